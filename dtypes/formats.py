@@ -1,0 +1,151 @@
+"""The table of element formats: one row of facts each; everything else is derived.
+
+Layer: the lowest of the package, imports nothing of it. Sources: PTX ISA 9.x, sections 5.2.3
+(alternate floating-point formats) and 9.7.14.5.14 (containers of 4- and 6-bit elements); OCP MX 1.0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+Kind = Literal["float", "integer", "bits"]
+Specials = Literal["ieee", "nan", "none"]
+
+
+@dataclass(frozen=True)
+class Format:
+    """One element format. ``FORMATS`` holds the only instances that the package uses.
+
+    A *code* is the unsigned integer that represents one element. The code of a tf32 element is the
+    whole 32-bit word, as in a register; its low bits are ignored.
+    """
+
+    #: PTX spelling
+    name: str
+    kind: Kind
+    #: bits of a code
+    bits: int
+    exponent_bits: int = 0
+    #: stored fraction bits, without the implicit one
+    mantissa_bits: int = 0
+    signed: bool = True
+    #: what the topmost codes mean: "ieee" exponent all ones is infinity or NaN, "nan" only the code
+    #: with all ones is NaN, "none" every code is finite
+    specials: Specials = "none"
+    #: low bits that a register holds and an instruction ignores (tf32)
+    ignored_bits: int = 0
+    #: False: exponent field 0 is an ordinary power of two (ue8m0)
+    has_zero: bool = True
+    #: lowest bit of the element inside an 8-bit container of kind::f8f6f4
+    container_shift: int = 0
+    #: the NumPy or ml_dtypes type that means the same; None where none does
+    array_type: str | None = None
+    #: a canonical NaN that is not "sign 0, all other bits 1"
+    nan_override: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind == "float":
+            used = self.signed + self.exponent_bits + self.mantissa_bits + self.ignored_bits
+            if used != self.bits:
+                raise ValueError(f"{self.name}: {used} bits are described, the code has {self.bits}")
+
+    def __repr__(self) -> str:
+        return f"FORMATS[{self.name!r}]"
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @cached_property
+    def bias(self) -> int:
+        return (1 << (self.exponent_bits - 1)) - 1
+
+    @cached_property
+    def emin(self) -> int:
+        """Exponent of the smallest normal number."""
+        return 1 - self.bias if self.has_zero else -self.bias
+
+    @cached_property
+    def precision(self) -> int:
+        """Bits of a significand, the implicit one included."""
+        return self.mantissa_bits + 1
+
+    @cached_property
+    def code_mask(self) -> int:
+        return (1 << self.bits) - 1
+
+    @cached_property
+    def sign_mask(self) -> int:
+        return 1 << (self.bits - 1) if self.signed else 0
+
+    @cached_property
+    def infinity(self) -> int | None:
+        """Code of +infinity, None where the format has none."""
+        if self.specials != "ieee":
+            return None
+        return ((1 << self.exponent_bits) - 1) << (self.mantissa_bits + self.ignored_bits)
+
+    @cached_property
+    def nan(self) -> int | None:
+        """The code that PTX writes for a NaN, None where the format has none."""
+        if self.specials == "none":
+            return None
+        if self.nan_override is not None:
+            return self.nan_override
+        return (self.code_mask ^ self.sign_mask) >> self.ignored_bits << self.ignored_bits
+
+    @cached_property
+    def max_finite(self) -> int:
+        """Code of the largest finite number; of an integer format, the largest code."""
+        if self.kind != "float":
+            return self.code_mask ^ self.sign_mask
+        if self.infinity is not None:
+            return self.infinity - (1 << self.ignored_bits)
+        top = self.code_mask ^ self.sign_mask
+        return top - 1 if self.specials == "nan" else top
+
+
+def _float(name: str, bits: int, exponent: int, mantissa: int, **facts: object) -> Format:
+    return Format(name, "float", bits, exponent, mantissa, **facts)  # type: ignore[arg-type]
+
+
+def _integer(name: str, bits: int, array_type: str) -> Format:
+    return Format(name, "integer", bits, signed=name[0] == "s", array_type=array_type)
+
+
+FORMATS: dict[str, Format] = {
+    f.name: f
+    for f in (
+        # NaN 0xFFF8… is what the f64 pipe makes of inf·0 and inf−inf (measured, H200).
+        _float("f64", 64, 11, 52, specials="ieee", array_type="float64", nan_override=0xFFF8 << 48),
+        _float("f32", 32, 8, 23, specials="ieee", array_type="float32"),
+        _float("tf32", 32, 8, 10, specials="ieee", ignored_bits=13),
+        _float("bf16", 16, 8, 7, specials="ieee", array_type="ml_dtypes.bfloat16"),
+        _float("f16", 16, 5, 10, specials="ieee", array_type="float16"),
+        _float("e5m2", 8, 5, 2, specials="ieee", array_type="ml_dtypes.float8_e5m2"),
+        _float("e4m3", 8, 4, 3, specials="nan", array_type="ml_dtypes.float8_e4m3fn"),
+        _float("e3m2", 6, 3, 2, array_type="ml_dtypes.float6_e3m2fn"),
+        _float("e2m3", 6, 2, 3, array_type="ml_dtypes.float6_e2m3fn"),
+        _float("e2m1", 4, 2, 1, container_shift=2, array_type="ml_dtypes.float4_e2m1fn"),
+        _float(
+            "ue8m0",
+            8,
+            8,
+            0,
+            signed=False,
+            specials="nan",
+            has_zero=False,
+            array_type="ml_dtypes.float8_e8m0fnu",
+        ),
+        # Seven bits in a byte whose top bit must be 0.
+        _float("ue4m3", 7, 4, 3, signed=False, specials="nan"),
+        _integer("s32", 32, "int32"),
+        _integer("s8", 8, "int8"),
+        _integer("u8", 8, "uint8"),
+        _integer("s4", 4, "ml_dtypes.int4"),
+        _integer("u4", 4, "ml_dtypes.uint4"),
+        Format("b1", "bits", 1, signed=False, array_type="ml_dtypes.uint1"),
+    )
+}

@@ -1,0 +1,63 @@
+"""What tensor cores compute: recipes as data, and engines that run them.
+
+`reference` is the specification, one dot product at a time in Python integers; `vector` computes
+whole arrays with NumPy and equals it bit for bit. ``dot`` chooses between them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from dtypes import Array
+from emulator.arith import reference, vector
+from emulator.arith.recipes import Arithmetic
+from emulator.errors import OperandError, nearest
+
+Engine = Literal["auto", "reference", "vector"]
+ENGINES = {"reference": reference.dot, "vector": vector.dot, "auto": vector.dot}
+
+#: products that the vector engine holds at a time: 32 MiB in an int64 array
+_PRODUCTS_AT_ONCE = 1 << 22
+
+
+def dot(
+    arithmetic: Arithmetic,
+    a: Array,
+    b: Array,
+    c: Array,
+    scale_a: Array | None = None,
+    scale_b: Array | None = None,
+    *,
+    engine: Engine = "auto",
+) -> Array:
+    """``d = c + Σ a·b`` of codes: `a`, `b` ``(…, k)``, `c` ``(…)``, scales ``(…, v)``, broadcast.
+
+    Long batches are computed in pieces along the first axis, so that memory stays bounded. Raises
+    OperandError for an unknown engine.
+    """
+    if engine not in ENGINES:
+        raise OperandError(
+            f"no engine {engine!r}; engines are {', '.join(ENGINES)}; "
+            f"nearest is {nearest(str(engine), ENGINES)[0]!r}"
+        )
+    compute = ENGINES[engine]
+    shape = np.broadcast_shapes(a.shape[:-1], b.shape[:-1], c.shape)
+    size = int(np.prod(shape)) * a.shape[-1]
+    pieces = min(-(-size // _PRODUCTS_AT_ONCE), shape[0] if shape else 1)
+    if pieces <= 1:
+        return compute(arithmetic, a, b, c, scale_a, scale_b)
+
+    def part(x: Array | None, chosen: slice, trailing: int) -> Array | None:
+        if x is None or x.ndim - trailing < len(shape) or x.shape[0] == 1:
+            return x  # broadcast along the first axis
+        return x[chosen]
+
+    step = -(-shape[0] // pieces)
+    out = []
+    for start in range(0, shape[0], step):
+        chosen = slice(start, start + step)
+        operands = [part(x, chosen, t) for x, t in ((a, 1), (b, 1), (c, 0), (scale_a, 1), (scale_b, 1))]
+        out.append(compute(arithmetic, *operands))  # type: ignore[arg-type]
+    return np.concatenate(out)

@@ -1,0 +1,180 @@
+"""Which steps each instruction family takes on each generation: the lowering, as data.
+
+Sources. "measured": captures on an H200 (tests/golden and the project's capture tool). "published":
+the recorded dot products of Khattak and Mikaitis (arXiv:2512.07004). "MMA-Sim": the constants of
+Xie et al. (arXiv:2511.10909). "lowering": what ptxas of CUDA 13.0 emits; a target whose assembler
+turns an instruction into a sequence of others computes what that sequence computes.
+
+A row that is not here does not exist: the instruction is then unsupported on that generation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dtypes import FORMATS, Format, Rounding
+from emulator.arith.steps import (
+    AddC,
+    Clear,
+    FmaChain,
+    FusedDotAdd,
+    IntegerDot,
+    Narrow,
+    PairSums,
+    PopcountDot,
+    Step,
+    Widen,
+)
+
+#: The datapath: mma and mma.sp share one, wgmma has its own, m8n8k4.f16 ("quad") is a case apart.
+Pipe = Literal["mma", "quad", "wgmma"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One recipe: on these generations, for these types of A and of D, take these steps."""
+
+    pipe: Pipe
+    generations: str
+    #: types of A (those of B are alike), and of D
+    a: str
+    d: str
+    steps: tuple[Step, ...]
+    source: str
+    #: value of .kind, where the recipe is for block-scaled forms only
+    kinds: str = ""
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """All that an engine needs to know to compute one instruction's dot products."""
+
+    a: Format
+    b: Format
+    c: Format
+    d: Format
+    steps: tuple[Step, ...]
+    scale: Format | None = None
+    #: the rounding modifier of f64 instructions
+    rounding: Rounding = "rn"
+    #: .satfinite of integer instructions
+    saturate: bool = False
+    #: of b1 instructions
+    bit_operation: Literal["xor", "and"] | None = None
+
+
+def _f32(fraction_bits: int, floor: int | None, **more: int) -> FusedDotAdd:
+    return FusedDotAdd(fraction_bits, floor, "f32", "rz", **more)
+
+
+def _f16(fraction_bits: int, floor: int | None, **more: int) -> FusedDotAdd:
+    return FusedDotAdd(fraction_bits, floor, "f16", "rn", **more)
+
+
+#: the fp8 datapath of Ada and of Hopper's wgmma keeps 13 fraction bits and writes f32 with as many
+_F32_14 = {"precision": 14}
+_ANY = "volta turing ampere ada hopper blackwell rtx_blackwell"
+_FROM_AMPERE = "ampere ada hopper blackwell rtx_blackwell"
+_BYTES = "e4m3 e5m2"
+_SMALL = "e4m3 e5m2 e3m2 e2m3 e2m1"
+
+#: fp8 on an f16 tensor core: the low halves of the registers, then the high halves, then + c
+_FP8_AS_F16 = {"run": 2, "passes": 2}
+_FP8_LOWERED_F32 = (Widen("f16"), Clear("f32"), _f32(25, -133, **_FP8_AS_F16), AddC("f32"))
+_FP8_LOWERED_F16 = (Widen("f16"), Clear("f16"), _f16(25, -21, **_FP8_AS_F16), AddC("f16"))
+
+RECIPES: tuple[Row, ...] = (
+    # f16, bf16, tf32 on tensor cores
+    Row("mma", "turing", "f16", "f32", (_f32(24, -132),), "MMA-Sim"),
+    Row("mma", "turing", "f16", "f16", (_f16(24, -20),), "MMA-Sim"),
+    Row("mma", "ampere ada", "f16 bf16", "f32", (_f32(24, -132, run=8),), "published, MMA-Sim"),
+    Row("mma", "ampere ada", "tf32", "f32", (_f32(24, -132, run=4),), "published, MMA-Sim"),
+    Row("mma", "ampere ada", "f16", "f16", (_f16(24, -20, run=8),), "published, MMA-Sim"),
+    Row("mma", "hopper", "f16 bf16 tf32", "f32", (_f32(25, -133),), "measured"),
+    Row("mma", "hopper", "f16", "f16", (_f16(25, -21),), "measured"),
+    Row(
+        "mma", "blackwell rtx_blackwell", "f16 bf16 tf32", "f32", (_f32(25, -133),),
+        "published (B200), MMA-Sim",
+    ),
+    Row(
+        "mma", "blackwell rtx_blackwell", "f16", "f16", (_f16(25, -21),),
+        "published (B200), MMA-Sim",
+    ),
+    # fp8, fp6, fp4 on mma
+    Row("mma", "ada", _BYTES, "f32", (_f32(13, -132, run=16, **_F32_14),), "published, MMA-Sim"),
+    Row("mma", "ada", _BYTES, "f16", (_f16(13, -20, run=16),), "published, MMA-Sim"),
+    Row("mma", "hopper", _BYTES, "f32", _FP8_LOWERED_F32, "measured"),
+    Row("mma", "hopper", _BYTES, "f16", _FP8_LOWERED_F16, "measured"),
+    Row("mma", "blackwell", _BYTES, "f32", _FP8_LOWERED_F32, "published (B200), lowering"),
+    Row("mma", "blackwell", _BYTES, "f16", _FP8_LOWERED_F16, "published (B200), lowering"),
+    Row("mma", "rtx_blackwell", _SMALL, "f32", (_f32(25, -133),), "MMA-Sim"),
+    Row("mma", "rtx_blackwell", _SMALL, "f16", (_f16(25, -21),), "MMA-Sim"),
+    Row("mma", "rtx_blackwell", _SMALL, "f32", (_f32(25, -133),), "MMA-Sim", kinds="mxf8f6f4"),
+    Row(
+        "mma", "rtx_blackwell", "e2m1", "f32", (_f32(35, None, group=16),), "MMA-Sim",
+        kinds="mxf4 mxf4nvf4",
+    ),
+    # wgmma
+    Row("wgmma", "hopper", "f16 bf16 tf32", "f32", (_f32(25, -133),), "measured"),
+    Row("wgmma", "hopper", "f16", "f16", (_f16(25, -21),), "measured"),
+    Row("wgmma", "hopper", _BYTES, "f32", (_f32(13, -133, **_F32_14),), "measured"),
+    Row("wgmma", "hopper", _BYTES, "f16", (_f16(13, -21),), "measured"),
+    # m8n8k4 with f16: tensor cores up to Turing, the FP32 pipe ever after
+    Row("quad", "volta", "f16", "f32", (_f32(23, None),), "published, MMA-Sim"),
+    Row("quad", "volta", "f16", "f16", (_f16(23, -19),), "published, MMA-Sim"),
+    Row("quad", "turing", "f16", "f32", (_f32(24, -132),), "MMA-Sim"),
+    Row("quad", "turing", "f16", "f16", (_f16(24, -20),), "MMA-Sim"),
+    Row(
+        "quad", _FROM_AMPERE, "f16", "f32",
+        (Widen("f32"), Clear("f32"), FmaChain("f32"), AddC("f32")), "measured, lowering",
+    ),
+    Row(
+        "quad", _FROM_AMPERE, "f16", "f16",
+        (Widen("f32"), PairSums("f32"), Narrow("f16")), "measured, lowering",
+    ),
+    # f64: a fused multiply-add chain; on a NaN, B's survives before the accumulator's before A's
+    Row(
+        "mma", _FROM_AMPERE, "f64", "f64", (FmaChain("f64", nan_order=("b", "x", "a")),),
+        "measured, lowering",
+    ),
+    # integers
+    Row("mma", _ANY, "s8 u8 s4 u4", "s32", (IntegerDot(),), "exact"),
+    Row("mma", _ANY, "b1", "s32", (PopcountDot(),), "exact"),
+    Row("wgmma", "hopper", "s8 u8", "s32", (IntegerDot(),), "exact"),
+    Row("wgmma", "hopper", "b1", "s32", (PopcountDot(),), "exact"),
+)  # fmt: skip
+
+
+def find_recipe(pipe: Pipe, generation: str, a: str, d: str, kind: str | None) -> Row | None:
+    """The row for operands of type `a` and results of type `d`; None where there is none.
+
+    `kind` is that of a block-scaled instruction, else None.
+    """
+    for row in RECIPES:
+        if (
+            row.pipe == pipe
+            and generation in row.generations.split()
+            and a in row.a.split()
+            and row.d == d
+            and (kind in row.kinds.split() if kind else not row.kinds)
+        ):
+            return row
+    return None
+
+
+def rows() -> tuple[Row, ...]:
+    """All recipes, for tests that must see every one."""
+    return RECIPES
+
+
+def arithmetic_for_row(row: Row, a: str, b: str, c: str, scale: str | None = None) -> Arithmetic:
+    """The arithmetic of a row for given operand types, with no modifiers."""
+    return Arithmetic(
+        FORMATS[a],
+        FORMATS[b],
+        FORMATS[c],
+        FORMATS[row.d],
+        row.steps,
+        FORMATS[scale] if scale else None,
+    )

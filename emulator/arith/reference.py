@@ -1,0 +1,337 @@
+"""The specification: one dot product at a time, in plain Python integers. Slow and obvious.
+
+Every function names what it follows: the H200 measurements (signs of zero, floor, order of special
+values, NaN priority of f64) or IEEE 754 (fused multiply-add).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dtypes import FORMATS, Array, Format, Number, NumberClass, Rounding, code_type
+from dtypes.codec import decode, decode_integer, round_to_code
+from emulator.arith.recipes import Arithmetic
+from emulator.arith.steps import (
+    AddC,
+    Clear,
+    FmaChain,
+    FusedDotAdd,
+    IntegerDot,
+    Narrow,
+    PairSums,
+    PopcountDot,
+    Widen,
+)
+
+NAN, INFINITE, ZERO = NumberClass.NAN, NumberClass.INFINITE, NumberClass.ZERO
+
+
+class Term(NamedTuple):
+    """One addend of a fused dot-add: ``±significand * 2**(exponent - fraction_bits)``."""
+
+    number_class: NumberClass
+    sign: int
+    exponent: int
+    significand: int
+    fraction_bits: int
+
+
+class Tagged(NamedTuple):
+    """A code together with its format."""
+
+    fmt: Format
+    code: int
+
+    @property
+    def number(self) -> Number:
+        return decode(self.fmt, self.code)
+
+
+def dot(
+    arithmetic: Arithmetic,
+    a: Array,
+    b: Array,
+    c: Array,
+    scale_a: Array | None = None,
+    scale_b: Array | None = None,
+) -> Array:
+    """``d = c + Σ a·b`` of codes; `a` and `b` are ``(…, k)``, `c` is ``(…)``, all broadcast.
+
+    Scales are ``(…, v)`` codes, one for every k / v neighbouring positions.
+    """
+    shape = np.broadcast_shapes(a.shape[:-1], b.shape[:-1], c.shape)
+    k = a.shape[-1]
+
+    def spread(codes: Array | None, last: int) -> list[list[int]]:
+        if codes is None:
+            return [[]] * int(np.prod(shape))
+        rows: list[list[int]] = np.broadcast_to(codes, (*shape, last)).reshape(-1, last).tolist()
+        return rows
+
+    v = 0 if scale_a is None else scale_a.shape[-1]
+    columns = (spread(a, k), spread(b, k), spread(scale_a, v), spread(scale_b, v))
+    results = [
+        dot_one(arithmetic, *row, int(start))
+        for *row, start in zip(*columns, np.broadcast_to(c, shape).flat, strict=True)
+    ]
+    return np.array(results, code_type(arithmetic.d.bits)).reshape(shape)
+
+
+def dot_one(
+    arithmetic: Arithmetic,
+    a: Sequence[int],
+    b: Sequence[int],
+    scale_a: Sequence[int],
+    scale_b: Sequence[int],
+    c: int,
+) -> int:
+    """One dot product: runs the steps of the recipe."""
+    a_format, b_format = arithmetic.a, arithmetic.b
+    x = Tagged(arithmetic.c, c)
+    for step in arithmetic.steps:
+        if isinstance(step, Widen):
+            wide = FORMATS[step.to]
+            a = [convert(a_format, wide, code) for code in a]
+            b = [convert(b_format, wide, code) for code in b]
+            a_format = b_format = wide
+        elif isinstance(step, Clear):
+            x = Tagged(FORMATS[step.to], 0)
+        elif isinstance(step, FusedDotAdd):
+            terms = products(a_format, b_format, a, b)
+            if arithmetic.scale is not None:
+                terms = scaled(terms, arithmetic.scale, scale_a, scale_b, step.group)
+            for block in step.blocks(len(terms)):
+                x = fused_dot_add(step, [terms[i] for i in block], x)
+        elif isinstance(step, FmaChain):
+            fmt = FORMATS[step.fmt]
+            x = in_format(x, fmt)
+            for p, q in zip(a, b, strict=True):
+                code = fma(fmt, p, q, x.code, arithmetic.rounding, step.nan_order)
+                x = Tagged(fmt, code)
+        elif isinstance(step, PairSums):
+            fmt = FORMATS[step.fmt]
+            x = in_format(x, fmt)
+            for i in range(0, len(a), 2):
+                pair = fma(fmt, a[i + 1], b[i + 1], multiply(fmt, a[i], b[i]))
+                x = Tagged(fmt, add(fmt, x.code, pair))
+        elif isinstance(step, AddC):
+            fmt = FORMATS[step.fmt]
+            x = Tagged(fmt, add(fmt, x.code, in_format(Tagged(arithmetic.c, c), fmt).code))
+        elif isinstance(step, Narrow):
+            x = in_format(x, FORMATS[step.to])
+        elif isinstance(step, IntegerDot):
+            pairs = zip(a, b, strict=True)
+            total = sum(decode_integer(a_format, p) * decode_integer(b_format, q) for p, q in pairs)
+            x = Tagged(arithmetic.d, accumulate(arithmetic, c, total))
+        elif isinstance(step, PopcountDot):
+            pairs = zip(a, b, strict=True)
+            ones = sum(p ^ q if arithmetic.bit_operation == "xor" else p & q for p, q in pairs)
+            x = Tagged(arithmetic.d, accumulate(arithmetic, c, ones))
+        else:
+            raise AssertionError(f"no meaning for {step}")
+    return x.code
+
+
+def accumulate(arithmetic: Arithmetic, c: int, total: int) -> int:
+    """c + total in s32: wrapped, or clamped once from the exact sum (measured: no partial clamp)."""
+    fmt = arithmetic.d
+    exact = decode_integer(fmt, c) + total
+    if arithmetic.saturate:
+        exact = min(max(exact, -fmt.sign_mask), fmt.max_finite)
+    return exact & fmt.code_mask
+
+
+# --- the fused dot-add ---------------------------------------------------------------------------
+
+
+def products(fmt_a: Format, fmt_b: Format, a: Sequence[int], b: Sequence[int]) -> list[Term]:
+    """a[k]·b[k], not normalised: the exponent is the sum of the operands' exponents."""
+    terms = []
+    for p, q in zip((decode(fmt_a, i) for i in a), (decode(fmt_b, i) for i in b), strict=True):
+        classes = {p.number_class, q.number_class}
+        if NAN in classes or {INFINITE, ZERO} <= classes:
+            kind = NAN
+        elif INFINITE in classes:
+            kind = INFINITE
+        else:
+            kind = ZERO if ZERO in classes else NumberClass.FINITE
+        terms.append(
+            Term(
+                kind,
+                p.sign ^ q.sign,
+                p.exponent + q.exponent,
+                p.significand * q.significand,
+                fmt_a.mantissa_bits + fmt_b.mantissa_bits,
+            )
+        )
+    return terms
+
+
+def scaled(
+    terms: Sequence[Term],
+    scale: Format,
+    scale_a: Sequence[int],
+    scale_b: Sequence[int],
+    group: int,
+) -> list[Term]:
+    """Products times the scales of their chunk; `group` neighbours first become one exact term.
+
+    A scale's significand multiplies, its exponent adds (MMA-Sim). A grouped term's exponent is that
+    of the scales alone: fp4 products are fixed-point numbers.
+    """
+    out = []
+    for first in range(0, len(terms), group):
+        members = terms[first : first + group]
+        chunk = first * len(scale_a) // len(terms)
+        u, v = decode(scale, scale_a[chunk]), decode(scale, scale_b[chunk])
+        kinds = {t.number_class for t in members} | {u.number_class, v.number_class}
+        if group == 1:
+            (_, sign, exponent, significand, fraction_bits) = members[0]
+        else:
+            # Fixed point: the smallest exponent that a product of the two formats can have.
+            lowest = min(t.exponent for t in members)
+            total = sum((-t.significand if t.sign else t.significand) << t.exponent - lowest
+                        for t in members)  # fmt: skip
+            sign, significand, exponent = int(total < 0), abs(total), 0
+            fraction_bits = members[0].fraction_bits - lowest
+        significand *= u.significand * v.significand
+        if NAN in kinds or (INFINITE in kinds and ZERO in {u.number_class, v.number_class}):
+            kind = NAN
+        elif INFINITE in kinds:
+            kind = INFINITE
+        else:
+            kind = NumberClass.FINITE if significand else ZERO
+        out.append(
+            Term(
+                kind,
+                sign ^ u.sign ^ v.sign,
+                exponent + u.exponent + v.exponent,
+                significand,
+                fraction_bits + 2 * scale.mantissa_bits,
+            )
+        )
+    return out
+
+
+def fused_dot_add(step: FusedDotAdd, terms: Sequence[Term], x: Tagged) -> Tagged:
+    """``x = round(Σ terms + x)`` as the tensor core does it.
+
+    1. A NaN among the terms, or infinities of both signs, give NaN; else an infinity wins.
+    2. Zero terms vanish: they take no part in the common exponent.
+    3. The common exponent is the largest of those left, and at least `floor`.
+    4. Every magnitude is cut at `fraction_bits` below it; the sum is exact.
+    5. One rounding. Too large becomes infinity in every rounding; a zero result is always +0.
+    """
+    fmt = FORMATS[step.result]
+    own = x.number
+    terms = [*terms, Term(*own, x.fmt.mantissa_bits)]
+    infinities = {t.sign for t in terms if t.number_class == INFINITE}
+    if any(t.number_class == NAN for t in terms) or len(infinities) == 2:
+        assert fmt.nan is not None
+        # Every FusedDotAdd writes the canonical NaN of f32 or f16, which have all bits set.
+        return Tagged(fmt, fmt.nan)
+    if infinities:
+        assert fmt.infinity is not None
+        return Tagged(fmt, fmt.infinity | (fmt.sign_mask if infinities == {1} else 0))
+
+    terms = [t for t in terms if t.significand]
+    if not terms:
+        return Tagged(fmt, 0)
+    top = max(t.exponent for t in terms)
+    if step.floor is not None:
+        top = max(top, step.floor)
+    total = 0
+    for t in terms:
+        shift = t.exponent - top + step.fraction_bits - t.fraction_bits
+        magnitude = t.significand << shift if shift >= 0 else t.significand >> -shift
+        total += -magnitude if t.sign else magnitude
+    code = round_to_code(
+        fmt,
+        int(total < 0),
+        abs(total),
+        top - step.fraction_bits,
+        step.rounding,
+        overflow="infinity",
+        precision=step.precision,
+    )
+    return Tagged(fmt, 0 if code == fmt.sign_mask else code)
+
+
+# --- IEEE 754 operations -------------------------------------------------------------------------
+
+
+def fma(
+    fmt: Format,
+    a: int,
+    b: int,
+    c: int,
+    rounding: Rounding = "rn",
+    nan_order: Sequence[str] = (),
+) -> int:
+    """The fused multiply-add ``a·b + c`` of codes of one format, rounded once.
+
+    A NaN operand gives the canonical NaN, or with `nan_order` the first NaN in that order with its
+    quiet bit set (measured for f64). Invalid operations give the format's canonical NaN.
+    """
+    p, q, r = decode(fmt, a), decode(fmt, b), decode(fmt, c)
+    assert fmt.nan is not None and fmt.infinity is not None
+    by_name = {"a": (a, p), "b": (b, q), "x": (c, r)}
+    for name in nan_order:
+        code, number = by_name[name]
+        if number.number_class == NAN:
+            return code | 1 << (fmt.mantissa_bits - 1)
+    (product,) = products(fmt, fmt, [a], [b])
+    if NAN in (product.number_class, r.number_class):
+        return fmt.nan
+    if product.number_class == INFINITE:
+        if r.number_class == INFINITE and r.sign != product.sign:
+            return fmt.nan
+        return fmt.infinity | (fmt.sign_mask if product.sign else 0)
+    if r.number_class == INFINITE:
+        return c
+
+    low = min(product.exponent - product.fraction_bits, r.exponent - fmt.mantissa_bits)
+    total = 0
+    for significand, sign, unit in (
+        (product.significand, product.sign, product.exponent - product.fraction_bits),
+        (r.significand, r.sign, r.exponent - fmt.mantissa_bits),
+    ):
+        magnitude = significand << (unit - low)
+        total += -magnitude if sign else magnitude
+    if total == 0:
+        # Zeros of one sign keep it; an exact cancellation gives +0, and −0 only toward −∞.
+        both = product.sign and r.sign
+        mixed = product.sign != r.sign or bool(product.significand)
+        return fmt.sign_mask if both and not mixed or (mixed and rounding == "rm") else 0
+    return round_to_code(fmt, int(total < 0), abs(total), low, rounding)
+
+
+def multiply(fmt: Format, a: int, b: int) -> int:
+    """a·b rounded to nearest: adding −0 changes nothing, not even the sign of a zero."""
+    return fma(fmt, a, b, fmt.sign_mask)
+
+
+def add(fmt: Format, a: int, b: int) -> int:
+    """a + b rounded to nearest."""
+    one = fmt.bias << fmt.mantissa_bits
+    return fma(fmt, one, a, b)
+
+
+def convert(source: Format, target: Format, code: int) -> int:
+    """Rounds to nearest even in another format that has infinity and NaN."""
+    number = decode(source, code)
+    sign_bit = target.sign_mask if number.sign else 0
+    assert target.nan is not None and target.infinity is not None
+    if number.number_class == NAN:
+        return target.nan
+    if number.number_class == INFINITE:
+        return target.infinity | sign_bit
+    unit = number.exponent - source.mantissa_bits
+    return round_to_code(target, number.sign, number.significand, unit)
+
+
+def in_format(x: Tagged, fmt: Format) -> Tagged:
+    return x if x.fmt is fmt else Tagged(fmt, convert(x.fmt, fmt, x.code))

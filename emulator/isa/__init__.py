@@ -1,0 +1,1 @@
+"""Which instructions there are: the table of legal forms, and ``Instruction``."""

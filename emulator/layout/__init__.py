@@ -1,0 +1,1 @@
+"""Where data lives: lane maps, fragments, swizzles, shared-memory descriptors."""

@@ -1,0 +1,149 @@
+"""``Fragment``: one operand of an instruction, between lane registers and a matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dtypes import Array, Format, Place, code_type, pack, unpack
+from emulator.errors import OperandError
+from emulator.layout.lanemap import Index, LaneMap
+
+
+class Location(NamedTuple):
+    """Where one element lives: bits ``[low_bit, low_bit + bits)`` of `register` of `lane`."""
+
+    lane: int
+    register: int
+    low_bit: int
+    bits: int
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """How the lanes of a warp or warpgroup hold one matrix operand.
+
+    Arrays of registers are ``(…, lanes, registers)`` words, matrices ``(…, rows, cols)`` codes.
+    Where the lanes hold several matrices (`groups` > 1: the computations of m8n8k4.f16, the choices
+    of a sparsity selector or of scale ids) matrices are ``(…, groups, rows, cols)``.
+    """
+
+    #: operand letter, as in ``d, a, b, c``
+    operand: str
+    fmt: Format
+    place: Place
+    lane_map: LaneMap
+    #: 64 for `.f64` registers
+    word_bits: int = 32
+
+    @property
+    def groups(self) -> int:
+        return self.lane_map.shape[0]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, cols) of the matrix."""
+        return self.lane_map.shape[1:]
+
+    @property
+    def lanes(self) -> int:
+        return self.lane_map.flat.shape[0]
+
+    @property
+    def elements(self) -> int:
+        """Elements that one lane holds."""
+        return self.lane_map.flat.shape[1]
+
+    @property
+    def registers(self) -> int:
+        """Registers that one lane holds them in."""
+        return self.elements * self.place.width // self.word_bits
+
+    @property
+    def coords(self) -> Index:
+        """``(lanes, elements, 2)``: (row, col) of each element, lowest bits of register 0 first."""
+        return self.lane_map.coordinates[..., 1:]
+
+    @property
+    def group(self) -> Index:
+        """``(lanes, elements)``: which of the `groups` matrices each element belongs to."""
+        return self.lane_map.coordinates[..., 0]
+
+    def gather(self, registers: Array) -> Array:
+        """Registers ``(…, lanes, registers)`` to codes ``(…, [groups,] rows, cols)``.
+
+        Raises OperandError for an array of another shape or of words of another size.
+        """
+        words = self.check_registers(registers)
+        codes = unpack(words, self.place, self.word_bits)
+        flat = codes.reshape(*codes.shape[:-2], -1)
+        matrices = flat[..., self.lane_map.inverse]
+        return matrices if self.groups > 1 else matrices[..., 0, :, :]
+
+    def scatter(self, codes: Array) -> Array:
+        """Codes ``(…, [groups,] rows, cols)`` to registers; the inverse of `gather`."""
+        codes = np.asarray(codes)
+        want = self.lane_map.shape if self.groups > 1 else self.shape
+        if codes.shape[-len(want) :] != want or codes.dtype.kind != "u":
+            raise OperandError(
+                f"operand {self.operand}: codes must be unsigned integers (…, "
+                f"{', '.join(map(str, want))}); got {codes.dtype} {codes.shape}"
+            )
+        flat = codes.reshape(*codes.shape[: -len(want)], -1)
+        return pack(flat[..., self.lane_map.flat], self.place, self.word_bits)
+
+    def check_registers(self, registers: Array) -> Array:
+        """`registers` as unsigned words, or OperandError."""
+        words = np.asarray(registers)
+        want = (self.lanes, self.registers)
+        if words.dtype.kind != "u" or words.dtype.itemsize * 8 != self.word_bits:
+            raise OperandError(
+                f"operand {self.operand}: registers must be uint{self.word_bits} words; "
+                f"got {words.dtype} (use .view to keep the bits)"
+            )
+        if words.shape[-2:] != want:
+            raise OperandError(
+                f"operand {self.operand}: registers must be (…, {want[0]} lanes, {want[1]} "
+                f"registers) of {self.fmt.name}; got {words.shape}"
+            )
+        return words
+
+    def lane(self, row: int, col: int, group: int = 0) -> Location:
+        """Where element (row, col) lives.
+
+        >>> from emulator import Instruction
+        >>> a = Instruction.parse("mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32").fragment("a")
+        >>> a.lane(5, 10)
+        Location(lane=21, register=0, low_bit=8, bits=4)
+        """
+        sizes = dict(zip(("group", "row", "column"), self.lane_map.shape, strict=True))
+        for (what, size), index in zip(sizes.items(), (group, row, col), strict=True):
+            if not 0 <= index < size:
+                raise OperandError(
+                    f"operand {self.operand}: {what} {index} is out of range; it has {size} "
+                    f"{what}s, 0 … {size - 1}"
+                )
+        lane, element = divmod(int(self.lane_map.inverse[group, row, col]), self.elements)
+        register, low = divmod(element * self.place.width, self.word_bits)
+        return Location(lane, register, low + self.place.shift, self.place.code_bits)
+
+    def element(self, lane: int, register: int) -> list[tuple[int, int]]:
+        """(row, col) of the elements in one register, lowest bits first."""
+        for what, index, size in (
+            ("lane", lane, self.lanes),
+            ("register", register, self.registers),
+        ):
+            if not 0 <= index < size:
+                raise OperandError(
+                    f"operand {self.operand}: {what} {index} is out of range; it has {size} "
+                    f"{what}s, 0 … {size - 1}"
+                )
+        per_register = self.word_bits // self.place.width
+        held = self.coords[lane, register * per_register : (register + 1) * per_register]
+        return [(int(row), int(col)) for row, col in held]
+
+    def zeros(self, *batch: int) -> Array:
+        """Registers that are all zero."""
+        return np.zeros((*batch, self.lanes, self.registers), code_type(self.word_bits))

@@ -1,0 +1,101 @@
+"""The targets sm_70 … sm_121a, their generations, and the names people use for them.
+
+The names are those that ptxas of CUDA 13.0 lists, with sm_70 and sm_72, which older ones took.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from emulator.errors import UnsupportedError, listing, nearest
+
+#: Chips of one generation share the arithmetic of their tensor cores.
+Generation = Literal["volta", "turing", "ampere", "ada", "hopper", "blackwell", "rtx_blackwell"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One `.target` of PTX."""
+
+    name: str
+    generation: Generation
+
+    @property
+    def number(self) -> int:
+        """80 for sm_80; what "sm_80 and later" compares."""
+        return int(re.sub(r"\D", "", self.name))
+
+    @property
+    def specific(self) -> bool:
+        """sm_90a, sm_120f: the target has features that later numbers need not have."""
+        return not self.name[-1].isdigit()
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_GENERATIONS: tuple[tuple[Generation, str], ...] = (
+    ("volta", "70 72"),
+    ("turing", "75"),
+    ("ampere", "80 86 87 88"),
+    ("ada", "89"),
+    ("hopper", "90 90a"),
+    ("blackwell", "100 100a 100f 103 103a 103f 110 110a 110f"),
+    ("rtx_blackwell", "120 120a 120f 121 121a 121f"),
+)
+
+TARGETS: dict[str, Target] = {
+    f"sm_{number}": Target(f"sm_{number}", generation)
+    for generation, numbers in _GENERATIONS
+    for number in numbers.split()
+}
+
+#: Products and generations, in lower case, to the target that a kernel for them is built for.
+ALIASES: dict[str, str] = {
+    "volta": "sm_70", "v100": "sm_70", "xavier": "sm_72",
+    "turing": "sm_75", "t4": "sm_75", "rtx2080": "sm_75",
+    "ampere": "sm_80", "a100": "sm_80", "a30": "sm_80",
+    "a2": "sm_86", "a10": "sm_86", "a40": "sm_86", "rtx3090": "sm_86", "orin": "sm_87",
+    "ada": "sm_89", "l4": "sm_89", "l40": "sm_89", "l40s": "sm_89", "rtx4090": "sm_89",
+    "hopper": "sm_90a", "h100": "sm_90a", "h200": "sm_90a", "gh200": "sm_90a",
+    "blackwell": "sm_100a", "b100": "sm_100a", "b200": "sm_100a", "gb200": "sm_100a",
+    "b300": "sm_103a", "gb300": "sm_103a", "thor": "sm_110a",
+    "rtx5090": "sm_120a", "rtxpro6000": "sm_120a", "spark": "sm_121a", "gb10": "sm_121a",
+}  # fmt: skip
+
+
+def find_target(name: str | Target) -> Target:
+    """The target of that name or alias, in any case; raises UnsupportedError for any other.
+
+    >>> find_target("H100").name
+    'sm_90a'
+    """
+    if isinstance(name, Target):
+        return name
+    if not isinstance(name, str):
+        raise UnsupportedError(f"target must be a name such as 'sm_90a'; got {name!r}")
+    key = re.sub(r"[\s-]", "", name.lower())
+    if target := TARGETS.get(ALIASES.get(key, key)):
+        return target
+    close = nearest(key, [*TARGETS, *ALIASES])[0]
+    raise UnsupportedError(
+        f"no target {name!r}; targets are {listing(TARGETS, 40)}; nearest is {close!r}"
+    )
+
+
+def select(*, since: int = 0, specific: bool = False, only: str = "") -> tuple[str, ...]:
+    """Names of the targets from number `since` on, of those with a suffix if `specific`, or of
+    exactly those named in `only`. The tables say with it where a form is legal."""
+
+    def chosen() -> Iterator[str]:
+        for target in TARGETS.values():
+            if only:
+                if target.name.removeprefix("sm_") in only.split():
+                    yield target.name
+            elif target.number >= since and (target.specific or not specific):
+                yield target.name
+
+    return tuple(chosen())

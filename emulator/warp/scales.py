@@ -1,0 +1,43 @@
+"""Block scales: scale words of the lanes and their {byte-id, thread-id} to scales of A and B.
+
+PTX ISA 9.7.14.3. Not run on hardware: no recording of a block-scaled instruction exists here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dtypes import Array
+from emulator.errors import OperandError, listing
+from emulator.isa.instruction import Instruction
+
+
+def legal_ids(ins: Instruction, operand: str) -> tuple[range, range]:
+    """Legal byte-ids and thread-ids of operand scale_a or scale_b."""
+    threads = 2 if operand == "scale_a" else 4
+    return range(0, 4, ins.scale_chunks), range(threads)
+
+
+def gather_scales(
+    ins: Instruction, operand: str, words: Array, byte_id: int, thread_id: int
+) -> Array:
+    """Scale codes: ``(…, m, v)`` of scale_a, ``(…, v, n)`` of scale_b, from words ``(…, 32)``.
+
+    Raises OperandError for words of another shape and for ids out of range.
+    """
+    bytes_, threads = legal_ids(ins, operand)
+    suffix = operand[-1]
+    for name, given, legal in (
+        (f"byte_id_{suffix}", byte_id, bytes_),
+        (f"thread_id_{suffix}", thread_id, threads),
+    ):
+        if isinstance(given, bool) or given not in legal:
+            raise OperandError(
+                f"{name} is {given!r}; with scale_vec::{ins.scale_vec} it is one of {listing(legal)}"
+            )
+    fragment = ins.fragment(operand)
+    words = np.asarray(words)
+    if words.shape[-1:] != (fragment.lanes,):
+        raise OperandError(f"{operand} is one word per lane, uint32 (…, 32); got {words.shape}")
+    groups = fragment.gather(words[..., None])
+    return groups[..., byte_id // ins.scale_chunks * len(threads) + thread_id, :, :]
