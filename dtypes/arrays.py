@@ -97,9 +97,8 @@ def round_to_codes(
     shift = top - (precision - 1) - exponent
     kept = shift_right(significand, shift)
     rest = significand - shift_right(kept, -shift)
-    rest = np.where(shift > 62, significand, np.where(shift > 0, rest, 0))
     half = np.int64(1) << np.clip(shift - 1, 0, 62)
-    in_reach = (shift > 0) & (shift <= 62)
+    in_reach = (shift > 0) & (shift <= 63)
     over, tie = (rest > half) & in_reach, (rest == half) & in_reach
     if rounding == "rn":
         up = over | (tie & (kept & 1 == 1))
