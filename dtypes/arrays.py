@@ -170,13 +170,12 @@ def encode(
         if np.any(whole != values) or np.any((whole < low) | (whole > high)):
             raise ValueError(f"{fmt.name} holds integers from {low} to {high}")
         return (whole & fmt.code_mask).astype(code_type(fmt.bits))
-    floats = values.astype(np.float64)
+    floats = np.array(values, np.float64, order="C")
     if not fmt.signed and np.any(np.signbit(floats) & ~np.isnan(floats)):
         raise ValueError(f"{fmt.name} has no sign")
     if not fmt.has_zero and np.any(floats == 0):
         raise ValueError(f"{fmt.name} has no zero")
-    words = np.ascontiguousarray(floats).view(np.uint64)
-    return convert(FORMATS["f64"], fmt, words, rounding, overflow=overflow)
+    return convert(FORMATS["f64"], fmt, floats.view(np.uint64), rounding, overflow=overflow)
 
 
 def decode_values(fmt: Format, codes: Array) -> Array:
@@ -210,7 +209,7 @@ def codes_from_array(fmt: Format, values: Array) -> Array:
     wanted = array_type(fmt)
     if wanted is None or values.dtype != wanted:
         raise TypeError(f"{fmt.name} elements come as {wanted}; got {values.dtype}")
-    raw = np.ascontiguousarray(values).view(f"uint{wanted.itemsize * 8}")
+    raw = np.array(values, order="C").view(f"uint{wanted.itemsize * 8}")
     return (raw & fmt.code_mask).astype(code_type(fmt.bits), copy=False)
 
 
@@ -223,4 +222,4 @@ def array_from_codes(fmt: Format, codes: Array) -> Array:
     if fmt.kind == "integer" and fmt.bits < wanted.itemsize * 8:
         # ml_dtypes keeps int4 sign-extended in its byte.
         raw = decode_integers(fmt, codes).astype(raw.dtype)
-    return np.ascontiguousarray(raw).view(wanted)
+    return np.array(raw, order="C").view(wanted)

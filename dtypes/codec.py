@@ -54,9 +54,7 @@ def decode(fmt: Format, code: int) -> Number:
     if field == 0 and fmt.has_zero:
         kind = NumberClass.FINITE if mantissa else NumberClass.ZERO
         return Number(kind, sign, fmt.emin, mantissa)
-    return Number(
-        NumberClass.FINITE, sign, field - fmt.bias, mantissa | 1 << fmt.mantissa_bits
-    )
+    return Number(NumberClass.FINITE, sign, field - fmt.bias, mantissa | 1 << fmt.mantissa_bits)
 
 
 def decode_integer(fmt: Format, code: int) -> int:

@@ -1,7 +1,7 @@
 """The table of element formats: one row of facts each; everything else is derived.
 
 Layer: the lowest of the package, imports nothing of it. Sources: PTX ISA 9.x, sections 5.2.3
-(alternate floating-point formats) and 9.7.14.5.14 (containers of 4- and 6-bit elements); OCP MX 1.0.
+(alternate floating-point formats) and 9.7.14.5.14 (containers of 4- and 6-bit elements), OCP MX.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class Format:
         if self.kind == "float":
             used = self.signed + self.exponent_bits + self.mantissa_bits + self.ignored_bits
             if used != self.bits:
-                raise ValueError(f"{self.name}: {used} bits are described, the code has {self.bits}")
+                raise ValueError(
+                    f"{self.name}: {used} bits are described, the code has {self.bits}"
+                )
 
     def __repr__(self) -> str:
         return f"FORMATS[{self.name!r}]"

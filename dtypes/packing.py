@@ -7,14 +7,15 @@ container for the 4- and 6-bit floats of ``kind::f8f6f4``.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtypes.formats import Format
 
-Array = NDArray[np.generic]
+#: an array of codes or words, of whatever unsigned type holds them
+Array = NDArray[Any]
 
 
 class Place(NamedTuple):
@@ -59,7 +60,9 @@ def pack(codes: Array, where: Place, word_bits: int = 32) -> Array:
     width, shift, _ = where
     per_word, left = word_bits // width, codes.shape[-1] * width % word_bits
     if left:
-        raise ValueError(f"{codes.shape[-1]} elements of {width} bits do not fill {word_bits}-bit words")
+        raise ValueError(
+            f"{codes.shape[-1]} elements of {width} bits do not fill {word_bits}-bit words"
+        )
     dtype = word_type(word_bits)
     lanes = codes.astype(dtype).reshape(*codes.shape[:-1], -1, per_word)
     shifts = np.arange(shift, word_bits, width, dtype=dtype)

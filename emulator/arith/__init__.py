@@ -58,6 +58,8 @@ def dot(
     out = []
     for start in range(0, shape[0], step):
         chosen = slice(start, start + step)
-        operands = [part(x, chosen, t) for x, t in ((a, 1), (b, 1), (c, 0), (scale_a, 1), (scale_b, 1))]
+        operands = [
+            part(x, chosen, t) for x, t in ((a, 1), (b, 1), (c, 0), (scale_a, 1), (scale_b, 1))
+        ]
         out.append(compute(arithmetic, *operands))  # type: ignore[arg-type]
     return np.concatenate(out)

@@ -63,20 +63,17 @@ def dot(
     Scales are ``(…, v)`` codes, one for every k / v neighbouring positions.
     """
     shape = np.broadcast_shapes(a.shape[:-1], b.shape[:-1], c.shape)
-    k = a.shape[-1]
 
-    def spread(codes: Array | None, last: int) -> list[list[int]]:
+    def rows(codes: Array | None) -> list[list[int]]:
         if codes is None:
             return [[]] * int(np.prod(shape))
-        rows: list[list[int]] = np.broadcast_to(codes, (*shape, last)).reshape(-1, last).tolist()
-        return rows
+        spread: list[list[int]] = (
+            np.broadcast_to(codes, (*shape, codes.shape[-1])).reshape(-1, codes.shape[-1]).tolist()
+        )
+        return spread
 
-    v = 0 if scale_a is None else scale_a.shape[-1]
-    columns = (spread(a, k), spread(b, k), spread(scale_a, v), spread(scale_b, v))
-    results = [
-        dot_one(arithmetic, *row, int(start))
-        for *row, start in zip(*columns, np.broadcast_to(c, shape).flat, strict=True)
-    ]
+    columns = zip(rows(a), rows(b), rows(scale_a), rows(scale_b), rows(c[..., None]), strict=True)
+    results = [dot_one(arithmetic, p, q, u, v, start) for p, q, u, v, (start,) in columns]
     return np.array(results, code_type(arithmetic.d.bits)).reshape(shape)
 
 
@@ -136,7 +133,7 @@ def dot_one(
 
 
 def accumulate(arithmetic: Arithmetic, c: int, total: int) -> int:
-    """c + total in s32: wrapped, or clamped once from the exact sum (measured: no partial clamp)."""
+    """c + total in s32: wrapped, or clamped once from the exact sum (measured)."""
     fmt = arithmetic.d
     exact = decode_integer(fmt, c) + total
     if arithmetic.saturate:
@@ -144,7 +141,7 @@ def accumulate(arithmetic: Arithmetic, c: int, total: int) -> int:
     return exact & fmt.code_mask
 
 
-# --- the fused dot-add ---------------------------------------------------------------------------
+# --- the fused dot-add ---
 
 
 def products(fmt_a: Format, fmt_b: Format, a: Sequence[int], b: Sequence[int]) -> list[Term]:
@@ -260,7 +257,7 @@ def fused_dot_add(step: FusedDotAdd, terms: Sequence[Term], x: Tagged) -> Tagged
     return Tagged(fmt, 0 if code == fmt.sign_mask else code)
 
 
-# --- IEEE 754 operations -------------------------------------------------------------------------
+# --- IEEE 754 operations ---
 
 
 def fma(
@@ -305,7 +302,8 @@ def fma(
         # Zeros of one sign keep it; an exact cancellation gives +0, and −0 only toward −∞.
         both = product.sign and r.sign
         mixed = product.sign != r.sign or bool(product.significand)
-        return fmt.sign_mask if both and not mixed or (mixed and rounding == "rm") else 0
+        negative = rounding == "rm" if mixed else both
+        return fmt.sign_mask if negative else 0
     return round_to_code(fmt, int(total < 0), abs(total), low, rounding)
 
 

@@ -8,7 +8,7 @@ plain integers what each step means; every other engine must agree with it bit f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Union
+from typing import Literal
 
 Operand = Literal["a", "b", "x"]
 
@@ -102,6 +102,4 @@ class PopcountDot:
     """x = c + number of k where (a[k] op b[k]) is 1, wrapped to 32 bits."""
 
 
-Step = Union[
-    Widen, Clear, FusedDotAdd, FmaChain, PairSums, AddC, Narrow, IntegerDot, PopcountDot
-]
+Step = Widen | Clear | FusedDotAdd | FmaChain | PairSums | AddC | Narrow | IntegerDot | PopcountDot

@@ -168,7 +168,7 @@ def scaled(terms: Terms, scales: Terms, group: int) -> Terms:
     if group > 1:
         count = terms.significand.shape[-1] // group
 
-        def split(x: NDArray[np.generic]) -> NDArray[np.generic]:
+        def split(x: Array) -> Array:
             return x.reshape(*x.shape[:-1], count, group)
 
         # fp4 products are fixed-point numbers: the sum keeps the unit of the smallest exponent.
@@ -180,7 +180,7 @@ def scaled(terms: Terms, scales: Terms, group: int) -> Terms:
             np.zeros(summed.shape, np.int64),
             summed,
             terms.fraction_bits - lowest,
-            *(split(x).any(-1) for x in terms[3:]),
+            *(np.any(split(flags), axis=-1) for flags in terms[3:]),
         )
     significand = terms.significand * scales.significand
     return Terms(

@@ -29,7 +29,7 @@ class Wide(NamedTuple):
     low: UInt64
 
 
-def _shift_left(x: Wide, amount: UInt64) -> Wide:
+def _shift_left(x: Wide, amount: UInt64 | np.uint64) -> Wide:
     """0 <= amount < 128; bits that leave are lost."""
     big = amount >= 64
     n = amount & np.uint64(63)
@@ -43,7 +43,9 @@ def _shift_right_sticky(x: Wide, amount: UInt64) -> Wide:
     amount = np.minimum(amount, np.uint64(127))
     big = amount >= 64
     n = amount & np.uint64(63)
-    lost = np.where(big, (x.high << _ONE << np.uint64(63) - n) | x.low, x.low << _ONE << np.uint64(63) - n)
+    lost = np.where(
+        big, (x.high << _ONE << np.uint64(63) - n) | x.low, x.low << _ONE << np.uint64(63) - n
+    )
     low = np.where(big, x.high >> n, x.low >> n | x.high << _ONE << np.uint64(63) - n)
     return Wide(np.where(big, np.uint64(0), x.high >> n), low | (lost != 0))
 

@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal
 
-from dtypes import FORMATS, Format, Place, place
+from dtypes import FORMATS, Place, place
+from emulator.arith.evidence import Fidelity, find_fidelity
 from emulator.arith.recipes import Arithmetic, Row, find_recipe
 from emulator.errors import OperandError, ParseError, UnsupportedError, listing, nearest
+from emulator.isa.fragments import fragments_of
 from emulator.isa.modifiers import Slots, split
 from emulator.isa.table import FORMS, Form
 from emulator.layout.fragment import Fragment
-from emulator.layout.fragments import lane_map
 from emulator.targets import Target, find_target
 
-#: one metadata nibble: two 2-bit indices of a chunk
-NIBBLE = Place(4, 0, 4)
 #: elements of a metadata chunk, by bits of an A element: 2:4, 1:2 for tf32, pair-wise 4:8
 CHUNK = {32: 2, 16: 4, 8: 4, 6: 4, 4: 8}
 
@@ -172,7 +171,7 @@ class Instruction:
 
     @cached_property
     def _fragments(self) -> dict[str, Fragment]:
-        return _fragments(self)
+        return fragments_of(self)
 
     # --- arithmetic ---
 
@@ -187,12 +186,21 @@ class Instruction:
                 f"{self} is not available on {chosen}; its targets are {listing(self.targets, 30)}"
             )
         kind = self.form.kind if self.is_block_scaled else None
-        row = find_recipe(
-            self.form.pipe, chosen.generation, self.a_type, self.d_type, kind
-        )
+        row = find_recipe(self.form.pipe, chosen.generation, self.a_type, self.d_type, kind)
         if row is None:
             raise UnsupportedError(f"no recipe tells what {self} computes on {chosen}")
         return row
+
+    def fidelity(self, target: str | Target) -> Fidelity:
+        """How sure the result on `target` is: exact, validated or modelled, and why.
+
+        Raises UnsupportedError where the target lacks the instruction.
+        """
+        source = self.recipe(target).source
+        generation = find_target(target).generation
+        return find_fidelity(
+            generation, self.form.family, self.shape, self.a_type, self.d_type, source
+        )
 
     def arithmetic(self, target: str | Target) -> Arithmetic:
         """What an engine needs to compute the instruction's dot products on `target`."""
@@ -214,47 +222,7 @@ def _arithmetic(ins: Instruction, target: Target) -> Arithmetic:
     )
 
 
-def _fragments(ins: Instruction) -> dict[str, Fragment]:
-    def make(
-        operand: str, element: Format, where: Place, name: str, e: int = 1, size: int = 0
-    ) -> Fragment:
-        word_bits = max(32, where.width)
-        return Fragment(operand, element, where, lane_map(name, e, size), word_bits)
-
-    def multiplicand(operand: str, name: str, type_: str, where: Place, size: int) -> Fragment:
-        return make(operand, FORMATS[type_], where, name, max(1, 32 // where.width), size)
-
-    def accumulator(operand: str, name: str, type_: str) -> Fragment:
-        return make(operand, FORMATS[type_], place(FORMATS[type_]), name, 1, ins.m * ins.n)
-
-    types = {"c": ins.c_type, "d": ins.d_type}
-    if ins.form.pipe == "quad":
-        a_layout, b_layout = ins.layouts
-        f16 = FORMATS["f16"]
-        return {
-            "a": make("a", f16, place(f16), f"a.quad.{a_layout}"),
-            "b": make("b", f16, place(f16), f"b.quad.{b_layout}"),
-            **{x: accumulator(x, f"c.quad.{t}", t) for x, t in types.items()},
-        }
-    a_size = ins.m * ins.stored_k
-    out = {"a": multiplicand("a", f"a{ins.m}", ins.a_type, ins.a_place, a_size)}
-    if ins.is_wgmma:
-        out["d"] = accumulator("d", "d64", ins.d_type)
-    else:
-        out["b"] = multiplicand("b", "b8", ins.b_type, ins.b_place, ins.k * ins.n)
-        out |= {x: accumulator(x, f"c{ins.m}", t) for x, t in types.items()}
-    if ins.is_sparse:
-        name = f"e64.{ins.form.metadata}" if ins.is_wgmma else f"e.{ins.form.metadata}"
-        out["e"] = make("e", FORMATS["u4"], NIBBLE, name)
-    if ins.is_block_scaled:
-        scale = FORMATS[ins.scale_type]
-        for operand in ("scale_a", "scale_b"):
-            where = place(scale, 8)
-            out[operand] = make(operand, scale, where, operand, ins.scale_chunks)
-    return out
-
-
-# --- finding the form -------------------------------------------------------------------------------
+# --- finding the form ---
 
 
 def instructions(family: str = "") -> Iterator[Instruction]:
@@ -348,7 +316,9 @@ class _Search:
             "types",
             ".".join(slots.types),
             lambda f: f.accepts_types(d, a, b, c),
-            lambda f: [f"{dc.split('.')[0]} with {f.a} × {f.b or 'the same'}" for dc in f.dc.split()],
+            lambda f: [
+                f"{dc.split('.')[0]} with {f.a} × {f.b or 'the same'}" for dc in f.dc.split()
+            ],
         )
         self._narrow("kind", slots.kind or "none", lambda f: f.kind == slots.kind,
                      lambda f: [f.kind or "none"])  # fmt: skip

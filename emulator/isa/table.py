@@ -79,7 +79,9 @@ _EVERY_8 = tuple(range(8, 257, 8))
 _INTEGER_N = (8, 16, 24, *range(32, 257, 16))
 
 
-def _mma(shapes: str, a: str, b: str, dc: str, targets: tuple[str, ...], **more: object) -> list[Form]:
+def _mma(
+    shapes: str, a: str, b: str, dc: str, targets: tuple[str, ...], **more: object
+) -> list[Form]:
     return [
         Form("mma", shape, a, b, dc, targets, **more)  # type: ignore[arg-type]
         for shape in shapes.split()

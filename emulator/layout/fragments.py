@@ -1,4 +1,4 @@
-"""The table of lane maps: one literal per fragment family, after PTX ISA 9.7.14.5, 9.7.14.6, 9.7.15.5.
+"""The table of lane maps: one literal per fragment family (PTX ISA 9.7.14.5, 9.7.14.6, 9.7.15.5).
 
 With ``g = lane >> 2``, ``t = lane & 3`` and E elements per register, the element number splits into
 (element in register, register bit 0, higher register bits). What the manual spells out shape by

@@ -73,7 +73,8 @@ def execute(
             f"{ins} takes {len(names)} operands ({', '.join(names)}); got {len(operands)}"
         )
     if ins.is_wgmma:
-        a, b, c = _wgmma_operands(ins, *operands[:3], **{k: options[k] for k in options if k != "selector"})
+        memory = {name: value for name, value in options.items() if name != "selector"}
+        a, b, c = _wgmma_operands(ins, *operands[:3], **memory)
     else:
         a, b, c = (_gather(ins.fragment(x), y) for x, y in zip("abc", operands, strict=False))
     scales: dict[str, Array] = {}
@@ -108,10 +109,10 @@ def _check_options(ins: Instruction, options: dict[str, Any]) -> None:
 def _gather(fragment: Fragment, registers: Array) -> Array:
     words = fragment.check_registers(registers)
     if not padding_is_zero(words, fragment.place):
+        _, low, bits = fragment.place
         raise UndefinedError(
             f"operand {fragment.operand}: bits that hold no part of an element are set; "
-            f"{fragment.fmt.name} uses bits {fragment.place.shift}…"
-            f"{fragment.place.shift + fragment.place.code_bits - 1} of each byte, the others must be 0"
+            f"{fragment.fmt.name} uses bits {low}…{low + bits - 1} of each byte, the rest must be 0"
         )
     return fragment.gather(words)
 

@@ -33,7 +33,7 @@ def gather_scales(
     ):
         if isinstance(given, bool) or given not in legal:
             raise OperandError(
-                f"{name} is {given!r}; with scale_vec::{ins.scale_vec} it is one of {listing(legal)}"
+                f"{name} is {given!r}; with scale_vec::{ins.scale_vec} legal are {listing(legal)}"
             )
     fragment = ins.fragment(operand)
     words = np.asarray(words)

@@ -32,7 +32,7 @@ def check_selector(ins: Instruction, selector: int) -> int:
     legal = range(ins.fragment("e").groups)
     if isinstance(selector, bool) or selector not in legal:
         raise OperandError(
-            f"selector {selector!r} is out of range for {ins}; legal are {', '.join(map(str, legal))}"
+            f"selector {selector!r} is out of range for {ins}; legal: {', '.join(map(str, legal))}"
         )
     return int(selector)
 
@@ -60,7 +60,7 @@ def check_metadata(ins: Instruction, nibbles: Array, a: Array, selector: int) ->
             f"metadata of row {row}, chunk {chunk} (lane {location.lane}, bits {location.low_bit}…"
             f"{location.low_bit + 3} of e{f', batch {tuple(batch)}' if batch else ''}) is "
             f"{int(nibbles[(*batch, row, chunk)]):#06b}; {ins.family} on {ins.a_type} defines "
-            f"{', '.join(f'{x:04b}' for x in legal)}; undefined='hardware' computes what an H200 does"
+            f"{', '.join(f'{x:04b}' for x in legal)}; undefined='hardware' computes as an H200"
         )
 
 
@@ -103,14 +103,18 @@ def metadata(ins: Instruction, a: Array) -> tuple[Array, Array]:
     used = ((pieces & magnitude) != 0).any(-1)
     if (used.sum(-1) > keep).any():
         *batch, row, chunk = (int(i) for i in np.argwhere(used.sum(-1) > keep)[0])
+        what = "pairs" if granule > 1 else "elements"
+        found = int(used[(*batch, row, chunk)].sum())
         raise OperandError(
             f"row {row}, columns {chunk * width}…{chunk * width + width - 1} of A"
-            f"{f' (batch {tuple(batch)})' if batch else ''} have {int(used[(*batch, row, chunk)].sum())} "
-            f"non-zero {'pairs' if granule > 1 else 'elements'}; {ins.family} keeps {keep} of {count}"
+            f"{f' (batch {tuple(batch)})' if batch else ''} have {found} non-zero {what}; "
+            f"{ins.family} keeps {keep} of {count}"
         )
     # Non-zero granules first, each kind in ascending order; then the kept ones back in order.
     order = np.sort(np.argsort(~used, -1, kind="stable")[..., :keep], -1)
     kept = np.take_along_axis(pieces, order[..., None], -2)
-    low, high = (order[..., 0] * 2, order[..., 0] * 2 + 1) if keep == 1 else np.moveaxis(order, -1, 0)
+    low, high = (
+        (order[..., 0] * 2, order[..., 0] * 2 + 1) if keep == 1 else np.moveaxis(order, -1, 0)
+    )
     nibbles = (low | high << 2).astype(np.uint8)
     return kept.reshape(*a.shape[:-1], -1), nibbles

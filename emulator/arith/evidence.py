@@ -1,0 +1,93 @@
+"""How sure we are of each recipe: which recordings of which hardware it was compared with.
+
+A row says: on this generation, so many recorded result elements of these instructions were
+compared bit by bit, and none differed. What has no row is modelled, and its recipe names the
+source. Integers and bits need no recording: their arithmetic is exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Level = Literal["exact", "validated", "modelled"]
+
+
+class Fidelity(NamedTuple):
+    """exact: integers, provable · validated: equal to recordings of that generation · modelled:
+    from published models or from another generation, without a recording."""
+
+    level: Level
+    #: where the claim comes from, with the number of results compared
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.level}: {self.detail}"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """`results` recorded elements of D that our result equals."""
+
+    generation: str
+    family: str
+    a: str
+    d: str
+    results: int
+    source: str
+    #: recorded shapes; "" where every shape of the family was
+    shapes: str = ""
+
+
+_H200 = "results recorded on an H200"
+_DOTS = "dots recorded by Khattak and Mikaitis, finite operands, on"
+
+EVIDENCE: tuple[Evidence, ...] = (
+    Evidence("hopper", "mma", "f16 bf16 tf32", "f32", 84_480, _H200),
+    Evidence("hopper", "mma", "f16", "f16", 38_400, _H200),
+    Evidence("hopper", "mma", "e4m3 e5m2", "f32", 30_720, _H200),
+    Evidence("hopper", "mma", "e4m3 e5m2", "f16", 30_720, _H200),
+    Evidence("hopper", "mma", "f64", "f64", 13_440, _H200),
+    Evidence("hopper", "mma.sp", "f16 bf16 tf32", "f32", 46_080, _H200),
+    Evidence("hopper", "mma.sp", "f16", "f16", 15_360, _H200),
+    Evidence("hopper", "mma.sp", "e4m3 e5m2", "f32", 10_240, _H200),
+    Evidence("hopper", "wgmma", "f16 bf16 tf32", "f32", 59_904, _H200),
+    Evidence("hopper", "wgmma", "f16", "f16", 12_288, _H200),
+    Evidence("hopper", "wgmma", "e4m3 e5m2", "f32", 24_576, _H200),
+    Evidence("hopper", "wgmma", "e4m3 e5m2", "f16", 26_112, _H200),
+    Evidence("hopper", "wgmma.sp", "f16 bf16 tf32", "f32", 110_592, _H200),
+    Evidence("hopper", "wgmma.sp", "f16", "f16", 12_288, _H200),
+    Evidence("hopper", "wgmma.sp", "e4m3 e5m2", "f32", 24_576, _H200),
+    Evidence("hopper", "wgmma.sp", "e4m3 e5m2", "f16", 32_256, _H200),
+    Evidence("volta", "mma", "f16", "f32 f16", 10_000, f"{_DOTS} a V100", "m8n8k4"),
+    Evidence("ampere", "mma", "f16", "f32 f16", 20_000, f"{_DOTS} an A100 and an A2", "m16n8k8"),
+    Evidence("ampere", "mma", "bf16", "f32", 10_000, f"{_DOTS} an A100 and an A2", "m16n8k8"),
+    Evidence("ampere", "mma", "tf32", "f32", 10_000, f"{_DOTS} an A100 and an A2", "m16n8k4"),
+    # The arrays of the L40S are byte for byte those of the other Ada card: counted once.
+    Evidence("ada", "mma", "f16", "f32 f16", 10_000, f"{_DOTS} an Ada card", "m16n8k8"),
+    Evidence("ada", "mma", "bf16", "f32", 5_000, f"{_DOTS} an Ada card", "m16n8k8"),
+    Evidence("ada", "mma", "tf32", "f32", 5_000, f"{_DOTS} an Ada card", "m16n8k4"),
+    Evidence("ada", "mma", "e4m3 e5m2", "f32 f16", 20_000, f"{_DOTS} an Ada card", "m16n8k32"),
+    Evidence("blackwell", "mma", "f16", "f32 f16", 10_000, f"{_DOTS} a B200", "m16n8k16"),
+    Evidence("blackwell", "mma", "bf16", "f32", 5_000, f"{_DOTS} a B200", "m16n8k16"),
+    Evidence("blackwell", "mma", "tf32", "f32", 5_000, f"{_DOTS} a B200", "m16n8k4"),
+    Evidence("blackwell", "mma", "e4m3 e5m2", "f32 f16", 20_000, f"{_DOTS} a B200", "m16n8k32"),
+)
+
+
+def find_fidelity(
+    generation: str, family: str, shape: str, a: str, d: str, source: str
+) -> Fidelity:
+    """The fidelity of an instruction on a generation; `source` is that of its recipe."""
+    if d == "s32":
+        return Fidelity("exact", "integer arithmetic")
+    for row in EVIDENCE:
+        if (
+            row.generation == generation
+            and family == row.family
+            and a in row.a.split()
+            and d in row.d.split()
+            and (not row.shapes or shape in row.shapes.split())
+        ):
+            return Fidelity("validated", f"{row.results:,} {row.source}")
+    return Fidelity("modelled", source)

@@ -1,0 +1,252 @@
+"""PTX text to statements: a lexer and a parser for straight-line code.
+
+What it reads: comments, ``.reg`` declarations, and instructions with registers, vectors, immediates
+and addresses as operands. Every statement and operand knows its line and column.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NoReturn
+
+from emulator.errors import ParseError
+
+
+@dataclass(frozen=True)
+class Position:
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}"
+
+
+@dataclass(frozen=True)
+class Name:
+    """A register, or ``_``, which discards a result."""
+
+    text: str
+    position: Position
+
+
+@dataclass(frozen=True)
+class Integer:
+    value: int
+    position: Position
+
+
+@dataclass(frozen=True)
+class Float:
+    """A floating-point immediate: bits where written as 0f… or 0d…, else a decimal value."""
+
+    value: float
+    #: width of a hexadecimal literal, 0 for a decimal one
+    width: int
+    bits: int
+    position: Position
+
+
+@dataclass(frozen=True)
+class Vector:
+    items: tuple[Name | Integer | Float, ...]
+    position: Position
+
+
+@dataclass(frozen=True)
+class Address:
+    base: str
+    offset: int
+    position: Position
+
+
+Operand = Name | Integer | Float | Vector | Address
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """``.reg .b32 %a<4>, x;`` with the names spelled out."""
+
+    type: str
+    names: tuple[str, ...]
+    position: Position
+
+
+@dataclass(frozen=True)
+class Call:
+    """An instruction statement."""
+
+    opcode: str
+    operands: tuple[Operand, ...]
+    position: Position
+
+
+Statement = Declaration | Call
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>   \s+ | //[^\n]* | /\*.*?\*/ )
+  | (?P<hexfloat> 0[fF][0-9a-fA-F]{8}(?![0-9a-zA-Z_]) | 0[dD][0-9a-fA-F]{16}(?![0-9a-zA-Z_]) )
+  | (?P<float>   -?\d+\.\d*(?:[eE][+-]?\d+)? | -?\d+[eE][+-]?\d+ )
+  | (?P<integer> -?(?:0[xX][0-9a-fA-F]+ | 0[bB][01]+ | \d+)U?(?![0-9a-zA-Z_]) )
+  | (?P<word>    \.?[A-Za-z_%$][\w$%]*(?:(?:\.|::)[\w$]+)* )
+  | (?P<mark>    [{}\[\]<>,;+@:] )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+    position: Position
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    at, line, line_start = 0, 1, 0
+    while at < len(text):
+        position = Position(line, at - line_start + 1)
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise ParseError(f"{position}: {text[at]!r} starts no PTX token")
+        if match.lastgroup != "space":
+            yield _Token(str(match.lastgroup), match.group(), position)
+        newlines = match.group().count("\n")
+        if newlines:
+            line += newlines
+            line_start = at + match.group().rindex("\n") + 1
+        at = match.end()
+    yield _Token("end", "end of text", Position(line, at - line_start + 1))
+
+
+def parse(text: str) -> list[Statement]:
+    """The statements of `text`; raises ParseError with line and column."""
+    if not isinstance(text, str):
+        raise ParseError(f"PTX is a string; got {type(text).__name__}")
+    return list(_Parser(text).statements())
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._rest = list(_tokens(text))[::-1]
+
+    def _fail(self, wanted: str) -> NoReturn:
+        found = self._rest[-1]
+        raise ParseError(f"{found.position}: expected {wanted}, found {found.text!r}")
+
+    def _is(self, mark: str) -> bool:
+        return self._rest[-1].kind == "mark" and self._rest[-1].text == mark
+
+    def _accept(self, mark: str) -> bool:
+        found = self._is(mark)
+        if found:
+            self._rest.pop()
+        return found
+
+    def _expect(self, mark: str) -> None:
+        if not self._accept(mark):
+            self._fail(repr(mark))
+
+    def _take(self, kind: str, wanted: str) -> _Token:
+        if self._rest[-1].kind != kind:
+            self._fail(wanted)
+        return self._rest.pop()
+
+    def statements(self) -> Iterator[Statement]:
+        while self._rest[-1].kind != "end":
+            if self._accept(";"):
+                continue
+            start = self._rest[-1]
+            if self._is("@"):
+                raise ParseError(
+                    f"{start.position}: predicated statements are not supported: all lanes execute "
+                    "a matrix instruction"
+                )
+            word = self._take("word", "a declaration or an instruction")
+            if word.text == ".reg":
+                yield self._declaration(word)
+            elif word.text.startswith("."):
+                raise ParseError(
+                    f"{word.position}: directive {word.text!r} is not supported; only .reg is"
+                )
+            elif self._is(":"):
+                raise ParseError(f"{word.position}: labels and branches are not supported")
+            else:
+                operands = self._operands()
+                self._expect(";")
+                yield Call(word.text, operands, word.position)
+
+    def _declaration(self, start: _Token) -> Declaration:
+        type_ = self._take("word", "a register type such as .b32")
+        if not type_.text.startswith("."):
+            raise ParseError(f"{type_.position}: a register type starts with a dot: {type_.text!r}")
+        names: list[str] = []
+        while True:
+            name = self._take("word", "a register name").text
+            if self._accept("<"):
+                count = int(self._take("integer", "a number of registers").text.rstrip("U"), 0)
+                names += [f"{name}{i}" for i in range(count)]
+                self._expect(">")
+            else:
+                names.append(name)
+            if not self._accept(","):
+                break
+        self._expect(";")
+        return Declaration(type_.text[1:], tuple(names), start.position)
+
+    def _operands(self) -> tuple[Operand, ...]:
+        out: list[Operand] = []
+        if not self._is(";"):
+            out.append(self._operand())
+            while self._accept(","):
+                out.append(self._operand())
+        return tuple(out)
+
+    def _operand(self) -> Operand:
+        position = self._rest[-1].position
+        if self._accept("{"):
+            items = [self._scalar()]
+            while self._accept(","):
+                items.append(self._scalar())
+            self._expect("}")
+            return Vector(tuple(items), position)
+        if self._accept("["):
+            base, offset = self._take("word", "a register").text, 0
+            if self._accept("+"):
+                offset = _integer(self._take("integer", "a byte offset").text)
+            elif self._rest[-1].kind == "integer" and self._rest[-1].text.startswith("-"):
+                offset = _integer(self._rest.pop().text)
+            self._expect("]")
+            return Address(base, offset, position)
+        return self._scalar()
+
+    def _scalar(self) -> Name | Integer | Float:
+        token = self._rest[-1]
+        if token.kind == "word":
+            self._rest.pop()
+            return Name(token.text, token.position)
+        if token.kind == "integer":
+            self._rest.pop()
+            return Integer(_integer(token.text), token.position)
+        if token.kind == "float":
+            self._rest.pop()
+            return Float(float(token.text), 0, 0, token.position)
+        if token.kind == "hexfloat":
+            self._rest.pop()
+            bits, width = int(token.text[2:], 16), 4 * (len(token.text) - 2)
+            packed = bits.to_bytes(width // 8, "little")
+            value = struct.unpack("<f" if width == 32 else "<d", packed)[0]
+            return Float(value, width, bits, token.position)
+        self._fail("a register, an immediate, '{' or '['")
+
+
+def _integer(text: str) -> int:
+    text = text.rstrip("U")
+    digits = text.lstrip("-")
+    if len(digits) > 1 and digits[0] == "0" and digits.isdigit():
+        value = int(digits, 8)  # PTX writes octal as C does
+        return -value if text.startswith("-") else value
+    return int(text, 0)

@@ -1,0 +1,1 @@
+"""What the command line shows: each module answers one kind of question with an ``Answer``."""

@@ -1,0 +1,231 @@
+"""``run``: PTX text on a simulated warp or warpgroup, registers from and to .npz files.
+
+An .npz file has one array of words per register, ``(lanes,)``, under its name without ``%``, and
+may have the bytes of shared memory under ``shared``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from dtypes import Array
+from emulator.errors import OperandError
+from emulator.ptx.machine import Warp, Warpgroup
+from emulator.ptx.registers import Register
+from emulator.ptx.syntax import Call, parse
+from emulator.tools.answer import Answer, render
+
+SHARED = "shared"
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_DECLARATION = re.compile(r"(?<![\w$%.])\.reg\b[^;]*;")
+_LINE_WIDTH = 100
+
+
+def run_file(
+    file: str,
+    target: str = "sm_90a",
+    registers: str | None = None,
+    output: str | None = None,
+    show: str | None = None,
+) -> Answer:
+    """Runs a PTX file ("-": standard input) and answers with the registers that changed.
+
+    `registers` and `output` are .npz files, `show` names registers, with commas between them, to
+    answer with instead. Raises OperandError for files that cannot be used and unknown registers,
+    and whatever `Warp.run` raises.
+    """
+    text = _read_text(file)
+    start = {} if registers is None else _read_npz(registers)
+    memory = start.pop(SHARED, None)
+    machine = _machine(text, target, memory)
+
+    # Values go in between the declarations and the first statement.
+    declarations, statements = _split(text)
+    machine.run(declarations)
+    for key, words in start.items():
+        machine[_name(machine, key)] = words
+    before = {name: register.words for name, register in machine.registers.items()}
+    shared_before = machine.shared.copy()
+    machine.run(statements)
+
+    changed = [name for name, words in before.items() if (words != machine[name]).any()]
+    wrote = np.flatnonzero(shared_before != machine.shared)
+    if output is not None:
+        _write_npz(output, machine, memory is not None or bool(machine.shared.any()))
+    names = changed
+    if show is not None:
+        names = [_name(machine, key.strip()) for key in show.split(",")]
+    elif output is not None:
+        names = []
+    shown = [machine.registers[name] for name in names]
+    data = {
+        "target": str(machine.target), "lanes": machine.lanes,
+        "changed": [_key(machine, name) for name in changed],
+        "shared_bytes_changed": int(wrote.size),
+        "registers": {_key(machine, x.name): _register_data(x) for x in shown},
+    }  # fmt: skip
+    return Answer(_lines(machine, shown, wrote, silent=output is not None and show is None), data)
+
+
+def _machine(text: str, target: str, memory: Array | None) -> Warp:
+    """A warp, or a warpgroup where `text` has a wgmma statement."""
+    calls = [x.opcode for x in parse(text) if isinstance(x, Call)]
+    kind = Warpgroup if any(opcode.startswith("wgmma.") for opcode in calls) else Warp
+    if memory is None:
+        return kind(target)
+    if memory.dtype != np.uint8 or memory.ndim != 1:
+        raise OperandError(
+            f"{SHARED!r} is the bytes of shared memory, uint8 (bytes,); got {memory.dtype} "
+            f"{memory.shape}"
+        )
+    machine = kind(target, shared_bytes=len(memory))
+    machine.shared[:] = memory
+    return machine
+
+
+def _split(text: str) -> tuple[str, str]:
+    """The declarations and the other statements, each where it was: the rest is blank."""
+    bare = _COMMENT.sub(_blank, text)
+    statements = _DECLARATION.sub(_blank, bare)
+    declarations = "".join(
+        x if y != x or x == "\n" else " " for x, y in zip(bare, statements, strict=True)
+    )
+    return declarations, statements
+
+
+def _blank(match: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", match.group())
+
+
+# --- names and files ------------------------------------------------------------------------------
+
+
+def _name(machine: Warp, key: str) -> str:
+    """The register that `key` means: itself, or with ``%`` before it."""
+    declared = set(machine.registers)
+    with_sign = key not in declared and f"%{key}" in declared
+    return machine.registers.known(f"%{key}" if with_sign else key)
+
+
+def _key(machine: Warp, name: str) -> str:
+    """The name without ``%``, unless that means something else."""
+    key = name.removeprefix("%")
+    return name if key != name and key in {SHARED, *machine.registers} else key
+
+
+def _read_text(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise OperandError(f"cannot read {file!r}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise OperandError(f"{file!r} is not text; run takes PTX, not a cubin") from None
+
+
+def _read_npz(file: str) -> dict[str, Array]:
+    try:
+        # NumPy leaves a file open that it opened itself and cannot read.
+        with Path(file).open("rb") as opened, np.load(opened) as arrays:
+            return dict(arrays.items())
+    except OSError as error:
+        raise OperandError(f"cannot read {file!r}: {error.strerror or error}") from None
+    except (ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error):
+        raise OperandError(
+            f"{file!r} is no .npz file of arrays (numpy.savez writes them)"
+        ) from None
+
+
+def _write_npz(file: str, machine: Warp, with_memory: bool) -> None:
+    arrays = {_key(machine, name): machine[name] for name in machine.registers}
+    if with_memory:
+        if SHARED in arrays:
+            raise OperandError(
+                f"a register has the name {SHARED!r}, which means memory in .npz files"
+            )
+        arrays[SHARED] = machine.shared
+    try:
+        with Path(file).open("wb") as out:  # a file, or NumPy would add .npz to the name
+            np.savez_compressed(out, allow_pickle=False, **arrays)
+    except OSError as error:
+        raise OperandError(f"cannot write {file!r}: {error.strerror}") from None
+
+
+# --- what is shown --------------------------------------------------------------------------------
+
+
+def _lines(machine: Warp, shown: list[Register], wrote: Array, silent: bool) -> Iterator[str]:
+    if silent:
+        return
+    of = f"{len(shown)} of {len(machine.registers)} registers"
+    yield f"{machine.target}, {machine.lanes} lanes, {of}"
+    if wrote.size:
+        yield f"shared memory: {wrote.size} bytes changed, between byte {wrote[0]} and {wrote[-1]}"
+    for register in (x for x in shown if _is_uniform(x)):
+        yield f"{register.name} .{register.type}  {_cells(register)[0]}  in all lanes"
+    rest = [x for x in shown if not _is_uniform(x)]
+    for block in _blocks([(f"{x.name} .{x.type}", *_cells(x)) for x in rest]):
+        yield ""
+        lanes = ["lane", *map(str, range(machine.lanes))]
+        header, *rows = zip(lanes, *block, strict=True)
+        yield from render(header, rows, "text")
+
+
+def _is_uniform(register: Register) -> bool:
+    return bool((register.words == register.words[:1]).all())
+
+
+def _blocks(columns: Iterable[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
+    """The columns in as many blocks as lines of a terminal need."""
+    block: list[tuple[str, ...]] = []
+    width = first = len("lane")
+    for column in columns:
+        wide = 2 + max(map(len, column))
+        if block and width + wide > _LINE_WIDTH:
+            yield block
+            block, width = [], first
+        block.append(column)
+        width += wide
+    if block:
+        yield block
+
+
+def _cells(register: Register) -> list[str]:
+    """The word of each lane in hex and, where its type says more, as a value."""
+    digits = max(1, register.bits // 4)
+    words = [f"{int(word):0{digits}x}" for word in register.words]
+    values = _values(register)
+    if values is None:
+        return words
+    texts = [" ".join(map(str, np.atleast_1d(x))) for x in values]
+    return [f"{word} {text}" for word, text in zip(words, texts, strict=True)]
+
+
+def _values(register: Register) -> Array | None:
+    """Values of a signed or floating-point register, ``(lanes,)`` or halves ``(lanes, 2)``; None
+    for plain bits."""
+    values = register.values
+    return values if values.dtype.kind in "if" else None
+
+
+def _register_data(register: Register) -> dict[str, object]:
+    digits = max(1, register.bits // 4)
+    words = [f"0x{int(word):0{digits}x}" for word in register.words]
+    values = _values(register)
+    if values is None:
+        return {"type": register.type, "words": words}
+    return {"type": register.type, "words": words, "values": _numbers(values.tolist())}
+
+
+def _numbers(values: object) -> object:
+    """Nested lists of numbers as JSON takes them: infinities and NaNs as text."""
+    if isinstance(values, list):
+        return [_numbers(x) for x in values]
+    return values if isinstance(values, int) or math.isfinite(values) else str(values)  # type: ignore[arg-type]

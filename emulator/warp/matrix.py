@@ -1,0 +1,157 @@
+"""``mma`` and ``gemm``: the arithmetic of an instruction on matrices instead of lane registers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dtypes import FORMATS, Array, Format, array_from_codes, code_type, codes_from_array
+from emulator.arith import Engine, dot
+from emulator.errors import OperandError, UnsupportedError
+from emulator.isa.instruction import Instruction
+from emulator.targets import Target
+from emulator.warp.sparse import check_metadata, metadata, select
+
+
+def mma(
+    ins: Instruction,
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    target: str | Target,
+    codes: bool = False,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    nibbles: Any = None,
+    engine: Engine = "auto",
+) -> Array:
+    """D = A·B + C with the arithmetic of `ins` on `target`; a leading batch broadcasts.
+
+    `a` is ``(…, m, k)``, `b` ``(…, k, n)``, `c` ``(…, m, n)`` (None: zeros), as NumPy or ml_dtypes
+    arrays of the operand's type (tf32 as float32), or with ``codes=True`` as unsigned element codes
+    (tf32 as its 32-bit word). The result is of the same kind. m8n8k4.f16 computes one of its four
+    computations per matrix given.
+
+    A sparse instruction takes the full A, whose chunks must satisfy the pattern, or the compressed
+    ``(…, m, k/2)`` with its metadata `nibbles` ``(…, m, chunks)``. Block scales are codes:
+    `scale_a` ``(…, m, v)`` and `scale_b` ``(…, v, n)``.
+
+    Raises OperandError for arrays of another shape or type, UnsupportedError where the target
+    lacks the instruction, UndefinedError for metadata that PTX leaves undefined.
+    """
+    if not isinstance(ins, Instruction):
+        raise OperandError(f"mma takes an Instruction (Instruction.parse); got {ins!r}")
+    arithmetic = ins.arithmetic(target)
+    stored = ins.stored_k if nibbles is not None else ins.k
+    a = _codes("A", a, arithmetic.a, (ins.m, stored), codes)
+    b = _codes("B", b, arithmetic.b, (ins.k, ins.n), codes)
+    if c is None:
+        c = np.zeros((ins.m, ins.n), code_type(arithmetic.c.bits))
+    else:
+        c = _codes("C", c, arithmetic.c, (ins.m, ins.n), codes)
+    by_column = np.swapaxes(b, -1, -2)[..., None, :, :]
+    if ins.is_sparse:
+        if nibbles is None:
+            a, nibbles = metadata(ins, a)
+        else:
+            nibbles = np.asarray(nibbles)
+            _check_shape("nibbles", nibbles, (ins.m, ins.k // ins.chunk))
+            check_metadata(
+                ins, nibbles, np.broadcast_to(a, (*nibbles.shape[:-2], *a.shape[-2:])), 0
+            )
+        by_column = select(ins, nibbles, b)
+    elif nibbles is not None:
+        raise OperandError(f"{ins} is not sparse and takes no nibbles=")
+    scales = _scales(ins, scale_a, scale_b)
+    d = dot(arithmetic, a[..., :, None, :], by_column, c, *scales, engine=engine)
+    return d if codes else array_from_codes(arithmetic.d, d)
+
+
+def gemm(
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    instruction: Instruction | str,
+    target: str | Target,
+    codes: bool = False,
+    engine: Engine = "auto",
+) -> Array:
+    """D = A·B + C of any size, accumulated over k in steps of the instruction's k.
+
+    Each step's result is the accumulator of the next, as in a kernel's main loop; k is padded with
+    zeros. `a` is ``(…, m, k)``, `b` ``(…, k, n)``, `c` ``(…, m, n)`` or None, as for `mma`.
+
+    Raises OperandError for arrays that do not fit together, UnsupportedError for sparse and
+    block-scaled instructions and for one whose C and D differ in type.
+    """
+    ins = Instruction.parse(instruction) if isinstance(instruction, str) else instruction
+    if ins.is_sparse or ins.is_block_scaled or ins.c_type != ins.d_type:
+        raise UnsupportedError(
+            f"gemm takes dense instructions without block scales whose C and D are of one type; "
+            f"got {ins}"
+        )
+    arithmetic = ins.arithmetic(target)
+    a = _codes("A", a, arithmetic.a, (None, None), codes)
+    m, k = a.shape[-2:]
+    b = _codes("B", b, arithmetic.b, (k, None), codes)
+    n = b.shape[-1]
+    if c is None:
+        x = np.zeros((m, n), code_type(arithmetic.c.bits))
+    else:
+        x = _codes("C", c, arithmetic.c, (m, n), codes)
+    pad = -k % ins.k
+    a = np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, pad)])
+    by_column = np.pad(np.swapaxes(b, -1, -2), [(0, 0)] * (b.ndim - 1) + [(0, pad)])
+    for start in range(0, k + pad, ins.k):
+        part = slice(start, start + ins.k)
+        x = dot(arithmetic, a[..., :, None, part], by_column[..., None, :, part], x, engine=engine)
+    if x.shape[-2:] != (m, n) or k == 0:
+        x = np.broadcast_to(x, np.broadcast_shapes(x.shape, (m, n))).copy()
+    return x if codes else array_from_codes(arithmetic.d, x)
+
+
+def _codes(
+    name: str, values: Any, fmt: Format, shape: tuple[int | None, ...], codes: bool
+) -> Array:
+    array = np.asarray(values)
+    _check_shape(name, array, shape)
+    if not codes:
+        try:
+            return codes_from_array(fmt, array)
+        except TypeError as error:
+            raise OperandError(
+                f"{name}: {error}; cast it with .astype, or pass element codes with codes=True"
+            ) from None
+    if array.dtype.kind != "u":
+        raise OperandError(f"{name}: element codes are unsigned integers; got {array.dtype}")
+    if array.size and int(array.max()) > fmt.code_mask:
+        raise OperandError(
+            f"{name}: code {int(array.max()):#x} does not fit the {fmt.bits} bits of {fmt.name}"
+        )
+    return array.astype(code_type(fmt.bits), copy=False)
+
+
+def _check_shape(name: str, array: Array, shape: tuple[int | None, ...]) -> None:
+    got = array.shape[-len(shape) :]
+    fits = len(got) == len(shape) and all(
+        w is None or g == w for g, w in zip(got, shape, strict=True)
+    )
+    if not fits:
+        want = ", ".join("any" if w is None else str(w) for w in shape)
+        raise OperandError(f"{name} must be (…, {want}); got {array.shape}")
+
+
+def _scales(ins: Instruction, scale_a: Any, scale_b: Any) -> tuple[Array | None, Array | None]:
+    if not ins.is_block_scaled:
+        if scale_a is not None or scale_b is not None:
+            raise OperandError(f"{ins} has no block scales")
+        return None, None
+    fmt, v = FORMATS[ins.scale_type], ins.scale_chunks
+    if scale_a is None or scale_b is None:
+        raise OperandError(f"{ins} needs scale_a= and scale_b=, codes of {fmt.name}")
+    a = _codes("scale_a", scale_a, fmt, (ins.m, v), True)
+    b = _codes("scale_b", scale_b, fmt, (v, ins.n), True)
+    return a[..., :, None, :], np.swapaxes(b, -1, -2)[..., None, :, :]

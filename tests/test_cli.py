@@ -1,0 +1,571 @@
+"""The command line: every command in process, its exit codes, its messages for mistakes.
+
+Facts are stated here from the manual (PTX ISA 9.7.14, 9.7.15), not taken from the tables.
+"""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from emulator import __main__ as command_line
+from emulator import recordings
+from emulator.__main__ import main
+
+F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+S4 = "mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32"
+QUAD = "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32"
+SPARSE = "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+SCALED = (
+    "mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0"
+)
+WGMMA = "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16"
+
+
+@pytest.fixture
+def ask(capsys):
+    """Runs a command that must succeed without a message: its lines, or its JSON."""
+
+    def run(*argv):
+        assert main([str(word) for word in argv]) == 0
+        out, err = capsys.readouterr()
+        assert err == ""
+        return json.loads(out) if "--json" in argv else out.splitlines()
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys):
+    """Runs a command that must exit with 2 and print nothing: its message."""
+
+    def run(*argv):
+        assert main([str(word) for word in argv]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("error: ") and err.count("\n") == 1
+        return err
+
+    return run
+
+
+# --- list -----------------------------------------------------------------------------------------
+
+
+def test_list_has_a_line_per_instruction_with_its_targets(ask):
+    lines = {line.split()[0]: line for line in ask("list")}
+    assert lines[F16].endswith(" sm_80+")
+    assert lines[QUAD].endswith(" sm_70+")
+    assert lines[SCALED].endswith(" sm_120a/f+")
+    sparse_fp4 = SCALED.replace("mma", "mma.sp::ordered_metadata", 1).replace("k64", "k128")
+    assert lines[sparse_fp4].endswith(" sm_120a, sm_121a")
+
+
+def test_list_collapses_the_sizes_of_wgmma(ask):
+    lines = ask("list", "--family", "wgmma")
+    f16 = next(line for line in lines if ".m64nNk16.f32.f16.f16 " in line)
+    assert "8-256 by 8 " in f16 and f16.endswith(" sm_90a")
+    integers = [line for line in lines if ".m64nNk32.s32.s8.u8 " in line]
+    assert "8-32 by 8, 48-256 by 16 " in integers[0] and len(integers) == 1
+    spelled = ask("list", "--family", "wgmma", "--all")
+    assert sum(".f32.bf16.bf16" in line for line in spelled) == 32
+    assert not any("nNk" in line for line in spelled)
+
+
+def test_list_filters(ask):
+    everything = ask("list", "--json")
+    assert len({row["opcode"] for row in everything}) == len(everything)
+
+    hopper = ask("list", "--target", "H100", "--json")
+    assert hopper == ask("list", "--target", "sm_90a", "--json")
+    names = [row["opcode"] for row in everything if "sm_90a" in row["targets"]]
+    assert [row["opcode"] for row in hopper] == names
+    assert {row["fidelity"] for row in hopper} <= {"exact", "validated", "modelled"}
+
+    fp4 = ask("list", "--type", "e2m1", "--json")
+    assert fp4 and all("e2m1" in row["types"].values() for row in fp4)
+    assert {row["opcode"] for row in fp4} == {
+        row["opcode"] for row in everything if "e2m1" in row["opcode"]
+    }
+    families = {row["family"] for row in ask("list", "--family", "mma.sp", "--json")}
+    assert families == {"mma.sp", "mma.sp::ordered_metadata"}
+    assert ask("list", "--family", "wgmma", "--target", "sm_80") == ["opcode  on sm_80"]
+
+
+def test_list_names_the_nearest_of_an_unknown_filter(refused):
+    assert "nearest is 'e2m3'" in refused("list", "--type", "e2m33")
+    assert "nearest is 'wgmma'" in refused("list", "--family", "wgma")
+    assert "nearest is 'sm_90a'" in refused("list", "--target", "sm90a")
+
+
+# --- info -----------------------------------------------------------------------------------------
+
+
+def test_info_of_a_dense_instruction(ask):
+    data = ask("info", F16, "--json")
+    assert (data["m"], data["n"], data["k"], data["lanes"]) == (16, 8, 16, 32)
+    registers = {x["operand"]: (x["elements"], x["registers"]) for x in data["operands"]}
+    assert registers == {"d": (4, 4), "a": (8, 4), "b": (4, 2), "c": (4, 4)}
+    types = {x["operand"]: set(x["register_types"]) for x in data["operands"]}
+    half, single = {"b32", "f16x2"}, {"b32", "f32"}
+    assert types == {"d": single, "a": half, "b": half, "c": single}
+    covered = [target for recipe in data["recipes"] for target in recipe["targets"]]
+    assert sorted(covered) == sorted(data["targets"]) and "sm_75" not in covered
+
+    lines = ask("info", F16)
+    assert lines[0] == F16
+    assert "  targets: sm_80+" in lines
+    assert any(line.split()[:5] == ["a", "f16", "16x16", "8", "4"] for line in lines)
+
+
+def test_info_says_what_a_target_computes_and_how_we_know(ask):
+    (hopper,) = ask("info", F16, "--target", "H200", "--json")["recipes"]
+    assert (hopper["targets"], hopper["fidelity"]) == (["sm_90a"], "validated")
+    assert hopper["detail"]
+    (step,) = hopper["steps"]
+    assert "cut 25 bits below the largest exponent" in step and "toward zero to f32" in step
+    (ampere,) = ask("info", F16, "--target", "A100", "--json")["recipes"]
+    assert "in 2 passes, k = 0-7; 8-15" in ampere["steps"][0]
+    (integer,) = ask("info", S4, "--target", "sm_80", "--json")["recipes"]
+    assert integer["fidelity"] == "exact" and "wrapped to 32 bits" in integer["steps"][0]
+
+    fp8 = F16.replace("k16", "k32").replace("f16", "e4m3")
+    lines = ask("info", fp8, "--target", "sm_90")
+    assert [line[:5] for line in lines[-4:]] == ["  1. ", "  2. ", "  3. ", "  4. "]
+    assert "convert a and b to f16" in lines[-4]
+    assert "in 2 passes" in lines[-2] and "x = x + c" in lines[-1]
+
+
+def test_info_lists_selectors_and_scale_ids(ask):
+    sparse = ask("info", SPARSE, "--json")
+    assert sparse["selector"] == [0, 1, 2, 3]
+    ordered = ["0b0100", "0b1000", "0b1001", "0b1100", "0b1101", "0b1110"]
+    assert sparse["metadata_nibble"] == ordered
+    assert "  selector: 0, 1, 2, 3" in ask("info", SPARSE)
+    scaled = ask("info", SCALED, "--json")
+    assert (scaled["byte_id_a"], scaled["thread_id_a"]) == ([0, 2], [0, 1])
+    assert (scaled["byte_id_b"], scaled["thread_id_b"]) == ([0, 2], [0, 1, 2, 3])
+
+
+def test_info_of_wgmma_shows_the_descriptor(ask):
+    lines = ask("info", WGMMA)
+    assert any(line.startswith("b ") and line.endswith(".b64 descriptor") for line in lines)
+    assert any(line.split()[:5] == ["d", "f32", "64x16", "8", "8"] for line in lines)
+
+
+def test_every_instruction_has_an_info(ask):
+    for row in ask("list", "--json"):
+        opcode = row["opcode"].replace("nNk", f"n{row['n'][-1]}k")
+        assert ask("info", opcode)[0] == opcode
+        assert ask("info", opcode, "--json")["opcode"] == opcode
+
+
+def test_info_refuses_what_is_no_instruction(refused):
+    assert f"nearest instruction: {F16}" in refused("info", F16.replace("k16", "k17"))
+    assert "nearest to 'nma' is 'mma'" in refused("info", F16.replace("mma", "nma"))
+    assert "nearest is '.f16'" in refused("info", F16.replace("f16.f16", "f16.f17"))
+    assert "not available on sm_75" in refused("info", F16, "--target", "T4")
+
+
+# --- lane, element --------------------------------------------------------------------------------
+
+
+def test_lane(ask):
+    # a2, a3 sit at row g + 8, columns 2t and 2t + 1; here g = 1, t = 1.
+    assert ask("lane", F16, "a", 9, 3) == ["a(9, 3): lane 5, register 1, bits 31:16"]
+    assert ask("lane", S4, "a", 5, 10) == ["a(5, 10): lane 21, register 0, bits 11:8"]
+    data = ask("lane", F16, "a", 9, 3, "--json")
+    where = {key: data[key] for key in ("lane", "register", "low_bit", "bits")}
+    assert where == {"lane": 5, "register": 1, "low_bit": 16, "bits": 16}
+    assert (data["opcode"], data["operand"], data["row"], data["col"]) == (F16, "a", 9, 3)
+
+
+def test_lane_names_the_matrix_where_there_are_several(ask):
+    # computation 1 is that of lanes 4 … 7 and 20 … 23
+    assert ask("lane", QUAD, "a", 2, 1, "--group", 1) == [
+        "computation 1, a(2, 1): lane 6, register 0, bits 31:16"
+    ]
+    assert ask("lane", SPARSE, "e", 3, 1, "--group", 2)[0].startswith(
+        "selector 2, e(3, 1): lane 14"
+    )
+    line = ask("lane", SCALED, "scale_b", 1, 2, "--group", 5)[0]
+    assert line == "byte-id 2, thread-id 1, scale_b(1, 2): lane 9, register 0, bits 31:24"
+
+
+def test_element(ask):
+    assert ask("element", F16, "a", 7, 2) == ["bits 15:0   (1, 14)", "bits 31:16  (1, 15)"]
+    (first, second) = ask("element", F16, "a", 7, 2, "--json")["elements"]
+    assert first == {"low_bit": 0, "bits": 16, "group": 0, "row": 1, "col": 14}
+    assert second == {"low_bit": 16, "bits": 16, "group": 0, "row": 1, "col": 15}
+    assert ask("element", QUAD, "a", 6, 0)[1] == "bits 31:16  (2, 1)  computation 1"
+    # a 4-bit element in an 8-bit container sits at bits 5:2
+    fp4 = "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e4m3.f32"
+    assert ask("element", fp4, "a", 0, 0)[:2] == ["bits 5:2    (0, 0)", "bits 13:10  (0, 1)"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("lane", F16, "a", 16, 0), "row 16 is out of range; it has 16 rows"),
+        (("lane", F16, "a", 0, -1), "column -1 is out of range"),
+        (("lane", F16, "a", 0, 0, "--group", 1), "group 1 is out of range"),
+        (("lane", F16, "e", 0, 0), "its register operands are d, a, b, c"),
+        (("lane", WGMMA, "b", 0, 0), "its register operands are d, a"),
+        (("element", F16, "a", 32, 0), "lane 32 is out of range"),
+        (("element", F16, "b", 0, 2), "register 2 is out of range; it has 2 registers"),
+        (("table", F16, "x"), "has no fragment 'x'"),
+        (("table", "mma.sync", "a"), "'mma.sync'"),
+    ],
+)
+def test_wrong_places_are_refused(refused, words, message):
+    assert message in refused(*words)
+
+
+# --- table ----------------------------------------------------------------------------------------
+
+
+def test_table_by_lane(ask):
+    lines = ask("table", F16, "a")
+    assert lines[0].split() == ["lane", "a0", "a1", "a2", "a3"]
+    assert lines[8] == "7     (1,6) (1,7)  (9,6) (9,7)  (1,14) (1,15)  (9,14) (9,15)"
+    assert len(lines) == 33
+    # longer runs in one row or one column are ranges
+    assert ask("table", S4, "a")[2].split() == ["1", "(0,8-15)"]
+    assert ask("table", S4, "b")[2].split() == ["1", "(8-15,0)"]
+
+
+def test_table_formats_hold_the_same(ask):
+    rows = list(csv.reader(io.StringIO("\n".join(ask("table", S4, "a", "--format", "csv")))))
+    assert rows[0] == ["lane", "a0"]
+    assert rows[2] == ["1", " ".join(f"(0,{col})" for col in range(8, 16))]
+    header, rule, *lines = ask("table", F16, "d", "--format", "markdown")
+    assert header == "| lane | d0 | d1 | d2 | d3 |"
+    assert set(rule) == set("| -")
+    assert lines[5] == "| 5 | (1,2) | (1,3) | (9,2) | (9,3) |"
+
+
+@pytest.mark.parametrize(
+    ("opcode", "operand"), [(F16, "b"), (QUAD, "c"), (SPARSE, "e"), (WGMMA, "d")]
+)
+def test_table_by_element_is_the_inverse_of_by_lane(ask, opcode, operand):
+    by_lane = ask("table", opcode, operand, "--json")
+    by_element = ask("table", opcode, operand, "--by", "element", "--json")
+    assert by_element["location"] == ["lane", "register", "low_bit", "bits"]
+    seen = 0
+    for lane, (words, groups) in enumerate(
+        zip(by_lane["elements"], by_lane["groups"], strict=True)
+    ):
+        for register, (elements, which) in enumerate(zip(words, groups, strict=True)):
+            width = 32 // len(elements)
+            for i, ((row, col), group) in enumerate(zip(elements, which, strict=True)):
+                where = by_element["matrices"][group][row][col]
+                assert where == [lane, register, i * width, width]
+                seen += 1
+    assert seen == np.array(by_element["matrices"]).size // 4
+
+
+def test_table_by_element(ask):
+    lines = ask("table", F16, "b", "--by", "element")
+    assert lines[0].split() == ["row", *map(str, range(8))]
+    # b0 is row 2t, b1 row 2t + 1, column g
+    assert lines[4].split()[:3] == ["3", "1:0.[31:16]", "5:0.[31:16]"]
+    assert ask("table", F16, "c", "--by", "element")[1].split()[:4] == ["0", "0:0", "0:1", "1:0"]
+
+
+def test_table_names_the_matrices(ask):
+    lines = ask("table", QUAD, "a")
+    assert lines[0].startswith("group:(row,col), 0 = computation 0; 1 = computation 1")
+    assert lines[2].split() == ["lane", "a0", "a1"]
+    assert lines[9].split() == ["6", "1:(2,0)", "1:(2,1)", "1:(2,2)", "1:(2,3)"]
+    lines = ask("table", QUAD, "a", "--by", "element")
+    assert [line for line in lines if line.endswith(":")] == [f"computation {i}:" for i in range(4)]
+    rows = list(csv.reader(ask("table", QUAD, "a", "--by", "element", "--format", "csv")))
+    assert rows[0][:2] == ["group", "row"] and len(rows) == 1 + 4 * 8
+    assert "| row | 0 | 1 | 2 | 3 |" in ask(
+        "table", QUAD, "a", "--by", "element", "--format", "markdown"
+    )
+
+
+# --- run ------------------------------------------------------------------------------------------
+
+PTX = """
+// .reg .b32 %not; a comment
+.reg .b32 %a<4>, %b<2>;   /* ; */
+.reg .f32 %c<4>,          // first ; second
+          %d<4>;
+.reg .s32 %n;
+mov.s32 %n, %laneid;
+mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+    {%d0, %d1, %d2, %d3}, {%a0, %a1, %a2, %a3}, {%b0, %b1}, {%c0, %c1, %c2, %c3};
+"""
+ONES = 0x3C003C00  # two f16 ones
+
+
+@pytest.fixture
+def ptx(tmp_path):
+    path = tmp_path / "kernel.ptx"
+    path.write_text(PTX)
+    return path
+
+
+@pytest.fixture
+def ones(tmp_path):
+    """A and B all one, C = −1/2 in every lane."""
+    path = tmp_path / "in.npz"
+    words = {f"a{i}": np.full(32, ONES, np.uint32) for i in range(4)}
+    words |= {f"b{i}": np.full(32, ONES, np.uint32) for i in range(2)}
+    words |= {f"c{i}": np.full(32, 0xBF000000, np.uint32) for i in range(4)}
+    np.savez(path, **words)
+    return path
+
+
+def test_run_shows_what_changed(ask, ptx, ones):
+    lines = ask("run", ptx, "--registers", ones, "--target", "A100")
+    assert lines[0] == "sm_80, 32 lanes, 5 of 15 registers"
+    # 16 products of ones, minus a half
+    assert "%d0 .f32  41780000 15.5  in all lanes" in lines
+    assert any(line.split() == ["lane", "%n", ".s32"] for line in lines)
+    assert any(line.split() == ["31", "0000001f", "31"] for line in lines)
+    assert not any("%a0" in line for line in lines)
+    assert ask("run", ptx)[0] == "sm_90a, 32 lanes, 1 of 15 registers"
+
+
+def test_run_shows_named_registers_in_json(ask, ptx, ones):
+    data = ask("run", ptx, "--registers", ones, "--show", "d3,%a0, n", "--json")
+    assert list(data["registers"]) == ["d3", "a0", "n"]
+    assert data["registers"]["d3"] == {
+        "type": "f32", "words": ["0x41780000"] * 32, "values": [15.5] * 32
+    }  # fmt: skip
+    assert data["registers"]["a0"] == {"type": "b32", "words": ["0x3c003c00"] * 32}
+    assert data["registers"]["n"]["values"] == list(range(32))
+    assert data["changed"] == ["d0", "d1", "d2", "d3", "n"]
+    assert (data["target"], data["lanes"]) == ("sm_90a", 32)
+
+
+def test_run_writes_what_it_can_read_again(ask, ptx, ones, tmp_path):
+    out = tmp_path / "out.words"
+    assert ask("run", ptx, "--registers", ones, "-o", out) == []
+    with np.load(out) as arrays:
+        assert sorted(arrays) == sorted(
+            [*(f"{x}{i}" for x in "acd" for i in range(4)), "b0", "b1", "n"]
+        )
+        assert arrays["d1"].dtype == np.uint32
+        assert arrays["d1"].tolist() == [0x41780000] * 32
+        assert arrays["a3"].tolist() == [ONES] * 32
+    data = ask("run", ptx, "--registers", out, "--json")
+    assert data["changed"] == []
+
+
+def test_run_keeps_infinities_and_nans_valid_json(ask, tmp_path):
+    path = tmp_path / "specials.ptx"
+    path.write_text(
+        ".reg .f32 x; .reg .f16x2 h; .reg .f64 y; .reg .pred p;"
+        "mov.f32 x, 0f7F800000; mov.b32 h, 0x7E003C00; mov.f64 y, 0.1; mov.pred p, 1;"
+    )
+    registers = ask("run", path, "--json")["registers"]
+    assert registers["x"]["values"] == ["inf"] * 32
+    assert registers["h"]["values"] == [[1.0, "nan"]] * 32
+    assert registers["y"]["words"] == ["0x3fb999999999999a"] * 32
+    assert registers["p"] == {"type": "pred", "words": ["0x1"] * 32}
+    assert "h .f16x2  7e003c00 1.0 nan  in all lanes" in ask("run", path)
+
+
+def test_run_splits_wide_results_over_blocks(ask, tmp_path):
+    path = tmp_path / "wide.ptx"
+    moves = "".join(f"mov.b32 %r{i}, %laneid;" for i in range(12))
+    path.write_text(".reg .b32 %r<12>;" + moves)
+    lines = ask("run", path)
+    assert max(map(len, lines)) <= 100
+    assert sum(line.startswith("lane ") for line in lines) == 2
+    shown = " ".join(lines)
+    assert all(f"%r{i} .b32" in shown for i in range(12))
+
+
+def wgmma_files(tmp_path, fence="wgmma.fence.sync.aligned;"):
+    """D = A·B of ones: B is ones all over shared memory, whatever the descriptor points to."""
+    text = """
+    .reg .b32 %a<4>; .reg .f32 %d<4>; .reg .b64 %b;
+    mov.b64 %b, 0x0000001000080000;  // 256 bytes between core matrices in n, 128 in k
+    FENCE
+    wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16
+        {%d0, %d1, %d2, %d3}, {%a0, %a1, %a2, %a3}, %b, 0, 1, 1, 0;
+    wgmma.commit_group.sync.aligned;
+    wgmma.wait_group.sync.aligned 0;
+    """.replace("FENCE", fence)
+    path, words = tmp_path / "wgmma.ptx", tmp_path / "wgmma.npz"
+    path.write_text(text)
+    memory = np.full(128, ONES, np.uint32).view(np.uint8)
+    np.savez(words, shared=memory, **{f"a{i}": np.full(128, ONES, np.uint32) for i in range(4)})
+    return path, words
+
+
+def test_run_takes_a_warpgroup_for_wgmma_and_its_shared_memory(ask, refused, tmp_path):
+    path, words = wgmma_files(tmp_path)
+    out = tmp_path / "out.npz"
+    assert ask("run", path, "--registers", words, "-o", out, "--show", "d0") == [
+        "sm_90a, 128 lanes, 1 of 9 registers",
+        "%d0 .f32  41800000 16.0  in all lanes",
+    ]
+    with np.load(out) as arrays:
+        assert arrays["d3"].tolist() == [0x41800000] * 128
+        assert arrays["shared"].tobytes() == np.full(128, ONES, np.uint32).tobytes()
+    assert "wgmma.fence" in refused("run", *wgmma_files(tmp_path, "")[:1], "--registers", words)
+
+
+def test_run_reports_mistakes_with_their_place(refused, ptx, ones, tmp_path):
+    def text(content):
+        path = tmp_path / "wrong.ptx"
+        path.write_text(content)
+        return path
+
+    # The declarations are taken out first; lines and columns are those of the file all the same.
+    assert "line 9, column 23: " in refused("run", text(PTX.replace("%d3}", "%d3 %q}")))
+    assert "line 7, column 1: " in refused("run", text(PTX.replace("mov.s32", "mov.s33")))
+    assert "line 3, column 1: " in refused("run", text(PTX.replace(".b32 %a", ".b33 %a")))
+    assert "line 8, column 1: " in refused("run", text(PTX.replace("m16n8k16", "m16n8k17")))
+    assert "not available on sm_75" in refused("run", ptx, "--target", "sm_75")
+    assert "nearest is '%d3'" in refused("run", ptx, "--show", "d0,d9")
+    np.savez(tmp_path / "unknown.npz", q=np.zeros(32, np.uint32))
+    assert "register 'q' is not declared" in refused(
+        "run", ptx, "--registers", tmp_path / "unknown.npz"
+    )
+    np.savez(tmp_path / "short.npz", a0=np.zeros(31, np.uint32))
+    assert "(32,)" in refused("run", ptx, "--registers", tmp_path / "short.npz")
+    np.savez(tmp_path / "memory.npz", shared=np.zeros(8, np.uint32))
+    assert "uint8 (bytes,)" in refused("run", ptx, "--registers", tmp_path / "memory.npz")
+
+
+def test_run_reports_files_that_it_cannot_use(refused, ptx, tmp_path):
+    missing = tmp_path / "missing"
+    assert "No such file" in refused("run", missing)
+    assert "No such file" in refused("run", ptx, "--registers", missing)
+    assert "No such file" in refused("run", ptx, "-o", missing / "out.npz")
+    (tmp_path / "binary").write_bytes(b"\x7fELF\xff\xfe")
+    assert "is not text" in refused("run", tmp_path / "binary")
+    for content in (b"", b"text", b"PK\x03\x04 cut off"):
+        (tmp_path / "bad.npz").write_bytes(content)
+        assert "is no .npz file" in refused("run", ptx, "--registers", tmp_path / "bad.npz")
+    np.save(tmp_path / "one.npy", np.zeros(32, np.uint32))
+    assert "is no .npz file" in refused("run", ptx, "--registers", tmp_path / "one.npy")
+    np.savez(tmp_path / "objects.npz", a0=np.array([None]))
+    assert "is no .npz file" in refused("run", ptx, "--registers", tmp_path / "objects.npz")
+
+
+def test_run_reads_standard_input(ask, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(".reg .u32 x; mov.u32 x, 7;"))
+    assert ask("run", "-")[1] == "x .u32  00000007  in all lanes"
+
+
+# --- selftest -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def golden(tmp_path, monkeypatch):
+    """A folder with one recording of 16 − ½ = 15.5; gives a function that plants the result."""
+
+    def plant(d):
+        words = [
+            np.full((1, 32, n), w, np.uint32) for n, w in ((4, ONES), (2, ONES), (4, 0xBF000000))
+        ]
+        expected = np.full((1, 32, 4), 0x41780000, np.uint32)
+        expected[0, 7, 1] = d
+        provenance = {"gpu": "Some GPU"}
+        recording = recordings.Recording("planted", F16, "sm_90a", tuple(words), {}, expected)
+        recordings.save(tmp_path / "planted", provenance, [recording])
+
+    monkeypatch.setattr(recordings, "golden_folder", lambda: tmp_path)
+    return plant
+
+
+def test_selftest_passes_on_right_bits(ask, golden):
+    golden(0x41780000)
+    (line,) = ask("selftest")
+    assert line.startswith("planted: 1 of 1 cases bit-identical")
+    (summary,) = ask("selftest", "--engine", "reference", "--json")
+    assert (summary["cases"], summary["differing"], summary["ok"]) == (1, 0, True)
+
+
+def test_selftest_exits_with_1_on_a_wrong_bit(capsys, golden):
+    golden(0x41780001)
+    assert main(["selftest"]) == 1
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("planted: 0 of 1 cases")
+    assert F16 in second and "1 of 1 cases differ" in second
+    assert main(["selftest", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)[0]["ok"] is False
+
+
+def test_selftest_without_recordings_is_no_pass(refused, golden):
+    assert "no recordings" in refused("selftest")
+
+
+def test_selftest_names_the_engines(refused):
+    assert "nearest is 'vector'" in refused("selftest", "--engine", "vektor")
+
+
+# --- the shell ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "argv", [[], ["lst"], ["lane", F16, "a", "one", "2"], ["table", F16, "a", "--format", "svg"]]
+)
+def test_a_bad_command_line_exits_with_2(capsys, argv):
+    with pytest.raises(SystemExit) as stop:
+        main(argv)
+    assert stop.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "usage: python -m emulator" in err
+
+
+@pytest.mark.parametrize("command", ["list", "info", "lane", "element", "table", "run", "selftest"])
+def test_every_command_has_help_and_json(capsys, command):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    assert "--json" in capsys.readouterr().out
+
+
+def test_ctrl_c_ends_without_a_traceback(monkeypatch, capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command_line, "main", interrupted)
+    assert command_line._shell() == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_python_m_emulator():
+    done = subprocess.run(
+        [sys.executable, "-m", "emulator", "lane", F16, "a", "9", "3"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "a(9, 3): lane 5, register 1, bits 31:16\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of another kind")
+def test_a_reader_that_leaves_is_no_error():
+    with subprocess.Popen(
+        [sys.executable, "-m", "emulator", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def test_a_command_imports_only_what_it_needs():
+    code = f"""
+import sys
+from emulator.__main__ import main
+main(["lane", {F16!r}, "a", "0", "0"])
+print(*sorted(m for m in sys.modules if m.startswith("emulator.tools.")))
+print("emulator.recordings" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[1:] == ["emulator.tools.answer emulator.tools.lookup", "False"]

@@ -1,0 +1,304 @@
+"""Engines: each equals the reference bit for bit on every recipe, and both equal hand-made results.
+
+Boundary codes first, then exponents designed around the alignment cut, the floor, the overflow and
+the rounding ties, then random codes. The hand-made results follow the H200 measurements and, where
+a line names another generation, the published models.
+"""
+
+from dataclasses import replace
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from bits import assert_same_codes
+
+from dtypes import FORMATS, code_type
+from emulator.arith import dot, reference
+from emulator.arith.recipes import RECIPES, Arithmetic, arithmetic_for_row, find_recipe
+from emulator.arith.steps import FusedDotAdd
+
+#: engines that must equal "reference"
+FAST = ("vector",)
+#: operand types that an instruction may mix
+FAMILIES = ({"e4m3", "e5m2", "e3m2", "e2m3", "e2m1"}, {"s8", "u8"}, {"s4", "u4"})
+#: k of the longest instruction, by the bits of an element of A; f64 and f16 chains are shorter
+LENGTHS = {64: 8, 32: 8, 16: 16, 8: 32, 6: 32, 4: 64, 1: 256}
+TOPS = ("rn", "rz", "rm", "rp")
+
+
+class Case(NamedTuple):
+    name: str
+    arithmetic: Arithmetic
+    #: products of one dot
+    k: int
+    #: scales of one dot, 0 for none
+    v: int
+
+
+def variants(row, a, b):
+    """The arithmetics of one row and pair of types, with the modifiers that its forms take."""
+    c_types = ("f32", "f16") if row.pipe == "quad" and row.d == "f32" else (row.d,)
+    for c in c_types:
+        plain = arithmetic_for_row(row, a, b, c)
+        if a == "f64":
+            yield from ((f"-{how}", replace(plain, rounding=how), 0) for how in TOPS)
+        elif a == "b1":
+            yield from ((f"-{op}", replace(plain, bit_operation=op), 0) for op in ("and", "xor"))
+        elif row.d == "s32":
+            yield from ((f"-sat{on:d}", replace(plain, saturate=on), 0) for on in (False, True))
+        elif row.kinds == "mxf8f6f4":
+            yield "-1X", arithmetic_for_row(row, a, b, c, "ue8m0"), 1
+        elif row.kinds:
+            yield "-2X", arithmetic_for_row(row, a, b, c, "ue8m0"), 2
+            yield "-4X", arithmetic_for_row(row, a, b, c, "ue4m3"), 4
+        else:
+            yield f"-c.{c}", plain, 0
+
+
+def every_case():
+    for row in RECIPES:
+        types = row.a.split()
+        for a, b in product(types, types):
+            if a != b and not any({a, b} <= family for family in FAMILIES):
+                continue
+            for suffix, arithmetic, v in variants(row, a, b):
+                k = 4 if row.pipe == "quad" else LENGTHS[FORMATS[a].bits]
+                if row.d != "s32" and FORMATS[a].bits == 4 and not row.kinds.startswith("mxf4"):
+                    k = 32  # in bytes
+                where = f"{row.pipe}-{row.generations.replace(' ', '+')}"
+                name = f"{where}-{row.kinds.split(' ')[0]}-{a}.{b}.{row.d}{suffix}"
+                yield Case(name.replace("--", "-"), arithmetic, k, v)
+
+
+CASES = tuple(every_case())
+FLOAT_CASES = tuple(case for case in CASES if case.arithmetic.a.is_float)
+each_case = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+each_fast = pytest.mark.parametrize("engine", FAST)
+
+
+def check(case, engine, a, b, c, scales=()):
+    got = dot(case.arithmetic, a, b, c, *scales, engine=engine)
+    expected = reference.dot(case.arithmetic, a, b, c, *scales)
+    assert_same_codes(got, expected, a=a, b=b, c=c)
+
+
+# --- operands -------------------------------------------------------------------------------------
+
+
+def boundary(fmt):
+    """Zeros, ends of the subnormals and normals, one, infinities, NaNs, and one step off each."""
+    top = fmt.code_mask >> fmt.signed
+    if fmt.kind == "bits":
+        codes = [0, 1]
+    elif not fmt.is_float:
+        codes = [0, 1, 2, top - 1, top, top >> 1]
+    else:
+        low = fmt.ignored_bits
+        one, normal = fmt.bias << fmt.mantissa_bits, 1 << fmt.mantissa_bits
+        near = [0, 1, 2, normal - 1, normal, normal + 1, one - 1, one, one + 1, one + normal // 2]
+        near += [(fmt.max_finite >> low) - 1, fmt.max_finite >> low]
+        codes = [code << low for code in near] + [fmt.max_finite]
+        if fmt.infinity is not None:
+            codes += [fmt.infinity, fmt.infinity + (1 << low), fmt.infinity | top >> 3, top]
+        if fmt.specials == "nan":
+            codes += [top]
+        if low:
+            codes += [(1 << low) - 1, fmt.infinity + 1, (one << low) + 1]
+    codes = np.array(codes, np.uint64)
+    if fmt.signed:
+        codes = np.append(codes, codes | np.uint64(fmt.sign_mask))
+    return np.unique(codes).astype(code_type(fmt.bits))
+
+
+def any_bits(rng, fmt, shape):
+    return rng.integers(0, fmt.code_mask, shape, np.uint64, endpoint=True).astype(
+        code_type(fmt.bits)
+    )
+
+
+def of_exponent(rng, fmt, exponent, mantissa="any"):
+    """Finite codes with the given exponents, or the nearest that the format has; 0: subnormal."""
+    highest = (1 << fmt.exponent_bits) - (2 if fmt.specials == "ieee" else 1)
+    field = np.clip(np.asarray(exponent) + fmt.bias, 0, highest)
+    ones = (1 << fmt.mantissa_bits) - 1
+    fraction = rng.integers(0, ones, field.shape, endpoint=True)
+    plain = rng.integers(0, 4, field.shape)
+    fraction = np.where((plain == 0) | (mantissa == "zero"), 0, fraction)
+    fraction = np.where((plain == 1) | (mantissa == "ones"), ones, fraction)
+    code = field << fmt.mantissa_bits | fraction
+    code = np.minimum(code, fmt.max_finite >> fmt.ignored_bits) << fmt.ignored_bits
+    if fmt.ignored_bits:
+        code |= rng.integers(0, 1 << fmt.ignored_bits, field.shape)
+    sign = rng.integers(0, 2, field.shape).astype(np.uint64) * np.uint64(fmt.sign_mask)
+    return (code.astype(np.uint64) | sign).astype(code_type(fmt.bits))
+
+
+def limits(fmt):
+    return fmt.emin, fmt.bias
+
+
+def split(rng, case, target):
+    """Exponents of a and b that add up to `target` where the formats can."""
+    (a_low, a_high), (b_low, b_high) = limits(case.arithmetic.a), limits(case.arithmetic.b)
+    low = np.clip(target - b_high, a_low, a_high)
+    high = np.maximum(np.clip(target - b_low, a_low, a_high), low)
+    first = rng.integers(low, high, endpoint=True)
+    return first, target - first
+
+
+REGIMES = ("near", "cut", "floor", "wide", "cancel", "carry", "overflow", "tie", "boundary", "any")
+
+
+def window(case):
+    """Fraction bits, floor and bits of the result around which operands are designed."""
+    step = next((s for s in case.arithmetic.steps if isinstance(s, FusedDotAdd)), None)
+    d = case.arithmetic.d
+    if step is None:
+        return d.precision, d.emin - 7, d.precision
+    floor = d.emin - 7 if step.floor is None else step.floor
+    return step.fraction_bits, floor, step.precision or d.precision
+
+
+def operands(rng, case, regime, n):
+    """`n` dot products (a, b, c) of one regime."""
+    fmt_a, fmt_b, fmt_c = case.arithmetic.a, case.arithmetic.b, case.arithmetic.c
+    shape = (n, case.k)
+    if regime == "any" or not fmt_a.is_float:
+        return any_bits(rng, fmt_a, shape), any_bits(rng, fmt_b, shape), any_bits(rng, fmt_c, n)
+    if regime == "boundary":
+        a, b = (np.where(rng.integers(0, 4, shape) > 0, 0, rng.choice(boundary(f), shape))
+                for f in (fmt_a, fmt_b))  # fmt: skip
+        return a.astype(code_type(fmt_a.bits)), b.astype(code_type(fmt_b.bits)), rng.choice(
+            boundary(fmt_c), n
+        )  # fmt: skip
+
+    def steps(low, high):
+        return rng.integers(low, high, shape, endpoint=True)
+
+    fraction_bits, floor, bits = window(case)
+    (a_low, a_high), (b_low, b_high) = limits(fmt_a), limits(fmt_b)
+    base = rng.integers(max(a_low + b_low, -20), min(a_high + b_high, 20), (n, 1), endpoint=True)
+    c_exponent = base[:, 0] + rng.integers(-3, 4, n)
+    mantissa = "any"
+    first_is_a_power = np.where(np.arange(case.k) == 0, "zero", "any")
+    if regime in ("near", "cancel"):
+        target = base + steps(-3, 3)
+    elif regime == "cut":
+        target = base - fraction_bits + steps(-3, 3)
+        target[:, rng.integers(0, case.k)] = base[:, 0]
+        edges = np.array([0, *(s * (fraction_bits + i) for s in (1, -1) for i in (-1, 0, 1))])
+        c_exponent = base[:, 0] + rng.choice(edges, n)
+    elif regime == "floor":
+        # A few least steps of the result, and tails about the last bit that the floor keeps.
+        target = floor - fraction_bits + steps(-3, 2)
+        target[:, 0] = case.arithmetic.d.emin - bits + rng.integers(0, 5, n)
+        c_exponent = np.full(n, -5000)
+        mantissa = first_is_a_power
+    elif regime == "wide":
+        target = steps(a_low + b_low - 3, a_high + b_high)
+        c_exponent = rng.integers(fmt_c.emin - 3, fmt_c.bias, n, endpoint=True)
+    elif regime == "carry":
+        target, mantissa = base + steps(-1, 1), "ones"
+    elif regime == "overflow":
+        target = case.arithmetic.d.bias + steps(-2, 1) - rng.integers(0, 26, (n, 1))
+        c_exponent = np.full(n, fmt_c.bias)
+    else:
+        # Half of the last bit of c, and tails that break the tie or are cut.
+        c_exponent = np.maximum(base[:, 0], case.arithmetic.d.emin)
+        target = c_exponent[:, None] - bits - steps(1, max(fraction_bits - bits, 0) + 2)
+        target[:, 0] = c_exponent - bits
+        mantissa = first_is_a_power
+    a_exponent, b_exponent = split(rng, case, target)
+    a, b = (
+        of_exponent(rng, fmt, exponent, mantissa)
+        for fmt, exponent in ((fmt_a, a_exponent), (fmt_b, b_exponent))
+    )
+    c = of_exponent(rng, fmt_c, c_exponent)
+    if regime == "floor":  # zeros of both signs, least subnormals
+        c = c & c.dtype.type(fmt_c.sign_mask | 1)
+    if regime == "cancel":
+        half = case.k // 2
+        a[:, half:], b[:, half:] = a[:, :half] ^ a.dtype.type(fmt_a.sign_mask), b[:, :half]
+        order = rng.permuted(np.tile(np.arange(case.k), (n, 1)), axis=1)
+        a, b = np.take_along_axis(a, order, 1), np.take_along_axis(b, order, 1)
+        c = np.where(rng.integers(0, 2, n), c, rng.choice(boundary(fmt_c), n)).astype(c.dtype)
+    # Some dots have few products: a sum of many tails says little about the fate of one.
+    used = np.where(rng.integers(0, 2, (n, 1)), case.k, rng.integers(1, 4, (n, 1)))
+    return np.where(np.arange(case.k) < used, a, 0).astype(a.dtype), b, c
+
+
+def scales_of(rng, case, regime, n):
+    if not case.v:
+        return ()
+    fmt, shape = case.arithmetic.scale, (n, case.v)
+    if regime == "any":
+        return any_bits(rng, fmt, shape), any_bits(rng, fmt, shape)
+    if regime == "boundary":
+        return rng.choice(boundary(fmt), shape), rng.choice(boundary(fmt), shape)
+    middle = fmt.bias << fmt.mantissa_bits
+    reach = 20 if regime in ("cut", "wide") else 5
+    return tuple(
+        (middle + rng.integers(-reach, reach, shape)).astype(code_type(fmt.bits)) for _ in "ab"
+    )
+
+
+def check_regimes(case, engine, n, seed):
+    rng = np.random.default_rng(seed)
+    regimes = REGIMES if case.arithmetic.a.is_float else ("any",) * 3
+    drawn = [(*operands(rng, case, r, n), *scales_of(rng, case, r, n)) for r in regimes]
+    a, b, c, *scales = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
+    check(case, engine, a, b, c, scales)
+
+
+@each_fast
+@each_case
+def test_boundary_codes(case, engine):
+    """Every pair of boundary codes in the first product; boundary codes or zeros in the others."""
+    rng = np.random.default_rng(100)
+    fmt_a, fmt_b, fmt_c = case.arithmetic.a, case.arithmetic.b, case.arithmetic.c
+    pairs = np.array(list(product(boundary(fmt_a), boundary(fmt_b))))
+    k = case.k if case.v > 1 else 4
+    a, b = (
+        np.where(rng.integers(0, 4, (len(pairs), k)), 0, rng.choice(boundary(f), (len(pairs), k)))
+        for f in (fmt_a, fmt_b)
+    )
+    a[:, 0], b[:, 0] = pairs.T
+    c = rng.choice(boundary(fmt_c), len(pairs))
+    scales = scales_of(rng, case, "boundary", len(pairs))
+    check(case, engine, a.astype(code_type(fmt_a.bits)), b.astype(code_type(fmt_b.bits)), c, scales)
+
+
+@each_fast
+@each_case
+def test_designed_and_random_operands(case, engine):
+    check_regimes(case, engine, 8, seed=101)
+
+
+@pytest.mark.slow
+@each_fast
+@each_case
+def test_designed_and_random_operands_at_length(case, engine):
+    check_regimes(case, engine, 160, seed=102)
+
+
+@pytest.mark.parametrize("a", ("f16", "bf16", "tf32", "e4m3"))
+@pytest.mark.parametrize("change", ("fraction_bits", "floor", "rounding"))
+def test_the_operands_would_show_a_wrong_recipe(a, change):
+    """The planted error: one bit more or less in a recipe must not pass the comparison."""
+    pipe = "wgmma" if a == "e4m3" else "mma"
+    row = find_recipe(pipe, "hopper", a, "f32", None)
+    arithmetic = arithmetic_for_row(row, a, a, "f32")
+    (step,) = arithmetic.steps
+    if change == "floor" and a in ("f16", "e4m3"):
+        pytest.skip("products of this type never come near the floor of f32")
+    for wrong in {"rounding": ("rn",)}.get(change, (-1, +1)):
+        value = wrong if change == "rounding" else getattr(step, change) + wrong
+        planted = replace(arithmetic, steps=(replace(step, **{change: value}),))
+        case = Case("", arithmetic, LENGTHS[FORMATS[a].bits], 0)
+        rng = np.random.default_rng(103)
+        drawn = [operands(rng, case, regime, 60) for regime in REGIMES]
+        a_codes, b_codes, c = (np.concatenate(x) for x in zip(*drawn, strict=True))
+        right = dot(arithmetic, a_codes, b_codes, c)
+        with pytest.raises(AssertionError, match="codes differ"):
+            assert_same_codes(dot(planted, a_codes, b_codes, c), right)
