@@ -74,6 +74,7 @@ def _f16(fraction_bits: int, floor: int | None, **more: int) -> FusedDotAdd:
 
 #: the fp8 datapath of Ada and of Hopper's wgmma keeps 13 fraction bits and writes f32 with as many
 _F32_14 = {"precision": 14}
+_FP32_PIPE = "the FP32 instructions that ptxas emits, as measured on Hopper"
 _ANY = "volta turing ampere ada hopper blackwell rtx_blackwell"
 _FROM_AMPERE = "ampere ada hopper blackwell rtx_blackwell"
 _BYTES = "e4m3 e5m2"
@@ -127,16 +128,16 @@ RECIPES: tuple[Row, ...] = (
     Row("quad", "turing", "f16", "f16", (_f16(24, -20),), "MMA-Sim"),
     Row(
         "quad", _FROM_AMPERE, "f16", "f32",
-        (Widen("f32"), Clear("f32"), FmaChain("f32"), AddC("f32")), "measured, lowering",
+        (Widen("f32"), Clear("f32"), FmaChain("f32"), AddC("f32")), _FP32_PIPE,
     ),
     Row(
         "quad", _FROM_AMPERE, "f16", "f16",
-        (Widen("f32"), PairSums("f32"), Narrow("f16")), "measured, lowering",
+        (Widen("f32"), PairSums("f32"), Narrow("f16")), _FP32_PIPE,
     ),
     # f64: a fused multiply-add chain; on a NaN, B's survives before the accumulator's before A's
     Row(
         "mma", _FROM_AMPERE, "f64", "f64", (FmaChain("f64", nan_order=("b", "x", "a")),),
-        "measured, lowering",
+        "a chain of f64 fused multiply-adds, as measured on Hopper",
     ),
     # integers
     Row("mma", _ANY, "s8 u8 s4 u4", "s32", (IntegerDot(),), "exact"),

@@ -52,6 +52,9 @@ class RegisterFile(Mapping[str, Register]):
     def __getitem__(self, name: str) -> Register:
         return self._registers[self.known(name)]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._registers
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._registers)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 from typing import NamedTuple
 
-from emulator.errors import UnsupportedError
 from emulator.isa.instruction import Instruction
 from emulator.isa.operands import register_types
 from emulator.targets import find_target
@@ -86,10 +86,7 @@ def _recipes(ins: Instruction, targets: Sequence[str]) -> list[Recipe]:
     out: list[Recipe] = []
     for target in targets:
         fidelity = ins.fidelity(target)
-        try:
-            steps = [in_words(step, ins) for step in ins.recipe(target).steps]
-        except UnsupportedError as error:
-            steps = [str(error)]
+        steps = [in_words(step, ins) for step in ins.recipe(target).steps]
         for known in out:
             if known[1:] == (fidelity.level, fidelity.detail, steps):
                 known.targets.append(target)
@@ -105,20 +102,22 @@ def _lines(ins: Instruction, operands: list[Operand], recipes: list[Recipe]) -> 
     yield f"  {ins.family}, m = {ins.m}, n = {ins.n}, k = {ins.k}, {group} of {ins.lanes} lanes"
     yield f"  targets: {short_targets(ins.targets)}"
     for name, legal in _choices(ins).items():
-        yield f"  {name}: {', '.join(map(str, legal))}"
+        yield f"  {name.replace('_', ' ')}: {', '.join(map(str, legal))}"
     yield ""
     yield from _operand_table(ins, operands)
     for recipe in recipes:
         yield ""
         yield f"{short_targets(recipe.targets)}: {recipe.fidelity} ({recipe.detail})"
-        yield from (f"  {number}. {step}" for number, step in enumerate(recipe.steps, 1))
+        for number, step in enumerate(recipe.steps, 1):
+            yield from wrap(step, 100, initial_indent=f"  {number}. ", subsequent_indent="     ")
 
 
 def _operand_table(ins: Instruction, operands: list[Operand]) -> Iterator[str]:
     header = ["operand", "type", "matrix", "elements/lane", "registers/lane", "register types"]
     rows = []
     for x in operands:
-        matrix = f"{x.matrix[0]}x{x.matrix[1]}" + (f", {x.matrices} of" if x.matrices > 1 else "")
+        matrix = f"{x.matrices} of " if x.matrices > 1 else ""
+        matrix += f"{x.matrix[0]}x{x.matrix[1]}"
         types = " ".join(f".{name}" for name in x.register_types)
         rows.append([x.operand, x.type, matrix, str(x.elements), str(x.registers), types])
     if ins.is_wgmma:

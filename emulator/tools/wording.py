@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from emulator.arith.steps import (
     AddC,
@@ -17,7 +18,7 @@ from emulator.arith.steps import (
     Widen,
 )
 from emulator.isa.instruction import Instruction
-from emulator.targets import find_target, select
+from emulator.targets import TARGETS, find_target, select
 from emulator.tools.answer import runs
 
 _ROUNDED = {"rz": "toward zero", "rn": "to nearest even"}
@@ -25,16 +26,25 @@ _MODIFIER = _ROUNDED | {"rm": "toward minus infinity", "rp": "toward plus infini
 
 
 def short_targets(names: Sequence[str]) -> str:
-    """Targets in few characters: ``sm_80+`` for sm_80 and all later ones, ``sm_100a/f+`` for all
-    later ones with a suffix, else a list."""
-    if not names:
-        return "none"
+    """Targets in few characters.
+
+    ``sm_80+`` is sm_80 and all later ones, ``sm_100a/f+`` all later ones with a suffix, and
+    ``sm_80 to sm_89`` these two and all between them.
+    """
     since = min(find_target(name).number for name in names)
     if set(names) == set(select(since=since)):
         return f"sm_{since}+"
     if set(names) == set(select(since=since, specific=True)):
         return f"sm_{since}a/f+"
-    return ", ".join(names)
+    places = [place for place, name in enumerate(TARGETS) if name in names]
+    # Places less their rank are the same along a stretch without gaps.
+    stretches = groupby(enumerate(places), key=lambda pair: pair[1] - pair[0])
+    return ", ".join(_stretch([place for _, place in same]) for _, same in stretches)
+
+
+def _stretch(places: list[int]) -> str:
+    names = [list(TARGETS)[place] for place in places]
+    return ", ".join(names) if len(names) < 4 else f"{names[0]} to {names[-1]}"
 
 
 def in_words(step: Step, ins: Instruction) -> str:
@@ -75,14 +85,13 @@ def _fused(step: FusedDotAdd, ins: Instruction) -> str:
     if len(passes) == 1:
         over = "over all k at once"
     elif max(map(len, which)) > 24:
-        over = f"in {len(passes)} passes, k = {which[0][:10].rsplit(',', 1)[0]}, ... first"
+        start = ", ".join(which[0].split(", ")[:3])
+        over = f"in {len(passes)} passes, the first over k = {start}, ..."
     else:
         over = f"in {len(passes)} passes, k = {'; '.join(which)}"
     scaled = " times their scales" if ins.is_block_scaled else ""
     grouped = f", {step.group} neighbours first added exactly" if step.group > 1 else ""
-    floor = (
-        "" if step.floor is None else f" (an exponent below {step.floor} counts as {step.floor})"
-    )
+    floor = "" if step.floor is None else f" (taken as at least {step.floor})"
     kept = f", {step.precision} significand bits kept" if step.precision else ""
     return (
         f"x = sum of a*b{scaled} and x{grouped}, {over}: every term is cut {step.fraction_bits} "

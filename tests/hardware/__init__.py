@@ -1,0 +1,1 @@
+"""Runs the instructions of the table on a GPU of this machine; see capture.py."""

@@ -1,0 +1,178 @@
+"""``mma`` and ``gemm``: the same bits as ``execute``, for arrays and for codes."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from dtypes import FORMATS, code_type, decode_values, encode
+from emulator import Instruction, OperandError, UnsupportedError, execute, gemm, mma
+
+F16 = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+OPCODES = [
+    str(F16),
+    "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
+    "mma.sync.aligned.m16n8k32.row.col.f16.e4m3.e5m2.f16",
+    "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.u8.s32",
+    "mma.sync.aligned.m16n8k64.row.col.s32.u4.s4.s32",
+    "mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.xor.popc",
+    "mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64.rp",
+]
+
+
+def random_codes(fmt, shape, seed):
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, fmt.code_mask, shape, np.uint64, endpoint=True).astype(
+        code_type(fmt.bits)
+    )
+
+
+@pytest.mark.parametrize("opcode", OPCODES)
+def test_mma_is_execute(opcode):
+    ins = Instruction.parse(opcode)
+    fragments = {x: ins.fragment(x) for x in "abcd"}
+    matrices = [
+        random_codes(fragments[x].fmt, (5, *fragments[x].shape), seed)
+        for seed, x in enumerate("abc")
+    ]
+    registers = [fragments[x].scatter(m) for x, m in zip("abc", matrices, strict=True)]
+    want = fragments["d"].gather(execute(ins, *registers, target="sm_90a"))
+    assert np.array_equal(mma(ins, *matrices, target="sm_90a", codes=True), want)
+
+
+@pytest.mark.parametrize("layouts", ["row.row", "row.col", "col.row", "col.col"])
+def test_quad_computes_one_of_four(layouts):
+    ins = Instruction.parse(f"mma.sync.aligned.m8n8k4.{layouts}.f32.f16.f16.f16")
+    matrices = [
+        random_codes(ins.fragment(x).fmt, (4, *ins.fragment(x).shape), seed)
+        for seed, x in enumerate("abc")
+    ]
+    registers = [ins.fragment(x).scatter(m) for x, m in zip("abc", matrices, strict=True)]
+    for target in ("sm_70", "sm_75", "sm_90a"):
+        got = mma(ins, *matrices, target=target, codes=True)
+        want = ins.fragment("d").gather(execute(ins, *registers, target=target))
+        assert np.array_equal(got, want)
+
+
+def test_arrays_in_arrays_out():
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((16, 16)).astype(np.float16)
+    b = rng.standard_normal((16, 8)).astype(np.float16)
+    d = mma(F16, a, b, target="H100")
+    assert d.dtype == np.float32
+    codes = mma(F16, a.view(np.uint16), b.view(np.uint16), target="sm_90a", codes=True)
+    assert np.array_equal(d.view(np.uint32), codes)
+
+    fp8 = Instruction.parse("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32")
+    a8 = rng.standard_normal((2, 16, 32)).astype(ml_dtypes.float8_e4m3fn)
+    b8 = rng.standard_normal((32, 8)).astype(ml_dtypes.float8_e5m2)
+    assert mma(fp8, a8, b8, np.ones((16, 8), np.float32), target="sm_89").shape == (2, 16, 8)
+
+    int4 = Instruction.parse("mma.sync.aligned.m16n8k32.row.col.s32.s4.u4.s32")
+    a4 = rng.integers(-8, 8, (16, 32)).astype(ml_dtypes.int4)
+    b4 = rng.integers(0, 16, (32, 8)).astype(ml_dtypes.uint4)
+    exact = a4.astype(np.int32) @ b4.astype(np.int32)
+    assert np.array_equal(mma(int4, a4, b4, target="sm_80"), exact)
+
+
+def test_sparse_full_and_compressed_agree():
+    ins = Instruction.parse("mma.sp.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")
+    rng = np.random.default_rng(3)
+    full = np.zeros((16, 32), np.int8)
+    nibbles = rng.choice([0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110], (16, 8)).astype(np.uint8)
+    stored = rng.integers(-128, 128, (16, 16)).astype(np.int8)
+    for row in range(16):
+        for chunk in range(8):
+            low, high = nibbles[row, chunk] & 3, nibbles[row, chunk] >> 2
+            full[row, 4 * chunk + low] = stored[row, 2 * chunk]
+            full[row, 4 * chunk + high] = stored[row, 2 * chunk + 1]
+    b = rng.integers(-128, 128, (32, 8)).astype(np.int8)
+    want = full.astype(np.int32) @ b.astype(np.int32)
+    assert np.array_equal(mma(ins, full, b, target="sm_80"), want)
+    assert np.array_equal(mma(ins, stored, b, target="sm_80", nibbles=nibbles), want)
+    full[3, 4:8] = 1
+    with pytest.raises(OperandError, match=r"row 3, columns 4…7 .* 4 non-zero elements.* 2 of 4"):
+        mma(ins, full, b, target="sm_80")
+
+
+def test_gemm_is_a_chain_of_mma():
+    rng = np.random.default_rng(4)
+    a = rng.standard_normal((20, 50)).astype(np.float16)
+    b = rng.standard_normal((50, 11)).astype(np.float16)
+    c = rng.standard_normal((20, 11)).astype(np.float32)
+    padded_a, padded_b = np.zeros((32, 64), np.float16), np.zeros((64, 16), np.float16)
+    want = np.zeros((32, 16), np.float32)
+    padded_a[:20, :50], padded_b[:50, :11], want[:20, :11] = a, b, c
+    for k in range(0, 64, 16):
+        for i in (0, 16):
+            for j in (0, 8):
+                tile = np.s_[i : i + 16, j : j + 8]
+                want[tile] = mma(
+                    F16, padded_a[i : i + 16, k : k + 16], padded_b[k : k + 16, j : j + 8],
+                    want[tile], target="sm_80",
+                )  # fmt: skip
+    got = gemm(a, b, c, instruction=F16, target="sm_80")
+    assert np.array_equal(got.view(np.uint32), want[:20, :11].view(np.uint32))
+    reference = gemm(a, b, c, instruction=str(F16), target="sm_80", engine="reference")
+    assert np.array_equal(got.view(np.uint32), reference.view(np.uint32))
+
+
+def test_gemm_edges():
+    ones = np.ones((3, 4), np.float16)
+    assert gemm(ones, ones.T, instruction=F16, target="sm_80").tolist() == [[4.0] * 3] * 3
+    empty = gemm(np.ones((3, 0), np.float16), np.ones((0, 2), np.float16), instruction=F16,
+                 target="sm_80")  # fmt: skip
+    assert empty.tolist() == [[0.0, 0.0]] * 3
+    batch = gemm(np.ones((2, 3, 4), np.float16), ones.T, instruction=F16, target="sm_80")
+    assert batch.shape == (2, 3, 3)
+
+
+def test_fp8_differs_between_generations():
+    """The reason why target= must be given: one PTX line, other bits (13 fraction bits on Ada)."""
+    ins = Instruction.parse("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32")
+    a = np.zeros((16, 32))
+    a[0, :3] = [256, 1, 0.015625]
+    codes = encode(FORMATS["e4m3"], a), encode(FORMATS["e4m3"], np.ones((32, 8)))
+    values = {
+        target: float(
+            decode_values(FORMATS["f32"], mma(ins, *codes, target=target, codes=True))[0, 0]
+        )
+        for target in ("sm_89", "sm_90a")
+    }
+    assert values == {"sm_89": 257.0, "sm_90a": 257.015625}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            (np.zeros((16, 15), np.float16), np.zeros((16, 8), np.float16)),
+            r"A must be \(…, 16, 16\)",
+        ),
+        (
+            (np.zeros((16, 16), np.float32), np.zeros((16, 8), np.float16)),
+            "A: f16 elements come as",
+        ),
+        ((np.zeros((16, 16), np.float16), np.zeros(16, np.float16)), "B must be"),
+    ],
+)
+def test_bad_matrices(arguments, words):
+    with pytest.raises(OperandError, match=words):
+        mma(F16, *arguments, target="sm_80")
+
+
+def test_bad_codes_and_options():
+    b1 = Instruction.parse("mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.and.popc")
+    bits = np.ones((8, 128), np.uint8)
+    with pytest.raises(OperandError, match="code 0x2 does not fit the 1 bits of b1"):
+        mma(b1, bits * 2, bits.T, target="sm_80", codes=True)
+    with pytest.raises(OperandError, match="unsigned integers"):
+        mma(b1, bits.astype(np.int8), bits.T, target="sm_80", codes=True)
+    with pytest.raises(OperandError, match="not sparse"):
+        mma(b1, bits, bits.T, target="sm_80", codes=True, nibbles=bits)
+    with pytest.raises(OperandError, match="no block scales"):
+        mma(b1, bits, bits.T, target="sm_80", codes=True, scale_a=bits)
+    with pytest.raises(OperandError, match="Instruction.parse"):
+        mma(str(b1), bits, bits.T, target="sm_80")
+    with pytest.raises(UnsupportedError, match="gemm takes dense"):
+        gemm(bits, bits.T, instruction="mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f16",
+             target="sm_70")  # fmt: skip
