@@ -115,7 +115,7 @@ def round_to_codes(
     if not fmt.has_zero:
         code = np.maximum(code - 1, 0)
     code <<= fmt.ignored_bits
-    too_large = (code > fmt.max_finite) | (above > clipped)
+    too_large = (code > fmt.max_finite) | (code < 0) | (above > clipped)
     if too_large.any():
         positive, negative = (overflow_code(fmt, s, rounding, overflow) for s in (0, 1))
         code = np.where(too_large, np.where(sign, negative, positive), code)

@@ -148,6 +148,9 @@ FORMATS: dict[str, Format] = {
         _integer("u8", 8, "uint8"),
         _integer("s4", 4, "ml_dtypes.int4"),
         _integer("u4", 4, "ml_dtypes.uint4"),
+        # Raw elements that ldmatrix and stmatrix move.
+        Format("b8", "bits", 8, signed=False, array_type="uint8"),
+        Format("b16", "bits", 16, signed=False, array_type="uint16"),
         Format("b1", "bits", 1, signed=False, array_type="ml_dtypes.uint1"),
     )
 }

@@ -64,7 +64,7 @@ def pack(codes: Array, where: Place, word_bits: int = 32) -> Array:
             f"{codes.shape[-1]} elements of {width} bits do not fill {word_bits}-bit words"
         )
     dtype = word_type(word_bits)
-    lanes = codes.astype(dtype).reshape(*codes.shape[:-1], -1, per_word)
+    lanes = codes.astype(dtype).reshape(*codes.shape[:-1], codes.shape[-1] // per_word, per_word)
     shifts = np.arange(shift, word_bits, width, dtype=dtype)
     return np.bitwise_or.reduce(lanes << shifts, axis=-1)
 
@@ -75,7 +75,9 @@ def unpack(words: Array, where: Place, word_bits: int = 32) -> Array:
     dtype = word_type(word_bits)
     shifts = np.arange(shift, word_bits, width, dtype=dtype)
     codes = words.astype(dtype, copy=False)[..., None] >> shifts & dtype.type((1 << code_bits) - 1)
-    return codes.reshape(*words.shape[:-1], -1).astype(code_type(code_bits), copy=False)
+    return codes.reshape(*words.shape[:-1], words.shape[-1] * len(shifts)).astype(
+        code_type(code_bits), copy=False
+    )
 
 
 def padding_is_zero(words: Array, where: Place) -> bool:

@@ -35,6 +35,18 @@ def nearest(given: str, legal: Iterable[str], count: int = 1) -> list[str]:
     return difflib.get_close_matches(given, list(legal), n=count, cutoff=0.0)
 
 
+def nearest_opcode(given: str, legal: Iterable[str]) -> str:
+    """The legal opcode that shares the most words with `given`, and of those the most alike."""
+    words = set(given[:1000].split("."))
+    ranked = sorted(legal, key=lambda text: -len(words.intersection(text.split("."))))
+    return nearest(given[:1000], ranked[:8])[0]
+
+
+def quoted(text: str, limit: int = 120) -> str:
+    """`text` in quotes, its end left out where it is very long."""
+    return repr(text if len(text) <= limit else f"{text[:limit]}…")
+
+
 def listing(names: Iterable[object], limit: int = 12) -> str:
     """``a, b, c, … (30 in all)``: a list of legal things short enough for a message."""
     shown = [str(name) for name in names]

@@ -95,6 +95,8 @@ class Summary:
         return not self.differing and not self.problems
 
     def __str__(self) -> str:
+        if len(self.unsupported) == self.variants:
+            return f"{self.group}: not supported yet ({self.variants} variants)"
         text = f"{self.group}: {self.cases - self.differing} of {self.cases} cases bit-identical"
         text += f" to {', '.join(self.hardware)} ({self.variants} variants)"
         if self.unsupported:

@@ -122,16 +122,17 @@ def any_bits(rng, fmt, shape):
 
 
 def of_exponent(rng, fmt, exponent, mantissa="any"):
-    """Finite codes with the given exponents, or the nearest that the format has; 0: subnormal."""
+    """Finite codes of numbers with these exponents, subnormals too, or the nearest there are."""
     highest = (1 << fmt.exponent_bits) - (2 if fmt.specials == "ieee" else 1)
-    field = np.clip(np.asarray(exponent) + fmt.bias, 0, highest)
+    field = np.minimum(np.asarray(exponent) + fmt.bias, highest)
     ones = (1 << fmt.mantissa_bits) - 1
     fraction = rng.integers(0, ones, field.shape, endpoint=True)
     plain = rng.integers(0, 4, field.shape)
     fraction = np.where(plain == 0, 0, np.where(plain == 1, ones, fraction))
     mantissa = np.broadcast_to(mantissa, field.shape)
     fraction = np.where(mantissa == "zero", 0, np.where(mantissa == "ones", ones, fraction))
-    code = field << fmt.mantissa_bits | fraction
+    subnormal = (ones + 1 | fraction) >> np.clip(1 - field, 0, fmt.precision)
+    code = np.where(field > 0, field << fmt.mantissa_bits | fraction, subnormal)
     code = np.minimum(code, fmt.max_finite >> fmt.ignored_bits) << fmt.ignored_bits
     if fmt.ignored_bits:
         code |= rng.integers(0, 1 << fmt.ignored_bits, field.shape)
@@ -140,7 +141,8 @@ def of_exponent(rng, fmt, exponent, mantissa="any"):
 
 
 def limits(fmt):
-    return fmt.emin, fmt.bias
+    """The exponents of the least subnormal and of the largest number."""
+    return fmt.emin - fmt.mantissa_bits, fmt.bias
 
 
 def split(rng, case, target):
@@ -169,7 +171,7 @@ def operands(rng, case, regime, n):
     """`n` dot products (a, b, c) of one regime."""
     fmt_a, fmt_b, fmt_c = case.arithmetic.a, case.arithmetic.b, case.arithmetic.c
     shape = (n, case.k)
-    if regime == "any" or not fmt_a.is_float:
+    if regime == "any":
         return any_bits(rng, fmt_a, shape), any_bits(rng, fmt_b, shape), any_bits(rng, fmt_c, n)
     if regime == "boundary":
         a, b = (np.where(rng.integers(0, 4, shape) > 0, 0, rng.choice(boundary(f), shape))
@@ -197,7 +199,7 @@ def operands(rng, case, regime, n):
     elif regime == "floor":
         # A few least steps of the result, and tails about the last bit that the floor keeps.
         target = floor - fraction_bits + steps(-2, 0)
-        target[:, 0] = case.arithmetic.d.emin - bits + rng.integers(1, 4, n)
+        target[:, 0] = case.arithmetic.d.emin - bits + rng.integers(0, 4, n)
         c_exponent = np.full(n, -5000)
         mantissa = first_is_a_power
     elif regime == "wide":
@@ -250,7 +252,7 @@ def scales_of(rng, case, regime, n):
 
 def check_regimes(case, engine, n, seed):
     rng = np.random.default_rng(seed)
-    regimes = REGIMES if case.arithmetic.a.is_float else ("any",) * 3
+    regimes = REGIMES if case.arithmetic.a.is_float else ("any", "any", "boundary")
     drawn = [(*operands(rng, case, r, n), *scales_of(rng, case, r, n)) for r in regimes]
     a, b, c, *scales = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
     check(case, engine, a, b, c, scales)
@@ -287,26 +289,31 @@ def test_designed_and_random_operands_at_length(case, engine):
     check_regimes(case, engine, 320, seed=102)
 
 
-@pytest.mark.parametrize("a", ("f16", "bf16", "tf32", "e4m3"))
-@pytest.mark.parametrize("change", ("fraction_bits", "floor", "rounding"))
-def test_the_operands_would_show_a_wrong_recipe(a, change):
-    """The planted error: one bit more or less in a recipe must not pass the comparison."""
-    pipe = "wgmma" if a == "e4m3" else "mma"
-    row = find_recipe(pipe, "hopper", a, "f32", None)
-    arithmetic = arithmetic_for_row(row, a, a, "f32")
+@pytest.mark.parametrize(
+    ("where", "fields"),
+    [
+        # Products of f16 never come near the floor of f32, nor those of e4m3 near any.
+        ("mma hopper f16 f32", {"fraction_bits": (24, 26), "rounding": ("rn",)}),
+        ("mma hopper bf16 f32", {"fraction_bits": (24, 26), "floor": (-134, -132)}),
+        ("mma hopper tf32 f32", {"fraction_bits": (24, 26), "floor": (-134, -132, None)}),
+        ("mma hopper f16 f16", {"fraction_bits": (24, 26), "floor": (-22, -20), "run": (8,)}),
+        ("mma hopper f16 f16", {"rounding": ("rz",), "precision": (10,)}),
+        ("wgmma hopper e4m3 f32", {"fraction_bits": (12, 14), "precision": (13, 15, None)}),
+    ],
+)
+def test_the_operands_would_show_a_wrong_recipe(where, fields):
+    """The planted error: a recipe that is a bit off must not pass for the right one."""
+    arithmetic = by_hand(where)
+    case, rng = Case("", arithmetic, 16, 0), np.random.default_rng(103)
+    drawn = [operands(rng, case, regime, 300) for regime in REGIMES]
+    given = [np.concatenate(parts) for parts in zip(*drawn, strict=True)]
+    right = dot(arithmetic, *given)
     (step,) = arithmetic.steps
-    if change == "floor" and a in ("f16", "e4m3"):
-        pytest.skip("products of this type never come near the floor of f32")
-    for wrong in {"rounding": ("rn",)}.get(change, (-1, +1)):
-        value = wrong if change == "rounding" else getattr(step, change) + wrong
-        planted = replace(arithmetic, steps=(replace(step, **{change: value}),))
-        case = Case("", arithmetic, LENGTHS[FORMATS[a].bits], 0)
-        rng = np.random.default_rng(103)
-        drawn = [operands(rng, case, regime, 300) for regime in REGIMES]
-        a_codes, b_codes, c = (np.concatenate(x) for x in zip(*drawn, strict=True))
-        right = dot(arithmetic, a_codes, b_codes, c)
-        with pytest.raises(AssertionError, match="codes differ"):
-            assert_same_codes(dot(planted, a_codes, b_codes, c), right)
+    for field, values in fields.items():
+        for value in values:
+            planted = replace(arithmetic, steps=(replace(step, **{field: value}),))
+            with pytest.raises(AssertionError, match="codes differ"):
+                assert_same_codes(dot(planted, *given), right)
 
 
 # --- results by hand ------------------------------------------------------------------------------
@@ -641,7 +648,7 @@ def test_leading_axes_broadcast(where, shapes, engine):
 @pytest.mark.parametrize("limit", (1, 7, 40, 1000))
 @pytest.mark.parametrize("shapes", [s for s in SHAPES if s != ((), (), ())], ids=str)
 def test_pieces_change_nothing(shapes, limit, monkeypatch):
-    """Bounded memory: no call of the engine holds more products than the limit or one row."""
+    """Nor does a piece hold more products than the limit and one row over."""
     row = find_recipe("mma", "rtx_blackwell", "e4m3", "f32", "mxf8f6f4")
     arithmetic = arithmetic_for_row(row, "e4m3", "e5m2", "f32", "ue8m0")
     rng, (a, b, c) = np.random.default_rng(106), shapes
@@ -659,17 +666,20 @@ def test_pieces_change_nothing(shapes, limit, monkeypatch):
     monkeypatch.setattr(arith, "_PRODUCTS_AT_ONCE", limit)
     monkeypatch.setitem(arith.ENGINES, "auto", spy)
     assert_same_codes(dot(arithmetic, a, b, c, *scales), whole)
-    assert all(size <= max(limit, row) for size, row in sizes)
+    assert all(size <= limit + row for size, row in sizes)
 
 
-def test_scales_may_have_a_batch_of_their_own():
+@each_engine
+@pytest.mark.parametrize("limit", (1 << 22, 64))
+def test_scales_may_have_a_batch_of_their_own(engine, limit, monkeypatch):
     row = find_recipe("mma", "rtx_blackwell", "e2m1", "f32", "mxf4")
     arithmetic = arithmetic_for_row(row, "e2m1", "e2m1", "f32", "ue8m0")
-    a, c = np.full((1, 64), 2, np.uint8), np.zeros(1, np.uint32)
-    scales = np.array([[127, 127], [128, 128], [127, 255]], np.uint8)
-    for engine in ("reference", *FAST):
-        d = dot(arithmetic, a, a, c, scales, np.full((1, 2), 127, np.uint8), engine=engine)
-        assert [hex(x) for x in d] == ["0x42800000", "0x43000000", "0x7fffffff"]
+    a, c = np.full((1, 64), 2, np.uint8), np.zeros(2, np.uint32)
+    scale_a = np.array([[127, 127], [128, 128], [127, 255]], np.uint8)[:, None]
+    scale_b = np.full((1, 2), 127, np.uint8)
+    monkeypatch.setattr(arith, "_PRODUCTS_AT_ONCE", limit)
+    d = dot(arithmetic, a, a, c, scale_a, scale_b, engine=engine)
+    assert_same_codes(d, np.repeat(np.uint32([[0x42800000], [0x43000000], [0x7FFFFFFF]]), 2, 1))
 
 
 def test_an_unknown_engine_is_refused():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from emulator import Instruction, OperandError
-from emulator.isa.instruction import instructions
+from emulator.isa.search import matrix_instructions as instructions
 from emulator.isa.table import FORMS
 from emulator.warp.scales import gather_scales
 
@@ -380,5 +380,5 @@ def test_mistakes_say_what_is_legal(call, message):
 
 def test_wgmma_has_no_fragment_of_b():
     ins = next(instructions("wgmma"))
-    with pytest.raises(OperandError, match="no fragment 'b'.*d, a"):
+    with pytest.raises(OperandError, match=r"no fragment 'b'.*d, a"):
         ins.fragment("b")

@@ -124,6 +124,9 @@ def test_selftest_reports_differing_and_unknown_and_refused_variants(tmp_path):
     assert summary.problems[0].endswith("1 of 5 cases differ")
     assert "UnsupportedError" in summary.problems[1]
     assert "1 variants not supported yet" in str(summary)
+    save(tmp_path / "planted", good.provenance, [unknown])
+    (summary,) = selftest(folder=tmp_path)
+    assert summary.ok and str(summary) == "planted: not supported yet (1 variants)"
 
 
 def test_unknown_group_is_named():

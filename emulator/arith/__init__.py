@@ -35,22 +35,28 @@ def dot(
     """``d = c + Σ a·b`` of codes: `a`, `b` ``(…, k)``, `c` ``(…)``, scales ``(…, v)``, broadcast.
 
     Long batches are computed in pieces along the first axis, so that memory stays bounded. Raises
-    OperandError for an unknown engine.
+    OperandError for an unknown engine, ValueError for shapes that do not broadcast.
     """
-    if engine not in ENGINES:
+    if not isinstance(engine, str) or engine not in ENGINES:
         raise OperandError(
-            f"no engine {engine!r}; engines are {', '.join(ENGINES)}; "
+            f"no engine {engine!r:.80}; engines are {', '.join(ENGINES)}; "
             f"nearest is {nearest(str(engine), ENGINES)[0]!r}"
         )
     compute = ENGINES[engine]
-    shape = np.broadcast_shapes(a.shape[:-1], b.shape[:-1], c.shape)
+    shape = np.broadcast_shapes(
+        c.shape, *(x.shape[:-1] for x in (a, b, scale_a, scale_b) if x is not None)
+    )
+    if not shape:
+        # NumPy warns of overflow in arithmetic on scalars, and never in that on arrays.
+        return dot(arithmetic, a, b, c[None], scale_a, scale_b, engine=engine)[0]
+    c = np.broadcast_to(c, shape)
     size = int(np.prod(shape)) * a.shape[-1]
-    pieces = min(-(-size // _PRODUCTS_AT_ONCE), shape[0] if shape else 1)
+    pieces = min(-(-size // _PRODUCTS_AT_ONCE), shape[0])
     if pieces <= 1:
         return compute(arithmetic, a, b, c, scale_a, scale_b)
 
-    def part(x: Array | None, chosen: slice, trailing: int) -> Array | None:
-        if x is None or x.ndim - trailing < len(shape) or x.shape[0] == 1:
+    def part(x: Array, chosen: slice) -> Array:
+        if x.ndim - 1 < len(shape) or x.shape[0] == 1:
             return x  # broadcast along the first axis
         return x[chosen]
 
@@ -58,8 +64,6 @@ def dot(
     out = []
     for start in range(0, shape[0], step):
         chosen = slice(start, start + step)
-        operands = [
-            part(x, chosen, t) for x, t in ((a, 1), (b, 1), (c, 0), (scale_a, 1), (scale_b, 1))
-        ]
-        out.append(compute(arithmetic, *operands))  # type: ignore[arg-type]
+        scales = (None if x is None else part(x, chosen) for x in (scale_a, scale_b))
+        out.append(compute(arithmetic, part(a, chosen), part(b, chosen), c[chosen], *scales))
     return np.concatenate(out)

@@ -62,7 +62,8 @@ def dot(
 
     Scales are ``(…, v)`` codes, one for every k / v neighbouring positions.
     """
-    shape = np.broadcast_shapes(a.shape[:-1], b.shape[:-1], c.shape)
+    operands = (x for x in (a, b, scale_a, scale_b) if x is not None)
+    shape = np.broadcast_shapes(c.shape, *(x.shape[:-1] for x in operands))
 
     def rows(codes: Array | None) -> list[list[int]]:
         if codes is None:
@@ -72,7 +73,14 @@ def dot(
         )
         return spread
 
-    columns = zip(rows(a), rows(b), rows(scale_a), rows(scale_b), rows(c[..., None]), strict=True)
+    columns = zip(
+        rows(a),
+        rows(b),
+        rows(scale_a),
+        rows(scale_b),
+        rows(np.broadcast_to(c, shape)[..., None]),
+        strict=True,
+    )
     results = [dot_one(arithmetic, p, q, u, v, start) for p, q, u, v, (start,) in columns]
     return np.array(results, code_type(arithmetic.d.bits)).reshape(shape)
 

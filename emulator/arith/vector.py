@@ -65,7 +65,8 @@ def dot(
 ) -> Array:
     """``d = c + Σ a·b`` of codes; the same operands as `reference.dot`."""
     a_format, b_format = arithmetic.a, arithmetic.b
-    shape = np.broadcast_shapes(a.shape[:-1], b.shape[:-1], c.shape)
+    operands = (x for x in (a, b, scale_a, scale_b) if x is not None)
+    shape = np.broadcast_shapes(c.shape, *(x.shape[:-1] for x in operands))
     c = np.broadcast_to(c, shape)
     x_format, x = arithmetic.c, c
     for step in arithmetic.steps:

@@ -153,7 +153,7 @@ def _specials(
     sign = p.sign ^ q.sign
     big = is_(p, infinite) | is_(q, infinite)
     invalid = (is_(p, infinite) & is_(q, zero)) | (is_(p, zero) & is_(q, infinite))
-    invalid |= big & is_(r, infinite) & (sign != r.sign)
+    invalid = invalid | (big & is_(r, infinite) & (sign != r.sign))
     any_nan = is_(p, nan) | is_(q, nan) | is_(r, nan)
     bit = np.uint64(fmt.sign_mask)
     out = np.where(is_(r, infinite), x[0].astype(np.uint64), out)

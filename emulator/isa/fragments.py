@@ -9,13 +9,13 @@ from emulator.layout.fragment import Fragment
 from emulator.layout.fragments import lane_map
 
 if TYPE_CHECKING:
-    from emulator.isa.instruction import Instruction
+    from emulator.isa.matrix import MatrixInstruction
 
 #: one metadata nibble: two 2-bit indices of a chunk
 NIBBLE = Place(4, 0, 4)
 
 
-def fragments_of(ins: Instruction) -> dict[str, Fragment]:
+def fragments_of(ins: MatrixInstruction) -> dict[str, Fragment]:
     """The fragments of all register operands, by operand name."""
 
     def make(

@@ -13,12 +13,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from dtypes import FORMATS
-from emulator.errors import ParseError, nearest
+from emulator.errors import ParseError, nearest, quoted
+from emulator.isa.table import FORMS
 
-SHAPE = re.compile(r"m\d+n\d+k\d+")
+SHAPE = re.compile(r"m[1-9][0-9]{0,3}n[1-9][0-9]{0,3}k[1-9][0-9]{0,3}")
 ROUNDINGS = ("rn", "rz", "rm", "rp")
-TYPES = tuple(FORMATS)
+TYPES = tuple(
+    dict.fromkeys(
+        t
+        for f in FORMS
+        for t in f"{f.a} {f.b} {f.dc} {f.scales}".replace(".", " ").split()
+        if not t.endswith("X")
+    )
+)
 SPARSE = {"sp": "plain", "sp::ordered_metadata": "ordered"}
 KINDS = ("f8f6f4", "mxf8f6f4", "mxf4", "mxf4nvf4")
 SCALE_VECS = ("1X", "2X", "4X")
@@ -26,7 +33,7 @@ _REPEATABLE = ("sync", "satfinite")
 
 #: what a word may look like, for the error message of an unknown one
 VOCABULARY = (
-    "sync", "aligned", "row", "col", "satfinite", "popc", "xor", "and", "block_scale", "mma_async",
+    "sync", "aligned", "row", "col", "satfinite", "popc", "xor", "and", "block_scale",
     *SPARSE, *ROUNDINGS, *TYPES, *(f"kind::{k}" for k in KINDS),
     *(f"scale_vec::{v}" for v in SCALE_VECS),
 )  # fmt: skip
@@ -52,15 +59,18 @@ def split(opcode: str) -> Slots:
     """Slots of `opcode`; raises ParseError for a word that is none, or one word too many."""
     mnemonic, *words = opcode.strip().split(".")
     slots = Slots(mnemonic)
-    for word in words:
+    if mnemonic == "wgmma" and words[:1] != ["mma_async"]:
+        raise ParseError(f"the name is wgmma.mma_async; got {quoted(opcode)}")
+    name = words[: mnemonic == "wgmma"]
+    for word in words[len(name) :]:
         _place(slots, word, opcode)
-    if slots.sparse and not slots.kind and not words[slots.mnemonic == "wgmma"].startswith("sp"):
+    if slots.sparse and not slots.kind and not words[len(name)].startswith("sp"):
         raise ParseError(
-            f".sp is part of the name: write {slots.mnemonic}.sp… instead of {opcode!r} "
-            "(ptxas takes it in other places too)"
+            f".sp is part of the name: write {'.'.join([mnemonic, *name])}.sp… instead of "
+            f"{quoted(opcode)} (ptxas takes it in other places too)"
         )
     if slots.bit_operation and "popc" not in slots.words:
-        raise ParseError(f".{slots.bit_operation} needs .popc after it, in {opcode!r}")
+        raise ParseError(f".{slots.bit_operation} needs .popc after it, in {quoted(opcode)}")
     return slots
 
 
@@ -83,19 +93,21 @@ def _place(slots: Slots, word: str, opcode: str) -> None:
     elif word in ("xor", "and"):
         _once(slots, "bit_operation", word, opcode)
     elif word == "popc" and not slots.bit_operation:
-        raise ParseError(f".popc without .xor or .and before it, in {opcode!r}")
-    elif word in ("sync", "aligned", "satfinite", "block_scale", "popc", "mma_async"):
+        raise ParseError(f".popc without .xor or .and before it, in {quoted(opcode)}")
+    elif word in ("sync", "aligned", "satfinite", "block_scale", "popc"):
         if word in slots.words and word not in _REPEATABLE:
-            raise ParseError(f".{word} is written twice in {opcode!r}")
+            raise ParseError(f".{word} is written twice in {quoted(opcode)}")
         slots.words.add(word)
     else:
         raise ParseError(
-            f"unknown modifier {'.' + word!r} in {opcode!r}; nearest is "
+            f"unknown modifier {quoted('.' + word)} in {quoted(opcode)}; nearest is "
             f"{'.' + nearest(word, VOCABULARY)[0]!r}"
         )
 
 
 def _once(slots: Slots, slot: str, value: str, opcode: str) -> None:
     if getattr(slots, slot):
-        raise ParseError(f"{opcode!r} has two modifiers for its {slot}: a second one is {value!r}")
+        raise ParseError(
+            f"{quoted(opcode)} has two modifiers for its {slot}: a second one is {value!r}"
+        )
     setattr(slots, slot, value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from emulator.isa.instruction import Instruction
+from emulator.isa.matrix import MatrixInstruction
 
 #: register type -> bits
 REGISTER_BITS = {
@@ -52,7 +52,7 @@ _MULTIPLICANDS = (
 )
 
 
-def register_types(ins: Instruction, operand: str) -> tuple[str, ...]:
+def register_types(ins: MatrixInstruction, operand: str) -> tuple[str, ...]:
     """The register types that operand d, a, b, c, e, scale_a or scale_b may be declared with."""
     if operand in ("c", "d"):
         type_ = ins.d_type if operand == "d" else ins.c_type

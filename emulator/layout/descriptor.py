@@ -70,8 +70,8 @@ def encode_descriptor(
     Raises OperandError for an address or offset that is no multiple of 16 or does not fit.
     """
     codes = {0: 0, **{units * 16: code for code, units in SWIZZLE_UNITS.items() if units > 1}}
-    if swizzle_bytes not in codes:
-        raise OperandError(f"swizzle_bytes is one of {sorted(codes)}; got {swizzle_bytes}")
+    if not isinstance(swizzle_bytes, (int, np.integer)) or swizzle_bytes not in codes:
+        raise OperandError(f"swizzle_bytes is one of {sorted(codes)}; got {swizzle_bytes!r:.80}")
     values = {
         "start_address": start_address,
         "leading_byte_offset": leading_byte_offset,
@@ -83,12 +83,16 @@ def encode_descriptor(
     for name, value in values.items():
         low, width = FIELDS[name]
         unit = 16 if name in _IN_16_BYTES else 1
-        if value % unit or not 0 <= value // unit < 1 << width:
+        if (
+            not isinstance(value, (int, np.integer))
+            or value % unit
+            or not 0 <= value // unit < 1 << width
+        ):
             raise OperandError(
                 f"{name} must be a multiple of {unit} from 0 to {((1 << width) - 1) * unit}; "
-                f"got {value}"
+                f"got {value!r:.80}"
             )
-        word |= value // unit << low
+        word |= int(value) // unit << low
     return np.uint64(word)
 
 

@@ -78,7 +78,7 @@ class Fragment:
         """
         words = self.check_registers(registers)
         codes = unpack(words, self.place, self.word_bits)
-        flat = codes.reshape(*codes.shape[:-2], -1)
+        flat = codes.reshape(*codes.shape[:-2], self.lanes * self.elements)
         matrices = flat[..., self.lane_map.inverse]
         return matrices if self.groups > 1 else matrices[..., 0, :, :]
 
@@ -91,7 +91,12 @@ class Fragment:
                 f"operand {self.operand}: codes must be unsigned integers (…, "
                 f"{', '.join(map(str, want))}); got {codes.dtype} {codes.shape}"
             )
-        flat = codes.reshape(*codes.shape[: -len(want)], -1)
+        if codes.size and int(codes.max()) >> self.place.code_bits:
+            raise OperandError(
+                f"operand {self.operand}: code {int(codes.max()):#x} does not fit the "
+                f"{self.place.code_bits} bits of {self.fmt.name}"
+            )
+        flat = codes.reshape(*codes.shape[: -len(want)], self.lanes * self.elements)
         return pack(flat[..., self.lane_map.flat], self.place, self.word_bits)
 
     def check_registers(self, registers: Array) -> Array:
@@ -120,11 +125,7 @@ class Fragment:
         """
         sizes = dict(zip(("group", "row", "column"), self.lane_map.shape, strict=True))
         for (what, size), index in zip(sizes.items(), (group, row, col), strict=True):
-            if not 0 <= index < size:
-                raise OperandError(
-                    f"operand {self.operand}: {what} {index} is out of range; it has {size} "
-                    f"{what}s, 0 … {size - 1}"
-                )
+            self._check_index(what, index, size)
         lane, element = divmod(int(self.lane_map.inverse[group, row, col]), self.elements)
         register, low = divmod(element * self.place.width, self.word_bits)
         return Location(lane, register, low + self.place.shift, self.place.code_bits)
@@ -135,14 +136,17 @@ class Fragment:
             ("lane", lane, self.lanes),
             ("register", register, self.registers),
         ):
-            if not 0 <= index < size:
-                raise OperandError(
-                    f"operand {self.operand}: {what} {index} is out of range; it has {size} "
-                    f"{what}s, 0 … {size - 1}"
-                )
+            self._check_index(what, index, size)
         per_register = self.word_bits // self.place.width
         held = self.coords[lane, register * per_register : (register + 1) * per_register]
         return [(int(row), int(col)) for row, col in held]
+
+    def _check_index(self, what: str, index: object, size: int) -> None:
+        if not isinstance(index, (int, np.integer)) or not 0 <= index < size:
+            raise OperandError(
+                f"operand {self.operand}: {what} {index!r:.80} is out of range; it has {size} "
+                f"{what}s, 0 … {size - 1}"
+            )
 
     def zeros(self, *batch: int) -> Array:
         """Registers that are all zero."""

@@ -61,6 +61,19 @@ FRAGMENTS: dict[str, Callable[[int], _Literal]] = {
         ((4, COL, 1), (2, ROW, 8)),
     ),
     "e64.s4": lambda _: (((2, ROW, 8), (2, COL, 8), (G, ROW, 1), WARPS), ((8, COL, 1),)),
+    # ldmatrix, stmatrix and movmatrix, 9.7.14.5.15-17: ROW and COL are a row in memory and an
+    # element of it, GROUP is the tile, `e` their number. Only m8n8 was compared with hardware.
+    "move.m8n8": lambda e: (((T, COL, 2), (G, ROW, 1)), ((2, COL, 1), (e, GROUP, 1))),
+    "move.m8n8.trans": lambda e: (((T, ROW, 2), (G, COL, 1)), ((2, ROW, 1), (e, GROUP, 1))),
+    "move.m16n16.trans": lambda e: (
+        ((T, ROW, 4), (G, COL, 1)),
+        ((4, ROW, 1), (2, COL, 8), (e, GROUP, 1)),
+    ),
+    "move.m8n16": lambda e: (((T, COL, 4), (G, ROW, 1)), ((4, COL, 1), (e, GROUP, 1))),
+    "move.m16n8.trans": lambda e: (
+        ((T, ROW, 2), (G, COL, 1)),
+        ((2, ROW, 1), (2, COL, 8), (e, GROUP, 1)),
+    ),
     # Block scales, 9.7.14.3: byte b of a lane; GROUP = byte-id / e * (number of thread-ids) +
     # thread-id. The split of a lane pair into rows g and g + 8 for thread-id 1 is UNVERIFIED.
     "scale_a": lambda e: (

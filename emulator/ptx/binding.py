@@ -9,7 +9,7 @@ import numpy as np
 
 from dtypes import FORMATS, Array, code_type, encode
 from emulator.errors import OperandError, UnsupportedError
-from emulator.isa.instruction import Instruction
+from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.operands import ANY_64, DESCRIPTOR, INTEGER, PREDICATE, SCALE_ID, register_types
 from emulator.ptx.registers import RegisterFile
 from emulator.ptx.syntax import Address, Call, Float, Integer, Name, Operand, Position, Vector
@@ -19,7 +19,7 @@ from emulator.ptx.syntax import Address, Call, Float, Integer, Name, Operand, Po
 class Bound:
     """One matrix instruction, ready to execute."""
 
-    instruction: Instruction
+    instruction: MatrixInstruction
     operands: list[Any]
     options: dict[str, Any]
     #: names of the destination registers; "_" discards
@@ -173,7 +173,7 @@ class Binder:
         )
 
 
-def bind(ins: Instruction, call: Call, registers: RegisterFile) -> Bound:
+def bind(ins: MatrixInstruction, call: Call, registers: RegisterFile) -> Bound:
     """The operands of a matrix instruction statement.
 
     Raises OperandError, with line and column, for a wrong count, kind or type of operand.

@@ -11,13 +11,15 @@ from dtypes import FORMATS, Array, code_type, encode
 from emulator.arith import Engine
 from emulator.errors import EmulatorError, OperandError, UnsupportedError, listing
 from emulator.isa.instruction import Instruction
+from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.operands import REGISTER_BITS
 from emulator.ptx.binding import Binder, bind
 from emulator.ptx.ordering import WgmmaOrder
 from emulator.ptx.registers import RegisterFile
 from emulator.ptx.syntax import Call, Declaration, Float, Integer, Name, Operand, Vector, parse
 from emulator.targets import find_target
-from emulator.warp.execute import Undefined, execute
+from emulator.warp.execute import execute
+from emulator.warp.multiply import Undefined
 
 #: mov types; a .b type takes every register of its size, a typed one its own kind and .b
 _MOV_TYPES = {
@@ -131,7 +133,9 @@ class Warp:
             elif call.opcode.startswith(tuple(_SYNCHRONISATION)):
                 self._synchronise(call)
             elif head in ("mma", "wgmma"):
-                self._matrix(call, Instruction.parse(call.opcode))
+                ins = Instruction.parse(call.opcode)
+                assert isinstance(ins, MatrixInstruction)
+                self._matrix(call, ins)
             else:
                 raise UnsupportedError(f"{call.opcode!r} does not run here; mma, wgmma and mov do")
         except EmulatorError as error:
@@ -139,7 +143,7 @@ class Warp:
                 raise
             raise type(error)(f"{call.position}: {error}") from None
 
-    def _matrix(self, call: Call, ins: Instruction) -> None:
+    def _matrix(self, call: Call, ins: MatrixInstruction) -> None:
         if ins.lanes != self.lanes:
             raise UnsupportedError(
                 f"{ins} runs on {ins.lanes} lanes, a {'warpgroup' if ins.is_wgmma else 'warp'}; "

@@ -10,6 +10,7 @@ from dtypes import FORMATS, Array, Format, array_from_codes, code_type, codes_fr
 from emulator.arith import Engine, dot
 from emulator.errors import OperandError, UnsupportedError
 from emulator.isa.instruction import Instruction
+from emulator.isa.matrix import MatrixInstruction
 from emulator.targets import Target
 from emulator.warp.sparse import check_metadata, metadata, select
 
@@ -41,8 +42,7 @@ def mma(
     Raises OperandError for arrays of another shape or type, UnsupportedError where the target
     lacks the instruction, UndefinedError for metadata that PTX leaves undefined.
     """
-    if not isinstance(ins, Instruction):
-        raise OperandError(f"mma takes an Instruction (Instruction.parse); got {ins!r}")
+    ins = _multiplying(ins)
     arithmetic = ins.arithmetic(target)
     stored = ins.stored_k if nibbles is not None else ins.k
     a = _codes("A", a, arithmetic.a, (ins.m, stored), codes)
@@ -87,7 +87,9 @@ def gemm(
     Raises OperandError for arrays that do not fit together, UnsupportedError for sparse and
     block-scaled instructions and for one whose C and D differ in type.
     """
-    ins = Instruction.parse(instruction) if isinstance(instruction, str) else instruction
+    ins = _multiplying(
+        Instruction.parse(instruction) if isinstance(instruction, str) else instruction
+    )
     if ins.is_sparse or ins.is_block_scaled or ins.c_type != ins.d_type:
         raise UnsupportedError(
             f"gemm takes dense instructions without block scales whose C and D are of one type; "
@@ -111,6 +113,14 @@ def gemm(
     if x.shape[-2:] != (m, n) or k == 0:
         x = np.broadcast_to(x, np.broadcast_shapes(x.shape, (m, n))).copy()
     return x if codes else array_from_codes(arithmetic.d, x)
+
+
+def _multiplying(ins: object) -> MatrixInstruction:
+    if not isinstance(ins, MatrixInstruction):
+        raise OperandError(
+            f"an Instruction that multiplies is needed (Instruction.parse); got {ins!r:.80}"
+        )
+    return ins
 
 
 def _codes(
@@ -144,7 +154,9 @@ def _check_shape(name: str, array: Array, shape: tuple[int | None, ...]) -> None
         raise OperandError(f"{name} must be (…, {want}); got {array.shape}")
 
 
-def _scales(ins: Instruction, scale_a: Any, scale_b: Any) -> tuple[Array | None, Array | None]:
+def _scales(
+    ins: MatrixInstruction, scale_a: Any, scale_b: Any
+) -> tuple[Array | None, Array | None]:
     if not ins.is_block_scaled:
         if scale_a is not None or scale_b is not None:
             raise OperandError(f"{ins} has no block scales")

@@ -9,17 +9,18 @@ import numpy as np
 
 from dtypes import Array
 from emulator.errors import OperandError, listing
-from emulator.isa.instruction import Instruction
+from emulator.isa.matrix import MatrixInstruction
+from emulator.warp.immediates import is_immediate
 
 
-def legal_ids(ins: Instruction, operand: str) -> tuple[range, range]:
+def legal_ids(ins: MatrixInstruction, operand: str) -> tuple[range, range]:
     """Legal byte-ids and thread-ids of operand scale_a or scale_b."""
     threads = 2 if operand == "scale_a" else 4
     return range(0, 4, ins.scale_chunks), range(threads)
 
 
 def gather_scales(
-    ins: Instruction, operand: str, words: Array, byte_id: int, thread_id: int
+    ins: MatrixInstruction, operand: str, words: Array, byte_id: int, thread_id: int
 ) -> Array:
     """Scale codes: ``(…, m, v)`` of scale_a, ``(…, v, n)`` of scale_b, from words ``(…, 32)``.
 
@@ -31,9 +32,9 @@ def gather_scales(
         (f"byte_id_{suffix}", byte_id, bytes_),
         (f"thread_id_{suffix}", thread_id, threads),
     ):
-        if isinstance(given, bool) or given not in legal:
+        if not is_immediate(given, legal):
             raise OperandError(
-                f"{name} is {given!r}; with scale_vec::{ins.scale_vec} legal are {listing(legal)}"
+                f"{name} is {given!r:.80}; with scale_vec::{ins.scale_vec} legal: {listing(legal)}"
             )
     fragment = ins.fragment(operand)
     words = np.asarray(words)

@@ -12,7 +12,8 @@ import numpy as np
 
 from dtypes import Array
 from emulator.errors import OperandError, UndefinedError
-from emulator.isa.instruction import Instruction
+from emulator.isa.matrix import MatrixInstruction
+from emulator.warp.immediates import is_immediate
 
 ORDERED = (0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110)
 UNORDERED = (*ORDERED, 0b0001, 0b0010, 0b0011, 0b0110, 0b0111, 0b1011)
@@ -20,24 +21,25 @@ WHOLE_WORDS = (0b0100, 0b1110)
 EQUAL = (0b0000, 0b0101, 0b1010, 0b1111)
 
 
-def legal_nibbles(ins: Instruction) -> tuple[int, ...]:
+def legal_nibbles(ins: MatrixInstruction) -> tuple[int, ...]:
     """The metadata values that PTX defines for a sparse instruction."""
     if ins.chunk == 2:
         return WHOLE_WORDS
     return ORDERED if ins.ordered_metadata else UNORDERED
 
 
-def check_selector(ins: Instruction, selector: int) -> int:
+def check_selector(ins: MatrixInstruction, selector: int) -> int:
     """The sparsity selector, or OperandError naming the legal ones."""
     legal = range(ins.fragment("e").groups)
-    if isinstance(selector, bool) or selector not in legal:
+    if not is_immediate(selector, legal):
         raise OperandError(
-            f"selector {selector!r} is out of range for {ins}; legal: {', '.join(map(str, legal))}"
+            f"selector {selector!r:.80} is out of range for {ins}; "
+            f"legal: {', '.join(map(str, legal))}"
         )
     return int(selector)
 
 
-def check_metadata(ins: Instruction, nibbles: Array, a: Array, selector: int) -> None:
+def check_metadata(ins: MatrixInstruction, nibbles: Array, a: Array, selector: int) -> None:
     """Raises UndefinedError for a nibble ``(…, m, chunks)`` that PTX leaves undefined.
 
     Equal indices are harmless where the stored elements ``a (…, m, k/2)`` of the chunk are zeros,
@@ -64,7 +66,7 @@ def check_metadata(ins: Instruction, nibbles: Array, a: Array, selector: int) ->
         )
 
 
-def select(ins: Instruction, nibbles: Array, b: Array) -> Array:
+def select(ins: MatrixInstruction, nibbles: Array, b: Array) -> Array:
     """The element of B that each stored element of A meets: ``(…, m, n, k/2)`` codes.
 
     `nibbles` are ``(…, m, chunks)``, `b` is ``(…, k, n)``.
@@ -86,7 +88,7 @@ def select(ins: Instruction, nibbles: Array, b: Array) -> Array:
     return picked.view("<u4") if ins.chunk == 2 else picked
 
 
-def metadata(ins: Instruction, a: Array) -> tuple[Array, Array]:
+def metadata(ins: MatrixInstruction, a: Array) -> tuple[Array, Array]:
     """Compresses a full matrix of codes: ``(…, m, k)`` to ``(…, m, k/2)`` and nibbles.
 
     Raises OperandError, naming the place, where a chunk has more non-zeros than the pattern keeps.

@@ -1,4 +1,4 @@
-"""The CUDA driver API through ctypes: as much as loading a PTX module and running a kernel takes."""
+"""The CUDA driver API through ctypes: what loading a PTX module and running a kernel take."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
 _JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES = 5, 6
 _LOG_BYTES = 8192
 #: errors that belong to one call; after any other the process must not use the GPU again
-_HARMLESS = {1, 2, 200, 209, 218, 222, 500}
+_HARMLESS = {1, 2, 200, 209, 218, 221, 222, 500, 701}
 
 
 class NoGpuError(Exception):

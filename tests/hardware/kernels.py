@@ -82,7 +82,7 @@ def _scale_ids(ins: Instruction, rng: np.random.Generator) -> dict[str, int]:
 
 
 def inputs(variant: Variant) -> tuple[str, ...]:
-    """Names of the arrays that the kernel reads, in the order of its parameters after the result."""
+    """Names of the arrays that the kernel reads; its parameters are the result and these."""
     ins = variant.ins
     if ins.is_wgmma:
         names = ["image", "descriptor_b", "scale_d", "c"]

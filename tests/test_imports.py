@@ -1,0 +1,256 @@
+"""The house rules that a machine can check: import direction, tables, file sizes, import cost."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+#: Layers from the lowest up: a module imports from its own layer or from lower ones. A string names
+#: the packages and modules of one layer; those of one tuple are siblings that do not meet.
+LAYERS = (
+    ("dtypes",),
+    ("emulator.errors emulator.targets",),
+    ("emulator.layout", "emulator.arith"),
+    ("emulator.isa",),
+    ("emulator.warp",),
+    ("emulator.ptx",),
+    ("emulator.tools emulator.recordings emulator.testing emulator emulator.__main__",),
+)
+#: files that may say what a target or a generation does, and may be long
+TABLES = (
+    "emulator/targets.py", "emulator/isa/table.py", "emulator/arith/recipes.py",
+    "emulator/arith/evidence.py",
+)  # fmt: skip
+LONG_TABLES = (*TABLES, "dtypes/formats.py", "emulator/layout/fragments.py")
+MAX_LINES = 400
+GENERATIONS = {"volta", "turing", "ampere", "ada", "hopper", "blackwell", "rtx_blackwell"}
+
+
+def package_files():
+    return sorted(path for top in ("dtypes", "emulator") for path in (ROOT / top).rglob("*.py"))
+
+
+def module_name(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in package_files()}
+
+
+def layer_of(module):
+    """(height, sibling) of a module, by the longest name in LAYERS that it belongs to."""
+    found = [
+        (len(name), height, sibling)
+        for height, siblings in enumerate(LAYERS)
+        for sibling, names in enumerate(siblings)
+        for name in names.split()
+        # "emulator" itself is the package's own file: it does not stand for what lies below it.
+        if module == name or (module.startswith(name + ".") and name != "emulator")
+    ]
+    assert found, f"{module} has no layer: give it one in LAYERS, after design.md section 3"
+    return max(found)[1:]
+
+
+def for_types_only(tree):
+    """The statements under ``if TYPE_CHECKING:``."""
+    blocks = [x.body for x in ast.walk(tree) if isinstance(x, ast.If) and "TYPE_CHECKING" in
+              ast.unparse(x.test)]  # fmt: skip
+    return {id(statement) for block in blocks for statement in block}
+
+
+def imported(source, module, is_package=False, *, at_run_time=False):
+    """Modules of this project that a source imports, wherever the statement stands."""
+    package = module if is_package else module.rpartition(".")[0]
+    names, tree = set(), ast.parse(source)
+    left_out = for_types_only(tree) if at_run_time else set()
+    for node in ast.walk(tree):
+        if id(node) in left_out:
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                kept = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*kept, *([base] if base else [])])
+            # "from package import module" imports the module, "from module import name" does not
+            inner = {f"{base}.{alias.name}" for alias in node.names} & set(MODULES)
+            names |= inner or {base}
+    return {name for name in names if name.split(".")[0] in ("dtypes", "emulator")}
+
+
+def wrong_imports(source, module, is_package=False):
+    """Imports that go up, or across to a sibling layer."""
+    height, sibling = layer_of(module)
+    wrong = []
+    for name in sorted(imported(source, module, is_package)):
+        other_height, other = layer_of(name)
+        if other_height > height or (other_height == height and other != sibling):
+            wrong.append(name)
+    return wrong
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_down(module):
+    path = MODULES[module]
+    assert wrong_imports(path.read_text(), module, path.name == "__init__.py") == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "wrong"),
+    [
+        ("dtypes.codec", "import emulator.errors", ["emulator.errors"]),
+        ("emulator.errors", "from emulator.layout import fragment", ["emulator.layout.fragment"]),
+        ("emulator.layout.fragment", "from emulator.arith import dot", ["emulator.arith"]),
+        ("emulator.arith.vector", "from ..layout.lanemap import COL", ["emulator.layout.lanemap"]),
+        ("emulator.isa.table", "def f():\n  from emulator.warp import memory",
+         ["emulator.warp.memory"]),
+        ("emulator.warp.execute", "from emulator import Instruction", ["emulator"]),
+        ("emulator.warp.execute", "from emulator.isa.table import FORMS; import numpy", []),
+        ("emulator.warp.execute", "from .memory import check_shared", []),
+    ],
+)  # fmt: skip
+def test_wrong_imports_are_found(module, source, wrong):
+    assert wrong_imports(source, module) == wrong
+
+
+def test_a_module_without_a_layer_is_found():
+    with pytest.raises(AssertionError, match=r"emulator\.helpers has no layer"):
+        layer_of("emulator.helpers")
+
+
+def test_modules_do_not_import_in_circles():
+    graph = {
+        module: set(MODULES)
+        & imported(path.read_text(), module, path.name == "__init__.py", at_run_time=True)
+        for module, path in MODULES.items()
+    }
+    assert find_circle(graph) == []
+    assert find_circle({"a": {"b"}, "b": {"c", "a"}, "c": set()}) == ["a", "b", "a"]
+
+
+def find_circle(graph):
+    """The modules of one circle of imports, [] where there is none."""
+    done = set()
+
+    def visit(module, path):
+        if module in path:
+            return [*path[path.index(module) :], module]
+        if module in done:
+            return []
+        for name in sorted(graph[module]):
+            if circle := visit(name, [*path, module]):
+                return circle
+        done.add(module)
+        return []
+
+    return next(filter(None, (visit(module, []) for module in graph)), [])
+
+
+# --- what a target does stands in tables only ---
+
+
+def names_a_target(node):
+    """A string such as "sm_90a" or "hopper", alone or in a tuple, list or set."""
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        return any(names_a_target(element) for element in node.elts)
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+        return False
+    return any(re.fullmatch(r"sm_\d*[af]?", w) or w in GENERATIONS for w in node.value.split())
+
+
+def target_comparisons(source):
+    """Lines that compare something with the name of a target or a generation."""
+    lines = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Compare):
+            compared = [node.left, *node.comparators]
+        elif isinstance(node, ast.MatchValue):
+            compared = [node.value]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            compared = node.args if node.func.attr in ("startswith", "endswith") else []
+        else:
+            continue
+        if any(names_a_target(x) for x in compared):
+            lines.append(node.value.lineno if isinstance(node, ast.MatchValue) else node.lineno)
+    return lines
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_only_tables_speak_of_targets(module):
+    path = MODULES[module]
+    if path.relative_to(ROOT).as_posix() not in TABLES:
+        assert target_comparisons(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'if target == "sm_90a": pass',
+        'x = target.generation != "hopper"',
+        'if "blackwell rtx_blackwell" in row: pass',
+        'if name in ("sm_80", other): pass',
+        'if name not in {"ada"}: pass',
+        'x = name.startswith("sm_") or 1',
+        'match target:\n  case "sm_75": pass',
+    ],
+)
+def test_target_comparisons_are_found(source):
+    assert target_comparisons(source)
+
+
+@pytest.mark.parametrize(
+    "source", ['"""sm_90a alone"""', 'd = find("sm_90a")', 'x == "sm90"', 'x.startswith("sp")']
+)
+def test_other_lines_are_no_target_comparisons(source):
+    assert target_comparisons(source) == []
+
+
+# --- files ---
+
+
+def test_files_are_short():
+    tests = (ROOT / "tests").rglob("*.py")
+    lengths = {
+        path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines())
+        for path in [*package_files(), *tests]
+    }
+    assert {f: n for f, n in lengths.items() if n > MAX_LINES and f not in LONG_TABLES} == {}
+
+
+@pytest.mark.parametrize("name", ["utils", "helpers", "base", "common", "misc"])
+def test_files_have_telling_names(name):
+    assert [path for path in package_files() if path.stem == name] == []
+
+
+def test_no_star_imports():
+    for path in package_files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                assert all(alias.name != "*" for alias in node.names), path
+
+
+# --- what `import emulator` costs ---
+
+
+def modules_after(statement):
+    code = f"import sys; {statement}; print(*sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return set(run.stdout.split())
+
+
+def test_import_is_cheap():
+    heavy = {"numba", "ml_dtypes", "pytest", "hypothesis", "argparse", "asyncio", "unittest"}
+    # NumPy's own imports are not ours to judge.
+    loaded = modules_after("import emulator") - modules_after("import numpy")
+    assert "emulator.isa.table" in loaded
+    assert loaded & heavy == set()
+    assert "ml_dtypes" in modules_after("import ml_dtypes")
