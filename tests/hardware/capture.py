@@ -1,6 +1,7 @@
 """Runs the matrix instructions on an NVIDIA GPU and compares or records what it computes.
 
     python tests/hardware/capture.py compare            # GPU against emulator, bit for bit
+    python tests/hardware/capture.py compare --every-n -o RESULT.json   # and say so in a file
     python tests/hardware/capture.py record -o OUT.npz  # in the format of tests/golden
 
 Every instruction of the table that the GPU's target has is run, on random cases. Needs the driver
@@ -11,7 +12,9 @@ failures, 2 wrong arguments, 4 no GPU.
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
 import sys
 import time
 from dataclasses import dataclass
@@ -22,6 +25,7 @@ _TESTS = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(_TESTS.parent), str(_TESTS)]
 
 from emulator import TARGETS, Instruction  # noqa: E402
+from emulator.isa.matrix import MatrixInstruction  # noqa: E402
 from emulator.isa.search import matrix_instructions as instructions  # noqa: E402
 from emulator.recordings import Provenance, Recording, save  # noqa: E402
 from hardware.driver import Gpu, NoGpuError  # noqa: E402
@@ -110,6 +114,30 @@ def findings(report: Report) -> list[str]:
     return out
 
 
+def write_result(path: Path, about: Provenance, reports: list[Report]) -> None:
+    """A small file for the evidence of tests/golden: totals by family and types."""
+    rows: dict[tuple[str, str, str, str], dict[str, int]] = {}
+    for report in reports:
+        ins = Instruction.parse(report.opcode)
+        assert isinstance(ins, MatrixInstruction)
+        shape = re.sub(r"(m64n)\d+", r"\1N", ins.shape)
+        row = rows.setdefault((ins.form.family, ins.a_type, ins.d_type, shape), {})
+        tally = Tally()
+        tally.add(report)
+        for name, number in vars(tally).items():
+            row[name] = row.get(name, 0) + number
+    facts = [
+        {"family": family, "a": a, "d": d, "shape": shape, **row}
+        for (family, a, d, shape), row in sorted(rows.items())
+    ]
+    text = json.dumps({"provenance": about, "rows": facts}, indent=1)
+    # One row, one line: such a file is read by people.
+    text = re.sub(
+        r"\{\s+(\"family\"[^}]*?)\s+\}", lambda m: "{" + " ".join(m[1].split()) + "}", text
+    )
+    path.write_text(text + "\n", encoding="utf-8")
+
+
 def print_table(tallies: dict[str, Tally]) -> None:
     head = ("family", "instructions", "variants", "cases", "registers", "differing", "failed")
     say(f"{head[0]:24s}" + "".join(f"{word:>14s}" for word in head[1:]))
@@ -136,7 +164,9 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1))
     parser.add_argument("--seconds", type=float, default=1e9, help="start nothing after these")
     parser.add_argument("--show", type=int, default=40, help="lines of findings at most")
-    parser.add_argument("-o", dest="out", type=Path, help="where to record to, OUT.npz")
+    parser.add_argument(
+        "-o", dest="out", type=Path, help="OUT.npz of record, RESULT.json of compare"
+    )
     given = parser.parse_args(argv)
     if given.what == "record" and given.out is None:
         parser.error("record needs -o OUT.npz")
@@ -168,10 +198,13 @@ def main(argv: list[str] | None = None) -> int:
     start = shown = time.monotonic()
     tallies: dict[str, Tally] = {}
     recordings: list[Recording] = []
+    done: list[Report] = []
     count = shown_lines = 0
     for count, report in enumerate(reports, 1):
         tallies.setdefault(report.family, Tally()).add(report)
         recordings += report.recordings
+        report.recordings = []
+        done.append(report)
         for line in findings(report):
             shown_lines += 1
             if shown_lines <= given.show:
@@ -186,6 +219,9 @@ def main(argv: list[str] | None = None) -> int:
     if record:
         save(given.out, about, sorted(recordings, key=lambda r: r.name))
         say(f"{len(recordings)} recordings in {given.out}")
+    elif given.out is not None:
+        write_result(given.out, about, done)
+        say(f"results in {given.out}")
     wrong = any(tally.differing or tally.failed for tally in tallies.values())
     return 1 if wrong or count < len(chosen) else 0
 
