@@ -115,7 +115,7 @@ def findings(report: Report) -> list[str]:
 
 
 def write_result(path: Path, about: Provenance, reports: list[Report]) -> None:
-    """A small file for the evidence of tests/golden: totals by family and types."""
+    """A small file, evidence for tests/golden/compared: totals by family, types and shape."""
     rows: dict[tuple[str, str, str, str], dict[str, int]] = {}
     for report in reports:
         ins = Instruction.parse(report.opcode)
@@ -125,7 +125,8 @@ def write_result(path: Path, about: Provenance, reports: list[Report]) -> None:
         tally = Tally()
         tally.add(report)
         for name, number in vars(tally).items():
-            row[name] = row.get(name, 0) + number
+            key = "registers" if name == "words" else name
+            row[key] = row.get(key, 0) + number
     facts = [
         {"family": family, "a": a, "d": d, "shape": shape, **row}
         for (family, a, d, shape), row in sorted(rows.items())
