@@ -77,17 +77,21 @@ def _parser() -> argparse.ArgumentParser:
 
     def fragment(sub: argparse.ArgumentParser) -> None:
         sub.add_argument("opcode", help="such as mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
-        sub.add_argument("operand", help="a, b, c, d; e (metadata); scale_a, scale_b")
+        sub.add_argument(
+            "operand", help="a, b, c, d; e (metadata); scale_a, scale_b; r of stmatrix"
+        )
 
     sub = command("list", _list, "Lists the instructions, one line each.")
     sub.add_argument("--target", help="only those of this target: sm_90a, H100, ...")
-    sub.add_argument("--type", help="only those with an operand of this element type: f16, s8, ...")
-    sub.add_argument("--family", help="only mma, mma.sp, wgmma or wgmma.sp")
+    sub.add_argument("--type", help="only those with elements of this type: f16, s8, ...")
+    sub.add_argument("--family", help="only mma, mma.sp, wgmma, ldmatrix, cvt, ...")
     sub.add_argument("--all", action="store_true", help="every N of wgmma on a line of its own")
 
-    sub = command("info", _info, "Shows the operands, targets and arithmetic of an instruction.")
+    sub = command(
+        "info", _info, "Shows the operands and targets of an instruction, and what it does."
+    )
     sub.add_argument("opcode")
-    sub.add_argument("--target", help="show the arithmetic of this target only")
+    sub.add_argument("--target", help="show what it does on this target only")
 
     sub = command("lane", _lane, "Shows which lane, register and bits hold an element.")
     fragment(sub)
@@ -96,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--group", type=int, default=0,
         help="where lanes hold several matrices: the computation of m8n8k4.f16, the selector of e, "
-        "the choice of scale ids (`table` names them)",
+        "the choice of scale ids, the tile of ldmatrix (`table` names them)",
     )  # fmt: skip
 
     sub = command("element", _element, "Shows the elements in a register, lowest bits first.")

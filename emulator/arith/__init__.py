@@ -34,7 +34,7 @@ def dot(
 ) -> Array:
     """``d = c + Σ a·b`` of codes: `a`, `b` ``(…, k)``, `c` ``(…)``, scales ``(…, v)``, broadcast.
 
-    Long batches are computed in pieces along the first axis, so that memory stays bounded. Raises
+    Long batches are computed in pieces, so that memory stays bounded. Raises
     OperandError for an unknown engine, ValueError for shapes that do not broadcast.
     """
     if not isinstance(engine, str) or engine not in ENGINES:
@@ -46,24 +46,24 @@ def dot(
     shape = np.broadcast_shapes(
         c.shape, *(x.shape[:-1] for x in (a, b, scale_a, scale_b) if x is not None)
     )
-    if not shape:
-        # NumPy warns of overflow in arithmetic on scalars, and never in that on arrays.
-        return dot(arithmetic, a, b, c[None], scale_a, scale_b, engine=engine)[0]
     c = np.broadcast_to(c, shape)
     size = int(np.prod(shape)) * a.shape[-1]
-    pieces = min(-(-size // _PRODUCTS_AT_ONCE), shape[0])
-    if pieces <= 1:
+    if size <= _PRODUCTS_AT_ONCE or size == a.shape[-1]:
         return compute(arithmetic, a, b, c, scale_a, scale_b)
 
-    def part(x: Array, chosen: slice) -> Array:
-        if x.ndim - 1 < len(shape) or x.shape[0] == 1:
-            return x  # broadcast along the first axis
-        return x[chosen]
+    # Too much for one piece: cut the first axis that can be cut.
+    axis = next(i for i, n in enumerate(shape) if n > 1)
+    rows = max(1, shape[axis] * _PRODUCTS_AT_ONCE // size)
 
-    step = -(-shape[0] // pieces)
+    def part(x: Array, start: int, trailing: int = 1) -> Array:
+        own = axis - (len(shape) - (x.ndim - trailing))
+        if own < 0 or x.shape[own] == 1:
+            return x  # broadcast along that axis
+        return x[(slice(None),) * own + (slice(start, start + rows),)]
+
     out = []
-    for start in range(0, shape[0], step):
-        chosen = slice(start, start + step)
-        scales = (None if x is None else part(x, chosen) for x in (scale_a, scale_b))
-        out.append(compute(arithmetic, part(a, chosen), part(b, chosen), c[chosen], *scales))
-    return np.concatenate(out)
+    for start in range(0, shape[axis], rows):
+        scales = (None if x is None else part(x, start) for x in (scale_a, scale_b))
+        pieces = part(a, start), part(b, start), part(c, start, 0)
+        out.append(dot(arithmetic, *pieces, *scales, engine=engine))
+    return np.concatenate(out, axis)

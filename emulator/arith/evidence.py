@@ -1,8 +1,8 @@
 """How sure we are of each recipe: which recordings of which hardware it was compared with.
 
 A row says: on this generation, so many results of these instructions were compared bit by bit, and
-none differed. A test adds them up from the files in tests/golden. What has no row is modelled, and its recipe names the
-source. Integers and bits need no recording: their arithmetic is exact.
+none differed. A test adds them up from the files in tests/golden. What has no row is modelled, and
+its recipe names the source. Integers and bits need no recording: their arithmetic is exact.
 """
 
 from __future__ import annotations

@@ -67,6 +67,9 @@ def dot(
     a_format, b_format = arithmetic.a, arithmetic.b
     operands = (x for x in (a, b, scale_a, scale_b) if x is not None)
     shape = np.broadcast_shapes(c.shape, *(x.shape[:-1] for x in operands))
+    if not shape:
+        # NumPy warns of overflow in arithmetic on scalars, and never in that on arrays.
+        return dot(arithmetic, a[None], b, c[None], scale_a, scale_b)[0]
     c = np.broadcast_to(c, shape)
     x_format, x = arithmetic.c, c
     for step in arithmetic.steps:

@@ -1,1 +1,4 @@
-"""Which instructions there are: the table of legal forms, and ``Instruction``."""
+"""Which instructions there are: the tables of legal forms, and ``Instruction``."""
+
+# Fills the parsers of `Instruction.parse`, whichever module of this package comes first.
+from emulator.isa import catalogue as catalogue

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from emulator.arith.evidence import Fidelity
-from emulator.errors import OperandError
+from emulator.errors import OperandError, ParseError, listing, nearest, quoted
 
 if TYPE_CHECKING:
     from emulator.layout.fragment import Fragment
     from emulator.targets import Target
+
+
+#: First word of an opcode -> its parser. Each kind of instruction adds its own (`isa.catalogue`).
+PARSERS: dict[str, Callable[[str], Instruction]] = {}
 
 
 class Instruction:
@@ -31,10 +36,16 @@ class Instruction:
         Modifiers may stand in any order that ptxas takes. Raises ParseError where the text is no
         instruction that this package knows, UnsupportedError where PTX has no such form of it.
         """
-        # The parsers know every kind of instruction, and those know this class.
-        from emulator.isa.catalogue import parse
-
-        return parse(text)
+        if not isinstance(text, str):
+            raise ParseError(f"an opcode is a string; got {type(text).__name__}")
+        name = text.strip().split(".")[0]
+        parser = PARSERS.get(name)
+        if parser is None:
+            raise ParseError(
+                f"{quoted(text)} is no matrix instruction; they start with {listing(PARSERS)}; "
+                f"nearest to {quoted(name)} is {nearest(name.lower()[:80], PARSERS)[0]!r}"
+            )
+        return parser(text)
 
     @property
     def lanes(self) -> int:

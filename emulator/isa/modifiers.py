@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from emulator.errors import ParseError, nearest, quoted
 from emulator.isa.table import FORMS
 
-SHAPE = re.compile(r"m[1-9][0-9]{0,3}n[1-9][0-9]{0,3}k[1-9][0-9]{0,3}")
+SHAPE = re.compile(r"m{0}n{0}k{0}".format("(?:0|[1-9][0-9]{0,3})"))
 ROUNDINGS = ("rn", "rz", "rm", "rp")
 TYPES = tuple(
     dict.fromkeys(

@@ -32,10 +32,6 @@ from emulator.targets import Target, find_target, select
 ROW_BYTES = 16
 
 
-_LAYOUTS = Fidelity("modelled", "CUTLASS's layouts; no recording")
-_H200 = Fidelity("validated", "every form, on recordings of an H200")
-
-
 @dataclass(frozen=True)
 class Form:
     """One row: alternatives are separated by spaces, an empty one is written as "-"."""
@@ -53,22 +49,28 @@ class Form:
     sources: str = "-"
     #: rows of a tile in memory
     rows: int = 8
-    #: which results were compared with hardware
-    fidelity: Fidelity = _LAYOUTS
+    #: generations whose results were compared with recordings
+    recorded: str = ""
+    evidence: str = "CUTLASS's layouts"
 
 
 _75, _90 = select(since=75), select(since=90)
 _SPECIFIC = select(since=100, specific=True)
+_MANUAL = "the manual's layout, as recorded on Hopper"
 _UNPACKING = "b6x16_p32 b4x16_p64"
 
 FORMS: tuple[Form, ...] = (
-    Form("ldmatrix", "m8n8", "x1 x2 x4", "- trans", "b16", _75, fidelity=_H200),
+    Form(
+        "ldmatrix", "m8n8", "x1 x2 x4", "- trans", "b16", _75, recorded="hopper", evidence=_MANUAL
+    ),
     Form("ldmatrix", "m16n16", "x1 x2", "trans", "b8", _SPECIFIC, rows=16),
     Form("ldmatrix", "m16n16", "x1 x2", "trans", "b8x16", _SPECIFIC, _UNPACKING, rows=16),
     Form("ldmatrix", "m8n16", "x1 x2 x4", "-", "b8x16", _SPECIFIC, _UNPACKING),
-    Form("stmatrix", "m8n8", "x1 x2 x4", "- trans", "b16", _90, fidelity=_H200),
+    Form(
+        "stmatrix", "m8n8", "x1 x2 x4", "- trans", "b16", _90, recorded="hopper", evidence=_MANUAL
+    ),
     Form("stmatrix", "m16n8", "x1 x2 x4", "trans", "b8", _SPECIFIC),
-    Form("movmatrix", "m8n8", "-", "trans", "b16", _75, fidelity=_H200),
+    Form("movmatrix", "m8n8", "-", "trans", "b16", _75, recorded="hopper", evidence=_MANUAL),
 )
 
 #: (mnemonic's side, shape, trans) -> lane map
@@ -158,7 +160,9 @@ class Movement(Instruction):
             raise UnsupportedError(
                 f"{self} is not available on {chosen}; its targets are {listing(self.targets, 30)}"
             )
-        return self.form.fidelity
+        if chosen.generation in self.form.recorded.split():
+            return Fidelity("validated", "every form, on recordings of an H200")
+        return Fidelity("modelled", self.form.evidence)
 
 
 def movements() -> Iterator[Movement]:
@@ -212,7 +216,7 @@ def parse_movement(text: str) -> Movement:
         if needed not in slots:
             raise ParseError(f".{needed} is missing in {quoted(text)}")
     if "source" in slots and words[-1] != slots["source"]:
-        raise ParseError(f"the source format .{slots['source']} comes last:  {quoted(text)}")
+        raise ParseError(f"the source format .{slots['source']} comes last: {quoted(text)}")
     wanted = tuple(slots.get(k, "-") for k in ("shape", "count", "trans", "type", "source"))
     for form in FORMS:
         alternatives = (form.shape, form.counts, form.trans, form.type, form.sources)

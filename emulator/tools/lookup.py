@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Literal
 
 from emulator.isa.instruction import Instruction
+from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.fragment import Fragment, Location
 from emulator.tools.answer import Answer, Style, render
 from emulator.warp.scales import legal_ids
@@ -70,6 +71,8 @@ def _fragment(opcode: str, operand: str) -> tuple[Instruction, Fragment]:
 
 def group_names(ins: Instruction, fragment: Fragment) -> Callable[[int], str]:
     """What the matrices of a fragment of several are told apart by, in words."""
+    if not isinstance(ins, MatrixInstruction):
+        return lambda group: f"tile {group}"
     if fragment.operand == "e":
         return lambda group: f"selector {group}"
     if fragment.operand.startswith("scale"):

@@ -1,10 +1,13 @@
-"""A recipe's steps in words, and targets in short."""
+"""The steps of an instruction in words, and targets in short."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import singledispatch
 from itertools import groupby
 
+from dtypes import FORMATS, Format
 from emulator.arith.steps import (
     AddC,
     Clear,
@@ -17,7 +20,10 @@ from emulator.arith.steps import (
     Step,
     Widen,
 )
+from emulator.isa.conversion import Conversion, split_type
 from emulator.isa.instruction import Instruction
+from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.targets import TARGETS, find_target, select
 from emulator.tools.answer import runs
 
@@ -47,8 +53,21 @@ def _stretch(places: list[int]) -> str:
     return ", ".join(names) if len(names) < 4 else f"{names[0]} to {names[-1]}"
 
 
-def in_words(step: Step, ins: Instruction) -> str:
-    """What one step of the recipe of `ins` does to a dot product, in one line."""
+@singledispatch
+def steps(ins: Instruction, target: str) -> list[str]:
+    """What the instruction does on `target`, one line per step; [] where no words were found."""
+    return []
+
+
+# --- mma, mma.sp, wgmma ---------------------------------------------------------------------------
+
+
+@steps.register
+def _(ins: MatrixInstruction, target: str) -> list[str]:
+    return [_in_words(step, ins) for step in ins.recipe(target).steps]
+
+
+def _in_words(step: Step, ins: MatrixInstruction) -> str:
     match step:
         case Widen(to):
             return f"convert a and b to {to}, exactly"
@@ -79,7 +98,7 @@ def in_words(step: Step, ins: Instruction) -> str:
             return f"x = c + number of k where (a[k] {operation} b[k]) is 1, wrapped to 32 bits"
 
 
-def _fused(step: FusedDotAdd, ins: Instruction) -> str:
+def _fused(step: FusedDotAdd, ins: MatrixInstruction) -> str:
     passes = step.blocks(ins.stored_k)
     which = [runs(block) for block in passes]
     if len(passes) == 1:
@@ -98,3 +117,84 @@ def _fused(step: FusedDotAdd, ins: Instruction) -> str:
         f"bits below the largest exponent{floor}; the sum is rounded once "
         f"{_ROUNDED[step.rounding]} to {step.result}{kept}"
     )
+
+
+# --- ldmatrix, stmatrix, movmatrix ----------------------------------------------------------------
+
+_HELD = {False: "one row", True: "one column"}
+
+
+@steps.register
+def _(ins: Movement, target: str) -> list[str]:
+    if ins.family == "movmatrix":
+        return ["a register of a holds neighbours of one row, a register of d of one column"]
+    tile = ins.form.rows
+    which = f"row i % {tile} of tile i // {tile}" if ins.count > 1 else "row i"
+    address = (
+        f"lanes {runs(range(ins.rows))} address one row each, {ROW_BYTES} bytes at a multiple of "
+        f"{ROW_BYTES}: lane i has the address of {which}"
+    )
+    operand = "d" if ins.family == "ldmatrix" else "r"
+    held = f"a register of {operand} holds neighbours of {_HELD[ins.trans]} of a tile"
+    if ins.family == "stmatrix":
+        return [address, f"{held}; the lanes write the tiles to the rows"]
+    return [address, *_unpacked(ins), f"the lanes read the tiles; {held}"]
+
+
+def _unpacked(ins: Movement) -> list[str]:
+    """What b6x16_p32 and b4x16_p64 mean: element bits, elements, padding bits."""
+    if not ins.source:
+        return []
+    bits, count, padding = re.findall(r"\d+", ins.source)
+    return [
+        f"the first {int(bits) * int(count) // 8} bytes of a row are {count} elements of {bits} "
+        f"bits, each extended with zeros to 8; the last {int(padding) // 8} bytes are padding"
+    ]
+
+
+# --- cvt ------------------------------------------------------------------------------------------
+
+_TOO_LARGE = {"rz": "the largest finite one"}
+
+
+@steps.register
+def _(ins: Conversion, target: str) -> list[str]:
+    out = [_converted(ins)]
+    if ins.relu:
+        out.insert(0, "numbers with the sign bit set become +0")
+    if ins.sources > 1:
+        given = ins.operands[1 : 1 + ins.sources]
+        out.append(f"d holds, from its highest bits down: {', '.join(given)}")
+    elif split_type(ins.to)[1] > 1:
+        out.append("d holds the elements in the places that they have in a")
+    return out
+
+
+def _converted(ins: Conversion) -> str:
+    source, to = (FORMATS[split_type(x)[0]] for x in (ins.source, ins.to))
+    if to.precision >= source.precision:
+        return f"every element is converted to {to.name}, exactly; {_nan(to)}"
+    how = {
+        **_MODIFIER,
+        "rna": "to nearest, ties away from zero",
+        "rs": "toward zero after the random bits were added below its last kept bit",
+    }[ins.rounding]
+    text = f"every element is rounded to {to.name}, {how}"
+    if not to.signed:
+        text = f"the magnitude of e{text[1:]}"
+    if ins.satfinite:
+        text += "; infinities and numbers too large become the largest finite one"
+    elif to.infinity is None:
+        text += "; infinities and numbers too large become NaN"
+    else:
+        text += f"; numbers too large become {_TOO_LARGE.get(ins.rounding, 'infinity')}"
+    if ins.rounding == "rna":
+        less = " and one unit of the last kept one" if ins.satfinite else ""
+        return f"{text}; a NaN loses its low bits{less}, and may end as no NaN"
+    return f"{text}; {_nan(to)}"
+
+
+def _nan(fmt: Format) -> str:
+    if fmt.nan is None:
+        return "a NaN becomes the largest number, for want of a NaN"
+    return f"a NaN becomes {fmt.nan:#x}"

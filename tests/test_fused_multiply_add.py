@@ -1,0 +1,100 @@
+"""The parts of engines: fused multiply-add and conversion, array twin against scalar twin."""
+
+from fractions import Fraction
+from itertools import permutations
+
+import numpy as np
+import pytest
+from bits import assert_same_codes
+from designed import boundary, of_exponent
+from dots import ROUNDINGS
+
+from dtypes import FORMATS, code_type, convert
+from emulator.arith import reference
+from emulator.arith.wide import fused_multiply_add
+
+
+def check_fma(fmt, a, b, c, rounding="rn", nan_order=()):
+    got = fused_multiply_add(fmt, a, b, c, rounding, nan_order)
+    rows = zip(a.tolist(), b.tolist(), c.tolist(), strict=True)
+    expected = [reference.fma(fmt, *row, rounding, nan_order) for row in rows]
+    assert_same_codes(got, np.array(expected, got.dtype), a=a, b=b, c=c)
+
+
+@pytest.mark.parametrize("name", ("f64", "f32"))
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_fma_at_boundary_codes(name, rounding):
+    fmt = FORMATS[name]
+    codes = boundary(fmt)
+    chosen = codes[np.random.default_rng(107).permutation(len(codes))[:22]]
+    a, b, c = (x.ravel() for x in np.meshgrid(chosen, chosen, codes))
+    check_fma(fmt, a, b, c, rounding, ("b", "x", "a") if name == "f64" else ())
+
+
+@pytest.mark.parametrize("order", [(), *permutations(("a", "b", "x"))], ids=str)
+def test_fma_chooses_between_nans(order):
+    fmt = FORMATS["f64"]
+    nans = np.array([0x7FF0_0000_0000_0001, 0xFFF0_0000_0000_0002, 0x7FF8_0000_0000_0004])
+    codes = np.append(nans, [0, 0x3FF0 << 48, 0x7FF0 << 48]).astype(np.uint64)
+    check_fma(fmt, *(x.ravel() for x in np.meshgrid(codes, codes, codes)), nan_order=order)
+
+
+def fma_operands(fmt, rng, count):
+    """Products and addends whose distance runs through every overlap, and beyond."""
+    reach = 2 * fmt.precision + 20
+    centre = rng.choice([0, fmt.emin, fmt.emin - fmt.precision, fmt.bias], count)
+    target = centre + rng.integers(-6, 7, count)
+    a_exponent = rng.integers(-fmt.bias // 2, fmt.bias // 2, count)
+    a = of_exponent(rng, fmt, a_exponent)
+    b = of_exponent(rng, fmt, target - a_exponent)
+    near = rng.integers(0, 2, count) * rng.integers(-reach, reach, count, endpoint=True)
+    c = of_exponent(rng, fmt, target + near)
+    return a, b, np.where(rng.integers(0, 50, count) == 0, 0, c).astype(a.dtype)
+
+
+def check_random_fma(name, rounding, count, seed):
+    rng = np.random.default_rng(seed)
+    check_fma(FORMATS[name], *fma_operands(FORMATS[name], rng, count), rounding)
+
+
+@pytest.mark.parametrize("name", ("f64", "f32"))
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_random_fma(name, rounding):
+    check_random_fma(name, rounding, 3000, 108)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ("f64", "f32"))
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_random_fma_at_length(name, rounding):
+    check_random_fma(name, rounding, 60_000, 109)
+
+
+def test_f64_fma_as_python_fractions_round_it():
+    """An opinion from outside: Fraction to float is rounded to nearest even by Python."""
+    fmt, rng = FORMATS["f64"], np.random.default_rng(110)
+    operands_ = fma_operands(fmt, rng, 3000)
+    got = fused_multiply_add(fmt, *operands_).view(np.float64)
+    for a, b, c, d in zip(*(x.view(np.float64).tolist() for x in operands_), got, strict=True):
+        exact = Fraction(a) * Fraction(b) + Fraction(c)
+        try:
+            assert float(exact) == d
+        except OverflowError:
+            assert d == (np.inf if exact > 0 else -np.inf)
+
+
+@pytest.mark.parametrize("sign", (0, 1))
+def test_fma_that_rounds_up_to_twice_the_overflow_bound(sign):
+    """(2 - 2^-52)·2^512 · 2^512 + 2^971 rounds to 2^1025."""
+    a, b, c = np.array([(2 - 2.0**-52) * 2.0**512, 2.0**512, 2.0**971])[:, None] * [[1], [1], [1]]
+    a, c = (a, c) if not sign else (-a, -c)
+    check_fma(FORMATS["f64"], a.view(np.uint64), b.view(np.uint64), c.view(np.uint64))
+
+
+@pytest.mark.parametrize("source", ("bf16", "f16", "e5m2", "e4m3", "e3m2", "e2m3", "e2m1", "ue4m3"))
+@pytest.mark.parametrize("target", ("f64", "f32", "tf32", "bf16", "f16", "e5m2"))
+def test_conversion_twins(source, target):
+    fmt, other = FORMATS[source], FORMATS[target]
+    codes = np.arange(0, 1 << fmt.bits, 1 if fmt.bits < 16 else 13, code_type(fmt.bits))
+    expected = [reference.convert(fmt, other, code) for code in codes.tolist()]
+    assert_same_codes(convert(fmt, other, codes), np.array(expected, code_type(other.bits)))
