@@ -70,6 +70,16 @@ def test_hopper_counts_are_those_of_the_result_file():
     assert {d for _, _, d in registers} == {"s32"}, "what is left is exact anyway"
 
 
+def test_conversions_are_those_of_their_result_file():
+    result = json.loads((GOLDEN / "compared" / "h200_cvt.json").read_text())
+    assert not any(row["differing"] for row in result["rows"])
+    compared = {row["opcode"] for row in result["rows"]}
+    of_hopper = {str(i): i.fidelity("sm_90a") for i in instructions("cvt") if "sm_90a" in i.targets}
+    assert {opcode for opcode, f in of_hopper.items() if f.level == "validated"} == compared
+    total = sum(row["results"] for row in result["rows"])
+    assert f"{total:,} results" in next(iter(of_hopper.values())).detail
+
+
 def test_published_counts_are_those_of_the_recordings():
     """tests/golden keeps a part of the 5,000 dots of each GPU, type and accumulator."""
     dots = json.loads((GOLDEN / "published_dots.json").read_text())
