@@ -2,9 +2,9 @@
 
     python benchmarks/run.py [--size N] [--repeat R]
 
-GMAC/s are 1e9 multiply-adds a second of `gemm` on N × N × N matrices, the best of R runs; "ratio" is
-how many times faster NumPy's float32 matmul of the same size is, in the same run. Latencies are
-medians.
+GMAC/s are 1e9 multiply-adds a second of `gemm` on N × N × N matrices, the best of R runs; the
+ratio is how many times faster NumPy's float32 matmul of the same size is, in the same run.
+Latencies are medians.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from emulator.ptx.machine import Warp, Warpgroup
 from emulator.targets import TARGETS
 from emulator.warp.execute import execute
 from emulator.warp.matrix import gemm, mma
+from emulator.warp.sparse import compress, decompress
 
 __all__ = [
     "TARGETS",
@@ -28,6 +29,8 @@ __all__ = [
     "UnsupportedError",
     "Warp",
     "Warpgroup",
+    "compress",
+    "decompress",
     "execute",
     "gemm",
     "mma",

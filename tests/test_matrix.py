@@ -160,6 +160,14 @@ def test_bad_matrices(arguments, words):
         mma(F16, *arguments, target="sm_80")
 
 
+def test_batches_that_do_not_fit():
+    a, b = np.zeros((2, 16, 16), np.float16), np.zeros((3, 16, 8), np.float16)
+    with pytest.raises(OperandError, match=r"batch axes do not broadcast: A \(2, 16, 16\)"):
+        mma(F16, a, b, target="sm_80")
+    with pytest.raises(OperandError, match="batch axes"):
+        gemm(a, b, instruction=F16, target="sm_80")
+
+
 def test_bad_codes_and_options():
     b1 = Instruction.parse("mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.and.popc")
     bits = np.ones((8, 128), np.uint8)
@@ -171,7 +179,7 @@ def test_bad_codes_and_options():
         mma(b1, bits, bits.T, target="sm_80", codes=True, nibbles=bits)
     with pytest.raises(OperandError, match="no block scales"):
         mma(b1, bits, bits.T, target="sm_80", codes=True, scale_a=bits)
-    with pytest.raises(OperandError, match="Instruction.parse"):
+    with pytest.raises(OperandError, match=r"Instruction\.parse"):
         mma(str(b1), bits, bits.T, target="sm_80")
     with pytest.raises(UnsupportedError, match="gemm takes dense"):
         gemm(bits, bits.T, instruction="mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f16",

@@ -359,16 +359,13 @@ def test_inputs_are_never_modified(ins, engine):
     assert not any(np.shares_memory(first, x) for x in arrays)
 
 
-EMPTY_FAILS = pytest.mark.xfail(reason="found here and reported; remove the mark with the fix")
-
-
 @pytest.mark.parametrize(
     "ins",
     [
         DENSE,
-        pytest.param(SPARSE, marks=EMPTY_FAILS),
+        SPARSE,
         SCALED,
-        pytest.param(WGMMA, marks=EMPTY_FAILS),
+        WGMMA,
     ],
     ids=str,
 )

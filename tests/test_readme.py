@@ -1,4 +1,4 @@
-"""README's snippets run: Python blocks in one namespace, in order; command lines through the CLI."""
+"""README's snippets run: Python blocks in one namespace, commands through the CLI."""
 
 import re
 import shlex
@@ -49,3 +49,10 @@ def test_every_place_of_the_house_exists():
 
 def test_first_example_is_ten_lines():
     assert len(blocks("python")[0].strip().splitlines()) <= 12
+
+
+def test_support_table_is_the_generated_one():
+    from emulator.tools.support import support_table
+
+    shown = README.split("<!-- python -m emulator.tools.support -->\n")[1].split("\n\n")[0]
+    assert shown.splitlines() == support_table()

@@ -28,7 +28,8 @@ from emulator.arith.steps import (
 )
 
 #: The datapath: mma and mma.sp share one, wgmma has its own, m8n8k4.f16 ("quad") is a case apart.
-Pipe = Literal["mma", "quad", "wgmma"]
+#: wmma is mma by another name; "wmma" rows say where its lowering differs.
+Pipe = Literal["mma", "quad", "wgmma", "wmma"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Row:
     source: str
     #: value of .kind, where the recipe is for block-scaled forms only
     kinds: str = ""
+    #: types of C, where the recipe is for some only
+    c: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,11 @@ def _f16(fraction_bits: int, floor: int | None, **more: int) -> FusedDotAdd:
 
 #: the fp8 datapath of Ada and of Hopper's wgmma keeps 13 fraction bits and writes f32 with as many
 _F32_14 = {"precision": 14}
+_WMMA = "lowering, to steps of mma"
 _FP32_PIPE = "the FP32 instructions that ptxas emits, as measured on Hopper"
 _ANY = "volta turing ampere ada hopper blackwell rtx_blackwell"
 _FROM_AMPERE = "ampere ada hopper blackwell rtx_blackwell"
+_FROM_HOPPER = "hopper blackwell rtx_blackwell"
 _BYTES = "e4m3 e5m2"
 _SMALL = "e4m3 e5m2 e3m2 e2m3 e2m1"
 
@@ -134,6 +139,20 @@ RECIPES: tuple[Row, ...] = (
         "quad", _FROM_AMPERE, "f16", "f16",
         (Widen("f32"), PairSums("f32"), Narrow("f16")), _FP32_PIPE,
     ),
+    # wmma, by the code that ptxas makes of it: one HMMA after the other along k, of k4 on Volta, of
+    # k8 on Turing, and of k4 for tf32 everywhere. For an f32 D an f16 C is converted first (not on
+    # Volta, whose HMMA takes it), and an f16 D with an f32 C is computed in f32 and converted last.
+    Row("wmma", "volta", "f16", "f16", (_f32(23, None, run=4), Narrow("f16")), _WMMA, c="f32"),
+    Row("wmma", "volta", "f16", "f16", (_f16(23, -19, run=4),), _WMMA),
+    Row("wmma", "volta", "f16", "f32", (_f32(23, None, run=4),), _WMMA),
+    Row("wmma", "turing", "f16", "f16", (_f32(24, -132, run=8), Narrow("f16")), _WMMA, c="f32"),
+    Row("wmma", "turing", "f16", "f16", (_f16(24, -20, run=8),), _WMMA),
+    Row("wmma", "turing", "f16", "f32", (Narrow("f32"), _f32(24, -132, run=8)), _WMMA),
+    Row("wmma", "ampere ada", "f16", "f16", (_f32(24, -132, run=8), Narrow("f16")), _WMMA, c="f32"),
+    Row("wmma", "ampere ada", "f16", "f32", (Narrow("f32"), _f32(24, -132, run=8)), _WMMA, c="f16"),
+    Row("wmma", _FROM_HOPPER, "f16", "f16", (_f32(25, -133), Narrow("f16")), _WMMA, c="f32"),
+    Row("wmma", _FROM_HOPPER, "f16", "f32", (Narrow("f32"), _f32(25, -133)), _WMMA, c="f16"),
+    Row("wmma", _FROM_HOPPER, "tf32", "f32", (_f32(25, -133, run=4),), _WMMA),
     # f64: a fused multiply-add chain; on a NaN, B's survives before the accumulator's before A's
     Row(
         "mma", _FROM_AMPERE, "f64", "f64", (FmaChain("f64", nan_order=("b", "x", "a")),),
@@ -147,10 +166,13 @@ RECIPES: tuple[Row, ...] = (
 )  # fmt: skip
 
 
-def find_recipe(pipe: Pipe, generation: str, a: str, d: str, kind: str | None) -> Row | None:
+def find_recipe(
+    pipe: Pipe, generation: str, a: str, d: str, kind: str | None, c: str = ""
+) -> Row | None:
     """The row for operands of type `a` and results of type `d`; None where there is none.
 
-    `kind` is that of a block-scaled instruction, else None.
+    `kind` is that of a block-scaled instruction, else None. `c` matters for wmma alone, where an
+    accumulator may differ in type from the result.
     """
     for row in RECIPES:
         if (
@@ -159,6 +181,7 @@ def find_recipe(pipe: Pipe, generation: str, a: str, d: str, kind: str | None) -
             and a in row.a.split()
             and row.d == d
             and (kind in row.kinds.split() if kind else not row.kinds)
+            and (not row.c or c in row.c.split())
         ):
             return row
     return None

@@ -49,6 +49,8 @@ FORMS: tuple[Form, ...] = (
     Form(_FP8, "f32 f16x2", "rn", _ALWAYS, _89, recorded="hopper"),
     Form("f16x2", _FP8, "rn", "-", _89, recorded="hopper"),
     Form(_FP6_FP4, "f32", "rn", _ALWAYS, _SPECIFIC),
+    # The manual has this one from PTX 9.1 on, with fp6 and bf16x2 beside it; ptxas 13.0 takes it.
+    Form("e2m1x2", "f16x2", "rn", _ALWAYS, _SPECIFIC),
     Form("f16x2", _FP6_FP4, "rn", "-", _SPECIFIC),
     Form("ue8m0x2", "f32 bf16x2", "rz rp", _OPTIONAL, _SPECIFIC, relu=False),
     Form("bf16x2", "ue8m0x2", "rn", "-", _SPECIFIC, relu=False),
@@ -69,7 +71,7 @@ def split_type(text: str) -> tuple[str, int]:
     return match["name"], int(match["count"] or 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Conversion(Instruction):
     """One cvt that packs or unpacks elements of matrix operands."""
 
@@ -86,9 +88,6 @@ class Conversion(Instruction):
         pair = [w for w, yes in (("relu", self.relu), ("satfinite", self.satfinite)) if yes]
         return ".".join([*words, *(pair if self.form.saturation != _ALWAYS else pair[::-1]),
                          self.to, self.source])  # fmt: skip
-
-    def __repr__(self) -> str:
-        return f"Instruction.parse({str(self)!r})"
 
     @property
     def family(self) -> str:
@@ -176,6 +175,7 @@ def parse_conversion(text: str) -> Conversion:
     known = [str(c) for c in conversions()]
     alike = [s for s in known if s.endswith(f".{to}.{source}")]
     raise UnsupportedError(
-        f"no cvt {quoted(text)}; nearest is {nearest_opcode(text, known)}; from {source} to {to} "
+        f"no cvt {quoted(text)}; nearest is {nearest_opcode(text, alike or known)}; "
+        f"from {source} to {to} "
         f"there are {listing(alike) or 'none'}"
     )

@@ -47,6 +47,14 @@ class Instruction:
             )
         return parser(text)
 
+    def __repr__(self) -> str:
+        """Python that gives the instruction again, and how sure its results are, as a comment."""
+        levels: dict[str, list[str]] = {}
+        for target in self.targets:
+            levels.setdefault(self.fidelity(target).level, []).append(target)
+        known = "; ".join(f"{level} on {listing(names, 4)}" for level, names in levels.items())
+        return f"Instruction.parse({str(self)!r})  # {known}"
+
     @property
     def lanes(self) -> int:
         """Lanes that execute it together: a warp of 32 or a warpgroup of 128."""

@@ -20,7 +20,7 @@ from emulator.targets import Target, find_target
 CHUNK = {32: 2, 16: 4, 8: 4, 6: 4, 4: 8}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MatrixInstruction(Instruction):
     """One mma, mma.sp or wgmma. A is m × k, B is k × n, C and D are m × n."""
 
@@ -63,9 +63,6 @@ class MatrixInstruction(Instruction):
         if self.form.bit_operation:
             words += [self.form.bit_operation, "popc"]
         return ".".join(words)
-
-    def __repr__(self) -> str:
-        return f"Instruction.parse({str(self)!r})"
 
     # --- facts ---
 

@@ -84,7 +84,7 @@ _MAPS = {
 _SPACES = ("shared", "shared::cta")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Movement(Instruction):
     """One ldmatrix, stmatrix or movmatrix."""
 
@@ -105,9 +105,6 @@ class Movement(Instruction):
         words += [self.form.type]
         words += [self.source] if self.source else []
         return ".".join(words)
-
-    def __repr__(self) -> str:
-        return f"Instruction.parse({str(self)!r})"
 
     @property
     def family(self) -> str:
@@ -215,8 +212,8 @@ def parse_movement(text: str) -> Movement:
     for needed in ("sync", "aligned"):
         if needed not in slots:
             raise ParseError(f".{needed} is missing in {quoted(text)}")
-    if "source" in slots and words[-1] != slots["source"]:
-        raise ParseError(f"the source format .{slots['source']} comes last: {quoted(text)}")
+    if "source" in slots and slots.get("type") not in words[: words.index(slots["source"])]:
+        raise ParseError(f".{slots['source']} must follow .b8x16 in {quoted(text)}")
     wanted = tuple(slots.get(k, "-") for k in ("shape", "count", "trans", "type", "source"))
     for form in FORMS:
         alternatives = (form.shape, form.counts, form.trans, form.type, form.sources)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from dtypes import FORMATS, Array, Format, array_from_codes, code_type, codes_from_array
 from emulator.arith import Engine, dot
-from emulator.errors import OperandError, UnsupportedError
+from emulator.errors import EmulatorError, OperandError, UnsupportedError
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.targets import Target
@@ -51,21 +53,21 @@ def mma(
         c = np.zeros((ins.m, ins.n), code_type(arithmetic.c.bits))
     else:
         c = _codes("C", c, arithmetic.c, (ins.m, ins.n), codes)
-    by_column = np.swapaxes(b, -1, -2)[..., None, :, :]
-    if ins.is_sparse:
-        if nibbles is None:
-            a, nibbles = metadata(ins, a)
-        else:
-            nibbles = np.asarray(nibbles)
-            _check_shape("nibbles", nibbles, (ins.m, ins.k // ins.chunk))
-            check_metadata(
-                ins, nibbles, np.broadcast_to(a, (*nibbles.shape[:-2], *a.shape[-2:])), 0
-            )
-        by_column = select(ins, nibbles, b)
-    elif nibbles is not None:
-        raise OperandError(f"{ins} is not sparse and takes no nibbles=")
     scales = _scales(ins, scale_a, scale_b)
-    d = dot(arithmetic, a[..., :, None, :], by_column, c, *scales, engine=engine)
+    if nibbles is not None:
+        if not ins.is_sparse:
+            raise OperandError(f"{ins} is not sparse and takes no nibbles=")
+        nibbles = np.asarray(nibbles)
+        _check_shape("nibbles", nibbles, (ins.m, ins.k // ins.chunk))
+    elif ins.is_sparse:
+        a, nibbles = metadata(ins, a)
+    with _batches(A=a, B=b, C=c, nibbles=nibbles, scale_a=scale_a, scale_b=scale_b):
+        if ins.is_sparse:
+            check_metadata(ins, nibbles, a, 0)
+            by_column = select(ins, nibbles, b)
+        else:
+            by_column = np.swapaxes(b, -1, -2)[..., None, :, :]
+        d = dot(arithmetic, a[..., :, None, :], by_column, c, *scales, engine=engine)
     return d if codes else array_from_codes(arithmetic.d, d)
 
 
@@ -104,6 +106,8 @@ def gemm(
         x = np.zeros((m, n), code_type(arithmetic.c.bits))
     else:
         x = _codes("C", c, arithmetic.c, (m, n), codes)
+    with _batches(A=a, B=b, C=x):
+        np.broadcast_shapes(a.shape[:-2], b.shape[:-2], x.shape[:-2])
     pad = -k % ins.k
     a = np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, pad)])
     by_column = np.pad(np.swapaxes(b, -1, -2), [(0, 0)] * (b.ndim - 1) + [(0, pad)])
@@ -113,6 +117,19 @@ def gemm(
     if x.shape[-2:] != (m, n) or k == 0:
         x = np.broadcast_to(x, np.broadcast_shapes(x.shape, (m, n))).copy()
     return x if codes else array_from_codes(arithmetic.d, x)
+
+
+@contextmanager
+def _batches(**operands: Any) -> Iterator[None]:
+    """Says which shapes they are when batch axes do not broadcast."""
+    try:
+        yield
+    except EmulatorError:
+        raise
+    except ValueError as error:
+        # All else was checked before: only the batch axes are left that can fail.
+        shapes = ", ".join(f"{n} {np.shape(x)}" for n, x in operands.items() if x is not None)
+        raise OperandError(f"the batch axes do not broadcast: {shapes}") from error
 
 
 def _multiplying(ins: object) -> MatrixInstruction:

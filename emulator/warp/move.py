@@ -38,6 +38,8 @@ def store(ins: Movement, addresses: Array, registers: Array, shared: Array) -> N
     Raises as `load`, and UndefinedError where two rows overlap with different contents; nothing is
     written then.
     """
+    if not shared.flags.writeable:
+        raise OperandError("stmatrix writes shared=, and this array is read-only")
     fragment = ins.fragment("r")
     places = _row_addresses(ins, addresses, shared)
     tiles = fragment.gather(registers)
@@ -56,7 +58,8 @@ def store(ins: Movement, addresses: Array, registers: Array, shared: Array) -> N
         ) from None
     _check_races(places, rows)
     index = places[..., None] + np.arange(ROW_BYTES)
-    np.put_along_axis(shared, index.reshape(*batch, -1), rows.reshape(*batch, -1), axis=-1)
+    flat = (*batch, ins.rows * ROW_BYTES)
+    np.put_along_axis(shared, index.reshape(flat), rows.reshape(flat), axis=-1)
 
 
 def transpose(ins: Movement, registers: Array) -> Array:
@@ -90,8 +93,15 @@ def _row_addresses(ins: Movement, addresses: Array, shared: Array) -> Array:
 def _bytes(places: Array, shared: Array) -> Array:
     """The 16 bytes at each place: ``(…, rows, 16)``."""
     index = places[..., None] + np.arange(ROW_BYTES)
-    batch = np.broadcast_shapes(shared.shape[:-1], places.shape[:-1])
-    flat = np.broadcast_to(index, (*batch, *index.shape[-2:])).reshape(*batch, -1)
+    try:
+        batch = np.broadcast_shapes(shared.shape[:-1], places.shape[:-1])
+    except ValueError:
+        raise OperandError(
+            f"the batch axes do not broadcast: addresses {places.shape[:-1]}, "
+            f"shared memory {shared.shape[:-1]}"
+        ) from None
+    flat = np.broadcast_to(index, (*batch, *index.shape[-2:]))
+    flat = flat.reshape(*batch, index.shape[-2] * ROW_BYTES)
     spread = np.broadcast_to(shared, (*batch, shared.shape[-1]))
     return np.take_along_axis(spread, flat, -1).reshape(*batch, *index.shape[-2:])
 
@@ -99,7 +109,8 @@ def _bytes(places: Array, shared: Array) -> Array:
 def _scatter(ins: Movement, rows: Array) -> Array:
     fragment: Fragment = ins.fragment("d")
     elements = np.ascontiguousarray(rows).view(f"<u{fragment.place.width // 8}")
-    tiles = elements.reshape(*rows.shape[:-2], ins.count, ins.form.rows, -1)
+    per_row = elements.shape[-1]
+    tiles = elements.reshape(*rows.shape[:-2], ins.count, ins.form.rows, per_row)
     return fragment.scatter(tiles if fragment.groups > 1 else tiles[..., 0, :, :])
 
 

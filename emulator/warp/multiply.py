@@ -16,7 +16,7 @@ from emulator.targets import Target
 from emulator.warp.immediates import is_immediate
 from emulator.warp.memory import check_shared, load_tile
 from emulator.warp.scales import gather_scales
-from emulator.warp.sparse import check_metadata, check_selector, select
+from emulator.warp.sparse import check_metadata, check_selector, gather_metadata, select
 
 Undefined = Literal["raise", "hardware"]
 
@@ -101,24 +101,9 @@ def _select(
     ins: MatrixInstruction, a: Array, b: Array, e: Array, selector: int, undefined: Undefined
 ) -> Array:
     chosen = check_selector(ins, selector)
-    fragment = ins.fragment("e")
-    words = np.asarray(e)
-    if words.dtype != np.uint32 or words.shape[-1:] != (fragment.lanes,):
-        raise OperandError(
-            f"e is one metadata word per lane, uint32 (…, {fragment.lanes}); "
-            f"got {words.dtype} {words.shape}"
-        )
-    nibbles = fragment.gather(words[..., None])
-    if fragment.groups > 1:
-        nibbles = nibbles[..., chosen, :, :]
+    nibbles = gather_metadata(ins, e, chosen)
     if undefined == "raise":
-        batch = np.broadcast_shapes(nibbles.shape[:-2], a.shape[:-2])
-        check_metadata(
-            ins,
-            np.broadcast_to(nibbles, (*batch, *nibbles.shape[-2:])),
-            np.broadcast_to(a, (*batch, *a.shape[-2:])),
-            chosen,
-        )
+        check_metadata(ins, nibbles, a, chosen)
     return select(ins, nibbles, b)
 
 

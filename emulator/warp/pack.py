@@ -51,8 +51,9 @@ def _random_bits(ins: Conversion, words: Array) -> tuple[Array, int]:
     """Random bits of each element, lowest element first, and how many.
 
     f16x2: 13 bits of each half; bf16x2: its halves; four elements: the upper half for the upper
-    pair and the lower half for the lower one, of which e2m1x4 uses the upper byte (PTX ISA
-    9.7.9.21; the placement is only drawn there, UNVERIFIED).
+    pair and the lower half for the lower one; e2m1x4: the upper bytes of both halves for the upper
+    pair, the lower bytes for the lower one (PTX ISA 9.7.9.21, where the placement is only drawn:
+    UNVERIFIED).
     """
     low, high = words & np.uint32(0xFFFF), words >> np.uint32(16)
     if ins.to == "f16x2":
@@ -60,8 +61,9 @@ def _random_bits(ins: Conversion, words: Array) -> tuple[Array, int]:
     if ins.to == "bf16x2":
         return np.stack([low, high], axis=-1), 16
     if ins.to == "e2m1x4":
-        low, high = low >> np.uint32(8), high >> np.uint32(8)
-        return np.stack([low, low, high, high], axis=-1), 8
+        byte = np.uint32(0xFF)
+        upper_bytes = [high >> np.uint32(8), low >> np.uint32(8)]  # of a, b
+        return np.stack([low & byte, high & byte, *upper_bytes[::-1]], axis=-1), 8
     return np.stack([low, low, high, high], axis=-1), 16
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from dtypes import Array
+from dtypes import Array, Format, code_type
 from emulator.errors import OperandError, UndefinedError
+from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.warp.immediates import is_immediate
 
@@ -42,26 +43,28 @@ def check_selector(ins: MatrixInstruction, selector: int) -> int:
 def check_metadata(ins: MatrixInstruction, nibbles: Array, a: Array, selector: int) -> None:
     """Raises UndefinedError for a nibble ``(…, m, chunks)`` that PTX leaves undefined.
 
+    ValueError where the batch axes do not broadcast.
+
     Equal indices are harmless where the stored elements ``a (…, m, k/2)`` of the chunk are zeros,
     and CUTLASS's compressor writes them there: those pass.
     """
+    batch = np.broadcast_shapes(nibbles.shape[:-2], a.shape[:-2])
+    nibbles = np.broadcast_to(nibbles, (*batch, *nibbles.shape[-2:]))
+    a = np.broadcast_to(a, (*batch, *a.shape[-2:]))
     legal = legal_nibbles(ins)
     wrong = ~np.isin(nibbles, legal)
     if not wrong.any():
         return
-    fmt = ins.fragment("a").fmt
-    magnitude = fmt.code_mask & ~fmt.sign_mask if fmt.is_float else fmt.code_mask
-    magnitude = magnitude >> fmt.ignored_bits << fmt.ignored_bits
-    stored = a.reshape(*a.shape[:-1], nibbles.shape[-1], -1)
-    empty = ((stored & magnitude) == 0).all(-1)
+    stored = a.reshape(*nibbles.shape, ins.stored_k // nibbles.shape[-1])
+    empty = ((stored & _magnitude(ins.fragment("a").fmt)) == 0).all(-1)
     wrong = wrong & ~(np.isin(nibbles, EQUAL) & empty)
     if wrong.any():
-        *batch, row, chunk = (int(i) for i in np.argwhere(wrong)[0])
+        *case, row, chunk = (int(i) for i in np.argwhere(wrong)[0])
         location = ins.fragment("e").lane(row, chunk, selector)
         raise UndefinedError(
             f"metadata of row {row}, chunk {chunk} (lane {location.lane}, bits {location.low_bit}…"
-            f"{location.low_bit + 3} of e{f', batch {tuple(batch)}' if batch else ''}) is "
-            f"{int(nibbles[(*batch, row, chunk)]):#06b}; {ins.family} on {ins.a_type} defines "
+            f"{location.low_bit + 3} of e{f', batch {tuple(case)}' if case else ''}) is "
+            f"{int(nibbles[(*case, row, chunk)]):#06b}; {ins.family} on {ins.a_type} defines "
             f"{', '.join(f'{x:04b}' for x in legal)}; undefined='hardware' computes as an H200"
         )
 
@@ -75,16 +78,16 @@ def select(ins: MatrixInstruction, nibbles: Array, b: Array) -> Array:
     by_column = np.swapaxes(b, -1, -2)
     if ins.chunk == 2:
         by_column = np.ascontiguousarray(by_column).view("<u2")
-    granules = by_column.reshape(*by_column.shape[:-1], chunks, 4, -1)  # (…, n, chunks, 4, size)
+    size, n, m = by_column.shape[-1] // (4 * chunks), b.shape[-1], nibbles.shape[-2]
+    granules = by_column.reshape(*by_column.shape[:-1], chunks, 4, size)  # (…, n, chunks, 4, size)
     pair = np.stack([nibbles & 3, nibbles >> 2], -1).astype(np.intp)  # (…, m, chunks, 2)
     index = pair[..., :, None, :, :, None]
     source = granules[..., None, :, :, :, :]
     batch = np.broadcast_shapes(index.shape[:-5], source.shape[:-5])
-    size, n, m = granules.shape[-1], b.shape[-1], nibbles.shape[-2]
     index = np.broadcast_to(index, (*batch, m, n, chunks, 2, size))
     source = np.broadcast_to(source, (*batch, m, n, chunks, 4, size))
     picked = np.ascontiguousarray(np.take_along_axis(source, index, -2))
-    picked = picked.reshape(*batch, m, n, -1)
+    picked = picked.reshape(*batch, m, n, chunks * 2 * size)
     return picked.view("<u4") if ins.chunk == 2 else picked
 
 
@@ -92,17 +95,13 @@ def metadata(ins: MatrixInstruction, a: Array) -> tuple[Array, Array]:
     """Compresses a full matrix of codes: ``(…, m, k)`` to ``(…, m, k/2)`` and nibbles.
 
     Raises OperandError, naming the place, where a chunk has more non-zeros than the pattern keeps.
-    A zero of either sign counts as zero. Nibbles are ``(…, m, chunks)``, indices ascending.
+    A zero of either sign counts as zero, and so does a tf32 word with nothing but ignored bits; a
+    chunk that has room keeps such words rather than clear ones. Nibbles are ``(…, m, chunks)``,
+    indices ascending.
     """
-    width = ins.chunk
-    granule = max(1, width // 4)
-    count = width // granule  # granules of a chunk: 4, or 2 whole words of tf32
-    keep = count // 2
-    fmt = ins.fragment("a").fmt
-    magnitude = fmt.code_mask & ~fmt.sign_mask if fmt.is_float else fmt.code_mask
-    magnitude = magnitude >> fmt.ignored_bits << fmt.ignored_bits
-    pieces = a.reshape(*a.shape[:-1], -1, count, granule)
-    used = ((pieces & magnitude) != 0).any(-1)
+    width, granule, count, keep = _pattern(ins)
+    pieces = a.reshape(*a.shape[:-1], ins.k // width, count, granule)
+    used = ((pieces & _magnitude(ins.fragment("a").fmt)) != 0).any(-1)
     if (used.sum(-1) > keep).any():
         *batch, row, chunk = (int(i) for i in np.argwhere(used.sum(-1) > keep)[0])
         what = "pairs" if granule > 1 else "elements"
@@ -112,11 +111,111 @@ def metadata(ins: MatrixInstruction, a: Array) -> tuple[Array, Array]:
             f"{f' (batch {tuple(batch)})' if batch else ''} have {found} non-zero {what}; "
             f"{ins.family} keeps {keep} of {count}"
         )
-    # Non-zero granules first, each kind in ascending order; then the kept ones back in order.
-    order = np.sort(np.argsort(~used, -1, kind="stable")[..., :keep], -1)
+    # The granules worth most first, each kind in ascending order; then the kept ones in order.
+    worth = used.astype(np.int8) + (pieces != 0).any(-1)
+    order = np.sort(np.argsort(-worth, -1, kind="stable")[..., :keep], -1)
     kept = np.take_along_axis(pieces, order[..., None], -2)
     low, high = (
         (order[..., 0] * 2, order[..., 0] * 2 + 1) if keep == 1 else np.moveaxis(order, -1, 0)
     )
     nibbles = (low | high << 2).astype(np.uint8)
-    return kept.reshape(*a.shape[:-1], -1), nibbles
+    return kept.reshape(*a.shape[:-1], ins.stored_k), nibbles
+
+
+def compress(ins: Instruction, a: Array, selector: int = 0) -> tuple[Array, Array]:
+    """A full A of codes ``(…, m, k)`` to what mma.sp and wgmma.sp take.
+
+    Returns the compressed codes ``(…, m, k/2)``, for ``ins.fragment("a").scatter`` or
+    ``store_tile``, and the metadata words e ``uint32 (…, lanes)`` for a sparsity selector; words of
+    lanes that the selector does not read are 0. Of a chunk with fewer non-zeros than the pattern
+    keeps, zeros are stored too; their sign is kept where there is room.
+
+    Raises OperandError, naming row and columns, where A does not satisfy the pattern (2:4, 1:2 for
+    tf32, 4:8 by pairs for 4-bit types), and for codes or a selector that the instruction lacks.
+    """
+    ins = _sparse(ins)
+    chosen, fragment = check_selector(ins, selector), ins.fragment("e")
+    stored, nibbles = metadata(ins, _check_codes(ins, a, ins.k))
+    words = np.zeros((*nibbles.shape[:-2], fragment.groups, *nibbles.shape[-2:]), np.uint8)
+    words[..., chosen, :, :] = nibbles
+    e = fragment.scatter(words if fragment.groups > 1 else nibbles)
+    return stored, e[..., 0]
+
+
+def decompress(ins: Instruction, a: Array, e: Array, selector: int = 0) -> Array:
+    """Compressed codes ``(…, m, k/2)`` and metadata words ``(…, lanes)`` to full ``(…, m, k)``.
+
+    The inverse of `compress`; elements that are not stored are +0. Raises UndefinedError for
+    metadata that PTX leaves undefined (equal indices over stored zeros pass, as in `execute`), and
+    OperandError for arrays or a selector that the instruction lacks.
+    """
+    ins = _sparse(ins)
+    chosen = check_selector(ins, selector)
+    nibbles, a = gather_metadata(ins, e, chosen), _check_codes(ins, a, ins.stored_k)
+    try:
+        batch = np.broadcast_shapes(nibbles.shape[:-2], a.shape[:-2])
+    except ValueError:
+        raise OperandError(
+            f"the batch axes do not broadcast: a {a.shape}, e {np.shape(e)}"
+        ) from None
+    nibbles = np.broadcast_to(nibbles, (*batch, *nibbles.shape[-2:]))
+    a = np.broadcast_to(a, (*batch, *a.shape[-2:]))
+    check_metadata(ins, nibbles, a, chosen)
+    _, granule, count, keep = _pattern(ins)
+    pair = np.stack([nibbles & 3, nibbles >> 2], -1)
+    index = (pair[..., :1] >> 1 if keep == 1 else pair).astype(np.intp)
+    full = np.zeros((*nibbles.shape, count, granule), a.dtype)
+    stored = a.reshape(*nibbles.shape, keep, granule)
+    np.put_along_axis(full, index[..., None], stored, -2)
+    return full.reshape(*batch, ins.m, ins.k)
+
+
+def gather_metadata(ins: MatrixInstruction, e: Array, selector: int) -> Array:
+    """Metadata words ``(…, lanes)`` to the nibbles ``(…, m, chunks)`` that a selector reads.
+
+    Raises OperandError for words of another shape or type.
+    """
+    fragment, words = ins.fragment("e"), np.asarray(e)
+    if words.dtype != np.uint32 or words.shape[-1:] != (fragment.lanes,):
+        raise OperandError(
+            f"e is one metadata word per lane, uint32 (…, {fragment.lanes}); "
+            f"got {words.dtype} {words.shape}"
+        )
+    nibbles = fragment.gather(words[..., None])
+    return nibbles[..., selector, :, :] if fragment.groups > 1 else nibbles
+
+
+def _pattern(ins: MatrixInstruction) -> tuple[int, int, int, int]:
+    """Columns of a chunk, elements of a granule, granules of a chunk, and those that are kept.
+
+    A tf32 word is one granule here, though its nibble names two halves.
+    """
+    width = ins.chunk
+    granule = max(1, width // 4)
+    count = width // granule
+    return width, granule, count, count // 2
+
+
+def _magnitude(fmt: Format) -> int:
+    """The bits of a code that make it differ from zero."""
+    magnitude = fmt.code_mask & ~fmt.sign_mask if fmt.is_float else fmt.code_mask
+    return magnitude >> fmt.ignored_bits << fmt.ignored_bits
+
+
+def _sparse(ins: object) -> MatrixInstruction:
+    if not isinstance(ins, MatrixInstruction) or not ins.is_sparse:
+        raise OperandError(f"a sparse Instruction is needed, mma.sp or wgmma.sp; got {ins!r:.120}")
+    return ins
+
+
+def _check_codes(ins: MatrixInstruction, a: Array, columns: int) -> Array:
+    codes, fmt = np.asarray(a), ins.fragment("a").fmt
+    if codes.dtype.kind != "u" or codes.shape[-2:] != (ins.m, columns):
+        raise OperandError(
+            f"A is unsigned element codes (…, {ins.m}, {columns}); got {codes.dtype} {codes.shape}"
+        )
+    if codes.size and int(codes.max()) > fmt.code_mask:
+        raise OperandError(
+            f"A: code {int(codes.max()):#x} does not fit the {fmt.bits} bits of {fmt.name}"
+        )
+    return codes.astype(code_type(fmt.bits), copy=False)
