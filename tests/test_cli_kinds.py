@@ -213,7 +213,7 @@ class Unknown(Instruction):
     """Multiplies, holds a matrix, has an address: and nothing in `tools` was written for it."""
 
     m, n, k = 16, 8, 16
-    family, operands = "unknown", ("d", "p")
+    family, operands, targets = "unknown", ("d", "p"), ()
 
     def fragment(self, operand):
         if operand == "p":

@@ -42,6 +42,8 @@ class Evidence:
 # tests/golden/compared/h200.json: every instruction of sm_90a, all N, run beside the emulator. The
 # recordings of tests/golden/h200_* are further evidence that the counts leave out.
 _H200 = "result registers compared on an H200"
+# tests/golden/compared/h200_wmma.json: elements of D in memory, after wmma.load, mma and store
+_H200_WMMA = "results compared on an H200"
 _DOTS = "dots recorded by Khattak and Mikaitis, finite operands, on"
 
 EVIDENCE: tuple[Evidence, ...] = (
@@ -61,6 +63,9 @@ EVIDENCE: tuple[Evidence, ...] = (
     Evidence("hopper", "wgmma.sp", "f16", "f16", 43_253_760, _H200),
     Evidence("hopper", "wgmma.sp", "e4m3 e5m2", "f32", 173_015_040, _H200),
     Evidence("hopper", "wgmma.sp", "e4m3 e5m2", "f16", 86_507_520, _H200),
+    Evidence("hopper", "wmma", "f16 bf16 tf32", "f32", 9_830_400, _H200_WMMA),
+    Evidence("hopper", "wmma", "f16", "f16", 5_898_240, _H200_WMMA),
+    Evidence("hopper", "wmma", "f64", "f64", 983_040, _H200_WMMA),
     Evidence("volta", "mma", "f16", "f32 f16", 10_000, f"{_DOTS} a V100", "m8n8k4"),
     Evidence("ampere", "mma", "f16", "f32 f16", 20_000, f"{_DOTS} an A100 and an A2", "m16n8k8"),
     Evidence("ampere", "mma", "bf16", "f32", 10_000, f"{_DOTS} an A100 and an A2", "m16n8k8"),

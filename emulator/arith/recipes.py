@@ -77,7 +77,7 @@ def _f16(fraction_bits: int, floor: int | None, **more: int) -> FusedDotAdd:
 
 #: the fp8 datapath of Ada and of Hopper's wgmma keeps 13 fraction bits and writes f32 with as many
 _F32_14 = {"precision": 14}
-_WMMA = "lowering, to steps of mma"
+_WMMA = "steps of mma, chained as the code of ptxas chains them"
 _FP32_PIPE = "the FP32 instructions that ptxas emits, as measured on Hopper"
 _ANY = "volta turing ampere ada hopper blackwell rtx_blackwell"
 _FROM_AMPERE = "ampere ada hopper blackwell rtx_blackwell"

@@ -9,6 +9,7 @@ from emulator.isa.conversion import conversions, parse_conversion
 from emulator.isa.instruction import PARSERS, Instruction
 from emulator.isa.movement import movements, parse_movement
 from emulator.isa.search import matrix_instructions, parse_matrix
+from emulator.isa.wmma_search import parse_wmma, wmma_instructions
 
 
 class Kind(NamedTuple):
@@ -22,6 +23,7 @@ class Kind(NamedTuple):
 KINDS = (
     Kind("mma wgmma", parse_matrix, matrix_instructions),
     Kind("ldmatrix stmatrix movmatrix", parse_movement, movements),
+    Kind("wmma", parse_wmma, wmma_instructions),
     Kind("cvt", parse_conversion, conversions),
 )
 

@@ -13,8 +13,9 @@ from emulator.isa.conversion import Conversion
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import Movement
+from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
 from emulator.targets import Target, find_target
-from emulator.warp import move, pack
+from emulator.warp import move, pack, wmma
 from emulator.warp.memory import check_shared
 from emulator.warp.multiply import Undefined, multiply
 
@@ -29,8 +30,8 @@ def execute(
 ) -> Array:
     """Executes `ins` as `target` does; registers in, registers out.
 
-    Nothing is changed in place, except shared memory by stmatrix. Operands, in PTX order after d;
-    leading axes are a batch and broadcast:
+    Nothing is changed in place, except shared memory by stmatrix and wmma.store. Operands, in PTX
+    order after d; leading axes are a batch and broadcast:
 
     * mma: ``a, b, c``, words ``(…, 32, registers)``, uint32 or uint64 for f64;
     * mma.sp: ``a, b, c, e`` with e ``uint32 (…, 32)``, and ``selector=``;
@@ -42,6 +43,8 @@ def execute(
       ``imm_trans_b=`` 0 or 1;
     * ldmatrix: ``addresses (…, 32)`` and ``shared=``; stmatrix: ``addresses, registers`` and
       ``shared=``, which it writes; movmatrix: ``registers``;
+    * wmma.mma: ``a, b, c``; wmma.load: ``address`` and wmma.store: ``address, registers``, with
+      ``shared=`` and ``stride=`` in elements; an address is one integer for each warp;
     * cvt: the sources in PTX order, unsigned words of any one shape; the result is words.
 
     ``undefined="hardware"`` computes what an H200 does with metadata that PTX leaves undefined.
@@ -62,6 +65,12 @@ def execute(
         return multiply(ins, operands, options, chosen, engine, undefined)
     if isinstance(ins, Movement):
         return _move(ins, operands, options)
+    if isinstance(ins, WmmaMultiply):
+        _check(ins, operands, ("a", "b", "c"), options, ())
+        a, b, c = operands
+        return wmma.multiply(ins, a, b, c, chosen, engine)
+    if isinstance(ins, WmmaTransfer):
+        return _transfer(ins, operands, options)
     assert isinstance(ins, Conversion)
     _check(ins, operands, ins.operands[1:], options, ())
     return pack.convert(ins, *operands)
@@ -77,6 +86,16 @@ def _move(ins: Movement, operands: tuple[Any, ...], options: dict[str, Any]) -> 
     if ins.family == "ldmatrix":
         return move.load(ins, operands[0], shared)
     move.store(ins, operands[0], operands[1], shared)
+    return np.zeros((*shared.shape[:-1], ins.lanes, 0), np.uint32)
+
+
+def _transfer(ins: WmmaTransfer, operands: tuple[Any, ...], options: dict[str, Any]) -> Array:
+    names = ("address", "registers")[: 1 + (ins.verb == "store")]
+    _check(ins, operands, names, options, ("shared", "stride"))
+    shared, stride = check_shared(options.get("shared")), options.get("stride")
+    if ins.verb == "load":
+        return wmma.load(ins, operands[0], shared, stride)
+    wmma.store(ins, operands[0], operands[1], shared, stride)
     return np.zeros((*shared.shape[:-1], ins.lanes, 0), np.uint32)
 
 

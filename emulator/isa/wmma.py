@@ -1,0 +1,276 @@
+"""wmma.load, wmma.mma and wmma.store: the table of their forms, and the instructions (9.7.14.4).
+
+A warp loads A, B and C as a whole from memory, multiplies, and stores D. Legality, targets and
+register types were compared with ptxas: of CUDA 13.0, and of CUDA 12.9 for sm_70 and sm_72.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from dtypes import FORMATS
+from emulator.arith.evidence import Fidelity, find_fidelity
+from emulator.arith.recipes import Arithmetic, Pipe, Row, find_recipe
+from emulator.errors import OperandError, UnsupportedError, listing
+from emulator.isa.instruction import Instruction
+from emulator.layout.fragment import Fragment
+from emulator.layout.wmma import LANES, wmma_fragment
+from emulator.targets import Target, find_target, select
+
+Verb = Literal["load", "store"]
+Rounding = Literal["rn", "rz", "rm", "rp"]
+ROUNDINGS: tuple[Rounding, ...] = ("rn", "rz", "rm", "rp")
+
+
+@dataclass(frozen=True)
+class Form:
+    """One row: alternatives are separated by spaces."""
+
+    shapes: str
+    #: types of A and B, which are alike
+    types: str
+    #: accumulators of wmma.mma, "D.C"
+    dc: str
+    targets: tuple[str, ...]
+    #: of A and B
+    layouts: str = "row.row row.col col.row col.col"
+    satfinite: bool = False
+    #: takes .rn .rz .rm .rp
+    rounding: bool = False
+    #: "xor", "and": written with .popc
+    bit_operation: Literal["", "xor", "and"] = ""
+    #: types that accumulators are loaded and stored as, beyond those of `dc`
+    moved: str = ""
+
+
+_70, _72, _75, _80 = (select(since=n) for n in (70, 72, 75, 80))
+_K16 = "m16n16k16 m8n32k16 m32n8k16"
+_FLOATS = "f16.f16 f16.f32 f32.f16 f32.f32"
+
+# ptxas also takes a wmma.mma of f64 as m16n16k8 and m16n16k16, and makes no code of it; nothing
+# could load its operands. Accumulators of m8n8k32 and m8n8k128 it moves as f32, too.
+FORMS: tuple[Form, ...] = (
+    Form(_K16, "f16", _FLOATS, _70),
+    Form(_K16, "bf16", "f32.f32", _80),
+    Form("m16n16k8", "tf32", "f32.f32", _80),
+    Form("m8n8k4", "f64", "f64.f64", _80, rounding=True),
+    Form(_K16, "s8 u8", "s32.s32", _72, satfinite=True),
+    Form("m8n8k32", "s4 u4", "s32.s32", _75, "row.col", satfinite=True, moved="f32"),
+    Form("m8n8k128", "b1", "s32.s32", _75, "row.col", bit_operation="xor", moved="f32"),
+    Form("m8n8k128", "b1", "s32.s32", _80, "row.col", bit_operation="and"),
+)
+
+SPACES = ("global", "shared", "shared::cta")
+#: elements of A and of B that a lane holds where they are f16, whatever the matrix needs
+_F16_ELEMENTS = 16
+
+#: Declared register types, by element type. Vectors stand in braces even of one register. A vector
+#: is legal where all its registers are of one legal type or any of them is .b32; only loads and
+#: stores of f64 look at each. Sources may be immediates, destinations "_".
+_REGISTERS = {
+    "f16": ("b32", "f16x2"),
+    "bf16": ("b32",), "tf32": ("b32",),
+    "f32": ("b32", "f32"), "f64": ("b64", "f64"),
+    "s8": ("b32", "s32", "u32"), "u8": ("b32", "s32", "u32"), "s32": ("b32", "s32", "u32"),
+    "s4": ("b32", "s32", "u32"), "u4": ("b32", "s32", "u32"), "b1": ("b32", "s32", "u32"),
+}  # fmt: skip
+#: names of the element types
+TYPES = tuple(_REGISTERS)
+#: the exceptions, by (family, element type, operands)
+_OTHER_REGISTERS = {
+    ("wmma.mma", "f64", "dc"): ("b64", "f64", "s64", "u64"),
+    ("wmma.load", "s4", "r"): ("b32", "f16x2", "f32", "s32", "u32"),
+    ("wmma.load", "u4", "r"): ("b32", "f16x2", "f32", "s32", "u32"),
+    ("wmma.load", "b1", "r"): ("b32", "f16x2", "f32", "s32", "u32"),
+}
+_ADDRESS = ("b32", "s32", "u32", "b64", "s64", "u64")
+_STRIDE = ("b32", "s32", "u32")
+
+
+class Wmma(Instruction):
+    """What the three have in common."""
+
+    form: Form
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return self.form.targets
+
+    @property
+    def shape(self) -> str:
+        return f"m{self.m}n{self.n}k{self.k}"
+
+    def fragment(self, operand: str) -> Fragment:
+        """How lanes hold operand d, a, b, c of wmma.mma, or r of the others; see `layout.wmma`."""
+        if operand not in self._fragments:
+            raise OperandError(
+                f"{self} has no fragment {operand!r}; it has {listing(self._fragments)}"
+            )
+        return self._fragments[operand]
+
+    def register_types(self, operand: str) -> tuple[str, ...]:
+        """The types that an operand's registers may be declared with, by its name in `operands`.
+
+        The stride may also be an immediate. No target differs.
+        """
+        if operand == "p":
+            return _ADDRESS
+        if operand == "stride":
+            return _STRIDE
+        type_ = self.fragment(operand).fmt.name
+        for (family, name, operands), types in _OTHER_REGISTERS.items():
+            if (family, name) == (self.family, type_) and operand in operands:
+                return types
+        return _REGISTERS[type_]
+
+    @property
+    def _fragments(self) -> dict[str, Fragment]:
+        raise NotImplementedError
+
+    def _make(self, operand: str, matrix: str, type_: str) -> Fragment:
+        rows, cols = self.matrix_shape(matrix)
+        padded = type_ == "f16" and matrix in "ab"
+        copies = _F16_ELEMENTS * LANES // (rows * cols) if padded else 1
+        return wmma_fragment(operand, FORMATS[type_], rows, cols, copies)
+
+    def matrix_shape(self, matrix: str) -> tuple[int, int]:
+        """(rows, cols) of matrix a, b, c or d."""
+        return {"a": (self.m, self.k), "b": (self.k, self.n)}.get(matrix, (self.m, self.n))
+
+    def _check_target(self, target: str | Target) -> Target:
+        chosen = find_target(target)
+        if chosen.name not in self.targets:
+            raise UnsupportedError(
+                f"{self} is not available on {chosen}; its targets are {listing(self.targets, 30)}"
+            )
+        return chosen
+
+
+@dataclass(frozen=True, repr=False)
+class WmmaMultiply(Wmma):
+    """wmma.mma: D = A·B + C, operands ``d, a, b, c``."""
+
+    form: Form
+    m: int
+    n: int
+    k: int
+    d_type: str
+    a_type: str
+    c_type: str
+    layouts: tuple[str, str]
+    satfinite: bool = False
+    rounding: Rounding = "rn"
+
+    def __str__(self) -> str:
+        words = ["wmma", "mma"]
+        words += [self.form.bit_operation, "popc"] if self.form.bit_operation else []
+        words += ["sync", "aligned", *self.layouts, self.shape]
+        words += [self.rounding] if self.rounding != "rn" else []
+        words += [self.d_type, *([] if self.a_type == "f16" else [self.a_type] * 2), self.c_type]
+        return ".".join([*words, *(["satfinite"] if self.satfinite else [])])
+
+    @property
+    def family(self) -> str:
+        return "wmma.mma"
+
+    @property
+    def b_type(self) -> str:
+        return self.a_type
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return ("d", "a", "b", "c")
+
+    @cached_property
+    def _fragments(self) -> dict[str, Fragment]:
+        types = {"d": self.d_type, "a": self.a_type, "b": self.b_type, "c": self.c_type}
+        return {name: self._make(name, name, type_) for name, type_ in types.items()}
+
+    def recipe(self, target: str | Target) -> Row:
+        """The recipe that `target` computes it by: mma's, but for what the lowering changes.
+
+        Raises UnsupportedError where the target lacks the instruction.
+        """
+        chosen = self._check_target(target)
+        pipes: tuple[Pipe, ...] = ("wmma", "mma")
+        for pipe in pipes:
+            row = find_recipe(pipe, chosen.generation, self.a_type, self.d_type, None, self.c_type)
+            if row is not None:
+                return row
+        raise UnsupportedError(f"no recipe tells what {self} computes on {chosen}")
+
+    def arithmetic(self, target: str | Target) -> Arithmetic:
+        """What an engine needs to compute its dot products on `target`."""
+        steps = self.recipe(target).steps
+        a, b, c, d = (FORMATS[t] for t in (self.a_type, self.b_type, self.c_type, self.d_type))
+        return Arithmetic(
+            a, b, c, d, steps, None, self.rounding, self.satfinite, self.form.bit_operation or None
+        )
+
+    def fidelity(self, target: str | Target) -> Fidelity:
+        row = self.recipe(target)
+        source = row.source if row.pipe == "wmma" else f"as mma by the lowering ({row.source})"
+        generation = find_target(target).generation
+        return find_fidelity(generation, "wmma", self.shape, self.a_type, self.d_type, source)
+
+
+@dataclass(frozen=True, repr=False)
+class WmmaTransfer(Wmma):
+    """wmma.load, operands ``r, p, stride``, or wmma.store, ``p, r, stride``."""
+
+    #: of those that load or store such a matrix, the one with the most targets
+    form: Form
+    verb: Verb
+    #: a, b, c, or d of a store
+    matrix: str
+    m: int
+    n: int
+    k: int
+    #: how the matrix lies in memory
+    layout: str
+    type: str
+    #: the state space as written; "" is a generic address
+    space: str = ""
+
+    def __str__(self) -> str:
+        words = ["wmma", self.verb, self.matrix, "sync", "aligned", self.layout, self.shape]
+        return ".".join([*words, *([self.space] if self.space else []), self.type])
+
+    @property
+    def family(self) -> str:
+        return f"wmma.{self.verb}"
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return ("r", "p", "stride") if self.verb == "load" else ("p", "r", "stride")
+
+    @cached_property
+    def _fragments(self) -> dict[str, Fragment]:
+        return {"r": self._make("r", self.matrix, self.type)}
+
+    @property
+    def lines(self) -> int:
+        """Rows, or of a column-major matrix columns: what lies together in memory."""
+        return self.matrix_shape(self.matrix)[self.layout == "col"]
+
+    @property
+    def default_stride(self) -> int:
+        """Elements of a line: the stride that is meant when none is given, and the least one."""
+        return self.matrix_shape(self.matrix)[self.layout == "row"]
+
+    @property
+    def alignment(self) -> int:
+        """Bytes that every line must start at a multiple of: the size of a lane's fragment.
+
+        A shorter line has its own size: a column of an 8 × 16 A of f16 takes 16 bytes, and the
+        default stride could not keep it at multiples of 32.
+        """
+        fragment = self.fragment("r")
+        held = fragment.registers * fragment.word_bits // 8
+        return min(held, self.default_stride * fragment.fmt.bits // 8)
+
+    def fidelity(self, target: str | Target) -> Fidelity:
+        self._check_target(target)
+        return Fidelity("exact", "moves elements; PTX leaves open which lane holds which")

@@ -1,0 +1,263 @@
+"""Compares every wmma of this machine's GPU with the emulator, from memory to memory.
+
+    python tests/hardware/wmma_check.py [--cases N] [--match TEXT] [-o RESULT.json]
+
+A case loads A, B and C with wmma.load, multiplies, and stores D with wmma.store; what is compared
+is the memory of D. Which lane holds which element is the hardware's own business. Every wmma.mma is
+run with all layouts of C and D, dense and with longer strides, through .global and generic
+addresses. Exit codes as of capture.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Protocol
+from zlib import crc32
+
+import numpy as np
+
+_TESTS = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(_TESTS.parent), str(_TESTS)]
+
+from dtypes import Array, pack, place  # noqa: E402
+from emulator import Instruction, execute  # noqa: E402
+from emulator.isa.wmma import WmmaMultiply, WmmaTransfer  # noqa: E402
+from emulator.isa.wmma_search import wmma_instructions  # noqa: E402
+from hardware.capture import NO_GPU, provenance, say, target_of  # noqa: E402
+from hardware.driver import CudaError, Gpu, NoGpuError  # noqa: E402
+from hardware.kernels import ptx_version  # noqa: E402
+from hardware.operands import REGIMES, Rng, matrices  # noqa: E402
+
+ENTRY = "run"
+#: what memory holds where no element lies, and where D will lie
+FILL = 0xA5
+#: bytes that the matrix of a case starts at a multiple of
+GRANULE = 128
+
+
+class Device(Protocol):
+    """What `driver.Gpu` offers."""
+
+    def run(
+        self, ptx: str, entry: str, cases: int, lanes: int, inputs: Sequence[Array], result: Array
+    ) -> Array: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A wmma.mma with the loads and the store around it."""
+
+    multiply: WmmaMultiply
+    #: by matrix: a, b, c, d
+    transfers: dict[str, WmmaTransfer]
+    #: in elements; None: left out of the instruction
+    strides: dict[str, int | None]
+
+    def size(self, matrix: str) -> int:
+        """Bytes of the memory of one case."""
+        ins = self.transfers[matrix]
+        stride = self.strides[matrix] or ins.default_stride
+        return -(-stride * ins.lines * ins.fragment("r").fmt.bits // 8 // GRANULE) * GRANULE
+
+    @property
+    def name(self) -> str:
+        around = (f"{x} {ins.layout} {self.strides[x]}" for x, ins in self.transfers.items())
+        return f"{self.multiply} ({', '.join(around)})"
+
+
+def plans(ins: WmmaMultiply) -> list[Plan]:
+    """The plans of one wmma.mma: dense and strided, and all layouts of C and D."""
+    types = {"a": ins.a_type, "b": ins.b_type, "c": ins.c_type, "d": ins.d_type}
+    out = []
+    for i, (c, d) in enumerate([("row", "row"), ("col", "col"), ("row", "col"), ("col", "row")]):
+        layouts = dict(zip("abcd", (*ins.layouts, c, d), strict=True))
+        space = ".global" if i % 2 else ""
+        transfers, strides = {}, {}
+        for x, layout in layouts.items():
+            verb = "store" if x == "d" else "load"
+            opcode = f"wmma.{verb}.{x}.sync.aligned.{layout}.{ins.shape}{space}.{types[x]}"
+            transfer = Instruction.parse(opcode)
+            assert isinstance(transfer, WmmaTransfer)
+            transfers[x] = transfer
+            unit = 8 * transfer.alignment // transfer.fragment("r").fmt.bits
+            strides[x] = transfer.default_stride + unit * i if i else None
+        out.append(Plan(ins, transfers, strides))
+    return out
+
+
+def module(plan: Plan, target: str, version: str) -> str:
+    """PTX: a block is a warp with one case; parameters are the memories of D, A, B and C."""
+    body, declared = [], []
+    for x in "dabc":
+        fragment = plan.multiply.fragment(x)
+        declared.append(f".reg .b{fragment.word_bits} {x}<{fragment.registers}>;")
+        body += [
+            f"ld.param.u64 at_{x}, [p_{x}];",
+            f"mul.wide.u32 offset, case, {plan.size(x)};",
+            f"add.u64 at_{x}, at_{x}, offset;",
+        ]
+
+    def vector(x: str) -> str:
+        return "{" + ", ".join(f"{x}{i}" for i in range(plan.multiply.fragment(x).registers)) + "}"
+
+    def stride(x: str) -> str:
+        return "" if plan.strides[x] is None else f", {plan.strides[x]}"
+
+    body += [f"{plan.transfers[x]} {vector(x)}, [at_{x}]{stride(x)};" for x in "abc"]
+    body.append(f"{plan.multiply} {', '.join(map(vector, 'dabc'))};")
+    body.append(f"{plan.transfers['d']} [at_d], {vector('d')}{stride('d')};")
+    parameters = ", ".join(f".param .u64 p_{x}" for x in "dabc")
+    lines = "\n  ".join([*declared, "mov.u32 case, %ctaid.x;", *body, "ret;"])
+    return f"""\
+.version {version}
+.target {target}
+.address_size 64
+.visible .entry {ENTRY}({parameters})
+.maxntid 32, 1, 1
+{{
+  .reg .b32 case;
+  .reg .b64 offset, {", ".join(f"at_{x}" for x in "dabc")};
+  {lines}
+}}
+"""
+
+
+def memories(plan: Plan, rng: Rng, cases: int) -> tuple[dict[str, Array], list[str]]:
+    """Memory ``(cases, bytes)`` of each matrix, D not yet written; and each case's regime."""
+    ins = plan.multiply
+    start = int(rng.integers(len(REGIMES)))
+    regimes = [REGIMES[(start + i) % len(REGIMES)] for i in range(cases)]
+    # `matrices` asks for what instructions of the mma family have.
+    like_mma = SimpleNamespace(
+        m=ins.m, n=ins.n, k=ins.k, stored_k=ins.k, is_wgmma=False, is_sparse=False,
+        a_type=ins.a_type, b_type=ins.b_type, c_type=ins.c_type, fragment=ins.fragment,
+    )  # fmt: skip
+    out = {x: np.full((cases, plan.size(x)), FILL, np.uint8) for x in "abcd"}
+    for regime in dict.fromkeys(regimes):
+        where = np.flatnonzero([r == regime for r in regimes])
+        drawn = matrices(like_mma, rng, regime, len(where))  # type: ignore[arg-type]
+        for x, codes in zip("abc", drawn, strict=True):
+            out[x][where] = written(plan, x, codes)
+    return out, regimes
+
+
+def written(plan: Plan, matrix: str, codes: Array) -> Array:
+    """Memory ``(cases, bytes)`` in which `codes` ``(cases, rows, cols)`` lie."""
+    ins = plan.transfers[matrix]
+    lines = codes if ins.layout == "row" else np.swapaxes(codes, -1, -2)
+    fmt = ins.fragment("r").fmt
+    held = pack(lines, place(fmt), 8) if fmt.bits < 8 else np.ascontiguousarray(lines)
+    held = held.astype(f"<u{max(1, fmt.bits // 8)}").view(np.uint8)
+    out = np.full((len(codes), plan.size(matrix)), FILL, np.uint8)
+    step = (plan.strides[matrix] or ins.default_stride) * fmt.bits // 8
+    for i in range(ins.lines):
+        out[:, i * step : i * step + held.shape[-1]] = held[:, i]
+    return out
+
+
+def emulated(plan: Plan, memory: dict[str, Array], target: str) -> Array:
+    """The memory of D as the emulator leaves it."""
+    registers = {
+        x: execute(
+            plan.transfers[x], 0, shared=memory[x], stride=plan.strides[x], target=target
+        )
+        for x in "abc"
+    }  # fmt: skip
+    d = execute(plan.multiply, *registers.values(), target=target)
+    after = memory["d"].copy()
+    execute(plan.transfers["d"], 0, d, shared=after, stride=plan.strides["d"], target=target)
+    return after
+
+
+@dataclass
+class Outcome:
+    """What one plan gave: elements of D, how many differ, and where the first does."""
+
+    results: int
+    differing: int = 0
+    first: str = ""
+
+
+def compare(plan: Plan, got: Array, want: Array, regimes: Sequence[str]) -> Outcome:
+    """Memories of D ``(cases, bytes)``, from the GPU and from the emulator, gaps included."""
+    fmt = plan.multiply.fragment("d").fmt
+    outcome = Outcome(len(got) * plan.multiply.m * plan.multiply.n)
+    ours, theirs = (x.view(f"<u{fmt.bits // 8}") for x in (want, got))
+    unlike = np.argwhere(ours != theirs)
+    outcome.differing = len(unlike)
+    if len(unlike):
+        case, at = (int(i) for i in unlike[0])
+        ins = plan.transfers["d"]
+        line, place_in_line = divmod(at, plan.strides["d"] or ins.default_stride)
+        outcome.first = (
+            f"case {case} ({regimes[case]}), {ins.layout} {line}, element {place_in_line}: GPU "
+            f"{int(theirs[case, at]):#x}, emulator {int(ours[case, at]):#x}"
+        )
+    return outcome
+
+
+def check(gpu: Device, plan: Plan, target: str, version: str, cases: int, seed: int) -> Outcome:
+    """Runs `cases` cases of a plan on the GPU and compares; they depend on seed and plan alone."""
+    rng = np.random.default_rng([seed, crc32(plan.name.encode())])
+    memory, regimes = memories(plan, rng, cases)
+    text = module(plan, target, version)
+    got = gpu.run(text, ENTRY, cases, 32, [memory[x] for x in "abc"], memory["d"])
+    return compare(plan, got, emulated(plan, memory, target), regimes)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", type=int, default=240, help="of each of the plans")
+    parser.add_argument("--match", default="", help="only opcodes that hold this text")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("-o", dest="out", type=Path, help="where to write the result, RESULT.json")
+    given = parser.parse_args(argv)
+    try:
+        gpu = Gpu()
+        target = target_of(gpu.capability)
+    except NoGpuError as error:
+        print(f"wmma_check.py needs an NVIDIA GPU: {error}", file=sys.stderr)
+        return NO_GPU
+    about = provenance(gpu, target, given.seed) | {"source": "tests/hardware/wmma_check.py"}
+    say(", ".join(f"{key} {value}" for key, value in about.items() if key != "licence"))
+    version = ptx_version(gpu.cuda)
+    rows = []
+    for ins in wmma_instructions():
+        if not isinstance(ins, WmmaMultiply) or target not in ins.targets:
+            continue
+        if given.match not in str(ins):
+            continue
+        row = {"opcode": str(ins), "family": "wmma", "a": ins.a_type, "c": ins.c_type,
+               "d": ins.d_type, "results": 0, "differing": 0, "failed": 0}  # fmt: skip
+        for plan in plans(ins):
+            try:
+                outcome = check(gpu, plan, target, version, given.cases, given.seed)
+            except CudaError as error:
+                row["failed"] += 1
+                say(f"FAILED {plan.name}: {error}")
+                if error.is_fatal:
+                    return 1
+                continue
+            row["results"] += outcome.results
+            row["differing"] += outcome.differing
+            if outcome.differing:
+                say(f"DIFFERS {plan.name}: {outcome.differing} elements; first: {outcome.first}")
+        rows.append(row)
+        say(f"{row['differing']} of {row['results']} differ: {ins}")
+    sums = {x: sum(row[x] for row in rows) for x in ("results", "differing", "failed")}
+    say(f"{len(rows)} instructions, " + ", ".join(f"{n} {x}" for x, n in sums.items()))
+    if given.out is not None:
+        lines = ",\n ".join(json.dumps(row) for row in rows)
+        text = f'{{"provenance": {json.dumps(about)},\n"rows": [\n {lines}\n]}}\n'
+        given.out.write_text(text, encoding="utf-8")
+    return 1 if sums["differing"] or sums["failed"] or not rows else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
