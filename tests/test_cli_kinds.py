@@ -215,6 +215,9 @@ class Unknown(Instruction):
     m, n, k = 16, 8, 16
     family, operands, targets = "unknown", ("d", "p"), ()
 
+    def __str__(self):
+        return "unknown"
+
     def fragment(self, operand):
         if operand == "p":
             return super().fragment(operand)

@@ -47,6 +47,10 @@ class Instruction:
             )
         return parser(text)
 
+    def __str__(self) -> str:
+        """The canonical spelling."""
+        raise NotImplementedError
+
     def __repr__(self) -> str:
         """Python that gives the instruction again, and how sure its results are, as a comment."""
         levels: dict[str, list[str]] = {}
