@@ -1,7 +1,8 @@
 """PTX text to statements: a lexer and a parser for straight-line code.
 
-What it reads: comments, ``.reg`` declarations, and instructions with registers, vectors, immediates
-and addresses as operands. Every statement and operand knows its line and column.
+What it reads: comments, ``.reg`` and ``.shared`` declarations, and instructions with registers,
+vectors, immediates and addresses as operands. Every statement and operand knows its line and
+column.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Name:
-    """A register, or ``_``, which discards a result."""
+    """A register or a variable, or ``_``, which discards a result."""
 
     text: str
     position: Position
@@ -57,12 +58,32 @@ class Vector:
 
 @dataclass(frozen=True)
 class Address:
+    """``[base+offset]``: memory at a register or a variable."""
+
     base: str
     offset: int
     position: Position
 
 
-Operand = Name | Integer | Float | Vector | Address
+@dataclass(frozen=True)
+class Place:
+    """``tile+16`` or ``tile[2]``: an address in a variable, in bytes and in elements."""
+
+    base: str
+    offset: int
+    index: int
+    position: Position
+
+
+@dataclass(frozen=True)
+class Negated:
+    """``!p``: a predicate the other way round."""
+
+    text: str
+    position: Position
+
+
+Operand = Name | Integer | Float | Vector | Address | Place | Negated
 
 
 @dataclass(frozen=True)
@@ -75,6 +96,25 @@ class Declaration:
 
 
 @dataclass(frozen=True)
+class Variable:
+    """One name of a ``.shared`` declaration, and how many elements it has."""
+
+    name: str
+    count: int
+    position: Position
+
+
+@dataclass(frozen=True)
+class SharedDeclaration:
+    """``.shared .align 16 .b8 tile[1024], x;``; an alignment of 0 is not written."""
+
+    type: str
+    alignment: int
+    variables: tuple[Variable, ...]
+    position: Position
+
+
+@dataclass(frozen=True)
 class Call:
     """An instruction statement."""
 
@@ -83,7 +123,7 @@ class Call:
     position: Position
 
 
-Statement = Declaration | Call
+Statement = Declaration | SharedDeclaration | Call
 
 _TOKEN = re.compile(
     r"""
@@ -92,7 +132,7 @@ _TOKEN = re.compile(
   | (?P<float>   -?\d+\.\d*(?:[eE][+-]?\d+)? | -?\d+[eE][+-]?\d+ )
   | (?P<integer> -?(?:0[xX][0-9a-fA-F]+ | 0[bB][01]+ | \d+)U?(?![0-9a-zA-Z_]) )
   | (?P<word>    \.?[A-Za-z_%$][\w$%]*(?:(?:\.|::)[\w$]+)* )
-  | (?P<mark>    [{}\[\]<>,;+@:] )
+  | (?P<mark>    [{}\[\]<>,;+@:!] )
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -168,9 +208,12 @@ class _Parser:
             word = self._take("word", "a declaration or an instruction")
             if word.text == ".reg":
                 yield self._declaration(word)
+            elif word.text == ".shared":
+                yield self._shared(word)
             elif word.text.startswith("."):
                 raise ParseError(
-                    f"{word.position}: directive {word.text!r} is not supported; only .reg is"
+                    f"{word.position}: directive {word.text!r} is not supported; .reg and .shared "
+                    "are"
                 )
             elif self._is(":"):
                 raise ParseError(f"{word.position}: labels and branches are not supported")
@@ -187,7 +230,7 @@ class _Parser:
         while True:
             name = self._take("word", "a register name").text
             if self._accept("<"):
-                count = int(self._take("integer", "a number of registers").text.rstrip("U"), 0)
+                count = _integer(self._take("integer", "a number of registers"))
                 names += [f"{name}{i}" for i in range(count)]
                 self._expect(">")
             else:
@@ -196,6 +239,31 @@ class _Parser:
                 break
         self._expect(";")
         return Declaration(type_.text[1:], tuple(names), start.position)
+
+    def _shared(self, start: _Token) -> SharedDeclaration:
+        alignment = 0
+        type_ = self._take("word", "a type such as .b8, or .align")
+        if type_.text == ".align":
+            alignment = _integer(self._take("integer", "a power of two"))
+            if alignment < 1 or alignment & alignment - 1:
+                raise ParseError(f"{type_.position}: .align takes a power of two; got {alignment}")
+            type_ = self._take("word", "a type such as .b8")
+        if not type_.text.startswith("."):
+            raise ParseError(f"{type_.position}: a type starts with a dot: {type_.text!r}")
+        variables = []
+        while True:
+            name = self._take("word", "the name of a variable")
+            count = 1
+            while self._accept("["):
+                count *= _integer(self._take("integer", "a number of elements"))
+                self._expect("]")
+            if count < 1:
+                raise ParseError(f"{name.position}: variable {name.text!r} has {count} elements")
+            variables.append(Variable(name.text, count, name.position))
+            if not self._accept(","):
+                break
+        self._expect(";")
+        return SharedDeclaration(type_.text[1:], alignment, tuple(variables), start.position)
 
     def _operands(self) -> tuple[Operand, ...]:
         out: list[Operand] = []
@@ -214,14 +282,28 @@ class _Parser:
             self._expect("}")
             return Vector(tuple(items), position)
         if self._accept("["):
-            base, offset = self._take("word", "a register").text, 0
-            if self._accept("+"):
-                offset = _integer(self._take("integer", "a byte offset").text)
-            elif self._rest[-1].kind == "integer" and self._rest[-1].text.startswith("-"):
-                offset = _integer(self._rest.pop().text)
+            base = self._take("word", "a register or a variable in shared memory").text
+            offset = self._offset() if self._accept("+") else 0
+            if self._rest[-1].kind == "integer" and self._rest[-1].text.startswith("-"):
+                raise ParseError(
+                    f"{self._rest[-1].position}: write a negative offset as "
+                    f"[{base}+{self._rest[-1].text}]"
+                )
             self._expect("]")
             return Address(base, offset, position)
-        return self._scalar()
+        if self._accept("!"):
+            return Negated(self._take("word", "a predicate").text, position)
+        operand = self._scalar()
+        if isinstance(operand, Name) and self._accept("+"):
+            return Place(operand.text, self._offset(), 0, position)
+        if isinstance(operand, Name) and self._accept("["):
+            index = _integer(self._take("integer", "an index"))
+            self._expect("]")
+            return Place(operand.text, 0, index, position)
+        return operand
+
+    def _offset(self) -> int:
+        return _integer(self._take("integer", "an offset in bytes"))
 
     def _scalar(self) -> Name | Integer | Float:
         token = self._rest[-1]
@@ -230,7 +312,7 @@ class _Parser:
             return Name(token.text, token.position)
         if token.kind == "integer":
             self._rest.pop()
-            return Integer(_integer(token.text), token.position)
+            return Integer(_integer(token), token.position)
         if token.kind == "float":
             self._rest.pop()
             return Float(float(token.text), 0, 0, token.position)
@@ -243,10 +325,16 @@ class _Parser:
         self._fail("a register, an immediate, '{' or '['")
 
 
-def _integer(text: str) -> int:
-    text = text.rstrip("U")
+def _integer(token: _Token) -> int:
+    text = token.text.rstrip("U")
     digits = text.lstrip("-")
-    if len(digits) > 1 and digits[0] == "0" and digits.isdigit():
-        value = int(digits, 8)  # PTX writes octal as C does
-        return -value if text.startswith("-") else value
-    return int(text, 0)
+    if digits.isdigit() and digits[0] == "0":  # PTX writes octal as C does
+        if digits.strip("01234567"):
+            raise ParseError(f"{token.position}: {text!r} is octal, and octal has no 8 or 9")
+        value = int(digits, 8)
+    else:
+        value = int(digits, 0)
+    value = -value if text.startswith("-") else value
+    if not -(1 << 63) <= value < 1 << 64:
+        raise ParseError(f"{token.position}: {text!r} does not fit 64 bits")
+    return value
