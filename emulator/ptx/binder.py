@@ -125,6 +125,9 @@ class Binder:
             if len(operand.items) not in (1, 2, 4) or not isinstance(operand.items[0], Name):
                 self._refuse(operand, slot.name, "a register, or 1, 2 or 4 in braces")
             self._vector(slot, operand)
+        elif slot.constants == "words":
+            if not isinstance(operand, Integer):
+                self._refuse(operand, slot.name, "a single register or an integer immediate")
         elif slot.constants != "none" and isinstance(operand, Float):
             self._float(slot, operand, 32)
         else:

@@ -1,4 +1,4 @@
-"""Statements of matrix instructions, ldmatrix, stmatrix, movmatrix and cvt: bound, then run."""
+"""Statements of matrix instructions, matrix moves and conversions: bound, then run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import Movement
 from emulator.isa.operands import REGISTER_BITS
+from emulator.isa.wmma import Wmma, WmmaMultiply
 from emulator.ptx.binder import Binder, Scope, signed
 from emulator.ptx.slots import (
     Descriptor,
@@ -70,8 +71,8 @@ def bind(ins: Instruction, call: Call, scope: Scope, target: Target) -> Instruct
         )
     a_in_registers = len(call.operands) > 1 and isinstance(call.operands[1], Vector)
     binder = Binder(call, scope, str(ins))
-    operands = [(slot, binder.check(slot))
-                for slot in slots(ins, target, a_in_registers=a_in_registers)]  # fmt: skip
+    chosen = slots(ins, target, a_in_registers=a_in_registers, has_stride=len(call.operands) > 2)
+    operands = [(slot, binder.check(slot)) for slot in chosen]
     binder.end()
     return InstructionStep(ins, tuple(operands), call.position)
 
@@ -96,6 +97,8 @@ class _Execution:
             result = self._multiply(ins, values)
         elif isinstance(ins, Movement):
             result = self._move(ins, values)
+        elif isinstance(ins, Wmma):
+            result = self._wmma(ins, values)
         else:
             result = self._convert(values)
         self._store(result)
@@ -129,6 +132,28 @@ class _Execution:
         self.machine.keep_shared()
         self._store_tiles(values["p"], values["r"], shared)
         return np.zeros((*values["p"].shape, 0), np.uint32)
+
+    def _wmma(self, ins: Wmma, values: dict[str, Any]) -> Array:
+        if isinstance(ins, WmmaMultiply):
+            return self._execute(values["a"], values["b"], values["c"])
+        address = self._same(values["p"], "p")
+        stride = self._same(values["stride"], "stride") if "stride" in values else None
+        shared = self.machine.shared
+        if len(self.per_warp) > 1:
+            shared = shared[..., None, :]
+        if ins.family == "wmma.load":
+            return self._execute(address, shared=shared, stride=stride)
+        if len(self.per_warp) > 1:
+            raise UnsupportedError(f"{self.where}{ins.family} runs on a Warp here")
+        self.machine.keep_shared()
+        self._execute(address, values["r"], shared=self.machine.shared, stride=stride)
+        return np.zeros((*address.shape, 0), np.uint32)
+
+    def _same(self, words: Array, name: str) -> Array:
+        """The value that all lanes of a warp hold."""
+        if (words != words[..., :1]).any():
+            raise OperandError(f"{self.where}operand {name} must hold the same in all lanes")
+        return words[..., 0]
 
     def _store_tiles(self, addresses: Array, registers: Array, shared: Array) -> None:
         if len(self.per_warp) == 1:

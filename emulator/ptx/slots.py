@@ -18,6 +18,7 @@ from emulator.isa.operands import (
     is_called,
     register_types,
 )
+from emulator.isa.wmma import Wmma, WmmaMultiply
 from emulator.targets import Target
 from emulator.warp.scales import legal_ids
 
@@ -82,10 +83,13 @@ class Memory(Slot):
     types: tuple[str, ...]
 
 
-def slots(ins: Instruction, target: Target, *, a_in_registers: bool = False) -> tuple[Slot, ...]:
+def slots(
+    ins: Instruction, target: Target, *, a_in_registers: bool = False, has_stride: bool = False
+) -> tuple[Slot, ...]:
     """The operand positions of `ins` in order.
 
-    `a_in_registers` chooses between the two forms of wgmma. Raises UnsupportedError for a kind of
+    `a_in_registers` chooses between the two forms of wgmma, `has_stride` between those of wmma.load
+    and wmma.store. Raises UnsupportedError for a kind of
     instruction that has no statement here.
     """
     if isinstance(ins, MatrixInstruction):
@@ -94,6 +98,8 @@ def slots(ins: Instruction, target: Target, *, a_in_registers: bool = False) -> 
         chosen = _movement(ins, target)
     elif isinstance(ins, Conversion):
         chosen = _conversion(ins, target)
+    elif isinstance(ins, Wmma):
+        chosen = _wmma(ins, has_stride)
     else:
         raise UnsupportedError(f"{ins.family} does not run as a statement yet; execute takes it")
     return tuple(chosen)
@@ -158,6 +164,24 @@ def _movement(ins: Movement, target: Target) -> Iterator[Slot]:
         else:
             constants: Constants = "none" if name == "d" else "words"
             yield Registers(name, types, ins.fragment(name).registers, use, constants)
+
+
+def _wmma(ins: Wmma, has_stride: bool) -> Iterator[Slot]:
+    for name in ins.operands:
+        types = ins.register_types(name)
+        if name == "p":
+            yield Memory(name, types)
+        elif name == "stride":
+            if has_stride:
+                yield Registers(name, types, constants="words")
+        else:
+            written = name == "d" or ins.family == "wmma.load"
+            constants: Constants = "none" if written or name in "ab" else "words"
+            each = "f64" in types and not isinstance(ins, WmmaMultiply)
+            yield Registers(
+                name, types, ins.fragment(name).registers, "written" if written else "read",
+                constants, each=each,
+            )  # fmt: skip
 
 
 def _conversion(ins: Conversion, target: Target) -> Iterator[Slot]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from emulator.ptx.machine import Warp
 
 #: first words of the opcodes of instructions that run here
-_INSTRUCTIONS = ("mma", "wgmma", "ldmatrix", "stmatrix", "movmatrix", "cvt")
+_INSTRUCTIONS = ("mma", "wgmma", "ldmatrix", "stmatrix", "movmatrix", "cvt", "wmma")
 _WARPGROUP_LANES = 128
 
 
