@@ -19,8 +19,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from emulator.isa.catalogue import instructions
 from emulator.isa.instruction import Instruction
+from emulator.isa.search import matrix_instructions as instructions
 
 PTXAS = shutil.which("ptxas") or "/usr/local/cuda/bin/ptxas"
 #: f16 accumulators are pairs in .b32 registers, as are all multiplicands but those of f64
