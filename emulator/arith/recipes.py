@@ -187,11 +187,6 @@ def find_recipe(
     return None
 
 
-def rows() -> tuple[Row, ...]:
-    """All recipes, for tests that must see every one."""
-    return RECIPES
-
-
 def arithmetic_for_row(row: Row, a: str, b: str, c: str, scale: str | None = None) -> Arithmetic:
     """The arithmetic of a row for given operand types, with no modifiers."""
     return Arithmetic(
