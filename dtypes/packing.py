@@ -7,6 +7,7 @@ container for the 4- and 6-bit floats of ``kind::f8f6f4``.
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,6 +65,8 @@ def pack(codes: Array, where: Place, word_bits: int = 32) -> Array:
             f"{codes.shape[-1]} elements of {width} bits do not fill {word_bits}-bit words"
         )
     dtype = word_type(word_bits)
+    if _fills_bytes(where):
+        return np.ascontiguousarray(codes, word_type(width)).view(dtype)
     lanes = codes.astype(dtype).reshape(*codes.shape[:-1], codes.shape[-1] // per_word, per_word)
     shifts = np.arange(shift, word_bits, width, dtype=dtype)
     return np.bitwise_or.reduce(lanes << shifts, axis=-1)
@@ -73,11 +76,19 @@ def unpack(words: Array, where: Place, word_bits: int = 32) -> Array:
     """Words ``(…, n)`` to codes ``(…, n * word_bits / width)``; the inverse of `pack`."""
     width, shift, code_bits = where
     dtype = word_type(word_bits)
+    if _fills_bytes(where):
+        return np.ascontiguousarray(words, dtype).view(word_type(width))
     shifts = np.arange(shift, word_bits, width, dtype=dtype)
     codes = words.astype(dtype, copy=False)[..., None] >> shifts & dtype.type((1 << code_bits) - 1)
     return codes.reshape(*words.shape[:-1], words.shape[-1] * len(shifts)).astype(
         code_type(code_bits), copy=False
     )
+
+
+def _fills_bytes(where: Place) -> bool:
+    """Memory already has the elements of a word in order, one after the other."""
+    whole = where.width == where.code_bits and where.width in (8, 16, 32, 64)
+    return whole and sys.byteorder == "little"
 
 
 def padding_is_zero(words: Array, where: Place) -> bool:

@@ -16,7 +16,8 @@ from emulator.isa.instruction import Instruction
 from emulator.ptx.machine import Warp, Warpgroup
 from emulator.targets import TARGETS
 from emulator.warp.execute import execute
-from emulator.warp.matrix import gemm, mma
+from emulator.warp.gemm import gemm
+from emulator.warp.matrix import mma
 from emulator.warp.sparse import compress, decompress
 
 __all__ = [

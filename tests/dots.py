@@ -1,5 +1,7 @@
 """Single dot products of a recipe, stated by codes; for the tests of engines."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from emulator.arith import dot
 from emulator.arith.recipes import arithmetic_for_row, find_recipe
 
 #: engines that must equal "reference"
-FAST = ("vector",)
+FAST = ("vector", *(["compiled"] if find_spec("numba") else []))
 each_fast = pytest.mark.parametrize("engine", FAST)
 each_engine = pytest.mark.parametrize("engine", ("reference", *FAST))
 #: rounding modifiers of f64

@@ -12,9 +12,8 @@ from bits import assert_same_codes
 from designed import REGIMES, Case, any_bits, boundary, operands, scales_of
 from dots import ROUNDINGS, by_hand, each_engine, each_fast
 
-import emulator.arith as arith
 from dtypes import FORMATS, code_type
-from emulator.arith import dot, reference
+from emulator.arith import dot, engines, reference, vector
 from emulator.arith.recipes import RECIPES, arithmetic_for_row, find_recipe
 from emulator.errors import OperandError
 
@@ -175,17 +174,16 @@ def test_pieces_change_nothing(shapes, limit, monkeypatch):
     scales = [(np.uint8(120) + rng.integers(0, 9, (*x, 2), np.uint8)) for x in (a, b)]
     a, b = any_bits(rng, arithmetic.a, (*a, 8)), any_bits(rng, arithmetic.b, (*b, 8))
     c = any_bits(rng, arithmetic.c, c)
-    whole = dot(arithmetic, a, b, c, *scales)
+    whole = reference.dot(arithmetic, a, b, c, *scales)
     sizes = []
 
     def spy(*given):
-        d = arith.vector.dot(*given)
+        d = vector.dot(*given)
         sizes.append((d.size * 8, d.size * 8 // max(len(d), 1)))
         return d
 
-    monkeypatch.setattr(arith, "_PRODUCTS_AT_ONCE", limit)
-    monkeypatch.setitem(arith.ENGINES, "auto", spy)
-    assert_same_codes(dot(arithmetic, a, b, c, *scales), whole)
+    monkeypatch.setattr(engines, "_PRODUCTS_AT_ONCE", limit)
+    assert_same_codes(engines.in_pieces(spy, arithmetic, a, b, c, *scales), whole)
     assert all(size <= limit + row for size, row in sizes)
 
 
@@ -197,7 +195,7 @@ def test_scales_may_have_a_batch_of_their_own(engine, limit, monkeypatch):
     a, c = np.full((1, 64), 2, np.uint8), np.zeros(2, np.uint32)
     scale_a = np.array([[127, 127], [128, 128], [127, 255]], np.uint8)[:, None]
     scale_b = np.full((1, 2), 127, np.uint8)
-    monkeypatch.setattr(arith, "_PRODUCTS_AT_ONCE", limit)
+    monkeypatch.setattr(engines, "_PRODUCTS_AT_ONCE", limit)
     d = dot(arithmetic, a, a, c, scale_a, scale_b, engine=engine)
     assert_same_codes(d, np.repeat(np.uint32([[0x42800000], [0x43000000], [0x7FFFFFFF]]), 2, 1))
 

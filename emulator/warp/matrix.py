@@ -1,4 +1,4 @@
-"""``mma`` and ``gemm``: the arithmetic of an instruction on matrices instead of lane registers."""
+"""``mma``: the arithmetic of an instruction on matrices instead of lane registers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from dtypes import FORMATS, Array, Format, array_from_codes, code_type, codes_from_array
-from emulator.arith import Engine, dot
-from emulator.errors import EmulatorError, OperandError, UnsupportedError
+from emulator.arith import Engine, matmul
+from emulator.errors import EmulatorError, OperandError
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.targets import Target
-from emulator.warp.sparse import check_metadata, metadata, select
+from emulator.warp.sparse import check_metadata, matmul_selected, metadata, select
 
 
 def mma(
@@ -44,15 +44,15 @@ def mma(
     Raises OperandError for arrays of another shape or type, UnsupportedError where the target
     lacks the instruction, UndefinedError for metadata that PTX leaves undefined.
     """
-    ins = _multiplying(ins)
+    ins = multiplying(ins)
     arithmetic = ins.arithmetic(target)
     stored = ins.stored_k if nibbles is not None else ins.k
-    a = _codes("A", a, arithmetic.a, (ins.m, stored), codes)
-    b = _codes("B", b, arithmetic.b, (ins.k, ins.n), codes)
+    a = codes_of("A", a, arithmetic.a, (ins.m, stored), codes)
+    b = codes_of("B", b, arithmetic.b, (ins.k, ins.n), codes)
     if c is None:
         c = np.zeros((ins.m, ins.n), code_type(arithmetic.c.bits))
     else:
-        c = _codes("C", c, arithmetic.c, (ins.m, ins.n), codes)
+        c = codes_of("C", c, arithmetic.c, (ins.m, ins.n), codes)
     scales = _scales(ins, scale_a, scale_b)
     if nibbles is not None:
         if not ins.is_sparse:
@@ -61,66 +61,17 @@ def mma(
         _check_shape("nibbles", nibbles, (ins.m, ins.k // ins.chunk))
     elif ins.is_sparse:
         a, nibbles = metadata(ins, a)
-    with _batches(A=a, B=b, C=c, nibbles=nibbles, scale_a=scale_a, scale_b=scale_b):
+    with batches_named(A=a, B=b, C=c, nibbles=nibbles, scale_a=scale_a, scale_b=scale_b):
         if ins.is_sparse:
             check_metadata(ins, nibbles, a, 0)
-            by_column = select(ins, nibbles, b)
+            d = matmul_selected(arithmetic, a, select(ins, nibbles, b), c, *scales, engine=engine)
         else:
-            by_column = np.swapaxes(b, -1, -2)[..., None, :, :]
-        d = dot(arithmetic, a[..., :, None, :], by_column, c, *scales, engine=engine)
+            d = matmul(arithmetic, a, np.swapaxes(b, -1, -2), c, *scales, engine=engine)
     return d if codes else array_from_codes(arithmetic.d, d)
 
 
-def gemm(
-    a: Any,
-    b: Any,
-    c: Any = None,
-    *,
-    instruction: Instruction | str,
-    target: str | Target,
-    codes: bool = False,
-    engine: Engine = "auto",
-) -> Array:
-    """D = A·B + C of any size, accumulated over k in steps of the instruction's k.
-
-    Each step's result is the accumulator of the next, as in a kernel's main loop; k is padded with
-    zeros. `a` is ``(…, m, k)``, `b` ``(…, k, n)``, `c` ``(…, m, n)`` or None, as for `mma`.
-
-    Raises OperandError for arrays that do not fit together, UnsupportedError for sparse and
-    block-scaled instructions and for one whose C and D differ in type.
-    """
-    ins = _multiplying(
-        Instruction.parse(instruction) if isinstance(instruction, str) else instruction
-    )
-    if ins.is_sparse or ins.is_block_scaled or ins.c_type != ins.d_type:
-        raise UnsupportedError(
-            f"gemm takes dense instructions without block scales whose C and D are of one type; "
-            f"got {ins}"
-        )
-    arithmetic = ins.arithmetic(target)
-    a = _codes("A", a, arithmetic.a, (None, None), codes)
-    m, k = a.shape[-2:]
-    b = _codes("B", b, arithmetic.b, (k, None), codes)
-    n = b.shape[-1]
-    if c is None:
-        x = np.zeros((m, n), code_type(arithmetic.c.bits))
-    else:
-        x = _codes("C", c, arithmetic.c, (m, n), codes)
-    with _batches(A=a, B=b, C=x):
-        np.broadcast_shapes(a.shape[:-2], b.shape[:-2], x.shape[:-2])
-    pad = -k % ins.k
-    a = np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, pad)])
-    by_column = np.pad(np.swapaxes(b, -1, -2), [(0, 0)] * (b.ndim - 1) + [(0, pad)])
-    for start in range(0, k + pad, ins.k):
-        part = slice(start, start + ins.k)
-        x = dot(arithmetic, a[..., :, None, part], by_column[..., None, :, part], x, engine=engine)
-    if x.shape[-2:] != (m, n) or k == 0:
-        x = np.broadcast_to(x, np.broadcast_shapes(x.shape, (m, n))).copy()
-    return x if codes else array_from_codes(arithmetic.d, x)
-
-
 @contextmanager
-def _batches(**operands: Any) -> Iterator[None]:
+def batches_named(**operands: Any) -> Iterator[None]:
     """Says which shapes they are when batch axes do not broadcast."""
     try:
         yield
@@ -132,7 +83,7 @@ def _batches(**operands: Any) -> Iterator[None]:
         raise OperandError(f"the batch axes do not broadcast: {shapes}") from error
 
 
-def _multiplying(ins: object) -> MatrixInstruction:
+def multiplying(ins: object) -> MatrixInstruction:
     if not isinstance(ins, MatrixInstruction):
         raise OperandError(
             f"an Instruction that multiplies is needed (Instruction.parse); got {ins!r:.80}"
@@ -140,7 +91,7 @@ def _multiplying(ins: object) -> MatrixInstruction:
     return ins
 
 
-def _codes(
+def codes_of(
     name: str, values: Any, fmt: Format, shape: tuple[int | None, ...], codes: bool
 ) -> Array:
     array = np.asarray(values)
@@ -181,6 +132,6 @@ def _scales(
     fmt, v = FORMATS[ins.scale_type], ins.scale_chunks
     if scale_a is None or scale_b is None:
         raise OperandError(f"{ins} needs scale_a= and scale_b=, codes of {fmt.name}")
-    a = _codes("scale_a", scale_a, fmt, (ins.m, v), True)
-    b = _codes("scale_b", scale_b, fmt, (v, ins.n), True)
-    return a[..., :, None, :], np.swapaxes(b, -1, -2)[..., None, :, :]
+    a = codes_of("scale_a", scale_a, fmt, (ins.m, v), True)
+    b = codes_of("scale_b", scale_b, fmt, (v, ins.n), True)
+    return a, np.swapaxes(b, -1, -2)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dtypes import Array, padding_is_zero
-from emulator.arith import Engine, dot
+from emulator.arith import Engine, matmul
 from emulator.errors import OperandError, UndefinedError
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.fragment import Fragment
@@ -16,7 +16,13 @@ from emulator.targets import Target
 from emulator.warp.immediates import is_immediate
 from emulator.warp.memory import check_shared, load_tile
 from emulator.warp.scales import gather_scales
-from emulator.warp.sparse import check_metadata, check_selector, gather_metadata, select
+from emulator.warp.sparse import (
+    check_metadata,
+    check_selector,
+    gather_metadata,
+    matmul_selected,
+    select,
+)
 
 Undefined = Literal["raise", "hardware"]
 
@@ -56,16 +62,17 @@ def multiply(
         else:
             a, b, c = (_gather(ins.fragment(x), y) for x, y in zip("abc", operands, strict=False))
             sign_b = 0
-        scales = _scales(ins, options) if ins.is_block_scaled else {}
+        scales = _scales(ins, options) if ins.is_block_scaled else ()
         if ins.is_sparse:
             selector = options.get("selector", 0)
-            by_column = _select(ins, a, b, operands[3], selector, undefined)
+            columns = _select(ins, a, b, operands[3], selector, undefined)
         else:
-            by_column = np.swapaxes(b, -1, -2)[..., None, :, :]
+            columns = np.swapaxes(b, -1, -2)
         # imm-scale-b acts on the selected operand: it shows where a tf32 nibble mixes two words.
         if sign_b:
-            by_column = by_column ^ by_column.dtype.type(sign_b)
-        d = dot(arithmetic, a[..., :, None, :], by_column, c, **scales, engine=engine)
+            columns = columns ^ columns.dtype.type(sign_b)
+        compute = matmul_selected if ins.is_sparse else matmul
+        d = compute(arithmetic, a, columns, c, *scales, engine=engine)
     except (OperandError, UndefinedError):
         raise
     except ValueError as error:
@@ -107,21 +114,18 @@ def _select(
     return select(ins, nibbles, b)
 
 
-def _scales(ins: MatrixInstruction, options: dict[str, Any]) -> dict[str, Array]:
-    """scale_a ``(…, m, 1, v)`` and scale_b ``(…, 1, n, v)``, as `dot` takes them."""
-    out = {}
+def _scales(ins: MatrixInstruction, options: dict[str, Any]) -> tuple[Array, Array]:
+    """scale_a ``(…, m, v)`` and scale_b ``(…, n, v)``, as `matmul` takes them."""
+    out = []
     for operand in ("scale_a", "scale_b"):
         x = operand[-1]
         if options.get(operand) is None:
             raise OperandError(f"{ins} needs {operand}=, one uint32 word of scales per lane")
-        out[operand] = gather_scales(
+        out.append(gather_scales(
             ins, operand, options[operand], options.get(f"byte_id_{x}", 0),
             options.get(f"thread_id_{x}", 0),
-        )  # fmt: skip
-    return {
-        "scale_a": out["scale_a"][..., :, None, :],
-        "scale_b": np.swapaxes(out["scale_b"], -1, -2)[..., None, :, :],
-    }
+        ))  # fmt: skip
+    return out[0], np.swapaxes(out[1], -1, -2)
 
 
 def _wgmma_operands(

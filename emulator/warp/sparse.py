@@ -11,6 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from dtypes import Array, Format, code_type
+from emulator.arith import Engine, matmul
+from emulator.arith.recipes import Arithmetic
 from emulator.errors import OperandError, UndefinedError
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
@@ -89,6 +91,23 @@ def select(ins: MatrixInstruction, nibbles: Array, b: Array) -> Array:
     picked = np.ascontiguousarray(np.take_along_axis(source, index, -2))
     picked = picked.reshape(*batch, m, n, chunks * 2 * size)
     return picked.view("<u4") if ins.chunk == 2 else picked
+
+
+def matmul_selected(
+    arithmetic: Arithmetic,
+    a: Array,
+    selected: Array,
+    c: Array,
+    scale_a: Array | None = None,
+    scale_b: Array | None = None,
+    *,
+    engine: Engine = "auto",
+) -> Array:
+    """`arith.matmul` where every row of A has a B of its own: `selected` is ``(…, m, n, k/2)``."""
+    if scale_a is not None and scale_b is not None:
+        scale_a, scale_b = scale_a[..., :, None, :], scale_b[..., None, :, :]
+    rows = a[..., :, None, :], selected, c[..., :, None, :]
+    return matmul(arithmetic, *rows, scale_a, scale_b, engine=engine)[..., 0, :]
 
 
 def metadata(ins: MatrixInstruction, a: Array) -> tuple[Array, Array]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dtypes import Array, place, unpack
-from emulator.arith import Engine, dot
+from emulator.arith import Engine, matmul
 from emulator.errors import OperandError, UndefinedError
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
 from emulator.targets import Target
@@ -75,8 +75,7 @@ def multiply(
         ins.fragment(name).gather(words) for name, words in zip("abc", (a, b, c), strict=True)
     )
     _broadcast(ins, *(codes.shape[:-2] for codes in (a_codes, b_codes, c_codes)))
-    by_column = np.swapaxes(b_codes, -1, -2)[..., None, :, :]
-    d = dot(arithmetic, a_codes[..., :, None, :], by_column, c_codes, engine=engine)
+    d = matmul(arithmetic, a_codes, np.swapaxes(b_codes, -1, -2), c_codes, engine=engine)
     return ins.fragment("d").scatter(d)
 
 

@@ -1,0 +1,93 @@
+"""The engines by name: which one "auto" means, and how much of a batch one takes at a time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import numpy as np
+
+from dtypes import Array
+from emulator.arith.recipes import Arithmetic
+from emulator.errors import OperandError, nearest
+
+Engine = Literal["auto", "reference", "vector", "compiled"]
+ENGINES: tuple[Engine, ...] = ("auto", "reference", "vector", "compiled")
+
+#: ``dot`` of `reference` or `vector`
+Compute = Callable[..., Any]
+
+#: products that the vector engine holds at a time: 32 MiB in an int64 array
+_PRODUCTS_AT_ONCE = 1 << 22
+#: multiply-adds that are worth the second that Numba takes to start
+_WORTH_STARTING = 1 << 26
+_COMPILED = "emulator.arith.compiled"
+
+
+def choose(engine: Engine, work: int) -> Engine:
+    """The engine that `engine` stands for; "auto" goes by the work, in multiply-adds.
+
+    Raises OperandError for an engine that does not exist, or needs what is not installed.
+    """
+    if not isinstance(engine, str) or engine not in ENGINES:
+        raise OperandError(
+            f"no engine {engine!r:.80}; engines are {', '.join(ENGINES)}; "
+            f"nearest is {nearest(str(engine), ENGINES)[0]!r}"
+        )
+    if engine == "compiled" and not _has_numba():
+        raise OperandError(
+            "engine 'compiled' needs Numba, which is not installed: pip install numba (or this "
+            "package with its extra `fast`); 'vector' gives the same bits"
+        )
+    if engine == "auto":
+        started = _COMPILED in sys.modules
+        quick = _has_numba() and (started or work >= _WORTH_STARTING)
+        return "compiled" if quick else "vector"
+    return engine
+
+
+@lru_cache(maxsize=1)
+def _has_numba() -> bool:
+    return find_spec("numba") is not None
+
+
+def in_pieces(
+    compute: Compute,
+    arithmetic: Arithmetic,
+    a: Array,
+    b: Array,
+    c: Array,
+    scale_a: Array | None = None,
+    scale_b: Array | None = None,
+) -> Array:
+    """`compute`, the ``dot`` of an engine, on pieces of a long batch, so that memory stays bounded.
+
+    `a` and `b` are ``(…, k)``, `c` ``(…)``, scales ``(…, v)``; all broadcast.
+    """
+    shape = np.broadcast_shapes(
+        c.shape, *(x.shape[:-1] for x in (a, b, scale_a, scale_b) if x is not None)
+    )
+    c = np.broadcast_to(c, shape)
+    size = int(np.prod(shape)) * a.shape[-1]
+    if size <= _PRODUCTS_AT_ONCE or size == a.shape[-1]:
+        return compute(arithmetic, a, b, c, scale_a, scale_b)
+
+    # Too much for one piece: cut the first axis that can be cut.
+    axis = next(i for i, n in enumerate(shape) if n > 1)
+    rows = max(1, shape[axis] * _PRODUCTS_AT_ONCE // size)
+
+    def part(x: Array, start: int, trailing: int = 1) -> Array:
+        own = axis - (len(shape) - (x.ndim - trailing))
+        if own < 0 or x.shape[own] == 1:
+            return x  # broadcast along that axis
+        return x[(slice(None),) * own + (slice(start, start + rows),)]
+
+    out = []
+    for start in range(0, shape[axis], rows):
+        scales = (None if x is None else part(x, start) for x in (scale_a, scale_b))
+        pieces = part(a, start), part(b, start), part(c, start, 0)
+        out.append(in_pieces(compute, arithmetic, *pieces, *scales))
+    return np.concatenate(out, axis)

@@ -1,0 +1,140 @@
+"""Operands of a fused dot-add as float32 numbers, for the engines that compute it in floats.
+
+Products of formats with up to 12 significand bits are exact in float32, and so is the exponent that
+aligns them: the product of two powers of two. Elements for which that fails (infinities, NaNs, and
+numbers so large or small that a product could leave the range of float32) are marked, and the dot
+products that meet one are computed by `vector` instead.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtypes import FORMATS, Array, Format, convert, decode_values
+from emulator.arith.recipes import Arithmetic
+from emulator.arith.steps import AddC, Clear, FusedDotAdd, Narrow, Widen
+
+Float32 = NDArray[np.float32]
+Bool = NDArray[np.bool_]
+
+EXPONENT = np.int32(0x7F800000)
+#: Powers of ordinary elements lie within 2**-63 … 2**63: their products are normal float32 numbers.
+_LEAST, _LARGEST = np.float32(2.0**-63), np.float32(2.0**63)
+#: what float32 holds exactly of a product, and int32 of eight aligned ones
+_MAX_PRECISION, _MAX_FRACTION_BITS = 12, 25
+
+
+class Factor(NamedTuple):
+    """One side of the products, pass by pass: arrays ``(…, rows, passes, k)``."""
+
+    value: Float32
+    #: 2**exponent of each element, as decoded (a subnormal has the least exponent); 0 for a zero
+    power: Float32
+    #: ``(…, rows)``: a row has an element that is not ordinary; None: no row has
+    special: Bool | None
+
+
+class Plan(NamedTuple):
+    """A recipe of fused dot-adds, settled for an instruction's k."""
+
+    step: FusedDotAdd
+    #: positions of k that each pass takes, ``(passes, positions)``
+    order: NDArray[np.intp]
+    #: the passes take k as it comes
+    in_order: bool
+    widen: Format | None
+    #: the passes of an instruction start from +0, and the accumulator is added to their result
+    adds_c: bool
+    #: formats that the accumulator is converted to before, and the result after
+    before: Format | None
+    after: Format | None
+
+
+@lru_cache(maxsize=1024)
+def plan(arithmetic: Arithmetic, k: int) -> Plan | None:
+    """How float arithmetic computes a recipe; None for recipes that it cannot compute."""
+    steps = list(arithmetic.steps)
+    widen = before = after = None
+    if isinstance(steps[0], Widen):
+        widen = FORMATS[steps.pop(0).to]  # type: ignore[union-attr]
+    if isinstance(steps[0], Narrow):
+        before = FORMATS[steps.pop(0).to]  # type: ignore[union-attr]
+    if isinstance(steps[-1], Narrow):
+        after = FORMATS[steps.pop().to]  # type: ignore[union-attr]
+    adds_c = isinstance(steps[0], Clear) and isinstance(steps[-1], AddC)
+    if adds_c:
+        steps = steps[1:-1]
+    accumulator = before or arithmetic.c
+    if len(steps) != 1 or not isinstance(steps[0], FusedDotAdd):
+        return None
+    step = steps[0]
+    exact = (
+        max((widen or x).precision for x in (arithmetic.a, arithmetic.b)) <= _MAX_PRECISION
+        and step.fraction_bits <= _MAX_FRACTION_BITS
+        and step.group == 1
+        and accumulator.name == step.result
+        and (step.result, step.rounding) in (("f32", "rz"), ("f16", "rn"))
+        and (step.precision is None or step.result == "f32")
+    )
+    blocks = step.blocks(k)
+    if not exact or len({len(block) for block in blocks}) > 1:
+        return None
+    order = np.array(blocks, np.intp)
+    in_order = bool((order.ravel() == np.arange(k)).all())
+    return Plan(step, order, in_order, widen, adds_c, before, after)
+
+
+def factor(
+    made: Plan, fmt: Format, codes: Array, scale: Format | None, scales: Array | None, pad: int
+) -> Factor:
+    """Codes ``(…, rows, n * k)`` of n instructions; a pass is padded to a multiple of `pad`.
+
+    `scales` ``(…, rows, v)`` are multiplied in, each with the k / v elements that it belongs to.
+    """
+    if made.widen is not None:
+        fmt, codes = made.widen, convert(fmt, made.widen, codes)
+    passes, width = made.order.shape
+    rows = codes.shape[:-1]
+    if not made.in_order:
+        codes = codes.reshape(*rows, codes.shape[-1] // made.order.size, made.order.size)
+        codes = codes[..., made.order]
+    value = _values(fmt, codes.reshape(*rows, -1, width))
+    power = _powers(fmt, value)
+    if scales is not None:
+        assert scale is not None and passes == 1
+        by = _values(scale, np.repeat(scales, width // scales.shape[-1], -1)[..., None, :])
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            value, power = value * by, power * _powers(scale, by)
+    special = ~((power >= _LEAST) & (power <= _LARGEST) | (value == 0))
+    if width % pad:
+        missing = [(0, 0)] * (value.ndim - 1) + [(0, -width % pad)]
+        value, power = np.pad(value, missing), np.pad(power, missing)
+    return Factor(value, power, np.any(special, axis=(-2, -1)) if special.any() else None)
+
+
+def _powers(fmt: Format, value: Float32) -> Float32:
+    """2**exponent of the numbers of a format: that of subnormals is the least of the format."""
+    least = np.int32(max(fmt.emin + 127, 1) << 23)
+    word = np.maximum(value.view(np.int32) & EXPONENT, least)
+    word *= value != 0
+    return word.view(np.float32)
+
+
+def _values(fmt: Format, codes: Array) -> Float32:
+    """Codes as float32, which holds every number of these formats."""
+    if fmt.bits <= 8:
+        return _table(fmt).take(codes)
+    if fmt.name == "f16":
+        return codes.view(np.float16).astype(np.float32)
+    # What is left has the fields of float32, or the upper half of them.
+    word = codes.astype(np.uint32) << np.uint32(32 - fmt.bits)
+    return (word >> np.uint32(fmt.ignored_bits) << np.uint32(fmt.ignored_bits)).view(np.float32)
+
+
+@lru_cache(maxsize=16)
+def _table(fmt: Format) -> Float32:
+    return decode_values(fmt, np.arange(1 << fmt.bits, dtype=np.uint8)).astype(np.float32)

@@ -1,0 +1,246 @@
+"""``matmul``: matrices of codes, accumulated over k as a chain of instructions does it.
+
+Every recipe has a quick way where it is quickest: integers through exact float sums or bit counts,
+fused dot-adds through float arithmetic on ordinary numbers, fused multiply-add chains through the
+machine's own. What is left, and every element whose operands or result are not ordinary, is
+computed by `vector`, one instruction after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dtypes import FORMATS, Array, convert
+from emulator.arith import fused, integers, reference, vector
+from emulator.arith.engines import Compute, Engine, choose, in_pieces
+from emulator.arith.factors import Bool, Float32, Plan, factor, plan
+from emulator.arith.recipes import Arithmetic
+from emulator.arith.steps import IntegerDot, PopcountDot
+
+#: share of elements that are not ordinary, above which all are computed by `vector`
+_MOSTLY_ORDINARY = 0.9
+#: products of one piece of a batch: what fits a cache, and what keeps threads busy
+_PIECE, _COMPILED_PIECE = 1 << 18, 1 << 20
+#: columns that fill the vectors of a machine reasonably
+_COLUMNS = 32
+
+
+def matmul(
+    arithmetic: Arithmetic,
+    a: Array,
+    b: Array,
+    c: Array,
+    scale_a: Array | None = None,
+    scale_b: Array | None = None,
+    *,
+    k: int | None = None,
+    engine: Engine = "auto",
+) -> Array:
+    """D = A·B + C of codes: `a` ``(…, m, K)``, `b` ``(…, n, K)`` (B by columns), `c` ``(…, m, n)``.
+
+    K is a multiple of the instruction's `k` (None: one instruction): the result of each is the
+    accumulator of the next. Scales ``(…, m, v)`` and ``(…, n, v)`` are those of one instruction.
+    Leading axes broadcast. Raises OperandError for an unknown engine, ValueError for shapes that
+    do not broadcast.
+    """
+    batch = np.broadcast_shapes(
+        *(x.shape[:-2] for x in (a, b, c, scale_a, scale_b) if x is not None)
+    )
+    m, n, k = a.shape[-2], b.shape[-2], a.shape[-1] if k is None else k
+    work = int(np.prod((*batch, m, n, a.shape[-1])))
+    chosen = choose(engine, work)
+    if not work:
+        return np.array(np.broadcast_to(c, (*batch, m, n)))
+    a, b, c = (_flat(x, batch) for x in (a, b, c))
+    scale_a = None if scale_a is None else _flat(scale_a, batch)
+    scale_b = None if scale_b is None else _flat(scale_b, batch)
+    d = _matmul(arithmetic, a, b, c, scale_a, scale_b, k, chosen)
+    return np.array(np.broadcast_to(d, (int(np.prod(batch)), m, n))).reshape(*batch, m, n)
+
+
+def dot(
+    arithmetic: Arithmetic,
+    a: Array,
+    b: Array,
+    c: Array,
+    scale_a: Array | None = None,
+    scale_b: Array | None = None,
+    *,
+    engine: Engine = "auto",
+) -> Array:
+    """``d = c + Σ a·b`` of codes, one by one: `a`, `b` ``(…, k)``, `c` ``(…)``, scales ``(…, v)``.
+
+    The same as `matmul` of matrices with one element; broadcasts and raises as that does.
+    """
+    scales = (None if x is None else x[..., None, :] for x in (scale_a, scale_b))
+    one = a[..., None, :], b[..., None, :], c[..., None, None]
+    return matmul(arithmetic, *one, *scales, engine=engine)[..., 0, 0]
+
+
+def _flat(x: Array, batch: tuple[int, ...]) -> Array:
+    """`x` with one batch axis, of length 1 where all of the batch shares it."""
+    if np.prod(x.shape[:-2]) == 1:
+        return x.reshape(1, *x.shape[-2:])
+    return np.broadcast_to(x, (*batch, *x.shape[-2:])).reshape(-1, *x.shape[-2:])
+
+
+def _matmul(
+    arithmetic: Arithmetic,
+    a: Array, b: Array, c: Array, scale_a: Array | None, scale_b: Array | None,
+    k: int,
+    engine: Engine,
+) -> Array:  # fmt: skip
+    if engine == "reference":
+        return _by_dots(reference.dot, arithmetic, a, b, c, scale_a, scale_b, k)
+    first = arithmetic.steps[0]
+    if isinstance(first, IntegerDot):
+        return integers.dot(arithmetic, a, b, c, k)
+    if isinstance(first, PopcountDot):
+        return integers.popcount_dot(arithmetic, a, b, c, engine == "compiled")
+    made = plan(arithmetic, k)
+    if made is None and engine == "compiled":
+        from emulator.arith import compiled
+
+        found = compiled.float_chain(arithmetic, a, b, c, k)
+        if found is not None:
+            return _settled(arithmetic, *found, a, b, c, scale_a, scale_b, k)
+    if made is None:
+        return _by_dots(vector.dot, arithmetic, a, b, c, scale_a, scale_b, k)
+    if (made.before or made.after) and a.shape[-1] > k:
+        # The accumulator is converted between instructions.
+        for start in range(0, a.shape[-1], k):
+            part = slice(start, start + k)
+            c = _matmul(arithmetic, a[..., part], b[..., part], c, scale_a, scale_b, k, engine)
+        return c
+    return _fused(made, arithmetic, a, b, c, scale_a, scale_b, k, engine)
+
+
+def _by_dots(
+    compute: Compute,
+    arithmetic: Arithmetic,
+    a: Array, b: Array, c: Array, scale_a: Array | None, scale_b: Array | None,
+    k: int,
+) -> Array:  # fmt: skip
+    """One instruction after the other, each element by itself."""
+    scales = (
+        None if scale_a is None else scale_a[..., :, None, :],
+        None if scale_b is None else scale_b[..., None, :, :],
+    )
+    for start in range(0, a.shape[-1], k):
+        part = slice(start, start + k)
+        pair = a[..., :, None, part], b[..., None, :, part]
+        c = in_pieces(compute, arithmetic, *pair, c, *scales)
+    return c
+
+
+def _fused(
+    made: Plan,
+    arithmetic: Arithmetic,
+    a: Array, b: Array, c: Array, scale_a: Array | None, scale_b: Array | None,
+    k: int,
+    engine: Engine,
+) -> Array:  # fmt: skip
+    fmt = arithmetic.c
+    x = c if made.before is None else convert(fmt, made.before, c)
+    if made.step.result == "f16":
+        x = x.view(np.float16).astype(np.float32)
+    else:
+        x = x.view(np.float32)
+    x, bad = _chain(made, arithmetic, a, b, x, scale_a, scale_b, engine)
+    result = FORMATS[made.step.result]
+    if made.step.result == "f16":
+        with np.errstate(over="ignore", invalid="ignore"):  # of bad elements
+            codes = x.astype(np.float16).view(np.uint16)
+    else:
+        codes = x.view(np.uint32)
+    if made.after is not None:
+        codes = convert(result, made.after, codes)
+    return _settled(arithmetic, codes, bad, a, b, c, scale_a, scale_b, k)
+
+
+def _settled(
+    arithmetic: Arithmetic,
+    codes: Array, bad: Bool, a: Array, b: Array, c: Array,
+    scale_a: Array | None, scale_b: Array | None, k: int,
+) -> Array:  # fmt: skip
+    """`codes`, with what `vector` says of the elements that are `bad`."""
+    if not bad.any():
+        return codes
+    if bad.mean() > 1 - _MOSTLY_ORDINARY:
+        return _by_dots(vector.dot, arithmetic, a, b, c, scale_a, scale_b, k)
+    _recompute(arithmetic, codes, bad, a, b, c, scale_a, scale_b, k)
+    return codes
+
+
+def _chain(
+    made: Plan,
+    arithmetic: Arithmetic,
+    a: Array, b: Array, x: Float32, scale_a: Array | None, scale_b: Array | None,
+    engine: Engine,
+) -> tuple[Float32, Bool]:  # fmt: skip
+    """The accumulators, and where they are to be computed otherwise."""
+    chain, pad, products = fused.chain, 1, _PIECE
+    if engine == "compiled":
+        from emulator.arith import compiled
+
+        chain, pad, products = compiled.fused_chain, fused.RUN, _COMPILED_PIECE
+    m, n = x.shape[-2:]
+    if n < min(m, _COLUMNS):
+        # The innermost loops run over columns: A·B is also (Bᵀ·Aᵀ)ᵀ.
+        swapped = replace(arithmetic, a=arithmetic.b, b=arithmetic.a)
+        x, bad = _chain(made, swapped, b, a, x.swapaxes(-1, -2), scale_b, scale_a, engine)
+        return np.ascontiguousarray(x.swapaxes(-1, -2)), bad.swapaxes(-1, -2)
+    batch = max(len(y) for y in (a, b, x))
+    out = np.empty((batch, m, n), np.float32)
+    bad = np.empty(out.shape, np.bool_)
+    size = max(1, products // (m * n * made.order.shape[1]))
+
+    def part(y: Any, start: int) -> Any:
+        return y if y is None or len(y) == 1 else y[start : start + size]
+
+    def piece(start: int) -> None:
+        fmt = arithmetic.scale
+        p = factor(made, arithmetic.a, part(a, start), fmt, part(scale_a, start), pad)
+        q = factor(made, arithmetic.b, part(b, start), fmt, part(scale_b, start), pad)
+        done = slice(start, start + size)
+        out[done], odd = chain(made, p, q, part(x, start))
+        # An accumulator that met a special operand is lost for the rest of its chain.
+        if p.special is not None:
+            odd |= p.special[..., :, None]
+        if q.special is not None:
+            odd |= q.special[..., None, :]
+        bad[done] = odd
+
+    starts = range(0, batch, size)
+    if engine == "compiled" and len(starts) > 1:
+        compiled.in_threads(piece, starts)
+    else:
+        for start in starts:
+            piece(start)
+    return out, bad
+
+
+def _recompute(
+    arithmetic: Arithmetic,
+    codes: Array, bad: Bool, a: Array, b: Array, c: Array,
+    scale_a: Array | None, scale_b: Array | None, k: int,
+) -> None:  # fmt: skip
+    """Writes into `codes` what `vector` says of the elements that are `bad`."""
+    where = np.nonzero(bad)
+    piece = max(1, _PIECE // a.shape[-1])
+    for start in range(0, len(where[0]), piece):
+        t, i, j = (index[start : start + piece] for index in where)
+
+        def pick(x: Array | None, place: Array, t: Array = t) -> Any:
+            return None if x is None else x[t if len(x) > 1 else 0, place]
+
+        x = c[t if len(c) > 1 else 0, i, j]
+        rows, columns = pick(a, i), pick(b, j)
+        for first in range(0, a.shape[-1], k):
+            part = slice(first, first + k)
+            scales = pick(scale_a, i), pick(scale_b, j)
+            x = vector.dot(arithmetic, rows[:, part], columns[:, part], x, *scales)
+        codes[t, i, j] = x
