@@ -93,5 +93,7 @@ def _fills_bytes(where: Place) -> bool:
 
 def padding_is_zero(words: Array, where: Place) -> bool:
     """False if any 32-bit word has a bit set that no element uses."""
+    if not where.padding:
+        return True
     padding = sum(where.padding << s for s in range(0, 32, where.width))
-    return not padding or not np.any(words & np.uint32(padding))
+    return not np.any(words & np.uint32(padding))

@@ -21,8 +21,8 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from dtypes import FORMATS, Array, code_type, convert
-from emulator.arith.factors import EXPONENT, Bool, Factor, Float32, Plan
-from emulator.arith.fused import HIGH, LOW, RUN, Constants, constants
+from emulator.arith.factors import EXPONENT, Bool, Constants, Factor, Float32, Plan
+from emulator.arith.fused import HIGH, LOW, RUN
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import AddC, Clear, FmaChain, Narrow, PairSums, Widen
 
@@ -90,7 +90,7 @@ def fused_chain(made: Plan, a: Factor, b: Factor, c: Float32) -> tuple[Float32, 
     work = batch * m * n * a.value[0, 0].size
     _run(
         fused_tasks, tiles, work, a.value, a.power, b_value, b_power, x, bad,
-        constants(made.step), period,
+        made.numbers, period,
     )  # fmt: skip
     return x, bad != 0
 
@@ -225,7 +225,7 @@ def _add(numbers: Constants, c: Array, x: Array, bad: Array) -> None:
     if numbers.half:
         for j in range(len(c)):
             out = np.float64(c[j]) + np.float64(x[j])
-            c[j] = _half(out, out.view(np.int64))
+            c[j] = _half(out, np.float64(out).view(np.int64))
             bad[j] |= np.int32(not abs(c[j]) <= np.float32(65504))
     else:
         words = c.view(np.int32)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dtypes import FORMATS, Array, Format, convert, decode_values
+from dtypes import FORMATS, Array, Format, decode_values
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import AddC, Clear, FusedDotAdd, Narrow, Widen
 
@@ -38,10 +38,44 @@ class Factor(NamedTuple):
     special: Bool | None
 
 
+class Constants(NamedTuple):
+    """What a step's parameters are to the bits of float32 and float64."""
+
+    #: minus the exponent word of the largest term: the float32 word of what scales terms by
+    to_scale: np.int32
+    #: plus the exponent field, in place for a float64: the word of the unit of the sum
+    to_unit: np.int64
+    #: least exponent word of the largest term; 0: below all that is ordinary
+    floor: np.int32
+    #: exponent word that a subnormal accumulator counts with
+    least: np.int32
+    #: bits of a float64 that a result cut to the output precision keeps
+    mask: np.int64
+    #: the result is f16, rounded to nearest even
+    half: bool
+
+
+def constants(step: FusedDotAdd) -> Constants:
+    fmt = FORMATS[step.result]
+    precision = step.precision or fmt.precision
+    half = step.result == "f16"
+    floor = -127 if step.floor is None else max(step.floor, -127)
+    return Constants(
+        np.uint32((127 + 127 + step.fraction_bits) << 23).view(np.int32),
+        np.int64(1023 - 127 - step.fraction_bits) << np.int64(52),
+        np.int32((floor + 127) << 23),
+        np.int32((fmt.emin + 127) << 23 if half else 0),
+        np.int64(-1 << (53 - precision)),
+        half,
+    )
+
+
 class Plan(NamedTuple):
     """A recipe of fused dot-adds, settled for an instruction's k."""
 
-    step: FusedDotAdd
+    numbers: Constants
+    #: the format of the accumulator between steps
+    result: Format
     #: positions of k that each pass takes, ``(passes, positions)``
     order: NDArray[np.intp]
     #: the passes take k as it comes
@@ -85,7 +119,8 @@ def plan(arithmetic: Arithmetic, k: int) -> Plan | None:
         return None
     order = np.array(blocks, np.intp)
     in_order = bool((order.ravel() == np.arange(k)).all())
-    return Plan(step, order, in_order, widen, adds_c, before, after)
+    numbers, result = constants(step), FORMATS[step.result]
+    return Plan(numbers, result, order, in_order, widen, adds_c, before, after)
 
 
 def factor(
@@ -95,15 +130,14 @@ def factor(
 
     `scales` ``(…, rows, v)`` are multiplied in, each with the k / v elements that it belongs to.
     """
-    if made.widen is not None:
-        fmt, codes = made.widen, convert(fmt, made.widen, codes)
     passes, width = made.order.shape
     rows = codes.shape[:-1]
     if not made.in_order:
         codes = codes.reshape(*rows, codes.shape[-1] // made.order.size, made.order.size)
-        codes = codes[..., made.order]
+        codes = codes.take(made.order, -1)
     value = _values(fmt, codes.reshape(*rows, -1, width))
-    power = _powers(fmt, value)
+    # A conversion is exact: only the exponents of subnormals change.
+    power = _powers(made.widen or fmt, value)
     if scales is not None:
         assert scale is not None and passes == 1
         by = _values(scale, np.repeat(scales, width // scales.shape[-1], -1)[..., None, :])
@@ -113,7 +147,7 @@ def factor(
     if width % pad:
         missing = [(0, 0)] * (value.ndim - 1) + [(0, -width % pad)]
         value, power = np.pad(value, missing), np.pad(power, missing)
-    return Factor(value, power, np.any(special, axis=(-2, -1)) if special.any() else None)
+    return Factor(value, power, special.any((-2, -1)) if special.any() else None)
 
 
 def _powers(fmt: Format, value: Float32) -> Float32:

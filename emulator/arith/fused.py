@@ -9,14 +9,11 @@ asked instead.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from dtypes import FORMATS, Array
+from dtypes import Array
 from dtypes.arrays import Int64
-from emulator.arith.factors import EXPONENT, Bool, Factor, Float32, Plan
-from emulator.arith.steps import FusedDotAdd
+from emulator.arith.factors import EXPONENT, Bool, Constants, Factor, Float32, Plan
 
 #: largest exponents that the alignment can work with, as float32 words: 2**-80 to 2**100
 LOW, HIGH = np.int32((127 - 80) << 23), np.int32((127 + 100) << 23)
@@ -26,72 +23,35 @@ RUN = 8
 _PRODUCTS = 1 << 16
 
 
-class Constants(NamedTuple):
-    """What a step's parameters are to the bits of float32 and float64."""
-
-    #: minus the exponent word of the largest term: the float32 word of what scales terms by
-    to_scale: np.int32
-    #: plus the exponent field, in place for a float64: the word of the unit of the sum
-    to_unit: np.int64
-    #: least exponent word of the largest term; 0: below all that is ordinary
-    floor: np.int32
-    #: exponent word that a subnormal accumulator counts with
-    least: np.int32
-    #: bits of a float64 that a result cut to the output precision keeps
-    mask: np.int64
-    #: the result is f16, rounded to nearest even
-    half: bool
-
-
-def constants(step: FusedDotAdd) -> Constants:
-    fmt = FORMATS[step.result]
-    precision = step.precision or fmt.precision
-    half = step.result == "f16"
-    floor = -127 if step.floor is None else max(step.floor, -127)
-    return Constants(
-        np.uint32((127 + 127 + step.fraction_bits) << 23).view(np.int32),
-        np.int64(1023 - 127 - step.fraction_bits) << np.int64(52),
-        np.int32((floor + 127) << 23),
-        np.int32((fmt.emin + 127) << 23 if half else 0),
-        np.int64(-1 << (53 - precision)),
-        half,
-    )
-
-
 def chain(made: Plan, a: Factor, b: Factor, c: Float32) -> tuple[Float32, Bool]:
-    """Accumulators ``(…, m, n)`` after all passes of `a` ``(…, m)`` and `b` ``(…, n)``, and a mask
-    of those that are to be computed otherwise."""
-    count, width = a.value.shape[-2:]
-    batch = np.broadcast_shapes(a.value.shape[:-3], b.value.shape[:-3], c.shape[:-2])
+    """Accumulators ``(t, m, n)`` after all passes of `a` ``(t, m, …)`` and `b` ``(t, n, …)``, and a
+    mask of those that are to be computed otherwise. A batch axis of length 1 is shared."""
+    batch = max(len(a.value), len(b.value), len(c))
     m, n = c.shape[-2:]
-    c = np.broadcast_to(c, (*batch, m, n))
-    # Rows at a time; the products of a batch are cut by the caller.
-    rows = max(1, _PRODUCTS // max(1, c[..., 0, :].size * width))
+    _, _, count, width = a.value.shape
+    x, bad = np.empty((batch, m, n), np.float32), np.empty((batch, m, n), np.bool_)
+    c = np.broadcast_to(c, x.shape)
     # k comes first, so that maxima and sums run over contiguous rows of products
-    b_value, b_power = (np.ascontiguousarray(np.moveaxis(x, (-2, -1), (0, 1))) for x in b[:2])
-    x, bad = np.empty_like(c), np.empty(c.shape, np.bool_)
-    numbers = constants(made.step)
+    b_value, b_power = (y.transpose(2, 3, 0, 1).copy()[..., None, :] for y in b[:2])
     per_instruction = len(made.order)
+    rows = max(1, _PRODUCTS // (batch * n * width))
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         for start in range(0, m, rows):
             part = slice(start, start + rows)
-            value, power = (np.moveaxis(y[..., part, :, :], (-2, -1), (0, 1)) for y in a[:2])
-            total = result = c[..., part, :]
+            value, power = (y[:, part].transpose(2, 3, 0, 1)[..., None] for y in a[:2])
+            total = result = c[:, part]
             wrong = np.zeros(total.shape, np.bool_)
             for i in range(count):
                 if made.adds_c and i % per_instruction == 0:
                     result = np.zeros_like(total)
-                result, odd = _pass(
-                    numbers,
-                    value[i, ..., None], power[i, ..., None],
-                    b_value[i][..., None, :], b_power[i][..., None, :], result,
-                )  # fmt: skip
+                operands = value[i], power[i], b_value[i], b_power[i]
+                result, odd = _pass(made.numbers, *operands, result)
                 wrong |= odd
                 if made.adds_c and (i + 1) % per_instruction == 0:
-                    total, odd = _add(numbers.half, total, result)
+                    total, odd = _add(made.numbers.half, total, result)
                     wrong |= odd
                     result = total
-            x[..., part, :], bad[..., part, :] = result, wrong
+            x[:, part], bad[:, part] = result, wrong
     return x, bad
 
 

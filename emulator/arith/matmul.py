@@ -8,12 +8,12 @@ computed by `vector`, one instruction after the other.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
 from typing import Any
 
 import numpy as np
 
-from dtypes import FORMATS, Array, convert
+from dtypes import Array, Format, convert
 from emulator.arith import fused, integers, reference, vector
 from emulator.arith.engines import Compute, Engine, choose, in_pieces
 from emulator.arith.factors import Bool, Float32, Plan, factor, plan
@@ -50,7 +50,7 @@ def matmul(
         *(x.shape[:-2] for x in (a, b, c, scale_a, scale_b) if x is not None)
     )
     m, n, k = a.shape[-2], b.shape[-2], a.shape[-1] if k is None else k
-    work = int(np.prod((*batch, m, n, a.shape[-1])))
+    work = math.prod((*batch, m, n, a.shape[-1]))
     chosen = choose(engine, work)
     if not work:
         return np.array(np.broadcast_to(c, (*batch, m, n)))
@@ -58,7 +58,9 @@ def matmul(
     scale_a = None if scale_a is None else _flat(scale_a, batch)
     scale_b = None if scale_b is None else _flat(scale_b, batch)
     d = _matmul(arithmetic, a, b, c, scale_a, scale_b, k, chosen)
-    return np.array(np.broadcast_to(d, (int(np.prod(batch)), m, n))).reshape(*batch, m, n)
+    if len(d) != math.prod(batch):
+        d = np.array(np.broadcast_to(d, (math.prod(batch), m, n)))
+    return d.reshape(*batch, m, n)
 
 
 def dot(
@@ -82,7 +84,7 @@ def dot(
 
 def _flat(x: Array, batch: tuple[int, ...]) -> Array:
     """`x` with one batch axis, of length 1 where all of the batch shares it."""
-    if np.prod(x.shape[:-2]) == 1:
+    if math.prod(x.shape[:-2]) == 1:
         return x.reshape(1, *x.shape[-2:])
     return np.broadcast_to(x, (*batch, *x.shape[-2:])).reshape(-1, *x.shape[-2:])
 
@@ -136,6 +138,10 @@ def _by_dots(
     return c
 
 
+#: format, codes and scales of one operand
+Side = tuple[Format, Array, Array | None]
+
+
 def _fused(
     made: Plan,
     arithmetic: Arithmetic,
@@ -145,19 +151,16 @@ def _fused(
 ) -> Array:  # fmt: skip
     fmt = arithmetic.c
     x = c if made.before is None else convert(fmt, made.before, c)
-    if made.step.result == "f16":
-        x = x.view(np.float16).astype(np.float32)
-    else:
-        x = x.view(np.float32)
-    x, bad = _chain(made, arithmetic, a, b, x, scale_a, scale_b, engine)
-    result = FORMATS[made.step.result]
-    if made.step.result == "f16":
+    x = x.view(np.float16).astype(np.float32) if made.numbers.half else x.view(np.float32)
+    sides = ((arithmetic.a, a, scale_a), (arithmetic.b, b, scale_b))
+    x, bad = _chain(made, *sides, arithmetic.scale, x, engine)
+    if made.numbers.half:
         with np.errstate(over="ignore", invalid="ignore"):  # of bad elements
             codes = x.astype(np.float16).view(np.uint16)
     else:
         codes = x.view(np.uint32)
     if made.after is not None:
-        codes = convert(result, made.after, codes)
+        codes = convert(made.result, made.after, codes)
     return _settled(arithmetic, codes, bad, a, b, c, scale_a, scale_b, k)
 
 
@@ -177,10 +180,12 @@ def _settled(
 
 def _chain(
     made: Plan,
-    arithmetic: Arithmetic,
-    a: Array, b: Array, x: Float32, scale_a: Array | None, scale_b: Array | None,
+    left: Side,
+    right: Side,
+    scale: Format | None,
+    x: Float32,
     engine: Engine,
-) -> tuple[Float32, Bool]:  # fmt: skip
+) -> tuple[Float32, Bool]:
     """The accumulators, and where they are to be computed otherwise."""
     chain, pad, products = fused.chain, 1, _PIECE
     if engine == "compiled":
@@ -190,10 +195,9 @@ def _chain(
     m, n = x.shape[-2:]
     if n < min(m, _COLUMNS):
         # The innermost loops run over columns: A·B is also (Bᵀ·Aᵀ)ᵀ.
-        swapped = replace(arithmetic, a=arithmetic.b, b=arithmetic.a)
-        x, bad = _chain(made, swapped, b, a, x.swapaxes(-1, -2), scale_b, scale_a, engine)
+        x, bad = _chain(made, right, left, scale, x.swapaxes(-1, -2), engine)
         return np.ascontiguousarray(x.swapaxes(-1, -2)), bad.swapaxes(-1, -2)
-    batch = max(len(y) for y in (a, b, x))
+    batch = max(len(left[1]), len(right[1]), len(x))
     out = np.empty((batch, m, n), np.float32)
     bad = np.empty(out.shape, np.bool_)
     size = max(1, products // (m * n * made.order.shape[1]))
@@ -202,9 +206,10 @@ def _chain(
         return y if y is None or len(y) == 1 else y[start : start + size]
 
     def piece(start: int) -> None:
-        fmt = arithmetic.scale
-        p = factor(made, arithmetic.a, part(a, start), fmt, part(scale_a, start), pad)
-        q = factor(made, arithmetic.b, part(b, start), fmt, part(scale_b, start), pad)
+        p, q = (
+            factor(made, fmt, part(codes, start), scale, part(scales, start), pad)
+            for fmt, codes, scales in (left, right)
+        )
         done = slice(start, start + size)
         out[done], odd = chain(made, p, q, part(x, start))
         # An accumulator that met a special operand is lost for the rest of its chain.
