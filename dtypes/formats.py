@@ -6,6 +6,7 @@ Layer: the lowest of the package, imports nothing of it. Sources: PTX ISA 9.x, s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -55,6 +56,10 @@ class Format:
 
     def __repr__(self) -> str:
         return f"FORMATS[{self.name!r}]"
+
+    def __reduce__(self) -> tuple[Callable[[str], Format], tuple[str]]:
+        """Copies, and pickles that another process reads, are the one instance of the table."""
+        return format_named, (self.name,)
 
     @property
     def is_float(self) -> bool:
@@ -154,3 +159,7 @@ FORMATS: dict[str, Format] = {
         Format("b1", "bits", 1, signed=False, array_type="ml_dtypes.uint1"),
     )
 }
+
+
+def format_named(name: str) -> Format:
+    return FORMATS[name]

@@ -8,6 +8,7 @@ calls, so that LLVM makes vector instructions of them. Code is kept on disk betw
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -43,6 +44,11 @@ _thread = threading.local()
 @lru_cache(maxsize=1)
 def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(get_num_threads(), "emulator")
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked child inherits the pool, but none of its threads.
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def in_threads(piece: Callable[[int], None], starts: Sequence[int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import lru_cache
-from importlib.util import find_spec
+from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
@@ -37,21 +37,25 @@ def choose(engine: Engine, work: int) -> Engine:
             f"no engine {engine!r:.80}; engines are {', '.join(ENGINES)}; "
             f"nearest is {nearest(str(engine), ENGINES)[0]!r}"
         )
-    if engine == "compiled" and not _has_numba():
+    if engine == "compiled" and (reason := _missing()):
         raise OperandError(
-            "engine 'compiled' needs Numba, which is not installed: pip install numba (or this "
-            "package with its extra `fast`); 'vector' gives the same bits"
+            f"engine 'compiled' needs Numba ({reason}): pip install numba, or this package with "
+            "its extra `fast`; 'vector' gives the same bits"
         )
     if engine == "auto":
-        started = _COMPILED in sys.modules
-        quick = _has_numba() and (started or work >= _WORTH_STARTING)
-        return "compiled" if quick else "vector"
+        worth_it = _COMPILED in sys.modules or work >= _WORTH_STARTING
+        return "compiled" if worth_it and not _missing() else "vector"
     return engine
 
 
 @lru_cache(maxsize=1)
-def _has_numba() -> bool:
-    return find_spec("numba") is not None
+def _missing() -> str:
+    """Why Numba cannot be used; empty if it can. Imports it, so ask only when it is wanted."""
+    try:
+        import_module(_COMPILED)
+    except ImportError as error:  # also what Numba raises for a NumPy that it does not know yet
+        return str(error)
+    return ""
 
 
 def in_pieces(

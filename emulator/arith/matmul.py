@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dtypes import Array, Format, convert
+from dtypes import Array, Format, code_type, convert
 from emulator.arith import fused, integers, reference, vector
 from emulator.arith.engines import Compute, Engine, choose, in_pieces
 from emulator.arith.factors import Bool, Float32, Plan, factor, plan
@@ -53,7 +53,8 @@ def matmul(
     work = math.prod((*batch, m, n, a.shape[-1]))
     chosen = choose(engine, work)
     if not work:
-        return np.array(np.broadcast_to(c, (*batch, m, n)))
+        d = np.broadcast_to(c, (*batch, m, n))
+        return d.astype(code_type(arithmetic.d.bits)) if not d.size else np.array(d)
     a, b, c = (_flat(x, batch) for x in (a, b, c))
     scale_a = None if scale_a is None else _flat(scale_a, batch)
     scale_b = None if scale_b is None else _flat(scale_b, batch)

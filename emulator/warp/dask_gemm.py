@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from dtypes import Array, Format, array_from_codes, array_type, code_type, codes_from_array
+from dtypes import Array, Format, array_from_codes, array_type, code_type
 from emulator.errors import OperandError
-from emulator.warp.gemm import Order, accumulate
+from emulator.warp.matrix import codes_of
+from emulator.warp.tiles import Order, accumulate
 
 
 def gemm_of_chunks(a: Any, b: Any, c: Any, order: Order, codes: bool) -> Any:
@@ -77,8 +78,7 @@ def _zeros(m: int, n: int, dtype: np.dtype[Any]) -> Array:
 
 def _step(order: Order, codes: bool, a: Array, b: Array, c: Array) -> Array:
     """The accumulators of one tile after one chunk of k."""
-    if codes:
-        return accumulate(order, a, b, c)
     fmt = order.arithmetic
-    operands = ((fmt.a, a), (fmt.b, b), (fmt.c, c))
-    return array_from_codes(fmt.d, accumulate(order, *(codes_from_array(*x) for x in operands)))
+    operands = (("A", a, fmt.a), ("B", b, fmt.b), ("C", c, fmt.c))
+    d = accumulate(order, *(codes_of(*x, (None, None), codes) for x in operands))
+    return d if codes else array_from_codes(fmt.d, d)

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from dtypes import FORMATS, Array, array_from_codes, array_type, code_type
-from emulator.arith import Engine, matmul
-from emulator.arith.recipes import Arithmetic
-from emulator.arith.wide import add
+from dtypes import Array, array_from_codes, array_type, code_type
+from emulator.arith import Engine
+from emulator.arith.engines import choose
 from emulator.errors import OperandError, UnsupportedError
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.targets import Target
+from emulator.warp.arrays import accepts_tensors
 from emulator.warp.matrix import batches_named, codes_of, multiplying
-
-#: rows and columns of a tile of D, and the k that is decoded at a time
-_TILE, _SEGMENT = 1024, 2048
-#: elements of D that a piece of a batch of small matrices has at most
-_BATCH = 1 << 20
+from emulator.warp.tiles import Order, accumulate, part_of, tiles_of
 
 
-class Order(NamedTuple):
-    """How a kernel accumulates over k: what every tile is computed with."""
-
-    arithmetic: Arithmetic
-    #: of the instruction
-    k: int
-    #: positions after which a partial sum is added to the f32 total; 0: one chain
-    promote: int
-    engine: Engine
-
-
+@accepts_tensors()
 def gemm(
     a: Any,
     b: Any,
@@ -72,6 +56,7 @@ def gemm(
     ins = dense(instruction)
     arithmetic = ins.arithmetic(target)
     order = Order(arithmetic, ins.k, promotion(ins, k_promote), engine)
+    choose(engine, 0)  # a wrong name is refused before anything is computed
     if any(hasattr(x, "__dask_graph__") for x in (a, b, c)):
         from emulator.warp.dask_gemm import gemm_of_chunks
 
@@ -88,23 +73,21 @@ def gemm(
         c = codes_of("C", c, arithmetic.c, (m, n), codes)
     with batches_named(A=a, B=b, C=c):
         shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2], c.shape[:-2]), m, n)
-    d = (
-        np.empty(shape, code_type(arithmetic.d.bits))
-        if out is None
-        else _codes_in(out, shape, order, codes)
-    )
-    tiles = list(_tiles(shape))
-    if not 0 <= first_tile <= len(tiles):
-        raise OperandError(f"first_tile is 0 … {len(tiles)} for {shape}; got {first_tile}")
+    tiles = list(tiles_of(shape))
+    _check_first_tile(first_tile, 0 if out is None else len(tiles))
+    d = _result(shape, order, codes, out)
+    if out is not None:
+        # Tiles that are written must not change operands that later tiles read.
+        a, b, c = (x.copy() if np.may_share_memory(x, out) else x for x in (a, b, c))
     done = first_tile
     try:
         for tile in _shown(tiles[first_tile:], progress):
             batch, rows, columns = tile
             d[(*batch, rows, columns)] = accumulate(
                 order,
-                _part(a, batch, rows, slice(None)),
-                _part(b, batch, slice(None), columns),
-                _part(c, batch, rows, columns),
+                part_of(a, batch, rows, slice(None)),
+                part_of(b, batch, slice(None), columns),
+                part_of(c, batch, rows, columns),
             )
             done += 1
     except KeyboardInterrupt:
@@ -144,60 +127,21 @@ def promotion(ins: MatrixInstruction, k_promote: int | None) -> int:
     return int(k_promote)
 
 
-def accumulate(order: Order, a: Array, b: Array, c: Array) -> Array:
-    """One tile: codes ``(…, m, k)``, ``(…, k, n)``, ``(…, m, n)`` to codes ``(…, m, n)``."""
-    k = a.shape[-1]
-    columns = np.swapaxes(b, -1, -2)
-    span = order.promote or _SEGMENT // order.k * order.k
-    x = np.broadcast_to(
-        c, (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2], c.shape[:-2]), *c.shape[-2:])
-    )
-    for start in range(0, k, span):
-        part = slice(start, start + span)
-        pieces = _padded(a[..., part], order.k), _padded(columns[..., part], order.k)
-        partial = np.zeros(c.shape, c.dtype) if order.promote else x
-        partial = matmul(order.arithmetic, *pieces, partial, k=order.k, engine=order.engine)
-        x = add(FORMATS["f32"], x, partial) if order.promote else partial
-    return x
+def _check_first_tile(first_tile: object, last: int) -> None:
+    """Tiles that are skipped must be there already, in the `out` of a run before."""
+    if not isinstance(first_tile, (int, np.integer)) or not 0 <= first_tile <= last:
+        raise OperandError(
+            f"first_tile is an integer 0 … {last}"
+            f"{'' if last else ' (others need the out= of the run that they go on with)'}; "
+            f"got {first_tile!r:.80}"
+        )
 
 
-def _padded(x: Array, k: int) -> Array:
-    missing = -x.shape[-1] % k
-    if not missing:
-        return x
-    return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)])
-
-
-def _tiles(shape: tuple[int, ...]) -> Iterator[tuple[tuple[slice, ...], slice, slice]]:
-    """(batch, rows, columns) of every tile, in the order in which they are computed."""
-    *batch, m, n = shape
-    if not math.prod(shape):
-        return
-    size = min(m, _TILE) * min(n, _TILE)
-    # Small matrices go together: the last batch axis is cut, those before it are walked over.
-    together = max(1, _BATCH // size)
-    for outer in np.ndindex(*batch[:-1]):
-        for first in range(0, batch[-1], together) if batch else [0]:
-            inner = (slice(first, first + together),) if batch else ()
-            for row in range(0, m, _TILE):
-                for column in range(0, n, _TILE):
-                    yield (
-                        (*(slice(i, i + 1) for i in outer), *inner),
-                        slice(row, row + _TILE),
-                        slice(column, column + _TILE),
-                    )
-
-
-def _part(x: Array, batch: tuple[slice, ...], rows: slice, columns: slice) -> Array:
-    """The part of an operand, whose batch axes may be fewer or of length 1, that a tile needs."""
-    own = batch[len(batch) - (x.ndim - 2) :]
-    cut = (s if size > 1 else slice(None) for s, size in zip(own, x.shape, strict=False))
-    return x[(*cut, rows, columns)]
-
-
-def _codes_in(out: Array, shape: tuple[int, ...], order: Order, codes: bool) -> Array:
-    """The codes of the array that the caller gave for the result, as a view."""
+def _result(shape: tuple[int, ...], order: Order, codes: bool, out: Array | None) -> Array:
+    """Where the codes of D go: a new array, or a view of the one that the caller gave."""
     fmt = order.arithmetic.d
+    if out is None:
+        return np.empty(shape, code_type(fmt.bits))
     wanted = code_type(fmt.bits) if codes else array_type(fmt)
     if not isinstance(out, np.ndarray) or out.dtype != wanted or out.shape != shape:
         got = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
