@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 #: First word of an opcode -> its parser. Each kind of instruction adds its own (`isa.catalogue`).
 PARSERS: dict[str, Callable[[str], Instruction]] = {}
 
+#: Parsers of other names for instructions; each gives None for a text that is none of its own.
+ALIASES: list[Callable[[str], Instruction | None]] = []
+
 
 class Instruction:
     """One legal instruction, all its modifiers settled.
@@ -33,14 +36,19 @@ class Instruction:
     def parse(text: str) -> Instruction:
         """The instruction that an opcode such as ``mma.sync.aligned.m16n8k16…`` names.
 
-        Modifiers may stand in any order that ptxas takes. Raises ParseError where the text is no
-        instruction that this package knows, UnsupportedError where PTX has no such form of it.
+        Modifiers may stand in any order that ptxas takes. CuTe's atoms, such as
+        ``SM80_16x8x16_F32F16F16F32_TN``, and MMA-Sim's ``m16n8k16.f32.f16.f16.f32`` name
+        instructions too. Raises ParseError where the text is no instruction that this package
+        knows, UnsupportedError where PTX has no such form of it.
         """
         if not isinstance(text, str):
             raise ParseError(f"an opcode is a string; got {type(text).__name__}")
         name = text.strip().split(".")[0]
         parser = PARSERS.get(name)
         if parser is None:
+            for alias in ALIASES:
+                if ins := alias(text):
+                    return ins
             raise ParseError(
                 f"{quoted(text)} is no matrix instruction; they start with {listing(PARSERS)}; "
                 f"nearest to {quoted(name)} is {nearest(name.lower()[:80], PARSERS)[0]!r}"

@@ -16,10 +16,12 @@ from emulator.isa.movement import Movement
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
 from emulator.targets import Target, find_target
 from emulator.warp import move, pack, wmma
+from emulator.warp.arrays import accepts_tensors
 from emulator.warp.memory import check_shared
 from emulator.warp.multiply import Undefined, multiply
 
 
+@accepts_tensors(words=True)
 def execute(
     ins: Instruction,
     *operands: Any,

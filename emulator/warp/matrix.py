@@ -14,9 +14,11 @@ from emulator.errors import EmulatorError, OperandError
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.targets import Target
+from emulator.warp.arrays import accepts_tensors
 from emulator.warp.sparse import check_metadata, matmul_selected, metadata, select
 
 
+@accepts_tensors()
 def mma(
     ins: Instruction,
     a: Any,

@@ -1,0 +1,97 @@
+"""PyTorch tensors at the door: what ``execute``, ``mma`` and ``gemm`` take besides NumPy arrays.
+
+torch is never imported here: a tensor can only exist where its owner has imported it already. A
+tensor shares its memory with the array made of it, so stmatrix writes into a tensor given as
+``shared=``. Why int32 counts as a word: torch has uint32 and uint64 but hardly any operation on
+them, so people keep registers, codes and descriptors in the signed types.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec
+
+import numpy as np
+
+from dtypes import Array
+from emulator.errors import OperandError
+
+_P = ParamSpec("_P")
+
+#: torch's name of a type that NumPy lacks -> the ml_dtypes type with the same bits
+_ML_TYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
+
+
+def accepts_tensors(words: bool = False) -> Callable[[Callable[_P, Array]], Callable[_P, Array]]:
+    """Lets a function of arrays take CPU tensors, and give a tensor where it was given one.
+
+    With `words`, or where the caller passes ``codes=True``, signed integers are words and codes:
+    their bits are taken as unsigned, and the result is signed as they were. Raises OperandError for
+    a tensor that is on a device, not strided, or of a type that NumPy and ml_dtypes lack.
+    """
+
+    def decorate(function: Callable[_P, Array]) -> Callable[_P, Array]:
+        named = function.__code__.co_varnames[: function.__code__.co_argcount]
+
+        @wraps(function)
+        def call(*args: _P.args, **kwargs: _P.kwargs) -> Array:
+            torch = sys.modules.get("torch")
+            tensor = getattr(torch, "Tensor", None)
+            if tensor is None or not any(isinstance(x, tensor) for x in (*args, *kwargs.values())):
+                return function(*args, **kwargs)
+            signed = False
+
+            def convert(name: str, value: Any) -> Any:
+                nonlocal signed
+                if not isinstance(value, tensor):
+                    return value
+                array = _array_of(torch, name, value)
+                if array.dtype.kind == "i" and (words or kwargs.get("codes") is True):
+                    signed = True
+                    array = array.view(f"u{array.dtype.itemsize}")
+                return array
+
+            names = [*(f"{n}=" for n in named), *(f"operand {i + 1}" for i in range(len(args)))]
+            positional = [convert(*pair) for pair in zip(names, args, strict=False)]
+            result = function(*positional, **{n: convert(f"{n}=", x) for n, x in kwargs.items()})
+            return _tensor_of(torch, result, signed)
+
+        return call
+
+    return decorate
+
+
+def _array_of(torch: Any, name: str, tensor: Any) -> Array:
+    """A CPU tensor's memory as an array of the type with the same bits."""
+    if tensor.device.type != "cpu":
+        raise OperandError(
+            f"{name} is a tensor on {str(tensor.device)!r}; this package computes on the CPU: "
+            "pass tensor.cpu()"
+        )
+    kind = str(tensor.dtype).removeprefix("torch.")
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise OperandError(f"{name} is a tensor without plain storage ({tensor.layout}, {kind})")
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    try:
+        if kind not in _ML_TYPES:
+            return np.asarray(tensor.numpy())
+    except TypeError:
+        raise OperandError(
+            f"{name} is a tensor of {kind}, which NumPy and ml_dtypes have no type for; "
+            "pass element codes as uint8 with codes=True"
+        ) from None
+    import ml_dtypes
+
+    raw = tensor.view(torch.uint8 if tensor.element_size() == 1 else torch.int16).numpy()
+    return np.asarray(raw).view(getattr(ml_dtypes, kind))
+
+
+def _tensor_of(torch: Any, array: Array, signed: bool) -> Any:
+    """A tensor of the same bits; unsigned words as signed ones if `signed`."""
+    kind = array.dtype.name
+    if signed and array.dtype.kind == "u":
+        kind = kind.removeprefix("u")
+    plain = np.require(array, requirements=["C", "W"]).view(f"i{array.dtype.itemsize}")
+    return torch.from_numpy(plain).view(getattr(torch, kind))
