@@ -1,7 +1,8 @@
 """The specification: one dot product at a time, in plain Python integers. Slow and obvious.
 
 Every function names what it follows: the H200 measurements (signs of zero, floor, order of special
-values, NaN priority of f64) or IEEE 754 (fused multiply-add).
+values, NaN priority of f64) or IEEE 754 (fused multiply-add). `dot_one` tells an observer what it
+does, in the records of `trace`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,15 @@ from emulator.arith.steps import (
     PairSums,
     PopcountDot,
     Widen,
+)
+from emulator.arith.trace import (
+    Changed,
+    Counted,
+    Observer,
+    Operated,
+    Summed,
+    Widened,
+    unobserved,
 )
 
 NAN, INFINITE, ZERO = NumberClass.NAN, NumberClass.INFINITE, NumberClass.ZERO
@@ -92,52 +102,71 @@ def dot_one(
     scale_a: Sequence[int],
     scale_b: Sequence[int],
     c: int,
+    observe: Observer = unobserved,
 ) -> int:
-    """One dot product: runs the steps of the recipe."""
+    """One dot product: runs the steps of the recipe, and tells `observe` about each."""
     a_format, b_format = arithmetic.a, arithmetic.b
     x = Tagged(arithmetic.c, c)
     for step in arithmetic.steps:
+        before = x
         if isinstance(step, Widen):
-            wide = FORMATS[step.to]
+            wide, formats, given = FORMATS[step.to], (a_format, b_format), (a, b)
             a = [convert(a_format, wide, code) for code in a]
             b = [convert(b_format, wide, code) for code in b]
             a_format = b_format = wide
+            observe(Widened(step, formats, given, wide, (a, b)))
         elif isinstance(step, Clear):
             x = Tagged(FORMATS[step.to], 0)
+            observe(Changed(step, before, x))
         elif isinstance(step, FusedDotAdd):
             terms = products(a_format, b_format, a, b)
             if arithmetic.scale is not None:
                 terms = scaled(terms, arithmetic.scale, scale_a, scale_b, step.group)
             for block in step.blocks(len(terms)):
-                x = fused_dot_add(step, [terms[i] for i in block], x)
+                x = fused_dot_add(step, [terms[i] for i in block], x, observe)
         elif isinstance(step, FmaChain):
             fmt = FORMATS[step.fmt]
             x = in_format(x, fmt)
-            for p, q in zip(a, b, strict=True):
+            observe(Changed(step, before, x))
+            for k, (p, q) in enumerate(zip(a, b, strict=True)):
                 code = fma(fmt, p, q, x.code, arithmetic.rounding, step.nan_order)
+                observe(Operated(step, "fma", fmt, k, (p, q, x.code), code))
                 x = Tagged(fmt, code)
         elif isinstance(step, PairSums):
             fmt = FORMATS[step.fmt]
             x = in_format(x, fmt)
-            for i in range(0, len(a), 2):
-                pair = fma(fmt, a[i + 1], b[i + 1], multiply(fmt, a[i], b[i]))
-                x = Tagged(fmt, add(fmt, x.code, pair))
+            observe(Changed(step, before, x))
+            for k in range(0, len(a), 2):
+                first = multiply(fmt, a[k], b[k])
+                observe(Operated(step, "multiply", fmt, k, (a[k], b[k]), first))
+                pair = fma(fmt, a[k + 1], b[k + 1], first)
+                observe(Operated(step, "fma", fmt, k + 1, (a[k + 1], b[k + 1], first), pair))
+                code = add(fmt, x.code, pair)
+                observe(Operated(step, "add", fmt, k, (x.code, pair), code))
+                x = Tagged(fmt, code)
         elif isinstance(step, AddC):
             fmt = FORMATS[step.fmt]
-            x = Tagged(fmt, add(fmt, x.code, in_format(Tagged(arithmetic.c, c), fmt).code))
+            addend = in_format(Tagged(arithmetic.c, c), fmt).code
+            x = Tagged(fmt, add(fmt, x.code, addend))
+            observe(Operated(step, "add", fmt, None, (before.code, addend), x.code))
         elif isinstance(step, Narrow):
             x = in_format(x, FORMATS[step.to])
-        elif isinstance(step, IntegerDot):
-            pairs = zip(a, b, strict=True)
-            total = sum(decode_integer(a_format, p) * decode_integer(b_format, q) for p, q in pairs)
-            x = Tagged(arithmetic.d, accumulate(arithmetic, c, total))
-        elif isinstance(step, PopcountDot):
-            pairs = zip(a, b, strict=True)
-            ones = sum(p ^ q if arithmetic.bit_operation == "xor" else p & q for p, q in pairs)
-            x = Tagged(arithmetic.d, accumulate(arithmetic, c, ones))
+            observe(Changed(step, before, x))
+        elif isinstance(step, (IntegerDot, PopcountDot)):
+            addends = integer_products(arithmetic, a, b)
+            x = Tagged(arithmetic.d, accumulate(arithmetic, c, sum(addends)))
+            observe(Counted(step, addends, decode_integer(arithmetic.d, c), x))
         else:
             raise AssertionError(f"no meaning for {step}")
     return x.code
+
+
+def integer_products(arithmetic: Arithmetic, a: Sequence[int], b: Sequence[int]) -> list[int]:
+    """a[k]·b[k] of integers, (a[k] op b[k]) of bits."""
+    pairs = zip(a, b, strict=True)
+    if arithmetic.bit_operation:
+        return [p ^ q if arithmetic.bit_operation == "xor" else p & q for p, q in pairs]
+    return [decode_integer(arithmetic.a, p) * decode_integer(arithmetic.b, q) for p, q in pairs]
 
 
 def accumulate(arithmetic: Arithmetic, c: int, total: int) -> int:
@@ -221,7 +250,9 @@ def scaled(
     return out
 
 
-def fused_dot_add(step: FusedDotAdd, terms: Sequence[Term], x: Tagged) -> Tagged:
+def fused_dot_add(
+    step: FusedDotAdd, terms: Sequence[Term], x: Tagged, observe: Observer = unobserved
+) -> Tagged:
     """``x = round(Σ terms + x)`` as the tensor core does it.
 
     1. A NaN among the terms, or infinities of both signs, give NaN; else an infinity wins.
@@ -233,36 +264,52 @@ def fused_dot_add(step: FusedDotAdd, terms: Sequence[Term], x: Tagged) -> Tagged
     fmt = FORMATS[step.result]
     own = x.number
     terms = [*terms, Term(*own, x.fmt.mantissa_bits)]
-    infinities = {t.sign for t in terms if t.number_class == INFINITE}
-    if any(t.number_class == NAN for t in terms) or len(infinities) == 2:
-        assert fmt.nan is not None
-        # Every FusedDotAdd writes the canonical NaN of f32 or f16, which have all bits set.
-        return Tagged(fmt, fmt.nan)
-    if infinities:
-        assert fmt.infinity is not None
-        return Tagged(fmt, fmt.infinity | (fmt.sign_mask if infinities == {1} else 0))
+    code = special_sum(fmt, terms)
+    exponents = [t.exponent for t in terms if t.significand]
+    if code is not None or not exponents:
+        result = Tagged(fmt, code or 0)
+        observe(Summed(step, terms, None, (), x, result))
+        return result
 
-    terms = [t for t in terms if t.significand]
-    if not terms:
-        return Tagged(fmt, 0)
-    top = max(t.exponent for t in terms)
+    top = max(exponents)
     if step.floor is not None:
         top = max(top, step.floor)
-    total = 0
-    for t in terms:
-        shift = t.exponent - top + step.fraction_bits - t.fraction_bits
-        magnitude = t.significand << shift if shift >= 0 else t.significand >> -shift
-        total += -magnitude if t.sign else magnitude
+    unit = top - step.fraction_bits
+    cut = [cut_at(t, unit) for t in terms]
+    total = sum(cut)
     code = round_to_code(
         fmt,
         int(total < 0),
         abs(total),
-        top - step.fraction_bits,
+        unit,
         step.rounding,
         overflow="infinity",
         precision=step.precision,
     )
-    return Tagged(fmt, 0 if code == fmt.sign_mask else code)
+    result = Tagged(fmt, 0 if code == fmt.sign_mask else code)
+    observe(Summed(step, terms, top, cut, x, result))
+    return result
+
+
+def special_sum(fmt: Format, terms: Sequence[Term]) -> int | None:
+    """The code that a NaN or infinities among the terms give; None where there are none."""
+    infinities = {t.sign for t in terms if t.number_class == INFINITE}
+    if any(t.number_class == NAN for t in terms) or len(infinities) == 2:
+        # Every FusedDotAdd writes the canonical NaN of f32 or f16, which have all bits set.
+        return fmt.nan
+    if infinities:
+        assert fmt.infinity is not None
+        return fmt.infinity | (fmt.sign_mask if infinities == {1} else 0)
+    return None
+
+
+def cut_at(term: Term, unit: int) -> int:
+    """The signed significand in units of ``2**unit``, cut toward zero."""
+    if not term.significand:
+        return 0
+    shift = term.exponent - term.fraction_bits - unit
+    magnitude = term.significand << shift if shift >= 0 else term.significand >> -shift
+    return -magnitude if term.sign else magnitude
 
 
 # --- IEEE 754 operations ---

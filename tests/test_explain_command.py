@@ -1,0 +1,175 @@
+"""``explain``: operands of all kinds, mistakes, the page, and the command."""
+
+import html.parser
+
+import numpy as np
+import pytest
+from codes import f32_codes
+from commands import answer, refusal
+from designed import any_bits
+from explained import F16, dot
+
+from emulator import Instruction, OperandError, UnsupportedError
+from emulator.tools.explanation import explain, explain_registers
+
+# --- what goes in and out -------------------------------------------------------------------------
+
+
+def test_registers_and_matrices_tell_the_same():
+    rng = np.random.default_rng(3)
+    codes = [any_bits(rng, F16.fragment(x).fmt, F16.fragment(x).shape) for x in "abc"]
+    registers = [F16.fragment(x).scatter(y) for x, y in zip("abc", codes, strict=True)]
+    one = explain(F16, *codes, row=4, col=4, target="sm_89", codes=True)
+    two = explain_registers(F16, *registers, row=4, col=4, target="sm_89")
+    assert one.text() == two.text() and one.data == two.data
+    wmma = Instruction.parse("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32")
+    a = rng.standard_normal((16, 16)).astype(np.float16)
+    made = explain(wmma, a, a, row=2, col=3, target="sm_90a")
+    assert made.data["products"][7]["b"]["value"] == a[7, 3]
+
+
+def test_batch():
+    a = np.zeros((3, 16, 16), np.float16)
+    a[2] = 1
+    b = np.ones((16, 8), np.float16)
+    made = explain(F16, a, b, row=0, col=0, target="sm_80", batch=2)
+    assert made.data["d"]["value"] == 16
+    with pytest.raises(OperandError, match=r"batch axes \(3,\).* such as \(0,\); got \(\)"):
+        explain(F16, a, b, row=0, col=0, target="sm_80")
+    with pytest.raises(OperandError, match="no batch axes"):
+        explain(F16, a[0], b, row=0, col=0, target="sm_80", batch=0)
+
+
+def test_mistakes():
+    a, b = np.ones((16, 16), np.float16), np.ones((16, 8), np.float16)
+    with pytest.raises(OperandError, match="row is 0 … 15; got 16"):
+        explain(F16, a, b, row=16, col=0, target="sm_80")
+    with pytest.raises(OperandError, match="A must be"):
+        explain(F16, b, a, row=0, col=0, target="sm_80")
+    with pytest.raises(UnsupportedError, match="not available on sm_70"):
+        explain(F16, a, b, row=0, col=0, target="sm_70")
+    move = Instruction.parse("movmatrix.sync.aligned.m8n8.trans.b16")
+    with pytest.raises(OperandError, match="that multiplies"):
+        explain(move, a, b, row=0, col=0, target="sm_80")
+
+
+class Tags(html.parser.HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open, self.words, self.links = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.links += [value for name, value in attributes if name in ("src", "href")]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_the_page_is_whole_and_stands_alone():
+    made = dot(F16, [(2.0**-13, 2.0**-12)], 1.0, target="sm_80")
+    page = made.html()
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == [] and tags.links == []
+    assert page.startswith("<!DOCTYPE html>") and page.count("<table>") >= 3
+    assert '+0.000000000000000000000000<span class="cut" title="cut off">1</span>' in page
+    words = " ".join(" ".join(tags.words).split())
+    for cell in ("lane 0 a0[15:0]", "0x3f800000 = 1 (f32)", "1 bit, 2^-25"):
+        assert cell in words
+    assert made._repr_html_() in page and str(made) == made.text()
+    assert repr(made).startswith("<Explanation: D[0][0] of mma.sync")
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+OPCODE = str(F16)
+
+
+def test_command_with_one_dot_product(capsys):
+    given = ("explain", OPCODE, "--target", "sm_80", "--a", "1.5,0x4000", "--b", "2,-0.5", "--c",
+             "0x3f800000", "--row", "3", "--col", "2")  # fmt: skip
+    lines = answer(capsys, *given)
+    assert lines[0] == f"D[3][2] of {OPCODE} on sm_80"
+    assert any(line.split() == ["D", "0x40400000", "=", "3", "(f32)"] for line in lines)
+    data = answer(capsys, *given, "--json")
+    assert data["products"][1]["b"] == {
+        "type": "f16", "code": "0xb800", "value": -0.5,
+        "place": {"operand": "b", "lane": 8, "register": 0, "low_bit": 16, "bits": 16},
+    }  # fmt: skip
+
+
+def test_command_with_files(capsys, tmp_path):
+    matrices, registers = tmp_path / "m.npz", tmp_path / "r.npz"
+    a, b = np.ones((16, 16)), np.full((16, 8), 2.0, np.float32)
+    np.savez(matrices, A=a, b=b)
+    data = answer(capsys, "explain", OPCODE, "--target", "sm_80", "--input", matrices, "--json")
+    assert data["d"]["value"] == 32
+    words = [F16.fragment(x).zeros() for x in "abc"]
+    words[2][:] = f32_codes(7)[0]
+    np.savez(registers, **dict(zip("abc", words, strict=True)))
+    page = tmp_path / "page.html"
+    lines = answer(capsys, "explain", OPCODE, "--target", "sm_80", "--registers", registers, "-o",
+                   page)  # fmt: skip
+    assert lines == [f"wrote {page}"] and "0x40e00000 = 7" in page.read_text()
+    np.savez(matrices, A=a, B=b / 3)
+    error = refusal(capsys, "explain", OPCODE, "--target", "sm_80", "--input", matrices)
+    assert "B[0, 0] is 0.66" in error and "f16 does not hold exactly" in error
+    np.savez(matrices, A=a, BB=b)
+    assert "nearest is 'B'" in refusal(
+        capsys, "explain", OPCODE, "--target", "sm_80", "--input", matrices
+    )
+    error = refusal(capsys, "explain", OPCODE, "--target", "sm_80", "--registers", matrices)
+    assert "has no a, b, c; " in error
+
+
+def test_arrays_of_ml_dtypes_survive_a_file(capsys, tmp_path):
+    """NumPy gives them back as raw bytes."""
+    import ml_dtypes
+
+    file = tmp_path / "m.npz"
+    np.savez(file, A=np.ones((16, 8), ml_dtypes.bfloat16), B=np.ones((8, 8), ml_dtypes.bfloat16))
+    opcode = "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32"
+    data = answer(capsys, "explain", opcode, "--target", "sm_80", "--input", file, "--json")
+    assert data["d"]["value"] == 8
+
+
+@pytest.mark.parametrize("kind", ["wide", "normal", "edges", "any"])
+@pytest.mark.parametrize(
+    "opcode",
+    [
+        OPCODE,
+        "mma.sp.sync.aligned.m16n8k64.row.col.s32.u8.s8.s32",
+        "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1"
+        ".f32.ue4m3",
+    ],
+)
+def test_generated_operands(capsys, opcode, kind):
+    given = ("explain", opcode, "--target", "sm_120a", "--inputs", kind)
+    first = answer(capsys, *given, "--seed", "1")
+    assert first == answer(capsys, *given, "--seed", "1")
+    assert first != answer(capsys, *given, "--seed", "2")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--a 1", "--a and --b go together"),
+        ("--a 1 --b x", "'x' is no number of f16"),
+        ("--a 1 --b 1e5", "1e5 is too large for f16, whose largest number is 65504"),
+        ("--a 1 --b 0x10000", "does not fit the 16 bits of f16"),
+        ("--a 1 --b 1 --seed 2", "operands come from one place"),
+        ("--inputs wdie", "nearest is 'wide'"),
+        ("--seed -1", "a seed is an integer from 0 on; got -1"),
+        ("--row 16", "row is 0 … 15"),
+        ("--batch x", "--batch is an index"),
+        ("--input none.npz", "cannot read 'none.npz'"),
+        ("-o /none/x.html", "cannot write '/none/x.html'"),
+    ],
+)
+def test_mistakes_on_the_command_line(capsys, words, message):
+    assert message in refusal(capsys, "explain", OPCODE, "--target", "sm_80", *words.split())
