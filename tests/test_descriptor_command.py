@@ -1,0 +1,333 @@
+"""``python -m emulator descriptor``: decoding, findings, bytes read, the word that a tile needs.
+
+Facts are stated here and in descriptor_words.py; test_descriptor_faults.py has the likely faults.
+"""
+
+import itertools
+import re
+from functools import partial
+
+import numpy as np
+import pytest
+from commands import answer
+from descriptor_words import CODES, address, word
+
+from emulator import Instruction, OperandError, execute
+from emulator.layout.descriptor import Descriptor, TileShape
+from emulator.tools.descriptors import (
+    StoredTile,
+    describe_descriptor,
+    diff_descriptors,
+    needed_descriptor,
+)
+from emulator.warp.memory import load_tile
+
+F16 = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
+U8 = "wgmma.mma_async.sync.aligned.m64n64k32.s32.u8.u8"
+B1 = "wgmma.mma_async.sync.aligned.m64n64k256.s32.b1.b1.and.popc"
+TF32 = "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32"
+SPARSE = "wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16"
+
+
+@pytest.fixture
+def ask(capsys):
+    return partial(answer, capsys, "descriptor")
+
+
+FIELDS = ("start_address", "leading_byte_offset", "stride_byte_offset", "base_offset", "swizzle")
+
+
+# --- decoding -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "values"),
+    [
+        # start 0x40 * 16, LBO 1 * 16, SBO 0x40 * 16, code 1
+        (0x4000004000010040, (0x400, 16, 1024, 0, 128)),
+        (0x0000004000080000, (0, 128, 1024, 0, 0)),
+        # code 3 is the 32-byte swizzle; 0xe at 51:48 is base offset 7
+        (0xC00E0010_0020_0008, (128, 512, 256, 7, 32)),
+        (0x80022000_2000_2000, (0x20000, 0x20000, 0x20000, 1, 64)),
+        ((1 << 64) - 1, (0x3FFF0, 0x3FFF0, 0x3FFF0, 7, 32)),
+    ],
+)
+def test_fields_of_words_worked_out_by_hand(given, values):
+    found = {field.name: field for field in describe_descriptor(given).fields}
+    assert tuple(found[name].value for name in FIELDS) == values
+    assert [(found[name].high, found[name].low) for name in FIELDS] == [
+        (13, 0), (29, 16), (45, 32), (51, 49), (63, 62),
+    ]  # fmt: skip
+
+
+def test_the_raw_values_are_the_whole_word():
+    rng = np.random.default_rng(1)
+    for given in rng.integers(0, 1 << 63, 50).tolist():
+        found = describe_descriptor(given << 1 | 1).fields
+        assert [field.low for field in found[1:]] == [field.high + 1 for field in found[:-1]]
+        assert sum(field.raw << field.low for field in found) == given << 1 | 1
+
+
+def test_meanings_follow_the_tile(ask):
+    def meanings(*argv):
+        return {line.split()[1]: line.split(None, 3)[3] for line in ask(*argv) if ":" in line[:3]}
+
+    none = word(0x400, 1024, 128)
+    plain = meanings(none, F16)
+    assert plain["start_address"] == "byte 0x400 (1024) of shared memory"
+    assert plain["leading_byte_offset"] == "1024 bytes to the next 8 columns"
+    assert plain["stride_byte_offset"] == "128 bytes to the next 8 rows"
+    # Without a swizzle LBO leads along k in both majors, with one along the rows when MN-major.
+    turned = meanings(none, F16, "--major", "mn")
+    assert turned["leading_byte_offset"] == "1024 bytes to the next 8 columns"
+    wide = meanings(word(0, 4096, 1024, 0, 32), F16, "--major", "mn")
+    assert wide["leading_byte_offset"] == "4096 bytes to the next 16 rows"
+    assert wide["stride_byte_offset"] == "1024 bytes to the next 8 columns"
+    bits = meanings(none, B1)
+    assert bits["leading_byte_offset"] == "1024 bytes to the next 128 columns"
+    swizzled = meanings("0x4002004000010048", F16)
+    assert swizzled["leading_byte_offset"] == "16 bytes, not used: this tile lies within 64 columns"
+    assert swizzled["base_offset"].endswith("starts 128 bytes behind a multiple of 1024")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0x4000004000010040", "0X4000_0040_0001_0040", "4611686293305360448",
+        "0x4000004000010040ULL", f"0b{0x4000004000010040:b}",
+    ],
+)  # fmt: skip
+def test_words_as_people_write_them(ask, text):
+    assert ask(text)[0] == "0x4000004000010040"
+
+
+def test_negative_words_are_those_of_debuggers(ask):
+    assert ask(str(0xC000004000010040 - (1 << 64)))[0] == "0xc000004000010040"
+
+
+# --- findings -------------------------------------------------------------------------------------
+
+FINDINGS = [
+    (word(0x400, 16, 1024, 1), None, {}, "warning", "base_offset", "no effect without a swizzle",
+     "base_offset 0, or one of the swizzles 32, 64, 128"),
+    (word(0, 1024, 128) | 1 << 46, F16, {}, "warning", "unused", r"48:46 hold 0b1.*tcgen05",
+     "0x0000000800400000"),
+    (word(0, 1024, 128) | 3 << 30, None, {}, "warning", "unused", r"31:30 hold 0b11",
+     "0x0000000800400000"),
+    (word(0x480, 16, 1024, 0, 128), F16, {}, "warning", "base_offset",
+     r"0x480 .*128 bytes behind a multiple of 1024.*base_offset is 0", "base_offset 1 where"),
+    (word(0x400, 16, 512, 3, 64), F16, {}, "warning", "base_offset", "base_offset is 3",
+     "base_offset 0 where the pattern of the data starts with the tile$"),
+    (word(0x440, 16, 512, 0, 64), F16, {}, "warning", "start_address", "middle of the 128 bytes",
+     r"multiple of 128: nearest is 0x400 \(1024\)"),
+    (word(0x470, 16, 1024, 0, 128), F16, {}, "error", "start_address",
+     "112 bytes into a line of 128, of which the tile reads 32: the last 16", r"0x460 \(1120\)"),
+    (word(0, 16, 512, 0, 128), F16, {}, "error", "stride_byte_offset",
+     r"core matrices \(0, 0\) and \(1, 0\) both read byte 0x240", "stride_byte_offset 1024"),
+    (word(0, 16, 1024), F16, {}, "error", "leading_byte_offset",
+     r"core matrices \(0, 0\) and \(0, 1\) both read", "nearest is leading_byte_offset 128"),
+    (word(0, 0, 0), F16, {}, "error", "stride_byte_offset", "LBO|leading_byte_offset 0 and",
+     "stride_byte_offset 128 with leading_byte_offset 1024"),
+    (word(0, 128, 1040), F16, {"swizzle": 32}, "warning", "stride_byte_offset",
+     "1040 is no multiple of 256", "nearest is 1024"),
+    (word(0, 2048, 1024, 0, 128), F16, {}, "warning", "leading_byte_offset",
+     "2048 has no effect: 32 bytes of k are within one 128-byte line", r"16 \(raw 1\)"),
+    (word(0, 512, 128), U8, {"major": "mn"}, "error", "major", "u8 cannot be MN-major",
+     "K-major"),
+    (word(0x1000, 1024, 128), F16, {"shared_size": 0x1400}, "error", "start_address",
+     r"ends at byte 0x1800 \(6144\), and shared memory ends at 0x1400 \(5120\)",
+     r"at most 0xc00 \(3072\)"),
+    (word(0x3FC00, 1024, 128), F16, {}, "error", "start_address",
+     "18 bits of shared addresses end at 0x40000", r"0x3f800"),
+    (word(0, 0x1000, 0x9000), F16, {}, "error", "stride_byte_offset",
+     "18 bits of shared addresses end", "smaller strides: with these the tile spans 262272 bytes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "opcode", "more", "level", "field", "message", "legal"), FINDINGS
+)
+def test_each_finding(given, opcode, more, level, field, message, legal):
+    if "swizzle" in more:
+        given |= CODES[more["swizzle"]][0] << 62
+        more = {}
+    found = describe_descriptor(given, opcode, **more)
+    (finding,) = [x for x in found.findings if x.field == field and x.level == level]
+    assert re.search(message, finding.message), finding
+    assert re.search(legal, finding.legal), finding
+    assert found.is_legal == all(x.level == "warning" for x in found.findings)
+
+
+def test_what_is_legal_is_legal():
+    """The word with the nearest stride or start has no error left."""
+    assert describe_descriptor(word(0, 16, 1024, 0, 128), F16).findings == ()
+    assert describe_descriptor(word(0, 128, 1024), F16).findings == ()
+    assert describe_descriptor(word(0, 1024, 128), F16).findings == ()
+    assert describe_descriptor(word(0xC00, 1024, 128), F16, shared_size=0x1400).findings == ()
+    assert describe_descriptor(word(0x460, 16, 1024, 0, 128), F16).findings == ()
+
+
+def test_every_problem_that_the_layout_package_names_is_found():
+    rng = np.random.default_rng(2)
+    named = 0
+    for _ in range(150):
+        numbers = [int(x) * 128 for x in rng.integers(0, 20, 3)]
+        swizzle = int(rng.choice([0, 32, 64, 128]))
+        descriptor = Descriptor(*numbers, int(rng.integers(0, 2)), swizzle)
+        major = str(rng.choice(["k", "mn"]))
+        problems = descriptor.validate(TileShape.of(64, 16, "f16", major), 8192)
+        found = describe_descriptor(int(descriptor.encode()), F16, major=major, shared_size=8192)
+        assert not problems or found.findings
+        named += bool(problems)
+    assert 50 < named < 150
+
+
+# --- the bytes of core matrices -------------------------------------------------------------------
+
+#: opcode, operand -> rows, columns and bytes of what it reads; columns of b1 are its bytes
+TILES = {
+    (F16, "a"): (64, 16, 2), (F16, "b"): (64, 16, 2), (TF32, "b"): (64, 8, 4),
+    (U8, "a"): (64, 32, 1), (B1, "b"): (64, 32, 1), (SPARSE, "a"): (64, 16, 2),
+    (SPARSE, "b"): (64, 32, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("opcode", "operand"), TILES)
+def test_core_matrices_are_those_of_the_formula(ask, opcode, operand):
+    rows, columns, size = TILES[opcode, operand]
+    t, bits = 16 // size, 8 if opcode == B1 else 1
+    for swizzle, major in itertools.product(CODES, ("k", "mn") if size == 2 else ("k",)):
+        fields = (0x480, 0x4000, 0x400, 1, swizzle)
+        data = ask(word(*fields), opcode, "--operand", operand, "--major", major, "--json")
+        assert (data["rows"], data["columns"]) == (rows, columns * bits)
+        high, wide = (8, t) if major == "k" else (t, 8)
+        assert len(data["core_matrices"]) == rows // high * (columns // wide)
+        for matrix in data["core_matrices"]:
+            r, k = matrix["i"] * high, matrix["j"] * wide
+            assert matrix["rows"] == [r, r + high - 1]
+            assert matrix["columns"] == [k * bits, (k + wide) * bits - 1]
+            for line, (first, last) in enumerate(matrix["lines"]):
+                start = (r + line, k) if major == "k" else (r, k + line)
+                assert first == address(*fields, major, size, *start)
+                assert last == first + 15
+
+
+def reported(found, size):
+    """{(row, column): first byte} of elements of `size` bytes, from the core matrices alone."""
+    places = {}
+    for matrix in found.core_matrices:
+        for at, line in enumerate(matrix.lines):
+            for place in range(0, len(line), size):
+                along = place // size
+                row, k = (at, along) if found.tile.shape.major == "k" else (along, at)
+                places[matrix.rows[row], matrix.columns[k]] = line[place]
+    return places
+
+
+@pytest.mark.parametrize("swizzle", CODES)
+def test_execute_reads_the_bytes_that_the_report_names(swizzle):
+    """A is the unit matrix, so that D is B; what B shows is the address of each byte, in parts."""
+    ins = Instruction.parse(U8)
+    a = np.eye(32, dtype=np.uint8)[np.arange(64) % 32]
+    registers = ins.fragment("a").scatter(a)
+    start, lbo, sbo = (0x480, 0x4000, 0x300) if swizzle == 0 else (0x460, 0x20, 0x500)
+    given = word(start, lbo, sbo, 1, swizzle)
+    where = np.arange(1 << 16)
+    read = np.zeros((32, 64), int)
+    for part in (0, 8):
+        memory = (where >> part).astype(np.uint8)
+        d = execute(ins, registers, np.uint64(given), ins.fragment("d").zeros(), shared=memory,
+                    scale_d=False, target="sm_90a")  # fmt: skip
+        read |= ins.fragment("d").gather(d)[:32].astype(int) << part
+    found = reported(describe_descriptor(given, ins), 1)
+    assert len(found) == 64 * 32
+    assert all(read[k, n] == byte for (n, k), byte in found.items())
+    # Another start is noticed.
+    moved = reported(describe_descriptor(given + 1, ins), 1)
+    assert any(read[k, n] != byte for (n, k), byte in moved.items())
+
+
+@pytest.mark.parametrize("major", ["k", "mn"])
+@pytest.mark.parametrize("swizzle", CODES)
+def test_load_tile_reads_the_bytes_that_the_report_names(swizzle, major):
+    given = word(0x480, 0x2000, 0x400, 1, swizzle)
+    ins = Instruction.parse(F16)
+    # Every 16-bit element holds its own number.
+    memory = np.arange(1 << 15, dtype="<u2").view(np.uint8)
+    codes = load_tile(memory, np.asarray(given, np.uint64), 64, 16, ins.b_place, major)
+    found = reported(describe_descriptor(given, ins, major=major), 2)
+    assert {place: 2 * int(code) for place, code in np.ndenumerate(codes)} == found
+
+
+# --- the descriptor that a tile needs -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("opcode", "stored", "want"),
+    [
+        # K-major: 8 rows of 128 bytes follow 8 rows; LBO does not count
+        (F16, StoredTile(128, "k", 0x400, 128, 64), word(0x400, 16, 1024, 0, 128)),
+        (F16, StoredTile(128, "k", 0x400, 128, 64, column=48), word(0x460, 16, 1024, 0, 128)),
+        (F16, StoredTile(128, "k", 0x480, row=0), word(0x480, 16, 1024, 1, 128)),
+        # columns 64-79 are in the second block: behind 16 blocks of 1024 bytes
+        (F16, StoredTile(128, "k", 0, 128, 128, column=64), word(16384, 16, 1024, 0, 128)),
+        (F16, StoredTile(128, "k", 0, 128, 128, "columns", 64), word(16384, 16, 2048, 0, 128)),
+        # without a swizzle: 128-byte core matrices, of which 16 (rows) or 4 (columns) are in a line
+        (F16, StoredTile(0, "k", 0, 128, 32), word(0, 2048, 128)),
+        (F16, StoredTile(0, "k", 0, 128, 32, "columns"), word(0, 128, 512)),
+        (F16, StoredTile(0, "mn", 0, 128, 32), word(0, 2048, 128)),
+        (F16, StoredTile(0, "mn", 0, 128, 32, "columns"), word(0, 128, 512)),
+        # MN-major: 64 rows of 2 bytes are as wide as the swizzle
+        (F16, StoredTile(128, "mn", 0, 128, 32), word(0, 1024, 2048, 0, 128)),
+        (F16, StoredTile(128, "mn", 0, 128, 32, "columns"), word(0, 4096, 1024, 0, 128)),
+        (F16, StoredTile(64, "mn", 0, 64, 32, column=8), word(1024, 512, 1024, 0, 64)),
+        # 64 bytes of k, two blocks of 32
+        (SPARSE, StoredTile(32), word(0, 2048, 256, 0, 32)),
+        (B1, StoredTile(0, "k", 0, 64, 512, column=256), word(2048, 1024, 128)),
+    ],
+)
+def test_needed_descriptors(opcode, stored, want):
+    assert int(needed_descriptor(opcode, "b", stored).descriptor.encode()) == want
+    assert diff_descriptors(want, opcode, "b", stored).is_same
+
+
+def test_a_part_of_a_stored_tile_is_read_from_where_the_tile_holds_it():
+    checked = 0
+    for swizzle, major, order in itertools.product(CODES, ("k", "mn"), ("rows", "columns")):
+        rows, k = 128, 128
+        if major == "k":
+            across = k // (8 * CODES[swizzle][1])
+            step = 8 * 16 * CODES[swizzle][1]
+            lbo, sbo = (16 * step, step) if order == "rows" else (step, across * step)
+        else:
+            across = rows // (8 * CODES[swizzle][1])
+            step = 8 * 16 * CODES[swizzle][1]
+            along_rows, along_k = (step, across * step) if order == "rows" else (16 * step, step)
+            lbo, sbo = (along_rows, along_k) if swizzle else (along_k, along_rows)
+        for row, column in ((0, 0), (64, 0), (0, 16), (64, 112)):
+            stored = StoredTile(swizzle, major, 0x1000, rows, k, order, row, column)
+            got = needed_descriptor(F16, "b", stored).descriptor
+            for r, c in ((0, 0), (63, 15), (17, 9), (40, 3)):
+                whole = address(0x1000, lbo, sbo, 0, swizzle, major, 2, row + r, column + c)
+                assert got.address(r, c, TileShape.of(64, 16, "f16", major)).start == whole
+                checked += 1
+    assert checked == 4 * 2 * 2 * 4 * 4
+
+
+@pytest.mark.parametrize(
+    ("stored", "words"),
+    [
+        (StoredTile(leading_bytes=256), "128 bytes .64 elements. apart.*nearest is 128 bytes"),
+        (StoredTile(0, leading_bytes=32), "no swizzle the lines.*nearest is 32 bytes, the 32-byte"),
+        (StoredTile(rows=32), "32 × 16 elements is smaller than operand b: 64 rows"),
+        (StoredTile(order="k"), "rows or columns; got 'k'"),
+        (StoredTile(k=64, column=56), r"column 0 … 48 of a stored tile that has 64; got 56"),
+        (StoredTile(k=128, column=56), r"columns in steps of 16; nearest is \(0, 48\)"),
+        (StoredTile(rows=72, row=4), r"rows in steps of 8 .*nearest is \(0, 0\)"),
+        (StoredTile(start_address=0x410), "1040 is no multiple of 128"),
+        (StoredTile(major="m"), r"k \(imm-trans 0\) or mn \(imm-trans 1\); got 'm'"),
+    ],
+)
+def test_tiles_that_no_descriptor_describes(stored, words):
+    with pytest.raises(OperandError, match=words):
+        needed_descriptor(F16, "b", stored)
