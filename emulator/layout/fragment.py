@@ -79,7 +79,7 @@ class Fragment:
         words = self.check_registers(registers)
         codes = unpack(words, self.place, self.word_bits)
         flat = codes.reshape(*codes.shape[:-2], self.lanes * self.elements)
-        matrices = flat[..., self.lane_map.inverse]
+        matrices = flat.take(self.lane_map.inverse, -1)
         return matrices if self.groups > 1 else matrices[..., 0, :, :]
 
     def scatter(self, codes: Array) -> Array:
@@ -91,13 +91,14 @@ class Fragment:
                 f"operand {self.operand}: codes must be unsigned integers (…, "
                 f"{', '.join(map(str, want))}); got {codes.dtype} {codes.shape}"
             )
-        if codes.size and int(codes.max()) >> self.place.code_bits:
+        spare = codes.dtype.itemsize * 8 > self.place.code_bits
+        if spare and codes.size and int(codes.max()) >> self.place.code_bits:
             raise OperandError(
                 f"operand {self.operand}: code {int(codes.max()):#x} does not fit the "
                 f"{self.place.code_bits} bits of {self.fmt.name}"
             )
         flat = codes.reshape(*codes.shape[: -len(want)], self.lanes * self.elements)
-        return pack(flat[..., self.lane_map.flat], self.place, self.word_bits)
+        return pack(flat.take(self.lane_map.flat, -1), self.place, self.word_bits)
 
     def check_registers(self, registers: Array) -> Array:
         """`registers` as unsigned words, or OperandError."""
@@ -151,3 +152,13 @@ class Fragment:
     def zeros(self, *batch: int) -> Array:
         """Registers that are all zero."""
         return np.zeros((*batch, self.lanes, self.registers), code_type(self.word_bits))
+
+    def _repr_svg_(self) -> str:
+        """For notebooks: the matrix, its elements labelled by lane and register."""
+        from emulator.layout.grids import fragment_svg
+
+        return fragment_svg(self)
+
+    def _repr_html_(self) -> str:
+        """The same as a part of the notebook, where pointing at an element tells of it."""
+        return self._repr_svg_()

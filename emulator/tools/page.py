@@ -1,0 +1,184 @@
+"""One self-contained HTML page for an instruction: its operands as the matrix product they form.
+
+The pictures are those of `layout.picture`, whole without a script; ``page.js`` beside this file
+lights what belongs together and ``page.css`` is its style. Nothing is loaded from anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+
+from emulator.isa.instruction import Instruction
+from emulator.layout.picture import ABOVE, FONT, LEFT, Size, colour, drawing, extent
+from emulator.tools.info import info
+from emulator.tools.panels import LEFT_AREAS, TOP_AREAS, Memory, Panel, Section, only, sections
+
+#: CSS pixels of a landscape page, without its margins
+_PAPER: Size = (1040, 680)
+_HELP = (
+    "Point at an element or a lane; click to keep it, Escape to let go. Arrow keys move in a "
+    "picture and along the lanes."
+)
+
+
+@dataclass(frozen=True)
+class Page:
+    """The page of an instruction; notebooks show it, ``str()`` is its HTML.
+
+    `operand` restricts it to one, `target` to what one target computes, `memory` says how the tiles
+    of wgmma lie. Raises OperandError or UnsupportedError where the instruction has none of these.
+    """
+
+    instruction: Instruction
+    operand: str = ""
+    target: str | None = None
+    memory: Memory = field(default=Memory())
+
+    def __post_init__(self) -> None:
+        if self.target is not None:
+            self.instruction.fidelity(self.target)
+        self.sections()
+
+    def sections(self) -> list[Section]:
+        found = sections(self.instruction, self.memory)
+        return only(found, self.operand) if self.operand else found
+
+    def __str__(self) -> str:
+        return _html(self.instruction, self.target, self.sections())
+
+    def _repr_html_(self) -> str:
+        # A frame of its own: neither the page's style nor its script reach the notebook.
+        return (
+            f'<iframe title="{escape(str(self.instruction))}" srcdoc="{escape(str(self))}" '
+            'style="width:100%;height:720px;border:0"></iframe>'
+        )
+
+
+def _html(ins: Instruction, target: str | None, found: list[Section]) -> str:
+    panels = [(number, x, size) for number, section in enumerate(found)
+              for x, size in zip(section.panels, section.cell_sizes(), strict=True)]  # fmt: skip
+    index = {id(x): i for i, (_, x, _) in enumerate(panels)}
+    sizes = {id(x): size for _, x, size in panels}
+    title = escape(str(ins))
+    script, style = (Path(__file__).with_name(f"page.{kind}").read_text("utf-8")
+                     for kind in ("js", "css"))  # fmt: skip
+    fit = min(1, *(space / size for x in found
+                   for space, size in zip(_PAPER, _extent(x, sizes), strict=True)))  # fmt: skip
+    return "\n".join(
+        [
+            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            # Browsers keep the promise that nothing is loaded.
+            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+            "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">",
+            f"<title>{title}</title>",
+            f"<style>\n{style}:root {{ --fit: {fit:.3f}; }}\n</style>\n</head>\n<body>",
+            _header(title, ins.lanes, [x for _, x, _ in panels]),
+            "<main class=several>" if len(found) > 1 else "<main>",
+            *(_section(x, index, sizes) for x in found),
+            f"</main>\n<footer><pre>{escape(_facts(ins, target))}</pre></footer>",
+            f'<script type="application/json" id="facts">{_data(ins, panels)}</script>',
+            f"<script>\n{script}</script>\n</body>\n</html>\n",
+        ]
+    )
+
+
+def _facts(ins: Instruction, target: str | None) -> str:
+    """What `info` says, but for the name, which is the title."""
+    return "\n".join(list(info(str(ins), target).lines)[1:])
+
+
+def _searches(panels: Sequence[Panel]) -> str:
+    memory = any(x.data["kind"] == "memory" for x in panels)
+    return "lane 5, 5:0 (lane:register)" + (" or byte 160" if memory else "")
+
+
+def _header(title: str, lanes: int, panels: Sequence[Panel]) -> str:
+    buttons = "".join(
+        f'<button type="button" aria-pressed="false" tabindex="{0 if lane == 0 else -1}" '
+        f'aria-label="lane {lane}" style="background:{colour(lane)}">{lane}</button>'
+        for lane in range(lanes)
+    )
+    group = "[0]" if max(x.group for x in panels) else ""
+    example = f"{panels[-1].name}{group}[3][2], {_searches(panels)}"
+    return f"""<header><div class="bar">
+<h1>{title}</h1>
+<form role="search"><label for="search">Find</label>
+<input id="search" autocomplete="off" spellcheck="false" placeholder="{example}">
+<button>Show</button>
+<button type="button" id="fit" aria-pressed="false" title="see the whole product">Fit</button>
+</form>
+<div class="lanes" role="group" aria-label="lanes">{buttons}</div>
+<div id="readout" role="status" aria-live="polite"><b>{escape(_HELP)}</b></div>
+</div></header>"""
+
+
+def _section(section: Section, index: dict[int, int], sizes: dict[int, Size]) -> str:
+    def area(name: str) -> str:
+        panels = section.alternatives(name)
+        return _area(panels, index, sizes) if panels else ""
+
+    heading = f"<h2>{escape(section.title)}</h2>" if section.title else ""
+    left, top = ("".join(map(area, names)) for names in (LEFT_AREAS, TOP_AREAS))
+    return (
+        f'<section aria-label="{escape(section.title or "operands")}">{heading}'
+        f'<div class="product"><div class="top">{top}</div>\n<div class="left">{left}</div>\n'
+        f'<div class="right">{area("d")}</div></div></section>'
+    )
+
+
+def _area(panels: Sequence[Panel], index: dict[int, int], sizes: dict[int, Size]) -> str:
+    """The alternatives of one area, the first one showing."""
+    choice = "".join(f'<option value="{index[id(x)]}">{escape(x.label)}</option>' for x in panels)
+    label = f'aria-label="what is shown of {panels[0].name}"'
+    select = f'<div class="head"><select {label}>{choice}</select></div>' if panels[1:] else ""
+    figures = []
+    for number, panel in enumerate(panels):
+        cell = sizes[id(panel)]
+        width, height = extent(panel.grid, cell)
+        caption = escape(panel.grid.caption)
+        figures.append(
+            f'<figure id="panel{index[id(panel)]}"{" hidden" if number else ""}>'
+            f'<figcaption class="head">{caption}</figcaption>'
+            f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
+            f'tabindex="0" aria-label="{caption}" font-size="{FONT}" text-anchor="middle" '
+            'font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,DejaVu Sans Mono,monospace">'
+            f"{drawing(panel.grid, cell, hover=False)}</svg></figure>\n"
+        )
+    return f'<div class="area">{select}{"".join(figures)}</div>'
+
+
+def _extent(section: Section, sizes: dict[int, Size]) -> Size:
+    """About the (width, height) of a section on the screen."""
+
+    def largest(name: str, axis: int) -> int:
+        found = [extent(x.grid, sizes[id(x)])[axis] for x in section.alternatives(name)]
+        return max(found) + 60 if found else 0
+
+    width = sum(largest(x, 0) for x in LEFT_AREAS) + max(largest(x, 0) for x in (*TOP_AREAS, "d"))
+    height = sum(largest(x, 1) for x in TOP_AREAS) + max(largest(x, 1) for x in (*LEFT_AREAS, "d"))
+    return width, height
+
+
+def _data(ins: Instruction, panels: Sequence[tuple[int, Panel, Size]]) -> str:
+    """What the script knows, as JSON that may stand in HTML."""
+    several = {x.name for _, x, _ in panels if x.group}
+    every = []
+    for section, panel, (width, height) in panels:
+        rows, cols = panel.grid.shape
+        every.append(
+            {
+                "name": panel.name, "also": panel.also, "area": panel.area, "section": section,
+                "group": panel.group, "several": panel.name in several, "rows": rows, "cols": cols,
+                "w": width, "h": height, "axes": panel.axes, "grain": panel.grain, **panel.data,
+            }
+        )  # fmt: skip
+    facts = {
+        "lanes": ins.lanes, "left": LEFT, "above": ABOVE, "help": _HELP,
+        "also": _searches([x for _, x, _ in panels]), "panels": every,
+    }  # fmt: skip
+    return json.dumps(facts, separators=(",", ":")).replace("<", "\\u003c")

@@ -1,0 +1,298 @@
+"""The pictures that explain an instruction, arranged as the product that it computes.
+
+A ``Panel`` is one picture in one area: A is left of D, B above it, metadata and scales beside A and
+B. Panels of one area are alternatives: the matrices that a sparsity selector chooses between, or
+registers and shared memory. The computations of m8n8k4 and the tiles of ldmatrix are sections.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import singledispatch
+from typing import NamedTuple
+
+import numpy as np
+
+from dtypes import FORMATS, Array
+from emulator.errors import OperandError, listing
+from emulator.isa.instruction import Instruction
+from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.movement import ROW_BYTES, Movement
+from emulator.isa.wmma import WmmaMultiply
+from emulator.layout.descriptor import Descriptor
+from emulator.layout.fragment import Fragment
+from emulator.layout.grids import (
+    LINE_OF_BANKS,
+    fragment_grids,
+    row_grid,
+    slots_of,
+    tile_grid,
+    tile_places,
+)
+from emulator.layout.picture import Grid, Placed, Size, cell_size, side_by_side, with_caption
+from emulator.layout.tile import TileShape
+from emulator.tools.lookup import group_names
+
+#: name of an area -> its axes; left to right and top to bottom of what stands before D
+AXES = {
+    "e": ("m", "k"), "scale_a": ("m", "k"), "a": ("m", "k"), "scale_b": ("k", "n"), "b": ("k", "n"),
+    "d": ("m", "n"),
+}  # fmt: skip
+LEFT_AREAS, TOP_AREAS = ("e", "scale_a", "a"), ("scale_b", "b")
+#: axes along which cells are of one size in all panels: rows stand beside each other, columns below
+_TALL, _WIDE = ("m", "row"), ("n", "element")
+_GAP = 24
+
+
+class Memory(NamedTuple):
+    """How tiles of wgmma lie in shared memory: see `Descriptor.for_tile`.
+
+    The start may also be a step along k inside of a swizzled tile.
+    """
+
+    swizzle_bytes: int = 128
+    major: str = "k"
+    start_address: int = 0
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture, and what the script of a page must know of it."""
+
+    #: the operand, as in a[3][2]
+    name: str
+    area: str
+    #: what its rows and columns count; panels that share one are highlighted together
+    axes: tuple[str, str]
+    #: tells the alternatives of an area apart
+    label: str
+    grid: Grid
+    #: where each cell is; arrays are little-endian uint16 in base64
+    data: dict[str, object]
+    #: number of the matrix, where the operand has several
+    group: int = 0
+    #: rows and columns that take part in a product together
+    grain: Size = (1, 1)
+    #: other operands of which this picture holds as well
+    also: tuple[str, ...] = ()
+
+
+class Section(NamedTuple):
+    """Panels that belong to one product; the title tells several sections apart."""
+
+    title: str
+    panels: list[Panel]
+
+    def alternatives(self, area: str) -> list[Panel]:
+        return [panel for panel in self.panels if panel.area == area]
+
+    def cell_sizes(self) -> list[Size]:
+        """The size of each panel's cells: rows of A and D, columns of B and D are of one size."""
+        wished = [cell_size(panel.grid) for panel in self.panels]
+        axes = [panel.axes for panel in self.panels]
+
+        def largest(axis: int, names: tuple[str, ...]) -> int:
+            sizes = zip(wished, axes, strict=True)
+            return max((size[1 - axis] for size, found in sizes if found[axis] in names), default=0)
+
+        height, width = largest(0, _TALL), largest(1, _WIDE)
+        return [
+            (width if x in _WIDE else w, height if y in _TALL else h)
+            for (w, h), (y, x) in zip(wished, axes, strict=True)
+        ]
+
+
+# --- what an instruction has ----------------------------------------------------------------------
+
+
+@singledispatch
+def sections(ins: Instruction, memory: Memory) -> list[Section]:
+    """The pictures of an instruction; raises OperandError where there is nothing to draw."""
+    fragments = {}
+    for name in ins.operands:
+        try:
+            fragments[name] = ins.fragment(name)
+        except OperandError:
+            continue
+    if not fragments:
+        raise OperandError(
+            f"there is nothing to draw of {ins}: every lane works by itself (`info` shows how)"
+        )
+    panels = [panel for x in fragments.values() for panel in _held(ins, x, "d")]
+    return [Section("", panels)]
+
+
+@sections.register
+def _(ins: MatrixInstruction, memory: Memory) -> list[Section]:
+    panels = []
+    for name in ("e", "scale_a", "a", "scale_b", "b"):
+        if name in ins.operands:
+            panels += _held(ins, ins.fragment(name), name)
+    if ins.is_wgmma:
+        panels += [_tile(ins, "a", memory), _tile(ins, "b", memory)]
+    panels += _accumulators(ins)
+    if ins.is_sparse:
+        grains = {"a": (1, ins.chunk // 2), "b": (ins.chunk, 1)}
+        panels = [replace(x, grain=grains.get(x.area, x.grain)) for x in panels]
+    return (
+        _by_group(panels, "computation") if ins.fragment("d").groups > 1 else [Section("", panels)]
+    )
+
+
+@sections.register
+def _(ins: WmmaMultiply, memory: Memory) -> list[Section]:
+    held = [panel for name in "ab" for panel in _held(ins, ins.fragment(name), name)]
+    return [Section("", held + _accumulators(ins))]
+
+
+@sections.register
+def _(ins: Movement, memory: Memory) -> list[Section]:
+    panels = []
+    for name in ins.operands:
+        if name == "p":
+            panels += _rows(ins)
+        else:
+            panels += _held(ins, ins.fragment(name), "d" if name == "d" else "a")
+    # All of them show a tile as it lies in memory: the same places are the same elements.
+    return _by_group([replace(panel, axes=("row", "element")) for panel in panels], "tile")
+
+
+def _by_group(panels: list[Panel], what: str) -> list[Section]:
+    """A section for each matrix: what only meets those of its own number."""
+    groups = range(max(panel.group for panel in panels) + 1)
+    return [
+        Section(f"{what} {i}" if len(groups) > 1 else "", [x for x in panels if x.group == i])
+        for i in groups
+    ]
+
+
+def only(found: list[Section], operand: str) -> list[Section]:
+    """The panels of one operand; raises OperandError where there are none."""
+    names = dict.fromkeys(n for x in found for p in x.panels for n in (p.name, *p.also))
+    if operand not in names:
+        raise OperandError(f"no operand {operand!r:.80} to draw; there are {listing(names)}")
+    return [Section(x.title, [p for p in x.panels if operand in (p.name, *p.also)]) for x in found]
+
+
+# --- panels ---------------------------------------------------------------------------------------
+
+
+def _held(ins: Instruction, fragment: Fragment, area: str) -> list[Panel]:
+    """An operand in registers: one panel for each of its matrices."""
+    several = fragment.groups > 1
+    name = group_names(ins, fragment)
+    names = [name(i) for i in range(fragment.groups)] if several else []
+    slots, where = slots_of(fragment), fragment.place
+    return [
+        Panel(
+            fragment.operand,
+            area,
+            AXES[area],
+            names[i] if several else "registers",
+            grid,
+            {
+                "kind": "registers", "places": _encoded(slots[i]), "copies": slots.shape[-1],
+                "elements": fragment.elements, "width": where.width, "shift": where.shift,
+                "bits": where.code_bits, "word": fragment.word_bits,
+                "registers": fragment.registers,
+            },
+            i,
+        )
+        for i, grid in enumerate(fragment_grids(fragment, names))
+    ]  # fmt: skip
+
+
+def _accumulators(ins: MatrixInstruction | WmmaMultiply) -> list[Panel]:
+    """D, and C where its registers are others."""
+    d = _held(ins, ins.fragment("d"), "d")
+    c = _held(ins, ins.fragment("c"), "d")
+    if [x.data for x in c] != [x.data for x in d]:
+        return [replace(x, label=f"{x.name}: {ins.fragment(x.name).fmt.name}") for x in d + c]
+    return [
+        replace(x, also=("c",), grid=replace(x.grid, caption=x.grid.caption + ", and c likewise"))
+        for x in d
+    ]
+
+
+def _tile(ins: MatrixInstruction, operand: str, memory: Memory) -> Panel:
+    """A or B of wgmma in shared memory, in the canonical layout."""
+    rows, k = (ins.m, ins.stored_k) if operand == "a" else (ins.n, ins.k)
+    fmt = FORMATS[ins.a_type if operand == "a" else ins.b_type]
+    tile = TileShape.of(rows, k, fmt, memory.major)
+    # A kernel steps along k inside of the lines of a swizzle: the tile then starts where they do.
+    step = (
+        memory.start_address % LINE_OF_BANKS if memory.swizzle_bytes and memory.major == "k" else 0
+    )
+    if step + tile.k * tile.element_bytes > memory.swizzle_bytes:
+        step = 0
+    descriptor = Descriptor.for_tile(
+        rows, k, fmt, major=memory.major, swizzle_bytes=memory.swizzle_bytes,
+        start_address=memory.start_address - step,
+    ).descriptor.stepped(step)  # fmt: skip
+    transposed = operand == "b"
+    places = tile_places(descriptor, tile, fmt.bits, transposed) // 8
+    start = int(places.min())
+    return Panel(
+        operand,
+        operand,
+        AXES[operand],
+        "shared memory",
+        tile_grid(operand, descriptor, tile, fmt.bits, transposed),
+        {
+            "kind": "memory", "places": _encoded(places - start), "start": start,
+            "bits": fmt.bits, "copies": 1,
+        },
+    )  # fmt: skip
+
+
+def _rows(ins: Movement) -> list[Panel]:
+    """The rows that lanes address, tile by tile."""
+    _, cols = next(ins.fragment(x) for x in ins.operands if x != "p").shape
+    size = {"b16": 16, "b8": 8}.get(ins.form.type) or int(ins.source[1])
+    assert cols * size <= ROW_BYTES * 8
+    return [
+        Panel("p", "a" if ins.family == "ldmatrix" else "d", ("", ""), "rows in memory",
+              row_grid("p", i, ins.form.rows, cols, size),
+              {"kind": "rows", "first": i * ins.form.rows, "bits": size}, i)
+        for i in range(ins.count)
+    ]  # fmt: skip
+
+
+def _encoded(places: Array) -> str:
+    assert int(places.max()) < 1 << 16
+    return b64encode(np.ascontiguousarray(places.astype("<u2")).tobytes()).decode()
+
+
+# --- a still picture ------------------------------------------------------------------------------
+
+
+def arranged(found: Sequence[Section]) -> list[Placed]:
+    """The first alternative of every area, as a product; sections below each other."""
+    out: list[Placed] = []
+    y = 0
+    for section in found:
+        sizes = dict(zip(map(id, section.panels), section.cell_sizes(), strict=True))
+        first = {x.area: x for x in reversed(section.panels)}
+        left = [first[x] for x in LEFT_AREAS if x in first]
+        top = [first[x] for x in TOP_AREAS if x in first]
+        extents = {id(x): with_caption(x.grid, sizes[id(x)]) for x in first.values()}
+        below = y + sum(extents[id(x)][1] + _GAP for x in top)
+        x = 0
+        for panel in left:
+            out.append(Placed(panel.grid, sizes[id(panel)], x, below))
+            x += extents[id(panel)][0] + _GAP
+        for panel in top:
+            out.append(Placed(panel.grid, sizes[id(panel)], x, y))
+            y += extents[id(panel)][1] + _GAP
+        if "d" in first:
+            out.append(Placed(first["d"].grid, sizes[id(first["d"])], x, below))
+        y = below + max((extents[id(z)][1] for z in first.values() if z not in top), default=0)
+        y += _GAP
+    return out
+
+
+def in_a_row(found: Sequence[Section]) -> list[Placed]:
+    """All alternatives side by side: what there is to see of one operand."""
+    return side_by_side(panel.grid for section in found for panel in section.panels)

@@ -1,0 +1,71 @@
+"""``view``: an instruction's operands as a page that answers pointing, or as a still picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from emulator.errors import OperandError
+from emulator.isa.instruction import Instruction
+from emulator.isa.matrix import MatrixInstruction
+from emulator.layout.picture import document
+from emulator.tools.answer import Answer
+from emulator.tools.page import Page
+from emulator.tools.panels import Memory, arranged, in_a_row
+
+_LEGEND = (
+    "Cells of registers are labelled lane:register, then the bits of the register; cells of shared "
+    "memory are labelled with their byte address."
+)
+
+
+def view(
+    opcode: str,
+    operand: str | None = None,
+    target: str | None = None,
+    format: Literal["html", "svg"] | None = None,
+    output: str | None = None,
+    **tile: int | str | None,
+) -> Answer:
+    """The page or the SVG, printed or written to the file `output`, whose suffix may tell which.
+
+    `tile` says how the tiles of wgmma lie: swizzle, major, start_address. Raises ParseError,
+    UnsupportedError or OperandError for what is no instruction, target, operand or tile, and
+    OperandError for a file that cannot be written.
+    """
+    ins = Instruction.parse(opcode)
+    page = Page(ins, operand or "", target, _memory(ins, tile))
+    format = format or _format_of(output)
+    if format == "html":
+        text = str(page)
+    else:
+        placed = (in_a_row if operand else arranged)(page.sections())
+        text = document(placed, str(ins), _LEGEND) + "\n"
+    data = {"opcode": str(ins), "operand": operand, "format": format, "output": output}
+    if output is None:
+        return Answer(text.rstrip("\n").split("\n"), data | {"document": text})
+    try:
+        Path(output).write_text(text, "utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise OperandError(f"cannot write {output!r:.200}: {reason}") from None
+    return Answer([f"wrote {output}: {ins}, {-(-len(text) // 1024)} KiB of {format}"], data)
+
+
+def _format_of(output: str | None) -> Literal["html", "svg"]:
+    suffix = Path(output).suffix.lower() if output else ".html"
+    if suffix not in (".html", ".htm", ".svg"):
+        raise OperandError(
+            f"{output!r:.200} is neither .html nor .svg: name the file so, or give --format"
+        )
+    return "svg" if suffix == ".svg" else "html"
+
+
+def _memory(ins: Instruction, tile: dict[str, int | str | None]) -> Memory:
+    given = {name: value for name, value in tile.items() if value is not None}
+    if given and not (isinstance(ins, MatrixInstruction) and ins.is_wgmma):
+        options = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise OperandError(f"{options}: only wgmma reads tiles of shared memory; {ins} does not")
+    if "swizzle" in given:
+        given["swizzle_bytes"] = given.pop("swizzle")
+    return Memory(**given)  # type: ignore[arg-type]
