@@ -1,0 +1,240 @@
+"""Mistakes with registers, the bits inside of them, and lanes.
+
+Each function yields the ways of making one mistake with a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import combinations, permutations
+from typing import NamedTuple
+
+import numpy as np
+
+from dtypes import Array
+from emulator.tools.fault_kernel import Change, Kernel
+
+#: with more registers than this, only pairs as far apart as these
+_EVERY_PAIR, _NEIGHBOURS = 8, (1, 2, 4)
+
+
+class Variant(NamedTuple):
+    """A kernel with one mistake in it."""
+
+    #: the operand that it is about: a, b, c, d, e, scale_a, scale_b; "" for none
+    operand: str
+    detail: str
+    kernel: Kernel
+
+
+class Mistake(NamedTuple):
+    """one row of `faults.MISTAKES`."""
+
+    name: str
+    #: how one comes to it, and what to look at
+    explanation: str
+    variants: Callable[[Kernel], Iterator[Variant]]
+
+
+# --- whole registers ------------------------------------------------------------------------------
+
+
+def exchanged_registers(kernel: Kernel) -> Iterator[Variant]:
+    """Two registers of an operand in each other's place."""
+    for name, count in kernel.registers.items():
+        for i, j in _pairs(count):
+            order = list(range(count))
+            order[i], order[j] = j, i
+            detail = f"{name}{i} and {name}{j} exchanged"
+            yield Variant(name, detail, kernel.changing(name, _picked(order)))
+
+
+def repeated_register(kernel: Kernel) -> Iterator[Variant]:
+    """One register of an operand written twice."""
+    for name, count in kernel.registers.items():
+        for pair in _pairs(count):
+            for i, j in (pair, pair[::-1]):
+                order = list(range(count))
+                order[j] = i
+                detail = f"{name}{i} stands where {name}{j} belongs"
+                yield Variant(name, detail, kernel.changing(name, _picked(order)))
+
+
+def register_order(kernel: Kernel) -> Iterator[Variant]:
+    """All registers of an operand in another order."""
+    for name, count in kernel.registers.items():
+        for order in _orders(count):
+            listed = ", ".join(f"{name}{i}" for i in order[:8]) + (", …" if count > 8 else "")
+            detail = f"{name}: registers in the order {listed}"
+            yield Variant(name, detail, kernel.changing(name, _picked(order)))
+
+
+def missing_register(kernel: Kernel) -> Iterator[Variant]:
+    """A register that was never loaded, or never stored."""
+    for name, count in kernel.registers.items():
+        for i in range(count):
+            detail = f"{name}{i} is zero in every lane"
+            yield Variant(name, detail, kernel.changing(name, _cleared(i)))
+
+
+def foreign_register(kernel: Kernel) -> Iterator[Variant]:
+    """A register of B among those of A, or the reverse."""
+    for name, other in (("a", "b"), ("b", "a")):
+        if name not in kernel.words or other not in kernel.words:
+            continue
+        for i in range(kernel.registers[name]):
+            for j in range(kernel.registers[other]):
+                words = kernel.words[name].copy()
+                words[..., i] = kernel.words[other][..., j]
+                detail = f"{other}{j} stands where {name}{i} belongs"
+                yield Variant(name, detail, kernel.using(**{name: words}))
+
+
+def exchanged_operands(kernel: Kernel) -> Iterator[Variant]:
+    """A and B, or their descriptors or scales, in each other's place."""
+    words = kernel.words
+    for a, b in (("a", "b"), ("descriptor_a", "descriptor_b"), ("scale_a", "scale_b")):
+        if a in words and b in words and words[a].shape == words[b].shape:
+            changed = kernel.using(**{a: words[b], b: words[a]})
+            yield Variant(a.replace("descriptor_", ""), f"{a} and {b} exchanged", changed)
+
+
+def _pairs(count: int) -> Iterator[tuple[int, int]]:
+    for i, j in combinations(range(count), 2):
+        if count <= _EVERY_PAIR or j - i in _NEIGHBOURS:
+            yield i, j
+
+
+def _orders(count: int) -> Iterator[list[int]]:
+    """Orders that are more than one exchange away from the right one."""
+    right = list(range(count))
+    if count <= 4:
+        for order in permutations(right):
+            if sum(i != x for i, x in enumerate(order)) > 2:
+                yield list(order)
+        return
+    bits = (count - 1).bit_length()
+    if count == 1 << bits:
+        for i, j in combinations(range(bits), 2):
+            yield [_swapped_bits(x, i, j) for x in right]
+    yield right[::-1]
+    for shift in (1, -1, count // 2):
+        yield [(x + shift) % count for x in right]
+    for step in (2, 4):
+        if count % (2 * step) == 0:
+            yield [x ^ (step // 2) for x in right]
+
+
+def _swapped_bits(number: int, i: int, j: int) -> int:
+    differ = (number >> i ^ number >> j) & 1
+    return number ^ (differ << i | differ << j)
+
+
+def _picked(order: list[int]) -> Change:
+    return lambda words: words[..., order]
+
+
+def _cleared(register: int) -> Change:
+    def change(words: Array) -> Array:
+        out = words.copy()
+        out[..., register] = 0
+        return out
+
+    return change
+
+
+# --- bits of a register ---------------------------------------------------------------------------
+
+
+def order_within_register(kernel: Kernel) -> Iterator[Variant]:
+    """Halves, bytes, nibbles or bits of every register in another order."""
+    for name in kernel.words_per_lane:
+        for text, change in _BIT_ORDERS:
+            yield Variant(name, f"{name}: {text}", kernel.changing(name, change))
+
+
+def _units(words: Array, bits: int) -> Array:
+    """Words as units of so many bits, lowest first, on a last axis."""
+    shifts = np.arange(0, words.dtype.itemsize * 8, bits).astype(words.dtype)
+    return words[..., None] >> shifts & words.dtype.type((1 << bits) - 1)
+
+
+def _reordered(bits: int, group: int) -> Change:
+    """The `bits`-bit units within every group of `group` bits in the opposite order."""
+
+    def change(words: Array) -> Array:
+        units = _units(words, bits)
+        grouped = units.reshape(*words.shape, -1, group // bits)[..., ::-1].reshape(units.shape)
+        shifts = np.arange(0, words.dtype.itemsize * 8, bits).astype(words.dtype)
+        return np.bitwise_or.reduce(grouped << shifts, -1)
+
+    return change
+
+
+_BIT_ORDERS = (
+    ("the two halves of every register exchanged", _reordered(16, 32)),
+    ("the four bytes of every register reversed", _reordered(8, 32)),
+    ("the bytes of each half exchanged", _reordered(8, 16)),
+    ("the two nibbles of each byte exchanged", _reordered(4, 8)),
+    ("the eight nibbles of every register reversed", _reordered(4, 32)),
+    ("the four nibbles of each half reversed", _reordered(4, 16)),
+    ("the bits of each byte reversed", _reordered(1, 8)),
+    ("the 32 bits of every register reversed", _reordered(1, 32)),
+)
+
+
+# --- lanes ----------------------------------------------------------------------------------------
+
+
+def permuted_lanes(kernel: Kernel) -> Iterator[Variant]:
+    """Lanes hold what belongs to other lanes."""
+    orders = list(_lane_orders(kernel.ins.lanes))
+    for name in kernel.words_per_lane:
+        for text, order in orders:
+            yield Variant(name, f"{name}: {text}", kernel.changing(name, _from_lanes(order)))
+
+
+def transposed_registers(kernel: Kernel) -> Iterator[Variant]:
+    """ldmatrix (or movmatrix, stmatrix) with .trans where it must not be, or without."""
+    for name in kernel.registers:
+        if kernel.ins.fragment(name).word_bits == 32:
+            detail = f"{name}: every register transposed as an 8 × 8 matrix of 16-bit elements"
+            yield Variant(name, detail, kernel.changing(name, _moved))
+
+
+def _lane_orders(lanes: int) -> Iterator[tuple[str, Array]]:
+    """In the lane that the array's index names stands what belongs to the lane that it holds."""
+    lane = np.arange(lanes)
+    warp, inner = lane & ~31, lane & 31
+    group = "lane / 4 and lane % 4 (groupID, threadID_in_group)"
+    yield f"{group} taken for lane % 8 and lane / 8", warp | inner % 8 * 4 | inner // 8
+    yield f"{group} taken for lane / 8 and lane % 8, in reverse", warp | inner % 4 * 8 | inner // 4
+    for bit in range((lanes - 1).bit_length()):
+        yield f"lane L holds what belongs to lane L ^ {1 << bit}", lane ^ 1 << bit
+    for step in (1, 2, 4, 8, 16, 32, 64):
+        if step < lanes:
+            for sign, offset in (("+", step), ("-", -step)):
+                yield f"lane L holds what belongs to lane L {sign} {step}", (lane + offset) % lanes
+    yield "lanes in reverse", lane[::-1]
+    yield "lanes of each group of four in reverse", lane ^ 3
+    for i, j in combinations(range(5), 2):
+        order = np.array([_swapped_bits(x, i, j) for x in range(lanes)])
+        yield f"bits {i} and {j} of the lane number exchanged", order
+    yield "every lane of a group of four holds what belongs to its first", lane & ~3
+    yield "every lane holds what belongs to lane 0 of the warp", warp
+    if lanes > 32:
+        yield "every warp holds what belongs to the first", inner
+
+
+def _from_lanes(order: Array) -> Change:
+    return lambda words: words[..., order, :]
+
+
+def _moved(words: Array) -> Array:
+    """What movmatrix.trans makes of every register."""
+    warps = words.reshape(*words.shape[:-2], -1, 32, words.shape[-1])
+    halves = np.stack([warps & 0xFFFF, warps >> 16], -1)  # (…, lane, register, half)
+    tiles = np.moveaxis(halves, -3, -2).reshape(*halves.shape[:-3], halves.shape[-2], 8, 8)
+    turned = np.swapaxes(tiles, -1, -2).reshape(*tiles.shape[:-2], 32, 2)
+    moved = np.moveaxis(turned[..., 0] | turned[..., 1] << 16, -1, -2)
+    return moved.reshape(words.shape).astype(words.dtype)
