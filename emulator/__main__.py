@@ -50,16 +50,46 @@ def _table(opcode: str, operand: str, format: Any, by: Any) -> Answer:
     return table(opcode, operand, format, by)
 
 
+def _view(**question: Any) -> Answer:
+    from emulator.tools.view import view
+
+    return view(**question)
+
+
 def _run(**question: Any) -> Answer:
     from emulator.tools.runfile import run_file
 
     return run_file(**question)
 
 
+def _descriptor(**question: Any) -> Answer:
+    from emulator.tools.descriptor_command import descriptor
+
+    return descriptor(**question)
+
+
+def _fault(**question: Any) -> Answer:
+    from emulator.tools.fault_command import fault
+
+    return fault(**question)
+
+
 def _selftest(engine: Any) -> Answer:
     from emulator.tools.replay import selftest
 
     return selftest(engine)
+
+
+def _explain(**question: Any) -> Answer:
+    from emulator.tools.explain_command import explain_command
+
+    return explain_command(**question)
+
+
+def _compare(**question: Any) -> Answer:
+    from emulator.tools.explain_command import compare_command
+
+    return compare_command(**question)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -80,6 +110,20 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument(
             "operand", help="a, b, c, d; e (metadata); scale_a, scale_b; r of stmatrix"
         )
+
+    def operands(sub: argparse.ArgumentParser) -> None:
+        sub.add_argument(
+            "--input", metavar="FILE.npz", help="matrices A, B, and C, scale_a, scale_b, nibbles: "
+            "values, or as unsigned integers element codes",
+        )  # fmt: skip
+        sub.add_argument("--a", metavar="NUMBERS", help='row of A: "1.5,0x3c00,nan", the rest 0')
+        sub.add_argument("--b", metavar="NUMBERS", help="column of B")
+        sub.add_argument("--c", metavar="NUMBER", help="element of C (default 0)")
+        sub.add_argument("--seed", type=int, help="of generated operands, the default (0)")
+        sub.add_argument("--inputs", metavar="KIND", help="of generated operands: wide (default), "
+                         "normal, edges, any")  # fmt: skip
+        sub.add_argument("--html", action="store_true", help="a page instead of text")
+        sub.add_argument("-o", "--output", metavar="FILE", help="write there; .html: a page")
 
     sub = command("list", _list, "Lists the instructions, one line each.")
     sub.add_argument("--target", help="only those of this target: sm_90a, H100, ...")
@@ -116,6 +160,17 @@ def _parser() -> argparse.ArgumentParser:
         help="element: the matrix, with lane:register.[bits] in each place",
     )  # fmt: skip
 
+    sub = command("view", _view, "Draws the operands: a page that answers pointing, or an SVG.")
+    sub.add_argument("opcode")
+    sub.add_argument("--operand", help="only this one: a, b, c, d, e, scale_a, p, ...")
+    sub.add_argument("--target", help="tell what it does on this target only")
+    sub.add_argument("--format", choices=("html", "svg"), help="default: by the file name, or html")
+    sub.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
+    tile = sub.add_argument_group("tiles of wgmma in shared memory")
+    tile.add_argument("--swizzle", type=int, metavar="BYTES", help="0, 32, 64 or 128 (default)")
+    tile.add_argument("--major", choices=("k", "mn"), help="default k")
+    tile.add_argument("--start-address", type=int, metavar="BYTE", help="default 0")
+
     sub = command("run", _run, "Runs a PTX file and shows the registers that it changed.")
     sub.add_argument("file", help="straight-line PTX; - reads from standard input")
     sub.add_argument("--target", default="sm_90a", help="sm_80, H100, ... (default sm_90a)")
@@ -123,6 +178,67 @@ def _parser() -> argparse.ArgumentParser:
                      "without %%: uint32 or uint64 (lanes,); `shared`: uint8 bytes")  # fmt: skip
     sub.add_argument("-o", "--output", metavar="OUT.npz", help="where to write all registers")
     sub.add_argument("--show", metavar="NAMES", help="registers to show: r0,f1 (default: changed)")
+
+    sub = command(
+        "descriptor", _descriptor,
+        "Decodes and checks a matrix descriptor of wgmma, or builds the one that a tile needs.",
+    )  # fmt: skip
+    sub.add_argument(
+        "given", nargs="*", metavar="WORD|OPCODE",
+        help="64-bit words (0x, 0b or decimal), and a wgmma to check them for",
+    )  # fmt: skip
+    sub.add_argument("--operand", default="b", help="a or b (default b)")
+    sub.add_argument("--major", help="k (default), or mn where imm-trans is 1")
+    sub.add_argument("--shared-size", metavar="BYTES", help="of the shared memory (default 2**18)")
+    sub.add_argument(
+        "--need", metavar="TILE",
+        help="name the difference to the word that a tile needs, such as swizzle=128B,start=0x400: "
+        "swizzle= none, 32B, 64B, 128B; start= byte address; tile= ROWSxCOLUMNS as stored; row=, "
+        "column= where the instruction starts in it; order= rows or columns, which block of 8 "
+        "lines follows in memory; leading= bytes between lines, or 64e in elements; major=",
+    )  # fmt: skip
+    sub.add_argument("--diff", action="store_true", help="--need, everything taken from the word")
+    sub.add_argument("--build", metavar="TILE", help="build the word that such a tile needs")
+
+    sub = command("explain", _explain, "Shows how one element of D came about, bit by bit.")
+    sub.add_argument("opcode")
+    sub.add_argument("--target", required=True, help="sm_90a, H100, ...")
+    sub.add_argument("--row", type=int, default=0, help="of D (default 0)")
+    sub.add_argument("--col", type=int, default=0, help="of D (default 0)")
+    operands(sub)
+    sub.add_argument(
+        "--registers", metavar="FILE.npz", help="lane registers by the names that `execute` gives "
+        "its operands and options: a, b, c, e, selector, b_descriptor, shared, ...",
+    )  # fmt: skip
+    sub.add_argument("--computation", type=int, default=0, help="of m8n8k4.f16, 0 to 3")
+    sub.add_argument("--batch", default="", metavar="INDEX", help="which of a batch: 0 or 0,2")
+
+    sub = command(
+        "compare", _compare, "Computes the same operands on several targets, and tells why results "
+        "differ. Several instructions with the same types are compared, too.",
+    )  # fmt: skip
+    sub.add_argument("opcodes", metavar="opcode", nargs="+")
+    sub.add_argument("--targets", metavar="NAMES", help="sm_80,sm_90a,B200 (default: all)")
+    operands(sub)
+    sub.add_argument("--limit", type=int, default=12, help="elements shown (default 12)")
+    sub.add_argument("--same", action="store_true", help="exit with 1 where any bit differs")
+
+    sub = command(
+        "fault", _fault, "Names the mistake in a kernel that explains what came out. Exit code 1: "
+        "something is wrong that no mistake explains.",
+    )  # fmt: skip
+    sub.add_argument("opcode")
+    sub.add_argument("--target", required=True, help="sm_80, H100, ...")
+    sub.add_argument(
+        "--input", required=True, metavar="IN.npz",
+        help="A, B, C: the matrices that are meant (C may be left out: zeros; bf16, fp8, fp4 as "
+        "codes); D: what came out, a matrix or registers (lanes, registers); and what the kernel "
+        "passed, as far as it is known: a, b, c (registers), e, selector, scale_a, scale_b, "
+        "byte_id_a, ..., shared, descriptor_a, descriptor_b, scale_d, ...; or, instead of "
+        "D, `expected`: the D that a, b, c should give",
+    )  # fmt: skip
+    sub.add_argument("--pairs", action="store_true", help="try two mistakes at once, too")
+    sub.add_argument("--limit", type=int, default=5, help="most faults to list (default 5)")
 
     sub = command("selftest", _selftest, "Replays the recordings of real hardware.")
     sub.add_argument("--engine", default="auto", help="auto, reference, vector or compiled")
