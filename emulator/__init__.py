@@ -5,6 +5,11 @@
 m × k, B is k × n, C and D are m × n; a *code* is the integer of one element, a *word* a register.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from emulator.errors import (
     EmulatorError,
     OperandError,
@@ -13,12 +18,17 @@ from emulator.errors import (
     UnsupportedError,
 )
 from emulator.isa.instruction import Instruction
-from emulator.ptx.machine import Warp, Warpgroup
 from emulator.targets import TARGETS
 from emulator.warp.execute import execute
 from emulator.warp.gemm import gemm
 from emulator.warp.matrix import mma
 from emulator.warp.sparse import compress, decompress
+
+if TYPE_CHECKING:
+    from emulator.ptx.machine import Warp, Warpgroup
+    from emulator.tools.explanations.comparison import compare
+    from emulator.tools.explanations.explanation import explain, explain_registers
+    from emulator.tools.faults.finder import find_faults
 
 __all__ = [
     "TARGETS",
@@ -30,9 +40,35 @@ __all__ = [
     "UnsupportedError",
     "Warp",
     "Warpgroup",
+    "compare",
     "compress",
     "decompress",
     "execute",
+    "explain",
+    "explain_registers",
+    "find_faults",
     "gemm",
     "mma",
 ]
+
+#: imported when they are first asked for: `import emulator` must not wait for them
+_LATER = {
+    "Warp": "emulator.ptx.machine",
+    "Warpgroup": "emulator.ptx.machine",
+    "compare": "emulator.tools.explanations.comparison",
+    "explain": "emulator.tools.explanations.explanation",
+    "explain_registers": "emulator.tools.explanations.explanation",
+    "find_faults": "emulator.tools.faults.finder",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'emulator' has no attribute {name!r}")
+    value = getattr(import_module(_LATER[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

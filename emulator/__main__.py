@@ -51,7 +51,7 @@ def _table(opcode: str, operand: str, format: Any, by: Any) -> Answer:
 
 
 def _view(**question: Any) -> Answer:
-    from emulator.tools.view import view
+    from emulator.tools.pictures.command import view
 
     return view(**question)
 
@@ -63,13 +63,13 @@ def _run(**question: Any) -> Answer:
 
 
 def _descriptor(**question: Any) -> Answer:
-    from emulator.tools.descriptor_command import descriptor
+    from emulator.tools.descriptors.command import descriptor
 
     return descriptor(**question)
 
 
 def _fault(**question: Any) -> Answer:
-    from emulator.tools.fault_command import fault
+    from emulator.tools.faults.command import fault
 
     return fault(**question)
 
@@ -81,13 +81,13 @@ def _selftest(engine: Any) -> Answer:
 
 
 def _explain(**question: Any) -> Answer:
-    from emulator.tools.explain_command import explain_command
+    from emulator.tools.explanations.command import explain_command
 
     return explain_command(**question)
 
 
 def _compare(**question: Any) -> Answer:
-    from emulator.tools.explain_command import compare_command
+    from emulator.tools.explanations.command import compare_command
 
     return compare_command(**question)
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from dtypes import FORMATS, code_type, encode
 from emulator import Instruction
-from emulator.tools.explanation import explain
+from emulator.tools.explanations.explanation import explain
 
 F16 = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
 

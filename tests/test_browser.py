@@ -20,8 +20,8 @@ from emulator import Instruction
 from emulator.isa.catalogue import instructions
 from emulator.layout.grids import fragment_svg
 from emulator.layout.picture import colour
-from emulator.tools.page import Page
-from emulator.tools.panels import Memory
+from emulator.tools.pictures.page import Page
+from emulator.tools.pictures.panels import Memory
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"

@@ -12,10 +12,10 @@ from dots import by_hand, codes_of
 from dtypes import FORMATS, encode
 from emulator import Instruction, OperandError, UnsupportedError, gemm, mma
 from emulator.arith.steps import AddC, Clear, FmaChain, FusedDotAdd
-from emulator.tools.comparison import compare
-from emulator.tools.comparison_cause import Dot, find_cause, parting
-from emulator.tools.feeds import from_matrices
-from emulator.tools.generated import generate
+from emulator.tools.explanations.cause import Dot, find_cause, parting
+from emulator.tools.explanations.comparison import compare
+from emulator.tools.explanations.feeds import from_matrices
+from emulator.tools.explanations.generated import generate
 
 F16 = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
 F16_K8 = Instruction.parse("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")

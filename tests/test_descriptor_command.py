@@ -14,7 +14,7 @@ from descriptor_words import CODES, address, word
 
 from emulator import Instruction, OperandError, execute
 from emulator.layout.descriptor import Descriptor, TileShape
-from emulator.tools.descriptors import (
+from emulator.tools.descriptors.description import (
     StoredTile,
     describe_descriptor,
     diff_descriptors,

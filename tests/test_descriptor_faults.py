@@ -10,7 +10,7 @@ from commands import answer, refusal
 from descriptor_words import word
 
 from emulator.__main__ import main
-from emulator.tools.descriptors import StoredTile, describe_descriptor, diff_descriptors
+from emulator.tools.descriptors.description import StoredTile, describe_descriptor, diff_descriptors
 
 F16 = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 #: 128 rows and 32 columns of f16 as 16 × 4 core matrices, those of the next rows first

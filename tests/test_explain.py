@@ -9,7 +9,7 @@ from dtypes import FORMATS, encode
 from emulator import Instruction, OperandError, UndefinedError
 from emulator.arith import reference
 from emulator.layout.descriptor import Descriptor
-from emulator.tools.explanation import explain, explain_registers
+from emulator.tools.explanations.explanation import explain, explain_registers
 
 # --- by hand --------------------------------------------------------------------------------------
 

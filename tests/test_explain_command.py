@@ -10,7 +10,7 @@ from designed import any_bits
 from explained import F16, dot
 
 from emulator import Instruction, OperandError, UnsupportedError
-from emulator.tools.explanation import explain, explain_registers
+from emulator.tools.explanations.explanation import explain, explain_registers
 
 # --- what goes in and out -------------------------------------------------------------------------
 

@@ -15,8 +15,8 @@ from emulator import execute
 from emulator.arith import reference
 from emulator.arith.trace import Counted, Operated
 from emulator.targets import TARGETS
-from emulator.tools.exact import exact_value, number_text, ulps_apart, value_text
-from emulator.tools.explanation import explain_registers
+from emulator.tools.explanations.exact import exact_value, number_text, ulps_apart, value_text
+from emulator.tools.explanations.explanation import explain_registers
 
 # --- the trace is that of the result --------------------------------------------------------------
 

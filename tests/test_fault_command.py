@@ -16,9 +16,9 @@ from emulator import Instruction, OperandError, UnsupportedError, mma
 from emulator.__main__ import main
 from emulator.isa.search import matrix_instructions
 from emulator.targets import find_target
-from emulator.tools.fault_input import Given
-from emulator.tools.fault_probe import probe_of
-from emulator.tools.faults import MISTAKES, find_faults
+from emulator.tools.faults.finder import MISTAKES, find_faults
+from emulator.tools.faults.inputs import Given
+from emulator.tools.faults.probe import probe_of
 
 OPCODE = str(DENSE)
 EXAMPLE = Path(__file__).parent / "ptx" / "fault_dense.npz"

@@ -6,7 +6,7 @@ import pytest
 from planted import LANE, G, T, best, c_registers, col_of_a, first_are_fast, packed, row_of_a, text
 
 from emulator import Instruction, Warp, gemm, mma
-from emulator.tools.faults import find_faults
+from emulator.tools.faults.finder import find_faults
 
 DENSE = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
 

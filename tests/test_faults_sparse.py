@@ -5,7 +5,7 @@ import pytest
 from planted import LANE, G, T, best, c_registers, first_are_fast, halves, packed, text
 
 from emulator import Instruction, Warp
-from emulator.tools.faults import find_faults
+from emulator.tools.faults.finder import find_faults
 
 SPARSE = Instruction.parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
 SCALED = Instruction.parse(

@@ -5,7 +5,7 @@ import pytest
 from planted import best, first_are_fast, text
 
 from emulator import Instruction, Warpgroup
-from emulator.tools.faults import find_faults
+from emulator.tools.faults.finder import find_faults
 
 WGMMA = Instruction.parse("wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16")
 

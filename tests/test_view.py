@@ -13,7 +13,7 @@ from emulator.layout.descriptor import Descriptor
 from emulator.layout.grids import fragment_svg, tile_grid
 from emulator.layout.picture import HUES, boxes, colour, document, side_by_side
 from emulator.layout.tile import TileShape
-from emulator.tools.page import Page
+from emulator.tools.pictures.page import Page
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"

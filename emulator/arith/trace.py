@@ -1,7 +1,7 @@
 """What `reference` tells an observer about one dot product while it computes it: plain records.
 
 Every record names the step of the recipe that it belongs to. Numbers are Python integers and codes;
-`emulator.tools.explanation` puts them into words.
+`emulator.tools.explanations.explanation` puts them into words.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from typing import Any
 
 from emulator.isa.instruction import Instruction
 from emulator.targets import Target
-from emulator.tools.exact import (
+from emulator.tools.explanations.data import explanation_data
+from emulator.tools.explanations.exact import (
     both_text,
     code_text,
     exact_value,
@@ -19,9 +20,8 @@ from emulator.tools.exact import (
     ulps_apart,
     value_text,
 )
-from emulator.tools.explanation_data import explanation_data
-from emulator.tools.explanation_steps import causes, step_sections
-from emulator.tools.feeds import Element, Feed, from_matrices, from_registers
+from emulator.tools.explanations.feeds import Element, Feed, from_matrices, from_registers
+from emulator.tools.explanations.steps import causes, step_sections
 from emulator.tools.report import Block, Report, Section, Table
 
 

@@ -10,8 +10,8 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.picture import document
 from emulator.tools.answer import Answer
-from emulator.tools.page import Page
-from emulator.tools.panels import Memory, arranged, in_a_row
+from emulator.tools.pictures.page import Page
+from emulator.tools.pictures.panels import Memory, arranged, in_a_row
 
 _LEGEND = (
     "Cells of registers are labelled lane:register, then the bits of the register; cells of shared "

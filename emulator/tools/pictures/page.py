@@ -15,7 +15,15 @@ from pathlib import Path
 from emulator.isa.instruction import Instruction
 from emulator.layout.picture import ABOVE, FONT, LEFT, Size, colour, drawing, extent
 from emulator.tools.info import info
-from emulator.tools.panels import LEFT_AREAS, TOP_AREAS, Memory, Panel, Section, only, sections
+from emulator.tools.pictures.panels import (
+    LEFT_AREAS,
+    TOP_AREAS,
+    Memory,
+    Panel,
+    Section,
+    only,
+    sections,
+)
 
 #: CSS pixels of a landscape page, without its margins
 _PAPER: Size = (1040, 680)

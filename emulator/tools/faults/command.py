@@ -11,7 +11,7 @@ from dtypes import Array
 from emulator.errors import OperandError, listing, nearest
 from emulator.isa.instruction import Instruction
 from emulator.tools.answer import Answer
-from emulator.tools.faults import find_faults
+from emulator.tools.faults.finder import find_faults
 
 #: arrays of a file -> argument of `find_faults`: capitals are matrices, small letters registers
 NAMES = {

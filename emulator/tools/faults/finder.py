@@ -14,14 +14,14 @@ from dtypes import Array
 from emulator.errors import OperandError
 from emulator.isa.instruction import Instruction
 from emulator.targets import Target, find_target
-from emulator.tools import fault_matrices as matrices
-from emulator.tools import fault_registers as registers
-from emulator.tools import fault_sparse as sparse
-from emulator.tools import fault_wgmma as wgmma
-from emulator.tools.fault_input import Given, as_codes
-from emulator.tools.fault_registers import Mistake
-from emulator.tools.fault_report import Report
-from emulator.tools.fault_search import search
+from emulator.tools.faults import matrices as matrices
+from emulator.tools.faults import registers as registers
+from emulator.tools.faults import sparse as sparse
+from emulator.tools.faults import wgmma as wgmma
+from emulator.tools.faults.inputs import Given, as_codes
+from emulator.tools.faults.registers import Mistake
+from emulator.tools.faults.report import Report
+from emulator.tools.faults.search import search
 
 #: the likelier of two mistakes that do the same stands first
 MISTAKES: tuple[Mistake, ...] = (

@@ -14,8 +14,8 @@ from dtypes import Array, Place, pack
 from emulator.errors import EmulatorError
 from emulator.layout.descriptor import FIELDS, SWIZZLE_UNITS, Descriptor
 from emulator.layout.tile import LINE_BYTES, TileShape
-from emulator.tools.fault_kernel import Kernel
-from emulator.tools.fault_registers import Variant
+from emulator.tools.faults.kernel import Kernel
+from emulator.tools.faults.registers import Variant
 from emulator.warp.memory import store_tile
 
 _SWIZZLES = (0, 32, 64, 128)

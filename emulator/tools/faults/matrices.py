@@ -18,8 +18,8 @@ from emulator.layout.fragment import Fragment
 from emulator.layout.fragments import lane_map
 from emulator.layout.lanemap import COL, ROW, Mode
 from emulator.targets import TARGETS
-from emulator.tools.fault_kernel import Change, Kernel
-from emulator.tools.fault_registers import Variant
+from emulator.tools.faults.kernel import Change, Kernel
+from emulator.tools.faults.registers import Variant
 
 # --- transposes -----------------------------------------------------------------------------------
 

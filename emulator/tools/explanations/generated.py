@@ -7,7 +7,7 @@ import numpy as np
 from dtypes import FORMATS, Array, Format, code_type, encode
 from emulator.errors import OperandError, nearest
 from emulator.isa.matrix import MatrixInstruction
-from emulator.tools.feeds import Multiply
+from emulator.tools.explanations.feeds import Multiply
 from emulator.warp.sparse import legal_nibbles
 
 KINDS = {

@@ -16,9 +16,9 @@ from dtypes import FORMATS, Array, Format, array_type, code_type, codes_from_arr
 from dtypes.arrays import decode_values
 from emulator.errors import OperandError, nearest, quoted
 from emulator.isa.matrix import MatrixInstruction
-from emulator.tools.exact import exact_value, value_text
-from emulator.tools.feeds import Multiply
-from emulator.tools.generated import generate
+from emulator.tools.explanations.exact import exact_value, value_text
+from emulator.tools.explanations.feeds import Multiply
+from emulator.tools.explanations.generated import generate
 
 #: names of matrices in a file, and of what `mma` takes besides
 _MATRICES = ("A", "B", "C")

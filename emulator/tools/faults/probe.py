@@ -6,7 +6,7 @@ import numpy as np
 
 from dtypes import FORMATS, Array, Format, encode
 from emulator.errors import OperandError
-from emulator.tools.fault_kernel import ONE_WORD, Kernel
+from emulator.tools.faults.kernel import ONE_WORD, Kernel
 from emulator.warp.sparse import legal_nibbles
 
 

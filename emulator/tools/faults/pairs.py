@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dtypes import Array
-from emulator.tools.fault_kernel import Kernel
-from emulator.tools.fault_registers import Mistake, Variant
+from emulator.tools.faults.kernel import Kernel
+from emulator.tools.faults.registers import Mistake, Variant
 
 
 class Try(NamedTuple):

@@ -17,9 +17,9 @@ from emulator.arith.reference import Tagged
 from emulator.arith.steps import FusedDotAdd, Narrow, Step
 from emulator.arith.trace import Changed, Counted, Operated, Record, Summed
 from emulator.tools.answer import runs
-from emulator.tools.exact import number_text, power_of_two
-from emulator.tools.explanation_steps import cut_text, tagged_text, term_value
-from emulator.tools.step_words import ROUNDED, brief
+from emulator.tools.explanations.exact import number_text, power_of_two
+from emulator.tools.explanations.step_words import ROUNDED, brief
+from emulator.tools.explanations.steps import cut_text, tagged_text, term_value
 
 _SATURATES = {True: "clamped to s32 (.satfinite)", False: "wrapped to 32 bits"}
 

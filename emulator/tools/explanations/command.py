@@ -7,10 +7,10 @@ from pathlib import Path
 from emulator.errors import OperandError
 from emulator.isa.instruction import Instruction
 from emulator.tools.answer import Answer
-from emulator.tools.comparison import compare
-from emulator.tools.explanation import explain, explain_registers
-from emulator.tools.feeds import multiplying
-from emulator.tools.inputs import operands, registers_from_file
+from emulator.tools.explanations.comparison import compare
+from emulator.tools.explanations.explanation import explain, explain_registers
+from emulator.tools.explanations.feeds import multiplying
+from emulator.tools.explanations.inputs import operands, registers_from_file
 from emulator.tools.report import Report
 
 

@@ -11,15 +11,15 @@ from emulator.errors import OperandError, listing, nearest, quoted
 from emulator.layout.descriptor import SWIZZLE_UNITS, WINDOW, Descriptor
 from emulator.layout.tile import LINE_BYTES
 from emulator.tools.answer import Answer
-from emulator.tools.descriptor_checks import PATTERN_LINE, ReadTile, block_shape, read_tile
-from emulator.tools.descriptor_text import build_answer, word_answer
-from emulator.tools.descriptors import (
+from emulator.tools.descriptors.checks import PATTERN_LINE, ReadTile, block_shape, read_tile
+from emulator.tools.descriptors.description import (
     Description,
     StoredTile,
     describe_descriptor,
     diff_descriptors,
     needed_descriptor,
 )
+from emulator.tools.descriptors.text import build_answer, word_answer
 
 _EXAMPLE = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 

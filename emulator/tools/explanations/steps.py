@@ -13,7 +13,7 @@ from emulator.arith.reference import Tagged, Term
 from emulator.arith.steps import FmaChain, Step
 from emulator.arith.trace import Changed, Counted, Operated, Record, Summed, Widened
 from emulator.tools.answer import runs
-from emulator.tools.exact import (
+from emulator.tools.explanations.exact import (
     binary_text,
     both_text,
     code_text,
@@ -24,9 +24,9 @@ from emulator.tools.exact import (
     ulp_exponent,
     value_text,
 )
-from emulator.tools.feeds import Feed
+from emulator.tools.explanations.feeds import Feed
+from emulator.tools.explanations.step_words import ROUNDED, brief
 from emulator.tools.report import Block, Section, Table
-from emulator.tools.step_words import ROUNDED, brief
 from emulator.tools.wording import steps as wording_of
 
 

@@ -24,7 +24,7 @@ from emulator.isa.wmma import WmmaMultiply
 from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import TileShape
 from emulator.targets import Target, find_target
-from emulator.tools.places import Place, Where, in_memory, in_registers
+from emulator.tools.explanations.places import Place, Where, in_memory, in_registers
 from emulator.warp.memory import check_shared, load_tile
 from emulator.warp.multiply import Undefined
 from emulator.warp.scales import gather_scales, legal_ids

@@ -9,7 +9,7 @@ from typing import Any
 from dtypes import Format
 from emulator.arith.reference import Tagged
 from emulator.arith.trace import Changed, Counted, Operated, Record, Summed, Widened
-from emulator.tools.exact import (
+from emulator.tools.explanations.exact import (
     code_text,
     exact_value,
     number_text,
@@ -17,14 +17,14 @@ from emulator.tools.exact import (
     ulps_apart,
     value_text,
 )
-from emulator.tools.explanation_steps import (
+from emulator.tools.explanations.feeds import Element, Feed
+from emulator.tools.explanations.steps import (
     by_step,
     causes,
     pass_positions,
     step_words,
     term_value,
 )
-from emulator.tools.feeds import Element, Feed
 
 
 def explanation_data(feed: Feed, exact: Fraction | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dtypes import Array
-from emulator.tools.fault_kernel import Change, Kernel
+from emulator.tools.faults.kernel import Change, Kernel
 
 #: with more registers than this, only pairs as far apart as these
 _EVERY_PAIR, _NEIGHBOURS = 8, (1, 2, 4)

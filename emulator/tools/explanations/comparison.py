@@ -14,8 +14,9 @@ from emulator.errors import OperandError, UnsupportedError
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.targets import Target, find_target
-from emulator.tools.comparison_cause import Dot, find_cause, parting
-from emulator.tools.exact import (
+from emulator.tools.explanations.cause import Dot, find_cause, parting
+from emulator.tools.explanations.data import code_data
+from emulator.tools.explanations.exact import (
     both_text,
     code_text,
     exact_value,
@@ -23,8 +24,7 @@ from emulator.tools.exact import (
     power_of_two,
     ulp_exponent,
 )
-from emulator.tools.explanation_data import code_data
-from emulator.tools.feeds import Multiply, computed, from_matrices, multiplying
+from emulator.tools.explanations.feeds import Multiply, computed, from_matrices, multiplying
 from emulator.tools.report import WIDTH, Block, Report, Section, Table
 from emulator.tools.wording import short_targets
 

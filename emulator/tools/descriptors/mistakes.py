@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from emulator.layout.descriptor import FIELDS, Descriptor
-from emulator.tools.descriptor_checks import STRIDES, ReadTile, used_strides
+from emulator.tools.descriptors.checks import STRIDES, ReadTile, used_strides
 
 #: swizzle in bytes -> its code elsewhere. PTX ISA 9.7.16.4.1 (three bits, 63:61);
 #: CUtensorMapSwizzle of the CUDA driver API, which is also the B of CuTe's Swizzle<B, 4, 3>

@@ -9,12 +9,12 @@ import numpy as np
 
 from dtypes import Array, decode_values
 from emulator.errors import EmulatorError, OperandError
-from emulator.tools.fault_input import Given
-from emulator.tools.fault_kernel import Kernel, results
-from emulator.tools.fault_pairs import Try, combined_try, diagonals, distinct
-from emulator.tools.fault_probe import probe_of
-from emulator.tools.fault_registers import Mistake, Variant
-from emulator.tools.fault_report import Fault, Report
+from emulator.tools.faults.inputs import Given
+from emulator.tools.faults.kernel import Kernel, results
+from emulator.tools.faults.pairs import Try, combined_try, diagonals, distinct
+from emulator.tools.faults.probe import probe_of
+from emulator.tools.faults.registers import Mistake, Variant
+from emulator.tools.faults.report import Fault, Report
 
 #: a near match reproduces at least this part of the wrong elements
 _NEAR = 0.5

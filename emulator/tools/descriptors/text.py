@@ -12,8 +12,8 @@ import numpy as np
 from emulator.layout.descriptor import Int64, Placed
 from emulator.layout.tile import LINE_BYTES, LINES, CoreMatrix
 from emulator.tools.answer import Answer, render
-from emulator.tools.descriptor_checks import line_bytes
-from emulator.tools.descriptors import Description, Difference, StoredTile
+from emulator.tools.descriptors.checks import line_bytes
+from emulator.tools.descriptors.description import Description, Difference, StoredTile
 
 #: rows of a table of blocks that are shown where they do not follow one rule
 _SHOWN = 16

@@ -11,8 +11,8 @@ import numpy as np
 
 from dtypes import FORMATS, Array
 from emulator.errors import OperandError
-from emulator.tools.fault_kernel import Change, Kernel
-from emulator.tools.fault_registers import Variant
+from emulator.tools.faults.kernel import Change, Kernel
+from emulator.tools.faults.registers import Variant
 from emulator.warp.scales import legal_ids
 
 # --- sparsity -------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from emulator.errors import OperandError, nearest
 from emulator.isa.instruction import Instruction
 from emulator.layout.descriptor import FIELDS, SWIZZLE_UNITS, WINDOW, Descriptor, Placed
 from emulator.layout.tile import LINE_BYTES, LINES, CoreMatrix, TileShape
-from emulator.tools.descriptor_checks import (
+from emulator.tools.descriptors.checks import (
     PATTERN_LINE,
     Finding,
     ReadTile,
@@ -32,7 +32,7 @@ from emulator.tools.descriptor_checks import (
     used_strides,
     with_field,
 )
-from emulator.tools.descriptor_faults import Fault, likely_faults
+from emulator.tools.descriptors.mistakes import Fault, likely_faults
 
 
 class FieldValue(NamedTuple):

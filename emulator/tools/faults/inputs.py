@@ -13,7 +13,7 @@ from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.descriptor import WINDOW, Descriptor
 from emulator.layout.tile import TileShape
 from emulator.targets import Target
-from emulator.tools.fault_kernel import Kernel
+from emulator.tools.faults.kernel import Kernel
 from emulator.warp.scales import gather_scales, legal_ids
 from emulator.warp.sparse import check_selector, decompress, metadata
 

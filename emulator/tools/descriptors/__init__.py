@@ -1,0 +1,1 @@
+"""wgmma descriptors: decoded, checked, compared with the one that a tile needs."""

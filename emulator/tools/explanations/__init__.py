@@ -1,0 +1,1 @@
+"""Why a result came out as it did, and where two results part."""

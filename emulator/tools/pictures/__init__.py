@@ -1,0 +1,1 @@
+"""Fragments and whole products as pictures and pages."""
