@@ -9,87 +9,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from emulator.errors import EmulatorError
 
 if TYPE_CHECKING:
     from emulator.tools.answer import Answer
-
-# Every command imports what it needs when it is called: `lane` must not wait for `run`.
-
-
-def _list(target: str, type: str, family: str, all: bool) -> Answer:
-    from emulator.tools.listing import list_instructions
-
-    return list_instructions(target, type, family, all)
-
-
-def _info(opcode: str, target: str) -> Answer:
-    from emulator.tools.info import info
-
-    return info(opcode, target)
-
-
-def _lane(**question: Any) -> Answer:
-    from emulator.tools.lookup import lane
-
-    return lane(**question)
-
-
-def _element(**question: Any) -> Answer:
-    from emulator.tools.lookup import element
-
-    return element(**question)
-
-
-def _table(opcode: str, operand: str, format: Any, by: Any) -> Answer:
-    from emulator.tools.lookup import table
-
-    return table(opcode, operand, format, by)
-
-
-def _view(**question: Any) -> Answer:
-    from emulator.tools.pictures.command import view
-
-    return view(**question)
-
-
-def _run(**question: Any) -> Answer:
-    from emulator.tools.runfile import run_file
-
-    return run_file(**question)
-
-
-def _descriptor(**question: Any) -> Answer:
-    from emulator.tools.descriptors.command import descriptor
-
-    return descriptor(**question)
-
-
-def _fault(**question: Any) -> Answer:
-    from emulator.tools.faults.command import fault
-
-    return fault(**question)
-
-
-def _selftest(engine: Any) -> Answer:
-    from emulator.tools.replay import selftest
-
-    return selftest(engine)
-
-
-def _explain(**question: Any) -> Answer:
-    from emulator.tools.explanations.command import explain_command
-
-    return explain_command(**question)
-
-
-def _compare(**question: Any) -> Answer:
-    from emulator.tools.explanations.command import compare_command
-
-    return compare_command(**question)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -99,7 +26,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    def command(name: str, answer: Callable[..., Answer], text: str) -> argparse.ArgumentParser:
+    def command(name: str, answer: str, text: str) -> argparse.ArgumentParser:
+        """`answer` is "module:function" of `emulator.tools`, imported when it is called: `lane`
+        must not wait for `run`."""
         sub = commands.add_parser(name, help=text, description=text)
         sub.set_defaults(answer=answer)
         sub.add_argument("--json", action="store_true", help="print JSON")
@@ -125,19 +54,23 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--html", action="store_true", help="a page instead of text")
         sub.add_argument("-o", "--output", metavar="FILE", help="write there; .html: a page")
 
-    sub = command("list", _list, "Lists the instructions, one line each.")
+    sub = command("list", "listing:list_instructions", "Lists the instructions, one line each.")
     sub.add_argument("--target", help="only those of this target: sm_90a, H100, ...")
-    sub.add_argument("--type", help="only those with elements of this type: f16, s8, ...")
+    sub.add_argument(
+        "--type", dest="type_", help="only those with elements of this type: f16, s8, ..."
+    )
     sub.add_argument("--family", help="only mma, mma.sp, wgmma, ldmatrix, cvt, ...")
-    sub.add_argument("--all", action="store_true", help="every N of wgmma on a line of its own")
+    sub.add_argument(
+        "--all", dest="every", action="store_true", help="every N of wgmma on a line of its own"
+    )
 
     sub = command(
-        "info", _info, "Shows the operands and targets of an instruction, and what it does."
+        "info", "info:info", "Shows the operands and targets of an instruction, and what it does."
     )
     sub.add_argument("opcode")
     sub.add_argument("--target", help="show what it does on this target only")
 
-    sub = command("lane", _lane, "Shows which lane, register and bits hold an element.")
+    sub = command("lane", "lookup:lane", "Shows which lane, register and bits hold an element.")
     fragment(sub)
     sub.add_argument("row", type=int)
     sub.add_argument("col", type=int)
@@ -147,20 +80,28 @@ def _parser() -> argparse.ArgumentParser:
         "the choice of scale ids, the tile of ldmatrix (`table` names them)",
     )  # fmt: skip
 
-    sub = command("element", _element, "Shows the elements in a register, lowest bits first.")
+    sub = command(
+        "element", "lookup:element", "Shows the elements in a register, lowest bits first."
+    )
     fragment(sub)
     sub.add_argument("lane", type=int)
     sub.add_argument("register", type=int)
 
-    sub = command("table", _table, "Shows a whole fragment: the elements by lane and register.")
+    sub = command(
+        "table", "lookup:table", "Shows a whole fragment: the elements by lane and register."
+    )
     fragment(sub)
-    sub.add_argument("--format", choices=("text", "csv", "markdown"), default="text")
+    sub.add_argument("--format", dest="style", choices=("text", "csv", "markdown"), default="text")
     sub.add_argument(
         "--by", choices=("lane", "element"), default="lane",
         help="element: the matrix, with lane:register.[bits] in each place",
     )  # fmt: skip
 
-    sub = command("view", _view, "Draws the operands: a page that answers pointing, or an SVG.")
+    sub = command(
+        "view",
+        "pictures.command:view",
+        "Draws the operands: a page that answers pointing, or an SVG.",
+    )
     sub.add_argument("opcode")
     sub.add_argument("--operand", help="only this one: a, b, c, d, e, scale_a, p, ...")
     sub.add_argument("--target", help="tell what it does on this target only")
@@ -171,7 +112,9 @@ def _parser() -> argparse.ArgumentParser:
     tile.add_argument("--major", choices=("k", "mn"), help="default k")
     tile.add_argument("--start-address", type=int, metavar="BYTE", help="default 0")
 
-    sub = command("run", _run, "Runs a PTX file and shows the registers that it changed.")
+    sub = command(
+        "run", "runfile:run_file", "Runs a PTX file and shows the registers that it changed."
+    )
     sub.add_argument("file", help="straight-line PTX; - reads from standard input")
     sub.add_argument("--target", default="sm_90a", help="sm_80, H100, ... (default sm_90a)")
     sub.add_argument("--registers", metavar="IN.npz", help="register words to start with, by name "
@@ -180,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--show", metavar="NAMES", help="registers to show: r0,f1 (default: changed)")
 
     sub = command(
-        "descriptor", _descriptor,
+        "descriptor", "descriptors.command:descriptor",
         "Decodes and checks a matrix descriptor of wgmma, or builds the one that a tile needs.",
     )  # fmt: skip
     sub.add_argument(
@@ -200,7 +143,11 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--diff", action="store_true", help="--need, everything taken from the word")
     sub.add_argument("--build", metavar="TILE", help="build the word that such a tile needs")
 
-    sub = command("explain", _explain, "Shows how one element of D came about, bit by bit.")
+    sub = command(
+        "explain",
+        "explanations.command:explain_command",
+        "Shows how one element of D came about, bit by bit.",
+    )
     sub.add_argument("opcode")
     sub.add_argument("--target", required=True, help="sm_90a, H100, ...")
     sub.add_argument("--row", type=int, default=0, help="of D (default 0)")
@@ -214,9 +161,11 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--batch", default="", metavar="INDEX", help="which of a batch: 0 or 0,2")
 
     sub = command(
-        "compare", _compare, "Computes the same operands on several targets, and tells why results "
-        "differ. Several instructions with the same types are compared, too.",
-    )  # fmt: skip
+        "compare",
+        "explanations.command:compare_command",
+        "Computes the same operands on several targets, and tells why results differ. Several "
+        "instructions with the same types are compared, too.",
+    )
     sub.add_argument("opcodes", metavar="opcode", nargs="+")
     sub.add_argument("--targets", metavar="NAMES", help="sm_80,sm_90a,B200 (default: all)")
     operands(sub)
@@ -224,9 +173,11 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--same", action="store_true", help="exit with 1 where any bit differs")
 
     sub = command(
-        "fault", _fault, "Names the mistake in a kernel that explains what came out. Exit code 1: "
-        "something is wrong that no mistake explains.",
-    )  # fmt: skip
+        "fault",
+        "faults.command:fault",
+        "Names the mistake in a kernel that explains what came out. Exit code 1: something is "
+        "wrong that no mistake explains.",
+    )
     sub.add_argument("opcode")
     sub.add_argument("--target", required=True, help="sm_80, H100, ...")
     sub.add_argument(
@@ -240,7 +191,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--pairs", action="store_true", help="try two mistakes at once, too")
     sub.add_argument("--limit", type=int, default=5, help="most faults to list (default 5)")
 
-    sub = command("selftest", _selftest, "Replays the recordings of real hardware.")
+    sub = command("selftest", "replay:selftest", "Replays the recordings of real hardware.")
     sub.add_argument("--engine", default="auto", help="auto, reference, vector or compiled")
     return parser
 
@@ -250,7 +201,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = vars(_parser().parse_args(argv))
     answer, as_json = arguments.pop("answer"), arguments.pop("json")
     try:
-        result: Answer = answer(**arguments)
+        module, function = answer.split(":")
+        result: Answer = getattr(import_module(f"emulator.tools.{module}"), function)(**arguments)
         if as_json:
             import json
 
