@@ -1,0 +1,37 @@
+"""For tests of kernels' numerics: comparison of bits, golden files, inputs that aim at the edges.
+
+``assert_bits_equal`` compares arrays or lane registers and says what differs. ``lane_unique`` gives
+operands in which every element is told from every other, ``check_swaps`` finds swapped registers
+that inputs do not show. ``all_forms`` lists the instructions of a target. ``codes``, ``matrices``
+and ``operands`` are Hypothesis strategies (they need ``pip install hypothesis``).
+
+As a pytest plugin (by itself where the package is installed, else ``-p emulator.testing``) it adds
+the fixture ``golden`` with ``--update-golden``, and the mark ``all_forms(target="sm_90a")``.
+PYTEST_DONT_REWRITE.
+"""
+
+from emulator.tools.difference import Differences, assert_bits_equal, find_differences
+from emulator.tools.forms import all_forms
+from emulator.tools.lane_inputs import Inputs
+from emulator.tools.lane_unique import LaneUnique, lane_unique
+from emulator.tools.strategies import codes, matrices, operands
+from emulator.tools.swaps import Swap, check_swaps, unnoticed_swaps
+
+__all__ = [
+    "Differences",
+    "Inputs",
+    "LaneUnique",
+    "Swap",
+    "all_forms",
+    "assert_bits_equal",
+    "check_swaps",
+    "codes",
+    "find_differences",
+    "lane_unique",
+    "matrices",
+    "operands",
+    "unnoticed_swaps",
+]
+
+#: what pytest loads with this module
+pytest_plugins = ("emulator.tools.pytest_plugin",)

@@ -1,0 +1,343 @@
+"""``assert_bits_equal``: two arrays bit for bit, and a message that says what kind of difference.
+
+Arrays of numbers, of element codes, or of lane registers with the fragment that says which element
+each holds. `find_differences` returns what the message is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, get_args
+
+import numpy as np
+
+from dtypes import (
+    FORMATS,
+    Array,
+    Format,
+    Place,
+    array_from_codes,
+    array_type,
+    code_type,
+    decode_values,
+)
+from dtypes import codes_from_array as codes_of
+from dtypes import unpack as unpack_words
+from emulator.errors import OperandError
+from emulator.isa.instruction import Instruction
+from emulator.layout.fragment import Fragment
+from emulator.tools.difference_kinds import (
+    KINDS,
+    Kinds,
+    Nan,
+    SignedZero,
+    find_format,
+    forgive,
+    kinds,
+    ulps,
+)
+
+#: differing elements that a message shows one by one
+SHOWN = 8
+
+
+def assert_bits_equal(
+    actual: Any,
+    expected: Any,
+    *,
+    fmt: Format | str | None = None,
+    fragment: Fragment | Instruction | None = None,
+    nan: Nan = "payload",
+    signed_zero: SignedZero = "differ",
+    name: str = "",
+) -> None:
+    """Raises AssertionError unless both arrays are of one shape and type and have the same bits.
+
+    Arrays are NumPy or ml_dtypes numbers, unsigned words, or with `fmt` element codes of that
+    format. With `fragment` (or an Instruction: its d) words ``(…, lanes, registers)`` are lane
+    registers and arrays ``(…, rows, cols)`` the matrix in them; the message then names lanes,
+    registers and bits. ``nan="any"`` takes all NaNs for equal, ``signed_zero="equal"`` +0 and −0.
+
+    The message has the number of differences, the first of them (index, both bit patterns, values,
+    ulps), and how many there are of each kind; `name` is what it calls the arrays. Raises
+    OperandError for arguments that make no sense, such as codes that do not fit the format.
+    """
+    __tracebackhide__ = True
+    found = find_differences(
+        actual, expected, fmt=fmt, fragment=fragment, nan=nan, signed_zero=signed_zero, name=name
+    )
+    if found is not None:
+        raise AssertionError(str(found))
+
+
+@dataclass(frozen=True)
+class Differences:
+    """What is unlike between two arrays of codes; `str` of it is the message."""
+
+    fmt: Format | None
+    actual: Array
+    expected: Array
+    #: index into KINDS of every pair, 0 where they are equal
+    kinds: Kinds
+    #: words for the place of an index
+    place: Callable[[tuple[int, ...]], str]
+    #: one number for people, from a code
+    show: Callable[[Any], str]
+    name: str = ""
+
+    @property
+    def count(self) -> int:
+        return int(np.count_nonzero(self.kinds))
+
+    @cached_property
+    def indices(self) -> list[tuple[int, ...]]:
+        """Indices of all that differ, in the order of the array."""
+        return [tuple(int(i) for i in index) for index in np.argwhere(self.kinds)]
+
+    @property
+    def histogram(self) -> dict[str, int]:
+        """How many differences there are of each kind, the most frequent first."""
+        numbers, counts = np.unique(self.kinds[self.kinds != 0], return_counts=True)
+        pairs = zip(numbers, counts, strict=True)
+        return {KINDS[kind]: int(n) for kind, n in sorted(pairs, key=lambda pair: -pair[1])}
+
+    def __str__(self) -> str:
+        what = f"{self.name}: " if self.name else ""
+        total = self.kinds.size
+        of = f" of {self.fmt.name}" if self.fmt is not None else ""
+        first, *more = self.indices[:SHOWN]
+        lines = [
+            f"{what}{self.count} of {total} elements{of} differ "
+            f"({', '.join(f'{kind}: {n}' for kind, n in self.histogram.items())})",
+            f"first at {self.place(first)}",
+            *self._pair(first),
+        ]
+        if more:
+            lines += ["then", *(f"  {self.place(index)}: {self._line(index)}" for index in more)]
+        if self.count > SHOWN:
+            lines.append(f"  … and {self.count - SHOWN} more")
+        return "\n".join(lines)
+
+    def _pair(self, index: tuple[int, ...]) -> list[str]:
+        out = []
+        for what, codes in (("actual", self.actual), ("expected", self.expected)):
+            out.append(f"  {what:8} {self._bits(codes[index])} = {self.show(codes[index])}")
+        return [*out, f"  {self._distance(index)}"]
+
+    def _line(self, index: tuple[int, ...]) -> str:
+        got, want = self.actual[index], self.expected[index]
+        return (
+            f"{self._bits(got)} = {self.show(got)}, expected {self._bits(want)} = "
+            f"{self.show(want)}; {self._distance(index)}"
+        )
+
+    def _bits(self, code: Any) -> str:
+        bits = self.actual.dtype.itemsize * 8 if self.fmt is None else self.fmt.bits
+        return f"{int(code):#0{2 + -(-bits // 4)}x}"
+
+    def _distance(self, index: tuple[int, ...]) -> str:
+        """The kind, and how far apart two numbers are."""
+        kind = KINDS[self.kinds[index]]
+        plain = self.fmt is None or self.fmt.kind == "bits"
+        if plain or any(word in kind for word in ("NaN", "bits", "zero", "1 ulp")):
+            return kind
+        assert self.fmt is not None
+        here = tuple(slice(i, i + 1) for i in index)
+        steps = int(ulps(self.fmt, self.actual[here], self.expected[here]).reshape(-1)[0])
+        if not self.fmt.is_float:
+            return f"{kind}, difference {steps}"
+        return f"{kind}, {steps} {'ulp' if steps == 1 else 'ulps'} apart"
+
+
+def find_differences(
+    actual: Any,
+    expected: Any,
+    *,
+    fmt: Format | str | None = None,
+    fragment: Fragment | Instruction | None = None,
+    nan: Nan = "payload",
+    signed_zero: SignedZero = "differ",
+    name: str = "",
+) -> Differences | None:
+    """What `assert_bits_equal` would complain of, None where the arrays are equal.
+
+    Raises AssertionError for arrays of unlike shape or type, OperandError as there.
+    """
+    for what, given, legal in (("nan", nan, Nan), ("signed_zero", signed_zero, SignedZero)):
+        if given not in get_args(legal):
+            raise OperandError(
+                f"{what}= is {' or '.join(map(repr, get_args(legal)))}; got {given!r:.80}"
+            )
+    if isinstance(fragment, Instruction):
+        fragment = fragment.fragment("d")
+    if not isinstance(fragment, Fragment | None):
+        raise OperandError(f"fragment= is a Fragment or an Instruction; got {fragment!r:.80}")
+    known = None if fmt is None else find_format(fmt)
+    if fragment is not None:
+        if known not in (None, fragment.fmt):
+            raise OperandError(
+                f"fragment= holds {fragment.fmt.name}, not {known.name}: leave out fmt="
+            )
+        known = fragment.fmt
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    _check_alike(actual, expected, known, name)
+    if fragment is not None and _are_registers(fragment, actual):
+        got, want = fragment.check_registers(actual), fragment.check_registers(expected)
+        return _registers(fragment, got, want, nan, signed_zero, name)
+
+    meant = known or _format_of_type(actual.dtype)
+    place = _index if fragment is None else _matrix_place(fragment, actual.shape)
+    got, want = _codes(actual, meant, "actual"), _codes(expected, meant, "expected")
+    found = forgive(kinds(meant, got, want), nan, signed_zero)
+    if not found.any():
+        return None
+    return Differences(meant, got, want, found, place, _shower(meant, actual.dtype), name)
+
+
+# --- the two arrays -------------------------------------------------------------------------------
+
+
+def _check_alike(actual: Array, expected: Array, fmt: Format | None, name: str) -> None:
+    what = f"{name}: " if name else ""
+    if actual.shape != expected.shape:
+        raise AssertionError(
+            f"{what}shapes differ: actual is {actual.dtype} {actual.shape}, expected is "
+            f"{expected.dtype} {expected.shape}{_shape_hint(actual.shape, expected.shape)}"
+        )
+    # Codes on one side and numbers on the other have the same bits, once the format is known.
+    mixed = fmt is not None and "u" in (actual.dtype.kind, expected.dtype.kind)
+    if actual.dtype != expected.dtype and not mixed:
+        same = actual.dtype.itemsize == expected.dtype.itemsize
+        hint = "; .view gives bits of another type, .astype its numbers" if same else ""
+        raise AssertionError(
+            f"{what}types differ: actual is {actual.dtype} {actual.shape}, expected is "
+            f"{expected.dtype} {expected.shape}{hint}"
+        )
+
+
+def _shape_hint(actual: tuple[int, ...], expected: tuple[int, ...]) -> str:
+    if len(actual) > 1 and actual == (*expected[:-2], *expected[:-3:-1]):
+        return "; one is the transpose of the other"
+    if np.prod(actual) == np.prod(expected):
+        return "; both have the same number of elements"
+    return ""
+
+
+def _format_of_type(dtype: np.dtype[Any]) -> Format | None:
+    """The format whose numbers an array of this type holds; None for words and all others."""
+    for fmt in FORMATS.values():
+        if fmt.kind != "bits" and fmt.array_type in (dtype.name, f"ml_dtypes.{dtype.name}"):
+            return fmt
+    return None
+
+
+def _codes(array: Array, fmt: Format | None, what: str) -> Array:
+    """The bits of an array: codes of `fmt`, or words of its own size."""
+    if fmt is None:
+        if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+            raise OperandError(f"{what}: bits of {array.dtype} arrays are not compared")
+        native = array.astype(array.dtype.newbyteorder("="), order="C")
+        return native.view(f"u{array.dtype.itemsize}")
+    if array.dtype.kind == "u" and array.dtype != array_type(fmt):
+        if array.size and int(array.max()) > fmt.code_mask:
+            raise OperandError(
+                f"{what}: code {int(array.max()):#x} does not fit the {fmt.bits} bits of {fmt.name}"
+            )
+        return array.astype(code_type(fmt.bits))
+    try:
+        return codes_of(fmt, array.astype(array.dtype.newbyteorder("="), copy=False))
+    except TypeError as error:
+        raise OperandError(f"{what}: {error}; codes are unsigned integers") from None
+
+
+def _shower(fmt: Format | None, dtype: np.dtype[Any]) -> Callable[[Any], str]:
+    """How the number of a code is written: as its own type writes it, for it is the shortest."""
+
+    def show(code: Any) -> str:
+        codes = np.array([code])
+        if fmt is None:
+            return str(codes.view(dtype)[0])
+        if array_type(fmt) is None:
+            return str(decode_values(fmt, codes)[0])
+        return str(array_from_codes(fmt, codes)[0])
+
+    return show
+
+
+# --- places ---------------------------------------------------------------------------------------
+
+
+def _index(index: tuple[int, ...]) -> str:
+    return "the only element" if not index else str(list(index))
+
+
+def _matrix_place(fragment: Fragment, shape: tuple[int, ...]) -> Callable[[tuple[int, ...]], str]:
+    """The place of an element of a matrix ``(…, [groups,] rows, cols)``, and who holds it."""
+    want = fragment.lane_map.shape if fragment.groups > 1 else fragment.shape
+    if shape[-len(want) :] != want:
+        raise OperandError(
+            f"with this fragment arrays are registers (…, {fragment.lanes}, {fragment.registers}) "
+            f"or matrices (…, {', '.join(map(str, want))}); got {shape}"
+        )
+
+    def place(index: tuple[int, ...]) -> str:
+        *rest, row, col = index
+        group = rest.pop() if fragment.groups > 1 else 0
+        where = fragment.lane(row, col, group)
+        held = _held(where.lane, where.register, where.low_bit, where.bits)
+        return f"{_element(fragment, group, row, col)}, {held}{_batch(rest)}"
+
+    return place
+
+
+def _are_registers(fragment: Fragment, array: Array) -> bool:
+    words = array.dtype.kind == "u" and array.dtype.itemsize * 8 == fragment.word_bits
+    return words and array.shape[-2:] == (fragment.lanes, fragment.registers)
+
+
+def _registers(
+    fragment: Fragment,
+    actual: Array,
+    expected: Array,
+    nan: Nan,
+    signed_zero: SignedZero,
+    name: str,
+) -> Differences | None:
+    """As `find_differences`, of lane registers, element by element."""
+    got, want = (unpack_words(x, fragment.place, fragment.word_bits) for x in (actual, expected))
+    found = forgive(kinds(fragment.fmt, got, want), nan, signed_zero)
+    # Elements that are alike may lie among bits of a register that no element uses.
+    width = fragment.place.width
+    whole = Place(width, 0, width)
+    unlike = unpack_words(actual ^ expected, whole, fragment.word_bits) != 0
+    found[(got == want) & unlike] = KINDS.index("padding bits")
+    if not found.any():
+        return None
+    per_register = fragment.word_bits // width
+
+    def place(index: tuple[int, ...]) -> str:
+        *rest, lane, element = index
+        register, number = divmod(element, per_register)
+        low, bits = number * width + fragment.place.shift, fragment.place.code_bits
+        row, col = (int(x) for x in fragment.coords[lane, element])
+        group = int(fragment.group[lane, element])
+        held = _held(lane, register, low, bits)
+        return f"{held}, {_element(fragment, group, row, col)}{_batch(rest)}"
+
+    show = _shower(fragment.fmt, actual.dtype)
+    return Differences(fragment.fmt, got, want, found, place, show, name)
+
+
+def _held(lane: int, register: int, low: int, bits: int) -> str:
+    return f"lane {lane}, register {register}, bits {low}…{low + bits - 1}"
+
+
+def _element(fragment: Fragment, group: int, row: int, col: int) -> str:
+    which = f" of matrix {group}" if fragment.groups > 1 else ""
+    return f"{fragment.operand.upper()}[{row}][{col}]{which}"
+
+
+def _batch(index: list[int]) -> str:
+    return f" (batch {index})" if index else ""

@@ -1,0 +1,144 @@
+"""The pytest plugin: the fixture `golden`, the option --update-golden and the mark `all_forms`.
+
+PYTEST_DONT_REWRITE. An installed package has this file a second time as a module outside of the
+package, which the entry point names: pytest loads it at every start, and a module inside of the
+package would bring NumPy with it. So nothing of ours is imported before a test needs it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from emulator.isa.instruction import Instruction
+    from emulator.layout.fragment import Fragment
+    from emulator.tools.difference_kinds import Nan, SignedZero
+
+_FORMS_HELP = (
+    "all_forms(target=None, family=None, type=None, n='sample'): runs the test once for each "
+    "instruction form of a target, as the argument `instruction`; n='all' has every N of wgmma"
+)
+_counts = pytest.StashKey[dict[str, int]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("emulator").addoption(
+        "--update-golden", action="store_true",
+        help="write the golden files of the tests that run, instead of comparing with them",
+    )  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", _FORMS_HELP)
+    config.stash[_counts] = {}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    marks = list(metafunc.definition.iter_markers("all_forms"))
+    if not marks:
+        return
+    from emulator.errors import EmulatorError
+    from emulator.tools.forms import all_forms
+
+    where = metafunc.definition.nodeid
+    if "instruction" not in metafunc.fixturenames:
+        pytest.fail(f"{where}: a test with the mark all_forms takes `instruction`", pytrace=False)
+    found: dict[str, Instruction] = {}
+    problem = ""
+    try:
+        # The marks of a function and of its class add up.
+        for mark in marks:
+            found |= {str(ins): ins for ins in all_forms(*mark.args, **mark.kwargs)}
+    except (EmulatorError, TypeError) as error:
+        problem = str(error)
+    if problem:
+        pytest.fail(f"{where}: all_forms: {problem}", pytrace=False)
+    metafunc.parametrize("instruction", list(found.values()), ids=list(found))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if counts := config.stash[_counts]:
+        words = ", ".join(f"{count} {what}" for what, count in counts.items())
+        terminalreporter.write_line(f"golden files: {words}")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> GoldenFiles:
+    """Compares arrays with those that an earlier run wrote; see `GoldenFiles.__call__`."""
+    return GoldenFiles(request)
+
+
+class GoldenFiles:
+    """The golden files of one test: ``golden/MODULE.TEST[.NAME].npz`` beside its module."""
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        self._request = request
+        self._update = bool(request.config.getoption("--update-golden"))
+        self._used: set[Path] = set()
+        #: more to tell where the arrays come from: golden.provenance["target"] = "sm_90a"
+        self.provenance: dict[str, str] = {}
+        self.nan: Nan = "payload"
+        self.signed_zero: SignedZero = "differ"
+
+    def __call__(
+        self, name: str = "", fragment: Fragment | Instruction | None = None, /, **arrays: Any
+    ) -> None:
+        """Fails where an array has other bits, shape or type than in the file.
+
+        With --update-golden it writes the file. `name` tells the files of one test apart;
+        `fragment` (or an Instruction: its d) makes messages name lanes and registers.
+        """
+        __tracebackhide__ = True
+        import numpy as np
+
+        from emulator.errors import EmulatorError
+        from emulator.tools.golden_arrays import golden_problem, write_golden
+
+        if not arrays:
+            pytest.fail("golden() got no arrays; call it as golden(d=d)", pytrace=False)
+        given = {key: np.asarray(value, order="C") for key, value in arrays.items()}
+        path, test = self.path(name), self._request.node.nodeid
+        if path in self._used:
+            pytest.fail(f"{path.name} is used twice in this test: name the second, golden('x', …)")
+        self._used.add(path)
+        again = f"pytest {shlex.quote(test)} --update-golden"
+        try:
+            if self._update:
+                written = write_golden(path, given, {"test": test} | self.provenance)
+                counts = self._request.config.stash[_counts]
+                what = "written" if written else "unchanged"
+                counts[what] = counts.get(what, 0) + 1
+                return
+            if not path.exists():
+                pytest.fail(
+                    f"no golden file {path}\nto make it from the values of this run: {again}",
+                    pytrace=False,
+                )
+            problem = golden_problem(path, given, fragment, self.nan, self.signed_zero)
+        except EmulatorError as error:
+            problem = str(error)
+        else:
+            problem = (
+                f"unlike {path}\n{problem}\nif the change is meant: {again}" if problem else ""
+            )
+        if problem:
+            pytest.fail(problem, pytrace=False)
+
+    def path(self, name: str = "") -> Path:
+        """The file of this test, or of its part `name`."""
+        node = self._request.node
+        test = node.nodeid.partition("::")[2].replace("::", ".")
+        words = [node.path.stem, test, *([name] if name else [])]
+        return node.path.parent / "golden" / f"{_file_name('.'.join(words))}.npz"
+
+
+def _file_name(text: str) -> str:
+    """`text` as a file name; what had to change is told apart by a few digits of its hash."""
+    plain = re.sub(r"[^\w.,=+\[\]-]", "_", text)[:100]
+    return plain if plain == text else f"{plain}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
