@@ -10,12 +10,12 @@ the fixture ``golden`` with ``--update-golden``, and the mark ``all_forms(target
 PYTEST_DONT_REWRITE.
 """
 
-from emulator.tools.difference import Differences, assert_bits_equal, find_differences
-from emulator.tools.forms import all_forms
-from emulator.tools.lane_inputs import Inputs
-from emulator.tools.lane_unique import LaneUnique, lane_unique
-from emulator.tools.strategies import codes, matrices, operands
-from emulator.tools.swaps import Swap, check_swaps, unnoticed_swaps
+from emulator.tools.testing.difference import Differences, assert_bits_equal, find_differences
+from emulator.tools.testing.forms import all_forms
+from emulator.tools.testing.lane_inputs import Inputs
+from emulator.tools.testing.lane_unique import LaneUnique, lane_unique
+from emulator.tools.testing.strategies import codes, matrices, operands
+from emulator.tools.testing.swaps import Swap, check_swaps, unnoticed_swaps
 
 __all__ = [
     "Differences",
@@ -34,4 +34,4 @@ __all__ = [
 ]
 
 #: what pytest loads with this module
-pytest_plugins = ("emulator.tools.pytest_plugin",)
+pytest_plugins = ("emulator.tools.testing.pytest_plugin",)

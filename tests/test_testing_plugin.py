@@ -13,7 +13,7 @@ import pytest
 
 from emulator import Instruction, OperandError, UnsupportedError
 from emulator.testing import all_forms
-from emulator.tools.golden_arrays import read_golden, write_golden
+from emulator.tools.testing.golden_arrays import read_golden, write_golden
 
 pytest_plugins = ["pytester"]
 

@@ -65,9 +65,7 @@ def _pass(
     top = np.maximum(np.maximum(top, np.where(x == 0, np.int32(0), exponent)), numbers.floor)
     bad = (top > HIGH) | ((top < LOW) & ((top != 0) | (x != 0)))
     scale = (numbers.to_scale - top).view(np.float32)
-    terms = a_value * b_value
-    terms *= scale
-    cut = terms.astype(np.int32)
+    cut = (a_value * b_value * scale).astype(np.int32)
     total = (x * scale).astype(np.int32).astype(np.float64)
     for start in range(0, len(cut), RUN):
         total += cut[start : start + RUN].sum(0, dtype=np.int32)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dtypes import Array, Format, code_type, convert
-from emulator.arith import fused, integers, reference, vector
+from emulator.arith import fused, grouped, integers, reference, vector
 from emulator.arith.engines import Compute, Engine, choose, in_pieces
 from emulator.arith.factors import Bool, Float32, Plan, factor, plan
 from emulator.arith.recipes import Arithmetic
@@ -44,12 +44,14 @@ def matmul(
     K is a multiple of the instruction's `k` (None: one instruction): the result of each is the
     accumulator of the next. Scales ``(…, m, v)`` and ``(…, n, v)`` are those of one instruction.
     Leading axes broadcast. Raises OperandError for an unknown engine, ValueError for shapes that
-    do not broadcast.
+    do not broadcast and for a chain of instructions whose C and D differ in type.
     """
     batch = np.broadcast_shapes(
         *(x.shape[:-2] for x in (a, b, c, scale_a, scale_b) if x is not None)
     )
     m, n, k = a.shape[-2], b.shape[-2], a.shape[-1] if k is None else k
+    if a.shape[-1] > k and arithmetic.c != arithmetic.d:
+        raise ValueError(f"a chain needs C and D of one type; got {arithmetic.c}, {arithmetic.d}")
     work = math.prod((*batch, m, n, a.shape[-1]))
     chosen = choose(engine, work)
     if not work:
@@ -103,6 +105,9 @@ def _matmul(
         return integers.dot(arithmetic, a, b, c, k)
     if isinstance(first, PopcountDot):
         return integers.popcount_dot(arithmetic, a, b, c, engine == "compiled")
+    if scale_a is not None and scale_b is not None and grouped.exact_step(arithmetic, k):
+        found = grouped.chain(arithmetic, a, b, c, scale_a, scale_b, k)
+        return _settled(arithmetic, *found, a, b, c, scale_a, scale_b, k)
     made = plan(arithmetic, k)
     if made is None and engine == "compiled":
         from emulator.arith import compiled
@@ -198,7 +203,8 @@ def _chain(
         # The innermost loops run over columns: A·B is also (Bᵀ·Aᵀ)ᵀ.
         x, bad = _chain(made, right, left, scale, x.swapaxes(-1, -2), engine)
         return np.ascontiguousarray(x.swapaxes(-1, -2)), bad.swapaxes(-1, -2)
-    batch = max(len(left[1]), len(right[1]), len(x))
+    operands = (*left[1:], *right[1:], x)
+    batch = max(len(y) for y in operands if y is not None)
     out = np.empty((batch, m, n), np.float32)
     bad = np.empty(out.shape, np.bool_)
     size = max(1, products // (m * n * made.order.shape[1]))

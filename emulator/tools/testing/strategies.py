@@ -17,9 +17,9 @@ from emulator.arith.recipes import Arithmetic
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.targets import Target
-from emulator.tools.difference_kinds import find_format
-from emulator.tools.edges import code_of, edge_codes, exponent_range, scales_of_sums
-from emulator.tools.lane_inputs import (
+from emulator.tools.testing.difference_kinds import find_format
+from emulator.tools.testing.edges import code_of, edge_codes, exponent_range, scales_of_sums
+from emulator.tools.testing.lane_inputs import (
     Inputs,
     Multiplication,
     check_multiplies,

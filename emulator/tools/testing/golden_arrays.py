@@ -23,8 +23,8 @@ from dtypes import Array
 from emulator.errors import OperandError
 from emulator.isa.instruction import Instruction
 from emulator.layout.fragment import Fragment
-from emulator.tools.difference import find_differences
-from emulator.tools.difference_kinds import Nan, SignedZero
+from emulator.tools.testing.difference import find_differences
+from emulator.tools.testing.difference_kinds import Nan, SignedZero
 
 #: the entry of the .npz that holds the types and the provenance as JSON
 ABOUT = "about.json"

@@ -20,7 +20,7 @@ from dtypes import Array, Format, code_type, decode_values, encode
 from emulator.errors import OperandError
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
-from emulator.tools.lane_inputs import (
+from emulator.tools.testing.lane_inputs import (
     Inputs,
     Multiplication,
     check_multiplies,

@@ -12,7 +12,7 @@ import numpy as np
 from dtypes import Array
 from emulator.errors import OperandError, UndefinedError
 from emulator.targets import Target
-from emulator.tools.lane_inputs import Inputs
+from emulator.tools.testing.lane_inputs import Inputs
 from emulator.warp.execute import execute
 
 #: which lanes are swapped: those whose numbers differ in one bit, every two, or none

@@ -28,7 +28,7 @@ from dtypes import unpack as unpack_words
 from emulator.errors import OperandError
 from emulator.isa.instruction import Instruction
 from emulator.layout.fragment import Fragment
-from emulator.tools.difference_kinds import (
+from emulator.tools.testing.difference_kinds import (
     KINDS,
     Kinds,
     Nan,

@@ -18,7 +18,7 @@ import pytest
 if TYPE_CHECKING:
     from emulator.isa.instruction import Instruction
     from emulator.layout.fragment import Fragment
-    from emulator.tools.difference_kinds import Nan, SignedZero
+    from emulator.tools.testing.difference_kinds import Nan, SignedZero
 
 _FORMS_HELP = (
     "all_forms(target=None, family=None, type=None, n='sample'): runs the test once for each "
@@ -44,7 +44,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if not marks:
         return
     from emulator.errors import EmulatorError
-    from emulator.tools.forms import all_forms
+    from emulator.tools.testing.forms import all_forms
 
     where = metafunc.definition.nodeid
     if "instruction" not in metafunc.fixturenames:
@@ -98,7 +98,7 @@ class GoldenFiles:
         import numpy as np
 
         from emulator.errors import EmulatorError
-        from emulator.tools.golden_arrays import golden_problem, write_golden
+        from emulator.tools.testing.golden_arrays import golden_problem, write_golden
 
         if not arrays:
             pytest.fail("golden() got no arrays; call it as golden(d=d)", pytrace=False)

@@ -1,0 +1,1 @@
+"""What `emulator.testing` gives to tests of kernels' numerics."""
