@@ -9,6 +9,7 @@ import itertools
 import numpy as np
 import pytest
 
+from dtypes import FORMATS
 from emulator import Instruction, OperandError, UndefinedError, execute
 from emulator.layout.descriptor import (
     TileShape,
@@ -16,6 +17,7 @@ from emulator.layout.descriptor import (
     decode_descriptor,
     encode_descriptor,
 )
+from emulator.warp.memory import load_tile
 
 #: swizzle in bytes -> code of bits 63:62, and its width in 16-byte units
 SWIZZLES = {0: (0, 1), 32: (3, 2), 64: (2, 4), 128: (1, 8)}
@@ -272,3 +274,12 @@ def test_an_element_outside_of_memory_is_named():
         UndefinedError, match=r"operand b.*row 15, k 15.*byte 1534.*1535 bytes.*SBO"
     ):
         run(np.zeros(1024 + 511, np.uint8), descriptor)
+
+
+def test_a_batch_of_one_stays_a_batch():
+    shared = np.arange(4096, dtype=np.uint32).astype(np.uint8)
+    word = encode_descriptor(0, 128, 256)
+    one = np.array([word], np.uint64)
+    got = load_tile(shared, one, 8, 16, FORMATS["f16"])
+    assert got.shape == (1, 8, 16)
+    assert np.array_equal(got[0], load_tile(shared, one[0], 8, 16, FORMATS["f16"]))

@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 import re
 import sys
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from emulator.ptx.machine import Warp, Warpgroup
 from emulator.ptx.registers import Register
 from emulator.ptx.syntax import Call, parse
 from emulator.tools.answer import Answer, render
+from emulator.tools.arrays import read_npz
 
 SHARED = "shared"
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -43,7 +42,7 @@ def run_file(
     and whatever `Warp.run` raises.
     """
     text = _read_text(file)
-    start = {} if registers is None else _read_npz(registers)
+    start = {} if registers is None else read_npz(registers)
     memory = start.pop(SHARED, None)
     machine = _machine(text, target, memory)
 
@@ -128,19 +127,6 @@ def _read_text(file: str) -> str:
         raise OperandError(f"cannot read {file!r}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise OperandError(f"{file!r} is not text; run takes PTX, not a cubin") from None
-
-
-def _read_npz(file: str) -> dict[str, Array]:
-    try:
-        # NumPy leaves a file open that it opened itself and cannot read.
-        with Path(file).open("rb") as opened, np.load(opened) as arrays:
-            return dict(arrays.items())
-    except OSError as error:
-        raise OperandError(f"cannot read {file!r}: {error.strerror or error}") from None
-    except (ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error):
-        raise OperandError(
-            f"{file!r} is no .npz file of arrays (numpy.savez writes them)"
-        ) from None
 
 
 def _write_npz(file: str, machine: Warp, with_memory: bool) -> None:

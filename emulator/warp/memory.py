@@ -41,7 +41,7 @@ def load_tile(
     tile = index.shape[-2:]
     batch = np.broadcast_shapes(shared.shape[:-1], index.shape[:-2])
     if all(n == 1 for n in index.shape[:-2]):
-        out = elements[..., index.reshape(tile)]
+        out = elements[..., index.reshape(tile)].reshape(*batch, *tile)
     else:
         flat = np.broadcast_to(index, (*batch, *tile)).reshape(*batch, tile[0] * tile[1])
         spread = np.broadcast_to(elements, (*batch, elements.shape[-1]))

@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-import zipfile
-import zlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +13,7 @@ from dtypes import FORMATS, Array, Format, array_type, code_type, codes_from_arr
 from dtypes.arrays import decode_values
 from emulator.errors import OperandError, nearest, quoted
 from emulator.isa.matrix import MatrixInstruction
+from emulator.tools.arrays import read_npz
 from emulator.tools.explanations.exact import exact_value, value_text
 from emulator.tools.explanations.feeds import Multiply
 from emulator.tools.explanations.generated import generate
@@ -178,17 +176,3 @@ def codes_of(fmt: Format, array: Array, name: str) -> Array:
             f"array first (.astype of ml_dtypes), or store unsigned element codes"
         )
     return codes
-
-
-def read_npz(file: str) -> dict[str, Array]:
-    """The arrays of an .npz file; raises OperandError for a file that is none."""
-    try:
-        # NumPy leaves a file open that it opened itself and cannot read.
-        with Path(file).open("rb") as opened, np.load(opened) as arrays:
-            return dict(arrays.items())
-    except OSError as error:
-        raise OperandError(f"cannot read {file!r}: {error.strerror or error}") from None
-    except (ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error):
-        raise OperandError(
-            f"{file!r} is no .npz file of arrays (numpy.savez writes them)"
-        ) from None

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from dtypes import Array
 from emulator.errors import OperandError, listing, nearest
 from emulator.isa.instruction import Instruction
 from emulator.tools.answer import Answer
+from emulator.tools.arrays import read_npz
 from emulator.tools.faults.finder import find_faults
 
 #: arrays of a file -> argument of `find_faults`: capitals are matrices, small letters registers
@@ -35,7 +32,7 @@ def fault(opcode: str, target: str, input: str, pairs: bool = False, limit: int 
     """
     ins = Instruction.parse(opcode)
     arguments: dict[str, Any] = {}
-    for name, array in _read(input).items():
+    for name, array in read_npz(input).items():
         if name not in NAMES:
             raise OperandError(
                 f"{input!r} has an array {name!r:.80}; arrays are {listing(NAMES, 40)}; nearest is "
@@ -51,19 +48,3 @@ def fault(opcode: str, target: str, input: str, pairs: bool = False, limit: int 
     report = find_faults(ins, target=target, pairs=pairs, limit=limit, **arguments)
     named = report.verdict in ("right", "found")
     return Answer(report.lines(), report.data, 0 if named else 1)
-
-
-def _read(file: str) -> dict[str, Array]:
-    import zipfile
-    import zlib
-
-    try:
-        # NumPy leaves a file open that it opened itself and cannot read.
-        with Path(file).open("rb") as opened, np.load(opened) as arrays:
-            return dict(arrays.items())
-    except OSError as error:
-        raise OperandError(f"cannot read {file!r}: {error.strerror or error}") from None
-    except (ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error):
-        raise OperandError(
-            f"{file!r} is no .npz file of arrays (numpy.savez writes them)"
-        ) from None
