@@ -182,7 +182,13 @@ def test_layouts_change_nothing_once_loaded():
 # --- engines, batches, errors ---
 
 
-@pytest.mark.parametrize("target", TARGETS)
+def only_slowly(target):
+    """Targets whose recipes are also run, row by row, in test_engines."""
+    slow = target not in ("sm_70", "sm_90a")
+    return pytest.param(target, marks=pytest.mark.slow) if slow else target
+
+
+@pytest.mark.parametrize("target", map(only_slowly, TARGETS))
 def test_engines_agree(target):
     seen = set()
     for ins in MULTIPLIES:
