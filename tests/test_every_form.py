@@ -1,7 +1,8 @@
-"""Every form of the table is executed: both engines give the same registers, on each generation."""
+"""Every form of the table is executed: all engines give the same registers, on each generation."""
 
 import numpy as np
 import pytest
+from dots import FAST
 
 from emulator import execute
 from emulator.isa.search import matrix_instructions
@@ -47,17 +48,16 @@ def operands(ins, rng):
 
 
 @pytest.mark.parametrize("ins", ALL, ids=str)
-def test_both_engines_agree(ins):
+def test_engines_agree(ins):
     rng = np.random.default_rng(len(str(ins)))
     registers, options = operands(ins, rng)
     generations = {TARGETS[name].generation: name for name in ins.targets}
     for target in generations.values():
-        fast, slow = (
-            execute(ins, *registers, target=target, engine=engine, **options)
-            for engine in ("vector", "reference")
-        )
-        assert fast.shape == (ins.lanes, ins.fragment("d").registers)
-        assert np.array_equal(fast, slow), target
+        slow = execute(ins, *registers, target=target, engine="reference", **options)
+        assert slow.shape == (ins.lanes, ins.fragment("d").registers)
+        for engine in FAST:
+            fast = execute(ins, *registers, target=target, engine=engine, **options)
+            assert np.array_equal(fast, slow), (target, engine)
 
 
 def test_no_form_is_left_out():

@@ -188,7 +188,7 @@ def only_slowly(target):
     return pytest.param(target, marks=pytest.mark.slow) if slow else target
 
 
-@pytest.mark.parametrize("target", map(only_slowly, TARGETS))
+@pytest.mark.parametrize("target", [only_slowly(target) for target in TARGETS])
 def test_engines_agree(target):
     seen = set()
     for ins in MULTIPLIES:

@@ -1,9 +1,9 @@
 """``matmul``: matrices of codes, accumulated over k as a chain of instructions does it.
 
 Every recipe has a quick way where it is quickest: integers through exact float sums or bit counts,
-fused dot-adds through float arithmetic on ordinary numbers, fused multiply-add chains through the
-machine's own. What is left, and every element whose operands or result are not ordinary, is
-computed by `vector`, one instruction after the other.
+fused dot-adds through float arithmetic on ordinary numbers (`fused`, `grouped`), fused multiply-add
+chains through the machine's own. What is left, and every element whose operands or result are not
+ordinary, is computed by `vector`, one instruction after the other.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def _matmul(
     if isinstance(first, PopcountDot):
         return integers.popcount_dot(arithmetic, a, b, c, engine == "compiled")
     if scale_a is not None and scale_b is not None and grouped.exact_step(arithmetic, k):
-        found = grouped.chain(arithmetic, a, b, c, scale_a, scale_b, k)
-        return _settled(arithmetic, *found, a, b, c, scale_a, scale_b, k)
+        done = grouped.chain(arithmetic, a, b, c, scale_a, scale_b, k)
+        return _settled(arithmetic, *done, a, b, c, scale_a, scale_b, k)
     made = plan(arithmetic, k)
     if made is None and engine == "compiled":
         from emulator.arith import compiled
