@@ -11,6 +11,7 @@ import numpy as np
 from dtypes import FORMATS, Array, convert
 from emulator.adapters.triton_lowering import DotCall, Plan
 from emulator.arith import Engine, matmul
+from emulator.arith.conversions import convert as cvt
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import FmaChain, Widen
 from emulator.arith.wide import add
@@ -88,7 +89,7 @@ def _three_tf32(
 
 def _split(words: Array) -> tuple[Array, Array]:
     """cvt.rna.tf32 of f32 words, and what the subtraction from them leaves."""
-    big = convert(_F32, FORMATS["tf32"], words, "rna")
+    big = cvt(_F32, FORMATS["tf32"], words, "rna")
     return big, add(_F32, words, big ^ _SIGN)
 
 

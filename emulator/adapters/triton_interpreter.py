@@ -144,9 +144,11 @@ class _Patch:
         executor = self.interpreter.GridExecutor
         options = self.interpreter.interpreter_builder.options
         default = DEFAULT_IMPRECISE.get(self.target.generation, 0)
+        # Triton up to 3.6 does not interpret tl.dot_scaled.
+        scaled = getattr(builder, "create_dot_scaled", None)
         for owner, name, value in (
+            *([(builder, "create_dot_scaled", self._create_dot_scaled(scaled))] if scaled else []),
             (builder, "create_dot", self._create_dot(builder.create_dot)),
-            (builder, "create_dot_scaled", self._create_dot_scaled(builder.create_dot_scaled)),
             *((builder, x, self._create_addition(getattr(builder, x))) for x in _ADDITIONS),
             (semantic, "dot", self._semantic_dot(semantic.dot)),
             (executor, "__call__", _with_our_errors(executor.__call__)),

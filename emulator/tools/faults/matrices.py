@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from dtypes import FORMATS, Array, convert, decode, decode_values, encode
+from emulator.arith.conversions import convert as cvt
 from emulator.errors import OperandError
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.table import FORMS
@@ -321,7 +322,7 @@ def _unrounded(kernel: Kernel, name: str) -> Iterator[Variant]:
     codes = kernel.matrix(name)
     if not np.any(codes & np.uint32((1 << FORMATS["tf32"].ignored_bits) - 1)):
         return
-    rounded = convert(FORMATS["f32"], FORMATS["tf32"], codes.astype(np.uint32), "rna")
+    rounded = cvt(FORMATS["f32"], FORMATS["tf32"], codes.astype(np.uint32), "rna")
     if changed := _holding(kernel, name, rounded):
         yield Variant(name, f"{name.upper()} rounded to tf32 (cvt.rna.tf32.f32), not cut", changed)
 
