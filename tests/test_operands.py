@@ -133,7 +133,7 @@ def test_operands_that_do_not_fit(call, message):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: run(DENSE, engine="fast"), "no engine 'fast'; engines are auto, reference, vector"),
+        (lambda: run(DENSE, engine="fast"), "no engine 'fast'; engines are auto, ref"),
         (lambda: run(DENSE, engine=None), "no engine None"),
         (lambda: run(DENSE, undefined="ignore"), "'raise' or 'hardware'; got 'ignore'"),
         # options that the instruction does not take
