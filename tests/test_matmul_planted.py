@@ -1,0 +1,158 @@
+"""The comparison of test_matmul can fail: what is planted in the quick engines shows."""
+
+import importlib
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from designed import Case
+from dots import by_hand, each_fast
+from edges import chain
+from test_matmul import GROUPED, check, drawn, quick, shape_case
+
+from emulator.arith import factors, fused
+from emulator.arith.factors import plan
+
+
+@pytest.fixture(autouse=True)
+def whatever_its_share(monkeypatch):
+    """Elements are recomputed one by one, however many: the others come from the quick way."""
+    monkeypatch.setattr(quick, "_MOSTLY_ORDINARY", 0)
+
+
+def plant(monkeypatch, **off):
+    """Constants of a step changed as given, for both engines."""
+
+    def wrong(arithmetic, k):
+        made = plan(arithmetic, k)
+        changed = {x: change(getattr(made.numbers, x)) for x, change in off.items()}
+        return made._replace(numbers=made.numbers._replace(**changed))
+
+    monkeypatch.setattr(quick, "plan", wrong)
+
+
+BIT = np.int32(1 << 23)
+PLANTED = {
+    "to_scale up": ("mma hopper f16 f32", {"to_scale": lambda x: np.int32(x + BIT)}),
+    "to_scale down": ("mma hopper f16 f32", {"to_scale": lambda x: np.int32(x - BIT)}),
+    "one bit more kept": ("mma hopper f16 f32", {
+        "to_scale": lambda x: np.int32(x + BIT), "to_unit": lambda x: x - (np.int64(1) << 52)}),
+    "one bit less kept": ("mma hopper f16 f32", {
+        "to_scale": lambda x: np.int32(x - BIT), "to_unit": lambda x: x + (np.int64(1) << 52)}),
+    "to_unit": ("mma hopper f16 f16", {"to_unit": lambda x: x + (np.int64(1) << 52)}),
+    "mask up": ("wgmma hopper e4m3 f32", {"mask": lambda x: x << 1}),
+    "mask down": ("wgmma hopper e4m3 f32", {"mask": lambda x: x >> 1}),
+    "mask of f32": ("mma hopper f16 f32", {"mask": lambda x: x << 1}),
+    "floor up": ("mma hopper f16 f16", {"floor": lambda x: np.int32(x + BIT)}),
+    "floor down": ("mma hopper f16 f16", {"floor": lambda x: np.int32(x - BIT)}),
+    "least": ("mma ampere f16 f16", {"least": lambda x: np.int32(x - BIT)}),
+}  # fmt: skip
+
+
+@cache
+def given(case):
+    """The operands, and the right codes: computed before anything is planted."""
+    operands = drawn(case, 270, (16, 7, 8))
+    return operands, chain(case, case.k, *operands)
+
+
+def planted_is_caught(case, engine):
+    operands, want = given(case)
+    with pytest.raises(AssertionError, match="codes differ"):
+        check(case, engine, operands, want)
+
+
+@each_fast
+@pytest.mark.parametrize("name", PLANTED)
+def test_the_matrices_would_show_a_wrong_constant(name, engine, monkeypatch):
+    where, off = PLANTED[name]
+    case = shape_case(where, 16)
+    plant(monkeypatch, **off)
+    planted_is_caught(case, engine)
+
+
+@each_fast
+@pytest.mark.parametrize(
+    "where", ("mma hopper f16 f32", "mma hopper f16 f16", "mma hopper tf32 f32")
+)
+def test_the_matrices_would_show_missing_marks(where, engine, monkeypatch):
+    module = fused if engine == "vector" else importlib.import_module("emulator.arith.compiled")
+    name = "chain" if engine == "vector" else "fused_chain"
+    right = getattr(module, name)
+
+    def unmarked(*given):
+        x, bad = right(*given)
+        return x, np.zeros_like(bad)
+
+    monkeypatch.setattr(module, name, unmarked)
+    planted_is_caught(shape_case(where, 16), engine)
+
+
+@pytest.mark.parametrize("limit", ("LOW", "HIGH"))
+def test_the_matrices_would_show_a_wrong_limit(limit, monkeypatch):
+    """Of the vector engine; those of compiled code are constants in it."""
+    monkeypatch.setattr(fused, limit, np.int32({"LOW": 0, "HIGH": 0x7FFFFFFF}[limit]))
+    planted_is_caught(shape_case("mma hopper tf32 f32", 8), "vector")
+
+
+@each_fast
+def test_the_matrices_would_show_wrong_powers(engine, monkeypatch):
+    """Subnormals that count with their own exponent, as if they were normalised."""
+    monkeypatch.setattr(
+        factors, "_powers", lambda fmt, x: (x.view(np.int32) & factors.EXPONENT).view(np.float32)
+    )
+    planted_is_caught(shape_case("wgmma hopper e5m2 f32", 16), engine)
+
+
+@each_fast
+def test_the_matrices_would_show_missing_special_marks(engine, monkeypatch):
+    right = quick.factor
+    monkeypatch.setattr(quick, "factor", lambda *given: right(*given)._replace(special=None))
+    planted_is_caught(shape_case("mma hopper tf32 f32", 8), engine)
+
+
+@each_fast
+@pytest.mark.parametrize("where", ("mma hopper e4m3 f32", "mma hopper e4m3 f16"))
+def test_the_matrices_would_show_a_wrong_addition(where, engine, monkeypatch):
+    """The accumulator in the alignment of the products, instead of added to their sum."""
+    case = Case(where, by_hand(where), 32, 0)
+    made = plan(case.arithmetic, 32)._replace(adds_c=False)
+    monkeypatch.setattr(quick, "plan", lambda *_: made)
+    planted_is_caught(case, engine)
+
+
+# --- groups of fp4 products -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", GROUPED, ids=[case.name for case in GROUPED])
+@pytest.mark.parametrize("change", (-1, 1))
+def test_the_matrices_would_show_a_wrong_cut_of_groups(case, change, monkeypatch):
+    (step,) = case.arithmetic.steps
+    wrong = replace(step, fraction_bits=step.fraction_bits + change)
+    monkeypatch.setattr(quick.grouped, "exact_step", lambda *_: wrong)
+    planted_is_caught(case, "vector")
+
+
+@pytest.mark.parametrize("case", GROUPED, ids=[case.name for case in GROUPED])
+def test_the_matrices_would_show_missing_marks_of_groups(case, monkeypatch):
+    right = quick.grouped.chain
+
+    def unmarked(*operands):
+        codes, bad = right(*operands)
+        return codes, np.zeros_like(bad)
+
+    monkeypatch.setattr(quick.grouped, "chain", unmarked)
+    planted_is_caught(case, "vector")
+
+
+def test_the_matrices_would_show_groups_that_count_though_they_are_zero(monkeypatch):
+    """A sum of zero has no exponent, however large its scales."""
+    right = quick.grouped._tile
+
+    def wrong(step, a, b, c):
+        return right(step, a._replace(value=a.value + np.float32(2.0**-60)), b, c)
+
+    monkeypatch.setattr(quick.grouped, "_tile", wrong)
+    for case in GROUPED:
+        planted_is_caught(case, "vector")
