@@ -53,7 +53,9 @@ def matmul(
     if a.shape[-1] > k and arithmetic.c != arithmetic.d:
         raise ValueError(f"a chain needs C and D of one type; got {arithmetic.c}, {arithmetic.d}")
     work = math.prod((*batch, m, n, a.shape[-1]))
-    chosen = choose(engine, work)
+    # Integers and fp4 with scales make no use of Numba: "auto" must not wait for it.
+    by_blas = isinstance(arithmetic.steps[0], IntegerDot) or grouped.exact_step(arithmetic, k)
+    chosen = choose(engine, 0 if by_blas else work)
     if not work:
         d = np.broadcast_to(c, (*batch, m, n))
         return d.astype(code_type(arithmetic.d.bits)) if not d.size else np.array(d)
