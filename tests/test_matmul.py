@@ -247,7 +247,8 @@ def test_edges_within_f16_take_the_quick_way(where, engine, recomputed):
 
 
 def test_every_recipe_of_one_fused_dot_add_has_a_quick_way():
-    """All but fp4 in groups (`grouped` has a way of its own), and those that take an accumulator of another type as it is."""
+    """All but fp4 in groups, which have a way of their own, and those that take an accumulator of
+    another type as it is."""
     for case in FLOAT:
         steps = [s for s in case.arithmetic.steps if isinstance(s, FusedDotAdd)]
         if steps and case not in FUSED:
