@@ -210,9 +210,9 @@ def recomputed(monkeypatch):
     """The masks of what was computed by single dots."""
     masks, one_by_one = [], quick._recompute
 
-    def spy(arithmetic, codes, bad, *operands):
-        masks.append(bad.copy())
-        one_by_one(arithmetic, codes, bad, *operands)
+    def spy(*given):
+        masks.append(given[-1].copy())
+        one_by_one(*given)
 
     def refuse(*_):
         raise AssertionError("all of it went to single dots")
@@ -315,10 +315,9 @@ def test_elements_out_of_the_range_of_products_are_marked(power, marked, engine,
 def test_many_marked_elements_are_computed_all_together(share, engine, monkeypatch):
     called = []
     monkeypatch.setattr(quick, "_recompute", lambda *_: called.append("one by one"))
-    monkeypatch.setattr(quick, "_by_dots", lambda *_: called.append("all"))
+    monkeypatch.setattr(quick, "_by_dots", lambda *_: called.append("all") or operands[2][None])
     case = shape_case("mma hopper f16 f32", 16)
     operands = gaussian(case, 40, 40, 16)
     operands[0][: int(40 * share), 0] = 0x7C00
-    quick._fused(plan(case.arithmetic, 16), case.arithmetic,
-                 *(x[None] for x in operands), None, None, 16, engine)  # fmt: skip
+    matmul(case.arithmetic, *operands, engine=engine)
     assert called == ["one by one" if share < 0.1 else "all"]

@@ -9,7 +9,7 @@ ordinary, is computed by `vector`, one instruction after the other.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,16 @@ _MOSTLY_ORDINARY = 0.9
 _PIECE, _COMPILED_PIECE = 1 << 18, 1 << 20
 #: columns that fill the vectors of a machine reasonably
 _COLUMNS = 32
+
+
+class Operands(NamedTuple):
+    """Codes with one batch axis, of length 1 where it is shared; as `matmul` names them."""
+
+    a: Array
+    b: Array
+    c: Array
+    scale_a: Array | None
+    scale_b: Array | None
 
 
 def matmul(
@@ -59,10 +69,9 @@ def matmul(
     if not work:
         d = np.broadcast_to(c, (*batch, m, n))
         return d.astype(code_type(arithmetic.d.bits)) if not d.size else np.array(d)
-    a, b, c = (_flat(x, batch) for x in (a, b, c))
-    scale_a = None if scale_a is None else _flat(scale_a, batch)
-    scale_b = None if scale_b is None else _flat(scale_b, batch)
-    d = _matmul(arithmetic, a, b, c, scale_a, scale_b, k, chosen)
+    scales = (None if x is None else _flat(x, batch) for x in (scale_a, scale_b))
+    operands = Operands(_flat(a, batch), _flat(b, batch), _flat(c, batch), *scales)
+    d = _matmul(arithmetic, operands, k, chosen)
     if len(d) != math.prod(batch):
         d = np.array(np.broadcast_to(d, (math.prod(batch), m, n)))
     return d.reshape(*batch, m, n)
@@ -94,96 +103,99 @@ def _flat(x: Array, batch: tuple[int, ...]) -> Array:
     return np.broadcast_to(x, (*batch, *x.shape[-2:])).reshape(-1, *x.shape[-2:])
 
 
-def _matmul(
-    arithmetic: Arithmetic,
-    a: Array, b: Array, c: Array, scale_a: Array | None, scale_b: Array | None,
-    k: int,
-    engine: Engine,
-) -> Array:  # fmt: skip
+def _matmul(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> Array:
     if engine == "reference":
-        return _by_dots(reference.dot, arithmetic, a, b, c, scale_a, scale_b, k)
+        return _by_dots(reference.dot, arithmetic, x, k)
     first = arithmetic.steps[0]
     if isinstance(first, IntegerDot):
-        return integers.dot(arithmetic, a, b, c, k)
+        return integers.dot(arithmetic, x.a, x.b, x.c, k)
     if isinstance(first, PopcountDot):
-        return integers.popcount_dot(arithmetic, a, b, c, engine == "compiled")
-    if scale_a is not None and scale_b is not None and grouped.exact_step(arithmetic, k):
-        done = grouped.chain(arithmetic, a, b, c, scale_a, scale_b, k)
-        return _settled(arithmetic, *done, a, b, c, scale_a, scale_b, k)
+        return integers.popcount_dot(arithmetic, x.a, x.b, x.c, engine == "compiled")
+    if grouped.exact_step(arithmetic, k):
+        return _settled(arithmetic, x, k, *grouped.chain(arithmetic, *x, k))  # type: ignore[arg-type]
     made = plan(arithmetic, k)
     if made is None and engine == "compiled":
         from emulator.arith import compiled
 
-        found = compiled.float_chain(arithmetic, a, b, c, k)
+        found = compiled.float_chain(arithmetic, x.a, x.b, x.c, k)
         if found is not None:
-            return _settled(arithmetic, *found, a, b, c, scale_a, scale_b, k)
+            return _settled(arithmetic, x, k, *found)
     if made is None:
-        return _by_dots(vector.dot, arithmetic, a, b, c, scale_a, scale_b, k)
-    if (made.before or made.after) and a.shape[-1] > k:
+        return _by_dots(vector.dot, arithmetic, x, k)
+    if (made.before or made.after) and x.a.shape[-1] > k:
         # The accumulator is converted between instructions.
-        for start in range(0, a.shape[-1], k):
+        c = x.c
+        for start in range(0, x.a.shape[-1], k):
             part = slice(start, start + k)
-            c = _matmul(arithmetic, a[..., part], b[..., part], c, scale_a, scale_b, k, engine)
+            one = x._replace(a=x.a[..., part], b=x.b[..., part], c=c)
+            c = _matmul(arithmetic, one, k, engine)
         return c
-    return _fused(made, arithmetic, a, b, c, scale_a, scale_b, k, engine)
+    return _settled(arithmetic, x, k, *_fused(made, arithmetic, x, engine))
 
 
-def _by_dots(
-    compute: Compute,
-    arithmetic: Arithmetic,
-    a: Array, b: Array, c: Array, scale_a: Array | None, scale_b: Array | None,
-    k: int,
-) -> Array:  # fmt: skip
+def _by_dots(compute: Compute, arithmetic: Arithmetic, x: Operands, k: int) -> Array:
     """One instruction after the other, each element by itself."""
     scales = (
-        None if scale_a is None else scale_a[..., :, None, :],
-        None if scale_b is None else scale_b[..., None, :, :],
+        None if x.scale_a is None else x.scale_a[..., :, None, :],
+        None if x.scale_b is None else x.scale_b[..., None, :, :],
     )
-    for start in range(0, a.shape[-1], k):
+    c = x.c
+    for start in range(0, x.a.shape[-1], k):
         part = slice(start, start + k)
-        pair = a[..., :, None, part], b[..., None, :, part]
+        pair = x.a[..., :, None, part], x.b[..., None, :, part]
         c = in_pieces(compute, arithmetic, *pair, c, *scales)
     return c
 
+
+def _settled(arithmetic: Arithmetic, x: Operands, k: int, codes: Array, bad: Bool) -> Array:
+    """`codes`, with what `vector` says of the elements that are `bad`."""
+    if not bad.any():
+        return codes
+    if bad.mean() > 1 - _MOSTLY_ORDINARY:
+        return _by_dots(vector.dot, arithmetic, x, k)
+    _recompute(arithmetic, x, k, codes, bad)
+    return codes
+
+
+def _recompute(arithmetic: Arithmetic, x: Operands, k: int, codes: Array, bad: Bool) -> None:
+    """Writes into `codes` what `vector` says of the elements that are `bad`."""
+    where = np.nonzero(bad)
+    piece = max(1, _PIECE // x.a.shape[-1])
+    for start in range(0, len(where[0]), piece):
+        t, i, j = (index[start : start + piece] for index in where)
+
+        def pick(y: Array | None, place: Array, t: Array = t) -> Any:
+            return None if y is None else y[t if len(y) > 1 else 0, place]
+
+        c = x.c[t if len(x.c) > 1 else 0, i, j]
+        rows, columns = pick(x.a, i), pick(x.b, j)
+        scales = pick(x.scale_a, i), pick(x.scale_b, j)
+        for first in range(0, rows.shape[-1], k):
+            part = slice(first, first + k)
+            c = vector.dot(arithmetic, rows[:, part], columns[:, part], c, *scales)
+        codes[t, i, j] = c
+
+
+# --- fused dot-adds -------------------------------------------------------------------------------
 
 #: format, codes and scales of one operand
 Side = tuple[Format, Array, Array | None]
 
 
-def _fused(
-    made: Plan,
-    arithmetic: Arithmetic,
-    a: Array, b: Array, c: Array, scale_a: Array | None, scale_b: Array | None,
-    k: int,
-    engine: Engine,
-) -> Array:  # fmt: skip
-    fmt = arithmetic.c
-    x = c if made.before is None else convert(fmt, made.before, c)
-    x = x.view(np.float16).astype(np.float32) if made.numbers.half else x.view(np.float32)
-    sides = ((arithmetic.a, a, scale_a), (arithmetic.b, b, scale_b))
-    x, bad = _chain(made, *sides, arithmetic.scale, x, engine)
+def _fused(made: Plan, arithmetic: Arithmetic, x: Operands, engine: Engine) -> tuple[Array, Bool]:
+    """Codes, and where they are to be computed otherwise."""
+    c = x.c if made.before is None else convert(arithmetic.c, made.before, x.c)
+    c = c.view(np.float16).astype(np.float32) if made.numbers.half else c.view(np.float32)
+    sides = ((arithmetic.a, x.a, x.scale_a), (arithmetic.b, x.b, x.scale_b))
+    d, bad = _chain(made, *sides, arithmetic.scale, c, engine)
     if made.numbers.half:
         with np.errstate(over="ignore", invalid="ignore"):  # of bad elements
-            codes = x.astype(np.float16).view(np.uint16)
+            codes = d.astype(np.float16).view(np.uint16)
     else:
-        codes = x.view(np.uint32)
+        codes = d.view(np.uint32)
     if made.after is not None:
         codes = convert(made.result, made.after, codes)
-    return _settled(arithmetic, codes, bad, a, b, c, scale_a, scale_b, k)
-
-
-def _settled(
-    arithmetic: Arithmetic,
-    codes: Array, bad: Bool, a: Array, b: Array, c: Array,
-    scale_a: Array | None, scale_b: Array | None, k: int,
-) -> Array:  # fmt: skip
-    """`codes`, with what `vector` says of the elements that are `bad`."""
-    if not bad.any():
-        return codes
-    if bad.mean() > 1 - _MOSTLY_ORDINARY:
-        return _by_dots(vector.dot, arithmetic, a, b, c, scale_a, scale_b, k)
-    _recompute(arithmetic, codes, bad, a, b, c, scale_a, scale_b, k)
-    return codes
+    return codes, bad
 
 
 def _chain(
@@ -235,26 +247,3 @@ def _chain(
         for start in starts:
             piece(start)
     return out, bad
-
-
-def _recompute(
-    arithmetic: Arithmetic,
-    codes: Array, bad: Bool, a: Array, b: Array, c: Array,
-    scale_a: Array | None, scale_b: Array | None, k: int,
-) -> None:  # fmt: skip
-    """Writes into `codes` what `vector` says of the elements that are `bad`."""
-    where = np.nonzero(bad)
-    piece = max(1, _PIECE // a.shape[-1])
-    for start in range(0, len(where[0]), piece):
-        t, i, j = (index[start : start + piece] for index in where)
-
-        def pick(x: Array | None, place: Array, t: Array = t) -> Any:
-            return None if x is None else x[t if len(x) > 1 else 0, place]
-
-        x = c[t if len(c) > 1 else 0, i, j]
-        rows, columns = pick(a, i), pick(b, j)
-        for first in range(0, a.shape[-1], k):
-            part = slice(first, first + k)
-            scales = pick(scale_a, i), pick(scale_b, j)
-            x = vector.dot(arithmetic, rows[:, part], columns[:, part], x, *scales)
-        codes[t, i, j] = x
