@@ -57,6 +57,10 @@ class Format:
     def __repr__(self) -> str:
         return f"FORMATS[{self.name!r}]"
 
+    def __hash__(self) -> int:
+        """Of the name alone: formats are parts of many keys of caches."""
+        return hash(self.name)
+
     def __reduce__(self) -> tuple[Callable[[str], Format], tuple[str]]:
         """Copies, and pickles that another process reads, are the one instance of the table."""
         return format_named, (self.name,)

@@ -19,8 +19,26 @@ if TYPE_CHECKING:
     from emulator.tools.answer import Answer
 
 
+class _Parser(argparse.ArgumentParser):
+    """Speaks of unknown options itself: the usage of the whole program helps nobody."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        known, rest = super().parse_known_args(args, namespace)
+        if rest:
+            import difflib
+
+            near = difflib.get_close_matches(
+                rest[0].partition("=")[0], self._option_string_actions, n=1, cutoff=0.75
+            )
+            nearest = f"; nearest is {near[0]}" if near else ""
+            self.error(f"unrecognized arguments: {' '.join(rest)}{nearest}")
+        return known, rest
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="python -m emulator",
         description="NVIDIA's PTX matrix instructions, register for register and bit for bit.",
     )
@@ -29,7 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     def command(name: str, answer: str, text: str) -> argparse.ArgumentParser:
         """`answer` is "module:function" of `emulator.tools`, imported when it is called: `lane`
         must not wait for `run`."""
-        sub = commands.add_parser(name, help=text, description=text)
+        # Abbreviated, --target of `compare` would be taken for --targets.
+        sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         sub.set_defaults(answer=answer)
         sub.add_argument("--json", action="store_true", help="print JSON")
         return sub
@@ -57,9 +76,9 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("list", "listing:list_instructions", "Lists the instructions, one line each.")
     sub.add_argument("--target", help="only those of this target: sm_90a, H100, ...")
     sub.add_argument(
-        "--type", dest="type_", help="only those with elements of this type: f16, s8, ..."
+        "--type", dest="type_", help="only those with elements of this type: f16, s8, fp8, ..."
     )
-    sub.add_argument("--family", help="only mma, mma.sp, wgmma, ldmatrix, cvt, ...")
+    sub.add_argument("--family", help="only mma, mma.sp, wgmma, wmma, ldmatrix, ...")
     sub.add_argument(
         "--all", dest="every", action="store_true", help="every N of wgmma on a line of its own"
     )
@@ -108,19 +127,19 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--format", choices=("html", "svg"), help="default: by the file name, or html")
     sub.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
     tile = sub.add_argument_group("tiles of wgmma in shared memory")
-    tile.add_argument("--swizzle", type=int, metavar="BYTES", help="0, 32, 64 or 128 (default)")
+    tile.add_argument("--swizzle", metavar="WIDTH", help="none, 32B, 64B or 128B (default)")
     tile.add_argument("--major", choices=("k", "mn"), help="default k")
-    tile.add_argument("--start-address", type=int, metavar="BYTE", help="default 0")
+    tile.add_argument("--start-address", metavar="BYTE", help="0x400, 1024, ... (default 0)")
 
     sub = command(
-        "run", "runfile:run_file", "Runs a PTX file and shows the registers that it changed."
+        "run", "runfile:run_file", "Runs a PTX file and shows the registers that it wrote."
     )
     sub.add_argument("file", help="straight-line PTX; - reads from standard input")
     sub.add_argument("--target", default="sm_90a", help="sm_80, H100, ... (default sm_90a)")
     sub.add_argument("--registers", metavar="IN.npz", help="register words to start with, by name "
                      "without %%: uint32 or uint64 (lanes,); `shared`: uint8 bytes")  # fmt: skip
     sub.add_argument("-o", "--output", metavar="OUT.npz", help="where to write all registers")
-    sub.add_argument("--show", metavar="NAMES", help="registers to show: r0,f1 (default: changed)")
+    sub.add_argument("--show", metavar="NAMES", help="registers to show: r0,f1 (default: written)")
 
     sub = command(
         "descriptor", "descriptors.command:descriptor",
@@ -136,9 +155,10 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--need", metavar="TILE",
         help="name the difference to the word that a tile needs, such as swizzle=128B,start=0x400: "
-        "swizzle= none, 32B, 64B, 128B; start= byte address; tile= ROWSxCOLUMNS as stored; row=, "
-        "column= where the instruction starts in it; order= rows or columns, which block of 8 "
-        "lines follows in memory; leading= bytes between lines, or 64e in elements; major=",
+        "swizzle= none, 32B, 64B, 128B; start= byte address; tile= ROWSxCOLUMNS as stored (rows "
+        "are m or n, columns k, whatever the major); row=, column= where the instruction starts in "
+        "it; order= rows or columns, which block of 8 lines follows in memory; leading= bytes "
+        "between lines, or 64e in elements; major=",
     )  # fmt: skip
     sub.add_argument("--diff", action="store_true", help="--need, everything taken from the word")
     sub.add_argument("--build", metavar="TILE", help="build the word that such a tile needs")
@@ -175,8 +195,8 @@ def _parser() -> argparse.ArgumentParser:
     sub = command(
         "fault",
         "faults.command:fault",
-        "Names the mistake in a kernel that explains what came out. Exit code 1: something is "
-        "wrong that no mistake explains.",
+        "Names the mistake in a kernel that explains what came out. Exit code 0: nothing is wrong, "
+        "or a mistake explains every bit; 1: none does.",
     )
     sub.add_argument("opcode")
     sub.add_argument("--target", required=True, help="sm_80, H100, ...")

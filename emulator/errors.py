@@ -7,7 +7,11 @@ mistakes of this package alone.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
+
+#: likeness of two spellings below which it does not help to name the one for the other
+_ALIKE = 0.5
 
 
 class EmulatorError(ValueError):
@@ -35,11 +39,46 @@ def nearest(given: str, legal: Iterable[str], count: int = 1) -> list[str]:
     return difflib.get_close_matches(given, list(legal), n=count, cutoff=0.0)
 
 
+def hint(given: str, legal: Iterable[str], dot: str = "") -> str:
+    """``; nearest is 'f16'`` for the end of a message; "" where nothing legal is like `given`.
+
+    `dot` stands before the name, as in ``'.f16'``.
+    """
+    names, given = list(legal), given[:100]
+    found = difflib.get_close_matches(given, names, n=1, cutoff=_ALIKE)
+    if not found:
+        lower = {name.lower(): name for name in names}
+        alike = difflib.get_close_matches(given.lower(), lower, n=1, cutoff=_ALIKE)
+        found = [lower[name] for name in alike]
+    return f"; nearest is {dot + found[0]!r}" if found else ""
+
+
 def nearest_opcode(given: str, legal: Iterable[str]) -> str:
-    """The legal opcode that shares the most words with `given`, and of those the most alike."""
-    words = set(given[:1000].split("."))
+    """The legal opcode that shares the most words with `given`, and of those the most alike.
+
+    Of opcodes that differ in their shape alone it is the one with the nearest numbers.
+    """
+    given = given[:1000]
+    words = set(given.split("."))
     ranked = sorted(legal, key=lambda text: -len(words.intersection(text.split("."))))
-    return nearest(given[:1000], ranked[:8])[0]
+    best = nearest(given, ranked[:8])[0]
+    wanted = _SHAPE.search(given)
+    if wanted is None:
+        return best
+    same = [text for text in ranked if _SHAPE.sub("", text) == _SHAPE.sub("", best)]
+    return min(same, key=lambda text: _distance(wanted[0], text))
+
+
+_SHAPE = re.compile(r"(?<![a-z])m\d+n\d+(k\d+)?")
+
+
+def _distance(shape: str, opcode: str) -> int:
+    """By how much the numbers of a shape and of the shape in an opcode differ in all."""
+    found = _SHAPE.search(opcode)
+    pairs = zip(
+        re.findall(r"\d+", shape), re.findall(r"\d+", found[0] if found else ""), strict=False
+    )
+    return sum(abs(int(x) - int(y)) for x, y in pairs)
 
 
 def quoted(text: str, limit: int = 120) -> str:
@@ -53,3 +92,26 @@ def listing(names: Iterable[object], limit: int = 12) -> str:
     if len(shown) <= limit:
         return ", ".join(shown)
     return f"{', '.join(shown[:limit])}, … ({len(shown)} in all)"
+
+
+def runs(numbers: Sequence[int]) -> str:
+    """Numbers as runs of equal steps: ``0-3, 8-11``, ``8-256 by 8``.
+
+    >>> runs((8, 16, 24, 32, 48, 64))
+    '8-32 by 8, 48, 64'
+    >>> runs((0, 1, 4, 5))
+    '0-1, 4-5'
+    """
+    parts = []
+    rest = list(numbers)
+    while rest:
+        step = rest[1] - rest[0] if len(rest) > 1 else 1
+        length = 1
+        while length < len(rest) and rest[length] - rest[length - 1] == step:
+            length += 1
+        if length == 1 or (length == 2 and step != 1):
+            parts.append(str(rest.pop(0)))
+            continue
+        parts.append(f"{rest[0]}-{rest[length - 1]}" + (f" by {step}" if step != 1 else ""))
+        rest = rest[length:]
+    return ", ".join(parts)

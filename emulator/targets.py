@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from emulator.errors import UnsupportedError, listing, nearest
+from emulator.errors import UnsupportedError, hint, listing, quoted
 
 #: Chips of one generation share the arithmetic of their tensor cores.
 Generation = Literal["volta", "turing", "ampere", "ada", "hopper", "blackwell", "rtx_blackwell"]
@@ -55,20 +55,30 @@ TARGETS: dict[str, Target] = {
 
 #: Products and generations, in lower case, to the target that a kernel for them is built for.
 ALIASES: dict[str, str] = {
-    "volta": "sm_70", "v100": "sm_70", "xavier": "sm_72",
+    "volta": "sm_70", "v100": "sm_70", "titanv": "sm_70", "xavier": "sm_72",
     "turing": "sm_75", "t4": "sm_75", "rtx2080": "sm_75",
-    "ampere": "sm_80", "a100": "sm_80", "a30": "sm_80",
-    "a2": "sm_86", "a10": "sm_86", "a40": "sm_86", "rtx3090": "sm_86", "orin": "sm_87",
+    "ampere": "sm_80", "a100": "sm_80", "a800": "sm_80", "a30": "sm_80",
+    "a2": "sm_86", "a10": "sm_86", "a40": "sm_86", "rtx3090": "sm_86",
+    "orin": "sm_87", "jetsonorin": "sm_87",
     "ada": "sm_89", "l4": "sm_89", "l40": "sm_89", "l40s": "sm_89", "rtx4090": "sm_89",
-    "hopper": "sm_90a", "h100": "sm_90a", "h200": "sm_90a", "gh200": "sm_90a",
+    "hopper": "sm_90a", "h20": "sm_90a", "h100": "sm_90a", "h200": "sm_90a", "h800": "sm_90a",
+    "gh200": "sm_90a",
     "blackwell": "sm_100a", "b100": "sm_100a", "b200": "sm_100a", "gb200": "sm_100a",
-    "b300": "sm_103a", "gb300": "sm_103a", "thor": "sm_110a",
-    "rtx5090": "sm_120a", "rtxpro6000": "sm_120a", "spark": "sm_121a", "gb10": "sm_121a",
+    "b300": "sm_103a", "gb300": "sm_103a", "thor": "sm_110a", "jetsonthor": "sm_110a",
+    "rtx5090": "sm_120a", "rtxpro6000": "sm_120a",
+    "spark": "sm_121a", "dgxspark": "sm_121a", "gb10": "sm_121a",
 }  # fmt: skip
+#: Products and generations without tensor cores.
+_TOO_OLD = re.compile(
+    r"kepler|maxwell|pascal|k[248]0|m[46]0|p4|p40|p100|gtx[5-9]\d0(ti)?|gtx10\d0(ti)?|titanxp?|"
+    r"(sm_?|compute_?)?[1-6]\d"
+)
 
 
 def find_target(name: str | Target) -> Target:
     """The target of that name or alias, in any case; raises UnsupportedError for any other.
+
+    ``90a``, ``sm90a`` and ``compute_90a`` are sm_90a, too.
 
     >>> find_target("H100").name
     'sm_90a'
@@ -78,11 +88,22 @@ def find_target(name: str | Target) -> Target:
     if not isinstance(name, str):
         raise UnsupportedError(f"target must be a name such as 'sm_90a'; got {name!r}")
     key = re.sub(r"[\s-]", "", name.lower())
-    if target := TARGETS.get(ALIASES.get(key, key)):
+    number = re.fullmatch(r"(?:sm_?|compute_?)?(\d{1,4}[af]?)", key)
+    if target := TARGETS.get(f"sm_{number[1]}" if number else ALIASES.get(key, key)):
         return target
-    close = nearest(key, [*TARGETS, *ALIASES])[0]
+    if _TOO_OLD.fullmatch(key):
+        raise UnsupportedError(
+            f"no target {quoted(name)}: too old, without tensor cores; the first with them is sm_70"
+        )
+    if number and number[1].isdigit():
+        # What is built for an older chip runs on a newer one.
+        older = [t.name for t in TARGETS.values() if t.number < int(number[1]) and not t.specific]
+        close = f"; nearest is {older[-1]!r}" if older else ""
+    else:
+        close = hint(key, [*TARGETS, *ALIASES])
+    close = close.replace("nearest", "the nearest")
     raise UnsupportedError(
-        f"no target {name!r}; targets are {listing(TARGETS, 40)}; nearest is {close!r}"
+        f"no target {quoted(name, 80)}{close}; targets are {listing(TARGETS, 40)}"
     )
 
 

@@ -17,7 +17,8 @@ from hardware.driver import CudaError, Gpu, NoGpuError
 from dtypes import FORMATS
 from emulator import Instruction, execute
 from emulator.isa.search import matrix_instructions as instructions
-from emulator.layout.descriptor import TileShape, addresses, decode_descriptor
+from emulator.layout.addressing import addresses
+from emulator.layout.descriptor import TileShape, decode_descriptor
 from emulator.recordings import recordings, replay, save
 
 PTXAS = shutil.which("ptxas")

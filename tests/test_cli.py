@@ -16,6 +16,8 @@ from commands import answer, refusal
 
 from emulator import __main__ as command_line
 from emulator.__main__ import main
+from emulator.errors import UnsupportedError
+from emulator.targets import find_target
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 S4 = "mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32"
@@ -83,7 +85,46 @@ def test_list_filters(ask):
 def test_list_names_the_nearest_of_an_unknown_filter(refused):
     assert "nearest is 'e2m3'" in refused("list", "--type", "e2m33")
     assert "nearest is 'wgmma'" in refused("list", "--family", "wgma")
-    assert "nearest is 'sm_90a'" in refused("list", "--target", "sm90a")
+    assert "nearest is 'sm_90a'" in refused("list", "--target", "sm_90ab")
+    assert "nearest" not in refused("list", "--family", "zzz")
+
+
+def test_list_takes_groups(ask):
+    def listed(*argv):
+        return ask("list", *argv, "--json")
+
+    families = {row["family"] for row in listed("--family", "wmma")}
+    assert families == {"wmma.load", "wmma.mma", "wmma.store"}
+    for group, members in (("fp8", "e4m3 e5m2"), ("fp6", "e3m2 e2m3"), ("fp4", "e2m1")):
+        one_by_one = [row for type_ in members.split() for row in listed("--type", type_)]
+        assert {x["opcode"] for x in listed("--type", group)} == {x["opcode"] for x in one_by_one}
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("sm90", "sm_90"), ("90a", "sm_90a"), ("compute_80", "sm_80"), ("SM_120F", "sm_120f"),
+        ("H20", "sm_90a"), ("TITAN V", "sm_70"), ("DGX Spark", "sm_121a"),
+        ("Jetson Orin", "sm_87"), ("H800", "sm_90a"), ("A800", "sm_80"),
+    ],
+)  # fmt: skip
+def test_names_of_targets(name, target):
+    assert find_target(name).name == target
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("P100", "'P100': too old, without tensor cores; the first with them is sm_70"),
+        ("sm_61", "too old"), ("GTX 1080", "too old"), ("compute_35", "too old"),
+        ("sm_81", "no target 'sm_81'; the nearest is 'sm_80'; targets are sm_70, "),
+        ("99", "the nearest is 'sm_90'; targets"), ("sm_130", "the nearest is 'sm_121'"),
+        ("Q", "no target 'Q'; targets are"), ("9" * 5000, "9…"),
+    ],
+)  # fmt: skip
+def test_targets_that_do_not_exist(name, words):
+    with pytest.raises(UnsupportedError, match=words):
+        find_target(name)
 
 
 # --- info -----------------------------------------------------------------------------------------
@@ -215,6 +256,8 @@ def test_element(ask):
         (("element", F16, "a", 32, 0), "lane 32 is out of range"),
         (("element", F16, "b", 0, 2), "register 2 is out of range; it has 2 registers"),
         (("table", F16, "x"), "has no fragment 'x'"),
+        (("lane", F16, "A", 0, 0), "operands are d, a, b, c; nearest is 'a'"),
+        (("table", WGMMA, "b"), "b lies in shared memory (`descriptor` and `view --operand b`"),
         (("table", "mma.sync", "a"), "'mma.sync'"),
     ],
 )

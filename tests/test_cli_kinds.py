@@ -3,6 +3,7 @@
 Facts are stated here from the manual (PTX ISA 9.7.14.5.15-17, 9.7.9.21), not taken from the tables.
 """
 
+import re
 from functools import partial
 
 import pytest
@@ -163,6 +164,28 @@ def test_info_tells_what_a_cvt_does(ask, opcode, words):
     for recipe in ask("info", opcode, "--json")["recipes"]:
         text = "; ".join(recipe["steps"])
         assert [word for word in words if word not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("opcode", "target", "words"),
+    [
+        # the passes of mma.m16n8k8, of which ptxas makes it for Turing, and C in f32 before them
+        ("mma.sync.aligned.row.col.m16n16k16.f32.f32", "T4",
+         ["in f32", "in 2 passes, k = 0-7; 8-15: every term is cut 24 bits"]),
+        ("mma.sync.aligned.row.col.m16n16k16.f16.f16", "V100", ["in 4 passes, k = 0-3; 4-7; 8"]),
+        ("mma.sync.aligned.row.col.m16n16k16.f16.f32", "H100", ["over all k at once", "to .* f16"]),
+        ("mma.sync.aligned.row.col.m8n8k4.rz.f64.f64.f64.f64", "A100", ["rounded toward zero"]),
+        ("mma.sync.aligned.row.col.m16n16k16.s32.s8.s8.s32.satfinite", "A100", ["clamped once"]),
+        ("mma.xor.popc.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32", "A100", [r"a.k. xor b.k."]),
+        ("load.a.sync.aligned.col.m16n16k16.f16", "A100", ["column of matrix a, 16 .* 32 bytes"]),
+        ("store.d.sync.aligned.row.m16n16k16.f32", "A100", ["row of matrix d, 16 .* written to"]),
+    ],
+)  # fmt: skip
+def test_info_tells_what_a_wmma_does(ask, opcode, target, words):
+    (recipe,) = ask("info", f"wmma.{opcode}", "--target", target, "--json")["recipes"]
+    assert len(recipe["steps"]) == len(words)
+    for step, pattern in zip(recipe["steps"], words, strict=True):
+        assert re.search(pattern, step)
 
 
 def test_info_refuses_a_target_that_lacks_it(refused):

@@ -58,7 +58,7 @@ def ones(tmp_path):
     return path
 
 
-def test_run_shows_what_changed(ask, ptx, ones):
+def test_run_shows_what_it_wrote(ask, ptx, ones):
     lines = ask("run", ptx, "--registers", ones, "--target", "A100")
     assert lines[0] == "sm_80, 32 lanes, 5 of 15 registers"
     # 16 products of ones, minus a half
@@ -66,7 +66,12 @@ def test_run_shows_what_changed(ask, ptx, ones):
     assert any(line.split() == ["lane", "%n", ".s32"] for line in lines)
     assert any(line.split() == ["31", "0000001f", "31"] for line in lines)
     assert not any("%a0" in line for line in lines)
-    assert ask("run", ptx)[0] == "sm_90a, 32 lanes, 1 of 15 registers"
+    # D of zeros is what it was before, and has been written all the same.
+    lines = ask("run", ptx)
+    assert lines[0] == "sm_90a, 32 lanes, 5 of 15 registers"
+    assert "%d3 .f32  00000000 0.0  in all lanes" in lines
+    data = ask("run", ptx, "--json")
+    assert (data["written"], data["changed"]) == (["d0", "d1", "d2", "d3", "n"], ["n"])
 
 
 def test_run_shows_named_registers_in_json(ask, ptx, ones):
@@ -83,7 +88,7 @@ def test_run_shows_named_registers_in_json(ask, ptx, ones):
 
 def test_run_writes_what_it_can_read_again(ask, ptx, ones, tmp_path):
     out = tmp_path / "out.words"
-    assert ask("run", ptx, "--registers", ones, "-o", out) == []
+    assert ask("run", ptx, "--registers", ones, "-o", out) == [f"wrote {out}: 15 registers"]
     with np.load(out) as arrays:
         assert sorted(arrays) == sorted(
             [*(f"{x}{i}" for x in "acd" for i in range(4)), "b0", "b1", "n"]
@@ -107,6 +112,15 @@ def test_run_keeps_infinities_and_nans_valid_json(ask, tmp_path):
     assert registers["y"]["words"] == ["0x3fb999999999999a"] * 32
     assert registers["p"] == {"type": "pred", "words": ["0x1"] * 32}
     assert "h .f16x2  7e003c00 1.0 nan  in all lanes" in ask("run", path)
+
+
+def test_run_says_that_nothing_changed(ask, tmp_path):
+    path = tmp_path / "store.ptx"
+    path.write_text(".reg .b32 p, r; stmatrix.sync.aligned.m8n8.x1.shared.b16 [p], {r};")
+    assert ask("run", path) == [
+        "sm_90a, 32 lanes, 0 of 2 registers",
+        "no register was written, and shared memory holds what it held before",
+    ]
 
 
 def test_run_splits_wide_results_over_blocks(ask, tmp_path):
@@ -144,6 +158,7 @@ def test_run_takes_a_warpgroup_for_wgmma_and_its_shared_memory(ask, refused, tmp
     assert ask("run", path, "--registers", words, "-o", out, "--show", "d0") == [
         "sm_90a, 128 lanes, 1 of 9 registers",
         "%d0 .f32  41800000 16.0  in all lanes",
+        f"wrote {out}: 9 registers",
     ]
     with np.load(out) as arrays:
         assert arrays["d3"].tolist() == [0x41800000] * 128
@@ -185,9 +200,10 @@ def test_run_reports_files_that_it_cannot_use(refused, ptx, tmp_path):
         (tmp_path / "bad.npz").write_bytes(content)
         assert "is no .npz file" in refused("run", ptx, "--registers", tmp_path / "bad.npz")
     np.save(tmp_path / "one.npy", np.zeros(32, np.uint32))
-    assert "is no .npz file" in refused("run", ptx, "--registers", tmp_path / "one.npy")
+    assert "is one array, an .npy file" in refused("run", ptx, "--registers", tmp_path / "one.npy")
     np.savez(tmp_path / "objects.npz", a0=np.array([None]))
-    assert "is no .npz file" in refused("run", ptx, "--registers", tmp_path / "objects.npz")
+    why = refused("run", ptx, "--registers", tmp_path / "objects.npz")
+    assert "array 'a0' of" in why and "holds Python objects" in why
 
 
 def test_run_reads_standard_input(ask, monkeypatch):

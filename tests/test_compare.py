@@ -55,7 +55,7 @@ def test_one_bit_of_alignment():
         }
     ]
     assert made.differs and max(map(len, made.text().splitlines())) <= 100
-    assert "by up to 2 ulp" in made.text()
+    assert "by up to 2 ulps;" in made.text()
     json.dumps(made.data, allow_nan=False)
     assert "<td>D[2][3]</td>" in made.html() and made._repr_html_() in made.html()
 
@@ -179,6 +179,21 @@ def test_mistakes():
         compare(F16, np.stack([a, a]), b)
     with pytest.raises(OperandError, match="f16 elements come as"):
         compare(F16, a.astype("f4"), b)
+
+
+def test_opcodes_as_text():
+    by_name = compare(str(F16), *tails(), targets=["sm_80", "sm_90a"])
+    assert by_name.data == compare(F16, *tails(), targets=["sm_80", "sm_90a"]).data
+    assert compare([str(F16), F16_K8], *tails(), targets="sm_80").data["opcodes"][0] == str(F16)
+
+
+def test_two_names_of_one_target():
+    made = compare(F16, *tails(), targets=["H100", "H200", "sm_80", "sm_80"])
+    lines = lines_of(made)
+    assert "H100 and H200 are one target, sm_90a" in lines
+    assert not any("sm_80 and" in x for x in lines)
+    assert "the same operands on 2 targets" in made.title
+    assert compare(F16, *tails(), targets="H100").title.endswith("the same operands on 1 target")
 
 
 # --- causes ---------------------------------------------------------------------------------------
@@ -318,3 +333,13 @@ def test_mistakes_on_the_command_line(capsys):
     assert "names none" in refusal(capsys, "compare", str(F16), "--targets", ",")
     assert "the same types" in refusal(capsys, "compare", str(F16), str(FP8))
     assert "multiplies" in refusal(capsys, "compare", "movmatrix.sync.aligned.m8n8.trans.b16")
+
+
+def test_an_option_is_not_guessed(capsys):
+    from emulator.__main__ import main
+
+    with pytest.raises(SystemExit, match="2"):
+        main(["compare", str(F16), "--target", "H100"])
+    error = capsys.readouterr().err
+    assert error.startswith("usage: python -m emulator compare ")
+    assert "unrecognized arguments: --target H100; nearest is --targets" in error

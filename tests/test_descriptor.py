@@ -11,12 +11,8 @@ import pytest
 
 from dtypes import FORMATS
 from emulator import Instruction, OperandError, UndefinedError, execute
-from emulator.layout.descriptor import (
-    TileShape,
-    addresses,
-    decode_descriptor,
-    encode_descriptor,
-)
+from emulator.layout.addressing import addresses, encode_descriptor
+from emulator.layout.descriptor import Descriptor, TileShape, decode_descriptor
 from emulator.warp.memory import load_tile
 
 #: swizzle in bytes -> code of bits 63:62, and its width in 16-byte units
@@ -283,3 +279,49 @@ def test_a_batch_of_one_stays_a_batch():
     got = load_tile(shared, one, 8, 16, FORMATS["f16"])
     assert got.shape == (1, 8, 16)
     assert np.array_equal(got[0], load_tile(shared, one[0], 8, 16, FORMATS["f16"]))
+
+
+# --- what execute takes as a descriptor -----------------------------------------------------------
+
+WGMMA = Instruction.parse("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16")
+WORD = 0x0000_0008_0008_0000
+
+
+def multiplied(a, b):
+    memory = np.random.default_rng(0).integers(0, 60, 8192).astype(np.uint8)
+    return execute(WGMMA, a, b, WGMMA.fragment("d").zeros(), shared=memory, target="sm_90a")
+
+
+def test_a_descriptor_is_a_word_an_integer_or_an_object():
+    registers = np.full((128, 4), 0x3C003C00, np.uint32)
+    one, other = Descriptor.decode(WORD), Descriptor.decode(WORD + 1)
+    for a in (registers, np.uint64(WORD)):
+        want = multiplied(a, np.uint64(WORD))
+        assert want.any()
+        for b in (WORD, one, np.int64(WORD), np.array(WORD, np.uint64)):
+            assert np.array_equal(multiplied(a, b), want)
+    for a in (WORD, one):
+        assert np.array_equal(
+            multiplied(a, np.uint64(WORD + 1)), multiplied(np.uint64(WORD), other)
+        )
+    both = multiplied(registers, np.array([WORD, WORD + 1], np.uint64))
+    assert np.array_equal(multiplied(registers, [one, WORD + 1]), both)
+    assert not np.array_equal(both[0], both[1])
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "message"),
+    [
+        (WORD, -1, "operand b: a matrix descriptor is a 64-bit word: a Desc.* got -1"),
+        (WORD, 1 << 64, "operand b: .*from 0 to .*; got 18446744073709551616"),
+        (1 << 64, WORD, "operand a: a matrix descriptor .*; got 18446744073709551616"),
+        (WORD, np.zeros((128, 4), np.uint32), r"operand b: .*; got uint32 \(128, 4\)"),
+        (WORD, True, "operand b: .*; got True"),
+        (WORD, [WORD, "x"], "operand b: .*; got"),
+        (None, WORD, "operand a: .*; got None"),
+        (WORD, np.int64([3]), r"operand b: .*; got int64 \(1,\)"),
+    ],
+)
+def test_what_is_no_descriptor_is_named(a, b, message):
+    with pytest.raises(OperandError, match=message):
+        multiplied(a, b)

@@ -101,6 +101,15 @@ def test_words_as_people_write_them(ask, text):
     assert ask(text)[0] == "0x4000004000010040"
 
 
+def test_hexadecimal_words_without_0x_are_noted(ask):
+    first, note, *_ = ask("4000004000010040")
+    assert first == "0x000e35fb81854f38"
+    assert note == "note: read as decimal; the hexadecimal word is 0x4000004000010040"
+    assert ask("4000080040", "--json")["note"].endswith("0x4000080040")
+    for text in ("64", "4611686293305360448", "0x4000004000010040", "1048640"):
+        assert not [line for line in ask(text) if line.startswith("note")]
+
+
 def test_negative_words_are_those_of_debuggers(ask):
     assert ask(str(0xC000004000010040 - (1 << 64)))[0] == "0xc000004000010040"
 
@@ -139,6 +148,9 @@ FINDINGS = [
      r"at most 0xc00 \(3072\)"),
     (word(0x3FC00, 1024, 128), F16, {}, "error", "start_address",
      "18 bits of shared addresses end at 0x40000", r"0x3f800"),
+    (word(0, 1024, 128), F16, {"shared_size": 1000}, "error", "leading_byte_offset",
+     r"memory ends at 0x3e8 \(1000\)",
+     "at least 2048 bytes of shared memory: the tile fills them without gaps"),
     (word(0, 0x1000, 0x9000), F16, {}, "error", "stride_byte_offset",
      "18 bits of shared addresses end", "smaller strides: with these the tile spans 262272 bytes"),
 ]  # fmt: skip
@@ -319,12 +331,14 @@ def test_a_part_of_a_stored_tile_is_read_from_where_the_tile_holds_it():
     [
         (StoredTile(leading_bytes=256), "128 bytes .64 elements. apart.*nearest is 128 bytes"),
         (StoredTile(0, leading_bytes=32), "no swizzle the lines.*nearest is 32 bytes, the 32-byte"),
-        (StoredTile(rows=32), "32 × 16 elements is smaller than operand b: 64 rows"),
+        (StoredTile(rows=32), "32 rows × 16 columns is smaller than operand b: 64 rows"),
         (StoredTile(order="k"), "rows or columns; got 'k'"),
         (StoredTile(k=64, column=56), r"column 0 … 48 of a stored tile that has 64; got 56"),
         (StoredTile(k=128, column=56), r"columns in steps of 16; nearest is \(0, 48\)"),
         (StoredTile(rows=72, row=4), r"rows in steps of 8 .*nearest is \(0, 0\)"),
-        (StoredTile(start_address=0x410), "1040 is no multiple of 128"),
+        (StoredTile(start_address=0x410), "1040 is no multiple of 128.*0x400, with column=8 for"),
+        (StoredTile(start_address=0x420, major="mn"), "nearest is 0x400, with row=16 for what"),
+        (StoredTile(32, start_address=0x440), "1088 is no multiple of 128.*nearest is 0x400$"),
         (StoredTile(major="m"), r"k \(imm-trans 0\) or mn \(imm-trans 1\); got 'm'"),
     ],
 )

@@ -230,7 +230,7 @@ def test_unlike_arrays(actual, expected, words):
         (np.uint8([0]), {"fmt": "e4m9"}, "no format 'e4m9'.*nearest is 'e4m3'"),
         (np.uint8([16]), {"fmt": "e2m1"}, "actual: code 0x10 does not fit the 4 bits of e2m1"),
         (np.float32([1]), {"fmt": "f16"}, "f16 elements come as float16; got float32"),
-        (np.uint32([1]), {"fragment": "a"}, "fragment= is a Fragment or an Instruction; got 'a'"),
+        (np.uint32([1]), {"fragment": 5}, "is a Fragment, an Instruction or its opcode; got 5"),
         (np.zeros((32, 3), "u4"), {"fragment": INS}, "registers .…, 32, 4. or matrices .…, 16, 8."),
         (np.zeros((32, 4), "f4"), {"fragment": INS}, "or matrices"),
         (np.zeros((32, 4), "u4"), {"fragment": INS, "fmt": "f16"}, "holds f32, not f16"),
@@ -242,3 +242,38 @@ def test_what_makes_no_sense_is_refused(actual, options, words):
     """Also where the arrays are equal: a wrong call must not pass by luck."""
     with pytest.raises(OperandError, match=words):
         assert_bits_equal(actual, actual.copy(), **options)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "assert_bits_equal(x, x, fmt='f16')",
+        "assert_bits_equal(x, x, fragment='mma')",
+        "assert_bits_equal(x, x[:1])",
+        "assert_bits_equal(x, x + 1)",
+    ],
+)
+def test_pytest_shows_the_line_of_the_test_alone(pytester, call):
+    pytester.makepyfile(f"""
+        import numpy as np
+        from emulator.testing import assert_bits_equal
+
+        def test_it():
+            x = np.ones(2, "f4")
+            {call}
+    """)
+    lines = pytester.runpytest_inprocess(
+        "-p", "no:cacheprovider", "-p", "no:hypothesispytest"
+    ).outlines
+    assert f">       {call}" in lines
+    assert sum(x.startswith(">") for x in lines) == 1
+    assert not any("difference.py" in x or "def assert_bits_equal" in x for x in lines)
+
+
+def test_a_fragment_by_its_opcode():
+    words = np.zeros((32, 4), "u4")
+    assert_bits_equal(words, words.copy(), fragment=str(INS))
+    changed = words.copy()
+    changed[5, 1] = 1
+    by_name = find_differences(changed, words, fragment=str(INS))
+    assert str(by_name) == str(find_differences(changed, words, fragment=INS))

@@ -1,5 +1,7 @@
 """``explain``: what it says of one element, checked against examples worked by hand."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from codes import f32_codes
@@ -9,6 +11,7 @@ from dtypes import FORMATS, encode
 from emulator import Instruction, OperandError, UndefinedError
 from emulator.arith import reference
 from emulator.layout.descriptor import Descriptor
+from emulator.tools.explanations.exact import plural
 from emulator.tools.explanations.explanation import explain, explain_registers
 
 # --- by hand --------------------------------------------------------------------------------------
@@ -22,7 +25,7 @@ def test_places_are_those_of_the_manual():
     assert "in lane 6 d3" in lines
     assert "C = 0x3f000000 = 0.5, lane 6 c3" in lines
     assert "2 lane 5 a1[15:0] 0x3c00 1 lane 21 b0[15:0] 0x3c00 1" in lines
-    assert "15 lane 7 a3[31:16] 0x0000 0 lane 23 b1[31:16] 0x0000 0" in lines
+    assert "3-15 zero" in lines and "zero, without a part in it: k 3-7" in lines
     a = made.data["products"][2]["a"]
     assert a["place"] == {"operand": "a", "lane": 5, "register": 1, "low_bit": 0, "bits": 16}
 
@@ -134,6 +137,7 @@ def test_block_scales():
     lines = lines_of(made)
     assert made.data["d"]["value"] == 96
     assert "32-63 lane 0 scale_a[15:8] 0x80 = 2 lane 0 scale_b[15:8] 0x7f = 1" in lines
+    assert "exp of a term below is the exponent of its scales' product alone" in lines
     assert "k 48-63 32 1 +10000.00000000000000000000000000000000000" in lines
     words = {x: np.full(32, 0x807F807F, np.uint32) for x in ("scale_a", "scale_b")}
     registers = [ins.fragment(x).zeros() for x in "abc"]
@@ -158,6 +162,9 @@ def test_wgmma_reads_bytes():
     d[:] = f32_codes(5)[0]
     given = (ins, a, tile.encode(), d)
     made = explain_registers(*given, row=17, col=5, target="sm_90a", shared=shared)
+    for word in (tile, int(tile.encode())):
+        again = explain_registers(ins, a, word, d, row=17, col=5, target="sm_90a", shared=shared)
+        assert again.data == made.data
     lines = lines_of(made)
     # B(2, 5): line 5 of the first core matrix, 16 bytes each; B(10, 5): the second one, at 128.
     assert "2 lane 37 a0[15:0] 0x4000 2 bytes 340-341 0x3c00 1" in lines
@@ -213,6 +220,32 @@ def test_f64_chain():
     made = dot(up, [(1.0, 2.0**-53)], 1.0, target="sm_90a")
     assert made.data["d"]["code"] == "0x3ff0000000000001"
     assert "each operation rounded toward plus infinity" in lines_of(made)
+
+
+def test_zeros_in_a_row_are_one_line():
+    lines = lines_of(dot(F16, [(1.5, 1.0), (0.0, 0.0), (0.0, -0.0), (2.0, 1.0)], target="sm_90a"))
+    assert "1 lane 0 a0[31:16] 0x0000 0 lane 0 b0[31:16] 0x0000 0" in lines
+    assert (
+        "4-15 zero" in lines and "4 lane 2 a0[15:0] 0x0000 0 lane 2 b0[15:0] 0x0000 0" not in lines
+    )
+    assert "zero, without a part in it: k 1-2, 4-15, x" in lines
+    integers = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32")
+    made = dot(integers, [(7, 3), (0, 0), (0, 0), (0, 5)], target="sm_80")
+    assert "4-15 zero" in lines_of(made) and len(made.data["products"]) == 16
+    chain = Instruction.parse("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64")
+    lines = lines_of(dot(chain, [(3.0, 2.0)], target="sm_90a"))
+    assert lines.count("1-7 zero") == 2
+    # From -0 the first zero makes +0: it does something.
+    lines = lines_of(dot(chain, [], 1 << 63, target="sm_90a"))
+    assert "0 a*b + x 0 0x0000000000000000 0" in lines and "1-7 zero" in lines
+
+
+def test_ulps_have_a_plural():
+    chain = Instruction.parse("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64")
+    made = dot(chain, [(1.0, 2.0**-53)] * 4, 1.0, target="sm_90a")
+    assert "distance D is 2 ulps below it" in lines_of(made)
+    for number, words in ((0.75, "0.75 ulp"), (-1, "-1 ulp"), (1.5, "1.5 ulps"), (0, "0 ulps")):
+        assert plural(Fraction(number), "ulp") == words
 
 
 INF, NAN = np.inf, np.nan

@@ -34,7 +34,9 @@ def test_batch():
     b = np.ones((16, 8), np.float16)
     made = explain(F16, a, b, row=0, col=0, target="sm_80", batch=2)
     assert made.data["d"]["value"] == 16
-    with pytest.raises(OperandError, match=r"batch axes \(3,\).* such as \(0,\); got \(\)"):
+    with pytest.raises(
+        OperandError, match=r"batch axes \(3,\).* batch=\(0,\) .*--batch 0\); got \(\)"
+    ):
         explain(F16, a, b, row=0, col=0, target="sm_80")
     with pytest.raises(OperandError, match="no batch axes"):
         explain(F16, a[0], b, row=0, col=0, target="sm_80", batch=0)
@@ -51,6 +53,30 @@ def test_mistakes():
     move = Instruction.parse("movmatrix.sync.aligned.m8n8.trans.b16")
     with pytest.raises(OperandError, match="that multiplies"):
         explain(move, a, b, row=0, col=0, target="sm_80")
+
+
+def test_opcodes_as_text():
+    a, b = np.ones((16, 16), np.float16), np.ones((16, 8), np.float16)
+    by_name = explain(str(F16), a, b, row=1, col=2, target="sm_80")
+    assert by_name.data == explain(F16, a, b, row=1, col=2, target="sm_80").data
+    registers = [F16.fragment(x).zeros() for x in "abc"]
+    made = explain_registers(str(F16), *registers, row=1, col=2, target="sm_80")
+    assert made.data["opcode"] == str(F16)
+    with pytest.raises(OperandError, match=r"or its opcode.* needed; got int"):
+        explain(5, a, b, row=1, col=2, target="sm_80")
+
+
+def test_a_computation_of_an_instruction_that_has_one(capsys):
+    a, b = np.ones((16, 16), np.float16), np.ones((16, 8), np.float16)
+    with pytest.raises(
+        OperandError, match=r"m8n8k4\.f16, whose warp has 4; .* leave it out; got 2"
+    ):
+        explain(F16, a, b, row=0, col=0, target="sm_80", computation=2)
+    registers = [F16.fragment(x).zeros() for x in "abc"]
+    with pytest.raises(OperandError, match="leave it out; got -1"):
+        explain_registers(F16, *registers, row=0, col=0, target="sm_80", computation=-1)
+    error = refusal(capsys, "explain", OPCODE, "--target", "sm_80", "--computation", "2")
+    assert "leave it out; got 2" in error
 
 
 class Tags(html.parser.HTMLParser):
@@ -173,3 +199,28 @@ def test_generated_operands(capsys, opcode, kind):
 )
 def test_mistakes_on_the_command_line(capsys, words, message):
     assert message in refusal(capsys, "explain", OPCODE, "--target", "sm_80", *words.split())
+
+
+@pytest.mark.parametrize(
+    ("shape", "types", "word", "message"),
+    [
+        ("m16n8k16", "s32.s8.s8.s32", "1.5",
+         "'1.5' is no number of s8; write an integer from -128 to 127, or a code such as 0x3f"),
+        ("m16n8k16", "s32.s8.s8.s32", "128", "no number of s8; write an integer from -128 to 127"),
+        ("m16n8k16", "s32.u8.u8.s32", "-1", "u8; write an integer from 0 to 255, or a code"),
+        ("m16n8k128", "s32.b1.b1.s32.xor.popc", "2", "b1; write an integer from 0 to 1, or a code"),
+    ],
+)  # fmt: skip
+def test_integers_out_of_range(capsys, shape, types, word, message):
+    opcode = f"mma.sync.aligned.{shape}.row.col.{types}"
+    given = ("explain", opcode, "--target", "sm_80", f"--a={word}", "--b", "1")
+    error = refusal(capsys, *given)
+    assert message in error and "inf" not in error and error.count("write") == 1
+
+
+def test_the_shell_names_its_own_option_for_a_batch(capsys, tmp_path):
+    a = np.ones((2, 3, 16, 16), np.float16)
+    np.savez(tmp_path / "x.npz", A=a, B=np.ones((16, 8), np.float16))
+    given = ("explain", OPCODE, "--target", "sm_80", "--input", tmp_path / "x.npz")
+    assert "(in a shell --batch 0,0)" in refusal(capsys, *given)
+    assert answer(capsys, *given, "--batch", "0,0", "--json")["d"]["value"] == 16

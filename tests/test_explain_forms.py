@@ -49,7 +49,13 @@ def check_form(ins, target, engine, seed):
     d = d[2] if d.ndim > 2 else d
     row, col = rng.integers(ins.m), rng.integers(ins.n)
     made = explain_registers(
-        ins, *registers, row=row, col=col, target=target, computation=2 * (ins.k == 4), **options
+        ins,
+        *registers,
+        row=row,
+        col=col,
+        target=target,
+        computation=2 * (ins.fragment("d").groups > 1),
+        **options,
     )
     assert int(made.data["d"]["code"], 16) == d[row, col]
     assert max(map(len, made.text().splitlines())) <= 100

@@ -202,3 +202,10 @@ def test_every_form_is_searched():
         flipped = np.flip(d, -1).copy()
         assert find_faults(ins, None, *matrices.values(), d=flipped, **options).verdict != "right"
     assert len(seen) > 50
+
+
+def test_the_help_tells_the_exit_codes(capsys):
+    with pytest.raises(SystemExit):
+        main(["fault", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Exit code 0: nothing is wrong, or a mistake explains every bit; 1: none does." in text

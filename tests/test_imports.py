@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 #: the packages and modules of one layer; those of one tuple are siblings that do not meet.
 LAYERS = (
     ("dtypes",),
-    ("emulator.errors emulator.targets",),
+    ("emulator.errors emulator.targets emulator.arrays",),
     ("emulator.layout", "emulator.arith"),
     ("emulator.isa",),
     ("emulator.warp",),

@@ -11,6 +11,7 @@ from emulator import EmulatorError, Instruction, ParseError, UnsupportedError
 from emulator.isa.search import matrix_instructions as instructions
 
 ALL = list(instructions())
+N = "wgmma.mma_async.sync.aligned.m64n%dk16.f32.f16.f16"
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 TYPES = {
     "f64", "f32", "tf32", "bf16", "f16", "e5m2", "e4m3", "e3m2", "e2m3", "e2m1", "ue8m0", "ue4m3",
@@ -106,6 +107,15 @@ def test_other_spellings(spelling, canonical):
     [
         ("", ParseError, "no matrix instruction"),
         ("mna.sync", ParseError, "nearest to 'mna' is 'mma'"),
+        ("foo.sync", ParseError, "wmma, cvt$"),
+        ("tcgen05.mma.cta_group::1", ParseError, "not modelled: .* mma, wgmma, .* cvt$"),
+        ("cp.async.bulk", ParseError, "is not modelled"),
+        ("mul.rn.f32", ParseError, "is not modelled"),
+        (F16.replace("aligned", "xyz"), ParseError, "'.xyz' in '[^']*'$"),
+        (F16.replace(".sync.aligned", ""), ParseError, r".sync and .aligned are .*" + F16),
+        (N % 100, UnsupportedError, "N '100'.* legal here: 8-256 by 8; .*" + N % 96),
+        (N % 255, UnsupportedError, "nearest is " + N % 256),
+        (F16.replace("k16", "k9"), UnsupportedError, F16.replace("k16", "k8") + "$"),
         ("wgmma.sync.aligned.m64n8k16.f32.f16.f16", ParseError, "wgmma.mma_async"),
         ("add.rn.f32", ParseError, "mma, wgmma, ldmatrix"),
         (F16[:-3] + "f23", ParseError, "'.f23'.*nearest is '.f32'"),

@@ -163,7 +163,7 @@ def test_what_is_no_element_is_said():
 
 
 def test_wrong_calls():
-    with pytest.raises(OperandError, match=r"an Instruction that multiplies .* got cvt"):
+    with pytest.raises(OperandError, match=r"an Instruction that multiplies .* got 'cvt"):
         lane_unique(Instruction.parse("cvt.rn.f16x2.f32"))
     with pytest.raises(OperandError, match="has no operand 'e'; it has a, b, c, nibbles"):
         lane_unique(SPARSE, "e")
@@ -310,3 +310,15 @@ def test_lanes_of_metadata_that_nothing_reads_are_left_out():
 def test_wrong_calls_of_check_swaps(inputs, options, words):
     with pytest.raises(OperandError, match=words):
         check_swaps(inputs, **options)
+
+
+def test_opcodes_as_text():
+    unique = lane_unique(str(F16))
+    unique.check(unique.run("sm_80"))
+    check_swaps(str(F16), "sm_80", lanes="none")
+    tolerant = {"same": lambda d, other: True, "lanes": "none"}
+    assert unnoticed_swaps(str(F16), "sm_80", **tolerant) == unnoticed_swaps(
+        unique, "sm_80", **tolerant
+    )
+    ones = Inputs.of(str(F16), np.ones((16, 16), "f2"), np.ones((16, 8), "f2"))
+    assert ones.ins == F16

@@ -360,7 +360,7 @@ F64 = Instruction.parse("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64").fragm
         (lambda: A.scatter(np.zeros(32, np.uint8)), r"16, 32.*\(32,\)"),
         (lambda: A.scatter(np.zeros((16, 32), np.int8)), "unsigned.*int8"),
         (lambda: A.scatter(np.zeros((16, 32))), "unsigned.*float64"),
-        (lambda: QUAD.scatter(np.zeros((8, 4), np.uint16)), r"4, 8, 4.*\(8, 4\)"),
+        (lambda: QUAD.scatter(np.zeros((8, 4), np.uint16)), r"4 matrices, 8, 4.*\(8, 4\)"),
         (lambda: A.lane(16, 0), "row 16 is out of range.*16 rows"),
         (lambda: A.lane(-1, 0), "row -1"),
         (lambda: A.lane(0, 32), "column 32.*32 columns"),

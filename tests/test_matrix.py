@@ -5,7 +5,16 @@ import numpy as np
 import pytest
 
 from dtypes import FORMATS, code_type, decode_values, encode
-from emulator import Instruction, OperandError, UnsupportedError, execute, gemm, mma
+from emulator import (
+    Instruction,
+    OperandError,
+    UndefinedError,
+    UnsupportedError,
+    compress,
+    execute,
+    gemm,
+    mma,
+)
 
 F16 = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
 OPCODES = [
@@ -153,11 +162,82 @@ def test_fp8_differs_between_generations():
             "A: f16 elements come as",
         ),
         ((np.zeros((16, 16), np.float16), np.zeros(16, np.float16)), "B must be"),
+        (([[1.0], [1.0, 2.0]], np.zeros((16, 8))), "A: the rows of the list are not of one length"),
+        (([[0.5] * 16] * 16, np.zeros((16, 8))), r"got float64; np.array\(A, np.float16\) makes"),
     ],
 )
 def test_bad_matrices(arguments, words):
     with pytest.raises(OperandError, match=words):
         mma(F16, *arguments, target="sm_80")
+
+
+@pytest.mark.parametrize(
+    ("types", "words"),
+    [
+        ("m8n8k32.row.col.s32.s4.s4.s32", r"int4; got int16; .*astype\(ml_dtypes.int4\), or pass"),
+        ("m16n8k8.row.col.f32.tf32.tf32.f32", r"float32; got int16; .*astype\(np.float32\)"),
+    ],
+)
+def test_types_are_named_with_their_module(types, words):
+    ins = Instruction.parse(f"mma.sync.aligned.{types}")
+    with pytest.raises(OperandError, match=words):
+        mma(ins, np.ones((ins.m, ins.k), np.int16), None, target="sm_80")
+
+
+def test_an_opcode_is_an_instruction():
+    a, b = np.ones((16, 16), np.float16), np.eye(16, 8, dtype=np.float16)
+    assert np.array_equal(mma(str(F16), a, b, target="sm_80"), mma(F16, a, b, target="sm_80"))
+    assert (mma("SM80_16x8x16_F32F16F16F32_TN", a, b, target="sm_80") == 1).all()
+    with pytest.raises(OperandError, match="or its opcode, is needed; got float"):
+        mma(1.5, a, b, target="sm_80")
+
+
+SPARSE = Instruction.parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
+
+
+def test_metadata_words_and_nibbles_of_mma():
+    full = np.zeros((16, 32), np.float16)
+    full[:, 1::4] = np.arange(128).reshape(16, 8)
+    b = np.arange(256).reshape(32, 8).astype(np.float16)
+    want = full.astype(np.float32) @ b.astype(np.float32)
+    stored, e = compress(SPARSE, full.view(np.uint16))
+    a, options = stored.view(np.float16), {"target": "sm_80"}
+    nibbles = SPARSE.fragment("e").gather(e[..., None])[0]
+    assert np.array_equal(mma(SPARSE, a, b, nibbles=nibbles, **options), want)
+    with pytest.raises(OperandError, match=r"or compressed \(…, 16, 16\) with nibbles= \(…, 16, 8"):
+        mma(SPARSE, a, b, **options)
+    with pytest.raises(OperandError, match=r'fragment\("e"\).gather\(e\[..., None\]\)\[..., sel'):
+        mma(SPARSE, a, b, nibbles=e, **options)
+    with pytest.raises(OperandError, match=r"A is unsigned .* got float16 .*use \.view"):
+        compress(SPARSE, full)
+
+
+def test_undefined_metadata_as_the_hardware_does():
+    a, b = np.ones((16, 16), np.float16), np.arange(256).reshape(32, 8).astype(np.float16)
+    nibbles = np.full((16, 8), 0b0101, np.uint8)
+    with pytest.raises(UndefinedError, match=r"0001, 0010, 0011, .*mma with undefined='hardware'"):
+        mma(SPARSE, a, b, nibbles=nibbles, target="sm_90a")
+    # Both stored elements meet element 1 of each chunk of B.
+    d = mma(SPARSE, a, b, nibbles=nibbles, target="sm_90a", undefined="hardware")
+    assert np.array_equal(d, np.broadcast_to(2 * b[1::4].sum(0, dtype=np.float32), d.shape))
+    with pytest.raises(OperandError, match="undefined= is 'raise' or 'hardware'; got 'x'"):
+        mma(SPARSE, a, b, nibbles=nibbles, target="sm_90a", undefined="x")
+
+
+def test_block_scales_of_their_own_type():
+    ins = Instruction.parse(
+        "mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.scale_vec::2X"
+        ".f32.e2m1.e2m1.f32.ue8m0"
+    )
+    a, b = (np.ones(shape).astype(ml_dtypes.float4_e2m1fn) for shape in ((16, 64), (64, 8)))
+    scale_a, scale_b = np.full((16, 2), 2.0), np.full((2, 8), 0.5)
+    typed = {"scale_a": scale_a.astype(ml_dtypes.float8_e8m0fnu)}
+    typed["scale_b"] = scale_b.astype(ml_dtypes.float8_e8m0fnu)
+    assert (mma(ins, a, b, target="sm_120a", **typed) == 64).all()
+    codes = {name: array.view(np.uint8) for name, array in typed.items()}
+    assert (mma(ins, a, b, target="sm_120a", **codes) == 64).all()
+    with pytest.raises(OperandError, match=r"scale_a: element codes are .* got float64"):
+        mma(ins, a, b, target="sm_120a", scale_a=scale_a, scale_b=scale_b)
 
 
 def test_batches_that_do_not_fit():
@@ -179,8 +259,8 @@ def test_bad_codes_and_options():
         mma(b1, bits, bits.T, target="sm_80", codes=True, nibbles=bits)
     with pytest.raises(OperandError, match="no block scales"):
         mma(b1, bits, bits.T, target="sm_80", codes=True, scale_a=bits)
-    with pytest.raises(OperandError, match=r"Instruction\.parse"):
-        mma(str(b1), bits, bits.T, target="sm_80")
+    with pytest.raises(OperandError, match=r"b1 .*uint8; pass 0 and 1 as uint8 with codes=True"):
+        mma(b1, bits, bits.T, target="sm_80")
     with pytest.raises(UnsupportedError, match="gemm takes dense"):
         gemm(bits, bits.T, instruction="mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f16",
              target="sm_70")  # fmt: skip

@@ -7,11 +7,12 @@ from emulator import (
     EmulatorError,
     Instruction,
     OperandError,
+    ParseError,
     UndefinedError,
     UnsupportedError,
     execute,
 )
-from emulator.layout.descriptor import encode_descriptor
+from emulator.layout.addressing import encode_descriptor
 
 parse = Instruction.parse
 DENSE = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
@@ -82,7 +83,7 @@ SHARED = np.zeros(4096, np.uint8)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: execute(str(DENSE), target="sm_80"), "Instruction.parse.*got 'mma"),
+        (lambda: execute(7, target="sm_80"), "an Instruction, or its opcode, is needed; got int"),
         (lambda: execute(DENSE, target="sm_80"), r"3 operands \(a, b, c\); got 0"),
         (lambda: execute(DENSE, *good(DENSE)[0], E, target="sm_80"), "3 operands.*got 4"),
         (lambda: execute(SPARSE, *good(DENSE)[0], target="sm_80"), r"\(a, b, c, e\); got 3"),
@@ -99,7 +100,7 @@ SHARED = np.zeros(4096, np.uint8)
         (lambda: run(DENSE, {0: None}), "operand a.*object"),
         (lambda: run(WGMMA, {0: zeros(DENSE, "a")}), r"operand a.*128 lanes.*\(32, 4\)"),
         (lambda: run(WGMMA, {2: zeros(WGMMA, "d")[:, :3]}), r"operand d.*\(128, 3\)"),
-        (lambda: run(SPARSE, {3: E[:, None]}), r"e is one metadata word.*\(32, 1\)"),
+        (lambda: run(SPARSE, {3: E[:, None, None]}), r"e is one metadata word.*\(32, 1, 1\)"),
         (lambda: run(SPARSE, {3: E[:31]}), r"uint32 \(…, 32\).*\(31,\)"),
         (lambda: run(SPARSE, {3: 5}), "e is one metadata word"),
         (lambda: run(WGMMA_SP, {3: E}), r"uint32 \(…, 128\).*\(32,\)"),
@@ -109,9 +110,9 @@ SHARED = np.zeros(4096, np.uint8)
         (lambda: run(DENSE, {2: zeros(DENSE, "c").astype(np.uint64)}), "operand c.*uint64"),
         (lambda: run(F64, {0: zeros(F64, "a").astype(np.uint32)}), "operand a.*uint64 words"),
         (lambda: run(SPARSE, {3: E.astype(np.int32)}), "metadata word.*int32"),
-        (lambda: run(WGMMA, {1: 0}), "descriptor is a uint64 word; got int"),
+        (lambda: run(WGMMA, {1: -1}), "operand b: .*descriptor is a 64-bit word.*got -1"),
         (lambda: run(WGMMA, {1: np.zeros(2, np.int64)}), "descriptor.*int64"),
-        (lambda: run(WGMMA, {0: 3}), "operand a"),
+        (lambda: run(WGMMA, {0: 1 << 64}), "operand a: .*descriptor.*got 18446744073709551616"),
         # batches
         (lambda: run(DENSE, {0: zeros(DENSE, "a", 2), 1: zeros(DENSE, "b", 3)}), "batch axes"),
         (lambda: run(DENSE, {2: zeros(DENSE, "c", 3)}, batch=(2,)), r"c \(3, 32, 4\)"),
@@ -125,6 +126,18 @@ SHARED = np.zeros(4096, np.uint8)
 def test_operands_that_do_not_fit(call, message):
     with pytest.raises(OperandError, match=message):
         call()
+
+
+def test_opcodes_and_words_of_a_fragment_are_taken():
+    (a, b, c, e), _ = good(SPARSE)
+    want = execute(SPARSE, a, b, c, e, target="sm_80")
+    assert np.array_equal(execute(str(SPARSE), a, b, c, e, target="sm_80"), want)
+    assert np.array_equal(execute(SPARSE, a, b, c, e[..., None], target="sm_80"), want)
+    one = {x: np.full(32, 0x80, np.uint32) for x in ("scale_a", "scale_b")}
+    words = {x: one[x][:, None] for x in one}
+    assert np.array_equal(run(SCALED, **words), run(SCALED, **one))
+    with pytest.raises(ParseError, match="unknown modifier"):
+        execute("mma.snyc", a, b, c, target="sm_80")
 
 
 # --- options ---

@@ -81,12 +81,56 @@ def test_hexadecimal_floats_keep_their_bits():
         ("loop: mov.b32 a, 1;", "line 1, column 1", "labels"),
         (".global .b8 x[4];", "line 1, column 1", ".global"),
         (".reg b32 x;", "line 1, column 6", "starts with a dot"),
+        (".version 8.0 .visible .entry f(.param .u64 p) { ret; }", "column 14", "straight-line"),
+        ('\nasm volatile("mov.b32 a, 1;");', "line 2, column 1", "the quotes of an asm"),
+        ('"mov.b32 a, 1;"', "line 1, column 1", "straight-line"),
+        ("{ .reg .b32 x; }", "line 1, column 1", "between the braces"),
+        (".reg .b32 x; mov.b32 x, (1);", "line 1, column 25", "found '('"),
+        (".reg .b32 x; .target sm_90a", "line 1, column 14", "at the top of a file"),
+        (".version sm_90a", "line 1, column 10", "a number such as 8.0, found 'sm_90a'"),
+        (".target sm_80,", "line 1, column 15", "a name such as sm_90a, found 'end of text'"),
+        (".address_size 16", "line 1, column 15", "32 or 64"),
     ],
 )
 def test_syntax_errors_name_the_place(text, where, what):
     with pytest.raises(ParseError) as error:
         Warp(target="sm_80").run(text)
     assert where in str(error.value) and what in str(error.value)
+
+
+def test_the_lines_that_open_a_file_are_skipped():
+    machine = Warp(target="sm_90a")
+    machine.run(
+        "// of nvcc\n.version 8.0\n.target sm_90a, debug\n.address_size 64\n"
+        ".reg .b32 x; mov.b32 x, 7;"
+    )
+    assert (machine["x"] == 7).all()
+
+
+# --- registers and shared memory ---
+
+
+def test_what_sets_a_register_is_named():
+    machine = Warp(target="sm_80")
+    machine.declare("b32", "%a0")
+    with pytest.raises(OperandError, match=r'set a register as warp\["%a0"\] = '):
+        machine.registers["%a0"] = np.ones(32, np.uint32)
+    with pytest.raises(OperandError, match=r'set a register as warp\["%a0"\] = '):
+        machine.registers["%a0"].values = np.ones(32, np.uint32)
+    machine["%a0"] = np.ones(32, np.uint32)
+    assert (machine.registers["%a0"].values == 1).all()
+
+
+def test_shared_memory_is_checked_when_it_is_set():
+    machine = Warp(target="sm_80", batch=(2,))
+    for wrong in (3, b"bytes", np.zeros((2, 8), np.int8), [1, 2]):
+        with pytest.raises(OperandError, match="shared memory, a uint8 array"):
+            machine.shared = wrong
+    with pytest.raises(OperandError, match=r"uint8 \(2, bytes\) here; got \(100,\)"):
+        machine.shared = np.zeros(100, np.uint8)
+    assert machine.shared.shape == (2, 48 * 1024)
+    machine.shared = memory = np.zeros((2, 64), np.uint8)
+    assert machine.shared is memory
 
 
 # --- mma ---

@@ -5,7 +5,7 @@ import pytest
 from test_ptx import REGISTERS, STATEMENT, fill, warp
 
 from emulator import OperandError, UndefinedError, UnsupportedError, Warpgroup
-from emulator.layout.descriptor import encode_descriptor
+from emulator.layout.addressing import encode_descriptor
 
 WGMMA = (
     "wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8 {%d0,%d1,%d2,%d3}, {%a0,%a1,%a2,%a3}, desc, p;"

@@ -13,6 +13,7 @@ from dtypes import FORMATS
 from emulator import (
     Instruction,
     OperandError,
+    ParseError,
     UndefinedError,
     compress,
     decompress,
@@ -287,9 +288,11 @@ def test_operands_that_do_not_fit(function):
     columns = 16 if function is compress else 8
     full = np.zeros((16, columns), np.uint16)
     dense = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
-    for ins in (dense, "mma.sp", None):
-        with pytest.raises(OperandError, match="sparse Instruction is needed"):
+    for ins, got in ((dense, "got mma.sync"), (str(dense), "got mma.sync"), (None, "NoneType")):
+        with pytest.raises(OperandError, match=rf"sparse [Ii]nstruction.* is needed.*{got}"):
             function(ins, full, *e)
+    with pytest.raises(ParseError):
+        function("mma.sp", full, *e)
     for bad in (full.astype(np.float16), full[:, :-1], full[0], full.astype(np.int64)):
         with pytest.raises(OperandError, match=rf"codes \(…, 16, {columns}\); got"):
             function(F16, bad, *e)

@@ -167,7 +167,7 @@ def test_a_damaged_file_is_named(pytester, run):
     result = run()
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["*test_k.test_d.npz is no golden file, or a damaged one (*--update-golden*"]
+        ["*test_k.test_d.npz is no golden file: no whole .npz; --update-golden writes a new one"]
     )
     run("--update-golden").assert_outcomes(passed=1)
     run().assert_outcomes(passed=1)
@@ -194,8 +194,17 @@ def test_files_hold_no_pickles_and_are_never_half_written(tmp_path, monkeypatch)
 
 def test_a_file_with_a_pickle_is_refused(tmp_path):
     np.savez(tmp_path / "x.npz", d=np.array([None]))
-    with pytest.raises(OperandError, match=r"x\.npz is no golden file"):
+    with pytest.raises(OperandError, match=r"x\.npz is no golden file, or a damaged one; --update"):
         read_golden(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"\x93NUMPY\x01", b"PK\x03\x04"])
+def test_what_is_no_npz_is_said_without_advice_to_load_pickles(tmp_path, content):
+    file = tmp_path / "x.npz"
+    file.write_bytes(content)
+    with pytest.raises(OperandError, match=r"file: no whole \.npz; --update") as caught:
+        read_golden(file)
+    assert "pickle" not in str(caught.value)
 
 
 # --- forms ----------------------------------------------------------------------------------------
@@ -230,7 +239,7 @@ def test_the_mark_runs_a_test_for_each_form(pytester, run):
 @pytest.mark.parametrize(
     ("mark", "argument", "words"),
     [
-        ("target='sm_99'", "instruction", "*all_forms: no target 'sm_99'; * nearest is 'sm_90'"),
+        ("target='sm_99'", "instruction", "*all_forms: no target 'sm_99'; *nearest is 'sm_90'*"),
         ("families=1", "instruction", "*all_forms: *unexpected keyword argument 'families'*"),
         ("'sm_90a'", "", "*a test with the mark all_forms takes `instruction`"),
     ],

@@ -8,7 +8,17 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from emulator import Instruction, OperandError, execute, gemm, mma
+from emulator import (
+    Instruction,
+    OperandError,
+    compare,
+    execute,
+    explain,
+    explain_registers,
+    gemm,
+    mma,
+)
+from emulator.tools.explanations.explanation import Explanation
 
 torch = pytest.importorskip("torch")
 
@@ -110,6 +120,18 @@ def test_stmatrix_writes_into_the_tensor():
     assert shared.view(torch.int32).tolist() == list(range(32))
 
 
+def test_fragments():
+    a = random_tensor(16, 16, dtype=torch.bfloat16)
+    fragment = BF16.fragment("a")
+    words = fragment.scatter(a.view(torch.int16))
+    assert words.dtype == torch.int32
+    want = fragment.scatter(a.view(torch.int16).numpy().view(np.uint16))
+    assert np.array_equal(words.numpy().view(np.uint32), want)
+    assert torch.equal(fragment.gather(words).view(torch.bfloat16), a)
+    with pytest.raises(OperandError, match=r"unsigned integers .* got bfloat16 .*\(use \.view"):
+        fragment.scatter(a)
+
+
 def test_signed_arrays_are_refused_as_before():
     a, b, c = (BF16.fragment(x).zeros() for x in "abc")
     with pytest.raises(OperandError, match=r"registers must be uint32 words; got int32"):
@@ -138,3 +160,24 @@ def test_torch_is_never_imported():
         "instruction='SM80_16x8x16_F32F16F16F32_TN'); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent.parent)
+
+
+@pytest.mark.parametrize("types", ["f32.bf16.bf16.f32", "f32.f16.f16.f32"])
+def test_explain_and_compare(types):
+    ins = Instruction.parse(f"mma.sync.aligned.m16n8k16.row.col.{types}")
+    kind = torch.bfloat16 if "bf16" in types else torch.float16
+    a, b = (random_tensor(*shape, dtype=kind) for shape in ((16, 16), (16, 8)))
+    array_type = ml_dtypes.bfloat16 if "bf16" in types else np.float16
+    arrays = [x.view(torch.int16).numpy().view(array_type) for x in (a, b)]
+    place = {"row": 3, "col": 5, "target": "sm_90a"}
+    made = explain(ins, a, b, **place)
+    assert isinstance(made, Explanation) and made.data == explain(ins, *arrays, **place).data
+    code = int(made.data["d"]["code"], 16)
+    assert code == int(mma(ins, a, b, target="sm_90a").view(torch.int32)[3, 5]) & 0xFFFFFFFF
+    codes = explain(ins, a.view(torch.int16), b.view(torch.int16), codes=True, **place)
+    assert codes.data == made.data
+    words = [ins.fragment(x).scatter(y.view("u2")) for x, y in zip("ab", arrays, strict=True)]
+    tensors = [torch.from_numpy(x.view(np.int32)) for x in (*words, ins.fragment("c").zeros())]
+    assert explain_registers(ins, *tensors, **place).data == made.data
+    names = ["sm_80", "sm_90a"]
+    assert compare(ins, a, b, targets=names).data == compare(ins, *arrays, targets=names).data

@@ -132,8 +132,9 @@ def test_refused_dots(target, kind, options, words):
 def test_refused_contexts(monkeypatch):
     with pytest.raises(UnsupportedError, match="no target"), tensor_core_dot("sm_91"):
         pass
-    with pytest.raises(OperandError, match="number of warps"), tensor_core_dot("H100", num_warps=0):
-        pass
+    for count in (0, 3, 4.0, True):
+        with pytest.raises(OperandError, match="a power of two as in Triton; got"):
+            tensor_core_dot("H100", num_warps=count).__enter__()
     interpreter = pytest.importorskip("triton.runtime.interpreter")
     with monkeypatch.context() as patch:
         patch.setattr(interpreter.InterpreterBuilder, "create_dot", lambda self, a, b, d: None)

@@ -255,6 +255,13 @@ def test_a_plain_tile_keeps_core_matrices_together():
 # --- the command ----------------------------------------------------------------------------------
 
 
+def test_view_takes_widths_and_addresses_as_descriptor_does(capsys):
+    plain = answer(capsys, "view", WGMMA, "--swizzle", "64", "--start-address", "1024")
+    assert answer(capsys, "view", WGMMA, "--swizzle", "64B", "--start-address", "0x400") == plain
+    none = answer(capsys, "view", WGMMA, "--swizzle", "none")
+    assert none == answer(capsys, "view", WGMMA, "--swizzle", "0") != plain
+
+
 def test_view_writes_a_page(capsys, tmp_path):
     file = tmp_path / "page.html"
     (line,) = answer(capsys, "view", F16, "-o", file)
@@ -311,8 +318,9 @@ def test_view_of_one_target(capsys):
         ([F16, "--operand", "e"], "no operand 'e'"),
         ([F16, "--target", "sm_75"], "not available on sm_75"),
         ([F16, "--swizzle", "64"], "--swizzle: only wgmma reads tiles"),
-        ([WGMMA, "--swizzle", "48"], "swizzle_bytes is one of [0, 32, 64, 128]; got 48"),
+        ([WGMMA, "--swizzle", "48"], "--swizzle is none, 32B, 64B, 128B, in bytes"),
         ([WGMMA, "--start-address", "8"], "multiple of 16"),
+        ([WGMMA, "--start-address", "top"], "--start-address is a whole number; got 'top'"),
         (["wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8", "--major", "mn"], "only 16-bit types"),
         ([F16, "-o", "/nowhere/at/all.html"], "cannot write '/nowhere/at/all.html': No such file"),
         ([F16, "-o", "/", "--format", "svg"], "cannot write '/'"),

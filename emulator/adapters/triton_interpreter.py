@@ -73,8 +73,11 @@ def tensor_core_dot(
     an instruction for a dot that this package lacks.
     """
     chosen = find_target(target)
-    if isinstance(num_warps, bool) or not isinstance(num_warps, int) or num_warps < 1:
-        raise OperandError(f"num_warps= is a number of warps, 1 or more; got {num_warps!r:.80}")
+    whole = isinstance(num_warps, int) and not isinstance(num_warps, bool)
+    if not whole or num_warps < 1 or num_warps & (num_warps - 1):
+        raise OperandError(
+            f"num_warps= is a number of warps, a power of two as in Triton; got {num_warps!r:.80}"
+        )
     if isinstance(instruction, str):
         instruction = Instruction.parse(instruction)
     interpreter = _interpreter()

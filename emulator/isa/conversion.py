@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from emulator.arith.evidence import Fidelity
-from emulator.errors import ParseError, UnsupportedError, listing, nearest, nearest_opcode, quoted
+from emulator.errors import ParseError, UnsupportedError, hint, listing, nearest_opcode, quoted
 from emulator.isa.instruction import Instruction
 from emulator.targets import Target, find_target, select
 
@@ -154,8 +154,7 @@ def parse_conversion(text: str) -> Conversion:
         if kind not in found:
             spelled = [*_ROUNDINGS, "relu", "satfinite", *types]
             raise ParseError(
-                f"unknown modifier {quoted('.' + word)} in {quoted(text)}; nearest is "
-                f"{'.' + nearest(word, spelled)[0]!r}"
+                f"unknown modifier {quoted('.' + word)} in {quoted(text)}{hint(word, spelled, '.')}"
             )
         found[kind].append(word)
     for kind, given in found.items():

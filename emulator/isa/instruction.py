@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from emulator.arith.evidence import Fidelity
-from emulator.errors import OperandError, ParseError, listing, nearest, quoted
+from emulator.errors import OperandError, ParseError, hint, listing, quoted
 
 if TYPE_CHECKING:
     from emulator.layout.fragment import Fragment
@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 
 #: First word of an opcode -> its parser. Each kind of instruction adds its own (`isa.catalogue`).
 PARSERS: dict[str, Callable[[str], Instruction]] = {}
+
+#: First words of PTX's other instructions (PTX ISA 9.7).
+_OTHER_PTX = """abs activemask add addc alloca and applypriority atom bar barrier bfe bfi bfind bmsk
+    bra brev brkpt brx call clusterlaunchcontrol clz cnot copysign cos cp createpolicy discard div
+    dp2a dp4a elect ex2 exit fence fma fns getctarank griddepcontrol isspacep istypep ld ldu lg2
+    lop3 mad mad24 madc mapa match max mbarrier membar min mov mul mul24 multimem nanosleep neg not
+    or pmevent popc prefetch prefetchu prmt rcp red redux rem ret rsqrt sad selp set setmaxnreg setp
+    shf shfl shl shr sin slct sqrt st stackrestore stacksave sub subc suld suq sured sust szext tanh
+    tcgen05 tensormap testp tex tld4 trap txq vote xor"""
 
 #: Parsers of other names for instructions; each gives None for a text that is none of its own.
 ALIASES: list[Callable[[str], Instruction | None]] = []
@@ -49,9 +58,14 @@ class Instruction:
             for alias in ALIASES:
                 if ins := alias(text):
                     return ins
+            if name in _OTHER_PTX.split():
+                raise ParseError(
+                    f"{quoted(text)} is not modelled: of PTX this package has {listing(PARSERS)}"
+                )
+            close = hint(name.lower(), PARSERS).replace("nearest", f"nearest to {quoted(name)}")
             raise ParseError(
-                f"{quoted(text)} is no matrix instruction; they start with {listing(PARSERS)}; "
-                f"nearest to {quoted(name)} is {nearest(name.lower()[:80], PARSERS)[0]!r}"
+                f"{quoted(text)} is no matrix instruction; they start with {listing(PARSERS)}"
+                f"{close}"
             )
         return parser(text)
 

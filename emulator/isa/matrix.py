@@ -9,7 +9,7 @@ from typing import Literal
 from dtypes import FORMATS, Place, place
 from emulator.arith.evidence import Fidelity, find_fidelity
 from emulator.arith.recipes import Arithmetic, Row, find_recipe
-from emulator.errors import OperandError, UnsupportedError, listing
+from emulator.errors import OperandError, UnsupportedError, hint, listing
 from emulator.isa.fragments import fragments_of
 from emulator.isa.instruction import Instruction
 from emulator.isa.table import Form
@@ -141,9 +141,15 @@ class MatrixInstruction(Instruction):
             operand = "d"
         fragment = self._fragments.get(operand)
         if fragment is None:
+            where = ""
+            if self.is_wgmma and operand == "b":
+                where = (
+                    ": b lies in shared memory (`descriptor` and `view --operand b` of the command "
+                    "line show where)"
+                )
             raise OperandError(
-                f"{self} has no fragment {operand!r}; its register operands are "
-                f"{listing(self.operands)}"
+                f"{self} has no fragment {operand!r:.80}{where}; its register operands are "
+                f"{listing(self.operands)}{hint(operand, self.operands)}"
             )
         return fragment
 

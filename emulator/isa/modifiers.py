@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from emulator.errors import ParseError, nearest, quoted
+from emulator.errors import ParseError, hint, quoted
 from emulator.isa.table import FORMS
 
 SHAPE = re.compile(r"m{0}n{0}k{0}".format("(?:0|[1-9][0-9]{0,3})"))
@@ -100,8 +100,8 @@ def _place(slots: Slots, word: str, opcode: str) -> None:
         slots.words.add(word)
     else:
         raise ParseError(
-            f"unknown modifier {quoted('.' + word)} in {quoted(opcode)}; nearest is "
-            f"{'.' + nearest(word, VOCABULARY)[0]!r}"
+            f"unknown modifier {quoted('.' + word)} in {quoted(opcode)}"
+            f"{hint(word, VOCABULARY, '.')}"
         )
 
 

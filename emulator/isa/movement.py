@@ -18,8 +18,8 @@ from emulator.errors import (
     OperandError,
     ParseError,
     UnsupportedError,
+    hint,
     listing,
-    nearest,
     nearest_opcode,
     quoted,
 )
@@ -201,8 +201,7 @@ def parse_movement(text: str) -> Movement:
             spelled = ["sync", "aligned", "trans", *_SPACES, "b16", "b8", "b8x16",
                        *_UNPACKING.split(), "x1", "x2", "x4"]  # fmt: skip
             raise ParseError(
-                f"unknown modifier {quoted('.' + word)} in {quoted(text)}; nearest is "
-                f"{'.' + nearest(word, spelled)[0]!r}"
+                f"unknown modifier {quoted('.' + word)} in {quoted(text)}{hint(word, spelled, '.')}"
             )
         if kind in slots and kind != "sync":
             raise ParseError(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import NoReturn
 
-from emulator.errors import ParseError, UnsupportedError, listing, nearest_opcode, quoted
+from emulator.errors import ParseError, UnsupportedError, listing, nearest_opcode, quoted, runs
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.modifiers import ROUNDINGS, Slots, split
 from emulator.isa.table import FORMS, Form
@@ -60,10 +60,15 @@ def parse_matrix(text: str) -> MatrixInstruction:
     """The mma, mma.sp or wgmma that `text` names; see `Instruction.parse`."""
     slots = split(text)
     wgmma = slots.mnemonic == "wgmma"
-    for word in ("sync", "aligned"):
-        # ptxas takes a wgmma without .aligned, and the manual's own examples leave it out.
-        if word not in slots.words and not (wgmma and word == "aligned"):
-            raise ParseError(f".{word} is missing in {quoted(text)}")
+    # ptxas takes a wgmma without .aligned, and the manual's own examples leave it out.
+    needed = ("sync",) if wgmma else ("sync", "aligned")
+    if missing := [f".{word}" for word in needed if word not in slots.words]:
+        family = slots.mnemonic + (".sp" if slots.sparse else "")
+        known = [str(ins) for ins in matrix_instructions(family)]
+        raise ParseError(
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing in "
+            f"{quoted(text)}; nearest is {nearest_opcode(text, known)}"
+        )
     if not slots.shape:
         raise ParseError(f"{quoted(text)} has no shape such as .m16n8k16")
     if wgmma and slots.layouts:
@@ -92,7 +97,7 @@ class _Search:
                        for dc in f.dc.split()],
         )  # fmt: skip
         if wgmma:
-            self._narrow("N", str(n), lambda f: n in f.n, lambda f: f.n)
+            self._narrow("N", str(n), lambda f: n in f.n, lambda f: [runs(f.n)])
         self._narrow("kind", slots.kind or "none", lambda f: f.kind == slots.kind,
                      lambda f: [f.kind or "none"])  # fmt: skip
         form, scale_vec = self._scale(stype)

@@ -11,8 +11,8 @@ from itertools import product
 from emulator.errors import (
     ParseError,
     UnsupportedError,
+    hint,
     listing,
-    nearest,
     nearest_opcode,
     quoted,
 )
@@ -102,8 +102,7 @@ def parse_wmma(text: str) -> WmmaMultiply | WmmaTransfer:
     name = ".".join(words[: 2 if words[1:2] == ["mma"] else 3])
     if name not in _NAMES:
         raise ParseError(
-            f"no instruction is {quoted(name)}; names are {listing(_NAMES)}; nearest is "
-            f"{nearest(name[:80], _NAMES)[0]!r}"
+            f"no instruction is {quoted(name)}; names are {listing(_NAMES)}{hint(name, _NAMES)}"
         )
     found = _sort(text, words[name.count(".") + 1 :])
     for needed in ("sync", "aligned", "shape"):
@@ -138,8 +137,7 @@ def _sort(text: str, words: list[str]) -> dict[str, list[str]]:
         if kind is None:
             spelled = [w for p in _WORDS.values() if "[" not in p for w in p.split("|")]
             raise ParseError(
-                f"unknown modifier {quoted('.' + word)} in {quoted(text)}; nearest is "
-                f"{'.' + nearest(word[:80], spelled)[0]!r}"
+                f"unknown modifier {quoted('.' + word)} in {quoted(text)}{hint(word, spelled, '.')}"
             )
         if kind == "popc" and not found["bit operation"]:
             raise ParseError(f".popc without .xor or .and before it, in {quoted(text)}")

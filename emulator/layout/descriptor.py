@@ -1,133 +1,54 @@
-"""The 64-bit matrix descriptor of wgmma: fields, and the byte address of every element.
-
-``Descriptor`` is one descriptor as a kernel writer thinks of it: built for a tile, looked through,
-checked. ``decode_descriptor`` and ``addresses`` do the same for arrays of descriptors.
-
-PTX ISA 9.7.15.5.1 (field layout); the address formulas were measured on an H200 with random
-starts, strides and base offsets. Addresses are bytes of the shared window.
+"""``Descriptor``: one 64-bit matrix descriptor of wgmma as a kernel writer thinks of it: built for
+a tile, looked through, checked. `addressing` has the fields and addresses of arrays of them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dtypes import Array, Format
 from emulator.errors import OperandError
-from emulator.layout.tile import LINE_BYTES, LINES, CoreMatrix, TileShape, first_shared
-
-Int64 = NDArray[np.int64]
-
-#: name -> (lowest bit, width). Addresses and offsets are stored divided by 16.
-FIELDS = {
-    "start_address": (0, 14),
-    "leading_byte_offset": (16, 14),
-    "stride_byte_offset": (32, 14),
-    "base_offset": (49, 3),
-    "swizzle": (62, 2),
-}
-#: code of the swizzle field -> width of the swizzle in 16-byte units
-SWIZZLE_UNITS = {0: 1, 3: 2, 2: 4, 1: 8}
-#: addresses have 18 bits, of which a descriptor holds the upper 14
-WINDOW = 1 << 18
-#: what the manual assumes of an LBO that is not used
-_UNUSED_LBO = (0, 16)
-_IN_16_BYTES = ("start_address", "leading_byte_offset", "stride_byte_offset")
+from emulator.layout.addressing import (
+    WINDOW,
+    Fields,
+    Int64,
+    addresses,
+    decode_words,
+    encode_descriptor,
+)
+from emulator.layout.tile import LINE_BYTES, LINES, CoreMatrix, TileShape
+from emulator.layout.validation import problems
 
 
-class Fields(NamedTuple):
-    """Decoded descriptors; the first three in bytes, all arrays of one shape."""
-
-    start_address: Int64
-    leading_byte_offset: Int64
-    stride_byte_offset: Int64
-    base_offset: Int64
-    swizzle: Int64
-
-    @property
-    def units(self) -> Int64:
-        """16-byte units that the swizzle permutes: 1 (none), 2, 4 or 8."""
-        table = np.array([SWIZZLE_UNITS[code] for code in range(4)])
-        return table[self.swizzle]
+def as_words(given: Any) -> Any:
+    """A `Descriptor`, an integer below 2**64 or a list of them as uint64; all else as it is."""
+    if isinstance(given, Descriptor):
+        return given.encode()
+    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
+        return np.uint64(given) if 0 <= given < 1 << 64 else given
+    if isinstance(given, (list, tuple)) and given:
+        words = [as_words(one) for one in given]
+        if all(isinstance(word, np.uint64) for word in words):
+            return np.array(words)
+    return given
 
 
-def decode_descriptor(descriptors: Array) -> Fields:
-    """The fields of 64-bit descriptors; bits that belong to no field have no effect."""
-    words = np.asarray(descriptors)
-    if words.dtype != np.uint64:
-        raise OperandError(f"a matrix descriptor is a uint64 word; got {words.dtype}")
-    values = {}
-    for name, (low, width) in FIELDS.items():
-        value = (words >> np.uint64(low) & np.uint64((1 << width) - 1)).astype(np.int64)
-        values[name] = value << 4 if name in _IN_16_BYTES else value
-    return Fields(**values)
+def decode_descriptor(descriptors: Array | Descriptor | int, operand: str = "") -> Fields:
+    """The fields of 64-bit descriptors; bits that belong to no field have no effect.
 
-
-def encode_descriptor(
-    start_address: int,
-    leading_byte_offset: int = 0,
-    stride_byte_offset: int = 0,
-    base_offset: int = 0,
-    swizzle_bytes: int = 0,
-) -> np.uint64:
-    """A descriptor from byte addresses; `swizzle_bytes` is 0, 32, 64 or 128.
-
-    Raises OperandError for an address or offset that is no multiple of 16 or does not fit.
+    Raises OperandError, with the name of the operand, for what `as_words` makes no uint64 of.
     """
-    codes = {0: 0, **{units * 16: code for code, units in SWIZZLE_UNITS.items() if units > 1}}
-    if not isinstance(swizzle_bytes, (int, np.integer)) or swizzle_bytes not in codes:
-        raise OperandError(f"swizzle_bytes is one of {sorted(codes)}; got {swizzle_bytes!r:.80}")
-    values = {
-        "start_address": start_address,
-        "leading_byte_offset": leading_byte_offset,
-        "stride_byte_offset": stride_byte_offset,
-        "base_offset": base_offset,
-        "swizzle": codes[swizzle_bytes],
-    }
-    word = 0
-    for name, value in values.items():
-        low, width = FIELDS[name]
-        unit = 16 if name in _IN_16_BYTES else 1
-        if (
-            not isinstance(value, (int, np.integer))
-            or value % unit
-            or not 0 <= value // unit < 1 << width
-        ):
-            raise OperandError(
-                f"{name} must be a multiple of {unit} from 0 to {((1 << width) - 1) * unit}; "
-                f"got {value!r:.80}"
-            )
-        word |= int(value) // unit << low
-    return np.uint64(word)
-
-
-def addresses(fields: Fields, tile: TileShape) -> Int64:
-    """``(…, rows, k)``: the byte address of every element of a tile, for descriptors ``(…)``.
-
-    Rows and columns fall into 16-byte units of T elements; a swizzle of W units permutes the units
-    of 8 lines by the *absolute* address bits [9:7], less the base offset. LBO counts in K-major
-    swizzled tiles only where k exceeds one swizzle width.
-    """
-    t, size = 16 // tile.element_bytes, tile.element_bytes
-    row = np.arange(tile.rows, dtype=np.int64)[:, None]
-    k = np.arange(tile.k, dtype=np.int64)[None, :]
-    start, lbo, sbo, base, _ = (x[..., None, None] for x in fields)
-    w = fields.units[..., None, None]
-    plain = w == 1
-    if tile.major == "k":
-        line, block, unit, within = row % 8, row // 8, k // t, k % t
-        leading = np.where(plain, unit, unit // w) * lbo
-        offset = line * 16 * w + block * sbo + leading + unit % w * 16 + within * size
-    else:
-        line, block, unit, within = k % 8, k // 8, row // t, row % t
-        rows_on = np.where(plain, unit * sbo, unit // w * lbo)
-        k_on = np.where(plain, block * lbo, block * sbo)
-        offset = line * 16 * w + rows_on + k_on + unit % w * 16 + within * size
-    address = start + offset
-    return address ^ (((address >> 7) - base & w - 1) << 4)
+    words = as_words(descriptors)
+    if not isinstance(words, (np.ndarray, np.uint64)) or words.dtype != np.uint64:
+        got = f"{words.dtype} {words.shape}" if isinstance(words, np.ndarray) else repr(words)
+        raise OperandError(
+            f"{f'operand {operand}: ' if operand else ''}a matrix descriptor is a 64-bit word: a "
+            f"Descriptor, an integer from 0 to 2**64 - 1 or a uint64 array of them; got {got:.80}"
+        )
+    return decode_words(np.asarray(words))
 
 
 class Placed(NamedTuple):
@@ -209,7 +130,7 @@ stride_byte_offset=1024, base_offset=0, swizzle_bytes=128), size=8192)
             high, wide = -(-rows // LINES), -(-tile.k // width)
             leading, stride = high * block, block
             if swizzle_bytes and wide == 1:
-                leading = _UNUSED_LBO[1]
+                leading = LINE_BYTES  # what the manual assumes of an LBO that is not used
         else:
             high, wide = -(-rows // width), -(-tile.k // LINES)
             leading, stride = block, high * block
@@ -217,14 +138,14 @@ stride_byte_offset=1024, base_offset=0, swizzle_bytes=128), size=8192)
                 leading, stride = stride, leading
         base = start_address >> 7 & block // 128 - 1
         out = cls(start_address, leading, stride, base, swizzle_bytes)
-        problems = out.validate(tile)
+        found = out.validate(tile)
         if swizzle_bytes and start_address % 128:
-            problems.append(
+            found.append(
                 f"start_address {start_address} is no multiple of 128, where the lines of a "
                 "swizzled tile start (steps along k inside of a tile: `stepped`)"
             )
-        if problems:
-            raise OperandError(f"no descriptor for {tile}: {'; '.join(problems)}")
+        if found:
+            raise OperandError(f"no descriptor for {tile}: {'; '.join(found)}")
         return Placed(out, high * wide * block)
 
     def stepped(self, offset: int) -> Descriptor:
@@ -275,68 +196,4 @@ stride_byte_offset=1024, base_offset=0, swizzle_bytes=128), size=8192)
 
         `memory_bytes` is the size of shared memory, at most the 18-bit window.
         """
-        return [
-            *self._shape_problems(tile),
-            *self._pattern_problems(),
-            *self._stride_problems(tile),
-            *self._memory_problems(tile, memory_bytes),
-        ]
-
-    def _shape_problems(self, tile: TileShape) -> list[str]:
-        out = []
-        if tile.rows % 8:
-            out.append(f"{tile.rows} rows: wgmma reads a multiple of 8 rows")
-        if tile.major == "mn" and tile.element_bytes != 2:
-            out.append(
-                f"an MN-major tile of {8 * tile.element_bytes}-bit elements: only 16-bit types can "
-                "be transposed, others are K-major"
-            )
-        unit = LINE_BYTES // tile.element_bytes if tile.major == "k" else LINES
-        if tile.k % unit:
-            out.append(f"{tile.k} columns: a core matrix holds {unit} of them")
-        return out
-
-    def _pattern_problems(self) -> list[str]:
-        line = self.start_address >> 7
-        if not self.swizzle_bytes:
-            return ["base_offset counts only with a swizzle"] if self.base_offset else []
-        lines = self.swizzle_bytes // LINE_BYTES
-        if (line - self.base_offset) % lines == 0:
-            return []
-        return [
-            f"the {self.swizzle_bytes}-byte swizzle repeats every {128 * lines} bytes of absolute "
-            f"addresses; start_address {self.start_address} lies {128 * (line % lines)} bytes into "
-            f"it, which needs base_offset {line % lines}; it is {self.base_offset}"
-        ]
-
-    def _stride_problems(self, tile: TileShape) -> list[str]:
-        out = []
-        width = self.swizzle_bytes // tile.element_bytes
-        unused = tile.major == "k" and self.swizzle_bytes and tile.k <= width
-        if unused and self.leading_byte_offset not in _UNUSED_LBO:
-            out.append(
-                f"leading_byte_offset {self.leading_byte_offset} is ignored: {tile.k} columns are "
-                f"within the {width} of one {self.swizzle_bytes}-byte swizzle width"
-            )
-        if shared := first_shared(self.addresses(tile)):
-            place, (row, k), (other_row, other_k) = shared
-            out.append(
-                f"elements (row {row}, k {k}) and (row {other_row}, k {other_k}) share byte "
-                f"{place}: leading_byte_offset {self.leading_byte_offset} or stride_byte_offset "
-                f"{self.stride_byte_offset} is too small for {tile.rows} × {tile.k} elements of "
-                f"{tile.element_bytes} bytes"
-            )
-        return out
-
-    def _memory_problems(self, tile: TileShape, memory_bytes: int) -> list[str]:
-        places = self.addresses(tile)
-        end = int(places.max()) + tile.element_bytes
-        size = min(memory_bytes, WINDOW)
-        if end <= size:
-            return []
-        row, k = (int(i) for i in np.argwhere(places + tile.element_bytes > size)[0])
-        what = "the 18-bit window" if size == WINDOW else "shared memory"
-        return [
-            f"the tile ends at byte {end} and {what} at {size}; element (row {row}, k {k}) is the "
-            "first outside"
-        ]
+        return problems(self, tile, memory_bytes)

@@ -8,8 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dtypes import Array, Format, Place, code_type, pack, unpack
+from emulator.arrays import accepts_tensors
 from emulator.errors import OperandError
 from emulator.layout.lanemap import Index, LaneMap
+
+#: what the several matrices of an operand belong to
+_GROUPS = {"e": "selectors", "scale_a": "choices of ids", "scale_b": "choices of ids"}
 
 
 class Location(NamedTuple):
@@ -71,6 +75,7 @@ class Fragment:
         """``(lanes, elements)``: which of the `groups` matrices each element belongs to."""
         return self.lane_map.coordinates[..., 0]
 
+    @accepts_tensors(words=True)
     def gather(self, registers: Array) -> Array:
         """Registers ``(…, lanes, registers)`` to codes ``(…, [groups,] rows, cols)``.
 
@@ -82,14 +87,19 @@ class Fragment:
         matrices = flat.take(self.lane_map.inverse, -1)
         return matrices if self.groups > 1 else matrices[..., 0, :, :]
 
+    @accepts_tensors(words=True)
     def scatter(self, codes: Array) -> Array:
         """Codes ``(…, [groups,] rows, cols)`` to registers; the inverse of `gather`."""
         codes = np.asarray(codes)
         want = self.lane_map.shape if self.groups > 1 else self.shape
         if codes.shape[-len(want) :] != want or codes.dtype.kind != "u":
+            sizes = ", ".join(map(str, self.shape))
+            if self.groups > 1:
+                sizes = f"{self.groups} {_GROUPS.get(self.operand, 'matrices')}, {sizes}"
+            bits = " (use .view to keep the bits)" if codes.dtype.kind != "u" else ""
             raise OperandError(
-                f"operand {self.operand}: codes must be unsigned integers (…, "
-                f"{', '.join(map(str, want))}); got {codes.dtype} {codes.shape}"
+                f"operand {self.operand}: codes must be unsigned integers (…, {sizes}); "
+                f"got {codes.dtype} {codes.shape}{bits}"
             )
         spare = codes.dtype.itemsize * 8 > self.place.code_bits
         if spare and codes.size and int(codes.max()) >> self.place.code_bits:

@@ -8,6 +8,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith import Engine
+from emulator.errors import OperandError
 from emulator.ptx.binder import Scope
 from emulator.ptx.ordering import WgmmaOrder
 from emulator.ptx.registers import RegisterFile
@@ -15,6 +16,7 @@ from emulator.ptx.shared import SharedVariables
 from emulator.ptx.statements import bind, declare, placed
 from emulator.ptx.syntax import Call, Statement, parse
 from emulator.targets import find_target
+from emulator.warp.memory import check_shared
 from emulator.warp.multiply import Undefined
 
 
@@ -41,7 +43,7 @@ class Warp:
         self.engine: Engine = engine
         self.undefined: Undefined = undefined
         self.registers = RegisterFile(self.lanes, batch)
-        self.shared: Array = np.zeros((*batch, shared_bytes), np.uint8)
+        self._shared: Array = np.zeros((*batch, shared_bytes), np.uint8)
         #: variables of .shared declarations
         self.variables = SharedVariables()
         #: what wgmma has in flight
@@ -53,6 +55,19 @@ class Warp:
             f"<{type(self).__name__} of {self.lanes} lanes, {self.target}, "
             f"{len(self.registers)} registers, {self.shared.shape[-1]} bytes shared>"
         )
+
+    @property
+    def shared(self) -> Array:
+        """Shared memory, ``uint8 (*batch, bytes)``."""
+        return self._shared
+
+    @shared.setter
+    def shared(self, memory: Array) -> None:
+        checked, batch = check_shared(memory), self.registers.shape[:-1]
+        if checked.shape[:-1] != batch:
+            sizes = ", ".join([*map(str, batch), "bytes"])
+            raise OperandError(f"shared memory is uint8 ({sizes}) here; got {checked.shape}")
+        self._shared = checked
 
     # --- registers ---
 

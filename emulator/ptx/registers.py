@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -41,6 +41,15 @@ class Register:
         view = np.ascontiguousarray(self.words)[..., None].view(VALUE_TYPES[self.type])
         return view.copy() if view.shape[-1] > 1 else view[..., 0].copy()
 
+    @values.setter
+    def values(self, _: object) -> NoReturn:
+        _refuse_setting(self.name)
+
+
+def _refuse_setting(name: str) -> NoReturn:
+    # Warp.__setitem__ checks the order of wgmma, which is not known here.
+    raise OperandError(f'set a register as warp["{name}"] = words or values, one per lane')
+
 
 class RegisterFile(Mapping[str, Register]):
     """Declared registers by name."""
@@ -51,6 +60,9 @@ class RegisterFile(Mapping[str, Register]):
 
     def __getitem__(self, name: str) -> Register:
         return self._registers[self.known(name)]
+
+    def __setitem__(self, name: str, _: object) -> NoReturn:
+        _refuse_setting(name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._registers

@@ -1,7 +1,8 @@
 """PTX text to statements: a lexer and a parser for straight-line code.
 
 What it reads: comments, ``.reg`` and ``.shared`` declarations, and instructions with registers,
-vectors, immediates and addresses as operands. Every statement and operand knows its line and
+vectors, immediates and addresses as operands. The lines that open a PTX file, ``.version``,
+``.target`` and ``.address_size``, are skipped. Every statement and operand knows its line and
 column.
 """
 
@@ -132,10 +133,19 @@ _TOKEN = re.compile(
   | (?P<float>   -?\d+\.\d*(?:[eE][+-]?\d+)? | -?\d+[eE][+-]?\d+ )
   | (?P<integer> -?(?:0[xX][0-9a-fA-F]+ | 0[bB][01]+ | \d+)U?(?![0-9a-zA-Z_]) )
   | (?P<word>    \.?[A-Za-z_%$][\w$%]*(?:(?:\.|::)[\w$]+)* )
-  | (?P<mark>    [{}\[\]<>,;+@:!] )
+  | (?P<mark>    [{}()\[\]<>,;+@:!] )
     """,
     re.VERBOSE | re.DOTALL,
 )
+
+#: what opens a PTX file -> what follows it, and that in words
+_HEADER = {
+    ".version": (re.compile(r"\d+\.\d+"), "a number such as 8.0"),
+    ".target": (re.compile(r"[A-Za-z_]\w*"), "a name such as sm_90a"),
+    ".address_size": (re.compile(r"32|64"), "32 or 64"),
+}
+#: words that stand at the start of a function, and of assembly in C++
+_AROUND = (".entry", ".func", ".visible", ".extern", ".weak", ".common", "asm", "__asm__")
 
 
 @dataclass(frozen=True)
@@ -151,7 +161,9 @@ def _tokens(text: str) -> Iterator[_Token]:
         position = Position(line, at - line_start + 1)
         match = _TOKEN.match(text, at)
         if match is None:
-            raise ParseError(f"{position}: {text[at]!r} starts no PTX token")
+            # What stands before it may be the better error: the parser tells.
+            yield _Token("unknown", text[at], position)
+            return
         if match.lastgroup != "space":
             yield _Token(str(match.lastgroup), match.group(), position)
         newlines = match.group().count("\n")
@@ -175,6 +187,8 @@ class _Parser:
 
     def _fail(self, wanted: str) -> NoReturn:
         found = self._rest[-1]
+        if found.kind == "unknown":
+            raise ParseError(f"{found.position}: {found.text!r} starts no PTX token")
         raise ParseError(f"{found.position}: expected {wanted}, found {found.text!r}")
 
     def _is(self, mark: str) -> bool:
@@ -195,10 +209,33 @@ class _Parser:
             self._fail(wanted)
         return self._rest.pop()
 
+    def _header(self) -> None:
+        """Skips what opens a PTX file; which target runs it, the caller says."""
+        while self._rest[-1].text in _HEADER:
+            name = self._rest.pop().text
+            pattern, wanted = _HEADER[name]
+            while True:
+                if not pattern.fullmatch(self._rest[-1].text):
+                    self._fail(wanted)
+                self._rest.pop()
+                if name != ".target" or not self._accept(","):
+                    break
+
+    def _straight_line(self) -> None:
+        """ParseError for what stands around the statements of a kernel."""
+        found = self._rest[-1]
+        if found.text in _AROUND or found.text in ("{", "}", "(", ")", '"'):
+            raise ParseError(
+                f"{found.position}: {found.text!r} is not read here: only straight-line statements "
+                "are; give what stands between the braces of a kernel or in the quotes of an asm"
+            )
+
     def statements(self) -> Iterator[Statement]:
+        self._header()
         while self._rest[-1].kind != "end":
             if self._accept(";"):
                 continue
+            self._straight_line()
             start = self._rest[-1]
             if self._is("@"):
                 raise ParseError(
@@ -210,6 +247,10 @@ class _Parser:
                 yield self._declaration(word)
             elif word.text == ".shared":
                 yield self._shared(word)
+            elif word.text in _HEADER:
+                raise ParseError(
+                    f"{word.position}: {word.text!r} stands at the top of a file, before all else"
+                )
             elif word.text.startswith("."):
                 raise ParseError(
                     f"{word.position}: directive {word.text!r} is not supported; .reg and .shared "

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
+from emulator.errors import runs as runs
+
 Style = Literal["text", "csv", "markdown"]
 
 
@@ -40,26 +42,3 @@ def _csv(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows((header, *rows))
     return out.getvalue().splitlines()
-
-
-def runs(numbers: Sequence[int]) -> str:
-    """Numbers as runs of equal steps: ``0-3, 8-11``, ``8-256 by 8``.
-
-    >>> runs((8, 16, 24, 32, 48, 64))
-    '8-32 by 8, 48, 64'
-    >>> runs((0, 1, 4, 5))
-    '0-1, 4-5'
-    """
-    parts = []
-    rest = list(numbers)
-    while rest:
-        step = rest[1] - rest[0] if len(rest) > 1 else 1
-        length = 1
-        while length < len(rest) and rest[length] - rest[length - 1] == step:
-            length += 1
-        if length == 1 or (length == 2 and step != 1):
-            parts.append(str(rest.pop(0)))
-            continue
-        parts.append(f"{rest[0]}-{rest[length - 1]}" + (f" by {step}" if step != 1 else ""))
-        rest = rest[length:]
-    return ", ".join(parts)

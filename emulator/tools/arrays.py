@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,30 @@ def read_npz(file: str) -> dict[str, Array]:
     """The arrays of an .npz file; raises OperandError for a file that is none."""
     try:
         # NumPy leaves a file open that it opened itself and cannot read.
-        with Path(file).open("rb") as opened, np.load(opened) as arrays:
-            return dict(arrays.items())
+        with Path(file).open("rb") as opened:
+            loaded = np.load(opened)
+            if isinstance(loaded, np.ndarray):
+                raise OperandError(
+                    f"{file!r} is one array, an .npy file; numpy.savez('x.npz', A=…) names several"
+                )
+            with loaded as arrays:
+                return {name: _read(file, name, arrays) for name in arrays}
+    except OperandError:
+        raise
     except OSError as error:
         raise OperandError(f"cannot read {file!r}: {error.strerror or error}") from None
     except (ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error):
         raise OperandError(
             f"{file!r} is no .npz file of arrays (numpy.savez writes them)"
+        ) from None
+
+
+def _read(file: str, name: str, arrays: Mapping[str, Array]) -> Array:
+    try:
+        return arrays[name]
+    except ValueError as error:
+        if "Object arrays" not in str(error):
+            raise
+        raise OperandError(
+            f"array {name!r} of {file!r} holds Python objects; save numbers, of a NumPy type"
         ) from None

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from emulator.errors import OperandError, nearest
+from dtypes import FORMATS
+from emulator.errors import OperandError, hint
 from emulator.isa.catalogue import instructions
 from emulator.isa.instruction import Instruction
+from emulator.isa.wmma import Wmma
 from emulator.targets import find_target
 from emulator.tools.answer import Answer, render, runs
 from emulator.tools.facts import element_types, sizes
@@ -22,19 +24,21 @@ def list_instructions(
 ) -> Answer:
     """One line per instruction that passes all filters.
 
-    The N of wgmma share a line unless `every`. With a target the fidelity there is shown. Raises
-    UnsupportedError for an unknown target, OperandError for an unknown type or family.
+    The N of wgmma share a line unless `every`. With a target the fidelity there is shown. fp8, fp6
+    and fp4 stand for all their types, wmma for all that start so. Raises UnsupportedError for an
+    unknown target, OperandError for an unknown type or family.
     """
     chosen = find_target(target).name if target is not None else None
     everything = [(ins, element_types(ins)) for ins in instructions()]
-    _check("type", type_, (name for _, types in everything for name in types.values()))
-    _check("family", family, (name for ins, _ in everything for name in _families(ins)))
+    named = [(_with_groups(types.values()), _families(ins)) for ins, types in everything]
+    _check("type", type_, (name for types, _ in named for name in types))
+    _check("family", family, (name for _, families in named for name in families))
     found: dict[str, list[Instruction]] = {}
-    for ins, types in everything:
+    for (ins, _), (types, families) in zip(everything, named, strict=True):
         if (
             (chosen is None or chosen in ins.targets)
-            and (type_ is None or type_ in types.values())
-            and (family is None or family in _families(ins))
+            and (type_ is None or type_ in types)
+            and (family is None or family in families)
         ):
             found.setdefault(str(ins) if every else _any_n(ins), []).append(ins)
 
@@ -57,9 +61,20 @@ def list_instructions(
     return Answer(render(header, rows, "text"), data)
 
 
-def _families(ins: Instruction) -> tuple[str, str]:
-    """The family, and without what stands behind ``::``: mma.sp is the ordered one, too."""
-    return ins.family.split("::")[0], ins.family
+def _families(ins: Instruction) -> list[str]:
+    """The family, and without what stands behind ``::``: mma.sp is the ordered one, too.
+
+    wmma.mma is one of wmma; mma.sp is none of mma, which is a family itself.
+    """
+    out = [ins.family.split("::")[0], ins.family]
+    return [*out, "wmma"] if isinstance(ins, Wmma) else out
+
+
+def _with_groups(types: Iterable[str]) -> list[str]:
+    """The types, and fp8, fp6, fp4 where floats with a sign of so many bits are among them."""
+    out = list(types)
+    floats = [FORMATS[x] for x in out if x in FORMATS and FORMATS[x].is_float]
+    return out + [f"fp{x.bits}" for x in floats if x.bits <= 8 and x.signed]
 
 
 def _any_n(ins: Instruction) -> str:
@@ -69,7 +84,4 @@ def _any_n(ins: Instruction) -> str:
 def _check(what: str, given: str | None, legal: Iterable[str]) -> None:
     names = list(dict.fromkeys(legal))
     if given is not None and given not in names:
-        raise OperandError(
-            f"no {what} {given!r}; there are {', '.join(names)}; nearest is "
-            f"{nearest(given, names)[0]!r}"
-        )
+        raise OperandError(f"no {what} {given!r}; there are {', '.join(names)}{hint(given, names)}")

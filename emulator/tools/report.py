@@ -35,6 +35,20 @@ class Table:
 Block = str | Table
 
 
+def in_width(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Table]:
+    """One table, or several with some of the columns each where lines would be too long."""
+    widths = [max(map(len, column)) + 2 for column in zip(header, *rows, strict=True)]
+    tables, start = [], 1
+    while start < len(header):
+        end = start + 1
+        while end < len(header) and widths[0] + sum(widths[start : end + 1]) <= WIDTH - 2:
+            end += 1
+        pick = [0, *range(start, end)]
+        tables.append(Table([header[i] for i in pick], [[row[i] for i in pick] for row in rows]))
+        start = end
+    return tables
+
+
 @dataclass(frozen=True)
 class Section:
     """A heading and what stands under it: sentences and tables in turn."""

@@ -35,7 +35,7 @@ def run_file(
     output: str | None = None,
     show: str | None = None,
 ) -> Answer:
-    """Runs a PTX file ("-": standard input) and answers with the registers that changed.
+    """Runs a PTX file ("-": standard input) and answers with the registers that it wrote.
 
     `registers` and `output` are .npz files, `show` names registers, with commas between them, to
     answer with instead. Raises OperandError for files that cannot be used and unknown registers,
@@ -55,11 +55,13 @@ def run_file(
     shared_before = machine.shared.copy()
     machine.run(statements)
 
-    changed = [name for name, words in before.items() if (words != machine[name]).any()]
+    # Every write makes a new array of words.
+    written = [x.name for x in machine.registers.values() if x.words is not before[x.name]]
+    changed = [name for name in written if (before[name] != machine[name]).any()]
     wrote = np.flatnonzero(shared_before != machine.shared)
     if output is not None:
         _write_npz(output, machine, memory is not None or bool(machine.shared.any()))
-    names = changed
+    names = written
     if show is not None:
         names = [_name(machine, key.strip()) for key in show.split(",")]
     elif output is not None:
@@ -67,11 +69,17 @@ def run_file(
     shown = [machine.registers[name] for name in names]
     data = {
         "target": str(machine.target), "lanes": machine.lanes,
+        "written": [_key(machine, name) for name in written],
         "changed": [_key(machine, name) for name in changed],
         "shared_bytes_changed": int(wrote.size),
         "registers": {_key(machine, x.name): _register_data(x) for x in shown},
     }  # fmt: skip
-    return Answer(_lines(machine, shown, wrote, silent=output is not None and show is None), data)
+    silent = output is not None and show is None
+    lines = [] if silent else list(_lines(machine, shown, wrote))
+    if output is not None:
+        count = len(machine.registers)
+        lines.append(f"wrote {output}: {count} register{'' if count == 1 else 's'}")
+    return Answer(lines, data)
 
 
 def _machine(text: str, target: str, memory: Array | None) -> Warp:
@@ -147,11 +155,11 @@ def _write_npz(file: str, machine: Warp, with_memory: bool) -> None:
 # --- what is shown --------------------------------------------------------------------------------
 
 
-def _lines(machine: Warp, shown: list[Register], wrote: Array, silent: bool) -> Iterator[str]:
-    if silent:
-        return
+def _lines(machine: Warp, shown: list[Register], wrote: Array) -> Iterator[str]:
     of = f"{len(shown)} of {len(machine.registers)} registers"
     yield f"{machine.target}, {machine.lanes} lanes, {of}"
+    if not shown and not wrote.size:
+        yield "no register was written, and shared memory holds what it held before"
     if wrote.size:
         yield f"shared memory: {wrote.size} bytes changed, between byte {wrote[0]} and {wrote[-1]}"
     for register in (x for x in shown if _is_uniform(x)):

@@ -24,6 +24,7 @@ from emulator.isa.conversion import Conversion, split_type
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import ROW_BYTES, Movement
+from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
 from emulator.targets import TARGETS, find_target, select
 from emulator.tools.answer import runs
 
@@ -59,15 +60,16 @@ def steps(ins: Instruction, target: str) -> list[str]:
     return []
 
 
-# --- mma, mma.sp, wgmma ---------------------------------------------------------------------------
+# --- mma, mma.sp, wgmma, wmma.mma -----------------------------------------------------------------
 
 
-@steps.register
-def _(ins: MatrixInstruction, target: str) -> list[str]:
+@steps.register(MatrixInstruction)
+@steps.register(WmmaMultiply)
+def _(ins: MatrixInstruction | WmmaMultiply, target: str) -> list[str]:
     return [_in_words(step, ins) for step in ins.recipe(target).steps]
 
 
-def _in_words(step: Step, ins: MatrixInstruction) -> str:
+def _in_words(step: Step, ins: MatrixInstruction | WmmaMultiply) -> str:
     match step:
         case Widen(to):
             return f"convert a and b to {to}, exactly"
@@ -98,8 +100,8 @@ def _in_words(step: Step, ins: MatrixInstruction) -> str:
             return f"x = c + number of k where (a[k] {operation} b[k]) is 1, wrapped to 32 bits"
 
 
-def _fused(step: FusedDotAdd, ins: MatrixInstruction) -> str:
-    passes = step.blocks(ins.stored_k)
+def _fused(step: FusedDotAdd, ins: MatrixInstruction | WmmaMultiply) -> str:
+    passes = step.blocks(ins.stored_k if isinstance(ins, MatrixInstruction) else ins.k)
     which = [runs(block) for block in passes]
     if len(passes) == 1:
         over = "over all k at once"
@@ -108,7 +110,8 @@ def _fused(step: FusedDotAdd, ins: MatrixInstruction) -> str:
         over = f"in {len(passes)} passes, the first over k = {start}, ..."
     else:
         over = f"in {len(passes)} passes, k = {'; '.join(which)}"
-    scaled = " times their scales" if ins.is_block_scaled else ""
+    has_scales = isinstance(ins, MatrixInstruction) and ins.is_block_scaled
+    scaled = " times their scales" if has_scales else ""
     grouped = f", {step.group} neighbours first added exactly" if step.group > 1 else ""
     floor = "" if step.floor is None else f" (taken as at least {step.floor})"
     kept = f", {step.precision} significand bits kept" if step.precision else ""
@@ -117,6 +120,19 @@ def _fused(step: FusedDotAdd, ins: MatrixInstruction) -> str:
         f"bits below the largest exponent{floor}; the sum is rounded once "
         f"{_ROUNDED[step.rounding]} to {step.result}{kept}"
     )
+
+
+# --- wmma.load, wmma.store ------------------------------------------------------------------------
+
+
+@steps.register
+def _(ins: WmmaTransfer, target: str) -> list[str]:
+    line = "row" if ins.layout == "row" else "column"
+    does = "read from" if ins.verb == "load" else "written to"
+    return [
+        f"every {line} of matrix {ins.matrix}, {ins.default_stride} elements, is {does} memory at "
+        f"multiples of {ins.alignment} bytes, the next one stride (in elements) further"
+    ]
 
 
 # --- ldmatrix, stmatrix, movmatrix ----------------------------------------------------------------

@@ -8,6 +8,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith import Engine
+from emulator.arrays import accepts_tensors
 from emulator.errors import OperandError, UnsupportedError, listing, quoted
 from emulator.isa.conversion import Conversion
 from emulator.isa.instruction import Instruction
@@ -16,27 +17,27 @@ from emulator.isa.movement import Movement
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
 from emulator.targets import Target, find_target
 from emulator.warp import move, pack, wmma
-from emulator.warp.arrays import accepts_tensors
 from emulator.warp.memory import check_shared
-from emulator.warp.multiply import Undefined, multiply
+from emulator.warp.multiply import Undefined, check_undefined, multiply
+from emulator.warp.opcode import as_instruction
 
 
 @accepts_tensors(words=True)
 def execute(
-    ins: Instruction,
+    ins: Instruction | str,
     *operands: Any,
     target: str | Target,
     engine: Engine = "auto",
     undefined: Undefined = "raise",
     **options: Any,
 ) -> Array:
-    """Executes `ins` as `target` does; registers in, registers out.
+    """Executes `ins`, an Instruction or its opcode, as `target` does; registers in, registers out.
 
     Nothing is changed in place, except shared memory by stmatrix and wmma.store. Operands, in PTX
     order after d; leading axes are a batch and broadcast:
 
     * mma: ``a, b, c``, words ``(…, 32, registers)``, uint32 or uint64 for f64;
-    * mma.sp: ``a, b, c, e`` with e ``uint32 (…, 32)``, and ``selector=``;
+    * mma.sp: ``a, b, c, e`` with e ``uint32 (…, 32)`` or ``(…, 32, 1)``, and ``selector=``;
     * block scaling: ``scale_a=``, ``scale_b=`` ``uint32 (…, 32)``, and ``byte_id_a=``,
       ``thread_id_a=``, ``byte_id_b=``, ``thread_id_b=``;
     * wgmma: ``a, b_descriptor, d`` and for wgmma.sp ``e``, where a is registers ``(…, 128, 4)`` or
@@ -54,10 +55,8 @@ def execute(
     Raises UnsupportedError where the target lacks the instruction, OperandError for operands of a
     wrong count, shape, type or range, UndefinedError for what PTX leaves undefined.
     """
-    if not isinstance(ins, Instruction):
-        raise OperandError(f"execute takes an Instruction (Instruction.parse); got {ins!r:.80}")
-    if not isinstance(undefined, str) or undefined not in ("raise", "hardware"):
-        raise OperandError(f"undefined= is 'raise' or 'hardware'; got {undefined!r:.80}")
+    ins = as_instruction(ins)
+    check_undefined(undefined)
     chosen = find_target(target)
     if chosen.name not in ins.targets:
         raise UnsupportedError(

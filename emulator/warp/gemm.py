@@ -10,11 +10,11 @@ import numpy as np
 from dtypes import Array, array_from_codes, array_type, code_type
 from emulator.arith import Engine
 from emulator.arith.engines import choose
+from emulator.arrays import accepts_tensors
 from emulator.errors import OperandError, UnsupportedError
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.targets import Target
-from emulator.warp.arrays import accepts_tensors
 from emulator.warp.matrix import batches_named, codes_of, multiplying
 from emulator.warp.tiles import Order, accumulate, part_of, tiles_of
 
@@ -103,9 +103,7 @@ def gemm(
 
 def dense(instruction: Instruction | str) -> MatrixInstruction:
     """The instruction, if gemm can use it."""
-    ins = multiplying(
-        Instruction.parse(instruction) if isinstance(instruction, str) else instruction
-    )
+    ins = multiplying(instruction)
     if ins.is_sparse or ins.is_block_scaled or ins.c_type != ins.d_type:
         raise UnsupportedError(
             f"gemm takes dense instructions without block scales whose C and D are of one type; "

@@ -8,19 +8,32 @@ from typing import Any
 
 import numpy as np
 
-from dtypes import FORMATS, Array, Format, array_from_codes, code_type, codes_from_array
+from dtypes import (
+    FORMATS,
+    Array,
+    Format,
+    array_from_codes,
+    array_type,
+    code_type,
+    codes_from_array,
+)
 from emulator.arith import Engine, matmul
+from emulator.arrays import accepts_tensors
 from emulator.errors import EmulatorError, OperandError
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.targets import Target
-from emulator.warp.arrays import accepts_tensors
+from emulator.warp.multiply import Undefined, check_undefined
+from emulator.warp.opcode import as_instruction
 from emulator.warp.sparse import check_metadata, matmul_selected, metadata, select
+
+#: names of the axes, for messages where a size may be any
+_AXES = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
 
 
 @accepts_tensors()
 def mma(
-    ins: Instruction,
+    ins: Instruction | str,
     a: Any,
     b: Any,
     c: Any = None,
@@ -31,8 +44,10 @@ def mma(
     scale_b: Any = None,
     nibbles: Any = None,
     engine: Engine = "auto",
+    undefined: Undefined = "raise",
 ) -> Array:
-    """D = A·B + C with the arithmetic of `ins` on `target`; a leading batch broadcasts.
+    """D = A·B + C with the arithmetic of `ins`, or an opcode, on `target`; a leading batch
+    broadcasts.
 
     `a` is ``(…, m, k)``, `b` ``(…, k, n)``, `c` ``(…, m, n)`` (None: zeros), as NumPy or ml_dtypes
     arrays of the operand's type (tf32 as float32), or with ``codes=True`` as unsigned element codes
@@ -40,15 +55,19 @@ def mma(
     computations per matrix given.
 
     A sparse instruction takes the full A, whose chunks must satisfy the pattern, or the compressed
-    ``(…, m, k/2)`` with its metadata `nibbles` ``(…, m, chunks)``. Block scales are codes:
-    `scale_a` ``(…, m, v)`` and `scale_b` ``(…, v, n)``.
+    ``(…, m, k/2)`` with its metadata `nibbles` ``(…, m, chunks)``; ``undefined="hardware"``
+    computes what an H200 does with nibbles that PTX leaves undefined. Block scales are codes, or of
+    their ml_dtypes type: `scale_a` ``(…, m, v)`` and `scale_b` ``(…, v, n)``.
 
     Raises OperandError for arrays of another shape or type, UnsupportedError where the target
     lacks the instruction, UndefinedError for metadata that PTX leaves undefined.
     """
     ins = multiplying(ins)
+    check_undefined(undefined)
     arithmetic = ins.arithmetic(target)
     stored = ins.stored_k if nibbles is not None else ins.k
+    if ins.is_sparse and nibbles is None:
+        _check_full(ins, a)
     a = codes_of("A", a, arithmetic.a, (ins.m, stored), codes)
     b = codes_of("B", b, arithmetic.b, (ins.k, ins.n), codes)
     if c is None:
@@ -59,13 +78,14 @@ def mma(
     if nibbles is not None:
         if not ins.is_sparse:
             raise OperandError(f"{ins} is not sparse and takes no nibbles=")
-        nibbles = np.asarray(nibbles)
-        _check_shape("nibbles", nibbles, (ins.m, ins.k // ins.chunk))
+        nibbles = _array("nibbles", nibbles)
+        _check_nibbles(ins, nibbles)
     elif ins.is_sparse:
         a, nibbles = metadata(ins, a)
     with batches_named(A=a, B=b, C=c, nibbles=nibbles, scale_a=scale_a, scale_b=scale_b):
         if ins.is_sparse:
-            check_metadata(ins, nibbles, a, 0)
+            if undefined == "raise":
+                check_metadata(ins, nibbles, a, 0)
             d = matmul_selected(arithmetic, a, select(ins, nibbles, b), c, *scales, engine=engine)
         else:
             d = matmul(arithmetic, a, np.swapaxes(b, -1, -2), c, *scales, engine=engine)
@@ -86,25 +106,28 @@ def batches_named(**operands: Any) -> Iterator[None]:
 
 
 def multiplying(ins: object) -> MatrixInstruction:
+    """An instruction that multiplies, or its opcode; raises OperandError for anything else."""
+    ins = as_instruction(ins, "an Instruction that multiplies")
     if not isinstance(ins, MatrixInstruction):
-        raise OperandError(
-            f"an Instruction that multiplies is needed (Instruction.parse); got {ins!r:.80}"
-        )
+        raise OperandError(f"an instruction that multiplies is needed: mma or wgmma; got {ins}")
     return ins
 
 
 def codes_of(
     name: str, values: Any, fmt: Format, shape: tuple[int | None, ...], codes: bool
 ) -> Array:
-    array = np.asarray(values)
+    """Codes of an operand: `values` are codes, or of the format's type.
+
+    A size of the shape that is None may be any. Raises OperandError for arrays of another shape or
+    type, and for codes that have too many bits.
+    """
+    array = _array(name, values)
     _check_shape(name, array, shape)
     if not codes:
         try:
             return codes_from_array(fmt, array)
         except TypeError as error:
-            raise OperandError(
-                f"{name}: {error}; cast it with .astype, or pass element codes with codes=True"
-            ) from None
+            raise OperandError(f"{name}: {error}; {_advice(name, values, fmt)}") from None
     if array.dtype.kind != "u":
         raise OperandError(f"{name}: element codes are unsigned integers; got {array.dtype}")
     if array.size and int(array.max()) > fmt.code_mask:
@@ -114,13 +137,57 @@ def codes_of(
     return array.astype(code_type(fmt.bits), copy=False)
 
 
+def _array(name: str, values: Any) -> Array:
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise OperandError(f"{name}: the rows of the list are not of one length") from None
+
+
+def _advice(name: str, values: Any, fmt: Format) -> str:
+    """How to make an operand of the type that it must have."""
+    codes = "element codes as unsigned integers with codes=True"
+    type_ = array_type(fmt)
+    if type_ is None:
+        return f"pass {codes}"
+    if fmt.bits == 1:
+        return "pass 0 and 1 as uint8 with codes=True"
+    wanted = f"{'np' if type_.type.__module__ == 'numpy' else 'ml_dtypes'}.{type_.name}"
+    if not isinstance(values, np.ndarray):
+        return f"np.array({name}, {wanted}) makes one"
+    return f"cast it with .astype({wanted}), or pass {codes}"
+
+
+def _check_full(ins: MatrixInstruction, a: Any) -> None:
+    """A sparse A without nibbles is the full one."""
+    if np.shape(_array("A", a))[-2:] == (ins.m, ins.stored_k):
+        raise OperandError(
+            f"A must be (…, {ins.m}, {ins.k}), or compressed (…, {ins.m}, {ins.stored_k}) with "
+            f"nibbles= (…, {ins.m}, {ins.k // ins.chunk}); got {np.shape(a)}"
+        )
+
+
+def _check_nibbles(ins: MatrixInstruction, nibbles: Array) -> None:
+    want = (ins.m, ins.k // ins.chunk)
+    if nibbles.shape[-1:] == (ins.lanes,) or nibbles.shape[-2:] == (ins.lanes, 1):
+        words = "e" if nibbles.shape[-1] == 1 else "e[..., None]"
+        groups = ins.fragment("e").groups
+        raise OperandError(
+            f"nibbles must be (…, {want[0]}, {want[1]}); got {nibbles.shape}: of metadata words e, "
+            f'ins.fragment("e").gather({words}){"[..., selector, :, :]" if groups > 1 else ""} '
+            "are the nibbles"
+        )
+    _check_shape("nibbles", nibbles, want)
+
+
 def _check_shape(name: str, array: Array, shape: tuple[int | None, ...]) -> None:
     got = array.shape[-len(shape) :]
     fits = len(got) == len(shape) and all(
         w is None or g == w for g, w in zip(got, shape, strict=True)
     )
     if not fits:
-        want = ", ".join("any" if w is None else str(w) for w in shape)
+        names = _AXES.get(name, ("any",) * len(shape))
+        want = ", ".join(n if w is None else str(w) for n, w in zip(names, shape, strict=True))
         raise OperandError(f"{name} must be (…, {want}); got {array.shape}")
 
 
@@ -134,6 +201,9 @@ def _scales(
     fmt, v = FORMATS[ins.scale_type], ins.scale_chunks
     if scale_a is None or scale_b is None:
         raise OperandError(f"{ins} needs scale_a= and scale_b=, codes of {fmt.name}")
-    a = codes_of("scale_a", scale_a, fmt, (ins.m, v), True)
-    b = codes_of("scale_b", scale_b, fmt, (v, ins.n), True)
-    return a, np.swapaxes(b, -1, -2)
+    scales = []
+    for name, given, shape in (("scale_a", scale_a, (ins.m, v)), ("scale_b", scale_b, (v, ins.n))):
+        array = _array(name, given)
+        typed = array.dtype.kind != "u" and array.dtype == array_type(fmt)
+        scales.append(codes_of(name, array, fmt, shape, codes=not typed))
+    return scales[0], np.swapaxes(scales[1], -1, -2)

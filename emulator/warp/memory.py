@@ -6,7 +6,8 @@ import numpy as np
 
 from dtypes import Array, Format, Place, code_type, pack, place, unpack
 from emulator.errors import OperandError, UndefinedError
-from emulator.layout.descriptor import Descriptor, Int64, addresses, decode_descriptor
+from emulator.layout.addressing import Int64, addresses
+from emulator.layout.descriptor import Descriptor, decode_descriptor
 from emulator.layout.tile import TileShape, first_shared
 
 
@@ -20,7 +21,7 @@ def check_shared(shared: object) -> Array:
 
 def load_tile(
     shared: Array,
-    descriptors: Array | Descriptor,
+    descriptors: Array | Descriptor | int,
     rows: int,
     k: int,
     where: Place | Format,
@@ -29,8 +30,8 @@ def load_tile(
 ) -> Array:
     """Codes ``(…, rows, k)`` of the matrix that descriptors ``(…)`` point to.
 
-    `descriptors` is a `Descriptor` or uint64 words. Raises UndefinedError where an element lies
-    outside `shared`.
+    `descriptors` is a `Descriptor`, an integer or uint64 words. Raises UndefinedError where an
+    element lies outside `shared`.
     """
     where = place(where) if isinstance(where, Format) else where
     places, element_bytes = _places(shared, descriptors, rows, k, where, major, operand)
@@ -53,7 +54,7 @@ def load_tile(
 
 def store_tile(
     shared: Array,
-    descriptors: Array | Descriptor,
+    descriptors: Array | Descriptor | int,
     codes: Array,
     where: Place | Format,
     major: str = "k",
@@ -105,7 +106,7 @@ def store_tile(
 
 def _places(
     shared: Array,
-    descriptors: Array | Descriptor,
+    descriptors: Array | Descriptor | int,
     rows: int,
     k: int,
     where: Place,
@@ -113,14 +114,13 @@ def _places(
     operand: str,
 ) -> tuple[Int64, int]:
     """Byte addresses of a tile's elements, or of bytes of smaller ones, and the bytes of each."""
-    if isinstance(descriptors, Descriptor):
-        descriptors = np.asarray(descriptors.encode())
     element_bytes = max(1, where.width // 8)
     per_byte = 8 // where.width if where.width < 8 else 1
     if k % per_byte:
         raise OperandError(f"k is a multiple of {per_byte} for {where.width}-bit elements; got {k}")
     places = addresses(
-        decode_descriptor(descriptors), TileShape(rows, k // per_byte, element_bytes, major)
+        decode_descriptor(descriptors, operand),
+        TileShape(rows, k // per_byte, element_bytes, major),
     )
     if int(places.max(initial=0)) + element_bytes > shared.shape[-1]:
         fault = np.argwhere(places + element_bytes > shared.shape[-1])[0]

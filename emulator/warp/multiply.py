@@ -11,6 +11,7 @@ from dtypes import Array, padding_is_zero
 from emulator.arith import Engine, matmul
 from emulator.errors import OperandError, UndefinedError
 from emulator.isa.matrix import MatrixInstruction
+from emulator.layout.descriptor import as_words
 from emulator.layout.fragment import Fragment
 from emulator.targets import Target
 from emulator.warp.immediates import is_immediate
@@ -83,6 +84,12 @@ def multiply(
     return ins.fragment("d").scatter(d)
 
 
+def check_undefined(given: object) -> None:
+    """OperandError where `undefined=` is neither "raise" nor "hardware"."""
+    if not isinstance(given, str) or given not in ("raise", "hardware"):
+        raise OperandError(f"undefined= is 'raise' or 'hardware'; got {given!r:.80}")
+
+
 def _check_options(ins: MatrixInstruction, options: dict[str, Any]) -> None:
     takes = {"sparse": ins.is_sparse, "block scale": ins.is_block_scaled, "wgmma": ins.is_wgmma}
     legal = [name for what, yes in takes.items() if yes for name in _OPTIONS[what]]
@@ -142,8 +149,8 @@ def _wgmma_operands(
 ) -> tuple[Array, Array, Array, int]:
     """A ``(…, 64, stored k)``, B ``(…, k, n)``, the accumulator, and the sign bit to flip in B."""
     memory = check_shared(shared)
-    a, b_descriptor = np.asarray(a), np.asarray(b_descriptor)
-    from_registers = a.dtype != np.uint64
+    a, b_descriptor = as_words(a), as_words(b_descriptor)
+    from_registers = np.ndim(a) > 0 and np.asarray(a).dtype != np.uint64
     _check_immediates(ins, imm_scale_a, imm_scale_b, imm_trans_a, imm_trans_b, from_registers)
     c = ins.fragment("d").gather(d)
     if from_registers:

@@ -22,7 +22,8 @@ def legal_ids(ins: MatrixInstruction, operand: str) -> tuple[range, range]:
 def gather_scales(
     ins: MatrixInstruction, operand: str, words: Array, byte_id: int, thread_id: int
 ) -> Array:
-    """Scale codes: ``(…, m, v)`` of scale_a, ``(…, v, n)`` of scale_b, from words ``(…, 32)``.
+    """Scale codes: ``(…, m, v)`` of scale_a, ``(…, v, n)`` of scale_b, from words ``(…, 32)``
+    or, as fragments have them, ``(…, 32, 1)``.
 
     Raises OperandError for words of another shape and for ids out of range.
     """
@@ -38,6 +39,8 @@ def gather_scales(
             )
     fragment = ins.fragment(operand)
     words = np.asarray(words)
+    if words.shape[-2:] == (fragment.lanes, 1):
+        words = words[..., 0]
     if words.shape[-1:] != (fragment.lanes,):
         raise OperandError(f"{operand} is one word per lane, uint32 (…, 32); got {words.shape}")
     groups = fragment.gather(words[..., None])

@@ -17,6 +17,7 @@ from emulator.errors import OperandError, UndefinedError
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.warp.immediates import is_immediate
+from emulator.warp.opcode import as_instruction
 
 ORDERED = (0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110)
 UNORDERED = (*ORDERED, 0b0001, 0b0010, 0b0011, 0b0110, 0b0111, 0b1011)
@@ -53,7 +54,7 @@ def check_metadata(ins: MatrixInstruction, nibbles: Array, a: Array, selector: i
     batch = np.broadcast_shapes(nibbles.shape[:-2], a.shape[:-2])
     nibbles = np.broadcast_to(nibbles, (*batch, *nibbles.shape[-2:]))
     a = np.broadcast_to(a, (*batch, *a.shape[-2:]))
-    legal = legal_nibbles(ins)
+    legal = sorted(legal_nibbles(ins))
     wrong = ~np.isin(nibbles, legal)
     if not wrong.any():
         return
@@ -67,7 +68,8 @@ def check_metadata(ins: MatrixInstruction, nibbles: Array, a: Array, selector: i
             f"metadata of row {row}, chunk {chunk} (lane {location.lane}, bits {location.low_bit}…"
             f"{location.low_bit + 3} of e{f', batch {tuple(case)}' if case else ''}) is "
             f"{int(nibbles[(*case, row, chunk)]):#06b}; {ins.family} on {ins.a_type} defines "
-            f"{', '.join(f'{x:04b}' for x in legal)}; undefined='hardware' computes as an H200"
+            f"{', '.join(f'{x:04b}' for x in legal)}; execute and mma with undefined='hardware' "
+            "compute as an H200"
         )
 
 
@@ -141,12 +143,13 @@ def metadata(ins: MatrixInstruction, a: Array) -> tuple[Array, Array]:
     return kept.reshape(*a.shape[:-1], ins.stored_k), nibbles
 
 
-def compress(ins: Instruction, a: Array, selector: int = 0) -> tuple[Array, Array]:
+def compress(ins: Instruction | str, a: Array, selector: int = 0) -> tuple[Array, Array]:
     """A full A of codes ``(…, m, k)`` to what mma.sp and wgmma.sp take.
 
     Returns the compressed codes ``(…, m, k/2)``, for ``ins.fragment("a").scatter`` or
     ``store_tile``, and the metadata words e ``uint32 (…, lanes)`` for a sparsity selector; words of
-    lanes that the selector does not read are 0. Of a chunk with fewer non-zeros than the pattern
+    lanes that the selector does not read are 0; ``fragment("e").gather(e[..., None])`` gives the
+    nibbles of `mma`. Of a chunk with fewer non-zeros than the pattern
     keeps, zeros are stored too; their sign is kept where there is room.
 
     Raises OperandError, naming row and columns, where A does not satisfy the pattern (2:4, 1:2 for
@@ -161,10 +164,11 @@ def compress(ins: Instruction, a: Array, selector: int = 0) -> tuple[Array, Arra
     return stored, e[..., 0]
 
 
-def decompress(ins: Instruction, a: Array, e: Array, selector: int = 0) -> Array:
-    """Compressed codes ``(…, m, k/2)`` and metadata words ``(…, lanes)`` to full ``(…, m, k)``.
+def decompress(ins: Instruction | str, a: Array, e: Array, selector: int = 0) -> Array:
+    """Compressed codes ``(…, m, k/2)`` and metadata words to full codes ``(…, m, k)``.
 
-    The inverse of `compress`; elements that are not stored are +0. Raises UndefinedError for
+    The inverse of `compress`; words e are ``(…, lanes)`` or, as fragments have them,
+    ``(…, lanes, 1)``. Elements that are not stored are +0. Raises UndefinedError for
     metadata that PTX leaves undefined (equal indices over stored zeros pass, as in `execute`), and
     OperandError for arrays or a selector that the instruction lacks.
     """
@@ -190,11 +194,14 @@ def decompress(ins: Instruction, a: Array, e: Array, selector: int = 0) -> Array
 
 
 def gather_metadata(ins: MatrixInstruction, e: Array, selector: int) -> Array:
-    """Metadata words ``(…, lanes)`` to the nibbles ``(…, m, chunks)`` that a selector reads.
+    """Metadata words ``(…, lanes)`` or ``(…, lanes, 1)`` to the nibbles ``(…, m, chunks)`` that a
+    selector reads.
 
     Raises OperandError for words of another shape or type.
     """
     fragment, words = ins.fragment("e"), np.asarray(e)
+    if words.shape[-2:] == (fragment.lanes, 1):
+        words = words[..., 0]
     if words.dtype != np.uint32 or words.shape[-1:] != (fragment.lanes,):
         raise OperandError(
             f"e is one metadata word per lane, uint32 (…, {fragment.lanes}); "
@@ -222,8 +229,9 @@ def _magnitude(fmt: Format) -> int:
 
 
 def _sparse(ins: object) -> MatrixInstruction:
+    ins = as_instruction(ins, "a sparse Instruction")
     if not isinstance(ins, MatrixInstruction) or not ins.is_sparse:
-        raise OperandError(f"a sparse Instruction is needed, mma.sp or wgmma.sp; got {ins!r:.120}")
+        raise OperandError(f"a sparse instruction is needed, mma.sp or wgmma.sp; got {ins}")
     return ins
 
 
@@ -232,6 +240,7 @@ def _check_codes(ins: MatrixInstruction, a: Array, columns: int) -> Array:
     if codes.dtype.kind != "u" or codes.shape[-2:] != (ins.m, columns):
         raise OperandError(
             f"A is unsigned element codes (…, {ins.m}, {columns}); got {codes.dtype} {codes.shape}"
+            + (" (use .view to keep the bits)" if codes.dtype.kind != "u" else "")
         )
     if codes.size and int(codes.max()) > fmt.code_mask:
         raise OperandError(

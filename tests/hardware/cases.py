@@ -8,13 +8,8 @@ from typing import Any
 import numpy as np
 
 from dtypes import FORMATS, Array, Place, pack
-from emulator.layout.descriptor import (
-    SWIZZLE_UNITS,
-    TileShape,
-    addresses,
-    decode_descriptor,
-    encode_descriptor,
-)
+from emulator.layout.addressing import SWIZZLE_UNITS, addresses, encode_descriptor
+from emulator.layout.descriptor import TileShape, decode_descriptor
 from emulator.warp.sparse import legal_nibbles
 from hardware.kernels import IMAGE_BYTES, Variant
 from hardware.operands import REGIMES, Rng, matrices, scales

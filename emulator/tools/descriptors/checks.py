@@ -6,20 +6,31 @@ Each check yields `Finding`s; ``descriptors`` has the questions that people ask.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Literal, NamedTuple
+
+import numpy as np
 
 from emulator.errors import OperandError, quoted
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
-from emulator.layout.descriptor import FIELDS, SWIZZLE_UNITS, WINDOW, Descriptor, Int64
+from emulator.layout.addressing import FIELDS, SWIZZLE_UNITS, WINDOW, Int64
+from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import LINE_BYTES, LINES, TileShape, first_shared
+from emulator.layout.validation import (
+    PATTERN_LINE,
+    STRIDES,
+    behind_pattern,
+    block_bytes,
+    block_shape,
+    past_line,
+    uneven_strides,
+    unused_leading,
+    used_strides,
+    with_field,
+)
 from emulator.tools.answer import runs
 
 WORD_BITS = 64
-STRIDES = ("leading_byte_offset", "stride_byte_offset")
-#: the swizzle permutes 16-byte units by address bits from this one on: lines of 128 bytes
-PATTERN_LINE = LINES * LINE_BYTES
 #: (highest bit, lowest bit, value) of the constant in descriptors of tcgen05, PTX ISA 9.7.16.4.1
 _TCGEN05 = (48, 46, 1)
 
@@ -76,46 +87,25 @@ def read_tile(ins: Instruction | str, operand: str = "b", major: str = "k") -> R
     return ReadTile(ins, operand, shape, k // shape.k)
 
 
+def check_start(tile: ReadTile, start: int, width: int) -> None:
+    """OperandError where a stored, swizzled tile does not start with a line of 128 bytes."""
+    if not width or not isinstance(start, (int, np.integer)) or start % PATTERN_LINE == 0:
+        return
+    best, within = start - start % PATTERN_LINE, start % PATTERN_LINE
+    way, step = ("column", tile.per_k) if tile.shape.major == "k" else ("row", 1)
+    step *= within // tile.shape.element_bytes
+    raise OperandError(
+        f"start_address {start} is no multiple of {PATTERN_LINE}, where the stored tile starts; "
+        f"nearest is {best:#x}"
+        + (
+            f", with {way}={step} for what lies {within} bytes on"
+            if within < width and within % LINE_BYTES == 0
+            else ""
+        )
+    )
+
+
 # --- what the strides lead to ---------------------------------------------------------------------
-
-
-def with_field(descriptor: Descriptor, name: str, value: int) -> Descriptor:
-    """The descriptor with another value of one field."""
-    return replace(descriptor, **{name: value})
-
-
-def line_bytes(swizzle_bytes: int) -> int:
-    """Bytes of a line of a block: the width of the swizzle, 16 without one."""
-    return swizzle_bytes or LINE_BYTES
-
-
-def block_bytes(swizzle_bytes: int) -> int:
-    """Bytes of a block of 8 lines; a swizzle repeats after so many bytes of addresses."""
-    return LINES * line_bytes(swizzle_bytes)
-
-
-def block_shape(shape: TileShape, swizzle_bytes: int) -> tuple[int, int]:
-    """Rows and columns of a block of 8 lines; k counts bytes of b1."""
-    width = line_bytes(swizzle_bytes) // shape.element_bytes
-    return (LINES, width) if shape.major == "k" else (width, LINES)
-
-
-def stride_of(shape: TileShape, swizzle_bytes: int) -> dict[str, str]:
-    """Which of LBO and SBO leads to the next block along "rows" and along "k"."""
-    rows, k = block_shape(shape, swizzle_bytes)
-    four = replace(shape, rows=2 * rows, k=2 * k)
-    out = {}
-    for name in STRIDES:
-        far = with_field(Descriptor(0, swizzle_bytes=swizzle_bytes), name, WINDOW // 2)
-        out["rows" if far.addresses(four)[rows, 0] else "k"] = name
-    return out
-
-
-def used_strides(shape: TileShape, swizzle_bytes: int) -> dict[str, str]:
-    """Those of `stride_of` that a tile needs, because it has more than one block that way."""
-    rows, k = block_shape(shape, swizzle_bytes)
-    several = {"rows": shape.rows > rows, "k": shape.k > k}
-    return {way: name for way, name in stride_of(shape, swizzle_bytes).items() if several[way]}
 
 
 def units(descriptor: Descriptor, shape: TileShape) -> Int64:
@@ -199,22 +189,18 @@ def _pattern(descriptor: Descriptor, tile: ReadTile | None = None) -> Iterator[F
     width, start = descriptor.swizzle_bytes, descriptor.start_address
     if not width:
         return
-    within = start % width
-    if tile is not None:
-        shape = tile.shape
-        reads = min(width, shape.element_bytes * (shape.k if shape.major == "k" else shape.rows))
-        if within + reads > width:
-            best = start - within + min(within, width - reads) // reads * reads
-            yield Finding(
-                "error", "start_address",
-                f"start_address {at(start)} lies {within} bytes into a line of {width}, of which "
-                f"the tile reads {reads}: the last {within + reads - width} are those of another "
-                "line",
-                f"a tile starts with a line, or a multiple of {reads} bytes into it: nearest is "
-                f"{at(best)}",
-            )  # fmt: skip
-    pattern = block_bytes(width)
-    into = start % pattern - within
+    if tile is not None and (past := past_line(descriptor, tile.shape)):
+        within, reads = past
+        best = start - within + min(within, width - reads) // reads * reads
+        yield Finding(
+            "error", "start_address",
+            f"start_address {at(start)} lies {within} bytes into a line of {width}, of which "
+            f"the tile reads {reads}: the last {within + reads - width} are those of another "
+            "line",
+            f"a tile starts with a line, or a multiple of {reads} bytes into it: nearest is "
+            f"{at(best)}",
+        )  # fmt: skip
+    pattern, into = block_bytes(width), behind_pattern(descriptor)
     if into % PATTERN_LINE:
         yield Finding(
             "warning", "start_address",
@@ -239,24 +225,23 @@ def _strides(descriptor: Descriptor, tile: ReadTile) -> Iterator[Finding]:
     used = used_strides(shape, width)
     pattern = block_bytes(width)
     leading = descriptor.leading_byte_offset
-    if width and shape.major == "k" and "k" not in used and leading not in (0, LINE_BYTES):
+    if unused_leading(descriptor, shape):
         yield Finding(
             "warning", "leading_byte_offset",
             f"leading_byte_offset {leading} has no effect: {shape.k * shape.element_bytes} bytes "
             f"of k are within one {width}-byte line",
             f"{LINE_BYTES} (raw 1), which the manual assumes here, or 0",
         )  # fmt: skip
-    for name in used.values():
+    for name in uneven_strides(descriptor, shape):
         value = getattr(descriptor, name)
-        if width and value % pattern:
-            below = value // pattern * pattern
-            best = below if below and value - below <= pattern // 2 else below + pattern
-            yield Finding(
-                "warning", name,
-                f"{name} {value} is no multiple of {pattern}, after which the {width}-byte swizzle "
-                "repeats: one block of 8 lines is permuted otherwise than the next",
-                f"a multiple of {pattern}: nearest is {best}",
-            )  # fmt: skip
+        below = value // pattern * pattern
+        best = below if below and value - below <= pattern // 2 else below + pattern
+        yield Finding(
+            "warning", name,
+            f"{name} {value} is no multiple of {pattern}, after which the {width}-byte swizzle "
+            "repeats: one block of 8 lines is permuted otherwise than the next",
+            f"a multiple of {pattern}: nearest is {best}",
+        )  # fmt: skip
     if shared := first_shared(units(descriptor, shape)):
         byte, *pair = shared
         first, second = sorted(
@@ -307,6 +292,8 @@ def _memory(descriptor: Descriptor, tile: ReadTile, shared_size: int) -> Iterato
         field = max(used, key=lambda name: getattr(descriptor, name), default=STRIDES[1])
         span = end - descriptor.start_address
         legal = f"smaller strides: with these the tile spans {span} bytes"
+        if span == places.size * LINE_BYTES:
+            legal = f"at least {span} bytes of shared memory: the tile fills them without gaps"
     yield Finding(
         "error", field, f"the tile ends at byte {at(end)}, and {what} at {at(size)}", legal
     )

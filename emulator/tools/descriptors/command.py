@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from emulator.errors import OperandError, listing, nearest, quoted
-from emulator.layout.descriptor import SWIZZLE_UNITS, WINDOW, Descriptor
-from emulator.layout.tile import LINE_BYTES
+from emulator.layout.addressing import WINDOW
+from emulator.layout.descriptor import Descriptor
+from emulator.layout.validation import PATTERN_LINE, block_shape
 from emulator.tools.answer import Answer
-from emulator.tools.descriptors.checks import PATTERN_LINE, ReadTile, block_shape, read_tile
+from emulator.tools.descriptors.checks import ReadTile, read_tile, unused_bits
 from emulator.tools.descriptors.description import (
     Description,
     StoredTile,
@@ -19,6 +20,7 @@ from emulator.tools.descriptors.description import (
     diff_descriptors,
     needed_descriptor,
 )
+from emulator.tools.descriptors.numbers import swizzle_width, whole_number
 from emulator.tools.descriptors.text import build_answer, word_answer
 
 _EXAMPLE = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
@@ -40,11 +42,12 @@ def descriptor(
     other bytes than needed. Raises an EmulatorError for what cannot be understood.
     """
     opcodes = [text for text in given if "." in text]
-    words = [_word(text) for text in given if "." not in text]
+    texts = [text for text in given if "." not in text]
+    words = [_word(text) for text in texts]
     if len(opcodes) > 1:
         raise OperandError(f"one opcode for all words; got {listing(map(quoted, opcodes), 4)}")
     opcode = opcodes[0] if opcodes else None
-    memory = WINDOW if shared_size is None else _number("--shared-size", shared_size)
+    memory = WINDOW if shared_size is None else whole_number("--shared-size", shared_size)
     asked = [name for name, value in (("--need", need), ("--diff", diff or None),
                                       ("--build", build)) if value is not None]  # fmt: skip
     if len(asked) > 1:
@@ -57,7 +60,8 @@ def descriptor(
     if opcode is None:
         if asked:
             raise OperandError(f"{asked[0]} takes an opcode, too, such as {_EXAMPLE}")
-        return _several([word_answer(describe_descriptor(x, shared_size=memory)) for x in words])
+        plain = [word_answer(describe_descriptor(x, shared_size=memory)) for x in words]
+        return _several([_noted(x, y) for x, y in zip(texts, plain, strict=True)])
     spec = _spec(build or need or "", major)
     tile = read_tile(opcode, operand, spec["major"])
 
@@ -72,11 +76,11 @@ def descriptor(
         found = describe(int(placed.descriptor.encode()))
         return build_answer(found, stored, placed, _along_k(tile, stored))
     answers = []
-    for word in words:
+    for text, word in zip(texts, words, strict=True):
         parts = None
         if asked:
             parts = diff_descriptors(word, tile.ins, operand, _stored(spec, tile, word))
-        answers.append(word_answer(describe(word), parts))
+        answers.append(_noted(text, word_answer(describe(word), parts)))
     return _several(answers)
 
 
@@ -85,6 +89,24 @@ def _several(answers: list[Answer]) -> Answer:
         return answers[0]
     lines = [line for one in answers for line in ("", *one.lines)][1:]
     return Answer(lines, [one.data for one in answers], max(one.code for one in answers))
+
+
+def _noted(text: str, answer: Answer) -> Answer:
+    """With a note where a decimal word looks like a hexadecimal one without its 0x."""
+    plain = text.strip()
+    if not re.fullmatch(r"[1-9]\d{0,15}", plain):
+        return answer
+    if not _unused(int(plain)) or _unused(int(plain, 16)):
+        return answer
+    note = f"read as decimal; the hexadecimal word is 0x{plain}"
+    assert isinstance(answer.data, dict)
+    first, *rest = answer.lines
+    return Answer([first, f"note: {note}", *rest], answer.data | {"note": note}, answer.code)
+
+
+def _unused(word: int) -> bool:
+    """Whether bits are set that belong to no field."""
+    return any(word >> low & (1 << high - low + 1) - 1 for high, low in unused_bits())
 
 
 def _along_k(tile: ReadTile, stored: StoredTile) -> list[tuple[int, int]]:
@@ -118,40 +140,20 @@ def _word(text: str) -> int:
     return word
 
 
-def _number(what: str, text: str) -> int:
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise OperandError(f"{what} is a whole number; got {quoted(text, 80)}") from None
-
-
-def _swizzle(text: str) -> int:
-    plain = text.lower().removesuffix("b")
-    width = 0 if plain in ("none", "0") else _number("swizzle (none, 32B, 64B, 128B)", plain)
-    widths = sorted(LINE_BYTES * w if w > 1 else 0 for w in SWIZZLE_UNITS.values())
-    if width not in widths:
-        names = [f"{x}B" if x else "none" for x in widths]
-        raise OperandError(
-            f"swizzle is {listing(names)}, in bytes whatever its code; got {quoted(text, 80)}; "
-            f"nearest is {names[widths.index(min(widths, key=lambda x: abs(x - width)))]}"
-        )
-    return width
-
-
 def _sizes(text: str) -> tuple[int, int]:
     rows, times, k = text.lower().partition("x")
     if not times:
         raise OperandError(f"tile is ROWSxCOLUMNS, such as 128x64; got {quoted(text, 80)}")
-    return _number("tile", rows), _number("tile", k)
+    return whole_number("tile", rows), whole_number("tile", k)
 
 
 _KEYS: dict[str, Callable[[str], Any]] = {
-    "swizzle": _swizzle,
-    "start": lambda text: _number("start", text),
+    "swizzle": swizzle_width,
+    "start": lambda text: whole_number("start", text),
     "tile": _sizes,
     "order": str,
-    "row": lambda text: _number("row", text),
-    "column": lambda text: _number("column", text),
+    "row": lambda text: whole_number("row", text),
+    "column": lambda text: whole_number("column", text),
     "leading": str,
     "major": str,
 }
@@ -211,5 +213,5 @@ def _where(own: Descriptor, tile: ReadTile, swizzle: int, given: set[str]) -> di
 def _leading(text: str, tile: ReadTile) -> int:
     """Bytes of ``128`` (or ``128B``), or of ``64e``, which counts elements."""
     plain = text.lower()
-    count = _number("leading (128B, or 64e for elements)", plain.rstrip("be"))
+    count = whole_number("leading (128B, or 64e for elements)", plain.rstrip("be"))
     return count * tile.shape.element_bytes // tile.per_k if plain.endswith("e") else count

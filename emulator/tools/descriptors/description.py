@@ -15,22 +15,26 @@ import numpy as np
 
 from emulator.errors import OperandError, nearest
 from emulator.isa.instruction import Instruction
-from emulator.layout.descriptor import FIELDS, SWIZZLE_UNITS, WINDOW, Descriptor, Placed
+from emulator.layout.addressing import FIELDS, SWIZZLE_UNITS, WINDOW
+from emulator.layout.descriptor import Descriptor, Placed
 from emulator.layout.tile import LINE_BYTES, LINES, CoreMatrix, TileShape
-from emulator.tools.descriptors.checks import (
+from emulator.layout.validation import (
     PATTERN_LINE,
+    block_bytes,
+    block_shape,
+    line_bytes,
+    stride_of,
+    used_strides,
+    with_field,
+)
+from emulator.tools.descriptors.checks import (
     Finding,
     ReadTile,
     at,
-    block_bytes,
-    block_shape,
+    check_start,
     find_faults,
-    line_bytes,
     read_tile,
-    stride_of,
     unused_bits,
-    used_strides,
-    with_field,
 )
 from emulator.tools.descriptors.mistakes import Fault, likely_faults
 
@@ -236,7 +240,8 @@ def _whole(tile: ReadTile, stored: StoredTile) -> tuple[Placed, TileShape]:
             "of shared addresses"
         )
     if shape.rows < tile.shape.rows or shape.k < tile.shape.k:
-        raise OperandError(f"a stored tile of {rows} × {k} elements is smaller than {tile}")
+        raise OperandError(f"a stored tile of {rows} rows × {k} columns is smaller than {tile}")
+    check_start(tile, stored.start_address, stored.swizzle_bytes)
     if stored.order not in ("rows", "columns"):
         raise OperandError(
             f"the order of the blocks is rows or columns; got {stored.order!r:.80}; nearest is "

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from emulator.layout.descriptor import FIELDS, Descriptor
-from emulator.tools.descriptors.checks import STRIDES, ReadTile, used_strides
+from emulator.layout.addressing import FIELDS
+from emulator.layout.descriptor import Descriptor
+from emulator.layout.validation import STRIDES, used_strides
+from emulator.tools.descriptors.checks import ReadTile
 
 #: swizzle in bytes -> its code elsewhere. PTX ISA 9.7.16.4.1 (three bits, 63:61);
 #: CUtensorMapSwizzle of the CUDA driver API, which is also the B of CuTe's Swizzle<B, 4, 3>

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from emulator.layout.descriptor import Int64, Placed
+from emulator.layout.addressing import Int64
+from emulator.layout.descriptor import Placed
 from emulator.layout.tile import LINE_BYTES, LINES, CoreMatrix
+from emulator.layout.validation import line_bytes
 from emulator.tools.answer import Answer, render
-from emulator.tools.descriptors.checks import line_bytes
 from emulator.tools.descriptors.description import Description, Difference, StoredTile
 
 #: rows of a table of blocks that are shown where they do not follow one rule

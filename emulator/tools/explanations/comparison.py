@@ -10,6 +10,7 @@ import numpy as np
 
 from dtypes import FORMATS, Array, Format, codes_from_array
 from emulator import gemm
+from emulator.arrays import accepts_tensors
 from emulator.errors import OperandError, UnsupportedError
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
@@ -20,12 +21,12 @@ from emulator.tools.explanations.exact import (
     both_text,
     code_text,
     exact_value,
-    number_text,
+    plural,
     power_of_two,
     ulp_exponent,
 )
 from emulator.tools.explanations.feeds import Multiply, computed, from_matrices, multiplying
-from emulator.tools.report import WIDTH, Block, Report, Section, Table
+from emulator.tools.report import Block, Report, Section, Table, in_width
 from emulator.tools.wording import short_targets
 
 
@@ -59,8 +60,9 @@ class _Operands(NamedTuple):
     more: dict[str, Any]
 
 
+@accepts_tensors()
 def compare(
-    instructions: Instruction | Sequence[Instruction],
+    instructions: Instruction | str | Sequence[Instruction | str],
     a: Any,
     b: Any,
     c: Any = None,
@@ -74,10 +76,10 @@ def compare(
 ) -> Comparison:
     """Computes D = A·B + C by every instruction on every target, and says where and why they part.
 
-    Operands are as `mma` takes them, one matrix each. An instruction of another shape (dense,
-    without scales) computes them as `gemm` does, step by step over k. `targets`: None for all that
-    any of the instructions has; a target that lacks an instruction is listed as not available.
-    `limit` is the number of elements shown.
+    Instructions may be opcodes. Operands are as `mma` takes them, one matrix each. An instruction
+    of another shape (dense, without scales) computes them as `gemm` does, step by step over k.
+    `targets`: None for all that any of the instructions has; a target that lacks an instruction is
+    listed as not available. `limit` is the number of elements shown.
 
     Raises OperandError for operands that do not fit and instructions of different types,
     UnsupportedError where no target has any of the instructions.
@@ -91,11 +93,12 @@ def compare(
     fmt = FORMATS[chosen[0].d_type]
     pairs = [_Pair(p, q, np.argwhere(p.codes != q.codes)) for p, q in combinations(results, 2)]
     causes = [_cause(pair, given) for pair in pairs]
-    title = f"{' and '.join(map(str, chosen))}: the same operands on {len(places)} targets"
+    title = f"{' and '.join(map(str, chosen))}: the same operands on "
+    title += f"{len(places)} target{'s' if len(places) > 1 else ''}"
     if len(chosen) > 1:
         title = f"The same operands, {len(places)} ways: {', '.join(map(str, chosen))}"
     sections = [
-        Section("Results", _summary(results, missing, len(chosen) > 1)),
+        Section("Results", _summary(results, missing, len(chosen) > 1, _aliases(targets))),
         Section(*_elements(results, fmt, limit)),
         *(_pair_section(pair, cause, fmt) for pair, cause in zip(pairs, causes, strict=True)),
     ]
@@ -106,8 +109,8 @@ def compare(
 # --- what runs ------------------------------------------------------------------------------------
 
 
-def _instructions(given: Instruction | Sequence[Instruction]) -> list[Multiply]:
-    several = [given] if isinstance(given, Instruction) else list(given)
+def _instructions(given: Instruction | str | Sequence[Instruction | str]) -> list[Multiply]:
+    several = [given] if isinstance(given, (Instruction, str)) else list(given)
     if not several:
         raise OperandError("compare takes an instruction or several; got none")
     chosen = [multiplying(ins) for ins in several]
@@ -141,6 +144,18 @@ def _runs(
         )
     absent = [] if targets is None else [x for x in pairs if x.target.name not in x.ins.targets]
     return there, absent
+
+
+def _aliases(targets: str | Target | Sequence[str | Target] | None) -> list[str]:
+    """What to say of several names of one target."""
+    names: dict[Target, list[str]] = {}
+    for x in [] if targets is None or isinstance(targets, (str, Target)) else targets:
+        names.setdefault(find_target(x), []).append(str(x).strip())
+    return [
+        f"{' and '.join(dict.fromkeys(several))} are one target, {target}"
+        for target, several in names.items()
+        if len(set(several)) > 1
+    ]
 
 
 def _results(places: Sequence[_Run], given: _Operands) -> list[_Result]:
@@ -250,7 +265,9 @@ def _line(matrix: Any, fmt: Format, codes: bool, place: Any) -> tuple[int, ...]:
 # --- what is shown --------------------------------------------------------------------------------
 
 
-def _summary(results: Sequence[_Result], missing: Sequence[_Run], with_names: bool) -> list[Block]:
+def _summary(
+    results: Sequence[_Result], missing: Sequence[_Run], with_names: bool, aliases: Sequence[str]
+) -> list[Block]:
     size = results[0].codes.size
     rows = [[x.name, _runs_text(x.runs, with_names), _fidelities(x.runs)] for x in results]
     # Names of instructions are too long for columns.
@@ -259,6 +276,7 @@ def _summary(results: Sequence[_Result], missing: Sequence[_Run], with_names: bo
         blocks = [Table(["result", "of", "how sure"], rows)]
     if len(results) == 1:
         blocks.append(f"All {size} elements of D are the same, bit for bit.")
+    blocks += aliases
     if missing:
         blocks.append(f"Not available: {_runs_text(missing, with_names)}")
     return blocks
@@ -291,24 +309,10 @@ def _elements(results: Sequence[_Result], fmt: Format, limit: int) -> tuple[str,
         [f"D[{row}][{col}]", *(both_text(fmt, int(x.codes[row, col])) for x in results)]
         for row, col in shown
     ]
-    blocks: list[Block] = list(_in_width(header, rows))
+    blocks: list[Block] = list(in_width(header, rows))
     if len(places) > len(shown):
         blocks.append(f"… and {len(places) - len(shown)} more")
     return title, blocks
-
-
-def _in_width(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Table]:
-    """One table, or several with some of the columns each where lines would be too long."""
-    widths = [max(map(len, column)) + 2 for column in zip(header, *rows, strict=True)]
-    tables, start = [], 1
-    while start < len(header):
-        end = start + 1
-        while end < len(header) and widths[0] + sum(widths[start : end + 1]) <= WIDTH - 2:
-            end += 1
-        pick = [0, *range(start, end)]
-        tables.append(Table([header[i] for i in pick], [[row[i] for i in pick] for row in rows]))
-        start = end
-    return tables
 
 
 def _pair_section(pair: _Pair, cause: _Cause, fmt: Format) -> Section:
@@ -329,7 +333,7 @@ def _pair_section(pair: _Pair, cause: _Cause, fmt: Format) -> Section:
 
 def _farthest(pair: _Pair, fmt: Format) -> str:
     ulps = _largest_ulps(pair, fmt)
-    return "" if ulps is None else f", by up to {number_text(ulps, most=4)} ulp"
+    return "" if ulps is None else f", by up to {plural(ulps, 'ulp')}"
 
 
 def _largest_ulps(pair: _Pair, fmt: Format) -> Any:

@@ -65,6 +65,15 @@ def number_text(value: Fraction, long: bool = False, most: int = 17) -> str:
     return _scaled(value, factor_bits) or f"~{_rounded(value, min(digits, most))}"
 
 
+def plural(count: Fraction, unit: str, most: int = 4) -> str:
+    """``1 ulp``, ``0.75 ulp``, ``2 ulps``.
+
+    >>> [plural(Fraction(x), "ulp") for x in (-0.5, 1, 1.5)]
+    ['-0.5 ulp', '1 ulp', '1.5 ulps']
+    """
+    return f"{number_text(count, most=most)} {unit}{'s' if abs(count) > 1 or not count else ''}"
+
+
 def _decimal(value: Fraction, room: int) -> str:
     """All decimal digits of a binary fraction; "" where they are far too many, or endless."""
     places = value.denominator.bit_length() - 1

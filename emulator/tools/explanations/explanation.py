@@ -9,6 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from emulator.arrays import accepts_tensors
 from emulator.isa.instruction import Instruction
 from emulator.targets import Target
 from emulator.tools.explanations.data import explanation_data
@@ -17,11 +18,13 @@ from emulator.tools.explanations.exact import (
     code_text,
     exact_value,
     number_text,
+    plural,
     ulps_apart,
     value_text,
 )
 from emulator.tools.explanations.feeds import Element, Feed, from_matrices, from_registers
 from emulator.tools.explanations.steps import causes, step_sections
+from emulator.tools.explanations.zeros import k_text, without_zeros
 from emulator.tools.report import Block, Report, Section, Table
 
 
@@ -29,8 +32,9 @@ class Explanation(Report):
     """How one element of D came about; see `Report` for its forms."""
 
 
+@accepts_tensors()
 def explain(
-    ins: Instruction,
+    ins: Instruction | str,
     a: Any,
     b: Any,
     c: Any = None,
@@ -47,9 +51,9 @@ def explain(
 ) -> Explanation:
     """Explains D[row][col] of ``mma(ins, a, b, c, …)`` on `target`.
 
-    Operands are as `mma` takes them; wmma.mma is taken too. Where they have batch axes, `batch`
-    says which. `computation` is that of m8n8k4.f16 whose lanes are shown. Raises what `mma` raises,
-    and OperandError for a row, column or index out of range.
+    Operands are as `mma` takes them; `ins` may be an opcode, wmma.mma is taken too. Where they have
+    batch axes, `batch` says which. `computation` is that of m8n8k4.f16 whose lanes are shown.
+    Raises what `mma` raises, and OperandError for a row, column or index out of range.
     """
     return explanation_of(
         from_matrices(
@@ -59,8 +63,9 @@ def explain(
     )  # fmt: skip
 
 
+@accepts_tensors(words=True)
 def explain_registers(
-    ins: Instruction,
+    ins: Instruction | str,
     *operands: Any,
     row: int,
     col: int,
@@ -147,7 +152,7 @@ def distance_text(feed: Feed, exact: Fraction) -> str:
         return "none: D is exact"
     unit = "ulp" if feed.d.fmt.is_float else "unit"
     side = "above" if ulps > 0 else "below"
-    return f"D is {number_text(abs(ulps), most=4)} {unit}{'' if abs(ulps) == 1 else 's'} {side} it"
+    return f"D is {plural(abs(ulps), unit)} {side} it"
 
 
 # --- operands -------------------------------------------------------------------------------------
@@ -161,6 +166,7 @@ def _operands(feed: Feed) -> list[Block]:
         blocks.append(_metadata(feed))
     if feed.scale_a:
         blocks.append(_scales(feed))
+        blocks.append("exp of a term below is the exponent of its scales' product alone")
     blocks.append(_words(feed) if feed.arithmetic.bit_operation else _products(feed))
     return blocks
 
@@ -173,8 +179,11 @@ def _products(feed: Feed) -> Table:
     """What meets at each k; the products of floating point are terms of the steps below."""
     exact = not feed.d.fmt.is_float
     rows = []
-    for i, k in enumerate(feed.k):
-        row = [str(k)]
+    for i, run in without_zeros([a.code | b.code for a, b in zip(feed.a, feed.b, strict=True)]):
+        row = [k_text([feed.k[j] for j in range(i, i + run)], 20)]
+        if run > 1:
+            rows.append([*row, "zero", *[""] * (6 if exact else 5)])
+            continue
         for x in (feed.a[i], feed.b[i]):
             row += [_place(x), code_text(x.fmt, x.code), value_text(x.fmt, x.code, most=6)]
         rows.append([*row, str(product_value(feed, i))] if exact else row)

@@ -21,12 +21,13 @@ from emulator.errors import OperandError, quoted
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
-from emulator.layout.descriptor import Descriptor
+from emulator.layout.descriptor import Descriptor, as_words
 from emulator.layout.tile import TileShape
 from emulator.targets import Target, find_target
 from emulator.tools.explanations.places import Place, Where, in_memory, in_registers
 from emulator.warp.memory import check_shared, load_tile
 from emulator.warp.multiply import Undefined
+from emulator.warp.opcode import as_instruction
 from emulator.warp.scales import gather_scales, legal_ids
 from emulator.warp.sparse import gather_metadata, metadata, select
 
@@ -81,15 +82,16 @@ class _Matrices(NamedTuple):
 
 
 def multiplying(ins: object) -> Multiply:
-    """`ins`, or OperandError where it does not multiply matrices."""
+    """`ins`, or what an opcode names; OperandError where it does not multiply matrices."""
+    ins = as_instruction(ins, "an instruction that multiplies")
     if isinstance(ins, (MatrixInstruction, WmmaMultiply)):
         return ins
     kind = "an instruction that multiplies, mma, mma.sp, wgmma or wmma.mma,"
-    raise OperandError(f"{kind} is needed (Instruction.parse); got {quoted(str(ins))}")
+    raise OperandError(f"{kind} is needed; got {quoted(str(ins))}")
 
 
 def from_matrices(
-    ins: Instruction,
+    ins: Instruction | str,
     a: Any,
     b: Any,
     c: Any = None,
@@ -116,8 +118,7 @@ def from_matrices(
         assert v is not None
         scales = (np.asarray(scale_a), np.asarray(scale_b))
     fragments = {name: ins.fragment(name) for name in _register_operands(ins)}
-    if fragments["d"].groups > 1:
-        _check("computation", computation, fragments["d"].groups)
+    _check_computation(ins, computation)
     # Matrices say nothing of a selector or of scale ids: the first choice is shown.
     where = {
         name: in_registers(x, computation if name in "abcd" else 0) for name, x in fragments.items()
@@ -170,7 +171,7 @@ def _codes(ins: Multiply, name: str, fmt: Format, values: Any, codes: bool) -> A
 
 
 def from_registers(
-    ins: Instruction,
+    ins: Instruction | str,
     *operands: Any,
     row: int,
     col: int,
@@ -182,6 +183,7 @@ def from_registers(
 ) -> Feed:
     """The feed of D[row][col] of ``execute(ins, *operands, …)``; raises what ``execute`` raises."""
     ins = multiplying(ins)
+    _check_computation(ins, computation)
     chosen = find_target(target)
     d = execute(ins, *operands, target=chosen, undefined=undefined, **options)
     d = ins.fragment("d").gather(d)
@@ -191,7 +193,6 @@ def from_registers(
         fragments = [ins.fragment(x) for x in "abc"]
         matrices = [f.gather(x) for f, x in zip(fragments, operands, strict=False)]
         if fragments[0].groups > 1:
-            _check("computation", computation, fragments[0].groups)
             *matrices, d = (x[..., computation, :, :] for x in (*matrices, d))
         where = {name: in_registers(ins.fragment(name), computation) for name in "abcd"}
         a, b, c = matrices
@@ -240,7 +241,7 @@ def _wgmma(
         ("a", ins.m, ins.stored_k, ins.a_place),
         ("b", ins.n, ins.k, ins.b_place),
     ):
-        words = np.asarray(operands["ab".index(name)])
+        words = np.asarray(as_words(operands["ab".index(name)]))
         if words.dtype == np.uint64:
             major = "mn" if options.get(f"imm_trans_{name}", 0) else "k"
             tiles[name] = load_tile(memory, words, rows, k, spot, major, name)
@@ -345,6 +346,17 @@ def _selected(
     return [low // 2 for low, _ in halves], labels
 
 
+def _check_computation(ins: Multiply, computation: object) -> None:
+    """Only m8n8k4.f16 has several."""
+    groups = ins.fragment("d").groups
+    if groups == 1 and computation != 0:
+        raise OperandError(
+            f"computation is that of m8n8k4.f16, whose warp has 4; {ins} has one: leave it out; "
+            f"got {computation!r:.80}"
+        )
+    _check("computation", computation, groups)
+
+
 def _check(what: str, index: object, size: int) -> None:
     if not isinstance(index, (int, np.integer)) or not 0 <= index < size:
         raise OperandError(f"{what} is 0 … {size - 1}; got {index!r:.80}")
@@ -356,8 +368,9 @@ def _batch_index(batch: int | tuple[int, ...], shape: tuple[int, ...]) -> tuple[
         raise OperandError(f"the operands have no batch axes; got batch={batch!r:.80}")
     if len(index) != len(shape):
         raise OperandError(
-            f"the operands have batch axes {shape}: batch= chooses one of them, such as "
-            f"{tuple(0 for _ in shape)}; got {batch!r:.80}"
+            f"the operands have batch axes {shape}: choose one, such as "
+            f"batch={tuple(0 for _ in shape)} (in a shell --batch {','.join('0' * len(shape))}); "
+            f"got {batch!r:.80}"
         )
     for i, size in zip(index, shape, strict=True):
         _check("an index of batch=", i, size)

@@ -11,6 +11,7 @@ import numpy as np
 
 from dtypes import FORMATS, Array, Format, array_type, code_type, codes_from_array, encode
 from dtypes.arrays import decode_values
+from dtypes.codec import decode_integer
 from emulator.errors import OperandError, nearest, quoted
 from emulator.isa.matrix import MatrixInstruction
 from emulator.tools.arrays import read_npz
@@ -113,10 +114,14 @@ def number_code(fmt: Format, word: str, name: str) -> int:
         value = float(text) if fmt.is_float else int(text)
         code = int(encode(fmt, [value])[0])
     except ValueError as error:
+        legal = "1.5, inf or nan"
         why = f": {error}" if fmt.name in str(error) else ""
+        if not fmt.is_float:
+            ends = [decode_integer(fmt, code) for code in (fmt.sign_mask, fmt.max_finite)]
+            legal, why = f"an integer from {ends[0]} to {ends[1]}", ""
         raise OperandError(
-            f"{name}: {quoted(text)} is no number of {fmt.name}{why}; write 1.5, inf or nan, or a "
-            f"code such as {fmt.max_finite >> 1:#x}"
+            f"{name}: {quoted(text)} is no number of {fmt.name}{why}; write {legal}, or a code "
+            f"such as {fmt.max_finite >> 1:#x}"
         ) from None
     if math.isfinite(value) and exact_value(fmt, code) is None:
         raise OperandError(

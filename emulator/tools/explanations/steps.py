@@ -12,13 +12,13 @@ from dtypes.codec import decode
 from emulator.arith.reference import Tagged, Term
 from emulator.arith.steps import FmaChain, Step
 from emulator.arith.trace import Changed, Counted, Operated, Record, Summed, Widened
-from emulator.tools.answer import runs
 from emulator.tools.explanations.exact import (
     binary_text,
     both_text,
     code_text,
     exact_value,
     number_text,
+    plural,
     power_of_two,
     top_exponent,
     ulp_exponent,
@@ -26,6 +26,7 @@ from emulator.tools.explanations.exact import (
 )
 from emulator.tools.explanations.feeds import Feed
 from emulator.tools.explanations.step_words import ROUNDED, brief
+from emulator.tools.explanations.zeros import k_text, without_zeros
 from emulator.tools.report import Block, Section, Table
 from emulator.tools.wording import steps as wording_of
 
@@ -129,7 +130,7 @@ def _passes(passes: Sequence[Summed], feed: Feed) -> Iterator[Block]:
         if record.top is None:
             yield from _undivided(record, name, positions, labels, feed)
         else:
-            yield from _aligned(record, name, labels)
+            yield from _aligned(record, name, positions, labels, feed)
 
 
 def pass_positions(record: Summed, number: int, feed: Feed) -> list[list[int]]:
@@ -145,10 +146,7 @@ def _term_label(positions: Sequence[int], feed: Feed) -> str:
 
 
 def _positions_text(positions: Sequence[Sequence[int]], feed: Feed) -> str:
-    ks = [feed.k[i] for block in positions for i in block]
-    numbers = [k for k in ks if isinstance(k, int)]
-    short = runs(numbers) if len(numbers) == len(ks) else f"{ks[0]} … {ks[-1]}"
-    return f"k = {short}"
+    return f"k = {k_text([feed.k[i] for block in positions for i in block])}"
 
 
 def _undivided(
@@ -200,7 +198,9 @@ def _kind_of(term: Term) -> str:
     return "a NaN" if term.number_class == NumberClass.NAN else "an infinity"
 
 
-def _aligned(record: Summed, name: str, labels: list[str]) -> Iterator[Block]:
+def _aligned(
+    record: Summed, name: str, positions: list[list[int]], labels: list[str], feed: Feed
+) -> Iterator[Block]:
     top, unit, step = record.top, record.unit, record.step
     assert top is not None
     parts = list(zip(labels, record.terms, record.cut, strict=True))
@@ -227,8 +227,12 @@ def _aligned(record: Summed, name: str, labels: list[str]) -> Iterator[Block]:
     ]  # fmt: skip
     rows.append(["sum", number_text(total, most=most), "", bits[-1], ""])
     yield Table(["term", "value", "exp", f"aligned, times 2^{top}", "cut off"], rows)
-    if zeros := [label for label, term, _ in parts if not term.significand]:
-        yield f"zero, without a part in it: {_few(zeros, 12)}"
+    dead = [i for i, term in enumerate(record.terms) if not term.significand]
+    if dead:
+        ks = [feed.k[p] for i in dead if i < len(positions) for p in positions[i]]
+        names = [f"k {k_text(ks)}"] if ks else []
+        names += ["x"] if dead[-1] == len(positions) else []
+        yield f"zero, without a part in it: {', '.join(names)}"
     yield from _rounded(total, record.after, step.rounding, step.precision)
 
 
@@ -280,7 +284,7 @@ def _error(total: Fraction, after: Tagged) -> str:
         return f"{end}, exact"
     ulps = abs(off) / power_of_two(ulp_exponent(after.fmt, max(abs(got), abs(total))))
     way = "added" if (off > 0) == (total > 0) else "dropped"
-    return f"{end}; {way} {number_text(abs(off))}, {number_text(ulps, most=4)} ulp"
+    return f"{end}; {way} {number_text(abs(off))}, {plural(ulps, 'ulp')}"
 
 
 def tagged_text(x: Tagged) -> str:
@@ -296,8 +300,13 @@ _SIGN = {"fma": "a*b + x", "multiply": "a*b", "add": "x + y"}
 def _operations(records: Sequence[Operated], feed: Feed) -> Iterator[Block]:
     fmt = records[0].fmt
     rows = []
-    for x in records:
+    for i, run in without_zeros([not _adds_nothing(x) for x in records]):
+        x = records[i]
         k = "" if x.k is None else str(feed.k[x.k])
+        if run > 1:
+            k = k_text([feed.k[x.k] for x in records[i : i + run] if x.k is not None])
+            rows.append([k, "zero", *[""] * 5])
+            continue
         exact = operation_value(x)
         got = exact_value(fmt, x.result)
         rows.append([
@@ -319,6 +328,11 @@ def _operations(records: Sequence[Operated], feed: Feed) -> Iterator[Block]:
     yield f"each operation rounded {ROUNDED[rounding]}"
 
 
+def _adds_nothing(x: Operated) -> bool:
+    """Whether it is a fused multiply-add of two zeros that leaves x as it is."""
+    return x.name == "fma" and x.operands[:2] == (0, 0) and x.result == x.operands[2]
+
+
 def _operation_name(x: Operated) -> str:
     return _SIGN[x.name] if x.name != "add" or x.k is None else "x + pair"
 
@@ -338,7 +352,7 @@ def _off(exact: Fraction | None, got: Fraction | None, fmt: Format) -> str:
     if exact is None or got is None or got == exact:
         return ""
     unit = power_of_two(ulp_exponent(fmt, max(abs(got), abs(exact))))
-    return f"{number_text((got - exact) / unit, most=3)} ulp"
+    return plural((got - exact) / unit, "ulp", most=3)
 
 
 def _operation_note(x: Operated) -> str:

@@ -11,17 +11,21 @@ from typing import Any
 import numpy as np
 
 from dtypes import Array
+from emulator.arrays import accepts_tensors
 from emulator.errors import OperandError
 from emulator.isa.instruction import Instruction
 from emulator.targets import Target, find_target
+from emulator.tools.faults import loops as loops
 from emulator.tools.faults import matrices as matrices
 from emulator.tools.faults import registers as registers
 from emulator.tools.faults import sparse as sparse
+from emulator.tools.faults import swaps as swaps
 from emulator.tools.faults import wgmma as wgmma
 from emulator.tools.faults.inputs import Given, as_codes
 from emulator.tools.faults.registers import Mistake
 from emulator.tools.faults.report import Report
 from emulator.tools.faults.search import search
+from emulator.warp.opcode import as_instruction
 
 #: the likelier of two mistakes that do the same stands first
 MISTAKES: tuple[Mistake, ...] = (
@@ -36,9 +40,9 @@ MISTAKES: tuple[Mistake, ...] = (
             "order; PTX order is d, a, b, c.", registers.exchanged_operands),
     Mistake("accumulator", "The accumulator is an operand of its own: zero it before the first "
             "step along k (wgmma: scale-d = 0 there), and carry it to the next.",
-            matrices.accumulator),
+            loops.accumulator),
     Mistake("loop over k", "Each step along k needs its own part of A, of B and of the metadata, "
-            "scales and descriptors.", matrices.steps_along_k),
+            "scales and descriptors.", loops.steps_along_k),
     Mistake("wrong selector", "The sparsity selector says which lanes of a group of four hold the "
             "metadata.", sparse.wrong_selector),
     Mistake("metadata order", "A nibble holds two 2-bit indices, the lower index in its lower "
@@ -75,9 +79,14 @@ MISTAKES: tuple[Mistake, ...] = (
             wgmma.wrong_offset),
     Mistake("tile stored in another layout", "The writer of shared memory (TMA, cp.async, st) and "
             "the descriptor must agree on the layout.", wgmma.wrong_tile),
-    Mistake("operand transposed", "A is read by rows and B by columns (.row.col): a B in "
-            "row-major memory needs ldmatrix.trans, or other indices.",
-            matrices.transposed_operand),
+    Mistake("operand transposed", "The lanes hold C and D as `table OPCODE OPERAND` shows: look at "
+            "where they are loaded from, or stored to.", matrices.transposed_operand, {
+                "a": "A is read by rows (.row.col): an A in column-major memory needs "
+                "ldmatrix.trans, or other indices (wgmma: imm-trans-a).",
+                "b": "B is read by columns (.row.col): a B in row-major memory needs "
+                "ldmatrix.trans, or other indices (wgmma: imm-trans-b)."}),
+    Mistake("rows or columns exchanged", "Two rows of A (columns of B) or of D stand in each "
+            "other's place: look at the addresses of just these two.", swaps.exchanged_lines),
     Mistake("ldmatrix .trans", "ldmatrix gives A from row-major and B from column-major memory; "
             "with .trans it turns each 8 × 8 tile of 16-bit elements.",
             registers.transposed_registers),
@@ -91,6 +100,8 @@ MISTAKES: tuple[Mistake, ...] = (
             "register.", registers.order_within_register),
     Mistake("lanes permuted", "groupID = lane / 4 is the row (column of B), threadID_in_group = "
             "lane % 4 the position in it.", registers.permuted_lanes),
+    Mistake("two lanes exchanged", "Two lanes hold each other's part of an operand: look for a "
+            "shuffle, or what sets these two lanes apart.", swaps.exchanged_lanes),
     Mistake("wrong index formula", "One term of the row or column of an element is wrong: compare "
             "with `table OPCODE OPERAND --by element`.", matrices.wrong_index),
     Mistake("fragment of another type or shape", "Each type and shape has a fragment of its own; "
@@ -102,8 +113,9 @@ MISTAKES: tuple[Mistake, ...] = (
 )  # fmt: skip
 
 
+@accepts_tensors()
 def find_faults(
-    ins: Instruction,
+    ins: Instruction | str,
     a: Any = None,
     b: Any = None,
     c: Any = None,
@@ -131,11 +143,13 @@ def find_faults(
     * Matrices and `d`, the matrix or registers that came out: which mistake gives these bits.
     * Registers and `expected`, the D that is right: which change of them gives it.
 
-    `pairs` also tries two mistakes in different operands, `limit` bounds the list of faults.
+    `pairs` also tries two mistakes in different operands, `limit` bounds the list of faults. `ins`
+    may be an opcode, and every array a CPU tensor of PyTorch.
 
     Raises OperandError for arrays that do not fit the instruction, or where nothing is given that
     could be compared; UnsupportedError where the target lacks the instruction.
     """
+    ins = as_instruction(ins)
     given = Given(ins, find_target(target), {"a": a, "b": b, "c": c, "scale_a": scale_a,
                                              "scale_b": scale_b}, passed)  # fmt: skip
     if not isinstance(limit, int) or limit < 1:

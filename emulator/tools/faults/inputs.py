@@ -10,7 +10,8 @@ from dtypes import FORMATS, Array, Format, array_type, code_type, codes_from_arr
 from emulator.errors import OperandError, UndefinedError, listing, nearest
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
-from emulator.layout.descriptor import WINDOW, Descriptor
+from emulator.layout.addressing import WINDOW
+from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import TileShape
 from emulator.targets import Target
 from emulator.tools.faults.kernel import Kernel

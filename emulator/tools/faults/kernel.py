@@ -43,6 +43,8 @@ class Kernel:
     carries: bool = True
     #: how the words of d are read, or written, after the last step
     reads: tuple[Change, ...] = ()
+    #: which elements of an operand's matrix or of d are wrong, where that is known
+    suspects: Mapping[str, Array] | None = None
 
     @property
     def steps(self) -> int:

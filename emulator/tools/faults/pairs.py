@@ -1,4 +1,4 @@
-"""Two mistakes at once."""
+"""Mistakes with a kernel, one or two at a time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dtypes import Array
-from emulator.tools.faults.kernel import Kernel
+from emulator.tools.faults.kernel import Kernel, results
 from emulator.tools.faults.registers import Mistake, Variant
+
+#: variants computed at a time
+CHUNK = 512
 
 
 class Try(NamedTuple):
@@ -16,6 +19,17 @@ class Try(NamedTuple):
 
     mistake: Mistake
     variant: Variant
+
+
+def results_of(tries: Iterable[Try]) -> Iterator[tuple[Try, Array | None]]:
+    """Every mistake with its `Kernel.result`."""
+    chunk: list[Try] = []
+    for one in tries:
+        chunk.append(one)
+        if len(chunk) == CHUNK:
+            yield from zip(chunk, results([x.variant.kernel for x in chunk]), strict=True)
+            chunk = []
+    yield from zip(chunk, results([x.variant.kernel for x in chunk]), strict=True)
 
 
 def diagonals(tries: list[Try]) -> Iterator[tuple[Try, Try]]:
@@ -45,8 +59,8 @@ def combined_try(base: Kernel, first: Try, second: Try) -> Try | None:
         carries=x.kernel.carries and y.kernel.carries, reads=x.kernel.reads + y.kernel.reads,
     )  # fmt: skip
     name = f"{first.mistake.name}, and {second.mistake.name}"
-    text = f"{first.mistake.explanation} {second.mistake.explanation}"
-    mistake = first.mistake._replace(name=name, explanation=text)
+    text = " ".join(z.mistake.explain(z.variant.operand) for z in (first, second))
+    mistake = first.mistake._replace(name=name, explanation=text, advice={})
     detail = f"{x.detail}, and {y.detail}"
     return Try(mistake, Variant(f"{x.operand} {y.operand}", detail, kernel))
 

@@ -5,7 +5,7 @@ Each function yields the ways of making one mistake with a kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations, permutations
 from typing import NamedTuple
 
@@ -34,6 +34,12 @@ class Mistake(NamedTuple):
     #: how one comes to it, and what to look at
     explanation: str
     variants: Callable[[Kernel], Iterator[Variant]]
+    #: what to look at instead, of some operands
+    advice: Mapping[str, str] = {}
+
+    def explain(self, operand: str) -> str:
+        """`explanation`, for one operand."""
+        return self.advice.get(operand, self.explanation).replace("OPERAND", operand or "a")
 
 
 # --- whole registers ------------------------------------------------------------------------------

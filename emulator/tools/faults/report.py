@@ -66,6 +66,8 @@ class Report:
     kinds: int = 0
     #: for each operand of which registers were given: whether they are right
     operands: dict[str, bool] = field(default_factory=dict)
+    #: where D is wrong and how, if no mistake explains all of it
+    where: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -101,6 +103,7 @@ class Report:
             yield f"{what}: right, {self.total} of {self.total} elements"
         else:
             yield f"{what}: {self.wrong} of {self.total} elements are wrong"
+            yield from (f"   {line}" for line in self.where)
             yield from self._findings()
         for note in self.notes:
             yield f"note: {note}"
@@ -145,5 +148,6 @@ class Report:
             "compared": list(self.compared), "wrong": self.wrong, "total": self.total,
             "tried": self.tried, "mistakes": self.kinds, "invisible": self.invisible,
             "untold": self.untold,
-            "operands": self.operands, "faults": faults, "notes": list(self.notes),
+            "operands": self.operands, "where": list(self.where), "faults": faults,
+            "notes": list(self.notes),
         }  # fmt: skip

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from dtypes import Array, decode_values
+from dtypes import Array
 from emulator.errors import EmulatorError, OperandError
 from emulator.tools.faults.inputs import Given
 from emulator.tools.faults.kernel import Kernel, results
-from emulator.tools.faults.pairs import Try, combined_try, diagonals, distinct
+from emulator.tools.faults.location import describe_wrong, rounding
+from emulator.tools.faults.pairs import CHUNK, Try, combined_try, diagonals, distinct, results_of
 from emulator.tools.faults.probe import probe_of
 from emulator.tools.faults.registers import Mistake, Variant
 from emulator.tools.faults.report import Fault, Report
+from emulator.tools.faults.swaps import suspecting
 
 #: a near match reproduces at least this part of the wrong elements
 _NEAR = 0.5
@@ -22,11 +24,12 @@ _NEAR = 0.5
 _UNTOLD = 0.25
 #: columns that a wide wgmma is screened by
 _COLUMNS = 16
-#: variants computed at a time, and pairs of them tried at most
-_CHUNK, _MOST_PAIRS = 512, 40_000
+#: pairs of mistakes tried at most
+_MOST_PAIRS = 40_000
 _SUGGESTION = (
     "give every element of A, B and C another value (random numbers do), and every lane its own"
 )
+_NO_PAIRS = "two mistakes at once were not tried: pairs=True (--pairs) tries them"
 
 
 #: mistake, operand, detail
@@ -55,8 +58,11 @@ def search(
         finder.check_operand(name, right, passed)
     if observed is not None and not finder.faults and all(finder.operands.values()):
         finder.check_result(passed if both or repair or given.words else right, observed, repair)
-        if pairs and not any(x.exact for x in finder.faults):
-            finder.check_pairs(passed, observed, repair)
+        if finder.result is not None and not any(x.exact for x in finder.faults):
+            if pairs:
+                finder.check_pairs(passed, observed, repair)
+            elif not finder.rounded:
+                finder.notes.append(_NO_PAIRS)
     return finder.report()
 
 
@@ -81,14 +87,20 @@ class _Finder:
         self.operands: dict[str, bool] = {}
         self.tried = self.invisible = self.untold = self.wrong = self.total = 0
         self.kinds: set[str] = set()
+        #: the codes of a wrong D, and those that it should have
+        self.result: tuple[Array, Array] | None = None
+        self.rounded = False
 
     def report(self) -> Report:
         ins, target = self.given.ins, self.given.target
         faults = sorted(self.faults, key=lambda x: (not x.exact, x.exact or -x.explained))
+        where: list[str] = []
+        if self.result is not None and not any(x.exact for x in faults):
+            where = describe_wrong(ins.fragment("d"), *self.result)
         return Report(
             str(ins), str(target), tuple(faults), tuple(self.compared), self.wrong, self.total,
             self.tried, self.invisible, self.untold, tuple(self.notes), len(self.kinds),
-            self.operands,
+            self.operands, tuple(where),
         )  # fmt: skip
 
     def _tries(self, kernel: Kernel, among: Collection[str] | None = None) -> Iterator[Try]:
@@ -112,6 +124,7 @@ class _Finder:
         if not wrong.any():
             return
         self.wrong += int(wrong.sum())
+        right, passed = (suspecting(x, name, wrong) for x in (right, passed))
         faults: list[Fault] = []
         if found is not None and name in passed.words:
             faults += self._compare(name, right, passed, found, wrong)
@@ -181,6 +194,9 @@ class _Finder:
         assert right is not None
         wrong = right != observed
         self.wrong, self.total = self.wrong + int(wrong.sum()), self.total + wrong.size
+        base = suspecting(base, "d", wrong)
+        if wrong.any():
+            self.result = (right, observed) if repair else (observed, right)
         if wrong.any() and self.operands:
             self.notes.append(
                 "the operands are right as given, so the mistake lies between them and the "
@@ -205,11 +221,12 @@ class _Finder:
         near.sort(key=lambda x: -int(x[2].sum()))
         direction = "repair" if repair else "made"
         probe = probe_of(base)
-        self.faults += self._grouped(found, probe, wrong, direction)
+        self.faults += self._grouped(found, base, probe, wrong, direction)
         if not found:
             self.faults += [_fault(x.mistake, x.variant, equal, n, wrong, direction)
                             for n, x, equal in near[: self.limit]]  # fmt: skip
-            self.notes += _rounding(base, right, observed)
+            notes = rounding(base.ins.fragment("d").fmt, right, observed)
+            self.notes, self.rounded = self.notes + notes, bool(notes)
         self._tell(base, unseen, probe)
 
     def _screened(self, base: Kernel, right: Array, observed: Array) -> Iterator[tuple[Try, Array]]:
@@ -230,13 +247,18 @@ class _Finder:
                         continue
                 kept.append(one)
             tries = kept
-        for one, full in _results(tries):
+        for one, full in results_of(tries):
             if full is not None:
                 self.tried += not narrow
                 yield one, full
 
     def _grouped(
-        self, found: list[tuple[Try, Array]], probe: Kernel, wrong: Array, direction: str
+        self,
+        found: list[tuple[Try, Array]],
+        base: Kernel,
+        probe: Kernel,
+        wrong: Array,
+        direction: str,
     ) -> list[Fault]:
         """One fault for all those that no input tells apart, the first of the table before."""
         if not found:
@@ -257,13 +279,22 @@ class _Finder:
                 f"with these inputs {len(groups)} different mistakes give the same D; to tell them "
                 f"apart {_SUGGESTION}"
             )
-        return [_merged(group) for _, group in groups][: self.limit]
+        # Of an operand of equal elements only the likeliest mistake is worth a place of its own.
+        constant = {x for x in "abc" if _is_constant(base, x)}
+        merged: dict[str, list[list[Fault]]] = {}
+        for _, group in groups:
+            same = merged.setdefault(group[0].operand, [])
+            if same and group[0].operand in constant and group[0].mistake != same[0][0].mistake:
+                same[0].extend(group)
+            else:
+                same.append(group)
+        return [_merged(x) for same in merged.values() for x in same][: self.limit]
 
     def _again(self, probe: Kernel, tries: list[Try]) -> dict[_Key, Array | None]:
         """What the same mistakes do with lane-unique inputs."""
         keys = {_key(x) for x in tries}
         same = (x for x in self._tries(probe, {name for name, _, _ in keys}) if _key(x) in keys)
-        return {_key(one): result for one, result in _results(same)}
+        return {_key(one): result for one, result in results_of(same)}
 
     def _tell(self, base: Kernel, unseen: list[Try], probe: Kernel) -> None:
         """Which mistakes these inputs would not show, though others do."""
@@ -296,7 +327,8 @@ class _Finder:
         wrong = right != observed
         if not wrong.any():
             return
-        tries = distinct(_results(self._tries(base)), right)
+        base = suspecting(base, "d", wrong)
+        tries = distinct(results_of(self._tries(base)), right)
         count = 0
         direction = "repair" if repair else "made"
 
@@ -311,7 +343,7 @@ class _Finder:
                     yield both
 
         found, since = [], 0
-        for one, result in _results(combined()):
+        for one, result in results_of(combined()):
             if result is not None and (result == observed).all():
                 found.append(
                     _fault(one.mistake, one.variant, result == observed, int(wrong.sum()), wrong,
@@ -319,42 +351,13 @@ class _Finder:
                 )  # fmt: skip
             # The likelier pairs come first: what is found much later is the same in other words.
             since += bool(found)
-            if len(found) == self.limit or since > _CHUNK:
+            if len(found) == self.limit or since > CHUNK:
                 break
         self.tried += min(count, _MOST_PAIRS)
         if count > _MOST_PAIRS:
             self.notes.append(f"of the pairs of mistakes only the first {_MOST_PAIRS} were tried")
         if found:
             self.faults = found[: self.limit]
-
-
-def _rounding(base: Kernel, right: Array, observed: Array) -> list[str]:
-    """What a D says that is nearly right: no operand is misplaced."""
-    fmt = base.ins.fragment("d").fmt
-    wrong = right != observed
-    if not fmt.is_float or not wrong.any():
-        return []
-    values = [decode_values(fmt, x) for x in (right, observed)]
-    if not all(np.isfinite(x).all() for x in values):
-        return []
-    far, size = np.abs(values[0] - values[1]).max(), np.abs(values[0]).max()
-    if far > size / 2 ** max(6, fmt.mantissa_bits // 2):
-        return []
-    return [
-        f"D is within {far:.2g} of the right one (largest element {size:.3g}): that is rounding, "
-        "not a misplaced operand. Sums in another order, such as NumPy's or another kernel's, "
-        "have other bits than the tensor core's"
-    ]
-
-
-def _results(tries: Iterable[Try]) -> Iterator[tuple[Try, Array | None]]:
-    chunk: list[Try] = []
-    for one in tries:
-        chunk.append(one)
-        if len(chunk) == _CHUNK:
-            yield from zip(chunk, results([x.variant.kernel for x in chunk]), strict=True)
-            chunk = []
-    yield from zip(chunk, results([x.variant.kernel for x in chunk]), strict=True)
 
 
 def _key(one: Try) -> _Key:
@@ -368,13 +371,17 @@ def _matrix(kernel: Kernel, name: str) -> Array | None:
         return None  # it lies outside of shared memory
 
 
+def _is_constant(kernel: Kernel, name: str) -> bool:
+    codes = _matrix(kernel, name)
+    return codes is not None and bool((codes == codes.reshape(-1)[0]).all())
+
+
 def _fault(
     mistake: Mistake, variant: Variant, equal: Array, explained: int, wrong: Array, direction: str
 ) -> Fault:
-    explanation = mistake.explanation.replace("OPERAND", variant.operand or "a")
     return Fault(
-        mistake.name, variant.operand, variant.detail, explanation, int(equal.sum()),
-        equal.size, explained, int(wrong.sum()), (), direction,  # type: ignore[arg-type]
+        mistake.name, variant.operand, variant.detail, mistake.explain(variant.operand),
+        int(equal.sum()), equal.size, explained, int(wrong.sum()), (), direction,  # type: ignore[arg-type]
     )  # fmt: skip
 
 

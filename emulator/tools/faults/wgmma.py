@@ -12,7 +12,8 @@ import numpy as np
 
 from dtypes import Array, Place, pack
 from emulator.errors import EmulatorError
-from emulator.layout.descriptor import FIELDS, SWIZZLE_UNITS, Descriptor
+from emulator.layout.addressing import FIELDS, SWIZZLE_UNITS
+from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import LINE_BYTES, TileShape
 from emulator.tools.faults.kernel import Kernel
 from emulator.tools.faults.registers import Variant

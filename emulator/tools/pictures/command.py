@@ -10,6 +10,7 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.picture import document
 from emulator.tools.answer import Answer
+from emulator.tools.descriptors.numbers import swizzle_width, whole_number
 from emulator.tools.pictures.page import Page
 from emulator.tools.pictures.panels import Memory, arranged, in_a_row
 
@@ -67,5 +68,7 @@ def _memory(ins: Instruction, tile: dict[str, int | str | None]) -> Memory:
         options = ", ".join("--" + name.replace("_", "-") for name in given)
         raise OperandError(f"{options}: only wgmma reads tiles of shared memory; {ins} does not")
     if "swizzle" in given:
-        given["swizzle_bytes"] = given.pop("swizzle")
+        given["swizzle_bytes"] = swizzle_width(str(given.pop("swizzle")), "--swizzle")
+    if "start_address" in given:
+        given["start_address"] = whole_number("--start-address", str(given["start_address"]))
     return Memory(**given)  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ from dtypes import (
 )
 from dtypes import codes_from_array as codes_of
 from dtypes import unpack as unpack_words
-from emulator.errors import OperandError
+from emulator.errors import EmulatorError, OperandError
 from emulator.isa.instruction import Instruction
 from emulator.layout.fragment import Fragment
 from emulator.tools.testing.difference_kinds import (
@@ -38,6 +38,7 @@ from emulator.tools.testing.difference_kinds import (
     kinds,
     ulps,
 )
+from emulator.warp.opcode import as_instruction
 
 #: differing elements that a message shows one by one
 SHOWN = 8
@@ -48,7 +49,7 @@ def assert_bits_equal(
     expected: Any,
     *,
     fmt: Format | str | None = None,
-    fragment: Fragment | Instruction | None = None,
+    fragment: Fragment | Instruction | str | None = None,
     nan: Nan = "payload",
     signed_zero: SignedZero = "differ",
     name: str = "",
@@ -65,9 +66,14 @@ def assert_bits_equal(
     OperandError for arguments that make no sense, such as codes that do not fit the format.
     """
     __tracebackhide__ = True
-    found = find_differences(
-        actual, expected, fmt=fmt, fragment=fragment, nan=nan, signed_zero=signed_zero, name=name
-    )
+    try:
+        found = find_differences(
+            actual, expected, fmt=fmt, fragment=fragment, nan=nan, signed_zero=signed_zero,
+            name=name,
+        )  # fmt: skip
+    except EmulatorError as error:
+        # Of a mistake in the call, the line of the test says more than ours.
+        raise error.with_traceback(None) from None
     if found is not None:
         raise AssertionError(str(found))
 
@@ -156,7 +162,7 @@ def find_differences(
     expected: Any,
     *,
     fmt: Format | str | None = None,
-    fragment: Fragment | Instruction | None = None,
+    fragment: Fragment | Instruction | str | None = None,
     nan: Nan = "payload",
     signed_zero: SignedZero = "differ",
     name: str = "",
@@ -165,15 +171,18 @@ def find_differences(
 
     Raises AssertionError for arrays of unlike shape or type, OperandError as there.
     """
+    __tracebackhide__ = True
     for what, given, legal in (("nan", nan, Nan), ("signed_zero", signed_zero, SignedZero)):
         if given not in get_args(legal):
             raise OperandError(
                 f"{what}= is {' or '.join(map(repr, get_args(legal)))}; got {given!r:.80}"
             )
-    if isinstance(fragment, Instruction):
-        fragment = fragment.fragment("d")
+    if isinstance(fragment, Instruction | str):
+        fragment = as_instruction(fragment).fragment("d")
     if not isinstance(fragment, Fragment | None):
-        raise OperandError(f"fragment= is a Fragment or an Instruction; got {fragment!r:.80}")
+        raise OperandError(
+            f"fragment= is a Fragment, an Instruction or its opcode; got {fragment!r:.80}"
+        )
     known = None if fmt is None else find_format(fmt)
     if fragment is not None:
         if known not in (None, fragment.fmt):
@@ -200,6 +209,7 @@ def find_differences(
 
 
 def _check_alike(actual: Array, expected: Array, fmt: Format | None, name: str) -> None:
+    __tracebackhide__ = True
     what = f"{name}: " if name else ""
     if actual.shape != expected.shape:
         raise AssertionError(

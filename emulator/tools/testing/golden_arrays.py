@@ -25,6 +25,7 @@ from emulator.isa.instruction import Instruction
 from emulator.layout.fragment import Fragment
 from emulator.tools.testing.difference import find_differences
 from emulator.tools.testing.difference_kinds import Nan, SignedZero
+from emulator.warp.opcode import as_instruction
 
 #: the entry of the .npz that holds the types and the provenance as JSON
 ABOUT = "about.json"
@@ -56,9 +57,17 @@ def read_golden(path: Path) -> Golden:
                       about["provenance"])  # fmt: skip
     except _DAMAGED as error:
         raise OperandError(
-            f"{path} is no golden file, or a damaged one ({error}); "
-            "--update-golden writes a new one"
+            f"{path} {_what_is_wrong(path, error)}; --update-golden writes a new one"
         ) from error
+
+
+def _what_is_wrong(path: Path, error: Exception) -> str:
+    """Why a file cannot be read, in words of ours: NumPy's suggest to load pickles."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"cannot be read ({error.strerror})"
+    if not zipfile.is_zipfile(path):
+        return "is no golden file: no whole .npz"
+    return "is no golden file, or a damaged one"
 
 
 def write_golden(path: Path, arrays: dict[str, Array], provenance: dict[str, str]) -> bool:
@@ -97,7 +106,7 @@ def write_golden(path: Path, arrays: dict[str, Array], provenance: dict[str, str
 def golden_problem(
     path: Path,
     arrays: dict[str, Array],
-    fragment: Fragment | Instruction | None = None,
+    fragment: Fragment | Instruction | str | None = None,
     nan: Nan = "payload",
     signed_zero: SignedZero = "differ",
 ) -> str:
@@ -110,8 +119,8 @@ def golden_problem(
     lost, new = (sorted(x) for x in (golden.arrays.keys() - arrays, arrays - golden.arrays.keys()))
     problems = [f"{name!r} is in the file, the test did not give it" for name in lost]
     problems += [f"{name!r} is not in the file" for name in new]
-    if isinstance(fragment, Instruction):
-        fragment = fragment.fragment("d")
+    if isinstance(fragment, Instruction | str):
+        fragment = as_instruction(fragment).fragment("d")
     for name in (name for name in arrays if name in golden.arrays):
         got, want = arrays[name], golden.arrays[name]
         held = fragment is not None and got.shape[-2:] == (fragment.lanes, fragment.registers)

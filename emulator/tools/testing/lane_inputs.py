@@ -11,7 +11,7 @@ import numpy as np
 
 from dtypes import FORMATS, Array, Format, code_type, codes_from_array, decode_values
 from emulator.arith import Engine
-from emulator.errors import OperandError, listing
+from emulator.errors import OperandError, listing, quoted
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
@@ -19,6 +19,7 @@ from emulator.layout.descriptor import Descriptor
 from emulator.targets import Target
 from emulator.warp.execute import execute
 from emulator.warp.memory import store_tile
+from emulator.warp.opcode import as_instruction
 from emulator.warp.sparse import check_selector, metadata
 
 Multiplication = MatrixInstruction | WmmaMultiply
@@ -44,7 +45,14 @@ class Inputs:
 
     @classmethod
     def of(
-        cls, ins: Instruction, a: Any, b: Any, c: Any = None, *, selector: int = 0, **more: Any
+        cls,
+        ins: Instruction | str,
+        a: Any,
+        b: Any,
+        c: Any = None,
+        *,
+        selector: int = 0,
+        **more: Any,
     ) -> Inputs:
         """From arrays of the operands' own types, or of codes (unsigned); `c` None: zeros.
 
@@ -135,12 +143,12 @@ class Inputs:
 
 
 def check_multiplies(ins: object) -> Multiplication:
-    """`ins`, or OperandError where it is no instruction that multiplies."""
+    """`ins`, or what an opcode names; OperandError where it does not multiply."""
+    ins = as_instruction(ins, "an Instruction that multiplies")
     if not isinstance(ins, MatrixInstruction | WmmaMultiply):
-        what = str(ins) if isinstance(ins, Instruction) else repr(ins)
         raise OperandError(
             f"an Instruction that multiplies is needed: mma, mma.sp, wgmma or wmma.mma; "
-            f"got {what:.80}"
+            f"got {quoted(str(ins))}"
         )
     return ins
 

@@ -135,12 +135,12 @@ class LaneUnique(Inputs):
         )
 
 
-def lane_unique(ins: Instruction, operand: str = "", *, selector: int = 0) -> LaneUnique:
+def lane_unique(ins: Instruction | str, operand: str = "", *, selector: int = 0) -> LaneUnique:
     """Operands for tests of how a kernel fills registers: no two elements are alike in all cases.
 
     The batch has cases for a, b, c, nibbles (metadata) and scales, or for one `operand`; D is exact
     on every target, and ``.misplaced(d)`` reads it. Raises OperandError for an instruction that
-    does not multiply and for an operand that it lacks.
+    does not multiply and for an operand that it lacks. `ins` may be an opcode.
     """
     ins = check_multiplies(ins)
     shapes = operand_shapes(ins)

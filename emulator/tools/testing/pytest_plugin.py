@@ -87,7 +87,7 @@ class GoldenFiles:
         self.signed_zero: SignedZero = "differ"
 
     def __call__(
-        self, name: str = "", fragment: Fragment | Instruction | None = None, /, **arrays: Any
+        self, name: str = "", fragment: Fragment | Instruction | str | None = None, /, **arrays: Any
     ) -> None:
         """Fails where an array has other bits, shape or type than in the file.
 

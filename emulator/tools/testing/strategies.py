@@ -46,7 +46,7 @@ def codes(fmt: Format | str) -> SearchStrategy[int]:
     return st.sampled_from(edge_codes(known)) | st.integers(0, known.code_mask)
 
 
-def matrices(ins: Instruction, operand: str) -> SearchStrategy[Array]:
+def matrices(ins: Instruction | str, operand: str) -> SearchStrategy[Array]:
     """Matrices of codes for one operand: a, b, c, nibbles (legal metadata), scale_a or scale_b.
 
     Shapes are those of `Inputs.matrices`: of a sparse A the stored half, of m8n8k4.f16 four
@@ -62,7 +62,7 @@ def matrices(ins: Instruction, operand: str) -> SearchStrategy[Array]:
 
 
 def operands(
-    ins: Instruction, target: str | Target, *, selector: int = 0
+    ins: Instruction | str, target: str | Target, *, selector: int = 0
 ) -> SearchStrategy[Inputs]:
     """All operands of an instruction as `Inputs`, aimed at what `target` does with them.
 

@@ -11,8 +11,10 @@ import numpy as np
 
 from dtypes import Array
 from emulator.errors import OperandError, UndefinedError
+from emulator.isa.instruction import Instruction
 from emulator.targets import Target
 from emulator.tools.testing.lane_inputs import Inputs
+from emulator.tools.testing.lane_unique import lane_unique
 from emulator.warp.execute import execute
 
 #: which lanes are swapped: those whose numbers differ in one bit, every two, or none
@@ -55,7 +57,7 @@ _ONE_WORD = ("e", "scale_a", "scale_b")
 
 
 def check_swaps(
-    inputs: Inputs,
+    inputs: Inputs | Instruction | str,
     target: str | Target = "",
     *,
     run: Run | None = None,
@@ -75,7 +77,7 @@ def check_swaps(
 
 
 def unnoticed_swaps(
-    inputs: Inputs,
+    inputs: Inputs | Instruction | str,
     target: str | Target = "",
     *,
     run: Run | None = None,
@@ -84,12 +86,15 @@ def unnoticed_swaps(
 ) -> list[Swap]:
     """The swaps of two registers or two lanes of an operand that D does not show.
 
-    D is computed by `execute` on `target`, or by ``run(*operands, **options)``, a function that
-    takes what `execute` takes. ``same(d, other_d)`` says whether the caller's test would take the
-    two for equal: a test with a tolerance notices less. A swap after which PTX leaves the operands
-    undefined counts as noticed. Every swap costs a run; of `lanes`, and of registers where there
-    are more than 16, those are swapped whose numbers differ in one bit.
+    Of an instruction or an opcode, `inputs` are its ``lane_unique``. D is computed by `execute` on
+    `target`, or by ``run(*operands, **options)``, a function that takes what `execute` takes.
+    ``same(d, other_d)`` says whether the caller's test would take the two for equal: a test with a
+    tolerance notices less. A swap after which PTX leaves the operands undefined counts as noticed.
+    Every swap costs a run; of `lanes`, and of registers where there are more than 16, those are
+    swapped whose numbers differ in one bit.
     """
+    if isinstance(inputs, Instruction | str):
+        inputs = lane_unique(inputs)
     if not isinstance(inputs, Inputs):
         raise OperandError(f"Inputs are needed, such as lane_unique(ins); got {inputs!r:.80}")
     if lanes not in ("near", "all", "none"):
@@ -98,8 +103,10 @@ def unnoticed_swaps(
         if not target:
             raise OperandError("check_swaps needs target=, or run= that computes D")
 
+        ins = inputs.ins
+
         def run(*operands: Any, **options: Any) -> Any:
-            return execute(inputs.ins, *operands, target=target, **options)
+            return execute(ins, *operands, target=target, **options)
 
     right = run(*inputs.registers, **inputs.options)
     out = []

@@ -1,4 +1,4 @@
-"""PyTorch tensors at the door: what ``execute``, ``mma`` and ``gemm`` take besides NumPy arrays.
+"""PyTorch tensors at the door: what ``execute``, ``mma``, ``gemm`` and the tools take, too.
 
 torch is never imported here: a tensor can only exist where its owner has imported it already. A
 tensor shares its memory with the array made of it, so stmatrix writes into a tensor given as
@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
@@ -19,24 +19,26 @@ from dtypes import Array
 from emulator.errors import OperandError
 
 _P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 #: torch's name of a type that NumPy lacks -> the ml_dtypes type with the same bits
 _ML_TYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
 
 
-def accepts_tensors(words: bool = False) -> Callable[[Callable[_P, Array]], Callable[_P, Array]]:
+def accepts_tensors(words: bool = False) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Lets a function of arrays take CPU tensors, and give a tensor where it was given one.
 
-    With `words`, or where the caller passes ``codes=True``, signed integers are words and codes:
-    their bits are taken as unsigned, and the result is signed as they were. Raises OperandError for
-    a tensor that is on a device, not strided, or of a type that NumPy and ml_dtypes lack.
+    A result that is no array stays what it is. With `words`, or where the caller passes
+    ``codes=True``, signed integers are words and codes: their bits are taken as unsigned, and the
+    result is signed as they were. Raises OperandError for a tensor that is on a device, not
+    strided, or of a type that NumPy and ml_dtypes lack.
     """
 
-    def decorate(function: Callable[_P, Array]) -> Callable[_P, Array]:
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
         named = function.__code__.co_varnames[: function.__code__.co_argcount]
 
         @wraps(function)
-        def call(*args: _P.args, **kwargs: _P.kwargs) -> Array:
+        def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             torch = sys.modules.get("torch")
             tensor = getattr(torch, "Tensor", None)
             if tensor is None or not any(isinstance(x, tensor) for x in (*args, *kwargs.values())):
@@ -56,7 +58,9 @@ def accepts_tensors(words: bool = False) -> Callable[[Callable[_P, Array]], Call
             names = [*(f"{n}=" for n in named), *(f"operand {i + 1}" for i in range(len(args)))]
             positional = [convert(*pair) for pair in zip(names, args, strict=False)]
             result = function(*positional, **{n: convert(f"{n}=", x) for n, x in kwargs.items()})
-            return _tensor_of(torch, result, signed)
+            if not isinstance(result, np.ndarray):
+                return result
+            return cast("_R", _tensor_of(torch, result, signed))
 
         return call
 

@@ -1,0 +1,168 @@
+"""Where D is wrong and how: what can be said of it when no mistake explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dtypes import Array, Format, decode_values
+from emulator.layout.fragment import Fragment
+from emulator.tools.testing.difference_kinds import ulps
+
+#: elements shown, parts of a list of rows shown, ulps that are called so
+_SHOWN, _PARTS, _ULPS = 4, 6, 16
+
+
+def describe_wrong(fragment: Fragment, given: Array, expected: Array) -> list[str]:
+    """Lines for people: the set of the wrong elements, what they have in common, the first few.
+
+    `given` and `expected` are codes of D ``([groups,] rows, cols)``.
+    """
+    wrong = given != expected
+    if not wrong.any():
+        return []
+    out = [f"wrong: {_place(fragment, wrong)}"]
+    kind = _kind(fragment.fmt, given[wrong], expected[wrong])
+    out += [f"every wrong element {kind}"] if kind else list(_some(fragment.fmt, given[wrong]))
+    for index in np.argwhere(wrong)[:_SHOWN]:
+        at = tuple(int(x) for x in index)
+        got, want = (_shown(fragment.fmt, x[at]) for x in (given, expected))
+        out.append(f"D({', '.join(map(str, at))}) is {got}, not {want}")
+    return out
+
+
+# --- which elements -------------------------------------------------------------------------------
+
+
+def _place(fragment: Fragment, wrong: Array) -> str:
+    if wrong.all():
+        return "every element"
+    lanes, elements = fragment.lane_map.flat.shape
+    held = wrong.reshape(-1)[fragment.lane_map.flat].reshape(lanes, fragment.registers, -1)
+    views = [(held.any(-1), ("lane", "register"), elements // fragment.registers)]
+    if wrong.ndim == 2:
+        views.insert(0, (wrong, ("row", "column"), 1))
+    clean, rough = [], []
+    for mask, names, each in views:
+        sets: list[Array] = [np.any(mask, 1), np.any(mask, 0)]
+        text = ", ".join(_lines(x, name) for x, name in zip(sets, names, strict=True))
+        there = int(sets[0].sum() * sets[1].sum()) * each
+        if there == wrong.sum():
+            clean.append(text)
+        elif there < wrong.size:
+            rough.append((there, f"in {text} ({int(wrong.sum())} of {there} elements there)"))
+    if clean:
+        return "; that is ".join(clean)
+    return min(rough)[1] if rough else "in every row and column, lane and register"
+
+
+def _lines(mask: Array, name: str) -> str:
+    """``rows 0-7, 12``; ``even rows``; ``every row``."""
+    indices = [int(x) for x in np.flatnonzero(mask)]
+    if len(indices) == len(mask):
+        return f"every {name}"
+    for first, word in enumerate(("even", "odd")):
+        if len(indices) > 1 and indices == list(range(first, len(mask), 2)):
+            return f"{word} {name}s"
+    runs: list[list[int]] = []
+    for i in indices:
+        if runs and i == runs[-1][1] + 1:
+            runs[-1][1] = i
+        else:
+            runs.append([i, i])
+    parts = [f"{a}" if a == b else f"{a}-{b}" for a, b in runs[:_PARTS]]
+    more = f", … ({len(indices)} in all)" if len(runs) > _PARTS else ""
+    if len(parts) == 2 and not more:
+        return f"{name}s {parts[0]} and {parts[1]}"
+    return f"{name}{'s' if len(indices) > 1 else ''} {', '.join(parts)}{more}"
+
+
+# --- what they have in common ---------------------------------------------------------------------
+
+
+def _kind(fmt: Format, given: Array, expected: Array) -> str:
+    """What is so of every wrong element; "" where nothing is."""
+    g, e = decode_values(fmt, given), decode_values(fmt, expected)
+    if fmt.is_float:
+        if np.isnan(g).all():
+            return "is NaN" + (", as it should, with other bits" if np.isnan(e).all() else "")
+        if np.isnan(e).all():
+            return "should be NaN"
+        if np.isinf(g).all():
+            return "is infinite"
+        if (g == 0).all() and (e == 0).all():
+            return "is a zero of the other sign"
+    if (g == 0).all():
+        same = fmt.is_float and (np.signbit(g) == np.signbit(e)).all()
+        return "is zero" + (", with the sign of the right one" if same else "")
+    if len(g) > 2 and (g == g[0]).all():
+        return f"is {_shown(fmt, given[0])}"
+    if (g == -e).all():
+        return "has the other sign"
+    if len(g) > 2 and not fmt.is_float | (ulps(fmt, given, expected) > 1).any():
+        return "is off by 1"
+    if fmt.is_float and (ulps(fmt, given, expected) <= _ULPS).all() and np.isfinite(g + e).all():
+        most = int(ulps(fmt, given, expected).max())
+        return f"is {'1 ulp' if most == 1 else f'at most {most} ulps'} off"
+    if len(g) > 2 and np.array_equal(np.sort(given), np.sort(expected)):
+        return "is a right one of another place"
+    return _ratio(g, e) if np.isfinite(g + e).all() and len(g) > 2 else ""
+
+
+def _ratio(given: Array, expected: Array) -> str:
+    if (given != 0).all() and (expected != 0).all():
+        ratio = given / expected
+        fraction, exponent = np.frexp(np.abs(ratio))
+        if (fraction == 0.5).all():
+            powers = sorted({int(x) - 1 for x in exponent})
+            same_sign = (ratio > 0).all()
+            if len(powers) == 1 and (same_sign or (ratio < 0).all()):
+                sign = "" if same_sign else "-"
+                return f"is {sign}2^{powers[0]} times what is right"
+            return f"is off by a power of two, 2^{powers[0]} to 2^{powers[-1]}, or its sign"
+        if np.allclose(ratio, ratio[0], rtol=1e-3, atol=0):
+            return f"is about {ratio.mean():.4g} times what is right"
+    apart = given - expected
+    if (apart == apart[0]).all():
+        return f"is {abs(apart[0]):.9g} too {'large' if apart[0] > 0 else 'small'}"
+    return ""
+
+
+def _some(fmt: Format, given: Array) -> Iterator[str]:
+    if fmt.is_float:
+        values = decode_values(fmt, given)
+        for name, which in (("NaN", np.isnan(values)), ("infinite", np.isinf(values))):
+            if which.any():
+                yield f"{int(which.sum())} of the wrong elements are {name}"
+
+
+def _shown(fmt: Format, code: Array) -> str:
+    """With as many digits as tell a number from its neighbours; of a NaN, its bits."""
+    value = decode_values(fmt, np.asarray([code]))[0]
+    if not fmt.is_float:
+        return f"{int(value)}"
+    if np.isnan(value):
+        return f"NaN ({int(code):#x})"
+    return f"{value:.{fmt.mantissa_bits * 3 // 10 + 3}g}"
+
+
+# --- rounding -------------------------------------------------------------------------------------
+
+
+def rounding(fmt: Format, right: Array, observed: Array) -> list[str]:
+    """What a D says that is nearly right: no operand is misplaced."""
+    wrong = right != observed
+    if not fmt.is_float or not wrong.any():
+        return []
+    values = [decode_values(fmt, x) for x in (right, observed)]
+    if not all(np.isfinite(x).all() for x in values):
+        return []
+    far, size = np.abs(values[0] - values[1]).max(), np.abs(values[0]).max()
+    if far > size / 2 ** max(6, fmt.mantissa_bits // 2):
+        return []
+    return [
+        f"D is within {far:.2g} of the right one (largest element {size:.3g}): that is rounding, "
+        "not a misplaced operand. Sums in another order, such as NumPy's or another kernel's, "
+        "have other bits than the tensor core's"
+    ]
