@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dtypes import FORMATS, code_type, encode
+from dtypes import code_type, encode
 from emulator import Instruction, execute, gemm
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -52,10 +52,12 @@ LINES = (
     Line("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", "sm_90a", QUICK),
     Line("wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3", "sm_90a", QUICK),
     Line("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", "sm_90a", QUICK),
-    Line("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", "sm_90a", {"compiled": 1, "vector": 0.125}),
+    Line("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", "sm_90a",
+         {"compiled": 1, "vector": 0.125}),
     Line(S8, "sm_90a", {"compiled": 1, "vector": 1}),
     Line("mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32", "sm_80", {"vector": 1}),
-    Line("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc", "sm_80", {"compiled": 1, "vector": 1}),
+    Line("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc", "sm_80",
+         {"compiled": 1, "vector": 1}),
 )  # fmt: skip
 
 
@@ -116,12 +118,11 @@ def executes() -> None:
     """Latency of one warp, and batches."""
     ins = Instruction.parse(F16)
     rng = np.random.default_rng(0)
-    f16, f32 = FORMATS["f16"], FORMATS["f32"]
     for warps in (1, 20_000):
         registers = [
-            ins.fragment(x).scatter(encode(fmt, rng.standard_normal((warps, *ins.fragment(x).shape))))
-            for x, fmt in (("a", f16), ("b", f16), ("c", f32))
-        ]  # fmt: skip
+            fragment.scatter(encode(fragment.fmt, rng.standard_normal((warps, *fragment.shape))))
+            for fragment in map(ins.fragment, "abc")
+        ]
         for engine in ("compiled", "vector"):
             if engine == "compiled" and importlib.util.find_spec("numba") is None:
                 continue
