@@ -9,10 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from emulator import Instruction
+
 PTX = Path(__file__).parent / "ptx"
 LANE = np.arange(32)
 #: groupID and threadID_in_group
 G, T = LANE // 4, LANE % 4
+DENSE = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+
+
+def dense_matrices():
+    """A, B and C of DENSE."""
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((16, 16)).astype("f2"), rng.standard_normal((16, 8)).astype("f2")
+    return a, b, rng.standard_normal((16, 8)).astype("f4")
 
 
 def text(name, *edits):

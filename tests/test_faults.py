@@ -3,19 +3,28 @@ garbage, near misses and inputs that tell nothing."""
 
 import numpy as np
 import pytest
-from planted import LANE, G, T, best, c_registers, col_of_a, first_are_fast, packed, row_of_a, text
+from planted import (
+    DENSE,
+    LANE,
+    G,
+    T,
+    best,
+    c_registers,
+    col_of_a,
+    dense_matrices,
+    first_are_fast,
+    packed,
+    row_of_a,
+    text,
+)
 
-from emulator import Instruction, Warp, gemm, mma
+from emulator import Warp, gemm, mma
 from emulator.tools.faults.finder import find_faults
-
-DENSE = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
 
 
 @pytest.fixture(scope="module")
 def dense():
-    rng = np.random.default_rng(1)
-    a, b = rng.standard_normal((16, 16)).astype("f2"), rng.standard_normal((16, 8)).astype("f2")
-    return a, b, rng.standard_normal((16, 8)).astype("f4")
+    return dense_matrices()
 
 
 def run_dense(matrices, *edits, row=None, col=None, undefined_c=None):

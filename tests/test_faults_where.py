@@ -3,13 +3,16 @@ result that nothing explains."""
 
 import numpy as np
 import pytest
-from planted import best, packed
-from test_faults import DENSE
-from test_faults import dense as dense
+from planted import DENSE, best, dense_matrices, packed
 from test_faults_wgmma import WGMMA
 
 from emulator import Instruction, OperandError, compress, execute, gemm, mma
 from emulator.tools.faults.finder import find_faults
+
+
+@pytest.fixture(scope="module")
+def dense():
+    return dense_matrices()
 
 
 def exchanged(array, i, j, axis=0):

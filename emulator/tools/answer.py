@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from emulator.errors import runs as runs
-
 Style = Literal["text", "csv", "markdown"]
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import NamedTuple
 
+from emulator.errors import runs
 from emulator.isa.instruction import Instruction
 from emulator.targets import find_target
-from emulator.tools.answer import Answer, render, runs
+from emulator.tools.answer import Answer, render
 from emulator.tools.facts import Operand, choices, element_types, operands, sizes, summary
 from emulator.tools.wording import short_targets, steps
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable
 
 from dtypes import FORMATS
-from emulator.errors import OperandError, hint
+from emulator.errors import OperandError, hint, runs
 from emulator.isa.catalogue import instructions
 from emulator.isa.instruction import Instruction
 from emulator.isa.wmma import Wmma
 from emulator.targets import find_target
-from emulator.tools.answer import Answer, render, runs
+from emulator.tools.answer import Answer, render
 from emulator.tools.facts import element_types, sizes
 from emulator.tools.wording import short_targets
 

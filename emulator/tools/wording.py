@@ -20,13 +20,13 @@ from emulator.arith.steps import (
     Step,
     Widen,
 )
+from emulator.errors import runs
 from emulator.isa.conversion import Conversion, split_type
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
 from emulator.targets import TARGETS, find_target, select
-from emulator.tools.answer import runs
 
 _ROUNDED = {"rz": "toward zero", "rn": "to nearest even"}
 _MODIFIER = _ROUNDED | {"rm": "toward minus infinity", "rp": "toward plus infinity"}

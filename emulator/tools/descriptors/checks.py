@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from emulator.errors import OperandError, quoted
+from emulator.errors import OperandError, quoted, runs
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.addressing import FIELDS, SWIZZLE_UNITS, WINDOW, Int64
@@ -28,7 +28,6 @@ from emulator.layout.validation import (
     used_strides,
     with_field,
 )
-from emulator.tools.answer import runs
 
 WORD_BITS = 64
 #: (highest bit, lowest bit, value) of the constant in descriptors of tcgen05, PTX ISA 9.7.16.4.1

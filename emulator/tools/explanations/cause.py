@@ -16,7 +16,7 @@ from emulator.arith.recipes import Arithmetic
 from emulator.arith.reference import Tagged
 from emulator.arith.steps import FusedDotAdd, Narrow, Step
 from emulator.arith.trace import Changed, Counted, Operated, Record, Summed
-from emulator.tools.answer import runs
+from emulator.errors import runs
 from emulator.tools.explanations.exact import number_text, power_of_two
 from emulator.tools.explanations.step_words import ROUNDED, brief
 from emulator.tools.explanations.steps import cut_text, tagged_text, term_value

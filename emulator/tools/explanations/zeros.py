@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from emulator.tools.answer import runs
+from emulator.errors import runs
 
 #: zeros in a row that become one line
 _FEWEST = 3

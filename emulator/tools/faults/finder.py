@@ -15,12 +15,7 @@ from emulator.arrays import accepts_tensors
 from emulator.errors import OperandError
 from emulator.isa.instruction import Instruction
 from emulator.targets import Target, find_target
-from emulator.tools.faults import loops as loops
-from emulator.tools.faults import matrices as matrices
-from emulator.tools.faults import registers as registers
-from emulator.tools.faults import sparse as sparse
-from emulator.tools.faults import swaps as swaps
-from emulator.tools.faults import wgmma as wgmma
+from emulator.tools.faults import loops, matrices, registers, sparse, swaps, wgmma
 from emulator.tools.faults.inputs import Given, as_codes
 from emulator.tools.faults.registers import Mistake
 from emulator.tools.faults.report import Report
