@@ -112,6 +112,9 @@ def test_bad_files_and_opcodes(capsys, tmp_path, save):
     assert "nothing to compare" in refusal(capsys, *fault(save(**small())))
     assert "B is missing" in refusal(capsys, *fault(save(A=small()["A"], D=np.ones((16, 8), "f4"))))
     assert "limit=" in refusal(capsys, *fault(EXAMPLE, "--limit", 0))
+    assert "numpy.savez('x.npz', A=…)" in refusal(capsys, *fault(save(arr_0=np.ones(3))))
+    assert "nearest is 'selector'" in refusal(capsys, *fault(save(selectr=np.ones(3))))
+    assert "nearest" not in refusal(capsys, *fault(save(quux=np.ones(3))))
     movmatrix = "movmatrix.sync.aligned.m8n8.trans.b16"
     assert "takes an mma" in refusal(capsys, *fault(EXAMPLE, opcode=movmatrix))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -44,3 +45,10 @@ def _read(file: str, name: str, arrays: Mapping[str, Array]) -> Array:
         raise OperandError(
             f"array {name!r} of {file!r} holds Python objects; save numbers, of a NumPy type"
         ) from None
+
+
+def unnamed(name: str) -> str:
+    """The end of a message about an array that numpy.savez had to name itself; else ""."""
+    if not re.fullmatch(r"arr_\d+", name):
+        return ""
+    return "; numpy.savez calls it so where it is given no name: numpy.savez('x.npz', A=…)"

@@ -12,9 +12,9 @@ import numpy as np
 from dtypes import FORMATS, Array, Format, array_type, code_type, codes_from_array, encode
 from dtypes.arrays import decode_values
 from dtypes.codec import decode_integer
-from emulator.errors import OperandError, nearest, quoted
+from emulator.errors import OperandError, hint, quoted
 from emulator.isa.matrix import MatrixInstruction
-from emulator.tools.arrays import read_npz
+from emulator.tools.arrays import read_npz, unnamed
 from emulator.tools.explanations.exact import exact_value, value_text
 from emulator.tools.explanations.feeds import Multiply
 from emulator.tools.explanations.generated import generate
@@ -37,8 +37,8 @@ def matrices_from_file(ins: Multiply, file: str) -> dict[str, Array]:
         name = key.upper() if key.upper() in _MATRICES else key
         if name not in legal:
             raise OperandError(
-                f"{file!r} has an array {quoted(key)}; matrices are {', '.join(legal)}; nearest is "
-                f"{nearest(key, legal)[0]!r} (lane registers go with --registers)"
+                f"{file!r} has an array {quoted(key)}; matrices are {', '.join(legal)} (lane "
+                f"registers go with --registers){unnamed(key) or hint(key, legal)}"
             )
         arrays[name] = array
     if missing := [name for name in "AB" if name not in arrays]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.errors import OperandError, listing, nearest
+from emulator.errors import OperandError, hint, listing
 from emulator.isa.instruction import Instruction
 from emulator.tools.answer import Answer
-from emulator.tools.arrays import read_npz
+from emulator.tools.arrays import read_npz, unnamed
 from emulator.tools.faults.finder import find_faults
 
 #: arrays of a file -> argument of `find_faults`: capitals are matrices, small letters registers
@@ -35,8 +35,8 @@ def fault(opcode: str, target: str, input: str, pairs: bool = False, limit: int 
     for name, array in read_npz(input).items():
         if name not in NAMES:
             raise OperandError(
-                f"{input!r} has an array {name!r:.80}; arrays are {listing(NAMES, 40)}; nearest is "
-                f"{nearest(name, NAMES)[0]!r}"
+                f"{input!r} has an array {name!r:.80}; arrays are {listing(NAMES, 40)}"
+                f"{unnamed(name) or hint(name, NAMES)}"
             )
         argument = NAMES[name]
         # A file of words has the scales of the lanes under the operand's own name.

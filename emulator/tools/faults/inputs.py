@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dtypes import FORMATS, Array, Format, array_type, code_type, codes_from_array, place
-from emulator.errors import OperandError, UndefinedError, listing, nearest
+from emulator.errors import OperandError, UndefinedError, hint, listing
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.addressing import WINDOW
@@ -74,8 +74,8 @@ class Given:
         for name, value in passed.items():
             if value is not None and name not in legal:
                 raise OperandError(
-                    f"the fault finder takes no {name!r} with {ins}; nearest is "
-                    f"{nearest(name, legal)[0]!r} of {listing(legal, 20)}"
+                    f"the fault finder takes no {name!r} with {ins}; it takes "
+                    f"{listing(legal, 20)}{hint(name, legal)}"
                 )
 
     def _codes(self, name: str, given: Any) -> Array:
