@@ -8,6 +8,8 @@ treats every nibble as two independent indices was measured on an H200.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from dtypes import Array, Format, code_type
@@ -78,21 +80,22 @@ def select(ins: MatrixInstruction, nibbles: Array, b: Array) -> Array:
 
     `nibbles` are ``(…, m, chunks)``, `b` is ``(…, k, n)``.
     """
-    chunks = nibbles.shape[-1]
-    by_column = np.swapaxes(b, -1, -2)
+    chunks, (k, n) = nibbles.shape[-1], b.shape[-2:]
     if ins.chunk == 2:
-        by_column = np.ascontiguousarray(by_column).view("<u2")
-    size, n, m = by_column.shape[-1] // (4 * chunks), b.shape[-1], nibbles.shape[-2]
-    granules = by_column.reshape(*by_column.shape[:-1], chunks, 4, size)  # (…, n, chunks, 4, size)
+        # Two rows of 16-bit halves for every row of words.
+        halves = np.ascontiguousarray(b)[..., None].view("<u2")
+        b, k = np.moveaxis(halves, -1, -2).reshape(*b.shape[:-2], 2 * k, n), 2 * k
+    size = k // (4 * chunks)
     pair = np.stack([nibbles & 3, nibbles >> 2], -1).astype(np.intp)  # (…, m, chunks, 2)
-    index = pair[..., :, None, :, :, None]
-    source = granules[..., None, :, :, :, :]
-    batch = np.broadcast_shapes(index.shape[:-5], source.shape[:-5])
-    index = np.broadcast_to(index, (*batch, m, n, chunks, 2, size))
-    source = np.broadcast_to(source, (*batch, m, n, chunks, 4, size))
-    picked = np.ascontiguousarray(np.take_along_axis(source, index, -2))
-    picked = picked.reshape(*batch, m, n, chunks * 2 * size)
-    return picked.view("<u4") if ins.chunk == 2 else picked
+    granule = pair + np.arange(0, 4 * chunks, 4)[:, None]
+    row = granule[..., None] * size + np.arange(size)
+    row = row.reshape(*nibbles.shape[:-1], 2 * chunks * size)
+    batch = np.broadcast_shapes(row.shape[:-2], b.shape[:-2])
+    # Whole rows of B are picked: its matrices stand one below the other.
+    each = np.arange(math.prod(b.shape[:-2])).reshape(*b.shape[:-2], 1, 1) * k
+    picked = b.reshape(-1, n).take(np.broadcast_to(row + each, (*batch, *row.shape[-2:])), axis=0)
+    picked = np.swapaxes(picked, -1, -2)
+    return np.ascontiguousarray(picked).view("<u4") if ins.chunk == 2 else picked
 
 
 def matmul_selected(
