@@ -8,6 +8,7 @@ container for the 4- and 6-bit floats of ``kind::f8f6f4``.
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,10 +45,12 @@ def place(fmt: Format, container: int | None = None) -> Place:
     return Place(container, fmt.container_shift, fmt.bits)
 
 
+@lru_cache(maxsize=8)
 def word_type(word_bits: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype(f"uint{word_bits}")
 
 
+@lru_cache(maxsize=64)
 def code_type(bits: int) -> np.dtype[np.unsignedinteger]:
     """The smallest unsigned NumPy type that holds a code of `bits` bits."""
     return np.dtype(f"uint{next(w for w in (8, 16, 32, 64) if bits <= w)}")

@@ -87,6 +87,8 @@ def find_target(name: str | Target) -> Target:
         return name
     if not isinstance(name, str):
         raise UnsupportedError(f"target must be a name such as 'sm_90a'; got {name!r}")
+    if name in TARGETS:
+        return TARGETS[name]
     key = re.sub(r"[\s-]", "", name.lower())
     number = re.fullmatch(r"(?:sm_?|compute_?)?(\d{1,4}[af]?)", key)
     if target := TARGETS.get(f"sm_{number[1]}" if number else ALIASES.get(key, key)):

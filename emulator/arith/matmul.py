@@ -64,7 +64,7 @@ def matmul(
         raise ValueError(f"a chain needs C and D of one type; got {arithmetic.c}, {arithmetic.d}")
     work = math.prod((*batch, m, n, a.shape[-1]))
     # Integers and fp4 with scales make no use of Numba: "auto" must not wait for it.
-    by_blas = isinstance(arithmetic.steps[0], IntegerDot) or grouped.exact_step(arithmetic, k)
+    by_blas = isinstance(arithmetic.steps[0], IntegerDot) or _in_groups(arithmetic, k)
     chosen = choose(engine, 0 if by_blas else work)
     if not work:
         d = np.broadcast_to(c, (*batch, m, n))
@@ -103,6 +103,11 @@ def _flat(x: Array, batch: tuple[int, ...]) -> Array:
     return np.broadcast_to(x, (*batch, *x.shape[-2:])).reshape(-1, *x.shape[-2:])
 
 
+def _in_groups(arithmetic: Arithmetic, k: int) -> bool:
+    # Most have no scales, and need not be looked up.
+    return arithmetic.scale is not None and grouped.exact_step(arithmetic, k) is not None
+
+
 def _matmul(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> Array:
     if engine == "reference":
         return _by_dots(reference.dot, arithmetic, x, k)
@@ -111,7 +116,7 @@ def _matmul(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> Arra
         return integers.dot(arithmetic, x.a, x.b, x.c, k)
     if isinstance(first, PopcountDot):
         return integers.popcount_dot(arithmetic, x.a, x.b, x.c, engine == "compiled")
-    if grouped.exact_step(arithmetic, k):
+    if _in_groups(arithmetic, k):
         return _settled(arithmetic, x, k, *grouped.chain(arithmetic, *x, k))  # type: ignore[arg-type]
     made = plan(arithmetic, k)
     if made is None and engine == "compiled":

@@ -101,6 +101,8 @@ def _check_options(ins: MatrixInstruction, options: dict[str, Any]) -> None:
 
 
 def _gather(fragment: Fragment, registers: Array) -> Array:
+    if not fragment.place.padding:
+        return fragment.gather(registers)
     words = fragment.check_registers(registers)
     if not padding_is_zero(words, fragment.place):
         _, low, bits = fragment.place
