@@ -2,8 +2,9 @@
 
 ``Instruction.parse`` names an instruction, ``execute`` runs it on lane registers, ``mma`` and
 ``gemm`` on matrices, ``Warp`` and ``Warpgroup`` run PTX statements. ``explain`` and ``compare`` say
-why a result came out as it did, ``find_faults`` what a kernel did wrong. Letters: m n k are sizes, A is
-m × k, B is k × n, C and D are m × n; a *code* is the integer of one element, a *word* a register.
+why a result came out as it did, ``find_faults`` what a kernel did wrong. Letters: m n k are sizes,
+A is m × k, B is k × n, C and D are m × n; a *code* is the integer of one element, a *word* a
+register.
 """
 
 from __future__ import annotations
