@@ -4,6 +4,8 @@ Exponents have the form row + column + position, so that all m × n dot products
 alignment cut, the carry or the limit that a regime aims at, not only a few of them.
 """
 
+import importlib
+
 import numpy as np
 from designed import any_bits, boundary, limits, of_exponent, window
 
@@ -187,3 +189,20 @@ def _scales(rng, case, regime, shape):
             for size in sizes
         )
     return tuple((middle + rng.choice(steps, size)).astype(code_type(fmt.bits)) for size in sizes)
+
+
+def masks_of_recomputed(monkeypatch):
+    """From now on: the masks of what was computed by single dots. All of it must not be."""
+    quick = importlib.import_module("emulator.arith.matmul")
+    masks, one_by_one = [], quick._recompute
+
+    def spy(*given):
+        masks.append(given[-1].copy())
+        one_by_one(*given)
+
+    def refuse(*_):
+        raise AssertionError("all of it went to single dots")
+
+    monkeypatch.setattr(quick, "_recompute", spy)
+    monkeypatch.setattr(quick, "_by_dots", refuse)
+    return masks

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from bits import assert_same_codes
 from dots import each_fast
-from edges import chain
+from edges import chain, masks_of_recomputed
 from fp4 import (
     EXTREMES,
     F32,
@@ -228,19 +228,7 @@ def test_k_of_no_whole_groups_is_left_to_vector():
 
 @pytest.fixture
 def recomputed(monkeypatch):
-    """The masks of what was computed by single dots."""
-    masks, one_by_one = [], quick._recompute
-
-    def spy(*given):
-        masks.append(given[-1].copy())
-        one_by_one(*given)
-
-    def refuse(*_):
-        raise AssertionError("all of it went to single dots")
-
-    monkeypatch.setattr(quick, "_recompute", spy)
-    monkeypatch.setattr(quick, "_by_dots", refuse)
-    return masks
+    return masks_of_recomputed(monkeypatch)
 
 
 def gaussian(case, m, n):

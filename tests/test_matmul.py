@@ -13,7 +13,7 @@ import pytest
 from bits import assert_same_codes
 from designed import Case
 from dots import FAST, by_hand, each_fast
-from edges import ORDINARY, REGIMES, chain, matrices
+from edges import ORDINARY, REGIMES, chain, masks_of_recomputed, matrices
 from test_engines import CASES
 
 from dtypes import encode
@@ -207,19 +207,7 @@ def test_numpy_may_be_set_to_raise(engine):
 
 @pytest.fixture
 def recomputed(monkeypatch):
-    """The masks of what was computed by single dots."""
-    masks, one_by_one = [], quick._recompute
-
-    def spy(*given):
-        masks.append(given[-1].copy())
-        one_by_one(*given)
-
-    def refuse(*_):
-        raise AssertionError("all of it went to single dots")
-
-    monkeypatch.setattr(quick, "_recompute", spy)
-    monkeypatch.setattr(quick, "_by_dots", refuse)
-    return masks
+    return masks_of_recomputed(monkeypatch)
 
 
 def gaussian(case, m, n, k, seed=0):
