@@ -1,0 +1,137 @@
+"""The words of an opcode: one grammar for every kind of instruction.
+
+An opcode is a name and modifiers. Measured on ptxas of CUDA 13.0 and seen in what nvcc, CUTLASS and
+Triton write: the modifiers form a set, and compilers order them as they like. Only the types keep
+their order (destination before source, D before A), as do the layouts of A and B. So every modifier
+is the value of a *slot*, and a grammar is a name with its slots.
+
+A grammar may be written as the manual writes a form, ``add{.rounding}{.ftz}{.sat}.type=f32``:
+braces for what may be left out, a slot by its name where its words are those of ``VOCABULARY``,
+``slot=word|word`` where they are others, and any other word for itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from emulator.errors import ParseError, hint, listing, quoted
+
+#: what goes by the same name in every instruction: slot -> its words
+VOCABULARY: dict[str, tuple[str, ...]] = {
+    "rounding": ("rn", "rz", "rm", "rp"),
+    "integer_rounding": ("rni", "rzi", "rmi", "rpi"),
+}
+
+#: the words of every slot of an opcode, as they were given; of a slot without words an empty tuple
+Words = Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One kind of modifier: the words that it may be, or a pattern for shapes."""
+
+    name: str
+    words: tuple[str, ...] = ()
+    pattern: str = ""
+    #: must be given
+    needed: bool = False
+    #: how many may be given: types and layouts are several
+    most: int = 1
+    #: written twice it means the same, as ptxas has it for .sync and .satfinite
+    repeatable: bool = False
+    #: name of the slot whose word must stand before this one's: .popc follows .xor or .and
+    after: str = ""
+
+    def takes(self, word: str) -> bool:
+        return word in self.words or bool(self.pattern and re.fullmatch(self.pattern, word))
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """A name, of one word or several, and the slots of what may follow it in any order."""
+
+    name: str
+    slots: tuple[Slot, ...]
+
+    @classmethod
+    def of(cls, form: str) -> Grammar:
+        """The grammar of a form written as in the manual; see the module.
+
+        >>> grammar = Grammar.of("add{.rounding}{.ftz}.type=f32|f64")
+        >>> dict(grammar.split("add.ftz.rz.f32"))
+        {'rounding': ('rz',), 'ftz': ('ftz',), 'type': ('f32',)}
+        """
+        name, *rest = re.findall(r"\{\.[^}]+\}|\.?[^.{]+", form)
+        return cls(name, tuple(_slot(part) for part in rest))
+
+    @cached_property
+    def by_word(self) -> dict[str, Slot]:
+        """The slot of every word that is spelled out."""
+        return {word: slot for slot in reversed(self.slots) for word in slot.words}
+
+    def slot_of(self, word: str) -> Slot | None:
+        """The slot that takes `word`; None where none does."""
+        if word in self.by_word:
+            return self.by_word[word]
+        return next((slot for slot in self.slots if slot.pattern and slot.takes(word)), None)
+
+    def split(self, opcode: str) -> Words:
+        """The words of `opcode` by slot.
+
+        Raises ParseError for a word that no slot takes, for one too many, one too early, and for a
+        slot that lacks its word.
+        """
+        words = opcode.strip().split(".")[self.name.count(".") + 1 :]
+        found: dict[str, tuple[str, ...]] = {slot.name: () for slot in self.slots}
+        for word in words:
+            slot = self.slot_of(word)
+            if slot is None:
+                raise ParseError(
+                    f"unknown modifier {quoted('.' + word)} in {quoted(opcode)}"
+                    f"{hint(word, self.by_word, '.')}"
+                )
+            if slot.after and not found[slot.after]:
+                raise ParseError(f".{word} must follow {_spelled(self, slot)}, in {quoted(opcode)}")
+            if len(found[slot.name]) == slot.most and not slot.repeatable:
+                raise ParseError(
+                    f"{quoted(opcode)} has more than {slot.most} {slot.name}: .{word} after "
+                    f"{listing('.' + x for x in found[slot.name])}"
+                )
+            if not slot.repeatable or not found[slot.name]:
+                found[slot.name] += (word,)
+        if missing := [slot for slot in self.slots if slot.needed and not found[slot.name]]:
+            raise ParseError(
+                f"{quoted(opcode)} lacks {' and '.join(_legal(slot) for slot in missing)}"
+            )
+        return found
+
+
+def _slot(part: str) -> Slot:
+    """A slot as a form writes it: ``{.ftz}``, ``.rounding``, ``.type=f32|f64``."""
+    needed = not part.startswith("{")
+    name, _, words = part.strip("{}").removeprefix(".").partition("=")
+    if words:
+        return Slot(name, tuple(words.split("|")), needed=needed)
+    return Slot(name, VOCABULARY.get(name, (name,)), needed=needed)
+
+
+def _spelled(grammar: Grammar, slot: Slot) -> str:
+    before = next(x for x in grammar.slots if x.name == slot.after)
+    return _legal(before)
+
+
+def _legal(slot: Slot) -> str:
+    """What a slot may be, for a message."""
+    if not slot.words:
+        return f"its {slot.name}"
+    if len(slot.words) == 1:
+        return f".{slot.words[0]}"
+    return f"its {slot.name} ({listing(('.' + word for word in slot.words), 24)})"
+
+
+def first_words(opcodes: Iterable[str]) -> Sequence[str]:
+    """The names that opcodes start with, each once."""
+    return tuple(dict.fromkeys(opcode.split(".")[0] for opcode in opcodes))

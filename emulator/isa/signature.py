@@ -1,0 +1,71 @@
+"""The operands of an instruction, stated once: what stands where in a statement, and what it is.
+
+The binder checks a statement against it, the executor fetches and stores by it, tools and tests
+name operands by it. Every kind of instruction derives the signature from the row of its table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+#: Where an operand lives, as it is written:
+#: register (bare), vector (registers in braces), predicate (a register, negated or not, or 0 or 1),
+#: address ([…]), descriptor (a 64-bit matrix descriptor, one value for all lanes), immediate,
+#: ids ({byte-id, thread-id} in braces), label, function, parameters ((…), of a call)
+Kind = Literal[
+    "register", "vector", "predicate", "address", "descriptor", "immediate", "ids",
+    "label", "function", "parameters",
+]  # fmt: skip
+Use = Literal["read", "written", "updated"]
+#: Immediates in place of a register: none; integer words that are cut to the register's size;
+#: integers, which alone may make up a vector; f32 values; f32 values in hexadecimal; any that its
+#: type can hold.
+Constants = Literal["none", "words", "integers", "values", "hexadecimal", "any"]
+#: how many threads execute an instruction together
+Scope = Literal["thread", "warp", "warpgroup"]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand position of a statement."""
+
+    #: as PTX and `execute` call it: d, a, b, c, e, selector, descriptor_b, scale_d, …
+    name: str
+    kind: Kind
+    #: register types that it may be declared with, the preferred one first
+    types: tuple[str, ...] = ()
+    #: registers of a vector
+    count: int = 1
+    use: Use = "read"
+    constants: Constants = "none"
+    #: legal immediates, where only some are
+    values: tuple[int, ...] | range = ()
+    #: of an address: the state space that it points into; "" for a generic address
+    space: str = ""
+    #: may be left out
+    optional: bool = False
+    #: "_" may stand in its place: the result is dropped
+    sink: bool = False
+    #: a bare register may stand in braces with others after it, which do not count
+    braces: bool = False
+    #: every register of a vector must be of a legal type, instead of the vector as a whole
+    each: bool = False
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The operands of an instruction in the order of PTX, and who executes it."""
+
+    operands: tuple[Operand, ...]
+    scope: Scope = "thread"
+
+    def __getitem__(self, name: str) -> Operand:
+        return next(operand for operand in self.operands if operand.name == name)
+
+    def __contains__(self, name: object) -> bool:
+        return any(operand.name == name for operand in self.operands)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(operand.name for operand in self.operands)
