@@ -1,0 +1,99 @@
+"""Statements that compute on registers, by the rules of `emulator.arith.scalar`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dtypes import Array
+from emulator.arith.scalar.rule import bind_vector
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.machine.vector.operands import Read, Write, active, reader, writer
+from emulator.machine.vector.strand import Strand
+from emulator.ptx.program import Function, Register, Statement, Vector
+
+Step = Callable[[Strand], None]
+
+
+def step(statement: Statement, function: Function) -> Step:
+    """Computes the destinations of a statement from its sources, in all lanes or those of its
+    guard."""
+    ins = statement.instruction
+    assert isinstance(ins, OrdinaryInstruction)
+    compute = bind_vector(ins)
+    reads, writes = sources(statement, function), destinations(statement, function)
+    if ins.reads_carry:
+        reads.append(reader(Register(_carry(function)), "pred", function))
+    if ins.writes_carry:
+        writes.append(writer(Register(_carry(function)), "pred", function))
+    return _guarded(statement, _computation(compute, reads, writes))
+
+
+def sources(statement: Statement, function: Function) -> list[Read]:
+    """Readers of the operands that are read, in order; the items of a vector one by one."""
+    out = []
+    for operand in statement.signature.operands:
+        bound = statement.operands.get(operand.name)
+        if operand.use == "written" or bound is None:
+            continue
+        for item in bound.items if isinstance(bound, Vector) else (bound,):
+            out.append(reader(item, operand.type or "b32", function))
+    return out
+
+
+def destinations(statement: Statement, function: Function) -> list[Write]:
+    out = []
+    for operand in statement.signature.operands:
+        if operand.use == "read":
+            continue
+        bound = statement.operands.get(operand.name)
+        if bound is None and operand.paired:
+            continue
+        for item in bound.items if isinstance(bound, Vector) else (bound,):
+            out.append(writer(item, operand.type or "b32", function))
+    return out
+
+
+def _carry(function: Function) -> int:
+    assert function.carry is not None
+    return function.carry
+
+
+Masked = Callable[[Strand, Array | None], None]
+
+
+def _computation(compute: Callable[..., Any], reads: list[Read], writes: list[Write]) -> Masked:
+    if len(writes) == 1:
+        (write,) = writes
+        if len(reads) == 1:
+            (read,) = reads
+            return lambda s, mask: write(s, compute(read(s)), mask)
+        if len(reads) == 2:
+            first, second = reads
+            return lambda s, mask: write(s, compute(first(s), second(s)), mask)
+        return lambda s, mask: write(s, compute(*[read(s) for read in reads]), mask)
+
+    def several(s: Strand, mask: Array | None) -> None:
+        results = compute(*[read(s) for read in reads])
+        for write, words in zip(writes, results, strict=False):
+            write(s, words, mask)
+
+    return several
+
+
+def _guarded(statement: Statement, run: Masked) -> Step:
+    """`run` in the lanes where the statement's guard holds."""
+    if statement.guard is None:
+        return lambda s: run(s, None)
+    find = active(statement.guard)
+
+    def guarded(s: Strand) -> None:
+        mask = find(s)
+        if mask is not False:
+            assert mask is None or not isinstance(mask, bool)
+            run(s, mask)
+
+    return guarded
+
+
+guarded = _guarded

@@ -1,0 +1,92 @@
+"""Statements that lanes of a warp execute together (PTX ISA 9.7.9.6, 9.7.13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dtypes import Array
+from emulator.machine.failure import Failure
+from emulator.machine.vector.strand import State, Strand
+from emulator.machine.vector.wave import WARP, Parked
+
+ALL = np.uint32(0xFFFFFFFF)
+
+
+def together(s: Strand, pc: int, masks: Array | None = None) -> None:
+    """Goes on where every lane of the masks that has not ended is there, too.
+
+    `masks` are the membermasks ``(lanes,)`` or ``(1,)``; None: the whole warp. Lanes whose warp is
+    not complete wait until others come or end; raises Parked then.
+    """
+    wave = s.wave
+    if wave.is_whole(s) and (masks is None or len(masks) == 1):
+        return
+    warps = wave.warps_of(s)
+    alive = wave.alive_bits(warps.numbers)
+    if masks is None:
+        missing = alive & ~warps.bits
+    else:
+        wanted = np.bitwise_or.reduceat(s.spread(masks), warps.starts)
+        missing = wanted & alive & ~warps.bits
+    if not missing.any():
+        return
+    counts = np.diff(warps.starts, append=len(s))
+    lacking = np.repeat(missing != 0, counts)
+    _wait(s, lacking, pc)
+
+
+def _wait(s: Strand, lacking: Array, pc: int) -> None:
+    """Lanes of a mask wait at a statement; the others, if any, go on from it by themselves."""
+    wave = s.wave
+    if not lacking.all():
+        s, going = wave.divide(s, lacking, pc)
+        wave.ready.append(going)
+    wave.park(s, State.WARP, pc, pc)
+    place = s.place
+    mates = [w for w in wave.waiting if w.state is State.WARP and w.place == place]
+    if len(mates) > 1:
+        # Some may be complete now: they look once more, together.
+        for mate in mates:
+            wave.waiting.remove(mate)
+        wave.ready.append(wave.joined(mates))
+    raise Parked
+
+
+def check_members(s: Strand, masks: Array) -> None:
+    """Every lane must be in its own mask, and the lanes of a mask must agree on it."""
+    own = np.uint32(1) << (s.lanes % WARP).astype(np.uint32)
+    wrong = (masks & own) == 0
+    if wrong.any():
+        index = int(np.argmax(wrong))
+        mask = int(masks[index if len(masks) > 1 else 0])
+        raise Failure(
+            "membermask", f"the lane is not in its own membermask {mask:#010x}", index
+        )
+
+
+def by_warp(s: Strand, words: Array) -> Array:
+    """Words of a strand as ``(warps, 32, …)``; lanes that are not there hold zeros."""
+    whole = np.zeros((len(s.wave.warps_of(s).numbers) * WARP, *words.shape[1:]), words.dtype)
+    whole[slots(s)] = words
+    return whole.reshape(-1, WARP, *words.shape[1:])
+
+
+def slots(s: Strand) -> Array:
+    """For each lane its place among all lanes of the strand's warps."""
+    found: Array | None = s.marks.get("slots")
+    if found is None:
+        warps = s.wave.warps_of(s)
+        counts = np.diff(warps.starts, append=len(s))
+        number = np.repeat(np.arange(len(counts)), counts)
+        found = s.marks["slots"] = number * WARP + s.lanes % WARP
+    return found
+
+
+def of_warps(s: Strand, words: Array) -> Array:
+    """The lanes' words of ``(warps, 32, …)``."""
+    return words.reshape(-1, *words.shape[2:])[slots(s)]
+
+
+Finish = Callable[[Strand], None]
