@@ -113,6 +113,21 @@ class Conversion(Instruction):
         names = tuple("abef"[: self.sources]) if self.sources > 1 else ("a",)
         return ("d", *names, *(["rbits"] if self.takes_random_bits else []))
 
+    # --- what `emulator.arith.scalar` asks of an instruction ---
+
+    @property
+    def rule(self) -> str:
+        return "packing.elements"
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return self.to, self.source
+
+    @property
+    def modifiers(self) -> dict[str, str]:
+        flags = {"relu": self.relu, "satfinite": self.satfinite}
+        return {"rounding": self.rounding, **{name: name for name, given in flags.items() if given}}
+
     def fidelity(self, target: str | Target) -> Fidelity:
         chosen = find_target(target)
         if chosen.name not in self.targets:

@@ -7,7 +7,9 @@ is the value of a *slot*, and a grammar is a name with its slots.
 
 A grammar may be written as the manual writes a form, ``add{.rounding}{.ftz}{.sat}.type=f32``:
 braces for what may be left out, a slot by its name where its words are those of ``VOCABULARY``,
-``slot=word|word`` where they are others, and any other word for itself.
+``slot=word|word`` where they are others, and any other word for itself. A slot of types, such as
+``to=f32|f64``, takes them in the order of the form; other slots may share words, and the first one
+with room takes a word.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ class Slot:
     repeatable: bool = False
     #: name of the slot whose word must stand before this one's: .popc follows .xor or .and
     after: str = ""
+    #: stands for a type: such slots are filled in the order of the form
+    positional: bool = False
 
     def takes(self, word: str) -> bool:
         return word in self.words or bool(self.pattern and re.fullmatch(self.pattern, word))
@@ -71,6 +75,36 @@ class Grammar:
     def by_word(self) -> dict[str, Slot]:
         """The slot of every word that is spelled out."""
         return {word: slot for slot in reversed(self.slots) for word in slot.words}
+
+    @cached_property
+    def _of_word(self) -> dict[str, tuple[int, ...]]:
+        """The places of all slots of every word that is spelled out."""
+        places: dict[str, tuple[int, ...]] = {}
+        for place, slot in enumerate(self.slots):
+            for word in slot.words:
+                places[word] = (*places.get(word, ()), place)
+        return places
+
+    def match(self, words: Sequence[str]) -> tuple[str, ...] | None:
+        """The word of every slot, "" where it has none; None where `words` do not fit.
+
+        For grammars whose slots are all spelled out and take one word each: tables of many forms
+        try their rows with it.
+        """
+        found, last_type = [""] * len(self.slots), -1
+        for word in words:
+            for place in self._of_word.get(word, ()):
+                slot = self.slots[place]
+                if not found[place] and not (slot.positional and place < last_type):
+                    break
+            else:
+                return None
+            found[place] = word
+            if slot.positional:
+                last_type = place
+        if any(slot.needed and not word for slot, word in zip(self.slots, found, strict=True)):
+            return None
+        return tuple(found)
 
     def slot_of(self, word: str) -> Slot | None:
         """The slot that takes `word`; None where none does."""
@@ -112,10 +146,13 @@ class Grammar:
 def _slot(part: str) -> Slot:
     """A slot as a form writes it: ``{.ftz}``, ``.rounding``, ``.type=f32|f64``."""
     needed = not part.startswith("{")
-    name, _, words = part.strip("{}").removeprefix(".").partition("=")
-    if words:
-        return Slot(name, tuple(words.split("|")), needed=needed)
-    return Slot(name, VOCABULARY.get(name, (name,)), needed=needed)
+    name, _, listed = part.strip("{}").removeprefix(".").partition("=")
+    words = tuple(listed.split("|")) if listed else VOCABULARY.get(name, (name,))
+    positional = all(_TYPE.fullmatch(word) for word in words)
+    return Slot(name, words, needed=needed, positional=positional)
+
+
+_TYPE = re.compile(r"(bf|[usbf])\d+(x\d)?|pred")
 
 
 def _spelled(grammar: Grammar, slot: Slot) -> str:

@@ -51,6 +51,13 @@ class Operand:
     braces: bool = False
     #: every register of a vector must be of a legal type, instead of the vector as a whole
     each: bool = False
+    #: what the instruction takes it for, where that is a type of PTX: "u16", "bf16x2"; a register
+    #: may be wider if one of `types` is, and an immediate is a number of this type
+    type: str = ""
+    #: may be written as a vector of so many registers in braces, which share its bits
+    pieces: tuple[int, ...] = ()
+    #: written behind the operand before it and a bar: the q of ``p|q``
+    paired: bool = False
 
 
 @dataclass(frozen=True)

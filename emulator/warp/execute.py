@@ -14,9 +14,10 @@ from emulator.isa.conversion import Conversion
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import Movement
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
 from emulator.targets import Target, find_target
-from emulator.warp import move, pack, wmma
+from emulator.warp import move, ordinary, pack, wmma
 from emulator.warp.memory import check_shared
 from emulator.warp.multiply import Undefined, check_undefined, multiply
 from emulator.warp.opcode import as_instruction
@@ -48,7 +49,11 @@ def execute(
       ``shared=``, which it writes; movmatrix: ``registers``;
     * wmma.mma: ``a, b, c``; wmma.load: ``address`` and wmma.store: ``address, registers``, with
       ``shared=`` and ``stride=`` in elements; an address is one integer for each warp;
-    * cvt: the sources in PTX order, unsigned words of any one shape; the result is words.
+    * cvt: the sources in PTX order, unsigned words of any one shape; the result is words;
+    * ordinary instructions that only compute, such as ``add.rn.f32``: the sources in PTX order,
+      words that broadcast, bools for predicates, and last the carry flag where they read it; the
+      destinations, in a tuple where there are several. Those over a warp take ``(…, 32)`` and
+      ``active=``, the lanes that execute them.
 
     ``undefined="hardware"`` computes what an H200 does with metadata that PTX leaves undefined.
 
@@ -62,6 +67,8 @@ def execute(
         raise UnsupportedError(
             f"{ins} is not available on {chosen}; its targets are {listing(ins.targets, 30)}"
         )
+    if isinstance(ins, OrdinaryInstruction):
+        return ordinary.run(ins, operands, options, chosen)
     if isinstance(ins, MatrixInstruction):
         return multiply(ins, operands, options, chosen, engine, undefined)
     if isinstance(ins, Movement):

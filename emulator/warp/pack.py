@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dtypes import FORMATS, Array, Place, code_type, pack, unpack
-from emulator.arith import conversions
+from dtypes import Array, code_type
+from emulator.arith.scalar import bind_vector
 from emulator.errors import OperandError
-from emulator.isa.conversion import Conversion, split_type
+from emulator.isa.conversion import Conversion
 
 
 def convert(ins: Conversion, *operands: Array) -> Array:
@@ -23,48 +23,7 @@ def convert(ins: Conversion, *operands: Array) -> Array:
     except ValueError:
         shapes = ", ".join(str(np.shape(x)) for x in operands)
         raise OperandError(f"the operands of {ins} do not broadcast: {shapes}") from None
-    source_name, packed = split_type(ins.source)
-    target_name, count = split_type(ins.to)
-    source, target = FORMATS[source_name], FORMATS[target_name]
-    random_words = words.pop() if ins.takes_random_bits else None
-    if packed > 1:
-        # Elements of a packed word, lowest first.
-        codes = unpack(words[0][..., None], _place(source.bits), 32)[..., :count]
-    else:
-        codes = np.stack(words[::-1], axis=-1)
-    random_bits = None if random_words is None else _random_bits(ins, random_words)
-    out = conversions.convert(
-        source, target, codes, ins.rounding, relu=ins.relu, satfinite=ins.satfinite,
-        random_bits=random_bits,
-    )  # fmt: skip
-    width = _place(target.bits).width
-    bits = max(8, width * count)
-    return pack(out, _place(target.bits), bits)[..., 0] if count > 1 else out[..., 0]
-
-
-def _place(bits: int) -> Place:
-    """Packed elements lie in whole bytes, but for the two nibbles of e2m1x2."""
-    return Place(bits if bits in (4, 8, 16, 32) else 8, 0, bits)
-
-
-def _random_bits(ins: Conversion, words: Array) -> tuple[Array, int]:
-    """Random bits of each element, lowest element first, and how many.
-
-    f16x2: 13 bits of each half; bf16x2: its halves; four elements: the upper half for the upper
-    pair and the lower half for the lower one; e2m1x4: the upper bytes of both halves for the upper
-    pair, the lower bytes for the lower one (PTX ISA 9.7.9.21, where the placement is only drawn:
-    UNVERIFIED).
-    """
-    low, high = words & np.uint32(0xFFFF), words >> np.uint32(16)
-    if ins.to == "f16x2":
-        return np.stack([low & 0x1FFF, high & 0x1FFF], axis=-1), 13
-    if ins.to == "bf16x2":
-        return np.stack([low, high], axis=-1), 16
-    if ins.to == "e2m1x4":
-        byte = np.uint32(0xFF)
-        upper_bytes = [high >> np.uint32(8), low >> np.uint32(8)]  # of a, b
-        return np.stack([low & byte, high & byte, *upper_bytes[::-1]], axis=-1), 8
-    return np.stack([low, low, high, high], axis=-1), 16
+    return bind_vector(ins)(*words)
 
 
 def _check(ins: Conversion, operand: Array) -> Array:

@@ -1,0 +1,191 @@
+"""``OrdinaryInstruction``: every instruction whose forms stand in the tables of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+
+from emulator.arith.evidence import Fidelity
+from emulator.errors import (
+    ParseError,
+    UnsupportedError,
+    hint,
+    listing,
+    nearest,
+    nearest_opcode,
+    quoted,
+)
+from emulator.isa.instruction import Instruction
+from emulator.isa.ordinary.row import Row, operand_patterns, settle
+from emulator.isa.ordinary.tables import ROWS
+from emulator.isa.signature import Signature
+from emulator.targets import Target, find_target
+
+
+@dataclass(frozen=True, repr=False)
+class OrdinaryInstruction(Instruction):
+    """One form of a row: `words` has the word of every slot, "" where it is left out."""
+
+    row: Row
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.row.spell(self.words)
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return parse_ordinary, (str(self),)
+
+    @cached_property
+    def modifiers(self) -> Mapping[str, str]:
+        """The modifiers by slot, "" where one is left out; types stand in `types`."""
+        return {
+            slot.name: word
+            for slot, word in zip(self.row.grammar.slots, self.words, strict=True)
+            if not slot.positional
+        }
+
+    @cached_property
+    def types(self) -> tuple[str, ...]:
+        """The types that the opcode names, in order."""
+        slots = zip(self.row.grammar.slots, self.words, strict=True)
+        return tuple(word for slot, word in slots if slot.positional and word)
+
+    @property
+    def rule(self) -> str:
+        """The rule of its values, see `emulator.arith.scalar`; "" for what has effects."""
+        return self.row.rule
+
+    @property
+    def family(self) -> str:
+        return self.row.name
+
+    @property
+    def lanes(self) -> int:
+        return {"thread": 1, "warp": 32, "warpgroup": 128}[self.row.scope]
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return self.row.targets
+
+    @property
+    def ptx_version(self) -> tuple[int, int]:
+        """The PTX version that introduced the form: (7, 8) for 7.8."""
+        return self.row.ptx_version
+
+    @property
+    def reads_carry(self) -> bool:
+        return self.row.carry.startswith("reads")
+
+    @property
+    def writes_carry(self) -> bool:
+        return self.row.carry.endswith("writes")
+
+    def signatures(self, target: str | Target | None = None) -> tuple[Signature, ...]:
+        """The operands in PTX order, once: what may be left out is marked in it. Without a target,
+        those that any target takes.
+
+        Raises UnsupportedError where `target` lacks the instruction.
+        """
+        if target is None:
+            return (self._signature,)
+        chosen = self.check_target(target)
+        if self.row.optional_on and chosen.name not in self.row.optional_on:
+            needed = tuple(o for o in self._signature.operands if not o.optional)
+            return (Signature(needed, self.row.scope),)
+        return (self._signature,)
+
+    def signature(self, target: str | Target | None = None) -> Signature:
+        """The first of `signatures`."""
+        return self.signatures(target)[0]
+
+    @cached_property
+    def _signature(self) -> Signature:
+        slots = zip(self.row.grammar.slots, self.words, strict=True)
+        words = {slot.name: word for slot, word in slots}
+        default = self.types[0] if self.types else "b32"
+        patterns = operand_patterns(self.row.operands)
+        operands = tuple(settle(pattern, words, default) for pattern in patterns)
+        return Signature(operands, self.row.scope)
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return self._signature.names
+
+    def fidelity(self, target: str | Target) -> Fidelity:
+        chosen = self.check_target(target)
+        return Fidelity("modelled", f"not compared with recordings of {chosen}")
+
+    def check_target(self, target: str | Target) -> Target:
+        """The target of that name; raises UnsupportedError where it lacks the instruction."""
+        chosen = find_target(target)
+        if chosen.name not in self.targets:
+            raise UnsupportedError(
+                f"{self} is not available on {chosen}; its targets are {listing(self.targets, 30)}"
+            )
+        return chosen
+
+
+@cache
+def rows_of(name: str) -> tuple[Row, ...]:
+    """The rows of the opcodes that start with a word."""
+    return tuple(row for row in ROWS if row.form.partition(".")[0].partition("{")[0] == name)
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """The first words of all opcodes."""
+    return tuple(dict.fromkeys(row.name for row in ROWS))
+
+
+def ordinary_instructions() -> Iterator[OrdinaryInstruction]:
+    """Every form of every row."""
+    for row in ROWS:
+        for words in row.expand():
+            yield OrdinaryInstruction(row, words)
+
+
+@lru_cache(maxsize=4096)
+def parse_ordinary(text: str) -> OrdinaryInstruction:
+    """The instruction that `text` names, its modifiers in any order, its types in theirs.
+
+    Raises ParseError for a word that no form of the instruction has, UnsupportedError for modifiers
+    that do not go together.
+    """
+    name, *words = text.strip().split(".")
+    rows = rows_of(name)
+    for row in rows:
+        if (found := row.grammar.match(words)) is not None:
+            return OrdinaryInstruction(row, found)
+    raise _refusal(text, name, words, rows)
+
+
+def _refusal(
+    text: str, name: str, words: list[str], rows: tuple[Row, ...]
+) -> ParseError | UnsupportedError:
+    """Why no row takes the words: the error to raise."""
+    legal = {word for row in rows for slot in row.grammar.slots for word in slot.words}
+    for word in words:
+        if word not in legal:
+            return ParseError(
+                f"unknown modifier {quoted('.' + word)} in {quoted(text)}{hint(word, legal, '.')}"
+            )
+    close = {_nearest_form(row, words): row for row in rows}
+    best = nearest_opcode(text, close)
+    shared = sorted(close, key=lambda form: -len(set(words).intersection(form.split("."))))
+    forms = listing((close[form].form for form in [best, *shared][:4]), 4)
+    return UnsupportedError(f"PTX has no {quoted(text)}; nearest is {best!r}; there are {forms}")
+
+
+def _nearest_form(row: Row, words: list[str]) -> str:
+    """The form of a row that shares the most words with `words`."""
+    left = list(words)
+    found = []
+    for slot in row.grammar.slots:
+        word = next((word for word in left if word in slot.words), "")
+        if word:
+            left.remove(word)
+        elif slot.needed:
+            word = (nearest(left[0], slot.words) if left else list(slot.words))[0]
+        found.append(word)
+    return row.spell(tuple(found))

@@ -1,0 +1,203 @@
+"""One row of the tables of ordinary instructions, and the operands that it writes.
+
+Operands are written in PTX order with commas, each a name and what differs from the rule that it
+is a register of the instruction's (first) type and is read, or written if it is the first one and
+called d, p or q:
+
+* ``a:u32`` another type, ``c:stype`` the type in that slot, ``d:wide`` twice the width,
+  ``d:to+`` or a wider register;
+* ``d|p`` a pair of destinations, of which p is a predicate; ``p|q?`` of which the second may be
+  left out; ``d~`` may be the sink ``_``; ``c?`` may be left out;
+* ``a^`` may be a vector of two or four registers in braces, which share the operand's bits;
+* ``[a]`` an address, ``[a:shared]`` in that state space, ``[a:space]`` in the space of that slot;
+* ``{d:vec}`` registers in braces, as many as the slot says (``v4``), ``{d:4}`` so many;
+* ``lut=0..255`` an immediate of that range, ``n=`` any integer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import product
+from typing import Literal
+
+from emulator.arith.scalar.types import TYPES, ScalarType
+from emulator.isa.grammar import Grammar
+from emulator.isa.signature import Constants, Kind, Operand, Scope
+from emulator.targets import select
+
+#: what an instruction does with the carry flag CC.CF
+Carry = Literal["", "writes", "reads", "reads and writes"]
+
+ALL_TARGETS = select(since=70)
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One family of forms: the opcode and its modifiers as the manual writes them."""
+
+    #: as `Grammar.of` takes it
+    form: str
+    #: as the module describes
+    operands: str = "d, a"
+    #: where the rule of its values stands in `emulator.arith.scalar`; "" where it has effects
+    rule: str = ""
+    targets: tuple[str, ...] = ALL_TARGETS
+    #: the PTX version that introduced it
+    version: str = "1.0"
+    carry: Carry = ""
+    scope: Scope = "thread"
+    #: targets that take the operands which may be left out, where not all do
+    optional_on: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Row({self.form!r})"
+
+    @cached_property
+    def grammar(self) -> Grammar:
+        return Grammar.of(self.form)
+
+    @property
+    def name(self) -> str:
+        return self.grammar.name
+
+    @cached_property
+    def ptx_version(self) -> tuple[int, int]:
+        major, _, minor = self.version.partition(".")
+        return int(major), int(minor)
+
+    def expand(self) -> Iterator[tuple[str, ...]]:
+        """The words of every form: for each slot its word, "" where it is left out."""
+        yield from product(
+            *(slot.words if slot.needed else ("", *slot.words) for slot in self.grammar.slots)
+        )
+
+    def spell(self, words: tuple[str, ...]) -> str:
+        return ".".join([self.name, *filter(None, words)])
+
+
+# --- registers ------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def register_types(name: str, wider: bool = False) -> tuple[str, ...]:
+    """The types of registers that may hold an operand of a type, the preferred one first.
+
+    Compared with ptxas of CUDA 13.0: the size must agree, and a register of numbers must hold
+    numbers of the operand's kind; registers and operands of bits go with all. With `wider` larger
+    registers serve, too, but for bf16.
+    """
+    type_ = TYPES[name]
+    sizes = [size for size in (8, 16, 32, 64, 128) if size >= type_.size]
+    if not wider or name == "bf16":
+        sizes = sizes[:1]
+    if type_.kind == "predicate":
+        return ("pred",)
+    fitting = [t for size in sizes for t in _of_size(type_, size)]
+    return tuple(dict.fromkeys([name] * (name in fitting) + fitting))
+
+
+def _of_size(type_: ScalarType, size: int) -> list[str]:
+    """The register types of one size that go with a type."""
+    found = [f"b{size}"]
+    numbers = size in (8, 16, 32, 64)
+    if type_.kind != "float" and type_.count == 1 and numbers:
+        found += [f"u{size}", f"s{size}"]
+    if size == 32 and not (type_.is_float and type_.count == 1):
+        found.append("f16x2")
+    plain_float = type_.is_float and type_.count == 1 and type_.name != "bf16"
+    if (type_.kind == "bits" and size in (16, 32, 64)) or (plain_float and size == type_.size):
+        found.append(f"f{size}")
+    return found
+
+
+@lru_cache(maxsize=256)
+def constants_of(name: str) -> Constants:
+    """The immediates that may stand for an operand of a type."""
+    type_ = TYPES[name]
+    if type_.count > 1 or name in ("f16", "bf16"):
+        return "none"
+    kinds: dict[str, Constants] = {"float": "values", "bits": "any"}
+    return kinds.get(type_.kind, "words")
+
+
+# --- operands -------------------------------------------------------------------------------------
+
+_OPERAND = re.compile(
+    r"(?P<open>[\[{]?)(?P<name>\w+)(?P<sink>~?)(?P<pieces>\^?)(?::(?P<type>[\w:]+?)(?P<wider>\+?))?"
+    r"(?:=(?P<values>[\d.,-]*))?[\]}]?(?P<optional>\??)"
+)
+#: what destinations are called
+_DESTINATIONS = ("d", "f", "p", "q")
+_KINDS: dict[str, Kind] = {"[": "address", "{": "vector", "": "register"}
+
+
+@dataclass(frozen=True)
+class OperandPattern:
+    """One operand of a row, before the modifiers of an opcode are known."""
+
+    operand: Operand
+    #: a type, a slot with one, "wide", or "" for the instruction's type
+    type: str
+    wider: bool
+
+
+@lru_cache(maxsize=1024)
+def operand_patterns(text: str) -> tuple[OperandPattern, ...]:
+    """The operands of a row's text."""
+    return tuple(
+        _pattern(part, first=not i, paired=bool(j))
+        for i, token in enumerate(filter(None, text.split(", ")))
+        for j, part in enumerate(token.split("|"))
+    )
+
+
+def _pattern(part: str, first: bool, paired: bool) -> OperandPattern:
+    match = _OPERAND.fullmatch(part)
+    assert match is not None, part
+    name, type_ = match["name"], match["type"] or ("pred" if match["name"] in "pq" else "")
+    kind, values = _KINDS[match["open"]], match["values"]
+    operand = Operand(
+        name,
+        "immediate" if values is not None else kind,
+        use="written" if first and name in _DESTINATIONS else "read",
+        values=_values(values) if values else (),
+        optional=bool(match["optional"]),
+        sink=bool(match["sink"]),
+        pieces=(2, 4) if match["pieces"] else (),
+        paired=paired,
+    )
+    return OperandPattern(operand, type_, bool(match["wider"]))
+
+
+def _values(text: str) -> tuple[int, ...] | range:
+    low, dots, high = text.partition("..")
+    return range(int(low), int(high) + 1) if dots else tuple(map(int, text.split(",")))
+
+
+def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Operand:
+    """The operand, now that the modifiers and the instruction's type are known."""
+    operand, name = pattern.operand, pattern.type
+    if operand.kind == "address":
+        return replace(operand, space=words.get(name, name), types=("b64", "u64", "s64", "b32"))
+    if operand.kind == "immediate":
+        return replace(operand, constants="integers")
+    if operand.kind == "vector":
+        count = words.get(name, name).removeprefix("v")
+        name = default
+        operand = replace(operand, count=int(count or 1))
+    elif name == "wide":
+        name = f"{default[0]}{2 * TYPES[default].bits}"
+    else:
+        name = words.get(name, name) or default
+    types = register_types(name, pattern.wider)
+    reads = operand.use == "read"
+    return replace(
+        operand,
+        kind="predicate" if name == "pred" and reads else operand.kind,
+        type=name,
+        types=types,
+        constants=constants_of(name) if reads else "none",
+    )

@@ -1,0 +1,13 @@
+"""All rows of ordinary instructions."""
+
+from emulator.isa.ordinary import approximate, comparison, conversion, floating, integer, lanes
+from emulator.isa.ordinary.row import Row
+
+ROWS: tuple[Row, ...] = (
+    *integer.ROWS,
+    *floating.ROWS,
+    *approximate.ROWS,
+    *comparison.ROWS,
+    *conversion.ROWS,
+    *lanes.ROWS,
+)
