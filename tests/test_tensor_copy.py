@@ -6,7 +6,7 @@ import pytest
 from emulator import OperandError, TensorMap, UnsupportedError
 from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import TileShape
-from emulator.memory.tensor_copy import MODES, modelled, plan, swizzled
+from emulator.memory.tensor_copy import MODES, modelled, plan, store_problem, swizzled
 from emulator.memory.tensor_copy_reference import elements, load_code, swizzled_byte
 from emulator.memory.tensor_map_bits import SWIZZLES
 from emulator.memory.tensor_transfer import OUTSIDE_NAN, load_box
@@ -133,6 +133,36 @@ def test_wrong_coordinates(coordinates, offsets, words):
     with pytest.raises(OperandError) as error:
         plan(tensor_map).at(BASE, coordinates, offsets)
     assert words in str(error.value)
+
+
+def test_coordinates_are_signed_registers():
+    copies = plan(TensorMap.tiled(BASE, dtype="uint8", dims=(64, 8), box=(64, 4)))
+    registers = copies.at(BASE, np.array([0, 2**32 - 2], np.uint32))
+    assert registers.row_inside.tolist() == [False, False, True, True]
+    assert registers.row_address.tolist() == copies.at(BASE, (0, -2)).row_address.tolist()
+
+
+def test_a_box_beyond_shared_memory_is_refused_before_it_takes_memory():
+    vast = TensorMap.tiled(BASE, dtype="uint64", dims=(256,) * 5, box=(256,) * 5)
+    with pytest.raises(OperandError, match="a box of more than 262144 bytes"):
+        plan(vast)
+    # Element strides thin a box out.
+    thin = TensorMap.tiled(
+        BASE, dtype="uint8", dims=(64, 256, 256), box=(64, 256, 256), element_strides=(1, 8, 8)
+    )
+    assert plan(thin).bytes == 64 * 32 * 32
+
+
+def test_what_stores_must_not_do():
+    tile = plan(TensorMap.tiled(BASE, dtype="uint8", dims=(64, 8), box=(64, 4)))
+    assert store_problem(tile, (0, 7)) == ""
+    assert "not negative" in store_problem(tile, (0, -1))
+    image = {"dtype": "uint8", "dims": (64, 9, 9, 2), "channels": 64, "pixels": 8}
+    for lower, upper, words in (((0, 0), (0, -1), ""), ((0, -1), (0, 0), "within the tensor"),
+                                ((0, 0), (1, 0), "within the tensor")):  # fmt: skip
+        through = plan(TensorMap.im2col(BASE, lower=lower, upper=upper, **image), "im2col_no_offs")
+        assert words in store_problem(through, (0, 0, 0, 0))
+        assert bool(words) == bool(store_problem(through, (0, 0, 0, 0)))
 
 
 def test_a_plan_is_kept_for_every_address():

@@ -181,6 +181,9 @@ def test_an_empty_box_is_refused_without_interleave_only():
         (dict(PLAIN, strides=(1,)), OperandError, "strides must have 2 entries"),
         ({"dims": (64,), "box": (64,)}, OperandError, "of an address needs dtype"),
         ({"box": (64,)}, OperandError, "needs dtype and dims"),
+        (dict(PLAIN, box=(64, 10**9999, 1)), OperandError, "box must fit 64 bits; got a number"),
+        (dict(PLAIN, dims=np.array(5)), OperandError, "dims must be a sequence of integers"),
+        (dict(PLAIN, dims={1, 2}), OperandError, "dims must be a sequence of integers"),
     ],
 )
 def test_wrong_arguments_are_told(arguments, error, words):
@@ -192,6 +195,8 @@ def test_wrong_arguments_are_told(arguments, error, words):
 def test_only_arrays_and_addresses_are_taken():
     with pytest.raises(OperandError, match="an array, a CPU tensor or an address; got list"):
         TensorMap.tiled([1, 2], box=(16,))
+    with pytest.raises(OperandError, match="address must fit 64 bits"):
+        TensorMap.tiled(-(10**9999), dtype="uint8", dims=(16,), box=(16,))
     with pytest.raises(OperandError, match="no address before a launch"):
         TensorMap.tiled(np.zeros(64, "u1"), box=(16,)).encode()
 

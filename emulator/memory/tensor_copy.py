@@ -3,7 +3,7 @@
 A copy moves *rows*: elements of dimension 0 that lie side by side in global memory and, cut into
 16-byte runs that the swizzle permutes, in shared memory. A `Plan` holds all that follows from the
 map and the mode; the coordinates then place it. `tensor_copy_reference` says the same one element
-at a time. PTX ISA 5.5.3 to 5.5.7, 9.7.9.27.
+at a time. PTX ISA 5.5.3 to 5.5.7, 9.7.9.27.1.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ RUN = 16
 PERIOD = 1024
 #: a destination or source in shared memory is aligned to so many bytes
 SHARED_ALIGNMENT = 128
+#: no box is larger: shared memory of a CTA ends before
+MAX_BYTES = 1 << 18
 #: swizzle -> how many bits of the number of a run are flipped, by as many bits from bit 7 up
 SWIZZLE_BITS = {"none": 0, "32B": 1, "64B": 2, "128B": 3}
 
@@ -138,13 +140,14 @@ class Plan:
     def at(self, address: int, coordinates: Any, offsets: Any = ()) -> Copy:
         """The copies that begin at `coordinates` of a tensor at `address`.
 
-        `coordinates` are signed 32-bit numbers ``(…, n)`` in the order of the instruction, which
-        begins with dimension 0; `offsets` those of im2col ``(…, rank - 2)``, width first. Raises
-        OperandError for a wrong number of them.
+        `coordinates` are 32-bit registers ``(…, n)``, taken as signed, in the order of the
+        instruction, which begins with dimension 0; `offsets` are those of im2col
+        ``(…, rank - 2)``, width first. Raises OperandError for a wrong number of them.
         """
         m, mode = self.tensor_map, MODES[self.mode]
         wanted = 1 + (m.rank - 1 if mode.coordinates is None else mode.coordinates)
-        start = _integers("coordinates", coordinates, wanted, self.mode)
+        signed = _integers("coordinates", coordinates, wanted, self.mode).astype(np.int32)
+        start = signed.astype(np.int64)
         shift = _integers("im2col offsets", offsets, mode.offsets * (m.rank - 2), self.mode)
         size, sizes, strides = self.element_bytes, self.sizes, self.strides
         origin = start[..., 0] * size + _wrapped(address)
@@ -230,7 +233,7 @@ def _plan(m: TensorMap, mode: str) -> Plan:
         )
     if m.mode != MODES[mode].map_mode:
         raise OperandError(
-            f"a tensor copy in mode {mode} needs a map in {MODES[mode].map_mode} mode; {m!r}"
+            f"a tensor copy in mode {mode} needs a map in {MODES[mode].map_mode} mode; {m!r:.200}"
         )
     if m.interleave != "none":
         raise UnsupportedError(
@@ -238,18 +241,36 @@ def _plan(m: TensorMap, mode: str) -> Plan:
             "where the slices of channels lie"
         )
     row_elements = m.row_bytes // m.element_type.bytes
+    steps = [-(-size // s) for size, s in zip(m.box[1:], m.element_strides[1:], strict=False)]
+    if (m.pixels or prod(steps)) * m.row_bytes > MAX_BYTES:
+        raise OperandError(
+            f"a box of more than {MAX_BYTES} bytes fits no shared memory; {m!r:.200}"
+        )
     if m.mode == "im2col":
         return Plan(m, mode, m.pixels, row_elements)
     if mode == "tile":
-        steps = [-(-size // s) for size, s in zip(m.box[1:], m.element_strides[1:], strict=True)]
         grid = np.indices(steps[::-1], np.int64).reshape(len(steps), prod(steps))[::-1]
         thin = np.array(m.element_strides[1:], np.int64)[:, None]
         return Plan(m, mode, grid.shape[1], row_elements, grid * thin)
     if m.rank != 2 or m.box[1] != 1:
         raise OperandError(
-            f"a tensor copy in mode {mode} needs a map of rank 2 with a box of one row; {m!r}"
+            f"a tensor copy in mode {mode} needs a map of rank 2 with a box of one row; {m!r:.200}"
         )
     return Plan(m, mode, 4, row_elements)
+
+
+def store_problem(p: Plan, coordinates: Any) -> str:
+    """What the manual forbids of stores and reductions, in words; "" where nothing is wrong.
+
+    An H200 answered a reduction at a negative coordinate with "illegal instruction". PTX ISA
+    9.7.9.27.1.1.
+    """
+    if (np.asarray(coordinates).astype(np.int32) < 0).any():
+        return "a store to a tensor starts at coordinates that are not negative"
+    m = p.tensor_map
+    if any(low < 0 for low in m.lower) or any(high > 0 for high in m.upper):
+        return "a store through im2col needs a box within the tensor: lower >= 0, upper <= 0"
+    return ""
 
 
 #: what no recording covers: when a copy does it, and on what the answer rests

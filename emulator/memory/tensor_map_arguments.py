@@ -61,20 +61,27 @@ class Tensor(NamedTuple):
 
 
 def integer(what: str, value: Any) -> int:
-    """`value` as an int; raises OperandError for what is none."""
+    """`value` as an int of at most 64 bits; raises OperandError for what is none."""
     try:
-        return operator.index(value)
+        out = operator.index(value)
     except TypeError:
         raise OperandError(f"{what} must be an integer; got {value!r:.80}") from None
+    if out.bit_length() > 64:
+        raise OperandError(f"{what} must fit 64 bits; got a number of {out.bit_length()} bits")
+    return out
 
 
-def integers(what: str, values: Any, count: int, default: int | None = None) -> Ints:
-    """`count` integers, or so many times `default` for None; raises OperandError otherwise."""
-    if values is None and default is not None:
+def integers(what: str, values: Any, count: int | None, default: int | None = None) -> Ints:
+    """`count` integers, or so many times `default` for None; raises OperandError otherwise.
+
+    Where `count` is None it may be any number of them.
+    """
+    if values is None and default is not None and count is not None:
         return (default,) * count
-    if isinstance(values, (str, bytes)) or not isinstance(values, (Sequence, np.ndarray)):
-        raise OperandError(f"{what} must be a sequence of {count} integers; got {values!r:.80}")
-    if len(values) != count:
+    array = isinstance(values, np.ndarray) and values.ndim == 1
+    if not array and (isinstance(values, (str, bytes)) or not isinstance(values, Sequence)):
+        raise OperandError(f"{what} must be a sequence of integers; got {values!r:.80}")
+    if count is not None and len(values) != count:
         raise OperandError(
             f"{what} must have {count} entries, innermost dimension first; got {len(values)}"
         )
@@ -118,16 +125,15 @@ def tensor_of(given: Any, dtype: str | None, dims: Any, strides: Any) -> Tensor:
         check_dtype(dtype)
     if isinstance(given, np.ndarray):
         return _tensor_of_array(given, dtype, dims, strides)
-    try:
-        address = operator.index(given)
-    except TypeError:
+    if not hasattr(given, "__index__"):
         raise OperandError(
             f"a tensor map needs an array, a CPU tensor or an address; got {type(given).__name__}"
-        ) from None
+        )
+    address = integer("address", given)
     missing = [n for n, x in (("dtype", dtype), ("dims", dims)) if x is None]
     if dtype is None or dims is None:
         raise OperandError(f"a tensor map of an address needs {' and '.join(missing)}")
-    sizes = integers("dims", dims, len(dims) if hasattr(dims, "__len__") else 0)
+    sizes = integers("dims", dims, None)
     return Tensor(dtype, address, sizes, _strides(strides, sizes, dtype), None)
 
 
@@ -142,7 +148,7 @@ def _tensor_of_array(array: Any, dtype: str | None, dims: Any, strides: Any) -> 
             )
     size, backing = ELEMENT_TYPES[dtype].bytes, Backing(array)
     if dims is not None:
-        sizes = integers("dims", dims, len(dims) if hasattr(dims, "__len__") else 0)
+        sizes = integers("dims", dims, None)
         return Tensor(dtype, None, sizes, _strides(strides, sizes, dtype), backing)
     if array.itemsize != size:
         raise OperandError(
