@@ -27,6 +27,7 @@ from emulator.warp.matrix import mma
 from emulator.warp.sparse import compress, decompress
 
 if TYPE_CHECKING:
+    from emulator.memory.tensor_map import TensorMap
     from emulator.ptx.machine import Warp, Warpgroup
     from emulator.tools.explanations.comparison import compare
     from emulator.tools.explanations.explanation import explain, explain_registers
@@ -38,6 +39,7 @@ __all__ = [
     "Instruction",
     "OperandError",
     "ParseError",
+    "TensorMap",
     "UndefinedError",
     "UnsupportedError",
     "Warp",
@@ -56,6 +58,7 @@ __all__ = [
 #: imported when they are first asked for: `import emulator` must not wait for them
 _LATER = {
     "Warp": "emulator.ptx.machine",
+    "TensorMap": "emulator.memory.tensor_map",
     "Warpgroup": "emulator.ptx.machine",
     "compare": "emulator.tools.explanations.comparison",
     "explain": "emulator.tools.explanations.explanation",

@@ -15,6 +15,7 @@ LAYERS = (
     ("dtypes",),
     ("emulator.errors emulator.targets emulator.arrays",),
     ("emulator.layout", "emulator.arith"),
+    ("emulator.memory",),
     ("emulator.isa",),
     ("emulator.warp",),
     ("emulator.ptx",),

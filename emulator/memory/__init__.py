@@ -1,0 +1,1 @@
+"""Everything with an address, without threads and opcodes: memories, tensor maps, mbarriers."""
