@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 __all__ = [
     "TARGETS",
     "EmulatorError",
+    "KernelError",
+    "Memory",
+    "Module",
     "Instruction",
     "OperandError",
     "ParseError",
@@ -57,6 +60,9 @@ __all__ = [
 
 #: imported when they are first asked for: `import emulator` must not wait for them
 _LATER = {
+    "KernelError": "emulator.machine.report",
+    "Memory": "emulator.machine.arguments",
+    "Module": "emulator.machine.launch",
     "Warp": "emulator.ptx.machine",
     "TensorMap": "emulator.memory.tensor_map",
     "Warpgroup": "emulator.ptx.machine",

@@ -99,3 +99,10 @@ def _tensor_of(torch: Any, array: Array, signed: bool) -> Any:
         kind = kind.removeprefix("u")
     plain = np.require(array, requirements=["C", "W"]).view(f"i{array.dtype.itemsize}")
     return torch.from_numpy(plain).view(getattr(torch, kind))
+
+
+def array_of_tensor(value: Any, name: str) -> Any:
+    """The memory of a CPU tensor as an array; anything else as it is."""
+    torch = sys.modules.get("torch")
+    tensor = getattr(torch, "Tensor", None)
+    return _array_of(torch, name, value) if tensor and isinstance(value, tensor) else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from dtypes import FORMATS, encode
@@ -14,6 +14,7 @@ from emulator.isa.signature import Operand, Signature
 from emulator.ptx import tree
 from emulator.ptx.names import ELEMENTS, Scope
 from emulator.ptx.program import (
+    REGISTER_BITS,
     Address,
     Bound,
     Constant,
@@ -44,11 +45,9 @@ class Binder:
         """The operands by name; those left out are not there."""
         left = list(_flat(given))
         out: dict[str, Bound] = {}
-        wanted = list(signature.operands)
-        needed = sum(not operand.optional for operand in wanted)
-        for operand in wanted:
-            skipped = operand.optional and (len(left) < needed or not _may_be(operand, left))
-            if not left or skipped:
+        needed = sum(not operand.optional for operand in signature.operands)
+        for operand in signature.operands:
+            if not self._is_next(operand, left, needed):
                 if operand.optional:
                     continue
                 raise OperandError(
@@ -56,14 +55,21 @@ class Binder:
                     f"{listing(signature.names)} ({len(given)} are given)"
                 )
             needed -= not operand.optional
-            bound = self.operand(operand, left.pop(0))
+            bound = self.operand(operand, left.pop(0)[0])
             if bound is not None:
                 out[operand.name] = bound
         if left:
-            self.refuse(
-                left[0], f"{self.opcode} takes {listing(signature.names)}; one operand too many is"
-            )
+            names = listing(signature.names)
+            self.refuse(left[0][0], f"{self.opcode} takes {names}; one operand too many is")
         return out
+
+    def _is_next(
+        self, operand: Operand, left: list[tuple[tree.Operand, bool]], needed: int
+    ) -> bool:
+        """Whether the next operand given is this one: one that may be left out may be another."""
+        if not left or left[0][1] != operand.paired:
+            return False
+        return not operand.optional or (len(left) > needed and _may_be(operand, left[0][0]))
 
     def operand(self, operand: Operand, given: tree.Operand) -> Bound | None:
         """One operand; None for a result that is dropped."""
@@ -94,6 +100,8 @@ class Binder:
                 self.refuse(given, f"operand {operand.name} of {self.opcode} is not negated by '!'")
             bound = self._named(operand, given.operand)
             return Inverted(bound.index) if isinstance(bound, Register) else bound
+        if isinstance(given, tree.Vector) and operand.pieces:
+            return self._pieces(operand, given)
         if operand.use != "read":
             self.refuse(given, f"operand {operand.name} of {self.opcode} is written; got")
         if isinstance(given, tree.Offset | tree.Index):
@@ -217,6 +225,17 @@ class Binder:
             )
         return Vector(tuple(self._item(operand, item) for item in items))
 
+    def _pieces(self, operand: Operand, given: tree.Vector) -> Vector:
+        """Registers in braces that share the bits of one operand, the first one the lowest."""
+        count = len(given.items)
+        if count not in operand.pieces:
+            legal = " or ".join(map(str, operand.pieces))
+            self.refuse(given, f"operand {operand.name} of {self.opcode} has {legal} parts; got")
+        bits = TYPES[operand.type].size // count
+        types = tuple(t for t, size in REGISTER_BITS.items() if size == bits)
+        part = replace(operand, type=f"b{bits}", types=types, kind="vector", constants="words")
+        return Vector(tuple(self._item(part, item) for item in given.items))
+
     def _item(self, operand: Operand, item: tree.Operand) -> Bound | None:
         if isinstance(item, tree.Name) and item.text == "_":
             if operand.use != "written":
@@ -309,20 +328,19 @@ class BindError(OperandError):
         self.at = at
 
 
-def _flat(given: tuple[tree.Operand, ...]) -> list[tree.Operand]:
-    """Operands one by one: ``d|p`` are two."""
-    out: list[tree.Operand] = []
+def _flat(given: tuple[tree.Operand, ...]) -> list[tuple[tree.Operand, bool]]:
+    """Operands one by one, and whether each stands behind a bar: ``d|p`` are two."""
+    out: list[tuple[tree.Operand, bool]] = []
     for operand in given:
         if isinstance(operand, tree.Pair):
-            out += [operand.first, operand.second]
+            out += [(operand.first, False), (operand.second, True)]
         else:
-            out.append(operand)
+            out.append((operand, False))
     return out
 
 
-def _may_be(operand: Operand, left: list[tree.Operand]) -> bool:
-    """Whether the next operand can be one that may be left out."""
-    given = left[0]
+def _may_be(operand: Operand, given: tree.Operand) -> bool:
+    """Whether an operand that is given can be one that may be left out."""
     if operand.kind == "address":
         return isinstance(given, tree.Address)
     if operand.kind == "vector":

@@ -120,7 +120,9 @@ class Scope:
         return None
 
     def _from_range(self, name: str) -> bool:
-        """Makes a register of a range when it is first named."""
+        """Makes a register of a range when it is first named; False where no range has it."""
+        if name in self.registers or name in self.vectors:
+            return True
         match = _NUMBERED.fullmatch(name)
         if match is None:
             return False

@@ -26,7 +26,8 @@ def step(statement: Statement, function: Function) -> Step:
         reads.append(reader(Register(_carry(function)), "pred", function))
     if ins.writes_carry:
         writes.append(writer(Register(_carry(function)), "pred", function))
-    return _guarded(statement, _computation(compute, reads, writes))
+    several = sum(operand.use != "read" for operand in statement.signature.operands) > 1
+    return _guarded(statement, _computation(compute, reads, writes, several or ins.writes_carry))
 
 
 def sources(statement: Statement, function: Function) -> list[Read]:
@@ -62,8 +63,10 @@ def _carry(function: Function) -> int:
 Masked = Callable[[Strand, Array | None], None]
 
 
-def _computation(compute: Callable[..., Any], reads: list[Read], writes: list[Write]) -> Masked:
-    if len(writes) == 1:
+def _computation(
+    compute: Callable[..., Any], reads: list[Read], writes: list[Write], several: bool
+) -> Masked:
+    if not several:
         (write,) = writes
         if len(reads) == 1:
             (read,) = reads
@@ -73,12 +76,13 @@ def _computation(compute: Callable[..., Any], reads: list[Read], writes: list[Wr
             return lambda s, mask: write(s, compute(first(s), second(s)), mask)
         return lambda s, mask: write(s, compute(*[read(s) for read in reads]), mask)
 
-    def several(s: Strand, mask: Array | None) -> None:
+    def run(s: Strand, mask: Array | None) -> None:
+        # The last destination may have been left out.
         results = compute(*[read(s) for read in reads])
         for write, words in zip(writes, results, strict=False):
             write(s, words, mask)
 
-    return several
+    return run
 
 
 def _guarded(statement: Statement, run: Masked) -> Step:

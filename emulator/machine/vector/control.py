@@ -7,11 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from dtypes import Array
-from emulator.errors import UnsupportedError
 from emulator.machine.externals import EXTERNALS
+from emulator.machine.failure import Failure
 from emulator.machine.vector.operands import active, reader
-from emulator.machine.vector.strand import Frame, State, Strand
-from emulator.machine.vector.wave import Parked
+from emulator.machine.vector.strand import Frame, Strand
 from emulator.memory.windows import FUNCTIONS
 from emulator.ptx.program import Call, Function, Program, Register, Statement, Targets
 
@@ -24,6 +23,15 @@ MOST_CALLS = 2048
 def fall_through(pc: int) -> End:
     """A block that ends because a branch leads behind it."""
     return lambda s: pc
+
+
+def past_the_end(function: Function) -> End:
+    """Behind the last statement of a function."""
+
+    def end(s: Strand) -> int | None:
+        raise Failure("end of code", f"{function.name} has no ret behind its last statement")
+
+    return end
 
 
 def branch(statement: Statement, function: Function, program: Program) -> End:
@@ -55,8 +63,7 @@ def indexed_branch(statement: Statement, function: Function, program: Program) -
         words = index(s)
         wrong = words >= len(targets.pcs)
         if wrong.any():
-            raise IndexError(
-                f"the index {int(words[wrong][0])} is past the {len(targets.pcs)} targets"
+            raise Failure("target", f"the index {int(words[wrong][0])} is past the {len(targets.pcs)} targets"
             )
         return np.asarray(targets.pcs, np.int64)[words]
 
@@ -173,7 +180,7 @@ def function_of(program: Program, address: int) -> Function:
     number = (address - FUNCTIONS) >> 4
     functions = list(program.functions.values())
     if address & 15 or not 0 <= number < len(functions):
-        raise IndexError(f"no function is at address {address:#x}")
+        raise Failure("target", f"no function is at address {address:#x}")
     return functions[number]
 
 
@@ -181,7 +188,7 @@ def _enter(s: Strand, callee: Function, statement: Statement, caller: Function) 
     passed = statement.call
     assert passed is not None
     if len(s.frames) > MOST_CALLS:
-        raise RecursionError(f"more than {MOST_CALLS} calls within calls")
+        raise Failure("stack overflow", f"more than {MOST_CALLS} calls within calls")
     arguments = [s.read(bound.index) for bound in passed.arguments if isinstance(bound, Register)]
     local = s.frames[-1].local + -(-caller.local_bytes // 16) * 16
     frame = Frame(callee, s.lanes, local=local)
@@ -214,7 +221,7 @@ def trap(statement: Statement, function: Function, program: Program) -> End:
     """trap: the grid ends with an error; brkpt, which a debugger would catch, too."""
 
     def end(s: Strand) -> int | None:
-        raise RuntimeError(f"{statement.name} was executed")
+        raise Failure("trap", f"{statement.name} was executed")
 
     return _under_guard(statement, end)
 
@@ -229,5 +236,3 @@ ENDS: dict[str, Callable[[Statement, Function, Program], End]] = {
     "trap": trap,
     "brkpt": trap,
 }
-
-__all__ = ["ENDS", "Parked", "State", "UnsupportedError", "fall_through"]

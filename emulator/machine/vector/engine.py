@@ -69,8 +69,8 @@ class Grid:
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
-        self.program: Program = launch.kernel.program
-        self.function = launch.kernel.function
+        self.program: Program = launch.program
+        self.function = launch.function
         self.size, self.block, self.cluster = launch.grid, launch.block, launch.cluster
         self.explicit_cluster = int(launch.explicit_cluster)
         self.threads = int(np.prod(self.block))

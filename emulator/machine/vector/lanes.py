@@ -7,11 +7,13 @@ from collections.abc import Callable
 import numpy as np
 
 from dtypes import Array
+from emulator.arith.scalar.rule import bind_vector
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.failure import Failure
+from emulator.machine.vector.compute import destinations, sources
 from emulator.machine.vector.strand import State, Strand
 from emulator.machine.vector.wave import WARP, Parked
-
-ALL = np.uint32(0xFFFFFFFF)
+from emulator.ptx.program import Function, Statement
 
 
 def together(s: Strand, pc: int, masks: Array | None = None) -> None:
@@ -21,7 +23,7 @@ def together(s: Strand, pc: int, masks: Array | None = None) -> None:
     not complete wait until others come or end; raises Parked then.
     """
     wave = s.wave
-    if wave.is_whole(s) and (masks is None or len(masks) == 1):
+    if wave.is_whole(s):
         return
     warps = wave.warps_of(s)
     alive = wave.alive_bits(warps.numbers)
@@ -55,7 +57,7 @@ def _wait(s: Strand, lacking: Array, pc: int) -> None:
 
 
 def check_members(s: Strand, masks: Array) -> None:
-    """Every lane must be in its own mask, and the lanes of a mask must agree on it."""
+    """Every lane must be in its own membermask."""
     own = np.uint32(1) << (s.lanes % WARP).astype(np.uint32)
     wrong = (masks & own) == 0
     if wrong.any():
@@ -66,8 +68,24 @@ def check_members(s: Strand, masks: Array) -> None:
         )
 
 
+def apart_by_mask(s: Strand, masks: Array, pc: int) -> None:
+    """Lanes of one warp with different membermasks execute by themselves; raises Parked then."""
+    if len(masks) == 1 or (masks == masks[0]).all():
+        return
+    warps = s.wave.warps_of(s)
+    low = np.minimum.reduceat(masks, warps.starts)
+    if (low == np.maximum.reduceat(masks, warps.starts)).all():
+        return
+    for mask in np.unique(masks).tolist():
+        s.wave.ready.append(s.child(s.lanes[masks == mask], pc))
+    raise Parked
+
+
 def by_warp(s: Strand, words: Array) -> Array:
     """Words of a strand as ``(warps, 32, …)``; lanes that are not there hold zeros."""
+    words = s.spread(words)
+    if len(s.wave.warps_of(s).numbers) * WARP == len(s):
+        return words.reshape(-1, WARP, *words.shape[1:])
     whole = np.zeros((len(s.wave.warps_of(s).numbers) * WARP, *words.shape[1:]), words.dtype)
     whole[slots(s)] = words
     return whole.reshape(-1, WARP, *words.shape[1:])
@@ -86,7 +104,35 @@ def slots(s: Strand) -> Array:
 
 def of_warps(s: Strand, words: Array) -> Array:
     """The lanes' words of ``(warps, 32, …)``."""
-    return words.reshape(-1, *words.shape[2:])[slots(s)]
+    flat = words.reshape(-1, *words.shape[2:])
+    return flat if len(flat) == len(s) else flat[slots(s)]
 
 
-Finish = Callable[[Strand], None]
+def present(s: Strand) -> Array:
+    """``bool (warps, 32)``: which lanes of the strand's warps are in it."""
+    found: Array | None = s.marks.get("present")
+    if found is None:
+        found = s.marks["present"] = by_warp(s, np.ones(len(s), np.bool_))
+    return found
+
+
+def step(statement: Statement, function: Function) -> Callable[[Strand], None]:
+    """shfl, vote, match, redux, elect, activemask: computed by the rules of `arith.scalar.lanes`."""
+    ins = statement.instruction
+    assert isinstance(ins, OrdinaryInstruction)
+    compute = bind_vector(ins)
+    reads, writes = sources(statement, function), destinations(statement, function)
+    several = sum(operand.use != "read" for operand in statement.signature.operands) > 1
+    mask = reads[-1] if "membermask" in statement.signature else None
+
+    def run(s: Strand) -> None:
+        if mask is not None:
+            masks = mask(s)
+            check_members(s, masks)
+            together(s, statement.pc, masks)
+            apart_by_mask(s, masks, statement.pc)
+        results = compute(*[by_warp(s, read(s)) for read in reads], active=present(s))
+        for write, words in zip(writes, results if several else (results,), strict=False):
+            write(s, of_warps(s, words), None)
+
+    return run

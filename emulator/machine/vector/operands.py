@@ -24,6 +24,7 @@ from emulator.ptx.program import (
     ParameterPlace,
     Register,
     SpecialRegister,
+    Vector,
 )
 
 Read = Callable[[Strand], Array]
@@ -55,11 +56,22 @@ def reader(bound: Bound | None, type_: str, function: Function) -> Read:
     if isinstance(bound, ParameterPlace):
         index, offset, size = bound.index, bound.offset, kind.size // 8
         return lambda s: _part(s.read(index), offset, size).view(kind.dtype)[:, 0]
+    if isinstance(bound, Vector):
+        part = f"b{kind.size // len(bound.items)}"
+        parts = [reader(item, part, function) for item in bound.items]
+        return lambda s: _packed([read(s) for read in parts], kind.dtype)
     raise AssertionError(f"no operand is read from {bound!r}")
 
 
 def _part(held: Array, offset: int, size: int) -> Array:
     return np.ascontiguousarray(held[:, offset : offset + size])
+
+
+def _packed(parts: list[Array], dtype: np.dtype[Any]) -> Array:
+    """Words that hold parts, the first one in the lowest bits."""
+    held = np.stack(np.broadcast_arrays(*parts), axis=-1)
+    packed = np.ascontiguousarray(held).view(dtype if dtype.itemsize <= 8 else np.uint64)
+    return packed[:, 0] if packed.shape[1] == 1 else packed
 
 
 def constant(word: int, type_: str) -> Array:
@@ -77,6 +89,8 @@ def writer(bound: Bound | None, type_: str, function: Function) -> Write:
         return lambda s, words, mask: None
     if isinstance(bound, ParameterPlace):
         return _parameter_writer(bound, type_)
+    if isinstance(bound, Vector):
+        return _parts_writer(bound, type_, function)
     assert isinstance(bound, Register), bound
     index, kind = bound.index, TYPES[type_]
     held = function.registers[index].type
@@ -90,6 +104,19 @@ def writer(bound: Bound | None, type_: str, function: Function) -> Write:
             old = s.read(index)
             words = np.where(mask if words.ndim == 1 else mask[:, None], words, old)
         s.write(index, words)
+
+    return write
+
+
+def _parts_writer(bound: Vector, type_: str, function: Function) -> Write:
+    """Takes words apart into registers, the lowest bits into the first."""
+    bits = TYPES[type_].size // len(bound.items)
+    writes = [writer(item, f"b{bits}", function) for item in bound.items]
+
+    def write(s: Strand, words: Array, mask: Array | None) -> None:
+        held = np.ascontiguousarray(words).reshape(len(words), -1).view(f"uint{bits}")
+        for i, part in enumerate(writes):
+            part(s, np.ascontiguousarray(held[:, i]), mask)
 
     return write
 

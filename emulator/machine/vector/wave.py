@@ -99,9 +99,11 @@ class Wave:
             strand.state = State.ENDED
         else:
             self.ready.append(strand.child(strand.lanes[~gone], following))
-        warps = set((lanes // WARP).tolist())
+        if not self.waiting:
+            return
+        warps = np.unique(lanes // WARP)
         for other in list(self.waiting):
-            if other.state is State.WARP and warps & set(self.warps_of(other).numbers.tolist()):
+            if other.state is State.WARP and np.isin(self.warps_of(other).numbers, warps).any():
                 self.wake(other)
         self.grid.barriers_of(self).lanes_ended(lanes)
 
