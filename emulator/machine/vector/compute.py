@@ -10,7 +10,7 @@ from emulator.arith.scalar.rule import bind_vector
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.vector.operands import Read, Write, active, reader, writer
 from emulator.machine.vector.strand import Strand
-from emulator.ptx.program import Function, Register, Statement, Vector
+from emulator.ptx.program import Constant, Function, Register, Statement, Vector
 
 Step = Callable[[Strand], None]
 
@@ -26,8 +26,7 @@ def step(statement: Statement, function: Function) -> Step:
         reads.append(reader(Register(_carry(function)), "pred", function))
     if ins.writes_carry:
         writes.append(writer(Register(_carry(function)), "pred", function))
-    several = sum(operand.use != "read" for operand in statement.signature.operands) > 1
-    return _guarded(statement, _computation(compute, reads, writes, several or ins.writes_carry))
+    return guarded(statement, _computation(compute, reads, writes))
 
 
 def sources(statement: Statement, function: Function) -> list[Read]:
@@ -37,9 +36,18 @@ def sources(statement: Statement, function: Function) -> list[Read]:
         bound = statement.operands.get(operand.name)
         if operand.use == "written" or bound is None:
             continue
-        for item in bound.items if isinstance(bound, Vector) else (bound,):
+        if operand.kind == "immediate":
+            assert isinstance(bound, Constant)
+            out.append(_immediate(bound.word))
+            continue
+        vector = operand.kind == "vector" and isinstance(bound, Vector)
+        for item in bound.items if vector else (bound,):
             out.append(reader(item, operand.type or "b32", function))
     return out
+
+
+def _immediate(value: int) -> Read:
+    return lambda s: value  # type: ignore[return-value]
 
 
 def destinations(statement: Statement, function: Function) -> list[Write]:
@@ -50,7 +58,8 @@ def destinations(statement: Statement, function: Function) -> list[Write]:
         bound = statement.operands.get(operand.name)
         if bound is None and operand.paired:
             continue
-        for item in bound.items if isinstance(bound, Vector) else (bound,):
+        vector = operand.kind == "vector" and isinstance(bound, Vector)
+        for item in bound.items if vector else (bound,):
             out.append(writer(item, operand.type or "b32", function))
     return out
 
@@ -63,29 +72,30 @@ def _carry(function: Function) -> int:
 Masked = Callable[[Strand, Array | None], None]
 
 
-def _computation(
-    compute: Callable[..., Any], reads: list[Read], writes: list[Write], several: bool
-) -> Masked:
-    if not several:
-        (write,) = writes
-        if len(reads) == 1:
-            (read,) = reads
-            return lambda s, mask: write(s, compute(read(s)), mask)
-        if len(reads) == 2:
-            first, second = reads
-            return lambda s, mask: write(s, compute(first(s), second(s)), mask)
-        return lambda s, mask: write(s, compute(*[read(s) for read in reads]), mask)
+def _computation(compute: Callable[..., Any], reads: list[Read], writes: list[Write]) -> Masked:
+    if len(writes) > 1:
 
-    def run(s: Strand, mask: Array | None) -> None:
-        # The last destination may have been left out.
-        results = compute(*[read(s) for read in reads])
-        for write, words in zip(writes, results, strict=False):
-            write(s, words, mask)
+        def run(s: Strand, mask: Array | None) -> None:
+            for write, words in zip(writes, compute(*[read(s) for read in reads]), strict=True):
+                write(s, words, mask)
 
-    return run
+        return run
+    (write,) = writes
+    if len(reads) == 1:
+        (read,) = reads
+        return lambda s, mask: write(s, first_of(compute(read(s))), mask)
+    if len(reads) == 2:
+        one, two = reads
+        return lambda s, mask: write(s, first_of(compute(one(s), two(s))), mask)
+    return lambda s, mask: write(s, first_of(compute(*[read(s) for read in reads])), mask)
 
 
-def _guarded(statement: Statement, run: Masked) -> Step:
+def first_of(result: Any) -> Any:
+    """The first of several results: the others were left out."""
+    return result[0] if isinstance(result, tuple) else result
+
+
+def guarded(statement: Statement, run: Masked) -> Step:
     """`run` in the lanes where the statement's guard holds."""
     if statement.guard is None:
         return lambda s: run(s, None)
@@ -99,5 +109,3 @@ def _guarded(statement: Statement, run: Masked) -> Step:
 
     return guarded
 
-
-guarded = _guarded

@@ -122,7 +122,6 @@ def step(statement: Statement, function: Function) -> Callable[[Strand], None]:
     assert isinstance(ins, OrdinaryInstruction)
     compute = bind_vector(ins)
     reads, writes = sources(statement, function), destinations(statement, function)
-    several = sum(operand.use != "read" for operand in statement.signature.operands) > 1
     mask = reads[-1] if "membermask" in statement.signature else None
 
     def run(s: Strand) -> None:
@@ -132,6 +131,7 @@ def step(statement: Statement, function: Function) -> Callable[[Strand], None]:
             together(s, statement.pc, masks)
             apart_by_mask(s, masks, statement.pc)
         results = compute(*[by_warp(s, read(s)) for read in reads], active=present(s))
+        several = isinstance(results, tuple)
         for write, words in zip(writes, results if several else (results,), strict=False):
             write(s, of_warps(s, words), None)
 

@@ -59,7 +59,8 @@ def reader(bound: Bound | None, type_: str, function: Function) -> Read:
     if isinstance(bound, Vector):
         part = f"b{kind.size // len(bound.items)}"
         parts = [reader(item, part, function) for item in bound.items]
-        return lambda s: _packed([read(s) for read in parts], kind.dtype)
+        dtype = np.dtype(np.uint64) if kind.size == 128 else kind.dtype
+        return lambda s: _packed([read(s) for read in parts], dtype)
     raise AssertionError(f"no operand is read from {bound!r}")
 
 
@@ -70,7 +71,7 @@ def _part(held: Array, offset: int, size: int) -> Array:
 def _packed(parts: list[Array], dtype: np.dtype[Any]) -> Array:
     """Words that hold parts, the first one in the lowest bits."""
     held = np.stack(np.broadcast_arrays(*parts), axis=-1)
-    packed = np.ascontiguousarray(held).view(dtype if dtype.itemsize <= 8 else np.uint64)
+    packed = np.ascontiguousarray(held).view(dtype)
     return packed[:, 0] if packed.shape[1] == 1 else packed
 
 
