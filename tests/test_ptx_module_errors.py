@@ -256,6 +256,17 @@ def test_text_is_a_string(parse, text):
         parse(text)
 
 
+@pytest.mark.parametrize("before", [0, 10, 1000, 100_000])
+@pytest.mark.parametrize("separator", ["\n", " "])
+def test_a_missing_semicolon_far_into_a_text(before, separator):
+    text = f"ret;{separator}" * before + "add.s32 a, b // ;\n\nret;"
+    with pytest.raises(ParseError, match="expected ',' or ';', found 'ret'") as raised:
+        parse_statements(text)
+    assert str(raised.value).endswith("^")
+    at = text.index(" // ;") if separator == "\n" or before <= 10 else text.rindex("ret")
+    assert str(raised.value).startswith(f"{Source(text).position(at)}: ")
+
+
 # --- places ---
 
 

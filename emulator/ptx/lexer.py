@@ -126,7 +126,9 @@ class Lexer:
     def _end_before(self) -> int:
         """Where the token before ends if it stands on an earlier line; else the current token."""
         text = self.source.text
-        start = text.rfind("\n", 0, max(0, self.at - _LOOK_BACK)) + 1
+        start = 0
+        if self.at > _LOOK_BACK:  # from a line on, lest the search starts in the midst of a comment
+            start = text.find("\n", self.at - _LOOK_BACK, self.at) + 1 or self.at
         ends = [m.end() for m in _TOKEN.finditer(text, start, self.at) if m.lastgroup in _PROPER]
         return ends[-1] if ends and "\n" in text[ends[-1] : self.at] else self.at
 
