@@ -73,8 +73,8 @@ class Scope:
             self._declare(name, declaration.type, declaration.vector)
 
     def _declare(self, name: DeclaredName, type_: str, vector: int) -> None:
-        if name.count is not None:
-            self.ranges[name.text] = _Range(name.count, type_, vector)
+        if name.numbered is not None:
+            self.ranges[name.text] = _Range(name.numbered, type_, vector)
         else:
             self._make(name.text, type_, vector)
 

@@ -123,8 +123,8 @@ class _Writer:
     def _bytes(self, value: tree.Initialiser) -> bytes:
         if isinstance(value, tree.SymbolAddress):
             return self._address(value)
-        if isinstance(value, tree.Integer):
-            return (value.value & (1 << 8 * self.size) - 1).to_bytes(self.size, "little")
+        if isinstance(value, int):
+            return (value & (1 << 8 * self.size) - 1).to_bytes(self.size, "little")
         if not isinstance(value, tree.Float):
             raise BindError("no value of a variable:", value.at)
         if value.width == 8 * self.size:
