@@ -32,7 +32,7 @@ KINDS = (
 ORDINARY = """abs activemask add addc and bfe bfi bfind bmsk brev clz cnot copysign cos cvt div dp2a
     dp4a elect ex2 fma fns lg2 lop3 mad mad24 madc match max min mov mul mul24 neg not or popc prmt
     rcp redux rem rsqrt sad selp set setp shf shfl shl shr sin slct sqrt sub subc szext tanh testp
-    vote xor ld st bra ret exit trap call bar barrier cvta"""
+    vote xor"""
 
 
 def _parse_ordinary(text: str) -> Instruction:

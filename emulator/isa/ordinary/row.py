@@ -180,8 +180,6 @@ def _values(text: str) -> tuple[int, ...] | range:
 def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Operand:
     """The operand, now that the modifiers and the instruction's type are known."""
     operand, name = pattern.operand, pattern.type
-    if name == "label":
-        return replace(operand, kind="label")
     if operand.kind == "address":
         return replace(operand, space=words.get(name, name), types=("b64", "u64", "s64", "b32"))
     if operand.kind == "immediate":

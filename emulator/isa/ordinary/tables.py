@@ -1,6 +1,6 @@
 """All rows of ordinary instructions."""
 
-from emulator.isa.ordinary import approximate, comparison, conversion, effects, floating, integer, lanes
+from emulator.isa.ordinary import approximate, comparison, conversion, floating, integer, lanes
 from emulator.isa.ordinary.row import Row
 
 ROWS: tuple[Row, ...] = (
@@ -10,5 +10,4 @@ ROWS: tuple[Row, ...] = (
     *comparison.ROWS,
     *conversion.ROWS,
     *lanes.ROWS,
-    *effects.ROWS,
 )
