@@ -56,6 +56,8 @@ class Operand:
     type: str = ""
     #: may be written as a vector of so many registers in braces, which share its bits
     pieces: tuple[int, ...] = ()
+    #: what may follow its name and a dot, as a pattern: ``%r1.b2``; the rule takes it as a modifier
+    selector: str = ""
     #: written behind the operand before it and a bar: the q of ``p|q``
     paired: bool = False
 

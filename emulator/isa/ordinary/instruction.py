@@ -38,12 +38,10 @@ class OrdinaryInstruction(Instruction):
 
     @cached_property
     def modifiers(self) -> Mapping[str, str]:
-        """The modifiers by slot, "" where one is left out; types stand in `types`."""
-        return {
-            slot.name: word
-            for slot, word in zip(self.row.grammar.slots, self.words, strict=True)
-            if not slot.positional
-        }
+        """The modifiers by slot, "" where one is left out, and the name; types are in `types`."""
+        slots = zip(self.row.grammar.slots, self.words, strict=True)
+        given = {slot.name: word for slot, word in slots if not slot.positional}
+        return {"name": self.row.name, **given}
 
     @cached_property
     def types(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ called d, p or q:
   ``d:to+`` or a wider register;
 * ``d|p`` a pair of destinations, of which p is a predicate; ``p|q?`` of which the second may be
   left out; ``d~`` may be the sink ``_``; ``c?`` may be left out;
+* ``a.part`` may be followed by a selector of `SELECTORS`, which the rule takes as ``asel``;
 * ``a^`` may be a vector of two or four registers in braces, which share the operand's bits;
 * ``[a]`` an address, ``[a:shared]`` in that state space, ``[a:space]`` in the space of that slot;
 * ``{d:vec}`` registers in braces, as many as the slot says (``v4``), ``{d:4}`` so many;
@@ -126,9 +127,17 @@ def constants_of(name: str) -> Constants:
 # --- operands -------------------------------------------------------------------------------------
 
 _OPERAND = re.compile(
-    r"(?P<open>[\[{]?)(?P<name>\w+)(?P<sink>~?)(?P<pieces>\^?)(?::(?P<type>[\w:]+?)(?P<wider>\+?))?"
+    r"(?P<open>[\[{]?)(?P<name>\w+)(?:\.(?P<selector>\w+))?(?P<sink>~?)(?P<pieces>\^?)(?::(?P<type>[\w:]+?)(?P<wider>\+?))?"
     r"(?:=(?P<values>[\d.,-]*))?[\]}]?(?P<optional>\??)"
 )
+#: kinds of selectors: a byte or half, halves or bytes of two words, masks of halves and bytes
+SELECTORS = {
+    "part": r"b[0-3]|h[01]",
+    "halves": r"h[0-3]{2}",
+    "bytes": r"b[0-7]{4}",
+    "half_mask": r"h(10|1|0)",
+    "byte_mask": r"b(?=\d)3?2?1?0?",
+}
 #: what destinations are called
 _DESTINATIONS = ("d", "f", "p", "q")
 _KINDS: dict[str, Kind] = {"[": "address", "{": "vector", "": "register"}
@@ -167,6 +176,7 @@ def _pattern(part: str, first: bool, paired: bool) -> OperandPattern:
         optional=bool(match["optional"]),
         sink=bool(match["sink"]),
         pieces=(2, 4) if match["pieces"] else (),
+        selector=SELECTORS[match["selector"]] if match["selector"] else "",
         paired=paired,
     )
     return OperandPattern(operand, type_, bool(match["wider"]))

@@ -1,6 +1,14 @@
 """All rows of ordinary instructions."""
 
-from emulator.isa.ordinary import approximate, comparison, conversion, floating, integer, lanes
+from emulator.isa.ordinary import (
+    approximate,
+    comparison,
+    conversion,
+    floating,
+    integer,
+    lanes,
+    video,
+)
 from emulator.isa.ordinary.row import Row
 
 ROWS: tuple[Row, ...] = (
@@ -10,4 +18,5 @@ ROWS: tuple[Row, ...] = (
     *comparison.ROWS,
     *conversion.ROWS,
     *lanes.ROWS,
+    *video.ROWS,
 )
