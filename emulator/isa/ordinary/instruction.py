@@ -62,14 +62,14 @@ class OrdinaryInstruction(Instruction):
     def lanes(self) -> int:
         return {"thread": 1, "warp": 32, "warpgroup": 128}[self.row.scope]
 
-    @property
+    @cached_property
     def targets(self) -> tuple[str, ...]:
-        return self.row.targets
+        return self.row.targets_of(self.words)
 
     @property
     def ptx_version(self) -> tuple[int, int]:
         """The PTX version that introduced the form: (7, 8) for 7.8."""
-        return self.row.ptx_version
+        return self.row.version_of(self.words)
 
     @property
     def reads_carry(self) -> bool:
@@ -103,8 +103,8 @@ class OrdinaryInstruction(Instruction):
         words = {slot.name: word for slot, word in slots}
         default = self.types[0] if self.types else "b32"
         patterns = operand_patterns(self.row.operands)
-        operands = tuple(settle(pattern, words, default) for pattern in patterns)
-        return Signature(operands, self.row.scope)
+        operands = (settle(pattern, words, default) for pattern in patterns)
+        return Signature(tuple(filter(None, operands)), self.row.scope)
 
     @property
     def operands(self) -> tuple[str, ...]:

@@ -2,11 +2,13 @@
 
 from emulator.isa.ordinary import (
     approximate,
+    atomics,
     comparison,
     conversion,
     floating,
     integer,
     lanes,
+    memory,
     video,
 )
 from emulator.isa.ordinary.row import Row
@@ -19,4 +21,6 @@ ROWS: tuple[Row, ...] = (
     *conversion.ROWS,
     *lanes.ROWS,
     *video.ROWS,
+    *memory.ROWS,
+    *atomics.ROWS,
 )
