@@ -56,6 +56,12 @@ class Operand:
     type: str = ""
     #: may be written as a vector of so many registers in braces, which share its bits
     pieces: tuple[int, ...] = ()
+    #: the name of a variable or function may stand for its address
+    symbol: bool = False
+    #: of an address: the number of coordinates in braces behind it, in its brackets
+    coordinates: int = 0
+    #: what may follow its name and a dot, as a pattern: ``%r1.b2``; the rule takes it as a modifier
+    selector: str = ""
     #: written behind the operand before it and a bar: the q of ``p|q``
     paired: bool = False
 

@@ -104,8 +104,10 @@ _PACK = (
 )
 
 _MOV = (
-    Row("mov.type=u16|u32|u64|s16|s32|s64|f32|f64|pred", "d, a", "conversion.mov"),
-    Row("mov.type=b16|b32|b64", "d^, a^", "conversion.mov"),
+    Row("mov.type=u16|s16|f32|f64|pred", "d, a", "conversion.mov"),
+    Row("mov.type=u32|u64|s32|s64", "d, a&", "conversion.mov"),
+    Row("mov.type=b16", "d^, a^", "conversion.mov"),
+    Row("mov.type=b32|b64", "d^, a^&", "conversion.mov"),
     Row("mov.type=b128", "d^, a^", "conversion.mov", version="8.3"),
 )
 

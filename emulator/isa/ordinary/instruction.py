@@ -38,12 +38,10 @@ class OrdinaryInstruction(Instruction):
 
     @cached_property
     def modifiers(self) -> Mapping[str, str]:
-        """The modifiers by slot, "" where one is left out; types stand in `types`."""
-        return {
-            slot.name: word
-            for slot, word in zip(self.row.grammar.slots, self.words, strict=True)
-            if not slot.positional
-        }
+        """The modifiers by slot, "" where one is left out, and the name; types are in `types`."""
+        slots = zip(self.row.grammar.slots, self.words, strict=True)
+        given = {slot.name: word for slot, word in slots if not slot.positional}
+        return {"name": self.row.name, **given}
 
     @cached_property
     def types(self) -> tuple[str, ...]:
@@ -64,14 +62,14 @@ class OrdinaryInstruction(Instruction):
     def lanes(self) -> int:
         return {"thread": 1, "warp": 32, "warpgroup": 128}[self.row.scope]
 
-    @property
+    @cached_property
     def targets(self) -> tuple[str, ...]:
-        return self.row.targets
+        return self.row.targets_of(self.words)
 
     @property
     def ptx_version(self) -> tuple[int, int]:
         """The PTX version that introduced the form: (7, 8) for 7.8."""
-        return self.row.ptx_version
+        return self.row.version_of(self.words)
 
     @property
     def reads_carry(self) -> bool:
@@ -105,8 +103,8 @@ class OrdinaryInstruction(Instruction):
         words = {slot.name: word for slot, word in slots}
         default = self.types[0] if self.types else "b32"
         patterns = operand_patterns(self.row.operands)
-        operands = tuple(settle(pattern, words, default) for pattern in patterns)
-        return Signature(operands, self.row.scope)
+        operands = (settle(pattern, words, default) for pattern in patterns)
+        return Signature(tuple(filter(None, operands)), self.row.scope)
 
     @property
     def operands(self) -> tuple[str, ...]:

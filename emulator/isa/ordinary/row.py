@@ -8,9 +8,14 @@ called d, p or q:
   ``d:to+`` or a wider register;
 * ``d|p`` a pair of destinations, of which p is a predicate; ``p|q?`` of which the second may be
   left out; ``d~`` may be the sink ``_``; ``c?`` may be left out;
+* ``a.part`` may be followed by a selector of `SELECTORS`, which the rule takes as ``asel``;
+* ``a&`` may be the name of a variable or function, for its address;
 * ``a^`` may be a vector of two or four registers in braces, which share the operand's bits;
-* ``[a]`` an address, ``[a:shared]`` in that state space, ``[a:space]`` in the space of that slot;
-* ``{d:vec}`` registers in braces, as many as the slot says (``v4``), ``{d:4}`` so many;
+* ``[a]`` an address, ``[a:shared]`` in that state space, ``[a:space]`` in the space of that slot,
+  ``[map;dim]`` with as many coordinates behind it as the slot says (``3d``), ``[map;5]`` with five;
+* ``{d*vec}`` registers in braces, as many as the slot says (``v4``), or one without braces where it
+  says nothing; ``{d*4}`` so many, ``{c:u16*dim-2}`` two less than the slot says, of another type;
+* ``policy:b64@L2::cache_hint`` is there if the opcode has that word, and only then;
 * ``lut=0..255`` an immediate of that range, ``n=`` any integer.
 """
 
@@ -21,7 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.isa.grammar import Grammar
@@ -32,6 +37,18 @@ from emulator.targets import select
 Carry = Literal["", "writes", "reads", "reads and writes"]
 
 ALL_TARGETS = select(since=70)
+
+
+class Needs(NamedTuple):
+    """What one word of an opcode, or several together, need besides its row."""
+
+    #: with spaces between several
+    words: str
+    targets: tuple[str, ...] = ALL_TARGETS
+    version: str = "1.0"
+
+    def are_in(self, words: tuple[str, ...]) -> bool:
+        return all(word in words for word in self.words.split())
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +68,8 @@ class Row:
     scope: Scope = "thread"
     #: targets that take the operands which may be left out, where not all do
     optional_on: tuple[str, ...] = ()
+    #: words that came later or to fewer targets than the rest
+    needs: tuple[Needs, ...] = ()
 
     def __repr__(self) -> str:
         return f"Row({self.form!r})"
@@ -63,10 +82,15 @@ class Row:
     def name(self) -> str:
         return self.grammar.name
 
-    @cached_property
-    def ptx_version(self) -> tuple[int, int]:
-        major, _, minor = self.version.partition(".")
-        return int(major), int(minor)
+    def targets_of(self, words: tuple[str, ...]) -> tuple[str, ...]:
+        """The targets that take a form."""
+        given = [need.targets for need in self.needs if need.are_in(words)]
+        return tuple(t for t in self.targets if all(t in targets for targets in given))
+
+    def version_of(self, words: tuple[str, ...]) -> tuple[int, int]:
+        """The PTX version that introduced a form."""
+        later = [need.version for need in self.needs if need.are_in(words)]
+        return max(_numbers(version) for version in (self.version, *later))
 
     def expand(self) -> Iterator[tuple[str, ...]]:
         """The words of every form: for each slot its word, "" where it is left out."""
@@ -76,6 +100,11 @@ class Row:
 
     def spell(self, words: tuple[str, ...]) -> str:
         return ".".join([self.name, *filter(None, words)])
+
+
+def _numbers(version: str) -> tuple[int, int]:
+    major, _, minor = version.partition(".")
+    return int(major), int(minor)
 
 
 # --- registers ------------------------------------------------------------------------------------
@@ -126,9 +155,18 @@ def constants_of(name: str) -> Constants:
 # --- operands -------------------------------------------------------------------------------------
 
 _OPERAND = re.compile(
-    r"(?P<open>[\[{]?)(?P<name>\w+)(?P<sink>~?)(?P<pieces>\^?)(?::(?P<type>[\w:]+?)(?P<wider>\+?))?"
-    r"(?:=(?P<values>[\d.,-]*))?[\]}]?(?P<optional>\??)"
+    r"(?P<open>[\[{]?)(?P<name>\w+)(?:\.(?P<selector>\w+))?(?P<sink>~?)(?P<pieces>\^?)(?P<symbol>&?)"
+    r"(?::(?P<type>[\w:]+?)(?P<wider>\+?))?(?:[*;](?P<count>\w+)(?P<less>-\d)?)?"
+    r"(?:=(?P<values>[\d.,-]*))?[\]}]?(?:@(?P<when>[\w:]+))?(?P<optional>\??)"
 )
+#: kinds of selectors: a byte or half, halves or bytes of two words, masks of halves and bytes
+SELECTORS = {
+    "part": r"b[0-3]|h[01]",
+    "halves": r"h[0-3]{2}",
+    "bytes": r"b[0-7]{4}",
+    "half_mask": r"h(10|1|0)",
+    "byte_mask": r"b(?=\d)3?2?1?0?",
+}
 #: what destinations are called
 _DESTINATIONS = ("d", "f", "p", "q")
 _KINDS: dict[str, Kind] = {"[": "address", "{": "vector", "": "register"}
@@ -139,9 +177,14 @@ class OperandPattern:
     """One operand of a row, before the modifiers of an opcode are known."""
 
     operand: Operand
-    #: a type, a slot with one, "wide", or "" for the instruction's type
+    #: a type, a slot with one, "wide", or "" for the instruction's type; of an address its space
     type: str
     wider: bool
+    #: of a vector or of coordinates: a number or a slot, and how many less
+    count: str
+    less: int
+    #: the word of the opcode that it belongs to
+    when: str
 
 
 @lru_cache(maxsize=1024)
@@ -166,10 +209,15 @@ def _pattern(part: str, first: bool, paired: bool) -> OperandPattern:
         values=_values(values) if values else (),
         optional=bool(match["optional"]),
         sink=bool(match["sink"]),
+        symbol=bool(match["symbol"]),
         pieces=(2, 4) if match["pieces"] else (),
+        selector=SELECTORS[match["selector"]] if match["selector"] else "",
         paired=paired,
     )
-    return OperandPattern(operand, type_, bool(match["wider"]))
+    less = int(match["less"] or 0)
+    return OperandPattern(
+        operand, type_, bool(match["wider"]), match["count"] or "", less, match["when"] or ""
+    )
 
 
 def _values(text: str) -> tuple[int, ...] | range:
@@ -177,18 +225,29 @@ def _values(text: str) -> tuple[int, ...] | range:
     return range(int(low), int(high) + 1) if dots else tuple(map(int, text.split(",")))
 
 
-def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Operand:
-    """The operand, now that the modifiers and the instruction's type are known."""
+#: registers that an address may be in: of generic and global ones 64 bits, of others 32 bits, too
+_ADDRESSES = ("b64", "u64", "s64")
+_SHORT_ADDRESSES = ("b32", "u32", "s32")
+
+
+def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Operand | None:
+    """The operand, now that the modifiers and the instruction's type are known; None where the
+    modifiers leave it out."""
     operand, name = pattern.operand, pattern.type
+    if pattern.when and pattern.when not in words.values():
+        return None
+    count = words.get(pattern.count, pattern.count)
+    number = int(re.sub(r"\D", "", count) or 1) + pattern.less
     if operand.kind == "address":
-        return replace(operand, space=words.get(name, name), types=("b64", "u64", "s64", "b32"))
+        coordinates = number if pattern.count else 0
+        space = words.get(name, name)
+        short = () if space in ("", "global") else _SHORT_ADDRESSES
+        return replace(operand, space=space, types=_ADDRESSES + short, coordinates=coordinates)
     if operand.kind == "immediate":
         return replace(operand, constants="integers")
     if operand.kind == "vector":
-        count = words.get(name, name).removeprefix("v")
-        name = default
-        operand = replace(operand, count=int(count or 1))
-    elif name == "wide":
+        operand = replace(operand, kind="vector" if count else "register", count=number)
+    if name == "wide":
         name = f"{default[0]}{2 * TYPES[default].bits}"
     else:
         name = words.get(name, name) or default

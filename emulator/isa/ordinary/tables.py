@@ -1,6 +1,16 @@
 """All rows of ordinary instructions."""
 
-from emulator.isa.ordinary import approximate, comparison, conversion, floating, integer, lanes
+from emulator.isa.ordinary import (
+    approximate,
+    atomics,
+    comparison,
+    conversion,
+    floating,
+    integer,
+    lanes,
+    memory,
+    video,
+)
 from emulator.isa.ordinary.row import Row
 
 ROWS: tuple[Row, ...] = (
@@ -10,4 +20,7 @@ ROWS: tuple[Row, ...] = (
     *comparison.ROWS,
     *conversion.ROWS,
     *lanes.ROWS,
+    *video.ROWS,
+    *memory.ROWS,
+    *atomics.ROWS,
 )

@@ -1,0 +1,72 @@
+"""Atomic operations and reductions on memory: PTX ISA 9.7.13 and, for multimem, 9.7.9.
+
+The rule of a row is that of the value that the location gets: see `emulator.arith.scalar.atomic`.
+"""
+
+from collections.abc import Iterator
+
+from emulator.isa.ordinary.memory import MEMORY_NEEDS, SCOPE
+from emulator.isa.ordinary.row import ALL_TARGETS, Needs, Row
+from emulator.targets import select
+
+_90 = select(since=90)
+_HINT = "{.hint=L2::cache_hint}"
+_SHARED = "space=shared|shared::cta|shared::cluster"
+_NEEDS = (
+    *MEMORY_NEEDS,
+    Needs("acq_rel", version="6.0"),
+    Needs("b128", _90, "8.3"),
+    Needs("bf16", _90, "7.8"),
+    Needs("bf16x2", _90, "7.8"),
+)
+
+#: operations, types, and the PTX version of those that atom and red share
+_OPERATIONS = (
+    ("operation=and|or|xor", "b32|b64", "1.1"),
+    ("operation=add", "u32|s32|u64|f32|f64", "1.1"),
+    ("operation=inc|dec", "u32", "1.1"),
+    ("operation=min|max", "u32|s32|u64|s64", "1.1"),
+    ("operation=add.noftz", "f16|f16x2|bf16|bf16x2", "6.2"),
+)
+#: the same of vectors, which are in global memory alone
+_VECTORS = (
+    ("operation=add", "vec=v2|v4.type=f32"),
+    ("operation=add|min|max.noftz", "vec=v2|v4|v8.type=f16|bf16"),
+    ("operation=add|min|max.noftz", "vec=v2|v4.type=f16x2|bf16x2"),
+)
+
+
+def _rows(name: str, orders: str, operands: str) -> Iterator[Row]:
+    """The forms of atom or red, on global memory and generic addresses, on shared memory."""
+    head = f"{name}{{.semantics={orders}}}{{.{SCOPE}}}"
+    hinted = f"{operands}, policy:b64@L2::cache_hint"
+    for operation, types, version in _OPERATIONS:
+        rest = f".{operation}%s.type={types}"
+        yield _row(f"{head}{{.space=global}}{rest % _HINT}", hinted, version)
+        yield _row(f"{head}.{_SHARED}{rest % ''}", operands, version)
+    vectors = hinted.replace("d~", "{d*vec}").replace(", b", ", {b*vec}")
+    for operation, types in _VECTORS:
+        form = f"{head}{{.space=global}}.{operation}{_HINT}.{types}"
+        yield _row(form, vectors, "8.1", _90)
+
+
+def _row(form: str, operands: str, version: str, targets: tuple[str, ...] = ALL_TARGETS) -> Row:
+    return Row(form, operands, "atomic.update", targets, version, needs=_NEEDS)
+
+
+def _exchanges() -> Iterator[Row]:
+    head = f"atom{{.semantics=relaxed|acquire|release|acq_rel}}{{.{SCOPE}}}"
+    exchange = ".operation=exch%s.type=b32|b64|b128"
+    hinted = "d~, [a:space], b, policy:b64@L2::cache_hint"
+    yield _row(f"{head}{{.space=global}}{exchange % _HINT}", hinted, "1.1")
+    yield _row(f"{head}.{_SHARED}{exchange % ''}", "d~, [a:space], b", "1.1")
+    every = f"space=global|{_SHARED.removeprefix('space=')}"
+    compare = f"{head}{{.{every}}}.operation=cas.type=b16|b32|b64|b128"
+    yield _row(compare, "d~, [a:space], b, c", "1.1")
+
+
+ROWS = (
+    *_rows("atom", "relaxed|acquire|release|acq_rel", "d~, [a:space], b"),
+    *_exchanges(),
+    *_rows("red", "relaxed|release", "[a:space], b"),
+)
