@@ -15,6 +15,7 @@ LAYERS = (
     ("dtypes",),
     ("emulator.errors emulator.targets emulator.arrays",),
     ("emulator.layout", "emulator.arith"),
+    ("emulator.memory",),
     ("emulator.isa",),
     ("emulator.warp",),
     ("emulator.ptx",),
@@ -111,11 +112,11 @@ def test_imports_go_down(module):
         ("emulator.errors", "from emulator.layout import fragment", ["emulator.layout.fragment"]),
         ("emulator.layout.fragment", "from emulator.arith import dot", ["emulator.arith"]),
         ("emulator.arith.vector", "from ..layout.lanemap import COL", ["emulator.layout.lanemap"]),
-        ("emulator.isa.table", "def f():\n  from emulator.warp import memory",
-         ["emulator.warp.memory"]),
+        ("emulator.isa.table", "def f():\n  from emulator.warp import multiply",
+         ["emulator.warp.multiply"]),
         ("emulator.warp.execute", "from emulator import Instruction", ["emulator"]),
         ("emulator.warp.execute", "from emulator.isa.table import FORMS; import numpy", []),
-        ("emulator.warp.execute", "from .memory import check_shared", []),
+        ("emulator.warp.execute", "from .multiply import Undefined", []),
     ],
 )  # fmt: skip
 def test_wrong_imports_are_found(module, source, wrong):

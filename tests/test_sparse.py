@@ -22,7 +22,7 @@ from emulator import (
 )
 from emulator.isa.search import matrix_instructions
 from emulator.layout.descriptor import Descriptor
-from emulator.warp.memory import store_tile
+from emulator.memory.descriptors import store_tile
 
 MMA = list(matrix_instructions("mma.sp"))
 WGMMA = [x for x in matrix_instructions("wgmma.sp") if x.n in (8, 24, 256)]

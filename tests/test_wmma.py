@@ -350,8 +350,22 @@ def test_batches_of_addresses_strides_and_memories():
     tiles = rng.integers(0, 1 << 32, (3, 32, 8), np.uint32)
     execute(STORE, np.array([0, 1024, 64]), tiles, shared=memory, stride=24, target="sm_80")
     back = parse("wmma.load.c.sync.aligned.row.m16n16k16.global.f32")
-    read = execute(back, np.array([0, 1024, 64]), shared=memory, stride=24, target="sm_80")
+    where = np.array([0, 1024, 64])
+    read = execute(back, where, global_memory=memory, stride=24, target="sm_80")
     assert np.array_equal(read, tiles)
+
+
+@pytest.mark.parametrize("space", ["global", "shared", "shared::cta", ""])
+def test_global_memory_is_not_shared_memory(space):
+    memory = np.random.default_rng(0).integers(0, 256, 1024).astype(np.uint8)
+    ins = replace(LOAD, space=space)
+    right, wrong = ("global_memory", "shared")[:: 1 if space == "global" else -1]
+    want = execute(LOAD, 0, shared=memory, target="sm_80")
+    assert np.array_equal(execute(ins, 0, target="sm_80", **{right: memory}), want)
+    with pytest.raises(OperandError, match=f"takes no '{wrong}'; its options are {right}, stride"):
+        execute(ins, 0, target="sm_80", **{wrong: memory})
+    with pytest.raises(OperandError, match=f"{right}= is {right[:6]} memory, a uint8 array"):
+        execute(ins, 0, target="sm_80")
 
 
 def test_elementwise_work_on_a_fragment():

@@ -9,6 +9,7 @@ import numpy as np
 from dtypes import Array
 from emulator.arith import Engine
 from emulator.errors import OperandError
+from emulator.memory.space import Space
 from emulator.ptx.binder import Scope
 from emulator.ptx.ordering import WgmmaOrder
 from emulator.ptx.registers import RegisterFile
@@ -16,7 +17,6 @@ from emulator.ptx.shared import SharedVariables
 from emulator.ptx.statements import bind, declare, placed
 from emulator.ptx.syntax import Call, Statement, parse
 from emulator.targets import find_target
-from emulator.warp.memory import check_shared
 from emulator.warp.multiply import Undefined
 
 
@@ -63,7 +63,7 @@ class Warp:
 
     @shared.setter
     def shared(self, memory: Array) -> None:
-        checked, batch = check_shared(memory), self.registers.shape[:-1]
+        checked, batch = Space.of(memory, "shared").data, self.registers.shape[:-1]
         if checked.shape[:-1] != batch:
             sizes = ", ".join([*map(str, batch), "bytes"])
             raise OperandError(f"shared memory is uint8 ({sizes}) here; got {checked.shape}")

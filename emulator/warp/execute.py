@@ -15,9 +15,9 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import Movement
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
+from emulator.memory.space import Space
 from emulator.targets import Target, find_target
 from emulator.warp import move, pack, wmma
-from emulator.warp.memory import check_shared
 from emulator.warp.multiply import Undefined, check_undefined, multiply
 from emulator.warp.opcode import as_instruction
 
@@ -83,21 +83,22 @@ def _move(ins: Movement, operands: tuple[Any, ...], options: dict[str, Any]) -> 
         return move.transpose(ins, operands[0])
     names = ("addresses", "registers")[: 1 + (ins.family == "stmatrix")]
     _check(ins, operands, names, options, ("shared",))
-    shared = check_shared(options.get("shared"))
+    shared = Space.of(options.get("shared"), "shared")
     if ins.family == "ldmatrix":
         return move.load(ins, operands[0], shared)
     move.store(ins, operands[0], operands[1], shared)
-    return np.zeros((*shared.shape[:-1], ins.lanes, 0), np.uint32)
+    return np.zeros((*shared.batch, ins.lanes, 0), np.uint32)
 
 
 def _transfer(ins: WmmaTransfer, operands: tuple[Any, ...], options: dict[str, Any]) -> Array:
     names = ("address", "registers")[: 1 + (ins.verb == "store")]
-    _check(ins, operands, names, options, ("shared", "stride"))
-    shared, stride = check_shared(options.get("shared")), options.get("stride")
+    keyword = "global_memory" if ins.space == "global" else "shared"
+    _check(ins, operands, names, options, (keyword, "stride"))
+    space, stride = Space.of(options.get(keyword), keyword), options.get("stride")
     if ins.verb == "load":
-        return wmma.load(ins, operands[0], shared, stride)
-    wmma.store(ins, operands[0], operands[1], shared, stride)
-    return np.zeros((*shared.shape[:-1], ins.lanes, 0), np.uint32)
+        return wmma.load(ins, operands[0], space, stride)
+    wmma.store(ins, operands[0], operands[1], space, stride)
+    return np.zeros((*space.batch, ins.lanes, 0), np.uint32)
 
 
 def _check(

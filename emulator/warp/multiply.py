@@ -13,9 +13,10 @@ from emulator.errors import OperandError, UndefinedError
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.descriptor import as_words
 from emulator.layout.fragment import Fragment
+from emulator.memory.descriptors import load_tile
+from emulator.memory.space import Space
 from emulator.targets import Target
 from emulator.warp.immediates import is_immediate
-from emulator.warp.memory import check_shared, load_tile
 from emulator.warp.scales import gather_scales
 from emulator.warp.sparse import (
     check_metadata,
@@ -150,7 +151,7 @@ def _wgmma_operands(
     imm_trans_b: int = 0,
 ) -> tuple[Array, Array, Array, int]:
     """A ``(…, 64, stored k)``, B ``(…, k, n)``, the accumulator, and the sign bit to flip in B."""
-    memory = check_shared(shared)
+    memory = Space.of(shared, "shared")
     a, b_descriptor = as_words(a), as_words(b_descriptor)
     from_registers = np.ndim(a) > 0 and np.asarray(a).dtype != np.uint64
     _check_immediates(ins, imm_scale_a, imm_scale_b, imm_trans_a, imm_trans_b, from_registers)

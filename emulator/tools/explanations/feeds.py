@@ -23,9 +23,9 @@ from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.layout.descriptor import Descriptor, as_words
 from emulator.layout.tile import TileShape
+from emulator.memory.descriptors import load_tile
 from emulator.targets import Target, find_target
 from emulator.tools.explanations.places import Place, Where, in_memory, in_registers
-from emulator.warp.memory import check_shared, load_tile
 from emulator.warp.multiply import Undefined
 from emulator.warp.opcode import as_instruction
 from emulator.warp.scales import gather_scales, legal_ids
@@ -226,7 +226,7 @@ def _wgmma(
     batch: int | tuple[int, ...],
 ) -> _Matrices:
     """The operands of a wgmma that `execute` has taken."""
-    memory, fmt = check_shared(options["shared"]), ins.fragment("a").fmt
+    memory, fmt = options["shared"], ins.fragment("a").fmt
     shape = d.shape[:-2]
     index = _batch_index(batch, shape)
     c = ins.fragment("d").gather(np.asarray(operands[2]))

@@ -14,9 +14,9 @@ import numpy as np
 from dtypes import Array, Place
 from emulator.errors import EmulatorError
 from emulator.isa.matrix import MatrixInstruction
+from emulator.memory.descriptors import load_tile, store_tile
 from emulator.targets import Target
 from emulator.warp.execute import execute
-from emulator.warp.memory import load_tile, store_tile
 from emulator.warp.scales import gather_scales, legal_ids
 from emulator.warp.sparse import gather_metadata
 

@@ -16,9 +16,9 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.layout.descriptor import Descriptor
+from emulator.memory.descriptors import store_tile
 from emulator.targets import Target
 from emulator.warp.execute import execute
-from emulator.warp.memory import store_tile
 from emulator.warp.opcode import as_instruction
 from emulator.warp.sparse import check_selector, metadata
 
