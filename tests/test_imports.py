@@ -18,7 +18,7 @@ LAYERS = (
     ("emulator.memory",),
     ("emulator.isa",),
     ("emulator.warp",),
-    ("emulator.ptx",),
+    ("emulator.matrices", "emulator.ptx"),
     (
         "emulator.adapters emulator.tools emulator.recordings emulator.testing "
         "emulator emulator.__main__",

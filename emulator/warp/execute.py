@@ -11,7 +11,7 @@ from emulator.arith import Engine
 from emulator.arrays import accepts_tensors
 from emulator.errors import OperandError, UnsupportedError, listing, quoted
 from emulator.isa.conversion import Conversion
-from emulator.isa.instruction import Instruction
+from emulator.isa.instruction import Instruction, as_instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import Movement
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
@@ -19,7 +19,6 @@ from emulator.memory.space import Space
 from emulator.targets import Target, find_target
 from emulator.warp import move, pack, wmma
 from emulator.warp.multiply import Undefined, check_undefined, multiply
-from emulator.warp.opcode import as_instruction
 
 
 @accepts_tensors(words=True)

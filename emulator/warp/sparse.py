@@ -16,10 +16,9 @@ from dtypes import Array, Format, code_type
 from emulator.arith import Engine, matmul
 from emulator.arith.recipes import Arithmetic
 from emulator.errors import OperandError, UndefinedError
-from emulator.isa.instruction import Instruction
+from emulator.isa.instruction import Instruction, as_instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.warp.immediates import is_immediate
-from emulator.warp.opcode import as_instruction
 
 ORDERED = (0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110)
 UNORDERED = (*ORDERED, 0b0001, 0b0010, 0b0011, 0b0110, 0b0111, 0b1011)

@@ -18,7 +18,7 @@ from emulator.arith import reference
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.trace import Record
 from emulator.errors import OperandError, quoted
-from emulator.isa.instruction import Instruction
+from emulator.isa.instruction import Instruction, as_instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.layout.descriptor import Descriptor, as_words
@@ -27,7 +27,6 @@ from emulator.memory.descriptors import load_tile
 from emulator.targets import Target, find_target
 from emulator.tools.explanations.places import Place, Where, in_memory, in_registers
 from emulator.warp.multiply import Undefined
-from emulator.warp.opcode import as_instruction
 from emulator.warp.scales import gather_scales, legal_ids
 from emulator.warp.sparse import gather_metadata, metadata, select
 

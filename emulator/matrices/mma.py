@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from dtypes import (
-    FORMATS,
-    Array,
-    Format,
-    array_from_codes,
-    array_type,
-    code_type,
-    codes_from_array,
-)
+from dtypes import FORMATS, Array, array_from_codes, array_type, code_type
 from emulator.arith import Engine, matmul
-from emulator.arrays import accepts_tensors
-from emulator.errors import EmulatorError, OperandError
+from emulator.arrays import accepts_tensors, as_array
+from emulator.errors import OperandError
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
+from emulator.matrices.operands import (
+    as_matrix_instruction,
+    batches_named,
+    check_shape,
+    operand_codes,
+)
 from emulator.targets import Target
 from emulator.warp.multiply import Undefined, check_undefined
-from emulator.warp.opcode import as_instruction
 from emulator.warp.sparse import check_metadata, matmul_selected, metadata, select
-
-#: names of the axes, for messages where a size may be any
-_AXES = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
 
 
 @accepts_tensors()
@@ -62,23 +54,23 @@ def mma(
     Raises OperandError for arrays of another shape or type, UnsupportedError where the target
     lacks the instruction, UndefinedError for metadata that PTX leaves undefined.
     """
-    ins = multiplying(ins)
+    ins = as_matrix_instruction(ins)
     check_undefined(undefined)
     arithmetic = ins.arithmetic(target)
     stored = ins.stored_k if nibbles is not None else ins.k
     if ins.is_sparse and nibbles is None:
         _check_full(ins, a)
-    a = codes_of("A", a, arithmetic.a, (ins.m, stored), codes)
-    b = codes_of("B", b, arithmetic.b, (ins.k, ins.n), codes)
+    a = operand_codes("A", a, arithmetic.a, (ins.m, stored), codes)
+    b = operand_codes("B", b, arithmetic.b, (ins.k, ins.n), codes)
     if c is None:
         c = np.zeros((ins.m, ins.n), code_type(arithmetic.c.bits))
     else:
-        c = codes_of("C", c, arithmetic.c, (ins.m, ins.n), codes)
+        c = operand_codes("C", c, arithmetic.c, (ins.m, ins.n), codes)
     scales = _scales(ins, scale_a, scale_b)
     if nibbles is not None:
         if not ins.is_sparse:
             raise OperandError(f"{ins} is not sparse and takes no nibbles=")
-        nibbles = _array("nibbles", nibbles)
+        nibbles = as_array(nibbles, "nibbles")
         _check_nibbles(ins, nibbles)
     elif ins.is_sparse:
         a, nibbles = metadata(ins, a)
@@ -92,75 +84,9 @@ def mma(
     return d if codes else array_from_codes(arithmetic.d, d)
 
 
-@contextmanager
-def batches_named(**operands: Any) -> Iterator[None]:
-    """Says which shapes they are when batch axes do not broadcast."""
-    try:
-        yield
-    except EmulatorError:
-        raise
-    except ValueError as error:
-        # All else was checked before: only the batch axes are left that can fail.
-        shapes = ", ".join(f"{n} {np.shape(x)}" for n, x in operands.items() if x is not None)
-        raise OperandError(f"the batch axes do not broadcast: {shapes}") from error
-
-
-def multiplying(ins: object) -> MatrixInstruction:
-    """An instruction that multiplies, or its opcode; raises OperandError for anything else."""
-    ins = as_instruction(ins, "an Instruction that multiplies")
-    if not isinstance(ins, MatrixInstruction):
-        raise OperandError(f"an instruction that multiplies is needed: mma or wgmma; got {ins}")
-    return ins
-
-
-def codes_of(
-    name: str, values: Any, fmt: Format, shape: tuple[int | None, ...], codes: bool
-) -> Array:
-    """Codes of an operand: `values` are codes, or of the format's type.
-
-    A size of the shape that is None may be any. Raises OperandError for arrays of another shape or
-    type, and for codes that have too many bits.
-    """
-    array = _array(name, values)
-    _check_shape(name, array, shape)
-    if not codes:
-        try:
-            return codes_from_array(fmt, array)
-        except TypeError as error:
-            raise OperandError(f"{name}: {error}; {_advice(name, values, fmt)}") from None
-    if array.dtype.kind != "u":
-        raise OperandError(f"{name}: element codes are unsigned integers; got {array.dtype}")
-    if array.size and int(array.max()) > fmt.code_mask:
-        raise OperandError(
-            f"{name}: code {int(array.max()):#x} does not fit the {fmt.bits} bits of {fmt.name}"
-        )
-    return array.astype(code_type(fmt.bits), copy=False)
-
-
-def _array(name: str, values: Any) -> Array:
-    try:
-        return np.asarray(values)
-    except ValueError:
-        raise OperandError(f"{name}: the rows of the list are not of one length") from None
-
-
-def _advice(name: str, values: Any, fmt: Format) -> str:
-    """How to make an operand of the type that it must have."""
-    codes = "element codes as unsigned integers with codes=True"
-    type_ = array_type(fmt)
-    if type_ is None:
-        return f"pass {codes}"
-    if fmt.bits == 1:
-        return "pass 0 and 1 as uint8 with codes=True"
-    wanted = f"{'np' if type_.type.__module__ == 'numpy' else 'ml_dtypes'}.{type_.name}"
-    if not isinstance(values, np.ndarray):
-        return f"np.array({name}, {wanted}) makes one"
-    return f"cast it with .astype({wanted}), or pass {codes}"
-
-
 def _check_full(ins: MatrixInstruction, a: Any) -> None:
     """A sparse A without nibbles is the full one."""
-    if np.shape(_array("A", a))[-2:] == (ins.m, ins.stored_k):
+    if np.shape(as_array(a, "A"))[-2:] == (ins.m, ins.stored_k):
         raise OperandError(
             f"A must be (…, {ins.m}, {ins.k}), or compressed (…, {ins.m}, {ins.stored_k}) with "
             f"nibbles= (…, {ins.m}, {ins.k // ins.chunk}); got {np.shape(a)}"
@@ -177,18 +103,7 @@ def _check_nibbles(ins: MatrixInstruction, nibbles: Array) -> None:
             f'ins.fragment("e").gather({words}){"[..., selector, :, :]" if groups > 1 else ""} '
             "are the nibbles"
         )
-    _check_shape("nibbles", nibbles, want)
-
-
-def _check_shape(name: str, array: Array, shape: tuple[int | None, ...]) -> None:
-    got = array.shape[-len(shape) :]
-    fits = len(got) == len(shape) and all(
-        w is None or g == w for g, w in zip(got, shape, strict=True)
-    )
-    if not fits:
-        names = _AXES.get(name, ("any",) * len(shape))
-        want = ", ".join(n if w is None else str(w) for n, w in zip(names, shape, strict=True))
-        raise OperandError(f"{name} must be (…, {want}); got {array.shape}")
+    check_shape("nibbles", nibbles, want)
 
 
 def _scales(
@@ -203,7 +118,7 @@ def _scales(
         raise OperandError(f"{ins} needs scale_a= and scale_b=, codes of {fmt.name}")
     scales = []
     for name, given, shape in (("scale_a", scale_a, (ins.m, v)), ("scale_b", scale_b, (v, ins.n))):
-        array = _array(name, given)
+        array = as_array(given, name)
         typed = array.dtype.kind != "u" and array.dtype == array_type(fmt)
-        scales.append(codes_of(name, array, fmt, shape, codes=not typed))
+        scales.append(operand_codes(name, array, fmt, shape, codes=not typed))
     return scales[0], np.swapaxes(scales[1], -1, -2)
