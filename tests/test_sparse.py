@@ -20,7 +20,7 @@ from emulator import (
     execute,
     mma,
 )
-from emulator.isa.search import matrix_instructions
+from emulator.isa.matrix_opcodes import expand as matrix_instructions
 from emulator.layout.descriptor import Descriptor
 from emulator.memory.descriptors import store_tile
 

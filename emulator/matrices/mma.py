@@ -19,8 +19,8 @@ from emulator.matrices.operands import (
     operand_codes,
 )
 from emulator.targets import Target
-from emulator.warp.multiply import Undefined, check_undefined
-from emulator.warp.sparse import check_metadata, matmul_selected, metadata, select
+from emulator.warp.call import Undefined, check_undefined
+from emulator.warp.sparse import check_metadata, matmul_compressed, metadata
 
 
 @accepts_tensors()
@@ -70,15 +70,14 @@ def mma(
     if nibbles is not None:
         if not ins.is_sparse:
             raise OperandError(f"{ins} is not sparse and takes no nibbles=")
-        nibbles = as_array(nibbles, "nibbles")
-        _check_nibbles(ins, nibbles)
+        nibbles = _check_nibbles(ins, nibbles)
     elif ins.is_sparse:
         a, nibbles = metadata(ins, a)
     with batches_named(A=a, B=b, C=c, nibbles=nibbles, scale_a=scale_a, scale_b=scale_b):
         if ins.is_sparse:
             if undefined == "raise":
                 check_metadata(ins, nibbles, a, 0)
-            d = matmul_selected(arithmetic, a, select(ins, nibbles, b), c, *scales, engine=engine)
+            d = matmul_compressed(ins, arithmetic, a, nibbles, b, c, *scales, engine=engine)
         else:
             d = matmul(arithmetic, a, np.swapaxes(b, -1, -2), c, *scales, engine=engine)
     return d if codes else array_from_codes(arithmetic.d, d)
@@ -93,8 +92,11 @@ def _check_full(ins: MatrixInstruction, a: Any) -> None:
         )
 
 
-def _check_nibbles(ins: MatrixInstruction, nibbles: Array) -> None:
-    want = (ins.m, ins.k // ins.chunk)
+def _check_nibbles(ins: MatrixInstruction, given: Any) -> Array:
+    """Metadata nibbles ``(…, m, chunks)``, or OperandError."""
+    want, nibbles = (ins.m, ins.k // ins.chunk), as_array(given, "nibbles")
+    if nibbles.dtype.kind not in "ui":
+        raise OperandError(f"nibbles are integers; got {nibbles.dtype} {nibbles.shape}")
     if nibbles.shape[-1:] == (ins.lanes,) or nibbles.shape[-2:] == (ins.lanes, 1):
         words = "e" if nibbles.shape[-1] == 1 else "e[..., None]"
         groups = ins.fragment("e").groups
@@ -104,6 +106,10 @@ def _check_nibbles(ins: MatrixInstruction, nibbles: Array) -> None:
             "are the nibbles"
         )
     check_shape("nibbles", nibbles, want)
+    if nibbles.size and not 0 <= int(nibbles.min()) <= int(nibbles.max()) <= 15:
+        wrong = nibbles[(nibbles < 0) | (nibbles > 15)][0]
+        raise OperandError(f"a nibble has 4 bits; got {int(wrong)}")
+    return nibbles.astype(np.uint8, copy=False)
 
 
 def _scales(

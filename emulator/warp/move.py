@@ -5,13 +5,27 @@ from __future__ import annotations
 import numpy as np
 
 from dtypes import Array, Place, unpack
+from emulator.arrays import as_array
 from emulator.errors import OperandError, UndefinedError
 from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.layout.fragment import Fragment
 from emulator.memory.space import AccessError, Fault, Space
+from emulator.warp.call import Call
 
 #: bits of an element in memory; the elements start at the row's first byte, the rest is padding
 _PACKED = {"b6x16_p32": 6, "b4x16_p64": 4}
+
+
+def run(call: Call) -> Array:
+    """ldmatrix, movmatrix, or stmatrix, which gives no registers."""
+    ins, operands = call.instruction, call.operands
+    if ins.family == "movmatrix":
+        return transpose(ins, operands["a"])
+    memory = call.memory
+    if ins.family == "ldmatrix":
+        return load(ins, operands["p"], memory)
+    store(ins, operands["p"], operands["r"], memory)
+    return np.zeros((*memory.batch, ins.lanes, 0), np.uint32)
 
 
 def load(ins: Movement, addresses: Array, shared: Space) -> Array:
@@ -36,9 +50,12 @@ def load(ins: Movement, addresses: Array, shared: Space) -> Array:
     return _scatter(ins, rows)
 
 
-def store(ins: Movement, addresses: Array, registers: Array, shared: Space) -> None:
+def store(
+    ins: Movement, addresses: Array, registers: Array, shared: Space, *, warps: int = 1
+) -> None:
     """stmatrix: registers ``(…, 32, n)`` to the rows that ``(…, 32)`` addresses, in place.
 
+    With several `warps` that share a memory these are ``(…, warps, 32, n)`` and ``(…, warps, 32)``.
     Raises as `load`, and UndefinedError where two rows overlap with different contents; nothing is
     written then.
     """
@@ -50,14 +67,17 @@ def store(ins: Movement, addresses: Array, registers: Array, shared: Space) -> N
         tiles = tiles[..., None, :, :]
     rows = np.ascontiguousarray(tiles).view(np.uint8)
     rows = rows.reshape(*tiles.shape[:-3], ins.rows, ROW_BYTES)
+    each = (warps, ins.rows) if warps > 1 else (ins.rows,)
     try:
-        places = np.broadcast_to(places, (*shared.batch, ins.rows))
+        places = np.broadcast_to(places, (*shared.batch, *each))
         rows = np.broadcast_to(rows, (*places.shape, ROW_BYTES))
     except ValueError:
         raise OperandError(
             f"stmatrix writes one shared memory for each warp: addresses {places.shape} and "
             f"registers {np.shape(registers)} do not fit shared memory {shared.data.shape}"
         ) from None
+    places = places.reshape(*shared.batch, warps * ins.rows)
+    rows = rows.reshape(*places.shape, ROW_BYTES)
     _check_races(places, rows)
     try:
         shared.store(places, rows, ROW_BYTES)
@@ -71,7 +91,7 @@ def transpose(ins: Movement, registers: Array) -> Array:
 
 
 def _row_addresses(ins: Movement, addresses: Array) -> Array:
-    places = np.asarray(addresses)
+    places = as_array(addresses, "operand p")
     if places.dtype.kind not in "ui" or places.shape[-1:] != (ins.lanes,):
         raise OperandError(
             f"{ins.family} takes one address per lane, integers (…, 32); "
@@ -86,7 +106,7 @@ def _wrong_row(ins: Movement, shared: Space, fault: Fault) -> UndefinedError:
     else:
         what = f"leaves {shared.name}, which has {shared.bytes} bytes"
     return UndefinedError(
-        f"{ins.family}: the address of lane {fault.index[-1]}, {fault.address}, {what}"
+        f"{ins.family}: the address of lane {fault.index[-1] % ins.rows}, {fault.address}, {what}"
     )
 
 

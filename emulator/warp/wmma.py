@@ -10,11 +10,22 @@ from typing import Any
 import numpy as np
 
 from dtypes import Array, place, unpack
-from emulator.arith import Engine, matmul
+from emulator.arith import matmul
+from emulator.arrays import as_array
 from emulator.errors import OperandError, UndefinedError
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
 from emulator.memory.space import AccessError, Fault, Space
-from emulator.targets import Target
+from emulator.warp.call import Call
+
+
+def transfer(call: Call) -> Array:
+    """wmma.load, or wmma.store, which gives no registers."""
+    ins, memory = call.instruction, call.memory
+    p, stride = call.operands["p"], call.options.get("stride")
+    if ins.verb == "load":
+        return load(ins, p, memory, stride)
+    store(ins, p, call.operands["r"], memory, stride)
+    return np.zeros((*memory.batch, ins.lanes, 0), np.uint32)
 
 
 def load(ins: WmmaTransfer, address: Any, space: Space, stride: Any = None) -> Array:
@@ -63,19 +74,16 @@ def store(
         raise _outside(ins, space, error.fault) from None
 
 
-def multiply(
-    ins: WmmaMultiply, a: Array, b: Array, c: Array, target: Target, engine: Engine
-) -> Array:
+def multiply(call: Call) -> Array:
     """The registers of D; a, b, c ``(…, 32, registers)`` broadcast.
 
     Raises OperandError for registers of another shape or type.
     """
-    arithmetic = ins.arithmetic(target)
-    a_codes, b_codes, c_codes = (
-        ins.fragment(name).gather(words) for name, words in zip("abc", (a, b, c), strict=True)
-    )
-    _broadcast(ins, *(codes.shape[:-2] for codes in (a_codes, b_codes, c_codes)))
-    d = matmul(arithmetic, a_codes, np.swapaxes(b_codes, -1, -2), c_codes, engine=engine)
+    ins = call.instruction
+    arithmetic = ins.arithmetic(call.target)
+    a, b, c = (ins.fragment(name).gather(call.operands[name]) for name in "abc")
+    _broadcast(ins, *(codes.shape[:-2] for codes in (a, b, c)))
+    d = matmul(arithmetic, a, np.swapaxes(b, -1, -2), c, engine=call.engine)
     return ins.fragment("d").scatter(d)
 
 
@@ -131,7 +139,7 @@ def _outside(ins: WmmaTransfer, space: Space, fault: Fault) -> UndefinedError:
 
 def _integers(ins: WmmaTransfer, what: str, given: Any, bits: int) -> Array:
     """`given` as int64; it must be an integer, or an array of them, of no more than `bits`."""
-    values = np.asarray(given)
+    values = as_array(given, what)
     if values.dtype.kind not in "ui" or (values >= 1 << bits).any() or (values < -1 << bits).any():
         raise OperandError(
             f"{ins.family} takes {what} for each warp, an integer below 2**{bits} or an array of "

@@ -26,8 +26,8 @@ from emulator.layout.tile import TileShape
 from emulator.memory.descriptors import load_tile
 from emulator.targets import Target, find_target
 from emulator.tools.explanations.places import Place, Where, in_memory, in_registers
-from emulator.warp.multiply import Undefined
-from emulator.warp.scales import gather_scales, legal_ids
+from emulator.warp.call import Undefined
+from emulator.warp.scales import gather_scales
 from emulator.warp.sparse import gather_metadata, metadata, select
 
 Multiply = MatrixInstruction | WmmaMultiply
@@ -211,8 +211,8 @@ def _with_scales(ins: MatrixInstruction, given: _Matrices, options: dict[str, An
     for name in ("scale_a", "scale_b"):
         ids = [int(options.get(f"{x}_id_{name[-1]}", 0)) for x in ("byte", "thread")]
         scales.append(gather_scales(ins, name, options[name], *ids))
-        choices = [list(x).index(i) for x, i in zip(legal_ids(ins, name), ids, strict=True)]
-        group = choices[0] * len(legal_ids(ins, name)[1]) + choices[1]
+        choices = [list(x).index(i) for x, i in zip(ins.legal_ids(name), ids, strict=True)]
+        group = choices[0] * len(ins.legal_ids(name)[1]) + choices[1]
         where[name] = in_registers(ins.fragment(name), group)
     return given._replace(scales=(scales[0], scales[1]), where=where)
 
@@ -265,7 +265,7 @@ def _wgmma(
 
 
 def _register_operands(ins: Multiply) -> Sequence[str]:
-    names = ins.operands
+    names = tuple(ins.fragments)
     return (*names, "c") if isinstance(ins, MatrixInstruction) and ins.is_wgmma else names
 
 

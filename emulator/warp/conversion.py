@@ -1,4 +1,4 @@
-"""Executes the packing cvts on raw words."""
+"""Executes the cvts that pack matrix operands, on raw words."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ import numpy as np
 
 from dtypes import FORMATS, Array, Place, code_type, pack, unpack
 from emulator.arith import conversions
+from emulator.arrays import as_array
 from emulator.errors import OperandError
 from emulator.isa.conversion import Conversion, split_type
+from emulator.warp.call import Call
 
 
-def convert(ins: Conversion, *operands: Array) -> Array:
+def run(call: Call) -> Array:
     """The packed result: words of one shape, uint32 (uint16, uint8 where it has fewer bits).
 
     Operands are unsigned words that broadcast, in PTX order: f32 words, of which the first comes to
     the highest place, or one packed word; for .rs a word of random bits last. Bits above a packed
     source are ignored. Raises OperandError for operands of another kind.
     """
-    words = [_check(ins, x) for x in operands]
+    ins = call.instruction
+    words = [_check(ins, name, x) for name, x in call.operands.items()]
     try:
         words = list(np.broadcast_arrays(*words))
     except ValueError:
-        shapes = ", ".join(str(np.shape(x)) for x in operands)
+        shapes = ", ".join(str(x.shape) for x in words)
         raise OperandError(f"the operands of {ins} do not broadcast: {shapes}") from None
     source_name, packed = split_type(ins.source)
     target_name, count = split_type(ins.to)
@@ -67,8 +70,8 @@ def _random_bits(ins: Conversion, words: Array) -> tuple[Array, int]:
     return np.stack([low, low, high, high], axis=-1), 16
 
 
-def _check(ins: Conversion, operand: Array) -> Array:
-    words = np.asarray(operand)
+def _check(ins: Conversion, name: str, operand: Array) -> Array:
+    words = as_array(operand, f"operand {name}")
     if words.dtype.kind != "u" or words.dtype.itemsize > 4:
         raise OperandError(
             f"operands of {ins} are raw words, unsigned integers of at most 32 bits; "
