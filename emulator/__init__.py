@@ -20,10 +20,10 @@ from emulator.errors import (
     UnsupportedError,
 )
 from emulator.isa.instruction import Instruction
+from emulator.matrices.gemm import gemm
+from emulator.matrices.mma import mma
 from emulator.targets import TARGETS
 from emulator.warp.execute import execute
-from emulator.warp.gemm import gemm
-from emulator.warp.matrix import mma
 from emulator.warp.sparse import compress, decompress
 
 if TYPE_CHECKING:

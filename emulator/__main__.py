@@ -175,7 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     operands(sub)
     sub.add_argument(
         "--registers", metavar="FILE.npz", help="lane registers by the names that `execute` gives "
-        "its operands and options: a, b, c, e, selector, b_descriptor, shared, ...",
+        "its operands and options: a, b, c, e, selector, descriptor_b, shared, ...",
     )  # fmt: skip
     sub.add_argument("--computation", type=int, default=0, help="of m8n8k4.f16, 0 to 3")
     sub.add_argument("--batch", default="", metavar="INDEX", help="which of a batch: 0 or 0,2")

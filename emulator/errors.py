@@ -23,7 +23,7 @@ class ParseError(EmulatorError):
 
 
 class UnsupportedError(EmulatorError):
-    """PTX, but no legal form of the instruction, or not on this target."""
+    """PTX, but no legal form of the instruction, not on this target, or not modelled here."""
 
 
 class OperandError(EmulatorError):

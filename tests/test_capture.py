@@ -16,7 +16,7 @@ from hardware.driver import CudaError, Gpu, NoGpuError
 
 from dtypes import FORMATS
 from emulator import Instruction, execute
-from emulator.isa.search import matrix_instructions as instructions
+from emulator.isa.matrix_opcodes import expand as instructions
 from emulator.layout.addressing import addresses
 from emulator.layout.descriptor import TileShape, decode_descriptor
 from emulator.recordings import recordings, replay, save

@@ -18,7 +18,7 @@ LAYERS = (
     ("emulator.memory",),
     ("emulator.isa",),
     ("emulator.warp",),
-    ("emulator.ptx",),
+    ("emulator.matrices", "emulator.ptx"),
     (
         "emulator.adapters emulator.tools emulator.recordings emulator.testing "
         "emulator emulator.__main__",
@@ -26,10 +26,10 @@ LAYERS = (
 )
 #: files that may say what a target or a generation does, and may be long
 TABLES = (
-    "emulator/targets.py", "emulator/isa/table.py", "emulator/arith/recipes.py",
+    "emulator/targets.py", "emulator/isa/matrix_forms.py", "emulator/arith/recipes.py",
     "emulator/arith/evidence.py",
 )  # fmt: skip
-LONG_TABLES = (*TABLES, "dtypes/formats.py", "emulator/layout/fragments.py")
+LONG_TABLES = (*TABLES, "dtypes/formats.py", "emulator/layout/lanemap.py")
 MAX_LINES = 400
 GENERATIONS = {"volta", "turing", "ampere", "ada", "hopper", "blackwell", "rtx_blackwell"}
 
@@ -112,11 +112,11 @@ def test_imports_go_down(module):
         ("emulator.errors", "from emulator.layout import fragment", ["emulator.layout.fragment"]),
         ("emulator.layout.fragment", "from emulator.arith import dot", ["emulator.arith"]),
         ("emulator.arith.vector", "from ..layout.lanemap import COL", ["emulator.layout.lanemap"]),
-        ("emulator.isa.table", "def f():\n  from emulator.warp import memory",
-         ["emulator.warp.memory"]),
+        ("emulator.isa.matrix_forms", "def f():\n  from emulator.warp import multiply",
+         ["emulator.warp.multiply"]),
         ("emulator.warp.execute", "from emulator import Instruction", ["emulator"]),
-        ("emulator.warp.execute", "from emulator.isa.table import FORMS; import numpy", []),
-        ("emulator.warp.execute", "from .memory import check_shared", []),
+        ("emulator.warp.execute", "from emulator.isa.matrix_forms import FORMS; import numpy", []),
+        ("emulator.warp.execute", "from .multiply import Undefined", []),
     ],
 )  # fmt: skip
 def test_wrong_imports_are_found(module, source, wrong):
@@ -255,6 +255,6 @@ def test_import_is_cheap():
     heavy = {"numba", "ml_dtypes", "pytest", "hypothesis", "argparse", "asyncio", "unittest"}
     # NumPy's own imports are not ours to judge.
     loaded = modules_after("import emulator") - modules_after("import numpy")
-    assert "emulator.isa.table" in loaded
+    assert "emulator.isa.matrix_forms" in loaded
     assert loaded & heavy == set()
     assert "ml_dtypes" in modules_after("import ml_dtypes")

@@ -20,9 +20,9 @@ from emulator import (
     execute,
     mma,
 )
-from emulator.isa.search import matrix_instructions
+from emulator.isa.matrix_opcodes import expand as matrix_instructions
 from emulator.layout.descriptor import Descriptor
-from emulator.warp.memory import store_tile
+from emulator.memory.descriptors import store_tile
 
 MMA = list(matrix_instructions("mma.sp"))
 WGMMA = [x for x in matrix_instructions("wgmma.sp") if x.n in (8, 24, 256)]

@@ -15,11 +15,11 @@ with room takes a word.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from emulator.errors import ParseError, hint, listing, quoted
+from emulator.errors import ParseError, hint, listing, nearest_opcode, quoted
 
 #: what goes by the same name in every instruction: slot -> its words
 VOCABULARY: dict[str, tuple[str, ...]] = {
@@ -48,6 +48,10 @@ class Slot:
     after: str = ""
     #: stands for a type: such slots are filled in the order of the form
     positional: bool = False
+    #: name of the slot whose word must be given with this one's: .xor and .and bring .popc
+    brings: str = ""
+    #: a word, where there is only a pattern for them
+    example: str = ""
 
     def takes(self, word: str) -> bool:
         return word in self.words or bool(self.pattern and re.fullmatch(self.pattern, word))
@@ -59,6 +63,8 @@ class Grammar:
 
     name: str
     slots: tuple[Slot, ...]
+    #: gives all legal opcodes, to name one of them in messages
+    known: Callable[[], Iterable[str]] | None = None
 
     @classmethod
     def of(cls, form: str) -> Grammar:
@@ -130,17 +136,25 @@ class Grammar:
             if slot.after and not found[slot.after]:
                 raise ParseError(f".{word} must follow {_spelled(self, slot)}, in {quoted(opcode)}")
             if len(found[slot.name]) == slot.most and not slot.repeatable:
-                raise ParseError(
-                    f"{quoted(opcode)} has more than {slot.most} {slot.name}: .{word} after "
-                    f"{listing('.' + x for x in found[slot.name])}"
-                )
+                raise _too_many(slot, word, found[slot.name], opcode)
             if not slot.repeatable or not found[slot.name]:
                 found[slot.name] += (word,)
         if missing := [slot for slot in self.slots if slot.needed and not found[slot.name]]:
+            verb = "is" if len(missing) == 1 else "are"
             raise ParseError(
-                f"{quoted(opcode)} lacks {' and '.join(_legal(slot) for slot in missing)}"
+                f"{' and '.join(_legal(slot) for slot in missing)} {verb} missing in "
+                f"{quoted(opcode)}{self._nearest(opcode)}"
             )
+        for slot in self.slots:
+            if slot.brings and found[slot.name] and not found[slot.brings]:
+                raise ParseError(
+                    f".{found[slot.name][0]} needs .{slot.brings} after it, in {quoted(opcode)}"
+                )
         return found
+
+    def _nearest(self, opcode: str) -> str:
+        """The end of a message: the legal opcode that is most like one with too few words."""
+        return f"; nearest is {nearest_opcode(opcode, self.known())}" if self.known else ""
 
 
 def _slot(part: str) -> Slot:
@@ -155,6 +169,14 @@ def _slot(part: str) -> Slot:
 _TYPE = re.compile(r"(bf|[usbf])\d+(x\d)?|pred")
 
 
+def _too_many(slot: Slot, word: str, found: Sequence[str], opcode: str) -> ParseError:
+    if word in found and slot.most == 1:
+        return ParseError(f".{word} is written twice in {quoted(opcode)}")
+    count = "two modifiers" if slot.most == 1 else f"more than {slot.most} modifiers"
+    given = " and ".join(f".{x}" for x in (*found, word))
+    return ParseError(f"{quoted(opcode)} has {count} for its {slot.name}: {given}")
+
+
 def _spelled(grammar: Grammar, slot: Slot) -> str:
     before = next(x for x in grammar.slots if x.name == slot.after)
     return _legal(before)
@@ -163,10 +185,10 @@ def _spelled(grammar: Grammar, slot: Slot) -> str:
 def _legal(slot: Slot) -> str:
     """What a slot may be, for a message."""
     if not slot.words:
-        return f"its {slot.name}"
+        return f"a {slot.name}" + (f" such as .{slot.example}" if slot.example else "")
     if len(slot.words) == 1:
         return f".{slot.words[0]}"
-    return f"its {slot.name} ({listing(('.' + word for word in slot.words), 24)})"
+    return f"a {slot.name} ({listing(('.' + word for word in slot.words), 24)})"
 
 
 def first_words(opcodes: Iterable[str]) -> Sequence[str]:

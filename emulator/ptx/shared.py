@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from emulator.errors import OperandError, nearest
-from emulator.isa.operands import REGISTER_BITS
+from emulator.isa.register_types import REGISTER_BITS
 from emulator.ptx.syntax import SharedDeclaration, Variable
 
 
@@ -36,10 +36,16 @@ class SharedVariables(Mapping[str, SharedVariable]):
     def __len__(self) -> int:
         return len(self._variables)
 
-    def copy(self) -> SharedVariables:
-        out = SharedVariables()
-        out._variables, out._end = dict(self._variables), self._end
-        return out
+    @property
+    def end(self) -> int:
+        """The first byte behind all variables."""
+        return self._end
+
+    def forget(self, names: Iterable[str], end: int) -> None:
+        """Takes declarations back; `end` is what it was before them."""
+        for name in names:
+            self._variables.pop(name, None)
+        self._end = end
 
     def declare(self, declaration: SharedDeclaration, limit: int | None) -> None:
         """Places the variables; raises OperandError where more than `limit` bytes are needed."""

@@ -9,14 +9,11 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import NamedTuple
 
-from emulator.errors import OperandError
 from emulator.isa.conversion import Conversion, split_type
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import Movement
-from emulator.isa.operands import DESCRIPTOR, register_types
 from emulator.layout.fragment import Fragment
-from emulator.warp.scales import legal_ids
 from emulator.warp.sparse import legal_nibbles
 
 #: legal numbers or words, by what they choose
@@ -44,24 +41,13 @@ def sizes(ins: Instruction) -> dict[str, int]:
     return {letter: getattr(ins, letter) for letter in "mnk" if hasattr(ins, letter)}
 
 
-def _fragments(ins: Instruction) -> dict[str, Fragment]:
-    """The fragments of those operands that have one."""
-    found = {}
-    for name in ins.operands:
-        try:
-            found[name] = ins.fragment(name)
-        except OperandError:
-            continue
-    return found
-
-
 # --- element types --------------------------------------------------------------------------------
 
 
 @singledispatch
 def element_types(ins: Instruction) -> dict[str, str]:
     """Element types by operand."""
-    return {name: fragment.fmt.name for name, fragment in _fragments(ins).items()}
+    return {name: fragment.fmt.name for name, fragment in ins.fragments.items()}
 
 
 @element_types.register
@@ -72,7 +58,7 @@ def _(ins: MatrixInstruction) -> dict[str, str]:
 
 @element_types.register
 def _(ins: Movement) -> dict[str, str]:
-    types = {name: fragment.fmt.name for name, fragment in _fragments(ins).items()}
+    types = {name: fragment.fmt.name for name, fragment in ins.fragments.items()}
     return types | ({"memory": ins.source} if ins.source else {})
 
 
@@ -94,7 +80,7 @@ def summary(ins: Instruction) -> str:
 
 @summary.register
 def _(ins: Movement) -> str:
-    rows, cols = next(iter(_fragments(ins).values())).shape
+    rows, cols = next(iter(ins.fragments.values())).shape
     tiles = "1 tile" if ins.count == 1 else f"{ins.count} tiles"
     where = " in memory" if "p" in ins.operands else ""
     return f"{ins.family}, {tiles} of {rows}x{cols}{where}, warp of {ins.lanes} lanes"
@@ -115,7 +101,7 @@ def operands(ins: Instruction) -> list[Operand]:
 
 
 def _by_fragment(ins: Instruction) -> list[Operand]:
-    found = _fragments(ins)
+    found = ins.fragments
     return [_held(x, found[x]) if x in found else Operand(x, "") for x in ins.operands]
 
 
@@ -128,14 +114,16 @@ def _held(name: str, fragment: Fragment, types: tuple[str, ...] = ()) -> Operand
 
 @operands.register
 def _(ins: MatrixInstruction) -> list[Operand]:
-    out = [_held(name, ins.fragment(name), register_types(ins, name)) for name in ins.operands]
-    if ins.is_wgmma:
-        place = ins.operands.index("a")
-        out[place] = out[place]._replace(note="or a descriptor, as b")
-        note = "descriptor of shared memory"
-        out.insert(
-            place + 1, Operand("b", ins.b_type, (ins.k, ins.n), 1, None, 1, DESCRIPTOR, note)
-        )
+    out = []
+    for operand in ins.signatures()[-1].operands:
+        name, types = operand.name, operand.types
+        if operand.kind == "descriptor":
+            note, shape = "descriptor of shared memory", (ins.k, ins.n)
+            out.append(Operand(name, ins.b_type, shape, 1, None, 1, types, note))
+        elif name in ins.fragments:
+            out.append(_held(name, ins.fragment(name), types))
+            if name == "a" and len(ins.signatures()) > 1:
+                out[-1] = out[-1]._replace(note="or a descriptor, as b")
     return out
 
 
@@ -176,7 +164,7 @@ def _(ins: MatrixInstruction) -> Choices:
         out["metadata_nibble"] = [f"0b{nibble:04b}" for nibble in sorted(legal_nibbles(ins))]
     if ins.is_block_scaled:
         for x in "ab":
-            bytes_, threads = legal_ids(ins, f"scale_{x}")
+            bytes_, threads = ins.legal_ids(f"scale_{x}")
             out |= {f"byte_id_{x}": list(bytes_), f"thread_id_{x}": list(threads)}
     return out
 

@@ -10,7 +10,6 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.fragment import Fragment, Location
 from emulator.tools.answer import Answer, Style, render
-from emulator.warp.scales import legal_ids
 
 #: (group, row, col) of one element
 Element = tuple[int, int, int]
@@ -76,7 +75,7 @@ def group_names(ins: Instruction, fragment: Fragment) -> Callable[[int], str]:
     if fragment.operand == "e":
         return lambda group: f"selector {group}"
     if fragment.operand.startswith("scale"):
-        bytes_, threads = legal_ids(ins, fragment.operand)
+        bytes_, threads = ins.legal_ids(fragment.operand)
 
         def ids(group: int) -> str:
             byte, thread = divmod(group, len(threads))

@@ -50,14 +50,14 @@ def run_file(
     declarations, statements = _split(text)
     machine.run(declarations)
     for key, words in start.items():
-        machine[_name(machine, key)] = words
+        machine.registers[_name(machine, key)].words = words
     before = {name: register.words for name, register in machine.registers.items()}
     shared_before = machine.shared.copy()
     machine.run(statements)
 
     # Every write makes a new array of words.
     written = [x.name for x in machine.registers.values() if x.words is not before[x.name]]
-    changed = [name for name in written if (before[name] != machine[name]).any()]
+    changed = [name for name in written if (before[name] != machine.words[name]).any()]
     wrote = np.flatnonzero(shared_before != machine.shared)
     if output is not None:
         _write_npz(output, machine, memory is not None or bool(machine.shared.any()))
@@ -138,7 +138,10 @@ def _read_text(file: str) -> str:
 
 
 def _write_npz(file: str, machine: Warp, with_memory: bool) -> None:
-    arrays = {_key(machine, name): machine[name] for name in machine.registers}
+    arrays = {
+        _key(machine, x.name): machine.words[x.name] if x.written else x.words
+        for x in machine.registers.values()
+    }
     if with_memory:
         if SHARED in arrays:
             raise OperandError(

@@ -28,7 +28,7 @@ sys.path[:0] = [str(_TESTS.parent), str(_TESTS)]
 from dtypes import Array, pack, place  # noqa: E402
 from emulator import Instruction, execute  # noqa: E402
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer  # noqa: E402
-from emulator.isa.wmma_search import wmma_instructions  # noqa: E402
+from emulator.isa.wmma_opcodes import expand as wmma_instructions  # noqa: E402
 from hardware.capture import NO_GPU, provenance, say, target_of  # noqa: E402
 from hardware.driver import CudaError, Gpu, NoGpuError  # noqa: E402
 from hardware.kernels import ptx_version  # noqa: E402
@@ -161,17 +161,23 @@ def written(plan: Plan, matrix: str, codes: Array) -> Array:
     return out
 
 
+def in_memory(ins: WmmaTransfer, memory: Array) -> dict[str, Array]:
+    """The memory that a load or store accesses, as `execute` takes it."""
+    return {ins.signature()["p"].memory: memory}
+
+
 def emulated(plan: Plan, memory: dict[str, Array], target: str) -> Array:
     """The memory of D as the emulator leaves it."""
-    registers = {
-        x: execute(
-            plan.transfers[x], 0, shared=memory[x], stride=plan.strides[x], target=target
+    registers = []
+    for x in "abc":
+        held = in_memory(plan.transfers[x], memory[x])
+        registers.append(
+            execute(plan.transfers[x], 0, stride=plan.strides[x], target=target, **held)
         )
-        for x in "abc"
-    }  # fmt: skip
-    d = execute(plan.multiply, *registers.values(), target=target)
+    d = execute(plan.multiply, *registers, target=target)
     after = memory["d"].copy()
-    execute(plan.transfers["d"], 0, d, shared=after, stride=plan.strides["d"], target=target)
+    held = in_memory(plan.transfers["d"], after)
+    execute(plan.transfers["d"], 0, d, stride=plan.strides["d"], target=target, **held)
     return after
 
 

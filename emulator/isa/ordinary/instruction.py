@@ -16,11 +16,11 @@ from emulator.errors import (
     nearest_opcode,
     quoted,
 )
-from emulator.isa.instruction import Instruction
+from emulator.isa.instruction import Form, Instruction
 from emulator.isa.ordinary.row import Row, operand_patterns, settle
 from emulator.isa.ordinary.tables import ROWS
 from emulator.isa.signature import Signature
-from emulator.targets import Target, find_target
+from emulator.targets import Target
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,11 +30,15 @@ class OrdinaryInstruction(Instruction):
     row: Row
     words: tuple[str, ...]
 
+    @property
+    def form(self) -> Form:  # type: ignore[override]
+        return self.row
+
     def __str__(self) -> str:
         return self.row.spell(self.words)
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
-        return parse_ordinary, (str(self),)
+        return parse, (str(self),)
 
     @cached_property
     def modifiers(self) -> Mapping[str, str]:
@@ -57,10 +61,6 @@ class OrdinaryInstruction(Instruction):
     @property
     def family(self) -> str:
         return self.row.name
-
-    @property
-    def lanes(self) -> int:
-        return {"thread": 1, "warp": 32, "warpgroup": 128}[self.row.scope]
 
     @cached_property
     def targets(self) -> tuple[str, ...]:
@@ -93,10 +93,6 @@ class OrdinaryInstruction(Instruction):
             return (Signature(needed, self.row.scope),)
         return (self._signature,)
 
-    def signature(self, target: str | Target | None = None) -> Signature:
-        """The first of `signatures`."""
-        return self.signatures(target)[0]
-
     @cached_property
     def _signature(self) -> Signature:
         slots = zip(self.row.grammar.slots, self.words, strict=True)
@@ -106,22 +102,9 @@ class OrdinaryInstruction(Instruction):
         operands = (settle(pattern, words, default) for pattern in patterns)
         return Signature(tuple(filter(None, operands)), self.row.scope)
 
-    @property
-    def operands(self) -> tuple[str, ...]:
-        return self._signature.names
-
     def fidelity(self, target: str | Target) -> Fidelity:
         chosen = self.check_target(target)
         return Fidelity("modelled", f"not compared with recordings of {chosen}")
-
-    def check_target(self, target: str | Target) -> Target:
-        """The target of that name; raises UnsupportedError where it lacks the instruction."""
-        chosen = find_target(target)
-        if chosen.name not in self.targets:
-            raise UnsupportedError(
-                f"{self} is not available on {chosen}; its targets are {listing(self.targets, 30)}"
-            )
-        return chosen
 
 
 @cache
@@ -136,7 +119,7 @@ def names() -> tuple[str, ...]:
     return tuple(dict.fromkeys(row.name for row in ROWS))
 
 
-def ordinary_instructions() -> Iterator[OrdinaryInstruction]:
+def expand() -> Iterator[OrdinaryInstruction]:
     """Every form of every row."""
     for row in ROWS:
         for words in row.expand():
@@ -144,7 +127,7 @@ def ordinary_instructions() -> Iterator[OrdinaryInstruction]:
 
 
 @lru_cache(maxsize=4096)
-def parse_ordinary(text: str) -> OrdinaryInstruction:
+def parse(text: str) -> OrdinaryInstruction:
     """The instruction that `text` names, its modifiers in any order, its types in theirs.
 
     Raises ParseError for a word that no form of the instruction has, UnsupportedError for modifiers

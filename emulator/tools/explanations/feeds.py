@@ -18,17 +18,16 @@ from emulator.arith import reference
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.trace import Record
 from emulator.errors import OperandError, quoted
-from emulator.isa.instruction import Instruction
+from emulator.isa.instruction import Instruction, as_instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.layout.descriptor import Descriptor, as_words
 from emulator.layout.tile import TileShape
+from emulator.memory.descriptors import load_tile
 from emulator.targets import Target, find_target
 from emulator.tools.explanations.places import Place, Where, in_memory, in_registers
-from emulator.warp.memory import check_shared, load_tile
-from emulator.warp.multiply import Undefined
-from emulator.warp.opcode import as_instruction
-from emulator.warp.scales import gather_scales, legal_ids
+from emulator.warp.call import Undefined
+from emulator.warp.scales import gather_scales
 from emulator.warp.sparse import gather_metadata, metadata, select
 
 Multiply = MatrixInstruction | WmmaMultiply
@@ -212,8 +211,8 @@ def _with_scales(ins: MatrixInstruction, given: _Matrices, options: dict[str, An
     for name in ("scale_a", "scale_b"):
         ids = [int(options.get(f"{x}_id_{name[-1]}", 0)) for x in ("byte", "thread")]
         scales.append(gather_scales(ins, name, options[name], *ids))
-        choices = [list(x).index(i) for x, i in zip(legal_ids(ins, name), ids, strict=True)]
-        group = choices[0] * len(legal_ids(ins, name)[1]) + choices[1]
+        choices = [list(x).index(i) for x, i in zip(ins.legal_ids(name), ids, strict=True)]
+        group = choices[0] * len(ins.legal_ids(name)[1]) + choices[1]
         where[name] = in_registers(ins.fragment(name), group)
     return given._replace(scales=(scales[0], scales[1]), where=where)
 
@@ -226,7 +225,7 @@ def _wgmma(
     batch: int | tuple[int, ...],
 ) -> _Matrices:
     """The operands of a wgmma that `execute` has taken."""
-    memory, fmt = check_shared(options["shared"]), ins.fragment("a").fmt
+    memory, fmt = options["shared"], ins.fragment("a").fmt
     shape = d.shape[:-2]
     index = _batch_index(batch, shape)
     c = ins.fragment("d").gather(np.asarray(operands[2]))
@@ -266,7 +265,7 @@ def _wgmma(
 
 
 def _register_operands(ins: Multiply) -> Sequence[str]:
-    names = ins.operands
+    names = tuple(ins.fragments)
     return (*names, "c") if isinstance(ins, MatrixInstruction) and ins.is_wgmma else names
 
 

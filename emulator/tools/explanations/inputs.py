@@ -55,10 +55,12 @@ def matrices_from_file(ins: Multiply, file: str) -> dict[str, Array]:
 def registers_from_file(ins: Multiply, file: str) -> tuple[list[Array], dict[str, Any]]:
     """The operands and options of `execute`, by the names that its documentation gives them."""
     arrays = read_npz(file)
-    names = ["a", "b", "c"]
-    if isinstance(ins, MatrixInstruction):
-        names = ["a", "b_descriptor", "d"] if ins.is_wgmma else names
-        names += ["e"] if ins.is_sparse else []
+    # Version 0.2 called it so.
+    if "b_descriptor" in arrays:
+        arrays["descriptor_b"] = arrays.pop("b_descriptor")
+    if "descriptor_a" in arrays:
+        arrays["a"] = arrays.pop("descriptor_a")
+    names = [operand.argument for operand in ins.signatures()[-1].arguments]
     if missing := [name for name in names if name not in arrays]:
         raise OperandError(
             f"{file!r} has no {', '.join(missing)}; {ins} takes {', '.join(names)}, and options of "

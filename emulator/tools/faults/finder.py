@@ -13,14 +13,13 @@ import numpy as np
 from dtypes import Array
 from emulator.arrays import accepts_tensors
 from emulator.errors import OperandError
-from emulator.isa.instruction import Instruction
+from emulator.isa.instruction import Instruction, as_instruction
 from emulator.targets import Target, find_target
 from emulator.tools.faults import loops, matrices, registers, sparse, swaps, wgmma
 from emulator.tools.faults.inputs import Given, as_codes
 from emulator.tools.faults.registers import Mistake
 from emulator.tools.faults.report import Report
 from emulator.tools.faults.search import search
-from emulator.warp.opcode import as_instruction
 
 #: the likelier of two mistakes that do the same stands first
 MISTAKES: tuple[Mistake, ...] = (

@@ -15,7 +15,7 @@ from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import TileShape
 from emulator.targets import Target
 from emulator.tools.faults.kernel import Kernel
-from emulator.warp.scales import gather_scales, legal_ids
+from emulator.warp.scales import gather_scales
 from emulator.warp.sparse import check_selector, decompress, metadata
 
 #: what a kernel passed, by its name as an argument -> name of the words
@@ -266,7 +266,7 @@ class Given:
         codes = fragment.gather(blank[..., None]).copy()
         byte, thread = (self.options.get(f"{what}_id_{x}", 0) for what in ("byte", "thread"))
         gather_scales(ins, name, blank, byte, thread)  # checks the ids
-        threads = len(legal_ids(ins, name)[1])
+        threads = len(ins.legal_ids(name)[1])
         group = byte // ins.scale_chunks * threads + thread
         axis = -1 if name == "scale_a" else -2
         codes[..., group, :, :] = np.stack(np.split(self.codes[name], self.steps, axis))

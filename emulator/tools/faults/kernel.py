@@ -14,10 +14,10 @@ import numpy as np
 from dtypes import Array, Place
 from emulator.errors import EmulatorError
 from emulator.isa.matrix import MatrixInstruction
+from emulator.memory.descriptors import load_tile, store_tile
 from emulator.targets import Target
 from emulator.warp.execute import execute
-from emulator.warp.memory import load_tile, store_tile
-from emulator.warp.scales import gather_scales, legal_ids
+from emulator.warp.scales import gather_scales
 from emulator.warp.sparse import gather_metadata
 
 #: words of an operand to other words of the same shape ``(…, lanes, registers)``
@@ -137,7 +137,7 @@ class Kernel:
         byte, thread = (
             int(self.options.get(f"{x}_id_{operand[-1]}", 0)) for x in ("byte", "thread")
         )
-        return byte // self.ins.scale_chunks * len(legal_ids(self.ins, operand)[1]) + thread
+        return byte // self.ins.scale_chunks * len(self.ins.legal_ids(operand)[1]) + thread
 
     def narrowed(self, n: int) -> Kernel:
         """The first `n` columns of a wgmma: the same descriptors, fewer accumulators."""

@@ -16,10 +16,9 @@ from dtypes import FORMATS, Array, convert
 from emulator.arith.conversions import convert as cvt
 from emulator.errors import OperandError
 from emulator.isa.matrix import MatrixInstruction
-from emulator.isa.table import FORMS
+from emulator.isa.matrix_forms import FORMS
 from emulator.layout.fragment import Fragment
-from emulator.layout.fragments import lane_map
-from emulator.layout.lanemap import COL, ROW, Mode
+from emulator.layout.lanemap import COL, ROW, Mode, lane_map
 from emulator.targets import TARGETS
 from emulator.tools.faults.kernel import Change, Kernel
 from emulator.tools.faults.registers import Variant
@@ -231,13 +230,13 @@ def _addresses(
 def other_instruction(kernel: Kernel) -> Iterator[Variant]:
     """Another type or modifier in the opcode, of an instruction with the same registers."""
     ins = kernel.ins
-    count = {x: ins.fragment(x).registers for x in ins.operands}
+    count = {name: x.registers for name, x in ins.fragments.items()}
     names = [f.name for f in fields(MatrixInstruction) if f.name != "form"]
     relatives = {str(x): x for x in _relatives(ins)}
     for other in relatives.values():
         if kernel.target.name not in other.targets or other.operands != ins.operands:
             continue
-        if {x: other.fragment(x).registers for x in other.operands} != count:
+        if {name: x.registers for name, x in other.fragments.items()} != count:
             continue
         differ = [x for x in names if getattr(other, x) != getattr(ins, x)]
         texts = [_difference(_SAID.get(x, x), getattr(other, x), getattr(ins, x)) for x in differ]

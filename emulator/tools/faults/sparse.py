@@ -13,7 +13,6 @@ from dtypes import FORMATS, Array
 from emulator.errors import OperandError
 from emulator.tools.faults.kernel import Change, Kernel
 from emulator.tools.faults.registers import Variant
-from emulator.warp.scales import legal_ids
 
 # --- sparsity -------------------------------------------------------------------------------------
 
@@ -162,7 +161,7 @@ def wrong_scale_id(kernel: Kernel) -> Iterator[Variant]:
             continue
         x = operand[-1]
         now = [kernel.options.get(f"{what}_id_{x}", 0) for what in ("byte", "thread")]
-        bytes_, threads = legal_ids(kernel.ins, operand)
+        bytes_, threads = kernel.ins.legal_ids(operand)
         for byte in bytes_:
             for thread in threads:
                 if [byte, thread] == now:

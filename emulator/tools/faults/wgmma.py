@@ -15,9 +15,9 @@ from emulator.errors import EmulatorError
 from emulator.layout.addressing import FIELDS, SWIZZLE_UNITS
 from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import LINE_BYTES, TileShape
+from emulator.memory.descriptors import store_tile
 from emulator.tools.faults.kernel import Kernel
 from emulator.tools.faults.registers import Variant
-from emulator.warp.memory import store_tile
 
 _SWIZZLES = (0, 32, 64, 128)
 #: bytes from one value of a field to the next one that is worth trying

@@ -128,7 +128,7 @@ def sections(ins: Instruction, memory: Memory) -> list[Section]:
 def _(ins: MatrixInstruction, memory: Memory) -> list[Section]:
     panels = []
     for name in ("e", "scale_a", "a", "scale_b", "b"):
-        if name in ins.operands:
+        if name in ins.fragments:
             panels += _held(ins, ins.fragment(name), name)
     if ins.is_wgmma:
         panels += [_tile(ins, "a", memory), _tile(ins, "b", memory)]

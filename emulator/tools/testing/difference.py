@@ -26,7 +26,7 @@ from dtypes import (
 from dtypes import codes_from_array as codes_of
 from dtypes import unpack as unpack_words
 from emulator.errors import EmulatorError, OperandError
-from emulator.isa.instruction import Instruction
+from emulator.isa.instruction import Instruction, as_instruction
 from emulator.layout.fragment import Fragment
 from emulator.tools.testing.difference_kinds import (
     KINDS,
@@ -38,7 +38,6 @@ from emulator.tools.testing.difference_kinds import (
     kinds,
     ulps,
 )
-from emulator.warp.opcode import as_instruction
 
 #: differing elements that a message shows one by one
 SHOWN = 8

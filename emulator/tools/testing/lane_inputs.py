@@ -12,14 +12,13 @@ import numpy as np
 from dtypes import FORMATS, Array, Format, code_type, codes_from_array, decode_values
 from emulator.arith import Engine
 from emulator.errors import OperandError, listing, quoted
-from emulator.isa.instruction import Instruction
+from emulator.isa.instruction import Instruction, as_instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.layout.descriptor import Descriptor
+from emulator.memory.descriptors import store_tile
 from emulator.targets import Target
 from emulator.warp.execute import execute
-from emulator.warp.memory import store_tile
-from emulator.warp.opcode import as_instruction
 from emulator.warp.sparse import check_selector, metadata
 
 Multiplication = MatrixInstruction | WmmaMultiply

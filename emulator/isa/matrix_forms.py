@@ -1,6 +1,6 @@
-"""The table of legal instruction forms. What is not written here is refused.
+"""The table of legal forms of mma and wgmma. What is not written here is refused.
 
-One `Form` covers all type pairs, layouts and sizes that share a row of the manual's tables
+One row covers all type pairs, layouts and sizes that share a row of the manual's tables
 (PTX ISA 9.7.14.5, 9.7.14.6, 9.7.15). Legality and targets were compared with ptxas of CUDA 13.0.
 Element, register and selector counts are not written: they follow from the shape and the types.
 """
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from emulator.arith.recipes import Pipe
+from emulator.isa.instruction import Form
+from emulator.isa.signature import Scope
 from emulator.targets import select
 
 Family = Literal["mma", "mma.sp", "wgmma", "wgmma.sp"]
@@ -23,7 +25,7 @@ ALL_LAYOUTS = "row.row row.col col.row col.col"
 
 
 @dataclass(frozen=True)
-class Form:
+class MatrixForm(Form):
     """One row. Fields with several alternatives separate them by spaces."""
 
     family: Family
@@ -47,15 +49,23 @@ class Form:
     #: block scales, "scale_vec.stype"; the first is meant when .scale_vec is left out
     scales: str = ""
     scale_vec_optional: bool = True
-    #: which metadata map a sparse form uses; see layout.fragments
+    #: which metadata map a sparse form uses; see layout.lanemap
     metadata: str = ""
     #: mma.sp exists as ::ordered_metadata only
     ordered_only: bool = False
     pipe: Pipe = "mma"
+    scope: Scope = "warp"
+    #: what A and B may be, see `isa.signature`: registers in braces, a descriptor of shared memory
+    a_kinds: str = "vector"
+    b_kind: Literal["vector", "descriptor"] = "vector"
+    #: D is the accumulator too, and there is no C
+    updates_d: bool = False
+    #: operands after the matrices: predicates and immediates
+    immediates: str = ""
 
     def __post_init__(self) -> None:
         assert bool(self.metadata) == self.family.endswith(".sp")
-        assert bool(self.n) == self.family.startswith("wgmma")
+        assert bool(self.n) == ("n" not in self.shape)
         assert self.targets
 
     @property
@@ -81,28 +91,32 @@ _INTEGER_N = (8, 16, 24, *range(32, 257, 16))
 
 def _mma(
     shapes: str, a: str, b: str, dc: str, targets: tuple[str, ...], **more: object
-) -> list[Form]:
+) -> list[MatrixForm]:
     return [
-        Form("mma", shape, a, b, dc, targets, **more)  # type: ignore[arg-type]
+        MatrixForm("mma", shape, a, b, dc, targets, **more)  # type: ignore[arg-type]
         for shape in shapes.split()
     ]
 
 
 def _sparse(shape: str, metadata: str, a: str, b: str, dc: str, targets: tuple[str, ...],
-            **more: object) -> list[Form]:  # fmt: skip
-    return [Form("mma.sp", shape, a, b, dc, targets, metadata=metadata, **more)]  # type: ignore[arg-type]
+            **more: object) -> list[MatrixForm]:  # fmt: skip
+    return [MatrixForm("mma.sp", shape, a, b, dc, targets, metadata=metadata, **more)]  # type: ignore[arg-type]
 
 
 def _wgmma(k: int, metadata: str, n: tuple[int, ...], a: str, b: str, dc: str,
-           **more: object) -> list[Form]:  # fmt: skip
+           immediates: str, **more: object) -> list[MatrixForm]:  # fmt: skip
     """The dense form and, where A may be sparse, the sparse one of twice the k."""
-    forms = [Form("wgmma", f"m64k{k}", a, b, dc, _90A, n=n, pipe="wgmma", **more)]  # type: ignore[arg-type]
+    rows: dict[Family, tuple[str, str]] = {"wgmma": (f"m64k{k}", "")}
     if metadata:
-        forms.append(
-            Form("wgmma.sp", f"m64k{2 * k}", a, b, dc, _90A, n=n, metadata=metadata,
-                 pipe="wgmma", **more)  # type: ignore[arg-type]
-        )  # fmt: skip
-    return forms
+        rows["wgmma.sp"] = f"m64k{2 * k}", metadata
+    return [
+        MatrixForm(
+            family, shape, a, b, dc, _90A, n=n, metadata=held, pipe="wgmma", scope="warpgroup",
+            a_kinds="descriptor vector", b_kind="descriptor", updates_d=True,
+            immediates=immediates, **more,  # type: ignore[arg-type]
+        )
+        for family, (shape, held) in rows.items()
+    ]  # fmt: skip
 
 
 _F16_OR_F32 = "f16.f16 f32.f32"
@@ -110,8 +124,12 @@ _MX8 = {"kind": "mxf8f6f4", "scales": "1X.ue8m0"}
 _MX4 = {"kind": "mxf4", "scales": "2X.ue8m0"}
 _NV4 = {"kind": "mxf4nvf4", "scales": "2X.ue8m0 4X.ue4m3", "scale_vec_optional": False}
 _ORDERED = {"ordered_only": True}
+# 16-bit types can be transposed in shared memory; A in registers has no imm_trans_a.
+_SCALE_D = "scale_d"
+_SIGNS = "scale_d imm_scale_a imm_scale_b"
+_SIGNS_AND_MAJORS = f"{_SIGNS} imm_trans_a imm_trans_b"
 
-FORMS: tuple[Form, ...] = (
+FORMS: tuple[MatrixForm, ...] = (
     # --- mma.sync, dense (9.7.14.5) ---
     *_mma("m8n8k4", "f16", "", "f16.f16 f32.f16 f32.f32", select(since=70),
           layouts=ALL_LAYOUTS, pipe="quad"),
@@ -157,10 +175,10 @@ FORMS: tuple[Form, ...] = (
     *_sparse("m16n8k128", "s4", "e2m1", "", "f32.f32", _SPARSE_FP4, **_MX4, **_ORDERED),
     *_sparse("m16n8k128", "s4", "e2m1", "", "f32.f32", _SPARSE_FP4, **_NV4, **_ORDERED),
     # --- wgmma.mma_async, dense and sparse (9.7.15.5, 9.7.15.6) ---
-    *_wgmma(16, "s2", _EVERY_8, "f16", "", _F16_OR_F32),
-    *_wgmma(16, "s2", _EVERY_8, "bf16", "", "f32.f32"),
-    *_wgmma(8, "s2", _EVERY_8, "tf32", "", "f32.f32"),
-    *_wgmma(32, "s4", _EVERY_8, FP8, FP8, _F16_OR_F32),
-    *_wgmma(32, "s4", _INTEGER_N, INT8, INT8, "s32.s32", satfinite=True),
-    *_wgmma(256, "", _INTEGER_N, "b1", "", "s32.s32", bit_operation="and"),
+    *_wgmma(16, "s2", _EVERY_8, "f16", "", _F16_OR_F32, _SIGNS_AND_MAJORS),
+    *_wgmma(16, "s2", _EVERY_8, "bf16", "", "f32.f32", _SIGNS_AND_MAJORS),
+    *_wgmma(8, "s2", _EVERY_8, "tf32", "", "f32.f32", _SIGNS),
+    *_wgmma(32, "s4", _EVERY_8, FP8, FP8, _F16_OR_F32, _SIGNS),
+    *_wgmma(32, "s4", _INTEGER_N, INT8, INT8, "s32.s32", _SCALE_D, satfinite=True),
+    *_wgmma(256, "", _INTEGER_N, "b1", "", "s32.s32", _SCALE_D, bit_operation="and"),
 )  # fmt: skip

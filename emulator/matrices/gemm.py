@@ -14,9 +14,9 @@ from emulator.arrays import accepts_tensors
 from emulator.errors import OperandError, UnsupportedError
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
+from emulator.matrices.operands import as_matrix_instruction, batches_named, operand_codes
+from emulator.matrices.tiles import Order, accumulate, part_of, tiles_of
 from emulator.targets import Target
-from emulator.warp.matrix import batches_named, codes_of, multiplying
-from emulator.warp.tiles import Order, accumulate, part_of, tiles_of
 
 
 @accepts_tensors()
@@ -58,19 +58,19 @@ def gemm(
     order = Order(arithmetic, ins.k, promotion(ins, k_promote), engine)
     choose(engine, 0)  # a wrong name is refused before anything is computed
     if any(hasattr(x, "__dask_graph__") for x in (a, b, c)):
-        from emulator.warp.dask_gemm import gemm_of_chunks
+        from emulator.matrices.dask_gemm import gemm_of_chunks
 
         if out is not None or first_tile:
             raise OperandError("out= and first_tile= are for arrays in memory, not for Dask's")
         return gemm_of_chunks(a, b, c, order, codes)
-    a = codes_of("A", a, arithmetic.a, (None, None), codes)
+    a = operand_codes("A", a, arithmetic.a, (None, None), codes)
     m, k = a.shape[-2:]
-    b = codes_of("B", b, arithmetic.b, (k, None), codes)
+    b = operand_codes("B", b, arithmetic.b, (k, None), codes)
     n = b.shape[-1]
     if c is None:
         c = np.zeros((m, n), code_type(arithmetic.c.bits))
     else:
-        c = codes_of("C", c, arithmetic.c, (m, n), codes)
+        c = operand_codes("C", c, arithmetic.c, (m, n), codes)
     with batches_named(A=a, B=b, C=c):
         shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2], c.shape[:-2]), m, n)
     tiles = list(tiles_of(shape))
@@ -103,7 +103,7 @@ def gemm(
 
 def dense(instruction: Instruction | str) -> MatrixInstruction:
     """The instruction, if gemm can use it."""
-    ins = multiplying(instruction)
+    ins = as_matrix_instruction(instruction)
     if ins.is_sparse or ins.is_block_scaled or ins.c_type != ins.d_type:
         raise UnsupportedError(
             f"gemm takes dense instructions without block scales whose C and D are of one type; "

@@ -13,8 +13,8 @@ import numpy as np
 
 from dtypes import Array, Format, array_from_codes, array_type, code_type
 from emulator.errors import OperandError
-from emulator.warp.matrix import codes_of
-from emulator.warp.tiles import Order, accumulate
+from emulator.matrices.operands import operand_codes
+from emulator.matrices.tiles import Order, accumulate
 
 
 def gemm_of_chunks(a: Any, b: Any, c: Any, order: Order, codes: bool) -> Any:
@@ -80,5 +80,5 @@ def _step(order: Order, codes: bool, a: Array, b: Array, c: Array) -> Array:
     """The accumulators of one tile after one chunk of k."""
     fmt = order.arithmetic
     operands = (("A", a, fmt.a), ("B", b, fmt.b), ("C", c, fmt.c))
-    d = accumulate(order, *(codes_of(*x, (None, None), codes) for x in operands))
+    d = accumulate(order, *(operand_codes(*x, (None, None), codes) for x in operands))
     return d if codes else array_from_codes(fmt.d, d)
