@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dtypes import Array
+from emulator.arith import Engine
 from emulator.errors import OperandError, UnsupportedError, hint, listing, quoted
 from emulator.machine.arguments import Memory, Placed, place_arguments
 from emulator.machine.report import Index, KernelError, Place, Report
@@ -226,6 +227,8 @@ class Launch:
     printed: list[str] = field(default_factory=list)
     environment: dict[str, int] = field(default_factory=dict)
     processors: int = 132
+    #: the engine of `emulator.arith` for matrix instructions
+    arithmetic: Engine = "auto"
 
     def __post_init__(self) -> None:
         self.module = self.kernel.module

@@ -214,9 +214,18 @@ class Arena:
             self._refuse_alignment(addresses, size)
         return (addresses - np.uint64(found.address - found.start)).view(np.int64)
 
-    def _locate_each(self, addresses: Addresses, size: int, write: bool) -> Indexes:
+    def locate_bytes(self, addresses: Addresses, size: int, *, write: bool = False) -> Indexes:
+        """Places in the arena of accesses of `size` bytes each, wherever they start.
+
+        Raises AccessError as `locate`.
+        """
+        return self._locate_each(addresses, size, write, aligned=False)
+
+    def _locate_each(
+        self, addresses: Addresses, size: int, write: bool, *, aligned: bool = True
+    ) -> Indexes:
         """As `locate`, for lanes that look into several allocations, or outside of all."""
-        if size > 1 and (addresses & np.uint64(size - 1)).any():
+        if aligned and size > 1 and (addresses & np.uint64(size - 1)).any():
             self._refuse_alignment(addresses, size)
         starts = np.array([0, *self._addresses], np.uint64)
         at = np.searchsorted(starts, addresses, "right") - 1

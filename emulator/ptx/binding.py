@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from dtypes import FORMATS, encode
@@ -38,6 +39,8 @@ class Binder:
     scope: Scope
     opcode: str
     functions: Mapping[str, int]
+    #: parts of registers that were named, see `Statement`
+    selectors: dict[str, str] = field(default_factory=dict)
 
     def bind(
         self, signature: Signature, given: tuple[tree.Operand, ...]
@@ -85,6 +88,10 @@ class Binder:
             return self._label(operand, given)
         if operand.kind == "immediate":
             return self._immediate(operand, given)
+        if operand.kind == "ids":
+            return self._ids(operand, given)
+        if operand.selector and isinstance(given, tree.Element):
+            return self._selected(operand, given)
         if operand.braces and isinstance(given, tree.Vector):
             given = given.items[0]
         return self.scalar(operand, given)
@@ -166,7 +173,9 @@ class Binder:
             if isinstance(given, tree.Integer):
                 return Constant(int(given.value != 0))
             self.refuse(given, f"operand {operand.name} of {self.opcode} is a predicate; got")
-        type_ = TYPES.get(operand.type)
+        if operand.kind == "descriptor" and isinstance(given, tree.Integer):
+            return Constant(given.value & _MASK)
+        type_ = TYPES.get(operand.type or _bits_of(operand))
         if operand.constants == "none" or type_ is None:
             self.refuse(given, f"operand {operand.name} of {self.opcode} must be a register; got")
         if isinstance(given, tree.Float):
@@ -176,7 +185,7 @@ class Binder:
         return Constant(given.value & (1 << type_.size) - 1)
 
     def _float(self, operand: Operand, given: tree.Float) -> int:
-        type_ = TYPES[operand.type]
+        type_ = TYPES[operand.type or _bits_of(operand)]
         if type_.kind not in ("float", "bits") or type_.size not in (32, 64):
             self.refuse(given, f"operand {operand.name} of {self.opcode} is of .{type_.name}; got")
         if given.width == type_.size:
@@ -292,6 +301,26 @@ class Binder:
             bound.append(register)
         return Vector(tuple(bound))
 
+    def _ids(self, operand: Operand, given: tree.Operand) -> Vector:
+        """{byte-id, thread-id}, each an immediate or a register."""
+        if not isinstance(given, tree.Vector) or len(given.items) != len(operand.parts):
+            names = ", ".join(part.name for part in operand.parts)
+            self.refuse(given, f"operand {operand.name} of {self.opcode} is {{{names}}}; got")
+        out: list[Bound | None] = []
+        for part, item in zip(operand.parts, given.items, strict=True):
+            if isinstance(item, tree.Integer):
+                out.append(self._immediate(part, item))
+            else:
+                out.append(self.scalar(part, item))
+        return Vector(tuple(out))
+
+    def _selected(self, operand: Operand, given: tree.Element) -> Bound:
+        """A register, a part of which is meant: ``%r1.b2``."""
+        if not re.fullmatch(operand.selector, given.element):
+            self.refuse(given, f"operand {operand.name} of {self.opcode} has no such part:")
+        self.selectors[f"{operand.name}sel"] = given.element
+        return self.scalar(operand, tree.Name(given.register, given.at))
+
     def _label(self, operand: Operand, given: tree.Operand) -> Target | Targets:
         if not isinstance(given, tree.Name):
             self.refuse(given, f"operand {operand.name} of {self.opcode} is a label; got")
@@ -320,12 +349,33 @@ class Binder:
         raise BindError(f"{name!r} is not declared{close}", given.at)
 
 
+def choose(
+    signatures: tuple[Signature, ...], given: tuple[tree.Operand, ...]
+) -> Signature:
+    """Of the ways to write an instruction the one that is meant: by what stands in braces, and by
+    the number of operands."""
+
+    def likeness(signature: Signature) -> tuple[bool, int]:
+        shapes = [
+            (operand.kind == "vector") == isinstance(x, tree.Vector)
+            for operand, x in zip(signature.operands, given, strict=False)
+        ]
+        return all(shapes), -abs(len(signature.operands) - len(given))
+
+    return signatures[0] if len(signatures) == 1 else max(signatures, key=likeness)
+
+
 class BindError(OperandError):
     """An operand that does not fit, and where it stands in the text."""
 
     def __init__(self, message: str, at: int) -> None:
         super().__init__(message)
         self.at = at
+
+
+def _bits_of(operand: Operand) -> str:
+    """The type of bits that an operand's registers have."""
+    return f"b{REGISTER_BITS[operand.types[0]]}" if operand.types else ""
 
 
 def _flat(given: tuple[tree.Operand, ...]) -> list[tuple[tree.Operand, bool]]:

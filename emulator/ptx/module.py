@@ -16,7 +16,7 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.signature import Signature
 from emulator.memory.windows import FUNCTIONS, PARAMETERS, VARIABLES
 from emulator.ptx import tree
-from emulator.ptx.binding import Binder, BindError, spelled
+from emulator.ptx.binding import Binder, BindError, choose, spelled
 from emulator.ptx.names import Scope, Symbol
 from emulator.ptx.program import (
     Bound,
@@ -323,14 +323,15 @@ class _KernelBinder:
                 pc, instruction, Signature(()), {}, guard, given.at, given.location,
                 call=self._call(given, scope),
             )  # fmt: skip
-        signature = instruction.signature(self.module.target)
+        signatures = instruction.signatures(self.module.target)
+        signature = choose(signatures, given.operands)
         binder = Binder(scope, given.opcode, self.module.addresses)
         operands = binder.bind(signature, given.operands)
         if _uses_carry(instruction) and function.carry is None:
             function.carry = scope.new("CC.CF", "pred")
         return Statement(
             pc, instruction, signature, operands, guard, given.at, given.location,
-            given.used_bytes_mask, None, tuple(_targets(operands)),
+            given.used_bytes_mask, None, tuple(_targets(operands)), binder.selectors,
         )  # fmt: skip
 
     def _call(self, given: tree.Instruction, scope: Scope) -> Call:

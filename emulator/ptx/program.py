@@ -149,6 +149,8 @@ class Statement:
     call: Call | None = None
     #: targets of branches
     targets: tuple[int, ...] = ()
+    #: parts of registers that operands name, as the rule takes them: asel -> "b2"
+    selectors: dict[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -311,7 +313,7 @@ def _effects(statement: Statement) -> tuple[int, int]:
 def successors(statement: Statement) -> tuple[int, ...]:
     """The pcs that may follow a statement in its function."""
     name = statement.name
-    falls = name not in ("ret", "exit", "trap") and not (name in ("bra", "brx"))
+    falls = name not in ("ret", "exit", "trap") and name not in ("bra", "brx")
     if statement.guard is not None:
         falls = True
     return (*statement.targets, *((statement.pc + 1,) if falls else ()))

@@ -35,12 +35,17 @@ def load(ins: WmmaTransfer, address: Any, space: Space, stride: Any = None) -> A
     Raises OperandError for operands of another kind or batch, UndefinedError for a matrix that is
     misaligned, leaves `space`, or has a stride shorter than its rows.
     """
-    starts = _line_addresses(ins, address, stride)
+    starts = line_addresses(ins, address, stride)
     _broadcast(ins, space.batch, starts.shape[:-1])
     try:
-        lines = space.load(starts, _line_bytes(ins), ins.alignment)
+        lines = space.load(starts, line_bytes(ins), ins.alignment)
     except AccessError as error:
         raise _outside(ins, space, error.fault) from None
+    return registers_of(ins, lines)
+
+
+def registers_of(ins: WmmaTransfer, lines: Array) -> Array:
+    """Registers ``(…, 32, n)`` of the rows, or columns, of a matrix: bytes ``(…, lines, bytes)``."""
     fmt = ins.fragment("r").fmt
     if fmt.bits < 8:
         codes = unpack(lines, place(fmt), 8)
@@ -57,12 +62,8 @@ def store(
     There is one memory for each warp. Nothing is written where it raises.
     """
     space.check_writable()
-    fragment = ins.fragment("r")
-    starts = _line_addresses(ins, address, stride)
-    codes = fragment.gather(registers)
-    codes = codes if ins.layout == "row" else np.swapaxes(codes, -1, -2)
-    # Elements of D have whole bytes.
-    lines = np.ascontiguousarray(codes, f"<u{fragment.fmt.bits // 8}").view(np.uint8)
+    starts = line_addresses(ins, address, stride)
+    lines = lines_of(ins, registers)
     if _broadcast(ins, space.batch, starts.shape[:-1], lines.shape[:-2]) != space.batch:
         raise OperandError(
             f"wmma.store writes one {space.name} for each warp: addresses {starts.shape[:-1]} and "
@@ -72,6 +73,15 @@ def store(
         space.store(starts, lines, ins.alignment)
     except AccessError as error:
         raise _outside(ins, space, error.fault) from None
+
+
+def lines_of(ins: WmmaTransfer, registers: Array) -> Array:
+    """The rows, or columns, of a matrix as bytes ``(…, lines, bytes)``."""
+    fragment = ins.fragment("r")
+    codes = fragment.gather(registers)
+    codes = codes if ins.layout == "row" else np.swapaxes(codes, -1, -2)
+    # Elements of D have whole bytes.
+    return np.ascontiguousarray(codes, f"<u{fragment.fmt.bits // 8}").view(np.uint8)
 
 
 def multiply(call: Call) -> Array:
@@ -95,11 +105,11 @@ def _broadcast(ins: WmmaMultiply | WmmaTransfer, *batches: tuple[int, ...]) -> t
         raise OperandError(f"{ins.family}: the batch axes do not broadcast: {shapes}") from None
 
 
-def _line_bytes(ins: WmmaTransfer) -> int:
+def line_bytes(ins: WmmaTransfer) -> int:
     return ins.default_stride * ins.fragment("r").fmt.bits // 8
 
 
-def _line_addresses(ins: WmmaTransfer, address: Any, stride: Any) -> Array:
+def line_addresses(ins: WmmaTransfer, address: Any, stride: Any) -> Array:
     """Where each row (or column) starts, ``(…, lines)``: all of them aligned."""
     base = _integers(ins, "an address", address, 62)
     step = _integers(ins, "a stride", ins.default_stride if stride is None else stride, 32)
@@ -132,7 +142,7 @@ def _outside(ins: WmmaTransfer, space: Space, fault: Fault) -> UndefinedError:
     line = "row" if ins.layout == "row" else "column"
     return UndefinedError(
         f"{ins.family}: {line} {fault.index[-1]}, bytes {fault.address} … "
-        f"{fault.address + _line_bytes(ins) - 1}, leaves {space.name}, which has {space.bytes} "
+        f"{fault.address + line_bytes(ins) - 1}, leaves {space.name}, which has {space.bytes} "
         "bytes"
     )
 

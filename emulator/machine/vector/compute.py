@@ -7,8 +7,7 @@ from typing import Any
 
 from dtypes import Array
 from emulator.arith.scalar.rule import bind_vector
-from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.machine.vector.operands import Read, Write, active, reader, writer
+from emulator.machine.vector.operands import Read, Write, active, reader, word_type, writer
 from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import Constant, Function, Register, Statement, Vector
 
@@ -19,12 +18,11 @@ def step(statement: Statement, function: Function) -> Step:
     """Computes the destinations of a statement from its sources, in all lanes or those of its
     guard."""
     ins = statement.instruction
-    assert isinstance(ins, OrdinaryInstruction)
-    compute = bind_vector(ins)
+    compute = bind_vector(ins, **statement.selectors)  # type: ignore[arg-type]
     reads, writes = sources(statement, function), destinations(statement, function)
-    if ins.reads_carry:
+    if getattr(ins, "reads_carry", False):
         reads.append(reader(Register(_carry(function)), "pred", function))
-    if ins.writes_carry:
+    if getattr(ins, "writes_carry", False):
         writes.append(writer(Register(_carry(function)), "pred", function))
     return guarded(statement, _computation(compute, reads, writes))
 
@@ -42,7 +40,7 @@ def sources(statement: Statement, function: Function) -> list[Read]:
             continue
         vector = operand.kind == "vector" and isinstance(bound, Vector)
         for item in bound.items if vector else (bound,):
-            out.append(reader(item, operand.type or "b32", function))
+            out.append(reader(item, word_type(operand), function))
     return out
 
 
@@ -60,7 +58,7 @@ def destinations(statement: Statement, function: Function) -> list[Write]:
             continue
         vector = operand.kind == "vector" and isinstance(bound, Vector)
         for item in bound.items if vector else (bound,):
-            out.append(writer(item, operand.type or "b32", function))
+            out.append(writer(item, word_type(operand), function))
     return out
 
 

@@ -78,6 +78,7 @@ class Grid:
         self.reserved_shared = launch.reserved_shared
         self.dynamic_shared = launch.dynamic_shared
         self.shared_bytes = -(-launch.shared_bytes // 256) * 256
+        self.target, self.arithmetic = launch.module.target, launch.arithmetic
         self.processors = launch.processors
         self.environment = launch.environment
         self.blocks = launch.blocks(Blocks)

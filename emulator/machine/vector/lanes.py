@@ -39,15 +39,27 @@ def together(s: Strand, pc: int, masks: Array | None = None) -> None:
     _wait(s, lacking, pc)
 
 
-def _wait(s: Strand, lacking: Array, pc: int) -> None:
+def together_in_groups(s: Strand, pc: int) -> None:
+    """The same for warpgroups, four warps each: all lanes that have not ended must be there."""
+    wave = s.wave
+    group = s.lanes // (4 * WARP)
+    have = np.bincount(group, minlength=0)
+    alive = np.flatnonzero(wave.alive) // (4 * WARP)
+    wanted = np.bincount(alive, minlength=len(have))[: len(have)]
+    lacking = (have < wanted)[group]
+    if lacking.any():
+        _wait(s, lacking, pc, State.WARPGROUP)
+
+
+def _wait(s: Strand, lacking: Array, pc: int, state: State = State.WARP) -> None:
     """Lanes of a mask wait at a statement; the others, if any, go on from it by themselves."""
     wave = s.wave
     if not lacking.all():
         s, going = wave.divide(s, lacking, pc)
         wave.ready.append(going)
-    wave.park(s, State.WARP, pc, pc)
+    wave.park(s, state, pc, pc)
     place = s.place
-    mates = [w for w in wave.waiting if w.state is State.WARP and w.place == place]
+    mates = [w for w in wave.waiting if w.state is state and w.place == place]
     if len(mates) > 1:
         # Some may be complete now: they look once more, together.
         for mate in mates:

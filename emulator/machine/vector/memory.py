@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
-from emulator.memory.windows import LOCAL, RANK_BITS, SHARED, WINDOW_BITS
 from emulator.memory.arena import AccessError, Fault
+from emulator.memory.windows import LOCAL, RANK_BITS, SHARED, WINDOW_BITS
 
 if TYPE_CHECKING:
     from emulator.machine.vector.strand import Strand
@@ -203,7 +203,7 @@ def _in_shared(
     wrong = inside > wave.shared_bytes - size
     if wrong.any():
         index = int(np.argmax(wrong))
-        raise AccessError(_outside(s, "shared", int(addresses[index]), size, index, write))
+        raise AccessError(_outside(s.wave, "shared", int(addresses[index]), size, index, write))
     _check_alignment(inside, size)
     if len(inside) == 1 and len(rows) > 1 and rows[0] == rows[-1]:
         rows = rows[:1]
@@ -227,7 +227,7 @@ def _in_local(
     wrong = inside > limit - size
     if wrong.any():
         index = int(np.argmax(wrong))
-        raise AccessError(_outside(s, "local", int(addresses[index]), size, index, write))
+        raise AccessError(_outside(s.wave, "local", int(addresses[index]), size, index, write))
     _check_alignment(inside, size)
     return access(_view(wave.local, size), (lanes * limit + inside) // size, chosen)
 
@@ -246,11 +246,97 @@ def _check_alignment(places: NDArray[np.int64], size: int) -> None:
         raise AccessError(Fault(index, address, "misaligned", reason))
 
 
-def _outside(s: Strand, space: str, address: int, size: int, index: int, write: bool) -> Fault:
+def _outside(wave: Wave, space: str, address: int, size: int, index: int, write: bool) -> Fault:
     verb = "written" if write else "read"
-    memory = s.wave.shared_bytes if space == "shared" else s.wave.local.shape[1]
+    memory = wave.shared_bytes if space == "shared" else wave.local.shape[1]
     reason = (
         f"{size} byte{'s' * (size > 1)} at {address:#x} of {space} memory are {verb}, which has "
         f"{memory} bytes"
     )
     return Fault(index, address, "out of bounds", reason)
+
+
+# --- bytes ----------------------------------------------------------------------------------------
+
+
+def bytes_at(
+    wave: Wave, space: str, rows: NDArray[np.int64], addresses: Addresses, size: int, *,
+    alignment: int = 1, write: bool = False,
+) -> tuple[Array, NDArray[np.int64]]:  # fmt: skip
+    """Memory as one array of bytes, and the places in it of addresses seen by blocks of `rows`.
+
+    All addresses must lead into one state space. Raises AccessError for an access of `size` bytes
+    that is out of bounds or no multiple of `alignment`.
+    """
+    if space == "" and int(addresses[0] >> np.uint64(WINDOW_BITS)) == SHARED >> WINDOW_BITS:
+        space, addresses = "shared", to_shared(addresses)
+    if alignment > 1 and (addresses & np.uint64(alignment - 1)).any():
+        index = int(np.argmax((addresses & np.uint64(alignment - 1)) != 0))
+        address = int(addresses[index])
+        reason = f"address {address:#x} is no multiple of {alignment}"
+        raise AccessError(Fault(index, address, "misaligned", reason))
+    if space != "shared":
+        arena = wave.grid.arena
+        places = arena.locate_bytes(addresses, size, write=write)
+        return arena.view(1), places
+    if (addresses >> np.uint64(RANK_BITS)).any():
+        rows, addresses = wave.rows_of_cluster(rows, addresses)
+    inside = addresses.astype(np.int64)
+    wrong = inside > wave.shared_bytes - size
+    if wrong.any():
+        index = int(np.argmax(wrong))
+        raise AccessError(_outside(wave, "shared", int(addresses[index]), size, index, write))
+    return wave.shared.reshape(-1), rows * wave.shared_bytes + inside
+
+
+def load_lines(s: Strand, space: str, starts: NDArray[np.int64], size: int) -> Array:
+    """Bytes ``(warps, lines, size)`` at addresses ``(warps, lines)`` of each warp."""
+    held, places = _lines(s, space, starts, size, False)
+    return held[places[..., None] + np.arange(size)]
+
+
+def store_lines(s: Strand, space: str, starts: NDArray[np.int64], lines: Array) -> None:
+    held, places = _lines(s, space, starts, lines.shape[-1], True)
+    s.wave.grid.writes += 1
+    held[places[..., None] + np.arange(lines.shape[-1])] = lines
+
+
+def _lines(
+    s: Strand, space: str, starts: NDArray[np.int64], size: int, write: bool
+) -> tuple[Array, NDArray[np.int64]]:
+    rows = np.repeat(s.wave.row(s)[::32], starts.shape[1])
+    flat = starts.reshape(-1).astype(np.uint64)
+    try:
+        held, places = bytes_at(s.wave, space, rows, flat, size, write=write)
+    except AccessError as error:
+        index = error.fault.index // starts.shape[1] * 32
+        raise AccessError(error.fault._replace(index=index)) from None
+    return held, places.reshape(starts.shape)
+
+
+def to_shared(addresses: Addresses) -> Addresses:
+    """Addresses in shared memory of generic addresses, which must lead there."""
+    outside = addresses >> np.uint64(WINDOW_BITS) != SHARED >> WINDOW_BITS
+    if outside.any():
+        index = int(np.argmax(outside))
+        address = int(addresses[index])
+        reason = f"the generic address {address:#x} does not lead into shared memory"
+        raise AccessError(Fault(index, address, "address space", reason))
+    return addresses & np.uint64((1 << WINDOW_BITS) - 1)
+
+
+def check_shared(
+    s: Strand, places: NDArray[np.int64], size: int, lane: Callable[[int], int]
+) -> None:
+    """AccessError where an access leaves shared memory or is no multiple of its size; `lane` tells
+    whose access one is."""
+    wrong = (places > s.wave.shared_bytes - size) | (places < 0)
+    if wrong.any():
+        index = int(np.argmax(wrong))
+        fault = _outside(s.wave, "shared", int(places[index]), size, index, False)
+        raise AccessError(fault._replace(index=lane(index)))
+    if (places & (size - 1)).any():
+        index = int(np.argmax((places & (size - 1)) != 0))
+        address = int(places[index])
+        reason = f"address {address:#x} is no multiple of {size}, the bytes of a row"
+        raise AccessError(Fault(lane(index), address, "misaligned", reason))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith.scalar.types import TYPES, cut, extend
+from emulator.isa.signature import Operand
 from emulator.machine.vector.special import special
 from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import (
@@ -31,6 +32,14 @@ Read = Callable[[Strand], Array]
 Write = Callable[[Strand, Array, Array | None], None]
 #: a mask of the lanes where a statement runs; None: it runs in all, False: in none
 Active = Callable[[Strand], Array | None | bool]
+
+
+def word_type(operand: Operand) -> str:
+    """The type that words of an operand have: what the instruction takes it for, or its register's."""
+    if operand.type or not operand.types:
+        return operand.type or "b32"
+    first = operand.types[0]
+    return first if first == "pred" else f"b{REGISTER_BITS[first]}"
 
 
 def reader(bound: Bound | None, type_: str, function: Function) -> Read:
@@ -146,7 +155,7 @@ def active(guard: Guard | None) -> Active:
         return lambda s: None
     index, negated = guard
 
-    def mask(s: Strand) -> Array | None | bool:
+    def mask(s: Strand) -> Array | bool | None:
         held = s.read(index)
         if negated:
             held = ~held

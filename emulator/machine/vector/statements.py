@@ -10,7 +10,7 @@ from dtypes import Array
 from emulator.arith.scalar.types import TYPES, cut, extend
 from emulator.errors import UnsupportedError
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.machine.vector import compute, lanes, memory
+from emulator.machine.vector import compute, lanes, matrix, memory
 from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.operands import addresses, reader, selected, writer
 from emulator.machine.vector.strand import Strand
@@ -26,9 +26,11 @@ def step_of(statement: Statement, function: Function) -> Step:
     ins = statement.instruction
     make = _STEPS.get(statement.name)
     if make is None:
-        if isinstance(ins, OrdinaryInstruction) and ins.rule and ins.row.scope == "thread":
+        if type(ins) in matrix.STEPS:
+            return _split_by_guard(statement, matrix.STEPS[type(ins)](statement, function))
+        if getattr(ins, "rule", "") and ins.scope == "thread":
             return compute.step(statement, function)
-        if isinstance(ins, OrdinaryInstruction) and ins.rule:
+        if getattr(ins, "rule", ""):
             return _split_by_guard(statement, lanes.step(statement, function))
         raise UnsupportedError(f"{ins} is legal PTX, not modelled here")
     return make(statement, function)

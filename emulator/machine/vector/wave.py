@@ -20,7 +20,7 @@ from emulator.machine.vector.strand import Frame, Lanes, State, Strand, merged
 
 if TYPE_CHECKING:
     from emulator.machine.vector.engine import Grid
-    from emulator.ptx.program import Function, Program, Statement
+    from emulator.ptx.program import Function, Statement
 
 WARP = 32
 #: backward branches after which a strand lets others go first; fewer where it looks at memory that
@@ -103,7 +103,7 @@ class Wave:
             return
         warps = np.unique(lanes // WARP)
         for other in list(self.waiting):
-            if other.state is State.WARP and np.isin(self.warps_of(other).numbers, warps).any():
+            if other.state in (State.WARP, State.WARPGROUP) and np.isin(self.warps_of(other).numbers, warps).any():
                 self.wake(other)
         self.grid.barriers_of(self).lanes_ended(lanes)
 
