@@ -26,12 +26,15 @@ class Kind(NamedTuple):
 
 
 #: First words of ordinary instructions.
-ORDINARY = """abs activemask add addc and applypriority atom bfe bfi bfind bmsk brev clz cnot copysign cos
-    createpolicy cvt cvta discard div dp2a dp4a elect ex2 fma fns getctarank isspacep ld ldu
-    lg2 lop3 mad mad24 madc mapa match max min mov mul mul24 neg not or popc prefetch
-    prefetchu prmt rcp red redux rem rsqrt sad selp set setp shf shfl shl shr sin slct sqrt st
-    sub subc szext tanh testp vabsdiff vabsdiff2 vabsdiff4 vadd vadd2 vadd4 vavrg2 vavrg4 vmad
-    vmax vmax2 vmax4 vmin vmin2 vmin4 vote vset vset2 vset4 vshl vshr vsub vsub2 vsub4 xor"""
+ORDINARY = """abs activemask add addc alloca and applypriority atom bar barrier bfe bfi bfind bmsk bra brev
+    brkpt brx call clusterlaunchcontrol clz cnot copysign cos cp createpolicy cvt cvta discard
+    div dp2a dp4a elect ex2 exit fence fma fns getctarank griddepcontrol isspacep ld ldu lg2
+    lop3 mad mad24 madc mapa match max mbarrier membar min mov mul mul24 multimem nanosleep
+    neg not or pmevent popc prefetch prefetchu prmt rcp red redux rem ret rsqrt sad selp set
+    setmaxnreg setp shf shfl shl shr sin slct sqrt st stackrestore stacksave sub subc szext
+    tanh tensormap testp trap vabsdiff vabsdiff2 vabsdiff4 vadd vadd2 vadd4 vavrg2 vavrg4 vmad
+    vmax vmax2 vmax4 vmin vmin2 vmin4 vote vset vset2 vset4 vshl vshr vsub vsub2 vsub4 wgmma
+    xor"""
 
 #: Where two kinds have a name, the first one that takes an opcode has it.
 KINDS = (
@@ -49,10 +52,7 @@ ALIASES = (
 )
 
 #: First words of PTX's other opcodes (PTX ISA 9.7): legal, and not modelled here.
-OTHER_PTX = """alloca bar barrier bra brkpt brx call clusterlaunchcontrol cp exit fence griddepcontrol
-    istypep mbarrier membar multimem nanosleep pmevent ret setmaxnreg stackrestore stacksave
-    suld suq sured sust tcgen05 tensormap tex tld4 trap txq wgmma.fence wgmma.commit_group
-    wgmma.wait_group"""
+OTHER_PTX = """istypep suld suq sured sust tcgen05 tex tld4 txq"""
 
 
 def names() -> tuple[str, ...]:

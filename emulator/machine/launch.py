@@ -192,7 +192,7 @@ class Kernel:
             )
         launch = Launch(
             self, _sizes("grid", grid, _GRID), _sizes("block", block, _BLOCK), args,
-            dynamic_shared, cluster, memory, step_limit,
+            dynamic_shared, cluster, memory, step_limit, async_order=async_order, seed=seed,
         )  # fmt: skip
         return launch.run(engine)
 
@@ -227,6 +227,8 @@ class Launch:
     printed: list[str] = field(default_factory=list)
     environment: dict[str, int] = field(default_factory=dict)
     processors: int = 132
+    async_order: str = "early"
+    seed: int | None = None
     #: the engine of `emulator.arith` for matrix instructions
     arithmetic: Engine = "auto"
 

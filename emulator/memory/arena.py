@@ -221,6 +221,16 @@ class Arena:
         """
         return self._locate_each(addresses, size, write, aligned=False)
 
+    def read_rows(self, addresses: Indexes, size: int) -> Array:
+        """The bytes ``(n, size)`` at addresses; raises AccessError as `locate`."""
+        places = self.locate_bytes(addresses.astype(np.uint64), size)
+        return self._bytes[places[:, None] + np.arange(size)]
+
+    def write_rows(self, addresses: Indexes, rows: Array) -> None:
+        """Writes bytes ``(n, size)`` at addresses; raises AccessError as `locate`."""
+        places = self.locate_bytes(addresses.astype(np.uint64), rows.shape[-1], write=True)
+        self._bytes[places[:, None] + np.arange(rows.shape[-1])] = rows
+
     def _locate_each(
         self, addresses: Addresses, size: int, write: bool, *, aligned: bool = True
     ) -> Indexes:

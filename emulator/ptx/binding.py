@@ -23,6 +23,7 @@ from emulator.ptx.program import (
     LocalAddress,
     ParameterPlace,
     Register,
+    SharedAddress,
     SpecialRegister,
     Target,
     Targets,
@@ -163,6 +164,8 @@ class Binder:
             offset = given.index * symbol.element_bytes
         if symbol.space == "local":
             return LocalAddress(symbol.place + offset)
+        if symbol.space == "shared":
+            return SharedAddress(symbol.place + offset)
         if symbol.space == "param::func":
             self.refuse(given, "the address of a parameter of a function cannot be taken:")
         bits = TYPES[operand.type].size if operand.type in TYPES else 64
@@ -282,10 +285,12 @@ class Binder:
                 given, f"{self.opcode} takes an address in .{space}; {name!r} is in .{symbol.space}:"
             )
         if symbol.space == "local":
-            place: Constant | LocalAddress = LocalAddress(symbol.place)
+            place: Constant | LocalAddress | SharedAddress = LocalAddress(symbol.place)
+        elif symbol.space == "shared":
+            place = SharedAddress(symbol.place)
         else:
             place = Constant(symbol.place)
-        return Address(place, given.offset, symbol.space, coordinates, name)
+        return Address(place, given.offset, operand.space or symbol.space, coordinates, name)
 
     def _coordinates(self, given: tree.Name | tree.Vector) -> Bound:
         items = given.items if isinstance(given, tree.Vector) else (given,)

@@ -56,10 +56,16 @@ class LocalAddress(NamedTuple):
     offset: int
 
 
+class SharedAddress(NamedTuple):
+    """The address of a variable in shared memory: its offset, below the rank of the own block."""
+
+    offset: int
+
+
 class Address(NamedTuple):
     """``[base + offset]``; `space` is where a variable's name led to, else the opcode's."""
 
-    base: Register | Constant | LocalAddress
+    base: Register | Constant | LocalAddress | SharedAddress
     offset: int
     space: str
     #: of a tensor or a texture
@@ -104,6 +110,7 @@ Bound = (
     | Constant
     | SpecialRegister
     | LocalAddress
+    | SharedAddress
     | Address
     | ParameterPlace
     | Vector

@@ -15,8 +15,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.machine.failure import Failure
-from emulator.machine.vector.strand import Lanes, State, Strand
-from emulator.machine.vector.wave import WARP, Parked
+from emulator.machine.vector.strand import WARP, Lanes, Parked, State, Strand
 
 if TYPE_CHECKING:
     from emulator.machine.vector.wave import Wave

@@ -13,6 +13,8 @@ from emulator.machine.failure import Failure
 from emulator.machine.report import KernelError
 from emulator.machine.vector import control, waiting
 from emulator.machine.vector.barriers import Barriers
+from emulator.machine.vector.clusters import Clusters
+from emulator.machine.vector.pending import Pending
 from emulator.machine.vector.statements import POLLING, step_of
 from emulator.machine.vector.strand import Frame, Strand
 from emulator.machine.vector.wave import Block, Wave
@@ -85,7 +87,6 @@ class Grid:
         self.step_limit = launch.step_limit
         self.executed = 0
         self.writes = 0
-        self._barriers: dict[int, Barriers] = {}
 
     # --- running ---
 
@@ -103,7 +104,6 @@ class Grid:
                         waiting.resolve(wave)
                         continue
                     waves.remove(wave)
-                    self._barriers.pop(id(wave))
             ready = any(wave.ready for wave in waves)
             chunk = next(left, None)
             if chunk is not None:
@@ -141,13 +141,11 @@ class Grid:
 
     def _start(self, ctas: range) -> Wave:
         wave = Wave(self, np.array(ctas, np.int64))
-        self._barriers[id(wave)] = Barriers(wave)
+        wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
+        wave.pending = Pending(wave, self.launch.async_order, self.launch.seed)
         self.need_local(wave, self.function.local_bytes)
         wave.start(self.function, lambda frame: None)
         return wave
-
-    def barriers_of(self, wave: Wave) -> Barriers:
-        return self._barriers[id(wave)]
 
     def need_local(self, wave: Wave, size: int) -> None:
         """Room for so many bytes of local memory in each thread."""

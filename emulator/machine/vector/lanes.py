@@ -10,9 +10,8 @@ from dtypes import Array
 from emulator.arith.scalar.rule import bind_vector
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.failure import Failure
-from emulator.machine.vector.compute import destinations, sources
-from emulator.machine.vector.strand import State, Strand
-from emulator.machine.vector.wave import WARP, Parked
+from emulator.machine.vector.compute import destinations, guarded, sources
+from emulator.machine.vector.strand import WARP, Parked, State, Strand
 from emulator.ptx.program import Function, Statement
 
 
@@ -148,3 +147,16 @@ def step(statement: Statement, function: Function) -> Callable[[Strand], None]:
             write(s, of_warps(s, words), None)
 
     return run
+
+
+def whole_or_split(statement: Statement, run: Callable[[Strand], None]) -> Callable[[Strand], None]:
+    """`run` for whole strands: where the guard divides one, both parts go on by themselves."""
+
+    def under(s: Strand, mask: Array | None) -> None:
+        if mask is None:
+            run(s)
+            return
+        s.wave.split(s, mask, statement.pc, statement.pc + 1)
+        raise Parked
+
+    return guarded(statement, under)

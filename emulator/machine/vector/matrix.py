@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dtypes import Array, code_type
+from dtypes import Array
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import ROW_BYTES, Movement
@@ -21,7 +22,9 @@ from emulator.machine.vector import memory
 from emulator.machine.vector.lanes import together, together_in_groups
 from emulator.machine.vector.operands import addresses, reader, word_type, writer
 from emulator.machine.vector.strand import Strand
+from emulator.memory.arena import AccessError, Fault
 from emulator.memory.space import Space
+from emulator.memory.windows import RANK_BITS
 from emulator.ptx.program import Address, Bound, Constant, Function, Statement, Vector
 from emulator.warp import move, multiply, wmma
 from emulator.warp.call import Call
@@ -236,15 +239,30 @@ def _shared_addresses(bound: Bound, function: Function) -> Callable[[Strand], Ar
     """Addresses in shared memory, also of generic ones that lead there."""
     find = addresses(bound, function)
     generic = isinstance(bound, Address) and bound.space == ""
-    return lambda s: memory.to_shared(find(s)) if generic else find(s)
+    own = np.uint64((1 << RANK_BITS) - 1)
+    return lambda s: (memory.to_shared(find(s)) if generic else find(s)) & own
 
 
 def _rows_of(s: Strand, ins: Movement, given: Array) -> Array:
     """Addresses ``(warps, 32)`` in the shared memory of all blocks of the wave."""
     inside = s.spread(given).astype(np.int64).reshape(-1, WARP)
     used = inside[:, : ins.rows]
-    memory.check_shared(s, used.reshape(-1), ROW_BYTES, lambda i: i // ins.rows * WARP + i % ins.rows)
+    _check_rows(s, ins, used)
     return inside + (s.wave.row(s).reshape(-1, WARP) * s.wave.shared_bytes)
+
+
+def _check_rows(s: Strand, ins: Movement, places: Array) -> None:
+    """AccessError, with the lane, for a row outside of shared memory or misaligned."""
+    wrong = (places > s.wave.shared_bytes - ROW_BYTES) | (places % ROW_BYTES != 0)
+    if not wrong.any():
+        return
+    warp, row = (int(i) for i in np.argwhere(wrong)[0])
+    address = int(places[warp, row])
+    what, kind = f"is no multiple of {ROW_BYTES}", "misaligned"
+    if address > s.wave.shared_bytes - ROW_BYTES:
+        what, kind = f"leaves shared memory, which has {s.wave.shared_bytes} bytes", "out of bounds"
+    reason = f"{ins.family}: the address of lane {row}, {address:#x}, {what}"
+    raise AccessError(Fault(warp * WARP + row, address, kind, reason))
 
 
 def _flat_shared(s: Strand) -> Space:
@@ -276,13 +294,30 @@ def transfer(statement: Statement, function: Function) -> Step:
         step_ = None if stride is None else _one_for_all(stride(s), s, WARP, "stride")
         starts = wmma.line_addresses(ins, base.astype(np.int64), step_)
         starts = np.broadcast_to(starts, (len(s) // WARP, starts.shape[-1]))
+        size = wmma.line_bytes(ins)
+        held, places = _lines(s, space, starts, size, ins.verb == "store")
         if ins.verb == "load":
-            lines = memory.load_lines(s, space, starts, wmma.line_bytes(ins))
-            registers.write(s, wmma.registers_of(ins, lines))
+            registers.write(s, wmma.registers_of(ins, memory.gather(held, places, size)))
         else:
-            memory.store_lines(s, space, starts, wmma.lines_of(ins, registers.read(s)))
+            s.wave.grid.writes += 1
+            lines = wmma.lines_of(ins, registers.read(s))
+            held[places[..., None] + np.arange(size)] = lines
 
     return step
+
+
+def _lines(
+    s: Strand, space: str, starts: Array, size: int, write: bool
+) -> tuple[Array, NDArray[np.int64]]:
+    """Memory as bytes, and the places of lines that warps ``(warps, lines)`` address."""
+    lanes = memory.who(s, np.repeat(np.arange(0, len(s), WARP), starts.shape[1]))
+    flat = starts.reshape(-1).astype(np.uint64)
+    try:
+        held, places = memory.bytes_at(lanes, space, flat, size, write=write)
+    except AccessError as error:
+        index = error.fault.index // starts.shape[1] * WARP
+        raise AccessError(error.fault._replace(index=index)) from None
+    return held, places.reshape(starts.shape)
 
 
 STEPS: dict[type[Instruction], Callable[[Statement, Function], Step]] = {
@@ -291,5 +326,3 @@ STEPS: dict[type[Instruction], Callable[[Statement, Function], Step]] = {
     Movement: movement,
     WmmaTransfer: transfer,
 }
-
-__all__ = ["STEPS", "code_type"]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.arith.scalar.types import TYPES, cut, extend
 from emulator.isa.signature import Operand
+from emulator.machine.vector.memory import shared_rank
 from emulator.machine.vector.special import special
 from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import (
@@ -24,6 +25,7 @@ from emulator.ptx.program import (
     LocalAddress,
     ParameterPlace,
     Register,
+    SharedAddress,
     SpecialRegister,
     Vector,
 )
@@ -62,6 +64,9 @@ def reader(bound: Bound | None, type_: str, function: Function) -> Read:
     if isinstance(bound, LocalAddress):
         offset = bound.offset
         return lambda s: np.array([s.frames[-1].local + offset], kind.dtype)
+    if isinstance(bound, SharedAddress):
+        address = np.uint64(bound.offset)
+        return lambda s: (shared_rank(s) + address).astype(kind.dtype)
     if isinstance(bound, ParameterPlace):
         index, offset, size = bound.index, bound.offset, kind.size // 8
         return lambda s: _part(s.read(index), offset, size).view(kind.dtype)[:, 0]
@@ -176,6 +181,9 @@ def addresses(bound: Bound, function: Function) -> Callable[[Strand], NDArray[np
     if isinstance(base, LocalAddress):
         place = base.offset + offset
         return lambda s: np.array([s.frames[-1].local + place], np.uint64)
+    if isinstance(base, SharedAddress):
+        inside = np.uint64(base.offset + offset)
+        return lambda s: shared_rank(s) + inside
     index = base.index
     bits = REGISTER_BITS[function.registers[index].type]
     add = np.array([offset & (1 << bits) - 1], f"uint{bits}")

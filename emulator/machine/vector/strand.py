@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 Lanes = NDArray[np.int64]
 
 
+WARP = 32
+
+
+class Parked(Exception):
+    """Raised by a step whose strand cannot go on: it was parked, or its lanes given to others."""
+
+
 class State(Enum):
     """What a strand does."""
 
@@ -46,7 +53,7 @@ class State(Enum):
 class Frame:
     """One call of a function: its registers, as far as this strand has read or written them."""
 
-    __slots__ = ("base", "fetched", "function", "lanes", "local", "registers", "return_pc")
+    __slots__ = ("base", "fetched", "function", "lanes", "local", "registers", "return_pc", "stack")
 
     def __init__(
         self, function: Function, lanes: Lanes, base: Frame | None = None, local: int = 0
@@ -61,6 +68,8 @@ class Frame:
         #: where a return goes on, and where the frame's local memory starts
         self.return_pc = base.return_pc if base else -1
         self.local = base.local if base else local
+        #: the end of what alloca has taken; 0: nothing
+        self.stack = base.stack if base else 0
 
     def read(self, index: int) -> Array:
         """The words of a register; zeros where nothing ever wrote it."""

@@ -16,22 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
-from emulator.machine.vector.strand import Frame, Lanes, State, Strand, merged
+from emulator.machine.vector.strand import WARP, Frame, Lanes, Parked, State, Strand, merged
 
 if TYPE_CHECKING:
-    from emulator.machine.vector.engine import Grid
     from emulator.ptx.program import Function, Statement
 
-WARP = 32
 #: backward branches after which a strand lets others go first; fewer where it looks at memory that
 #: others may change
 _TURNS, _POLLS = 4096, 16
 
 Bits = NDArray[np.uint32]
-
-
-class Parked(Exception):
-    """Raised by a step whose strand cannot go on: it was parked, or its lanes given to others."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +54,8 @@ class Warps(NamedTuple):
 class Wave:
     """Thread blocks that run together."""
 
-    grid: Grid
+    #: the launch that it is part of
+    grid: Any
     #: linear numbers of the blocks
     ctas: Lanes
     ready: list[Strand] = field(default_factory=list)
@@ -78,7 +73,12 @@ class Wave:
         self.shared_bytes = grid.shared_bytes
         self.shared = np.zeros((len(self.ctas), grid.shared_bytes), np.uint8)
         self.local = np.zeros((len(lanes), 0), np.uint8)
+        self.cluster_size = int(np.prod(grid.cluster))
         self.executed = 0
+        #: the state of barriers, of clusters, and of asynchronous operations: see the engine
+        self.barriers: Any = None
+        self.clusters: Any = None
+        self.pending: Any = None
         self.specials: dict[str, Array] = {}
 
     # --- start and end ---
@@ -105,7 +105,8 @@ class Wave:
         for other in list(self.waiting):
             if other.state in (State.WARP, State.WARPGROUP) and np.isin(self.warps_of(other).numbers, warps).any():
                 self.wake(other)
-        self.grid.barriers_of(self).lanes_ended(lanes)
+        self.barriers.lanes_ended(lanes)
+        self.clusters.lanes_ended(lanes)
 
     # --- strands ---
 
@@ -244,6 +245,11 @@ class Wave:
             whole = bool((warps.bits == self.alive_bits(warps.numbers)).all())
             known = strand.marks["whole"] = (self.version, whole)
         return bool(known[1])
+
+    def stack_top(self, strand: Strand) -> int:
+        """First byte of local memory that no frame of a strand takes."""
+        frame = strand.frames[-1]
+        return max(frame.stack, frame.local + frame.function.local_bytes)
 
     def row(self, strand: Strand) -> Lanes:
         """For each lane the number of its thread block in the wave."""

@@ -1,0 +1,118 @@
+"""Barriers, and statements that warps and warpgroups execute for their order (PTX ISA 9.7.13)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dtypes import Array
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.machine.failure import Failure
+from emulator.machine.vector.compute import Step
+from emulator.machine.vector.lanes import (
+    apart_by_mask,
+    check_members,
+    together,
+    together_in_groups,
+    whole_or_split,
+)
+from emulator.machine.vector.operands import reader, writer
+from emulator.machine.vector.strand import Strand
+from emulator.ptx.program import Constant, Function, Statement
+
+# --- bar, barrier ---------------------------------------------------------------------------------
+
+
+def barrier(statement: Statement, function: Function) -> Step:
+    """bar.sync, .arrive and .red, aligned or not."""
+    ins = statement.instruction
+    assert isinstance(ins, OrdinaryInstruction)
+    words = str(ins).split(".")
+    number = reader(statement.operands["a"], "u32", function)
+    given = statement.operands.get("b")
+    threads = reader(given, "u32", function) if given is not None else None
+    pc, waits = statement.pc + 1, "arrive" not in words
+    vote = (
+        reader(statement.operands["c"], "pred", function) if "c" in statement.operands else None
+    )
+    result = _reduction(statement, function, ins) if vote is not None else None
+
+    def arrive(s: Strand) -> None:
+        count = 0 if threads is None else _same(threads(s), "number of threads")
+        votes = None if vote is None else s.spread(vote(s))
+        s.wave.barriers.arrive(
+            s, _same(number(s), "number of the barrier"), count, pc, waits=waits, vote=votes,
+            finish=result,
+        )  # fmt: skip
+
+    return whole_or_split(statement, arrive)
+
+
+def _same(words: Array, what: str) -> int:
+    if (words != words[0]).any():
+        raise Failure("barrier", f"the {what} is not the same in all threads that are there")
+    return int(words[0])
+
+
+def _reduction(statement: Statement, function: Function, ins: OrdinaryInstruction):  # type: ignore[no-untyped-def]
+    """What bar.red gives each thread: `votes` are (how many voted, how many voted true)."""
+    operation = ins.modifiers["operation"]
+    if operation == "popc":
+        count = writer(statement.operands["d"], "u32", function)
+        return lambda s, votes: count(s, votes[:, 1].astype(np.uint32), None)
+    write = writer(statement.operands["p"], "pred", function)
+    if operation == "and":
+        return lambda s, votes: write(s, votes[:, 1] == votes[:, 0], None)
+    return lambda s, votes: write(s, votes[:, 1] > 0, None)
+
+
+def warp_barrier(statement: Statement, function: Function) -> Step:
+    """bar.warp.sync: lanes of the membermask wait for each other."""
+    mask = reader(statement.operands["membermask"], "u32", function)
+
+    def step(s: Strand) -> None:
+        masks = mask(s)
+        check_members(s, masks)
+        together(s, statement.pc, masks)
+        apart_by_mask(s, masks, statement.pc)
+
+    return whole_or_split(statement, step)
+
+
+# --- clusters -------------------------------------------------------------------------------------
+
+
+def cluster_arrive(statement: Statement, function: Function) -> Step:
+    return whole_or_split(statement, lambda s: s.wave.clusters.arrive(s))
+
+
+def cluster_wait(statement: Statement, function: Function) -> Step:
+    pc = statement.pc + 1
+    return whole_or_split(statement, lambda s: s.wave.clusters.wait(s, pc))
+
+
+# --- order of wgmma, registers of a warp ----------------------------------------------------------
+
+
+def with_warpgroup(statement: Statement, function: Function) -> Step:
+    """wgmma.fence, commit_group and wait_group: every wgmma is complete when it was issued."""
+    return whole_or_split(statement, lambda s: together_in_groups(s, statement.pc))
+
+
+def registers_of_warp(statement: Statement, function: Function) -> Step:
+    """setmaxnreg: the number of registers is legal, and has no effect on values."""
+    count = statement.operands["count"]
+    assert isinstance(count, Constant)
+    return whole_or_split(statement, lambda s: together(s, statement.pc))
+
+
+STEPS = {
+    "bar": barrier,
+    "barrier": barrier,
+    "bar.warp.sync": warp_barrier,
+    "barrier.cluster.arrive": cluster_arrive,
+    "barrier.cluster.wait": cluster_wait,
+    "wgmma.fence": with_warpgroup,
+    "wgmma.commit_group": with_warpgroup,
+    "wgmma.wait_group": with_warpgroup,
+    "setmaxnreg": registers_of_warp,
+}
