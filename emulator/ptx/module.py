@@ -230,6 +230,7 @@ class _KernelBinder:
         scope.symbols |= self.module.symbols | self.shared
         self._parameters(made, function, scope)
         self.program.functions[function.name] = made
+        self.program.addresses[self.module.addresses[function.name]] = function.name
         assert function.body is not None
         lines = self.lines[function.name] = []
         # Blocks nest as deep as a text likes: no recursion.

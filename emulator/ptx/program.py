@@ -239,6 +239,8 @@ class Program:
 
     statements: list[Statement] = field(default_factory=list)
     functions: dict[str, Function] = field(default_factory=dict)
+    #: functions by the address that a pointer to them holds
+    addresses: dict[int, str] = field(default_factory=dict)
     #: pcs that a branch or a call can lead to
     leaders: set[int] = field(default_factory=set)
 

@@ -11,7 +11,6 @@ from emulator.machine.externals import EXTERNALS
 from emulator.machine.failure import Failure
 from emulator.machine.vector.operands import active, reader
 from emulator.machine.vector.strand import Frame, Strand
-from emulator.memory.windows import FUNCTIONS
 from emulator.ptx.program import Call, Function, Program, Register, Statement, Targets
 
 End = Callable[[Strand], int | None]
@@ -151,7 +150,9 @@ def call(statement: Statement, function: Function, program: Program) -> End:
         words = pointer(s)
         if len(words) > 1 and (words != words[0]).any():
             for word in np.unique(words).tolist():
-                s.wave.ready.append(s.child(s.lanes[words == word], statement.pc))
+                part = s.child(s.lanes[words == word], statement.pc)
+                part.pc = _enter(part, function_of(program, word), statement, function)
+                s.wave.ready.append(part)
             return None
         return _enter(s, function_of(program, int(words[0])), statement, function)
 
@@ -177,11 +178,10 @@ def _under_guard(statement: Statement, run: End) -> End:
 
 def function_of(program: Program, address: int) -> Function:
     """The function at an address, as `mov` of its name gives it."""
-    number = (address - FUNCTIONS) >> 4
-    functions = list(program.functions.values())
-    if address & 15 or not 0 <= number < len(functions):
+    name = program.addresses.get(address)
+    if name is None:
         raise Failure("target", f"no function is at address {address:#x}")
-    return functions[number]
+    return program.functions[name]
 
 
 def _enter(s: Strand, callee: Function, statement: Statement, caller: Function) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.errors import EmulatorError
 from emulator.machine.failure import Failure
@@ -123,24 +124,30 @@ class Grid:
         """Changes whenever anything happened that another thread may wait for."""
         return self.writes
 
-    def _chunks(self) -> Iterator[range]:
-        """Numbers of the thread blocks that run together; those of a cluster always do."""
+    def _chunks(self) -> Iterator[NDArray[np.int64]]:
+        """Numbers of the thread blocks that run together, those of a cluster side by side."""
         total, cluster = int(np.prod(self.size)), int(np.prod(self.cluster))
         memory = self.shared_bytes + self.function.local_bytes * self.threads
         lanes = -(-self.threads // 32) * 32
         count = max(1, min(LANES // lanes, _MEMORY // max(1, memory)))
         count = max(cluster, count // cluster * cluster)
-        if cluster > 1:
-            yield from self._clusters(total, count)
-            return
         for first in range(0, total, count):
-            yield range(first, min(total, first + count))
+            places = np.arange(first, min(total, first + count))
+            yield places if cluster == 1 else self._by_cluster(places)
 
-    def _clusters(self, total: int, count: int) -> Iterator[range]:
-        raise NotImplementedError
+    def _by_cluster(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Linear numbers of blocks that are counted cluster by cluster."""
+        sizes, blocks = np.array(self.size), np.array(self.cluster)
+        cluster, rank = np.divmod(places, int(blocks.prod()))
+        clusters = sizes // blocks
+        at = np.stack(np.unravel_index(cluster, clusters[::-1])[::-1])
+        inside = np.stack(np.unravel_index(rank, blocks[::-1])[::-1])
+        x, y, z = at * blocks[:, None] + inside
+        out: NDArray[np.int64] = x + sizes[0] * (y + sizes[1] * z)
+        return out
 
-    def _start(self, ctas: range) -> Wave:
-        wave = Wave(self, np.array(ctas, np.int64))
+    def _start(self, ctas: NDArray[np.int64]) -> Wave:
+        wave = Wave(self, ctas)
         wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
         wave.pending = Pending(wave, self.launch.async_order, self.launch.seed)
         self.need_local(wave, self.function.local_bytes)

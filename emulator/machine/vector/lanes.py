@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -79,19 +80,6 @@ def check_members(s: Strand, masks: Array) -> None:
         )
 
 
-def apart_by_mask(s: Strand, masks: Array, pc: int) -> None:
-    """Lanes of one warp with different membermasks execute by themselves; raises Parked then."""
-    if len(masks) == 1 or (masks == masks[0]).all():
-        return
-    warps = s.wave.warps_of(s)
-    low = np.minimum.reduceat(masks, warps.starts)
-    if (low == np.maximum.reduceat(masks, warps.starts)).all():
-        return
-    for mask in np.unique(masks).tolist():
-        s.wave.ready.append(s.child(s.lanes[masks == mask], pc))
-    raise Parked
-
-
 def by_warp(s: Strand, words: Array) -> Array:
     """Words of a strand as ``(warps, 32, …)``; lanes that are not there hold zeros."""
     words = s.spread(words)
@@ -136,17 +124,35 @@ def step(statement: Statement, function: Function) -> Callable[[Strand], None]:
     mask = reads[-1] if "membermask" in statement.signature else None
 
     def run(s: Strand) -> None:
-        if mask is not None:
-            masks = mask(s)
+        words, active = [by_warp(s, read(s)) for read in reads], present(s)
+        masks = None if mask is None else mask(s)
+        if masks is not None:
             check_members(s, masks)
             together(s, statement.pc, masks)
-            apart_by_mask(s, masks, statement.pc)
-        results = compute(*[by_warp(s, read(s)) for read in reads], active=present(s))
-        several = isinstance(results, tuple)
-        for write, words in zip(writes, results if several else (results,), strict=False):
-            write(s, of_warps(s, words), None)
+        results = _by_mask(compute, words, active)
+        for write, column in zip(writes, results, strict=False):
+            write(s, of_warps(s, column), None)
 
     return run
+
+
+def _by_mask(compute: Callable[..., Any], words: list[Array], active: Array) -> tuple[Array, ...]:
+    """Results of all lanes; those with one membermask, the last operand, compute together."""
+    masks = words[-1] if words else np.zeros(1, np.uint32)
+    different = np.unique(masks[active]) if words else masks
+    if len(different) == 1:
+        out = compute(*words, active=active)
+        return out if isinstance(out, tuple) else (out,)
+    results: tuple[Array, ...] = ()
+    for mask in different:
+        mine = active & (masks == mask)
+        part = compute(*words, active=mine)
+        part = part if isinstance(part, tuple) else (part,)
+        if not results:
+            results = tuple(np.array(x) for x in part)
+        for whole, x in zip(results, part, strict=True):
+            whole[mine] = np.broadcast_to(x, mine.shape)[mine]
+    return results
 
 
 def whole_or_split(statement: Statement, run: Callable[[Strand], None]) -> Callable[[Strand], None]:

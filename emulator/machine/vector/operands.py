@@ -143,7 +143,7 @@ def _parameter_writer(bound: ParameterPlace, type_: str) -> Write:
     def write(s: Strand, words: Array, mask: Array | None) -> None:
         old = s.read(index)
         count = 1 if len(old) == len(words) == 1 and mask is None else len(s)
-        held = np.array(np.broadcast_to(old, (count, old.shape[1])))
+        held = np.array(np.broadcast_to(old, (count, old.shape[1])), order="C")
         raw = np.ascontiguousarray(words).view(np.uint8).reshape(len(words), size)
         if mask is None:
             held[:, place] = raw

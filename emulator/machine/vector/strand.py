@@ -125,7 +125,7 @@ class Frame:
                     continue
                 if index not in changed:
                     old = self.read(index)
-                    changed[index] = np.array(np.broadcast_to(old, (count, *old.shape[1:])))
+                    changed[index] = np.array(np.broadcast_to(old, (count, *old.shape[1:])), order="C")
                 if places is None:
                     places = child._places(self.lanes)
                 changed[index][places] = words
@@ -213,10 +213,15 @@ class Strand:
             return False
         if sum(len(child.lanes) for child in self.children) < len(self.lanes):
             return False
-        self.frames = self.frames[: len(first.frames)]
-        if len(self.frames) < len(first.frames):
-            # They met inside a function that they called by themselves.
+        frames = self.frames[: len(first.frames)]
+        if len(frames) < len(first.frames) or any(
+            child.frames[depth].base is not frame
+            for depth, frame in enumerate(frames)
+            for child in self.children
+        ):
+            # They met in a function that they have called by themselves.
             return False
+        self.frames = frames
         for depth, frame in enumerate(self.frames):
             frame.absorb([child.frames[depth] for child in self.children])
         self.read = self.frames[-1].read

@@ -6,17 +6,15 @@ import numpy as np
 
 from dtypes import Array
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.machine.failure import Failure
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.lanes import (
-    apart_by_mask,
     check_members,
     together,
     together_in_groups,
     whole_or_split,
 )
 from emulator.machine.vector.operands import reader, writer
-from emulator.machine.vector.strand import Strand
+from emulator.machine.vector.strand import Parked, Strand
 from emulator.ptx.program import Constant, Function, Statement
 
 # --- bar, barrier ---------------------------------------------------------------------------------
@@ -36,21 +34,28 @@ def barrier(statement: Statement, function: Function) -> Step:
     )
     result = _reduction(statement, function, ins) if vote is not None else None
 
-    def arrive(s: Strand) -> None:
-        count = 0 if threads is None else _same(threads(s), "number of threads")
+    def one(s: Strand) -> None:
+        count = 0 if threads is None else int(threads(s)[0])
         votes = None if vote is None else s.spread(vote(s))
         s.wave.barriers.arrive(
-            s, _same(number(s), "number of the barrier"), count, pc, waits=waits, vote=votes,
-            finish=result,
-        )  # fmt: skip
+            s, int(number(s)[0]), count, pc, waits=waits, vote=votes, finish=result
+        )
+
+    def arrive(s: Strand) -> None:
+        keys = number(s) if threads is None else number(s) + (threads(s) << np.uint32(8))
+        if (keys == keys[0]).all():
+            one(s)
+            return
+        for key in np.unique(keys).tolist():
+            part = s.child(s.lanes[keys == key], pc)
+            try:
+                one(part)
+            except Parked:
+                continue
+            s.wave.ready.append(part)
+        raise Parked
 
     return whole_or_split(statement, arrive)
-
-
-def _same(words: Array, what: str) -> int:
-    if (words != words[0]).any():
-        raise Failure("barrier", f"the {what} is not the same in all threads that are there")
-    return int(words[0])
 
 
 def _reduction(statement: Statement, function: Function, ins: OrdinaryInstruction):  # type: ignore[no-untyped-def]
@@ -73,7 +78,6 @@ def warp_barrier(statement: Statement, function: Function) -> Step:
         masks = mask(s)
         check_members(s, masks)
         together(s, statement.pc, masks)
-        apart_by_mask(s, masks, statement.pc)
 
     return whole_or_split(statement, step)
 
