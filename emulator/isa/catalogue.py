@@ -29,16 +29,28 @@ KINDS = (
 )
 
 #: First words of ordinary instructions, whose tables load when the first of them is parsed.
-ORDINARY = """abs activemask add addc and bfe bfi bfind bmsk brev clz cnot copysign cos cvt div dp2a
-    dp4a elect ex2 fma fns lg2 lop3 mad mad24 madc match max min mov mul mul24 neg not or popc prmt
-    rcp redux rem rsqrt sad selp set setp shf shfl shl shr sin slct sqrt sub subc szext tanh testp
-    vote xor"""
+ORDINARY = """abs activemask add addc alloca and applypriority atom bar barrier bfe bfi bfind
+    bmsk bra brev brkpt brx call clusterlaunchcontrol clz cnot copysign cos cp createpolicy
+    cvt cvta discard div dp2a dp4a elect ex2 exit fence fma fns getctarank griddepcontrol
+    isspacep ld ldu lg2 lop3 mad mad24 madc mapa match max mbarrier membar min mov mul mul24
+    multimem nanosleep neg not or pmevent popc prefetch prefetchu prmt rcp red redux rem ret
+    rsqrt sad selp set setmaxnreg setp shf shfl shl shr sin slct sqrt st stackrestore
+    stacksave sub subc szext tanh tensormap testp trap vabsdiff vabsdiff2 vabsdiff4 vadd vadd2
+    vadd4 vavrg2 vavrg4 vmad vmax vmax2 vmax4 vmin vmin2 vmin4 vote vset vset2 vset4 vshl vshr
+    vsub vsub2 vsub4 xor"""
 
 
 def _parse_ordinary(text: str) -> Instruction:
     from emulator.isa.ordinary.instruction import parse_ordinary
 
     return parse_ordinary(text)
+
+
+def _parse_wgmma(text: str) -> Instruction:
+    """wgmma.mma_async, or one of the instructions that order it."""
+    second = text.strip().split(".")[1:2]
+    ordering = ["fence"], ["commit_group"], ["wait_group"]
+    return _parse_ordinary(text) if second in ordering else parse_matrix(text)
 
 
 def _parse_cvt(text: str) -> Instruction:
@@ -59,7 +71,7 @@ def _parse_cvt(text: str) -> Instruction:
 
 
 PARSERS.update({name: kind.parse for kind in KINDS for name in kind.names.split()})
-PARSERS["cvt"] = _parse_cvt
+PARSERS |= {"cvt": _parse_cvt, "wgmma": _parse_wgmma}
 for _name in ORDINARY.split():
     PARSERS.setdefault(_name, _parse_ordinary)
 

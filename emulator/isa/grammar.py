@@ -152,7 +152,7 @@ def _slot(part: str) -> Slot:
     return Slot(name, words, needed=needed, positional=positional)
 
 
-_TYPE = re.compile(r"(bf|[usbf])\d+(x\d)?|pred")
+_TYPE = re.compile(r"(bf|[usbf])(2|4|8|16|32|64|128)(x\d)?|pred")
 
 
 def _spelled(grammar: Grammar, slot: Slot) -> str:

@@ -65,8 +65,45 @@ def _exchanges() -> Iterator[Row]:
     yield _row(compare, "d~, [a:space], b, c", "1.1")
 
 
+#: operations and types of multimem.ld_reduce and multimem.red, and whether there are sums in f32
+_MULTIMEM = (
+    ("operation=and|or|xor", "type=b32|b64"),
+    ("operation=add", "type=u32|s32|u64"),
+    ("operation=min|max", "type=u32|s32|u64|s64"),
+    ("operation=add", "type=f64"),
+    ("operation=add{.vec=v2|v4}", "type=f32"),
+    ("operation=add|min|max.vec=v2|v4|v8", "type=f16|bf16"),
+    ("operation=add|min|max{.vec=v2|v4}", "type=f16x2|bf16x2"),
+)
+
+
+def _multimem() -> Iterator[Row]:
+    for operation, types in _MULTIMEM:
+        for order in ("{.weak}", f".semantics=relaxed|acquire.{SCOPE}"):
+            form = f"multimem.ld_reduce{order}{{.space=global}}.{operation}.{types}"
+            yield Row(form, "{d*vec}, [a:space]", "", _90, "8.1", needs=MEMORY_NEEDS)
+            if "f16" in types:
+                summed = operation.replace("add|min|max", "add.acc::f32")
+                form = f"multimem.ld_reduce{order}{{.space=global}}.{summed}.{types}"
+                yield Row(form, "{d*vec}, [a:space]", "", _90, "8.2", needs=MEMORY_NEEDS)
+        reduced = operation.replace("add|min|max", "add") if "f16" in types else operation
+        for order in ("", f".semantics=relaxed|release.{SCOPE}"):
+            form = f"multimem.red{order}{{.space=global}}.{reduced}.{types}"
+            yield Row(form, "[a:space], {b*vec}", "", _90, "8.1", needs=MEMORY_NEEDS)
+    for order in ("{.weak}", f".semantics=relaxed|release.{SCOPE}"):
+        for vec, types in (
+            ("", "b32|b64|u32|u64|s32|s64|f64"),
+            ("{.vec=v2|v4}", "f32"),
+            (".vec=v2|v4|v8", "f16|bf16"),
+            ("{.vec=v2|v4}", "f16x2|bf16x2"),
+        ):
+            form = f"multimem.st{order}{{.space=global}}{vec}.type={types}"
+            yield Row(form, "[a:space], {b*vec}", "", _90, "8.1", needs=MEMORY_NEEDS)
+
+
 ROWS = (
     *_rows("atom", "relaxed|acquire|release|acq_rel", "d~, [a:space], b"),
     *_exchanges(),
     *_rows("red", "relaxed|release", "[a:space], b"),
+    *_multimem(),
 )

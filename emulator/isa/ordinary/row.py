@@ -7,7 +7,7 @@ called d, p or q:
 * ``a:u32`` another type, ``c:stype`` the type in that slot, ``d:wide`` twice the width,
   ``d:to+`` or a wider register;
 * ``d|p`` a pair of destinations, of which p is a predicate; ``p|q?`` of which the second may be
-  left out; ``d~`` may be the sink ``_``; ``c?`` may be left out;
+  left out; ``d~`` may be the sink ``_``, ``_`` must be it; ``c?`` may be left out;
 * ``a.part`` may be followed by a selector of `SELECTORS`, which the rule takes as ``asel``;
 * ``a&`` may be the name of a variable or function, for its address;
 * ``a^`` may be a vector of two or four registers in braces, which share the operand's bits;
@@ -16,7 +16,9 @@ called d, p or q:
 * ``{d*vec}`` registers in braces, as many as the slot says (``v4``), or one without braces where it
   says nothing; ``{d*4}`` so many, ``{c:u16*dim-2}`` two less than the slot says, of another type;
 * ``policy:b64@L2::cache_hint`` is there if the opcode has that word, and only then;
-* ``lut=0..255`` an immediate of that range, ``n=`` any integer.
+* ``lut=0..255`` an immediate of that range, ``n=`` any integer; ``a<0..15>`` a register or an
+  immediate of that range, ``b<32..1024/32>`` in steps of 32;
+* ``target#label`` is a label, ``f#function`` a function, ``(…)#parameters`` those of a call.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.isa.grammar import Grammar
@@ -157,7 +159,8 @@ def constants_of(name: str) -> Constants:
 _OPERAND = re.compile(
     r"(?P<open>[\[{]?)(?P<name>\w+)(?:\.(?P<selector>\w+))?(?P<sink>~?)(?P<pieces>\^?)(?P<symbol>&?)"
     r"(?::(?P<type>[\w:]+?)(?P<wider>\+?))?(?:[*;](?P<count>\w+)(?P<less>-\d)?)?"
-    r"(?:=(?P<values>[\d.,-]*))?[\]}]?(?:@(?P<when>[\w:]+))?(?P<optional>\??)"
+    r"(?:=(?P<values>[\d.,/-]*))?(?:<(?P<legal>[\d./]+)>)?(?:#(?P<kind>\w+))?[\]}]?"
+    r"(?:@(?P<when>[\w:]+))?(?P<optional>\??)"
 )
 #: kinds of selectors: a byte or half, halves or bytes of two words, masks of halves and bytes
 SELECTORS = {
@@ -168,7 +171,7 @@ SELECTORS = {
     "byte_mask": r"b(?=\d)3?2?1?0?",
 }
 #: what destinations are called
-_DESTINATIONS = ("d", "f", "p", "q")
+_DESTINATIONS = ("d", "f", "p", "q", "_")
 _KINDS: dict[str, Kind] = {"[": "address", "{": "vector", "": "register"}
 
 
@@ -201,14 +204,15 @@ def _pattern(part: str, first: bool, paired: bool) -> OperandPattern:
     match = _OPERAND.fullmatch(part)
     assert match is not None, part
     name, type_ = match["name"], match["type"] or ("pred" if match["name"] in "pq" else "")
-    kind, values = _KINDS[match["open"]], match["values"]
+    kind = cast("Kind", match["kind"]) or _KINDS[match["open"]]
+    values = match["values"] or match["legal"]
     operand = Operand(
         name,
-        "immediate" if values is not None else kind,
+        kind if match["values"] is None else "immediate",
         use="written" if first and name in _DESTINATIONS else "read",
         values=_values(values) if values else (),
         optional=bool(match["optional"]),
-        sink=bool(match["sink"]),
+        sink=bool(match["sink"]) or name == "_",
         symbol=bool(match["symbol"]),
         pieces=(2, 4) if match["pieces"] else (),
         selector=SELECTORS[match["selector"]] if match["selector"] else "",
@@ -222,7 +226,10 @@ def _pattern(part: str, first: bool, paired: bool) -> OperandPattern:
 
 def _values(text: str) -> tuple[int, ...] | range:
     low, dots, high = text.partition("..")
-    return range(int(low), int(high) + 1) if dots else tuple(map(int, text.split(",")))
+    if not dots:
+        return tuple(map(int, text.split(",")))
+    last, _, step = high.partition("/")
+    return range(int(low), int(last) + 1, int(step or 1))
 
 
 #: registers that an address may be in: of generic and global ones 64 bits, of others 32 bits, too
@@ -236,7 +243,7 @@ def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Oper
     operand, name = pattern.operand, pattern.type
     if pattern.when and pattern.when not in words.values():
         return None
-    count = words.get(pattern.count, pattern.count)
+    count = words.get(pattern.count, pattern.count if pattern.count.isdigit() else "")
     number = int(re.sub(r"\D", "", count) or 1) + pattern.less
     if operand.kind == "address":
         coordinates = number if pattern.count else 0
@@ -245,6 +252,8 @@ def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Oper
         return replace(operand, space=space, types=_ADDRESSES + short, coordinates=coordinates)
     if operand.kind == "immediate":
         return replace(operand, constants="integers")
+    if operand.kind in ("label", "function", "parameters") or operand.name == "_":
+        return operand
     if operand.kind == "vector":
         operand = replace(operand, kind="vector" if count else "register", count=number)
     if name == "wide":

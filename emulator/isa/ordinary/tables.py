@@ -2,8 +2,10 @@
 
 from emulator.isa.ordinary import (
     approximate,
+    asynchronous,
     atomics,
     comparison,
+    control,
     conversion,
     floating,
     integer,
@@ -23,4 +25,6 @@ ROWS: tuple[Row, ...] = (
     *video.ROWS,
     *memory.ROWS,
     *atomics.ROWS,
+    *control.ROWS,
+    *asynchronous.ROWS,
 )
