@@ -14,8 +14,11 @@ from emulator.isa.ordinary.tables import ROWS
 
 # Words of 128 bits, which only mov has, are pairs: a test of their own below.
 THREAD_ROWS = [
-    row for row in ROWS if row.rule and row.scope == "thread" and not row.form.endswith("b128")
-]
+    row
+    for row in ROWS
+    if row.rule and row.scope == "thread"
+    and not row.form.endswith("b128") and not row.rule.startswith("atomic.")
+]  # fmt: skip
 WARP_ROWS = [row for row in ROWS if row.rule and row.scope == "warp"]
 
 

@@ -197,6 +197,8 @@ def prmt(t: ScalarType, a: int, b: int, c: int, *, mode: str = "") -> int:
 
 @prmt.vector
 def _(t: ScalarType, a: Array, b: Array, c: Array, *, mode: str = "") -> Array:
+    if np.ndim(c) == 0:
+        return _chosen_bytes(a, b, int(c), mode)
     pair = b.astype(np.uint64) << np.uint64(32) | a
     out = np.zeros((), np.uint32)
     for i in range(4):
@@ -207,6 +209,23 @@ def _(t: ScalarType, a: Array, b: Array, c: Array, *, mode: str = "") -> Array:
         if not mode and signs.any():
             byte = np.where(signs != 0, (byte >> np.uint32(7)) * np.uint32(0xFF), byte)
         out = out | byte << np.uint32(8 * i)
+    return out
+
+
+def _chosen_bytes(a: Array, b: Array, c: int, mode: str) -> Array:
+    """prmt of one selector for all words."""
+    out: Array | None = None
+    for i in range(4):
+        selector = int(_BYTES[mode](c & 3, i)) if mode else c >> 4 * i & 15
+        word, place = (a, b)[selector >> 2 & 1], 8 * (selector & 3)
+        if selector & 8 and not mode:
+            byte = (word >> np.uint32(place + 7) & np.uint32(1)) * np.uint32(0xFF << 8 * i)
+        else:
+            shift = 8 * i - place
+            moved = word << np.uint32(shift) if shift >= 0 else word >> np.uint32(-shift)
+            byte = moved & np.uint32(0xFF << 8 * i)
+        out = byte if out is None else out | byte
+    assert out is not None
     return out
 
 

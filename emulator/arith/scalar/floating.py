@@ -140,9 +140,8 @@ def _sum_of(
     if rounding == "rn":
         total = x + y
         words = rounded.nearest(t, total)
-        if ftz:  # a sum this small is exact
-            tiny = np.abs(total) < 2.0**t.format.emin
-            words = np.where(tiny, rounded.signs(t, words), words)
+        if ftz:
+            words = rounded.without_tiny(t, words, total, "rn")
     elif t is _F64:
         words, total = _directed_sum(x, y, rounding)
     else:
@@ -197,10 +196,12 @@ def _(
     if t is _F64:
         return _product64(x, y, rounding, b, a)
     product: Array
-    if rounding == "rn" and not ftz:
+    if rounding == "rn":
         # The float32 product of f16 or bf16 is exact, or long enough to be rounded again.
         product = x * y
         words = rounded.nearest(t, product)
+        if ftz and (np.abs(product) <= 2.0**t.format.emin).any():
+            words = rounded.without_tiny(t, words, x.astype(np.float64) * y, rounding)
     else:
         product = x.astype(np.float64) * y
         words = rounded.narrowed(t, product, rounding, ftz)
@@ -318,13 +319,49 @@ def _fused_of(
     relu: bool,
 ) -> Array:  # fmt: skip
     """Codes of x·y + z of float32 arrays; the product is exact in float64."""
-    product = x.astype(np.float64) * y
-    total = rounded.odd_sum(product, z.astype(np.float64))
+    if t.bits == 16 and rounding == "rn" and not ftz:
+        words, total = _fused16(t, x, y, z)
+        return rounded.finished(t, words, np.isnan(total), sat, relu)
+    product = x.astype(np.float64) * y.astype(np.float64)
+    total = _sum_to_round(t, product, z.astype(np.float64), rounding)
     words = rounded.narrowed(t, total, rounding, ftz)
     if rounding == "rm":
         sign = np.where(np.signbit(product) | np.signbit(z), t.format.sign_mask, 0)
         words = np.where(total == 0, sign.astype(t.dtype), words)
     return rounded.finished(t, words, np.isnan(total), sat, relu)
+
+
+def _fused16(t: ScalarType, x: Array, y: Array, z: Array) -> tuple[Array, Array]:
+    """Codes of f16 or bf16 of x·y + z, and its float32. The product has at most 22 bits, so that
+    float32 rounds but once; it errs where the sum may be half way between two codes, or where a
+    product of bf16 over- or underflows."""
+    product = x * y
+    total = np.atleast_1d(product + z)
+    words = rounded.nearest(t, total)
+    doubtful = rounded.half_way(t, total)
+    if t.name == "bf16":
+        size = np.abs(product)
+        doubtful |= (size < 2.0**-100) | (size > 2.0**120)
+    if doubtful.any():
+        far = [np.broadcast_to(a, total.shape)[doubtful].astype(np.float64) for a in (x, y, z)]
+        sums = rounded.odd_sum(far[0] * far[1], far[2])
+        words[doubtful] = rounded.nearest(t, sums)
+    return words, total
+
+
+def _sum_to_round(t: ScalarType, a: Float64, b: Float64, rounding: Rounding) -> Float64:
+    """a + b so that it can be rounded to a type: to odd, or to nearest as float64 where that can
+    make no difference, because the sum is not half way between two numbers of the type."""
+    if rounding != "rn":
+        return rounded.odd_sum(a, b)
+    total = np.atleast_1d(a + b)
+    cut = 52 - t.format.mantissa_bits
+    half_way = total.view(np.uint64) & np.uint64((1 << cut) - 1) == np.uint64(1 << cut - 1)
+    doubtful = half_way | (np.abs(total) < 2.0**t.format.emin)
+    if doubtful.any():
+        a, b = np.broadcast_arrays(a, b)
+        total[doubtful] = rounded.odd_sum(*(np.atleast_1d(x)[doubtful] for x in (a, b)))
+    return total.reshape(np.broadcast_shapes(a.shape, b.shape))
 
 
 #: magnitudes between which the error terms of a fused f64 operation neither over- nor underflow
