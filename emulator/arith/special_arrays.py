@@ -123,8 +123,8 @@ def _words(codes: Int64) -> Array:
 def rcp(x: Array) -> Array:
     sign, field, f = _fields(x)
     total = _interpolate(RCP, f >> 16, f & 0xFFFF)
-    low = total >> 56 == 0
-    out = _codes(sign, 127 - field - low, total << low.astype(np.int64) >> 33)
+    low = total >> RCP.weight == 0
+    out = _codes(sign, 127 - field - low, total << low.astype(np.int64) >> RCP.weight - 23)
     out = _put(out, field == 0, sign << 31 | INFINITY)
     return _words(_put(out, field == 255, np.where(f > 0, NAN, sign << 31)))
 
@@ -133,7 +133,7 @@ def rsqrt(x: Array) -> Array:
     sign, field, f = _fields(x)
     exponent, odd = half(field - 127)
     total = _interpolate(RSQRT, (f >> 17) + 64 * odd, f & 0x1FFFF)
-    out = _codes(0, -1 - exponent, total >> 33)
+    out = _codes(0, -1 - exponent, total >> RSQRT.weight - 24)
     out = _put(out, (f == 0) & (odd == 0), _codes(0, -exponent, f))
     return _roots(sign, field, f, out, sign << 31 | INFINITY, 0)
 
@@ -142,7 +142,9 @@ def sqrt(x: Array) -> Array:
     sign, field, f = _fields(x)
     exponent, odd = half(field - 127)
     total = _interpolate(SQRT, (f >> 17) + 64 * odd, f & 0x1FFFF)
-    return _roots(sign, field, f, _codes(0, exponent, total >> 35), sign << 31, INFINITY)
+    return _roots(
+        sign, field, f, _codes(0, exponent, total >> SQRT.weight - 23), sign << 31, INFINITY
+    )
 
 
 def _roots(
@@ -161,15 +163,15 @@ def ex2(x: Array) -> Array:
     # The complement of a negative argument; where it is whole, the negative.
     fixed = (fixed ^ -sign) + (sign & (fixed & FRACTION == 0))
     total = _interpolate(EX2, fixed >> 17 & 63, fixed & 0x1FFFF)
-    out = _codes(0, fixed >> 23, total >> 34)
+    out = _codes(0, fixed >> 23, total >> EX2.weight - 23)
     out = _put(out, field >= 127 + 7, np.where(sign == 1, 0, INFINITY))
     return _words(_put(out, (field == 255) & (f > 0), NAN))
 
 
 def lg2(x: Array) -> Array:
     sign, field, f = _fields(x)
-    total = _interpolate(LG2, f >> 17, f & 0x1FFFF) + (field - 127 << 56)
-    out = _cut(field < 127, np.abs(total) >> 20 << 20, 56)
+    total = _interpolate(LG2, f >> 17, f & 0x1FFFF) + (field - 127 << LG2.weight)
+    out = _cut(field < 127, np.abs(total) >> 20 << 20, LG2.weight)
     out = _put(out, (field == 127) & (f == 0), 0)
     return _roots(sign, field, f, out, SIGN | INFINITY, INFINITY)
 
@@ -189,7 +191,7 @@ def _waves(x: Array, cosine: bool) -> Array:
     quarter = fixed >> 23
     fixed = fixed ^ -((quarter & 1) ^ cosine)
     negative = quarter + 1 >> 1 & 1 if cosine else sign ^ quarter >> 1 & 1
-    out = _cut(negative, _interpolate(SIN, fixed >> 17 & 63, fixed & 0x1FFFF), 56)
+    out = _cut(negative, _interpolate(SIN, fixed >> 17 & 63, fixed & 0x1FFFF), SIN.weight)
     return _words(_put(out, field == 255, NAN))
 
 
@@ -198,7 +200,7 @@ def tanh(x: Array) -> Array:
     place = np.clip(field - 119, 0, len(TANH_BITS) - 1)
     bits = np.array(TANH_BITS).take(place)
     row = np.array(TANH_FIRST).take(place) + (f >> 23 - bits)
-    out = _cut(sign, _interpolate(TANH, row, f >> 6 - bits & 0x1FFFF), 57)
+    out = _cut(sign, _interpolate(TANH, row, f >> 6 - bits & 0x1FFFF), TANH.weight)
     out = _put(out, field < 119, np.asarray(x))
     out = _put(out, field > 129, sign << 31 | ONE)
     return _words(_put(out, (field == 255) & (f > 0), NAN))

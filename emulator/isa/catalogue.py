@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from emulator.errors import EmulatorError
-from emulator.isa.conversion import FORMS, conversions, parse_conversion
+from emulator.errors import EmulatorError, ParseError, hint, quoted
+from emulator.isa.conversion import FORMS, VOCABULARY, conversions, parse_conversion
 from emulator.isa.instruction import PARSERS, Instruction
 from emulator.isa.movement import movements, parse_movement
 from emulator.isa.search import matrix_instructions, parse_matrix
@@ -55,18 +55,28 @@ def _parse_wgmma(text: str) -> Instruction:
 
 def _parse_cvt(text: str) -> Instruction:
     """A cvt of either table; of none, the refusal of the one that has its types."""
+    from emulator.isa.ordinary.instruction import vocabulary
+
     try:
         return _parse_ordinary(text)
     except EmulatorError as refused:
         try:
             return parse_conversion(text)
         except EmulatorError as other:
-            packing = any(
-                f".{to}.{source}" in text
+            words, ordinary = text.strip().split(".")[1:], vocabulary("cvt")
+            if unknown := [word for word in words if word not in ordinary | set(VOCABULARY)]:
+                legal = (*ordinary, *VOCABULARY)
+                raise ParseError(
+                    f"unknown modifier {quoted('.' + unknown[0])} in {quoted(text)}"
+                    f"{hint(unknown[0], legal, '.')}"
+                ) from None
+            pairs = {
+                (to, source)
                 for form in FORMS
                 for to in form.to.split()
                 for source in form.source.split()
-            )
+            }
+            packing = not set(words) <= ordinary or tuple(words[-2:]) in pairs
             raise (other if packing else refused) from None
 
 

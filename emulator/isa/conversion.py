@@ -61,6 +61,11 @@ FORMS: tuple[Form, ...] = (
 _COMPARED = 45_350_912
 
 _ROUNDINGS = ("rn", "rz", "rna", "rs", "rp", "rm")
+#: every word of these cvts
+VOCABULARY = (
+    *_ROUNDINGS, "relu", "satfinite",
+    *dict.fromkeys(t for f in FORMS for t in (*f.to.split(), *f.source.split())),
+)  # fmt: skip
 _TYPE = re.compile(r"(?P<name>[a-z]+\d+(?:m\d)?)(?:x(?P<count>[24]))?")
 
 
@@ -167,9 +172,9 @@ def parse_conversion(text: str) -> Conversion:
         kind = "rounding" if word in _ROUNDINGS else word
         kind = "type" if word in types else kind
         if kind not in found:
-            spelled = [*_ROUNDINGS, "relu", "satfinite", *types]
             raise ParseError(
-                f"unknown modifier {quoted('.' + word)} in {quoted(text)}{hint(word, spelled, '.')}"
+                f"unknown modifier {quoted('.' + word)} in {quoted(text)}"
+                f"{hint(word, VOCABULARY, '.')}"
             )
         found[kind].append(word)
     for kind, given in found.items():

@@ -131,6 +131,13 @@ def rows_of(name: str) -> tuple[Row, ...]:
 
 
 @cache
+def vocabulary(name: str) -> frozenset[str]:
+    """All modifiers of the opcodes that start with a word."""
+    slots = (slot for row in rows_of(name) for slot in row.grammar.slots)
+    return frozenset(word for slot in slots for word in slot.words)
+
+
+@cache
 def names() -> tuple[str, ...]:
     """The first words of all opcodes."""
     return tuple(dict.fromkeys(row.name for row in ROWS))
@@ -162,7 +169,7 @@ def _refusal(
     text: str, name: str, words: list[str], rows: tuple[Row, ...]
 ) -> ParseError | UnsupportedError:
     """Why no row takes the words: the error to raise."""
-    legal = {word for row in rows for slot in row.grammar.slots for word in slot.words}
+    legal = vocabulary(name)
     for word in words:
         if word not in legal:
             return ParseError(
