@@ -46,6 +46,28 @@ def forms():
     ]
 
 
+class Update(NamedTuple):
+    """What an atomic operation or a bulk reduction made of memory locations."""
+
+    opcode: str
+    #: the old values, and the operands
+    sources: list[np.ndarray]
+    new: np.ndarray
+    space: str
+
+
+@cache
+def updates():
+    """Every recorded atomic operation, reduction and bulk reduction."""
+    with np.load(FOLDER / "h200.npz") as file:
+        index, data = json.loads(file["index"].tobytes()), file["data"].tobytes()
+    arrays = [_array(data, *row) for row in index["arrays"]]
+    return [
+        Update(opcode, [arrays[i] for i in sources], arrays[new], space)
+        for opcode, sources, new, space in index["updates"]
+    ]
+
+
 @cache
 def special_forms():
     """The approximate functions."""

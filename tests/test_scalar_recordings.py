@@ -1,14 +1,14 @@
 """Ordinary instructions against recordings of an H200: the same bits in, the same bits out."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from scalar_recordings import Form, forms, special_forms
+from scalar_recordings import Form, forms, special_forms, updates
 
 from emulator import Instruction
-from emulator.arith import special, special_arrays, special_tables
+from emulator.arith import evidence, special, special_arrays, special_tables
 from emulator.arith.scalar import TYPES, bind_reference, bind_vector
 
 EVERY = [*forms(), *special_forms()]
@@ -103,6 +103,49 @@ def test_one_flipped_bit_is_noticed(opcode):
     assert differing(Form(opcode, form.sources, [planted, *form.results[1:]], {})) == 1
 
 
+# --- atomic operations ---
+
+
+@pytest.mark.parametrize("bind", [bind_vector, bind_reference])
+def test_locations_are_updated_as_on_the_hardware(bind):
+    wrong = {}
+    for update in updates():
+        rule = bind(Instruction.parse(update.opcode), space=update.space)
+        if bind is bind_vector:
+            got = rule(*update.sources)
+        else:
+            got = [rule(*case) for case in zip(*(x.tolist() for x in update.sources), strict=True)]
+        if n := int((np.asarray(got, np.uint64) != update.new).sum()):
+            wrong[update.opcode] = n
+    assert len(updates()) > 200
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    ("opcode", "space"),
+    [
+        ("atom.shared.add.f32", "global"),
+        ("atom.global.add.f32", "shared"),
+        ("atom.shared.add.f64", "global"),
+        ("atom.relaxed.gpu.global.add.f64", "shared"),
+    ],
+)
+def test_the_state_space_of_an_atomic_sum_matters(opcode, space):
+    found = [u for u in updates() if u.opcode == opcode]
+    rule = bind_vector(Instruction.parse(opcode), space=space)
+    assert any((rule(*u.sources) != u.new).any() for u in found)
+
+
+def test_a_bulk_sum_does_not_flush():
+    name = "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f64"
+    assert name in [u.opcode for u in updates()]
+    tiny = np.array([1, 1 << 31 | 5], np.uint32)
+    bulk = Instruction.parse(name.replace("f64", "f32"))
+    plain = Instruction.parse("red.global.add.f32")
+    assert bind_vector(bulk, space="global")(tiny, tiny).tolist() == [2, 1 << 31 | 10]
+    assert bind_vector(plain, space="global")(tiny, tiny).tolist() == [0, 1 << 31]
+
+
 # --- the special function unit --------------------------------------------------------------------
 
 
@@ -169,3 +212,34 @@ def test_rows_of_the_units_agree_with_their_arrays():
         with np.errstate(invalid="ignore"):
             got = many(x).tolist()
         assert got == [one(code) for code in x.tolist()], unit
+
+
+def test_evidence_counts_the_recordings():
+    counts = Counter()
+    for form in EVERY:
+        # Without an operand that the tensor copies mark, .oob shows nothing of its own.
+        if ".oob" not in form.opcode:
+            counts[Instruction.parse(form.opcode).rule] += sum(r.size for r in form.results)
+    counts["atomic.update"] = sum(update.new.size for update in updates())
+    said = evidence.SCALAR_RESULTS
+    assert said == {rule: counts[rule] for rule in said}
+    exact = {rule for rule in counts if evidence.scalar_fidelity("hopper", rule).level == "exact"}
+    assert set(counts) == set(said) | exact | {"packing.elements"}
+
+
+@pytest.mark.parametrize(
+    ("opcode", "target", "level"),
+    [
+        ("add.rn.f32", "sm_90a", "validated"),
+        ("add.rn.f32", "sm_80", "modelled"),
+        ("ex2.approx.f32", "sm_90", "validated"),
+        ("ex2.approx.f32", "sm_100a", "modelled"),
+        ("add.s32", "sm_120", "exact"),
+        ("add.rn.f32.f16", "sm_100", "modelled"),
+        ("fma.rn.oob.f16", "sm_90a", "modelled"),
+        ("redux.sync.min.f32", "sm_100a", "modelled"),
+        ("bar.sync", "sm_90a", "exact"),
+    ],
+)
+def test_fidelity(opcode, target, level):
+    assert Instruction.parse(opcode).fidelity(target).level == level

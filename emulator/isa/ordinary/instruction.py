@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 
-from emulator.arith.evidence import Fidelity
+from emulator.arith.evidence import Fidelity, scalar_fidelity
 from emulator.errors import (
     ParseError,
     UnsupportedError,
@@ -111,8 +111,7 @@ class OrdinaryInstruction(Instruction):
         return self._signature.names
 
     def fidelity(self, target: str | Target) -> Fidelity:
-        chosen = self.check_target(target)
-        return Fidelity("modelled", f"not compared with recordings of {chosen}")
+        return scalar_fidelity(self.check_target(target).generation, self.rule)
 
     def check_target(self, target: str | Target) -> Target:
         """The target of that name; raises UnsupportedError where it lacks the instruction."""
@@ -178,7 +177,8 @@ def _refusal(
     close = {_nearest_form(row, words): row for row in rows}
     best = nearest_opcode(text, close)
     shared = sorted(close, key=lambda form: -len(set(words).intersection(form.split("."))))
-    forms = listing((close[form].form for form in [best, *shared][:4]), 4)
+    rows = tuple(dict.fromkeys(close[form] for form in [best, *shared]))
+    forms = listing((row.form for row in rows[:3]), 3)
     return UnsupportedError(f"PTX has no {quoted(text)}; nearest is {best!r}; there are {forms}")
 
 
