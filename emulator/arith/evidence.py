@@ -98,3 +98,66 @@ def find_fidelity(
         ):
             return Fidelity("validated", f"{row.results:,} {row.source}")
     return Fidelity("modelled", source)
+
+
+# --- ordinary instructions ------------------------------------------------------------------------
+
+#: rules that only rearrange bits or compute with integers
+_EXACT = ("integer", "carry", "bits", "fields", "lanes", "video")
+#: rule of `emulator.arith.scalar` -> results in tests/golden/scalar that an H200 returned and ours
+#: equal; a test adds them up
+SCALAR_RESULTS: dict[str, int] = {
+    "approximate.cos": 320,
+    "approximate.div": 640,
+    "approximate.ex2": 481,
+    "approximate.ex2_half": 640,
+    "approximate.lg2": 452,
+    "approximate.rcp": 647,
+    "approximate.rcp64": 160,
+    "approximate.rsqrt": 599,
+    "approximate.rsqrt64": 320,
+    "approximate.sin": 437,
+    "approximate.sqrt": 724,
+    "approximate.tanh": 261,
+    "approximate.tanh_half": 640,
+    "atomic.update": 8_269,
+    "comparison.absolute": 400,
+    "comparison.copysign": 108,
+    "comparison.maximum": 1_268,
+    "comparison.minimum": 1_188,
+    "comparison.neg": 360,
+    "comparison.selp": 360,
+    "comparison.set_": 14_880,
+    "comparison.setp": 31_680,
+    "comparison.slct": 1_080,
+    "comparison.testp": 480,
+    "conversion.float_to_integer": 6_320,
+    "conversion.float_to_integral": 1_280,
+    "conversion.floats": 3_160,
+    "conversion.integer_to_float": 7_560,
+    "conversion.integers": 3_520,
+    "conversion.mov": 618,
+    "conversion.move": 320,
+    "conversion.pack": 80,
+    "conversion.pack_onto": 240,
+    "floating.add": 1_684,
+    "fused.fma": 1_370,
+    "floating.mul": 1_776,
+    "floating.sub": 1_684,
+    "quotients.div": 468,
+    "quotients.rcp": 400,
+    "quotients.sqrt": 440,
+}
+
+
+def scalar_fidelity(generation: str, rule: str) -> Fidelity:
+    """The fidelity of an ordinary instruction's rule on a generation; "" has no arithmetic."""
+    module = rule.partition(".")[0]
+    if not rule or (module in _EXACT and rule != "lanes.redux_float"):
+        return Fidelity("exact", "integer arithmetic" if rule else "it moves bits or none")
+    count = SCALAR_RESULTS.get(rule, 0)
+    if count and generation == "hopper":
+        return Fidelity("validated", f"{count:,} results recorded on an H200")
+    if count:
+        return Fidelity("modelled", "IEEE 754 with the special cases of an H200, or its tables")
+    return Fidelity("modelled", "the manual, with the special cases of like instructions")

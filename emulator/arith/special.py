@@ -106,9 +106,9 @@ def rcp(x: int) -> int:
     if field == 0:
         return sign << 31 | INFINITY
     total, exponent = _interpolate(RCP, f >> 16, f & 0xFFFF), 127 - field
-    if total < 1 << 56:
+    if total < 1 << RCP.weight:
         total, exponent = total << 1, exponent - 1
-    return _code(sign, exponent, total >> 33)
+    return _code(sign, exponent, total >> RCP.weight - 23)
 
 
 def rsqrt(x: int) -> int:
@@ -125,7 +125,8 @@ def rsqrt(x: int) -> int:
     exponent, odd = half(field - 127)
     if f == 0 and not odd:
         return _code(0, -exponent, 0)
-    return _code(0, -1 - exponent, _interpolate(RSQRT, (f >> 17) + 64 * odd, f & 0x1FFFF) >> 33)
+    total = _interpolate(RSQRT, (f >> 17) + 64 * odd, f & 0x1FFFF)
+    return _code(0, -1 - exponent, total >> RSQRT.weight - 24)
 
 
 def sqrt(x: int) -> int:
@@ -140,7 +141,8 @@ def sqrt(x: int) -> int:
     if field == 255:
         return INFINITY
     exponent, odd = half(field - 127)
-    return _code(0, exponent, _interpolate(SQRT, (f >> 17) + 64 * odd, f & 0x1FFFF) >> 35)
+    total = _interpolate(SQRT, (f >> 17) + 64 * odd, f & 0x1FFFF)
+    return _code(0, exponent, total >> SQRT.weight - 23)
 
 
 def ex2(x: int) -> int:
@@ -155,7 +157,8 @@ def ex2(x: int) -> int:
     if sign:
         whole = -whole - (rest > 0)
         rest = rest and ~rest & FRACTION
-    return _code(0, whole, _interpolate(EX2, rest >> 17, rest & 0x1FFFF) >> 34)
+    total = _interpolate(EX2, rest >> 17, rest & 0x1FFFF)
+    return _code(0, whole, total >> EX2.weight - 23)
 
 
 def lg2(x: int) -> int:
@@ -171,8 +174,8 @@ def lg2(x: int) -> int:
         return INFINITY
     if x == ONE:
         return 0
-    total = _interpolate(LG2, f >> 17, f & 0x1FFFF) + (field - 127 << 56)
-    return _cut(int(field < 127), abs(total) >> 20 << 20, 56)
+    total = _interpolate(LG2, f >> 17, f & 0x1FFFF) + (field - 127 << LG2.weight)
+    return _cut(int(field < 127), abs(total) >> 20 << 20, LG2.weight)
 
 
 def sin(x: int) -> int:
@@ -194,7 +197,7 @@ def _wave(x: int, cosine: bool) -> int:
     if (quarter & 1) != cosine:
         rest = ~rest & FRACTION
     negative = int(quarter in (1, 2)) if cosine else sign ^ quarter >> 1
-    return _cut(negative, _interpolate(SIN, rest >> 17, rest & 0x1FFFF), 56)
+    return _cut(negative, _interpolate(SIN, rest >> 17, rest & 0x1FFFF), SIN.weight)
 
 
 def tanh(x: int) -> int:
@@ -209,7 +212,7 @@ def tanh(x: int) -> int:
         return sign << 31 | ONE
     bits = TANH_BITS[exponent + 8]
     row = TANH_FIRST[exponent + 8] + (f >> 23 - bits)
-    return _cut(sign, _interpolate(TANH, row, f >> 6 - bits & 0x1FFFF), 57)
+    return _cut(sign, _interpolate(TANH, row, f >> 6 - bits & 0x1FFFF), TANH.weight)
 
 
 def rcp64h(x: int) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith import special, special_arrays
-from emulator.arith.scalar import exact, floating
+from emulator.arith.scalar import exact, floating, fused
 from emulator.arith.scalar.comparison import holds, holds_array
 from emulator.arith.scalar.conversion import floats
 from emulator.arith.scalar.rule import Rule, rule
@@ -365,9 +365,9 @@ _SIGN64 = 1 << 63
 def _refined(x: int) -> int:
     """y + y·e·(1/2 + 3/8 e), where y approximates 1/sqrt(x) and e = 1 - x·y·y."""
     y = special.rsq64h(x >> 32) << 32
-    e = floating.fma(_F64, x, floating.mul(_F64, y, y) ^ _SIGN64, _ONE64)
-    factor = floating.fma(_F64, e, _THREE_EIGHTHS, _HALF64)
-    return floating.fma(_F64, factor, floating.mul(_F64, y, e), y)
+    e = fused.fma(_F64, x, floating.mul(_F64, y, y) ^ _SIGN64, _ONE64)
+    factor = fused.fma(_F64, e, _THREE_EIGHTHS, _HALF64)
+    return fused.fma(_F64, factor, floating.mul(_F64, y, e), y)
 
 
 def _all_refined(x: Array) -> Array:
@@ -380,4 +380,4 @@ def _all_refined(x: Array) -> Array:
 
 
 def _fma64(a: Array, b: Any, c: Any) -> Array:
-    return _on_arrays(floating.fma, _F64, a, b, c)
+    return _on_arrays(fused.fma, _F64, a, b, c)

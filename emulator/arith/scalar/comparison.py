@@ -10,7 +10,7 @@ import numpy as np
 from dtypes import Array, Number, NumberClass
 from emulator.arith.scalar import exact, rounded
 from emulator.arith.scalar.rule import packed_rule, rule
-from emulator.arith.scalar.types import ScalarType
+from emulator.arith.scalar.types import ScalarType, select
 
 _ZERO, _FINITE, _INFINITE, _NAN = NumberClass
 
@@ -157,7 +157,7 @@ def selp(t: ScalarType, a: int, b: int, c: int) -> int:
 
 @selp.vector
 def _(t: ScalarType, a: Array, b: Array, c: Array) -> Array:
-    return np.where(c, a, b)
+    return select(c, a, b)
 
 
 @packed_rule
@@ -170,7 +170,7 @@ def slct(t: ScalarType, condition: ScalarType, a: int, b: int, c: int, *, ftz: b
 def _(
     t: ScalarType, condition: ScalarType, a: Array, b: Array, c: Array, *, ftz: bool = False
 ) -> Array:
-    return np.where(holds_array(condition, c, condition.dtype.type(0), "ge", ftz), a, b)
+    return select(holds_array(condition, c, condition.dtype.type(0), "ge", ftz), a, b)
 
 
 # --- tests of numbers, signs ----------------------------------------------------------------------
@@ -324,6 +324,8 @@ def extremes(
     abs: bool,
 ) -> Array:  # fmt: skip
     """The smallest or largest of several codes."""
+    if len(codes) == 2 and t.bits > 16 and not (ftz or abs):
+        return _extreme_pairs(t, *codes, largest, nan)
     sign_mask, kind = t.dtype.type(t.format.sign_mask), np.dtype(f"int{t.bits}")
     sign = codes[0] & sign_mask
     if xorsign:
@@ -333,15 +335,16 @@ def extremes(
         codes = tuple(rounded.flushed(t, code) for code in codes)
     pick = np.maximum if largest else np.minimum
     # A NaN loses against every number: it takes the far end of the order.
-    lost = np.iinfo(kind).min if largest else np.iinfo(kind).max
+    lost = kind.type(np.iinfo(kind).min if largest else np.iinfo(kind).max)
     best: Array | None = None
     all_nan: Any = np.True_
     any_nan: Any = np.False_
     for code in codes:
         magnitude = (code & ~sign_mask).view(kind)
-        ordinal = magnitude if abs else np.where(code.view(kind) < 0, ~magnitude, magnitude)
+        ordinal = magnitude if abs else _ordinals(code.view(kind))
         is_nan = magnitude > kind.type(t.format.infinity or 0)
-        ordinal = np.where(is_nan, kind.type(lost), ordinal)
+        if is_nan.any():
+            ordinal = select(is_nan, lost, ordinal)
         best = ordinal if best is None else pick(best, ordinal)
         all_nan, any_nan = all_nan & is_nan, any_nan | is_nan
     assert best is not None
@@ -349,5 +352,23 @@ def extremes(
         out = best.view(t.dtype) & ~sign_mask
         out = out | sign if xorsign else out
     else:
-        out = np.where(best < 0, ~best | kind.type(np.iinfo(kind).min), best).view(t.dtype)
+        out = _ordinals(best).view(t.dtype)
     return rounded.with_nans(t, out, any_nan if nan else all_nan, *reversed(codes))
+
+
+def _extreme_pairs(t: ScalarType, a: Array, b: Array, largest: bool, nan: bool) -> Array:
+    """Two codes of f32 or f64, by NumPy's own functions, which do not order zeros."""
+    x, y = a.view(t.values), b.view(t.values)
+    picks = (np.maximum, np.fmax) if largest else (np.minimum, np.fmin)
+    best = picks[0 if nan else 1](x, y)
+    out = best.view(t.dtype)
+    zero = best == 0
+    if zero.any():
+        out = select(zero & (x == y), a & b if largest else a | b, out)
+    return rounded.with_nans(t, out, np.isnan(best), b, a)
+
+
+def _ordinals(codes: Array) -> Array:
+    """`_ordinal` of signed words, and back: the bits of a negative one but its sign are flipped."""
+    kind = codes.dtype.type
+    return codes ^ (codes >> kind(8 * codes.itemsize - 1) & kind(np.iinfo(codes.dtype).max))

@@ -115,7 +115,10 @@ def _(
     to: ScalarType, t: ScalarType, a: Array, *, integer_rounding: str = "rni", ftz: bool = False,
     sat: bool = False,
 ) -> Array:  # fmt: skip
-    x = rounded.values(t, a, ftz).astype(np.float64)
+    x = rounded.values(t, a, ftz)
+    if to.bits == 32 and to.signed and (np.abs(x) < 2.0**31).all():
+        return _TO_INTEGER[integer_rounding](x).astype(np.int32).view(np.uint32)
+    x = x.astype(np.float64)
     whole = _TO_INTEGER[integer_rounding](x)
     # The largest 64-bit numbers are no float64: what reaches the power above them is clamped.
     too_large = whole >= float(to.largest + 1)

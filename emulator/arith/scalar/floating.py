@@ -1,4 +1,4 @@
-"""Sums and products of floating-point numbers: PTX ISA 9.7.3, 9.7.4 and 9.7.5.
+"""Sums and products of two floating-point numbers: PTX ISA 9.7.3, 9.7.4 and 9.7.5.
 
 Every operation is rounded once. NaNs, .ftz and .sat as measured on an H200 (`exact`, `rounded`);
 operands of `nan_of` and `with_nans` stand in the order in which f64 passes their NaNs on.
@@ -12,10 +12,9 @@ import numpy as np
 
 from dtypes import Array, NumberClass, Rounding
 from emulator.arith.scalar import exact, rounded
-from emulator.arith.scalar.rounded import Bool, Float64
+from emulator.arith.scalar.rounded import Float64
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import TYPES, ScalarType
-from emulator.arith.wide import fused_multiply_add
 
 _F64 = TYPES["f64"]
 _ZERO, _INFINITE, _NAN = NumberClass.ZERO, NumberClass.INFINITE, NumberClass.NAN
@@ -34,7 +33,7 @@ def add(
     sat: bool = False,
 ) -> int:
     """9.7.3.3: a + b. An exact sum of 0 is +0, toward -infinity -0; zeros of one sign keep it."""
-    return _saturated(t, _sum(t, a, b, rounding, ftz), sat)
+    return saturated(t, _sum(t, a, b, rounding, ftz), sat)
 
 
 @add.vector
@@ -63,7 +62,7 @@ def sub(
 ) -> int:
     """9.7.3.4: a - b, the sum of a and the negative of b. A NaN keeps its sign."""
     negative = b if exact.is_nan(t.format, b) else b ^ t.format.sign_mask
-    return _saturated(t, _sum(t, a, negative, rounding, ftz), sat)
+    return saturated(t, _sum(t, a, negative, rounding, ftz), sat)
 
 
 @sub.vector
@@ -86,7 +85,7 @@ def add_mixed(
     sat: bool = False,
 ) -> int:  # fmt: skip
     """9.7.5.1: a f16 or bf16, widened exactly, plus c f32."""
-    return _saturated(t, _sum(t, _widened(t, narrow, a), c, rounding, False), sat)
+    return saturated(t, _sum(t, widened(t, narrow, a), c, rounding, False), sat)
 
 
 @add_mixed.vector
@@ -104,7 +103,7 @@ def sub_mixed(
     sat: bool = False,
 ) -> int:  # fmt: skip
     """9.7.5.2: a f16 or bf16, widened exactly, minus c f32."""
-    return sub.reference(t, _widened(t, narrow, a), c, rounding=rounding, sat=sat)
+    return sub.reference(t, widened(t, narrow, a), c, rounding=rounding, sat=sat)
 
 
 @sub_mixed.vector
@@ -140,9 +139,8 @@ def _sum_of(
     if rounding == "rn":
         total = x + y
         words = rounded.nearest(t, total)
-        if ftz:  # a sum this small is exact
-            tiny = np.abs(total) < 2.0**t.format.emin
-            words = np.where(tiny, rounded.signs(t, words), words)
+        if ftz:
+            words = rounded.without_tiny(t, words, total, "rn")
     elif t is _F64:
         words, total = _directed_sum(x, y, rounding)
     else:
@@ -180,7 +178,7 @@ def mul(
     sat: bool = False,
 ) -> int:
     """9.7.3.5: a times b."""
-    return _saturated(t, _product(t, a, b, rounding, ftz), sat)
+    return saturated(t, _product(t, a, b, rounding, ftz), sat)
 
 
 @mul.vector
@@ -197,10 +195,12 @@ def _(
     if t is _F64:
         return _product64(x, y, rounding, b, a)
     product: Array
-    if rounding == "rn" and not ftz:
+    if rounding == "rn":
         # The float32 product of f16 or bf16 is exact, or long enough to be rounded again.
         product = x * y
         words = rounded.nearest(t, product)
+        if ftz and (np.abs(product) <= 2.0**t.format.emin).any():
+            words = rounded.without_tiny(t, words, x.astype(np.float64) * y, rounding)
     else:
         product = x.astype(np.float64) * y
         words = rounded.narrowed(t, product, rounding, ftz)
@@ -234,142 +234,14 @@ def _product64(x: Float64, y: Float64, rounding: Rounding, b: Array, a: Array) -
     return rounded.with_nans(_F64, words, np.isnan(product), b, a)
 
 
-# --- fma ------------------------------------------------------------------------------------------
-
-
-@rule
-def fma(
-    t: ScalarType,
-    a: int,
-    b: int,
-    c: int,
-    *,
-    rounding: Rounding = "rn",
-    ftz: bool = False,
-    sat: bool = False,
-    relu: bool = False,
-) -> int:
-    """9.7.3.6: a times b plus c, rounded once; also mad of f32 and f64.
-
-    .relu makes negative results and -0 +0. An exact sum of 0 is signed as that of `add`.
-    """
-    out = _fused(t, a, b, c, rounding, ftz)
-    return exact.rectified(t.format, out) if relu else _saturated(t, out, sat)
-
-
-@fma.vector
-def _(
-    t: ScalarType,
-    a: Array,
-    b: Array,
-    c: Array,
-    *,
-    rounding: Rounding = "rn",
-    ftz: bool = False,
-    sat: bool = False,
-    relu: bool = False,
-) -> Array:
-    if t is _F64:
-        return _fused64(a, b, c, rounding)
-    x, y, z = (rounded.values(t, words, ftz) for words in (a, b, c))
-    return _fused_of(t, x, y, z, rounding, ftz, sat, relu)
-
-
-@rule
-def fma_mixed(
-    t: ScalarType, narrow: ScalarType, a: int, b: int, c: int, *, rounding: Rounding = "rn",
-    sat: bool = False,
-) -> int:  # fmt: skip
-    """9.7.5.3: a and b f16 or bf16, widened exactly; c f32."""
-    x, y = _widened(t, narrow, a), _widened(t, narrow, b)
-    return _saturated(t, _fused(t, x, y, c, rounding, False), sat)
-
-
-@fma_mixed.vector
-def _(
-    t: ScalarType, narrow: ScalarType, a: Array, b: Array, c: Array, *, rounding: Rounding = "rn",
-    sat: bool = False,
-) -> Array:  # fmt: skip
-    x, y, z = rounded.values(narrow, a), rounded.values(narrow, b), rounded.values(t, c)
-    return _fused_of(t, x, y, z, rounding, False, sat, False)
-
-
-def _fused(t: ScalarType, a: int, b: int, c: int, rounding: Rounding, ftz: bool) -> int:
-    fmt = t.format
-    x, y, z = (exact.read(fmt, code, ftz) for code in (a, b, c))
-    classes, sign = {x.number_class, y.number_class}, x.sign ^ y.sign
-    if _NAN in classes or z.number_class == _NAN:
-        return exact.nan_of(fmt, b, c, a)
-    if classes == {_ZERO, _INFINITE}:
-        return exact.nan_of(fmt)
-    if _INFINITE in classes:
-        opposite = z.number_class == _INFINITE and z.sign != sign
-        return exact.nan_of(fmt) if opposite else exact.infinity(fmt, sign)
-    if z.number_class == _INFINITE:
-        return c
-    total = exact.value(fmt, x) * exact.value(fmt, y) + exact.value(fmt, z)
-    if total == 0:
-        return exact.zero(fmt, sign if sign == z.sign else rounding == "rm")
-    return exact.rounded(fmt, total, rounding, ftz)
-
-
-def _fused_of(
-    t: ScalarType, x: Array, y: Array, z: Array, rounding: Rounding, ftz: bool, sat: bool,
-    relu: bool,
-) -> Array:  # fmt: skip
-    """Codes of x·y + z of float32 arrays; the product is exact in float64."""
-    product = x.astype(np.float64) * y
-    total = rounded.odd_sum(product, z.astype(np.float64))
-    words = rounded.narrowed(t, total, rounding, ftz)
-    if rounding == "rm":
-        sign = np.where(np.signbit(product) | np.signbit(z), t.format.sign_mask, 0)
-        words = np.where(total == 0, sign.astype(t.dtype), words)
-    return rounded.finished(t, words, np.isnan(total), sat, relu)
-
-
-#: magnitudes between which the error terms of a fused f64 operation neither over- nor underflow
-_SMALL, _LARGE = 2.0**-960, 2.0**990
-
-
-def _fused64(a: Array, b: Array, c: Array, rounding: Rounding) -> Array:
-    a, b, c = np.broadcast_arrays(a, b, c)
-    x, y, z = a.view(np.float64), b.view(np.float64), c.view(np.float64)
-    order = ("b", "x", "a")  # the addend is called x there
-    if rounding != "rn":
-        return fused_multiply_add(_F64.format, a, b, c, rounding, order)
-    product, rest = rounded.two_product(x, y)
-    in_reach = (_inside(product) | (x == 0) | (y == 0)) & (_inside(z) | (z == 0))
-    in_reach &= (np.abs(x) < _LARGE) & (np.abs(y) < _LARGE)
-    # Boldo and Melquiond: x·y + z is a sum of three numbers, of which the two small ones are
-    # added to odd and the large one last.
-    low, lower = rounded.two_sum(z, rest)
-    high, middle = rounded.two_sum(product, low)
-    small = rounded.odd_sum(lower, middle)
-    total = np.where(small == 0, high, high + small)
-    # A zero is exact, and then so is the product: IEEE signs their sum.
-    words = np.where(total == 0, product + z, total).view(np.uint64)
-    if not in_reach.all():
-        words = np.atleast_1d(words)
-        far = np.atleast_1d(~in_reach)
-        x_far, y_far, z_far = (np.atleast_1d(array)[far] for array in (a, b, c))
-        words[far] = fused_multiply_add(_F64.format, x_far, y_far, z_far, rounding, order)
-        words = words.reshape(a.shape)
-    return words
-
-
-def _inside(numbers: Float64) -> Bool:
-    magnitude = np.abs(numbers)
-    return (magnitude > _SMALL) & (magnitude < _LARGE)
-
-
 # --- what the rules share -------------------------------------------------------------------------
 
 
-def _saturated(t: ScalarType, code: int, sat: bool) -> int:
+def saturated(t: ScalarType, code: int, sat: bool) -> int:
     return exact.saturated(t.format, code) if sat else code
 
 
-def _widened(t: ScalarType, narrow: ScalarType, code: int) -> int:
+def widened(t: ScalarType, narrow: ScalarType, code: int) -> int:
     """The code in a wider format; a NaN is only a NaN."""
     number = exact.read(narrow.format, code)
     if number.number_class == _NAN:

@@ -39,7 +39,9 @@ def _everywhere(value: int, lanes: list[int]) -> list[int]:
 
 def _bits(where: Array) -> Array:
     """A mask of the lanes, for all lanes ``(…, 1)``."""
-    return np.bitwise_or.reduce(np.where(where, _BIT, np.uint32(0)), axis=-1, keepdims=True)
+    shape = np.broadcast_shapes(np.shape(where), (LANES,))
+    lanes = np.ascontiguousarray(np.broadcast_to(where, shape))
+    return np.packbits(lanes, axis=-1, bitorder="little").view("<u4")
 
 
 # --- shfl -----------------------------------------------------------------------------------------
@@ -77,7 +79,7 @@ def _(
     t: ScalarType, a: Array, b: Array, c: Array, membermask: Array, *, mode: str = "idx",
     active: Array | None = None,
 ) -> tuple[Array, Array]:  # fmt: skip
-    a, b, c, who = np.broadcast_arrays(a, b, c, _who(membermask, active))
+    who = _who(membermask, active)
     lane = _LANE.astype(np.int32)
     step, clamp = (b & np.uint32(31)).view(np.int32), (c & np.uint32(31)).view(np.int32)
     segment = (c >> np.uint32(8) & np.uint32(31)).view(np.int32)
@@ -89,7 +91,14 @@ def _(
         source = {"up": lane - step, "down": lane + step, "bfly": lane ^ step}[mode]
     inside = source >= last if mode == "up" else source <= last
     source = np.where(inside, source, lane).astype(np.intp)
-    read = np.take_along_axis(np.where(who, a, np.uint32(0)), source, axis=-1)
+    if not who.all():
+        a = np.where(who, a, np.uint32(0))
+    if source.ndim == 1 and np.ndim(a):  # the same lanes in every warp
+        read = np.broadcast_to(a, (*np.shape(a)[:-1], LANES))[..., source]
+    else:
+        a, source = np.broadcast_arrays(a, source)
+        start = np.arange(0, a.size, LANES).reshape(*a.shape[:-1], 1)
+        read = np.ascontiguousarray(a).reshape(-1).take(source + start)
     return np.where(who, read, np.uint32(0)), inside & who
 
 
@@ -120,7 +129,7 @@ def _(
 ) -> Array:
     who = _who(membermask, active)
     if mode == "ballot":
-        return np.where(who, _bits(a & who), np.uint32(0))
+        return _bits(a & who) * who.astype(np.uint32)
     every = (a | ~who).all(axis=-1, keepdims=True)
     some = (a & who).any(axis=-1, keepdims=True)
     return {"all": every, "any": some, "uni": every | ~some}[mode] & who

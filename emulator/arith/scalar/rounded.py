@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dtypes import Array, Rounding
 from dtypes.arrays import round_to_codes
-from emulator.arith.scalar.types import TYPES, ScalarType
+from emulator.arith.scalar.types import TYPES, ScalarType, select
 
 Float64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
@@ -27,41 +27,80 @@ _F64 = TYPES["f64"]
 
 def flushed(t: ScalarType, words: Array) -> Array:
     """.ftz of operands: subnormal numbers become zeros of their sign."""
-    normal = words & t.dtype.type(t.format.infinity or 0)
-    return np.where(normal != 0, words, words & t.dtype.type(t.format.sign_mask))
+    least = 1 << t.format.mantissa_bits
+    magnitude = words & t.dtype.type(t.format.sign_mask - 1)
+    # One less than the magnitude of a zero is the largest word.
+    subnormal = magnitude - t.dtype.type(1) < t.dtype.type(least - 1)
+    return select(subnormal, signs(t, words), words) if subnormal.any() else words
 
 
 def values(t: ScalarType, words: Array, ftz: bool = False) -> Array:
     """The numbers of codes: float32 for f32, f16 and bf16, float64 for f64."""
     if ftz:
         words = flushed(t, words)
+    if t.bits > 16:
+        return words.view(t.values)
+    wide = words.astype(np.uint32)
     if t.name == "bf16":
-        return (words.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    floats = words.view(t.values)
-    return floats.astype(np.float32) if t.name == "f16" else floats
+        return (wide << np.uint32(16)).view(np.float32)
+    # The fraction and exponent of f16 are those of a float32 that is 2**112 times smaller.
+    magnitude = wide & np.uint32(0x7FFF)
+    floats = (magnitude << np.uint32(13)).view(np.float32) * np.float32(2.0**112)
+    bits = floats.view(np.uint32) | (wide ^ magnitude) << np.uint32(16)
+    special = magnitude >= np.uint32(0x7C00)
+    if special.any():
+        bits = bits | special * np.uint32(0x7F800000)
+    return bits.view(np.float32)
 
 
 def nearest(t: ScalarType, numbers: Array) -> Array:
     """Codes of numbers rounded to nearest; of NaNs any code."""
+    if t.bits > 16:
+        return numbers.astype(t.values, copy=False).view(t.dtype)
+    floats = np.atleast_1d(numbers)
+    if floats.dtype == np.float64:
+        floats = _odd_float32(t, floats)
+    codes = _nearest_bf16(floats) if t.name == "bf16" else _nearest_f16(floats)
+    return codes.reshape(np.shape(numbers))
+
+
+def _odd_float32(t: ScalarType, numbers: Float64) -> NDArray[np.float32]:
+    """Nearest float32, or the odd one of two neighbours where rounding it once more could err."""
+    near = numbers.astype(np.float32)
+    bits, doubtful = near.view(np.uint32), half_way(t, near)
+    if doubtful.any():
+        numbers, exact = numbers[doubtful], near[doubtful].astype(np.float64)
+        outward, inward = np.abs(numbers) > np.abs(exact), np.abs(numbers) < np.abs(exact)
+        bits[doubtful] += outward.astype(np.uint32) - inward
+    return near
+
+
+def half_way(t: ScalarType, floats: NDArray[np.float32]) -> Bool:
+    """Where float32 numbers may lie half way between two of f16 or bf16."""
+    bits = floats.view(np.uint32)
     if t.name == "bf16":
-        return _nearest_bf16(numbers)
-    return numbers.astype(t.values, copy=False).view(t.dtype)
+        return bits & np.uint32(0xFFFF) == np.uint32(0x8000)
+    return bits & np.uint32(0xFFF) == 0  # also between subnormal ones
 
 
-def _nearest_bf16(numbers: Array) -> Array:
-    """The upper half of float32, rounded; of float64 through a float32 rounded to odd."""
-    if numbers.dtype == np.float64:
-        near = np.atleast_1d(numbers.astype(np.float32))
-        bits = near.view(np.uint32)
-        exact = near.astype(np.float64)
-        even_inexact = (exact != numbers) & (bits & 1 == 0) & (numbers == numbers)
-        outward = np.abs(numbers) > np.abs(exact)
-        bits = bits + np.where(even_inexact, np.where(outward, 1, -1), 0).astype(np.uint32)
-        bits = bits.reshape(np.shape(numbers))
-    else:
-        bits = numbers.view(np.uint32)
+def _nearest_bf16(floats: NDArray[np.float32]) -> Array:
+    """The upper half of float32, rounded."""
+    bits = floats.view(np.uint32)
     last = bits >> np.uint32(16) & np.uint32(1)
     return (bits + (last + np.uint32(0x7FFF)) >> np.uint32(16)).astype(np.uint16)
+
+
+def _nearest_f16(floats: NDArray[np.float32]) -> Array:
+    """float32 with 13 bits less, rounded, and 112 taken from its exponent."""
+    bits = floats.view(np.uint32)
+    magnitude = bits & np.uint32(0x7FFFFFFF)
+    last = magnitude >> np.uint32(13) & np.uint32(1)
+    codes = magnitude + (last + np.uint32(0xFFF - (112 << 23) & 0xFFFFFFFF)) >> np.uint32(13)
+    codes = np.minimum(codes, np.uint32(0x7C00))
+    small = magnitude < np.uint32(113 << 23)
+    if small.any():
+        codes[small] = np.abs(floats[small]).astype(np.float16).view(np.uint16)
+    return (codes | (bits ^ magnitude) >> np.uint32(16)).astype(np.uint16)
 
 
 def narrowed(t: ScalarType, numbers: Float64, rounding: str, ftz: bool = False) -> Array:
@@ -74,8 +113,15 @@ def narrowed(t: ScalarType, numbers: Float64, rounding: str, ftz: bool = False) 
         back = values(t, words).astype(np.float64)
         words = stepped(t, words, numbers > back, numbers < back, rounding)
     if ftz:
-        words = np.where(is_tiny(t, numbers, rounding), signs(t, words), words)
+        words = without_tiny(t, words, numbers, rounding)
     return words
+
+
+def without_tiny(t: ScalarType, words: Array, numbers: Array, rounding: str) -> Array:
+    """.ftz of results: codes of numbers that are tiny become zeros of their sign."""
+    if not (np.abs(numbers) < 2.0**t.format.emin).any():
+        return words
+    return select(is_tiny(t, numbers, rounding), signs(t, words), words)
 
 
 def is_tiny(t: ScalarType, numbers: Float64, rounding: str) -> Bool:
@@ -125,7 +171,7 @@ def with_nans(t: ScalarType, words: Array, nan: Bool, *operands: Array) -> Array
         quiet = t.dtype.type(1 << (t.format.mantissa_bits - 1))
         for operand in reversed(operands):
             out = np.where(np.isnan(operand.view(np.float64)), operand | quiet, out)
-    return np.where(nan, out, words)
+    return select(nan, out, words)
 
 
 def finished(t: ScalarType, words: Array, nan: Bool, sat: bool, relu: bool = False) -> Array:
@@ -133,10 +179,10 @@ def finished(t: ScalarType, words: Array, nan: Bool, sat: bool, relu: bool = Fal
     if sat:
         one = t.dtype.type(t.format.bias << t.format.mantissa_bits)
         negative = (words & t.dtype.type(t.format.sign_mask)) != 0
-        return np.where(negative | nan, t.dtype.type(0), np.minimum(words, one))
+        return select(negative | nan, t.dtype.type(0), np.minimum(words, one))
     if relu:
         negative = (words & t.dtype.type(t.format.sign_mask)) != 0
-        words = np.where(negative, t.dtype.type(0), words)
+        words = select(negative, t.dtype.type(0), words)
     return with_nans(t, words, nan)
 
 

@@ -125,13 +125,13 @@ def _by_element(bound: Bound, packed: ScalarType, *words: int) -> int:
 
 
 def _by_element_array(bound: Bound, packed: ScalarType, *words: Any) -> Any:
-    arrays = [np.asarray(word) for word in words]
-    shape = np.broadcast_shapes(*(array.shape for array in arrays))
-    halves = [
-        np.ascontiguousarray(np.broadcast_to(array, shape or (1,))).view(packed.element.dtype)
-        for array in arrays
-    ]
-    return np.ascontiguousarray(bound(*halves)).view(packed.dtype).reshape(shape)
+    out: Any = None
+    for place in range(packed.count):
+        shift = packed.dtype.type(place * packed.bits)
+        parts = ((word >> shift).astype(packed.element.dtype) for word in words)
+        result = bound(*parts).astype(packed.dtype) << shift
+        out = result if out is None else out | result
+    return out
 
 
 def _quietly(bound: Bound, *words: Any, **options: Any) -> Any:

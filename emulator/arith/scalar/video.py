@@ -61,14 +61,14 @@ def _(
     return _secondaries(to, exact, c, operation)
 
 
-_RESULTS = {
+_RESULTS: dict[str, Any] = {
     "vadd": lambda x, y: x + y,
     "vsub": lambda x, y: x - y,
     "vabsdiff": lambda x, y: abs(x - y),
     "vmin": min,
     "vmax": max,
 }
-_ARRAY_RESULTS = {
+_ARRAY_RESULTS: dict[str, Any] = {
     **_RESULTS,
     "vmin": np.minimum,
     "vmax": np.maximum,
@@ -185,9 +185,8 @@ def lanes(
     added up. vavrg rounds a half away from zero (measured).
     """
     count = int(name[-1])
-    exact = [
-        _LANE_RESULTS[name[:-1]](x, y) for x, y in zip(*_lanes_of(count, ta, tb, a, b, asel, bsel))
-    ]
+    pairs = zip(*_lanes_of(count, ta, tb, a, b, asel, bsel), strict=True)
+    exact = [_LANE_RESULTS[name[:-1]](x, y) for x, y in pairs]
     return _assemble(count, to if sat else None, exact, c, operation, dsel)
 
 
@@ -210,7 +209,8 @@ def compare_lanes(
 ) -> int:  # fmt: skip
     """vset2 and vset4: 1 for each half or byte that compares so; else as `lanes`."""
     count, test = int(name[-1]), _COMPARISONS[compare]
-    exact = [int(test(x, y)) for x, y in zip(*_lanes_of(count, ta, tb, a, b, asel, bsel))]
+    pairs = zip(*_lanes_of(count, ta, tb, a, b, asel, bsel), strict=True)
+    exact = [int(test(x, y)) for x, y in pairs]
     return _assemble(count, None, exact, c, operation, dsel)
 
 
@@ -235,8 +235,8 @@ def _averages(x: Array, y: Array) -> Array:
     return np.sign(total) * (np.abs(total) + 1 >> 1)
 
 
-_LANE_RESULTS = {**_RESULTS, "vavrg": _average}
-_ARRAY_LANE_RESULTS = {**_ARRAY_RESULTS, "vavrg": _averages}
+_LANE_RESULTS: dict[str, Any] = {**_RESULTS, "vavrg": _average}
+_ARRAY_LANE_RESULTS: dict[str, Any] = {**_ARRAY_RESULTS, "vavrg": _averages}
 
 
 # --- parts of words -------------------------------------------------------------------------------

@@ -23,27 +23,63 @@ _COPIES = (
             f"cp.async.cache={cache}.to=shared|shared::cta.global{_HINT}"
             "{.prefetch=L2::64B|L2::128B|L2::256B}",
             f"[dst:to], [src:global], size={sizes}, source_size:u32?, {_POLICY}",
-            "", _80, "7.0", needs=_COPY_NEEDS,
+            "",
+            _80,
+            "7.0",
+            needs=_COPY_NEEDS,
         )
         for cache, sizes in (("ca", "4,8,16"), ("cg", "16"))
     ),
     Row("cp.async.commit_group", "", "", _80, "7.0"),
     Row("cp.async.wait_group", "n=", "", _80, "7.0"),
     Row("cp.async.wait_all", "", "", _80, "7.0"),
-    Row("cp.async.mbarrier.arrive{.noinc}{.space=shared|shared::cta}.type=b64", "[mbarrier:space]", "", _80, "7.0", needs=(Needs("shared::cta", version="7.8"),)),
+    Row(
+        "cp.async.mbarrier.arrive{.noinc}{.space=shared|shared::cta}.type=b64",
+        "[mbarrier:space]",
+        "",
+        _80,
+        "7.0",
+        needs=(Needs("shared::cta", version="7.8"),),
+    ),
 )
 
 _BULK = (
-    Row(f"cp.async.bulk.to=shared::cluster.from=global.{_BYTES}{_MULTICAST}{_HINT}",
-        f"[dst:to], [src:from], size:u32, [mbarrier:shared], {_MASK}, {_POLICY}", "", _90, "8.0"),
-    Row(f"cp.async.bulk.to=shared::cta.from=global.{_BYTES}{_HINT}",
-        f"[dst:to], [src:from], size:u32, [mbarrier:shared], {_POLICY}", "", _90, "8.6"),
-    Row(f"cp.async.bulk.to=shared::cluster.from=shared::cta.{_BYTES}",
-        "[dst:to], [src:from], size:u32, [mbarrier:shared]", "", _90, "8.0"),
-    Row(f"cp.async.bulk.to=global.from=shared::cta.bulk_group{_HINT}{{.cp_mask}}",
-        f"[dst:to], [src:from], size:u32, {_POLICY}, byte_mask:u16@cp_mask", "", _90, "8.0",
-        needs=(Needs("cp_mask", _100, "8.6"),)),
-    Row(f"cp.async.bulk.prefetch.L2.from=global{_HINT}", f"[src:from], size:u32, {_POLICY}", "", _90, "8.0"),
+    Row(
+        f"cp.async.bulk.to=shared::cluster.from=global.{_BYTES}{_MULTICAST}{_HINT}",
+        f"[dst:to], [src:from], size:u32, [mbarrier:shared], {_MASK}, {_POLICY}",
+        "",
+        _90,
+        "8.0",
+    ),
+    Row(
+        f"cp.async.bulk.to=shared::cta.from=global.{_BYTES}{_HINT}",
+        f"[dst:to], [src:from], size:u32, [mbarrier:shared], {_POLICY}",
+        "",
+        _90,
+        "8.6",
+    ),
+    Row(
+        f"cp.async.bulk.to=shared::cluster.from=shared::cta.{_BYTES}",
+        "[dst:to], [src:from], size:u32, [mbarrier:shared]",
+        "",
+        _90,
+        "8.0",
+    ),
+    Row(
+        f"cp.async.bulk.to=global.from=shared::cta.bulk_group{_HINT}{{.cp_mask}}",
+        f"[dst:to], [src:from], size:u32, {_POLICY}, byte_mask:u16@cp_mask",
+        "",
+        _90,
+        "8.0",
+        needs=(Needs("cp_mask", _100, "8.6"),),
+    ),
+    Row(
+        f"cp.async.bulk.prefetch.L2.from=global{_HINT}",
+        f"[src:from], size:u32, {_POLICY}",
+        "",
+        _90,
+        "8.0",
+    ),
     Row("cp.async.bulk.commit_group", "", "", _90, "8.0"),
     Row("cp.async.bulk.wait_group{.read}", "n=", "", _90, "8.0"),
 )
@@ -63,13 +99,23 @@ _REDUCED_GLOBAL = (
 )
 _REDUCTIONS = (
     *(
-        Row(f"cp.reduce.async.bulk.to=shared::cluster.from=shared::cta.{_BYTES}.{operation}.type={types}",
-            "[dst:to], [src:from], size:u32, [mbarrier:shared]", "atomic.update", _90, "8.0")
+        Row(
+            f"cp.reduce.async.bulk.to=shared::cluster.from=shared::cta.{_BYTES}.{operation}.type={types}",
+            "[dst:to], [src:from], size:u32, [mbarrier:shared]",
+            "atomic.update",
+            _90,
+            "8.0",
+        )
         for operation, types in _REDUCED
     ),
     *(
-        Row(f"cp.reduce.async.bulk.to=global.from=shared::cta.bulk_group{_HINT}.{operation}.type={types}",
-            f"[dst:to], [src:from], size:u32, {_POLICY}", "atomic.update", _90, "8.0")
+        Row(
+            f"cp.reduce.async.bulk.to=global.from=shared::cta.bulk_group{_HINT}.{operation}.type={types}",
+            f"[dst:to], [src:from], size:u32, {_POLICY}",
+            "atomic.update",
+            _90,
+            "8.0",
+        )
         for operation, types in _REDUCED_GLOBAL
     ),
 )
@@ -90,7 +136,10 @@ def _tensor_copies() -> Iterator[Row]:
     groups = tuple(Needs(f"cta_group::{n}", _PAIRED, "8.6") for n in (1, 2))
     for mode, dims, coordinates, extra, targets, to_own in loads:
         source, version = f"[map;{coordinates}]", "8.0" if targets is _90 else "8.6"
-        for to, found, since in (("shared::cluster", targets, version), ("shared::cta", to_own, "8.6")):
+        for to, found, since in (
+            ("shared::cluster", targets, version),
+            ("shared::cta", to_own, "8.6"),
+        ):
             multicast, mask = (_MULTICAST, _MASK) if to == "shared::cluster" else ("", "")
             operands = (f"[dst:{to}]", source, "[mbarrier:shared]", extra, mask, _POLICY)
             yield Row(
@@ -108,31 +157,46 @@ def _tensor_copies() -> Iterator[Row]:
         (".mode=im2col_no_offs", cut, "dim", _90, "8.0"),
     )
     for mode, dims, coordinates, targets, version in stores:
-        operands = f"[map;{coordinates}], [src:shared], {_POLICY}"
+        stored = f"[map;{coordinates}], [src:shared], {_POLICY}"
         yield Row(
             f"cp.async.bulk.tensor.{dims}.to=global.from=shared::cta{mode}.bulk_group{_HINT}",
-            operands, "", targets, version,
+            stored, "", targets, version,
         )  # fmt: skip
         if "scatter4" not in mode:
             yield Row(
                 f"cp.reduce.async.bulk.tensor.{dims}.to=global.from=shared::cta"
                 f".operation=add|min|max|inc|dec|and|or|xor{mode}.bulk_group{_HINT}",
-                operands, "", targets, version,
+                stored, "", targets, version,
             )  # fmt: skip
 
 
 _STORES = (
     *(
-        Row(f"st.async{{.weak}}{{.space=shared::cluster}}.{_BYTES}{vec}.type={types}",
-            "[a:space], {b*vec}, [mbarrier:shared]", "", _90, "8.1")
+        Row(
+            f"st.async{{.weak}}{{.space=shared::cluster}}.{_BYTES}{vec}.type={types}",
+            "[a:space], {b*vec}, [mbarrier:shared]",
+            "",
+            _90,
+            "8.1",
+        )
         for vec, types in (("{.vec=v2|v4}", "b32|u32|s32|f32"), ("{.vec=v2}", "b64|u64|s64|f64"))
     ),
-    Row("st.async{.mmio}.semantics=release.scope=gpu|sys{.space=global}.type=b8|b16|b32|b64|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64",
-        "[a:space], b", "", _100, "8.7"),
+    Row(
+        "st.async{.mmio}.semantics=release.scope=gpu|sys{.space=global}.type=b8|b16|b32|b64|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64",
+        "[a:space], b",
+        "",
+        _100,
+        "8.7",
+    ),
     Row("st.bulk{.weak}{.space=shared::cta}", "[a:space], size:u64, value=0", "", _100, "8.6"),
     *(
-        Row(f"red.async.semantics=relaxed.scope=cluster{{.space=shared::cluster}}.{_BYTES}.{operation}.type={types}",
-            "[a:space], b, [mbarrier:shared]", "", _90, "8.1")
+        Row(
+            f"red.async.semantics=relaxed.scope=cluster{{.space=shared::cluster}}.{_BYTES}.{operation}.type={types}",
+            "[a:space], b, [mbarrier:shared]",
+            "",
+            _90,
+            "8.1",
+        )
         for operation, types in (
             ("operation=inc|dec", "u32"),
             ("operation=min|max|add", "u32|s32"),
@@ -140,8 +204,13 @@ _STORES = (
             ("operation=and|or|xor", "b32"),
         )
     ),
-    Row("red.async{.mmio}.semantics=release.scope=gpu|sys{.space=global}.operation=add.type=u32|s32|u64|s64",
-        "[a:space], b", "", _100, "8.7"),
+    Row(
+        "red.async{.mmio}.semantics=release.scope=gpu|sys{.space=global}.operation=add.type=u32|s32|u64|s64",
+        "[a:space], b",
+        "",
+        _100,
+        "8.7",
+    ),
 )
 
 _SPACES = "{.space=shared|shared::cta}"
@@ -167,7 +236,11 @@ def _mbarriers() -> Iterator[Row]:
     for order in ("", ".semantics=relaxed.scope=cta|cluster"):
         for name in ("expect_tx", "complete_tx"):
             yield Row(
-                f"mbarrier.{name}{order}{every}.type=b64", "[mbarrier:space], bytes:u32", "", _90, "8.0"
+                f"mbarrier.{name}{order}{every}.type=b64",
+                "[mbarrier:space], bytes:u32",
+                "",
+                _90,
+                "8.0",
             )
     for order in ("", ".semantics=relaxed|release.scope=cta|cluster"):
         for name in ("arrive", "arrive_drop"):
@@ -176,15 +249,21 @@ def _mbarriers() -> Iterator[Row]:
             yield row(f"{name}{order}.space=shared::cluster", f"_, {arrival}", _90, "8.0")
             expected = "[mbarrier:space], bytes:u32"
             yield row(f"{name}.expect_tx{order}{_SPACES}", f"d~, {expected}", _90, "8.0")
-            yield row(f"{name}.expect_tx{order}.space=shared::cluster", f"_, {expected}", _90, "8.0")
+            yield row(
+                f"{name}.expect_tx{order}.space=shared::cluster", f"_, {expected}", _90, "8.0"
+            )
     for order in ("", ".semantics=release.scope=cta"):
         for name in ("arrive", "arrive_drop"):
-            yield row(f"{name}.noComplete{order}{_SPACES}", "d, [mbarrier:space], count:u32", _80, "7.0")
+            yield row(
+                f"{name}.noComplete{order}{_SPACES}", "d, [mbarrier:space], count:u32", _80, "7.0"
+            )
     for order in ("", ".semantics=acquire|relaxed.scope=cta|cluster"):
         for name, targets, version, hint in (
             ("test_wait", _80, "7.0", ""), ("try_wait", _90, "7.8", ", time:u32?"),
         ):  # fmt: skip
-            yield row(f"{name}{order}{_SPACES}", f"p, [mbarrier:space], state{hint}", targets, version)
+            yield row(
+                f"{name}{order}{_SPACES}", f"p, [mbarrier:space], state{hint}", targets, version
+            )
             yield row(f"{name}.parity{order}{_SPACES}", f"p, [mbarrier:space], parity:u32{hint}",
                       targets, max(version, "7.1"))  # fmt: skip
 
@@ -193,8 +272,13 @@ def _mbarriers() -> Iterator[Row]:
 _EDITED = select(since=90, specific=True)
 _TENSORMAPS = (
     *(
-        Row(f"tensormap.replace.tile.field={fields}{{.space=global|shared::cta}}.b1024.type={type_}", operands, "",
-            _EDITED if fields != "swizzle_atomicity" else select(since=100, specific=True), "8.3")
+        Row(
+            f"tensormap.replace.tile.field={fields}{{.space=global|shared::cta}}.b1024.type={type_}",
+            operands,
+            "",
+            _EDITED if fields != "swizzle_atomicity" else select(since=100, specific=True),
+            "8.3",
+        )
         for fields, type_, operands in (
             ("global_address", "b64", "[map:space], value"),
             ("rank", "b32", "[map:space], value"),
@@ -207,17 +291,55 @@ _TENSORMAPS = (
             ("fill_mode", "b32", "[map:space], value=0..1"),
         )
     ),
-    Row("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.scope=cta|cluster|gpu|sys.sync.aligned",
-        "[dst:global], [src:shared], size=128", "", _90, "8.3", scope="warp"),
+    Row(
+        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.scope=cta|cluster|gpu|sys.sync.aligned",
+        "[dst:global], [src:shared], size=128",
+        "",
+        _90,
+        "8.3",
+        scope="warp",
+    ),
 )
 
 _CANCEL = (
-    Row("clusterlaunchcontrol.try_cancel.async{.space=shared::cta}.mbarrier::complete_tx::bytes{.multicast=multicast::cluster::all}.type=b128",
-        "[dst:space], [mbarrier:shared]", "", _100, "8.6",
-        needs=(Needs("multicast::cluster::all", select(since=100, specific=True)),)),
-    Row("clusterlaunchcontrol.query_cancel.is_canceled.pred.response=b128", "p, a:response", "", _100, "8.6"),
-    Row("clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.type=b32.response=b128", "{d:type*4}, a:response", "", _100, "8.6"),
-    Row("clusterlaunchcontrol.query_cancel.axis=get_first_ctaid::x|get_first_ctaid::y|get_first_ctaid::z.type=b32.response=b128", "d:type, a:response", "", _100, "8.6"),
+    Row(
+        "clusterlaunchcontrol.try_cancel.async{.space=shared::cta}.mbarrier::complete_tx::bytes{.multicast=multicast::cluster::all}.type=b128",
+        "[dst:space], [mbarrier:shared]",
+        "",
+        _100,
+        "8.6",
+        needs=(Needs("multicast::cluster::all", select(since=100, specific=True)),),
+    ),
+    Row(
+        "clusterlaunchcontrol.query_cancel.is_canceled.pred.response=b128",
+        "p, a:response",
+        "",
+        _100,
+        "8.6",
+    ),
+    Row(
+        "clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.type=b32.response=b128",
+        "{d:type*4}, a:response",
+        "",
+        _100,
+        "8.6",
+    ),
+    Row(
+        "clusterlaunchcontrol.query_cancel.axis=get_first_ctaid::x|get_first_ctaid::y|get_first_ctaid::z.type=b32.response=b128",
+        "d:type, a:response",
+        "",
+        _100,
+        "8.6",
+    ),
 )
 
-ROWS = (*_COPIES, *_BULK, *_REDUCTIONS, *_tensor_copies(), *_STORES, *_mbarriers(), *_TENSORMAPS, *_CANCEL)
+ROWS = (
+    *_COPIES,
+    *_BULK,
+    *_REDUCTIONS,
+    *_tensor_copies(),
+    *_STORES,
+    *_mbarriers(),
+    *_TENSORMAPS,
+    *_CANCEL,
+)

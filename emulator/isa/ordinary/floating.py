@@ -26,21 +26,21 @@ _SUMS = tuple(
 )
 
 _FUSED = (
-    Row("fma.rounding{.ftz}{.sat}.type=f32", "d, a, b, c", "floating.fma", version="2.0"),
-    Row("fma.rounding.type=f64", "d, a, b, c", "floating.fma", version="1.4"),
-    Row("fma.rounding{.ftz}.type=f32x2", "d, a, b, c", "floating.fma", _WIDE, "8.6"),
-    Row("fma.rounding=rn{.ftz}{.sat}.type=f16|f16x2", "d, a, b, c", "floating.fma", version="4.2"),
-    Row("fma.rounding=rn{.ftz}.relu.type=f16|f16x2", "d, a, b, c", "floating.fma", _80, "7.0"),
-    Row("fma.rounding=rn{.relu}.type=bf16|bf16x2", "d, a, b, c", "floating.fma", _80, "7.0"),
+    Row("fma.rounding{.ftz}{.sat}.type=f32", "d, a, b, c", "fused.fma", version="2.0"),
+    Row("fma.rounding.type=f64", "d, a, b, c", "fused.fma", version="1.4"),
+    Row("fma.rounding{.ftz}.type=f32x2", "d, a, b, c", "fused.fma", _WIDE, "8.6"),
+    Row("fma.rounding=rn{.ftz}{.sat}.type=f16|f16x2", "d, a, b, c", "fused.fma", version="4.2"),
+    Row("fma.rounding=rn{.ftz}.relu.type=f16|f16x2", "d, a, b, c", "fused.fma", _80, "7.0"),
+    Row("fma.rounding=rn{.relu}.type=bf16|bf16x2", "d, a, b, c", "fused.fma", _80, "7.0"),
     Row(
         "fma.rounding=rn.oob{.relu}.type=f16|f16x2|bf16|bf16x2",
         "d, a, b, c",
-        "floating.fma",
+        "fused.fma_oob",
         _90,
         "8.1",
     ),
-    Row("mad.rounding{.ftz}{.sat}.type=f32", "d, a, b, c", "floating.fma", version="2.0"),
-    Row("mad.rounding.type=f64", "d, a, b, c", "floating.fma", version="1.4"),
+    Row("mad.rounding{.ftz}{.sat}.type=f32", "d, a, b, c", "fused.fma", version="2.0"),
+    Row("mad.rounding.type=f64", "d, a, b, c", "fused.fma", version="1.4"),
 )
 
 _MIXED = (
@@ -61,7 +61,7 @@ _MIXED = (
     Row(
         "fma.rounding{.sat}.type=f32.atype=f16|bf16",
         "d, a:atype, b:atype, c",
-        "floating.fma_mixed",
+        "fused.fma_mixed",
         _WIDE,
         "8.6",
     ),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 
-from emulator.arith.evidence import Fidelity
+from emulator.arith.evidence import Fidelity, scalar_fidelity
 from emulator.errors import (
     ParseError,
     UnsupportedError,
@@ -103,14 +103,20 @@ class OrdinaryInstruction(Instruction):
         return Signature(tuple(filter(None, operands)), self.row.scope)
 
     def fidelity(self, target: str | Target) -> Fidelity:
-        chosen = self.check_target(target)
-        return Fidelity("modelled", f"not compared with recordings of {chosen}")
+        return scalar_fidelity(self.check_target(target).generation, self.rule)
 
 
 @cache
 def rows_of(name: str) -> tuple[Row, ...]:
     """The rows of the opcodes that start with a word."""
     return tuple(row for row in ROWS if row.form.partition(".")[0].partition("{")[0] == name)
+
+
+@cache
+def vocabulary(name: str) -> frozenset[str]:
+    """All modifiers of the opcodes that start with a word."""
+    slots = (slot for row in rows_of(name) for slot in row.grammar.slots)
+    return frozenset(word for slot in slots for word in slot.words)
 
 
 @cache
@@ -145,7 +151,7 @@ def _refusal(
     text: str, name: str, words: list[str], rows: tuple[Row, ...]
 ) -> ParseError | UnsupportedError:
     """Why no row takes the words: the error to raise."""
-    legal = {word for row in rows for slot in row.grammar.slots for word in slot.words}
+    legal = vocabulary(name)
     for word in words:
         if word not in legal:
             return ParseError(
@@ -154,7 +160,8 @@ def _refusal(
     close = {_nearest_form(row, words): row for row in rows}
     best = nearest_opcode(text, close)
     shared = sorted(close, key=lambda form: -len(set(words).intersection(form.split("."))))
-    forms = listing((close[form].form for form in [best, *shared][:4]), 4)
+    rows = tuple(dict.fromkeys(close[form] for form in [best, *shared]))
+    forms = listing((row.form for row in rows[:3]), 3)
     return UnsupportedError(f"PTX has no {quoted(text)}; nearest is {best!r}; there are {forms}")
 
 

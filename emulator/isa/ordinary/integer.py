@@ -90,15 +90,15 @@ _LOGIC = (
 )
 
 _FIELDS = (
-    Row(f"bfe.type={_WORDS}", "d, a, b:u32, c:u32", "bits.bfe", version="2.0"),
-    Row("bfi.type=b32|b64", "f, a, b, c:u32, d:u32", "bits.bfi", version="2.0"),
-    Row("szext.mode=clamp|wrap.type=u32|s32", "d, a, b:u32", "bits.szext", version="7.6"),
-    Row("bmsk.mode=clamp|wrap.type=b32", "d, a:u32, b:u32", "bits.bmsk", version="7.6"),
-    Row("popc.type=b32|b64", "d:u32, a", "bits.popc", version="2.0"),
-    Row("clz.type=b32|b64", "d:u32, a", "bits.clz", version="2.0"),
-    Row("brev.type=b32|b64", "d, a", "bits.brev", version="2.0"),
-    Row(f"bfind{{.shiftamt}}.type={_WORDS}", "d:u32, a", "bits.bfind", version="2.0"),
-    Row("fns.type=b32", "d:b32, mask:b32, base:u32, offset:s32", "bits.fns", version="6.0"),
+    Row(f"bfe.type={_WORDS}", "d, a, b:u32, c:u32", "fields.bfe", version="2.0"),
+    Row("bfi.type=b32|b64", "f, a, b, c:u32, d:u32", "fields.bfi", version="2.0"),
+    Row("szext.mode=clamp|wrap.type=u32|s32", "d, a, b:u32", "fields.szext", version="7.6"),
+    Row("bmsk.mode=clamp|wrap.type=b32", "d, a:u32, b:u32", "fields.bmsk", version="7.6"),
+    Row("popc.type=b32|b64", "d:u32, a", "fields.popc", version="2.0"),
+    Row("clz.type=b32|b64", "d:u32, a", "fields.clz", version="2.0"),
+    Row("brev.type=b32|b64", "d, a", "fields.brev", version="2.0"),
+    Row(f"bfind{{.shiftamt}}.type={_WORDS}", "d:u32, a", "fields.bfind", version="2.0"),
+    Row("fns.type=b32", "d:b32, mask:b32, base:u32, offset:s32", "fields.fns", version="6.0"),
 )
 
 ROWS = (*_ARITHMETIC, *_CARRIES, *_LOGIC, *_FIELDS)

@@ -92,7 +92,9 @@ _GENERIC_NEEDS = (*MEMORY_NEEDS, Needs("param", version="7.7"))
 
 _ADDRESSES = (
     Row("prefetch{.space=global|local}.level=L1|L2", "[a:space]", version="2.0"),
-    Row("prefetch.space=global.level=L2::evict_last|L2::evict_normal", "[a:space]", "", _80, "7.4"),
+    Row(
+        "prefetch{.space=global}.level=L2::evict_last|L2::evict_normal", "[a:space]", "", _80, "7.4"
+    ),
     Row("prefetch{.space=const|param}.tensormap", "[a:space]", "", _90, "8.0"),
     Row("prefetchu.L1", "[a]", version="2.0"),
     Row("applypriority{.space=global}.L2::evict_normal", "[a:space], size=128", "", _80, "7.4"),
