@@ -150,7 +150,7 @@ class Instruction:
 
     def fragment(self, operand: str) -> Fragment:
         """How lanes hold an operand; raises OperandError where it is no matrix in registers."""
-        found = self.fragments.get(operand)
+        found = self.fragments.get(operand) if isinstance(operand, str) else None
         if found is None:
             legal = (
                 f"its operands in registers are {listing(self.fragments)}"

@@ -138,6 +138,8 @@ class MatrixInstruction(Instruction):
         has no fragment; its A has one, for the form that takes A from registers. A of a sparse
         instruction is the compressed m × k/2 matrix. Raises OperandError for any other name.
         """
+        if not isinstance(operand, str):
+            return super().fragment(operand)
         if self.form.updates_d and operand == "c":
             operand = "d"
         if operand == "b" and self.form.b_kind == "descriptor":

@@ -160,6 +160,8 @@ class Warp:
 
     def read(self, prefix: str, count: int) -> Array:
         """Words of registers ``prefix0 … prefix{count-1}``: ``(*batch, lanes, count)``."""
+        if not isinstance(count, (int, np.integer)) or count < 1:
+            raise OperandError(f"a number of registers is 1 or more; got {count!r:.80}")
         return np.stack([self[f"{prefix}{i}"] for i in range(count)], axis=-1)
 
     def write(self, prefix: str, words: Array) -> None:
