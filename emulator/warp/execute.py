@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 from dtypes import Array
@@ -10,22 +12,17 @@ from emulator.arith import Engine
 from emulator.arith.engines import choose
 from emulator.arrays import accepts_tensors
 from emulator.errors import UnsupportedError
-from emulator.isa.conversion import Conversion
 from emulator.isa.instruction import Instruction, as_instruction
-from emulator.isa.matrix import MatrixInstruction
-from emulator.isa.movement import Movement
-from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
 from emulator.targets import Target
-from emulator.warp import conversion, move, multiply, wmma
 from emulator.warp.call import Call, Undefined, by_name, check_undefined
 
-#: kind of instruction -> what executes it
-RUNNERS: dict[type[Instruction], Callable[[Call], Array]] = {
-    MatrixInstruction: multiply.run,
-    Movement: move.run,
-    WmmaMultiply: wmma.multiply,
-    WmmaTransfer: wmma.transfer,
-    Conversion: conversion.run,
+#: where a kind of instruction is -> the module whose ``run(call)`` executes it, which is imported
+#: with the first of them
+RUNNERS = {
+    "emulator.isa.matrix": "emulator.warp.multiply",
+    "emulator.isa.movement": "emulator.warp.move",
+    "emulator.isa.wmma": "emulator.warp.wmma",
+    "emulator.isa.conversion": "emulator.warp.conversion",
 }
 
 
@@ -67,7 +64,20 @@ def execute(
     check_undefined(undefined)
     chosen = ins.check_target(target)
     choose(engine, 0)
-    run = RUNNERS.get(type(ins))
-    if run is None:
-        raise UnsupportedError(f"execute does not run {ins}")
     return run(Call(ins, *by_name(ins, operands, options), chosen, engine, undefined))
+
+
+def run(call: Call) -> Array:
+    """What `execute` does with a call whose operands have their names already.
+
+    Raises UnsupportedError for an instruction that has no meaning outside of a kernel.
+    """
+    runner = _runner(type(call.instruction).__module__)
+    if runner is None:
+        raise UnsupportedError(f"execute does not run {call.instruction}")
+    return runner(call)
+
+
+@lru_cache(maxsize=64)
+def _runner(kind: str) -> Callable[[Call], Array] | None:
+    return import_module(RUNNERS[kind]).run if kind in RUNNERS else None
