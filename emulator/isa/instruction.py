@@ -71,9 +71,20 @@ class Instruction:
             return aliased
         raise unknown_opcode(opcode)
 
+    @property
+    def name(self) -> str:
+        """What its opcode starts with, as ``wmma.load.a``."""
+        raise NotImplementedError
+
+    @property
+    def opcode_words(self) -> dict[str, str]:
+        """What follows the name, by the slots of the kind's grammar and in the order of the
+        canonical spelling: several words of a slot with dots between them, "" for none."""
+        raise NotImplementedError
+
     def __str__(self) -> str:
         """The canonical spelling."""
-        raise NotImplementedError
+        return ".".join([self.name, *filter(None, self.opcode_words.values())])
 
     def __repr__(self) -> str:
         """Python that gives the instruction again, and how sure its results are, as a comment."""
