@@ -204,7 +204,7 @@ _TYPES = tuple(dict.fromkeys(x for form in FORMS for x in f"{form.to} {form.sour
 _GRAMMAR = Grammar(
     "cvt",
     (
-        Slot("rounding", ("rn", "rz", "rna", "rs", "rp", "rm")),
+        Slot("rounding", _ROUNDINGS),
         Slot("relu", ("relu",)),
         Slot("satfinite", ("satfinite",)),
         Slot("types", _TYPES, most=2),

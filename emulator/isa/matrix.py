@@ -288,7 +288,7 @@ def _operands(ins: MatrixInstruction, a_kind: str, target: str) -> Iterator[Oper
             f"scale_{x}", "register", types, constants=constants, braces=True, option=True
         )
         ids = zip(("byte_id", "thread_id"), ins.legal_ids(f"scale_{x}"), strict=True)
-        parts = (Operand(f"{id}_{x}", "immediate", SCALE_ID, values=legal) for id, legal in ids)
+        parts = (Operand(f"{one}_{x}", "immediate", SCALE_ID, values=y) for one, y in ids)
         yield Operand(f"ids_{x}", "ids", SCALE_ID, uniform=True, parts=tuple(parts))
     for name in form.immediates.split():
         if name in IMMEDIATES and (name, a_kind) != ("imm_trans_a", "vector"):

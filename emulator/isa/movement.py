@@ -154,10 +154,8 @@ class Movement(Instruction):
             return Fragment(operand, element, Place(bits, 0, bits), lanes)
 
         trans = "trans" if self.trans else ""
-        if self.family == "movmatrix":
-            return {"d": make("d", trans), "a": make("a", "")}
-        operand = "d" if self.family == "ldmatrix" else "r"
-        return {operand: make(operand, trans)}
+        held = [text.strip("{}") for text in self.form.operands.split() if "[" not in text]
+        return {name: make(name, "" if name == "a" else trans) for name in held}
 
     def fidelity(self, target: str | Target) -> Fidelity:
         chosen = self.check_target(target)
