@@ -1,9 +1,11 @@
 """Signatures: operands stated once, for every kind of instruction."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from emulator import Instruction, OperandError, UnsupportedError, execute
+from emulator import Instruction, OperandError, ParseError, UnsupportedError, execute
 from emulator.isa.catalogue import instructions
 from emulator.isa.kinds import KINDS
 from emulator.isa.signature import LANES, is_immediate
@@ -202,3 +204,39 @@ def test_kinds_are_told_apart_by_how_opcodes_start():
         )
         for opcode in sorted(opcodes)[::37]:
             assert str(module.parse(opcode)) == opcode
+
+
+def test_of_two_kinds_with_a_name_the_first_that_takes_an_opcode_has_it(monkeypatch):
+    def kind(module, refusal=None):
+        def parse(opcode):
+            if refusal:
+                raise refusal
+            return module
+
+        return SimpleNamespace(load=lambda: SimpleNamespace(parse=parse))
+
+    unknown, illegal = ParseError("an unknown word"), UnsupportedError("an illegal form")
+    for kinds, want in (
+        ([kind("one"), kind("two")], "one"),
+        ([kind("one", illegal), kind("two")], "two"),
+        ([kind("one", unknown), kind("two", illegal)], illegal),
+        ([kind("one", illegal), kind("two", unknown)], illegal),
+        ([kind("one", unknown), kind("two", ParseError("other"))], unknown),
+    ):
+        monkeypatch.setattr("emulator.isa.instruction.kinds_of", lambda _, kinds=kinds: kinds)
+        if isinstance(want, str):
+            assert parse("cvt.x") == want
+        else:
+            with pytest.raises(type(want), match=str(want)):
+                parse("cvt.x")
+
+
+def test_an_instruction_that_nothing_executes():
+    class Other(Instruction):
+        targets = ("sm_90",)
+
+        def __str__(self):
+            return "other.sync"
+
+    with pytest.raises(UnsupportedError, match=r"execute does not run other\.sync"):
+        execute(Other(), target="sm_90")

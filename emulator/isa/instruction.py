@@ -55,16 +55,17 @@ class Instruction:
         if not isinstance(text, str):
             raise ParseError(f"an opcode is a string; got {type(text).__name__}")
         opcode = text.strip()
-        refusal: EmulatorError | None = None
+        refusals: list[EmulatorError] = []
         for kind in kinds_of(opcode):
             try:
                 found: Instruction = kind.load().parse(opcode)
             except EmulatorError as error:
-                refusal = refusal or error
+                refusals.append(error)
             else:
                 return found
-        if refusal is not None:
-            raise refusal
+        if refusals:
+            # That of a kind which knows all the words says more than that of one which does not.
+            raise min(refusals, key=lambda error: isinstance(error, ParseError))
         pattern, aliases = ALIASES
         if pattern.match(opcode):
             aliased: Instruction = aliases.load().parse(opcode)

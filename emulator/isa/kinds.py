@@ -25,7 +25,7 @@ class Kind(NamedTuple):
         return import_module(self.module)
 
 
-#: Where two kinds have a name, the first one that takes an opcode has it.
+#: Where two kinds have a name, an opcode is of the first one that takes it.
 KINDS = (
     Kind("mma wgmma.mma_async", "emulator.isa.matrix_opcodes"),
     Kind("ldmatrix stmatrix movmatrix", "emulator.isa.movement"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from dtypes import Array
 from emulator.arith import Engine
@@ -16,8 +16,8 @@ from emulator.isa.instruction import Instruction, as_instruction
 from emulator.targets import Target
 from emulator.warp.call import Call, Undefined, by_name, check_undefined
 
-#: where a kind of instruction is -> the module whose ``run(call)`` executes it, which is imported
-#: with the first of them
+#: Where a kind of instruction is -> the module whose ``run(call)`` executes it, imported with the
+#: first of them. Operands have their names by `by_name`, or by the module's own ``arguments``.
 RUNNERS = {
     "emulator.isa.matrix": "emulator.warp.multiply",
     "emulator.isa.movement": "emulator.warp.move",
@@ -64,20 +64,31 @@ def execute(
     check_undefined(undefined)
     chosen = ins.check_target(target)
     choose(engine, 0)
-    return run(Call(ins, *by_name(ins, operands, options), chosen, engine, undefined))
+    named, rest = _runner(ins).arguments(ins, operands, options)
+    return run(Call(ins, named, rest, chosen, engine, undefined))
 
 
 def run(call: Call) -> Array:
     """What `execute` does with a call whose operands have their names already.
 
-    Raises UnsupportedError for an instruction that has no meaning outside of a kernel.
+    Raises UnsupportedError for an instruction that `execute` does not run.
     """
-    runner = _runner(type(call.instruction).__module__)
-    if runner is None:
-        raise UnsupportedError(f"execute does not run {call.instruction}")
-    return runner(call)
+    return _runner(call.instruction).run(call)
+
+
+class _Runner(NamedTuple):
+    run: Callable[[Call], Array]
+    arguments: Callable[..., tuple[dict[str, Any], dict[str, Any]]]
+
+
+def _runner(ins: Instruction) -> _Runner:
+    kind = type(ins).__module__
+    if kind not in RUNNERS:
+        raise UnsupportedError(f"execute does not run {ins}")
+    return _loaded(RUNNERS[kind])
 
 
 @lru_cache(maxsize=64)
-def _runner(kind: str) -> Callable[[Call], Array] | None:
-    return import_module(RUNNERS[kind]).run if kind in RUNNERS else None
+def _loaded(name: str) -> _Runner:
+    module = import_module(name)
+    return _Runner(module.run, getattr(module, "arguments", by_name))
