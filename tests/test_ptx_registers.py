@@ -279,6 +279,22 @@ def test_arguments_of_a_machine(kind, options, error, message):
         kind(**{"target": "sm_90a", **options})
 
 
+def test_options_may_be_changed_between_runs():
+    machine = Warp("sm_90a", engine="vector")
+    assert (machine.engine, machine.undefined) == ("vector", "raise")
+    machine.run(".reg .b32 r, s;")
+    with pytest.raises(UndefinedError):
+        machine.run("mov.b32 r, s;")
+    machine.engine, machine.undefined = "reference", "hardware"
+    machine.run("mov.b32 r, s;")
+    assert (machine["r"] == 0).all()
+    with pytest.raises(OperandError, match="no engine"):
+        machine.engine = "bogus"
+    with pytest.raises(OperandError, match="undefined="):
+        machine.undefined = "ignore"
+    assert (machine.engine, machine.undefined) == ("reference", "hardware")
+
+
 def test_a_batch_may_be_empty():
     machine = Warp("sm_90a", batch=(2, 0))
     machine.run(

@@ -112,6 +112,27 @@ class Warp:
         return self._state.target
 
     @property
+    def engine(self) -> Engine:
+        """The engine that computes; it may be changed between runs."""
+        return self._state.engine
+
+    @engine.setter
+    def engine(self, engine: Engine) -> None:
+        choose(engine, 0)
+        self._state.engine = engine
+
+    @property
+    def undefined(self) -> Undefined:
+        """What is done where PTX calls the outcome undefined: "raise" or "hardware"; it may be
+        changed between runs."""
+        return self._state.undefined
+
+    @undefined.setter
+    def undefined(self, undefined: Undefined) -> None:
+        check_undefined(undefined)
+        self._state.undefined = undefined
+
+    @property
     def registers(self) -> RegisterFile:
         """The declared registers by name: type, words, values."""
         self._state.settle()
