@@ -88,7 +88,7 @@ def quoted(text: str, limit: int = 120) -> str:
 
 def listing(names: Iterable[object], limit: int = 12) -> str:
     """``a, b, c, … (30 in all)``: a list of legal things short enough for a message."""
-    shown = [str(name) for name in names]
+    shown = [f"{name!s:.200}" for name in names]
     if len(shown) <= limit:
         return ", ".join(shown)
     return f"{', '.join(shown[:limit])}, … ({len(shown)} in all)"

@@ -17,8 +17,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator import EmulatorError, Instruction, execute, mma
 from emulator.arith import Engine
+from emulator.errors import EmulatorError
+from emulator.isa.instruction import Instruction
+from emulator.matrices.mma import mma
+from emulator.warp.execute import execute
 
 Array = NDArray[np.generic]
 Provenance = dict[str, str]

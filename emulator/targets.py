@@ -108,7 +108,7 @@ def find_target(name: str | Target) -> Target:
     if name in TARGETS:
         return TARGETS[name]
     key = re.sub(r"[\s-]", "", name.lower())
-    number = re.fullmatch(r"(?:sm_?|compute_?)?(\d{1,4}[af]?)", key)
+    number = re.fullmatch(r"(?:sm_?|compute_?)?([0-9]{1,4}[af]?)", key)
     if target := TARGETS.get(f"sm_{number[1]}" if number else ALIASES.get(key, key)):
         return target
     if _TOO_OLD.fullmatch(key):

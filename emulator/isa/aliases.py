@@ -35,7 +35,7 @@ _OUTSIDE = {
 }
 
 _CUTE = re.compile(r"(cute::|SM\d|G?MMA_)")
-_NAMESPACES = re.compile(r"(?:cute::)?(?:SM(\d+)(?:(?:::GMMA)?(?:::SPARSE)?::|_))?")
+_NAMESPACES = re.compile(r"(?:cute::)?(?:SM([0-9]+)(?:(?:::GMMA)?(?:::SPARSE)?::|_))?")
 
 
 def cute_name(ins: Instruction) -> str | None:
@@ -170,7 +170,7 @@ def _parse_short(text: str) -> Instruction:
     words = text.split(".")
     k = int(words[0].rpartition("k")[2])
     for place, word in enumerate(words):
-        if block := re.fullmatch(r"block([1-9]\d*)", word):
+        if block := re.fullmatch(r"block([1-9][0-9]{0,3})", word):
             # MMA-Sim counts the elements that share a scale, PTX the scales of an instruction.
             words[place] = f"scale_vec::{k // int(block[1])}X"
     found: dict[int, list[Instruction]] = {}

@@ -87,12 +87,19 @@ class Conversion(Instruction):
     satfinite: bool
     relu: bool
 
-    def __str__(self) -> str:
-        words = ["cvt", self.rounding]
+    @property
+    def name(self) -> str:
+        return "cvt"
+
+    @cached_property
+    def opcode_words(self) -> dict[str, str]:
         # The manual writes .relu last, except where .satfinite is optional.
-        pair = [w for w, yes in (("relu", self.relu), ("satfinite", self.satfinite)) if yes]
-        return ".".join([*words, *(pair if self.form.saturation != _ALWAYS else pair[::-1]),
-                         self.to, self.source])  # fmt: skip
+        flags = ("satfinite", "relu")[:: 1 if self.form.saturation == _ALWAYS else -1]
+        return {
+            "rounding": self.rounding,
+            **{flag: flag if getattr(self, flag) else "" for flag in flags},
+            "types": f"{self.to}.{self.source}",
+        }
 
     @property
     def family(self) -> str:
@@ -212,7 +219,7 @@ _TYPES = tuple(dict.fromkeys(x for form in FORMS for x in f"{form.to} {form.sour
 _GRAMMAR = Grammar(
     "cvt",
     (
-        Slot("rounding", ("rn", "rz", "rna", "rs", "rp", "rm")),
+        Slot("rounding", _ROUNDINGS),
         Slot("relu", ("relu",)),
         Slot("satfinite", ("satfinite",)),
         Slot("types", _TYPES, most=2),
@@ -243,7 +250,4 @@ def parse(opcode: str) -> Conversion:
     search = Search(opcode, "cvt", _all(), lambda: [str(x) for x in search.rows])
     search.keep_equal("destination", to, lambda x: x.to)
     search.keep_equal(f"source of {to}", source, lambda x: x.source)
-    search.keep_equal("rounding", "".join(words["rounding"]), lambda x: x.rounding)
-    search.keep_equal("modifier", "".join(words["satfinite"]), lambda x: "satfinite" * x.satfinite)
-    search.keep_equal("modifier", "".join(words["relu"]), lambda x: "relu" * x.relu)
-    return search.rows[0]
+    return search.by_words(words, ("rounding", "satfinite", "relu"))

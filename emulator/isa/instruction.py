@@ -55,25 +55,37 @@ class Instruction:
         if not isinstance(text, str):
             raise ParseError(f"an opcode is a string; got {type(text).__name__}")
         opcode = text.strip()
-        refusal: EmulatorError | None = None
+        refusals: list[EmulatorError] = []
         for kind in kinds_of(opcode):
             try:
                 found: Instruction = kind.load().parse(opcode)
             except EmulatorError as error:
-                refusal = refusal or error
+                refusals.append(error)
             else:
                 return found
-        if refusal is not None:
-            raise refusal
+        if refusals:
+            # That of a kind which knows all the words says more than that of one which does not.
+            raise min(refusals, key=lambda error: isinstance(error, ParseError))
         pattern, aliases = ALIASES
         if pattern.match(opcode):
             aliased: Instruction = aliases.load().parse(opcode)
             return aliased
         raise unknown_opcode(opcode)
 
+    @property
+    def name(self) -> str:
+        """What its opcode starts with, as ``wmma.load.a``."""
+        raise NotImplementedError
+
+    @property
+    def opcode_words(self) -> dict[str, str]:
+        """What follows the name, by the slots of the kind's grammar and in the order of the
+        canonical spelling: several words of a slot with dots between them, "" for none."""
+        raise NotImplementedError
+
     def __str__(self) -> str:
         """The canonical spelling."""
-        raise NotImplementedError
+        return ".".join([self.name, *filter(None, self.opcode_words.values())])
 
     def __repr__(self) -> str:
         """Python that gives the instruction again, and how sure its results are, as a comment."""
@@ -150,7 +162,7 @@ class Instruction:
 
     def fragment(self, operand: str) -> Fragment:
         """How lanes hold an operand; raises OperandError where it is no matrix in registers."""
-        found = self.fragments.get(operand)
+        found = self.fragments.get(operand) if isinstance(operand, str) else None
         if found is None:
             legal = (
                 f"its operands in registers are {listing(self.fragments)}"

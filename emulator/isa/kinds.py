@@ -26,8 +26,8 @@ class Kind(NamedTuple):
 
 
 #: First words of ordinary instructions.
-ORDINARY = """abs activemask add addc alloca and applypriority atom bar barrier bfe bfi bfind bmsk bra brev
-    brkpt brx call clusterlaunchcontrol clz cnot copysign cos cp createpolicy cvt cvta discard
+ORDINARY = """abs activemask add addc alloca and applypriority atom bar barrier bfe bfi bfind bmsk bra
+    brev brkpt brx call clusterlaunchcontrol clz cnot copysign cos cp createpolicy cvt cvta discard
     div dp2a dp4a elect ex2 exit fence fma fns getctarank griddepcontrol isspacep ld ldu lg2
     lop3 mad mad24 madc mapa match max mbarrier membar min mov mul mul24 multimem nanosleep
     neg not or pmevent popc prefetch prefetchu prmt rcp red redux rem ret rsqrt sad selp set
@@ -36,7 +36,7 @@ ORDINARY = """abs activemask add addc alloca and applypriority atom bar barrier 
     vmax vmax2 vmax4 vmin vmin2 vmin4 vote vset vset2 vset4 vshl vshr vsub vsub2 vsub4 wgmma
     xor"""
 
-#: Where two kinds have a name, the first one that takes an opcode has it.
+#: Where two kinds have a name, an opcode is of the first one that takes it.
 KINDS = (
     Kind("mma wgmma.mma_async", "emulator.isa.matrix_opcodes"),
     Kind("ldmatrix stmatrix movmatrix", "emulator.isa.movement"),

@@ -59,29 +59,31 @@ class MatrixInstruction(Instruction):
     scale_type: str = ""
     ordered_metadata: bool = False
 
-    def __str__(self) -> str:
-        words = ["wgmma.mma_async" if self.is_wgmma else "mma"]
-        if self.is_sparse:
-            words.append("sp::ordered_metadata" if self.ordered_metadata else "sp")
-        words += ["sync", "aligned", self.shape]
-        if not self.is_wgmma:
-            words += self.layouts
-        if self.form.kind:
-            words.append(f"kind::{self.form.kind}")
-        if self.scale_vec:
-            words += ["block_scale", f"scale_vec::{self.scale_vec}"]
-        if self.satfinite:
-            words.append("satfinite")
-        words += [self.d_type, self.a_type, self.b_type]
-        if not self.form.updates_d:
-            words.append(self.c_type)
-        if self.scale_type:
-            words.append(self.scale_type)
-        if self.rounding != "rn":
-            words.append(self.rounding)
-        if self.form.bit_operation:
-            words += [self.form.bit_operation, "popc"]
-        return ".".join(words)
+    @property
+    def name(self) -> str:
+        return "wgmma.mma_async" if self.is_wgmma else "mma"
+
+    @cached_property
+    def opcode_words(self) -> dict[str, str]:
+        form, types = self.form, [self.d_type, self.a_type, self.b_type]
+        types += [] if form.updates_d else [self.c_type]
+        types += [self.scale_type] if self.scale_type else []
+        sparse = "sp::ordered_metadata" if self.ordered_metadata else "sp"
+        return {
+            "sparse modifier": sparse if self.is_sparse else "",
+            "sync": "sync",
+            "aligned": "aligned",
+            "shape": self.shape,
+            "layout": "" if self.is_wgmma else ".".join(self.layouts),
+            "kind": form.kind and f"kind::{form.kind}",
+            "block_scale": "block_scale" if self.scale_vec else "",
+            "scale_vec": self.scale_vec and f"scale_vec::{self.scale_vec}",
+            "satfinite": "satfinite" if self.satfinite else "",
+            "types": ".".join(types),
+            "rounding": "" if self.rounding == "rn" else self.rounding,
+            "bit operation": form.bit_operation,
+            "popc": "popc" if form.bit_operation else "",
+        }
 
     # --- facts ---
 
@@ -138,6 +140,8 @@ class MatrixInstruction(Instruction):
         has no fragment; its A has one, for the form that takes A from registers. A of a sparse
         instruction is the compressed m × k/2 matrix. Raises OperandError for any other name.
         """
+        if not isinstance(operand, str):
+            return super().fragment(operand)
         if self.form.updates_d and operand == "c":
             operand = "d"
         if operand == "b" and self.form.b_kind == "descriptor":
@@ -284,7 +288,7 @@ def _operands(ins: MatrixInstruction, a_kind: str, target: str) -> Iterator[Oper
             f"scale_{x}", "register", types, constants=constants, braces=True, option=True
         )
         ids = zip(("byte_id", "thread_id"), ins.legal_ids(f"scale_{x}"), strict=True)
-        parts = (Operand(f"{id}_{x}", "immediate", SCALE_ID, values=legal) for id, legal in ids)
+        parts = (Operand(f"{one}_{x}", "immediate", SCALE_ID, values=y) for one, y in ids)
         yield Operand(f"ids_{x}", "ids", SCALE_ID, uniform=True, parts=tuple(parts))
     for name in form.immediates.split():
         if name in IMMEDIATES and (name, a_kind) != ("imm_trans_a", "vector"):

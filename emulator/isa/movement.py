@@ -97,14 +97,22 @@ class Movement(Instruction):
     #: the state space as written; "" is a generic address, which must point into shared memory
     space: str = ""
 
-    def __str__(self) -> str:
-        words = [self.form.mnemonic, "sync", "aligned", self.form.shape]
-        words += [f"x{self.count}"] if self.form.counts != "-" else []
-        words += ["trans"] if self.trans else []
-        words += [self.space] if self.space else []
-        words += [self.form.type]
-        words += [self.source] if self.source else []
-        return ".".join(words)
+    @property
+    def name(self) -> str:
+        return self.form.mnemonic
+
+    @cached_property
+    def opcode_words(self) -> dict[str, str]:
+        return {
+            "sync": "sync",
+            "aligned": "aligned",
+            "shape": self.form.shape,
+            "count": "" if self.form.counts == "-" else f"x{self.count}",
+            "trans": "trans" if self.trans else "",
+            "space": self.space,
+            "type": self.form.type,
+            "source": self.source,
+        }
 
     @property
     def family(self) -> str:
@@ -146,10 +154,8 @@ class Movement(Instruction):
             return Fragment(operand, element, Place(bits, 0, bits), lanes)
 
         trans = "trans" if self.trans else ""
-        if self.family == "movmatrix":
-            return {"d": make("d", trans), "a": make("a", "")}
-        operand = "d" if self.family == "ldmatrix" else "r"
-        return {operand: make(operand, trans)}
+        held = [text.strip("{}") for text in self.form.operands.split() if "[" not in text]
+        return {name: make(name, "" if name == "a" else trans) for name in held}
 
     def fidelity(self, target: str | Target) -> Fidelity:
         chosen = self.check_target(target)
@@ -212,14 +218,7 @@ def parse(opcode: str) -> Movement:
     """
     mnemonic = opcode.split(".")[0]
     words = _GRAMMARS[mnemonic].split(opcode)  # type: ignore[index]
-    given = {slot: "".join(found) for slot, found in words.items()}
     rows = [ins for ins in expand() if ins.family == mnemonic]
     search = Search(opcode, mnemonic, rows, lambda: _spelled(mnemonic))
-    search.keep_equal("shape", given["shape"], lambda ins: ins.form.shape)
-    search.keep_equal("type", given["type"], lambda ins: ins.form.type)
-    search.keep_equal(
-        "count", given["count"], lambda ins: "" if ins.form.counts == "-" else f"x{ins.count}"
-    )
-    search.keep_equal("trans", given["trans"], lambda ins: "trans" if ins.trans else "")
-    search.keep_equal("source", given["source"], lambda ins: ins.source)
-    return replace(search.rows[0], space=given.get("space", ""))
+    found = search.by_words(words, ("shape", "type", "count", "trans", "source"))
+    return replace(found, space="".join(words.get("space", ())))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from emulator.errors import UnsupportedError, listing, nearest_opcode, quoted
+from emulator.isa.grammar import Words
 
 Row = TypeVar("Row")
 
@@ -46,6 +47,12 @@ class Search(Generic[Row]):
             what, given or "none", lambda row: of(row) == given, lambda row: [of(row) or "none"]
         )
 
+    def by_words(self, words: Words, slots: Iterable[str]) -> Row:
+        """The first instruction with those words in each of `slots`; the rows are instructions."""
+        for slot in slots:
+            self.keep_equal(slot, ".".join(words[slot]), _words_in(slot))
+        return self.rows[0]
+
     def refuse(self, what: str, given: str, legal: Iterable[object]) -> NoReturn:
         """No row has `given` in the place of `what`."""
         raise UnsupportedError(
@@ -53,3 +60,7 @@ class Search(Generic[Row]):
             f"legal here: {listing(legal, 24)}; nearest is "
             f"{nearest_opcode(self.opcode, self.known())}"
         )
+
+
+def _words_in(slot: str) -> Callable[[Any], str]:
+    return lambda instruction: instruction.opcode_words[slot]

@@ -143,13 +143,24 @@ class WmmaMultiply(Wmma):
     satfinite: bool = False
     rounding: Rounding = "rn"
 
-    def __str__(self) -> str:
-        words = ["wmma", "mma"]
-        words += [self.form.bit_operation, "popc"] if self.form.bit_operation else []
-        words += ["sync", "aligned", *self.layouts, self.shape]
-        words += [self.rounding] if self.rounding != "rn" else []
-        words += [self.d_type, *([] if self.a_type == "f16" else [self.a_type] * 2), self.c_type]
-        return ".".join([*words, *(["satfinite"] if self.satfinite else [])])
+    @property
+    def name(self) -> str:
+        return "wmma.mma"
+
+    @cached_property
+    def opcode_words(self) -> dict[str, str]:
+        multiplicands = [] if self.a_type == "f16" else [self.a_type, self.b_type]
+        return {
+            "bit operation": self.form.bit_operation,
+            "popc": "popc" if self.form.bit_operation else "",
+            "sync": "sync",
+            "aligned": "aligned",
+            "layout": ".".join(self.layouts),
+            "shape": self.shape,
+            "rounding": "" if self.rounding == "rn" else self.rounding,
+            "types": ".".join([self.d_type, *multiplicands, self.c_type]),
+            "satfinite": "satfinite" if self.satfinite else "",
+        }
 
     @property
     def family(self) -> str:
@@ -216,9 +227,20 @@ class WmmaTransfer(Wmma):
     #: the state space as written; "" is a generic address
     space: str = ""
 
-    def __str__(self) -> str:
-        words = ["wmma", self.verb, self.matrix, "sync", "aligned", self.layout, self.shape]
-        return ".".join([*words, *([self.space] if self.space else []), self.type])
+    @property
+    def name(self) -> str:
+        return f"wmma.{self.verb}.{self.matrix}"
+
+    @cached_property
+    def opcode_words(self) -> dict[str, str]:
+        return {
+            "sync": "sync",
+            "aligned": "aligned",
+            "layout": self.layout,
+            "shape": self.shape,
+            "space": self.space,
+            "types": self.type,
+        }
 
     @property
     def family(self) -> str:

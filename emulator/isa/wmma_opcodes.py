@@ -61,16 +61,12 @@ def _by_name() -> dict[str, dict[str, Wmmas]]:
     out: dict[str, dict[str, Wmmas]] = {name: {} for name in _NAMES}
     for ins in (*_multiplications(), *_transfers()):
         assert isinstance(ins, WmmaMultiply | WmmaTransfer)
-        same = out[_name(ins)]
+        same = out[ins.name]
         known = same.setdefault(str(ins), ins)
         # Several forms load the same matrix: the one with the most targets tells them all.
         if len(ins.targets) > len(known.targets):
             same[str(ins)] = ins
     return out
-
-
-def _name(ins: Wmmas) -> str:
-    return ins.family if isinstance(ins, WmmaMultiply) else f"{ins.family}.{ins.matrix}"
 
 
 def expand() -> Iterator[Wmmas]:
@@ -116,40 +112,14 @@ def parse(opcode: str) -> Wmmas:
     """
     name = next(name for name in _NAMES if opcode.startswith(f"{name}.") or opcode == name)
     words = _GRAMMARS[name].split(opcode)
-    given = {slot: ".".join(found) for slot, found in words.items()}
     known = _by_name()[name]
     search: Search[Wmmas] = Search(opcode, name, known.values(), lambda: tuple(known))
-    search.keep_equal("types", given["types"], _types)
-    search.keep_equal("shape", given["shape"], lambda ins: ins.shape)
-    search.keep_equal("layout", given["layout"], _layout)
-    if "space" in given:
-        return replace(search.rows[0], space=given["space"])  # type: ignore[arg-type]
-    search.keep_equal("bit operation", given["bit operation"], lambda ins: ins.form.bit_operation)
-    search.keep_equal("modifier", given["satfinite"], _satfinite)
-    if given["rounding"] and not search.rows[0].form.rounding:
-        search.refuse("rounding", given["rounding"], ["none"])
-    search.keep_equal("rounding", given["rounding"] or "rn", _rounding)
-    return search.rows[0]
-
-
-# --- what an instruction's opcode has -------------------------------------------------------------
-
-
-def _types(ins: Wmmas) -> str:
-    """The types, but for those of multiplicands of f16, which are not written."""
-    if isinstance(ins, WmmaTransfer):
-        return ins.type
-    multiplicands = [] if ins.a_type == "f16" else [ins.a_type, ins.b_type]
-    return ".".join([ins.d_type, *multiplicands, ins.c_type])
-
-
-def _layout(ins: Wmmas) -> str:
-    return ins.layout if isinstance(ins, WmmaTransfer) else ".".join(ins.layouts)
-
-
-def _satfinite(ins: Wmmas) -> str:
-    return "satfinite" if isinstance(ins, WmmaMultiply) and ins.satfinite else ""
-
-
-def _rounding(ins: Wmmas) -> str:
-    return ins.rounding if isinstance(ins, WmmaMultiply) else ""
+    found = search.by_words(words, ("types", "shape", "layout"))
+    if isinstance(found, WmmaTransfer):
+        return replace(found, space="".join(words["space"]))
+    search.by_words(words, ("bit operation", "satfinite"))
+    if words["rounding"] and not search.rows[0].form.rounding:
+        search.refuse("rounding", words["rounding"][0], ["none"])
+    if words["rounding"] == ("rn",):  # which is meant where none is written, too
+        words = {**words, "rounding": ()}
+    return search.by_words(words, ("rounding",))

@@ -160,7 +160,10 @@ class Fragment:
             )
 
     def zeros(self, *batch: int) -> Array:
-        """Registers that are all zero."""
+        """Registers that are all zero; raises OperandError for sizes of a batch that are none."""
+        for size in batch:
+            if not isinstance(size, (int, np.integer)) or size < 0:
+                raise OperandError(f"sizes of a batch are integers of 0 and more; got {size!r:.80}")
         return np.zeros((*batch, self.lanes, self.registers), code_type(self.word_bits))
 
     def _repr_svg_(self) -> str:

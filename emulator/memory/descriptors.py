@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from dtypes import Array, Format, Place, code_type, pack, place, unpack
-from emulator.errors import OperandError, UndefinedError
+from dtypes import FORMATS, Array, Format, Place, code_type, pack, place, unpack
+from emulator.arrays import as_array
+from emulator.errors import OperandError, UndefinedError, listing
 from emulator.layout.addressing import Int64, addresses
 from emulator.layout.descriptor import Descriptor, decode_descriptor
 from emulator.layout.tile import TileShape, first_shared
@@ -17,17 +18,18 @@ def load_tile(
     descriptors: Array | Descriptor | int,
     rows: int,
     k: int,
-    where: Place | Format,
+    where: Place | Format | str,
     major: str = "k",
     operand: str = "",
 ) -> Array:
     """Codes ``(…, rows, k)`` of the matrix that descriptors ``(…)`` point to.
 
-    `shared` is ``uint8 (…, bytes)``, `descriptors` a `Descriptor`, an integer or uint64 words;
-    `operand` names the matrix in messages. Raises OperandError for arguments of another kind,
-    UndefinedError where an element lies outside of `shared`.
+    `shared` is ``uint8 (…, bytes)``, `descriptors` a `Descriptor`, an integer or uint64 words,
+    `where` the format of the elements or its name; `operand` names the matrix in messages. Raises
+    OperandError for arguments of another kind, UndefinedError where an element lies outside of
+    `shared`.
     """
-    where = place(where) if isinstance(where, Format) else where
+    where = _place_of(where)
     space = Space.of(shared, "shared")
     places, size = _places(descriptors, rows, k, where, major, operand)
     tile = places.shape[-2:]
@@ -46,7 +48,7 @@ def store_tile(
     shared: Array | Space,
     descriptors: Array | Descriptor | int,
     codes: Array,
-    where: Place | Format,
+    where: Place | Format | str,
     major: str = "k",
 ) -> None:
     """Writes codes ``(…, rows, k)`` to where descriptors ``(…)`` point to, in place.
@@ -57,8 +59,8 @@ def store_tile(
     """
     space = Space.of(shared, "shared")
     space.check_writable()
-    where = place(where) if isinstance(where, Format) else where
-    codes = np.asarray(codes)
+    where = _place_of(where)
+    codes = as_array(codes, "codes")
     if codes.dtype.kind != "u" or codes.ndim < 2:
         raise OperandError(
             f"a tile is unsigned element codes (…, rows, k); got {codes.dtype} {codes.shape}"
@@ -96,6 +98,19 @@ def store_tile(
         ) from None
 
 
+def _place_of(where: Place | Format | str) -> Place:
+    if isinstance(where, str) and where in FORMATS:
+        where = FORMATS[where]
+    if isinstance(where, Format):
+        return place(where)
+    if not isinstance(where, Place):
+        raise OperandError(
+            f"elements are of a Format, or the name of one: {listing(FORMATS, 20)}; "
+            f"got {where!r:.80}"
+        )
+    return where
+
+
 def _places(
     descriptors: Array | Descriptor | int,
     rows: int,
@@ -107,8 +122,10 @@ def _places(
     """Byte addresses of a tile's elements, or of bytes of smaller ones, and the bytes of each."""
     size = max(1, where.width // 8)
     per_byte = _per_byte(where)
-    if k % per_byte:
-        raise OperandError(f"k is a multiple of {per_byte} for {where.width}-bit elements; got {k}")
+    if not isinstance(k, (int, np.integer)) or k % per_byte:
+        raise OperandError(
+            f"k is a multiple of {per_byte} for {where.width}-bit elements; got {k!r:.80}"
+        )
     tile = TileShape(rows, k // per_byte, size, major)
     return addresses(decode_descriptor(descriptors, operand), tile), size
 

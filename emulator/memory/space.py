@@ -95,7 +95,7 @@ class Space:
         offsets = self._offsets(addresses, size, alignment)
         batch = self._broadcast(offsets.shape[:-1])
         if prod(self.batch) == 1 or prod(offsets.shape[:-1]) != 1:
-            return self._gather(self._rows(batch) + offsets, size, alignment)
+            return self._gather(self._of_batch(offsets, batch), size, alignment)
         # The same addresses everywhere: whole columns of the memories.
         unit = self._unit(size, alignment)
         columns = self._units(unit).reshape(prod(self.batch), self.bytes // unit)
@@ -117,8 +117,8 @@ class Space:
                 f"{self.name} {self.data.shape} is stored to once each: addresses "
                 f"{offsets.shape} and values {values.shape} have other batch axes"
             )
-        index = np.broadcast_to(self._rows(batch) + offsets, (*batch, offsets.shape[-1]))
-        self._scatter(index, np.broadcast_to(values, (*index.shape, size)), alignment)
+        index = _shaped(self._of_batch(offsets, batch), (*batch, offsets.shape[-1]))
+        self._scatter(index, _shaped(values, (*index.shape, size)), alignment)
 
     # --- access by row and address ---
 
@@ -193,6 +193,8 @@ class Space:
         return given.astype(np.int64) - self.start
 
     def _broadcast(self, *batches: tuple[int, ...]) -> tuple[int, ...]:
+        if all(batch == self.batch for batch in batches):
+            return self.batch
         try:
             return np.broadcast_shapes(self.batch, *batches)
         except ValueError:
@@ -201,10 +203,12 @@ class Space:
                 f"the batch axes do not broadcast: {self.name} {self.batch}, accesses {shapes}"
             ) from None
 
-    def _rows(self, batch: tuple[int, ...]) -> NDArray[np.int64]:
-        """Where the memory of each of a batch starts, ``(*batch, 1)``."""
+    def _of_batch(self, offsets: NDArray[np.int64], batch: tuple[int, ...]) -> NDArray[np.int64]:
+        """Places among all bytes of offsets ``(*batch, n)`` in the memory of each of the batch."""
+        if prod(self.batch) == 1:
+            return _shaped(offsets, (*batch, offsets.shape[-1]))
         starts = np.arange(prod(self.batch), dtype=np.int64) * self.bytes
-        return np.broadcast_to(starts.reshape(self.batch), batch)[..., None]
+        return _shaped(starts.reshape(self.batch), batch)[..., None] + offsets
 
     def _index(self, rows: Array, addresses: Array, size: int, alignment: int) -> NDArray[np.int64]:
         rows = np.asarray(rows)
@@ -253,6 +257,10 @@ def _shown(given: Any) -> str:
     if not isinstance(given, np.ndarray):
         return f"{given!r:.80}"
     return f"{type(given).__name__} {given.dtype} {given.shape}".removeprefix("ndarray ")
+
+
+def _shaped(array: Array, shape: tuple[int, ...]) -> Array:
+    return array if array.shape == shape else np.broadcast_to(array, shape)
 
 
 def _parts(index: NDArray[np.int64], size: int, unit: int) -> NDArray[np.int64]:

@@ -29,7 +29,9 @@ class Scope:
     def register(self, name: str, where: str) -> str:
         """The type of register `name`; raises OperandError where it is none."""
         if name in self.variables:
-            raise OperandError(f"{where}{name!r} is a variable in shared memory, not a register")
+            raise OperandError(
+                f"{where}{name!r:.100} is a variable in shared memory, not a register"
+            )
         return self.registers[self.registers.known(name, where)].type
 
 

@@ -21,7 +21,7 @@ from emulator.ptx.syntax import Address, Call, Float, Integer, Name, Negated, Po
 from emulator.ptx.syntax import Operand as Written
 from emulator.targets import Target
 from emulator.warp import call, move
-from emulator.warp.execute import RUNNERS
+from emulator.warp.execute import run
 
 #: no shared memory reaches as far
 _FAR = 1 << 40
@@ -80,7 +80,7 @@ class _Execution:
             return
         state = self.state
         given = call.Call(self.ins, operands, options, state.target, state.engine, state.undefined)
-        result = RUNNERS[type(self.ins)](given)
+        result = run(given)
         self._write(result[..., None] if self.ins.scope == "thread" else result)
 
     def _memory(self, keyword: str) -> Space:
@@ -232,8 +232,9 @@ class _Execution:
         return [item.text for item in items if isinstance(item, Name)]
 
     def _write(self, result: Array) -> None:
-        registers = self.state.registers
-        for i, name in enumerate(self._targets()):
+        registers, names = self.state.registers, self._targets()
+        words = np.broadcast_to(result, (*self.state.batch, *self.lanes, result.shape[-1]))
+        words = words.reshape(*registers.shape, result.shape[-1])
+        for i, name in enumerate(names):
             if name != "_":
-                words = np.broadcast_to(result[..., i], (*self.state.batch, *self.lanes))
-                registers.write(name, words.reshape(registers.shape))
+                registers.write(name, words[..., i])

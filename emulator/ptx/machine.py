@@ -112,6 +112,27 @@ class Warp:
         return self._state.target
 
     @property
+    def engine(self) -> Engine:
+        """The engine that computes; it may be changed between runs."""
+        return self._state.engine
+
+    @engine.setter
+    def engine(self, engine: Engine) -> None:
+        choose(engine, 0)
+        self._state.engine = engine
+
+    @property
+    def undefined(self) -> Undefined:
+        """What is done where PTX calls the outcome undefined: "raise" or "hardware"; it may be
+        changed between runs."""
+        return self._state.undefined
+
+    @undefined.setter
+    def undefined(self, undefined: Undefined) -> None:
+        check_undefined(undefined)
+        self._state.undefined = undefined
+
+    @property
     def registers(self) -> RegisterFile:
         """The declared registers by name: type, words, values."""
         self._state.settle()
@@ -160,6 +181,8 @@ class Warp:
 
     def read(self, prefix: str, count: int) -> Array:
         """Words of registers ``prefix0 … prefix{count-1}``: ``(*batch, lanes, count)``."""
+        if not isinstance(count, (int, np.integer)) or count < 1:
+            raise OperandError(f"a number of registers is 1 or more; got {count!r:.80}")
         return np.stack([self[f"{prefix}{i}"] for i in range(count)], axis=-1)
 
     def write(self, prefix: str, words: Array) -> None:

@@ -92,7 +92,9 @@ def bind_mov(call: Call, scope: Scope) -> MovStep:
     """
     type_ = call.opcode.removeprefix("mov.")
     if type_ not in _TYPES:
-        raise UnsupportedError(f"no {call.opcode!r}; mov takes {listing('.' + t for t in _TYPES)}")
+        raise UnsupportedError(
+            f"no {call.opcode!r:.100}; mov takes {listing('.' + t for t in _TYPES)}"
+        )
     if len(call.operands) != 2:
         raise OperandError(f"mov takes 2 operands; {len(call.operands)} are given")
     target, source = call.operands
@@ -122,8 +124,8 @@ def _check_source(source: Operand, type_: str, scope: Scope) -> None:
             )
     elif isinstance(source, Place):
         raise OperandError(
-            f"{source.position}: {source.base!r} is no variable in shared memory; declared are "
-            f"{listing(scope.variables) or 'none'}"
+            f"{source.position}: {source.base!r:.100} is no variable in shared memory; declared "
+            f"are {listing(scope.variables) or 'none'}"
         )
     elif isinstance(source, Name):
         _check_type(source, _TYPES[type_], opcode, scope)
@@ -175,5 +177,5 @@ def _check_type(item: Name, types: tuple[str, ...], opcode: str, scope: Scope) -
     if type_ not in types:
         raise OperandError(
             f"{item.position}: {opcode} takes registers of type "
-            f"{', '.join('.' + t for t in types)}; {item.text!r} is .{type_}"
+            f"{', '.join('.' + t for t in types)}; {item.text!r:.100} is .{type_}"
         )

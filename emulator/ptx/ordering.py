@@ -67,9 +67,9 @@ class WgmmaOrder:
             for name in names:
                 if name in op.accumulator:
                     raise UndefinedError(
-                        f"{where}register {name!r} is read while the wgmma of {op.where} may still "
-                        "be writing it; wgmma.commit_group and a wgmma.wait_group that covers it "
-                        "must come first"
+                        f"{where}register {name!r:.100} is read while the wgmma of {op.where} may "
+                        "still be writing it; wgmma.commit_group and a wgmma.wait_group that "
+                        "covers it must come first"
                     )
 
     def check_write(self, names: Iterable[str], where: str) -> None:
@@ -78,8 +78,8 @@ class WgmmaOrder:
             for name in names:
                 if name in op.accumulator or name in op.inputs:
                     raise UndefinedError(
-                        f"{where}register {name!r} is written while the wgmma of {op.where} may "
-                        "still be using it; wait for it with wgmma.wait_group first"
+                        f"{where}register {name!r:.100} is written while the wgmma of {op.where} "
+                        "may still be using it; wait for it with wgmma.wait_group first"
                     )
 
     def touch(self, names: Iterable[str]) -> None:
@@ -95,7 +95,7 @@ class WgmmaOrder:
         stale = [name for name in (*accumulator, *inputs) if name in self.touched]
         if stale:
             raise UndefinedError(
-                f"{where}register {stale[0]!r} was touched since the last wgmma.fence; a "
+                f"{where}register {stale[0]!r:.100} was touched since the last wgmma.fence; a "
                 "wgmma.fence must come between that and a wgmma that uses it"
             )
         for op in self._in_flight():

@@ -12,14 +12,13 @@ from dtypes import Array, code_type
 from emulator.arrays import as_array
 from emulator.errors import OperandError, hint, listing, nearest
 from emulator.isa.register_types import REGISTER_BITS
+from emulator.ptx.syntax import MOST_REGISTERS
 
 #: register type -> NumPy type of its values (bits and packed halves stay words)
 VALUE_TYPES = {
     "f16": "float16", "f16x2": "float16", "f32": "float32", "f64": "float64",
     "s8": "int8", "s16": "int16", "s32": "int32", "s64": "int64", "pred": "bool",
 }  # fmt: skip
-#: registers that one machine may have: a kernel of ptxas's largest inputs has a tenth of them
-MOST = 1 << 17
 #: names that PTX has given already (PTX ISA 10)
 _SPECIAL = re.compile(
     r"_|WARP_SZ|%(laneid|warpid|nwarpid|smid|nsmid|gridid|clock(_hi|64)?|lanemask_(eq|le|lt|ge|gt)"
@@ -122,12 +121,14 @@ class RegisterFile(Mapping[str, Register]):
                 f"{', '.join('.' + t for t in REGISTER_BITS)}; nearest is "
                 f".{nearest(type_[:80], REGISTER_BITS)[0]}"
             )
-        if len(names) + len(self) > MOST:
-            raise OperandError(f"{where}more than {MOST:,} registers are declared")
+        if len(names) + len(self) > MOST_REGISTERS:
+            raise OperandError(f"{where}more than {MOST_REGISTERS:,} registers are declared")
         new: set[str] = set()
         for name in names:
             if _SPECIAL.fullmatch(name):
-                raise OperandError(f"{where}{name!r} is a name of PTX's own and cannot be declared")
+                raise OperandError(
+                    f"{where}{name!r:.100} is a name of PTX's own and cannot be declared"
+                )
             if name in self._registers or name in new:
                 raise OperandError(f"{where}register {name!r:.100} is declared already")
             new.add(name)
@@ -178,7 +179,7 @@ class RegisterFile(Mapping[str, Register]):
             return np.broadcast_to(words, self.shape)
         except ValueError:
             raise OperandError(
-                f"register {name!r} has one word per lane, {self.shape}; got {words.shape}"
+                f"register {name!r:.100} has one word per lane, {self.shape}; got {words.shape}"
             ) from None
 
 
@@ -225,8 +226,8 @@ def _truth(register: Register, array: Array) -> Array:
     if array.dtype != np.bool_:
         if array.dtype.kind not in "iu" or not np.isin(array, (0, 1)).all():
             raise OperandError(
-                f"register {register.name!r} is .pred: give True or False, or 0 or 1, one for all "
-                f"lanes or one per lane; got {_shown(array)}"
+                f"register {register.name!r:.100} is .pred: give True or False, or 0 or 1, one for "
+                f"all lanes or one per lane; got {_shown(array)}"
             )
         array = array != 0
     return array.astype(np.uint8)
@@ -235,16 +236,16 @@ def _truth(register: Register, array: Array) -> Array:
 def _floats(register: Register, given: Any, array: Array) -> Array:
     integers = array.dtype.kind in "iu"
     if array.dtype.kind not in "iuf" or (integers and isinstance(given, (np.ndarray, np.generic))):
-        words = f'; words are set as warp.words["{register.name}"] = …' if integers else ""
+        words = f'; words are set as warp.words["{register.name:.100}"] = …' if integers else ""
         raise OperandError(
-            f"register {register.name!r} is .{register.type}: give numbers or arrays of floats, "
-            f"one for all lanes or one per lane; got {_shown(array)}{words}"
+            f"register {register.name!r:.100} is .{register.type}: give numbers or arrays of "
+            f"floats, one for all lanes or one per lane; got {_shown(array)}{words}"
         )
     with np.errstate(over="ignore"):
         values = array.astype(VALUE_TYPES[register.type])
     if (np.isinf(values) & np.isfinite(array)).any():
         raise OperandError(
-            f"register {register.name!r} is .{register.type}, which has no number as large as "
+            f"register {register.name!r:.100} is .{register.type}, which has no number as large as "
             f"{array[np.isinf(values) & np.isfinite(array)].flat[0]!r:.80}"
         )
     return values.view(code_type(register.bits))
@@ -259,22 +260,29 @@ def _integers(register: Register, given: Any, array: Array) -> Array:
     )
     if not whole:
         raise OperandError(
-            f"register {register.name!r} is .{register.type}: give {register.bits}-bit words or "
-            "integers that fit, one for all lanes or one per lane; got "
+            f"register {register.name!r:.100} is .{register.type}: give {register.bits}-bit words "
+            "or integers that fit, one for all lanes or one per lane; got "
             f"{_shown(np.asarray(given))}"
         )
     low, high = -(1 << register.bits - 1), (1 << register.bits) - 1
     if array.size and not low <= int(array.min()) <= int(array.max()) <= high:
         wrong = array.min() if int(array.min()) < low else array.max()
         raise OperandError(
-            f"register {register.name!r} holds {register.bits} bits, {low} … {high}; "
-            f"got {int(wrong)!s:.80}"
+            f"register {register.name!r:.100} holds {register.bits} bits, {low} … {high}; "
+            f"got {_number(int(wrong))}"
         )
     if array.dtype == object:
         array = np.array([x & high for x in array.flat], np.uint64).reshape(array.shape)
     return array.astype(code_type(register.bits))
 
 
+def _number(number: int) -> str:
+    """An integer in a message, where Python refuses to print very long ones."""
+    return str(number) if abs(number) < 1 << 128 else f"{hex(number)[:40]}…"
+
+
 def _shown(array: Array) -> str:
     """An array in a message: its only element, or type and shape."""
+    if array.ndim == 0 and isinstance(array.item(), int) and array.dtype == object:
+        return f"int {_number(array.item())}"
     return f"{array.item()!r:.80}" if array.ndim == 0 else f"{array.dtype} {array.shape}"

@@ -63,14 +63,15 @@ class SharedVariables(Mapping[str, SharedVariable]):
     def _place(self, variable: Variable, size: int, alignment: int, limit: int | None) -> None:
         if variable.name in self._variables:
             raise OperandError(
-                f"{variable.position}: variable {variable.name!r} is declared already"
+                f"{variable.position}: variable {variable.name!r:.100} is declared already"
             )
         address = -(-self._end // alignment) * alignment
         end = address + size * variable.count
         if limit is not None and end > limit:
             raise OperandError(
-                f"{variable.position}: variable {variable.name!r} takes bytes {address} … {end - 1}"
-                f" of shared memory, which has {limit}; make the machine with shared_bytes={end}"
+                f"{variable.position}: variable {variable.name!r:.100} takes bytes {address} … "
+                f"{end - 1} of shared memory, which has {limit}; make the machine with "
+                f"shared_bytes={end}"
             )
         self._variables[variable.name] = SharedVariable(
             variable.name, address, size, size * variable.count

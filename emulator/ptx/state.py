@@ -58,7 +58,7 @@ class State:
         for name in names:
             if not self.registers[name].written:
                 raise UndefinedError(
-                    f"{where}register {name!r} is read and nothing has written it; with "
+                    f"{where}register {name!r:.100} is read and nothing has written it; with "
                     "undefined='hardware' it would hold zeros"
                 )
 

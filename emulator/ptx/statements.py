@@ -60,7 +60,7 @@ def declare(
     else:
         taken = [x.name for x in statement.variables if x.name in scope.registers]
     if taken:
-        raise OperandError(f"{where}{taken[0]!r} is declared already")
+        raise OperandError(f"{where}{taken[0]!r:.100} is declared already")
     if isinstance(statement, Declaration):
         scope.registers.declare(statement.type, statement.names, where)
     else:

@@ -27,8 +27,7 @@ class Call(NamedTuple):
     @property
     def memory(self) -> Space:
         """The one memory that the instruction accesses."""
-        signature = self.instruction.signature()
-        keyword = next(operand.memory for operand in signature.operands if operand.memory)
+        keyword = _accepted(self.instruction).memory
         return Space.of(self.options.get(keyword), keyword)
 
 
@@ -38,6 +37,8 @@ class _Accepted(NamedTuple):
     #: the same, as a call may name them
     arguments: tuple[tuple[str, ...], ...]
     options: tuple[str, ...]
+    #: that one of the options which is memory, "" where there is none
+    memory: str
 
 
 @lru_cache(maxsize=1024)
@@ -45,7 +46,8 @@ def _accepted(ins: Instruction) -> _Accepted:
     ways = [signature.arguments for signature in ins.signatures()]
     arguments = (dict.fromkeys(x.argument for x in same) for same in zip(*ways, strict=True))
     names = tuple(operand.name for operand in ways[0])
-    return _Accepted(names, tuple(map(tuple, arguments)), ins.options)
+    memory = next((x.memory for x in ins.signature().operands if x.memory), "")
+    return _Accepted(names, tuple(map(tuple, arguments)), ins.options, memory)
 
 
 def by_name(

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, NamedTuple
 
 from dtypes import Array
 from emulator.arith import Engine
 from emulator.arith.engines import choose
 from emulator.arrays import accepts_tensors
 from emulator.errors import UnsupportedError
-from emulator.isa.conversion import Conversion
 from emulator.isa.instruction import Instruction, as_instruction
-from emulator.isa.matrix import MatrixInstruction
-from emulator.isa.movement import Movement
-from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
 from emulator.targets import Target
-from emulator.warp import conversion, move, multiply, ordinary, wmma
 from emulator.warp.call import Call, Undefined, by_name, check_undefined
 
-#: kind of instruction -> what executes it
-RUNNERS: dict[type[Instruction], Callable[[Call], Array]] = {
-    MatrixInstruction: multiply.run,
-    Movement: move.run,
-    WmmaMultiply: wmma.multiply,
-    WmmaTransfer: wmma.transfer,
-    Conversion: conversion.run,
+#: Where a kind of instruction is -> the module whose ``run(call)`` executes it, imported with the
+#: first of them. Operands have their names by `by_name`, or by the module's own ``arguments``.
+RUNNERS = {
+    "emulator.isa.matrix": "emulator.warp.multiply",
+    "emulator.isa.movement": "emulator.warp.move",
+    "emulator.isa.wmma": "emulator.warp.wmma",
+    "emulator.isa.conversion": "emulator.warp.conversion",
+    "emulator.isa.ordinary.instruction": "emulator.warp.ordinary",
 }
 
 
@@ -72,9 +69,31 @@ def execute(
     check_undefined(undefined)
     chosen = ins.check_target(target)
     choose(engine, 0)
-    if isinstance(ins, OrdinaryInstruction):
-        return ordinary.run(ins, operands, options, chosen)
-    run = RUNNERS.get(type(ins))
-    if run is None:
+    named, rest = _runner(ins).arguments(ins, operands, options)
+    return run(Call(ins, named, rest, chosen, engine, undefined))
+
+
+def run(call: Call) -> Array:
+    """What `execute` does with a call whose operands have their names already.
+
+    Raises UnsupportedError for an instruction that `execute` does not run.
+    """
+    return _runner(call.instruction).run(call)
+
+
+class _Runner(NamedTuple):
+    run: Callable[[Call], Array]
+    arguments: Callable[..., tuple[dict[str, Any], dict[str, Any]]]
+
+
+def _runner(ins: Instruction) -> _Runner:
+    kind = type(ins).__module__
+    if kind not in RUNNERS:
         raise UnsupportedError(f"execute does not run {ins}")
-    return run(Call(ins, *by_name(ins, operands, options), chosen, engine, undefined))
+    return _loaded(RUNNERS[kind])
+
+
+@lru_cache(maxsize=64)
+def _loaded(name: str) -> _Runner:
+    module = import_module(name)
+    return _Runner(module.run, getattr(module, "arguments", by_name))

@@ -102,7 +102,8 @@ def _wgmma_operands(call: Call) -> tuple[Array, Array, Array, int]:
     """A ``(…, 64, stored k)``, B ``(…, k, n)``, the accumulator, and the sign bit to flip in B."""
     ins, memory = call.instruction, call.memory
     a, b = as_words(call.operands["a"]), as_words(call.operands["b"])
-    from_registers = np.ndim(a) > 0 and as_array(a, "operand a").dtype != np.uint64
+    given = as_array(a, "operand a")
+    from_registers = given.ndim > 0 and given.dtype != np.uint64
     signs, majors = _immediates(call, "vector" if from_registers else "descriptor")
     c = ins.fragment("d").gather(call.operands["d"])
     if from_registers:

@@ -11,12 +11,26 @@ from emulator.arith.scalar import TYPES, bind_vector
 from emulator.errors import OperandError, UnsupportedError, listing, quoted
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.signature import Operand
-from emulator.targets import Target
+from emulator.warp.call import Call
 
 
-def run(
-    ins: OrdinaryInstruction, operands: tuple[Any, ...], options: dict[str, Any], target: Target
-) -> Any:
+def arguments(
+    ins: OrdinaryInstruction, operands: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The sources by their places, and the options.
+
+    Raises OperandError for a wrong number, or an option that `ins` has not.
+    """
+    legal = ["active"] * (ins.lanes > 1) + ["parts"] * (ins.family == "mov")
+    for name in options:
+        if name not in legal:
+            raise OperandError(
+                f"{ins} takes no {quoted(name, 80)}; its options are {', '.join(legal) or 'none'}"
+            )
+    return {str(place): operand for place, operand in enumerate(operands)}, options
+
+
+def run(call: Call) -> Any:
     """The destinations, in PTX order: an array, or a tuple of arrays where there are several.
 
     Operands are the sources in PTX order, words that broadcast: unsigned integers of any width, of
@@ -25,25 +39,11 @@ def run(
     number of registers that it writes. Raises OperandError for operands of another kind or number,
     UnsupportedError for instructions with effects, which need the machine.
     """
+    ins, operands, options = call.instruction, tuple(call.operands.values()), call.options
     if not ins.rule:
         raise UnsupportedError(f"{ins} does more than compute on registers: run it in a kernel")
-    legal = ["active"] * (ins.lanes > 1) + ["parts"] * (ins.family == "mov")
-    for name in options:
-        if name not in legal:
-            raise OperandError(
-                f"{ins} takes no {quoted(name, 80)}; its options are {', '.join(legal) or 'none'}"
-            )
-    sources = [x for x in ins.signature(target).operands if x.use == "read"]
-    needed = [x for x in sources if not x.optional]
-    names = [x.name for x in sources] + ["carry"] * ins.reads_carry
-    least, most = len(needed) + ins.reads_carry, len(names)
-    if ins.family == "mov":
-        most = 4
-    if not least <= len(operands) <= most:
-        raise OperandError(
-            f"{ins} takes {least}{f' to {most}' if most > least else ''} operands "
-            f"({', '.join(names) or 'none'}); got {len(operands)}"
-        )
+    sources = [x for x in ins.signature(call.target).operands if x.use == "read"]
+    _check_count(ins, sources, len(operands))
     words = [
         _words(ins, sources[min(i, len(sources) - 1)], given)
         for i, given in enumerate(operands[: len(operands) - ins.reads_carry])
@@ -61,6 +61,18 @@ def run(
     given = {"parts": str(options["parts"])} if "parts" in options else {}
     active = {"active": np.asarray(options["active"], bool)} if "active" in options else {}
     return bind_vector(ins, **given)(*words, **active)
+
+
+def _check_count(ins: OrdinaryInstruction, sources: list[Operand], count: int) -> None:
+    names = [x.name for x in sources] + ["carry"] * ins.reads_carry
+    least, most = sum(not x.optional for x in sources) + ins.reads_carry, len(names)
+    if ins.family == "mov":
+        most = 4
+    if not least <= count <= most:
+        raise OperandError(
+            f"{ins} takes {least}{f' to {most}' if most > least else ''} operands "
+            f"({', '.join(names) or 'none'}); got {count}"
+        )
 
 
 def _words(ins: OrdinaryInstruction, operand: Operand, given: Any) -> Array | int:

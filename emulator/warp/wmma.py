@@ -18,9 +18,12 @@ from emulator.memory.space import AccessError, Fault, Space
 from emulator.warp.call import Call
 
 
-def transfer(call: Call) -> Array:
-    """wmma.load, or wmma.store, which gives no registers."""
-    ins, memory = call.instruction, call.memory
+def run(call: Call) -> Array:
+    """wmma.mma, wmma.load, or wmma.store, which gives no registers."""
+    ins = call.instruction
+    if isinstance(ins, WmmaMultiply):
+        return multiply(ins, call)
+    memory = call.memory
     p, stride = call.operands["p"], call.options.get("stride")
     if ins.verb == "load":
         return load(ins, p, memory, stride)
@@ -84,12 +87,11 @@ def lines_of(ins: WmmaTransfer, registers: Array) -> Array:
     return np.ascontiguousarray(codes, f"<u{fragment.fmt.bits // 8}").view(np.uint8)
 
 
-def multiply(call: Call) -> Array:
+def multiply(ins: WmmaMultiply, call: Call) -> Array:
     """The registers of D; a, b, c ``(…, 32, registers)`` broadcast.
 
     Raises OperandError for registers of another shape or type.
     """
-    ins = call.instruction
     arithmetic = ins.arithmetic(call.target)
     a, b, c = (ins.fragment(name).gather(call.operands[name]) for name in "abc")
     _broadcast(ins, *(codes.shape[:-2] for codes in (a, b, c)))

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dtypes import FORMATS, Array, Format, code_type, codes_from_array
-from emulator import execute, mma
 from emulator.arith import reference
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.trace import Record
@@ -23,10 +22,12 @@ from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.layout.descriptor import Descriptor, as_words
 from emulator.layout.tile import TileShape
+from emulator.matrices.mma import mma
 from emulator.memory.descriptors import load_tile
 from emulator.targets import Target, find_target
 from emulator.tools.explanations.places import Place, Where, in_memory, in_registers
 from emulator.warp.call import Undefined
+from emulator.warp.execute import execute
 from emulator.warp.scales import gather_scales
 from emulator.warp.sparse import gather_metadata, metadata, select
 
