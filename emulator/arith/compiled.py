@@ -22,10 +22,11 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from dtypes import FORMATS, Array, code_type, convert
+from emulator.arith.arrangement import arrangement
 from emulator.arith.factors import EXPONENT, Bool, Constants, Factor, Float32, Plan
 from emulator.arith.fused import HIGH, LOW, RUN
 from emulator.arith.recipes import Arithmetic
-from emulator.arith.steps import AddC, Clear, FmaChain, Narrow, PairSums, Widen
+from emulator.arith.steps import FmaChain, PairSums
 
 #: columns of a block of B, and rows of a tile of accumulators: both fit the first cache
 _COLUMNS, _ROWS = 256, 32
@@ -263,20 +264,14 @@ def float_chain(
 
     Operands as for `matmul`, with one batch axis.
     """
-    steps = list(arithmetic.steps)
-    widens = isinstance(steps[0], Widen)
-    last = steps[-1]
-    narrow = FORMATS[last.to] if isinstance(last, Narrow) else None
-    steps = steps[widens : len(steps) - (narrow is not None)]
-    adds_c = isinstance(steps[0], Clear) and isinstance(steps[-1], AddC)
-    core = steps[1:-1] if adds_c else steps
-    alone = len(core) == 1 and isinstance(core[0], (FmaChain, PairSums))
-    if not alone or arithmetic.rounding != "rn" or (narrow and a.shape[-1] > k):
+    found = arrangement(arithmetic.steps)
+    if found is None or not isinstance(found.core, (FmaChain, PairSums)):
         return None
-    step = core[0]
-    assert isinstance(step, (FmaChain, PairSums))
-    fmt = FORMATS[step.fmt]
-    if widens:
+    step, fmt, after = found.core, FORMATS[found.core.fmt], found.after
+    one_format = found.before is None and found.widen in (None, fmt) and found.adds_c in (None, fmt)
+    if not one_format or arithmetic.rounding != "rn" or (after and a.shape[-1] > k):
+        return None
+    if found.widen:
         a, b = convert(arithmetic.a, fmt, a), convert(arithmetic.b, fmt, b)
     if arithmetic.c is not fmt:
         c = convert(arithmetic.c, fmt, c)
@@ -284,9 +279,9 @@ def float_chain(
     x = np.array(np.broadcast_to(c, (batch, m, n))).view(f"f{fmt.bits // 8}")
     p, q = (y.view(x.dtype) for y in (np.ascontiguousarray(a), np.swapaxes(b, -1, -2).copy()))
     pairs = isinstance(step, PairSums)
-    _run(chain_tasks, batch * m, x.size * a.shape[-1], p, q, x, k if adds_c else 0, pairs)
+    _run(chain_tasks, batch * m, x.size * a.shape[-1], p, q, x, k if found.adds_c else 0, pairs)
     codes, bad = x.view(code_type(fmt.bits)), np.isnan(x)
-    return (convert(fmt, narrow, codes) if narrow else codes), bad
+    return (convert(fmt, after, codes) if after else codes), bad
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

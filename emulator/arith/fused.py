@@ -1,6 +1,6 @@
 """Fused dot-adds of ordinary numbers in floating point, for whole matrices.
 
-What `reference.fused_dot_add` says in integers, said in operations that NumPy is quick at: a
+What `steps.fused_dot_add` says in integers, said in operations that NumPy is quick at: a
 product times a power of two, cut to an integer, is the aligned term. A mask comes back with the
 result; where it is set the operands were not ordinary (see `factors`) or the result is not (too
 small to align in float32, infinite, NaN), the number beside it means nothing, and `vector` must be

@@ -1,6 +1,6 @@
 """Fused dot-adds of groups of products in floating point, for whole matrices (fp4 with scales).
 
-What `reference.scaled` and `reference.fused_dot_add` say in integers, and nothing here is rounded
+What `scaled` and `fused_dot_add` of the step say in integers, and nothing here is rounded
 before the result is: the sum of a group is a small integer times a power of two, so a matrix
 product of float32, in any order of additions; the scales add a few bits, and a power of two within
 2**±254; the unit of the alignment is a power of two; in units, the cut terms and their sum are
