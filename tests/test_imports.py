@@ -18,10 +18,7 @@ LAYERS = (
     ("emulator.isa",),
     ("emulator.warp",),
     ("emulator.ptx",),
-    (
-        "emulator.adapters emulator.tools emulator.recordings emulator.testing "
-        "emulator emulator.__main__",
-    ),
+    ("emulator.adapters emulator.tools emulator.testing emulator emulator.__main__",),
 )
 #: files that may say what a target or a generation does, and may be long
 TABLES = (

@@ -27,16 +27,21 @@ _WORTH_STARTING = 1 << 26
 _COMPILED = "emulator.arith.compiled"
 
 
-def choose(engine: Engine, work: int) -> Engine:
-    """The engine that `engine` stands for; "auto" goes by the work, in multiply-adds.
-
-    Raises OperandError for an engine that does not exist, or needs what is not installed.
-    """
+def check_engine(engine: object) -> None:
+    """Raises OperandError for anything but the name of an engine."""
     if not isinstance(engine, str) or engine not in ENGINES:
         raise OperandError(
             f"no engine {engine!r:.80}; engines are {', '.join(ENGINES)}; "
             f"nearest is {nearest(str(engine), ENGINES)[0]!r}"
         )
+
+
+def choose(engine: Engine, work: int) -> Engine:
+    """The engine that `engine` stands for; "auto" goes by the work, in multiply-adds.
+
+    Raises OperandError for an engine that does not exist, or needs what is not installed.
+    """
+    check_engine(engine)
     if engine == "compiled" and (reason := _missing()):
         raise OperandError(
             f"engine 'compiled' needs Numba ({reason}): pip install numba, or this package with "

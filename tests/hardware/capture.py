@@ -27,7 +27,7 @@ sys.path[:0] = [str(_TESTS.parent), str(_TESTS)]
 from emulator import TARGETS, Instruction  # noqa: E402
 from emulator.isa.matrix import MatrixInstruction  # noqa: E402
 from emulator.isa.search import matrix_instructions as instructions  # noqa: E402
-from emulator.recordings import Provenance, Recording, save  # noqa: E402
+from emulator.tools.recordings import Provenance, Recording, save  # noqa: E402
 from hardware.driver import Gpu, NoGpuError  # noqa: E402
 from hardware.kernels import ptx_version  # noqa: E402
 from hardware.measure import Report, Settings  # noqa: E402

@@ -11,7 +11,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator import EmulatorError, Instruction, execute
-from emulator.recordings import Recording
+from emulator.tools.recordings import Recording
 from hardware.cases import Batch, draw
 from hardware.driver import CudaError
 from hardware.kernels import ENTRY, Variant, inputs, module, variants

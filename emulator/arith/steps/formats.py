@@ -108,7 +108,7 @@ class Convert(Step):
         return f"x to {self.to}"
 
     def sentence(self, arithmetic: Arithmetic, k: int) -> str:
-        return f"convert x to {self.to}, rounded {ROUNDED['rn']}"
+        return f"round x {ROUNDED['rn']} in {self.to}"
 
 
 def into_format(dots: Dots, name: str) -> None:
