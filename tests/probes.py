@@ -26,12 +26,13 @@ class Probe(NamedTuple):
     d: float
 
 
-def probes(path, generation, types, k, kind=None):
+@lru_cache(maxsize=256)
+def probes(path, generation, types, k):
     """The probes of types (a, b, c, d) with `k` products each; [] of integers.
 
     `path` and `generation` are those of `restated`.
     """
-    if line := find_line(path, generation, types[0], types[2], types[3], kind):
+    if line := find_line(path, generation, types[0], types[2], types[3]):
         return list(_Prober(line, [FORMATS[name] for name in types], k).all())
     if types[0] == "f64":
         return list(_f64(k))

@@ -160,15 +160,11 @@ def _lines():
 LINES = tuple(_lines())
 
 
-def find_line(path, generation, a, c, d, kind=None):
-    """The line for these types, None where it is not a fused dot-add; wmma is mma by default."""
+def find_line(path, generation, a, c, d):
+    """The line for these types without block scales, None where it is not a fused dot-add; wmma is
+    mma by default."""
     for line in LINES:
-        if (line.path, line.generation, line.a, line.d, line.kind) == (
-            path,
-            generation,
-            a,
-            d,
-            kind,
-        ) and (not line.only.startswith("c=") or line.only == f"c={c}"):
+        found = (line.path, line.generation, line.a, line.d) == (path, generation, a, d)
+        if found and line.kind is None and line.only in ("-", f"c={c}"):
             return line
-    return find_line("mma", generation, a, c, d, kind) if path == "wmma" else None
+    return find_line("mma", generation, a, c, d) if path == "wmma" else None

@@ -91,9 +91,11 @@ def test_selftest_replays_every_group():
         "h200_cvt": 15,
         "h200_dense": 94,
         "h200_move": 13,
+        "h200_probes": 124,
         "h200_sparse": 152,
         "h200_wgmma": 81,
         "h200_wild": 52,
+        "h200_wmma": 38,
         "published_dots": 48,
     }
     for summary in summaries.values():

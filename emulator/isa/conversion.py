@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from emulator.arith.evidence import Fidelity
+from emulator.arith.evidence import Fidelity, find_fidelity
 from emulator.errors import ParseError, UnsupportedError, hint, listing, nearest_opcode, quoted
 from emulator.isa.instruction import Instruction
 from emulator.targets import Target, find_target, select
@@ -28,8 +28,6 @@ class Form:
     saturation: str
     targets: tuple[str, ...]
     relu: bool = True
-    #: target generations whose results were compared with recordings
-    recorded: str = ""
 
 
 _75, _80, _89, _90, _100 = (select(since=n) for n in (75, 80, 89, 90, 100))
@@ -39,15 +37,15 @@ _OPTIONAL, _ALWAYS = "- satfinite", "satfinite"
 _FP8, _FP6_FP4 = "e4m3x2 e5m2x2", "e2m3x2 e3m2x2 e2m1x2"
 
 FORMS: tuple[Form, ...] = (
-    Form("f16x2 bf16x2 bf16", "f32", "rn rz", _OPTIONAL, _80, recorded="hopper"),
-    Form("f16", "f32", "rn rz", _OPTIONAL, _75, relu=False, recorded="hopper"),
-    Form("f16", "f32", "rn rz", _OPTIONAL, _80, recorded="hopper"),
+    Form("f16x2 bf16x2 bf16", "f32", "rn rz", _OPTIONAL, _80),
+    Form("f16", "f32", "rn rz", _OPTIONAL, _75, relu=False),
+    Form("f16", "f32", "rn rz", _OPTIONAL, _80),
     Form("f16x2 bf16x2", "f32", "rs", _OPTIONAL, _STOCHASTIC),
-    Form("tf32", "f32", "rna", _OPTIONAL, _80, relu=False, recorded="hopper"),
-    Form("tf32", "f32", "rn rz", "-", _90, recorded="hopper"),
+    Form("tf32", "f32", "rna", _OPTIONAL, _80, relu=False),
+    Form("tf32", "f32", "rn rz", "-", _90),
     Form("tf32", "f32", "rn rz", _ALWAYS, _100),
-    Form(_FP8, "f32 f16x2", "rn", _ALWAYS, _89, recorded="hopper"),
-    Form("f16x2", _FP8, "rn", "-", _89, recorded="hopper"),
+    Form(_FP8, "f32 f16x2", "rn", _ALWAYS, _89),
+    Form("f16x2", _FP8, "rn", "-", _89),
     Form(_FP6_FP4, "f32", "rn", _ALWAYS, _SPECIFIC),
     # The manual has this one from PTX 9.1 on, with fp6 and bf16x2 beside it; ptxas 13.0 takes it.
     Form("e2m1x2", "f16x2", "rn", _ALWAYS, _SPECIFIC),
@@ -56,9 +54,6 @@ FORMS: tuple[Form, ...] = (
     Form("bf16x2", "ue8m0x2", "rn", "-", _SPECIFIC, relu=False),
     Form("e4m3x4 e5m2x4 e2m3x4 e3m2x4 e2m1x4", "f32", "rs", _ALWAYS, _STOCHASTIC),
 )
-
-#: results of the cvts of sm_90a together: tests/golden/compared/h200_cvt.json
-_COMPARED = 45_350_912
 
 _ROUNDINGS = ("rn", "rz", "rna", "rs", "rp", "rm")
 _TYPE = re.compile(r"(?P<name>[a-z]+\d+(?:m\d)?)(?:x(?P<count>[24]))?")
@@ -119,9 +114,7 @@ class Conversion(Instruction):
             raise UnsupportedError(
                 f"{self} is not available on {chosen}; its targets are {listing(self.targets, 30)}"
             )
-        if chosen.generation in self.form.recorded.split():
-            return Fidelity("validated", f"{_COMPARED:,} results compared on an H200")
-        return Fidelity("modelled", "the manual's rules for rounding and special values")
+        return find_fidelity(chosen.generation, "cvt", a=self.source, d=self.to)
 
 
 def conversions() -> Iterator[Conversion]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from dtypes import FORMATS, Place
-from emulator.arith.evidence import Fidelity
+from emulator.arith.evidence import Fidelity, find_fidelity
 from emulator.errors import (
     OperandError,
     ParseError,
@@ -49,28 +49,20 @@ class Form:
     sources: str = "-"
     #: rows of a tile in memory
     rows: int = 8
-    #: generations whose results were compared with recordings
-    recorded: str = ""
-    evidence: str = "CUTLASS's layouts"
 
 
 _75, _90 = select(since=75), select(since=90)
 _SPECIFIC = select(since=100, specific=True)
-_MANUAL = "the manual's layout, as recorded on Hopper"
 _UNPACKING = "b6x16_p32 b4x16_p64"
 
 FORMS: tuple[Form, ...] = (
-    Form(
-        "ldmatrix", "m8n8", "x1 x2 x4", "- trans", "b16", _75, recorded="hopper", evidence=_MANUAL
-    ),
+    Form("ldmatrix", "m8n8", "x1 x2 x4", "- trans", "b16", _75),
     Form("ldmatrix", "m16n16", "x1 x2", "trans", "b8", _SPECIFIC, rows=16),
     Form("ldmatrix", "m16n16", "x1 x2", "trans", "b8x16", _SPECIFIC, _UNPACKING, rows=16),
     Form("ldmatrix", "m8n16", "x1 x2 x4", "-", "b8x16", _SPECIFIC, _UNPACKING),
-    Form(
-        "stmatrix", "m8n8", "x1 x2 x4", "- trans", "b16", _90, recorded="hopper", evidence=_MANUAL
-    ),
+    Form("stmatrix", "m8n8", "x1 x2 x4", "- trans", "b16", _90),
     Form("stmatrix", "m16n8", "x1 x2 x4", "trans", "b8", _SPECIFIC),
-    Form("movmatrix", "m8n8", "-", "trans", "b16", _75, recorded="hopper", evidence=_MANUAL),
+    Form("movmatrix", "m8n8", "-", "trans", "b16", _75),
 )
 
 #: (mnemonic's side, shape, trans) -> lane map
@@ -157,9 +149,8 @@ class Movement(Instruction):
             raise UnsupportedError(
                 f"{self} is not available on {chosen}; its targets are {listing(self.targets, 30)}"
             )
-        if chosen.generation in self.form.recorded.split():
-            return Fidelity("validated", "every form, on recordings of an H200")
-        return Fidelity("modelled", self.form.evidence)
+        form = self.form
+        return find_fidelity(chosen.generation, self.family, form.shape, form.type, form.type)
 
 
 def movements() -> Iterator[Movement]:

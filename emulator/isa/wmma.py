@@ -272,5 +272,4 @@ class WmmaTransfer(Wmma):
         return min(held, self.default_stride * fragment.fmt.bits // 8)
 
     def fidelity(self, target: str | Target) -> Fidelity:
-        self._check_target(target)
-        return Fidelity("exact", "moves elements; PTX leaves open which lane holds which")
+        return find_fidelity(self._check_target(target).generation, self.family)
