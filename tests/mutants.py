@@ -100,5 +100,5 @@ def _caches():
     return [
         found for found in gc.get_objects()
         if isinstance(found, functools._lru_cache_wrapper)
-        and found.__module__.startswith("emulator.isa")
+        and found.__module__.startswith(("emulator.isa", "emulator.arith.recipes"))
     ]  # fmt: skip

@@ -11,6 +11,7 @@ A row that is not here does not exist: the instruction is then unsupported on th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from dtypes import FORMATS
@@ -28,8 +29,11 @@ from emulator.arith.steps import (
     Widen,
     check_steps,
 )
+from emulator.targets import TARGETS
 
-__all__ = ["RECIPES", "Arithmetic", "Pipe", "Row", "arithmetic_for_row", "find_recipe"]
+__all__ = [
+    "RECIPES", "Arithmetic", "Pipe", "Row", "arithmetic_for_row", "find_recipe", "with_recipe",
+]  # fmt: skip
 
 #: The datapath: mma and mma.sp share one, wgmma has its own, m8n8k4.f16 ("quad") is a case apart.
 #: wmma is mma by another name; "wmma" rows say where its lowering differs.
@@ -163,7 +167,7 @@ def find_recipe(
     """The row for operands of type `a` and results of type `d`; None where there is none.
 
     `kind` is that of a block-scaled instruction, else None. `c` matters for wmma alone, where an
-    accumulator may differ in type from the result.
+    accumulator may differ in type from the result; what wmma has no row for is as mma has it.
     """
     for row in RECIPES:
         if (
@@ -175,7 +179,17 @@ def find_recipe(
             and (not row.c or c in row.c.split())
         ):
             return row
-    return None
+    return find_recipe("mma", generation, a, d, kind) if pipe == "wmma" else None
+
+
+@lru_cache(maxsize=1024)
+def with_recipe(
+    targets: tuple[str, ...], pipe: Pipe, a: str, d: str, kind: str | None = None, c: str = ""
+) -> tuple[str, ...]:
+    """Those of `targets` on which `find_recipe` finds one."""
+    return tuple(
+        name for name in targets if find_recipe(pipe, TARGETS[name].generation, a, d, kind, c)
+    )
 
 
 def arithmetic_for_row(row: Row, a: str, b: str, c: str, scale: str | None = None) -> Arithmetic:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from dtypes import FORMATS, Place, place
 from emulator.arith.evidence import Fidelity, find_fidelity
-from emulator.arith.recipes import Arithmetic, Row, find_recipe
+from emulator.arith.recipes import Arithmetic, Row, find_recipe, with_recipe
 from emulator.errors import OperandError, UnsupportedError, hint, listing
 from emulator.isa.fragments import fragments_of
 from emulator.isa.instruction import Instruction
@@ -94,8 +94,9 @@ class MatrixInstruction(Instruction):
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Every target whose assembler takes the instruction."""
-        return self.form.targets
+        """Every target whose assembler takes the instruction, and whose recipe is known."""
+        kind = self.form.kind if self.is_block_scaled else None
+        return with_recipe(self.form.targets, self.form.pipe, self.a_type, self.d_type, kind)
 
     @property
     def stored_k(self) -> int:
@@ -171,8 +172,7 @@ class MatrixInstruction(Instruction):
             )
         kind = self.form.kind if self.is_block_scaled else None
         row = find_recipe(self.form.pipe, chosen.generation, self.a_type, self.d_type, kind)
-        if row is None:
-            raise UnsupportedError(f"no recipe tells what {self} computes on {chosen}")
+        assert row is not None, "or the target would not be one of its targets"
         return row
 
     def fidelity(self, target: str | Target) -> Fidelity:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from dtypes import FORMATS
 from emulator.arith.evidence import Fidelity, find_fidelity
-from emulator.arith.recipes import Arithmetic, Pipe, Row, find_recipe
+from emulator.arith.recipes import Arithmetic, Row, find_recipe, with_recipe
 from emulator.errors import OperandError, UnsupportedError, listing
 from emulator.isa.instruction import Instruction
 from emulator.layout.fragment import Fragment
@@ -176,6 +176,11 @@ class WmmaMultiply(Wmma):
         return "wmma.mma"
 
     @property
+    def targets(self) -> tuple[str, ...]:
+        """Every target whose assembler takes the instruction, and whose recipe is known."""
+        return with_recipe(self.form.targets, "wmma", self.a_type, self.d_type, None, self.c_type)
+
+    @property
     def b_type(self) -> str:
         return self.a_type
 
@@ -193,13 +198,10 @@ class WmmaMultiply(Wmma):
 
         Raises UnsupportedError where the target lacks the instruction.
         """
-        chosen = self._check_target(target)
-        pipes: tuple[Pipe, ...] = ("wmma", "mma")
-        for pipe in pipes:
-            row = find_recipe(pipe, chosen.generation, self.a_type, self.d_type, None, self.c_type)
-            if row is not None:
-                return row
-        raise UnsupportedError(f"no recipe tells what {self} computes on {chosen}")
+        generation = self._check_target(target).generation
+        row = find_recipe("wmma", generation, self.a_type, self.d_type, None, self.c_type)
+        assert row is not None, "or the target would not be one of its targets"
+        return row
 
     def arithmetic(self, target: str | Target) -> Arithmetic:
         """What an engine needs to compute its dot products on `target`."""

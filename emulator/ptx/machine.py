@@ -8,6 +8,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith import Engine
+from emulator.arith.engines import check_engine
 from emulator.errors import OperandError
 from emulator.ptx.binder import Scope
 from emulator.ptx.ordering import WgmmaOrder
@@ -39,6 +40,7 @@ class Warp:
         engine: Engine = "auto",
         undefined: Undefined = "raise",
     ) -> None:
+        check_engine(engine)
         self.target = find_target(target)
         self.engine: Engine = engine
         self.undefined: Undefined = undefined

@@ -8,6 +8,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith import Engine
+from emulator.arith.engines import check_engine
 from emulator.arrays import accepts_tensors
 from emulator.errors import OperandError, UnsupportedError, listing, quoted
 from emulator.isa.conversion import Conversion
@@ -57,6 +58,7 @@ def execute(
     """
     ins = as_instruction(ins)
     check_undefined(undefined)
+    check_engine(engine)
     chosen = find_target(target)
     if chosen.name not in ins.targets:
         raise UnsupportedError(
