@@ -1,4 +1,4 @@
-"""The quick ways of `matmul` as machine code, by Numba (the extra ``fast``).
+"""The fast paths of `matmul` as machine code, by Numba (the extra ``fast``).
 
 The arithmetic of `fused_tasks` is that of `fused.chain`, lane for lane; read that first. What is
 done here for speed: a tile of accumulators stays in the cache while k runs, nothing of size

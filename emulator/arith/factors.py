@@ -50,7 +50,7 @@ class Constants(NamedTuple):
     floor: np.int32
     #: exponent word that a subnormal accumulator counts with
     least: np.int32
-    #: bits of a float64 that a result cut to the output precision keeps
+    #: bits of a float64 that a result truncated to the output precision keeps
     mask: np.int64
     #: the result is f16, rounded to nearest even
     half: bool

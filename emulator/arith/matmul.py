@@ -1,9 +1,9 @@
 """``matmul``: matrices of codes, accumulated over k as a chain of instructions does it.
 
-Every recipe has a quick way where it is quickest: integers through exact float sums or bit counts,
-fused dot-adds through float arithmetic on ordinary numbers (`fused`, `grouped`), fused multiply-add
-chains through the machine's own. What is left, and every element whose operands or result are not
-ordinary, is computed by `vector`, one instruction after the other.
+Most recipes have a fast path: integers through exact float sums or bit counts, fused dot-adds
+through float arithmetic on ordinary numbers (`fused`, `grouped`), fused multiply-add chains through
+the machine's own. What is left, and every element whose operands or result are not ordinary, is
+computed by `vector`, one instruction after the other.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Summed(NamedTuple):
     """One pass of a fused dot-add.
 
     `terms` are those that met, x the last of them. `cut` holds each one's signed significand in
-    units of ``2**unit``, after the cut `step.fraction_bits` below the exponent `top`. Where special
+    units of ``2**unit``, truncated `step.fraction_bits` below the exponent `top`. Where special
     values decide, or every term is zero, there is no alignment: `top` is None and `cut` empty.
     """
 
@@ -72,7 +72,7 @@ class Summed(NamedTuple):
 
     @property
     def unit(self) -> int:
-        """Exponent of the last bit that the cut leaves."""
+        """Exponent of the last bit that is left."""
         assert self.top is not None
         return self.top - int(self.step.fraction_bits)
 

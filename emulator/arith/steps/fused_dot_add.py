@@ -25,12 +25,12 @@ NAN, INFINITE, ZERO = NumberClass.NAN, NumberClass.INFINITE, NumberClass.ZERO
 
 @dataclass(frozen=True)
 class FusedDotAdd(Step):
-    """x = round(Σ a·b + x): every term is cut at one common bit position, then summed exactly.
+    """x = round(Σ a·b + x): every term is truncated at one common bit, then summed.
 
-    The position is `fraction_bits` below the largest exponent among the non-zero terms, that
-    exponent taken as at least `floor`. Cut bits are dropped (toward zero on the magnitude). The sum
-    is rounded once to `result`: toward zero for f32, to nearest even for f16. See `fused_dot_add`
-    for specials and signs of zero.
+    The bit is `fraction_bits` below the largest exponent among the non-zero terms, that exponent
+    taken as at least `floor`. What lies below it is dropped (toward zero on the magnitude). The
+    sum is exact, and rounded once to `result`: toward zero for f32, to nearest even for f16. See
+    `fused_dot_add` for specials and signs of zero.
     """
 
     fraction_bits: int
@@ -183,7 +183,7 @@ def fused_dot_add(
     1. A NaN among the terms, or infinities of both signs, give NaN; else an infinity wins.
     2. Zero terms vanish: they take no part in the common exponent.
     3. The common exponent is the largest of those left, and at least `floor`.
-    4. Every magnitude is cut at `fraction_bits` below it; the sum is exact.
+    4. Every magnitude is truncated at `fraction_bits` below it; the sum is exact.
     5. One rounding. Too large becomes infinity in every rounding; a zero result is always +0.
     """
     fmt = FORMATS[step.result]
@@ -199,7 +199,7 @@ def fused_dot_add(
     if step.floor is not None:
         top = max(top, step.floor)
     unit = top - step.fraction_bits
-    cut = [cut_at(t, unit) for t in terms]
+    cut = [truncated(t, unit) for t in terms]
     total = sum(cut)
     code = round_to_code(
         fmt,
@@ -227,8 +227,8 @@ def special_sum(fmt: Format, terms: Sequence[Term]) -> int | None:
     return None
 
 
-def cut_at(term: Term, unit: int) -> int:
-    """The signed significand in units of ``2**unit``, cut toward zero."""
+def truncated(term: Term, unit: int) -> int:
+    """The signed significand in units of ``2**unit``, truncated toward zero."""
     if not term.significand:
         return 0
     shift = term.exponent - term.fraction_bits - unit
@@ -320,7 +320,7 @@ def scaled_arrays(terms: Terms, scales: Terms, group: int) -> Terms:
 
 
 def aligned(terms: Terms, top: Int64, fraction_bits: int) -> Int64:
-    """`cut_at` of all terms, in units of ``2**(top - fraction_bits)``."""
+    """`truncated` of all terms, in units of ``2**(top - fraction_bits)``."""
     shift = terms.exponent - top + (fraction_bits - terms.fraction_bits)
     magnitude = np.abs(terms.significand)
     cut = magnitude << np.clip(shift, 0, 63) >> np.clip(-shift, 0, 63)
