@@ -83,15 +83,16 @@ def _passes(step, k):
     return [block for block in step.blocks(k) if block]
 
 
-def replaced(monkeypatch, row, other):
+#: the table as it is
+RIGHT = recipes.RECIPES
+
+
+def replaced(monkeypatch, other, row):
     """Makes `other` stand in the table in place of `row`, or nothing if it is None."""
     table = [other if x is row else x for x in RIGHT]
     monkeypatch.setattr(recipes, "RECIPES", tuple(x for x in table if x is not None))
     for cache in _caches():
         cache.cache_clear()
-
-
-RIGHT = recipes.RECIPES
 
 
 @functools.lru_cache(maxsize=1)

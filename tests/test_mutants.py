@@ -7,6 +7,7 @@ What nobody notices stands in UNSHOWN, or, where other recordings would, in `ope
 
 from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from dots import one_dot
@@ -40,6 +41,14 @@ def is_unshown(a, steps, constant):
         constant == name and a in types.split() and (total in sums.split() or total == sums == "")
         for (types, sums, name) in UNSHOWN
     )
+
+
+@pytest.fixture
+def put(monkeypatch):
+    """``put(other, row)`` makes `other` stand in the table in place of `row`, or nothing if it is
+    None; ``put(row, row)`` makes all right again, and so does the end of the test."""
+    yield partial(replaced, monkeypatch)
+    replaced(monkeypatch, RIGHT[0], RIGHT[0])
 
 
 #: what a mutant raises that makes no sense, such as a sum of no products
@@ -85,7 +94,7 @@ def notices(variants):
     [key for key in RECORDED if RIGHT[key[0]].d != "s32"],
     ids=str,
 )
-def test_recordings_notice_every_constant(index, family, a, generation, monkeypatch):
+def test_recordings_notice_every_constant(index, family, a, generation, put):
     """All but those that are open by the evidence; and of those, they do not notice all."""
     row, variants = RIGHT[index], RECORDED[index, family, a, generation]
     ins = [Instruction.parse(variant.opcode) for variant in variants]
@@ -93,13 +102,13 @@ def test_recordings_notice_every_constant(index, family, a, generation, monkeypa
     assert evidence is not None
     missed = set()
     for mutant in mutants(row, {getattr(x, "stored_k", x.k) for x in ins}):
-        replaced(monkeypatch, row, mutant.row)
+        put(mutant.row, row)
         noticed = notices(variants)
         if is_unshown(a, row.steps, mutant.constant):
             assert not noticed, f"{mutant.name} shows, and must leave the list UNSHOWN"
         elif not noticed:
             missed.add(mutant.constant)
-    replaced(monkeypatch, row, row)
+    put(row, row)
     assert not notices(variants)
     if "H200" in evidence.source:
         assert not evidence.open
@@ -111,14 +120,14 @@ def test_recordings_notice_every_constant(index, family, a, generation, monkeypa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", [key for key in RECORDED if RIGHT[key[0]].d == "s32"], ids=str)
-def test_recordings_notice_another_step_of_integers(key, monkeypatch):
+def test_recordings_notice_another_step_of_integers(key, put):
     """A product of bits is their AND, so that only XOR can be told from integers."""
     row, variants = RIGHT[key[0]], RECORDED[key]
     (step,) = row.steps
     other = next(x.steps[0] for x in RIGHT if x.d == "s32" and x.steps[0] != step)
-    replaced(monkeypatch, row, replace(row, steps=(other,)))
+    put(replace(row, steps=(other,)), row)
     assert notices(variants) != all(".and.popc" in variant.opcode for variant in variants)
-    replaced(monkeypatch, row, row)
+    put(row, row)
     assert not notices(variants)
 
 
@@ -164,10 +173,10 @@ def test_probes_notice_every_constant(row, a):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", [row for row in RIGHT if row.kinds], ids=lambda row: row.kinds)
-def test_scaled_results_notice_every_constant(row, monkeypatch):
+def test_scaled_results_notice_every_constant(row, put):
     group = max(step.group for step in row.steps)
     for mutant in mutants(row, lengths(row.pipe, "e4m3", group)[-1:]):
-        replaced(monkeypatch, row, mutant.row)
+        put(mutant.row, row)
         assert any(
             shown_by_scaled(line) for line in SCALED if line[0].split()[0] in row.kinds.split()
         ), mutant.name
@@ -184,23 +193,23 @@ def shown_by_scaled(line):
 # --- a test that can fail -------------------------------------------------------------------------
 
 
-def test_a_mutant_is_another_recipe_and_goes_away(monkeypatch):
+def test_a_mutant_is_another_recipe_and_goes_away(put):
     ins = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
     row, right = ins.recipe("sm_90a"), ins.arithmetic("sm_90a")
     for mutant in mutants(row, {8, 16}):
-        replaced(monkeypatch, row, mutant.row)
+        put(mutant.row, row)
         assert ins.arithmetic("sm_90a").steps == mutant.row.steps != right.steps
-    replaced(monkeypatch, row, row)
+    put(row, row)
     assert ins.arithmetic("sm_90a") == right
     with pytest.raises(AssertionError):
         assert one_dot(right, 1.0, [(1.0, 1.0)], 16, "vector") == "0x0"
 
 
-def test_recordings_that_notice_nothing_would_be_found(monkeypatch):
+def test_recordings_that_notice_nothing_would_be_found(put):
     """Recordings of f16 results that meet no cut, as all were once, let F = 24 pass."""
     row = find_recipe("mma", "hopper", "f16", "f16", None)
     key = RIGHT.index(row), "mma", "f16", "hopper"
-    replaced(monkeypatch, row, replace(row, steps=(replace(row.steps[0], fraction_bits=24),)))
+    put(replace(row, steps=(replace(row.steps[0], fraction_bits=24),)), row)
     blunt = [variant for variant in RECORDED[key] if variant.group == "h200_dense"]
     assert blunt and not notices(blunt)
     assert notices(RECORDED[key])
