@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable
 from functools import lru_cache
@@ -85,7 +84,9 @@ def give_up(error: Exception) -> None:
 def say(text: str) -> None:
     """A line on standard error, unless the program has set up `logging` otherwise: what a user
     should know, but must not fail from as from a warning that is turned into an error."""
-    logging.getLogger("emulator").warning(text)
+    from logging import getLogger
+
+    getLogger("emulator").warning(text)
 
 
 def in_pieces(
