@@ -19,7 +19,8 @@ from emulator import Instruction, execute
 from emulator.isa.matrix_opcodes import expand as instructions
 from emulator.layout.addressing import addresses
 from emulator.layout.descriptor import TileShape, decode_descriptor
-from emulator.recordings import recordings, replay, save
+from emulator.tools.recordings import recordings, save
+from emulator.tools.replay import replay
 
 PTXAS = shutil.which("ptxas")
 needs_ptxas = pytest.mark.skipif(PTXAS is None, reason="no ptxas on the path")

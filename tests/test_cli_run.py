@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from commands import answer, refusal
 
-from emulator import recordings
 from emulator.__main__ import main
+from emulator.tools import recordings
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 

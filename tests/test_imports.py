@@ -21,7 +21,7 @@ LAYERS = (
     ("emulator.warp",),
     ("emulator.matrices", "emulator.ptx"),
     ("emulator.machine",),
-    ("emulator.tools emulator.recordings",),
+    ("emulator.tools",),
     ("emulator emulator.__main__ emulator.testing emulator.adapters",),
 )
 #: circles of imports that are being taken apart; each must still be one

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from emulator.arith.evidence import Fidelity
+from emulator.arith.evidence import Fidelity, find_fidelity
 from emulator.errors import ParseError, UnsupportedError, quoted
 from emulator.isa.grammar import Grammar, Slot
 from emulator.isa.instruction import Form, Instruction
@@ -32,8 +32,6 @@ class ConversionForm(Form):
     saturation: str
     targets: tuple[str, ...]
     relu: bool = True
-    #: target generations whose results were compared with recordings
-    recorded: str = ""
     scope: Scope = "thread"
 
 
@@ -44,15 +42,15 @@ _OPTIONAL, _ALWAYS = "- satfinite", "satfinite"
 _FP8, _FP6_FP4 = "e4m3x2 e5m2x2", "e2m3x2 e3m2x2 e2m1x2"
 
 FORMS: tuple[ConversionForm, ...] = (
-    ConversionForm("f16x2 bf16x2 bf16", "f32", "rn rz", _OPTIONAL, _80, recorded="hopper"),
-    ConversionForm("f16", "f32", "rn rz", _OPTIONAL, _75, relu=False, recorded="hopper"),
-    ConversionForm("f16", "f32", "rn rz", _OPTIONAL, _80, recorded="hopper"),
+    ConversionForm("f16x2 bf16x2 bf16", "f32", "rn rz", _OPTIONAL, _80),
+    ConversionForm("f16", "f32", "rn rz", _OPTIONAL, _75, relu=False),
+    ConversionForm("f16", "f32", "rn rz", _OPTIONAL, _80),
     ConversionForm("f16x2 bf16x2", "f32", "rs", _OPTIONAL, _STOCHASTIC),
-    ConversionForm("tf32", "f32", "rna", _OPTIONAL, _80, relu=False, recorded="hopper"),
-    ConversionForm("tf32", "f32", "rn rz", "-", _90, recorded="hopper"),
+    ConversionForm("tf32", "f32", "rna", _OPTIONAL, _80, relu=False),
+    ConversionForm("tf32", "f32", "rn rz", "-", _90),
     ConversionForm("tf32", "f32", "rn rz", _ALWAYS, _100),
-    ConversionForm(_FP8, "f32 f16x2", "rn", _ALWAYS, _89, recorded="hopper"),
-    ConversionForm("f16x2", _FP8, "rn", "-", _89, recorded="hopper"),
+    ConversionForm(_FP8, "f32 f16x2", "rn", _ALWAYS, _89),
+    ConversionForm("f16x2", _FP8, "rn", "-", _89),
     ConversionForm(_FP6_FP4, "f32", "rn", _ALWAYS, _SPECIFIC),
     # The manual has this one from PTX 9.1 on, with fp6 and bf16x2 beside it; ptxas 13.0 takes it.
     ConversionForm("e2m1x2", "f16x2", "rn", _ALWAYS, _SPECIFIC),
@@ -61,9 +59,6 @@ FORMS: tuple[ConversionForm, ...] = (
     ConversionForm("bf16x2", "ue8m0x2", "rn", "-", _SPECIFIC, relu=False),
     ConversionForm("e4m3x4 e5m2x4 e2m3x4 e3m2x4 e2m1x4", "f32", "rs", _ALWAYS, _STOCHASTIC),
 )
-
-#: results of the cvts of sm_90a together: tests/golden/compared/h200_cvt.json
-_COMPARED = 45_350_912
 
 _ROUNDINGS = ("rn", "rz", "rna", "rs", "rp", "rm")
 _TYPE = re.compile(r"(?P<name>[a-z]+\d+(?:m\d)?)(?:x(?P<count>[24]))?")
@@ -152,9 +147,7 @@ class Conversion(Instruction):
 
     def fidelity(self, target: str | Target) -> Fidelity:
         chosen = self.check_target(target)
-        if chosen.generation in self.form.recorded.split():
-            return Fidelity("validated", f"{_COMPARED:,} results compared on an H200")
-        return Fidelity("modelled", "the manual's rules for rounding and special values")
+        return find_fidelity(chosen.generation, "cvt", a=self.source, d=self.to)
 
 
 # --- register types -------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from dtypes import FORMATS, Format, Place, place
 from emulator.arith.evidence import Fidelity, find_fidelity
-from emulator.arith.recipes import Arithmetic, Row, find_recipe
+from emulator.arith.recipes import Arithmetic, Row, find_recipe, with_recipe
 from emulator.errors import OperandError, UnsupportedError, listing
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix_forms import MatrixForm
@@ -109,6 +109,12 @@ class MatrixInstruction(Instruction):
         return bool(self.scale_type)
 
     @property
+    def targets(self) -> tuple[str, ...]:
+        """Every target whose assembler takes the instruction, and whose recipe is known."""
+        kind = self.form.kind if self.is_block_scaled else None
+        return with_recipe(self.form.targets, self.form.pipe, self.a_type, self.d_type, kind)
+
+    @property
     def stored_k(self) -> int:
         """Columns of A that are stored: k, or k / 2 of a sparse A."""
         return self.k // 2 if self.is_sparse else self.k
@@ -181,8 +187,7 @@ class MatrixInstruction(Instruction):
         chosen = self.check_target(target)
         kind = self.form.kind if self.is_block_scaled else None
         row = find_recipe(self.form.pipe, chosen.generation, self.a_type, self.d_type, kind)
-        if row is None:
-            raise UnsupportedError(f"no recipe tells what {self} computes on {chosen}")
+        assert row is not None, "or the target would not be one of its targets"
         return row
 
     def fidelity(self, target: str | Target) -> Fidelity:

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Literal
 
 from dtypes import FORMATS, Place
-from emulator.arith.evidence import Fidelity
+from emulator.arith.evidence import Fidelity, find_fidelity
 from emulator.isa.grammar import Grammar, Slot
 from emulator.isa.instruction import Form, Instruction
 from emulator.isa.register_types import ADDRESS, ANY_32, hexadecimal
@@ -46,31 +46,24 @@ class MovementForm(Form):
     sources: str = "-"
     #: rows of a tile in memory
     rows: int = 8
-    #: generations whose results were compared with recordings
-    recorded: str = ""
-    evidence: str = "CUTLASS's layouts"
     scope: Scope = "warp"
 
 
 _75, _90 = select(since=75), select(since=90)
 _SPECIFIC = select(since=100, specific=True)
-_MANUAL = "the manual's layout, as recorded on Hopper"
 _UNPACKING = "b6x16_p32 b4x16_p64"
 
 _LOAD, _STORE, _MOVE = "{d} [p]", "[p] {r}", "d a"
 
 FORMS: tuple[MovementForm, ...] = (
-    MovementForm("ldmatrix", _LOAD, "m8n8", "x1 x2 x4", "- trans", "b16", _75,
-                 recorded="hopper", evidence=_MANUAL),
+    MovementForm("ldmatrix", _LOAD, "m8n8", "x1 x2 x4", "- trans", "b16", _75),
     MovementForm("ldmatrix", _LOAD, "m16n16", "x1 x2", "trans", "b8", _SPECIFIC, rows=16),
     MovementForm("ldmatrix", _LOAD, "m16n16", "x1 x2", "trans", "b8x16", _SPECIFIC, _UNPACKING,
                  rows=16),
     MovementForm("ldmatrix", _LOAD, "m8n16", "x1 x2 x4", "-", "b8x16", _SPECIFIC, _UNPACKING),
-    MovementForm("stmatrix", _STORE, "m8n8", "x1 x2 x4", "- trans", "b16", _90,
-                 recorded="hopper", evidence=_MANUAL),
+    MovementForm("stmatrix", _STORE, "m8n8", "x1 x2 x4", "- trans", "b16", _90),
     MovementForm("stmatrix", _STORE, "m16n8", "x1 x2 x4", "trans", "b8", _SPECIFIC),
-    MovementForm("movmatrix", _MOVE, "m8n8", "-", "trans", "b16", _75,
-                 recorded="hopper", evidence=_MANUAL),
+    MovementForm("movmatrix", _MOVE, "m8n8", "-", "trans", "b16", _75),
 )  # fmt: skip
 
 #: (shape, trans) -> lane map
@@ -158,10 +151,8 @@ class Movement(Instruction):
         return {name: make(name, "" if name == "a" else trans) for name in held}
 
     def fidelity(self, target: str | Target) -> Fidelity:
-        chosen = self.check_target(target)
-        if chosen.generation in self.form.recorded.split():
-            return Fidelity("validated", "every form, on recordings of an H200")
-        return Fidelity("modelled", self.form.evidence)
+        chosen, form = self.check_target(target), self.form
+        return find_fidelity(chosen.generation, self.family, form.shape, form.type, form.type)
 
 
 # --- opcodes --------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from dtypes import FORMATS
 from emulator.arith.evidence import Fidelity, find_fidelity
-from emulator.arith.recipes import Arithmetic, Pipe, Row, find_recipe
+from emulator.arith.recipes import Arithmetic, Row, find_recipe, with_recipe
 from emulator.errors import UnsupportedError
 from emulator.isa.instruction import Form, Instruction
 from emulator.isa.signature import Constants, Operand, Scope, Signature, Use
@@ -167,6 +167,11 @@ class WmmaMultiply(Wmma):
         return "wmma.mma"
 
     @property
+    def targets(self) -> tuple[str, ...]:
+        """Every target whose assembler takes the instruction, and whose recipe is known."""
+        return with_recipe(self.form.targets, "wmma", self.a_type, self.d_type, None, self.c_type)
+
+    @property
     def b_type(self) -> str:
         return self.a_type
 
@@ -186,13 +191,10 @@ class WmmaMultiply(Wmma):
 
         Raises UnsupportedError where the target lacks the instruction.
         """
-        chosen = self.check_target(target)
-        pipes: tuple[Pipe, ...] = ("wmma", "mma")
-        for pipe in pipes:
-            row = find_recipe(pipe, chosen.generation, self.a_type, self.d_type, None, self.c_type)
-            if row is not None:
-                return row
-        raise UnsupportedError(f"no recipe tells what {self} computes on {chosen}")
+        generation = self.check_target(target).generation
+        row = find_recipe("wmma", generation, self.a_type, self.d_type, None, self.c_type)
+        assert row is not None, "or the target would not be one of its targets"
+        return row
 
     def arithmetic(self, target: str | Target) -> Arithmetic:
         """What an engine needs to compute its dot products on `target`."""
@@ -283,5 +285,4 @@ class WmmaTransfer(Wmma):
         return min(held, self.default_stride * fragment.fmt.bits // 8)
 
     def fidelity(self, target: str | Target) -> Fidelity:
-        self.check_target(target)
-        return Fidelity("exact", "moves elements; PTX leaves open which lane holds which")
+        return find_fidelity(self.check_target(target).generation, self.family)

@@ -11,7 +11,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith import Engine
-from emulator.arith.engines import choose
+from emulator.arith.engines import check_engine
 from emulator.arrays import as_array
 from emulator.errors import OperandError
 from emulator.memory.space import Space
@@ -91,7 +91,7 @@ class Warp:
         undefined: Undefined = "raise",
     ) -> None:
         chosen = find_target(target)
-        choose(engine, 0)
+        check_engine(engine)
         check_undefined(undefined)
         sizes = _sizes(batch, shared_bytes)
         memory = Space("shared memory", np.zeros(sizes, np.uint8))
@@ -118,7 +118,7 @@ class Warp:
 
     @engine.setter
     def engine(self, engine: Engine) -> None:
-        choose(engine, 0)
+        check_engine(engine)
         self._state.engine = engine
 
     @property

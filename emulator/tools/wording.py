@@ -8,18 +8,7 @@ from functools import singledispatch
 from itertools import groupby
 
 from dtypes import FORMATS, Format
-from emulator.arith.steps import (
-    AddC,
-    Clear,
-    FmaChain,
-    FusedDotAdd,
-    IntegerDot,
-    Narrow,
-    PairSums,
-    PopcountDot,
-    Step,
-    Widen,
-)
+from emulator.arith.steps import ROUNDED
 from emulator.errors import runs
 from emulator.isa.conversion import Conversion, split_type
 from emulator.isa.instruction import Instruction
@@ -27,9 +16,6 @@ from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
 from emulator.targets import TARGETS, find_target, select
-
-_ROUNDED = {"rz": "toward zero", "rn": "to nearest even"}
-_MODIFIER = _ROUNDED | {"rm": "toward minus infinity", "rp": "toward plus infinity"}
 
 
 def short_targets(names: Sequence[str]) -> str:
@@ -66,60 +52,9 @@ def steps(ins: Instruction, target: str) -> list[str]:
 @steps.register(MatrixInstruction)
 @steps.register(WmmaMultiply)
 def _(ins: MatrixInstruction | WmmaMultiply, target: str) -> list[str]:
-    return [_in_words(step, ins) for step in ins.recipe(target).steps]
-
-
-def _in_words(step: Step, ins: MatrixInstruction | WmmaMultiply) -> str:
-    match step:
-        case Widen(to):
-            return f"convert a and b to {to}, exactly"
-        case Clear(to):
-            return f"x = +0 in {to}; c is added later"
-        case FusedDotAdd():
-            return _fused(step, ins)
-        case FmaChain(fmt, nan_order):
-            nan = f"; of several NaNs that of {' before '.join(nan_order)}" if nan_order else ""
-            return (
-                f"x = fma(a[k], b[k], x) for ascending k, each rounded {_MODIFIER[ins.rounding]} "
-                f"to {fmt}{nan}"
-            )
-        case PairSums(fmt):
-            return (
-                "x = x + fma(a[k+1], b[k+1], a[k]*b[k]) for k = 0, 2, ..., each operation rounded "
-                f"to nearest even in {fmt}"
-            )
-        case AddC(fmt):
-            return f"x = x + c, rounded to nearest even in {fmt}"
-        case Narrow(to):
-            return f"round x to nearest even in {to}"
-        case IntegerDot():
-            end = "clamped once to s32" if ins.satfinite else "wrapped to 32 bits"
-            return f"x = c + sum of a*b, exact, then {end}"
-        case PopcountDot():
-            operation = ins.form.bit_operation
-            return f"x = c + number of k where (a[k] {operation} b[k]) is 1, wrapped to 32 bits"
-
-
-def _fused(step: FusedDotAdd, ins: MatrixInstruction | WmmaMultiply) -> str:
-    passes = step.blocks(ins.stored_k if isinstance(ins, MatrixInstruction) else ins.k)
-    which = [runs(block) for block in passes]
-    if len(passes) == 1:
-        over = "over all k at once"
-    elif max(map(len, which)) > 24:
-        start = ", ".join(which[0].split(", ")[:3])
-        over = f"in {len(passes)} passes, the first over k = {start}, ..."
-    else:
-        over = f"in {len(passes)} passes, k = {'; '.join(which)}"
-    has_scales = isinstance(ins, MatrixInstruction) and ins.is_block_scaled
-    scaled = " times their scales" if has_scales else ""
-    grouped = f", {step.group} neighbours first added exactly" if step.group > 1 else ""
-    floor = "" if step.floor is None else f" (taken as at least {step.floor})"
-    kept = f", {step.precision} significand bits kept" if step.precision else ""
-    return (
-        f"x = sum of a*b{scaled} and x{grouped}, {over}: every term is cut {step.fraction_bits} "
-        f"bits below the largest exponent{floor}; the sum is rounded once "
-        f"{_ROUNDED[step.rounding]} to {step.result}{kept}"
-    )
+    arithmetic = ins.arithmetic(target)
+    k = ins.stored_k if isinstance(ins, MatrixInstruction) else ins.k
+    return [step.sentence(arithmetic, k) for step in arithmetic.steps]
 
 
 # --- wmma.load, wmma.store ------------------------------------------------------------------------
@@ -191,7 +126,7 @@ def _converted(ins: Conversion) -> str:
     if to.precision >= source.precision:
         return f"every element is converted to {to.name}, exactly; {_nan(to)}"
     how = {
-        **_MODIFIER,
+        **ROUNDED,
         "rna": "to nearest, ties away from zero",
         "rs": "toward zero after the random bits were added below its last kept bit",
     }[ins.rounding]

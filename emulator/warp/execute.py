@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from dtypes import Array
 from emulator.arith import Engine
-from emulator.arith.engines import choose
+from emulator.arith.engines import check_engine
 from emulator.arrays import accepts_tensors
 from emulator.errors import UnsupportedError
 from emulator.isa.instruction import Instruction, as_instruction
@@ -68,7 +68,7 @@ def execute(
     ins = as_instruction(ins)
     check_undefined(undefined)
     chosen = ins.check_target(target)
-    choose(engine, 0)
+    check_engine(engine)
     named, rest = _runner(ins).arguments(ins, operands, options)
     return run(Call(ins, named, rest, chosen, engine, undefined))
 

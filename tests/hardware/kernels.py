@@ -8,7 +8,7 @@ form. All registers are untyped, ``.b32`` or ``.b64``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -59,6 +59,16 @@ def variants(ins: Instruction, rng: np.random.Generator) -> Iterator[Variant]:
                 yield Variant(ins, a_shared, selector | _immediates(ins, a_shared, rng))
         else:
             yield Variant(ins, False, selector | _scale_ids(ins, rng))
+
+
+def for_probes(ins: Instruction, rng: np.random.Generator) -> Iterator[Variant]:
+    """Variants that leave signs as they are, with one selector: both sources of A."""
+    seen = set()
+    for variant in variants(ins, rng):
+        if variant.a_shared not in seen:
+            seen.add(variant.a_shared)
+            signs = {name: 1 for name in variant.options if name.startswith("imm_scale")}
+            yield replace(variant, options=variant.options | signs)
 
 
 def _immediates(ins: Instruction, a_shared: bool, rng: np.random.Generator) -> dict[str, int]:

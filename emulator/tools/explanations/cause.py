@@ -13,12 +13,10 @@ from typing import Any, NamedTuple
 
 from emulator.arith import reference
 from emulator.arith.recipes import Arithmetic
-from emulator.arith.reference import Tagged
-from emulator.arith.steps import FusedDotAdd, Narrow, Step
-from emulator.arith.trace import Changed, Counted, Operated, Record, Summed
+from emulator.arith.steps import ROUNDED, Convert, FusedDotAdd, Step, brief
+from emulator.arith.trace import Changed, Counted, Operated, Record, Summed, Tagged
 from emulator.errors import runs
 from emulator.tools.explanations.exact import number_text, power_of_two
-from emulator.tools.explanations.step_words import ROUNDED, brief
 from emulator.tools.explanations.steps import cut_text, tagged_text, term_value
 
 _SATURATES = {True: "clamped to s32 (.satfinite)", False: "wrapped to 32 bits"}
@@ -86,7 +84,7 @@ def stages(dot: Dot) -> list[Stage]:
                     ks = () if k is None else (start + k,)
                     where = "+ c" if k is None else f"{name} of {dot.position} = {start + k}"
                     out.append(Stage(f"after {where}", Tagged(fmt, result), record, ks))
-                case Changed(step, before, after) if isinstance(step, Narrow) and before != after:
+                case Changed(step, before, after) if isinstance(step, Convert) and before != after:
                     out.append(Stage(f"in {after.fmt.name}", after, record, ()))
                 case Counted(_, addends, _, result):
                     ks = tuple(range(start, start + len(addends)))

@@ -7,8 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from dtypes import Format
-from emulator.arith.reference import Tagged
-from emulator.arith.trace import Changed, Counted, Operated, Record, Summed, Widened
+from emulator.arith.trace import Changed, Counted, Operated, Record, Summed, Tagged, Widened
 from emulator.tools.explanations.exact import (
     code_text,
     exact_value,

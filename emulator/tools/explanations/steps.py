@@ -9,9 +9,8 @@ from itertools import groupby
 
 from dtypes import Format, NumberClass
 from dtypes.codec import decode
-from emulator.arith.reference import Tagged, Term
-from emulator.arith.steps import FmaChain, Step
-from emulator.arith.trace import Changed, Counted, Operated, Record, Summed, Widened
+from emulator.arith.steps import ROUNDED, FmaChain, Step, brief
+from emulator.arith.trace import Changed, Counted, Operated, Record, Summed, Tagged, Term, Widened
 from emulator.tools.explanations.exact import (
     binary_text,
     both_text,
@@ -25,7 +24,6 @@ from emulator.tools.explanations.exact import (
     value_text,
 )
 from emulator.tools.explanations.feeds import Feed
-from emulator.tools.explanations.step_words import ROUNDED, brief
 from emulator.tools.explanations.zeros import k_text, without_zeros
 from emulator.tools.report import Block, Section, Table
 from emulator.tools.wording import steps as wording_of
