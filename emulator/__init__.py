@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 __all__ = [
     "TARGETS",
     "EmulatorError",
+    "Instruction",
     "KernelError",
     "Memory",
     "Module",
-    "Instruction",
     "OperandError",
     "ParseError",
     "TensorMap",

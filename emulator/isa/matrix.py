@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from dtypes import FORMATS, Format, Place, place
 from emulator.arith.evidence import Fidelity, find_fidelity
 from emulator.arith.recipes import Arithmetic, Row, find_recipe, with_recipe
-from emulator.errors import OperandError, UnsupportedError, listing
+from emulator.errors import OperandError, listing
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix_forms import MatrixForm
 from emulator.isa.register_types import (

@@ -13,7 +13,6 @@ from typing import Literal, get_args
 from dtypes import FORMATS
 from emulator.arith.evidence import Fidelity, find_fidelity
 from emulator.arith.recipes import Arithmetic, Row, find_recipe, with_recipe
-from emulator.errors import UnsupportedError
 from emulator.isa.instruction import Form, Instruction
 from emulator.isa.signature import Constants, Operand, Scope, Signature, Use
 from emulator.layout.fragment import Fragment

@@ -13,11 +13,11 @@ from emulator.arith import Engine
 from emulator.arith.engines import check_engine
 from emulator.errors import EmulatorError
 from emulator.isa.instruction import Instruction
+from emulator.matrices.mma import mma
 from emulator.tools import recordings
 from emulator.tools.answer import Answer
 from emulator.tools.recordings import Array, Recording
 from emulator.warp.execute import execute
-from emulator.matrices.mma import mma
 
 
 class Outcome(NamedTuple):

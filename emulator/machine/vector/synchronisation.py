@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from dtypes import Array
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.lanes import (
