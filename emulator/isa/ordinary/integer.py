@@ -34,13 +34,13 @@ _ARITHMETIC = (
     Row("max.relu.type=s32|s16x2", "d, a, b", "integer.maximum", _90, "8.0"),
     Row(
         "dp4a.atype=u32|s32.btype=u32|s32",
-        "d:b32, a:b32, b:b32, c:b32",
+        "d:u32, a:u32, b:u32, c:u32",
         "integer.dp4a",
         version="5.0",
     ),
     Row(
         "dp2a.mode=lo|hi.atype=u32|s32.btype=u32|s32",
-        "d:b32, a:b32, b:b32, c:b32",
+        "d:u32, a:u32, b:u32, c:u32",
         "integer.dp2a",
         version="5.0",
     ),
@@ -93,12 +93,12 @@ _FIELDS = (
     Row(f"bfe.type={_WORDS}", "d, a, b:u32, c:u32", "fields.bfe", version="2.0"),
     Row("bfi.type=b32|b64", "f, a, b, c:u32, d:u32", "fields.bfi", version="2.0"),
     Row("szext.mode=clamp|wrap.type=u32|s32", "d, a, b:u32", "fields.szext", version="7.6"),
-    Row("bmsk.mode=clamp|wrap.type=b32", "d, a:u32, b:u32", "fields.bmsk", version="7.6"),
+    Row("bmsk.mode=clamp|wrap.type=b32", "d:u32, a:u32, b:u32", "fields.bmsk", version="7.6"),
     Row("popc.type=b32|b64", "d:u32, a", "fields.popc", version="2.0"),
     Row("clz.type=b32|b64", "d:u32, a", "fields.clz", version="2.0"),
     Row("brev.type=b32|b64", "d, a", "fields.brev", version="2.0"),
     Row(f"bfind{{.shiftamt}}.type={_WORDS}", "d:u32, a", "fields.bfind", version="2.0"),
-    Row("fns.type=b32", "d:b32, mask:b32, base:u32, offset:s32", "fields.fns", version="6.0"),
+    Row("fns.type=b32", "d:b32, mask:b32, base:b32, offset:b32", "fields.fns", version="6.0"),
 )
 
 ROWS = (*_ARITHMETIC, *_CARRIES, *_LOGIC, *_FIELDS)
