@@ -11,7 +11,7 @@ _80, _90, _100 = (select(since=n) for n in (80, 90, 100))
 #: targets with pairs of CTAs
 _PAIRED = select(only="100a 100f 103a 103f 110a 110f")
 _HINT = "{.hint=L2::cache_hint}"
-_POLICY = "policy:b64@L2::cache_hint"
+_POLICY = "policy:u64@L2::cache_hint"
 _BYTES = "mbarrier::complete_tx::bytes"
 _MULTICAST = "{.multicast=multicast::cluster}"
 _MASK = "mask:u16@multicast::cluster"
@@ -231,7 +231,7 @@ def _mbarriers() -> Iterator[Row]:
 
     yield row(f"init{_SPACES}", "[mbarrier:space], count:u32", _80, "7.0")
     yield row(f"inval{_SPACES}", "[mbarrier:space]", _80, "7.0")
-    yield row("pending_count", "d:u32, state", _80, "7.0")
+    yield row("pending_count", "d:u32, state:u64", _80, "7.0")
     every = "{.space=shared|shared::cta|shared::cluster}"
     for order in ("", ".semantics=relaxed.scope=cta|cluster"):
         for name in ("expect_tx", "complete_tx"):
@@ -245,24 +245,27 @@ def _mbarriers() -> Iterator[Row]:
     for order in ("", ".semantics=relaxed|release.scope=cta|cluster"):
         for name in ("arrive", "arrive_drop"):
             arrival = "[mbarrier:space], count:u32?"
-            yield row(f"{name}{order}{_SPACES}", f"d~, {arrival}", _80, "7.0", optional_on=_90)
+            yield row(f"{name}{order}{_SPACES}", f"d~:u64, {arrival}", _80, "7.0", optional_on=_90)
             yield row(f"{name}{order}.space=shared::cluster", f"_, {arrival}", _90, "8.0")
             expected = "[mbarrier:space], bytes:u32"
-            yield row(f"{name}.expect_tx{order}{_SPACES}", f"d~, {expected}", _90, "8.0")
+            yield row(f"{name}.expect_tx{order}{_SPACES}", f"d~:u64, {expected}", _90, "8.0")
             yield row(
                 f"{name}.expect_tx{order}.space=shared::cluster", f"_, {expected}", _90, "8.0"
             )
     for order in ("", ".semantics=release.scope=cta"):
         for name in ("arrive", "arrive_drop"):
             yield row(
-                f"{name}.noComplete{order}{_SPACES}", "d, [mbarrier:space], count:u32", _80, "7.0"
+                f"{name}.noComplete{order}{_SPACES}",
+                "d:u64, [mbarrier:space], count:u32",
+                _80,
+                "7.0",
             )
     for order in ("", ".semantics=acquire|relaxed.scope=cta|cluster"):
         for name, targets, version, hint in (
             ("test_wait", _80, "7.0", ""), ("try_wait", _90, "7.8", ", time:u32?"),
         ):  # fmt: skip
             yield row(
-                f"{name}{order}{_SPACES}", f"p, [mbarrier:space], state{hint}", targets, version
+                f"{name}{order}{_SPACES}", f"p, [mbarrier:space], state:u64{hint}", targets, version
             )
             yield row(f"{name}.parity{order}{_SPACES}", f"p, [mbarrier:space], parity:u32{hint}",
                       targets, max(version, "7.1"))  # fmt: skip

@@ -39,7 +39,7 @@ _VECTORS = (
 def _rows(name: str, orders: str, operands: str) -> Iterator[Row]:
     """The forms of atom or red, on global memory and generic addresses, on shared memory."""
     head = f"{name}{{.semantics={orders}}}{{.{SCOPE}}}"
-    hinted = f"{operands}, policy:b64@L2::cache_hint"
+    hinted = f"{operands}, policy:u64@L2::cache_hint"
     for operation, types, version in _OPERATIONS:
         rest = f".{operation}%s.type={types}"
         yield _row(f"{head}{{.space=global}}{rest % _HINT}", hinted, version)
@@ -57,7 +57,7 @@ def _row(form: str, operands: str, version: str, targets: tuple[str, ...] = ALL_
 def _exchanges() -> Iterator[Row]:
     head = f"atom{{.semantics=relaxed|acquire|release|acq_rel}}{{.{SCOPE}}}"
     exchange = ".operation=exch%s.type=b32|b64|b128"
-    hinted = "d~, [a:space], b, policy:b64@L2::cache_hint"
+    hinted = "d~, [a:space], b, policy:u64@L2::cache_hint"
     yield _row(f"{head}{{.space=global}}{exchange % _HINT}", hinted, "1.1")
     yield _row(f"{head}.{_SHARED}{exchange % ''}", "d~, [a:space], b", "1.1")
     every = f"space=global|{_SHARED.removeprefix('space=')}"

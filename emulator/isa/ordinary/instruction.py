@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache, cached_property, lru_cache
 
 from emulator.arith.evidence import Fidelity, scalar_fidelity
+from emulator.arith.scalar.types import TYPES
 from emulator.errors import (
     ParseError,
     UnsupportedError,
@@ -158,11 +160,17 @@ def _refusal(
                 f"unknown modifier {quoted('.' + word)} in {quoted(text)}{hint(word, legal, '.')}"
             )
     close = {_nearest_form(row, words): row for row in rows}
-    best = nearest_opcode(text, close)
-    shared = sorted(close, key=lambda form: -len(set(words).intersection(form.split("."))))
-    rows = tuple(dict.fromkeys(close[form] for form in [best, *shared]))
-    forms = listing((row.form for row in rows[:3]), 3)
-    return UnsupportedError(f"PTX has no {quoted(text)}; nearest is {best!r}; there are {forms}")
+    types = [word for word in words if word in TYPES]
+
+    def likeness(form: str) -> tuple[int, int, int]:
+        """Shared types come first, then other shared words, and few that were not given."""
+        found = form.split(".")[1:]
+        same = zip(types, (word for word in found if word in TYPES), strict=False)
+        return sum(x == y for x, y in same), len(set(words).intersection(found)), -len(found)
+
+    best = sorted(close, key=likeness, reverse=True)
+    forms = listing((close[form].form for form in best[:3]), 3)
+    return UnsupportedError(f"PTX has no {quoted(text)}; nearest is {best[0]!r}; there are {forms}")
 
 
 def _nearest_form(row: Row, words: list[str]) -> str:
@@ -174,6 +182,7 @@ def _nearest_form(row: Row, words: list[str]) -> str:
         if word:
             left.remove(word)
         elif slot.needed:
-            word = (nearest(left[0], slot.words) if left else list(slot.words))[0]
+            alike = (get_close_matches(given, slot.words, 1, 0.5) for given in left)
+            word = next(filter(None, alike), slot.words)[0]
         found.append(word)
     return row.spell(tuple(found))

@@ -11,7 +11,7 @@ _WarpRow = partial(Row, scope="warp")
 ROWS = (
     _WarpRow(
         "shfl.sync.mode=up|down|bfly|idx.type=b32",
-        "d|p~?, a, b:u32, c:u32, membermask:u32",
+        "d|p~?, a, b:b32, c:b32, membermask:u32",
         "lanes.shfl",
         version="6.0",
     ),
@@ -22,11 +22,11 @@ ROWS = (
         "vote.sync.mode=ballot.type=b32", "d, a:pred, membermask:u32", "lanes.vote", version="6.0"
     ),
     _WarpRow(
-        "match.any.sync.type=b32|b64", "d:b32, a, membermask:u32", "lanes.match_any", version="6.0"
+        "match.any.sync.type=b32|b64", "d:u32, a, membermask:u32", "lanes.match_any", version="6.0"
     ),
     _WarpRow(
         "match.all.sync.type=b32|b64",
-        "d~:b32|p?, a, membermask:u32",
+        "d~:u32|p?, a, membermask:u32",
         "lanes.match_all",
         version="6.0",
     ),
@@ -39,7 +39,7 @@ ROWS = (
     ),
     _WarpRow(
         "redux.sync.operation=and|or|xor.type=b32",
-        "d, a, membermask:u32",
+        "d:u32, a:u32, membermask:u32",
         "lanes.redux",
         _80,
         "7.0",
@@ -52,5 +52,5 @@ ROWS = (
         "8.6",
     ),
     _WarpRow("activemask.type=b32", "d", "lanes.activemask", version="6.2"),
-    _WarpRow("elect.sync", "d~:b32|p, membermask:u32", "lanes.elect", select(since=90), "8.0"),
+    _WarpRow("elect.sync", "d~:u32|p, membermask:u32", "lanes.elect", select(since=90), "8.0"),
 )

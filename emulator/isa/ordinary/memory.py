@@ -102,7 +102,7 @@ _ADDRESSES = (
     Row(
         "createpolicy.fractional.primary=L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged"
         "{.secondary=L2::evict_first|L2::evict_unchanged}.type=b64",
-        "d, fraction:f32?",
+        "d:u64, fraction:f32?",
         "",
         _80,
         "7.4",
@@ -110,15 +110,15 @@ _ADDRESSES = (
     Row(
         "createpolicy.range{.space=global}.primary=L2::evict_last|L2::evict_normal|L2::evict_first|"
         "L2::evict_unchanged{.secondary=L2::evict_first|L2::evict_unchanged}.type=b64",
-        "d, [a:space], primary_size:u32, total_size:u32",
+        "d:u64, [a:space], primary_size:u32, total_size:u32",
         "",
         _80,
         "7.4",
     ),
-    Row("createpolicy.cvt.L2.type=b64", "d, property:b64", "", _80, "7.4"),
+    Row("createpolicy.cvt.L2.type=b64", "d:u64, property:u64", "", _80, "7.4"),
     Row(
         "isspacep.space=const|global|local|shared|shared::cta|shared::cluster|param|param::entry",
-        "p, a:u64",
+        "p, a:u32+",
         version="2.0",
         needs=_GENERIC_NEEDS,
     ),
@@ -135,8 +135,8 @@ _ADDRESSES = (
 
 ROWS = (
     *_ADDRESSES,
-    *_rows(_loads(), "{d:type+*vec}, [a:space], policy:b64@L2::cache_hint"),
-    *_rows(_stores(), "[a:space], {b:type+*vec}, policy:b64@L2::cache_hint"),
+    *_rows(_loads(), "{d:type+*vec}, [a:space], policy:u64@L2::cache_hint"),
+    *_rows(_stores(), "[a:space], {b:type+*vec}, policy:u64@L2::cache_hint"),
     *(
         Row(f"{name}.volatile.space=local{access}", operands, version="9.1")
         for name, operands in (

@@ -136,7 +136,7 @@ def _of_size(type_: ScalarType, size: int) -> list[str]:
     numbers = size in (8, 16, 32, 64)
     if type_.kind != "float" and type_.count == 1 and numbers:
         found += [f"u{size}", f"s{size}"]
-    if size == 32 and not (type_.is_float and type_.count == 1):
+    if size == 32 and type_.name in ("b32", "f16x2"):
         found.append("f16x2")
     plain_float = type_.is_float and type_.count == 1 and type_.name != "bf16"
     if (type_.kind == "bits" and size in (16, 32, 64)) or (plain_float and size == type_.size):
