@@ -56,6 +56,13 @@ class Value:
     alias: tuple[Value, bool] | None = None
     #: values that something with an effect needs and that take this one, once for each operand
     users: list[Value] = field(default_factory=list)
+    #: how many there were when they were found
+    uses: int = 0
+
+    @property
+    def head(self) -> str:
+        """The first word of the opcode."""
+        return self.opcode.partition(".")[0]
 
     def resolve(self) -> tuple[Value, bool]:
         """The value behind aliases, and whether its sign differs."""
@@ -85,10 +92,13 @@ class Block:
 
 
 #: opcodes after which control flow does not go on with the next statement
-_LEAVING = frozenset("bra brx ret exit trap".split())
+_LEAVING = frozenset(["bra", "brx", "ret", "exit", "trap"])
 
 #: moves of a whole register
-MOVES = frozenset(f"mov.{t}" for t in "b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64".split())
+MOVES = frozenset(f"mov.{letter}{bits}" for letter in "bus" for bits in (16, 32, 64)) | {
+    "mov.f32",
+    "mov.f64",
+}
 
 
 def basic_blocks(
@@ -275,6 +285,7 @@ def find_users(values: Sequence[Value], has_effect: Callable[[Value], bool]) -> 
         value = work.pop()
         for root in value.roots:
             root.users.append(value)
+            root.uses += 1
             if id(root) not in live:
                 live.add(id(root))
                 work.append(root)
