@@ -16,6 +16,7 @@ not. Functions are judged one by one, though ptxas inlines device functions.
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -119,6 +120,8 @@ _TYPES = {
     _HALF: _Type(0x3F800000, 0x40000000, 1 << 31),
 }
 
+#: takes an f32x2 apart for its arithmetic
+_TAKE = "take.f32x2"
 #: generations that have no instruction for f32x2, so that ptxas takes it apart first
 _WITHOUT_F32X2 = frozenset(["rtx_blackwell"])
 
@@ -213,7 +216,7 @@ def _halves(statement: Statement, index: int) -> list[tuple[Statement, int | Non
         else:
             low, high = (f"{index} {place} {half}" for half in ("low", "high"))
             sources.append((low, high))
-            parts.append((Statement("mov.b64", (low, high), (source,)), None))
+            parts.append((Statement(_TAKE, (low, high), (source,)), None))
     opcode = statement.opcode.removesuffix("f32x2") + _HALF
     results = tuple(f"{index} {half}" for half in ("low", "high"))
     for element, name in enumerate(results):
@@ -323,6 +326,12 @@ class _Rules:
         self.constant_spaces = ("ld.const", "ld.param") if entry else ("ld.const",)
         self.values = Dataflow(statements, _stands_alone).values
         self.found: dict[int, Rewrite] = {}
+        #: statements that take a value, and copies of products by who takes them apart
+        self.readers: defaultdict[Value, list[Value]] = defaultdict(list)
+        for value in self.values:
+            for argument in value.arguments:
+                self.readers[argument].append(value)
+        self.copies: dict[tuple[Value, Value], Value] = {}
 
     def find_all(self) -> None:
         for value in self.values:
@@ -337,7 +346,7 @@ class _Rules:
 
     def _has_effect(self, value: Value) -> bool:
         """Whether a value's statement must run even if nobody takes the value."""
-        if value.index < 0 or value.head in ("select", "part", "flush"):
+        if value.index < 0 or value.head in ("select", "part", "flush", "take"):
             return False
         if value.head in _PURE:
             return _stands_alone(self.statements[value.index])
@@ -380,9 +389,29 @@ class _Rules:
         elif value.head == "selp" and _same(*value.arguments[:2]):
             value.alias = value.arguments[0], False
         elif value.head == "part":
-            _unpack(value)
+            self._unpack(value)
         elif value.head == "mul" and _is_product(value):
             self._drop_multiplication_by_one(value)
+
+    def _unpack(self, part: Value) -> None:
+        """Lets what is packed into a register and taken apart again be what it was.
+
+        A pack that is stored and taken apart, or taken apart twice, is made anew for each reader,
+        together with a product that it alone takes.
+        """
+        source = part.arguments[0]
+        if source.opcode not in (*MOVES, _TAKE) or len(source.arguments) != 1:
+            return
+        pack = source.arguments[0].root
+        if pack.opcode not in MOVES or len(pack.arguments) != 2 or part.bits not in (0, 1):
+            return
+        element, negated = pack.arguments[part.bits].resolve()
+        readers = {reader.head for reader in self.readers[pack]}
+        if len(self.readers[pack]) > 1 and readers <= {"mov", "st"}:
+            if element.head == "mul" and len(self.readers[element]) == 1:
+                copy = replace(element, users=[])
+                element = self.copies.setdefault((source, element), copy)
+        part.alias = element, negated
 
     def _drop_multiplication_by_one(self, value: Value) -> None:
         """x * 1 is x and x * -1 is -x, payloads of NaN included; with .ftz the flush remains."""
@@ -533,15 +562,6 @@ class _Rules:
 
 def _same(one: Value, other: Value) -> bool:
     return one.resolve() == other.resolve()
-
-
-def _unpack(part: Value) -> None:
-    """Lets what is packed into a register and taken apart again be what it was."""
-    source = part.arguments[0]
-    if source.opcode in MOVES and len(source.arguments) == 1:
-        packed = source.arguments[0].root
-        if packed.opcode in MOVES and len(packed.arguments) == 2 and part.bits in (0, 1):
-            part.alias = packed.arguments[part.bits], False
 
 
 def _reciprocal(divisor: int, modifiers: set[str]) -> tuple[int | None, bool]:
