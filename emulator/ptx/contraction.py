@@ -78,10 +78,12 @@ class Copy:
 class Reciprocal:
     """An approximate division by a constant: ptxas computes the reciprocal, rounded to nearest.
 
-    `bits` is the f32 that takes the place of what the chip's approximation would give.
+    `bits` is the f32 that takes the place of what the chip's approximation would give; it is
+    multiplied by the numerator times 2^`exponent`.
     """
 
     bits: int
+    exponent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +374,7 @@ class _Rules:
                     modifiers = _modifiers(value)
                     bits, scaled = _reciprocal(divisor.bits ^ (negated << 31), modifiers)
                     if bits is not None:
-                        self.found[value.index] = Reciprocal(bits)
+                        self.found[value.index] = Reciprocal(bits, scaled)
                         value.opcode = "mul.ftz.f32" if "ftz" in modifiers else "mul.f32"
                         numerator = value.arguments[0]
                         if scaled:
@@ -564,8 +566,8 @@ def _same(one: Value, other: Value) -> bool:
     return one.resolve() == other.resolve()
 
 
-def _reciprocal(divisor: int, modifiers: set[str]) -> tuple[int | None, bool]:
-    """The f32 that multiplies instead of a division by `divisor`; whether x is scaled, too.
+def _reciprocal(divisor: int, modifiers: set[str]) -> tuple[int | None, int]:
+    """The f32 that multiplies instead of a division by `divisor`; the exponent that x is scaled by.
 
     None for NaN. Of what is scaled by a power of two as the division does it: by 2^-2 where a full
     division has a large divisor, by 2^24 where one without .ftz has a subnormal one.
@@ -573,15 +575,15 @@ def _reciprocal(divisor: int, modifiers: set[str]) -> tuple[int | None, bool]:
     sign, size = divisor & 1 << 31, divisor & ~(1 << 31)
     exponent = 0
     if size > 0x7F800000:
-        return None, False
+        return None, 0
     if "full" in modifiers and size > 0x7E800000:
         exponent = -2
     elif size < 0x00800000:
         if "ftz" in modifiers:
-            return sign | 0x7F800000, False
+            return sign | 0x7F800000, 0
         exponent = 24
     value = float(struct.unpack("<f", struct.pack("<I", size))[0]) * 2.0**exponent
     if not value:
-        return sign | 0x7F800000, bool(exponent)
+        return sign | 0x7F800000, exponent
     (bits,) = struct.unpack("<I", struct.pack("<f", 1 / value))
-    return sign | (bits if bits >= 0x00800000 else 0), bool(exponent)
+    return sign | (bits if bits >= 0x00800000 else 0), exponent

@@ -17,6 +17,7 @@ from emulator.machine.vector import (
 )
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.lanes import whole_or_split
+from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import Function, Statement
 
 Make = Callable[[Statement, Function], Step]
@@ -56,6 +57,8 @@ STEPS: dict[str, Make] = {
 
 def step_of(statement: Statement, function: Function) -> Step:
     """The function that executes a statement."""
+    if statement.expansion:
+        return _in_turn([step_of(part, function) for part in statement.expansion])
     ins = statement.instruction
     if make := matrix.STEPS.get(type(ins)):
         return whole_or_split(statement, make(statement, function))
@@ -66,6 +69,14 @@ def step_of(statement: Statement, function: Function) -> Step:
     if getattr(ins, "rule", ""):
         return whole_or_split(statement, lanes.step(statement, function))
     raise UnsupportedError(f"{ins} is legal PTX, not modelled here")
+
+
+def _in_turn(steps: list[Step]) -> Step:
+    def run(strand: Strand) -> None:
+        for step in steps:
+            step(strand)
+
+    return run
 
 
 def runs(instruction: object) -> bool:
