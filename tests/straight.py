@@ -16,7 +16,8 @@ _KERNEL = """.version 8.8
 {before}
 .visible .entry kernel(.param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u64 pd)
 {{
-.reg .{held} a, b, c, d, t, u, v; .reg .f32 f<8>; .reg .pred p, q; .reg .b32 i, n; .reg .b64 r<4>, at;
+.reg .{held} a, b, c, d, t, u, v; .reg .f32 f<8>; .reg .pred p, q;
+.reg .b32 i, n; .reg .b64 r<4>, at;
 mov.u32 i, %tid.x; mov.u32 n, %ctaid.x; mad.lo.u32 i, n, {threads}, i;
 mul.wide.u32 at, i, {size};
 ld.param.u64 r0, [pa]; add.u64 r0, r0, at; ld.global.b{bits} a, [r0];

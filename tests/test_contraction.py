@@ -453,7 +453,7 @@ def test_contracted_says_what_and_where():
 def test_contract_is_one_of_two():
     words = np.zeros(1, np.uint32)
     for wrong in ("ptx", "fast", None, True, 1, ["ptxas"]):
-        with pytest.raises(OperandError, match="contract is 'ptxas', .* or 'none'.*got"):
+        with pytest.raises(OperandError, match=r"contract is 'ptxas', .* or 'none'.*got"):
             Module(TEXT)["k"].launch(1, 1, [words], contract=wrong)
 
 

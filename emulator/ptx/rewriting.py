@@ -48,8 +48,11 @@ _WORDS = {
     "f16x2": (32, 0x80008000), "bf16x2": (32, 0x80008000), "f32x2": (64, 1 << 63 | 1 << 31),
 }  # fmt: skip
 _HALVES = ("low", "high")
-#: first words of the statements that contraction may change or take apart
-_CONCERNED = ("add", "sub", "mul", "div", "rcp", "fma")
+#: statements that ptxas may change whatever else there is: first word -> types
+_CONCERNED = {
+    **dict.fromkeys(["mul", "div", "rcp"], frozenset(_WORDS)),
+    **dict.fromkeys(["add", "sub", "fma"], frozenset(["f64"])),
+}
 
 
 class Contracted(NamedTuple):
@@ -95,12 +98,17 @@ def contracted(program: Program, target: Target, *, fmad: bool) -> tuple[Program
     places: list[Rewritten] = []
     for name, function in program.functions.items():
         body = program.statements[function.first : function.end]
-        if any(statement.name in _CONCERNED for statement in body):
+        if any(map(_is_concerned, body)):
             made = _Rewriter(program, function, target, fmad)
             out.statements[function.first : function.end] = made.statements
             out.functions[name] = made.function
             places += made.places
     return out, places
+
+
+def _is_concerned(statement: Statement) -> bool:
+    type_ = getattr(statement.instruction, "types", ())[-1:]
+    return statement.name in _CONCERNED and type_[0] in _CONCERNED[statement.name]
 
 
 # --- what the rules see ---
