@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from dtypes import Array
 from emulator.arith import Engine
 from emulator.errors import OperandError, UnsupportedError, hint, listing, quoted
 from emulator.machine.arguments import Memory, Placed, place_arguments
+from emulator.machine.options import Contract, EngineName, Order, check_word
 from emulator.machine.report import Index, KernelError, Place, Report
 from emulator.memory.arena import Arena
 from emulator.memory.windows import PARAMETERS
@@ -23,7 +24,6 @@ from emulator.ptx.parser import parse_module
 from emulator.ptx.program import Parameter, Statement
 from emulator.targets import Target, find_target, runs_on
 
-Contract = Literal["ptxas", "none"]
 #: limits of all targets: threads of a block, and along each axis; blocks along each axis
 _THREADS, _BLOCK, _GRID = 1024, (1024, 1024, 64), (2**31 - 1, 65535, 65535)
 
@@ -106,7 +106,10 @@ class Module:
 def _text(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
     """PTX as text: what is one line without a ``;`` or a newline names a file."""
     if isinstance(source, os.PathLike) or (
-        isinstance(source, str) and "\n" not in source and ";" not in source and len(source) < 4096
+        isinstance(source, str)
+        and "\n" not in source
+        and ";" not in source
+        and len(source) < 4096
         and source.strip().endswith(".ptx")
     ):
         path = Path(source)
@@ -167,9 +170,9 @@ class Kernel:
         dynamic_shared: int = 0,
         cluster: Sequence[int] | int | None = None,
         check: bool = False,
-        engine: str = "auto",
+        engine: EngineName = "auto",
         contract: Contract = "ptxas",
-        async_order: str = "early",
+        async_order: Order = "early",
         seed: int | None = None,
         step_limit: int | None = None,
         memory: Memory | None = None,
@@ -190,6 +193,9 @@ class Kernel:
             raise UnsupportedError(
                 f"{self.name} cannot run: {first}" + (f" (and {more} more)" if more else "")
             )
+        check_word("engine", engine, EngineName)
+        check_word("contract", contract, Contract)
+        check_word("async_order", async_order, Order)
         launch = Launch(
             self, _sizes("grid", grid, _GRID), _sizes("block", block, _BLOCK), args,
             dynamic_shared, cluster, memory, step_limit, async_order=async_order, seed=seed,
@@ -227,7 +233,7 @@ class Launch:
     printed: list[str] = field(default_factory=list)
     environment: dict[str, int] = field(default_factory=dict)
     processors: int = 132
-    async_order: str = "early"
+    async_order: Order = "early"
     seed: int | None = None
     #: the engine of `emulator.arith` for matrix instructions
     arithmetic: Engine = "auto"
@@ -359,7 +365,7 @@ class Launch:
         return " ".join(text[statement.at : end + 1][:200].split())
 
     def _source_lines(self, statement: Statement) -> tuple[str, ...]:
-        files = {file.index: file.name for file in self.module._bound.tree.files}
+        files = {file.number: file.name for file in self.module._bound.parsed.files}
         out = []
         location = statement.location
         while location is not None:

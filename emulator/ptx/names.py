@@ -1,4 +1,4 @@
-"""What the names in a function stand for: registers, variables, labels, by block (PTX ISA 5.4, 6)."""
+"""What names in a function stand for: registers, variables, labels (PTX ISA 5.4, 6)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Symbol(NamedTuple):
     element_bytes: int = 1
 
 
-class _Range(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Range:
     """``%r<5>``: %r0 to %r4 exist from when they are first named."""
 
     count: int
@@ -69,8 +70,8 @@ class Scope:
         names = [name.text for name in declaration.names]
         for i, name in enumerate(names):
             self.check_free(name, names[:i])
-        for name in declaration.names:
-            self._declare(name, declaration.type, declaration.vector)
+        for declared in declaration.names:
+            self._declare(declared, declaration.type, declaration.vector)
 
     def _declare(self, name: DeclaredName, type_: str, vector: int) -> None:
         if name.numbered is not None:

@@ -67,8 +67,8 @@ class Barriers:
         wave = self.wave
         rows = wave.row(s)
         if vote is not None:
-            np.add.at(self.votes, (rows, barrier, 0), 1)
-            np.add.at(self.votes, (rows, barrier, 1), vote.astype(np.int64))
+            np.add.at(self.votes[:, barrier, 0], rows, 1)
+            np.add.at(self.votes[:, barrier, 1], rows, vote.astype(np.int64))
         blocks = self._count(s, barrier)
         self.expected[blocks, barrier] = threads
         if waits:

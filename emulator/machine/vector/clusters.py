@@ -72,9 +72,7 @@ class Clusters:
     def _complete(self, clusters: Lanes) -> None:
         wave = self.wave
         per_cluster = wave.lanes_per_cta * self.size
-        arrived = (self.arrived >= 0) & (
-            self.arrived == np.repeat(self.phase, per_cluster)
-        )
+        arrived = (self.arrived >= 0) & (self.arrived == np.repeat(self.phase, per_cluster))
         missing = (wave.alive & ~arrived).reshape(-1, per_cluster).any(1)
         some = arrived.reshape(-1, per_cluster).any(1)
         done = clusters[~missing[clusters] & some[clusters]]

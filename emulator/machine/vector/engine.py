@@ -1,4 +1,4 @@
-"""The vector engine: runs the thread blocks of a grid in waves, each block of statements as steps."""
+"""The vector engine: runs thread blocks of a grid in waves, blocks of statements as steps."""
 
 from __future__ import annotations
 
@@ -186,10 +186,11 @@ class Grid:
     # --- errors ---
 
     def placed(self, error: Exception, strand: Strand, statement: Statement) -> Exception:
-        """The error with the place where it happened; what is no failure of the kernel, as it is."""
+        """The error with the place where it happened; what the kernel did not cause, as it is."""
         if isinstance(error, AccessError):
             fault = error.fault
-            kind, reason, index = fault.kind, fault.reason, fault.index
+            kind, reason = fault.kind, fault.reason
+            index: int | None = fault.index
         elif isinstance(error, Failure):
             kind, reason, index = error.kind, error.reason, error.index
         elif isinstance(error, EmulatorError) and not isinstance(error, KernelError):

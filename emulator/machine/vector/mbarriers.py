@@ -133,9 +133,7 @@ def _operation(
 
 def arrive(statement: Statement, function: Function) -> Step:
     """arrive, arrive_drop, expect_tx, complete_tx, and arrivals that expect bytes."""
-    places, make = find_barriers(statement, function), _operation(
-        statement, function
-    )
+    places, make = find_barriers(statement, function), _operation(statement, function)
     bound = statement.operands.get("d")
     write = writer(bound, "b64", function) if bound is not None else None
 

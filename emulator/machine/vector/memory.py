@@ -8,6 +8,7 @@ words or bytes and a place in it for each lane; `emulator.memory` holds the glob
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -76,7 +77,7 @@ def load(
 def store(
     s: Strand, space: str, addresses: Addresses, words: Array, positions: Positions = None
 ) -> None:
-    """Writes words ``(n,)`` or ``(n, words of 8 bytes)``; of lanes with one address the last wins."""
+    """Writes words ``(n,)`` or ``(n, words of 8 bytes)``; of lanes at one address the last wins."""
     size = words.itemsize * (words.shape[1] if words.ndim > 1 else 1)
 
     def put(view: Array, places: Places, chosen: Positions) -> None:
@@ -164,7 +165,7 @@ def access(
         if positions is None:
             raise
         index = int(positions[error.fault.index])
-        raise AccessError(error.fault._replace(index=index)) from None
+        raise AccessError(replace(error.fault, index=index)) from None
 
 
 def _generic(lanes: Who, addresses: Addresses, size: int, run: Access, write: bool) -> Any:
@@ -192,7 +193,7 @@ def _generic(lanes: Who, addresses: Addresses, size: int, run: Access, write: bo
                 got = _IN[space](lanes.part(mask), inside, size, run, chosen, write)
         except AccessError as error:
             index = int(chosen[error.fault.index])
-            raise AccessError(error.fault._replace(index=index)) from None
+            raise AccessError(replace(error.fault, index=index)) from None
         if got is not None:
             if out is None:
                 out = np.empty((len(addresses), *got.shape[1:]), got.dtype)
@@ -250,9 +251,7 @@ def _shared_places(
     return rows * limit + inside
 
 
-def _check(
-    places: Places, limit: int, space: str, size: int, alignment: int, write: bool
-) -> None:
+def _check(places: Places, limit: int, space: str, size: int, alignment: int, write: bool) -> None:
     """AccessError for the first access past the end, or no multiple of `alignment`."""
     wrong = places > limit - size
     if wrong.any():

@@ -30,6 +30,11 @@ def nothing(statement: Statement, function: Function) -> Step:
     return lambda s: None
 
 
+#: what changes no value
+HINTS = (
+    "applypriority", "cp.async.bulk.prefetch", "createpolicy", "discard", "fence", "griddepcontrol",
+    "membar", "nanosleep", "pmevent", "prefetch", "prefetchu",
+)  # fmt: skip
 #: first words of an opcode -> what makes its step; the longest that fits counts
 STEPS: dict[str, Make] = {
     "ld": access.load,
@@ -44,10 +49,7 @@ STEPS: dict[str, Make] = {
     "alloca": access.allocate_on_stack,
     "stacksave": access.save_stack,
     "stackrestore": access.restore_stack,
-    **dict.fromkeys(
-        ["prefetch", "prefetchu", "applypriority", "discard", "createpolicy", "nanosleep", "pmevent", "griddepcontrol", "membar", "fence", "cp.async.bulk.prefetch"],
-        nothing,
-    ),
+    **dict.fromkeys(HINTS, nothing),
     **synchronisation.STEPS,
     **mbarriers.STEPS,
     **asynchronous.STEPS,
@@ -61,16 +63,16 @@ def step_of(statement: Statement, function: Function) -> Step:
         return whole_or_split(statement, make(statement, function))
     if isinstance(ins, OrdinaryInstruction) and (found := _by_words(str(ins))):
         return found(statement, function)
-    if getattr(ins, "rule", "") and ins.scope == "thread":
-        return compute.step(statement, function)
-    if getattr(ins, "rule", ""):
+    if isinstance(ins, OrdinaryInstruction) and ins.rule:
+        if ins.scope == "thread":
+            return compute.step(statement, function)
         return whole_or_split(statement, lanes.step(statement, function))
     raise UnsupportedError(f"{ins} is legal PTX, not modelled here")
 
 
 def runs(instruction: object) -> bool:
     """Whether there is a step for an instruction."""
-    if type(instruction) in matrix.STEPS or getattr(instruction, "rule", ""):
+    if type(instruction) in matrix.STEPS or getattr(instruction, "rule", False):
         return True
     return _by_words(str(instruction)) is not None
 

@@ -103,7 +103,9 @@ class Wave:
             return
         warps = np.unique(lanes // WARP)
         for other in list(self.waiting):
-            if other.state in (State.WARP, State.WARPGROUP) and np.isin(self.warps_of(other).numbers, warps).any():
+            if other.state not in (State.WARP, State.WARPGROUP):
+                continue
+            if np.isin(self.warps_of(other).numbers, warps).any():
                 self.wake(other)
         self.barriers.lanes_ended(lanes)
         self.clusters.lanes_ended(lanes)
