@@ -242,6 +242,8 @@ class Binder:
         if count not in operand.pieces:
             legal = " or ".join(map(str, operand.pieces))
             self.refuse(given, f"operand {operand.name} of {self.opcode} has {legal} parts; got")
+        if count == 1:
+            return Vector((self._item(operand, given.items[0]),))
         bits = TYPES[operand.type].size // count
         types = tuple(t for t, size in REGISTER_BITS.items() if size == bits)
         part = replace(operand, type=f"b{bits}", types=types, kind="vector", constants="words")

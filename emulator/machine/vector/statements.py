@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from emulator.errors import UnsupportedError
+from emulator.isa.conversion import Conversion
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.vector import (
     access,
@@ -63,16 +64,23 @@ def step_of(statement: Statement, function: Function) -> Step:
         return whole_or_split(statement, make(statement, function))
     if isinstance(ins, OrdinaryInstruction) and (found := _by_words(str(ins))):
         return found(statement, function)
-    if isinstance(ins, OrdinaryInstruction) and ins.rule:
+    if rule_of(ins):
         if ins.scope == "thread":
             return compute.step(statement, function)
         return whole_or_split(statement, lanes.step(statement, function))
     raise UnsupportedError(f"{ins} is legal PTX, not modelled here")
 
 
+def rule_of(instruction: object) -> str:
+    """The rule of an instruction's values in `arith.scalar`; "" where it has none."""
+    if isinstance(instruction, (OrdinaryInstruction, Conversion)):
+        return instruction.rule
+    return ""
+
+
 def runs(instruction: object) -> bool:
     """Whether there is a step for an instruction."""
-    if type(instruction) in matrix.STEPS or getattr(instruction, "rule", False):
+    if type(instruction) in matrix.STEPS or rule_of(instruction):
         return True
     return _by_words(str(instruction)) is not None
 
