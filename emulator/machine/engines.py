@@ -8,6 +8,13 @@ if TYPE_CHECKING:
     from emulator.machine.launch import Launch
 
 
+def problem(instruction: object) -> str:
+    """Why no engine can run an instruction; "" if one can."""
+    from emulator.machine.vector import statements
+
+    return statements.problem(instruction)
+
+
 def run_grid(launch: Launch, engine: str) -> int:
     """Runs all blocks of a launch; statements executed."""
     from emulator.machine.vector.engine import Grid
