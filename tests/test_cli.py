@@ -390,4 +390,4 @@ print(*sorted(m for m in sys.modules if m.startswith("emulator.tools.")))
 print("emulator.recordings" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[1:] == ["emulator.tools.answer emulator.tools.lookup", "False"]
+    assert done.stdout.splitlines()[1:] == ["emulator.tools.lookup emulator.tools.report", "False"]

@@ -14,12 +14,8 @@ from descriptor_words import CODES, address, word
 
 from emulator import Instruction, OperandError, execute
 from emulator.layout.descriptor import Descriptor, TileShape
-from emulator.tools.descriptors.description import (
-    StoredTile,
-    describe_descriptor,
-    diff_descriptors,
-    needed_descriptor,
-)
+from emulator.tools.descriptors.description import describe_descriptor, diff_descriptors
+from emulator.tools.descriptors.tiles import StoredTile, needed_descriptor
 from emulator.warp.memory import load_tile
 
 F16 = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
@@ -141,7 +137,7 @@ FINDINGS = [
      "1040 is no multiple of 256", "nearest is 1024"),
     (word(0, 2048, 1024, 0, 128), F16, {}, "warning", "leading_byte_offset",
      "2048 has no effect: 32 bytes of k are within one 128-byte line", r"16 \(raw 1\)"),
-    (word(0, 512, 128), U8, {"major": "mn"}, "error", "major", "u8 cannot be MN-major",
+    (word(0, 512, 128), U8, {"major": "mn"}, "error", "major", "MN-major tile of 8-bit elements",
      "K-major"),
     (word(0x1000, 1024, 128), F16, {"shared_size": 0x1400}, "error", "start_address",
      r"ends at byte 0x1800 \(6144\), and shared memory ends at 0x1400 \(5120\)",

@@ -10,7 +10,8 @@ from commands import answer, refusal
 from descriptor_words import word
 
 from emulator.__main__ import main
-from emulator.tools.descriptors.description import StoredTile, describe_descriptor, diff_descriptors
+from emulator.tools.descriptors.description import describe_descriptor, diff_descriptors
+from emulator.tools.descriptors.tiles import StoredTile
 
 F16 = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 #: 128 rows and 32 columns of f16 as 16 × 4 core matrices, those of the next rows first
@@ -242,8 +243,8 @@ def test_build(ask):
         ((1, "--diff"), "--diff takes an opcode, too, such as wgmma"),
         ((1, F16, "--operand", "d"), "operand 'd' is not read through a descriptor; a and b are"),
         ((1, F16, "--major", "row"), "major in k .imm-trans 0. or mn .imm-trans 1.; got 'row'"),
-        ((1, F16, "--need", "swizle=64B"), "got 'swizle=64B'; nearest is swizzle="),
-        ((1, F16, "--need", "swizzle"), "got 'swizzle'; nearest is swizzle="),
+        ((1, F16, "--need", "swizle=64B"), "got 'swizle=64B'; nearest is 'swizzle=…'"),
+        ((1, F16, "--need", "swizzle"), "got 'swizzle'; nearest is 'swizzle="),
         ((1, F16, "--need", "swizzle=3"), "in bytes whatever its code; got '3'; nearest is none"),
         ((1, F16, "--need", "swizzle=100"), "none, 32B, 64B, 128B, .* nearest is 128B"),
         ((1, F16, "--need", "start=0,start=1"), "start is given twice"),

@@ -121,7 +121,7 @@ def test_operands_run(opcode, target):
         (
             lambda: operands(Instruction.parse("cvt.rn.f16x2.f32"), "sm_80"),
             OperandError,
-            "an Instruction that multiplies is needed",
+            "an instruction that multiplies is needed",
         ),
     ],
 )

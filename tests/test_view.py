@@ -266,7 +266,7 @@ def test_view_writes_a_page(capsys, tmp_path):
     file = tmp_path / "page.html"
     (line,) = answer(capsys, "view", F16, "-o", file)
     assert line.startswith(f"wrote {file}: {F16}, ")
-    assert file.read_text("utf-8") == str(Page(Instruction.parse(F16)))
+    assert file.read_text("utf-8") == Page(F16).html()
     assert answer(capsys, "view", F16) == file.read_text("utf-8").splitlines()
 
 

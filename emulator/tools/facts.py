@@ -1,12 +1,10 @@
 """What one kind of instruction can tell and `Instruction` cannot: one function per question.
 
-Each has an answer for every instruction, made of its fragments, and better ones for the kinds that
-register here.
+Each has an answer for every instruction, made of its fragments, and better ones for known kinds.
 """
 
 from __future__ import annotations
 
-from functools import singledispatch
 from typing import NamedTuple
 
 from emulator.errors import OperandError
@@ -44,7 +42,7 @@ def sizes(ins: Instruction) -> dict[str, int]:
     return {letter: getattr(ins, letter) for letter in "mnk" if hasattr(ins, letter)}
 
 
-def _fragments(ins: Instruction) -> dict[str, Fragment]:
+def fragments(ins: Instruction) -> dict[str, Fragment]:
     """The fragments of those operands that have one."""
     found = {}
     for name in ins.operands:
@@ -55,132 +53,72 @@ def _fragments(ins: Instruction) -> dict[str, Fragment]:
     return found
 
 
-# --- element types --------------------------------------------------------------------------------
-
-
-@singledispatch
 def element_types(ins: Instruction) -> dict[str, str]:
     """Element types by operand."""
-    return {name: fragment.fmt.name for name, fragment in _fragments(ins).items()}
+    if isinstance(ins, MatrixInstruction):
+        types = {"d": ins.d_type, "a": ins.a_type, "b": ins.b_type, "c": ins.c_type}
+        return types | ({"scale": ins.scale_type} if ins.scale_type else {})
+    if isinstance(ins, Conversion):
+        return {x.operand: x.type for x in operands(ins) if x.operand != "rbits"}
+    types = {name: fragment.fmt.name for name, fragment in fragments(ins).items()}
+    return types | ({"memory": ins.source} if isinstance(ins, Movement) and ins.source else {})
 
 
-@element_types.register
-def _(ins: MatrixInstruction) -> dict[str, str]:
-    types = {"d": ins.d_type, "a": ins.a_type, "b": ins.b_type, "c": ins.c_type}
-    return types | ({"scale": ins.scale_type} if ins.scale_type else {})
-
-
-@element_types.register
-def _(ins: Movement) -> dict[str, str]:
-    types = {name: fragment.fmt.name for name, fragment in _fragments(ins).items()}
-    return types | ({"memory": ins.source} if ins.source else {})
-
-
-@element_types.register
-def _(ins: Conversion) -> dict[str, str]:
-    return {x.operand: x.type for x in operands(ins) if x.operand != "rbits"}
-
-
-# --- one line -------------------------------------------------------------------------------------
-
-
-@singledispatch
 def summary(ins: Instruction) -> str:
     """What it is, and how many lanes do it together."""
-    group = "warpgroup" if ins.lanes == 128 else "warp"
+    if isinstance(ins, Conversion):
+        return f"{ins.family}, {ins.source} to {ins.to}, every lane by itself"
+    group = f"{'warpgroup' if ins.lanes == 128 else 'warp'} of {ins.lanes} lanes"
+    if isinstance(ins, Movement):
+        rows, cols = next(iter(fragments(ins).values())).shape
+        tiles = "1 tile" if ins.count == 1 else f"{ins.count} tiles"
+        where = " in memory" if "p" in ins.operands else ""
+        return f"{ins.family}, {tiles} of {rows}x{cols}{where}, {group}"
     given = [f"{letter} = {size}" for letter, size in sizes(ins).items()]
-    return ", ".join([ins.family, *given, f"{group} of {ins.lanes} lanes"])
+    return ", ".join([ins.family, *given, group])
 
 
-@summary.register
-def _(ins: Movement) -> str:
-    rows, cols = next(iter(_fragments(ins).values())).shape
-    tiles = "1 tile" if ins.count == 1 else f"{ins.count} tiles"
-    where = " in memory" if "p" in ins.operands else ""
-    return f"{ins.family}, {tiles} of {rows}x{cols}{where}, warp of {ins.lanes} lanes"
-
-
-@summary.register
-def _(ins: Conversion) -> str:
-    return f"{ins.family}, {ins.source} to {ins.to}, every lane by itself"
-
-
-# --- operands -------------------------------------------------------------------------------------
-
-
-@singledispatch
 def operands(ins: Instruction) -> list[Operand]:
     """The operands in PTX order; of those without a fragment no more is known than the name."""
-    return _by_fragment(ins)
-
-
-def _by_fragment(ins: Instruction) -> list[Operand]:
-    found = _fragments(ins)
-    return [_held(x, found[x]) if x in found else Operand(x, "") for x in ins.operands]
-
-
-def _held(name: str, fragment: Fragment, types: tuple[str, ...] = ()) -> Operand:
-    return Operand(
-        name, fragment.fmt.name, fragment.shape, fragment.groups, fragment.elements,
-        fragment.registers, types,
-    )  # fmt: skip
-
-
-@operands.register
-def _(ins: MatrixInstruction) -> list[Operand]:
-    out = [_held(name, ins.fragment(name), register_types(ins, name)) for name in ins.operands]
-    if ins.is_wgmma:
+    if isinstance(ins, Conversion):
+        return [_converted(ins, name) for name in ins.operands]
+    held, out = fragments(ins), []
+    for name in ins.operands:
+        if (x := held.get(name)) is None:
+            note = "address of a row in shared memory" if isinstance(ins, Movement) else ""
+            out.append(Operand(name, "", note=note))
+            continue
+        types = register_types(ins, name) if isinstance(ins, MatrixInstruction) else ()
+        out.append(Operand(
+            name, x.fmt.name, x.shape, x.groups, x.elements, x.registers, types
+        ))  # fmt: skip
+    if isinstance(ins, MatrixInstruction) and ins.is_wgmma:
         place = ins.operands.index("a")
         out[place] = out[place]._replace(note="or a descriptor, as b")
         note = "descriptor of shared memory"
-        out.insert(
-            place + 1, Operand("b", ins.b_type, (ins.k, ins.n), 1, None, 1, DESCRIPTOR, note)
-        )
+        shape = (ins.k, ins.n)
+        out.insert(place + 1, Operand("b", ins.b_type, shape, 1, None, 1, DESCRIPTOR, note))
     return out
 
 
-@operands.register
-def _(ins: Movement) -> list[Operand]:
-    note = "address of a row in shared memory"
-    return [x._replace(note=note) if x.operand == "p" else x for x in _by_fragment(ins)]
+def _converted(ins: Conversion, name: str) -> Operand:
+    if name == "rbits":
+        return Operand(name, "b32", elements=1, note="random bits")
+    packed = ins.to if name == "d" else ins.source
+    fmt, count = split_type(packed)
+    return Operand(name, fmt, elements=count, note=f"packed as .{packed}" if count > 1 else "")
 
 
-@operands.register
-def _(ins: Conversion) -> list[Operand]:
-    out = []
-    for name in ins.operands:
-        if name == "rbits":
-            out.append(Operand(name, "b32", elements=1, note="random bits"))
-            continue
-        packed = ins.to if name == "d" else ins.source
-        fmt, count = split_type(packed)
-        note = f"packed as .{packed}" if count > 1 else ""
-        out.append(Operand(name, fmt, elements=count, note=note))
-    return out
-
-
-# --- choices --------------------------------------------------------------------------------------
-
-
-@singledispatch
 def choices(ins: Instruction) -> Choices:
     """Legal values of immediates, and which lanes address what."""
-    return {}
-
-
-@choices.register
-def _(ins: MatrixInstruction) -> Choices:
+    if isinstance(ins, Movement):
+        return {"address_lanes": list(range(ins.rows))} if "p" in ins.operands else {}
     out: Choices = {}
-    if ins.is_sparse:
+    if isinstance(ins, MatrixInstruction) and ins.is_sparse:
         out["selector"] = list(range(ins.fragment("e").groups))
         out["metadata_nibble"] = [f"0b{nibble:04b}" for nibble in sorted(legal_nibbles(ins))]
-    if ins.is_block_scaled:
+    if isinstance(ins, MatrixInstruction) and ins.is_block_scaled:
         for x in "ab":
             bytes_, threads = legal_ids(ins, f"scale_{x}")
             out |= {f"byte_id_{x}": list(bytes_), f"thread_id_{x}": list(threads)}
     return out
-
-
-@choices.register
-def _(ins: Movement) -> Choices:
-    return {"address_lanes": list(range(ins.rows))} if "p" in ins.operands else {}

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import cast, get_args
+from typing import TYPE_CHECKING, cast, get_args
 
 from emulator import recordings
 from emulator.arith import Engine
 from emulator.errors import EmulatorError, OperandError, nearest
-from emulator.tools.answer import Answer
+from emulator.tools.report import Answer
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 
-def selftest(engine: str = "auto") -> Answer:
+def selftest_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--engine", default="auto", help="auto, reference, vector or compiled")
+
+
+def selftest_command(engine: str = "auto") -> Answer:
     """Replays every group with `engine`; exit code 1 where a bit differs from the hardware's.
 
     Raises OperandError for an unknown engine, EmulatorError where no recordings are installed.

@@ -16,10 +16,11 @@ from emulator.errors import OperandError
 from emulator.isa.instruction import Instruction
 from emulator.targets import Target, find_target
 from emulator.tools.faults import loops, matrices, registers, sparse, swaps, wgmma
-from emulator.tools.faults.inputs import Given, as_codes
-from emulator.tools.faults.registers import Mistake
-from emulator.tools.faults.report import Report
+from emulator.tools.faults.inputs import Given
+from emulator.tools.faults.kernel import Mistake
+from emulator.tools.faults.report import FaultReport
 from emulator.tools.faults.search import search
+from emulator.tools.operands import as_array, as_codes
 from emulator.warp.opcode import as_instruction
 
 #: the likelier of two mistakes that do the same stands first
@@ -123,7 +124,7 @@ def find_faults(
     pairs: bool = False,
     limit: int = 5,
     **passed: Any,
-) -> Report:
+) -> FaultReport:
     """The usual mistakes that explain what a kernel did with `ins`.
 
     `a`, `b`, `c` are the matrices that are meant, A ``(m, K)``, B ``(K, n)``, C ``(m, n)`` (None:
@@ -138,8 +139,9 @@ def find_faults(
     * Matrices and `d`, the matrix or registers that came out: which mistake gives these bits.
     * Registers and `expected`, the D that is right: which change of them gives it.
 
-    `pairs` also tries two mistakes in different operands, `limit` bounds the list of faults. `ins`
-    may be an opcode, and every array a CPU tensor of PyTorch.
+    `pairs` also tries two mistakes in different operands: 40,000 pairs at most, of a long K as many
+    as take 5 * 10**8 multiply-adds; the report says so where some are left. `limit` bounds
+    the list of faults. `ins` may be an opcode, and every array a CPU tensor of PyTorch.
 
     Raises OperandError for arrays that do not fit the instruction, or where nothing is given that
     could be compared; UnsupportedError where the target lacks the instruction.
@@ -147,7 +149,7 @@ def find_faults(
     ins = as_instruction(ins)
     given = Given(ins, find_target(target), {"a": a, "b": b, "c": c, "scale_a": scale_a,
                                              "scale_b": scale_b}, passed)  # fmt: skip
-    if not isinstance(limit, int) or limit < 1:
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise OperandError(f"limit= is a positive number of faults; got {limit!r:.80}")
     if d is not None and expected is not None:
         raise OperandError(
@@ -160,7 +162,7 @@ def find_faults(
 def _result(given: Given, d: Any, expected: Any) -> Array:
     """D as codes: from a matrix, or from registers."""
     name, array = ("expected", expected) if d is None else ("d", d)
-    array, fragment = np.asarray(array), given.ins.fragment("d")
+    array, fragment = as_array(name, array), given.ins.fragment("d")
     size = fragment.word_bits // 8
     if array.shape == (fragment.lanes, fragment.registers) and array.dtype.itemsize == size:
         return fragment.gather(np.ascontiguousarray(array).view(f"u{size}"))

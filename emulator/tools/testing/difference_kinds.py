@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import FORMATS, Array, Format, NumberClass, decode
-from emulator.errors import OperandError, listing, nearest
+from emulator.errors import OperandError, hint, listing
 
 #: "payload": NaNs are equal where their bits are; "any": every NaN equals every other
 Nan = Literal["payload", "any"]
@@ -99,10 +99,9 @@ def find_format(fmt: Format | str) -> Format:
     """The format of that name; raises OperandError for any other."""
     if isinstance(fmt, Format):
         return fmt
-    if fmt not in FORMATS:
+    if not isinstance(fmt, str) or fmt not in FORMATS:
         raise OperandError(
-            f"no format {fmt!r:.80}; formats are {listing(FORMATS, 24)}; "
-            f"nearest is {nearest(str(fmt)[:80], FORMATS)[0]!r}"
+            f"no format {fmt!r:.80}; formats are {listing(FORMATS, 24)}{hint(str(fmt), FORMATS)}"
         )
     return FORMATS[fmt]
 

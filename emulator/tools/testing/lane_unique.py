@@ -20,14 +20,14 @@ from dtypes import Array, Format, code_type, decode_values, encode
 from emulator.errors import OperandError
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
-from emulator.tools.testing.lane_inputs import (
-    Inputs,
+from emulator.tools.operands import (
     Multiplication,
-    check_multiplies,
+    as_multiplication,
     format_of,
-    kind_of,
     operand_shapes,
+    traits,
 )
+from emulator.tools.testing.lane_inputs import Inputs
 from emulator.warp.sparse import legal_nibbles, select
 
 #: significand bits that every accumulator keeps (those of fp8 on Hopper's wgmma)
@@ -123,7 +123,7 @@ class LaneUnique(Inputs):
         *group, row, col = index
         name = f"{operand.upper() if len(operand) == 1 else operand}[{row}][{col}]"
         which = f" of matrix {group[0]}" if group else ""
-        if operand == "b" and kind_of(self.ins)[0]:
+        if operand == "b" and traits(self.ins).wgmma:
             return name + which
         held = self.ins.fragment("e" if operand == "nibbles" else operand)
         number = group[0] if group else self.selector if operand == "nibbles" else 0
@@ -142,7 +142,7 @@ def lane_unique(ins: Instruction | str, operand: str = "", *, selector: int = 0)
     on every target, and ``.misplaced(d)`` reads it. Raises OperandError for an instruction that
     does not multiply and for an operand that it lacks. `ins` may be an opcode.
     """
-    ins = check_multiplies(ins)
+    ins = as_multiplication(ins)
     shapes = operand_shapes(ins)
     if operand:
         format_of(ins, operand)  # may raise
@@ -229,7 +229,7 @@ def _kept(ins: MatrixInstruction) -> Index:
 
 def _columns(ins: Multiplication) -> Index:
     """The column of the full A that each stored column is, where all nibbles are the first."""
-    if not kind_of(ins)[1]:
+    if not traits(ins).sparse:
         return np.arange(ins.k)
     assert isinstance(ins, MatrixInstruction)
     chunks = np.arange(0, ins.k, ins.chunk)

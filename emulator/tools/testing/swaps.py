@@ -13,6 +13,7 @@ from dtypes import Array
 from emulator.errors import OperandError, UndefinedError
 from emulator.isa.instruction import Instruction
 from emulator.targets import Target
+from emulator.tools.operands import ONE_WORD
 from emulator.tools.testing.lane_inputs import Inputs
 from emulator.tools.testing.lane_unique import lane_unique
 from emulator.warp.execute import execute
@@ -44,16 +45,12 @@ class Swap:
 
     def apply(self, words: Array) -> Array:
         """The registers ``(…, lanes, registers)``, or words ``(…, lanes)``, after the swap."""
-        lanes_last = self.operand in _ONE_WORD
+        lanes_last = self.operand in ONE_WORD
         axis = -1 if self.what == "register" or lanes_last else -2
         order = np.arange(words.shape[axis])
         order[[self.first, self.second]] = self.second, self.first
         swapped: Array = np.take(words, order, axis)
         return swapped
-
-
-#: operands of one register: ``(…, lanes)``
-_ONE_WORD = ("e", "scale_a", "scale_b")
 
 
 def check_swaps(
@@ -127,7 +124,7 @@ def _swaps(inputs: Inputs, lanes: Lanes) -> Iterator[Swap]:
     for operand, words in inputs.words.items():
         if np.ndim(words) == 0:
             continue  # a descriptor
-        one = operand in _ONE_WORD
+        one = operand in ONE_WORD
         registers = 1 if one else words.shape[-1]
         for i, j in combinations(range(registers), 2):
             if registers <= _ALL_PAIRS or _near(i, j):
