@@ -27,10 +27,7 @@ COMMANDS = {
     "lane": ("lookup", "Shows which lane, register and bits hold an element."),
     "element": ("lookup", "Shows the elements in a register, lowest bits first."),
     "table": ("lookup", "Shows a whole fragment: the elements by lane and register."),
-    "view": (
-        "pictures.command",
-        "Draws the operands: a page that answers pointing, or an SVG.",
-    ),
+    "view": ("pictures.command", "Draws the operands: a page that answers pointing, or an SVG."),
     "run": ("runfile", "Runs a PTX file and shows the registers that it wrote."),
     "descriptor": (
         "descriptors.command",

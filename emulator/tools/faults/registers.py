@@ -21,9 +21,7 @@ _EVERY_PAIR, _NEIGHBOURS = 8, (1, 2, 4)
 Ways = Iterator[tuple[str, Change]]
 
 
-def each_operand(
-    ways: Callable[[Kernel, str, int], Ways],
-) -> Callable[[Kernel], Iterator[Variant]]:
+def each_operand(ways: Callable[[Kernel, str, int], Ways]) -> Callable[[Kernel], Iterator[Variant]]:
     """A mistake with the words of one operand, of which a lane has a number, for all operands."""
 
     @wraps(ways)

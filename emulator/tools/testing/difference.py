@@ -298,12 +298,7 @@ def _matrix_place(fragment: Fragment, shape: tuple[int, ...]) -> Callable[[tuple
 
 
 def _registers(
-    fragment: Fragment,
-    actual: Array,
-    expected: Array,
-    nan: Nan,
-    signed_zero: SignedZero,
-    name: str,
+    fragment: Fragment, actual: Array, expected: Array, nan: Nan, signed_zero: SignedZero, name: str
 ) -> Differences | None:
     """As `find_differences`, of lane registers, element by element."""
     where, word_bits = fragment.place, fragment.word_bits
