@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -105,8 +106,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complain(message: str) -> None:
-    if sys.stderr is not None:  # print takes None for standard output
-        print(f"error: {message}", file=sys.stderr)
+    # print takes None for standard output; a full stream has nobody to tell.
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(f"error: {message}", file=sys.stderr, flush=True)
 
 
 def _shell() -> int:
@@ -120,7 +123,10 @@ def _shell() -> int:
         # Words from elsewhere may hold characters such as × that an old console lacks.
         sys.stdout.reconfigure(errors="replace")
     try:
-        code = main()
+        try:
+            code = main()
+        except SystemExit as stop:  # argparse's, after it has shown help or what is wrong
+            code = stop.code if isinstance(stop.code, int) else 2
         sys.stdout.flush()
         return code
     except OSError as error:

@@ -171,7 +171,7 @@ def test_mistakes():
         compare([F16, half], a, b, c)
     with pytest.raises(OperandError, match="got none"):
         compare([], a, b)
-    with pytest.raises(OperandError, match="limit is a number"):
+    with pytest.raises(OperandError, match="limit= is 0 or more; got -1"):
         compare(F16, a, b, limit=-1)
     with pytest.raises(OperandError, match="names none"):
         compare(F16, a, b, targets=[])

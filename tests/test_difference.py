@@ -227,7 +227,7 @@ def test_unlike_arrays(actual, expected, words):
     [
         (np.uint8([0]), {"nan": "quiet"}, "nan= is 'payload' or 'any'; got 'quiet'"),
         (np.uint8([0]), {"signed_zero": ["x"]}, "signed_zero= is 'differ' or 'equal'"),
-        (np.uint8([0]), {"fmt": "e4m9"}, "no format 'e4m9'.*nearest is 'e4m3'"),
+        (np.uint8([0]), {"fmt": "e4m9"}, "a format is f64, f32.*got 'e4m9'; nearest is 'e4m3'"),
         (np.uint8([16]), {"fmt": "e2m1"}, "actual: 0x10 is no code of e2m1"),
         (np.float32([1]), {"fmt": "f16"}, "float32 is neither float16, the type of f16, nor codes"),
         (np.uint32([1]), {"fragment": 5}, "is a Fragment, an Instruction or its opcode; got 5"),

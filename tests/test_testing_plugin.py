@@ -166,9 +166,7 @@ def test_a_damaged_file_is_named(pytester, run):
     path.write_bytes(path.read_bytes()[:100])
     result = run()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["*test_k.test_d.npz' is no .npz file of arrays (numpy.savez writes them); --update-golden*"]
-    )
+    result.stdout.fnmatch_lines(["*test_k.test_d.npz' is no .npz file of arrays *--update-golden*"])
     run("--update-golden").assert_outcomes(passed=1)
     run().assert_outcomes(passed=1)
 
@@ -186,7 +184,7 @@ def test_files_hold_no_pickles_and_are_never_half_written(tmp_path, monkeypatch)
         raise OSError("no space left on device")
 
     monkeypatch.setattr(np.lib.format, "write_array", full)
-    with pytest.raises(OperandError, match="cannot write .*no space"):
+    with pytest.raises(OperandError, match=r"cannot write .*no space"):
         write_golden(path, {"d": np.arange(4)}, {})
     assert path.read_bytes() == before
     assert [x.name for x in tmp_path.iterdir()] == ["x.npz"]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
-from emulator.errors import OperandError
+from emulator.errors import OperandError, shown
 from emulator.layout.tile import LINE_BYTES, TileShape
 
 Int64 = NDArray[np.int64]
@@ -70,7 +70,9 @@ def encode_descriptor(
     Raises OperandError for an address or offset that is no multiple of 16 or does not fit.
     """
     if not isinstance(swizzle_bytes, (int, np.integer)) or swizzle_bytes not in SWIZZLES:
-        raise OperandError(f"swizzle_bytes is one of {sorted(SWIZZLES)}; got {swizzle_bytes!r:.80}")
+        raise OperandError(
+            f"swizzle_bytes is one of {sorted(SWIZZLES)}; got {shown(swizzle_bytes)}"
+        )
     values = {
         "start_address": start_address,
         "leading_byte_offset": leading_byte_offset,
@@ -89,7 +91,7 @@ def encode_descriptor(
         ):
             raise OperandError(
                 f"{name} must be a multiple of {unit} from 0 to {((1 << width) - 1) * unit}; "
-                f"got {value!r:.80}"
+                f"got {shown(value)}"
             )
         word |= int(value) // unit << low
     return np.uint64(word)

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from dtypes import Array, Format
-from emulator.errors import OperandError, runs
+from emulator.errors import OperandError, one_of, runs, shown, whole
 from emulator.layout.addressing import (
     SWIZZLES,
     Fields,
@@ -55,10 +55,10 @@ def decode_descriptor(descriptors: Array | Descriptor | int, operand: str = "") 
     """
     words = as_words(descriptors)
     if not isinstance(words, (np.ndarray, np.uint64)) or words.dtype != np.uint64:
-        got = f"{words.dtype} {words.shape}" if isinstance(words, np.ndarray) else repr(words)
+        got = f"{words.dtype} {words.shape}" if isinstance(words, np.ndarray) else shown(words)
         raise OperandError(
             f"{f'operand {operand}: ' if operand else ''}a matrix descriptor is a 64-bit word: a "
-            f"Descriptor, an integer from 0 to 2**64 - 1 or a uint64 array of them; got {got:.80}"
+            f"Descriptor, an integer from 0 to 2**64 - 1 or a uint64 array of them; got {got}"
         )
     return decode_words(np.asarray(words))
 
@@ -100,7 +100,9 @@ class Descriptor:
     swizzle_bytes: int = 0
 
     def __post_init__(self) -> None:
-        self.encode()
+        self.encode()  # may raise
+        for name, value in list(vars(self).items()):
+            object.__setattr__(self, name, int(value))
 
     def encode(self) -> np.uint64:
         """The 64-bit word."""
@@ -115,9 +117,7 @@ class Descriptor:
 
         Raises OperandError for anything but one integer below 2**64.
         """
-        whole = isinstance(word, (int, np.integer)) and not isinstance(word, bool)
-        if not whole or not 0 <= int(word) < 1 << 64:
-            raise OperandError(f"a matrix descriptor is one 64-bit word; got {word!r:.80}")
+        word = whole("a matrix descriptor of 64 bits", word, 0, (1 << 64) - 1)
         fields = decode_descriptor(np.asarray(word, np.uint64))
         start, leading, stride, base, _ = (int(field) for field in fields)
         units = int(fields.units)
@@ -148,10 +148,9 @@ class Descriptor:
 stride_byte_offset=1024, base_offset=0, swizzle_bytes=128), size=8192)
         """
         encode_descriptor(start_address, swizzle_bytes=swizzle_bytes)  # may raise
-        if order not in ("rows", "columns"):
-            raise OperandError(f"the order of blocks is 'rows' or 'columns'; got {order!r:.80}")
+        one_of("the order of blocks", order, ("rows", "columns"))
         tile = TileShape.of(rows, k, fmt, major)
-        base = start_address >> 7 & block_bytes(swizzle_bytes) // PATTERN_LINE - 1
+        base = int(start_address) >> 7 & block_bytes(swizzle_bytes) // PATTERN_LINE - 1
         out = cls(start_address, 0, 0, base, swizzle_bytes).with_blocks(tile, order)
         found = out.validate(tile)
         if swizzle_bytes and start_address % PATTERN_LINE:
@@ -177,6 +176,7 @@ stride_byte_offset=1024, base_offset=0, swizzle_bytes=128), size=8192)
 
     def stepped(self, offset: int) -> Descriptor:
         """The descriptor `offset` bytes further, as a kernel steps along k inside of a tile."""
+        offset = whole("a step in bytes", offset, -WINDOW, WINDOW)
         return replace(self, start_address=self.start_address + offset)
 
     # --- where it leads ---
@@ -184,7 +184,7 @@ stride_byte_offset=1024, base_offset=0, swizzle_bytes=128), size=8192)
     def addresses(self, tile: TileShape) -> Int64:
         """``(rows, k)``: address of the first byte of every element; k counts bytes of b1."""
         if not isinstance(tile, TileShape):
-            raise OperandError(f"a TileShape is needed; got {tile!r:.80}")
+            raise OperandError(f"a TileShape is needed; got {shown(tile)}")
         return addresses(decode_descriptor(np.asarray(self.encode())), tile)
 
     def address(self, row: int, k: int, tile: TileShape) -> range:
@@ -192,17 +192,16 @@ stride_byte_offset=1024, base_offset=0, swizzle_bytes=128), size=8192)
 
         Raises OperandError outside of the tile.
         """
-        for what, index, size in (("row", row, tile.rows), ("k", k, tile.k)):
-            if not isinstance(index, (int, np.integer)) or not 0 <= index < size:
-                raise OperandError(f"{what} is 0 … {size - 1} in {tile}; got {index!r:.80}")
-        first = int(self.addresses(tile)[row, k])
+        places = self.addresses(tile)
+        row, k = whole("row", row, 0, tile.rows - 1), whole("k", k, 0, tile.k - 1)
+        first = int(places[row, k])
         return range(first, first + tile.element_bytes)
 
     def core_matrices(self, tile: TileShape) -> list[CoreMatrix]:
         """The core matrices of a tile, row by row, and the bytes that each reads."""
+        places, out = self.addresses(tile), []
         unit, by_rows = LINE_BYTES // tile.element_bytes, tile.major == "k"
         height, width = (LINES, unit) if by_rows else (unit, LINES)
-        places, out = self.addresses(tile), []
         for row in range(0, tile.rows, height):
             for column in range(0, tile.k, width):
                 part = places[row : row + height, column : column + width]
@@ -222,9 +221,9 @@ stride_byte_offset=1024, base_offset=0, swizzle_bytes=128), size=8192)
         `memory_bytes` is the size of shared memory, at most the 18-bit window. A warning about a
         field in error is left out.
         """
-        whole = isinstance(memory_bytes, (int, np.integer)) and not isinstance(memory_bytes, bool)
-        if not whole or memory_bytes < 1:
-            raise OperandError(f"the shared memory has at least 1 byte; got {memory_bytes!r:.80}")
+        memory_bytes = whole("the size of shared memory", memory_bytes, 1)
+        if tile is not None:
+            self.addresses(tile)  # may raise
         found = list(_pattern(self, tile))
         if tile:
             found += [*_shape(tile), *_strides(self, tile), *_memory(self, tile, memory_bytes)]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import FORMATS, Format
-from emulator.errors import OperandError, listing
+from emulator.errors import OperandError, one_of, whole
 
 #: element types that wgmma reads through a descriptor
 IN_MEMORY = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "b1")
@@ -42,14 +42,13 @@ class TileShape:
     major: str = "k"
 
     def __post_init__(self) -> None:
-        sizes = (self.rows, self.k)
-        if not all(isinstance(x, (int, np.integer)) and 1 <= x <= WINDOW for x in sizes):
-            raise OperandError(f"a tile has rows and columns from 1 to 2**18; got {sizes!r:.80}")
-        if self.element_bytes not in (1, 2, 4) or self.major not in ("k", "mn"):
-            raise OperandError(
-                "a tile has elements of 1, 2 or 4 bytes and is major in 'k' or 'mn'; "
-                f"got {self.element_bytes!r:.80}, {self.major!r:.80}"
-            )
+        sizes = {"rows": WINDOW, "k": WINDOW, "element_bytes": 4}
+        for name, most in sizes.items():
+            size = whole(f"{name} of a TileShape", getattr(self, name), 1, most)
+            object.__setattr__(self, name, size)
+        if self.element_bytes == 3:
+            raise OperandError("element_bytes of a TileShape is 1, 2 or 4; got 3")
+        one_of("major of a tile", self.major, ("k", "mn"))
         if self.size > WINDOW:
             raise OperandError(
                 f"a tile of {self.rows} × {self.k} elements of {self.element_bytes} bytes takes "
@@ -63,21 +62,17 @@ class TileShape:
         >>> TileShape.of(64, 256, "b1")
         TileShape(rows=64, k=32, element_bytes=1, major='k')
         """
-        name = fmt.name if isinstance(fmt, Format) else fmt
-        if name not in IN_MEMORY:
-            raise OperandError(
-                f"wgmma reads {listing(IN_MEMORY, 20)} from shared memory; got {name!r:.80}"
-            )
+        name = one_of("a type that wgmma reads from memory", getattr(fmt, "name", fmt), IN_MEMORY)
         bits = FORMATS[name].bits
         per_byte = 8 // bits if bits < 8 else 1
-        if not isinstance(k, (int, np.integer)) or k % per_byte:
-            raise OperandError(f"k of {name} is a multiple of {per_byte}; got {k!r:.80}")
-        return cls(rows, int(k) // per_byte, max(1, bits // 8), major)
+        if (k := whole("k", k, 1)) % per_byte:
+            raise OperandError(f"k of {name} is a multiple of {per_byte}; got {k}")
+        return cls(rows, k // per_byte, max(1, bits // 8), major)
 
     @property
     def size(self) -> int:
         """Bytes of all elements."""
-        return int(self.rows) * int(self.k) * self.element_bytes
+        return self.rows * self.k * self.element_bytes
 
     @property
     def line_bytes(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from dtypes import FORMATS
-from emulator.errors import OperandError, hint, listing, quoted, runs
+from emulator.errors import OperandError, hint, listing, quoted, runs, shown
 from emulator.isa.catalogue import instructions
 from emulator.isa.instruction import Instruction
 from emulator.isa.wmma import Wmma
@@ -30,6 +30,9 @@ def find_instructions(
     unknown type or family.
     """
     chosen = None if target is None else find_target(target).name
+    for what, given in (("type", type_), ("family", family)):
+        if given is not None and not isinstance(given, str):
+            raise OperandError(f"a {what} is a word such as f16 or mma; got {shown(given)}")
     found = [
         ins for ins in instructions()
         if (chosen is None or chosen in ins.targets)
@@ -60,10 +63,8 @@ def _types(ins: Instruction) -> Iterator[str]:
 def _check(what: str, given: str | None, known: Iterable[str]) -> None:
     names = list(dict.fromkeys(known))
     if given is not None and given not in names:
-        raise OperandError(
-            f"no {what} {quoted(str(given))}; there are {listing(names, 60)}"
-            f"{hint(str(given), names)}"
-        )
+        near = hint(given, names)
+        raise OperandError(f"no {what} {quoted(given)}; there are {listing(names, 60)}{near}")
 
 
 # --- list -----------------------------------------------------------------------------------------

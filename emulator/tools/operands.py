@@ -22,7 +22,7 @@ from dtypes import (
     decode_values,
     encode,
 )
-from emulator.errors import OperandError, listing, quoted
+from emulator.errors import OperandError, one_of, quoted
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.warp.memory import load_tile
@@ -80,8 +80,7 @@ def operand_shapes(ins: Multiplication) -> dict[str, tuple[int, ...]]:
 
 def format_of(ins: Multiplication, operand: str) -> Format:
     """The format of an operand's elements; raises OperandError for one that `ins` lacks."""
-    if operand not in (known := operand_shapes(ins)):
-        raise OperandError(f"{ins} has no operand {operand!r:.80}; it has {listing(known)}")
+    one_of(f"an operand of {ins}", operand, operand_shapes(ins))
     if operand == "nibbles":
         return FORMATS["u4"]
     return FORMATS[ins.b_type] if operand == "b" else ins.fragment(operand).fmt
@@ -91,7 +90,7 @@ def as_array(name: str, values: Any) -> Array:
     """`values` as an array; OperandError for lists that are none."""
     try:
         return np.asarray(values)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise OperandError(f"{name}: the rows of the list are not of one length") from None
 
 

@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from emulator.errors import OperandError, hint, listing, quoted
+from emulator.errors import OperandError, hint, listing, quoted, shown
 from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import PATTERN_LINE, WINDOW
 from emulator.tools.descriptors.description import (
     as_hex,
     describe_descriptor,
-    diff_descriptors,
     span,
     unused_bits,
 )
+from emulator.tools.descriptors.difference import diff_descriptors
 from emulator.tools.descriptors.tiles import (
     ReadTile,
     StoredTile,
@@ -209,7 +209,7 @@ def _spec(text: str, major: str | None) -> dict[str, Any]:
             raise OperandError(f"{key} is given twice in {quoted(text)}")
         values[key] = _KEYS[key](value)
     if major and values.get("major", major) != major:
-        raise OperandError(f"--major {major:.80} contradicts major={values['major']:.80}")
+        raise OperandError(f"--major {shown(major)} contradicts major={values['major']:.80}")
     return values | {"major": values.get("major", major or "k")}
 
 

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emulator.errors import OperandError, hint, listing, quoted
+from emulator.errors import OperandError, listing, one_of, quoted, shown, whole
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
-from emulator.layout.addressing import SWIZZLES
+from emulator.layout.addressing import SWIZZLES, encode_descriptor
 from emulator.layout.descriptor import Descriptor, Placed
-from emulator.layout.tile import LINE_BYTES, PATTERN_LINE, TileShape
+from emulator.layout.tile import LINE_BYTES, PATTERN_LINE, WINDOW, TileShape
 from emulator.warp.opcode import as_instruction
 
 # --- as people write them in a shell --------------------------------------------------------------
@@ -85,14 +85,8 @@ def read_tile(ins: Instruction | str, operand: str = "b", major: str = "k") -> R
     ins = as_instruction(ins)
     if not isinstance(ins, MatrixInstruction) or not ins.is_wgmma:
         raise OperandError(f"only wgmma reads its matrices through descriptors; got {ins}")
-    if operand not in ("a", "b"):
-        raise OperandError(
-            f"operand {quoted(str(operand))} is not read through a descriptor; a and b are"
-        )
-    if major not in ("k", "mn"):
-        raise OperandError(
-            f"a tile is major in k (imm-trans 0) or mn (imm-trans 1); got {major!r:.80}"
-        )
+    one_of("an operand that is read through a descriptor", operand, ("a", "b"))
+    one_of("major of a tile (imm-trans 0 or 1)", major, ("k", "mn"))
     if operand == "a":
         return ReadTile(ins, operand, TileShape.of(ins.m, ins.stored_k, ins.a_type, major))
     return ReadTile(ins, operand, TileShape.of(ins.n, ins.k, ins.b_type, major))
@@ -106,6 +100,7 @@ class StoredTile:
     """How a tile lies in shared memory: blocks of 8 lines, each as wide as the swizzle.
 
     It may be larger than what one instruction reads, which then starts at (`row`, `column`).
+    Raises OperandError for what is no size, place or order.
     """
 
     swizzle_bytes: int = 128
@@ -121,6 +116,15 @@ class StoredTile:
     column: int = 0
     #: bytes between two lines, where known: only the width of the swizzle can be described
     leading_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        encode_descriptor(0, swizzle_bytes=self.swizzle_bytes)  # may raise
+        one_of("major of a stored tile (imm-trans 0 or 1)", self.major, ("k", "mn"))
+        one_of("the order of the blocks", self.order, ("rows", "columns"))
+        for name in ("start_address", "rows", "k", "row", "column", "leading_bytes"):
+            value, least = getattr(self, name), 1 if name in ("rows", "k") else 0
+            if value is not None or name in ("start_address", "row", "column"):
+                object.__setattr__(self, name, whole(name, value, least, WINDOW))
 
     def __str__(self) -> str:
         how = f"{self.swizzle_bytes}-byte swizzle" if self.swizzle_bytes else "no swizzle"
@@ -148,13 +152,8 @@ def placed_tile(tile: ReadTile, stored: StoredTile) -> tuple[Placed, TileShape]:
     shape = TileShape.of(rows, k, tile.type, stored.major)
     if shape.rows < tile.shape.rows or shape.k < tile.shape.k:
         raise OperandError(f"a stored tile of {rows} rows × {k} columns is smaller than {tile}")
-    if stored.swizzle_bytes and isinstance(stored.start_address, (int, np.integer)):
-        _check_start(tile, int(stored.start_address), stored.swizzle_bytes)
-    if stored.order not in ("rows", "columns"):
-        raise OperandError(
-            f"the order of the blocks is rows or columns; got {quoted(str(stored.order))}"
-            f"{hint(str(stored.order), ('rows', 'columns'))}"
-        )
+    if stored.swizzle_bytes:
+        _check_start(tile, stored.start_address, stored.swizzle_bytes)
     placed = Descriptor.for_tile(
         rows, k, tile.type, major=stored.major, swizzle_bytes=stored.swizzle_bytes,
         start_address=stored.start_address, order=stored.order,
@@ -193,24 +192,26 @@ def needed_descriptor(
 stride_byte_offset=1024, base_offset=0, swizzle_bytes=128), size=8192)
     """
     stored = StoredTile() if stored is None else stored
+    if not isinstance(stored, StoredTile):
+        raise OperandError(f"a StoredTile is needed; got {shown(stored)}")
     tile = read_tile(ins, operand, stored.major)
-    (whole, size), shape = placed_tile(tile, stored)
+    (large, size), shape = placed_tile(tile, stored)
     width, per_k = stored.swizzle_bytes, tile.per_k
     _check_leading(tile, stored)
     row, column = stored.row, stored.column
     for what, first, reads, all_ in (
         ("row", row, tile.shape.rows, shape.rows), ("column", column, tile.k, shape.k * per_k)
     ):  # fmt: skip
-        if not isinstance(first, (int, np.integer)) or not 0 <= first <= all_ - reads:
+        if first > all_ - reads:
             raise OperandError(
                 f"{tile} starts at {what} 0 … {all_ - reads} of a stored tile that has {all_}; "
-                f"got {first!r:.80}"
+                f"got {first}"
             )
     k = column // per_k
-    places = whole.addresses(shape)[row:, k:][: tile.shape.rows, : tile.shape.k]
+    places = large.addresses(shape)[row:, k:][: tile.shape.rows, : tile.shape.k]
     start = int(places[0, 0])
     if start % LINE_BYTES == 0 and column % per_k == 0:
-        out = replace(whole, start_address=start)
+        out = replace(large, start_address=start)
         if "k" not in tile.shape.used_strides(width):
             # As the tile alone, without what is stored beside it, has it.
             name = tile.shape.strides(width)["k"]
@@ -231,8 +232,6 @@ def _check_leading(tile: ReadTile, stored: StoredTile) -> None:
     width, given = stored.swizzle_bytes or LINE_BYTES, stored.leading_bytes
     if given is None or given == width:
         return
-    if not isinstance(given, (int, np.integer)):
-        raise OperandError(f"leading_bytes is a number of bytes; got {given!r:.80}")
     best = min((x or LINE_BYTES for x in SWIZZLES), key=lambda x: abs(x - given))
     how = f"the {width}-byte swizzle" if stored.swizzle_bytes else "no swizzle"
     raise OperandError(

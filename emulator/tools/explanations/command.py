@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from emulator.errors import OperandError
+from emulator.errors import OperandError, shown
 from emulator.tools.explanations.comparison import compare
 from emulator.tools.explanations.explanation import explain, explain_registers
 from emulator.tools.explanations.inputs import operands, registers_from_file
@@ -72,7 +72,7 @@ def explain_command(
     try:
         index = tuple(int(word) for word in batch.split(",") if word.strip())
     except ValueError:
-        raise OperandError(f"--batch is an index such as 0 or 0,2; got {batch!r:.80}") from None
+        raise OperandError(f"--batch is an index such as 0 or 0,2; got {shown(batch)}") from None
     asked: dict[str, Any] = {
         "row": row, "col": col, "target": target, "computation": computation, "batch": index,
     }  # fmt: skip

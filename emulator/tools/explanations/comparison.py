@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -11,14 +11,14 @@ import numpy as np
 from dtypes import FORMATS, Array, Format, codes_from_array
 from emulator import gemm
 from emulator.arrays import accepts_tensors
-from emulator.errors import OperandError, UnsupportedError, listing
+from emulator.errors import OperandError, UnsupportedError, listing, whole
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.targets import Target, find_target
 from emulator.tools.explanations.cause import Aspect, Dot, find_cause, parting
 from emulator.tools.explanations.feeds import Asked, computed, from_matrices
 from emulator.tools.explanations.numbers import Code, plural, ulp
-from emulator.tools.operands import Multiplication, as_multiplication
+from emulator.tools.operands import Multiplication, as_array, as_multiplication
 from emulator.tools.report import Block, Document, Section, Table, in_width
 from emulator.tools.wording import short_targets
 
@@ -97,8 +97,7 @@ def compare(
     UnsupportedError where no target has any of the instructions.
     """
     chosen = _instructions(instructions)
-    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
-        raise OperandError(f"limit is a number of elements, 0 or more; got {limit!r:.80}")
+    limit = whole("limit=", limit)
     there, missing, aliases = _runs(chosen, targets)
     more = {"scale_a": scale_a, "scale_b": scale_b, "nibbles": nibbles}
     given = _Operands((a, b, c), codes, more)
@@ -122,9 +121,16 @@ def compare(
 # --- what runs ------------------------------------------------------------------------------------
 
 
+def _several(given: Any) -> list[Any]:
+    """What is given as a list; a single thing as one of one."""
+    try:
+        return [given] if isinstance(given, str) else list(given)
+    except TypeError:
+        return [given]
+
+
 def _instructions(given: Any) -> list[Multiplication]:
-    several = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
-    chosen = [as_multiplication(ins) for ins in several]
+    chosen = [as_multiplication(ins) for ins in _several(given)]
     if not chosen:
         raise OperandError("compare takes an instruction or several; got none")
     types = [".".join((x.d_type, x.a_type, x.b_type, x.c_type)) for x in chosen]
@@ -142,12 +148,8 @@ def _runs(
 ) -> tuple[list[_Run], list[_Run], list[str]]:
     """What runs, what is not available, and what to say of several names of one target."""
     names: dict[Target, list[str]] = {}
-    several: Iterable[Any] = [targets]
-    if targets is None:
-        several = (name for ins in chosen for name in ins.targets)
-    elif isinstance(targets, Iterable) and not isinstance(targets, str):
-        several = targets
-    for x in several:
+    every = [name for ins in chosen for name in ins.targets]
+    for x in every if targets is None else _several(targets):
         names.setdefault(find_target(x), []).append(str(x).strip())
     if not names:
         raise OperandError("targets= names none; such as sm_80, sm_90a, B200")
@@ -206,7 +208,7 @@ def _fits(ins: Multiplication, given: _Operands) -> bool:
     """Whether the matrices are those of one instruction, or can only be."""
     if not isinstance(ins, MatrixInstruction) or ins.is_sparse or ins.is_block_scaled:
         return True
-    shapes = [np.shape(x)[-2:] for x in given.matrices[:2]]
+    shapes = [as_array(name, x).shape[-2:] for name, x in zip("AB", given.matrices, strict=False)]
     fits = shapes == [(ins.m, ins.k), (ins.k, ins.n)]
     return fits or ins.c_type != ins.d_type or any(x is not None for x in given.more.values())
 

@@ -17,7 +17,7 @@ from emulator import execute, mma
 from emulator.arith import reference
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.trace import Record
-from emulator.errors import OperandError
+from emulator.errors import OperandError, shown, whole
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.layout.descriptor import Descriptor, as_words
@@ -28,6 +28,7 @@ from emulator.tools.descriptors.tiles import read_tile
 from emulator.tools.explanations.numbers import Code
 from emulator.tools.operands import (
     Multiplication,
+    as_array,
     as_codes,
     format_of,
     gather,
@@ -143,12 +144,14 @@ def computed(
     more: Mapping[str, Any],
 ) -> tuple[Array, dict[str, Array]]:
     """D and the operands as codes; `mma` says what is wrong with them."""
-    given = {name: np.asarray(x) for name, x in more.items() if x is not None}
+    given = {name: as_array(name, x) for name, x in more.items() if x is not None}
 
     def read(name: str, values: Any) -> Array:
         if values is None:
             return np.zeros(ins.fragment("d").shape, code_type(format_of(ins, "c").bits))
-        return np.asarray(values) if codes else as_codes(name.upper(), format_of(ins, name), values)
+        if codes:
+            return as_array(name.upper(), values)
+        return as_codes(name.upper(), format_of(ins, name), values)
 
     if isinstance(ins, WmmaMultiply):
         if given:
@@ -261,10 +264,9 @@ def _in_memory(descriptor: Descriptor, tile: TileShape, bits: int, transposed: b
 
 
 def _feed(ins: Multiplication, given: _Matrices, asked: Asked) -> Feed:
-    row, col, target = asked.row, asked.col, find_target(asked.target)
-    arithmetic, shape = ins.arithmetic(target), given.codes["d"].shape[:-2]
-    _check("row", row, ins.m)
-    _check("col", col, ins.n)
+    target, shape = find_target(asked.target), given.codes["d"].shape[:-2]
+    row, col = whole("row", asked.row, 0, ins.m - 1), whole("col", asked.col, 0, ins.n - 1)
+    arithmetic = ins.arithmetic(target)
     index = _batch_index(asked.batch, shape)
     own = {
         name: np.broadcast_to(x, (*shape, *x.shape[-2:]))[index] for name, x in given.codes.items()
@@ -298,7 +300,7 @@ def _feed(ins: Multiplication, given: _Matrices, asked: Asked) -> Feed:
     )
     assert code == d, f"the trace of {ins} on {target} ends in {code:#x}, D holds {d:#x}"
     return Feed(
-        ins, target, arithmetic, int(row), int(col), labels,
+        ins, target, arithmetic, row, col, labels,
         tuple(element("a", arithmetic.a, x, row, i) for i, x in enumerate(a)),
         tuple(element("b", arithmetic.b, x, k, col) for k, x in zip(ks, met, strict=True)),
         element("c", arithmetic.c, c, row, col), element("d", arithmetic.d, d, row, col),
@@ -327,29 +329,24 @@ def _selected(
 def _check_computation(ins: Multiplication, computation: object) -> None:
     """Only m8n8k4.f16 has several."""
     groups = ins.fragment("d").groups
-    if groups == 1 and computation != 0:
+    if groups == 1 and not (isinstance(computation, int) and computation == 0):
         raise OperandError(
             f"computation is that of m8n8k4.f16, whose warp has 4; {ins} has one: leave it out; "
-            f"got {computation!r:.80}"
+            f"got {shown(computation)}"
         )
-    _check("computation", computation, groups)
-
-
-def _check(what: str, index: object, size: int) -> None:
-    if not isinstance(index, (int, np.integer)) or not 0 <= index < size:
-        raise OperandError(f"{what} is 0 … {size - 1}; got {index!r:.80}")
+    whole("computation", computation, 0, groups - 1)
 
 
 def _batch_index(batch: int | tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
     index = batch if isinstance(batch, tuple) else (batch,)
     if not shape and index:
-        raise OperandError(f"the operands have no batch axes; got batch={batch!r:.80}")
+        raise OperandError(f"the operands have no batch axes; got batch={shown(batch)}")
     if len(index) != len(shape):
         raise OperandError(
             f"the operands have batch axes {shape}: choose one, such as "
             f"batch={tuple(0 for _ in shape)} (in a shell --batch {','.join('0' * len(shape))}); "
-            f"got {batch!r:.80}"
+            f"got {shown(batch)}"
         )
-    for i, size in zip(index, shape, strict=True):
-        _check("an index of batch=", i, size)
-    return index
+    return tuple(
+        whole("an index of batch=", i, 0, size - 1) for i, size in zip(index, shape, strict=True)
+    )

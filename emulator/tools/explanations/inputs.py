@@ -10,7 +10,7 @@ import numpy as np
 
 from dtypes import FORMATS, Array, Format, code_type, encode
 from dtypes.codec import decode_integer
-from emulator.errors import OperandError, hint, listing, quoted
+from emulator.errors import OperandError, hint, listing, one_of, quoted, whole
 from emulator.isa.matrix import MatrixInstruction
 from emulator.tools.explanations.numbers import Code
 from emulator.tools.files import read_npz, unnamed
@@ -120,9 +120,8 @@ def matrices_from_text(
     Numbers stand between commas: ``1.5``, ``inf``, ``nan``, or an element's code such as
     ``0x3c00``. Values are rounded to nearest in the element type; what is missing at the end is 0.
     """
-    for name, index, size in (("row", row, ins.m), ("col", col, ins.n)):
-        if not 0 <= index < size:
-            raise OperandError(f"{name} is 0 … {size - 1}; got {index}")
+    whole("row", row, 0, ins.m - 1)
+    whole("col", col, 0, ins.n - 1)
     if traits(ins).scaled:
         raise OperandError(f"{ins} has block scales: give it matrices in a file, with --input")
     out, types = {}, _types(ins)
@@ -180,12 +179,8 @@ def generate(ins: Multiplication, seed: int = 0, kind: str = "wide") -> dict[str
     A of a sparse instruction is compressed. Integers are random bits in every kind; "edges" has C
     near the ends of s32. Raises OperandError for another kind or seed.
     """
-    if kind not in KINDS:
-        raise OperandError(
-            f"no inputs {quoted(str(kind))}; there are {', '.join(KINDS)}{hint(str(kind), KINDS)}"
-        )
-    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise OperandError(f"a seed is an integer from 0 on; got {seed!r:.80}")
+    one_of("a kind of inputs", kind, KINDS)
+    seed = whole("a seed", seed)
     rng, shapes = np.random.default_rng(seed), operand_shapes(ins)
     # Of m8n8k4.f16 one matrix stands for all four.
     shape = {name.upper(): shapes[name][-2:] for name in "abc"}

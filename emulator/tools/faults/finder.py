@@ -12,7 +12,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arrays import accepts_tensors
-from emulator.errors import OperandError
+from emulator.errors import OperandError, whole
 from emulator.isa.instruction import Instruction
 from emulator.targets import Target, find_target
 from emulator.tools.faults import loops, matrices, registers, sparse, swaps, wgmma
@@ -149,8 +149,7 @@ def find_faults(
     ins = as_instruction(ins)
     given = Given(ins, find_target(target), {"a": a, "b": b, "c": c, "scale_a": scale_a,
                                              "scale_b": scale_b}, passed)  # fmt: skip
-    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
-        raise OperandError(f"limit= is a positive number of faults; got {limit!r:.80}")
+    limit = whole("limit=", limit, 1)
     if d is not None and expected is not None:
         raise OperandError(
             "d= is what came out of the kernel, expected= what should have: give one of them"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dtypes import FORMATS, Array, code_type
-from emulator.errors import OperandError, UndefinedError, hint, listing, quoted
+from emulator.errors import OperandError, UndefinedError, hint, listing, quoted, shown
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.descriptor import Descriptor, as_words
 from emulator.layout.tile import WINDOW, TileShape
@@ -273,6 +273,6 @@ def _scalar(name: str, given: Any) -> Any:
     """An immediate; a file has it as an array of no or one dimension."""
     array = as_array(name, given)
     if array.size != 1 or array.dtype.kind not in "iub":
-        raise OperandError(f"{name} is one integer; got {given!r:.80}")
+        raise OperandError(f"{name} is one integer; got {shown(given)}")
     number = int(array.reshape(-1)[0])
     return bool(number) if name == "scale_d" else number

@@ -65,7 +65,8 @@ class Page(Report):
 
     def sections(self) -> list[Section]:
         found = sections(self.ins, self.memory)
-        return only(found, self.operand) if self.operand else found
+        every = isinstance(self.operand, str) and not self.operand
+        return found if every else only(found, self.operand)
 
     def lines(self) -> Iterator[str]:
         return info_command(str(self.ins), self.target).lines()

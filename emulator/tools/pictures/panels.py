@@ -15,11 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dtypes import FORMATS, Array
-from emulator.errors import OperandError, listing
+from emulator.errors import OperandError, one_of
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.isa.wmma import WmmaMultiply
+from emulator.layout.addressing import encode_descriptor
 from emulator.layout.descriptor import Descriptor
 from emulator.layout.fragment import Fragment
 from emulator.layout.grids import (
@@ -157,8 +158,7 @@ def _by_group(panels: list[Panel], what: str) -> list[Section]:
 def only(found: list[Section], operand: str) -> list[Section]:
     """The panels of one operand; raises OperandError where there are none."""
     names = dict.fromkeys(n for x in found for p in x.panels for n in (p.name, *p.also))
-    if operand not in names:
-        raise OperandError(f"no operand {operand!r:.80} to draw; there are {listing(names)}")
+    one_of("an operand to draw", operand, names)
     return [Section(x.title, [p for p in x.panels if operand in (p.name, *p.also)]) for x in found]
 
 
@@ -200,7 +200,8 @@ def _tile(ins: MatrixInstruction, operand: str, memory: Memory) -> Panel:
     tile, bits, rows = read.shape, FORMATS[read.type].bits, read.shape.rows
     # A kernel steps along k inside of the lines of a swizzle: the tile then starts where they do.
     step = 0
-    if memory.swizzle_bytes and memory.major == "k" and isinstance(memory.start_address, int):
+    encode_descriptor(memory.start_address, swizzle_bytes=memory.swizzle_bytes)  # may raise
+    if memory.swizzle_bytes and memory.major == "k":
         step = memory.start_address % LINE_OF_BANKS
         step = step if step + tile.line_bytes <= memory.swizzle_bytes else 0
     descriptor = Descriptor.for_tile(

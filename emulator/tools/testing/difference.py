@@ -23,7 +23,7 @@ from dtypes import (
     decode_values,
     unpack,
 )
-from emulator.errors import EmulatorError, OperandError
+from emulator.errors import EmulatorError, OperandError, one_of, shown
 from emulator.isa.instruction import Instruction
 from emulator.layout.fragment import Fragment
 from emulator.tools.operands import as_array, as_codes
@@ -172,15 +172,12 @@ def find_differences(
     """
     __tracebackhide__ = True
     for what, given, legal in (("nan", nan, Nan), ("signed_zero", signed_zero, SignedZero)):
-        if given not in get_args(legal):
-            raise OperandError(
-                f"{what}= is {' or '.join(map(repr, get_args(legal)))}; got {given!r:.80}"
-            )
+        one_of(f"{what}=", given, get_args(legal))
     if isinstance(fragment, Instruction | str):
         fragment = as_instruction(fragment).fragment("d")
     if not isinstance(fragment, Fragment | None):
         raise OperandError(
-            f"fragment= is a Fragment, an Instruction or its opcode; got {fragment!r:.80}"
+            f"fragment= is a Fragment, an Instruction or its opcode; got {shown(fragment)}"
         )
     known = None if fmt is None else find_format(fmt)
     if fragment is not None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import FORMATS, Array, Format, NumberClass, decode
-from emulator.errors import OperandError, hint, listing
+from emulator.errors import one_of
 
 #: "payload": NaNs are equal where their bits are; "any": every NaN equals every other
 Nan = Literal["payload", "any"]
@@ -99,11 +99,7 @@ def find_format(fmt: Format | str) -> Format:
     """The format of that name; raises OperandError for any other."""
     if isinstance(fmt, Format):
         return fmt
-    if not isinstance(fmt, str) or fmt not in FORMATS:
-        raise OperandError(
-            f"no format {fmt!r:.80}; formats are {listing(FORMATS, 24)}{hint(str(fmt), FORMATS)}"
-        )
-    return FORMATS[fmt]
+    return FORMATS[one_of("a format", fmt, FORMATS)]
 
 
 def _magnitudes(fmt: Format, codes: Array) -> NDArray[np.uint64]:

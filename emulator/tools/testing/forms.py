@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Literal
 
-from emulator.errors import OperandError, UnsupportedError
+from emulator.errors import OperandError, UnsupportedError, shown
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.targets import Target
@@ -28,17 +29,24 @@ def all_forms(
     Raises UnsupportedError for an unknown target, OperandError for an unknown family, type or n,
     and where nothing is left: a test that ran over no form would pass.
     """
-    if n not in ("sample", "all") and (isinstance(n, str) or not isinstance(n, Iterable)):
-        raise OperandError(f"n= is 'sample', 'all' or the values of N; got {n!r:.80}")
-    sizes: Any = n if isinstance(n, str) else tuple(n)
+    sizes = _sizes(n)
     found = [ins for ins in find_instructions(target, type, family) if _has_size(ins, sizes)]
     if not found:
-        asked = {"target": target, "family": family, "type": type, "n": n}
+        asked = {"target": target, "family": family, "type": type, "n": sizes}
         words = ", ".join(f"{k} {v}" for k, v in asked.items() if v not in (None, "sample"))
         raise UnsupportedError(
             f"no instruction has {words:.200}; `python -m emulator list` shows all"
         )
     return found
+
+
+def _sizes(n: object) -> str | tuple[int, ...]:
+    if isinstance(n, str) and n in ("sample", "all"):
+        return n
+    try:
+        return tuple(operator.index(size) for size in n)  # type: ignore[attr-defined]
+    except TypeError:
+        raise OperandError(f"n= is 'sample', 'all' or the values of N; got {shown(n)}") from None
 
 
 def _has_size(ins: Instruction, sizes: str | tuple[int, ...]) -> bool:

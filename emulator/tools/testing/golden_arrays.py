@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dtypes import Array
-from emulator.errors import OperandError
+from emulator.errors import OperandError, shown
 from emulator.isa.instruction import Instruction
 from emulator.layout.fragment import Fragment
 from emulator.tools.files import read_npz, write_npz
@@ -63,10 +63,10 @@ def write_golden(path: Path, arrays: dict[str, Array], provenance: dict[str, str
     """
     for name, array in arrays.items():
         if not name.isidentifier():
-            raise OperandError(f"the name of an array is a Python name; got {name!r:.80}")
+            raise OperandError(f"the name of an array is a Python name; got {shown(name)}")
         if array.dtype.kind not in "biufc" and not _is_foreign(array):
             raise OperandError(
-                f"array {name!r:.80} has elements of type {array.dtype}; golden files hold numbers"
+                f"array {shown(name)} has elements of type {array.dtype}; golden files hold numbers"
             )
     if path.exists() and _same_bits(path, arrays):
         return False

@@ -71,14 +71,18 @@ class Inputs:
             c = np.zeros(operand_shapes(ins)["c"], code_type(format_of(ins, "c").bits))
         given = {"a": a, "b": b, "c": c} | more
         held = {name: as_codes(name, format_of(ins, name), array) for name, array in given.items()}
-        if traits(ins).sparse and "nibbles" not in held:
-            assert isinstance(ins, MatrixInstruction)
-            held["a"], held["nibbles"] = metadata(ins, held["a"])
-        for name, shape in operand_shapes(ins).items():
+        shapes = operand_shapes(ins)
+        if whole_a := traits(ins).sparse and "nibbles" not in held:
+            shapes |= {"a": (ins.m, ins.k)}
+            del shapes["nibbles"]
+        for name, shape in shapes.items():
             if name not in held or held[name].shape[-len(shape) :] != shape:
                 got = held[name].shape if name in held else "nothing"
                 want = ", ".join(map(str, shape))
                 raise OperandError(f"{name} of {ins} is (…, {want}); got {got}")
+        if whole_a:
+            assert isinstance(ins, MatrixInstruction)
+            held["a"], held["nibbles"] = metadata(ins, held["a"])
         return cls(ins, held, selector)
 
     @cached_property

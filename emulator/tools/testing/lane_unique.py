@@ -8,7 +8,7 @@ takes several cases, one for each digit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array, Format, code_type, decode_values, encode
-from emulator.errors import OperandError
+from emulator.errors import OperandError, one_of
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.tools.operands import (
     Multiplication,
+    as_array,
     as_multiplication,
     format_of,
     operand_shapes,
@@ -107,7 +108,7 @@ class LaneUnique(Inputs):
             )
 
     def _matrix(self, d: Any) -> Array:
-        fragment, given = self.ins.fragment("d"), np.asarray(d)
+        fragment, given = self.ins.fragment("d"), as_array("d", d)
         codes = given
         if codes.shape[-2:] == (fragment.lanes, fragment.registers):
             codes = fragment.gather(codes)
@@ -144,10 +145,11 @@ def lane_unique(ins: Instruction | str, operand: str = "", *, selector: int = 0)
     """
     ins = as_multiplication(ins)
     shapes = operand_shapes(ins)
-    if operand:
-        format_of(ins, operand)  # may raise
+    asked: Iterable[str] = shapes
+    if not isinstance(operand, str) or operand:
+        asked = [one_of(f"an operand of {ins}", operand, shapes)]
     cases: list[Case] = []
-    for name in [operand] if operand else shapes:
+    for name in asked:
         base, largest = len(_alphabet(ins, name)), int(np.prod(shapes[name]))
         digits = next(d for d in range(1, 64) if base**d > largest)
         cases += [Case(name, d, first) for d in range(digits) for first in _steps(ins, name)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from dtypes import Array
-from emulator.errors import OperandError, UndefinedError
+from emulator.errors import OperandError, UndefinedError, one_of, shown
 from emulator.isa.instruction import Instruction
 from emulator.targets import Target
 from emulator.tools.operands import ONE_WORD
@@ -93,11 +93,10 @@ def unnoticed_swaps(
     if isinstance(inputs, Instruction | str):
         inputs = lane_unique(inputs)
     if not isinstance(inputs, Inputs):
-        raise OperandError(f"Inputs are needed, such as lane_unique(ins); got {inputs!r:.80}")
-    if lanes not in ("near", "all", "none"):
-        raise OperandError(f"lanes= is 'near', 'all' or 'none'; got {lanes!r:.80}")
+        raise OperandError(f"Inputs are needed, such as lane_unique(ins); got {shown(inputs)}")
+    one_of("lanes=", lanes, get_args(Lanes))
     if run is None:
-        if not target:
+        if isinstance(target, str) and not target:
             raise OperandError("check_swaps needs target=, or run= that computes D")
 
         ins = inputs.ins
