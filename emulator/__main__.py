@@ -13,11 +13,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from emulator.errors import EmulatorError
 
 if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
     from emulator.tools.report import Report
 
 #: command -> module of `emulator.tools` with its NAME_arguments and NAME_command, and its line.
@@ -65,6 +67,9 @@ class _Parser(argparse.ArgumentParser):
             nearest = f"; nearest is {near[0]}" if near else ""
             self.error(f"unrecognized arguments: {' '.join(rest)[:200]}{nearest}")
         return known, rest
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        print(self.format_help(), end="", file=file)  # argparse's own hides that it could not
 
 
 def _parser(asked: str) -> argparse.ArgumentParser:
@@ -132,14 +137,23 @@ def _shell() -> int:
     except OSError as error:
         if error.filename is not None:
             raise
-        # The interpreter would flush, and complain, once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop(sys.stdout)
         if isinstance(error, BrokenPipeError):
             return 141
         _complain(f"cannot write the output: {error.strerror or error}")
         return 2
     except KeyboardInterrupt:
         return 130
+    finally:
+        try:
+            sys.stderr.flush()
+        except OSError:
+            _drop(sys.stderr)
+
+
+def _drop(stream: TextIO) -> None:
+    """Lets go of what a stream does not take: the interpreter would try, and complain, again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

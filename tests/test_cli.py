@@ -344,7 +344,7 @@ def test_a_bad_command_line_exits_with_2(capsys, argv):
     assert out == "" and "usage: python -m emulator" in err
 
 
-@pytest.mark.parametrize("command", ["list", "info", "lane", "element", "table", "run", "selftest"])
+@pytest.mark.parametrize("command", command_line.COMMANDS)
 def test_every_command_has_help_and_json(capsys, command):
     with pytest.raises(SystemExit) as stop:
         main([command, "--help"])

@@ -8,6 +8,8 @@ from dtypes import FORMATS, code_type
 from emulator import Instruction, OperandError
 from emulator.testing import assert_bits_equal, find_differences
 
+pytest_plugins = ["pytester"]
+
 INS = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
 
 

@@ -25,6 +25,9 @@ LIMIT = 1 << 30
 #: zip entries carry a time; a fixed one gives equal files for equal arrays
 _TIME = (1980, 1, 1, 0, 0, 0)
 
+#: what numpy.savez and numpy.savez_compressed write
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
 # --- reading --------------------------------------------------------------------------------------
 
 
@@ -72,6 +75,8 @@ def _check_members(archive: zipfile.ZipFile, shown: str, limit: int) -> None:
         name = quoted(member.filename.removesuffix(".npy"))
         if member.flag_bits & 1:
             raise OperandError(f"array {name} of {shown} is encrypted")
+        if member.compress_type not in _METHODS:
+            raise ValueError("a way of compression that may take any amount of memory")
         with archive.open(member) as opened:
             size, has_objects = _declared(opened)
         if has_objects:
@@ -125,11 +130,12 @@ def replacing(file: str | Path) -> Iterator[IO[bytes]]:
     Raises OperandError where it cannot be written; what stood there before is then as it was.
     """
     try:
-        target = Path(file).resolve()
+        target = Path(file)
         if target.exists() and not target.is_file():  # a device or a pipe, or no file at all
             with target.open("wb") as out:
                 yield out
             return
+        target = target.resolve()
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
         try:
             with os.fdopen(handle, "wb") as out:

@@ -211,13 +211,7 @@ def _relatives(family: str) -> dict[tuple[object, ...], list[MatrixInstruction]]
 def other_instruction(kernel: Kernel) -> Iterator[Variant]:
     """Another type or modifier in the opcode, of an instruction with the same registers."""
     ins, names = kernel.ins, [f.name for f in fields(MatrixInstruction) if f.name != "form"]
-    for other in matrix_instructions(ins.form.family):
-        same = all(
-            getattr(other, x) == getattr(ins, x)
-            for x in ("m", "n", "k", "d_type", "c_type", "scale_vec", "operands")
-        )
-        if not same or other.form.kind != ins.form.kind or other == ins:
-            continue
+    for other in _relatives(ins.form.family)[_shape(ins)]:
         if kernel.target.name not in other.targets or any(
             other.fragment(x).registers != ins.fragment(x).registers for x in ins.operands
         ):
