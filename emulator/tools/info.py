@@ -52,7 +52,7 @@ def info_command(opcode: str, target: str | None = None) -> Answer:
         "operands": [operand._asdict() for operand in held], **choices(ins),
         "recipes": [recipe._asdict() for recipe in recipes.values()],
     }  # fmt: skip
-    return Answer(tuple(_lines(ins, held, list(recipes.values()))), data)
+    return Answer(_lines(ins, held, list(recipes.values())), data)
 
 
 def _lines(ins: Instruction, held: list[Operand], recipes: list[Recipe]) -> Iterator[str]:

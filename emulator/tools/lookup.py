@@ -135,7 +135,7 @@ def table_command(
         ]
         data["location"] = list(Location._fields)
         data["matrices"] = [[[list(x) for x in row] for row in matrix] for matrix in where]
-        return Answer(tuple(_matrices(fragment, names, where, style)), data)
+        return Answer(_matrices(fragment, names, where, style), data)
     held = _held(fragment)
     data["elements"] = [[[list(x[1:]) for x in word] for word in words] for words in held]
     data["groups"] = [[[x[0] for x in word] for word in words] for words in held]

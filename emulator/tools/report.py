@@ -74,12 +74,18 @@ class Report:
 
 @dataclass(frozen=True, repr=False)
 class Answer(Report):
-    """Lines as they are, and the same as data."""
+    """Lines as they are, the first of which is the title, and the same as data."""
 
     shown: Iterable[str]
     data: Any
     code: int = 0
-    title: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shown", tuple(self.shown))
+
+    @property
+    def title(self) -> str:
+        return next(iter(self.shown), "")
 
     def lines(self) -> Iterator[str]:
         return iter(self.shown)
