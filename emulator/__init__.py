@@ -20,13 +20,14 @@ from emulator.errors import (
     UnsupportedError,
 )
 from emulator.isa.instruction import Instruction
+from emulator.matrices.gemm import gemm
+from emulator.matrices.mma import mma
 from emulator.targets import TARGETS
 from emulator.warp.execute import execute
-from emulator.warp.gemm import gemm
-from emulator.warp.matrix import mma
 from emulator.warp.sparse import compress, decompress
 
 if TYPE_CHECKING:
+    from emulator.memory.tensor_map import TensorMap
     from emulator.ptx.machine import Warp, Warpgroup
     from emulator.tools.explanations.comparison import compare
     from emulator.tools.explanations.explanation import explain, explain_registers
@@ -36,8 +37,12 @@ __all__ = [
     "TARGETS",
     "EmulatorError",
     "Instruction",
+    "KernelError",
+    "Memory",
+    "Module",
     "OperandError",
     "ParseError",
+    "TensorMap",
     "UndefinedError",
     "UnsupportedError",
     "Warp",
@@ -55,7 +60,11 @@ __all__ = [
 
 #: imported when they are first asked for: `import emulator` must not wait for them
 _LATER = {
+    "KernelError": "emulator.machine.report",
+    "Memory": "emulator.machine.arguments",
+    "Module": "emulator.machine.launch",
     "Warp": "emulator.ptx.machine",
+    "TensorMap": "emulator.memory.tensor_map",
     "Warpgroup": "emulator.ptx.machine",
     "compare": "emulator.tools.explanations.comparison",
     "explain": "emulator.tools.explanations.explanation",

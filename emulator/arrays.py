@@ -1,4 +1,4 @@
-"""PyTorch tensors at the door: what ``execute``, ``mma``, ``gemm`` and the tools take, too.
+"""Arrays as callers give them: lists, and the CPU tensors of PyTorch that all functions take, too.
 
 torch is never imported here: a tensor can only exist where its owner has imported it already. A
 tensor shares its memory with the array made of it, so stmatrix writes into a tensor given as
@@ -23,6 +23,23 @@ _R = TypeVar("_R")
 
 #: torch's name of a type that NumPy lacks -> the ml_dtypes type with the same bits
 _ML_TYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
+
+
+def as_array(given: Any, name: str) -> Array:
+    """`given` as an array; `name` stands for it in messages.
+
+    Raises OperandError for what is none: lists whose rows are not of one length or that are nested
+    too deep, and masked arrays, whose mask no register has.
+    """
+    if isinstance(given, np.ma.MaskedArray):
+        raise OperandError(f"{name} is a masked array; give one without a mask, such as x.filled()")
+    try:
+        return np.asarray(given)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        why = "the rows of the list are not of one length"
+        if "inhomogeneous" not in str(error):
+            why = f"it makes no array: {error!s:.100}"
+        raise OperandError(f"{name}: {why}") from None
 
 
 def accepts_tensors(words: bool = False) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
@@ -99,3 +116,10 @@ def _tensor_of(torch: Any, array: Array, signed: bool) -> Any:
         kind = kind.removeprefix("u")
     plain = np.require(array, requirements=["C", "W"]).view(f"i{array.dtype.itemsize}")
     return torch.from_numpy(plain).view(getattr(torch, kind))
+
+
+def array_of_tensor(value: Any, name: str) -> Any:
+    """The memory of a CPU tensor as an array; anything else as it is."""
+    torch = sys.modules.get("torch")
+    tensor = getattr(torch, "Tensor", None)
+    return _array_of(torch, name, value) if tensor and isinstance(value, tensor) else value

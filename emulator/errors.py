@@ -25,7 +25,7 @@ class ParseError(EmulatorError):
 
 
 class UnsupportedError(EmulatorError):
-    """PTX, but no legal form of the instruction, or not on this target."""
+    """PTX, but no legal form of the instruction, not on this target, or not modelled here."""
 
 
 class OperandError(EmulatorError):
@@ -122,7 +122,7 @@ def whole(what: str, given: object, least: int = 0, most: int | None = None) -> 
 
 def listing(names: Iterable[object], limit: int = 12) -> str:
     """``a, b, c, … (30 in all)``: a list of legal things short enough for a message."""
-    shown = [str(name) for name in names]
+    shown = [f"{name!s:.200}" for name in names]
     if len(shown) <= limit:
         return ", ".join(shown)
     return f"{', '.join(shown[:limit])}, … ({len(shown)} in all)"

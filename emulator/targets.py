@@ -22,6 +22,9 @@ class Target:
 
     name: str
     generation: Generation
+    #: bytes of shared memory that a block can have, and those that the system keeps below them
+    shared_limit: int = 0
+    reserved_shared: int = 0
 
     @property
     def number(self) -> int:
@@ -47,8 +50,23 @@ _GENERATIONS: tuple[tuple[Generation, str], ...] = (
     ("rtx_blackwell", "120 120a 120f 121 121a 121f"),
 )
 
+#: KiB of shared memory that a block can have (CUDA C++ Programming Guide, compute capabilities)
+_SHARED_KIB = {
+    "70": 96, "72": 96, "75": 64, "80": 163, "86": 99, "87": 163, "88": 99, "89": 99, "90": 227,
+    "100": 227, "103": 227, "110": 227, "120": 99, "121": 99,
+}  # fmt: skip
+#: generations whose blocks start with 1 KiB of the system's
+_RESERVING = ("hopper", "blackwell", "rtx_blackwell")
+
+
+def _row(number: str, generation: Generation) -> Target:
+    kib = _SHARED_KIB[number.rstrip("af")]
+    reserved = 1024 if generation in _RESERVING else 0
+    return Target(f"sm_{number}", generation, kib << 10, reserved)
+
+
 TARGETS: dict[str, Target] = {
-    f"sm_{number}": Target(f"sm_{number}", generation)
+    f"sm_{number}": _row(number, generation)
     for generation, numbers in _GENERATIONS
     for number in numbers.split()
 }
@@ -90,7 +108,7 @@ def find_target(name: str | Target) -> Target:
     if name in TARGETS:
         return TARGETS[name]
     key = re.sub(r"[\s-]", "", name.lower())
-    number = re.fullmatch(r"(?:sm_?|compute_?)?(\d{1,4}[af]?)", key)
+    number = re.fullmatch(r"(?:sm_?|compute_?)?([0-9]{1,4}[af]?)", key)
     if target := TARGETS.get(f"sm_{number[1]}" if number else ALIASES.get(key, key)):
         return target
     if _TOO_OLD.fullmatch(key):
@@ -107,6 +125,16 @@ def find_target(name: str | Target) -> Target:
     raise UnsupportedError(
         f"no target {quoted(name, 80)}{close}; targets are {listing(TARGETS, 40)}"
     )
+
+
+def runs_on(made_for: Target, chip: Target) -> bool:
+    """Whether PTX for one target can be compiled for a chip: a later one, unless features of that
+    chip (a) or family (f) alone are meant."""
+    if made_for.name.endswith("a"):
+        return chip.name == made_for.name
+    if made_for.name.endswith("f"):
+        return chip.number // 10 == made_for.number // 10 and chip.number >= made_for.number
+    return chip.number >= made_for.number
 
 
 def select(*, since: int = 0, specific: bool = False, only: str = "") -> tuple[str, ...]:

@@ -32,8 +32,10 @@ def by_hand(where, b=None):
 
 
 def one_dot(arithmetic, c, pairs, k, engine, scales=()):
+    """The code of D; an integer c is a code, a float a value."""
     pairs = [*pairs, *[(0, 0)] * (k - len(pairs))]
     a = codes_of(arithmetic.a, [p for p, _ in pairs])[None]
     b = codes_of(arithmetic.b, [q for _, q in pairs])[None]
-    c = np.array([c], code_type(arithmetic.c.bits))
+    c = encode(arithmetic.c, [c]) if isinstance(c, float) else [c]
+    c = np.array(c, code_type(arithmetic.c.bits))
     return f"{dot(arithmetic, a, b, c, *scales, engine=engine)[0]:#x}"

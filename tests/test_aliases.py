@@ -135,7 +135,7 @@ def test_short_qualifiers(short, opcode):
         ("m16n8k16.f32.f16.f16", UnsupportedError, r"nearest is mma\.sync\.aligned\.m16n8k16"),
         ("m128n8k16.f32.f16.f16", UnsupportedError, "no dense mma or wgmma"),
         ("m16n8k16.", UnsupportedError, "no dense mma or wgmma"),
-        ("sm80_16x8x16", ParseError, "is no matrix instruction"),
+        ("sm80_16x8x16", ParseError, "is no instruction"),
     ],
 )  # fmt: skip
 def test_wrong_aliases(text, error, words):

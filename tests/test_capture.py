@@ -16,10 +16,11 @@ from hardware.driver import CudaError, Gpu, NoGpuError
 
 from dtypes import FORMATS
 from emulator import Instruction, execute
-from emulator.isa.search import matrix_instructions as instructions
+from emulator.isa.matrix_opcodes import expand as instructions
 from emulator.layout.addressing import addresses
 from emulator.layout.descriptor import TileShape, decode_descriptor
-from emulator.recordings import recordings, replay, save
+from emulator.tools.recordings import recordings, save
+from emulator.tools.replay import replay
 
 PTXAS = shutil.which("ptxas")
 needs_ptxas = pytest.mark.skipif(PTXAS is None, reason="no ptxas on the path")

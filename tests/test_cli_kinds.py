@@ -221,8 +221,8 @@ def test_places_in_tiles(ask, refused):
         (("lane", F16, "a", 0, 0), "its operands are plain registers"),
         (("element", F16, "d", 0, 0), "its operands are plain registers"),
         (("table", RANDOM, "rbits"), "no fragment 'rbits'"),
-        (("table", LOAD, "p"), "no fragment 'p'; it has d"),
-        (("lane", STORE, "d", 0, 0), "no fragment 'd'; it has r"),
+        (("table", LOAD, "p"), "no fragment 'p': its operands in registers are d"),
+        (("lane", STORE, "d", 0, 0), "no fragment 'd': its operands in registers are r"),
     ],
 )
 def test_operands_that_are_no_matrices(refused, words, message):
@@ -236,15 +236,15 @@ class Unknown(Instruction):
     """Multiplies, holds a matrix, has an address: and nothing in `tools` was written for it."""
 
     m, n, k = 16, 8, 16
-    family, operands, targets = "unknown", ("d", "p"), ()
+    family, operands, targets, scope = "unknown", ("d", "p"), (), "warp"
 
     def __str__(self):
         return "unknown"
 
-    def fragment(self, operand):
-        if operand == "p":
-            return super().fragment(operand)
-        return Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32").fragment("d")
+    @property
+    def fragments(self):
+        f32 = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+        return {"d": f32.fragment("d")}
 
 
 def test_an_unknown_kind_is_described_by_its_fragments():

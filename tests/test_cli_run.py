@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from commands import answer, refusal
 
-from emulator import recordings
 from emulator.__main__ import main
+from emulator.tools import recordings
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 
@@ -58,7 +58,7 @@ def ones(tmp_path):
     return path
 
 
-def test_run_shows_what_it_wrote(ask, ptx, ones):
+def test_run_shows_what_it_wrote(ask, ptx, ones, tmp_path):
     lines = ask("run", ptx, "--registers", ones, "--target", "A100")
     assert lines[0] == "sm_80, 32 lanes, 5 of 15 registers"
     # 16 products of ones, minus a half
@@ -66,11 +66,15 @@ def test_run_shows_what_it_wrote(ask, ptx, ones):
     assert any(line.split() == ["lane", "%n", ".s32"] for line in lines)
     assert any(line.split() == ["31", "0000001f", "31"] for line in lines)
     assert not any("%a0" in line for line in lines)
-    # D of zeros is what it was before, and has been written all the same.
-    lines = ask("run", ptx)
+    # D that is what it was before has been written all the same.
+    done = tmp_path / "done.npz"
+    with np.load(ones) as words:
+        given = {name: np.zeros_like(array) for name, array in words.items()}
+    np.savez(done, **given, **{f"d{i}": np.zeros(32, np.uint32) for i in range(4)})
+    lines = ask("run", ptx, "--registers", done)
     assert lines[0] == "sm_90a, 32 lanes, 5 of 15 registers"
     assert "%d3 .f32  00000000 0.0  in all lanes" in lines
-    data = ask("run", ptx, "--json")
+    data = ask("run", ptx, "--registers", done, "--json")
     assert (data["written"], data["changed"]) == (["d0", "d1", "d2", "d3", "n"], ["n"])
 
 
@@ -132,7 +136,9 @@ def test_run_keeps_infinities_and_nans_valid_json(ask, tmp_path):
 def test_run_says_that_nothing_changed(ask, tmp_path):
     path = tmp_path / "store.ptx"
     path.write_text(".reg .b32 p, r; stmatrix.sync.aligned.m8n8.x1.shared.b16 [p], {r};")
-    assert ask("run", path) == [
+    zeros = tmp_path / "zeros.npz"
+    np.savez(zeros, p=np.zeros(32, np.uint32), r=np.zeros(32, np.uint32))
+    assert ask("run", path, "--registers", zeros) == [
         "sm_90a, 32 lanes, 0 of 2 registers",
         "no register was written, and shared memory holds what it held before",
     ]
@@ -193,7 +199,9 @@ def test_run_reports_mistakes_with_their_place(refused, ptx, ones, tmp_path):
     assert "line 3, column 1: " in refused("run", text(PTX.replace(".b32 %a", ".b33 %a")))
     assert "line 8, column 1: " in refused("run", text(PTX.replace("m16n8k16", "m16n8k17")))
     assert "not available on sm_75" in refused("run", ptx, "--target", "sm_75")
-    assert "nearest is '%d3'" in refused("run", ptx, "--show", "d0,d9")
+    assert "'%a0' is read and nothing has written it" in refused("run", ptx)
+    shown = refused("run", ptx, "--registers", ones, "--show", "d0,d9")
+    assert "register 'd9' is not declared" in shown
     np.savez(tmp_path / "unknown.npz", q=np.zeros(32, np.uint32))
     assert "register 'q' is not declared" in refused(
         "run", ptx, "--registers", tmp_path / "unknown.npz"
@@ -204,11 +212,11 @@ def test_run_reports_mistakes_with_their_place(refused, ptx, ones, tmp_path):
     assert "uint8 (bytes,)" in refused("run", ptx, "--registers", tmp_path / "memory.npz")
 
 
-def test_run_reports_files_that_it_cannot_use(refused, ptx, tmp_path):
+def test_run_reports_files_that_it_cannot_use(refused, ptx, ones, tmp_path):
     missing = tmp_path / "missing"
     assert "No such file" in refused("run", missing)
     assert "No such file" in refused("run", ptx, "--registers", missing)
-    assert "No such file" in refused("run", ptx, "-o", missing / "out.npz")
+    assert "No such file" in refused("run", ptx, "--registers", ones, "-o", missing / "out.npz")
     (tmp_path / "binary").write_bytes(b"\x7fELF\xff\xfe")
     assert "is not text" in refused("run", tmp_path / "binary")
     for content in (b"", b"text", b"PK\x03\x04 cut off"):

@@ -4,9 +4,7 @@ import importlib
 import itertools
 import multiprocessing
 import os
-import subprocess
 import sys
-import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -210,73 +208,7 @@ def test_a_forked_child_computes_too():
         assert_same_codes(pool.apply_async(product, (0,)).get(120), want)
 
 
-# --- without Numba --------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def no_numba(monkeypatch):
-    """As on a machine that does not have it."""
-    monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.delitem(sys.modules, "emulator.arith.compiled", raising=False)
-    engines._missing.cache_clear()
-    yield
-    engines._missing.cache_clear()
-
-
-def test_compiled_needs_numba(no_numba):
-    ones = np.ones((16, 16), np.float16)
-    with pytest.raises(OperandError, match=r"'compiled' needs Numba.*pip install numba.*'vector'"):
-        gemm(ones, ones, instruction=F16, target="sm_80", engine="compiled")
-    assert engines.choose("auto", 1 << 40) == "vector"
-    assert gemm(ones, ones, instruction=F16, target="sm_80")[0, 0] == 16
-
-
-def run_python(text):
-    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(text)]
-    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300, env=here)
-    assert result.returncode == 0, result.stderr
-    return result.stdout.split()
-
-
-def test_small_work_never_imports_numba():
-    out = run_python("""
-        import sys
-        import numpy as np
-        import emulator
-        from emulator import Instruction, execute, gemm
-        ins = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
-        registers = [np.zeros((32, n), np.uint32) for n in (4, 2, 4)]
-        execute(ins, *registers, target="sm_90a")
-        gemm(np.ones((64, 64), "f2"), np.ones((64, 64), "f2"), instruction=ins, target="sm_80")
-        optional = {"numba", "dask", "distributed", "tqdm", "torch"}
-        print(sorted(optional & set(sys.modules)))
-    """)
-    assert out == ["[]"]
-
-
-def test_a_numba_that_does_not_import_is_none():
-    """The usual ImportError of Numba after an upgrade of NumPy."""
-    out = run_python("""
-        import importlib.abc, importlib.machinery, sys
-        class Broken(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-            def find_spec(self, name, path, target=None):
-                if name == "numba":
-                    return importlib.machinery.ModuleSpec(name, self)
-            def create_module(self, spec):
-                return None
-            def exec_module(self, module):
-                raise ImportError("Numba needs NumPy 2.2 or less. Got NumPy 9.9.")
-        sys.meta_path.insert(0, Broken())
-        from emulator import OperandError
-        from emulator.arith.engines import choose
-        try:
-            choose("compiled", 1)
-        except OperandError as error:
-            assert "NumPy 2.2 or less" in str(error), error
-            print(choose("auto", 1 << 40))
-    """)
-    assert out == ["vector"]
+# --- which engine "auto" is -----------------------------------------------------------------------
 
 
 def test_auto_goes_by_the_work(monkeypatch):

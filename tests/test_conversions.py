@@ -15,7 +15,7 @@ import pytest
 from bits import assert_same_codes
 
 from emulator import Instruction, OperandError, ParseError, UnsupportedError, execute
-from emulator.isa.conversion import conversions
+from emulator.isa.conversion import expand as conversions
 
 TARGETS = (
     "75 80 86 87 88 89 90 90a 100 100a 100f 103 103a 103f 110 110a 110f 120 120a 120f 121 121a 121f"
@@ -348,14 +348,22 @@ def test_parse_and_print():
     ("text", "error", "words"),
     [
         ("cvt.rn.f16x2.f33", ParseError, r"unknown modifier '\.f33'.*nearest is '\.f32'"),
-        ("cvt.rn.rz.f16x2.f32", ParseError, "more than one rounding: rn, rz"),
+        ("cvt.rn.rz.f16x2.f32", ParseError, "two modifiers for its rounding: .rn and .rz"),
         ("cvt.rn.f16x2", ParseError, "must name two types"),
-        ("cvt.rn.f16x2.f32.f32", ParseError, "more than one type"),
-        ("cvt.rn.e4m3x2.f32", UnsupportedError, "there are cvt.rn.satfinite.e4m3x2.f32"),
+        ("cvt.rn.f16x2.f32.f32", ParseError, "more than 2 modifiers for its types"),
+        ("cvt.rn.e4m3x2.f32", UnsupportedError, "nearest is cvt.rn.satfinite.e4m3x2.f32"),
         ("cvt.f16x2.f32", UnsupportedError, "nearest is cvt.r"),
-        ("cvt.rn.ue8m0x2.f32", UnsupportedError, "from f32 to ue8m0x2 there are"),
-        ("cvt.rna.relu.tf32.f32", UnsupportedError, "there are cvt.rna.tf32.f32"),
-        ("cvt.rn.satfinite.e2m3x2.f16x2", UnsupportedError, "from f16x2 to e2m3x2 there are none"),
+        (
+            "cvt.rn.ue8m0x2.f32",
+            UnsupportedError,
+            "rounding 'rn'.*legal here: rz, rp; nearest is cvt.rz.ue8m0x2.f32",
+        ),
+        ("cvt.rna.relu.tf32.f32", UnsupportedError, "nearest is cvt.rna.tf32.f32"),
+        (
+            "cvt.rn.satfinite.e2m3x2.f16x2",
+            UnsupportedError,
+            "source of e2m3x2 'f16x2'.*legal here: f32",
+        ),
         ("cvt.rn.f32.f16x2", UnsupportedError, "nearest is cvt"),
     ],
 )

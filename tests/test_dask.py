@@ -13,7 +13,7 @@ from test_gemm import EACH, F16, FP8, drawn
 
 from dtypes import array_from_codes
 from emulator import Instruction, OperandError, gemm, mma
-from emulator.warp import tiles
+from emulator.matrices import tiles
 
 da = pytest.importorskip("dask.array")
 

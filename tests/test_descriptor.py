@@ -13,7 +13,7 @@ from dtypes import FORMATS
 from emulator import Instruction, OperandError, UndefinedError, execute
 from emulator.layout.addressing import addresses, encode_descriptor
 from emulator.layout.descriptor import Descriptor, TileShape, decode_descriptor
-from emulator.warp.memory import load_tile
+from emulator.memory.descriptors import load_tile
 
 #: swizzle in bytes -> code of bits 63:62, and its width in 16-byte units
 SWIZZLES = {0: (0, 1), 32: (3, 2), 64: (2, 4), 128: (1, 8)}

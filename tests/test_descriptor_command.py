@@ -14,10 +14,10 @@ from descriptor_words import CODES, address, word
 
 from emulator import Instruction, OperandError, execute
 from emulator.layout.descriptor import Descriptor, TileShape
+from emulator.memory.descriptors import load_tile
 from emulator.tools.descriptors.description import describe_descriptor
 from emulator.tools.descriptors.difference import diff_descriptors
 from emulator.tools.descriptors.tiles import StoredTile, needed_descriptor
-from emulator.warp.memory import load_tile
 
 F16 = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 U8 = "wgmma.mma_async.sync.aligned.m64n64k32.s32.u8.u8"

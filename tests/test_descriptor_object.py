@@ -14,7 +14,7 @@ from lanes import codes_of, range_of
 from dtypes import FORMATS
 from emulator import Instruction, OperandError, UndefinedError, compress, execute
 from emulator.layout.descriptor import Descriptor, TileShape
-from emulator.warp.memory import load_tile, store_tile
+from emulator.memory.descriptors import load_tile, store_tile
 
 SWIZZLES = (0, 32, 64, 128)
 #: type -> bits of an element; 16-bit types may be transposed

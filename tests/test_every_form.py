@@ -5,8 +5,8 @@ import pytest
 from dots import FAST
 
 from emulator import execute
-from emulator.isa.search import matrix_instructions
-from emulator.isa.table import FORMS
+from emulator.isa.matrix_forms import FORMS
+from emulator.isa.matrix_opcodes import expand as matrix_instructions
 from emulator.layout.descriptor import Descriptor
 from emulator.targets import TARGETS
 

@@ -9,7 +9,7 @@ from explained import F16, dot, lines_of
 
 from dtypes import FORMATS, encode
 from emulator import Instruction, OperandError, UndefinedError
-from emulator.arith import reference
+from emulator.arith.steps import fused_dot_add
 from emulator.layout.descriptor import Descriptor
 from emulator.tools.explanations.explanation import explain, explain_registers
 from emulator.tools.explanations.numbers import plural
@@ -302,7 +302,7 @@ def test_a_trace_of_other_bits_is_refused(monkeypatch):
     """The planted error: a reference that keeps one bit less than the result has."""
     pairs = [(1.0, 1.0), *[(2.0**-13, 2.0**-12)] * 8]
     assert dot(F16, pairs, target="sm_90a").data["d"]["code"] == "0x3f800002"
-    right = reference.cut_at
-    monkeypatch.setattr(reference, "cut_at", lambda term, unit: right(term, unit + 2) << 2)
+    right = fused_dot_add.truncated
+    monkeypatch.setattr(fused_dot_add, "truncated", lambda term, unit: right(term, unit + 2) << 2)
     with pytest.raises(AssertionError, match=r"the trace .* ends in 0x3f800000"):
         dot(F16, pairs, target="sm_90a")

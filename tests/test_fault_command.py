@@ -14,7 +14,7 @@ from test_faults_wgmma import WGMMA
 from dtypes import FORMATS, code_type
 from emulator import Instruction, OperandError, UnsupportedError, mma
 from emulator.__main__ import main
-from emulator.isa.search import matrix_instructions
+from emulator.isa.matrix_opcodes import expand as matrix_instructions
 from emulator.targets import find_target
 from emulator.tools.faults.finder import MISTAKES, find_faults
 from emulator.tools.faults.inputs import Given

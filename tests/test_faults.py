@@ -41,7 +41,7 @@ def run_dense(matrices, *edits, row=None, col=None, undefined_c=None):
     warp["%pb"] = (512 + LANE % 16 * 16).astype("u4")
     c = c if undefined_c is None else undefined_c
     for i in range(4):
-        warp[f"%c{i}"] = c_registers(c)[i]
+        warp.words[f"%c{i}"] = c_registers(c)[i]
     warp.run(tail)
     d = np.zeros((16, 8), "f4")
     for i in range(4):

@@ -53,7 +53,7 @@ def run_sparse(matrices, stored, e, *edits):
     raw = b.view("u2")
     for i in range(4):
         warp[f"%b{i}"] = halves(raw[i * 8 + 2 * T, G], raw[i * 8 + 2 * T + 1, G])
-        warp[f"%c{i}"] = c_registers(c)[i]
+        warp.words[f"%c{i}"] = c_registers(c)[i]
     warp["%e"] = e
     warp.run(tail)
     return warp.read("%d", 4)
@@ -164,7 +164,7 @@ def run_scaled(scaled, *edits, words=None):
     for i in range(4):
         row, col = G + i % 2 * 8, T * 4 + i // 2 * 16
         warp[f"%a{i}"] = sum(a[row, col + j].astype(np.uint32) << 8 * j for j in range(4))
-        warp[f"%c{i}"] = c_registers(c)[i]
+        warp.words[f"%c{i}"] = c_registers(c)[i]
     for i in range(2):
         k = T * 4 + i * 16
         warp[f"%b{i}"] = sum(b[k + j, G].astype(np.uint32) << 8 * j for j in range(4))

@@ -10,14 +10,14 @@ from designed import boundary, of_exponent
 from dots import ROUNDINGS
 
 from dtypes import FORMATS, code_type, convert
-from emulator.arith import reference
+from emulator.arith import ieee
 from emulator.arith.wide import fused_multiply_add
 
 
 def check_fma(fmt, a, b, c, rounding="rn", nan_order=()):
     got = fused_multiply_add(fmt, a, b, c, rounding, nan_order)
     rows = zip(a.tolist(), b.tolist(), c.tolist(), strict=True)
-    expected = [reference.fma(fmt, *row, rounding, nan_order) for row in rows]
+    expected = [ieee.fma(fmt, *row, rounding, nan_order) for row in rows]
     assert_same_codes(got, np.array(expected, got.dtype), a=a, b=b, c=c)
 
 
@@ -96,5 +96,5 @@ def test_fma_that_rounds_up_to_twice_the_overflow_bound(sign):
 def test_conversion_twins(source, target):
     fmt, other = FORMATS[source], FORMATS[target]
     codes = np.arange(0, 1 << fmt.bits, 1 if fmt.bits < 16 else 13, code_type(fmt.bits))
-    expected = [reference.convert(fmt, other, code) for code in codes.tolist()]
+    expected = [ieee.convert(fmt, other, code) for code in codes.tolist()]
     assert_same_codes(convert(fmt, other, codes), np.array(expected, code_type(other.bits)))

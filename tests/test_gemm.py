@@ -15,10 +15,10 @@ from designed import any_bits, of_exponent
 from dtypes import FORMATS, array_from_codes, array_type, code_type, encode
 from emulator import EmulatorError, Instruction, OperandError, UnsupportedError, gemm, mma
 from emulator.arith.wide import add
-from emulator.warp import tiles
+from emulator.matrices import tiles
 
 #: `emulator.gemm` is the function
-module = importlib.import_module("emulator.warp.gemm")
+module = importlib.import_module("emulator.matrices.gemm")
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 HALF = "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16"
 FP8 = "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3"

@@ -17,9 +17,9 @@ from bits import assert_same_codes
 from test_gemm import F16, HALF, ONES, drawn
 
 from emulator import Instruction, gemm
-from emulator.warp import tiles
+from emulator.matrices import tiles
 
-module = importlib.import_module("emulator.warp.gemm")
+module = importlib.import_module("emulator.matrices.gemm")
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_real_interrupt(engine, tmp_path, monkeypatch):
         import sys
         import numpy as np
         from emulator import gemm
-        from emulator.warp import tiles
+        from emulator.matrices import tiles
         tiles.TILE = 64
         rng = np.random.default_rng(0)
         a = rng.standard_normal((2048, 256)).astype(np.float16)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from emulator import Instruction, OperandError
-from emulator.isa.search import matrix_instructions as instructions
-from emulator.isa.table import FORMS
+from emulator.isa.matrix_forms import FORMS
+from emulator.isa.matrix_opcodes import expand as instructions
 from emulator.warp.scales import gather_scales
 
 LANE = np.arange(32)[:, None]
@@ -38,7 +38,7 @@ of_sample = pytest.mark.parametrize("ins", SAMPLE, ids=str)
 
 
 def fragments(ins):
-    return [ins.fragment(operand) for operand in ins.operands]
+    return list(ins.fragments.values())
 
 
 def per_register(ins, type_):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from emulator import EmulatorError, Instruction, UnsupportedError
-from emulator.isa.search import matrix_instructions as instructions
+from emulator.isa.matrix_opcodes import expand as instructions
 
 ALL = list(instructions())
 HERE = Path(__file__).parent

@@ -10,9 +10,14 @@ from emulator import (
     ParseError,
     UndefinedError,
     UnsupportedError,
+    compress,
+    decompress,
     execute,
+    gemm,
+    mma,
 )
 from emulator.layout.addressing import encode_descriptor
+from emulator.memory.descriptors import store_tile
 
 parse = Instruction.parse
 DENSE = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
@@ -89,7 +94,7 @@ SHARED = np.zeros(4096, np.uint8)
         (lambda: execute(SPARSE, *good(DENSE)[0], target="sm_80"), r"\(a, b, c, e\); got 3"),
         (
             lambda: execute(WGMMA_SP, *good(WGMMA)[0], target="sm_90a"),
-            r"4 operands \(a, b_descriptor, d, e\); got 3",
+            r"4 operands \(descriptor_a or a, descriptor_b, d, e\); got 3",
         ),
         # shapes
         (lambda: run(DENSE, {0: zeros(DENSE, "b")}), r"operand a.*4 registers.*\(32, 2\)"),
@@ -116,7 +121,7 @@ SHARED = np.zeros(4096, np.uint8)
         # batches
         (lambda: run(DENSE, {0: zeros(DENSE, "a", 2), 1: zeros(DENSE, "b", 3)}), "batch axes"),
         (lambda: run(DENSE, {2: zeros(DENSE, "c", 3)}, batch=(2,)), r"c \(3, 32, 4\)"),
-        (lambda: run(WGMMA, {1: np.full(3, DESCRIPTOR)}, batch=(2,)), r"b_descriptor \(3,\)"),
+        (lambda: run(WGMMA, {1: np.full(3, DESCRIPTOR)}, batch=(2,)), r"descriptor_b \(3,\)"),
         (
             lambda: run(WGMMA, {1: DESCRIPTOR}, (2,), shared=np.zeros((3, 4096), np.uint8)),
             "batch axes",
@@ -155,7 +160,7 @@ def test_opcodes_and_words_of_a_fragment_are_taken():
         (lambda: run(DENSE, scale_a=E), "takes no scale_a="),
         (lambda: run(SPARSE, scale_d=True), "takes no scale_d=; its options are selector"),
         (lambda: run(WGMMA, selector=0), "takes no selector="),
-        (lambda: run(SCALED, sellector=0), "takes no sellector=.*scale_a, scale_b, byte_id_a"),
+        (lambda: run(SCALED, sellector=0), "takes no sellector=; .* scale_a, byte_id_a, "),
         # selectors
         (lambda: run(SPARSE, selector=4), "selector 4.*0, 1, 2, 3"),
         (lambda: run(SPARSE, selector=-1), "selector -1"),
@@ -372,18 +377,91 @@ def test_inputs_are_never_modified(ins, engine):
     assert not any(np.shares_memory(first, x) for x in arrays)
 
 
+@pytest.mark.parametrize("ins", EVERY, ids=str)
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+@pytest.mark.parametrize("batch", [(0,), (2, 0)])
+def test_an_empty_batch_gives_an_empty_result(ins, engine, batch):
+    got = run(ins, batch=batch, engine=engine)
+    assert got.shape == (*batch, ins.lanes, ins.fragment("d").registers)
+
+
+def test_empty_batches_of_the_other_kinds():
+    words, memory = np.zeros((0, 32, 1), np.uint32), np.zeros((0, 4096), np.uint8)
+    empty = np.zeros(0, np.uint32)
+    for opcode, operands, options, shape in (
+        ("ldmatrix.sync.aligned.m8n8.x1.shared.b16", [np.zeros((0, 32), int)], {}, (0, 32, 1)),
+        ("stmatrix.sync.aligned.m8n8.x1.shared.b16", [np.zeros((0, 32), int), words],
+         {"shared": memory}, (0, 32, 0)),
+        ("movmatrix.sync.aligned.m8n8.trans.b16", [words], {"shared": None}, (0, 32, 1)),
+        ("wmma.load.a.sync.aligned.row.m8n8k32.shared.s4", [empty], {}, (0, 32, 1)),
+        ("wmma.mma.sync.aligned.row.col.m8n8k32.s32.s4.s4.s32",
+         [words, words, np.zeros((0, 32, 2), np.uint32)], {"shared": None}, (0, 32, 2)),
+        ("cvt.rn.f16x2.f32", [empty, empty], {"shared": None}, (0,)),
+    ):  # fmt: skip
+        options = {"shared": np.zeros(4096, np.uint8), **options}
+        options = {name: value for name, value in options.items() if value is not None}
+        assert execute(opcode, *operands, target="sm_90a", **options).shape == shape, opcode
+
+
+DEEP = [1]
+for _ in range(70):
+    DEEP = [DEEP]
+
+
 @pytest.mark.parametrize(
-    "ins",
+    ("given", "message"),
     [
-        DENSE,
-        SPARSE,
-        SCALED,
-        WGMMA,
+        ([[1, 2], [3]], "the rows of the list are not of one length"),
+        (DEEP, "it makes no array|codes must be|one address|raw words"),
+        (np.ma.zeros((32, 4), np.uint32), "is a masked array"),
+        (np.ma.array(np.zeros((32, 4), np.uint16), mask=True), "is a masked array"),
     ],
-    ids=str,
+    ids=["ragged", "deep", "masked", "all masked"],
 )
-def test_an_empty_batch_gives_an_empty_result(ins):
-    assert run(ins, batch=(0,)).shape == (0, ins.lanes, ins.fragment("d").registers)
+def test_what_is_no_array(given, message):
+    b, c = (DENSE.fragment(x).zeros() for x in "bc")
+    shared = np.zeros(4096, np.uint8)
+    sp = good(SPARSE)[0]
+    half = np.zeros((16, 8), np.uint16)
+    calls = [
+        lambda: execute(DENSE, given, b, c, target="sm_90"),
+        lambda: execute(SPARSE, *sp[:3], given, target="sm_90"),
+        lambda: run(WGMMA, {0: given}),
+        lambda: run(WGMMA, {2: given}),
+        lambda: run(WGMMA, scale_d=given),
+        lambda: run(SCALED, scale_a=given),
+        lambda: execute("cvt.rn.f16x2.f32", given, given, target="sm_90"),
+        lambda: execute("ldmatrix.sync.aligned.m8n8.x1.shared.b16", given, shared=shared,
+                        target="sm_90"),
+        lambda: execute("wmma.load.a.sync.aligned.row.m8n8k32.shared.s4", given, shared=shared,
+                        target="sm_90"),
+        lambda: execute("wmma.load.a.sync.aligned.row.m8n8k32.shared.s4", 0, stride=given,
+                        shared=shared, target="sm_90"),
+        lambda: DENSE.fragment("a").gather(given),
+        lambda: DENSE.fragment("a").scatter(given),
+        lambda: mma(DENSE, given, np.zeros((16, 8), "f2"), target="sm_90"),
+        lambda: mma(SPARSE, half, half, nibbles=given, codes=True,
+                    target="sm_90"),
+        lambda: gemm(given, np.zeros((16, 8), "f2"), instruction=DENSE, target="sm_90"),
+        lambda: compress(SPARSE, given),
+        lambda: decompress(SPARSE, half, given),
+        lambda: store_tile(shared, DESCRIPTOR, given, "f16"),
+    ]  # fmt: skip
+    for number, call in enumerate(calls):
+        with pytest.raises(OperandError) as error:
+            call()
+        assert len(str(error.value)) < 500
+        if "masked" in message or "rows" in message:
+            assert message in str(error.value), number
+
+
+@pytest.mark.parametrize("engine", ["bogus", None, 5, ["auto"]])
+def test_engines_are_checked_before_anything_else(engine):
+    with pytest.raises(OperandError, match="no engine"):
+        run(DENSE, engine=engine)
+    for opcode in ("ldmatrix.sync.aligned.m8n8.x1.shared.b16", "cvt.rn.f16x2.f32"):
+        with pytest.raises(OperandError, match="no engine"):
+            execute(opcode, engine=engine, target="sm_90")
 
 
 def test_mistakes_are_emulator_errors():

@@ -69,7 +69,7 @@ def test_every_lane_converts_its_own():
         group = machine(kind=kind, batch=(2,))
         rng = np.random.default_rng(0)
         for name in ("%f0", "%f1", "%w0"):
-            group[name] = rng.standard_normal(group["%f0"].shape).astype(np.float32)
+            group[name] = rng.standard_normal((2, group.lanes)).astype(np.float32)
         group.run(
             "cvt.rn.f16x2.f32 %w1, %f0, %f1;"
             "cvt.rs.satfinite.e5m2x4.f32 %w2, {%f0, %f1, %f1, %f0}, %w0;"
@@ -184,7 +184,8 @@ def test_scale_ids_in_registers_are_the_same_in_all_lanes():
         ".f32.e4m3.e4m3.f32.ue8m0 {%f0,%f1,%f2,%f3}, {%w0,%w0,%w0,%w0}, {%w0,%w0},"
         " {%f0,%f1,%f2,%f3}, %w1, {%h0,0}, %w1, {0,0};"
     )
-    setup = "mov.b32 %w0, 0x38383838; mov.b32 %w1, 0x7f807f7f; "
+    setup = "mov.b32 %w0, 0x38383838; mov.b32 %w1, 0x7f807f7f; mov.f32 %f0, 0.0;"
+    setup += "mov.f32 %f1, %f0; mov.f32 %f2, %f0; mov.f32 %f3, %f0;"
     one = machine("sm_120a")
     one.run(f"{setup}mov.b16 %h0, 2; {opcode}")
     assert one.registers["%f0"].values.tolist() == [64] * 32
@@ -199,6 +200,7 @@ def test_scale_ids_in_registers_are_the_same_in_all_lanes():
 def test_a_negated_predicate_and_a_descriptor_in_the_statement():
     group = Warpgroup("sm_90a", shared_bytes=4096)
     group.run(".reg .s32 %d<4>; .reg .b32 one; .reg .pred p; mov.b32 one, 0x01010101;")
+    group["p"] = False
     group.shared[:] = 2
     text = (
         "wgmma.fence.sync.aligned;"

@@ -76,7 +76,8 @@ def test_wmma_from_memory_to_memory():
         ".reg .b32 %a<8>, %b<8>, p, s; .reg .f32 %d<8>; mov.u32 p, 0; mov.u32 s, 16;"
         f"wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {{{a_list}}}, [p], s;"
         f"wmma.load.b.sync.aligned.row.m16n16k16.shared.f16 {{{b_list}}}, [p+512];"
-        f"wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32"
+        f"{''.join(f'mov.f32 %d{i}, 0.0;' for i in range(8))}"
+        "wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32"
         f" {{{d_list}}}, {{{a_list}}}, {{{b_list}}}, {{{d_list}}};"
         f"wmma.store.d.sync.aligned.col.m16n16k16.shared.f32 [p+1024], {{{d_list}}}, 16;"
     )

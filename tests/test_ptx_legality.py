@@ -267,7 +267,7 @@ LOAD = "ldmatrix.sync.aligned.m8n8.x2.shared.b16 "
         (LOAD + "%b32, [%b32];", OperandError, "2 registers in braces; got '%b32'"),
         (LOAD + "{%b32,%b32}, %b32;", OperandError, r"an address, \[register\+offset\]"),
         (LOAD + "{%b32,%b32}, [%f32];", OperandError, "operand p.*'%f32' is .f32"),
-        (LOAD + "{%b32,%b32}, [%q];", OperandError, "'%q' is not declared; .*nearest is"),
+        (LOAD + "{%b32,%b32}, [%q];", OperandError, "'%q' is not declared; declared are %b8"),
         (LOAD + "{%b32,%b32};", OperandError, "lacks operand p"),
         (LOAD + "{%f32,%u32}, [%b32];", OperandError, "'%u32' is .u32 .* beside .f32"),
         (LOAD + "{_,_}, [%b32];", OperandError, "all '_'"),

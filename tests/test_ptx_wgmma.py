@@ -77,6 +77,49 @@ def test_wait_keeps_the_most_recent_groups_pending():
         machine["%e0"]
 
 
+def test_waiting_for_more_groups_than_are_in_flight_completes_none():
+    machine = warpgroup()
+    machine.run(".reg .s32 %e<4>;")
+    other = WGMMA.replace("%d", "%e")
+    machine.run(FENCE + WGMMA + COMMIT + other + COMMIT + wait(3))
+    for name in ("%d0", "%e0"):
+        with pytest.raises(UndefinedError, match="read while the wgmma"):
+            machine[name]
+    machine.run(wait(2))
+    with pytest.raises(UndefinedError, match="read while the wgmma"):
+        machine["%d0"]
+    machine.run(wait(1))
+    assert machine["%d0"][0] == 64
+    machine.run(wait(1000) + wait(0))
+    assert machine["%e0"][0] == 64
+
+
+def test_an_accumulator_is_no_input_before_it_is_complete():
+    """Not even of a wgmma that goes on with the same accumulator."""
+    machine = warpgroup()
+    chained = WGMMA.replace("{%a0,%a1,%a2,%a3}", "{%d0,%d1,%d2,%d3}")
+    with pytest.raises(UndefinedError, match="may still be writing registers that this one uses"):
+        machine.run(FENCE + WGMMA + chained)
+    machine.run(FENCE + WGMMA + COMMIT + wait(0) + FENCE + chained + COMMIT + wait(0))
+    # 64 in every s32 is 64, 0, 0, 0 in s8: a quarter of the elements, of 2 each
+    assert machine["%d0"][0] == 64 * 8 * 2
+
+
+def test_registers_are_written_together_or_not_at_all():
+    machine = warpgroup()
+    machine.run(".reg .b32 %x<3>;")
+    machine.write("%x", np.zeros((128, 3), np.uint32))
+    machine.run(FENCE + WGMMA.replace("%a3", "%x2") + COMMIT)
+    with pytest.raises(UndefinedError, match="'%x2' is written while"):
+        machine.write("%x", np.ones((128, 3), np.uint32))
+    with pytest.raises(OperandError, match="'%x3' is not declared"):
+        machine.write("%x", np.ones((128, 4), np.uint32))
+    assert not machine["%x0"].any() and not machine["%x1"].any()
+    machine.run(wait(0))
+    machine.write("%x", np.ones((128, 3), np.uint32))
+    assert machine["%x2"].all()
+
+
 @pytest.mark.parametrize(
     ("text", "error", "words"),
     [

@@ -271,15 +271,42 @@ SCALED = [
     ("mxf4nvf4 e2m1 ue4m3", 0, ONES * 16, [0x01, 0x38, 0x38, 0x38], [0x38] * 4, 0x3D000000),
     ("mxf4nvf4 e2m1 ue4m3", 0, ONES * 16, [0x38] * 4, [0x38, 0x38, 0x38, 0x7F], 0x7FFFFFFF),
     ("mxf4nvf4 e2m1 ue4m3", 0x80000000, MINUS * 64, [0x00] * 4, [0x38] * 4, 0),
+    # What `probes` has for instructions without scales: 1 - 1 beside c, and where two products make
+    # no term of their own; 2 + 3/2 and 2 + 1 steps, in c and toward zero.
+    ("mxf8f6f4 e4m3 ue8m0", 2.0**-25, ONES + MINUS, [0x7F], [0x7F], 0x33000000),
+    ("mxf8f6f4 e4m3 ue8m0", 2.0**-26, ONES + MINUS, [0x7F], [0x7F], 0),
+    ("mxf8f6f4 e5m2 ue8m0", 2.0**-25, ONES + MINUS + BLANK * 30, [0x7F], [0x7F], 0x33000000),
+    ("mxf8f6f4 e5m2 ue8m0", 0, [of(10), of(10, -1), of(-16)], [0x7F], [0x7F], 0),
+    ("mxf8f6f4 e5m2 ue8m0", 0, [of(10), of(10, -1), *BLANK * 29, of(-16)], [0x7F], [0x7F], 0),
+    ("mxf8f6f4 e2m1 ue8m0", 3 * 2.0**-23, ONES * 2, [0x7F], [0x7F], 0x40000001),
+    ("mxf8f6f4 e2m1 ue8m0", 2.0**-22, ONES * 2, [0x7F], [0x7F], 0x40000001),
+    # The floor, -133: 2^-148 less 2^-158, which is kept, or less 2^-159.
+    ("mxf8f6f4 e5m2 ue8m0", 0, [of(0), of(-10, -1)], [0x7F - 74], [0x7F - 74], 0x00000001),
+    ("mxf8f6f4 e5m2 ue8m0", 0, [of(0), of(-11, -1)], [0x7F - 74], [0x7F - 74], 0x00000002),
+    ("mxf4 e2m1 ue8m0", 2.0**-35, ONES * 16 + MINUS * 16, [0x7F] * 2, [0x7F] * 2, 0x2E000000),
+    ("mxf4 e2m1 ue8m0", 2.0**-36, ONES * 16 + MINUS * 16, [0x7F] * 2, [0x7F] * 2, 0),
+    ("mxf4 e2m1 ue8m0", 3 * 2.0**-23, ONES * 2, [0x7F] * 2, [0x7F] * 2, 0x40000001),
+    ("mxf4 e2m1 ue8m0", 2.0**-22, ONES * 2, [0x7F] * 2, [0x7F] * 2, 0x40000001),
+    # Two quarters of 2^-34, eight positions apart: neither would be kept alone beside 16 - 16.
+    ("mxf4 e2m1 ue8m0", 0, [*ONES * 16, *MINUS * 16, *HALF, *BLANK * 7, *HALF],
+     [0x7F, 0x7F - 17], [0x7F, 0x7F - 17], 0x2E000000),
+    # No floor: 2^-146 less 2^-170, which a floor of -133 would cut.
+    ("mxf4 e2m1 ue8m0", 0, [*ONES * 16, *BLANK * 16, (0.5, -0.5)],
+     [0x7F - 75, 0x7F - 84], [0x7F - 75, 0x7F - 84], 0x00000007),
 ]  # fmt: skip
 
 
 @each_engine
 @pytest.mark.parametrize(("where", "c", "pairs", "scale_a", "scale_b", "d"), SCALED)
 def test_scaled_results_by_hand(where, c, pairs, scale_a, scale_b, d, engine):
+    assert scaled(where, c, pairs, scale_a, scale_b, engine) == f"{d:#x}"
+
+
+def scaled(where, c, pairs, scale_a, scale_b, engine):
+    """The code of D of one line of SCALED."""
     kind, a, scale = where.split()
     row = find_recipe("mma", "rtx_blackwell", a, "f32", kind)
     arithmetic = arithmetic_for_row(row, a, a, "f32", scale)
     scales = [np.array([x], np.uint8) for x in (scale_a, scale_b)]
     k = 32 if kind == "mxf8f6f4" else 64
-    assert one_dot(arithmetic, c, pairs, k, engine, scales) == f"{d:#x}"
+    return one_dot(arithmetic, c, pairs, k, engine, scales)

@@ -6,8 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emulator import EmulatorError, recordings
-from emulator.recordings import Recording, replay, save, selftest
+from emulator import EmulatorError
+from emulator.tools import recordings
+from emulator.tools.recordings import Recording, save
+from emulator.tools.replay import replay, replay_all
 
 VARIANTS = list(recordings.recordings())
 
@@ -23,24 +25,17 @@ def each(variants):
     )
 
 
-def skip_unknown(variant):
-    if not recordings.is_supported(variant):
-        pytest.skip(f"{variant.opcode} is not supported yet")
-
-
 def of_group(group):
     return next(v for v in VARIANTS if v.group == group)
 
 
 @each(VARIANTS)
 def test_vector_engine_equals_hardware(variant):
-    skip_unknown(variant)
     assert replay(variant, "vector") == (0, variant.cases)
 
 
 @each([v for v in VARIANTS if not is_long(v)])
 def test_reference_engine_equals_hardware_on_first_cases(variant):
-    skip_unknown(variant)
     few = variant.head(64 if "cvt" in variant.opcode else 8 if variant.kind == "dot" else 1)
     assert replay(few, "reference") == (0, few.cases)
 
@@ -48,7 +43,6 @@ def test_reference_engine_equals_hardware_on_first_cases(variant):
 @pytest.mark.slow
 @each(VARIANTS)
 def test_reference_engine_equals_hardware(variant):
-    skip_unknown(variant)
     assert replay(variant, "reference") == (0, variant.cases)
 
 
@@ -78,7 +72,6 @@ def test_two_flipped_bits_of_one_case_count_once():
 
 def test_flipped_bit_of_memory_after_a_store():
     variant = next(v for v in VARIANTS if v.kind == "memory")
-    skip_unknown(variant)
     before = variant.options["shared"].copy()
     assert replay(flip(variant, 2, 7), "vector") == (1, variant.cases)
     assert np.array_equal(variant.options["shared"], before)
@@ -93,14 +86,16 @@ def test_result_of_another_size_differs_in_every_case():
 
 
 def test_selftest_replays_every_group():
-    summaries = {summary.group: summary for summary in selftest()}
+    summaries = {summary.group: summary for summary in replay_all()}
     assert {name: s.variants for name, s in summaries.items()} == {
         "h200_cvt": 15,
         "h200_dense": 94,
         "h200_move": 13,
+        "h200_probes": 124,
         "h200_sparse": 152,
         "h200_wgmma": 81,
         "h200_wild": 52,
+        "h200_wmma": 38,
         "published_dots": 48,
     }
     for summary in summaries.values():
@@ -117,16 +112,17 @@ def test_selftest_reports_differing_and_unknown_and_refused_variants(tmp_path):
     elsewhere = next(v for v in VARIANTS if "wgmma" in v.opcode and v.kind == "registers")
     refused = replace(elsewhere, target="sm_80")
     save(tmp_path / "planted", good.provenance, [good, bad, unknown, refused])
-    (summary,) = selftest(folder=tmp_path)
+    (summary,) = replay_all(folder=tmp_path)
     assert not summary.ok
-    assert (summary.variants, summary.cases, summary.differing) == (4, 11, 2)
-    assert summary.unsupported == ("tcgen05.mma.cta_group::1.kind::f16",)
+    refusals = good.cases + refused.cases
+    assert (summary.variants, summary.cases) == (4, good.cases * 2 + refusals)
+    assert summary.differing == 1 + refusals
     assert summary.problems[0].endswith("1 of 5 cases differ")
-    assert "UnsupportedError" in summary.problems[1]
-    assert "1 variants not supported yet" in str(summary)
+    assert "ParseError" in summary.problems[1] and "tcgen05" in summary.problems[1]
+    assert "UnsupportedError" in summary.problems[2]
     save(tmp_path / "planted", good.provenance, [unknown])
-    (summary,) = selftest(folder=tmp_path)
-    assert summary.ok and str(summary) == "planted: not supported yet (1 variants)"
+    (summary,) = replay_all(folder=tmp_path)
+    assert not summary.ok and summary.differing == good.cases
 
 
 def test_unknown_group_is_named():

@@ -371,13 +371,13 @@ def test_9_7_15_5_1_1_3_wgmma_m64nNk32_executes(types, source):
     c = integers(rng, -99, 99, (64, n))
     a_codes, b_codes = codes_of(a, a_type), codes_of(b, b_type)
     a_bytes, a_descriptor = plain_tile(a_codes, 0)
-    b_bytes, b_descriptor = plain_tile(b_codes.T, a_bytes.size)
+    b_bytes, descriptor_b = plain_tile(b_codes.T, a_bytes.size)
     bits = int(d_type[1:])
     in_registers = pack_by(a_64n32, a_codes, 8, 16, lanes=128)
     d = execute(
         ins,
         in_registers if source == "registers" else a_descriptor,
-        b_descriptor,
+        descriptor_b,
         pack_by(d_64n32, codes_of(c, d_type), bits, n // 2, lanes=128),
         shared=np.concatenate([a_bytes, b_bytes]),
         target="sm_90a",

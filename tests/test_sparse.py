@@ -4,6 +4,7 @@ Facts from PTX ISA 9.7.14.6 and, where it only draws them, from recordings of an
 """
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -20,9 +21,9 @@ from emulator import (
     execute,
     mma,
 )
-from emulator.isa.search import matrix_instructions
+from emulator.isa.matrix_opcodes import expand as matrix_instructions
 from emulator.layout.descriptor import Descriptor
-from emulator.warp.memory import store_tile
+from emulator.memory.descriptors import store_tile
 
 MMA = list(matrix_instructions("mma.sp"))
 WGMMA = [x for x in matrix_instructions("wgmma.sp") if x.n in (8, 24, 256)]
@@ -354,3 +355,64 @@ def test_mma_takes_the_zeros_of_cutlass():
     b, c = np.ones((16, 8), np.float16), np.full((16, 8), 3, np.float32)
     got = mma(F16_ORDERED, a, b, c, target="sm_80", nibbles=nibbles)
     assert (got == 3).all()
+
+
+# --- what a call may hold, and what it may be given ---
+
+
+@pytest.mark.parametrize("undefined", ["raise", "hardware"])
+def test_a_nibble_has_four_bits(undefined):
+    """A fifth bit would read the next chunk, or another case's B."""
+    ins = Instruction.parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
+    rng = np.random.default_rng(0)
+    a = rng.integers(0, 1 << 16, (3, 16, 16)).astype(np.uint16)
+    b = rng.integers(0, 1 << 16, (3, 32, 8)).astype(np.uint16)
+    nibbles = np.full((3, 16, 8), 0b0100)
+    options = {"target": "sm_90", "codes": True, "undefined": undefined}
+    want = mma(ins, a, b, nibbles=nibbles, **options)
+    for type_ in (np.uint8, np.int8, np.uint64, np.dtype(">u4")):
+        assert np.array_equal(mma(ins, a, b, nibbles=nibbles.astype(type_), **options), want)
+    for wrong in (16, -1, 1 << 40):
+        nibbles[1, 2, 3] = wrong
+        with pytest.raises(OperandError, match=f"a nibble has 4 bits; got {wrong}"):
+            mma(ins, a, b, nibbles=nibbles, **options)
+    for other in (nibbles.astype(float), nibbles > 3):
+        with pytest.raises(OperandError, match=f"nibbles are integers; got {other.dtype}"):
+            mma(ins, a, b, nibbles=other, **options)
+
+
+def test_a_long_batch_holds_no_more_than_it_must():
+    """Every row of A selects a B of its own: 8 times the result here, if all were held at once."""
+    ins = Instruction.parse("wgmma.mma_async.sp.sync.aligned.m64n256k32.f32.f16.f16")
+    count = 160
+    rng = np.random.default_rng(0)
+    a = rng.integers(0, 1 << 32, (count, 128, 4), np.uint32) & 0x3FFF3FFF
+    e = np.full((count, 128), 0x44444444, np.uint32)
+    d = ins.fragment("d").zeros(count)
+    shared = rng.integers(0, 256, 1 << 15).astype(np.uint8) & 0x3F
+    descriptor = Descriptor.for_tile(256, 32, "f16", swizzle_bytes=64).descriptor
+    options = {"shared": shared, "target": "sm_90a", "engine": "vector"}
+    tracemalloc.start()
+    try:
+        got = execute(ins, a, descriptor, d, e, **options)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 9 * got.nbytes
+    for case in (0, 63, 64, count - 1):
+        one = execute(ins, a[case], descriptor, d[case], e[case], **options)
+        assert np.array_equal(got[case], one), case
+
+
+def test_pieces_of_a_batch_are_cut_along_any_axis(monkeypatch):
+    ins = Instruction.parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
+    rng = np.random.default_rng(1)
+    a = rng.integers(0, 1 << 32, (3, 1, 5, 32, 4), np.uint32) & 0x3FFF3FFF
+    b = rng.integers(0, 1 << 32, (2, 1, 32, 4), np.uint32) & 0x3FFF3FFF
+    c = rng.integers(0, 1 << 32, (5, 32, 4), np.uint32) & 0x3FFFFFFF
+    e = rng.choice(np.array([0x44444444, 0xEEEEEEEE], np.uint32), (3, 2, 1, 32))
+    want = execute(ins, a, b, c, e, target="sm_90")
+    assert want.shape == (3, 2, 5, 32, 4)
+    for at_once in (1, 5000, 13000, 40000):
+        monkeypatch.setattr("emulator.warp.sparse._SELECTED_AT_ONCE", at_once)
+        assert np.array_equal(execute(ins, a, b, c, e, target="sm_90"), want), at_once

@@ -132,29 +132,29 @@ def test_a_load_takes_its_modifiers_in_any_order():
     [
         ("mma.sync.row.col.m16n16k16.f32.f32", ParseError, r"\.aligned is missing"),
         ("mma.aligned.row.col.m16n16k16.f32.f32", ParseError, r"\.sync is missing"),
-        ("mma.sync.aligned.row.col.f32.f32", ParseError, r"\.shape is missing"),
-        ("mma.sync.aligned.aligned.row.col.m16n16k16.f32.f32", ParseError, "two modifiers"),
+        ("mma.sync.aligned.row.col.f32.f32", ParseError, "a shape such as .m16n16k16 is missing"),
+        ("mma.sync.aligned.aligned.row.col.m16n16k16.f32.f32", ParseError, "aligned is written"),
         ("mma.sync.aligned.row.col.m16n16k16.f32.f23", ParseError, r"nearest is '\.f32'"),
-        ("mma.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32.popc.xor", ParseError, r"\.popc without"),
-        ("mma.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32.xor", UnsupportedError, "no form"),
+        ("mma.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32.popc.xor", ParseError, r"\.popc must f"),
+        ("mma.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32.xor", ParseError, r"\.xor needs \.popc"),
         ("mma.sync.aligned.row.col.m8n8k4.rn.rp.f64.f64.f64.f64", ParseError, "two modifiers"),
-        ("mma.sync.aligned.row.col.m16n16k16.rn.f32.f32", UnsupportedError, "no form"),
-        ("mma.sync.aligned.row.col.m16n16k16.satfinite.f32.f32", UnsupportedError, "no form"),
+        ("mma.sync.aligned.row.col.m16n16k16.rn.f32.f32", UnsupportedError, "rounding 'rn'"),
+        ("mma.sync.aligned.row.col.m16n16k16.satfinite.f32.f32", UnsupportedError, "'satfinite'"),
         ("mma.sync.aligned.row.col.m16n16k16.f32.f16.f16.f32", UnsupportedError,
-         r"nearest is wmma\.mma\.sync\.aligned\.row\.col\.m16n16k16\.f32\.f16;"),
-        ("mma.sync.aligned.row.m16n16k16.f32.f32", UnsupportedError, "no form"),
-        ("mma.sync.aligned.row.col.m16n16k16.s32.s8.u8.s32", UnsupportedError, "no form"),
-        ("mma.sync.aligned.row.col.m16n16k16.shared.f32.f32", UnsupportedError, "no form"),
-        ("mma.sync.aligned.row.row.m8n8k32.s32.s4.s4.s32", UnsupportedError, "no form"),
+         r"nearest is wmma\.mma\.sync\.aligned\.row\.col\.m16n16k16\.f32\.f16$"),
+        ("mma.sync.aligned.row.m16n16k16.f32.f32", UnsupportedError, "layout 'row'.*row.row"),
+        ("mma.sync.aligned.row.col.m16n16k16.s32.s8.u8.s32", UnsupportedError, "s32.u8.u8.s32"),
+        ("mma.sync.aligned.row.col.m16n16k16.shared.f32.f32", ParseError, "unknown modifier"),
+        ("mma.sync.aligned.row.row.m8n8k32.s32.s4.s4.s32", UnsupportedError, "here: row.col;"),
         ("mma.sync.aligned.row.col.m16n16k16.f64.f64.f64.f64", UnsupportedError, "m8n8k4"),
-        ("mma.sync.aligned.row.col.m16n8k16.f32.f32", UnsupportedError, "shapes are m16n16k16"),
-        ("load.a.sync.aligned.col.m8n8k32.shared.s4", UnsupportedError, "no form"),
-        ("load.b.sync.aligned.row.m8n8k128.shared.b1", UnsupportedError, "no form"),
-        ("load.a.sync.aligned.row.m8n8k4.rn.shared.f64", UnsupportedError, "no form"),
+        ("mma.sync.aligned.row.col.m16n8k16.f32.f32", UnsupportedError, "here: m16n16k16, "),
+        ("load.a.sync.aligned.col.m8n8k32.shared.s4", UnsupportedError, "legal here: row;"),
+        ("load.b.sync.aligned.row.m8n8k128.shared.b1", UnsupportedError, "legal here: col;"),
+        ("load.a.sync.aligned.row.m8n8k4.rn.shared.f64", ParseError, "unknown modifier"),
         ("load.a.sync.aligned.row.m16n16k16.local.f16", ParseError, "unknown modifier"),
         ("load.a.sync.aligned.row.m16n16k16.shared::cluster.f16", ParseError, "nearest is '.shar"),
-        ("load.a.sync.aligned.row.m16n16k16.shared.shared.f16", ParseError, "two modifiers"),
-        ("load.a.sync.aligned.m16n16k16.shared.f16", UnsupportedError, "no form"),
+        ("load.a.sync.aligned.row.m16n16k16.shared.shared.f16", ParseError, "shared is written"),
+        ("load.a.sync.aligned.m16n16k16.shared.f16", UnsupportedError, "layout 'none'.*row, col"),
         ("load.d.sync.aligned.row.m16n16k16.f32", ParseError, r"names are wmma\.mma, wmma\.load"),
         ("store.c.sync.aligned.row.m16n16k16.f32", ParseError, r"nearest is 'wmma\.store\.d'"),
         ("sync.load.a", ParseError, "no instruction is"),
@@ -181,7 +181,7 @@ def test_refused(opcode, error, message):
     ],
 )
 def test_register_types(opcode, operand, types):
-    assert parse(f"wmma.{opcode}").register_types(operand) == tuple(types.split())
+    assert parse(f"wmma.{opcode}").signature()[operand].types == tuple(types.split())
 
 
 @pytest.mark.slow
@@ -321,7 +321,7 @@ NARROW = parse("wmma.load.a.sync.aligned.col.m8n32k16.shared.f16")
         (LOAD, 0, {"stride": 1 << 33}, OperandError, "takes a stride"),
         (LOAD, 0, {"stride": "16"}, OperandError, "takes a stride"),
         (LOAD, [0, 0], {"stride": [16, 16, 16]}, OperandError, "do not broadcast"),
-        (LOAD, 0, {"stridee": 16}, OperandError, "takes no 'stridee'; its options are shared"),
+        (LOAD, 0, {"stridee": 16}, OperandError, "takes no stridee=; its options are shared"),
         (LOAD, 0, {"shared": None}, OperandError, "uint8 array"),
         (STORE, 40, {}, UndefinedError, "address 40 is no multiple of 32"),
         (STORE, 32, {}, UndefinedError, "leaves shared memory"),
@@ -350,8 +350,22 @@ def test_batches_of_addresses_strides_and_memories():
     tiles = rng.integers(0, 1 << 32, (3, 32, 8), np.uint32)
     execute(STORE, np.array([0, 1024, 64]), tiles, shared=memory, stride=24, target="sm_80")
     back = parse("wmma.load.c.sync.aligned.row.m16n16k16.global.f32")
-    read = execute(back, np.array([0, 1024, 64]), shared=memory, stride=24, target="sm_80")
+    where = np.array([0, 1024, 64])
+    read = execute(back, where, global_memory=memory, stride=24, target="sm_80")
     assert np.array_equal(read, tiles)
+
+
+@pytest.mark.parametrize("space", ["global", "shared", "shared::cta", ""])
+def test_global_memory_is_not_shared_memory(space):
+    memory = np.random.default_rng(0).integers(0, 256, 1024).astype(np.uint8)
+    ins = replace(LOAD, space=space)
+    right, wrong = ("global_memory", "shared")[:: 1 if space == "global" else -1]
+    want = execute(LOAD, 0, shared=memory, target="sm_80")
+    assert np.array_equal(execute(ins, 0, target="sm_80", **{right: memory}), want)
+    with pytest.raises(OperandError, match=f"takes no {wrong}=; its options are {right}, stride"):
+        execute(ins, 0, target="sm_80", **{wrong: memory})
+    with pytest.raises(OperandError, match=f"{right}= is {right[:6]} memory, a uint8 array"):
+        execute(ins, 0, target="sm_80")
 
 
 def test_elementwise_work_on_a_fragment():

@@ -225,7 +225,7 @@ def test_wrong_operands():
     with pytest.raises(OperandError, match="do not broadcast"):
         execute(ins, np.zeros((2, 32, 8), np.uint32), np.zeros((3, 32, 8), np.uint32), c,
                 target="sm_80")  # fmt: skip
-    with pytest.raises(OperandError, match="takes no 'shared'; its options are none"):
+    with pytest.raises(OperandError, match="takes no shared=; its options are none"):
         execute(ins, a, b, c, shared=np.zeros(8, np.uint8), target="sm_80")
     with pytest.raises(UnsupportedError, match="not available on sm_75"):
         bf16 = parse("wmma.mma.sync.aligned.row.col.m16n16k16.f32.bf16.bf16.f32")
@@ -273,5 +273,6 @@ def test_the_check_fills_memory_as_a_program_would():
                 codes = codes.astype(fragment.gather(fragment.zeros()).dtype)
                 memory = wmma_check.written(plan, x, codes)
                 stride = plan.strides[x]
-                words = execute(load, 0, shared=memory, stride=stride, target="sm_90a")
+                held = wmma_check.in_memory(load, memory)
+                words = execute(load, 0, stride=stride, target="sm_90a", **held)
                 assert_same_codes(fragment.gather(words), codes)

@@ -16,9 +16,9 @@ from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import FmaChain, Widen
 from emulator.arith.wide import add
 from emulator.isa.matrix import MatrixInstruction
+from emulator.matrices.gemm import gemm
+from emulator.matrices.mma import mma
 from emulator.targets import Target
-from emulator.warp.gemm import gemm
-from emulator.warp.matrix import mma
 
 _F32 = FORMATS["f32"]
 _SIGN = np.uint32(1 << 31)

@@ -29,6 +29,7 @@ from emulator.adapters.triton_lowering import (
     plan_scaled,
 )
 from emulator.arith import Engine
+from emulator.arith.engines import check_engine
 from emulator.errors import EmulatorError, OperandError, UnsupportedError
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
@@ -72,6 +73,7 @@ def tensor_core_dot(
     missing, has another interpreter than this module knows, does not interpret, or where it takes
     an instruction for a dot that this package lacks.
     """
+    check_engine(engine)
     chosen = find_target(target)
     whole = isinstance(num_warps, int) and not isinstance(num_warps, bool)
     if not whole or num_warps < 1 or num_warps & (num_warps - 1):

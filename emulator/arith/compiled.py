@@ -1,4 +1,4 @@
-"""The quick ways of `matmul` as machine code, by Numba (the extra ``fast``).
+"""The fast paths of `matmul` as machine code, by Numba (the extra ``fast``).
 
 The arithmetic of `fused_tasks` is that of `fused.chain`, lane for lane; read that first. What is
 done here for speed: a tile of accumulators stays in the cache while k runs, nothing of size
@@ -9,23 +9,27 @@ calls, so that LLVM makes vector instructions of them. Code is kept on disk betw
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import get_num_threads, njit
+from numba import config, get_num_threads, njit
 from numba.core import types
 from numba.extending import intrinsic
 
 from dtypes import FORMATS, Array, code_type, convert
+from emulator.arith.arrangement import arrangement
+from emulator.arith.engines import say
 from emulator.arith.factors import EXPONENT, Bool, Constants, Factor, Float32, Plan
 from emulator.arith.fused import HIGH, LOW, RUN
 from emulator.arith.recipes import Arithmetic
-from emulator.arith.steps import AddC, Clear, FmaChain, Narrow, PairSums, Widen
+from emulator.arith.steps import FmaChain, PairSums
 
 #: columns of a block of B, and rows of a tile of accumulators: both fit the first cache
 _COLUMNS, _ROWS = 256, 32
@@ -33,6 +37,29 @@ _COLUMNS, _ROWS = 256, 32
 _WORTH_A_THREAD = 1 << 19
 
 assert RUN == 8, "fused_tasks is written out for eight terms at a time"
+
+# Whatever is wrong with Numba here must show while this module is imported, not later.
+if config.DISABLE_JIT:  # type: ignore[attr-defined]
+    raise RuntimeError("NUMBA_DISABLE_JIT is set")
+get_num_threads()
+
+
+def _keeps_code() -> bool:
+    """Whether Numba has a folder for compiled code; says it on standard error if not."""
+    try:
+        folder = Path(str(njit(cache=True)(_keeps_code).stats.cache_path))
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except (OSError, RuntimeError) as error:  # a RuntimeError is Numba's own
+        say(
+            f"compiled code cannot be kept on disk ({str(error).splitlines()[0]:.300}): every "
+            "process compiles it anew, which takes seconds; NUMBA_CACHE_DIR can name a folder"
+        )
+        return False
+
+
+_machine_code = njit(nogil=True, cache=_keeps_code(), error_model="numpy")
 
 
 # --- threads --------------------------------------------------------------------------------------
@@ -109,7 +136,7 @@ def _in_blocks(x: Float32, blocks: int, lanes: int) -> Float32:
     return np.ascontiguousarray(x.reshape(batch, blocks, lanes, passes, k).transpose(0, 1, 3, 4, 2))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@_machine_code
 def fused_tasks(
     first: int, last: int,
     a_value: Array, a_power: Array, b_value: Array, b_power: Array, x: Array, bad: Array,
@@ -146,7 +173,7 @@ def fused_tasks(
         bad[t, row : row + rows, column : column + width] = odd[:rows, :width]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@_machine_code
 def _fused_pass(
     numbers: Constants,
     a: Array, a_power: Array, b: Array, b_power: Array, x: Array, bad: Array,
@@ -225,7 +252,7 @@ def _half(value: Any, word: Any) -> Any:
     return np.float32(subnormal if abs(value) < 2.0**-14 else normal.view(np.float64))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@_machine_code
 def _add(numbers: Constants, c: Array, x: Array, bad: Array) -> None:
     """c += x, as `fused._add`."""
     if numbers.half:
@@ -263,20 +290,14 @@ def float_chain(
 
     Operands as for `matmul`, with one batch axis.
     """
-    steps = list(arithmetic.steps)
-    widens = isinstance(steps[0], Widen)
-    last = steps[-1]
-    narrow = FORMATS[last.to] if isinstance(last, Narrow) else None
-    steps = steps[widens : len(steps) - (narrow is not None)]
-    adds_c = isinstance(steps[0], Clear) and isinstance(steps[-1], AddC)
-    core = steps[1:-1] if adds_c else steps
-    alone = len(core) == 1 and isinstance(core[0], (FmaChain, PairSums))
-    if not alone or arithmetic.rounding != "rn" or (narrow and a.shape[-1] > k):
+    found = arrangement(arithmetic.steps)
+    if found is None or not isinstance(found.core, (FmaChain, PairSums)):
         return None
-    step = core[0]
-    assert isinstance(step, (FmaChain, PairSums))
-    fmt = FORMATS[step.fmt]
-    if widens:
+    step, fmt, after = found.core, FORMATS[found.core.fmt], found.after
+    one_format = found.before is None and found.widen in (None, fmt) and found.adds_c in (None, fmt)
+    if not one_format or arithmetic.rounding != "rn" or (after and a.shape[-1] > k):
+        return None
+    if found.widen:
         a, b = convert(arithmetic.a, fmt, a), convert(arithmetic.b, fmt, b)
     if arithmetic.c is not fmt:
         c = convert(arithmetic.c, fmt, c)
@@ -284,12 +305,12 @@ def float_chain(
     x = np.array(np.broadcast_to(c, (batch, m, n))).view(f"f{fmt.bits // 8}")
     p, q = (y.view(x.dtype) for y in (np.ascontiguousarray(a), np.swapaxes(b, -1, -2).copy()))
     pairs = isinstance(step, PairSums)
-    _run(chain_tasks, batch * m, x.size * a.shape[-1], p, q, x, k if adds_c else 0, pairs)
+    _run(chain_tasks, batch * m, x.size * a.shape[-1], p, q, x, k if found.adds_c else 0, pairs)
     codes, bad = x.view(code_type(fmt.bits)), np.isnan(x)
-    return (convert(fmt, narrow, codes) if narrow else codes), bad
+    return (convert(fmt, after, codes) if after else codes), bad
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@_machine_code
 def chain_tasks(
     first: int, last: int, a: Array, b: Array, x: Array, period: int, pairs: bool
 ) -> None:
@@ -341,7 +362,7 @@ def popcount_dot(p: Array, q: Array, c: Array, both: bool) -> Array:
     return x
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@_machine_code
 def popcount_tasks(first: int, last: int, p: Array, q: Array, x: Array, both: bool) -> None:
     m, n = x.shape[1:]
     for task in range(first, last):

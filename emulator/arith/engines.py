@@ -27,16 +27,21 @@ _WORTH_STARTING = 1 << 26
 _COMPILED = "emulator.arith.compiled"
 
 
-def choose(engine: Engine, work: int) -> Engine:
-    """The engine that `engine` stands for; "auto" goes by the work, in multiply-adds.
-
-    Raises OperandError for an engine that does not exist, or needs what is not installed.
-    """
+def check_engine(engine: object) -> None:
+    """Raises OperandError for anything but the name of an engine."""
     if not isinstance(engine, str) or engine not in ENGINES:
         raise OperandError(
             f"no engine {engine!r:.80}; engines are {', '.join(ENGINES)}; "
             f"nearest is {nearest(str(engine), ENGINES)[0]!r}"
         )
+
+
+def choose(engine: Engine, work: int) -> Engine:
+    """The engine that `engine` stands for; "auto" goes by the work, in multiply-adds.
+
+    Raises OperandError for an engine that does not exist, or needs what is not installed.
+    """
+    check_engine(engine)
     if engine == "compiled" and (reason := _missing()):
         raise OperandError(
             f"engine 'compiled' needs Numba ({reason}): pip install numba, or this package with "
@@ -53,9 +58,35 @@ def _missing() -> str:
     """Why Numba cannot be used; empty if it can. Imports it, so ask only when it is wanted."""
     try:
         import_module(_COMPILED)
-    except ImportError as error:  # also what Numba raises for a NumPy that it does not know yet
-        return str(error)
-    return ""
+    except ModuleNotFoundError as error:
+        return str(error)  # it is not installed, and need not be
+    except Exception as error:
+        # Numba meets a NumPy that it does not know yet, a setting that it refuses, a library that
+        # does not load … : many kinds of errors, and never a reason not to compute.
+        give_up(error)
+        return _broken[-1]
+    return _broken[-1] if _broken else ""
+
+
+#: why the compiled engine was given up in this process
+_broken: list[str] = []
+
+
+def give_up(error: Exception) -> None:
+    """Does without the compiled engine from now on, and says so on standard error, once."""
+    reason = f"{type(error).__name__}: {error}"
+    if not _broken:
+        _broken.append(reason)
+        _missing.cache_clear()
+        say(f"Numba does not work here ({reason:.300}): engine 'vector' computes the same, slower")
+
+
+def say(text: str) -> None:
+    """A line on standard error, unless the program has set up `logging` otherwise: what a user
+    should know, but must not fail from as from a warning that is turned into an error."""
+    from logging import getLogger
+
+    getLogger("emulator").warning(text)
 
 
 def in_pieces(

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import FORMATS, Array, Format, decode_values
+from emulator.arith.arrangement import arrangement
 from emulator.arith.recipes import Arithmetic
-from emulator.arith.steps import AddC, Clear, FusedDotAdd, Narrow, Widen
+from emulator.arith.steps import FusedDotAdd
 
 Float32 = NDArray[np.float32]
 Bool = NDArray[np.bool_]
@@ -49,7 +50,7 @@ class Constants(NamedTuple):
     floor: np.int32
     #: exponent word that a subnormal accumulator counts with
     least: np.int32
-    #: bits of a float64 that a result cut to the output precision keeps
+    #: bits of a float64 that a result truncated to the output precision keeps
     mask: np.int64
     #: the result is f16, rounded to nearest even
     half: bool
@@ -91,26 +92,18 @@ class Plan(NamedTuple):
 @lru_cache(maxsize=1024)
 def plan(arithmetic: Arithmetic, k: int) -> Plan | None:
     """How float arithmetic computes a recipe; None for recipes that it cannot compute."""
-    steps = list(arithmetic.steps)
-    widen = before = after = None
-    if isinstance(steps[0], Widen):
-        widen = FORMATS[steps.pop(0).to]  # type: ignore[union-attr]
-    if isinstance(steps[0], Narrow):
-        before = FORMATS[steps.pop(0).to]  # type: ignore[union-attr]
-    if isinstance(steps[-1], Narrow):
-        after = FORMATS[steps.pop().to]  # type: ignore[union-attr]
-    adds_c = isinstance(steps[0], Clear) and isinstance(steps[-1], AddC)
-    if adds_c:
-        steps = steps[1:-1]
-    accumulator = before or arithmetic.c
-    if len(steps) != 1 or not isinstance(steps[0], FusedDotAdd):
+    found = arrangement(arithmetic.steps)
+    if found is None or not isinstance(found.core, FusedDotAdd):
         return None
-    step = steps[0]
+    step, result = found.core, FORMATS[found.core.result]
+    accumulator = found.before or arithmetic.c
     exact = (
-        max((widen or x).precision for x in (arithmetic.a, arithmetic.b)) <= _MAX_PRECISION
+        max((found.widen or x).precision for x in (arithmetic.a, arithmetic.b)) <= _MAX_PRECISION
         and step.fraction_bits <= _MAX_FRACTION_BITS
         and step.group == 1
-        and accumulator.name == step.result
+        and accumulator is result
+        and found.adds_c in (None, result)
+        and (found.after or result) is arithmetic.d
         and (step.result, step.rounding) in (("f32", "rz"), ("f16", "rn"))
         and (step.precision is None or step.result == "f32")
     )
@@ -119,8 +112,10 @@ def plan(arithmetic: Arithmetic, k: int) -> Plan | None:
         return None
     order = np.array(blocks, np.intp)
     in_order = bool((order.ravel() == np.arange(k)).all())
-    numbers, result = constants(step), FORMATS[step.result]
-    return Plan(numbers, result, order, in_order, widen, adds_c, before, after)
+    return Plan(
+        constants(step), result, order, in_order,
+        found.widen, found.adds_c is not None, found.before, found.after,
+    )  # fmt: skip
 
 
 def factor(

@@ -1,8 +1,8 @@
 """Fused dot-adds of ordinary numbers in floating point, for whole matrices.
 
-What `reference.fused_dot_add` says in integers, said in operations that NumPy is quick at: a
-product times a power of two, cut to an integer, is the aligned term. A mask comes back with the
-result; where it is set the operands were not ordinary (see `factors`) or the result is not (too
+What `steps.fused_dot_add` says in integers, said in operations that NumPy has fast loops for: a
+product times a power of two, truncated to an integer, is the aligned term. A mask comes back with
+the result; where it is set the operands were not ordinary (see `factors`) or the result is not (too
 small to align in float32, infinite, NaN), the number beside it means nothing, and `vector` must be
 asked instead.
 """

@@ -1,10 +1,10 @@
 """Fused dot-adds of groups of products in floating point, for whole matrices (fp4 with scales).
 
-What `reference.scaled` and `reference.fused_dot_add` say in integers, and nothing here is rounded
+What `scaled` and `fused_dot_add` of the step say in integers, and nothing here is rounded
 before the result is: the sum of a group is a small integer times a power of two, so a matrix
 product of float32, in any order of additions; the scales add a few bits, and a power of two within
-2**±254; the unit of the alignment is a power of two; in units, the cut terms and their sum are
-integers below 2**53. `exact_step` says which recipes are so. A mask comes back with the result:
+2**±254; the unit of the alignment is a power of two; in units, the truncated terms and their sum
+are integers below 2**53. `exact_step` says which recipes are so. A mask comes back with the result:
 where it is set (a scale is a NaN; the accumulator before or after is infinite, a NaN, or after is
 too small for a normal number), the code beside it means nothing, and `vector` must be asked.
 """
@@ -138,8 +138,8 @@ def _tile(step: FusedDotAdd, a: Side, b: Side, c: Float32) -> tuple[Float64, Boo
         np.trunc(terms, out=terms)
         # From +0 on, so that −0 never is the sum.
         total = (terms.sum(0, initial=0.0) + np.trunc(x * in_units)) * unit
-        # In this range, cutting a float64 to the precision of the result rounds it toward zero. A
-        # NaN, of a scale or the accumulator, has come through all this and is in no range.
+        # In this range, truncating a float64 to the precision of the result rounds it toward zero.
+        # A NaN, of a scale or the accumulator, has come through all this and is in no range.
         size = np.abs(total)
         bad |= ~((size == 0) | (size >= 2.0**fmt.emin) & (size < 2.0 ** (fmt.bias + 1)))
         x = (total.view(np.int64) & mask).view(np.float64)

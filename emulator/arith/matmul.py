@@ -1,9 +1,9 @@
 """``matmul``: matrices of codes, accumulated over k as a chain of instructions does it.
 
-Every recipe has a quick way where it is quickest: integers through exact float sums or bit counts,
-fused dot-adds through float arithmetic on ordinary numbers (`fused`, `grouped`), fused multiply-add
-chains through the machine's own. What is left, and every element whose operands or result are not
-ordinary, is computed by `vector`, one instruction after the other.
+Most recipes have a fast path: integers through exact float sums or bit counts, fused dot-adds
+through float arithmetic on ordinary numbers (`fused`, `grouped`), fused multiply-add chains through
+the machine's own. What is left, and every element whose operands or result are not ordinary, is
+computed by `vector`, one instruction after the other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from dtypes import Array, Format, code_type, convert
 from emulator.arith import fused, grouped, integers, reference, vector
-from emulator.arith.engines import Compute, Engine, choose, in_pieces
+from emulator.arith.engines import Compute, Engine, choose, give_up, in_pieces
 from emulator.arith.factors import Bool, Float32, Plan, factor, plan
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import IntegerDot, PopcountDot
@@ -71,7 +71,14 @@ def matmul(
         return d.astype(code_type(arithmetic.d.bits)) if not d.size else np.array(d)
     scales = (None if x is None else _flat(x, batch) for x in (scale_a, scale_b))
     operands = Operands(_flat(a, batch), _flat(b, batch), _flat(c, batch), *scales)
-    d = _matmul(arithmetic, operands, k, chosen)
+    try:
+        d = _matmul(arithmetic, operands, k, chosen)
+    except Exception as error:
+        if engine != "auto" or chosen != "compiled":
+            raise
+        # Such as a damaged cache of machine code. What is the caller's fault fails here, too.
+        d = _matmul(arithmetic, operands, k, "vector")
+        give_up(error)
     if len(d) != math.prod(batch):
         d = np.array(np.broadcast_to(d, (math.prod(batch), m, n)))
     return d.reshape(*batch, m, n)

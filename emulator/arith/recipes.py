@@ -11,21 +11,29 @@ A row that is not here does not exist: the instruction is then unsupported on th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
-from dtypes import FORMATS, Format, Rounding
+from dtypes import FORMATS
 from emulator.arith.steps import (
     AddC,
+    Arithmetic,
     Clear,
+    Convert,
     FmaChain,
     FusedDotAdd,
     IntegerDot,
-    Narrow,
     PairSums,
     PopcountDot,
     Step,
     Widen,
+    check_steps,
 )
+from emulator.targets import TARGETS
+
+__all__ = [
+    "RECIPES", "Arithmetic", "Pipe", "Row", "arithmetic_for_row", "find_recipe", "with_recipe",
+]  # fmt: skip
 
 #: The datapath: mma and mma.sp share one, wgmma has its own, m8n8k4.f16 ("quad") is a case apart.
 #: wmma is mma by another name; "wmma" rows say where its lowering differs.
@@ -48,23 +56,8 @@ class Row:
     #: types of C, where the recipe is for some only
     c: str = ""
 
-
-@dataclass(frozen=True)
-class Arithmetic:
-    """All that an engine needs to know to compute one instruction's dot products."""
-
-    a: Format
-    b: Format
-    c: Format
-    d: Format
-    steps: tuple[Step, ...]
-    scale: Format | None = None
-    #: the rounding modifier of f64 instructions
-    rounding: Rounding = "rn"
-    #: .satfinite of integer instructions
-    saturate: bool = False
-    #: of b1 instructions
-    bit_operation: Literal["xor", "and"] | None = None
+    def __post_init__(self) -> None:
+        check_steps(self.steps)
 
 
 def _f32(fraction_bits: int, floor: int | None, **more: int) -> FusedDotAdd:
@@ -77,6 +70,8 @@ def _f16(fraction_bits: int, floor: int | None, **more: int) -> FusedDotAdd:
 
 #: the fp8 datapath of Ada and of Hopper's wgmma keeps 13 fraction bits and writes f32 with as many
 _F32_14 = {"precision": 14}
+#: of wmma: an f16 C that is converted first, and a result that is converted last
+_C_TO_F32, _D_TO_F16 = Convert("f32"), Convert("f16")
 _WMMA = "steps of mma, chained as the code of ptxas chains them"
 _FP32_PIPE = "the FP32 instructions that ptxas emits, as measured on Hopper"
 _ANY = "volta turing ampere ada hopper blackwell rtx_blackwell"
@@ -87,8 +82,8 @@ _SMALL = "e4m3 e5m2 e3m2 e2m3 e2m1"
 
 #: fp8 on an f16 tensor core: the low halves of the registers, then the high halves, then + c
 _FP8_AS_F16 = {"run": 2, "passes": 2}
-_FP8_LOWERED_F32 = (Widen("f16"), Clear("f32"), _f32(25, -133, **_FP8_AS_F16), AddC("f32"))
-_FP8_LOWERED_F16 = (Widen("f16"), Clear("f16"), _f16(25, -21, **_FP8_AS_F16), AddC("f16"))
+_FP8_LOWERED_F32 = (Widen("f16"), Clear(), _f32(25, -133, **_FP8_AS_F16), AddC("f32"))
+_FP8_LOWERED_F16 = (Widen("f16"), Clear(), _f16(25, -21, **_FP8_AS_F16), AddC("f16"))
 
 RECIPES: tuple[Row, ...] = (
     # f16, bf16, tf32 on tensor cores
@@ -133,25 +128,25 @@ RECIPES: tuple[Row, ...] = (
     Row("quad", "turing", "f16", "f16", (_f16(24, -20),), "MMA-Sim"),
     Row(
         "quad", _FROM_AMPERE, "f16", "f32",
-        (Widen("f32"), Clear("f32"), FmaChain("f32"), AddC("f32")), _FP32_PIPE,
+        (Widen("f32"), Clear(), FmaChain("f32"), AddC("f32")), _FP32_PIPE,
     ),
     Row(
         "quad", _FROM_AMPERE, "f16", "f16",
-        (Widen("f32"), PairSums("f32"), Narrow("f16")), _FP32_PIPE,
+        (Widen("f32"), PairSums("f32"), Convert("f16")), _FP32_PIPE,
     ),
     # wmma, by the code that ptxas makes of it: one HMMA after the other along k, of k4 on Volta, of
     # k8 on Turing, and of k4 for tf32 everywhere. For an f32 D an f16 C is converted first (not on
     # Volta, whose HMMA takes it), and an f16 D with an f32 C is computed in f32 and converted last.
-    Row("wmma", "volta", "f16", "f16", (_f32(23, None, run=4), Narrow("f16")), _WMMA, c="f32"),
+    Row("wmma", "volta", "f16", "f16", (_f32(23, None, run=4), _D_TO_F16), _WMMA, c="f32"),
     Row("wmma", "volta", "f16", "f16", (_f16(23, -19, run=4),), _WMMA),
     Row("wmma", "volta", "f16", "f32", (_f32(23, None, run=4),), _WMMA),
-    Row("wmma", "turing", "f16", "f16", (_f32(24, -132, run=8), Narrow("f16")), _WMMA, c="f32"),
+    Row("wmma", "turing", "f16", "f16", (_f32(24, -132, run=8), _D_TO_F16), _WMMA, c="f32"),
     Row("wmma", "turing", "f16", "f16", (_f16(24, -20, run=8),), _WMMA),
-    Row("wmma", "turing", "f16", "f32", (Narrow("f32"), _f32(24, -132, run=8)), _WMMA),
-    Row("wmma", "ampere ada", "f16", "f16", (_f32(24, -132, run=8), Narrow("f16")), _WMMA, c="f32"),
-    Row("wmma", "ampere ada", "f16", "f32", (Narrow("f32"), _f32(24, -132, run=8)), _WMMA, c="f16"),
-    Row("wmma", _FROM_HOPPER, "f16", "f16", (_f32(25, -133), Narrow("f16")), _WMMA, c="f32"),
-    Row("wmma", _FROM_HOPPER, "f16", "f32", (Narrow("f32"), _f32(25, -133)), _WMMA, c="f16"),
+    Row("wmma", "turing", "f16", "f32", (_C_TO_F32, _f32(24, -132, run=8)), _WMMA),
+    Row("wmma", "ampere ada", "f16", "f16", (_f32(24, -132, run=8), _D_TO_F16), _WMMA, c="f32"),
+    Row("wmma", "ampere ada", "f16", "f32", (_C_TO_F32, _f32(24, -132, run=8)), _WMMA, c="f16"),
+    Row("wmma", _FROM_HOPPER, "f16", "f16", (_f32(25, -133), _D_TO_F16), _WMMA, c="f32"),
+    Row("wmma", _FROM_HOPPER, "f16", "f32", (_C_TO_F32, _f32(25, -133)), _WMMA, c="f16"),
     Row("wmma", _FROM_HOPPER, "tf32", "f32", (_f32(25, -133, run=4),), _WMMA),
     # f64: a fused multiply-add chain; on a NaN, B's survives before the accumulator's before A's
     Row(
@@ -172,7 +167,7 @@ def find_recipe(
     """The row for operands of type `a` and results of type `d`; None where there is none.
 
     `kind` is that of a block-scaled instruction, else None. `c` matters for wmma alone, where an
-    accumulator may differ in type from the result.
+    accumulator may differ in type from the result; what wmma has no row for is as mma has it.
     """
     for row in RECIPES:
         if (
@@ -184,7 +179,17 @@ def find_recipe(
             and (not row.c or c in row.c.split())
         ):
             return row
-    return None
+    return find_recipe("mma", generation, a, d, kind) if pipe == "wmma" else None
+
+
+@lru_cache(maxsize=1024)
+def with_recipe(
+    targets: tuple[str, ...], pipe: Pipe, a: str, d: str, kind: str | None = None, c: str = ""
+) -> tuple[str, ...]:
+    """Those of `targets` on which `find_recipe` finds one."""
+    return tuple(
+        name for name in targets if find_recipe(pipe, TARGETS[name].generation, a, d, kind, c)
+    )
 
 
 def arithmetic_for_row(row: Row, a: str, b: str, c: str, scale: str | None = None) -> Arithmetic:

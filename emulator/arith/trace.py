@@ -1,4 +1,4 @@
-"""What `reference` tells an observer about one dot product while it computes it: plain records.
+"""What the reference tells an observer about one dot product while it computes it: plain records.
 
 Every record names the step of the recipe that it belongs to. Numbers are Python integers and codes;
 `emulator.tools.explanations.explanation` puts them into words.
@@ -7,19 +7,40 @@ Every record names the step of the recipe that it belongs to. Numbers are Python
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from emulator.arith.steps import FusedDotAdd, Step
+from dtypes import Format, Number, NumberClass
+from dtypes.codec import decode
 
-if TYPE_CHECKING:
-    from dtypes import Format
-    from emulator.arith.reference import Tagged, Term
+
+class Tagged(NamedTuple):
+    """A code together with its format."""
+
+    fmt: Format
+    code: int
+
+    @property
+    def number(self) -> Number:
+        return decode(self.fmt, self.code)
+
+
+class Term(NamedTuple):
+    """One addend of a fused dot-add: ``±significand * 2**(exponent - fraction_bits)``."""
+
+    number_class: NumberClass
+    sign: int
+    exponent: int
+    significand: int
+    fraction_bits: int
+
+
+# --- records; `step` is one of `emulator.arith.steps`, which lies above this module ---------------
 
 
 class Widened(NamedTuple):
     """All a[k] and b[k] in another format: (a, b) before and after, as codes."""
 
-    step: Step
+    step: Any
     formats: tuple[Format, Format]
     before: tuple[Sequence[int], Sequence[int]]
     fmt: Format
@@ -29,7 +50,7 @@ class Widened(NamedTuple):
 class Changed(NamedTuple):
     """x replaced: put into another format, or cleared."""
 
-    step: Step
+    step: Any
     before: Tagged
     after: Tagged
 
@@ -38,11 +59,11 @@ class Summed(NamedTuple):
     """One pass of a fused dot-add.
 
     `terms` are those that met, x the last of them. `cut` holds each one's signed significand in
-    units of ``2**unit``, after the cut `step.fraction_bits` below the exponent `top`. Where special
+    units of ``2**unit``, truncated `step.fraction_bits` below the exponent `top`. Where special
     values decide, or every term is zero, there is no alignment: `top` is None and `cut` empty.
     """
 
-    step: FusedDotAdd
+    step: Any
     terms: Sequence[Term]
     top: int | None
     cut: Sequence[int]
@@ -51,15 +72,15 @@ class Summed(NamedTuple):
 
     @property
     def unit(self) -> int:
-        """Exponent of the last bit that the cut leaves."""
+        """Exponent of the last bit that is left."""
         assert self.top is not None
-        return self.top - self.step.fraction_bits
+        return self.top - int(self.step.fraction_bits)
 
 
 class Operated(NamedTuple):
     """One IEEE 754 operation on codes of one format; `k` is the first position it reads."""
 
-    step: Step
+    step: Any
     name: Literal["fma", "multiply", "add"]
     fmt: Format
     k: int | None
@@ -70,7 +91,7 @@ class Operated(NamedTuple):
 class Counted(NamedTuple):
     """An integer dot product: the addends, c as an integer, and the code of the result."""
 
-    step: Step
+    step: Any
     addends: Sequence[int]
     c: int
     result: Tagged

@@ -85,7 +85,7 @@ def fused_multiply_add(
     rounding: Rounding = "rn",
     nan_order: Sequence[str] = (),
 ) -> Array:
-    """``a·b + c`` of codes of one format with infinities, broadcast; `reference.fma` for arrays."""
+    """``a·b + c`` of codes of one format with infinities, broadcast; `ieee.fma` for arrays."""
     assert fmt.nan is not None and fmt.infinity is not None
     p, q, r = decode(fmt, a), decode(fmt, b), decode(fmt, c)
     p_bits, p_unit = _normalised(fmt, p)

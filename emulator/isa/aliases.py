@@ -14,11 +14,11 @@ from functools import lru_cache
 from typing import NoReturn
 
 from emulator.errors import ParseError, UnsupportedError, listing, nearest, quoted
-from emulator.isa.instruction import ALIASES, Instruction
+from emulator.isa import matrix_opcodes, movement
+from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
-from emulator.isa.modifiers import TYPES
-from emulator.isa.movement import Movement, movements
-from emulator.isa.search import matrix_instructions
+from emulator.isa.matrix_opcodes import TYPES
+from emulator.isa.movement import Movement
 
 #: layout as PTX writes it -> BLAS's letters, A's then B's: T is K-major
 _LETTERS = {"row.col": "TN", "row.row": "TT", "col.row": "NT", "col.col": "NN"}
@@ -35,8 +35,7 @@ _OUTSIDE = {
 }
 
 _CUTE = re.compile(r"(cute::|SM\d|G?MMA_)")
-_NAMESPACES = re.compile(r"(?:cute::)?(?:SM(\d+)(?:(?:::GMMA)?(?:::SPARSE)?::|_))?")
-_SHORT = re.compile(r"m\d+n\d+k\d+\.")
+_NAMESPACES = re.compile(r"(?:cute::)?(?:SM([0-9]+)(?:(?:::GMMA)?(?:::SPARSE)?::|_))?")
 
 
 def cute_name(ins: Instruction) -> str | None:
@@ -93,20 +92,17 @@ def _copy_name(ins: Movement) -> str | None:
 @lru_cache(maxsize=1)
 def _atoms() -> dict[str, Instruction]:
     """CuTe's name of every instruction that it has one for."""
-    every: list[Instruction] = [*matrix_instructions(), *movements()]
+    every: list[Instruction] = [*matrix_opcodes.expand(), *movement.expand()]
     return {name: ins for ins in every if (name := cute_name(ins))}
 
 
-def parse_alias(text: str) -> Instruction | None:
-    """The instruction that an alias names; None where `text` has the form of no alias.
+def parse(text: str) -> Instruction:
+    """The instruction that an alias names.
 
-    Raises ParseError for a name of that form which is none, UnsupportedError where the architecture
-    in the name lacks the instruction or a short qualifier means several.
+    Raises ParseError for a name of such a form which is none, UnsupportedError where the
+    architecture in the name lacks the instruction or a short qualifier means several.
     """
-    text = text.strip()
-    if _CUTE.match(text):
-        return _parse_cute(text)
-    return _parse_short(text) if _SHORT.match(text) else None
+    return _parse_cute(text) if _CUTE.match(text) else _parse_short(text)
 
 
 def _parse_cute(text: str) -> Instruction:
@@ -174,11 +170,11 @@ def _parse_short(text: str) -> Instruction:
     words = text.split(".")
     k = int(words[0].rpartition("k")[2])
     for place, word in enumerate(words):
-        if block := re.fullmatch(r"block([1-9]\d*)", word):
+        if block := re.fullmatch(r"block([1-9][0-9]{0,3})", word):
             # MMA-Sim counts the elements that share a scale, PTX the scales of an instruction.
             words[place] = f"scale_vec::{k // int(block[1])}X"
     found: dict[int, list[Instruction]] = {}
-    for ins in matrix_instructions():
+    for ins in matrix_opcodes.expand():
         spelled = str(ins).split(".")
         if not ins.is_sparse and set(words) <= set(spelled) and _types(words) == _types(spelled):
             found.setdefault(len(spelled), []).append(ins)
@@ -198,13 +194,10 @@ def _types(words: list[str]) -> list[str]:
 
 def _refuse_short(text: str) -> NoReturn:
     shape = text.partition(".")[0]
-    known = [str(ins) for ins in matrix_instructions() if not ins.is_sparse]
+    known = [str(ins) for ins in matrix_opcodes.expand() if not ins.is_sparse]
     same = [opcode for opcode in known if f".{shape}." in opcode]
     close = nearest(text[:100], same or known)[0]
     raise UnsupportedError(
         f"no dense mma or wgmma has the shape, types (D, A, B, and C of an mma) and words of "
         f"{quoted(text)}; nearest is {close}"
     )
-
-
-ALIASES.append(parse_alias)

@@ -8,16 +8,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
-from emulator.arith.evidence import Fidelity
-from emulator.errors import ParseError, UnsupportedError, hint, listing, nearest_opcode, quoted
-from emulator.isa.instruction import Instruction
-from emulator.targets import Target, find_target, select
+from emulator.arith.evidence import Fidelity, find_fidelity
+from emulator.errors import ParseError, UnsupportedError, quoted
+from emulator.isa.grammar import Grammar, Slot
+from emulator.isa.instruction import Form, Instruction
+from emulator.isa.register_types import ANY_32, BITS, HALF, SINGLE, hexadecimal
+from emulator.isa.search import Search
+from emulator.isa.signature import Constants, Operand, Scope, Signature
+from emulator.targets import Target, select
 
 
 @dataclass(frozen=True)
-class Form:
+class ConversionForm(Form):
     """One row: alternatives are separated by spaces; "-" writes an absent modifier."""
 
     #: destination and source, such as "e4m3x2" and "f32"
@@ -28,8 +32,7 @@ class Form:
     saturation: str
     targets: tuple[str, ...]
     relu: bool = True
-    #: target generations whose results were compared with recordings
-    recorded: str = ""
+    scope: Scope = "thread"
 
 
 _75, _80, _89, _90, _100 = (select(since=n) for n in (75, 80, 89, 90, 100))
@@ -38,27 +41,24 @@ _STOCHASTIC = select(only="100a 103a")
 _OPTIONAL, _ALWAYS = "- satfinite", "satfinite"
 _FP8, _FP6_FP4 = "e4m3x2 e5m2x2", "e2m3x2 e3m2x2 e2m1x2"
 
-FORMS: tuple[Form, ...] = (
-    Form("f16x2 bf16x2 bf16", "f32", "rn rz", _OPTIONAL, _80, recorded="hopper"),
-    Form("f16", "f32", "rn rz", _OPTIONAL, _75, relu=False, recorded="hopper"),
-    Form("f16", "f32", "rn rz", _OPTIONAL, _80, recorded="hopper"),
-    Form("f16x2 bf16x2", "f32", "rs", _OPTIONAL, _STOCHASTIC),
-    Form("tf32", "f32", "rna", _OPTIONAL, _80, relu=False, recorded="hopper"),
-    Form("tf32", "f32", "rn rz", "-", _90, recorded="hopper"),
-    Form("tf32", "f32", "rn rz", _ALWAYS, _100),
-    Form(_FP8, "f32 f16x2", "rn", _ALWAYS, _89, recorded="hopper"),
-    Form("f16x2", _FP8, "rn", "-", _89, recorded="hopper"),
-    Form(_FP6_FP4, "f32", "rn", _ALWAYS, _SPECIFIC),
+FORMS: tuple[ConversionForm, ...] = (
+    ConversionForm("f16x2 bf16x2 bf16", "f32", "rn rz", _OPTIONAL, _80),
+    ConversionForm("f16", "f32", "rn rz", _OPTIONAL, _75, relu=False),
+    ConversionForm("f16", "f32", "rn rz", _OPTIONAL, _80),
+    ConversionForm("f16x2 bf16x2", "f32", "rs", _OPTIONAL, _STOCHASTIC),
+    ConversionForm("tf32", "f32", "rna", _OPTIONAL, _80, relu=False),
+    ConversionForm("tf32", "f32", "rn rz", "-", _90),
+    ConversionForm("tf32", "f32", "rn rz", _ALWAYS, _100),
+    ConversionForm(_FP8, "f32 f16x2", "rn", _ALWAYS, _89),
+    ConversionForm("f16x2", _FP8, "rn", "-", _89),
+    ConversionForm(_FP6_FP4, "f32", "rn", _ALWAYS, _SPECIFIC),
     # The manual has this one from PTX 9.1 on, with fp6 and bf16x2 beside it; ptxas 13.0 takes it.
-    Form("e2m1x2", "f16x2", "rn", _ALWAYS, _SPECIFIC),
-    Form("f16x2", _FP6_FP4, "rn", "-", _SPECIFIC),
-    Form("ue8m0x2", "f32 bf16x2", "rz rp", _OPTIONAL, _SPECIFIC, relu=False),
-    Form("bf16x2", "ue8m0x2", "rn", "-", _SPECIFIC, relu=False),
-    Form("e4m3x4 e5m2x4 e2m3x4 e3m2x4 e2m1x4", "f32", "rs", _ALWAYS, _STOCHASTIC),
+    ConversionForm("e2m1x2", "f16x2", "rn", _ALWAYS, _SPECIFIC),
+    ConversionForm("f16x2", _FP6_FP4, "rn", "-", _SPECIFIC),
+    ConversionForm("ue8m0x2", "f32 bf16x2", "rz rp", _OPTIONAL, _SPECIFIC, relu=False),
+    ConversionForm("bf16x2", "ue8m0x2", "rn", "-", _SPECIFIC, relu=False),
+    ConversionForm("e4m3x4 e5m2x4 e2m3x4 e3m2x4 e2m1x4", "f32", "rs", _ALWAYS, _STOCHASTIC),
 )
-
-#: results of the cvts of sm_90a together: tests/golden/compared/h200_cvt.json
-_COMPARED = 45_350_912
 
 _ROUNDINGS = ("rn", "rz", "rna", "rs", "rp", "rm")
 _TYPE = re.compile(r"(?P<name>[a-z]+\d+(?:m\d)?)(?:x(?P<count>[24]))?")
@@ -75,27 +75,30 @@ def split_type(text: str) -> tuple[str, int]:
 class Conversion(Instruction):
     """One cvt that packs or unpacks elements of matrix operands."""
 
-    form: Form
+    form: ConversionForm
     to: str
     source: str
     rounding: str
     satfinite: bool
     relu: bool
 
-    def __str__(self) -> str:
-        words = ["cvt", self.rounding]
+    @property
+    def name(self) -> str:
+        return "cvt"
+
+    @cached_property
+    def opcode_words(self) -> dict[str, str]:
         # The manual writes .relu last, except where .satfinite is optional.
-        pair = [w for w, yes in (("relu", self.relu), ("satfinite", self.satfinite)) if yes]
-        return ".".join([*words, *(pair if self.form.saturation != _ALWAYS else pair[::-1]),
-                         self.to, self.source])  # fmt: skip
+        flags = ("satfinite", "relu")[:: 1 if self.form.saturation == _ALWAYS else -1]
+        return {
+            "rounding": self.rounding,
+            **{flag: flag if getattr(self, flag) else "" for flag in flags},
+            "types": f"{self.to}.{self.source}",
+        }
 
     @property
     def family(self) -> str:
         return "cvt"
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        return self.form.targets
 
     @property
     def sources(self) -> int:
@@ -107,24 +110,81 @@ class Conversion(Instruction):
         """.rs: the last operand holds random bits."""
         return self.rounding == "rs"
 
-    @property
-    def operands(self) -> tuple[str, ...]:
-        """Operand names in PTX order, after d."""
+    @cached_property
+    def _signature(self) -> Signature:
         names = tuple("abef"[: self.sources]) if self.sources > 1 else ("a",)
-        return ("d", *names, *(["rbits"] if self.takes_random_bits else []))
+        types = _source_types(self)
+        # ptxas turns a decimal into an f32 for every conversion of f32 but that to tf32.
+        decimals = self.source == "f32" and self.to != "tf32"
+        constants: Constants = "values" if decimals else hexadecimal(types)
+        sources = [Operand(name, "register", types, constants=constants) for name in names]
+        if split_type(self.to)[1] == 4:
+            sources = [
+                Operand(
+                    "".join(names), "vector", types, len(names), constants=constants,
+                    parts=tuple(sources),
+                )
+            ]  # fmt: skip
+        if self.takes_random_bits:
+            sources.append(Operand("rbits", "register", BITS))
+        d = Operand("d", "register", _destination_types(self), use="written")
+        return Signature((d, *sources), self.scope)
+
+    # --- what `emulator.arith.scalar` asks of an instruction ---
+
+    @property
+    def rule(self) -> str:
+        return "packing.elements"
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return self.to, self.source
+
+    @property
+    def modifiers(self) -> dict[str, str]:
+        flags = {"relu": self.relu, "satfinite": self.satfinite}
+        return {"rounding": self.rounding, **{name: name for name, given in flags.items() if given}}
 
     def fidelity(self, target: str | Target) -> Fidelity:
-        chosen = find_target(target)
-        if chosen.name not in self.targets:
-            raise UnsupportedError(
-                f"{self} is not available on {chosen}; its targets are {listing(self.targets, 30)}"
-            )
-        if chosen.generation in self.form.recorded.split():
-            return Fidelity("validated", f"{_COMPARED:,} results compared on an H200")
-        return Fidelity("modelled", "the manual's rules for rounding and special values")
+        chosen = self.check_target(target)
+        return find_fidelity(chosen.generation, "cvt", a=self.source, d=self.to)
 
 
-def conversions() -> Iterator[Conversion]:
+# --- register types -------------------------------------------------------------------------------
+
+#: destination or packed source of cvt -> what its register may be; a wider one is zero-extended
+_PACKED = {
+    "f16": ("b16", "f16", "b32", "b64"), "bf16": ("b16",), "tf32": BITS,
+    "f16x2": HALF, "bf16x2": BITS,
+    "e4m3x2": ("b16",), "e5m2x2": ("b16",), "e2m3x2": ("b16",), "e3m2x2": ("b16",),
+    "e2m1x2": ("b8",), "ue8m0x2": ("b16",),
+    "e4m3x4": BITS, "e5m2x4": BITS, "e2m3x4": BITS, "e3m2x4": BITS, "e2m1x4": ("b16",),
+}  # fmt: skip
+
+
+def _source_types(ins: Conversion) -> tuple[str, ...]:
+    if ins.source == "f32":
+        # f32 sources of a conversion to f16 may be wider than they are: the low half counts.
+        return (*SINGLE, "b64") if split_type(ins.to)[0] == "f16" else SINGLE
+    return _packed_types(ins, ins.source)
+
+
+def _destination_types(ins: Conversion) -> tuple[str, ...]:
+    types = _packed_types(ins, ins.to)
+    return (*types, "b64") if (ins.to, ins.source) == ("f16x2", "f32") else types
+
+
+def _packed_types(ins: Conversion, type_: str) -> tuple[str, ...]:
+    # ue8m0 is younger than the rule that bf16x2 registers are .b32.
+    if type_ == "bf16x2" and "ue8m0x2" in (ins.to, ins.source):
+        return ANY_32
+    return _PACKED[type_]
+
+
+# --- opcodes --------------------------------------------------------------------------------------
+
+
+def expand() -> Iterator[Conversion]:
     """Every conversion of the table."""
     seen = set()
     for form in FORMS:
@@ -139,42 +199,48 @@ def conversions() -> Iterator[Conversion]:
                                 yield out
 
 
+@lru_cache(maxsize=1)
+def _all() -> tuple[Conversion, ...]:
+    return tuple(expand())
+
+
+def _spelled() -> tuple[str, ...]:
+    return tuple(map(str, _all()))
+
+
+_TYPES = tuple(dict.fromkeys(x for form in FORMS for x in f"{form.to} {form.source}".split()))
+_GRAMMAR = Grammar(
+    "cvt",
+    (
+        Slot("rounding", _ROUNDINGS),
+        Slot("relu", ("relu",)),
+        Slot("satfinite", ("satfinite",)),
+        Slot("types", _TYPES, most=2),
+    ),
+    _spelled,
+)
+#: words of the cvts between numbers, which this table has not
+_ORDINARY = re.compile(r"[us](8|16|32|64)|f(16|32|64)|bf16|r[nzmp]i?|ftz|sat")
+
+
 @lru_cache(maxsize=512)
-def parse_conversion(text: str) -> Conversion:
-    """The conversion that `text` names.
+def parse(opcode: str) -> Conversion:
+    """The conversion that `opcode` names.
 
     Raises ParseError for a word that is no modifier, UnsupportedError for no form of the table.
     """
-    types = [t for f in FORMS for t in (*f.to.split(), *f.source.split())]
-    words = text.strip().split(".")[1:]
-    found: dict[str, list[str]] = {"rounding": [], "relu": [], "satfinite": [], "type": []}
-    for word in words:
-        kind = "rounding" if word in _ROUNDINGS else word
-        kind = "type" if word in types else kind
-        if kind not in found:
-            spelled = [*_ROUNDINGS, "relu", "satfinite", *types]
-            raise ParseError(
-                f"unknown modifier {quoted('.' + word)} in {quoted(text)}{hint(word, spelled, '.')}"
+    if len(opcode.split(".")) > 2 and all(map(_ORDINARY.fullmatch, opcode.split(".")[1:])):
+        ordinary = [word for word in opcode.split(".")[1:] if _GRAMMAR.slot_of(word) is None]
+        if ordinary:
+            raise UnsupportedError(
+                f"{quoted(opcode)} is legal PTX, not modelled here: of the cvts this package has "
+                "those that pack matrix operands"
             )
-        found[kind].append(word)
-    for kind, given in found.items():
-        if len(given) > (2 if kind == "type" else 1):
-            raise ParseError(f"{quoted(text)} has more than one {kind}: {', '.join(given)}")
-    if len(found["type"]) != 2:
-        raise ParseError(f"{quoted(text)} must name two types: destination, then source")
-    to, source = found["type"]
-    rounding = found["rounding"][0] if found["rounding"] else "-"
-    for conversion in conversions():
-        if (
-            (conversion.to, conversion.source, conversion.rounding) == (to, source, rounding)
-            and conversion.satfinite == bool(found["satfinite"])
-            and conversion.relu == bool(found["relu"])
-        ):
-            return conversion
-    known = [str(c) for c in conversions()]
-    alike = [s for s in known if s.endswith(f".{to}.{source}")]
-    raise UnsupportedError(
-        f"no cvt {quoted(text)}; nearest is {nearest_opcode(text, alike or known)}; "
-        f"from {source} to {to} "
-        f"there are {listing(alike) or 'none'}"
-    )
+    words = _GRAMMAR.split(opcode)
+    if len(words["types"]) != 2:
+        raise ParseError(f"{quoted(opcode)} must name two types: destination, then source")
+    to, source = words["types"]
+    search = Search(opcode, "cvt", _all(), lambda: [str(x) for x in search.rows])
+    search.keep_equal("destination", to, lambda x: x.to)
+    search.keep_equal(f"source of {to}", source, lambda x: x.source)
+    return search.by_words(words, ("rounding", "satfinite", "relu"))

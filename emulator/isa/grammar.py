@@ -7,17 +7,19 @@ is the value of a *slot*, and a grammar is a name with its slots.
 
 A grammar may be written as the manual writes a form, ``add{.rounding}{.ftz}{.sat}.type=f32``:
 braces for what may be left out, a slot by its name where its words are those of ``VOCABULARY``,
-``slot=word|word`` where they are others, and any other word for itself.
+``slot=word|word`` where they are others, and any other word for itself. A slot of types, such as
+``to=f32|f64``, takes them in the order of the form; other slots may share words, and the first one
+with room takes a word.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from emulator.errors import ParseError, hint, listing, quoted
+from emulator.errors import ParseError, hint, listing, nearest_opcode, quoted
 
 #: what goes by the same name in every instruction: slot -> its words
 VOCABULARY: dict[str, tuple[str, ...]] = {
@@ -44,6 +46,12 @@ class Slot:
     repeatable: bool = False
     #: name of the slot whose word must stand before this one's: .popc follows .xor or .and
     after: str = ""
+    #: stands for a type: such slots are filled in the order of the form
+    positional: bool = False
+    #: name of the slot whose word must be given with this one's: .xor and .and bring .popc
+    brings: str = ""
+    #: a word, where there is only a pattern for them
+    example: str = ""
 
     def takes(self, word: str) -> bool:
         return word in self.words or bool(self.pattern and re.fullmatch(self.pattern, word))
@@ -55,6 +63,8 @@ class Grammar:
 
     name: str
     slots: tuple[Slot, ...]
+    #: gives all legal opcodes, to name one of them in messages
+    known: Callable[[], Iterable[str]] | None = None
 
     @classmethod
     def of(cls, form: str) -> Grammar:
@@ -71,6 +81,36 @@ class Grammar:
     def by_word(self) -> dict[str, Slot]:
         """The slot of every word that is spelled out."""
         return {word: slot for slot in reversed(self.slots) for word in slot.words}
+
+    @cached_property
+    def _of_word(self) -> dict[str, tuple[int, ...]]:
+        """The places of all slots of every word that is spelled out."""
+        places: dict[str, tuple[int, ...]] = {}
+        for place, slot in enumerate(self.slots):
+            for word in slot.words:
+                places[word] = (*places.get(word, ()), place)
+        return places
+
+    def match(self, words: Sequence[str]) -> tuple[str, ...] | None:
+        """The word of every slot, "" where it has none; None where `words` do not fit.
+
+        For grammars whose slots are all spelled out and take one word each: tables of many forms
+        try their rows with it.
+        """
+        found, last_type = [""] * len(self.slots), -1
+        for word in words:
+            for place in self._of_word.get(word, ()):
+                slot = self.slots[place]
+                if not found[place] and not (slot.positional and place < last_type):
+                    break
+            else:
+                return None
+            found[place] = word
+            if slot.positional:
+                last_type = place
+        if any(slot.needed and not word for slot, word in zip(self.slots, found, strict=True)):
+            return None
+        return tuple(found)
 
     def slot_of(self, word: str) -> Slot | None:
         """The slot that takes `word`; None where none does."""
@@ -96,26 +136,45 @@ class Grammar:
             if slot.after and not found[slot.after]:
                 raise ParseError(f".{word} must follow {_spelled(self, slot)}, in {quoted(opcode)}")
             if len(found[slot.name]) == slot.most and not slot.repeatable:
-                raise ParseError(
-                    f"{quoted(opcode)} has more than {slot.most} {slot.name}: .{word} after "
-                    f"{listing('.' + x for x in found[slot.name])}"
-                )
+                raise _too_many(slot, word, found[slot.name], opcode)
             if not slot.repeatable or not found[slot.name]:
                 found[slot.name] += (word,)
         if missing := [slot for slot in self.slots if slot.needed and not found[slot.name]]:
+            verb = "is" if len(missing) == 1 else "are"
             raise ParseError(
-                f"{quoted(opcode)} lacks {' and '.join(_legal(slot) for slot in missing)}"
+                f"{' and '.join(_legal(slot) for slot in missing)} {verb} missing in "
+                f"{quoted(opcode)}{self._nearest(opcode)}"
             )
+        for slot in self.slots:
+            if slot.brings and found[slot.name] and not found[slot.brings]:
+                raise ParseError(
+                    f".{found[slot.name][0]} needs .{slot.brings} after it, in {quoted(opcode)}"
+                )
         return found
+
+    def _nearest(self, opcode: str) -> str:
+        """The end of a message: the legal opcode that is most like one with too few words."""
+        return f"; nearest is {nearest_opcode(opcode, self.known())}" if self.known else ""
 
 
 def _slot(part: str) -> Slot:
     """A slot as a form writes it: ``{.ftz}``, ``.rounding``, ``.type=f32|f64``."""
     needed = not part.startswith("{")
-    name, _, words = part.strip("{}").removeprefix(".").partition("=")
-    if words:
-        return Slot(name, tuple(words.split("|")), needed=needed)
-    return Slot(name, VOCABULARY.get(name, (name,)), needed=needed)
+    name, _, listed = part.strip("{}").removeprefix(".").partition("=")
+    words = tuple(listed.split("|")) if listed else VOCABULARY.get(name, (name,))
+    positional = all(_TYPE.fullmatch(word) for word in words)
+    return Slot(name, words, needed=needed, positional=positional)
+
+
+_TYPE = re.compile(r"(bf|[usbf])(2|4|8|16|32|64|128)(x\d)?|pred")
+
+
+def _too_many(slot: Slot, word: str, found: Sequence[str], opcode: str) -> ParseError:
+    if word in found and slot.most == 1:
+        return ParseError(f".{word} is written twice in {quoted(opcode)}")
+    count = "two modifiers" if slot.most == 1 else f"more than {slot.most} modifiers"
+    given = " and ".join(f".{x}" for x in (*found, word))
+    return ParseError(f"{quoted(opcode)} has {count} for its {slot.name}: {given}")
 
 
 def _spelled(grammar: Grammar, slot: Slot) -> str:
@@ -126,10 +185,10 @@ def _spelled(grammar: Grammar, slot: Slot) -> str:
 def _legal(slot: Slot) -> str:
     """What a slot may be, for a message."""
     if not slot.words:
-        return f"its {slot.name}"
+        return f"a {slot.name}" + (f" such as .{slot.example}" if slot.example else "")
     if len(slot.words) == 1:
         return f".{slot.words[0]}"
-    return f"its {slot.name} ({listing(('.' + word for word in slot.words), 24)})"
+    return f"a {slot.name} ({listing(('.' + word for word in slot.words), 24)})"
 
 
 def first_words(opcodes: Iterable[str]) -> Sequence[str]:

@@ -1,32 +1,32 @@
-"""``Instruction``: what all instructions have in common, and the parser's front door."""
+"""``Instruction``: what all instructions have in common, and how any of them is parsed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import lru_cache
 
 from emulator.arith.evidence import Fidelity
-from emulator.errors import OperandError, ParseError, hint, listing, quoted
+from emulator.errors import (
+    EmulatorError,
+    OperandError,
+    ParseError,
+    UnsupportedError,
+    hint,
+    listing,
+    quoted,
+)
+from emulator.isa.kinds import ALIASES, OTHER_PTX, kinds_of, names, starts_with
+from emulator.isa.signature import LANES, Scope, Signature
+from emulator.layout.fragment import Fragment
+from emulator.targets import Target, find_target
 
-if TYPE_CHECKING:
-    from emulator.layout.fragment import Fragment
-    from emulator.targets import Target
 
+class Form:
+    """One row of the table of a kind: what the rows of all tables have."""
 
-#: First word of an opcode -> its parser. Each kind of instruction adds its own (`isa.catalogue`).
-PARSERS: dict[str, Callable[[str], Instruction]] = {}
-
-#: First words of PTX's other instructions (PTX ISA 9.7).
-_OTHER_PTX = """abs activemask add addc alloca and applypriority atom bar barrier bfe bfi bfind bmsk
-    bra brev brkpt brx call clusterlaunchcontrol clz cnot copysign cos cp createpolicy discard div
-    dp2a dp4a elect ex2 exit fence fma fns getctarank griddepcontrol isspacep istypep ld ldu lg2
-    lop3 mad mad24 madc mapa match max mbarrier membar min mov mul mul24 multimem nanosleep neg not
-    or pmevent popc prefetch prefetchu prmt rcp red redux rem ret rsqrt sad selp set setmaxnreg setp
-    shf shfl shl shr sin slct sqrt st stackrestore stacksave sub subc suld suq sured sust szext tanh
-    tcgen05 tensormap testp tex tld4 trap txq vote xor"""
-
-#: Parsers of other names for instructions; each gives None for a text that is none of its own.
-ALIASES: list[Callable[[str], Instruction | None]] = []
+    #: targets whose assembler takes the form
+    targets: tuple[str, ...]
+    #: who executes it together
+    scope: Scope
 
 
 class Instruction:
@@ -36,6 +36,8 @@ class Instruction:
     an equal instruction.
     """
 
+    #: the row of the table that it is of
+    form: Form
     #: sizes of the matrices, of instructions that multiply: A is m × k, B is k × n
     m: int
     n: int
@@ -47,31 +49,43 @@ class Instruction:
 
         Modifiers may stand in any order that ptxas takes. CuTe's atoms, such as
         ``SM80_16x8x16_F32F16F16F32_TN``, and MMA-Sim's ``m16n8k16.f32.f16.f16.f32`` name
-        instructions too. Raises ParseError where the text is no instruction that this package
-        knows, UnsupportedError where PTX has no such form of it.
+        instructions too. Raises ParseError where the text is no instruction of PTX,
+        UnsupportedError where PTX has no such form of it, or this package does not model it.
         """
         if not isinstance(text, str):
             raise ParseError(f"an opcode is a string; got {type(text).__name__}")
-        name = text.strip().split(".")[0]
-        parser = PARSERS.get(name)
-        if parser is None:
-            for alias in ALIASES:
-                if ins := alias(text):
-                    return ins
-            if name in _OTHER_PTX.split():
-                raise ParseError(
-                    f"{quoted(text)} is not modelled: of PTX this package has {listing(PARSERS)}"
-                )
-            close = hint(name.lower(), PARSERS).replace("nearest", f"nearest to {quoted(name)}")
-            raise ParseError(
-                f"{quoted(text)} is no matrix instruction; they start with {listing(PARSERS)}"
-                f"{close}"
-            )
-        return parser(text)
+        opcode = text.strip()
+        refusals: list[EmulatorError] = []
+        for kind in kinds_of(opcode):
+            try:
+                found: Instruction = kind.load().parse(opcode)
+            except EmulatorError as error:
+                refusals.append(error)
+            else:
+                return found
+        if refusals:
+            # That of a kind which knows all the words says more than that of one which does not.
+            raise min(refusals, key=lambda error: isinstance(error, ParseError))
+        pattern, aliases = ALIASES
+        if pattern.match(opcode):
+            aliased: Instruction = aliases.load().parse(opcode)
+            return aliased
+        raise unknown_opcode(opcode)
+
+    @property
+    def name(self) -> str:
+        """What its opcode starts with, as ``wmma.load.a``."""
+        raise NotImplementedError
+
+    @property
+    def opcode_words(self) -> dict[str, str]:
+        """What follows the name, by the slots of the kind's grammar and in the order of the
+        canonical spelling: several words of a slot with dots between them, "" for none."""
+        raise NotImplementedError
 
     def __str__(self) -> str:
         """The canonical spelling."""
-        raise NotImplementedError
+        return ".".join([self.name, *filter(None, self.opcode_words.values())])
 
     def __repr__(self) -> str:
         """Python that gives the instruction again, and how sure its results are, as a comment."""
@@ -82,28 +96,84 @@ class Instruction:
         return f"Instruction.parse({str(self)!r})  # {known}"
 
     @property
-    def lanes(self) -> int:
-        """Lanes that execute it together: a warp of 32 or a warpgroup of 128."""
-        return 32
-
-    @property
     def family(self) -> str:
         """The instruction's name, with .sp and ::ordered_metadata where it has them."""
         raise NotImplementedError
 
     @property
+    def scope(self) -> Scope:
+        """Who executes it together: a thread, a warp, a warpgroup."""
+        return self.form.scope
+
+    @property
+    def lanes(self) -> int:
+        """Lanes that execute it together: 1, a warp of 32, or a warpgroup of 128."""
+        return LANES[self.scope]
+
+    @property
     def targets(self) -> tuple[str, ...]:
         """Every target whose assembler takes the instruction."""
+        return self.form.targets
+
+    def check_target(self, target: str | Target) -> Target:
+        """The target of that name; raises UnsupportedError where it lacks the instruction."""
+        chosen = find_target(target)
+        if chosen.name not in self.targets:
+            raise UnsupportedError(
+                f"{self} is not available on {chosen}; its targets are {listing(self.targets, 30)}"
+            )
+        return chosen
+
+    # --- operands ---
+
+    def signatures(self, target: str | Target | None = None) -> tuple[Signature, ...]:
+        """The operands in PTX order, once for every way to write them; the fullest one first.
+
+        With a `target` the register types are those that its assembler takes, else those that most
+        take. Raises UnsupportedError where the target lacks the instruction.
+        """
+        if target is not None:
+            self.check_target(target)
+        return (self._signature,)
+
+    @property
+    def _signature(self) -> Signature:
+        """The operands, of a kind that has one way to write them and the same on all targets."""
         raise NotImplementedError
+
+    def signature(self, target: str | Target | None = None) -> Signature:
+        """The first of `signatures`."""
+        return self.signatures(target)[0]
 
     @property
     def operands(self) -> tuple[str, ...]:
         """Names of the operands, in PTX order."""
-        raise NotImplementedError
+        return self.signature().names
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of what `execute` takes by keyword, besides its own parameters."""
+        return self.signature().options
+
+    @property
+    def fragments(self) -> dict[str, Fragment]:
+        """How lanes hold the operands that are matrices in registers, in PTX order."""
+        return {}
 
     def fragment(self, operand: str) -> Fragment:
         """How lanes hold an operand; raises OperandError where it is no matrix in registers."""
-        raise OperandError(f"{self} has no fragment {operand!r}: its operands are plain registers")
+        found = self.fragments.get(operand) if isinstance(operand, str) else None
+        if found is None:
+            legal = (
+                f"its operands in registers are {listing(self.fragments)}"
+                f"{hint(str(operand), self.fragments)}"
+                if self.fragments
+                else "its operands are plain registers"
+            )
+            raise OperandError(f"{self} has no fragment {operand!r:.80}: {legal}")
+        return found
+
+    # --- evidence ---
 
     def fidelity(self, target: str | Target) -> Fidelity:
         """How sure the result on `target` is: exact, validated or modelled, and why.
@@ -111,3 +181,40 @@ class Instruction:
         Raises UnsupportedError where the target lacks the instruction.
         """
         raise NotImplementedError
+
+
+def unknown_opcode(opcode: str) -> EmulatorError:
+    """What is raised for an opcode that no kind has: UnsupportedError for one of PTX, ParseError
+    for any other."""
+    first = opcode.split(".")[0]
+    if any(starts_with(opcode, name) for name in OTHER_PTX.split()):
+        return UnsupportedError(
+            f"{quoted(opcode)} is legal PTX, not modelled here: of PTX this package has "
+            f"{listing(names(), 24)}"
+        )
+    alike = [name for name in names() if name.split(".")[0] == first]
+    if alike:
+        given = ".".join(opcode.split(".")[: 1 + max(name.count(".") for name in alike)])
+        return ParseError(
+            f"no instruction is {quoted(given)}; names are {listing(alike)}{hint(given, alike)}"
+        )
+    close = hint(first.lower(), names()).replace("nearest", f"nearest to {quoted(first)}")
+    return ParseError(
+        f"{quoted(opcode)} is no instruction; they start with {listing(names(), 24)}{close}"
+    )
+
+
+# So that a loop of small calls does not pay for reading the same opcode again and again.
+_parsed = lru_cache(maxsize=256)(Instruction.parse)
+
+
+def as_instruction(given: object, what: str = "an Instruction") -> Instruction:
+    """`given`, an Instruction or its opcode as text; raises OperandError for anything else.
+
+    `what` says in that message what is needed.
+    """
+    if isinstance(given, Instruction):
+        return given
+    if isinstance(given, str):
+        return _parsed(given)
+    raise OperandError(f"{what}, or its opcode, is needed; got {type(given).__name__}")

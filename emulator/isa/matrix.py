@@ -2,29 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
-from dtypes import FORMATS, Place, place
+from dtypes import FORMATS, Format, Place, place
 from emulator.arith.evidence import Fidelity, find_fidelity
-from emulator.arith.recipes import Arithmetic, Row, find_recipe
-from emulator.errors import OperandError, UnsupportedError, hint, listing
-from emulator.isa.fragments import fragments_of
+from emulator.arith.recipes import Arithmetic, Row, find_recipe, with_recipe
+from emulator.errors import OperandError, listing
 from emulator.isa.instruction import Instruction
-from emulator.isa.table import Form
+from emulator.isa.matrix_forms import MatrixForm
+from emulator.isa.register_types import (
+    DESCRIPTOR,
+    PREDICATE,
+    SCALE_ID,
+    Matrices,
+    hexadecimal,
+    is_called,
+    matrix_types,
+)
+from emulator.isa.signature import Constants, Operand, Signature, Use
 from emulator.layout.fragment import Fragment
+from emulator.layout.lanemap import lane_map
 from emulator.targets import Target, find_target
+
+Rounding = Literal["rn", "rz", "rm", "rp"]
+ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
 
 #: elements of a metadata chunk, by bits of an A element: 2:4, 1:2 for tf32, pair-wise 4:8
 CHUNK = {32: 2, 16: 4, 8: 4, 6: 4, 4: 8}
+#: one metadata nibble: two 2-bit indices of a chunk
+_NIBBLE = Place(4, 0, 4)
+#: immediates of wgmma -> what they may be; the first changes nothing
+IMMEDIATES = {
+    "imm_scale_a": (1, -1), "imm_scale_b": (1, -1), "imm_trans_a": (0, 1), "imm_trans_b": (0, 1),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
 class MatrixInstruction(Instruction):
     """One mma, mma.sp or wgmma. A is m × k, B is k × n, C and D are m × n."""
 
-    form: Form
+    form: MatrixForm
     m: int
     n: int
     k: int
@@ -34,35 +54,36 @@ class MatrixInstruction(Instruction):
     c_type: str
     layouts: tuple[str, str] = ("row", "col")
     satfinite: bool = False
-    rounding: Literal["rn", "rz", "rm", "rp"] = "rn"
+    rounding: Rounding = "rn"
     scale_vec: str = ""
     scale_type: str = ""
     ordered_metadata: bool = False
 
-    def __str__(self) -> str:
-        family = self.form.family
-        words = ["wgmma.mma_async" if self.is_wgmma else "mma"]
-        if self.is_sparse:
-            words.append("sp::ordered_metadata" if self.ordered_metadata else "sp")
-        words += ["sync", "aligned", self.shape]
-        if not self.is_wgmma:
-            words += self.layouts
-        if self.form.kind:
-            words.append(f"kind::{self.form.kind}")
-        if self.scale_vec:
-            words += ["block_scale", f"scale_vec::{self.scale_vec}"]
-        if self.satfinite:
-            words.append("satfinite")
-        words += [self.d_type, self.a_type, self.b_type]
-        if family.startswith("mma"):
-            words.append(self.c_type)
-        if self.scale_type:
-            words.append(self.scale_type)
-        if self.rounding != "rn":
-            words.append(self.rounding)
-        if self.form.bit_operation:
-            words += [self.form.bit_operation, "popc"]
-        return ".".join(words)
+    @property
+    def name(self) -> str:
+        return "wgmma.mma_async" if self.is_wgmma else "mma"
+
+    @cached_property
+    def opcode_words(self) -> dict[str, str]:
+        form, types = self.form, [self.d_type, self.a_type, self.b_type]
+        types += [] if form.updates_d else [self.c_type]
+        types += [self.scale_type] if self.scale_type else []
+        sparse = "sp::ordered_metadata" if self.ordered_metadata else "sp"
+        return {
+            "sparse modifier": sparse if self.is_sparse else "",
+            "sync": "sync",
+            "aligned": "aligned",
+            "shape": self.shape,
+            "layout": "" if self.is_wgmma else ".".join(self.layouts),
+            "kind": form.kind and f"kind::{form.kind}",
+            "block_scale": "block_scale" if self.scale_vec else "",
+            "scale_vec": self.scale_vec and f"scale_vec::{self.scale_vec}",
+            "satfinite": "satfinite" if self.satfinite else "",
+            "types": ".".join(types),
+            "rounding": "" if self.rounding == "rn" else self.rounding,
+            "bit operation": form.bit_operation,
+            "popc": "popc" if form.bit_operation else "",
+        }
 
     # --- facts ---
 
@@ -81,12 +102,7 @@ class MatrixInstruction(Instruction):
 
     @property
     def is_wgmma(self) -> bool:
-        return bool(self.form.n)
-
-    @property
-    def lanes(self) -> int:
-        """Lanes that execute it together: a warp of 32 or a warpgroup of 128."""
-        return 128 if self.is_wgmma else 32
+        return self.form.scope == "warpgroup"
 
     @property
     def is_block_scaled(self) -> bool:
@@ -94,8 +110,9 @@ class MatrixInstruction(Instruction):
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Every target whose assembler takes the instruction."""
-        return self.form.targets
+        """Every target whose assembler takes the instruction, and whose recipe is known."""
+        kind = self.form.kind if self.is_block_scaled else None
+        return with_recipe(self.form.targets, self.form.pipe, self.a_type, self.d_type, kind)
 
     @property
     def stored_k(self) -> int:
@@ -120,15 +137,7 @@ class MatrixInstruction(Instruction):
     def b_place(self) -> Place:
         return place(FORMATS[self.b_type], self.form.container)
 
-    # --- layout ---
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        """Names of the operands that registers hold, in PTX order."""
-        names = ["d", "a"] if self.is_wgmma else ["d", "a", "b", "c"]
-        names += ["e"] if self.is_sparse else []
-        names += ["scale_a", "scale_b"] if self.is_block_scaled else []
-        return tuple(names)
+    # --- operands ---
 
     def fragment(self, operand: str) -> Fragment:
         """How lanes hold operand a, b, c, d, e (sparsity metadata), scale_a or scale_b.
@@ -137,25 +146,36 @@ class MatrixInstruction(Instruction):
         has no fragment; its A has one, for the form that takes A from registers. A of a sparse
         instruction is the compressed m × k/2 matrix. Raises OperandError for any other name.
         """
-        if self.is_wgmma and operand == "c":
+        if not isinstance(operand, str):
+            return super().fragment(operand)
+        if self.form.updates_d and operand == "c":
             operand = "d"
-        fragment = self._fragments.get(operand)
-        if fragment is None:
-            where = ""
-            if self.is_wgmma and operand == "b":
-                where = (
-                    ": b lies in shared memory (`descriptor` and `view --operand b` of the command "
-                    "line show where)"
-                )
+        if operand == "b" and self.form.b_kind == "descriptor":
             raise OperandError(
-                f"{self} has no fragment {operand!r:.80}{where}; its register operands are "
-                f"{listing(self.operands)}{hint(operand, self.operands)}"
+                f"{self} has no fragment 'b': b lies in shared memory (`descriptor` and "
+                "`view --operand b` of the command line show where); its operands in registers are "
+                f"{listing(self.fragments)}"
             )
-        return fragment
+        return super().fragment(operand)
 
     @cached_property
-    def _fragments(self) -> dict[str, Fragment]:
-        return fragments_of(self)
+    def fragments(self) -> dict[str, Fragment]:
+        return {fragment.operand: fragment for fragment in _fragments(self)}
+
+    def signatures(self, target: str | Target | None = None) -> tuple[Signature, ...]:
+        """One for each place of A: registers, or for wgmma a descriptor of shared memory, too."""
+        return _signatures(self, "" if target is None else self.check_target(target).name)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        # A wgmma whose types leave an immediate out computes as with its first value.
+        absent = IMMEDIATES if self.form.immediates else {}
+        return tuple(dict.fromkeys((*super().options, *absent)))
+
+    def legal_ids(self, operand: str) -> tuple[range, range]:
+        """Legal byte-ids and thread-ids of operand scale_a or scale_b."""
+        threads = 2 if operand == "scale_a" else 4
+        return range(0, 4, self.scale_chunks), range(threads)
 
     # --- arithmetic ---
 
@@ -164,15 +184,10 @@ class MatrixInstruction(Instruction):
 
         Raises UnsupportedError where the target lacks the instruction.
         """
-        chosen = find_target(target)
-        if chosen.name not in self.targets:
-            raise UnsupportedError(
-                f"{self} is not available on {chosen}; its targets are {listing(self.targets, 30)}"
-            )
+        chosen = self.check_target(target)
         kind = self.form.kind if self.is_block_scaled else None
         row = find_recipe(self.form.pipe, chosen.generation, self.a_type, self.d_type, kind)
-        if row is None:
-            raise UnsupportedError(f"no recipe tells what {self} computes on {chosen}")
+        assert row is not None, "or the target would not be one of its targets"
         return row
 
     def fidelity(self, target: str | Target) -> Fidelity:
@@ -204,3 +219,106 @@ def _arithmetic(ins: MatrixInstruction, target: Target) -> Arithmetic:
         ins.satfinite,
         ins.form.bit_operation or None,  # type: ignore[arg-type]
     )
+
+
+# --- fragments ------------------------------------------------------------------------------------
+
+
+def _fragments(ins: MatrixInstruction) -> Iterator[Fragment]:
+    yield _accumulator(ins, "d", ins.d_type)
+    if ins.form.pipe == "quad":
+        f16 = FORMATS["f16"]
+        for x, layout in zip("ab", ins.layouts, strict=True):
+            yield _held(x, f16, place(f16), f"{x}.quad.{layout}")
+    else:
+        yield _multiplicand("a", f"a{ins.m}", ins.a_type, ins.a_place, ins.m * ins.stored_k)
+        if ins.form.b_kind == "vector":
+            yield _multiplicand("b", f"b{ins.n}", ins.b_type, ins.b_place, ins.k * ins.n)
+    if not ins.form.updates_d:
+        yield _accumulator(ins, "c", ins.c_type)
+    if ins.is_sparse:
+        rows = "64" if ins.is_wgmma else ""
+        yield _held("e", FORMATS["u4"], _NIBBLE, f"e{rows}.{ins.form.metadata}")
+    if ins.is_block_scaled:
+        scale = FORMATS[ins.scale_type]
+        for x in ("scale_a", "scale_b"):
+            yield _held(x, scale, place(scale, 8), x, ins.scale_chunks)
+
+
+def _multiplicand(operand: str, name: str, type_: str, where: Place, size: int) -> Fragment:
+    return _held(operand, FORMATS[type_], where, name, max(1, 32 // where.width), size)
+
+
+def _accumulator(ins: MatrixInstruction, operand: str, type_: str) -> Fragment:
+    name = f"d{ins.m}" if ins.form.updates_d else f"c{ins.m}"
+    if ins.form.pipe == "quad":
+        name = f"c.quad.{type_}"
+    return _held(operand, FORMATS[type_], place(FORMATS[type_]), name, 1, ins.m * ins.n)
+
+
+def _held(
+    operand: str, element: Format, where: Place, name: str, e: int = 1, size: int = 0
+) -> Fragment:
+    """The fragment with the lane map of that name, see `lane_map`."""
+    return Fragment(operand, element, where, lane_map(name, e, size), max(32, where.width))
+
+
+# --- signatures -----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def _signatures(ins: MatrixInstruction, target: str) -> tuple[Signature, ...]:
+    kinds = ins.form.a_kinds.split()
+    return tuple(Signature(tuple(_operands(ins, kind, target)), ins.scope) for kind in kinds)
+
+
+def _operands(ins: MatrixInstruction, a_kind: str, target: str) -> Iterator[Operand]:
+    form = ins.form
+    yield _vector(ins, "d", "updated" if form.updates_d else "written", target)
+    for name, kind in (("a", a_kind), ("b", form.b_kind)):
+        if kind == "descriptor":
+            yield Operand(name, "descriptor", DESCRIPTOR, uniform=True)
+        else:
+            yield _vector(ins, name, "read", target)
+    if not form.updates_d:
+        yield _vector(ins, "c", "read", target)
+    if ins.is_sparse:
+        types = _types(ins, "e", target)
+        yield Operand("e", "register", types, constants=hexadecimal(types))
+        yield Operand("selector", "immediate", values=range(ins.fragment("e").groups))
+    for x in "ab" if ins.is_block_scaled else "":
+        types = _types(ins, f"scale_{x}", target)
+        constants = hexadecimal(types)
+        yield Operand(
+            f"scale_{x}", "register", types, constants=constants, braces=True, option=True
+        )
+        ids = zip(("byte_id", "thread_id"), ins.legal_ids(f"scale_{x}"), strict=True)
+        parts = (Operand(f"{one}_{x}", "immediate", SCALE_ID, values=y) for one, y in ids)
+        yield Operand(f"ids_{x}", "ids", SCALE_ID, uniform=True, parts=tuple(parts))
+    for name in form.immediates.split():
+        if name in IMMEDIATES and (name, a_kind) != ("imm_trans_a", "vector"):
+            yield Operand(name, "immediate", values=IMMEDIATES[name])
+        elif name not in IMMEDIATES:
+            yield Operand(name, "predicate", PREDICATE, uniform=True)
+
+
+def _vector(ins: MatrixInstruction, name: str, use: Use, target: str) -> Operand:
+    """A matrix in registers."""
+    constants: Constants = "words" if use == "read" else "none"
+    if name == "c" and ins.c_type == "s32":
+        constants = "integers"
+    each = name in "cd" and is_called(_facts(ins), target)
+    count = ins.fragment(name).registers
+    return Operand(
+        name, "vector", _types(ins, name, target), count, use, constants,
+        sink=use == "written" and not each, each=each,
+    )  # fmt: skip
+
+
+def _types(ins: MatrixInstruction, name: str, target: str) -> tuple[str, ...]:
+    type_ = ins.d_type if name == "d" else ins.c_type
+    return matrix_types(_facts(ins), name, type_, target)
+
+
+def _facts(ins: MatrixInstruction) -> Matrices:
+    return Matrices(ins.form.family, ins.shape, ins.a_type, ins.is_block_scaled)

@@ -7,40 +7,37 @@ that row, GROUP is the tile.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Literal
 
 from dtypes import FORMATS, Place
-from emulator.arith.evidence import Fidelity
-from emulator.errors import (
-    OperandError,
-    ParseError,
-    UnsupportedError,
-    hint,
-    listing,
-    nearest_opcode,
-    quoted,
-)
-from emulator.isa.instruction import Instruction
+from emulator.arith.evidence import Fidelity, find_fidelity
+from emulator.isa.grammar import Grammar, Slot
+from emulator.isa.instruction import Form, Instruction
+from emulator.isa.register_types import ADDRESS, ANY_32, hexadecimal
+from emulator.isa.search import Search
+from emulator.isa.signature import Operand, Scope, Signature
 from emulator.layout.fragment import Fragment
-from emulator.layout.fragments import lane_map
-from emulator.targets import Target, find_target, select
+from emulator.layout.lanemap import lane_map
+from emulator.targets import Target, select
 
 #: bytes of one row in memory, the granule of every address
 ROW_BYTES = 16
 
 
 @dataclass(frozen=True)
-class Form:
+class MovementForm(Form):
     """One row: alternatives are separated by spaces, an empty one is written as "-"."""
 
-    mnemonic: str
+    mnemonic: Literal["ldmatrix", "stmatrix", "movmatrix"]
+    #: in PTX order: [an address], {registers}, one register
+    operands: str
     shape: str
     #: x1 x2 x4: tiles moved
     counts: str
-    #: "", "trans": which of them are legal
+    #: "-", "trans": which of them are legal
     trans: str
     #: type of the elements in registers
     type: str
@@ -49,31 +46,27 @@ class Form:
     sources: str = "-"
     #: rows of a tile in memory
     rows: int = 8
-    #: generations whose results were compared with recordings
-    recorded: str = ""
-    evidence: str = "CUTLASS's layouts"
+    scope: Scope = "warp"
 
 
 _75, _90 = select(since=75), select(since=90)
 _SPECIFIC = select(since=100, specific=True)
-_MANUAL = "the manual's layout, as recorded on Hopper"
 _UNPACKING = "b6x16_p32 b4x16_p64"
 
-FORMS: tuple[Form, ...] = (
-    Form(
-        "ldmatrix", "m8n8", "x1 x2 x4", "- trans", "b16", _75, recorded="hopper", evidence=_MANUAL
-    ),
-    Form("ldmatrix", "m16n16", "x1 x2", "trans", "b8", _SPECIFIC, rows=16),
-    Form("ldmatrix", "m16n16", "x1 x2", "trans", "b8x16", _SPECIFIC, _UNPACKING, rows=16),
-    Form("ldmatrix", "m8n16", "x1 x2 x4", "-", "b8x16", _SPECIFIC, _UNPACKING),
-    Form(
-        "stmatrix", "m8n8", "x1 x2 x4", "- trans", "b16", _90, recorded="hopper", evidence=_MANUAL
-    ),
-    Form("stmatrix", "m16n8", "x1 x2 x4", "trans", "b8", _SPECIFIC),
-    Form("movmatrix", "m8n8", "-", "trans", "b16", _75, recorded="hopper", evidence=_MANUAL),
-)
+_LOAD, _STORE, _MOVE = "{d} [p]", "[p] {r}", "d a"
 
-#: (mnemonic's side, shape, trans) -> lane map
+FORMS: tuple[MovementForm, ...] = (
+    MovementForm("ldmatrix", _LOAD, "m8n8", "x1 x2 x4", "- trans", "b16", _75),
+    MovementForm("ldmatrix", _LOAD, "m16n16", "x1 x2", "trans", "b8", _SPECIFIC, rows=16),
+    MovementForm("ldmatrix", _LOAD, "m16n16", "x1 x2", "trans", "b8x16", _SPECIFIC, _UNPACKING,
+                 rows=16),
+    MovementForm("ldmatrix", _LOAD, "m8n16", "x1 x2 x4", "-", "b8x16", _SPECIFIC, _UNPACKING),
+    MovementForm("stmatrix", _STORE, "m8n8", "x1 x2 x4", "- trans", "b16", _90),
+    MovementForm("stmatrix", _STORE, "m16n8", "x1 x2 x4", "trans", "b8", _SPECIFIC),
+    MovementForm("movmatrix", _MOVE, "m8n8", "-", "trans", "b16", _75),
+)  # fmt: skip
+
+#: (shape, trans) -> lane map
 _MAPS = {
     ("m8n8", ""): "move.m8n8",
     ("m8n8", "trans"): "move.m8n8.trans",
@@ -88,7 +81,7 @@ _SPACES = ("shared", "shared::cta")
 class Movement(Instruction):
     """One ldmatrix, stmatrix or movmatrix."""
 
-    form: Form
+    form: MovementForm
     #: tiles: 1, 2 or 4
     count: int
     trans: bool
@@ -97,47 +90,55 @@ class Movement(Instruction):
     #: the state space as written; "" is a generic address, which must point into shared memory
     space: str = ""
 
-    def __str__(self) -> str:
-        words = [self.form.mnemonic, "sync", "aligned", self.form.shape]
-        words += [f"x{self.count}"] if self.form.counts != "-" else []
-        words += ["trans"] if self.trans else []
-        words += [self.space] if self.space else []
-        words += [self.form.type]
-        words += [self.source] if self.source else []
-        return ".".join(words)
+    @property
+    def name(self) -> str:
+        return self.form.mnemonic
+
+    @cached_property
+    def opcode_words(self) -> dict[str, str]:
+        return {
+            "sync": "sync",
+            "aligned": "aligned",
+            "shape": self.form.shape,
+            "count": "" if self.form.counts == "-" else f"x{self.count}",
+            "trans": "trans" if self.trans else "",
+            "space": self.space,
+            "type": self.form.type,
+            "source": self.source,
+        }
 
     @property
     def family(self) -> str:
         return self.form.mnemonic
 
     @property
-    def targets(self) -> tuple[str, ...]:
-        return self.form.targets
-
-    @property
     def rows(self) -> int:
         """Rows in memory that the tiles take together; lane i addresses row i."""
         return self.form.rows * self.count
 
-    @property
-    def operands(self) -> tuple[str, ...]:
-        if self.family == "movmatrix":
-            return ("d", "a")
-        return ("d", "p") if self.family == "ldmatrix" else ("p", "r")
+    @cached_property
+    def _signature(self) -> Signature:
+        return Signature(tuple(map(self._operand, self.form.operands.split())), self.scope)
 
-    def fragment(self, operand: str) -> Fragment:
-        """How lanes hold the tiles: operand d of ldmatrix, r of stmatrix, d and a of movmatrix.
-
-        A matrix of the fragment is a tile as it lies in memory: row, then element of the row.
-        """
-        if operand not in self._fragments:
-            raise OperandError(
-                f"{self} has no fragment {operand!r}; it has {listing(self._fragments)}"
-            )
-        return self._fragments[operand]
+    def _operand(self, text: str) -> Operand:
+        """An operand as the table writes it."""
+        name = text.strip("[]{}")
+        if text.startswith("["):
+            return Operand(name, "address", ADDRESS, space="shared" if self.space else "")
+        count = self.fragment(name).registers
+        if name == "d":
+            kind: Literal["vector", "register"] = "vector" if text.startswith("{") else "register"
+            return Operand(name, kind, ANY_32, count, "written", sink=kind == "vector")
+        if text.startswith("{"):
+            return Operand(name, "vector", ANY_32, count, constants="words")
+        return Operand(name, "register", ANY_32, constants=hexadecimal(ANY_32))
 
     @cached_property
-    def _fragments(self) -> dict[str, Fragment]:
+    def fragments(self) -> dict[str, Fragment]:
+        """The tiles: operand d of ldmatrix, r of stmatrix, d and a of movmatrix.
+
+        A matrix of a fragment is a tile as it lies in memory: row, then element of the row.
+        """
         bits = 16 if self.form.type == "b16" else 8
         element = FORMATS["b16" if bits == 16 else "b8"]
 
@@ -146,23 +147,18 @@ class Movement(Instruction):
             return Fragment(operand, element, Place(bits, 0, bits), lanes)
 
         trans = "trans" if self.trans else ""
-        if self.family == "movmatrix":
-            return {"d": make("d", trans), "a": make("a", "")}
-        operand = "d" if self.family == "ldmatrix" else "r"
-        return {operand: make(operand, trans)}
+        held = [text.strip("{}") for text in self.form.operands.split() if "[" not in text]
+        return {name: make(name, "" if name == "a" else trans) for name in held}
 
     def fidelity(self, target: str | Target) -> Fidelity:
-        chosen = find_target(target)
-        if chosen.name not in self.targets:
-            raise UnsupportedError(
-                f"{self} is not available on {chosen}; its targets are {listing(self.targets, 30)}"
-            )
-        if chosen.generation in self.form.recorded.split():
-            return Fidelity("validated", "every form, on recordings of an H200")
-        return Fidelity("modelled", self.form.evidence)
+        chosen, form = self.check_target(target), self.form
+        return find_fidelity(chosen.generation, self.family, form.shape, form.type, form.type)
 
 
-def movements() -> Iterator[Movement]:
+# --- opcodes --------------------------------------------------------------------------------------
+
+
+def expand() -> Iterator[Movement]:
     """Every form with all its modifiers, with .shared written out."""
     for form in FORMS:
         for count in form.counts.split():
@@ -173,62 +169,47 @@ def movements() -> Iterator[Movement]:
                         1 if count == "-" else int(count[1:]),
                         trans == "trans",
                         "" if source == "-" else source,
-                        "" if form.mnemonic == "movmatrix" else "shared",
+                        "shared" if "[" in form.operands else "",
                     )
 
 
+def _words(field: str, mnemonic: str) -> tuple[str, ...]:
+    """Every word that the rows of an instruction have in a field."""
+    rows = [str(getattr(form, field)).split() for form in FORMS if form.mnemonic == mnemonic]
+    return tuple(dict.fromkeys(word for row in rows for word in row if word != "-"))
+
+
+def _grammar(mnemonic: str) -> Grammar:
+    has_address = any("[" in form.operands for form in FORMS if form.mnemonic == mnemonic)
+    slots = (
+        Slot("sync", ("sync",), needed=True, repeatable=True),
+        Slot("aligned", ("aligned",), needed=True),
+        Slot("shape", pattern=r"m[0-9]+n[0-9]+", example="m8n8", needed=True),
+        Slot("count", pattern=r"x[0-9]+", example="x4"),
+        Slot("trans", ("trans",)),
+        *([Slot("space", _SPACES)] if has_address else []),
+        Slot("type", _words("type", mnemonic), needed=True),
+        Slot("source", _words("sources", mnemonic), after="type"),
+    )
+    return Grammar(mnemonic, slots, lambda: _spelled(mnemonic))
+
+
+def _spelled(mnemonic: str) -> tuple[str, ...]:
+    return tuple(str(ins) for ins in expand() if ins.family == mnemonic)
+
+
+_GRAMMARS = {form.mnemonic: _grammar(form.mnemonic) for form in FORMS}
+
+
 @lru_cache(maxsize=512)
-def parse_movement(text: str) -> Movement:
-    """The instruction that `text` names; modifiers may stand in any order.
+def parse(opcode: str) -> Movement:
+    """The instruction that `opcode` names; modifiers may stand in any order.
 
     Raises ParseError for a word that is no modifier, UnsupportedError for no legal form.
     """
-    mnemonic, *words = text.strip().split(".")
-    slots: dict[str, str] = {}
-    kinds = {
-        "shape": r"m\d+n\d+",
-        "count": r"x\d+",
-        "trans": "trans",
-        "space": "|".join(_SPACES),
-        "type": r"b16|b8|b8x16",
-        "source": r"b6x16_p32|b4x16_p64",
-        "sync": "sync",
-        "aligned": "aligned",
-    }
-    for word in words:
-        kind = next((k for k, pattern in kinds.items() if re.fullmatch(pattern, word)), None)
-        if kind is None:
-            spelled = ["sync", "aligned", "trans", *_SPACES, "b16", "b8", "b8x16",
-                       *_UNPACKING.split(), "x1", "x2", "x4"]  # fmt: skip
-            raise ParseError(
-                f"unknown modifier {quoted('.' + word)} in {quoted(text)}{hint(word, spelled, '.')}"
-            )
-        if kind in slots and kind != "sync":
-            raise ParseError(
-                f"{quoted(text)} has two modifiers for its {kind}: .{word} is the second"
-            )
-        slots[kind] = word
-    for needed in ("sync", "aligned"):
-        if needed not in slots:
-            raise ParseError(f".{needed} is missing in {quoted(text)}")
-    if "source" in slots and slots.get("type") not in words[: words.index(slots["source"])]:
-        raise ParseError(f".{slots['source']} must follow .b8x16 in {quoted(text)}")
-    wanted = tuple(slots.get(k, "-") for k in ("shape", "count", "trans", "type", "source"))
-    for form in FORMS:
-        alternatives = (form.shape, form.counts, form.trans, form.type, form.sources)
-        legal = all(w in a.split() for w, a in zip(wanted, alternatives, strict=True))
-        if (
-            form.mnemonic == mnemonic
-            and legal
-            and not (mnemonic == "movmatrix" and "space" in slots)
-        ):
-            count = slots.get("count", "x1")
-            return Movement(
-                form, int(count[1:]), "trans" in slots, slots.get("source", ""),
-                slots.get("space", ""),
-            )  # fmt: skip
-    known = [str(m) for m in movements() if m.family == mnemonic]
-    raise UnsupportedError(
-        f"no form of {mnemonic} is {quoted(text)}; nearest is {nearest_opcode(text, known)}; "
-        f"shapes are {listing(dict.fromkeys(f.shape for f in FORMS if f.mnemonic == mnemonic))}"
-    )
+    mnemonic = opcode.split(".")[0]
+    words = _GRAMMARS[mnemonic].split(opcode)  # type: ignore[index]
+    rows = [ins for ins in expand() if ins.family == mnemonic]
+    search = Search(opcode, mnemonic, rows, lambda: _spelled(mnemonic))
+    found = search.by_words(words, ("shape", "type", "count", "trans", "source"))
+    return replace(found, space="".join(words.get("space", ())))

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 #: Where an operand lives, as it is written:
 #: register (bare), vector (registers in braces), predicate (a register, negated or not, or 0 or 1),
 #: address ([…]), descriptor (a 64-bit matrix descriptor, one value for all lanes), immediate,
@@ -22,8 +24,9 @@ Use = Literal["read", "written", "updated"]
 #: integers, which alone may make up a vector; f32 values; f32 values in hexadecimal; any that its
 #: type can hold.
 Constants = Literal["none", "words", "integers", "values", "hexadecimal", "any"]
-#: how many threads execute an instruction together
+#: who executes an instruction together -> how many lanes these are
 Scope = Literal["thread", "warp", "warpgroup"]
+LANES: dict[Scope, int] = {"thread": 1, "warp": 32, "warpgroup": 128}
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,47 @@ class Operand:
     braces: bool = False
     #: every register of a vector must be of a legal type, instead of the vector as a whole
     each: bool = False
+    #: what the instruction takes it for, where that is a type of PTX: "u16", "bf16x2"; a register
+    #: may be wider if one of `types` is, and an immediate is a number of this type
+    type: str = ""
+    #: may be written as a vector of so many registers in braces, which share its bits
+    pieces: tuple[int, ...] = ()
+    #: the name of a variable or function may stand for its address
+    symbol: bool = False
+    #: of an address: the number of coordinates in braces behind it, in its brackets
+    coordinates: int = 0
+    #: what may follow its name and a dot, as a pattern: ``%r1.b2``; the rule takes it as a modifier
+    selector: str = ""
+    #: written behind the operand before it and a bar: the q of ``p|q``
+    paired: bool = False
+    #: holds the same in all lanes that execute the instruction together
+    uniform: bool = False
+    #: what stands in the braces, where each has a name of its own: byte-id and thread-id of ids,
+    #: the four sources of a cvt
+    parts: tuple[Operand, ...] = ()
+    #: `execute` takes it as an option, by its name; immediates, predicates and ids always are
+    option: bool = False
+
+    @property
+    def named(self) -> tuple[Operand, ...]:
+        """The parts, or the operand itself: what has a name in calls."""
+        return self.parts or (self,)
+
+    @property
+    def argument(self) -> str:
+        """What a call names it by: a descriptor is another thing than registers of that matrix."""
+        return f"descriptor_{self.name}" if self.kind == "descriptor" else self.name
+
+    @property
+    def is_option(self) -> bool:
+        return self.option or self.kind in ("immediate", "predicate", "ids")
+
+    @property
+    def memory(self) -> str:
+        """The option of `execute` with the memory that the operand points into; "" without one."""
+        if self.kind == "descriptor" or (self.kind == "address" and self.space in ("", "shared")):
+            return "shared"
+        return f"{self.space}_memory" if self.kind == "address" else ""
 
 
 @dataclass(frozen=True)
@@ -68,4 +112,26 @@ class Signature:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(operand.name for operand in self.operands)
+        return tuple(part.name for operand in self.operands for part in operand.named)
+
+    @property
+    def arguments(self) -> tuple[Operand, ...]:
+        """What `execute` takes by position: all that is read and is no option, in PTX order. D that
+        is updated follows A and B, where an instruction with a C has it."""
+        given = [x for x in self.operands if x.use == "read" and not x.is_option]
+        given[2:2] = [x for x in self.operands if x.use == "updated"]
+        return tuple(part for operand in given for part in operand.named)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What `execute` takes by name: the memories that are accessed, and operands."""
+        memories = [operand.memory for operand in self.operands if operand.memory]
+        operands = [operand for operand in self.operands if operand.is_option]
+        names = [part.name for operand in operands for part in operand.named]
+        return tuple(dict.fromkeys(memories + names))
+
+
+def is_immediate(given: object, legal: tuple[int, ...] | range) -> bool:
+    """Whether `given` is one integer, not an array or a bool, and legal."""
+    whole = isinstance(given, (int, np.integer)) and not isinstance(given, bool)
+    return whole and int(given) in legal  # type: ignore[call-overload]

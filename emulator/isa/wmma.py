@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 from dtypes import FORMATS
 from emulator.arith.evidence import Fidelity, find_fidelity
-from emulator.arith.recipes import Arithmetic, Pipe, Row, find_recipe
-from emulator.errors import OperandError, UnsupportedError, listing
-from emulator.isa.instruction import Instruction
+from emulator.arith.recipes import Arithmetic, Row, find_recipe, with_recipe
+from emulator.isa.instruction import Form, Instruction
+from emulator.isa.signature import Constants, Operand, Scope, Signature, Use
 from emulator.layout.fragment import Fragment
 from emulator.layout.wmma import LANES, wmma_fragment
 from emulator.targets import Target, find_target, select
 
 Verb = Literal["load", "store"]
 Rounding = Literal["rn", "rz", "rm", "rp"]
-ROUNDINGS: tuple[Rounding, ...] = ("rn", "rz", "rm", "rp")
+ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
 
 
 @dataclass(frozen=True)
-class Form:
+class WmmaForm(Form):
     """One row: alternatives are separated by spaces."""
 
     shapes: str
@@ -43,6 +43,7 @@ class Form:
     bit_operation: Literal["", "xor", "and"] = ""
     #: types that accumulators are loaded and stored as, beyond those of `dc`
     moved: str = ""
+    scope: Scope = "warp"
 
 
 _70, _72, _75, _80 = (select(since=n) for n in (70, 72, 75, 80))
@@ -51,15 +52,15 @@ _FLOATS = "f16.f16 f16.f32 f32.f16 f32.f32"
 
 # ptxas also takes a wmma.mma of f64 as m16n16k8 and m16n16k16, and makes no code of it; nothing
 # could load its operands. Accumulators of m8n8k32 and m8n8k128 it moves as f32, too.
-FORMS: tuple[Form, ...] = (
-    Form(_K16, "f16", _FLOATS, _70),
-    Form(_K16, "bf16", "f32.f32", _80),
-    Form("m16n16k8", "tf32", "f32.f32", _80),
-    Form("m8n8k4", "f64", "f64.f64", _80, rounding=True),
-    Form(_K16, "s8 u8", "s32.s32", _72, satfinite=True),
-    Form("m8n8k32", "s4 u4", "s32.s32", _75, "row.col", satfinite=True, moved="f32"),
-    Form("m8n8k128", "b1", "s32.s32", _75, "row.col", bit_operation="xor", moved="f32"),
-    Form("m8n8k128", "b1", "s32.s32", _80, "row.col", bit_operation="and"),
+FORMS: tuple[WmmaForm, ...] = (
+    WmmaForm(_K16, "f16", _FLOATS, _70),
+    WmmaForm(_K16, "bf16", "f32.f32", _80),
+    WmmaForm("m16n16k8", "tf32", "f32.f32", _80),
+    WmmaForm("m8n8k4", "f64", "f64.f64", _80, rounding=True),
+    WmmaForm(_K16, "s8 u8", "s32.s32", _72, satfinite=True),
+    WmmaForm("m8n8k32", "s4 u4", "s32.s32", _75, "row.col", satfinite=True, moved="f32"),
+    WmmaForm("m8n8k128", "b1", "s32.s32", _75, "row.col", bit_operation="xor", moved="f32"),
+    WmmaForm("m8n8k128", "b1", "s32.s32", _80, "row.col", bit_operation="and"),
 )
 
 SPACES = ("global", "shared", "shared::cta")
@@ -92,42 +93,28 @@ _STRIDE = ("b32", "s32", "u32")
 class Wmma(Instruction):
     """What the three have in common."""
 
-    form: Form
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        return self.form.targets
+    form: WmmaForm
 
     @property
     def shape(self) -> str:
         return f"m{self.m}n{self.n}k{self.k}"
 
-    def fragment(self, operand: str) -> Fragment:
-        """How lanes hold operand d, a, b, c of wmma.mma, or r of the others; see `layout.wmma`."""
-        if operand not in self._fragments:
-            raise OperandError(
-                f"{self} has no fragment {operand!r}; it has {listing(self._fragments)}"
-            )
-        return self._fragments[operand]
+    def _vector(self, name: str, use: Use, constants: Constants) -> Operand:
+        """A fragment in registers."""
+        fragment = self.fragment(name)
+        types = self._register_types(name, fragment.fmt.name)
+        # Loads and stores of f64 look at each register.
+        each = fragment.fmt.name == "f64" and self.family != "wmma.mma"
+        return Operand(
+            name, "vector", types, fragment.registers, use, constants,
+            sink=use == "written" and not each, each=each,
+        )  # fmt: skip
 
-    def register_types(self, operand: str) -> tuple[str, ...]:
-        """The types that an operand's registers may be declared with, by its name in `operands`.
-
-        The stride may also be an immediate. No target differs.
-        """
-        if operand == "p":
-            return _ADDRESS
-        if operand == "stride":
-            return _STRIDE
-        type_ = self.fragment(operand).fmt.name
+    def _register_types(self, operand: str, type_: str) -> tuple[str, ...]:
         for (family, name, operands), types in _OTHER_REGISTERS.items():
             if (family, name) == (self.family, type_) and operand in operands:
                 return types
         return _REGISTERS[type_]
-
-    @property
-    def _fragments(self) -> dict[str, Fragment]:
-        raise NotImplementedError
 
     def _make(self, operand: str, matrix: str, type_: str) -> Fragment:
         rows, cols = self.matrix_shape(matrix)
@@ -139,20 +126,12 @@ class Wmma(Instruction):
         """(rows, cols) of matrix a, b, c or d."""
         return {"a": (self.m, self.k), "b": (self.k, self.n)}.get(matrix, (self.m, self.n))
 
-    def _check_target(self, target: str | Target) -> Target:
-        chosen = find_target(target)
-        if chosen.name not in self.targets:
-            raise UnsupportedError(
-                f"{self} is not available on {chosen}; its targets are {listing(self.targets, 30)}"
-            )
-        return chosen
-
 
 @dataclass(frozen=True, repr=False)
 class WmmaMultiply(Wmma):
     """wmma.mma: D = A·B + C, operands ``d, a, b, c``."""
 
-    form: Form
+    form: WmmaForm
     m: int
     n: int
     k: int
@@ -163,28 +142,46 @@ class WmmaMultiply(Wmma):
     satfinite: bool = False
     rounding: Rounding = "rn"
 
-    def __str__(self) -> str:
-        words = ["wmma", "mma"]
-        words += [self.form.bit_operation, "popc"] if self.form.bit_operation else []
-        words += ["sync", "aligned", *self.layouts, self.shape]
-        words += [self.rounding] if self.rounding != "rn" else []
-        words += [self.d_type, *([] if self.a_type == "f16" else [self.a_type] * 2), self.c_type]
-        return ".".join([*words, *(["satfinite"] if self.satfinite else [])])
+    @property
+    def name(self) -> str:
+        return "wmma.mma"
+
+    @cached_property
+    def opcode_words(self) -> dict[str, str]:
+        multiplicands = [] if self.a_type == "f16" else [self.a_type, self.b_type]
+        return {
+            "bit operation": self.form.bit_operation,
+            "popc": "popc" if self.form.bit_operation else "",
+            "sync": "sync",
+            "aligned": "aligned",
+            "layout": ".".join(self.layouts),
+            "shape": self.shape,
+            "rounding": "" if self.rounding == "rn" else self.rounding,
+            "types": ".".join([self.d_type, *multiplicands, self.c_type]),
+            "satfinite": "satfinite" if self.satfinite else "",
+        }
 
     @property
     def family(self) -> str:
         return "wmma.mma"
 
     @property
+    def targets(self) -> tuple[str, ...]:
+        """Every target whose assembler takes the instruction, and whose recipe is known."""
+        return with_recipe(self.form.targets, "wmma", self.a_type, self.d_type, None, self.c_type)
+
+    @property
     def b_type(self) -> str:
         return self.a_type
 
-    @property
-    def operands(self) -> tuple[str, ...]:
-        return ("d", "a", "b", "c")
+    @cached_property
+    def _signature(self) -> Signature:
+        sources = [self._vector(name, "read", "none") for name in "ab"]
+        d, c = self._vector("d", "written", "none"), self._vector("c", "read", "words")
+        return Signature((d, *sources, c), self.scope)
 
     @cached_property
-    def _fragments(self) -> dict[str, Fragment]:
+    def fragments(self) -> dict[str, Fragment]:
         types = {"d": self.d_type, "a": self.a_type, "b": self.b_type, "c": self.c_type}
         return {name: self._make(name, name, type_) for name, type_ in types.items()}
 
@@ -193,13 +190,10 @@ class WmmaMultiply(Wmma):
 
         Raises UnsupportedError where the target lacks the instruction.
         """
-        chosen = self._check_target(target)
-        pipes: tuple[Pipe, ...] = ("wmma", "mma")
-        for pipe in pipes:
-            row = find_recipe(pipe, chosen.generation, self.a_type, self.d_type, None, self.c_type)
-            if row is not None:
-                return row
-        raise UnsupportedError(f"no recipe tells what {self} computes on {chosen}")
+        generation = self.check_target(target).generation
+        row = find_recipe("wmma", generation, self.a_type, self.d_type, None, self.c_type)
+        assert row is not None, "or the target would not be one of its targets"
+        return row
 
     def arithmetic(self, target: str | Target) -> Arithmetic:
         """What an engine needs to compute its dot products on `target`."""
@@ -221,7 +215,7 @@ class WmmaTransfer(Wmma):
     """wmma.load, operands ``r, p, stride``, or wmma.store, ``p, r, stride``."""
 
     #: of those that load or store such a matrix, the one with the most targets
-    form: Form
+    form: WmmaForm
     verb: Verb
     #: a, b, c, or d of a store
     matrix: str
@@ -234,20 +228,38 @@ class WmmaTransfer(Wmma):
     #: the state space as written; "" is a generic address
     space: str = ""
 
-    def __str__(self) -> str:
-        words = ["wmma", self.verb, self.matrix, "sync", "aligned", self.layout, self.shape]
-        return ".".join([*words, *([self.space] if self.space else []), self.type])
+    @property
+    def name(self) -> str:
+        return f"wmma.{self.verb}.{self.matrix}"
+
+    @cached_property
+    def opcode_words(self) -> dict[str, str]:
+        return {
+            "sync": "sync",
+            "aligned": "aligned",
+            "layout": self.layout,
+            "shape": self.shape,
+            "space": self.space,
+            "types": self.type,
+        }
 
     @property
     def family(self) -> str:
         return f"wmma.{self.verb}"
 
-    @property
-    def operands(self) -> tuple[str, ...]:
-        return ("r", "p", "stride") if self.verb == "load" else ("p", "r", "stride")
+    @cached_property
+    def _signature(self) -> Signature:
+        p = Operand("p", "address", _ADDRESS, space=self.space.partition("::")[0], uniform=True)
+        stride = Operand(
+            "stride", "register", _STRIDE, constants="words", optional=True, uniform=True,
+            option=True,
+        )  # fmt: skip
+        if self.verb == "load":
+            return Signature((self._vector("r", "written", "none"), p, stride), self.scope)
+        return Signature((p, self._vector("r", "read", "words"), stride), self.scope)
 
     @cached_property
-    def _fragments(self) -> dict[str, Fragment]:
+    def fragments(self) -> dict[str, Fragment]:
         return {"r": self._make("r", self.matrix, self.type)}
 
     @property
@@ -272,5 +284,4 @@ class WmmaTransfer(Wmma):
         return min(held, self.default_stride * fragment.fmt.bits // 8)
 
     def fidelity(self, target: str | Target) -> Fidelity:
-        self._check_target(target)
-        return Fidelity("exact", "moves elements; PTX leaves open which lane holds which")
+        return find_fidelity(self.check_target(target).generation, self.family)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dtypes import Array, Format, Place, code_type, pack, unpack
-from emulator.arrays import accepts_tensors
+from emulator.arrays import accepts_tensors, as_array
 from emulator.errors import OperandError
 from emulator.layout.lanemap import Index, LaneMap
 
@@ -90,7 +90,7 @@ class Fragment:
     @accepts_tensors(words=True)
     def scatter(self, codes: Array) -> Array:
         """Codes ``(…, [groups,] rows, cols)`` to registers; the inverse of `gather`."""
-        codes = np.asarray(codes)
+        codes = as_array(codes, f"operand {self.operand}")
         want = self.lane_map.shape if self.groups > 1 else self.shape
         if codes.shape[-len(want) :] != want or codes.dtype.kind != "u":
             sizes = ", ".join(map(str, self.shape))
@@ -112,7 +112,7 @@ class Fragment:
 
     def check_registers(self, registers: Array) -> Array:
         """`registers` as unsigned words, or OperandError."""
-        words = np.asarray(registers)
+        words = as_array(registers, f"operand {self.operand}")
         want = (self.lanes, self.registers)
         if words.dtype.kind != "u" or words.dtype.itemsize * 8 != self.word_bits:
             raise OperandError(
@@ -160,7 +160,10 @@ class Fragment:
             )
 
     def zeros(self, *batch: int) -> Array:
-        """Registers that are all zero."""
+        """Registers that are all zero; raises OperandError for sizes of a batch that are none."""
+        for size in batch:
+            if not isinstance(size, (int, np.integer)) or size < 0:
+                raise OperandError(f"sizes of a batch are integers of 0 and more; got {size!r:.80}")
         return np.zeros((*batch, self.lanes, self.registers), code_type(self.word_bits))
 
     def _repr_svg_(self) -> str:

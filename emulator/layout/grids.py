@@ -8,21 +8,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
+from dtypes import Format, Place
 from emulator.layout.descriptor import Descriptor
+from emulator.layout.lanemap import Index
 from emulator.layout.picture import Box, Grid, Layer, boxes, document, side_by_side
 from emulator.layout.tile import LINE_BYTES, LINES, TileShape
-
-if TYPE_CHECKING:
-    from emulator.layout.fragment import Fragment
-    from emulator.layout.lanemap import Index
 
 WARP = 32
 #: shared memory: bytes of a bank, banks, bytes of all banks
 _BANK_BYTES, _BANKS, LINE_OF_BANKS = 4, 32, 128
+
+
+class Fragment(Protocol):
+    """What a picture needs to know of a fragment, which draws itself in notebooks by this module:
+    see `layout.fragment`, where these are described."""
+
+    @property
+    def operand(self) -> str: ...
+    @property
+    def fmt(self) -> Format: ...
+    @property
+    def place(self) -> Place: ...
+    @property
+    def word_bits(self) -> int: ...
+    @property
+    def groups(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    @property
+    def lanes(self) -> int: ...
+    @property
+    def elements(self) -> int: ...
+    @property
+    def registers(self) -> int: ...
+    @property
+    def coords(self) -> Index: ...
+    @property
+    def group(self) -> Index: ...
 
 
 def fragment_svg(fragment: Fragment, title: str = "", names: Sequence[str] = ()) -> str:

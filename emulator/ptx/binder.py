@@ -1,34 +1,18 @@
-"""Checks the operands of a statement against its slots, with ptxas's rules for kinds and types."""
+"""Checks the operands of a statement against a signature, by ptxas's rules of kinds and types."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from emulator.errors import OperandError, listing
-from emulator.isa.operands import REGISTER_BITS
+from emulator.isa.register_types import REGISTER_BITS
+from emulator.isa.signature import Operand, Signature
 from emulator.ptx.registers import RegisterFile
 from emulator.ptx.shared import SharedVariables
-from emulator.ptx.slots import (
-    Descriptor,
-    Ids,
-    Immediate,
-    Memory,
-    Predicate,
-    Registers,
-    Slot,
-)
-from emulator.ptx.syntax import (
-    Address,
-    Call,
-    Float,
-    Integer,
-    Name,
-    Negated,
-    Operand,
-    Place,
-    Vector,
-)
+from emulator.ptx.syntax import Address, Call, Float, Integer, Name, Negated, Place, Vector
+from emulator.ptx.syntax import Operand as Written
 
 Item = Name | Integer | Float
 #: the type of an integer immediate beside registers: like .s32, but not the same
@@ -45,7 +29,9 @@ class Scope:
     def register(self, name: str, where: str) -> str:
         """The type of register `name`; raises OperandError where it is none."""
         if name in self.variables:
-            raise OperandError(f"{where}{name!r} is a variable in shared memory, not a register")
+            raise OperandError(
+                f"{where}{name!r:.100} is a variable in shared memory, not a register"
+            )
         return self.registers[self.registers.known(name, where)].type
 
 
@@ -58,11 +44,29 @@ class Binder:
     opcode: str
     _next: int = 0
 
-    def peek(self) -> Operand | None:
+    def bind(self, signatures: Sequence[Signature]) -> tuple[tuple[Operand, Written], ...]:
+        """The operands of the statement with what they are: of several signatures by the one that
+        the braces fit best.
+
+        Raises OperandError, with line and column, for a wrong count, kind, type or range.
+        """
+
+        def braces(signature: Signature) -> int:
+            pairs = zip(signature.operands, self.call.operands, strict=False)
+            return sum((x.kind == "vector") == isinstance(y, Vector) for x, y in pairs)
+
+        found = []
+        for operand in max(signatures, key=braces).operands:
+            if not operand.optional or self.peek() is not None:
+                found.append((operand, self.check(operand)))
+        self.end()
+        return tuple(found)
+
+    def peek(self) -> Written | None:
         """The next operand, if one is left."""
         return self.call.operands[self._next] if self._next < len(self.call.operands) else None
 
-    def take(self, what: str) -> Operand:
+    def take(self, what: str) -> Written:
         """The next operand, or OperandError saying which one is missing."""
         operand = self.peek()
         if operand is None:
@@ -82,131 +86,122 @@ class Binder:
                 f"{len(self.call.operands)} are given"
             )
 
-    def check(self, slot: Slot) -> Operand:
-        """The next operand, legal for `slot`; raises OperandError, with line and column."""
-        operand = self.take(slot.name)
-        if isinstance(slot, Registers):
-            self._registers(slot, operand)
-        elif isinstance(slot, Immediate):
-            self._immediate(slot.name, slot.values, operand)
-        elif isinstance(slot, Predicate):
-            self._predicate(slot, operand)
-        elif isinstance(slot, Descriptor):
-            self._descriptor(slot, operand)
-        elif isinstance(slot, Ids):
-            self._ids(slot, operand)
-        else:
-            assert isinstance(slot, Memory)
-            self._memory(slot, operand)
-        return operand
+    def check(self, operand: Operand) -> Written:
+        """The next operand, legal as `operand`; raises OperandError, with line and column."""
+        written = self.take(operand.name)
+        getattr(self, f"_{operand.kind}")(operand, written)
+        return written
 
-    def _refuse(self, operand: Operand, slot: str, legal: str) -> NoReturn:
+    def _refuse(self, written: Written, what: str, legal: str) -> NoReturn:
         raise OperandError(
-            f"{operand.position}: operand {slot} of {self.opcode} is {legal}; "
-            f"got {spelled(operand)}"
+            f"{written.position}: operand {what} of {self.opcode} is {legal}; "
+            f"got {spelled(written):.100}"
         )
 
     # --- registers ---
 
-    def _registers(self, slot: Registers, operand: Operand) -> None:
-        if slot.count:
-            many = f"{slot.count} register{'s' if slot.count > 1 else ''}"
-            if not isinstance(operand, Vector):
-                self._refuse(operand, slot.name, f"a vector of {many} in braces")
-            if len(operand.items) != slot.count:
-                raise OperandError(
-                    f"{operand.position}: operand {slot.name} of {self.opcode} takes {many}; "
-                    f"{len(operand.items)} are given"
-                )
-            self._vector(slot, operand)
-        elif isinstance(operand, Name) and operand.text != "_":
-            self._typed(operand, slot.name, slot.types)
-        elif slot.braces and isinstance(operand, Vector):
-            if len(operand.items) not in (1, 2, 4) or not isinstance(operand.items[0], Name):
-                self._refuse(operand, slot.name, "a register, or 1, 2 or 4 in braces")
-            self._vector(slot, operand)
-        elif slot.constants == "words":
-            if not isinstance(operand, Integer):
-                self._refuse(operand, slot.name, "a single register or an integer immediate")
-        elif slot.constants != "none" and isinstance(operand, Float):
-            self._float(slot, operand, 32)
+    def _register(self, operand: Operand, written: Written) -> None:
+        if isinstance(written, Name) and written.text != "_":
+            self._typed(written, operand.name, operand.types)
+        elif operand.braces and isinstance(written, Vector):
+            if len(written.items) not in (1, 2, 4) or not isinstance(written.items[0], Name):
+                self._refuse(written, operand.name, "a register, or 1, 2 or 4 in braces")
+            self._items(operand, written)
+        elif operand.constants == "words":
+            if not isinstance(written, Integer):
+                self._refuse(written, operand.name, "a single register or an integer immediate")
+        elif operand.constants != "none" and isinstance(written, Float):
+            self._float(operand, written, 32)
         else:
-            also = " or an f32 immediate" if slot.constants != "none" else ""
-            self._refuse(operand, slot.name, f"a single register{also}")
+            also = " or an f32 immediate" if operand.constants != "none" else ""
+            self._refuse(written, operand.name, f"a single register{also}")
 
-    def _vector(self, slot: Registers, vector: Vector) -> None:
+    def _vector(self, operand: Operand, written: Written) -> None:
+        many = f"{operand.count} register{'s' if operand.count > 1 else ''}"
+        if not isinstance(written, Vector):
+            self._refuse(written, operand.name, f"a vector of {many} in braces")
+        if len(written.items) != operand.count:
+            raise OperandError(
+                f"{written.position}: operand {operand.name} of {self.opcode} takes {many}; "
+                f"{len(written.items)} are given"
+            )
+        self._items(operand, written)
+
+    def _items(self, operand: Operand, vector: Vector) -> None:
         """ptxas gives a vector a type: that of all its elements, or .b where they differ."""
-        bits = REGISTER_BITS[slot.types[0]]
+        bits = REGISTER_BITS[operand.types[0]]
         types: list[str] = []
         for item in vector.items:
             if isinstance(item, Name) and item.text == "_":
-                self._discarded(slot, item)
+                self._discarded(operand, item)
                 continue
-            type_ = self._item_type(slot, item, bits)
+            type_ = self._item_type(operand, item, bits)
             if types and not _fit(types[-1], type_):
                 raise OperandError(
                     f"{item.position}: {spelled(item)} is .{type_} and stands beside .{types[-1]} "
-                    f"in operand {slot.name} of {self.opcode}; only .b{bits} goes with other types"
+                    f"in operand {operand.name} of {self.opcode}; only .b{bits} goes with other "
+                    "types"
                 )
             types.append(type_)
         if not types:
             raise OperandError(
-                f"{vector.position}: operand {slot.name} of {self.opcode} is all '_'; name one "
+                f"{vector.position}: operand {operand.name} of {self.opcode} is all '_'; name one "
                 "register at least"
             )
         named = [item for item in vector.items if isinstance(item, Name) and item.text != "_"]
         if not named:
-            self._only_immediates(slot, vector, types[0])
-        if slot.each or len(set(types)) == 1:
+            self._only_immediates(operand, vector, types[0])
+        if operand.each or len(set(types)) == 1:
             for item in named:
-                self._typed(item, slot.name, slot.types)
+                self._typed(item, operand.name, operand.types)
 
-    def _discarded(self, slot: Registers, item: Name) -> None:
-        if slot.use != "written" or slot.each:
-            why = "ptxas needs it here" if slot.use == "written" else "it is read"
+    def _discarded(self, operand: Operand, item: Name) -> None:
+        if not operand.sink:
+            why = "ptxas needs it here" if operand.use == "written" else "it is read"
             raise OperandError(
-                f"{item.position}: operand {slot.name} of {self.opcode} cannot be discarded: {why}"
+                f"{item.position}: operand {operand.name} of {self.opcode} cannot be discarded: "
+                f"{why}"
             )
 
-    def _item_type(self, slot: Registers, item: Item, bits: int) -> str:
+    def _item_type(self, operand: Operand, item: Item, bits: int) -> str:
         if isinstance(item, Name):
             type_ = self.scope.register(item.text, f"{item.position}: ")
             if REGISTER_BITS[type_] != bits:
-                self._typed(item, slot.name, slot.types)
+                self._typed(item, operand.name, operand.types)
             return type_
-        if slot.use != "read":
+        if operand.use != "read":
             raise OperandError(
-                f"{item.position}: operand {slot.name} of {self.opcode} is written; an immediate "
-                "cannot be"
+                f"{item.position}: operand {operand.name} of {self.opcode} is written; an "
+                "immediate cannot be"
             )
         if isinstance(item, Float):
-            self._float(slot, item, bits)
+            self._float(operand, item, bits)
             type_ = f"f{bits}"
-            if slot.each and type_ not in slot.types:
-                self._refuse(item, slot.name, "a register here")
+            if operand.each and type_ not in operand.types:
+                self._refuse(item, operand.name, "a register here")
             return type_
-        whole = slot.constants in ("words", "integers") or slot.braces
-        if not whole or (slot.each and f"s{bits}" not in slot.types):
-            self._refuse(item, slot.name, "a register or an immediate of another kind")
+        whole = operand.constants in ("words", "integers") or operand.braces
+        if not whole or (operand.each and f"s{bits}" not in operand.types):
+            self._refuse(item, operand.name, "a register or an immediate of another kind")
         return _INTEGER
 
-    def _float(self, slot: Registers, item: Float, bits: int) -> None:
-        if slot.constants == "integers":
-            self._refuse(item, slot.name, "of integers")
-        if slot.constants == "values" or item.width == bits or (bits == 64 and not item.width):
+    def _float(self, operand: Operand, item: Float, bits: int) -> None:
+        if operand.constants == "integers":
+            self._refuse(item, operand.name, "of integers")
+        if operand.constants == "values" or item.width == bits or (bits == 64 and not item.width):
             return
         # ptxas takes more: an f64, which it cuts to its low half, so that 1.0 becomes 0.
         written = "hexadecimal, as 0f and 8 digits" if bits == 32 else "of 64 bits, 0d…"
-        self._refuse(item, slot.name, f"an immediate {written}")
+        self._refuse(item, operand.name, f"an immediate {written}")
 
-    def _only_immediates(self, slot: Registers, vector: Vector, type_: str) -> None:
+    def _only_immediates(self, operand: Operand, vector: Vector, type_: str) -> None:
         """Without a register, an immediate has a type of its own, an integer .s64."""
         if type_ == _INTEGER:
-            type_ = "s32" if slot.constants == "integers" else "s64"
-        if type_ not in slot.types:
+            type_ = "s32" if operand.constants == "integers" else "s64"
+        if type_ not in operand.types:
             raise OperandError(
-                f"{vector.position}: operand {slot.name} of {self.opcode} holds immediates alone, "
-                f"of type .{type_}; legal are {_listed(slot.types)}: use a register"
+                f"{vector.position}: operand {operand.name} of {self.opcode} holds immediates "
+                f"alone, of type .{type_}; legal are {_listed(operand.types)}: use a register"
             )
 
     def _typed(self, item: Name, what: str, types: tuple[str, ...]) -> None:
@@ -214,49 +209,56 @@ class Binder:
         if type_ not in types:
             raise OperandError(
                 f"{item.position}: operand {what} of {self.opcode} takes registers of type "
-                f"{_listed(types)}; {item.text!r} is .{type_}"
+                f"{_listed(types)}; {item.text!r:.100} is .{type_}"
             )
 
     # --- other operands ---
 
-    def _immediate(self, what: str, values: tuple[int, ...] | range, operand: Operand) -> None:
-        if not isinstance(operand, Integer):
-            self._refuse(operand, what, f"an integer immediate, {_either(values)}")
-        if signed(operand.value) not in values:
-            self._refuse(operand, what, _either(values))
+    def _immediate(self, operand: Operand, written: Written) -> None:
+        self._integer(operand.name, operand, written)
 
-    def _predicate(self, slot: Predicate, operand: Operand) -> None:
-        if isinstance(operand, Integer) and operand.value in (0, 1):
+    def _integer(self, what: str, operand: Operand, written: Written) -> None:
+        values = operand.values
+        if not isinstance(written, Integer):
+            self._refuse(written, what, f"an integer immediate, {_either(values)}")
+        if signed(written.value) not in values:
+            self._refuse(written, what, _either(values))
+
+    def _predicate(self, operand: Operand, written: Written) -> None:
+        if isinstance(written, Integer) and written.value in (0, 1):
             return
-        if not isinstance(operand, Name | Negated):
-            self._refuse(operand, slot.name, "a predicate, or 0 or 1")
-        self._typed(Name(operand.text, operand.position), slot.name, slot.types)
+        if not isinstance(written, Name | Negated):
+            self._refuse(written, operand.name, "a predicate, or 0 or 1")
+        self._typed(Name(written.text, written.position), operand.name, operand.types)
 
-    def _descriptor(self, slot: Descriptor, operand: Operand) -> None:
-        if isinstance(operand, Integer):
+    def _descriptor(self, operand: Operand, written: Written) -> None:
+        if isinstance(written, Integer):
             return
-        if not isinstance(operand, Name):
-            self._refuse(operand, slot.name, "a descriptor register of 64 bits")
-        self._typed(operand, slot.name, slot.types)
+        if not isinstance(written, Name):
+            self._refuse(written, operand.name, "a descriptor register of 64 bits")
+        self._typed(written, operand.name, operand.types)
 
-    def _ids(self, slot: Ids, operand: Operand) -> None:
-        if not isinstance(operand, Vector) or len(operand.items) != 2:
-            self._refuse(operand, slot.name, "{byte-id, thread-id} in braces")
+    def _ids(self, operand: Operand, written: Written) -> None:
+        if not isinstance(written, Vector) or len(written.items) != 2:
+            self._refuse(written, operand.name, "{byte-id, thread-id} in braces")
         names = ("byte-id", "thread-id")
-        for item, name, values in zip(operand.items, names, slot.values, strict=True):
+        for item, name, part in zip(written.items, names, operand.parts, strict=True):
+            what = f"{operand.name}, {name},"
             if isinstance(item, Name):
-                self._typed(item, f"{slot.name}, {name},", slot.types)
+                self._typed(item, what, part.types)
             else:
-                self._immediate(f"{slot.name}, {name},", values, item)
+                self._integer(what, part, item)
 
-    def _memory(self, slot: Memory, operand: Operand) -> None:
-        if not isinstance(operand, Address):
-            self._refuse(operand, slot.name, "an address, [register+offset] or [variable+offset]")
-        if operand.base not in self.scope.variables:
-            self._typed(Name(operand.base, operand.position), slot.name, slot.types)
+    def _address(self, operand: Operand, written: Written) -> None:
+        if not isinstance(written, Address):
+            self._refuse(
+                written, operand.name, "an address, [register+offset] or [variable+offset]"
+            )
+        if written.base not in self.scope.variables:
+            self._typed(Name(written.base, written.position), operand.name, operand.types)
 
 
-def spelled(operand: Operand) -> str:
+def spelled(operand: Written) -> str:
     """An operand as it was written, for a message."""
     if isinstance(operand, Vector):
         return "{" + ", ".join(spelled(item) for item in operand.items) + "}"

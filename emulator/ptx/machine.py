@@ -2,53 +2,104 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from dtypes import Array
 from emulator.arith import Engine
+from emulator.arith.engines import check_engine
+from emulator.arrays import as_array
 from emulator.errors import OperandError
+from emulator.memory.space import Space
 from emulator.ptx.binder import Scope
-from emulator.ptx.ordering import WgmmaOrder
-from emulator.ptx.registers import RegisterFile
+from emulator.ptx.registers import RegisterFile, words_of
 from emulator.ptx.shared import SharedVariables
-from emulator.ptx.statements import bind, declare, placed
-from emulator.ptx.syntax import Call, Statement, parse
-from emulator.targets import find_target
-from emulator.warp.memory import check_shared
-from emulator.warp.multiply import Undefined
+from emulator.ptx.state import State
+from emulator.ptx.statements import Step, bind, declare, placed
+from emulator.ptx.syntax import Call, Declaration, parse
+from emulator.targets import Target, find_target
+from emulator.warp.call import Undefined, check_undefined
+
+#: bytes of shared memory that all of a batch may have together
+_MOST_SHARED = 1 << 32
+
+
+@dataclass(frozen=True)
+class Program:
+    """Statements that were checked against the declarations of a machine: ``machine.run`` runs
+    them, as often as it is asked to."""
+
+    machine: Warp
+    steps: tuple[tuple[Call, Step], ...]
+    #: what the text itself declared
+    registers: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Program of {len(self.steps)} statements>"
+
+
+class Words(Mapping[str, Array]):
+    """The raw words of registers by name, ``(*batch, lanes)``: read, and set from words or from
+    integers that fit."""
+
+    def __init__(self, machine: Warp) -> None:
+        self._machine = machine
+
+    def __getitem__(self, name: str) -> Array:
+        return self._machine[name]
+
+    def __setitem__(self, name: str, given: Any) -> None:
+        self._machine.registers[name].words = given
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._machine.registers)
+
+    def __len__(self) -> int:
+        return len(self._machine.registers)
 
 
 class Warp:
     """A warp of 32 lanes that execute PTX statements together.
 
-    ``warp["%r0"]`` reads and sets the raw words of one register, ``(*batch, lanes)``;
+    ``warp["%r0"] = …`` sets a register to values of its type, one for all lanes or one for each:
+    ``warp["%r0"] = np.arange(32)``, ``warp["%f0"] = 1.5``. Reading ``warp["%r0"]`` gives its raw
+    words, ``(*batch, lanes)``; ``warp.words["%r0"] = …`` sets them, and
     ``warp.registers["%r0"].values`` reads them as their declared type. ``warp.shared`` is shared
     memory, ``uint8 (*batch, bytes)``.
+
+    A register that is read and that nothing has written raises UndefinedError, unless
+    ``undefined="hardware"``: then it holds zeros.
+
+    Raises UnsupportedError for an unknown target, OperandError for any other argument of a wrong
+    kind.
     """
 
     lanes = 32
 
     def __init__(
         self,
-        target: str,
+        target: str | Target,
         *,
         shared_bytes: int = 48 * 1024,
         batch: tuple[int, ...] = (),
         engine: Engine = "auto",
         undefined: Undefined = "raise",
     ) -> None:
-        self.target = find_target(target)
-        self.engine: Engine = engine
-        self.undefined: Undefined = undefined
-        self.registers = RegisterFile(self.lanes, batch)
-        self._shared: Array = np.zeros((*batch, shared_bytes), np.uint8)
-        #: variables of .shared declarations
-        self.variables = SharedVariables()
-        #: what wgmma has in flight
-        self.order = WgmmaOrder()
-        self._shared_before: Array | None = None
+        chosen = find_target(target)
+        check_engine(engine)
+        check_undefined(undefined)
+        sizes = _sizes(batch, shared_bytes)
+        memory = Space("shared memory", np.zeros(sizes, np.uint8))
+        self._state = State(
+            self.lanes, chosen, engine, undefined, RegisterFile(self.lanes, sizes[:-1]),
+            SharedVariables(), memory,
+        )  # fmt: skip
+        self._state.registers.check_set = self._state.set_from_outside
 
     def __repr__(self) -> str:
         return (
@@ -57,90 +108,140 @@ class Warp:
         )
 
     @property
+    def target(self) -> Target:
+        return self._state.target
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that computes; it may be changed between runs."""
+        return self._state.engine
+
+    @engine.setter
+    def engine(self, engine: Engine) -> None:
+        check_engine(engine)
+        self._state.engine = engine
+
+    @property
+    def undefined(self) -> Undefined:
+        """What is done where PTX calls the outcome undefined: "raise" or "hardware"; it may be
+        changed between runs."""
+        return self._state.undefined
+
+    @undefined.setter
+    def undefined(self, undefined: Undefined) -> None:
+        check_undefined(undefined)
+        self._state.undefined = undefined
+
+    @property
+    def registers(self) -> RegisterFile:
+        """The declared registers by name: type, words, values."""
+        self._state.settle()
+        return self._state.registers
+
+    @property
+    def variables(self) -> SharedVariables:
+        """Variables of .shared declarations."""
+        return self._state.variables
+
+    @property
     def shared(self) -> Array:
         """Shared memory, ``uint8 (*batch, bytes)``."""
-        return self._shared
+        self._state.settle()
+        return self._state.shared.data
 
     @shared.setter
     def shared(self, memory: Array) -> None:
-        checked, batch = check_shared(memory), self.registers.shape[:-1]
-        if checked.shape[:-1] != batch:
+        self._state.settle()
+        space, batch = Space.of(memory, "shared"), self._state.batch
+        if space.batch != batch:
             sizes = ", ".join([*map(str, batch), "bytes"])
-            raise OperandError(f"shared memory is uint8 ({sizes}) here; got {checked.shape}")
-        self._shared = checked
+            raise OperandError(f"shared memory is uint8 ({sizes}) here; got {space.data.shape}")
+        self._state.shared = Space("shared memory", space.data)
 
     # --- registers ---
 
     def declare(self, type_: str, *names: str) -> None:
         """Declares registers as ``.reg`` does: ``warp.declare("b32", "%r0", "%r1")``."""
+        if not all(isinstance(x, str) for x in (type_, *names)):
+            raise OperandError("declare takes a type and names, all of them strings")
         self.registers.declare(type_.removeprefix("."), names)
 
+    @property
+    def words(self) -> Words:
+        """The raw words of registers, to be read and set by name."""
+        return Words(self)
+
     def __getitem__(self, name: str) -> Array:
-        if self.undefined == "raise":
-            self.order.check_read([name], "")
-        return self.registers[name].words.copy()
+        register = self.registers[name]
+        self._state.check_read([name])
+        return register.words.copy()
 
     def __setitem__(self, name: str, values: Any) -> None:
-        words = self.registers.checked(name, values)
-        if self.undefined == "raise":
-            self.order.write([name], "")
-        self.registers[name].words = words
+        self.registers[name].values = values
 
     def read(self, prefix: str, count: int) -> Array:
         """Words of registers ``prefix0 … prefix{count-1}``: ``(*batch, lanes, count)``."""
+        if not isinstance(count, (int, np.integer)) or count < 1:
+            raise OperandError(f"a number of registers is 1 or more; got {count!r:.80}")
         return np.stack([self[f"{prefix}{i}"] for i in range(count)], axis=-1)
 
     def write(self, prefix: str, words: Array) -> None:
-        """Sets registers ``prefix0 …`` from ``(…, lanes, count)``: all of them, or none."""
-        words = np.asarray(words)
+        """Sets the words of registers ``prefix0 …`` from ``(…, lanes, count)``: of all, or none."""
+        words = as_array(words, "words")
+        if words.ndim < 2:
+            raise OperandError(f"words are (…, lanes, registers); got {words.shape}")
         names = [f"{prefix}{i}" for i in range(words.shape[-1])]
-        checked = [self.registers.checked(n, words[..., i]) for i, n in enumerate(names)]
-        for name, value in zip(names, checked, strict=True):
-            self[name] = value
+        registers = self.registers
+        registers.set({x: words_of(registers[x], words[..., i]) for i, x in enumerate(names)})
 
     # --- statements ---
 
-    def run(self, text: str) -> None:
-        """Runs PTX statements: declarations, mov, matrix instructions, data movement and cvt.
+    def bind(self, text: str) -> Program:
+        """Declares what `text` declares and checks its statements; nothing runs yet.
 
-        All of `text` takes effect or, when it raises, none of it, on registers and on shared
-        memory. Raises ParseError, UnsupportedError, OperandError or UndefinedError, with line and
-        column.
+        ``run`` then runs the program as often as it is asked to, without reading the text again.
+        Where it raises, nothing is declared. Raises ParseError, UnsupportedError or OperandError,
+        with line and column.
         """
-        statements = parse(text)
-        registers, variables, order = self.registers, self.variables, self.order
-        self.registers, self.variables = self._copy_registers(), variables.copy()
-        self.order = order.copy()
+        state, statements = self._state, parse(text)
+        state.settle()
+        scope = Scope(state.registers, state.variables)
+        known, variables, end = len(state.registers), set(state.variables), state.variables.end
+        steps = []
         try:
             for statement in statements:
-                self._run(statement)
+                if isinstance(statement, Call):
+                    with placed(statement):
+                        steps.append((statement, bind(statement, scope, self.target, self.lanes)))
+                else:
+                    declare(statement, scope, state.shared.bytes)
         except BaseException:
-            self.registers, self.variables, self.order = registers, variables, order
-            if self._shared_before is not None:
-                self.shared[...] = self._shared_before
+            state.registers.forget(list(state.registers)[known:])
+            state.variables.forget(set(state.variables) - variables, end)
             raise
-        finally:
-            self._shared_before = None
+        new = tuple(name for x in statements if isinstance(x, Declaration) for name in x.names)
+        return Program(self, tuple(steps), new, tuple(set(state.variables) - variables))
 
-    def keep_shared(self) -> None:
-        """Shared memory is about to be written: a statement that raises gives this state back."""
-        if self._shared_before is None:
-            self._shared_before = self.shared.copy()
+    def run(self, program: str | Program) -> None:
+        """Runs PTX statements: declarations, mov, matrix instructions, data movement and cvt.
 
-    def _run(self, statement: Statement) -> None:
-        scope = Scope(self.registers, self.variables)
-        if not isinstance(statement, Call):
-            declare(statement, scope, self.shared.shape[-1])
-            return
-        with placed(statement):
-            bind(statement, scope, self.target, self.lanes).run(self)
-
-    def _copy_registers(self) -> RegisterFile:
-        copy = RegisterFile(self.lanes, self.registers.shape[:-1])
-        for name, register in self.registers.items():
-            copy.declare(register.type, (name,))
-            copy[name].words = register.words
-        return copy
+        All of the text or program takes effect or, when it raises, none of it, on registers and on
+        shared memory. Raises ParseError, UnsupportedError, OperandError or UndefinedError, with
+        line and column.
+        """
+        state, end = self._state, self.variables.end
+        bound = program if isinstance(program, Program) else self.bind(program)
+        if bound.machine is not self:
+            raise OperandError("the program was bound on another machine: bind it here, too")
+        try:
+            state.begin(*((bound.registers, bound.variables, end) if bound is not program else ()))
+            for statement, step in bound.steps:
+                with placed(statement):
+                    step.run(state)
+            state.end()
+        except BaseException:
+            state.settle()
+            raise
 
 
 class Warpgroup(Warp):
@@ -152,3 +253,22 @@ class Warpgroup(Warp):
     """
 
     lanes = 128
+
+
+def _sizes(batch: Any, shared_bytes: Any) -> tuple[int, ...]:
+    """The shape of shared memory, or OperandError."""
+    whole = isinstance(batch, (tuple, list)) and all(
+        isinstance(x, (int, np.integer)) and not isinstance(x, bool) and x >= 0
+        for x in (*batch, shared_bytes)
+    )
+    if not whole:
+        raise OperandError(
+            "batch is a tuple of sizes, such as (4,), and shared_bytes a number, none of them "
+            f"negative; got {batch!r:.80} and {shared_bytes!r:.80}"
+        )
+    sizes = tuple(int(x) for x in (*batch, shared_bytes))
+    if max(prod(sizes), prod(sizes[:-1]) * Warpgroup.lanes) > _MOST_SHARED:
+        raise OperandError(
+            f"{shared_bytes} bytes of shared memory for a batch {tuple(batch)} are more than 4 GiB"
+        )
+    return sizes

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dtypes import FORMATS, Array, code_type, encode
 from emulator.errors import OperandError, UnsupportedError, listing
-from emulator.isa.operands import REGISTER_BITS
+from emulator.isa.register_types import REGISTER_BITS
 from emulator.ptx.binder import Scope, spelled
+from emulator.ptx.state import State
 from emulator.ptx.syntax import Call, Float, Integer, Name, Operand, Place, Vector
-
-if TYPE_CHECKING:
-    from emulator.ptx.machine import Warp
 
 #: mov types; a .b type takes every register of its size, a typed one its own kind and .b
 _TYPES = {
@@ -45,57 +42,46 @@ class MovStep:
     def bits(self) -> int:
         return REGISTER_BITS[self.type]
 
-    def run(self, machine: Warp) -> None:
+    def run(self, state: State) -> None:
         """Moves the words of all lanes."""
-        words = self._source(machine)
+        words = self._source(state)
         if isinstance(self.target, Name):
-            self._store(machine, self.target.text, words)
+            state.write(self.target.text, words, self.where)
             return
         part = self.bits // len(self.target.items)
         for i, item in enumerate(self.target.items):
             assert isinstance(item, Name)
             piece = words >> words.dtype.type(i * part) & words.dtype.type((1 << part) - 1)
             if item.text != "_":
-                self._store(machine, item.text, piece)
+                state.write(item.text, piece, self.where)
 
-    def _source(self, machine: Warp) -> Array:
-        word, shape = code_type(self.bits), machine.registers.shape
+    def _source(self, state: State) -> Array:
+        word, shape = code_type(self.bits), state.registers.shape
         source = self.source
         if isinstance(source, Name) and source.text in _SPECIAL:
-            lane = np.arange(machine.lanes)
+            lane = np.arange(state.lanes)
             value = {"%laneid": lane % 32, "%tid.x": lane, "%warpid": lane // 32}[source.text]
             return np.broadcast_to(value.astype(word), shape).copy()
-        if isinstance(source, Name | Place) and source_variable(source) in machine.variables:
-            variable = machine.variables[source_variable(source)]
+        if isinstance(source, Name | Place) and source_variable(source) in state.variables:
+            variable = state.variables[source_variable(source)]
             address = variable.address
             if isinstance(source, Place):
                 address += source.offset + source.index * variable.element_bytes
             return np.full(shape, address & (1 << self.bits) - 1, word)
         if isinstance(source, Name):
-            return self._read(machine, source.text)
+            return state.read(source.text, self.where)
         if isinstance(source, Vector):
             part = self.bits // len(source.items)
             out = np.zeros(shape, word)
             for i, item in enumerate(source.items):
                 if isinstance(item, Name):
-                    piece = self._read(machine, item.text).astype(word)
+                    piece = state.read(item.text, self.where).astype(word)
                 else:
                     assert isinstance(item, Integer)
                     piece = np.full(shape, item.value & (1 << part) - 1, word)
                 out |= piece << word.type(i * part)
             return out
         return np.full(shape, constant(source, self.type), word)
-
-    def _read(self, machine: Warp, name: str) -> Array:
-        if machine.undefined == "raise":
-            machine.order.read([name], self.where)
-        return machine.registers[name].words
-
-    def _store(self, machine: Warp, name: str, words: Array) -> None:
-        if machine.undefined == "raise":
-            machine.order.write([name], self.where)
-        register = machine.registers[name]
-        register.words = words.astype(register.words.dtype)
 
 
 def bind_mov(call: Call, scope: Scope) -> MovStep:
@@ -106,7 +92,9 @@ def bind_mov(call: Call, scope: Scope) -> MovStep:
     """
     type_ = call.opcode.removeprefix("mov.")
     if type_ not in _TYPES:
-        raise UnsupportedError(f"no {call.opcode!r}; mov takes {listing('.' + t for t in _TYPES)}")
+        raise UnsupportedError(
+            f"no {call.opcode!r:.100}; mov takes {listing('.' + t for t in _TYPES)}"
+        )
     if len(call.operands) != 2:
         raise OperandError(f"mov takes 2 operands; {len(call.operands)} are given")
     target, source = call.operands
@@ -136,8 +124,8 @@ def _check_source(source: Operand, type_: str, scope: Scope) -> None:
             )
     elif isinstance(source, Place):
         raise OperandError(
-            f"{source.position}: {source.base!r} is no variable in shared memory; declared are "
-            f"{listing(scope.variables) or 'none'}"
+            f"{source.position}: {source.base!r:.100} is no variable in shared memory; declared "
+            f"are {listing(scope.variables) or 'none'}"
         )
     elif isinstance(source, Name):
         _check_type(source, _TYPES[type_], opcode, scope)
@@ -189,5 +177,5 @@ def _check_type(item: Name, types: tuple[str, ...], opcode: str, scope: Scope) -
     if type_ not in types:
         raise OperandError(
             f"{item.position}: {opcode} takes registers of type "
-            f"{', '.join('.' + t for t in types)}; {item.text!r} is .{type_}"
+            f"{', '.join('.' + t for t in types)}; {item.text!r:.100} is .{type_}"
         )

@@ -21,34 +21,45 @@ class _InFlight:
     where: str
 
 
+#: what a `WgmmaOrder` holds; of `touched` also how many there were
+Saved = tuple[
+    tuple[_InFlight, ...], tuple[tuple[_InFlight, ...], ...], dict[str, None], int, bool
+]  # fmt: skip
+
+
 @dataclass
 class WgmmaOrder:
     """What has been issued, committed and fenced so far in one warpgroup."""
 
-    uncommitted: list[_InFlight] = field(default_factory=list)
-    groups: list[list[_InFlight]] = field(default_factory=list)
-    #: registers that ordinary statements touched since the last fence
-    touched: set[str] = field(default_factory=set)
+    uncommitted: tuple[_InFlight, ...] = ()
+    groups: tuple[tuple[_InFlight, ...], ...] = ()
+    #: registers that ordinary statements touched since the last fence, in that order
+    touched: dict[str, None] = field(default_factory=dict)
     fenced: bool = False
 
-    def copy(self) -> WgmmaOrder:
-        groups = [list(g) for g in self.groups]
-        return WgmmaOrder(list(self.uncommitted), groups, set(self.touched), self.fenced)
+    def saved(self) -> Saved:
+        """What `restore` needs to come back to here."""
+        return self.uncommitted, self.groups, self.touched, len(self.touched), self.fenced
+
+    def restore(self, saved: Saved) -> None:
+        """Forgets what has happened since."""
+        self.uncommitted, self.groups, self.touched, count, self.fenced = saved
+        while len(self.touched) > count:
+            self.touched.popitem()
 
     def _in_flight(self) -> list[_InFlight]:
-        return [op for group in self.groups for op in group] + self.uncommitted
+        return [op for group in (*self.groups, self.uncommitted) for op in group]
 
     def fence(self) -> None:
         self.fenced = True
-        self.touched.clear()
+        self.touched = {}
 
     def commit(self) -> None:
-        self.groups.append(self.uncommitted)
-        self.uncommitted = []
+        self.groups, self.uncommitted = (*self.groups, self.uncommitted), ()
 
     def wait(self, pending: int) -> None:
         """All but the `pending` most recent groups are complete."""
-        self.groups = self.groups[len(self.groups) - pending :] if pending else []
+        self.groups = self.groups[max(0, len(self.groups) - pending) :]
 
     def check_read(self, names: Iterable[str], where: str) -> None:
         """Raises UndefinedError where a pending wgmma still writes one of the registers."""
@@ -56,28 +67,24 @@ class WgmmaOrder:
             for name in names:
                 if name in op.accumulator:
                     raise UndefinedError(
-                        f"{where}register {name!r} is read while the wgmma of {op.where} may still "
-                        "be writing it; wgmma.commit_group and a wgmma.wait_group that covers it "
-                        "must come first"
+                        f"{where}register {name!r:.100} is read while the wgmma of {op.where} may "
+                        "still be writing it; wgmma.commit_group and a wgmma.wait_group that "
+                        "covers it must come first"
                     )
 
-    def read(self, names: Iterable[str], where: str) -> None:
-        """An ordinary statement reads registers."""
-        names = tuple(names)
-        self.check_read(names, where)
-        self.touched.update(names)
-
-    def write(self, names: Iterable[str], where: str) -> None:
-        """An ordinary statement writes registers."""
-        names = tuple(names)
+    def check_write(self, names: Iterable[str], where: str) -> None:
+        """Raises UndefinedError where a pending wgmma uses one of the registers."""
         for op in self._in_flight():
             for name in names:
                 if name in op.accumulator or name in op.inputs:
                     raise UndefinedError(
-                        f"{where}register {name!r} is written while the wgmma of {op.where} may "
-                        "still be using it; wait for it with wgmma.wait_group first"
+                        f"{where}register {name!r:.100} is written while the wgmma of {op.where} "
+                        "may still be using it; wait for it with wgmma.wait_group first"
                     )
-        self.touched.update(names)
+
+    def touch(self, names: Iterable[str]) -> None:
+        """Ordinary statements, or the caller, have read or written registers."""
+        self.touched.update(dict.fromkeys(names))
 
     def issue(
         self, shape: str, accumulator: tuple[str, ...], inputs: tuple[str, ...], where: str
@@ -88,12 +95,13 @@ class WgmmaOrder:
         stale = [name for name in (*accumulator, *inputs) if name in self.touched]
         if stale:
             raise UndefinedError(
-                f"{where}register {stale[0]!r} was touched since the last wgmma.fence; a "
+                f"{where}register {stale[0]!r:.100} was touched since the last wgmma.fence; a "
                 "wgmma.fence must come between that and a wgmma that uses it"
             )
         for op in self._in_flight():
             chained = op.shape == shape and op.accumulator == accumulator
-            if not chained and set(op.accumulator) & {*accumulator, *inputs}:
+            uses = inputs if chained else (*accumulator, *inputs)
+            if set(op.accumulator) & set(uses):
                 raise UndefinedError(
                     f"{where}the wgmma of {op.where} may still be writing registers that this one "
                     "uses; only wgmmas of one shape on the same accumulator follow each other "
@@ -104,4 +112,5 @@ class WgmmaOrder:
                     f"{where}the wgmma of {op.where} may still be reading registers that this one "
                     "writes"
                 )
-        self.uncommitted.append(_InFlight(shape, accumulator, inputs, where.rstrip(": ")))
+        issued = _InFlight(shape, accumulator, inputs, where.rstrip(": "))
+        self.uncommitted = (*self.uncommitted, issued)

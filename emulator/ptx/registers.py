@@ -2,34 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 from dtypes import Array, code_type
-from emulator.errors import OperandError, listing, nearest
-from emulator.isa.operands import REGISTER_BITS
+from emulator.arrays import as_array
+from emulator.errors import OperandError, hint, listing, nearest
+from emulator.isa.register_types import REGISTER_BITS
+from emulator.ptx.syntax import MOST_REGISTERS
 
 #: register type -> NumPy type of its values (bits and packed halves stay words)
 VALUE_TYPES = {
     "f16": "float16", "f16x2": "float16", "f32": "float32", "f64": "float64",
     "s8": "int8", "s16": "int16", "s32": "int32", "s64": "int64", "pred": "bool",
 }  # fmt: skip
+#: names that PTX has given already (PTX ISA 10)
+_SPECIAL = re.compile(
+    r"_|WARP_SZ|%(laneid|warpid|nwarpid|smid|nsmid|gridid|clock(_hi|64)?|lanemask_(eq|le|lt|ge|gt)"
+    r"|globaltimer(_lo|_hi)?|pm\d+(_64)?|envreg\d+|is_explicit_cluster|(cluster_)?n?ctarank"
+    r"|(n?tid|n?ctaid|n?clusterid|cluster_n?ctaid)(\.[xyzw])?|(total|dynamic|aggr)_smem_size"
+    r"|reserved_smem_offset_(begin|end|cap|[01])|current_graph_exec)",
+    re.ASCII,
+)
 
 
-@dataclass
 class Register:
-    """One register of every lane: raw words ``(…, lanes)``."""
+    """One register of every lane: ``words (*batch, lanes)`` and the ``values`` that they mean.
 
-    name: str
-    type: str
-    words: Array
+    Both can be set: to one for all lanes, or one for each. Raises OperandError for what does not
+    fit.
+    """
+
+    __slots__ = ("_file", "_words", "name", "type", "written")
+
+    def __init__(self, name: str, type_: str, file: RegisterFile) -> None:
+        self.name, self.type, self._file = name, type_, file
+        self._words = file.zeros(type_)
+        #: something has set it
+        self.written = False
 
     @property
     def bits(self) -> int:
         return REGISTER_BITS[self.type]
+
+    @property
+    def words(self) -> Array:
+        """The raw words, which cannot be changed in place."""
+        return self._words
+
+    @words.setter
+    def words(self, given: Any) -> None:
+        self._file.set({self.name: words_of(self, given)})
 
     @property
     def values(self) -> Array:
@@ -42,13 +68,8 @@ class Register:
         return view.copy() if view.shape[-1] > 1 else view[..., 0].copy()
 
     @values.setter
-    def values(self, _: object) -> NoReturn:
-        _refuse_setting(self.name)
-
-
-def _refuse_setting(name: str) -> NoReturn:
-    # Warp.__setitem__ checks the order of wgmma, which is not known here.
-    raise OperandError(f'set a register as warp["{name}"] = words or values, one per lane')
+    def values(self, given: Any) -> None:
+        self._file.set({self.name: words_of_values(self, given)})
 
 
 class RegisterFile(Mapping[str, Register]):
@@ -57,12 +78,17 @@ class RegisterFile(Mapping[str, Register]):
     def __init__(self, lanes: int, batch: tuple[int, ...]) -> None:
         self.shape = (*batch, lanes)
         self._registers: dict[str, Register] = {}
+        self._zeros: dict[str, Array] = {}
+        #: called with the names of registers that are about to be set from outside of statements
+        self.check_set: Callable[[Sequence[str]], None] = lambda names: None
+        #: what statements replace is kept here, for `roll_back`; None: nothing is kept
+        self.replaced: dict[str, tuple[Array, bool]] | None = None
 
     def __getitem__(self, name: str) -> Register:
         return self._registers[self.known(name)]
 
     def __setitem__(self, name: str, _: object) -> NoReturn:
-        _refuse_setting(name)
+        raise OperandError(f'set a register as warp["{name:.100}"] = values, one per lane')
 
     def __contains__(self, name: object) -> bool:
         return name in self._registers
@@ -75,57 +101,188 @@ class RegisterFile(Mapping[str, Register]):
 
     def known(self, name: str, where: str = "") -> str:
         """`name`, or OperandError where no such register is declared."""
-        if name not in self._registers:
-            hint = f"; nearest is {nearest(name, self._registers)[0]!r}" if self._registers else ""
+        if not isinstance(name, str) or name not in self._registers:
             raise OperandError(
-                f"{where}register {name!r} is not declared; declared are "
-                f"{listing(self._registers) or 'none'}{hint}"
+                f"{where}register {name!r:.100} is not declared; declared are "
+                f"{listing(self._registers) or 'none'}{hint(str(name), self._registers)}"
             )
         return name
 
-    def declare(self, type_: str, names: tuple[str, ...], where: str = "") -> None:
-        """Declares registers, all zero; all of them or, on an error, none."""
+    # --- declarations ---
+
+    def declare(self, type_: str, names: Sequence[str], where: str = "") -> None:
+        """Declares registers; all of them or, on an error, none.
+
+        Raises OperandError for a type that does not exist, and for a name that is taken or PTX's.
+        """
         if type_ not in REGISTER_BITS:
             raise OperandError(
-                f"{where}no register type .{type_}; types are "
+                f"{where}no register type .{type_:.80}; types are "
                 f"{', '.join('.' + t for t in REGISTER_BITS)}; nearest is "
-                f".{nearest(type_, REGISTER_BITS)[0]}"
+                f".{nearest(type_[:80], REGISTER_BITS)[0]}"
             )
-        for i, name in enumerate(names):
-            if name in self._registers or name in names[:i]:
-                raise OperandError(f"{where}register {name!r} is declared already")
+        if len(names) + len(self) > MOST_REGISTERS:
+            raise OperandError(f"{where}more than {MOST_REGISTERS:,} registers are declared")
+        new: set[str] = set()
         for name in names:
-            words = np.zeros(self.shape, code_type(REGISTER_BITS[type_]))
-            self._registers[name] = Register(name, type_, words)
+            if _SPECIAL.fullmatch(name):
+                raise OperandError(
+                    f"{where}{name!r:.100} is a name of PTX's own and cannot be declared"
+                )
+            if name in self._registers or name in new:
+                raise OperandError(f"{where}register {name!r:.100} is declared already")
+            new.add(name)
+        for name in names:
+            self._registers[name] = Register(name, type_, self)
 
-    def checked(self, name: str, values: Any, where: str = "") -> Array:
-        """Words for register `name` from raw words or from values of a type of the same size.
+    def forget(self, names: Sequence[str]) -> None:
+        """Takes declarations back."""
+        for name in names:
+            self._registers.pop(name, None)
 
-        One value per lane, or one for all; Python integers may be signed. Raises OperandError
-        where they do not fit.
-        """
-        register = self[name]
-        given = np.asarray(values)
-        word = register.words.dtype
-        if register.type == "pred":
-            words = given.astype(np.bool_).astype(word)
-        elif given.dtype.itemsize == word.itemsize and given.dtype.kind in "uif":
-            words = np.ascontiguousarray(given).view(word)
-        elif given.dtype.kind in "iu" and not isinstance(values, np.ndarray):
-            low, high = -(1 << register.bits - 1), (1 << register.bits) - 1
-            if given.min(initial=0) < low or given.max(initial=0) > high:
-                raise OperandError(f"{where}{name!r} holds {register.bits} bits; got {values!r}")
-            words = given.astype(word)
-        elif register.type == "f16x2" and given.dtype == np.float16 and given.shape[-1:] == (2,):
-            words = np.ascontiguousarray(given).view(word)[..., 0]
-        else:
-            raise OperandError(
-                f"{where}register {name!r} is .{register.type}: give {register.bits}-bit words or "
-                f"values, one per lane; got {given.dtype} {given.shape}"
-            )
+    # --- words ---
+
+    def zeros(self, type_: str) -> Array:
+        """What a register holds that nothing has written: the same array for all of a type."""
+        if type_ not in self._zeros:
+            self._zeros[type_] = np.zeros(self.shape, code_type(REGISTER_BITS[type_]))
+            self._zeros[type_].flags.writeable = False
+        return self._zeros[type_]
+
+    def set(self, words: Mapping[str, Array]) -> None:
+        """Sets registers from outside of statements: all of them or, where one may not be, none."""
+        full = {name: self._broadcast(name, x) for name, x in words.items()}
+        self.check_set(tuple(full))
+        for name, x in full.items():
+            self.write(name, x)
+
+    def write(self, name: str, words: Array) -> None:
+        """Replaces the words ``(*batch, lanes)`` of a register."""
+        register = self._registers[name]
+        if self.replaced is not None and name not in self.replaced:
+            self.replaced[name] = register._words, register.written
+        held = words.astype(code_type(register.bits), copy=True)
+        held.flags.writeable = False
+        register._words, register.written = held, True
+
+    def roll_back(self) -> None:
+        """Gives every register back that was written since `replaced` became a dictionary."""
+        while self.replaced:
+            name = next(reversed(self.replaced))
+            if name in self._registers:
+                register = self._registers[name]
+                register._words, register.written = self.replaced[name]
+            del self.replaced[name]
+
+    def _broadcast(self, name: str, words: Array) -> Array:
         try:
-            return np.broadcast_to(words, self.shape).copy()
+            return np.broadcast_to(words, self.shape)
         except ValueError:
             raise OperandError(
-                f"{where}register {name!r} has one word per lane, {self.shape}; got {words.shape}"
+                f"register {name!r:.100} has one word per lane, {self.shape}; got {words.shape}"
             ) from None
+
+
+# --- from what callers give to words --------------------------------------------------------------
+
+
+def words_of(register: Register, given: Any) -> Array:
+    """Words for a register: unsigned words of its size, or integers that fit."""
+    array, word = as_array(given, repr(register.name)), code_type(register.bits)
+    if array.dtype.kind == "u" and array.dtype.itemsize == word.itemsize:
+        if register.type == "pred":
+            return _truth(register, array)
+        return array.astype(word)
+    return _integers(register, given, array)
+
+
+def words_of_values(register: Register, given: Any) -> Array:
+    """Words for a register from values of its type.
+
+    Floating-point registers take numbers, rounded to nearest where they are wider; integer ones and
+    untyped ones integers of any type that fit; untyped ones arrays of floats of their size, too,
+    whose bits they get; predicates truth values, or 0 and 1; f16x2 pairs of float16 ``(…, 2)``, or
+    words. Raises OperandError for anything else.
+    """
+    name = register.name
+    array = as_array(given, repr(name))
+    if array.dtype.kind in "iuf":
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if register.type == "pred":
+        return _truth(register, array)
+    if register.type in ("f16", "f32", "f64"):
+        return _floats(register, given, array)
+    halves = array.dtype == np.float16 and array.shape[-1:] == (2,)
+    if register.type == "f16x2" and halves:
+        return np.ascontiguousarray(array).view(np.uint32)[..., 0]
+    is_array = isinstance(given, (np.ndarray, np.generic))
+    same_size = array.dtype.itemsize * 8 == register.bits
+    if register.type.startswith("b") and array.dtype.kind == "f" and is_array and same_size:
+        return array.view(code_type(register.bits))
+    return _integers(register, given, array)
+
+
+def _truth(register: Register, array: Array) -> Array:
+    if array.dtype != np.bool_:
+        if array.dtype.kind not in "iu" or not np.isin(array, (0, 1)).all():
+            raise OperandError(
+                f"register {register.name!r:.100} is .pred: give True or False, or 0 or 1, one for "
+                f"all lanes or one per lane; got {_shown(array)}"
+            )
+        array = array != 0
+    return array.astype(np.uint8)
+
+
+def _floats(register: Register, given: Any, array: Array) -> Array:
+    integers = array.dtype.kind in "iu"
+    if array.dtype.kind not in "iuf" or (integers and isinstance(given, (np.ndarray, np.generic))):
+        words = f'; words are set as warp.words["{register.name:.100}"] = …' if integers else ""
+        raise OperandError(
+            f"register {register.name!r:.100} is .{register.type}: give numbers or arrays of "
+            f"floats, one for all lanes or one per lane; got {_shown(array)}{words}"
+        )
+    with np.errstate(over="ignore"):
+        values = array.astype(VALUE_TYPES[register.type])
+    if (np.isinf(values) & np.isfinite(array)).any():
+        raise OperandError(
+            f"register {register.name!r:.100} is .{register.type}, which has no number as large as "
+            f"{array[np.isinf(values) & np.isfinite(array)].flat[0]!r:.80}"
+        )
+    return values.view(code_type(register.bits))
+
+
+def _integers(register: Register, given: Any, array: Array) -> Array:
+    if array.dtype.kind not in "iu" and not isinstance(given, (np.ndarray, np.generic)):
+        # Python integers beyond 64 bits, or of both signs, which NumPy would make floats of.
+        array = np.array(given, object)
+    whole = array.dtype.kind in "iu" or (
+        array.dtype == object and all(type(x) is int for x in array.flat)
+    )
+    if not whole:
+        raise OperandError(
+            f"register {register.name!r:.100} is .{register.type}: give {register.bits}-bit words "
+            "or integers that fit, one for all lanes or one per lane; got "
+            f"{_shown(np.asarray(given))}"
+        )
+    low, high = -(1 << register.bits - 1), (1 << register.bits) - 1
+    if array.size and not low <= int(array.min()) <= int(array.max()) <= high:
+        wrong = array.min() if int(array.min()) < low else array.max()
+        raise OperandError(
+            f"register {register.name!r:.100} holds {register.bits} bits, {low} … {high}; "
+            f"got {_number(int(wrong))}"
+        )
+    if array.dtype == object:
+        array = np.array([x & high for x in array.flat], np.uint64).reshape(array.shape)
+    return array.astype(code_type(register.bits))
+
+
+def _number(number: int) -> str:
+    """An integer in a message, where Python refuses to print very long ones."""
+    return str(number) if abs(number) < 1 << 128 else f"{hex(number)[:40]}…"
+
+
+def _shown(array: Array) -> str:
+    """An array in a message: its only element, or type and shape."""
+    if array.ndim == 0 and isinstance(array.item(), int) and array.dtype == object:
+        return f"int {_number(array.item())}"
+    return f"{array.item()!r:.80}" if array.ndim == 0 else f"{array.dtype} {array.shape}"

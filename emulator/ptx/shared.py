@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from emulator.errors import OperandError, nearest
-from emulator.isa.operands import REGISTER_BITS
+from emulator.isa.register_types import REGISTER_BITS
 from emulator.ptx.syntax import SharedDeclaration, Variable
 
 
@@ -36,10 +36,16 @@ class SharedVariables(Mapping[str, SharedVariable]):
     def __len__(self) -> int:
         return len(self._variables)
 
-    def copy(self) -> SharedVariables:
-        out = SharedVariables()
-        out._variables, out._end = dict(self._variables), self._end
-        return out
+    @property
+    def end(self) -> int:
+        """The first byte behind all variables."""
+        return self._end
+
+    def forget(self, names: Iterable[str], end: int) -> None:
+        """Takes declarations back; `end` is what it was before them."""
+        for name in names:
+            self._variables.pop(name, None)
+        self._end = end
 
     def declare(self, declaration: SharedDeclaration, limit: int | None) -> None:
         """Places the variables; raises OperandError where more than `limit` bytes are needed."""
@@ -57,14 +63,15 @@ class SharedVariables(Mapping[str, SharedVariable]):
     def _place(self, variable: Variable, size: int, alignment: int, limit: int | None) -> None:
         if variable.name in self._variables:
             raise OperandError(
-                f"{variable.position}: variable {variable.name!r} is declared already"
+                f"{variable.position}: variable {variable.name!r:.100} is declared already"
             )
         address = -(-self._end // alignment) * alignment
         end = address + size * variable.count
         if limit is not None and end > limit:
             raise OperandError(
-                f"{variable.position}: variable {variable.name!r} takes bytes {address} … {end - 1}"
-                f" of shared memory, which has {limit}; make the machine with shared_bytes={end}"
+                f"{variable.position}: variable {variable.name!r:.100} takes bytes {address} … "
+                f"{end - 1} of shared memory, which has {limit}; make the machine with "
+                f"shared_bytes={end}"
             )
         self._variables[variable.name] = SharedVariable(
             variable.name, address, size, size * variable.count

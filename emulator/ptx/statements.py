@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from emulator.errors import EmulatorError, OperandError, UnsupportedError
-from emulator.isa.instruction import Instruction
+from emulator.isa.instruction import Instruction, unknown_opcode
+from emulator.isa.kinds import kinds_of
 from emulator.ptx import instructions
 from emulator.ptx.binder import Scope
 from emulator.ptx.mov import bind_mov
 from emulator.ptx.registers import RegisterFile
 from emulator.ptx.shared import SharedVariables
+from emulator.ptx.state import State
 from emulator.ptx.synchronise import bind_synchronisation, is_synchronisation
 from emulator.ptx.syntax import Call, Declaration, SharedDeclaration, parse
 from emulator.targets import Target, find_target
 
-if TYPE_CHECKING:
-    from emulator.ptx.machine import Warp
-
-#: first words of the opcodes of instructions that run here
-_INSTRUCTIONS = ("mma", "wgmma", "ldmatrix", "stmatrix", "movmatrix", "cvt", "wmma")
 _WARPGROUP_LANES = 128
 
 
 class Step(Protocol):
     """A statement with operands that fit it."""
 
-    def run(self, machine: Warp) -> None: ...
+    def run(self, state: State) -> None: ...
 
 
 def check_statement(text: str, target: str | Target) -> None:
@@ -63,7 +60,7 @@ def declare(
     else:
         taken = [x.name for x in statement.variables if x.name in scope.registers]
     if taken:
-        raise OperandError(f"{where}{taken[0]!r} is declared already")
+        raise OperandError(f"{where}{taken[0]!r:.100} is declared already")
     if isinstance(statement, Declaration):
         scope.registers.declare(statement.type, statement.names, where)
     else:
@@ -75,16 +72,12 @@ def bind(call: Call, scope: Scope, target: Target, lanes: int) -> Step:
 
     Raises ParseError, UnsupportedError or OperandError where the statement is not legal.
     """
-    head = call.opcode.split(".")[0]
-    if head == "mov":
+    if call.opcode.startswith("mov."):
         return bind_mov(call, scope)
     if is_synchronisation(call.opcode):
         return bind_synchronisation(call, scope, lanes)
-    if head not in _INSTRUCTIONS:
-        *most, last = (*_INSTRUCTIONS, "mov")
-        raise UnsupportedError(
-            f"{call.opcode!r} does not run here; {', '.join(most)} and {last} do"
-        )
+    if not kinds_of(call.opcode):
+        raise unknown_opcode(call.opcode)
     ins = Instruction.parse(call.opcode)
     if ins.lanes > lanes:
         raise UnsupportedError(
@@ -99,6 +92,6 @@ def placed(call: Call) -> Iterator[None]:
     try:
         yield
     except EmulatorError as error:
-        if str(error).startswith("line "):
-            raise
-        raise type(error)(f"{call.position}: {error}") from None
+        if not str(error).startswith("line "):
+            error.args = (f"{call.position}: {error}",)
+        raise

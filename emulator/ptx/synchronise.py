@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from emulator.errors import OperandError, UnsupportedError
 from emulator.ptx.binder import Binder, Scope
 from emulator.ptx.ordering import WgmmaOrder
+from emulator.ptx.state import State
 from emulator.ptx.syntax import Call, Integer
-
-if TYPE_CHECKING:
-    from emulator.ptx.machine import Warp
 
 
 def _nothing(order: WgmmaOrder, count: int) -> None:
@@ -32,8 +29,8 @@ class SynchronisationStep:
     name: str
     pending: int
 
-    def run(self, machine: Warp) -> None:
-        _EFFECTS[self.name](machine.order, self.pending)
+    def run(self, state: State) -> None:
+        _EFFECTS[self.name](state.order, self.pending)
 
 
 def is_synchronisation(opcode: str) -> bool:

@@ -135,8 +135,11 @@ _TOKEN = re.compile(
   | (?P<word>    \.?[A-Za-z_%$][\w$%]*(?:(?:\.|::)[\w$]+)* )
   | (?P<mark>    [{}()\[\]<>,;+@:!] )
     """,
-    re.VERBOSE | re.DOTALL,
+    re.VERBOSE | re.DOTALL | re.ASCII,
 )
+
+#: registers that one declaration may have: a kernel of ptxas's largest inputs has a tenth of them
+MOST_REGISTERS = 1 << 17
 
 #: what opens a PTX file -> what follows it, and that in words
 _HEADER = {
@@ -188,8 +191,8 @@ class _Parser:
     def _fail(self, wanted: str) -> NoReturn:
         found = self._rest[-1]
         if found.kind == "unknown":
-            raise ParseError(f"{found.position}: {found.text!r} starts no PTX token")
-        raise ParseError(f"{found.position}: expected {wanted}, found {found.text!r}")
+            raise ParseError(f"{found.position}: {found.text!r:.100} starts no PTX token")
+        raise ParseError(f"{found.position}: expected {wanted}, found {found.text!r:.100}")
 
     def _is(self, mark: str) -> bool:
         return self._rest[-1].kind == "mark" and self._rest[-1].text == mark
@@ -226,8 +229,9 @@ class _Parser:
         found = self._rest[-1]
         if found.text in _AROUND or found.text in ("{", "}", "(", ")", '"'):
             raise ParseError(
-                f"{found.position}: {found.text!r} is not read here: only straight-line statements "
-                "are; give what stands between the braces of a kernel or in the quotes of an asm"
+                f"{found.position}: {found.text!r:.100} is not read here: only straight-line "
+                "statements are; give what stands between the braces of a kernel or in the quotes "
+                "of an asm"
             )
 
     def statements(self) -> Iterator[Statement]:
@@ -249,12 +253,13 @@ class _Parser:
                 yield self._shared(word)
             elif word.text in _HEADER:
                 raise ParseError(
-                    f"{word.position}: {word.text!r} stands at the top of a file, before all else"
+                    f"{word.position}: {word.text!r:.100} stands at the top of a file, before all "
+                    "else"
                 )
             elif word.text.startswith("."):
                 raise ParseError(
-                    f"{word.position}: directive {word.text!r} is not supported; .reg and .shared "
-                    "are"
+                    f"{word.position}: directive {word.text!r:.100} is not supported; .reg and "
+                    ".shared are"
                 )
             elif self._is(":"):
                 raise ParseError(f"{word.position}: labels and branches are not supported")
@@ -266,12 +271,20 @@ class _Parser:
     def _declaration(self, start: _Token) -> Declaration:
         type_ = self._take("word", "a register type such as .b32")
         if not type_.text.startswith("."):
-            raise ParseError(f"{type_.position}: a register type starts with a dot: {type_.text!r}")
+            raise ParseError(
+                f"{type_.position}: a register type starts with a dot: {type_.text!r:.100}"
+            )
         names: list[str] = []
         while True:
             name = self._take("word", "a register name").text
             if self._accept("<"):
-                count = _integer(self._take("integer", "a number of registers"))
+                number = self._take("integer", "a number of registers")
+                count = _integer(number)
+                if not 0 <= len(names) + count <= MOST_REGISTERS or count < 0:
+                    raise ParseError(
+                        f"{number.position}: a number of registers is 0 … {MOST_REGISTERS:,}; got "
+                        f"{count}"
+                    )
                 names += [f"{name}{i}" for i in range(count)]
                 self._expect(">")
             else:
@@ -290,7 +303,7 @@ class _Parser:
                 raise ParseError(f"{type_.position}: .align takes a power of two; got {alignment}")
             type_ = self._take("word", "a type such as .b8")
         if not type_.text.startswith("."):
-            raise ParseError(f"{type_.position}: a type starts with a dot: {type_.text!r}")
+            raise ParseError(f"{type_.position}: a type starts with a dot: {type_.text!r:.100}")
         variables = []
         while True:
             name = self._take("word", "the name of a variable")
@@ -299,7 +312,9 @@ class _Parser:
                 count *= _integer(self._take("integer", "a number of elements"))
                 self._expect("]")
             if count < 1:
-                raise ParseError(f"{name.position}: variable {name.text!r} has {count} elements")
+                raise ParseError(
+                    f"{name.position}: variable {name.text!r:.100} has {count} elements"
+                )
             variables.append(Variable(name.text, count, name.position))
             if not self._accept(","):
                 break
@@ -369,13 +384,15 @@ class _Parser:
 def _integer(token: _Token) -> int:
     text = token.text.rstrip("U")
     digits = text.lstrip("-")
+    if len(digits) > 70:
+        raise ParseError(f"{token.position}: {text:.40}… does not fit 64 bits")
     if digits.isdigit() and digits[0] == "0":  # PTX writes octal as C does
         if digits.strip("01234567"):
-            raise ParseError(f"{token.position}: {text!r} is octal, and octal has no 8 or 9")
+            raise ParseError(f"{token.position}: {text!r:.100} is octal, and octal has no 8 or 9")
         value = int(digits, 8)
     else:
         value = int(digits, 0)
     value = -value if text.startswith("-") else value
     if not -(1 << 63) <= value < 1 << 64:
-        raise ParseError(f"{token.position}: {text!r} does not fit 64 bits")
+        raise ParseError(f"{token.position}: {text!r:.100} does not fit 64 bits")
     return value

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from emulator.errors import OperandError
 from emulator.isa.conversion import Conversion, split_type
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import Movement
-from emulator.isa.operands import DESCRIPTOR, register_types
 from emulator.layout.fragment import Fragment
-from emulator.warp.scales import legal_ids
 from emulator.warp.sparse import legal_nibbles
 
 #: legal numbers or words, by what they choose
@@ -42,17 +39,6 @@ def sizes(ins: Instruction) -> dict[str, int]:
     return {letter: getattr(ins, letter) for letter in "mnk" if hasattr(ins, letter)}
 
 
-def fragments(ins: Instruction) -> dict[str, Fragment]:
-    """The fragments of those operands that have one."""
-    found = {}
-    for name in ins.operands:
-        try:
-            found[name] = ins.fragment(name)
-        except OperandError:
-            continue
-    return found
-
-
 def element_types(ins: Instruction) -> dict[str, str]:
     """Element types by operand."""
     if isinstance(ins, MatrixInstruction):
@@ -60,7 +46,7 @@ def element_types(ins: Instruction) -> dict[str, str]:
         return types | ({"scale": ins.scale_type} if ins.scale_type else {})
     if isinstance(ins, Conversion):
         return {x.operand: x.type for x in operands(ins) if x.operand != "rbits"}
-    types = {name: fragment.fmt.name for name, fragment in fragments(ins).items()}
+    types = {name: fragment.fmt.name for name, fragment in ins.fragments.items()}
     return types | ({"memory": ins.source} if isinstance(ins, Movement) and ins.source else {})
 
 
@@ -70,7 +56,7 @@ def summary(ins: Instruction) -> str:
         return f"{ins.family}, {ins.source} to {ins.to}, every lane by itself"
     group = f"{'warpgroup' if ins.lanes == 128 else 'warp'} of {ins.lanes} lanes"
     if isinstance(ins, Movement):
-        rows, cols = next(iter(fragments(ins).values())).shape
+        rows, cols = next(iter(ins.fragments.values())).shape
         tiles = "1 tile" if ins.count == 1 else f"{ins.count} tiles"
         where = " in memory" if "p" in ins.operands else ""
         return f"{ins.family}, {tiles} of {rows}x{cols}{where}, {group}"
@@ -82,23 +68,32 @@ def operands(ins: Instruction) -> list[Operand]:
     """The operands in PTX order; of those without a fragment no more is known than the name."""
     if isinstance(ins, Conversion):
         return [_converted(ins, name) for name in ins.operands]
-    held, out = fragments(ins), []
-    for name in ins.operands:
-        if (x := held.get(name)) is None:
-            note = "address of a row in shared memory" if isinstance(ins, Movement) else ""
-            out.append(Operand(name, "", note=note))
-            continue
-        types = register_types(ins, name) if isinstance(ins, MatrixInstruction) else ()
-        out.append(Operand(
-            name, x.fmt.name, x.shape, x.groups, x.elements, x.registers, types
-        ))  # fmt: skip
-    if isinstance(ins, MatrixInstruction) and ins.is_wgmma:
-        place = ins.operands.index("a")
-        out[place] = out[place]._replace(note="or a descriptor, as b")
-        note = "descriptor of shared memory"
-        shape = (ins.k, ins.n)
-        out.insert(place + 1, Operand("b", ins.b_type, shape, 1, None, 1, DESCRIPTOR, note))
+    if isinstance(ins, MatrixInstruction):
+        return _of_matrices(ins)
+    note = "address of a row in shared memory" if isinstance(ins, Movement) else ""
+    held = ins.fragments
+    return [
+        _held(name, held[name]) if name in held else Operand(name, "", note=note)
+        for name in ins.operands
+    ]
+
+
+def _of_matrices(ins: MatrixInstruction) -> list[Operand]:
+    """Matrices, not immediates: `choices` has those."""
+    out = []
+    for operand in ins.signatures()[-1].operands:
+        name, types = operand.name, operand.types
+        if operand.kind == "descriptor":
+            note, shape = "descriptor of shared memory", (ins.k, ins.n)
+            out.append(Operand(name, ins.b_type, shape, 1, None, 1, types, note))
+        elif name in ins.fragments:
+            note = "or a descriptor, as b" if name == "a" and len(ins.signatures()) > 1 else ""
+            out.append(_held(name, ins.fragment(name), types)._replace(note=note))
     return out
+
+
+def _held(name: str, x: Fragment, types: tuple[str, ...] = ()) -> Operand:
+    return Operand(name, x.fmt.name, x.shape, x.groups, x.elements, x.registers, types)
 
 
 def _converted(ins: Conversion, name: str) -> Operand:
@@ -119,6 +114,6 @@ def choices(ins: Instruction) -> Choices:
         out["metadata_nibble"] = [f"0b{nibble:04b}" for nibble in sorted(legal_nibbles(ins))]
     if isinstance(ins, MatrixInstruction) and ins.is_block_scaled:
         for x in "ab":
-            bytes_, threads = legal_ids(ins, f"scale_{x}")
+            bytes_, threads = ins.legal_ids(f"scale_{x}")
             out |= {f"byte_id_{x}": list(bytes_), f"thread_id_{x}": list(threads)}
     return out

@@ -10,7 +10,6 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.fragment import Fragment, Location
 from emulator.tools.report import Answer, Style, render
-from emulator.warp.scales import legal_ids
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -22,7 +21,7 @@ Element = tuple[int, int, int]
 def group_names(ins: Instruction, fragment: Fragment) -> Callable[[int], str]:
     """What the matrices of a fragment of several are told apart by, in words."""
     if isinstance(ins, MatrixInstruction) and fragment.operand.startswith("scale"):
-        bytes_, threads = legal_ids(ins, fragment.operand)
+        bytes_, threads = ins.legal_ids(fragment.operand)
         return lambda group: (
             f"byte-id {bytes_[group // len(threads)]}, thread-id {threads[group % len(threads)]}"
         )

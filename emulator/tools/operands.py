@@ -23,11 +23,11 @@ from dtypes import (
     encode,
 )
 from emulator.errors import OperandError, one_of, quoted
+from emulator.isa.instruction import as_instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
-from emulator.warp.memory import load_tile
-from emulator.warp.opcode import as_instruction
-from emulator.warp.scales import gather_scales, legal_ids
+from emulator.memory.descriptors import load_tile
+from emulator.warp.scales import gather_scales
 from emulator.warp.sparse import gather_metadata
 
 Multiplication = MatrixInstruction | WmmaMultiply
@@ -139,7 +139,7 @@ def group_of(ins: Multiplication, operand: str, options: Mapping[str, Any]) -> i
     if operand not in ONE_WORD or not isinstance(ins, MatrixInstruction):
         return 0
     byte, thread = (int(options.get(f"{x}_id_{operand[-1]}", 0)) for x in ("byte", "thread"))
-    return byte // ins.scale_chunks * len(legal_ids(ins, operand)[1]) + thread
+    return byte // ins.scale_chunks * len(ins.legal_ids(operand)[1]) + thread
 
 
 def gather(ins: Multiplication, operand: str, words: Array, options: Mapping[str, Any]) -> Array:

@@ -1,18 +1,57 @@
-"""``selftest``: the packaged recordings of real hardware, replayed."""
+"""Recordings of real hardware, replayed: are the same bits out? And ``selftest``, which says so."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, cast, get_args
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from emulator import recordings
+import numpy as np
+
 from emulator.arith import Engine
-from emulator.errors import EmulatorError, OperandError, nearest
+from emulator.arith.engines import check_engine
+from emulator.errors import EmulatorError
+from emulator.isa.instruction import Instruction
+from emulator.matrices.mma import mma
+from emulator.tools import recordings
+from emulator.tools.recordings import Array, Recording
 from emulator.tools.report import Answer
+from emulator.warp.execute import execute
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+
+
+class Outcome(NamedTuple):
+    """Of `cases` replayed, `differing` gave another bit somewhere."""
+
+    differing: int
+    cases: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How the replay of one group went."""
+
+    group: str
+    #: the GPUs that it was recorded on
+    hardware: tuple[str, ...]
+    variants: int
+    cases: int
+    differing: int
+    #: a line for each variant that differs or that the emulator refuses to run
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.differing and not self.problems
+
+    def __str__(self) -> str:
+        return (
+            f"{self.group}: {self.cases - self.differing} of {self.cases} cases bit-identical to "
+            f"{', '.join(self.hardware)} ({self.variants} variants)"
+        )
 
 
 def selftest_arguments(parser: ArgumentParser) -> None:
@@ -24,14 +63,9 @@ def selftest_command(engine: str = "auto") -> Answer:
 
     Raises OperandError for an unknown engine, EmulatorError where no recordings are installed.
     """
-    engines = get_args(Engine)
-    if engine not in engines:
-        raise OperandError(
-            f"no engine {engine!r}; there are {', '.join(engines)}; nearest is "
-            f"{nearest(engine, engines)[0]!r}"
-        )
+    check_engine(engine)
     try:
-        summaries = recordings.selftest(cast(Engine, engine))
+        summaries = replay_all(cast(Engine, engine))
     except FileNotFoundError as error:
         raise EmulatorError(str(error)) from None
     if not summaries:
@@ -41,7 +75,93 @@ def selftest_command(engine: str = "auto") -> Answer:
     return Answer(_lines(summaries), data, code)
 
 
-def _lines(summaries: Sequence[recordings.Summary]) -> Iterator[str]:
+def _lines(summaries: tuple[Summary, ...]) -> Iterator[str]:
     for summary in summaries:
         yield str(summary)
         yield from (f"  {problem}" for problem in summary.problems)
+
+
+def replay_all(engine: Engine = "auto", folder: Path | None = None) -> tuple[Summary, ...]:
+    """Replays every recording with `engine`: one summary for each group."""
+    return tuple(_summary(group, engine, folder) for group in recordings.groups(folder))
+
+
+def _summary(group: str, engine: Engine, folder: Path | None) -> Summary:
+    variants = cases = differing = 0
+    problems = []
+    hardware: list[str] = []
+    for variant in recordings.recordings(group, folder):
+        variants += 1
+        if (gpu := variant.provenance.get("gpu", "unknown GPU")) not in hardware:
+            hardware.append(gpu)
+        try:
+            outcome = replay(variant, engine)
+            problem = f"{outcome.differing} of {outcome.cases} cases differ"
+        except EmulatorError as error:
+            # What the hardware ran and we cannot even name is as wrong as a wrong bit.
+            outcome = Outcome(variant.cases, variant.cases)
+            problem = f"{type(error).__name__}: {error}"
+        cases, differing = cases + outcome.cases, differing + outcome.differing
+        if outcome.differing:
+            problems.append(f"{variant.name}: {problem}")
+    return Summary(group, tuple(hardware), variants, cases, differing, tuple(problems))
+
+
+def replay(variant: Recording, engine: Engine = "auto") -> Outcome:
+    """Runs the recorded cases and counts those in which any bit differs from the hardware's.
+
+    Raises EmulatorError where the emulator does not take what the hardware ran.
+    """
+    run = {"registers": _registers, "memory": _memory, "wmma": _wmma, "dot": _dots}[variant.kind]
+    got = run(variant, engine)
+    want = variant.expected
+    if got.size != want.size:
+        return Outcome(variant.cases, variant.cases)
+    unlike = got.astype(np.uint64).reshape(want.shape) != want.astype(np.uint64)
+    return Outcome(int(unlike.reshape(variant.cases, -1).any(-1).sum()), variant.cases)
+
+
+def _registers(variant: Recording, engine: Engine) -> Array:
+    ins = Instruction.parse(variant.opcode)
+    return np.asarray(
+        execute(ins, *variant.operands, target=variant.target, engine=engine, **variant.options)
+    )
+
+
+def _memory(variant: Recording, engine: Engine) -> Array:
+    memory = variant.options["shared"].copy()
+    _registers(replace(variant, options=variant.options | {"shared": memory}), engine)
+    return np.asarray(memory)
+
+
+def _wmma(variant: Recording, engine: Engine) -> Array:
+    """The memory of D after three loads, the multiplication and the store."""
+    *sources, d = variant.operands
+    target, after = variant.target, d.copy()
+    loads = (variant.options[x] for x in "abc")
+    registers = [
+        execute(load, 0, shared=memory, target=target)
+        for load, memory in zip(loads, sources, strict=True)
+    ]
+    result = execute(variant.opcode, *registers, target=target, engine=engine)
+    execute(variant.options["d"], 0, result, shared=after, target=target)
+    return np.asarray(after)
+
+
+def _dots(variant: Recording, engine: Engine) -> Array:
+    """One dot product in each element of the diagonal of a product of matrices."""
+    ins = Instruction.parse(variant.opcode)
+    a, b, c = variant.operands
+    size = min(ins.m, ins.n)
+    count, used = a.shape
+    matrices = -(-count // size)
+    on = np.arange(size)
+    case = np.arange(matrices * size).reshape(matrices, size) % count
+    full_a = np.zeros((matrices, ins.m, ins.k), a.dtype)
+    full_b = np.zeros((matrices, ins.k, ins.n), b.dtype)
+    full_c = np.zeros((matrices, ins.m, ins.n), c.dtype)
+    full_a[:, on, :used] = a[case]
+    full_b[:, :used, on] = np.moveaxis(b[case], -1, 1)
+    full_c[:, on, on] = c[case]
+    d = mma(ins, full_a, full_b, full_c, target=variant.target, codes=True, engine=engine)
+    return np.asarray(d)[:, on, on].reshape(-1)[:count]

@@ -61,7 +61,7 @@ def run_command(
     declarations, statements = _split(text)
     machine.run(declarations)
     for key, words in start.items():
-        machine[_name(machine, key)] = words
+        machine.registers[_name(machine, key)].words = words
     before = {name: register.words for name, register in machine.registers.items()}
     shared_before = machine.shared.copy()
     machine.run(statements)

@@ -7,18 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from dtypes import FORMATS, Format
-from emulator.arith.steps import (
-    AddC,
-    Clear,
-    FmaChain,
-    FusedDotAdd,
-    IntegerDot,
-    Narrow,
-    PairSums,
-    PopcountDot,
-    Step,
-    Widen,
-)
+from emulator.arith.steps import ROUNDED
 from emulator.errors import runs
 from emulator.isa.conversion import Conversion, split_type
 from emulator.isa.instruction import Instruction
@@ -26,11 +15,6 @@ from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
 from emulator.targets import TARGETS, find_target, select
-
-ROUNDED = {
-    "rz": "toward zero", "rn": "to nearest even",
-    "rm": "toward minus infinity", "rp": "toward plus infinity",
-}  # fmt: skip
 
 
 def short_targets(names: Sequence[str]) -> str:
@@ -56,96 +40,14 @@ def short_targets(names: Sequence[str]) -> str:
 def steps(ins: Instruction, target: str) -> list[str]:
     """What the instruction does on `target`, one line per step; [] where no words were found."""
     if isinstance(ins, MatrixInstruction | WmmaMultiply):
-        return [_sentence(step, ins) for step in ins.recipe(target).steps]
+        arithmetic = ins.arithmetic(target)
+        k = ins.stored_k if isinstance(ins, MatrixInstruction) else ins.k
+        return [step.sentence(arithmetic, k) for step in arithmetic.steps]
     if isinstance(ins, WmmaTransfer):
         return [_transferred(ins)]
     if isinstance(ins, Movement):
         return _moved(ins)
     return _converted(ins) if isinstance(ins, Conversion) else []
-
-
-# --- mma, mma.sp, wgmma, wmma.mma -----------------------------------------------------------------
-
-
-def _sentence(step: Step, ins: MatrixInstruction | WmmaMultiply) -> str:
-    match step:
-        case Widen(to):
-            return f"convert a and b to {to}, exactly"
-        case Clear(to):
-            return f"x = +0 in {to}; c is added later"
-        case FusedDotAdd():
-            return _fused(step, ins)
-        case FmaChain(fmt, nan_order):
-            nan = f"; of several NaNs that of {' before '.join(nan_order)}" if nan_order else ""
-            return (
-                f"x = fma(a[k], b[k], x) for ascending k, each rounded {ROUNDED[ins.rounding]} "
-                f"to {fmt}{nan}"
-            )
-        case PairSums(fmt):
-            return (
-                "x = x + fma(a[k+1], b[k+1], a[k]*b[k]) for k = 0, 2, ..., each operation rounded "
-                f"to nearest even in {fmt}"
-            )
-        case AddC(fmt):
-            return f"x = x + c, rounded to nearest even in {fmt}"
-        case Narrow(to):
-            return f"round x to nearest even in {to}"
-        case IntegerDot():
-            end = "clamped once to s32" if ins.satfinite else "wrapped to 32 bits"
-            return f"x = c + sum of a*b, exact, then {end}"
-        case PopcountDot():
-            operation = ins.form.bit_operation
-            return f"x = c + number of k where (a[k] {operation} b[k]) is 1, wrapped to 32 bits"
-
-
-def _fused(step: FusedDotAdd, ins: MatrixInstruction | WmmaMultiply) -> str:
-    passes = step.blocks(ins.stored_k if isinstance(ins, MatrixInstruction) else ins.k)
-    which = [runs(block) for block in passes]
-    if len(passes) == 1:
-        over = "over all k at once"
-    elif max(map(len, which)) > 24:
-        start = ", ".join(which[0].split(", ")[:3])
-        over = f"in {len(passes)} passes, the first over k = {start}, ..."
-    else:
-        over = f"in {len(passes)} passes, k = {'; '.join(which)}"
-    has_scales = isinstance(ins, MatrixInstruction) and ins.is_block_scaled
-    scaled = " times their scales" if has_scales else ""
-    grouped = f", {step.group} neighbours first added exactly" if step.group > 1 else ""
-    floor = "" if step.floor is None else f" (taken as at least {step.floor})"
-    kept = f", {step.precision} significand bits kept" if step.precision else ""
-    return (
-        f"x = sum of a*b{scaled} and x{grouped}, {over}: every term is cut {step.fraction_bits} "
-        f"bits below the largest exponent{floor}; the sum is rounded once "
-        f"{ROUNDED[step.rounding]} to {step.result}{kept}"
-    )
-
-
-def brief(several: Sequence[Step]) -> str:
-    """Steps as one line: ``a and b to f16, then x = 0 in f32, then …``."""
-    return ", then ".join(map(_brief, several))
-
-
-def _brief(step: Step) -> str:
-    match step:
-        case Widen(to):
-            return f"a and b to {to}"
-        case Clear(to):
-            return f"x = 0 in {to}"
-        case FusedDotAdd():
-            bits = f" of {step.precision} bits" if step.precision else ""
-            return f"a fused sum, {ROUNDED[step.rounding]} to {step.result}{bits}"
-        case AddC(fmt):
-            return f"+ c in {fmt}"
-        case Narrow(to):
-            return f"x to {to}"
-        case FmaChain():
-            return "fused multiply-adds one by one"
-        case PairSums():
-            return "sums of pairs of products"
-        case IntegerDot():
-            return "an exact integer sum"
-        case PopcountDot():
-            return "a count of ones"
 
 
 # --- wmma.load, wmma.store, ldmatrix, stmatrix, movmatrix -----------------------------------------

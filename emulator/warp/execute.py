@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
+from collections.abc import Callable
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, NamedTuple
 
 from dtypes import Array
 from emulator.arith import Engine
+from emulator.arith.engines import check_engine
 from emulator.arrays import accepts_tensors
-from emulator.errors import OperandError, UnsupportedError, listing, quoted
-from emulator.isa.conversion import Conversion
-from emulator.isa.instruction import Instruction
-from emulator.isa.matrix import MatrixInstruction
-from emulator.isa.movement import Movement
-from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
-from emulator.targets import Target, find_target
-from emulator.warp import move, pack, wmma
-from emulator.warp.memory import check_shared
-from emulator.warp.multiply import Undefined, check_undefined, multiply
-from emulator.warp.opcode import as_instruction
+from emulator.errors import UnsupportedError
+from emulator.isa.instruction import Instruction, as_instruction
+from emulator.targets import Target
+from emulator.warp.call import Call, Undefined, by_name, check_undefined
+
+#: Where a kind of instruction is -> the module whose ``run(call)`` executes it, imported with the
+#: first of them. Operands have their names by `by_name`, or by the module's own ``arguments``.
+RUNNERS = {
+    "emulator.isa.matrix": "emulator.warp.multiply",
+    "emulator.isa.movement": "emulator.warp.move",
+    "emulator.isa.wmma": "emulator.warp.wmma",
+    "emulator.isa.conversion": "emulator.warp.conversion",
+    "emulator.isa.ordinary.instruction": "emulator.warp.ordinary",
+}
 
 
 @accepts_tensors(words=True)
@@ -33,22 +38,27 @@ def execute(
 ) -> Array:
     """Executes `ins`, an Instruction or its opcode, as `target` does; registers in, registers out.
 
-    Nothing is changed in place, except shared memory by stmatrix and wmma.store. Operands, in PTX
-    order after d; leading axes are a batch and broadcast:
+    Nothing is changed in place, except memory by stmatrix and wmma.store. Operands, in PTX order
+    after d, or by these names; leading axes are a batch and broadcast:
 
     * mma: ``a, b, c``, words ``(…, 32, registers)``, uint32 or uint64 for f64;
     * mma.sp: ``a, b, c, e`` with e ``uint32 (…, 32)`` or ``(…, 32, 1)``, and ``selector=``;
     * block scaling: ``scale_a=``, ``scale_b=`` ``uint32 (…, 32)``, and ``byte_id_a=``,
       ``thread_id_a=``, ``byte_id_b=``, ``thread_id_b=``;
-    * wgmma: ``a, b_descriptor, d`` and for wgmma.sp ``e``, where a is registers ``(…, 128, 4)`` or
-      descriptors ``uint64 (…)``; ``shared=`` memory ``uint8 (…, bytes)``, ``scale_d=`` a bool or
-      an array over the batch, ``imm_scale_a=`` and ``imm_scale_b=`` 1 or -1, ``imm_trans_a=`` and
-      ``imm_trans_b=`` 0 or 1;
-    * ldmatrix: ``addresses (…, 32)`` and ``shared=``; stmatrix: ``addresses, registers`` and
-      ``shared=``, which it writes; movmatrix: ``registers``;
-    * wmma.mma: ``a, b, c``; wmma.load: ``address`` and wmma.store: ``address, registers``, with
-      ``shared=`` and ``stride=`` in elements; an address is one integer for each warp;
-    * cvt: the sources in PTX order, unsigned words of any one shape; the result is words.
+    * wgmma: ``a, descriptor_b, d`` and for wgmma.sp ``e``, where a is registers ``(…, 128, 4)`` or
+      ``descriptor_a`` in its place; descriptors are ``uint64 (…)``; ``shared=`` memory ``uint8
+      (…, bytes)``, ``scale_d=`` a bool or an array over the batch, ``imm_scale_a=`` and
+      ``imm_scale_b=`` 1 or -1, ``imm_trans_a=`` and ``imm_trans_b=`` 0 or 1;
+    * ldmatrix: addresses ``p (…, 32)`` and ``shared=``; stmatrix: addresses ``p``, registers ``r``
+      and ``shared=``, which it writes; movmatrix: registers ``a``;
+    * wmma.mma: ``a, b, c``; wmma.load: an address ``p`` and wmma.store: ``p``, registers ``r``,
+      with ``stride=`` in elements and ``shared=``, or ``global_memory=`` of forms with .global,
+      which are bytes, too; an address is one integer for each warp;
+    * cvt: the sources in PTX order, unsigned words of any one shape; the result is words;
+    * ordinary instructions that only compute, such as ``add.rn.f32``: the sources in PTX order,
+      words that broadcast, bools for predicates, and last the carry flag where they read it; the
+      destinations, in a tuple where there are several. Those over a warp take ``(…, 32)`` and
+      ``active=``, the lanes that execute them.
 
     ``undefined="hardware"`` computes what an H200 does with metadata that PTX leaves undefined.
 
@@ -57,62 +67,33 @@ def execute(
     """
     ins = as_instruction(ins)
     check_undefined(undefined)
-    chosen = find_target(target)
-    if chosen.name not in ins.targets:
-        raise UnsupportedError(
-            f"{ins} is not available on {chosen}; its targets are {listing(ins.targets, 30)}"
-        )
-    if isinstance(ins, MatrixInstruction):
-        return multiply(ins, operands, options, chosen, engine, undefined)
-    if isinstance(ins, Movement):
-        return _move(ins, operands, options)
-    if isinstance(ins, WmmaMultiply):
-        _check(ins, operands, ("a", "b", "c"), options, ())
-        a, b, c = operands
-        return wmma.multiply(ins, a, b, c, chosen, engine)
-    if isinstance(ins, WmmaTransfer):
-        return _transfer(ins, operands, options)
-    assert isinstance(ins, Conversion)
-    _check(ins, operands, ins.operands[1:], options, ())
-    return pack.convert(ins, *operands)
+    chosen = ins.check_target(target)
+    check_engine(engine)
+    named, rest = _runner(ins).arguments(ins, operands, options)
+    return run(Call(ins, named, rest, chosen, engine, undefined))
 
 
-def _move(ins: Movement, operands: tuple[Any, ...], options: dict[str, Any]) -> Array:
-    if ins.family == "movmatrix":
-        _check(ins, operands, ("registers",), options, ())
-        return move.transpose(ins, operands[0])
-    names = ("addresses", "registers")[: 1 + (ins.family == "stmatrix")]
-    _check(ins, operands, names, options, ("shared",))
-    shared = check_shared(options.get("shared"))
-    if ins.family == "ldmatrix":
-        return move.load(ins, operands[0], shared)
-    move.store(ins, operands[0], operands[1], shared)
-    return np.zeros((*shared.shape[:-1], ins.lanes, 0), np.uint32)
+def run(call: Call) -> Array:
+    """What `execute` does with a call whose operands have their names already.
+
+    Raises UnsupportedError for an instruction that `execute` does not run.
+    """
+    return _runner(call.instruction).run(call)
 
 
-def _transfer(ins: WmmaTransfer, operands: tuple[Any, ...], options: dict[str, Any]) -> Array:
-    names = ("address", "registers")[: 1 + (ins.verb == "store")]
-    _check(ins, operands, names, options, ("shared", "stride"))
-    shared, stride = check_shared(options.get("shared")), options.get("stride")
-    if ins.verb == "load":
-        return wmma.load(ins, operands[0], shared, stride)
-    wmma.store(ins, operands[0], operands[1], shared, stride)
-    return np.zeros((*shared.shape[:-1], ins.lanes, 0), np.uint32)
+class _Runner(NamedTuple):
+    run: Callable[[Call], Array]
+    arguments: Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 
 
-def _check(
-    ins: Instruction,
-    operands: tuple[Any, ...],
-    names: tuple[str, ...],
-    options: dict[str, Any],
-    legal: tuple[str, ...],
-) -> None:
-    if len(operands) != len(names):
-        raise OperandError(
-            f"{ins} takes {len(names)} operands ({', '.join(names)}); got {len(operands)}"
-        )
-    for name in options:
-        if name not in legal:
-            raise OperandError(
-                f"{ins} takes no {quoted(name)}; its options are {', '.join(legal) or 'none'}"
-            )
+def _runner(ins: Instruction) -> _Runner:
+    kind = type(ins).__module__
+    if kind not in RUNNERS:
+        raise UnsupportedError(f"execute does not run {ins}")
+    return _loaded(RUNNERS[kind])
+
+
+@lru_cache(maxsize=64)
+def _loaded(name: str) -> _Runner:
+    module = import_module(name)
+    return _Runner(module.run, getattr(module, "arguments", by_name))

@@ -5,23 +5,41 @@ from __future__ import annotations
 import numpy as np
 
 from dtypes import Array, Place, unpack
+from emulator.arrays import as_array
 from emulator.errors import OperandError, UndefinedError
 from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.layout.fragment import Fragment
+from emulator.memory.space import AccessError, Fault, Space
+from emulator.warp.call import Call
 
 #: bits of an element in memory; the elements start at the row's first byte, the rest is padding
 _PACKED = {"b6x16_p32": 6, "b4x16_p64": 4}
 
 
-def load(ins: Movement, addresses: Array, shared: Array) -> Array:
+def run(call: Call) -> Array:
+    """ldmatrix, movmatrix, or stmatrix, which gives no registers."""
+    ins, operands = call.instruction, call.operands
+    if ins.family == "movmatrix":
+        return transpose(ins, operands["a"])
+    memory = call.memory
+    if ins.family == "ldmatrix":
+        return load(ins, operands["p"], memory)
+    store(ins, operands["p"], operands["r"], memory)
+    return np.zeros((*memory.batch, ins.lanes, 0), np.uint32)
+
+
+def load(ins: Movement, addresses: Array, shared: Space) -> Array:
     """ldmatrix: row addresses ``(…, 32)`` to registers ``(…, 32, n)``.
 
     Lane i addresses row i of the tiles; the addresses of other lanes are not used. Raises
     OperandError for addresses of another shape, UndefinedError for a misaligned row or one outside
     of `shared`.
     """
-    places = _row_addresses(ins, addresses, shared)
-    rows = _bytes(places, shared)
+    places = _row_addresses(ins, addresses)
+    try:
+        rows = shared.load(places, ROW_BYTES, ROW_BYTES)
+    except AccessError as error:
+        raise _wrong_row(ins, shared, error.fault) from None
     if ins.source:
         # Little-endian order of the packed elements: only drawn in the manual, UNVERIFIED.
         width = _PACKED[ins.source]
@@ -32,34 +50,39 @@ def load(ins: Movement, addresses: Array, shared: Array) -> Array:
     return _scatter(ins, rows)
 
 
-def store(ins: Movement, addresses: Array, registers: Array, shared: Array) -> None:
+def store(
+    ins: Movement, addresses: Array, registers: Array, shared: Space, *, warps: int = 1
+) -> None:
     """stmatrix: registers ``(…, 32, n)`` to the rows that ``(…, 32)`` addresses, in place.
 
+    With several `warps` that share a memory these are ``(…, warps, 32, n)`` and ``(…, warps, 32)``.
     Raises as `load`, and UndefinedError where two rows overlap with different contents; nothing is
     written then.
     """
-    if not shared.flags.writeable:
-        raise OperandError("stmatrix writes shared=, and this array is read-only")
+    shared.check_writable()
     fragment = ins.fragment("r")
-    places = _row_addresses(ins, addresses, shared)
+    places = _row_addresses(ins, addresses)
     tiles = fragment.gather(registers)
     if fragment.groups == 1:
         tiles = tiles[..., None, :, :]
     rows = np.ascontiguousarray(tiles).view(np.uint8)
     rows = rows.reshape(*tiles.shape[:-3], ins.rows, ROW_BYTES)
-    batch = shared.shape[:-1]
+    each = (warps, ins.rows) if warps > 1 else (ins.rows,)
     try:
-        places = np.broadcast_to(places, (*batch, ins.rows))
-        rows = np.broadcast_to(rows, (*batch, ins.rows, ROW_BYTES))
+        places = np.broadcast_to(places, (*shared.batch, *each))
+        rows = np.broadcast_to(rows, (*places.shape, ROW_BYTES))
     except ValueError:
         raise OperandError(
-            f"stmatrix writes one shared memory for each warp: addresses {addresses.shape} and "
-            f"registers {registers.shape} do not fit shared memory {shared.shape}"
+            f"stmatrix writes one shared memory for each warp: addresses {places.shape} and "
+            f"registers {np.shape(registers)} do not fit shared memory {shared.data.shape}"
         ) from None
+    places = places.reshape(*shared.batch, warps * ins.rows)
+    rows = rows.reshape(*places.shape, ROW_BYTES)
     _check_races(places, rows)
-    index = places[..., None] + np.arange(ROW_BYTES)
-    flat = (*batch, ins.rows * ROW_BYTES)
-    np.put_along_axis(shared, index.reshape(flat), rows.reshape(flat), axis=-1)
+    try:
+        shared.store(places, rows, ROW_BYTES)
+    except AccessError as error:
+        raise _wrong_row(ins, shared, error.fault) from None
 
 
 def transpose(ins: Movement, registers: Array) -> Array:
@@ -67,43 +90,24 @@ def transpose(ins: Movement, registers: Array) -> Array:
     return ins.fragment("d").scatter(ins.fragment("a").gather(registers))
 
 
-def _row_addresses(ins: Movement, addresses: Array, shared: Array) -> Array:
-    places = np.asarray(addresses)
+def _row_addresses(ins: Movement, addresses: Array) -> Array:
+    places = as_array(addresses, "operand p")
     if places.dtype.kind not in "ui" or places.shape[-1:] != (ins.lanes,):
         raise OperandError(
             f"{ins.family} takes one address per lane, integers (…, 32); "
             f"got {places.dtype} {places.shape}"
         )
-    places = places[..., : ins.rows].astype(np.int64)
-    for fault, what in (
-        (places % ROW_BYTES != 0, f"is no multiple of {ROW_BYTES}"),
-        (
-            (places < 0) | (places > shared.shape[-1] - ROW_BYTES),
-            f"leaves shared memory, which has {shared.shape[-1]} bytes",
-        ),
-    ):
-        if fault.any():
-            at = tuple(int(i) for i in np.argwhere(fault)[0])
-            raise UndefinedError(
-                f"{ins.family}: the address of lane {at[-1]}, {int(places[at])}, {what}"
-            )
-    return places
+    return places[..., : ins.rows]
 
 
-def _bytes(places: Array, shared: Array) -> Array:
-    """The 16 bytes at each place: ``(…, rows, 16)``."""
-    index = places[..., None] + np.arange(ROW_BYTES)
-    try:
-        batch = np.broadcast_shapes(shared.shape[:-1], places.shape[:-1])
-    except ValueError:
-        raise OperandError(
-            f"the batch axes do not broadcast: addresses {places.shape[:-1]}, "
-            f"shared memory {shared.shape[:-1]}"
-        ) from None
-    flat = np.broadcast_to(index, (*batch, *index.shape[-2:]))
-    flat = flat.reshape(*batch, index.shape[-2] * ROW_BYTES)
-    spread = np.broadcast_to(shared, (*batch, shared.shape[-1]))
-    return np.take_along_axis(spread, flat, -1).reshape(*batch, *index.shape[-2:])
+def _wrong_row(ins: Movement, shared: Space, fault: Fault) -> UndefinedError:
+    if fault.reason == "misaligned":
+        what = f"is no multiple of {ROW_BYTES}"
+    else:
+        what = f"leaves {shared.name}, which has {shared.bytes} bytes"
+    return UndefinedError(
+        f"{ins.family}: the address of lane {fault.index[-1] % ins.rows}, {fault.address}, {what}"
+    )
 
 
 def _scatter(ins: Movement, rows: Array) -> Array:

@@ -3,101 +3,61 @@ codes, select what a sparse A meets, compute the dot products, scatter and pack 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from dtypes import Array, padding_is_zero
-from emulator.arith import Engine, matmul
-from emulator.errors import OperandError, UndefinedError
-from emulator.isa.matrix import MatrixInstruction
+from emulator.arith import matmul
+from emulator.arrays import as_array
+from emulator.errors import EmulatorError, OperandError, UndefinedError
+from emulator.isa.matrix import IMMEDIATES, MatrixInstruction
+from emulator.isa.signature import is_immediate
 from emulator.layout.descriptor import as_words
 from emulator.layout.fragment import Fragment
-from emulator.targets import Target
-from emulator.warp.immediates import is_immediate
-from emulator.warp.memory import check_shared, load_tile
+from emulator.memory.descriptors import load_tile
+from emulator.warp.call import Call
 from emulator.warp.scales import gather_scales
-from emulator.warp.sparse import (
-    check_metadata,
-    check_selector,
-    gather_metadata,
-    matmul_selected,
-    select,
-)
-
-Undefined = Literal["raise", "hardware"]
-
-#: optional operands of execute, by the instructions that take them
-_OPTIONS = {
-    "sparse": ("selector",),
-    "block scale": (
-        "scale_a", "scale_b", "byte_id_a", "thread_id_a", "byte_id_b", "thread_id_b",
-    ),
-    "wgmma": (
-        "shared", "scale_d", "imm_scale_a", "imm_scale_b", "imm_trans_a", "imm_trans_b",
-    ),
-}  # fmt: skip
+from emulator.warp.sparse import check_metadata, check_selector, gather_metadata, matmul_compressed
 
 
-def multiply(
-    ins: MatrixInstruction,
-    operands: tuple[Any, ...],
-    options: dict[str, Any],
-    target: Target,
-    engine: Engine,
-    undefined: Undefined,
-) -> Array:
+def run(call: Call) -> Array:
     """The registers of D; see `execute` for the operands, options and errors."""
-    _check_options(ins, options)
-    arithmetic = ins.arithmetic(target)
-    names = ["a", "b_descriptor" if ins.is_wgmma else "b", "d" if ins.is_wgmma else "c"]
-    names += ["e"] if ins.is_sparse else []
-    if len(operands) != len(names):
-        raise OperandError(
-            f"{ins} takes {len(names)} operands ({', '.join(names)}); got {len(operands)}"
-        )
+    ins = call.instruction
+    arithmetic = ins.arithmetic(call.target)
     try:
-        if ins.is_wgmma:
-            memory = {name: value for name, value in options.items() if name != "selector"}
-            a, b, c, sign_b = _wgmma_operands(ins, *operands[:3], **memory)
-        else:
-            a, b, c = (_gather(ins.fragment(x), y) for x, y in zip("abc", operands, strict=False))
-            sign_b = 0
-        scales = _scales(ins, options) if ins.is_block_scaled else ()
+        a, b, c, sign_b = _wgmma_operands(call) if ins.is_wgmma else _operands(call)
+        scales = _scales(call) if ins.is_block_scaled else ()
         if ins.is_sparse:
-            selector = options.get("selector", 0)
-            columns = _select(ins, a, b, operands[3], selector, undefined)
+            nibbles = _nibbles(call, a)
+            d = matmul_compressed(
+                ins, arithmetic, a, nibbles, b, c, *scales, sign_b=sign_b, engine=call.engine
+            )
         else:
-            columns = np.swapaxes(b, -1, -2)
-        # imm-scale-b acts on the selected operand: it shows where a tf32 nibble mixes two words.
-        if sign_b:
-            columns = columns ^ columns.dtype.type(sign_b)
-        compute = matmul_selected if ins.is_sparse else matmul
-        d = compute(arithmetic, a, columns, c, *scales, engine=engine)
-    except (OperandError, UndefinedError):
+            b = b ^ b.dtype.type(sign_b) if sign_b else b
+            d = matmul(arithmetic, a, np.swapaxes(b, -1, -2), c, *scales, engine=call.engine)
+    except EmulatorError:
         raise
     except ValueError as error:
         # Everything else was checked: only batch axes are left that can fail to broadcast.
-        given = dict(zip(names, operands, strict=True)) | options
+        given = {_argument(ins, *item): item[1] for item in call.operands.items()} | call.options
         shapes = ", ".join(f"{n} {np.shape(x)}" for n, x in given.items() if np.ndim(x))
         raise OperandError(f"the batch axes do not broadcast: {shapes}") from error
     return ins.fragment("d").scatter(d)
 
 
-def check_undefined(given: object) -> None:
-    """OperandError where `undefined=` is neither "raise" nor "hardware"."""
-    if not isinstance(given, str) or given not in ("raise", "hardware"):
-        raise OperandError(f"undefined= is 'raise' or 'hardware'; got {given!r:.80}")
+def _argument(ins: MatrixInstruction, name: str, given: Any) -> str:
+    """What a call names an operand by, which may be a descriptor or registers."""
+    named = {x[name].kind: x[name].argument for x in ins.signatures()}
+    is_descriptor = np.asarray(given).dtype == np.uint64 or "vector" not in named
+    return named["descriptor"] if is_descriptor and "descriptor" in named else name
 
 
-def _check_options(ins: MatrixInstruction, options: dict[str, Any]) -> None:
-    takes = {"sparse": ins.is_sparse, "block scale": ins.is_block_scaled, "wgmma": ins.is_wgmma}
-    legal = [name for what, yes in takes.items() if yes for name in _OPTIONS[what]]
-    for name in options:
-        if name not in legal:
-            raise OperandError(
-                f"{ins} takes no {name}=; its options are {', '.join(legal) or 'none'}"
-            )
+def _operands(call: Call) -> tuple[Array, Array, Array, int]:
+    """A ``(…, m, stored k)``, B ``(…, k, n)``, C, and the sign bit to flip in B: none."""
+    ins = call.instruction
+    a, b, c = (_gather(ins.fragment(x), call.operands[x]) for x in "abc")
+    return a, b, c, 0
 
 
 def _gather(fragment: Fragment, registers: Array) -> Array:
@@ -113,85 +73,76 @@ def _gather(fragment: Fragment, registers: Array) -> Array:
     return fragment.gather(words)
 
 
-def _select(
-    ins: MatrixInstruction, a: Array, b: Array, e: Array, selector: int, undefined: Undefined
-) -> Array:
-    chosen = check_selector(ins, selector)
-    nibbles = gather_metadata(ins, e, chosen)
-    if undefined == "raise":
-        check_metadata(ins, nibbles, a, chosen)
-    return select(ins, nibbles, b)
+def _nibbles(call: Call, a: Array) -> Array:
+    """The metadata that the selector reads, checked."""
+    ins = call.instruction
+    selector = check_selector(ins, call.options.get("selector", 0))
+    nibbles = gather_metadata(ins, call.operands["e"], selector)
+    if call.undefined == "raise":
+        check_metadata(ins, nibbles, a, selector)
+    return nibbles
 
 
-def _scales(ins: MatrixInstruction, options: dict[str, Any]) -> tuple[Array, Array]:
+def _scales(call: Call) -> tuple[Array, Array]:
     """scale_a ``(…, m, v)`` and scale_b ``(…, n, v)``, as `matmul` takes them."""
-    out = []
+    ins, options, out = call.instruction, call.options, []
     for operand in ("scale_a", "scale_b"):
         x = operand[-1]
         if options.get(operand) is None:
             raise OperandError(f"{ins} needs {operand}=, one uint32 word of scales per lane")
-        out.append(gather_scales(
-            ins, operand, options[operand], options.get(f"byte_id_{x}", 0),
-            options.get(f"thread_id_{x}", 0),
-        ))  # fmt: skip
+        ids = options.get(f"byte_id_{x}", 0), options.get(f"thread_id_{x}", 0)
+        out.append(gather_scales(ins, operand, options[operand], *ids))
     return out[0], np.swapaxes(out[1], -1, -2)
 
 
-def _wgmma_operands(
-    ins: MatrixInstruction,
-    a: Array,
-    b_descriptor: Array,
-    d: Array,
-    shared: Any = None,
-    scale_d: Any = True,
-    imm_scale_a: int = 1,
-    imm_scale_b: int = 1,
-    imm_trans_a: int = 0,
-    imm_trans_b: int = 0,
-) -> tuple[Array, Array, Array, int]:
+# --- wgmma ----------------------------------------------------------------------------------------
+
+
+def _wgmma_operands(call: Call) -> tuple[Array, Array, Array, int]:
     """A ``(…, 64, stored k)``, B ``(…, k, n)``, the accumulator, and the sign bit to flip in B."""
-    memory = check_shared(shared)
-    a, b_descriptor = as_words(a), as_words(b_descriptor)
-    from_registers = np.ndim(a) > 0 and np.asarray(a).dtype != np.uint64
-    _check_immediates(ins, imm_scale_a, imm_scale_b, imm_trans_a, imm_trans_b, from_registers)
-    c = ins.fragment("d").gather(d)
+    ins, memory = call.instruction, call.memory
+    a, b = as_words(call.operands["a"]), as_words(call.operands["b"])
+    given = as_array(a, "operand a")
+    from_registers = given.ndim > 0 and given.dtype != np.uint64
+    signs, majors = _immediates(call, "vector" if from_registers else "descriptor")
+    c = ins.fragment("d").gather(call.operands["d"])
     if from_registers:
         a = _gather(ins.fragment("a"), a)
     else:
-        major = "mn" if imm_trans_a else "k"
-        a = load_tile(memory, a, ins.m, ins.stored_k, ins.a_place, major, "a")
-    major = "mn" if imm_trans_b else "k"
-    b = load_tile(memory, b_descriptor, ins.n, ins.k, ins.b_place, major, "b")
+        a = load_tile(memory, a, ins.m, ins.stored_k, ins.a_place, majors["a"], "a")
+    b = load_tile(memory, b, ins.n, ins.k, ins.b_place, majors["b"], "b")
     sign = ins.fragment("a").fmt.sign_mask
-    if imm_scale_a == -1:
+    if signs["a"] == -1:
         a = a ^ a.dtype.type(sign)
-    keep = np.asarray(scale_d)
-    if keep.dtype != np.bool_ and not np.isin(keep, (0, 1)).all():
-        raise OperandError(f"scale_d is true or false, or an array of them; got {scale_d!r:.80}")
     # scale-d = 0: the accumulator is not read; a zero takes no part in any sum.
-    c = np.where(keep.astype(np.bool_)[..., None, None], c, c.dtype.type(0))
-    return a, np.swapaxes(b, -1, -2), c, sign if imm_scale_b == -1 else 0
+    keep = _scale_d(call)
+    c = np.where(keep[..., None, None], c, c.dtype.type(0))
+    return a, np.swapaxes(b, -1, -2), c, sign if signs["b"] == -1 else 0
 
 
-def _check_immediates(
-    ins: MatrixInstruction,
-    scale_a: int,
-    scale_b: int,
-    trans_a: int,
-    trans_b: int,
-    from_registers: bool,
-) -> None:
-    fmt = ins.fragment("a").fmt
-    signs = (1, -1) if fmt.is_float else (1,)
-    majors = (0, 1) if fmt.bits == 16 else (0,)
-    for name, given, legal in (
-        ("imm_scale_a", scale_a, signs),
-        ("imm_scale_b", scale_b, signs),
-        ("imm_trans_a", trans_a, (0,) if from_registers else majors),
-        ("imm_trans_b", trans_b, majors),
-    ):
+def _scale_d(call: Call) -> Array:
+    given = call.options.get("scale_d", True)
+    keep = as_array(given, "scale_d")
+    if keep.dtype != np.bool_ and not np.isin(keep, (0, 1)).all():
+        raise OperandError(f"scale_d is true or false, or an array of them; got {given!r:.80}")
+    return keep.astype(np.bool_)
+
+
+def _immediates(call: Call, a_kind: str) -> tuple[dict[str, int], dict[str, str]]:
+    """imm_scale and the major-ness that imm_trans means, of A and of B; checked."""
+    ins = call.instruction
+    chosen = next(x for x in ins.signatures() if x["a"].kind == a_kind)
+    signs, majors = {}, {}
+    for name, values in IMMEDIATES.items():
+        legal = chosen[name].values if name in chosen else values[:1]
+        given = call.options.get(name, values[0])
         if not is_immediate(given, legal):
-            why = " with A from registers" if from_registers and name == "imm_trans_a" else ""
+            why = " with A from registers" if name == "imm_trans_a" and a_kind == "vector" else ""
             raise OperandError(
                 f"{name} of {ins}{why} is {' or '.join(map(str, legal))}; got {given!r:.80}"
             )
+        if name.startswith("imm_scale"):
+            signs[name[-1]] = int(given)
+        else:
+            majors[name[-1]] = "mn" if given else "k"
+    return signs, majors

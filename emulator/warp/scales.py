@@ -5,18 +5,11 @@ PTX ISA 9.7.14.3. Not run on hardware: no recording of a block-scaled instructio
 
 from __future__ import annotations
 
-import numpy as np
-
 from dtypes import Array
+from emulator.arrays import as_array
 from emulator.errors import OperandError, listing
 from emulator.isa.matrix import MatrixInstruction
-from emulator.warp.immediates import is_immediate
-
-
-def legal_ids(ins: MatrixInstruction, operand: str) -> tuple[range, range]:
-    """Legal byte-ids and thread-ids of operand scale_a or scale_b."""
-    threads = 2 if operand == "scale_a" else 4
-    return range(0, 4, ins.scale_chunks), range(threads)
+from emulator.isa.signature import is_immediate
 
 
 def gather_scales(
@@ -27,7 +20,7 @@ def gather_scales(
 
     Raises OperandError for words of another shape and for ids out of range.
     """
-    bytes_, threads = legal_ids(ins, operand)
+    bytes_, threads = ins.legal_ids(operand)
     suffix = operand[-1]
     for name, given, legal in (
         (f"byte_id_{suffix}", byte_id, bytes_),
@@ -38,7 +31,7 @@ def gather_scales(
                 f"{name} is {given!r:.80}; with scale_vec::{ins.scale_vec} legal: {listing(legal)}"
             )
     fragment = ins.fragment(operand)
-    words = np.asarray(words)
+    words = as_array(words, operand)
     if words.shape[-2:] == (fragment.lanes, 1):
         words = words[..., 0]
     if words.shape[-1:] != (fragment.lanes,):

@@ -15,16 +15,18 @@ import numpy as np
 from dtypes import Array, Format, code_type
 from emulator.arith import Engine, matmul
 from emulator.arith.recipes import Arithmetic
+from emulator.arrays import as_array
 from emulator.errors import OperandError, UndefinedError
-from emulator.isa.instruction import Instruction
+from emulator.isa.instruction import Instruction, as_instruction
 from emulator.isa.matrix import MatrixInstruction
-from emulator.warp.immediates import is_immediate
-from emulator.warp.opcode import as_instruction
+from emulator.isa.signature import is_immediate
 
 ORDERED = (0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110)
 UNORDERED = (*ORDERED, 0b0001, 0b0010, 0b0011, 0b0110, 0b0111, 0b1011)
 WHOLE_WORDS = (0b0100, 0b1110)
 EQUAL = (0b0000, 0b0101, 0b1010, 0b1111)
+#: bytes of selected elements of B that are held at a time
+_SELECTED_AT_ONCE = 1 << 25
 
 
 def legal_nibbles(ins: MatrixInstruction) -> tuple[int, ...]:
@@ -36,7 +38,7 @@ def legal_nibbles(ins: MatrixInstruction) -> tuple[int, ...]:
 
 def check_selector(ins: MatrixInstruction, selector: int) -> int:
     """The sparsity selector, or OperandError naming the legal ones."""
-    legal = range(ins.fragment("e").groups)
+    legal = ins.signature()["selector"].values
     if not is_immediate(selector, legal):
         raise OperandError(
             f"selector {selector!r:.80} is out of range for {ins}; "
@@ -113,6 +115,51 @@ def matmul_selected(
         scale_a, scale_b = scale_a[..., :, None, :], scale_b[..., None, :, :]
     rows = a[..., :, None, :], selected, c[..., :, None, :]
     return matmul(arithmetic, *rows, scale_a, scale_b, engine=engine)[..., 0, :]
+
+
+def matmul_compressed(
+    ins: MatrixInstruction,
+    arithmetic: Arithmetic,
+    a: Array,
+    nibbles: Array,
+    b: Array,
+    c: Array,
+    scale_a: Array | None = None,
+    scale_b: Array | None = None,
+    *,
+    sign_b: int = 0,
+    engine: Engine = "auto",
+) -> Array:
+    """`arith.matmul` of a compressed A ``(…, m, k/2)`` with its `nibbles` and B ``(…, k, n)``.
+
+    `sign_b` is flipped in the elements of B that are selected: that shows where a tf32 nibble mixes
+    two words. A long batch is computed in pieces, because every row of A selects a B of its own.
+    """
+    parts = [a, nibbles, b, c, scale_a, scale_b]
+    batch = np.broadcast_shapes(*(x.shape[:-2] for x in parts if x is not None))
+    selected = math.prod((*batch, ins.m, ins.n, ins.stored_k)) * b.itemsize
+    if selected <= _SELECTED_AT_ONCE or math.prod(batch) == 1:
+        columns = select(ins, nibbles, b)
+        columns = columns ^ columns.dtype.type(sign_b) if sign_b else columns
+        return matmul_selected(arithmetic, a, columns, c, scale_a, scale_b, engine=engine)
+    # The first axis that can be cut.
+    axis = next(i for i, length in enumerate(batch) if length > 1)
+    count = max(1, batch[axis] * _SELECTED_AT_ONCE // selected)
+
+    def piece(x: Array | None, start: int) -> Array | None:
+        own = -1 if x is None else axis - (len(batch) - (x.ndim - 2))
+        if x is None or own < 0 or x.shape[own] == 1:
+            return x
+        return x[(slice(None),) * own + (slice(start, start + count),)]
+
+    out = [
+        matmul_compressed(
+            ins, arithmetic, *(piece(x, start) for x in parts),  # type: ignore[arg-type]
+            sign_b=sign_b, engine=engine,
+        )
+        for start in range(0, batch[axis], count)
+    ]  # fmt: skip
+    return np.concatenate(out, axis)
 
 
 def metadata(ins: MatrixInstruction, a: Array) -> tuple[Array, Array]:
@@ -202,7 +249,7 @@ def gather_metadata(ins: MatrixInstruction, e: Array, selector: int) -> Array:
 
     Raises OperandError for words of another shape or type.
     """
-    fragment, words = ins.fragment("e"), np.asarray(e)
+    fragment, words = ins.fragment("e"), as_array(e, "e")
     if words.shape[-2:] == (fragment.lanes, 1):
         words = words[..., 0]
     if words.dtype != np.uint32 or words.shape[-1:] != (fragment.lanes,):
@@ -239,7 +286,7 @@ def _sparse(ins: object) -> MatrixInstruction:
 
 
 def _check_codes(ins: MatrixInstruction, a: Array, columns: int) -> Array:
-    codes, fmt = np.asarray(a), ins.fragment("a").fmt
+    codes, fmt = as_array(a, "A"), ins.fragment("a").fmt
     if codes.dtype.kind != "u" or codes.shape[-2:] != (ins.m, columns):
         raise OperandError(
             f"A is unsigned element codes (…, {ins.m}, {columns}); got {codes.dtype} {codes.shape}"

@@ -3,10 +3,12 @@
     python tests/hardware/capture.py compare            # GPU against emulator, bit for bit
     python tests/hardware/capture.py compare --every-n -o RESULT.json   # and say so in a file
     python tests/hardware/capture.py record -o OUT.npz  # in the format of tests/golden
+    python tests/hardware/capture.py record --probes -o OUT.npz
 
-Every instruction of the table that the GPU's target has is run, on random cases. Needs the driver
-alone: no CUDA toolkit, no further Python package. Exit codes: 0 all bits equal, 1 differences or
-failures, 2 wrong arguments, 4 no GPU.
+Every instruction of the table that the GPU's target has is run, on random cases, or on the probes
+of tests/probes.py, which show each constant of its recipe. Needs the driver alone: no CUDA toolkit,
+no further Python package. Exit codes: 0 all bits equal, 1 differences or failures, 2 wrong
+arguments, 4 no GPU.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -26,8 +29,8 @@ sys.path[:0] = [str(_TESTS.parent), str(_TESTS)]
 
 from emulator import TARGETS, Instruction  # noqa: E402
 from emulator.isa.matrix import MatrixInstruction  # noqa: E402
-from emulator.isa.search import matrix_instructions as instructions  # noqa: E402
-from emulator.recordings import Provenance, Recording, save  # noqa: E402
+from emulator.isa.matrix_opcodes import expand as instructions  # noqa: E402
+from emulator.tools.recordings import Provenance, Recording, save  # noqa: E402
 from hardware.driver import Gpu, NoGpuError  # noqa: E402
 from hardware.kernels import ptx_version  # noqa: E402
 from hardware.measure import Report, Settings  # noqa: E402
@@ -36,6 +39,8 @@ from hardware.workers import measure_all  # noqa: E402
 NO_GPU = 4
 #: values of N that stand for all: odd and even multiples of 8, powers of two, the largest
 SAMPLE_N = (8, 16, 24, 32, 64, 72, 128, 176, 192, 256)
+#: one value of N shows every constant of wgmma's arithmetic, with as many probes in a case
+PROBE_N = (64,)
 #: seconds between lines of progress
 PROGRESS = 5
 
@@ -65,14 +70,16 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def choose(target: str, match: str, every_n: bool) -> list[Instruction]:
-    """The instructions of `target` with `match` in their opcode; of wgmma those of SAMPLE_N."""
+def choose(
+    target: str, match: str, every_n: bool, sample: Sequence[int] = SAMPLE_N
+) -> list[Instruction]:
+    """The instructions of `target` with `match` in their opcode; of wgmma those of a sample."""
     return [
         ins
         for ins in instructions()
         if target in ins.targets
         and match in str(ins)
-        and (every_n or not ins.is_wgmma or ins.n in SAMPLE_N)
+        and (every_n or not ins.is_wgmma or ins.n in sample)
     ]
 
 
@@ -162,6 +169,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--every-n", action="store_true", help="of wgmma, not only a sample")
+    parser.add_argument("--probes", action="store_true", help="instead of random cases")
     parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1))
     parser.add_argument("--seconds", type=float, default=1e9, help="start nothing after these")
     parser.add_argument("--show", type=int, default=40, help="lines of findings at most")
@@ -188,12 +196,14 @@ def main(argv: list[str] | None = None) -> int:
         return NO_GPU
     about = provenance(gpu, target, given.seed)
     say(", ".join(f"{key} {value}" for key, value in about.items() if key != "licence"))
-    chosen = choose(target, given.match, given.every_n)
+    sample = PROBE_N if given.probes else SAMPLE_N
+    chosen = choose(target, given.match, given.every_n, sample)
     if not chosen:
         say(f"no instruction of {target} has {given.match!r} in its opcode")
         return 1
     record = given.what == "record"
-    settings = Settings(target, ptx_version(gpu.cuda), given.cases, given.seed, record)
+    version = ptx_version(gpu.cuda)
+    settings = Settings(target, version, given.cases, given.seed, record, given.probes)
     reports = measure_all([str(ins) for ins in chosen], settings, given.jobs, given.seconds)
 
     start = shown = time.monotonic()

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from probes import probe_codes, probes
 
 from dtypes import FORMATS, Array, Place, pack
 from emulator.layout.addressing import SWIZZLE_UNITS, addresses, encode_descriptor
 from emulator.layout.descriptor import TileShape, decode_descriptor
-from emulator.warp.sparse import legal_nibbles
+from emulator.targets import find_target
+from emulator.warp.sparse import legal_nibbles, select
 from hardware.kernels import IMAGE_BYTES, Variant
-from hardware.operands import REGIMES, Rng, matrices, scales
+from hardware.operands import REGIMES, Matrices, Rng, matrices, scales
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ def draw(variant: Variant, rng: Rng, cases: int, wild: bool = False) -> Batch:
     regimes = tuple(REGIMES[(start + i) % len(REGIMES)] for i in range(cases))
     parts = []
     for regime in dict.fromkeys(regimes):
-        arrays = _operands(variant, rng, regime, regimes.count(regime))
+        drawn = matrices(variant.ins, rng, regime, regimes.count(regime))
+        arrays = _laid_out(variant, rng, drawn, regime)
         parts.append((np.flatnonzero([r == regime for r in regimes]), arrays))
     joined: dict[str, Array] = {}
     for where, arrays in parts:
@@ -71,9 +74,50 @@ def draw(variant: Variant, rng: Rng, cases: int, wild: bool = False) -> Batch:
     return Batch(variant, joined, regimes, wild)
 
 
-def _operands(variant: Variant, rng: Rng, regime: str, cases: int) -> dict[str, Array]:
-    ins = variant.ins
-    drawn = matrices(ins, rng, regime, cases)
+def with_probes(variant: Variant, rng: Rng, target: str) -> Batch | None:
+    """Cases with the probes of tests/probes.py along the diagonals of D, zeros elsewhere.
+
+    None where it has none, as integers have. Metadata are random.
+    """
+    ins, generation = variant.ins, find_target(target).generation
+    types = (ins.a_type, ins.b_type, ins.c_type, ins.d_type)
+    found = probes(ins.form.pipe, generation, types, ins.stored_k)
+    if not found:
+        return None
+    a, b, c, _ = probe_codes(found, types, ins.stored_k)
+    size, groups = min(ins.m, ins.n), 1 if ins.is_wgmma else ins.fragment("a").groups
+    cases = -(-len(c) // (size * groups))
+    shapes = ((ins.m, ins.stored_k), (ins.k, ins.n), (ins.m, ins.n))
+    drawn = Matrices(
+        *(np.zeros((cases * groups, *s), x.dtype) for s, x in zip(shapes, (a, b, c), strict=True))
+    )
+    arrays, places = {}, np.broadcast_to(np.arange(ins.stored_k), (len(c), ins.stored_k))
+    case, i = np.divmod(np.arange(len(c)), size)
+    if ins.is_sparse:
+        arrays["e"] = e = _metadata(variant, rng, cases, wild=False)
+        nibbles = ins.fragment("e").gather(e[..., None])
+        if ins.fragment("e").groups > 1:
+            nibbles = nibbles[:, variant.options["selector"]]
+        # Which row of B each stored element meets: B is the numbers of its rows.
+        rows = np.broadcast_to(np.arange(ins.k, dtype=b.dtype)[:, None], (ins.k, ins.n))
+        places = select(ins, nibbles, rows)[case, i, i].astype(np.intp)
+    drawn.a[case, i] = a
+    drawn.b[case[:, None], places, i[:, None]] = b
+    drawn.c[case, i, i] = c
+    if groups > 1:
+        drawn = Matrices(*(x.reshape(cases, groups, *x.shape[1:]) for x in drawn))
+    arrays |= _laid_out(variant, rng, drawn, apart=True)
+    if ins.is_wgmma:
+        arrays["scale_d"][:] = 1
+    return Batch(variant, arrays, ("probes",) * cases)
+
+
+def _laid_out(
+    variant: Variant, rng: Rng, drawn: Matrices, regime: str = "normal", apart: bool = False
+) -> dict[str, Array]:
+    """Matrices in registers and in images of shared memory, where their elements may share bytes
+    unless they are to lie `apart`; scales are drawn."""
+    ins, cases = variant.ins, len(drawn.c)
     out = {"c": ins.fragment("c").scatter(drawn.c)}
     if not (ins.is_wgmma and variant.a_shared):
         out["a"] = ins.fragment("a").scatter(drawn.a)
@@ -85,13 +129,14 @@ def _operands(variant: Variant, rng: Rng, regime: str, cases: int) -> dict[str, 
     if not ins.is_wgmma:
         return out | {"b": ins.fragment("b").scatter(drawn.b)}
     image = np.zeros((cases, IMAGE_BYTES), np.uint8)
+    taken = np.zeros(image.shape, np.bool_) if apart else None
     options = variant.options
     tiles = {"b": (np.swapaxes(drawn.b, -1, -2), ins.b_place)}
     if variant.a_shared:
         tiles["a"] = (drawn.a, ins.a_place)
     for x, (codes, where) in tiles.items():
         major = "mn" if options.get(f"imm_trans_{x}") else "k"
-        out[f"descriptor_{x}"] = write_tiles(image, codes, where, major, rng)
+        out[f"descriptor_{x}"] = write_tiles(image, codes, where, major, rng, taken)
     scale_d = (rng.random(cases) < 0.8).astype(np.uint32)
     return out | {"image": image, "scale_d": scale_d}
 
@@ -109,11 +154,15 @@ def _metadata(variant: Variant, rng: Rng, cases: int, wild: bool) -> Array:
     return fragment.scatter(nibbles if fragment.groups > 1 else nibbles[:, 0])[..., 0]
 
 
-def write_tiles(image: Array, codes: Array, where: Place, major: str, rng: Rng) -> Array:
+def write_tiles(
+    image: Array, codes: Array, where: Place, major: str, rng: Rng, taken: Array | None = None
+) -> Array:
     """Writes matrices ``(cases, rows, k)`` into ``(cases, bytes)`` images; their descriptors.
 
     Descriptors are random: swizzle, start, strides and base offset. Elements of a tile may share
-    bytes with others, as small strides have it; the last one written stays.
+    bytes with others, as small strides have it; the last one written stays. With `taken`, which
+    says for every byte of the images whether it is in use, and is brought up to date, they share
+    none.
     """
     size = max(1, where.width // 8)
     if where.width < 8:
@@ -122,9 +171,21 @@ def write_tiles(image: Array, codes: Array, where: Place, major: str, rng: Rng) 
     descriptors = np.zeros(len(codes), np.uint64)
     for case, matrix in enumerate(codes):
         descriptors[case], places = random_descriptor(rng, tile)
+        while taken is not None and not _take(taken[case], places, size):
+            descriptors[case], places = random_descriptor(rng, tile)
         elements = image[case].view(f"<u{size}")
         elements[places // size] = matrix
     return descriptors
+
+
+def _take(taken: Array, places: Array, size: int) -> bool:
+    """Marks the elements at `places` as taken, if all are free and none shares a byte."""
+    elements = taken.reshape(-1, size)
+    index = np.unique(places // size)
+    if len(index) < places.size or elements[index].any():
+        return False
+    elements[index] = True
+    return True
 
 
 def random_descriptor(rng: Rng, tile: TileShape) -> tuple[np.uint64, Array]:

@@ -20,7 +20,8 @@ sys.path[:0] = [str(_TESTS.parent), str(_TESTS)]
 
 from dtypes import Array  # noqa: E402
 from emulator import execute  # noqa: E402
-from emulator.isa.conversion import Conversion, conversions, split_type  # noqa: E402
+from emulator.isa.conversion import Conversion, split_type  # noqa: E402
+from emulator.isa.conversion import expand as conversions  # noqa: E402
 from hardware.capture import NO_GPU, provenance, say, target_of  # noqa: E402
 from hardware.driver import Gpu, NoGpuError  # noqa: E402
 from hardware.kernels import ptx_version  # noqa: E402

@@ -8,12 +8,11 @@ form. All registers are untyped, ``.b32`` or ``.b64``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from emulator import Instruction
-from emulator.warp.scales import legal_ids
 
 #: bytes of shared memory that a wgmma kernel fills; the most that needs no opt-in
 IMAGE_BYTES = 48 * 1024
@@ -62,6 +61,16 @@ def variants(ins: Instruction, rng: np.random.Generator) -> Iterator[Variant]:
             yield Variant(ins, False, selector | _scale_ids(ins, rng))
 
 
+def for_probes(ins: Instruction, rng: np.random.Generator) -> Iterator[Variant]:
+    """Variants that leave signs as they are, with one selector: both sources of A."""
+    seen = set()
+    for variant in variants(ins, rng):
+        if variant.a_shared not in seen:
+            seen.add(variant.a_shared)
+            signs = {name: 1 for name in variant.options if name.startswith("imm_scale")}
+            yield replace(variant, options=variant.options | signs)
+
+
 def _immediates(ins: Instruction, a_shared: bool, rng: np.random.Generator) -> dict[str, int]:
     out = {}
     if ins.fragment("a").fmt.is_float:
@@ -75,7 +84,7 @@ def _immediates(ins: Instruction, a_shared: bool, rng: np.random.Generator) -> d
 def _scale_ids(ins: Instruction, rng: np.random.Generator) -> dict[str, int]:
     out = {}
     for x in "ab" if ins.is_block_scaled else "":
-        byte_ids, thread_ids = legal_ids(ins, f"scale_{x}")
+        byte_ids, thread_ids = ins.legal_ids(f"scale_{x}")
         out[f"byte_id_{x}"] = int(rng.choice(byte_ids))
         out[f"thread_id_{x}"] = int(rng.choice(thread_ids))
     return out
@@ -128,8 +137,7 @@ def module(variant: Variant, target: str, version: str) -> str:
 def _declarations(variant: Variant) -> str:
     ins = variant.ins
     out = []
-    for name in ins.operands:
-        fragment = ins.fragment(name)
+    for name, fragment in ins.fragments.items():
         out.append(f".reg .b{fragment.word_bits} {name}<{fragment.registers}>;")
     if ins.is_wgmma:
         out.append(".reg .b64 descriptor_a, descriptor_b;")

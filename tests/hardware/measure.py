@@ -11,10 +11,11 @@ import numpy as np
 
 from dtypes import Array
 from emulator import EmulatorError, Instruction, execute
-from emulator.recordings import Recording
-from hardware.cases import Batch, draw
+from emulator.tools.recordings import Recording
+from hardware.cases import Batch, draw, with_probes
 from hardware.driver import CudaError
-from hardware.kernels import ENTRY, Variant, inputs, module, variants
+from hardware.kernels import ENTRY, Variant, for_probes, inputs, module, variants
+from hardware.operands import Rng
 
 #: what the result holds before the kernel writes it, so that a lane that writes nothing shows
 UNWRITTEN = 0xDEAD_BEEF
@@ -40,6 +41,8 @@ class Settings:
     seed: int
     #: return recordings instead of comparing with the emulator
     record: bool = False
+    #: operands that show each constant of a recipe, instead of random ones
+    probes: bool = False
 
 
 @dataclass
@@ -75,11 +78,10 @@ def measure(gpu: Device, ins: Instruction, settings: Settings) -> Report:
     """
     rng = np.random.default_rng([settings.seed, crc32(str(ins).encode())])
     report = Report(str(ins), ins.family)
-    count = max(1, settings.cases // (WGMMA_COSTS if ins.is_wgmma else 1))
-    for variant in variants(ins, rng):
-        batches = [draw(variant, rng, count)]
-        if ins.is_sparse:
-            batches.append(draw(variant, rng, max(1, count // 3), wild=True))
+    for variant in (for_probes if settings.probes else variants)(ins, rng):
+        batches = _batches(variant, rng, settings)
+        if not batches:
+            continue
         try:
             results = run(gpu, variant, batches, settings)
         except CudaError as error:
@@ -95,6 +97,18 @@ def measure(gpu: Device, ins: Instruction, settings: Settings) -> Report:
             else:
                 report.outcomes.append(compare(batch, result, settings.target))
     return report
+
+
+def _batches(variant: Variant, rng: Rng, settings: Settings) -> list[Batch]:
+    ins = variant.ins
+    if settings.probes:
+        found = with_probes(variant, rng, settings.target)
+        return [found] if found else []
+    count = max(1, settings.cases // (WGMMA_COSTS if ins.is_wgmma else 1))
+    batches = [draw(variant, rng, count)]
+    if ins.is_sparse:
+        batches.append(draw(variant, rng, max(1, count // 3), wild=True))
+    return batches
 
 
 def run(gpu: Device, variant: Variant, batches: list[Batch], settings: Settings) -> Iterator[Array]:

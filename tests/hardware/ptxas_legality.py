@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from emulator.isa.instruction import Instruction
-from emulator.isa.search import matrix_instructions as instructions
+from emulator.isa.matrix_opcodes import expand as instructions
 
 PTXAS = shutil.which("ptxas") or "/usr/local/cuda/bin/ptxas"
 #: f16 accumulators are pairs in .b32 registers, as are all multiplicands but those of f64

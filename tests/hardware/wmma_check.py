@@ -1,11 +1,13 @@
 """Compares every wmma of this machine's GPU with the emulator, from memory to memory.
 
     python tests/hardware/wmma_check.py [--cases N] [--match TEXT] [-o RESULT.json]
+    python tests/hardware/wmma_check.py --record OUT.npz [--cases N] [--match TEXT]
 
 A case loads A, B and C with wmma.load, multiplies, and stores D with wmma.store; what is compared
 is the memory of D. Which lane holds which element is the hardware's own business. Every wmma.mma is
 run with all layouts of C and D, dense and with longer strides, through .global and generic
-addresses. Exit codes as of capture.py.
+addresses. What is recorded is dense, with random layouts: the probes of tests/probes.py, and random
+cases. Exit codes as of capture.py.
 """
 
 from __future__ import annotations
@@ -25,10 +27,14 @@ import numpy as np
 _TESTS = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(_TESTS.parent), str(_TESTS)]
 
+from probes import probe_codes, probes  # noqa: E402
+
 from dtypes import Array, pack, place  # noqa: E402
 from emulator import Instruction, execute  # noqa: E402
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer  # noqa: E402
-from emulator.isa.wmma_search import wmma_instructions  # noqa: E402
+from emulator.isa.wmma_opcodes import expand as wmma_instructions  # noqa: E402
+from emulator.targets import find_target  # noqa: E402
+from emulator.tools.recordings import Recording, save  # noqa: E402
 from hardware.capture import NO_GPU, provenance, say, target_of  # noqa: E402
 from hardware.driver import CudaError, Gpu, NoGpuError  # noqa: E402
 from hardware.kernels import ptx_version  # noqa: E402
@@ -91,6 +97,19 @@ def plans(ins: WmmaMultiply) -> list[Plan]:
     return out
 
 
+def dense_plan(ins: WmmaMultiply, rng: Rng) -> Plan:
+    """A plan with random layouts of C and D."""
+    types = {"a": ins.a_type, "b": ins.b_type, "c": ins.c_type, "d": ins.d_type}
+    layouts = (*ins.layouts, *rng.choice(["row", "col"], 2))
+    transfers = {}
+    for (x, type_), layout in zip(types.items(), layouts, strict=True):
+        verb = "store" if x == "d" else "load"
+        transfer = Instruction.parse(f"wmma.{verb}.{x}.sync.aligned.{layout}.{ins.shape}.{type_}")
+        assert isinstance(transfer, WmmaTransfer)
+        transfers[x] = transfer
+    return Plan(ins, transfers, dict.fromkeys(types))
+
+
 def module(plan: Plan, target: str, version: str) -> str:
     """PTX: a block is a warp with one case; parameters are the memories of D, A, B and C."""
     body, declared = [], []
@@ -147,6 +166,26 @@ def memories(plan: Plan, rng: Rng, cases: int) -> tuple[dict[str, Array], list[s
     return out, regimes
 
 
+def probe_memories(plan: Plan, target: str) -> dict[str, Array]:
+    """Memory of cases that have the probes along the diagonals of D; {} where it has none."""
+    ins = plan.multiply
+    types = (ins.a_type, ins.b_type, ins.c_type, ins.d_type)
+    found = probes("wmma", find_target(target).generation, types, ins.k)
+    if not found:
+        return {}
+    *drawn, _ = probe_codes(found, types, ins.k)
+    size = min(ins.m, ins.n)
+    cases = -(-len(drawn[0]) // size)
+    case, i = np.divmod(np.arange(len(drawn[0])), size)
+    matrices_ = [
+        np.zeros((cases, *shape), x.dtype)
+        for shape, x in zip(((ins.m, ins.k), (ins.k, ins.n), (ins.m, ins.n)), drawn, strict=True)
+    ]
+    matrices_[0][case, i], matrices_[1][case, :, i], matrices_[2][case, i, i] = drawn
+    out = {x: written(plan, x, m) for x, m in zip("abc", matrices_, strict=True)}
+    return out | {"d": np.full((cases, plan.size("d")), FILL, np.uint8)}
+
+
 def written(plan: Plan, matrix: str, codes: Array) -> Array:
     """Memory ``(cases, bytes)`` in which `codes` ``(cases, rows, cols)`` lie."""
     ins = plan.transfers[matrix]
@@ -161,17 +200,23 @@ def written(plan: Plan, matrix: str, codes: Array) -> Array:
     return out
 
 
+def in_memory(ins: WmmaTransfer, memory: Array) -> dict[str, Array]:
+    """The memory that a load or store accesses, as `execute` takes it."""
+    return {ins.signature()["p"].memory: memory}
+
+
 def emulated(plan: Plan, memory: dict[str, Array], target: str) -> Array:
     """The memory of D as the emulator leaves it."""
-    registers = {
-        x: execute(
-            plan.transfers[x], 0, shared=memory[x], stride=plan.strides[x], target=target
+    registers = []
+    for x in "abc":
+        held = in_memory(plan.transfers[x], memory[x])
+        registers.append(
+            execute(plan.transfers[x], 0, stride=plan.strides[x], target=target, **held)
         )
-        for x in "abc"
-    }  # fmt: skip
-    d = execute(plan.multiply, *registers.values(), target=target)
+    d = execute(plan.multiply, *registers, target=target)
     after = memory["d"].copy()
-    execute(plan.transfers["d"], 0, d, shared=after, stride=plan.strides["d"], target=target)
+    held = in_memory(plan.transfers["d"], after)
+    execute(plan.transfers["d"], 0, d, stride=plan.strides["d"], target=target, **held)
     return after
 
 
@@ -211,12 +256,38 @@ def check(gpu: Device, plan: Plan, target: str, version: str, cases: int, seed: 
     return compare(plan, got, emulated(plan, memory, target), regimes)
 
 
+def record(gpu: Device, plan: Plan, target: str, version: str, cases: int, seed: int) -> Recording:
+    """The probes and `cases` random cases of a dense plan, and what the GPU made of them."""
+    rng = np.random.default_rng([seed, crc32(plan.name.encode())])
+    memory, _ = memories(plan, rng, cases)
+    for x, more in probe_memories(plan, target).items():
+        memory[x] = np.concatenate([more, memory[x]])
+    text, count = module(plan, target, version), len(memory["d"])
+    got = gpu.run(text, ENTRY, count, 32, [memory[x] for x in "abc"], memory["d"])
+    opcodes = {x: str(transfer) for x, transfer in plan.transfers.items()}
+    operands = tuple(memory[x] for x in "abcd")
+    return Recording("wmma", str(plan.multiply), target, operands, opcodes, got, "wmma")
+
+
+def a_few(target: str, match: str) -> list[WmmaMultiply]:
+    """The wmma.mma of a target with `match` in their opcodes, one for each shape and types; their
+    layouts of A and B take turns."""
+    groups: dict[tuple[object, ...], list[WmmaMultiply]] = {}
+    for ins in wmma_instructions():
+        if isinstance(ins, WmmaMultiply) and target in ins.targets and match in str(ins):
+            types = (ins.a_type, ins.c_type, ins.d_type)
+            what = (ins.shape, *types, ins.satfinite, ins.rounding, ins.form.bit_operation)
+            groups.setdefault(what, []).append(ins)
+    return [found[i % len(found)] for i, found in enumerate(groups.values())]
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=240, help="of each of the plans")
     parser.add_argument("--match", default="", help="only opcodes that hold this text")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", dest="out", type=Path, help="where to write the result, RESULT.json")
+    parser.add_argument("--record", type=Path, help="record here, OUT.npz, and compare nothing")
     given = parser.parse_args(argv)
     try:
         gpu = Gpu()
@@ -227,6 +298,14 @@ def main(argv: list[str] | None = None) -> int:
     about = provenance(gpu, target, given.seed) | {"source": "tests/hardware/wmma_check.py"}
     say(", ".join(f"{key} {value}" for key, value in about.items() if key != "licence"))
     version = ptx_version(gpu.cuda)
+    if given.record is not None:
+        recordings = []
+        for ins in a_few(target, given.match):
+            plan = dense_plan(ins, np.random.default_rng([given.seed, crc32(str(ins).encode())]))
+            recordings.append(record(gpu, plan, target, version, given.cases, given.seed))
+        save(given.record, about, sorted(recordings, key=lambda r: r.name))
+        say(f"{len(recordings)} recordings in {given.record}")
+        return 0
     rows = []
     for ins in wmma_instructions():
         if not isinstance(ins, WmmaMultiply) or target not in ins.targets:

@@ -11,12 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from emulator.errors import OperandError, listing, one_of, quoted, shown, whole
-from emulator.isa.instruction import Instruction
+from emulator.isa.instruction import Instruction, as_instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.addressing import SWIZZLES, encode_descriptor
 from emulator.layout.descriptor import Descriptor, Placed
 from emulator.layout.tile import LINE_BYTES, PATTERN_LINE, WINDOW, TileShape
-from emulator.warp.opcode import as_instruction
 
 # --- as people write them in a shell --------------------------------------------------------------
 

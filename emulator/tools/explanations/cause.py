@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 
 from emulator.arith import reference
 from emulator.arith.recipes import Arithmetic
-from emulator.arith.steps import FusedDotAdd, Narrow, Step
+from emulator.arith.steps import ROUNDED, Convert, FusedDotAdd, Step, brief
 from emulator.arith.trace import Changed, Counted, Operated, Record, Summed
 from emulator.errors import runs
 from emulator.tools.explanations.numbers import Code, number_text, power_of_two
 from emulator.tools.explanations.steps import cut_text, losses
-from emulator.tools.wording import ROUNDED, brief
 
 _SATURATES = {True: "clamped to s32 (.satfinite)", False: "wrapped to 32 bits"}
 
@@ -88,7 +87,7 @@ def _stages(dot: Dot) -> list[Stage]:
                     ks = () if k is None else (start + k,)
                     where = "+ c" if k is None else f"{name} of {dot.position} = {start + k}"
                     out.append(Stage(f"after {where}", Code(fmt, result), record, ks))
-                case Changed(step, before, after) if isinstance(step, Narrow) and before != after:
+                case Changed(step, before, after) if isinstance(step, Convert) and before != after:
                     out.append(Stage(f"in {after.fmt.name}", Code(*after), record, ()))
                 case Counted(_, addends, _, result):
                     ks = tuple(range(start, start + len(addends)))

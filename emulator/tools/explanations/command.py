@@ -49,7 +49,7 @@ def explain_arguments(parser: ArgumentParser) -> None:
     add("--col", type=int, default=0, help="of D (default 0)")
     _common_arguments(parser)
     add("--registers", metavar="FILE.npz", help="lane registers by the names that `execute` gives "
-        "its operands and options: a, b, c, e, selector, b_descriptor, shared, ...")  # fmt: skip
+        "its operands and options: a, b, c, e, selector, descriptor_b, shared, ...")  # fmt: skip
     add("--computation", type=int, default=0, help="of m8n8k4.f16, 0 to 3")
     add("--batch", default="", metavar="INDEX", help="which of a batch: 0 or 0,2")
 

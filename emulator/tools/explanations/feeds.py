@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dtypes import FORMATS, Array, Format, code_type, codes_from_array
-from emulator import execute, mma
 from emulator.arith import reference
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.trace import Record
@@ -23,6 +22,7 @@ from emulator.isa.wmma import WmmaMultiply
 from emulator.layout.descriptor import Descriptor, as_words
 from emulator.layout.fragment import Fragment
 from emulator.layout.tile import TileShape
+from emulator.matrices.mma import mma
 from emulator.targets import Target, find_target
 from emulator.tools.descriptors.tiles import read_tile
 from emulator.tools.explanations.numbers import Code
@@ -36,7 +36,7 @@ from emulator.tools.operands import (
     load_matrix,
     traits,
 )
-from emulator.warp.memory import check_shared
+from emulator.warp.execute import execute
 from emulator.warp.sparse import metadata, select
 
 
@@ -127,7 +127,7 @@ def from_matrices(
     _check_computation(ins, asked.computation)
     if isinstance(ins, MatrixInstruction) and ins.is_sparse and "e" not in matrices:
         matrices["a"], matrices["e"] = metadata(ins, matrices["a"])
-    names = (*ins.operands, "c") if traits(ins).wgmma else ins.operands
+    names = (*ins.fragments, "c") if traits(ins).wgmma else tuple(ins.fragments)
     # Matrices say nothing of a selector or of scale ids: the first choice is shown.
     where = {
         name: _in_registers(ins.fragment(name), asked.computation if name in "abcd" else 0)
@@ -196,7 +196,7 @@ def _with_memory(
     batch: int | tuple[int, ...],
 ) -> _Matrices:
     """With A, B and C of a wgmma that `execute` has taken."""
-    memory, fmt = check_shared(options["shared"]), ins.fragment("a").fmt
+    memory, fmt = options["shared"], ins.fragment("a").fmt
     codes, where, notes = dict(given.codes), dict(given.where), list(given.notes)
     shape = codes["d"].shape[:-2]
     index = _batch_index(batch, shape)

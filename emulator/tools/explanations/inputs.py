@@ -93,9 +93,13 @@ def matrices_from_file(ins: Multiplication, file: str) -> dict[str, Array]:
 
 def registers_from_file(ins: Multiplication, file: str) -> tuple[list[Array], dict[str, Any]]:
     """The operands and options of `execute`, by the names that its documentation gives them."""
-    arrays, (wgmma, sparse, _) = read_npz(file), traits(ins)
-    names = ["a", "b_descriptor", "d"] if wgmma else ["a", "b", "c"]
-    names += ["e"] if sparse else []
+    arrays = read_npz(file)
+    # Version 0.2 called it so.
+    if "b_descriptor" in arrays:
+        arrays["descriptor_b"] = arrays.pop("b_descriptor")
+    if "descriptor_a" in arrays:
+        arrays["a"] = arrays.pop("descriptor_a")
+    names = [operand.argument for operand in ins.signatures()[-1].arguments]
     if missing := [name for name in names if name not in arrays]:
         raise OperandError(
             f"{quoted(file)} has no {', '.join(missing)}; {ins} takes {', '.join(names)}, and "

@@ -9,9 +9,8 @@ from itertools import groupby
 from typing import Any
 
 from dtypes import NumberClass
-from emulator.arith.reference import Term
-from emulator.arith.steps import FmaChain, Step
-from emulator.arith.trace import Changed, Counted, Operated, Record, Summed, Widened
+from emulator.arith.steps import ROUNDED, FmaChain, Step, brief
+from emulator.arith.trace import Changed, Counted, Operated, Record, Summed, Term, Widened
 from emulator.tools.explanations.feeds import Feed
 from emulator.tools.explanations.numbers import (
     Code,
@@ -26,7 +25,6 @@ from emulator.tools.explanations.numbers import (
     without_zeros,
 )
 from emulator.tools.report import Block, Section, Table
-from emulator.tools.wording import ROUNDED, brief
 from emulator.tools.wording import steps as wording_of
 
 NAN, INFINITE, ZERO = NumberClass.NAN, NumberClass.INFINITE, NumberClass.ZERO

@@ -13,7 +13,7 @@ import numpy as np
 from dtypes import Array
 from emulator.arrays import accepts_tensors
 from emulator.errors import OperandError, whole
-from emulator.isa.instruction import Instruction
+from emulator.isa.instruction import Instruction, as_instruction
 from emulator.targets import Target, find_target
 from emulator.tools.faults import loops, matrices, registers, sparse, swaps, wgmma
 from emulator.tools.faults.inputs import Given
@@ -21,7 +21,6 @@ from emulator.tools.faults.kernel import Mistake
 from emulator.tools.faults.report import FaultReport
 from emulator.tools.faults.search import search
 from emulator.tools.operands import as_array, as_codes
-from emulator.warp.opcode import as_instruction
 
 #: the likelier of two mistakes that do the same stands first
 MISTAKES: tuple[Mistake, ...] = (

@@ -15,10 +15,10 @@ from dtypes import Array
 from emulator.arith import matmul
 from emulator.errors import EmulatorError
 from emulator.isa.matrix import MatrixInstruction
+from emulator.memory.descriptors import store_tile
 from emulator.targets import Target
 from emulator.tools.operands import ONE_WORD, gather, load_matrix, scatter, tile_in_memory
 from emulator.warp.execute import execute
-from emulator.warp.memory import store_tile
 
 #: words of an operand to other words of the same shape ``(…, lanes, registers)``
 Change = Callable[[Array], Array]

@@ -16,10 +16,9 @@ from dtypes import FORMATS, Array, convert
 from emulator.arith import conversions
 from emulator.errors import OperandError
 from emulator.isa.matrix import MatrixInstruction
-from emulator.isa.search import matrix_instructions
+from emulator.isa.matrix_opcodes import expand
 from emulator.layout.fragment import Fragment
-from emulator.layout.fragments import lane_map
-from emulator.layout.lanemap import COL, ROW, Mode, digits
+from emulator.layout.lanemap import COL, ROW, Mode, digits, lane_map
 from emulator.targets import TARGETS
 from emulator.tools.faults.kernel import Change, Kernel, Variant, split_k
 
@@ -203,7 +202,7 @@ def _shape(ins: MatrixInstruction) -> tuple[object, ...]:
 @cache
 def _relatives(family: str) -> dict[tuple[object, ...], list[MatrixInstruction]]:
     out: dict[tuple[object, ...], list[MatrixInstruction]] = {}
-    for ins in matrix_instructions(family):
+    for ins in expand(family):
         out.setdefault(_shape(ins), []).append(ins)
     return out
 
@@ -213,7 +212,7 @@ def other_instruction(kernel: Kernel) -> Iterator[Variant]:
     ins, names = kernel.ins, [f.name for f in fields(MatrixInstruction) if f.name != "form"]
     for other in _relatives(ins.form.family)[_shape(ins)]:
         if kernel.target.name not in other.targets or any(
-            other.fragment(x).registers != ins.fragment(x).registers for x in ins.operands
+            other.fragment(name).registers != x.registers for name, x in ins.fragments.items()
         ):
             continue
         texts = []

@@ -15,7 +15,6 @@ from dtypes import FORMATS, Array
 from emulator.errors import OperandError
 from emulator.tools.faults.kernel import Change, Kernel, Variant, split_k
 from emulator.tools.faults.registers import Ways, each_operand, of_lanes
-from emulator.warp.scales import legal_ids
 
 _SCALES = ("scale_a", "scale_b")
 
@@ -149,7 +148,7 @@ def wrong_scale_id(kernel: Kernel) -> Iterator[Variant]:
     for operand in _SCALES if kernel.ins.is_block_scaled else ():
         names = [f"{what}_id_{operand[-1]}" for what in ("byte", "thread")]
         now = [kernel.options.get(name, 0) for name in names]
-        bytes_, threads = legal_ids(kernel.ins, operand)
+        bytes_, threads = kernel.ins.legal_ids(operand)
         for ids in ([byte, thread] for byte in bytes_ for thread in threads):
             if ids != now:
                 said = [f"{{{x[0]}, {x[1]}}}" for x in (ids, now)]

@@ -17,6 +17,7 @@ from emulator.errors import EmulatorError
 from emulator.layout.addressing import FIELDS, SWIZZLES
 from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import LINE_BYTES, STRIDES, WINDOW, TileShape
+from emulator.memory.descriptors import store_tile
 from emulator.tools.descriptors.mistakes import (
     EXCHANGED,
     Raw,
@@ -27,7 +28,6 @@ from emulator.tools.descriptors.mistakes import (
 )
 from emulator.tools.faults.kernel import Kernel, Variant
 from emulator.tools.operands import tile_in_memory
-from emulator.warp.memory import store_tile
 
 #: bytes from one value of a field to the next one that is worth trying
 _NEIGHBOURS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)

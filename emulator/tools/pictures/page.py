@@ -13,7 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from emulator.isa.instruction import Instruction
+from emulator.isa.instruction import Instruction, as_instruction
 from emulator.layout.picture import ABOVE, FONT, LEFT, Size, colour, drawing, extent
 from emulator.tools.info import info_command
 from emulator.tools.pictures.panels import (
@@ -26,7 +26,6 @@ from emulator.tools.pictures.panels import (
     sections,
 )
 from emulator.tools.report import Report
-from emulator.warp.opcode import as_instruction
 
 #: CSS pixels of a landscape page, without its margins
 _PAPER: Size = (1040, 680)

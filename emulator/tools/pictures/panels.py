@@ -33,7 +33,6 @@ from emulator.layout.grids import (
 )
 from emulator.layout.picture import Grid, PlacedGrid, Size, cell_size, side_by_side, with_caption
 from emulator.tools.descriptors.tiles import read_tile
-from emulator.tools.facts import fragments
 from emulator.tools.lookup import group_names
 
 #: name of an area -> its axes; left to right and top to bottom of what stands before D
@@ -116,7 +115,7 @@ def sections(ins: Instruction, memory: Memory) -> list[Section]:
         held = [panel for name in "ab" for panel in _held(ins, ins.fragment(name), name)]
         return [Section("", held + _accumulators(ins))]
     panels = []
-    for name, fragment in fragments(ins).items():
+    for name, fragment in ins.fragments.items():
         left = isinstance(ins, Movement) and name != "d"
         panels += _held(ins, fragment, "a" if left else "d")
     if not panels:
@@ -134,7 +133,7 @@ def sections(ins: Instruction, memory: Memory) -> list[Section]:
 def _product(ins: MatrixInstruction, memory: Memory) -> list[Section]:
     panels = []
     for name in ("e", "scale_a", "a", "scale_b", "b"):
-        if name in ins.operands:
+        if name in ins.fragments:
             panels += _held(ins, ins.fragment(name), name)
     if ins.is_wgmma:
         panels += [_tile(ins, "a", memory), _tile(ins, "b", memory)]
@@ -219,7 +218,7 @@ def _tile(ins: MatrixInstruction, operand: str, memory: Memory) -> Panel:
 
 def _rows(ins: Movement) -> list[Panel]:
     """The rows that lanes address, tile by tile."""
-    _, cols = next(ins.fragment(x) for x in ins.operands if x != "p").shape
+    _, cols = next(iter(ins.fragments.values())).shape
     size = {"b16": 16, "b8": 8}.get(ins.form.type) or int(ins.source[1])
     assert cols * size <= ROW_BYTES * 8
     return [

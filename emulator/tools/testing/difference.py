@@ -24,7 +24,7 @@ from dtypes import (
     unpack,
 )
 from emulator.errors import EmulatorError, OperandError, one_of, shown
-from emulator.isa.instruction import Instruction
+from emulator.isa.instruction import Instruction, as_instruction
 from emulator.layout.fragment import Fragment
 from emulator.tools.operands import as_array, as_codes
 from emulator.tools.testing.difference_kinds import (
@@ -37,7 +37,6 @@ from emulator.tools.testing.difference_kinds import (
     kinds,
     ulps,
 )
-from emulator.warp.opcode import as_instruction
 
 #: differing elements that a message shows one by one
 SHOWN = 8

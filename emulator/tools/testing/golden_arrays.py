@@ -16,12 +16,11 @@ import numpy as np
 
 from dtypes import Array
 from emulator.errors import OperandError, shown
-from emulator.isa.instruction import Instruction
+from emulator.isa.instruction import Instruction, as_instruction
 from emulator.layout.fragment import Fragment
 from emulator.tools.files import read_npz, write_npz
 from emulator.tools.testing.difference import find_differences
 from emulator.tools.testing.difference_kinds import Nan, SignedZero
-from emulator.warp.opcode import as_instruction
 
 #: the entry of the .npz that holds the types and the provenance as JSON
 ABOUT = "about.json"

@@ -15,6 +15,7 @@ from emulator.errors import OperandError
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.descriptor import Descriptor
+from emulator.memory.descriptors import store_tile
 from emulator.targets import Target
 from emulator.tools.operands import (
     Multiplication,
@@ -26,7 +27,6 @@ from emulator.tools.operands import (
     traits,
 )
 from emulator.warp.execute import execute
-from emulator.warp.memory import store_tile
 from emulator.warp.sparse import check_selector, metadata
 
 #: elements that `repr` shows of one operand

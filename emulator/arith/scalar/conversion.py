@@ -1,0 +1,354 @@
+"""Conversions between types: cvt and cvt.pack (PTX ISA 9.7.9.21 and 9.7.9.22), and mov.
+
+Special values as measured on an H200.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dtypes import Array, NumberClass, Rounding
+from emulator.arith.scalar import exact, rounded
+from emulator.arith.scalar.rule import packed_rule, rule
+from emulator.arith.scalar.types import TYPES, ScalarType
+
+_ZERO, _FINITE, _INFINITE, _NAN = NumberClass
+_F32, _F64 = TYPES["f32"], TYPES["f64"]
+#: how .rni … round to an integer
+_TO_INTEGER = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
+
+# --- integers -------------------------------------------------------------------------------------
+
+
+@rule
+def integers(to: ScalarType, t: ScalarType, a: int, *, sat: bool = False) -> int:
+    """Integer to integer: the low bits, extended by the source's sign; .sat clamps."""
+    number = t.number(a)
+    return to.word(to.clamp(number) if sat else number)
+
+
+@integers.vector
+def _(to: ScalarType, t: ScalarType, a: Array, *, sat: bool = False) -> Array:
+    numbers = a.view(t.values)
+    if sat:
+        # Both ends of the narrower range fit the source's type: each type can hold the clamped.
+        numbers = np.clip(numbers, max(to.smallest, t.smallest), min(to.largest, t.largest))
+    return numbers.astype(to.values).view(to.dtype)
+
+
+@rule
+def integer_to_float(
+    to: ScalarType, t: ScalarType, a: int, *, rounding: Rounding = "rn", ftz: bool = False,
+    sat: bool = False,
+) -> int:  # fmt: skip
+    """Integer to floating point, rounded once; .ftz has nothing to flush."""
+    number = t.number(a)
+    code = exact.rounded(to.format, Fraction(number), rounding) if number else 0
+    return exact.saturated(to.format, code) if sat else code
+
+
+@integer_to_float.vector
+def _(
+    to: ScalarType, t: ScalarType, a: Array, *, rounding: Rounding = "rn", ftz: bool = False,
+    sat: bool = False,
+) -> Array:  # fmt: skip
+    numbers = a.view(t.values)
+    if to is _F64 or t.bits < 64:
+        words = _codes_of_integers(to, t, numbers, rounding)
+    else:
+        # Cut to 53 bits and made odd where something was lost, a number still rounds rightly.
+        near = numbers.astype(np.float64)
+        above, below = _against(numbers, near)
+        outward = np.where(near > 0, above, below)
+        bits = np.atleast_1d(near).view(np.int64)
+        inexact_even = (above | below) & (bits & 1 == 0)
+        odd = bits + np.where(inexact_even, np.where(outward, 1, -1), 0)
+        words = rounded.narrowed(to, odd.view(np.float64).reshape(np.shape(near)), rounding)
+    no_nan = np.zeros((), np.bool_)
+    return rounded.finished(to, words, no_nan, sat)
+
+
+def _codes_of_integers(to: ScalarType, t: ScalarType, numbers: Array, rounding: str) -> Array:
+    """Codes of integers that float64 holds, or of any as f64."""
+    near = numbers.astype(np.float64)
+    if to is not _F64:
+        return rounded.narrowed(to, near, rounding)
+    words = near.view(np.uint64)
+    if t.bits < 64 or rounding == "rn":
+        return words
+    above, below = _against(numbers, near)
+    return rounded.stepped(to, words, above, below, rounding)
+
+
+def _against(numbers: Array, near: Array) -> tuple[Array, Array]:
+    """Where 64-bit integers are above and below the float64 nearest to them."""
+    # The nearest of a number close to the top is the power of two that the type just lacks.
+    limit = 2.0**63 if numbers.dtype.kind == "i" else 2.0**64
+    back = np.where(near < limit, near, 0).astype(numbers.dtype)
+    at_limit = near >= limit
+    return (numbers > back) & ~at_limit, (numbers < back) | at_limit
+
+
+@rule
+def float_to_integer(
+    to: ScalarType, t: ScalarType, a: int, *, integer_rounding: str = "rni", ftz: bool = False,
+    sat: bool = False,
+) -> int:  # fmt: skip
+    """Floating point to integer: rounded, then clamped to the range of the type, .sat or not.
+
+    Measured: a NaN gives 0, but where the source is f64 or the result has 64 bits a one in the
+    highest bit of the result's type.
+    """
+    x = exact.read(t.format, a, ftz)
+    if x.number_class == _NAN:
+        return 1 << (to.bits - 1) if t.bits == 64 or to.bits == 64 else 0
+    if x.number_class == _INFINITE:
+        return to.word(to.smallest if x.sign else to.largest)
+    return to.word(to.clamp(_integer(exact.value(t.format, x), integer_rounding)))
+
+
+@float_to_integer.vector
+def _(
+    to: ScalarType, t: ScalarType, a: Array, *, integer_rounding: str = "rni", ftz: bool = False,
+    sat: bool = False,
+) -> Array:  # fmt: skip
+    x = rounded.values(t, a, ftz)
+    if to.bits == 32 and to.signed and (np.abs(x) < 2.0**31).all():
+        return _TO_INTEGER[integer_rounding](x).astype(np.int32).view(np.uint32)
+    x = x.astype(np.float64)
+    whole = _TO_INTEGER[integer_rounding](x)
+    # The largest 64-bit numbers are no float64: what reaches the power above them is clamped.
+    too_large = whole >= float(to.largest + 1)
+    inside = np.where(too_large, 0, np.maximum(whole, float(to.smallest)))
+    nan = np.isnan(x)
+    words = np.where(nan, 0, inside).astype(to.values).view(to.dtype)
+    words = np.where(too_large, to.dtype.type(to.largest), words)
+    if t.bits == 64 or to.bits == 64:
+        words = np.where(nan, to.dtype.type(1 << (to.bits - 1)), words)
+    return words
+
+
+def _integer(number: Fraction, rounding: str) -> int:
+    """The integer that a rounding to integers gives: rni to nearest, ties to even."""
+    if rounding == "rni":
+        return round(number)
+    if rounding == "rzi":
+        return int(number)
+    return number.__floor__() if rounding == "rmi" else number.__ceil__()
+
+
+# --- floating point -------------------------------------------------------------------------------
+
+
+@rule
+def float_to_integral(
+    to: ScalarType, t: ScalarType, a: int, *, integer_rounding: str = "rni", ftz: bool = False,
+    sat: bool = False,
+) -> int:  # fmt: skip
+    """Floating point to an integral number of the same type; a zero keeps the number's sign."""
+    fmt = t.format
+    x = exact.read(fmt, a, ftz)
+    if x.number_class == _NAN:
+        code = exact.nan_of(fmt, a)
+    elif x.number_class == _INFINITE:
+        code = a
+    else:
+        number = _integer(exact.value(fmt, x), integer_rounding)
+        code = exact.rounded(fmt, Fraction(number), "rn") if number else exact.zero(fmt, x.sign)
+    return exact.saturated(fmt, code) if sat else code
+
+
+@float_to_integral.vector
+def _(
+    to: ScalarType, t: ScalarType, a: Array, *, integer_rounding: str = "rni", ftz: bool = False,
+    sat: bool = False,
+) -> Array:  # fmt: skip
+    x = rounded.values(t, a, ftz)
+    words = rounded.nearest(t, _TO_INTEGER[integer_rounding](x))
+    nan = np.isnan(x)
+    if t is _F64 and not sat:
+        return rounded.with_nans(t, words, nan, a)
+    return rounded.finished(t, words, nan, sat)
+
+
+@rule
+def move(to: ScalarType, t: ScalarType, a: int, *, ftz: bool = False, sat: bool = False) -> int:
+    """cvt between equal types. Measured: f32 and f64 keep the bits of a NaN; with .ftz, and in f16
+    and bf16 always, it is canonical."""
+    fmt = t.format
+    x = exact.read(fmt, a, ftz)
+    if x.number_class == _NAN:
+        code = exact.nan_of(fmt) if ftz or t.bits == 16 else a
+    else:
+        code = exact.zero(fmt, x.sign) if x.number_class == _ZERO else a
+    return exact.saturated(fmt, code) if sat else code
+
+
+@move.vector
+def _(to: ScalarType, t: ScalarType, a: Array, *, ftz: bool = False, sat: bool = False) -> Array:
+    words = rounded.flushed(t, a) if ftz else a
+    if not (ftz or sat or t.bits == 16):
+        return words
+    return rounded.finished(t, words, np.isnan(rounded.values(t, a)), sat)
+
+
+@rule
+def floats(
+    to: ScalarType, t: ScalarType, a: int, *, rounding: Rounding = "rn", ftz: bool = False,
+    sat: bool = False,
+) -> int:  # fmt: skip
+    """Floating point to another floating-point type, rounded once.
+
+    Measured: conversions from and to f64 keep the sign and the top payload bits of a NaN and make
+    it quiet, but for cvt.ftz.f64.f32; bf16 to f32 is a shift; every other NaN is canonical. .ftz
+    is about numbers of f32's exponents: it does nothing from f32 to f16, nor to operands of f16.
+    """
+    source, target = t.format, to.format
+    x = exact.read(source, a, ftz and _is_flushed(to, t))
+    if x.number_class == _NAN:
+        code = _converted_nan(to, t, a, ftz)
+    elif x.number_class == _INFINITE:
+        code = exact.infinity(target, x.sign)
+    elif x.number_class == _ZERO:
+        code = exact.zero(target, x.sign)
+    else:
+        code = exact.rounded(target, exact.value(source, x), rounding, ftz and to is _F32)
+    return exact.saturated(target, code) if sat else code
+
+
+@floats.vector
+def _(
+    to: ScalarType, t: ScalarType, a: Array, *, rounding: Rounding = "rn", ftz: bool = False,
+    sat: bool = False,
+) -> Array:  # fmt: skip
+    x = rounded.values(t, a, ftz and _is_flushed(to, t))
+    if to is _F64:
+        words = x.astype(np.float64).view(np.uint64)
+    elif rounding == "rn" and not ftz:
+        words = rounded.nearest(to, x)
+    else:
+        words = rounded.narrowed(to, x.astype(np.float64), rounding, ftz and to is _F32)
+    nan = np.isnan(x)
+    if sat:
+        return rounded.finished(to, words, nan, sat)
+    if not nan.any():
+        return words
+    return np.where(nan, _converted_nans(to, t, a, ftz), words)
+
+
+def _is_flushed(to: ScalarType, t: ScalarType) -> bool:
+    """Whether .ftz reads subnormal operands as zeros."""
+    return t.name in ("f32", "bf16") and to.name != "f16"
+
+
+def _converted_nan(to: ScalarType, t: ScalarType, a: int, ftz: bool) -> int:
+    source, target = t.format, to.format
+    if (t.name, to.name) == ("bf16", "f32"):
+        return exact.nan_of(target) if ftz else a << 16
+    if _F64 not in (t, to):
+        return exact.nan_of(target)
+    if ftz and t is _F32:
+        a = exact.nan_of(source)
+    quiet = a | 1 << (source.mantissa_bits - 1)
+    payload = quiet & (1 << source.mantissa_bits) - 1
+    shift = target.mantissa_bits - source.mantissa_bits
+    payload = payload << shift if shift >= 0 else payload >> -shift
+    return exact.infinity(target, a & source.sign_mask) | payload
+
+
+def _converted_nans(to: ScalarType, t: ScalarType, a: Array, ftz: bool) -> Array:
+    source, target = t.format, to.format
+    canonical = to.dtype.type(target.nan or 0)
+    if (t.name, to.name) == ("bf16", "f32"):
+        return canonical if ftz else a.astype(to.dtype) << to.dtype.type(16)
+    if _F64 not in (t, to):
+        return canonical
+    if ftz and t is _F32:
+        a = np.full_like(a, source.nan or 0)
+    wide = a.astype(np.uint64)
+    quiet = np.uint64(1 << (source.mantissa_bits - 1))
+    payload = (wide & np.uint64((1 << source.mantissa_bits) - 1)) | quiet
+    shift = target.mantissa_bits - source.mantissa_bits
+    payload = payload << np.uint64(shift) if shift >= 0 else payload >> np.uint64(-shift)
+    sign = wide >> np.uint64(t.bits - 1) << np.uint64(to.bits - 1)
+    return (payload | sign | np.uint64(target.infinity or 0)).astype(to.dtype)
+
+
+# --- cvt.pack -------------------------------------------------------------------------------------
+
+
+@rule
+def pack(to: ScalarType, t: ScalarType, a: int, b: int) -> int:
+    """cvt.pack to 16 bits: both clamped to the type, b in the lower half and a in the upper."""
+    return to.word(to.clamp(t.number(a))) << to.bits | to.word(to.clamp(t.number(b)))
+
+
+@pack.vector
+def _(to: ScalarType, t: ScalarType, a: Array, b: Array) -> Array:
+    upper, lower = (
+        np.clip(x.view(t.values), to.smallest, to.largest).view(np.uint32) & np.uint32(to.mask)
+        for x in (a, b)
+    )
+    return upper << np.uint32(to.bits) | lower
+
+
+@rule
+def pack_onto(to: ScalarType, t: ScalarType, rest: ScalarType, a: int, b: int, c: int) -> int:
+    """cvt.pack to fewer bits: `pack`, and above both the low bits of c."""
+    return rest.word(c << 2 * to.bits) | pack.reference(to, t, a, b)
+
+
+@pack_onto.vector
+def _(to: ScalarType, t: ScalarType, rest: ScalarType, a: Array, b: Array, c: Array) -> Array:
+    assert pack.array is not None
+    return c << np.uint32(2 * to.bits) | pack.array(to, t, a, b)
+
+
+# --- mov ------------------------------------------------------------------------------------------
+
+
+@packed_rule
+def mov(t: ScalarType, *sources: int, parts: str = "") -> Any:
+    """9.7.9.3: all bits, also those of a signalling NaN.
+
+    Several sources are the registers of a vector, the first one in the lowest bits; with `parts`
+    the destination is a vector of so many registers.
+    """
+    width, word = t.size // len(sources), 0
+    for i, source in enumerate(sources):
+        word |= (source & (1 << width) - 1) << i * width
+    if not parts:
+        return word
+    width = t.size // int(parts)
+    return tuple(word >> i * width & (1 << width) - 1 for i in range(int(parts)))
+
+
+@mov.vector
+def _(t: ScalarType, *sources: Array, parts: str = "") -> Any:
+    if t.size == 128:
+        return _mov128(*sources, parts=parts)
+    word = sources[-1].astype(t.dtype, copy=False)
+    for source in reversed(sources[:-1]):
+        word = word << t.dtype.type(t.size // len(sources)) | source.astype(t.dtype)
+    if not parts:
+        return word
+    width = t.size // int(parts)
+    return tuple(
+        (word >> t.dtype.type(i * width)).astype(f"uint{width}") for i in range(int(parts))
+    )
+
+
+def _mov128(*sources: Array, parts: str) -> Any:
+    """Words of 128 bits are arrays ``uint64 (…, 2)``, the lower half first."""
+    if len(sources) == 1:
+        word = sources[0]
+    else:
+        kind = np.dtype(f"uint{128 // len(sources)}")
+        word = np.stack(np.broadcast_arrays(*(s.astype(kind) for s in sources)), axis=-1)
+    if not parts:
+        return word.view(np.uint64)
+    pieces = np.ascontiguousarray(word).view(f"uint{128 // int(parts)}")
+    return tuple(pieces[..., i] for i in range(int(parts)))

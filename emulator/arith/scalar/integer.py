@@ -1,0 +1,300 @@
+"""Integer arithmetic: PTX ISA 9.7.1, as measured on an H200."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dtypes import Array
+from emulator.arith.scalar.rule import rule
+from emulator.arith.scalar.types import ScalarType
+
+# --- sums -----------------------------------------------------------------------------------------
+
+
+@rule
+def add(t: ScalarType, a: int, b: int, *, sat: bool = False) -> int:
+    """9.7.1.1: a + b, which wraps; .sat clamps it to the range of the type."""
+    total = t.number(a) + t.number(b)
+    return t.word(t.clamp(total) if sat else total)
+
+
+@add.vector
+def _(t: ScalarType, a: Array, b: Array, *, sat: bool = False) -> Array:
+    return clamped(t, wide(t, a) + wide(t, b)) if sat else a + b
+
+
+@rule
+def sub(t: ScalarType, a: int, b: int, *, sat: bool = False) -> int:
+    """9.7.1.2: a - b, which wraps; .sat clamps it to the range of the type."""
+    total = t.number(a) - t.number(b)
+    return t.word(t.clamp(total) if sat else total)
+
+
+@sub.vector
+def _(t: ScalarType, a: Array, b: Array, *, sat: bool = False) -> Array:
+    return clamped(t, wide(t, a) - wide(t, b)) if sat else a - b
+
+
+@rule
+def neg(t: ScalarType, a: int) -> int:
+    """9.7.1.12: -a, which wraps."""
+    return t.word(-a)
+
+
+@neg.vector
+def _(t: ScalarType, a: Array) -> Array:
+    return np.negative(a)
+
+
+@rule
+def absolute(t: ScalarType, a: int) -> int:
+    """9.7.1.11, abs: the most negative number stays itself."""
+    return t.word(abs(t.number(a)))
+
+
+@absolute.vector
+def _(t: ScalarType, a: Array) -> Array:
+    return np.abs(a.view(t.values)).view(t.dtype)
+
+
+@rule
+def sad(t: ScalarType, a: int, b: int, c: int) -> int:
+    """9.7.1.7: c + |a - b|, which wraps."""
+    return t.word(c + abs(t.number(a) - t.number(b)))
+
+
+@sad.vector
+def _(t: ScalarType, a: Array, b: Array, c: Array) -> Array:
+    less = a.view(t.values) < b.view(t.values)
+    return c + np.where(less, b - a, a - b)
+
+
+@rule
+def minimum(t: ScalarType, a: int, b: int, *, relu: bool = False) -> int:
+    """9.7.1.13, min; .relu makes a negative result 0."""
+    out = min(t.number(a), t.number(b))
+    return t.word(max(out, 0) if relu else out)
+
+
+@minimum.vector
+def _(t: ScalarType, a: Array, b: Array, *, relu: bool = False) -> Array:
+    out = np.minimum(a.view(t.values), b.view(t.values))
+    return (np.maximum(out, out.dtype.type(0)) if relu else out).view(t.dtype)
+
+
+@rule
+def maximum(t: ScalarType, a: int, b: int, *, relu: bool = False) -> int:
+    """9.7.1.14, max; .relu makes a negative result 0."""
+    out = max(t.number(a), t.number(b))
+    return t.word(max(out, 0) if relu else out)
+
+
+@maximum.vector
+def _(t: ScalarType, a: Array, b: Array, *, relu: bool = False) -> Array:
+    out = np.maximum(a.view(t.values), b.view(t.values))
+    return (np.maximum(out, out.dtype.type(0)) if relu else out).view(t.dtype)
+
+
+# --- products -------------------------------------------------------------------------------------
+
+
+@rule
+def mul(t: ScalarType, a: int, b: int, *, mode: str = "lo") -> int:
+    """9.7.1.3: the lower or upper half of the product, or with .wide all of it."""
+    product = t.number(a) * t.number(b)
+    if mode == "wide":
+        return product & (1 << 2 * t.bits) - 1
+    return t.word(product >> t.bits if mode == "hi" else product)
+
+
+@mul.vector
+def _(t: ScalarType, a: Array, b: Array, *, mode: str = "lo") -> Array:
+    return widened(t, a) * widened(t, b) if mode == "wide" else product_half(t, a, b, mode)
+
+
+@rule
+def mad(t: ScalarType, a: int, b: int, c: int, *, mode: str = "lo", sat: bool = False) -> int:
+    """9.7.1.4: `mul`, plus c; mad.hi.sat.s32 clamps the sum. With .wide c is wide, too."""
+    product = t.number(a) * t.number(b)
+    if mode == "wide":
+        return product + c & (1 << 2 * t.bits) - 1
+    total = (product >> t.bits if mode == "hi" else product) + t.number(c)
+    return t.word(t.clamp(total) if sat else total)
+
+
+@mad.vector
+def _(t: ScalarType, a: Array, b: Array, c: Array, *, mode: str = "lo", sat: bool = False) -> Array:
+    if mode == "wide":
+        return widened(t, a) * widened(t, b) + c
+    product = product_half(t, a, b, mode)
+    return clamped(t, wide(t, product) + wide(t, c)) if sat else product + c
+
+
+@rule
+def mul24(t: ScalarType, a: int, b: int, *, mode: str = "lo") -> int:
+    """9.7.1.5: bits 31..0 (.lo) or 47..16 (.hi) of the product of the low 24 bits."""
+    return t.word(_number24(t, a) * _number24(t, b) >> (16 if mode == "hi" else 0))
+
+
+@mul24.vector
+def _(t: ScalarType, a: Array, b: Array, *, mode: str = "lo") -> Array:
+    return _product24(t, a, b, mode).astype(t.dtype)
+
+
+@rule
+def mad24(t: ScalarType, a: int, b: int, c: int, *, mode: str = "lo", sat: bool = False) -> int:
+    """9.7.1.6: `mul24`, plus c; mad24.hi.sat.s32 clamps the sum."""
+    total = t.number(_number24(t, a) * _number24(t, b) >> (16 if mode == "hi" else 0))
+    total += t.number(c)
+    return t.word(t.clamp(total) if sat else total)
+
+
+@mad24.vector
+def _(t: ScalarType, a: Array, b: Array, c: Array, *, mode: str = "lo", sat: bool = False) -> Array:
+    product = _product24(t, a, b, mode).astype(t.dtype)
+    return clamped(t, wide(t, product) + wide(t, c)) if sat else product + c
+
+
+def _number24(t: ScalarType, a: int) -> int:
+    low = a & 0xFFFFFF
+    return low - (1 << 24) if t.signed and low >> 23 else low
+
+
+def _product24(t: ScalarType, a: Array, b: Array, mode: str) -> Array:
+    eight = t.values.type(8)
+    x, y = (((w << np.uint32(8)).view(t.values) >> eight).astype(np.int64) for w in (a, b))
+    return x * y >> np.int64(16 if mode == "hi" else 0)
+
+
+# --- quotients ------------------------------------------------------------------------------------
+
+
+@rule
+def div(t: ScalarType, a: int, b: int) -> int:
+    """9.7.1.8: the quotient cut toward zero. Measured: all ones where b is 0."""
+    x, y = t.number(a), t.number(b)
+    if y == 0:
+        return t.mask
+    quotient = abs(x) // abs(y)
+    return t.word(-quotient if (x < 0) != (y < 0) else quotient)
+
+
+@div.vector
+def _(t: ScalarType, a: Array, b: Array) -> Array:
+    quotient = magnitude(t, a) // magnitude(t, b)
+    if t.signed:
+        quotient = np.where((a ^ b).view(t.values) < 0, np.negative(quotient), quotient)
+    return np.where(b == 0, t.dtype.type(t.mask), quotient)
+
+
+@rule
+def rem(t: ScalarType, a: int, b: int) -> int:
+    """9.7.1.9: the remainder, with the sign of a. Measured: all ones where b is 0."""
+    x, y = t.number(a), t.number(b)
+    if y == 0:
+        return t.mask
+    remainder = abs(x) % abs(y)
+    return t.word(-remainder if x < 0 else remainder)
+
+
+@rem.vector
+def _(t: ScalarType, a: Array, b: Array) -> Array:
+    remainder = magnitude(t, a) % magnitude(t, b)
+    if t.signed:
+        remainder = np.where(a.view(t.values) < 0, np.negative(remainder), remainder)
+    return np.where(b == 0, t.dtype.type(t.mask), remainder)
+
+
+# --- dot products ---------------------------------------------------------------------------------
+
+
+@rule
+def dp4a(ta: ScalarType, tb: ScalarType, a: int, b: int, c: int) -> int:
+    """9.7.1.22: c plus the products of the four bytes of a and of b, which wraps."""
+    total = c
+    for i in range(4):
+        total += _part(ta, a, i, 8) * _part(tb, b, i, 8)
+    return total & 0xFFFFFFFF
+
+
+@dp4a.vector
+def _(ta: ScalarType, tb: ScalarType, a: Array, b: Array, c: Array) -> Array:
+    total = c
+    for i in range(4):
+        total = total + _parts(ta, a, i, 8) * _parts(tb, b, i, 8)
+    return total
+
+
+@rule
+def dp2a(ta: ScalarType, tb: ScalarType, a: int, b: int, c: int, *, mode: str = "lo") -> int:
+    """9.7.1.23: c plus the products of the halves of a and the lower or upper two bytes of b."""
+    total, first = c, 2 if mode == "hi" else 0
+    for i in range(2):
+        total += _part(ta, a, i, 16) * _part(tb, b, first + i, 8)
+    return total & 0xFFFFFFFF
+
+
+@dp2a.vector
+def _(ta: ScalarType, tb: ScalarType, a: Array, b: Array, c: Array, *, mode: str = "lo") -> Array:
+    total, first = c, 2 if mode == "hi" else 0
+    for i in range(2):
+        total = total + _parts(ta, a, i, 16) * _parts(tb, b, first + i, 8)
+    return total
+
+
+def _part(t: ScalarType, word: int, i: int, bits: int) -> int:
+    """Part i of a word as a number, signed as the type is."""
+    part = word >> bits * i & (1 << bits) - 1
+    return part - (1 << bits) if t.signed and part >> (bits - 1) else part
+
+
+def _parts(t: ScalarType, words: Array, i: int, bits: int) -> Array:
+    """`_part` of every word, modulo 2**32."""
+    at_top = words << np.uint32(32 - bits * (i + 1))
+    return (at_top.view(t.values) >> t.values.type(32 - bits)).view(np.uint32)
+
+
+# --- what the rules share -------------------------------------------------------------------------
+
+
+def product_half(t: ScalarType, a: Array, b: Array, mode: str) -> Array:
+    """The lower or upper half of every product."""
+    if mode == "lo":
+        return a * b
+    if t.bits < 64:
+        return (widened(t, a) * widened(t, b) >> np.uint64(t.bits)).astype(t.dtype)
+    high = _high_product(a, b)
+    if t.signed:
+        # A negative factor counts 2**64 too much as an unsigned one.
+        high = high - np.where(a.view(np.int64) < 0, b, 0) - np.where(b.view(np.int64) < 0, a, 0)
+    return high
+
+
+def _high_product(a: Array, b: Array) -> Array:
+    """The upper 64 bits of products of unsigned 64-bit words, by 32-bit halves."""
+    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    a1, a0, b1, b0 = a >> half, a & low, b >> half, b & low
+    middle = a1 * b0 + (a0 * b0 >> half)
+    cross = a0 * b1 + (middle & low)
+    return a1 * b1 + (middle >> half) + (cross >> half)
+
+
+def widened(t: ScalarType, words: Array) -> Array:
+    """Numbers of a type of at most 32 bits as words of twice its bits."""
+    bits = 2 * t.bits
+    return words.view(t.values).astype(f"{'int' if t.signed else 'uint'}{bits}").view(f"uint{bits}")
+
+
+def wide(t: ScalarType, words: Array) -> Array:
+    """Numbers of a type of at most 32 bits as int64."""
+    return words.view(t.values).astype(np.int64)
+
+
+def clamped(t: ScalarType, numbers: Array) -> Array:
+    """Words of the nearest numbers of the type."""
+    return np.clip(numbers, t.smallest, t.largest).astype(t.values).view(t.dtype)
+
+
+def magnitude(t: ScalarType, words: Array) -> Array:
+    """Absolute values as unsigned words."""
+    return np.abs(words.view(t.values)).view(t.dtype) if t.signed else words

@@ -1,0 +1,275 @@
+"""Instructions over the lanes of a warp: PTX ISA 9.7.9.6 and 9.7.13.
+
+Operands are those of 32 lanes: sequences of 32 integers, or arrays ``(…, 32)``. `active` tells
+which lanes execute the instruction, 32 bools; left out, those that the membermask names. Lanes
+that do not execute it have results of 0, which mean nothing. The membermask has the same value in
+all lanes that execute it; what happens otherwise is the machine's matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dtypes import Array
+from emulator.arith.scalar import comparison
+from emulator.arith.scalar.rule import packed_rule
+from emulator.arith.scalar.types import ScalarType
+
+Lanes = Sequence[int]
+LANES = 32
+_LANE = np.arange(LANES, dtype=np.uint32)
+_BIT = np.uint32(1) << _LANE
+
+
+def _executing(mask: Lanes, active: Sequence[bool] | None) -> list[int]:
+    """The lanes that take part."""
+    return [i for i in range(LANES) if (mask[i] >> i & 1 if active is None else active[i])]
+
+
+def _who(mask: Array, active: Array | None) -> Array:
+    return (mask & _BIT) != 0 if active is None else active
+
+
+def _everywhere(value: int, lanes: list[int]) -> list[int]:
+    return [value if i in lanes else 0 for i in range(LANES)]
+
+
+def _bits(where: Array) -> Array:
+    """A mask of the lanes, for all lanes ``(…, 1)``."""
+    shape = np.broadcast_shapes(np.shape(where), (LANES,))
+    lanes = np.ascontiguousarray(np.broadcast_to(where, shape))
+    return np.packbits(lanes, axis=-1, bitorder="little").view("<u4")
+
+
+# --- shfl -----------------------------------------------------------------------------------------
+
+
+@packed_rule
+def shfl(
+    t: ScalarType, a: Lanes, b: Lanes, c: Lanes, membermask: Lanes, *, mode: str = "idx",
+    active: Sequence[bool] | None = None,
+) -> tuple[list[int], list[int]]:  # fmt: skip
+    """shfl.sync: the a of the lane that b gives, and whether it lies in the segment that c gives.
+
+    Out of the segment a lane keeps its own. Measured: a lane that does not execute is read as 0.
+    """
+    lanes = _executing(membermask, active)
+    values, found = [0] * LANES, [0] * LANES
+    for lane in lanes:
+        step, clamp, segment = b[lane] & 31, c[lane] & 31, c[lane] >> 8 & 31
+        first, last = lane & segment, (lane & segment) | (clamp & ~segment)
+        source = {
+            "up": lane - step,
+            "down": lane + step,
+            "bfly": lane ^ step,
+            "idx": first | (step & ~segment),
+        }[mode]
+        inside = source >= last if mode == "up" else source <= last
+        source = source if inside else lane
+        values[lane] = a[source] if source in lanes else 0
+        found[lane] = int(inside)
+    return values, found
+
+
+@shfl.vector
+def _(
+    t: ScalarType, a: Array, b: Array, c: Array, membermask: Array, *, mode: str = "idx",
+    active: Array | None = None,
+) -> tuple[Array, Array]:  # fmt: skip
+    who = _who(membermask, active)
+    lane = _LANE.astype(np.int32)
+    step, clamp = (b & np.uint32(31)).view(np.int32), (c & np.uint32(31)).view(np.int32)
+    segment = (c >> np.uint32(8) & np.uint32(31)).view(np.int32)
+    first = lane & segment
+    last = first | (clamp & ~segment)
+    if mode == "idx":
+        source = first | (step & ~segment)
+    else:
+        source = {"up": lane - step, "down": lane + step, "bfly": lane ^ step}[mode]
+    inside = source >= last if mode == "up" else source <= last
+    source = np.where(inside, source, lane).astype(np.intp)
+    if not who.all():
+        a = np.where(who, a, np.uint32(0))
+    if source.ndim == 1 and np.ndim(a):  # the same lanes in every warp
+        read = np.broadcast_to(a, (*np.shape(a)[:-1], LANES))[..., source]
+    else:
+        a, source = np.broadcast_arrays(a, source)
+        start = np.arange(0, a.size, LANES).reshape(*a.shape[:-1], 1)
+        read = np.ascontiguousarray(a).reshape(-1).take(source + start)
+    return np.where(who, read, np.uint32(0)), inside & who
+
+
+# --- vote, activemask, elect ----------------------------------------------------------------------
+
+
+@packed_rule
+def vote(
+    t: ScalarType, a: Lanes, membermask: Lanes, *, mode: str = "",
+    active: Sequence[bool] | None = None,
+) -> list[int]:  # fmt: skip
+    """vote.sync: whether the predicate holds in all lanes, in any, or is the same in all (.uni);
+    or the mask of the lanes where it holds (.ballot)."""
+    lanes = _executing(membermask, active)
+    given = [bool(a[lane]) for lane in lanes]
+    result = {
+        "all": int(all(given)),
+        "any": int(any(given)),
+        "uni": int(all(given) or not any(given)),
+        "ballot": sum(1 << lane for lane in lanes if a[lane]),
+    }[mode]
+    return _everywhere(result, lanes)
+
+
+@vote.vector
+def _(
+    t: ScalarType, a: Array, membermask: Array, *, mode: str = "", active: Array | None = None
+) -> Array:
+    who = _who(membermask, active)
+    if mode == "ballot":
+        return _bits(a & who) * who.astype(np.uint32)
+    every = (a | ~who).all(axis=-1, keepdims=True)
+    some = (a & who).any(axis=-1, keepdims=True)
+    return {"all": every, "any": some, "uni": every | ~some}[mode] & who
+
+
+@packed_rule
+def activemask(t: ScalarType, *, active: Sequence[bool] = (True,) * LANES) -> list[int]:
+    """The mask of the lanes that execute it together."""
+    lanes = [i for i in range(LANES) if active[i]]
+    return _everywhere(sum(1 << lane for lane in lanes), lanes)
+
+
+@activemask.vector
+def _(t: ScalarType, *, active: Any = (True,) * LANES) -> Array:
+    who = np.asarray(active)
+    return np.where(who, _bits(who), np.uint32(0))
+
+
+@packed_rule
+def elect(
+    membermask: Lanes, *, active: Sequence[bool] | None = None
+) -> tuple[list[int], list[int]]:
+    """elect.sync: one lane, and whether it is this one. Measured: the lowest."""
+    lanes = _executing(membermask, active)
+    lowest = lanes[0] if lanes else 0
+    return _everywhere(lowest, lanes), [int(i in lanes and i == lowest) for i in range(LANES)]
+
+
+@elect.vector
+def _(membermask: Array, *, active: Array | None = None) -> tuple[Array, Array]:
+    who = _who(membermask, active)
+    lowest = np.argmax(who, axis=-1, keepdims=True).astype(np.uint32)
+    return np.where(who, lowest, np.uint32(0)), who & (lowest == _LANE)
+
+
+# --- match ----------------------------------------------------------------------------------------
+
+
+@packed_rule
+def match_any(
+    t: ScalarType, a: Lanes, membermask: Lanes, *, active: Sequence[bool] | None = None
+) -> list[int]:
+    """match.any.sync: the mask of the lanes with the same value."""
+    lanes = _executing(membermask, active)
+    return [sum(1 << j for j in lanes if a[j] == a[i]) if i in lanes else 0 for i in range(LANES)]
+
+
+@match_any.vector
+def _(t: ScalarType, a: Array, membermask: Array, *, active: Array | None = None) -> Array:
+    who = _who(membermask, active)
+    same = (a[..., :, None] == a[..., None, :]) & who[..., None, :]
+    return np.where(who, _bits(same)[..., 0], np.uint32(0))
+
+
+@packed_rule
+def match_all(
+    t: ScalarType, a: Lanes, membermask: Lanes, *, active: Sequence[bool] | None = None
+) -> tuple[list[int], list[int]]:
+    """match.all.sync: the mask of the lanes, or 0 where their values differ; whether they agree."""
+    lanes = _executing(membermask, active)
+    same = len({a[lane] for lane in lanes}) == 1
+    mask = sum(1 << lane for lane in lanes) if same else 0
+    return _everywhere(mask, lanes), _everywhere(int(same), lanes)
+
+
+@match_all.vector
+def _(
+    t: ScalarType, a: Array, membermask: Array, *, active: Array | None = None
+) -> tuple[Array, Array]:
+    who = _who(membermask, active)
+    a, who = np.broadcast_arrays(a, who)
+    first = np.take_along_axis(a, np.argmax(who, axis=-1, keepdims=True), axis=-1)
+    same = ((a == first) | ~who).all(axis=-1, keepdims=True) & who
+    return np.where(same, _bits(who), np.uint32(0)), same
+
+
+# --- redux ----------------------------------------------------------------------------------------
+
+_ON_INTEGERS: dict[str, Callable[[int, int], int]] = {
+    "add": lambda x, y: x + y, "min": min, "max": max,
+    "and": lambda x, y: x & y, "or": lambda x, y: x | y, "xor": lambda x, y: x ^ y,
+}  # fmt: skip
+_ON_ARRAYS: dict[str, np.ufunc] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
+#: what lanes contribute that take no part
+_NEUTRAL: dict[str, Callable[[ScalarType], int]] = {
+    "add": lambda t: 0, "or": lambda t: 0, "xor": lambda t: 0, "and": lambda t: t.mask,
+    "min": lambda t: t.largest, "max": lambda t: t.smallest,
+}  # fmt: skip
+
+
+@packed_rule
+def redux(
+    t: ScalarType, a: Lanes, membermask: Lanes, *, operation: str = "",
+    active: Sequence[bool] | None = None,
+) -> list[int]:  # fmt: skip
+    """redux.sync: the sum, which wraps, the smallest, the largest or a logic combination of all."""
+    lanes = _executing(membermask, active)
+    total = t.number(a[lanes[0]]) if lanes else 0
+    for lane in lanes[1:]:
+        total = _ON_INTEGERS[operation](total, t.number(a[lane]))
+    return _everywhere(t.word(total), lanes)
+
+
+@redux.vector
+def _(
+    t: ScalarType, a: Array, membermask: Array, *, operation: str = "", active: Array | None = None
+) -> Array:
+    who = _who(membermask, active)
+    neutral = t.values.type(_NEUTRAL[operation](t))
+    given = np.where(who, a.view(t.values), neutral)
+    total = _ON_ARRAYS[operation].reduce(given, axis=-1, keepdims=True, dtype=t.values)
+    return np.where(who, total.view(t.dtype), t.dtype.type(0))
+
+
+@packed_rule
+def redux_float(
+    t: ScalarType, a: Lanes, membermask: Lanes, *, operation: str = "", nan: bool = False,
+    abs: bool = False, active: Sequence[bool] | None = None,
+) -> list[int]:  # fmt: skip
+    """redux.sync.min and .max of f32, as min and max have it; .abs of magnitudes."""
+    lanes = _executing(membermask, active)
+    pick = comparison.minimum if operation == "min" else comparison.maximum
+    total = a[lanes[0]] if lanes else 0
+    for lane in lanes:
+        total = pick(t, total, a[lane], nan=nan, abs=abs)
+    return _everywhere(total, lanes)
+
+
+@redux_float.vector
+def _(
+    t: ScalarType, a: Array, membermask: Array, *, operation: str = "", nan: bool = False,
+    abs: bool = False, active: Array | None = None,
+) -> Array:  # fmt: skip
+    who = _who(membermask, active)
+    a, who = np.broadcast_arrays(a, who)
+    first = np.take_along_axis(a, np.argmax(who, axis=-1, keepdims=True), axis=-1)
+    given = np.where(who, a, first)
+    lanes = tuple(given[..., i : i + 1] for i in range(LANES))
+    total = comparison.extremes(t, lanes, operation == "max", False, nan, False, abs)
+    return np.where(who, total, np.uint32(0))

@@ -1,0 +1,191 @@
+"""The cvts that pack elements of matrix operands (PTX ISA 9.7.9.21), word by word.
+
+Rounding and special values as measured on an H200 (f16, bf16, tf32, e4m3, e5m2) and as the manual
+says for the formats of later targets. `emulator.arith.conversions` converts arrays of codes; the
+reference here states the same for one code.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+
+from dtypes import Array, Format, NumberClass, Overflow, Place, Rounding, pack, unpack
+from dtypes.codec import decode, overflow_code, round_to_code
+from emulator.arith import conversions
+from emulator.arith.scalar import rounded
+from emulator.arith.scalar.rule import packed_rule
+from emulator.arith.scalar.types import ScalarType
+
+_ZERO, _FINITE, _INFINITE, _NAN = NumberClass
+
+
+@packed_rule
+def elements(
+    to: ScalarType,
+    t: ScalarType,
+    *sources: int,
+    rounding: str = "rn",
+    relu: bool = False,
+    satfinite: bool = False,
+) -> int:
+    """The packed result: of several f32 sources the first comes to the highest place, the elements
+    of a packed source keep their places. For .rs the last source holds random bits."""
+    words = list(sources)
+    random = _random_bits(to, words.pop()) if rounding == "rs" else None
+    if t.count > 1:
+        codes = [words[0] >> i * t.bits & t.mask for i in range(t.count)]
+    else:
+        codes = words[::-1]
+    out = 0
+    for i, code in enumerate(codes):
+        if relu:
+            code = _rectified(t.format, code)
+        if random is not None:
+            bits, width = random
+            element = _stochastic(t.format, to.format, code, bits[i], width, satfinite)
+        else:
+            element = _element(t.format, to.format, code, rounding, satfinite)
+        out |= element << i * to.bits
+    return out
+
+
+@elements.vector
+def _(
+    to: ScalarType,
+    t: ScalarType,
+    *sources: Array,
+    rounding: str = "rn",
+    relu: bool = False,
+    satfinite: bool = False,
+) -> Array:
+    if t.name == "f32" and to.element.name in ("f16", "bf16") and rounding in ("rn", "rz"):
+        halves = [_halves(to.element, x, rounding, relu, satfinite) for x in sources]
+        if len(halves) == 1:
+            return halves[0]
+        return halves[0].astype(np.uint32) << np.uint32(16) | halves[1]
+    words = list(np.broadcast_arrays(*sources))
+    random = None
+    if rounding == "rs":
+        bits, width = _random_bits(to, words.pop())
+        random = np.stack(bits, axis=-1), width
+    if t.count > 1:
+        codes = unpack(words[0][..., None], _place(t), t.size)
+    else:
+        codes = np.stack(words[::-1], axis=-1)
+    out = conversions.convert(
+        t.format, to.format, codes, rounding, relu=relu, satfinite=satfinite, random_bits=random
+    )
+    return pack(out, _place(to), to.size)[..., 0] if to.count > 1 else out[..., 0]
+
+
+def _halves(to: ScalarType, words: Array, rounding: str, relu: bool, satfinite: bool) -> Array:
+    """Codes of f16 or bf16 of f32 words, as `conversions.convert` has them, in fewer steps."""
+    x = words.view(np.float32)
+    if rounding == "rn":
+        out = rounded.nearest(to, x)
+    else:
+        out = rounded.narrowed(to, x.astype(np.float64), rounding)
+    if satfinite:
+        largest, sign = np.uint16(to.format.max_finite), rounded.signs(to, out)
+        out = np.minimum(out ^ sign, largest) | sign
+    return rounded.finished(to, out, np.isnan(x), False, relu)
+
+
+def _place(t: ScalarType) -> Place:
+    return Place(t.bits, 0, t.format.bits)
+
+
+# --- one code -------------------------------------------------------------------------------------
+
+
+def _rectified(fmt: Format, code: int) -> int:
+    """.relu: everything with a sign but NaN becomes +0."""
+    number = decode(fmt, code)
+    return 0 if number.sign and number.number_class != _NAN else code
+
+
+def _element(source: Format, target: Format, code: int, rounding: str, satfinite: bool) -> int:
+    """One code, rounded once; a NaN becomes the target's, or its largest number."""
+    if rounding == "rna":
+        return _tf32_nearest_away(source, target, code, satfinite)
+    if target.name == "ue8m0":
+        return _ue8m0(source, target, code, rounding, satfinite)
+    overflow: Overflow = "saturate" if satfinite else "ieee"
+    number = decode(source, code)
+    sign = target.sign_mask if number.sign else 0
+    if number.number_class == _NAN:
+        return target.max_finite if target.nan is None else target.nan
+    if number.number_class == _INFINITE:
+        limit = None if satfinite else target.infinity
+        return sign | (overflow_code(target, 0, "rn", overflow) if limit is None else limit)
+    unit = number.exponent - source.mantissa_bits
+    return round_to_code(
+        target,
+        number.sign,
+        number.significand,
+        unit,
+        cast("Rounding", rounding),
+        overflow=overflow,
+    )
+
+
+def _tf32_nearest_away(source: Format, target: Format, code: int, satfinite: bool) -> int:
+    """cvt.rna.tf32.f32 as the hardware has it, an integer operation: half a unit is added and the
+    rest cut. Infinities and NaNs are only cut; with .satfinite they lose one unit more."""
+    unit = 1 << target.ignored_bits
+    sign, magnitude = code & source.sign_mask, code & source.sign_mask - 1
+    assert source.infinity is not None
+    if magnitude >= source.infinity:
+        return sign | (magnitude & -unit) - (unit if satfinite else 0)
+    rounded = magnitude + unit // 2 & -unit
+    return sign | (min(rounded, target.max_finite) if satfinite else rounded)
+
+
+def _ue8m0(source: Format, target: Format, code: int, rounding: str, satfinite: bool) -> int:
+    """The power of two at or above (rp) or below (rz) the magnitude."""
+    assert target.nan is not None
+    number = decode(source, code)
+    if number.number_class == _NAN:
+        return target.nan
+    if number.number_class == _INFINITE:
+        return target.max_finite if satfinite else target.nan
+    return round_to_code(
+        target, 0, number.significand, number.exponent - source.mantissa_bits,
+        "rp" if rounding == "rp" else "rz", overflow="saturate" if satfinite else "infinity",
+    )  # fmt: skip
+
+
+def _stochastic(
+    source: Format, target: Format, code: int, random: int, width: int, satfinite: bool
+) -> int:
+    """The magnitude is rounded up where the random bits carry out of the bits that are cut off:
+    ``random / 2**width`` of a unit in the last place is added, and the sum is cut."""
+    number = decode(source, code)
+    if number.number_class > _FINITE or number.significand == 0:
+        return _element(source, target, code, "rz", satfinite)
+    unit = number.exponent - source.mantissa_bits
+    top = max(number.significand.bit_length() - 1 + unit, target.emin)
+    cut = max(top - (target.precision - 1) - unit, 0)
+    return round_to_code(
+        target, number.sign, (number.significand << width) + (random << cut), unit - width, "rz",
+        overflow="saturate" if satfinite else "infinity",
+    )  # fmt: skip
+
+
+def _random_bits(to: ScalarType, word: Any) -> tuple[list[Any], int]:
+    """The random bits of each element, lowest element first, and how many each has.
+
+    f16x2: 13 bits of each half; bf16x2: its halves; four elements: the upper half for the upper
+    pair and the lower half for the lower one; e2m1x4: the upper bytes of both halves for the upper
+    pair, the lower bytes for the lower one (the manual only draws it: UNVERIFIED).
+    """
+    low, high = word & 0xFFFF, word >> 16
+    if to.name == "f16x2":
+        return [low & 0x1FFF, high & 0x1FFF], 13
+    if to.name == "bf16x2":
+        return [low, high], 16
+    if to.name == "e2m1x4":
+        return [low & 0xFF, high & 0xFF, low >> 8, high >> 8], 8
+    return [low, low, high, high], 16

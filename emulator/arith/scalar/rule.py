@@ -1,0 +1,139 @@
+"""Rules of ordinary instructions, each stated twice, and how an engine takes one.
+
+A rule is a function on Python integers, to be read beside the manual, and its twin on arrays of
+words; tests hold them equal. Both take the types of the instruction, then its source operands in
+PTX order, and the modifiers that they heed as keywords of the modifiers' names; they return the
+destinations in PTX order. A carry that an instruction reads comes last, one that it writes is
+returned last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+
+from emulator.arith.scalar.types import TYPES, ScalarType
+
+#: source words to a destination word, or to a tuple of them
+Bound = Callable[..., Any]
+
+
+class Operation(Protocol):
+    """What a rule needs to know of an instruction."""
+
+    @property
+    def rule(self) -> str:
+        """Where the rule stands: module and function, as ``integer.add``."""
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types that its opcode names, in order."""
+
+    @property
+    def modifiers(self) -> Mapping[str, str]:
+        """Its other modifiers: slot -> word, "" for one that is left out."""
+
+
+class Rule:
+    """One rule: ``rule(types…, operands…)`` computes on integers, `array` on arrays of words."""
+
+    def __init__(self, reference: Bound, packed: bool) -> None:
+        self.reference = reference
+        self.array: Bound | None = None
+        #: the rule takes packed types whole, instead of element by element
+        self.packed = packed
+        self.__name__, self.__doc__ = reference.__name__, reference.__doc__
+        self.keywords: Mapping[str, Any] = reference.__kwdefaults__ or {}
+
+    def vector(self, function: Bound) -> None:
+        """Makes `function` the twin on arrays."""
+        assert (function.__kwdefaults__ or {}) == self.keywords, self.__name__
+        self.array = function
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.reference(*args, **options)
+
+
+def rule(reference: Bound) -> Rule:
+    """Makes a rule of a function on integers; it is applied to each element of a packed type."""
+    return Rule(reference, packed=False)
+
+
+def packed_rule(reference: Bound) -> Rule:
+    """A rule that takes words of packed types whole."""
+    return Rule(reference, packed=True)
+
+
+@cache
+def find_rule(name: str) -> Rule:
+    """The rule of that name: ``integer.add`` is `add` of the module `integer` of this package."""
+    module, _, function = name.partition(".")
+    found = getattr(import_module(f"emulator.arith.scalar.{module}"), function)
+    assert isinstance(found, Rule), name
+    return found
+
+
+def bind_reference(operation: Operation, **given: str) -> Bound:
+    """The instruction as a function of Python integers: source words in, destination words out.
+
+    Sources come in PTX order and destinations are returned in PTX order, a tuple where there are
+    several. The carry flag is the last source of what reads it, and the last destination of what
+    writes it. `given` sets modifiers that the opcode leaves open, such as the state space of a
+    generic address.
+    """
+    found = find_rule(operation.rule)
+    bound, types = _bound(operation, found, found.reference, given)
+    if found.packed or not types or types[0].count == 1:
+        return bound
+    return partial(_by_element, bound, types[0])
+
+
+def bind_vector(operation: Operation, **given: str) -> Bound:
+    """As `bind_reference`, on arrays of words that broadcast; see `types` for what a word is."""
+    found = find_rule(operation.rule)
+    assert found.array is not None, operation.rule
+    bound, types = _bound(operation, found, found.array, given)
+    if not found.packed and types and types[0].count > 1:
+        bound = partial(_by_element_array, bound, types[0])
+    return partial(_quietly, bound)
+
+
+def _bound(
+    operation: Operation, found: Rule, function: Bound, given: Mapping[str, str]
+) -> tuple[Bound, tuple[ScalarType, ...]]:
+    """The function with types and modifiers filled in, and the types."""
+    types = tuple(TYPES[name] for name in operation.types)
+    words = {slot.lower(): word for slot, word in {**operation.modifiers, **given}.items()}
+    options: dict[str, Any] = {}
+    for name, default in found.keywords.items():
+        if word := words.get(name, ""):
+            options[name] = True if isinstance(default, bool) else word
+    elements = types if found.packed else tuple(t.element for t in types)
+    return partial(function, *elements, **options), types
+
+
+def _by_element(bound: Bound, packed: ScalarType, *words: int) -> int:
+    element = packed.element
+    out = 0
+    for shift in range(0, packed.size, element.bits):
+        out |= bound(*(word >> shift & element.mask for word in words)) << shift
+    return out
+
+
+def _by_element_array(bound: Bound, packed: ScalarType, *words: Any) -> Any:
+    out: Any = None
+    for place in range(packed.count):
+        shift = packed.dtype.type(place * packed.bits)
+        parts = ((word >> shift).astype(packed.element.dtype) for word in words)
+        result = bound(*parts).astype(packed.dtype) << shift
+        out = result if out is None else out | result
+    return out
+
+
+def _quietly(bound: Bound, *words: Any, **options: Any) -> Any:
+    with np.errstate(all="ignore"):
+        return bound(*words, **options)

@@ -1,0 +1,348 @@
+"""Asynchronous copies, reductions and stores, mbarriers, tensor maps: PTX ISA 9.7.9 and 9.7.13."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from emulator.isa.ordinary.memory import MEMORY_NEEDS
+from emulator.isa.ordinary.row import Needs, Row
+from emulator.targets import select
+
+_80, _90, _100 = (select(since=n) for n in (80, 90, 100))
+#: targets with pairs of CTAs
+_PAIRED = select(only="100a 100f 103a 103f 110a 110f")
+_HINT = "{.hint=L2::cache_hint}"
+_POLICY = "policy:u64@L2::cache_hint"
+_BYTES = "mbarrier::complete_tx::bytes"
+_MULTICAST = "{.multicast=multicast::cluster}"
+_MASK = "mask:u16@multicast::cluster"
+
+_COPY_NEEDS = tuple(need for need in MEMORY_NEEDS if need.words.startswith("L2::"))
+_COPIES = (
+    *(
+        Row(
+            f"cp.async.cache={cache}.to=shared|shared::cta.global{_HINT}"
+            "{.prefetch=L2::64B|L2::128B|L2::256B}",
+            f"[dst:to], [src:global], size={sizes}, source_size:u32?, {_POLICY}",
+            "",
+            _80,
+            "7.0",
+            needs=_COPY_NEEDS,
+        )
+        for cache, sizes in (("ca", "4,8,16"), ("cg", "16"))
+    ),
+    Row("cp.async.commit_group", "", "", _80, "7.0"),
+    Row("cp.async.wait_group", "n=", "", _80, "7.0"),
+    Row("cp.async.wait_all", "", "", _80, "7.0"),
+    Row(
+        "cp.async.mbarrier.arrive{.noinc}{.space=shared|shared::cta}.type=b64",
+        "[mbarrier:space]",
+        "",
+        _80,
+        "7.0",
+        needs=(Needs("shared::cta", version="7.8"),),
+    ),
+)
+
+_BULK = (
+    Row(
+        f"cp.async.bulk.to=shared::cluster.from=global.{_BYTES}{_MULTICAST}{_HINT}",
+        f"[dst:to], [src:from], size:u32, [mbarrier:shared], {_MASK}, {_POLICY}",
+        "",
+        _90,
+        "8.0",
+    ),
+    Row(
+        f"cp.async.bulk.to=shared::cta.from=global.{_BYTES}{_HINT}",
+        f"[dst:to], [src:from], size:u32, [mbarrier:shared], {_POLICY}",
+        "",
+        _90,
+        "8.6",
+    ),
+    Row(
+        f"cp.async.bulk.to=shared::cluster.from=shared::cta.{_BYTES}",
+        "[dst:to], [src:from], size:u32, [mbarrier:shared]",
+        "",
+        _90,
+        "8.0",
+    ),
+    Row(
+        f"cp.async.bulk.to=global.from=shared::cta.bulk_group{_HINT}{{.cp_mask}}",
+        f"[dst:to], [src:from], size:u32, {_POLICY}, byte_mask:u16@cp_mask",
+        "",
+        _90,
+        "8.0",
+        needs=(Needs("cp_mask", _100, "8.6"),),
+    ),
+    Row(
+        f"cp.async.bulk.prefetch.L2.from=global{_HINT}",
+        f"[src:from], size:u32, {_POLICY}",
+        "",
+        _90,
+        "8.0",
+    ),
+    Row("cp.async.bulk.commit_group", "", "", _90, "8.0"),
+    Row("cp.async.bulk.wait_group{.read}", "n=", "", _90, "8.0"),
+)
+
+_REDUCED = (
+    ("operation=and|or|xor", "b32"),
+    ("operation=add", "u32|s32|u64"),
+    ("operation=inc|dec", "u32"),
+    ("operation=min|max", "u32|s32"),
+)
+_REDUCED_GLOBAL = (
+    ("operation=and|or|xor", "b32|b64"),
+    ("operation=add", "u32|s32|u64|f32|f64"),
+    ("operation=inc|dec", "u32"),
+    ("operation=min|max", "u32|s32|u64|s64|f16|bf16"),
+    ("operation=add.noftz", "f16|bf16"),
+)
+_REDUCTIONS = (
+    *(
+        Row(
+            f"cp.reduce.async.bulk.to=shared::cluster.from=shared::cta.{_BYTES}.{operation}.type={types}",
+            "[dst:to], [src:from], size:u32, [mbarrier:shared]",
+            "atomic.update",
+            _90,
+            "8.0",
+        )
+        for operation, types in _REDUCED
+    ),
+    *(
+        Row(
+            f"cp.reduce.async.bulk.to=global.from=shared::cta.bulk_group{_HINT}.{operation}.type={types}",
+            f"[dst:to], [src:from], size:u32, {_POLICY}",
+            "atomic.update",
+            _90,
+            "8.0",
+        )
+        for operation, types in _REDUCED_GLOBAL
+    ),
+)
+
+
+def _tensor_copies() -> Iterator[Row]:
+    """Loads into shared memory, stores from it and prefetches, for every way to cut a tensor."""
+    every, cut = "dim=1d|2d|3d|4d|5d", "dim=3d|4d|5d"
+    # mode, dimensions, coordinates, operand behind the mbarrier, targets into a cluster, into a CTA
+    offsets = "{offsets:u16*dim-2}"
+    loads = (
+        ("{.mode=tile}", every, "dim", "", _90, _90),
+        (".mode=tile::gather4", "dim=2d", "5", "", _PAIRED, _100),
+        (".mode=im2col", cut, "dim", offsets, _90, _90),
+        (".mode=im2col::w", cut, "dim", "{offsets:u16*2}", _PAIRED, _100),
+        (".mode=im2col::w::128", cut, "dim", "{offsets:u16*2}", _PAIRED, _PAIRED),
+    )
+    groups = tuple(Needs(f"cta_group::{n}", _PAIRED, "8.6") for n in (1, 2))
+    for mode, dims, coordinates, extra, targets, to_own in loads:
+        source, version = f"[map;{coordinates}]", "8.0" if targets is _90 else "8.6"
+        for to, found, since in (
+            ("shared::cluster", targets, version),
+            ("shared::cta", to_own, "8.6"),
+        ):
+            multicast, mask = (_MULTICAST, _MASK) if to == "shared::cluster" else ("", "")
+            operands = (f"[dst:{to}]", source, "[mbarrier:shared]", extra, mask, _POLICY)
+            yield Row(
+                f"cp.async.bulk.tensor.{dims}.to={to}.from=global{mode}.{_BYTES}{multicast}"
+                f"{{.cta_group=cta_group::1|cta_group::2}}{_HINT}",
+                ", ".join(filter(None, operands)), "", found, since, needs=groups,
+            )  # fmt: skip
+        yield Row(
+            f"cp.async.bulk.prefetch.tensor.{dims}.L2.from=global{mode}{_HINT}",
+            ", ".join(filter(None, (source, extra, _POLICY))), "", targets, version,
+        )  # fmt: skip
+    stores = (
+        ("{.mode=tile}", every, "dim", _90, "8.0"),
+        (".mode=tile::scatter4", "dim=2d", "5", _PAIRED, "8.6"),
+        (".mode=im2col_no_offs", cut, "dim", _90, "8.0"),
+    )
+    for mode, dims, coordinates, targets, version in stores:
+        stored = f"[map;{coordinates}], [src:shared], {_POLICY}"
+        yield Row(
+            f"cp.async.bulk.tensor.{dims}.to=global.from=shared::cta{mode}.bulk_group{_HINT}",
+            stored, "", targets, version,
+        )  # fmt: skip
+        if "scatter4" not in mode:
+            yield Row(
+                f"cp.reduce.async.bulk.tensor.{dims}.to=global.from=shared::cta"
+                f".operation=add|min|max|inc|dec|and|or|xor{mode}.bulk_group{_HINT}",
+                stored, "", targets, version,
+            )  # fmt: skip
+
+
+_STORES = (
+    *(
+        Row(
+            f"st.async{{.weak}}{{.space=shared::cluster}}.{_BYTES}{vec}.type={types}",
+            "[a:space], {b*vec}, [mbarrier:shared]",
+            "",
+            _90,
+            "8.1",
+        )
+        for vec, types in (("{.vec=v2|v4}", "b32|u32|s32|f32"), ("{.vec=v2}", "b64|u64|s64|f64"))
+    ),
+    Row(
+        "st.async{.mmio}.semantics=release.scope=gpu|sys{.space=global}.type=b8|b16|b32|b64|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64",
+        "[a:space], b",
+        "",
+        _100,
+        "8.7",
+    ),
+    Row("st.bulk{.weak}{.space=shared::cta}", "[a:space], size:u64, value=0", "", _100, "8.6"),
+    *(
+        Row(
+            f"red.async.semantics=relaxed.scope=cluster{{.space=shared::cluster}}.{_BYTES}.{operation}.type={types}",
+            "[a:space], b, [mbarrier:shared]",
+            "",
+            _90,
+            "8.1",
+        )
+        for operation, types in (
+            ("operation=inc|dec", "u32"),
+            ("operation=min|max|add", "u32|s32"),
+            ("operation=add", "u64"),
+            ("operation=and|or|xor", "b32"),
+        )
+    ),
+    Row(
+        "red.async{.mmio}.semantics=release.scope=gpu|sys{.space=global}.operation=add.type=u32|s32|u64|s64",
+        "[a:space], b",
+        "",
+        _100,
+        "8.7",
+    ),
+)
+
+_SPACES = "{.space=shared|shared::cta}"
+_MBARRIER_NEEDS = (
+    Needs("shared::cta", version="7.8"),
+    *(Needs(word, version="8.0") for word in ("release", "acquire")),
+    Needs("cluster", _90, "8.0"),
+    Needs("relaxed", _90, "8.6"),
+)
+
+
+def _mbarriers() -> Iterator[Row]:
+    """Order and scope are given together, or neither is."""
+
+    def row(name: str, operands: str, targets: tuple[str, ...], version: str, **more: Any) -> Row:
+        form = f"mbarrier.{name}.type=b64"
+        return Row(form, operands, "", targets, version, needs=_MBARRIER_NEEDS, **more)
+
+    yield row(f"init{_SPACES}", "[mbarrier:space], count:u32", _80, "7.0")
+    yield row(f"inval{_SPACES}", "[mbarrier:space]", _80, "7.0")
+    yield row("pending_count", "d:u32, state:u64", _80, "7.0")
+    every = "{.space=shared|shared::cta|shared::cluster}"
+    for order in ("", ".semantics=relaxed.scope=cta|cluster"):
+        for name in ("expect_tx", "complete_tx"):
+            yield Row(
+                f"mbarrier.{name}{order}{every}.type=b64",
+                "[mbarrier:space], bytes:u32",
+                "",
+                _90,
+                "8.0",
+            )
+    for order in ("", ".semantics=relaxed|release.scope=cta|cluster"):
+        for name in ("arrive", "arrive_drop"):
+            arrival = "[mbarrier:space], count:u32?"
+            yield row(f"{name}{order}{_SPACES}", f"d~:u64, {arrival}", _80, "7.0", optional_on=_90)
+            yield row(f"{name}{order}.space=shared::cluster", f"_, {arrival}", _90, "8.0")
+            expected = "[mbarrier:space], bytes:u32"
+            yield row(f"{name}.expect_tx{order}{_SPACES}", f"d~:u64, {expected}", _90, "8.0")
+            yield row(
+                f"{name}.expect_tx{order}.space=shared::cluster", f"_, {expected}", _90, "8.0"
+            )
+    for order in ("", ".semantics=release.scope=cta"):
+        for name in ("arrive", "arrive_drop"):
+            yield row(
+                f"{name}.noComplete{order}{_SPACES}",
+                "d:u64, [mbarrier:space], count:u32",
+                _80,
+                "7.0",
+            )
+    for order in ("", ".semantics=acquire|relaxed.scope=cta|cluster"):
+        for name, targets, version, hint in (
+            ("test_wait", _80, "7.0", ""), ("try_wait", _90, "7.8", ", time:u32?"),
+        ):  # fmt: skip
+            yield row(
+                f"{name}{order}{_SPACES}", f"p, [mbarrier:space], state:u64{hint}", targets, version
+            )
+            yield row(f"{name}.parity{order}{_SPACES}", f"p, [mbarrier:space], parity:u32{hint}",
+                      targets, max(version, "7.1"))  # fmt: skip
+
+
+#: targets on which tensor maps can be edited
+_EDITED = select(since=90, specific=True)
+_TENSORMAPS = (
+    *(
+        Row(
+            f"tensormap.replace.tile.field={fields}{{.space=global|shared::cta}}.b1024.type={type_}",
+            operands,
+            "",
+            _EDITED if fields != "swizzle_atomicity" else select(since=100, specific=True),
+            "8.3",
+        )
+        for fields, type_, operands in (
+            ("global_address", "b64", "[map:space], value"),
+            ("rank", "b32", "[map:space], value"),
+            ("box_dim|global_dim|element_stride", "b32", "[map:space], ordinal=0..4, value"),
+            ("global_stride", "b64", "[map:space], ordinal=0..4, value"),
+            ("elemtype", "b32", "[map:space], value=0..15"),
+            ("interleave_layout", "b32", "[map:space], value=0..2"),
+            ("swizzle_mode", "b32", "[map:space], value=0..4"),
+            ("swizzle_atomicity", "b32", "[map:space], value=0..3"),
+            ("fill_mode", "b32", "[map:space], value=0..1"),
+        )
+    ),
+    Row(
+        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.scope=cta|cluster|gpu|sys.sync.aligned",
+        "[dst:global], [src:shared], size=128",
+        "",
+        _90,
+        "8.3",
+        scope="warp",
+    ),
+)
+
+_CANCEL = (
+    Row(
+        "clusterlaunchcontrol.try_cancel.async{.space=shared::cta}.mbarrier::complete_tx::bytes{.multicast=multicast::cluster::all}.type=b128",
+        "[dst:space], [mbarrier:shared]",
+        "",
+        _100,
+        "8.6",
+        needs=(Needs("multicast::cluster::all", select(since=100, specific=True)),),
+    ),
+    Row(
+        "clusterlaunchcontrol.query_cancel.is_canceled.pred.response=b128",
+        "p, a:response",
+        "",
+        _100,
+        "8.6",
+    ),
+    Row(
+        "clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.type=b32.response=b128",
+        "{d:type*4}, a:response",
+        "",
+        _100,
+        "8.6",
+    ),
+    Row(
+        "clusterlaunchcontrol.query_cancel.axis=get_first_ctaid::x|get_first_ctaid::y|get_first_ctaid::z.type=b32.response=b128",
+        "d:type, a:response",
+        "",
+        _100,
+        "8.6",
+    ),
+)
+
+ROWS = (
+    *_COPIES,
+    *_BULK,
+    *_REDUCTIONS,
+    *_tensor_copies(),
+    *_STORES,
+    *_mbarriers(),
+    *_TENSORMAPS,
+    *_CANCEL,
+)

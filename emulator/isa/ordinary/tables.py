@@ -1,0 +1,30 @@
+"""All rows of ordinary instructions."""
+
+from emulator.isa.ordinary import (
+    approximate,
+    asynchronous,
+    atomics,
+    comparison,
+    control,
+    conversion,
+    floating,
+    integer,
+    lanes,
+    memory,
+    video,
+)
+from emulator.isa.ordinary.row import Row
+
+ROWS: tuple[Row, ...] = (
+    *integer.ROWS,
+    *floating.ROWS,
+    *approximate.ROWS,
+    *comparison.ROWS,
+    *conversion.ROWS,
+    *lanes.ROWS,
+    *video.ROWS,
+    *memory.ROWS,
+    *atomics.ROWS,
+    *control.ROWS,
+    *asynchronous.ROWS,
+)

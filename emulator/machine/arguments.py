@@ -1,0 +1,258 @@
+"""Arguments of a launch: arrays into memory, numbers and maps into the bytes of the parameters."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dtypes import Array
+from emulator.errors import OperandError, hint, listing
+from emulator.memory.arena import Allocation, Arena, bytes_view
+from emulator.memory.tensor_map import TensorMap
+from emulator.ptx.program import Function, Parameter
+
+#: types of parameters -> the NumPy type of their numbers; what is missing holds bits
+_NUMBERS = {
+    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
+    "s8": "int8", "s16": "int16", "s32": "int32", "s64": "int64",
+    "f16": "float16", "f32": "float32", "f64": "float64",
+    "b8": "uint8", "b16": "uint16", "b32": "uint32", "b64": "uint64",
+}  # fmt: skip
+
+
+class Memory:
+    """Arrays at addresses of one's own choosing, for parameters that hold raw pointers."""
+
+    def __init__(self) -> None:
+        self.arrays: list[tuple[int, Array, str]] = []
+
+    def map(self, address: int, array: Any, name: str = "") -> None:
+        """Puts an array at an address; launches read and write it there.
+
+        Raises OperandError for an array that is not C-contiguous, and an address that is none or
+        overlaps another array's.
+        """
+        held = _array(array, name or f"the array at {address!r:.40}")
+        if isinstance(address, bool) or not isinstance(address, (int, np.integer)):
+            raise OperandError(f"an address is an integer; got {address!r:.80}")
+        Arena().allocate("the array", held.nbytes, address=int(address))
+        for other, known, _ in self.arrays:
+            if address < other + known.nbytes and other < address + held.nbytes:
+                raise OperandError(
+                    f"{int(address):#x} … overlaps the array of {known.nbytes} bytes at {other:#x}"
+                )
+        self.arrays.append((int(address), held, name or f"memory at {int(address):#x}"))
+
+
+class _Held(NamedTuple):
+    """A caller's array, and where its bytes are in the arena."""
+
+    array: Array
+    allocation: Allocation
+    offset: int
+
+
+@dataclass
+class Placed:
+    """What was placed: the bytes of all parameters, and the arrays to write back to."""
+
+    parameters: bytes = b""
+    arrays: list[_Held] = field(default_factory=list)
+
+    def write_back(self, arena: Arena) -> None:
+        """Gives the caller's arrays what the kernel has written."""
+        for array, allocation, offset in self.arrays:
+            if array.flags.writeable and array.nbytes:
+                held = arena.bytes_of(allocation)[offset : offset + array.nbytes]
+                bytes_view(array)[:] = held
+
+
+def place_arguments(
+    arena: Arena,
+    function: Function,
+    given: Sequence[Any] | Mapping[str, Any],
+    memory: Memory | None,
+) -> Placed:
+    """Places arrays in the arena and packs the parameters.
+
+    Raises OperandError for a wrong number, kind, type or size of arguments.
+    """
+    names = [parameter.name for parameter in function.parameters]
+    values = _in_order(function, given)
+    placed = Placed()
+    for address, array, name in () if memory is None else memory.arrays:
+        made = arena.allocate(
+            name, array.nbytes, address=address, contents=bytes_view(array),
+            writable=array.flags.writeable, like=array,
+        )  # fmt: skip
+        placed.arrays.append(_Held(array, made, 0))
+    labels = _labels(given, names)
+    arrays = [(label, array) for label, x in zip(labels, values, strict=True)
+              if (array := _array_of(x, label)) is not None]  # fmt: skip
+    addresses = _place_arrays(arena, arrays, placed)
+    raw = bytearray(max((p.offset + p.bytes for p in function.parameters), default=0))
+    for parameter, label, value in zip(function.parameters, labels, values, strict=True):
+        held = _packed(parameter, label, value, addresses)
+        raw[parameter.offset : parameter.offset + parameter.bytes] = held
+    placed.parameters = bytes(raw)
+    return placed
+
+
+def _in_order(function: Function, given: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
+    names = [parameter.name for parameter in function.parameters]
+    if isinstance(given, Mapping) and set(given) == set(names):
+        return [given[name] for name in names]
+    values = list(given.values()) if isinstance(given, Mapping) else list(given)
+    if len(values) != len(names):
+        kinds = listing((f".{p.type} {p.name}" for p in function.parameters), 40)
+        raise OperandError(
+            f"{function.name} takes {len(names)} arguments{f' ({kinds})' if kinds else ''}; "
+            f"{len(values)} are given"
+        )
+    return values
+
+
+def _labels(given: Sequence[Any] | Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    if isinstance(given, Mapping) and set(given) != set(names):
+        return [str(name) for name in given]
+    return list(names)
+
+
+def _array_of(value: Any, label: str) -> Array | None:
+    """The array that an argument is, or that its tensor map describes."""
+    if isinstance(value, TensorMap):
+        value = value.array
+        return None if value is None else _array(value, label)
+    is_tensor = "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor)
+    if is_tensor or (isinstance(value, np.ndarray) and value.ndim):
+        return _array(value, label)
+    return None
+
+
+def _array(value: Any, label: str) -> Array:
+    """An argument's array; a tensor's memory as one."""
+    from emulator.arrays import array_of_tensor
+
+    array = array_of_tensor(value, label)
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+        raise OperandError(f"{label} is an array; got {type(value).__name__}")
+    if not array.flags.c_contiguous:
+        raise OperandError(
+            f"{label} is not C-contiguous: shape {array.shape}, strides {array.strides}; "
+            "np.ascontiguousarray makes a copy that is"
+        )
+    if array.dtype.hasobject or not array.dtype.isnative:
+        raise OperandError(f"{label} holds {array.dtype}; numbers of the machine's own are needed")
+    return array
+
+
+def _place_arrays(
+    arena: Arena, arrays: Sequence[tuple[str, Array]], placed: Placed
+) -> dict[int, int]:
+    """Places arrays, each once: the address of each by its id.
+
+    Arrays that share memory share it in the arena too.
+    """
+    arena.reserve(sum(array.nbytes + 1024 for _, array in arrays))
+    spans: list[tuple[int, int, list[tuple[str, Array]]]] = []
+    for label, array in sorted(arrays, key=lambda x: x[1].ctypes.data):
+        first = array.ctypes.data
+        if spans and first < spans[-1][1]:
+            low, high, held = spans.pop()
+            spans.append((low, max(high, first + array.nbytes), [*held, (label, array)]))
+        else:
+            spans.append((first, first + array.nbytes, [(label, array)]))
+    addresses: dict[int, int] = {}
+    for low, high, held in spans:
+        name, largest = max(held, key=lambda x: x[1].nbytes)
+        writable = any(array.flags.writeable for _, array in held)
+        made = arena.allocate(name, high - low, writable=writable, like=largest)
+        view = arena.bytes_of(made)
+        for _, array in held:
+            offset = array.ctypes.data - low
+            view[offset : offset + array.nbytes] = bytes_view(array)
+            placed.arrays.append(_Held(array, made, offset))
+            addresses[array.ctypes.data] = made.address + offset
+    return addresses
+
+
+def _packed(parameter: Parameter, label: str, value: Any, addresses: dict[int, int]) -> bytes:
+    """The bytes of one parameter."""
+    if isinstance(value, TensorMap):
+        return _sized(parameter, label, _map_bytes(value, label, addresses))
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _sized(parameter, label, bytes(value))
+    array = _array_of(value, label)
+    if array is not None:
+        if parameter.bytes != 8:
+            raise OperandError(
+                f"parameter {label} is .{parameter.type} of {parameter.bytes} bytes; an array is "
+                "passed as an address of 8"
+            )
+        return addresses[array.ctypes.data].to_bytes(8, "little")
+    return _number(parameter, label, value)
+
+
+def _map_bytes(value: TensorMap, label: str, addresses: dict[int, int]) -> bytes:
+    array = _array_of(value, label)
+    if array is None:
+        return value.encode()
+    return value.with_address(addresses[array.ctypes.data]).encode()
+
+
+def _sized(parameter: Parameter, label: str, raw: bytes) -> bytes:
+    if len(raw) != parameter.bytes:
+        raise OperandError(
+            f"parameter {label} has {parameter.bytes} bytes; {len(raw)} are given"
+        )
+    return raw
+
+
+def _number(parameter: Parameter, label: str, value: Any) -> bytes:
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if value is None and parameter.bytes == 8:
+        return bytes(8)
+    if isinstance(value, np.generic) and not isinstance(value, np.bool_):
+        if value.dtype.itemsize != parameter.bytes or parameter.count > 1:
+            raise OperandError(
+                f"parameter {label} is .{parameter.type}; got {value.dtype.name} {value!r:.60}"
+            )
+        own = _NUMBERS.get(parameter.type, "")
+        floats = np.dtype(own).kind == "f" if own else False
+        if floats and value.dtype.kind in "iu":
+            raise OperandError(f"parameter {label} is .{parameter.type}; got {value!r:.60}")
+        return value.tobytes()
+    if parameter.count > 1 or parameter.type not in _NUMBERS:
+        raise OperandError(
+            f"parameter {label} has {parameter.bytes} bytes (.{parameter.type}); give bytes of "
+            f"that size, or a TensorMap; got {type(value).__name__}"
+        )
+    return _python_number(parameter, label, value)
+
+
+def _python_number(parameter: Parameter, label: str, value: Any) -> bytes:
+    type_ = np.dtype(_NUMBERS[parameter.type])
+    if isinstance(value, (bool, np.bool_)):
+        value = int(value)
+    if isinstance(value, int):
+        if type_.kind == "f":
+            return type_.type(value).tobytes()
+        bits = 8 * parameter.bytes
+        if not -(1 << bits - 1) <= value < 1 << bits:
+            raise OperandError(f"parameter {label} has {bits} bits; got {value}")
+        return (value & (1 << bits) - 1).to_bytes(parameter.bytes, "little")
+    if isinstance(value, float):
+        if type_.kind == "f" or (parameter.type in ("b32", "b64")):
+            width = {4: np.float32, 8: np.float64, 2: np.float16}[parameter.bytes]
+            return width(value).tobytes()
+        raise OperandError(f"parameter {label} is .{parameter.type}; got the float {value!r}")
+    kinds = ("an array", "a number", "bytes", "a TensorMap")
+    raise OperandError(
+        f"argument {label} is {listing(kinds)}; got {type(value).__name__}"
+        f"{hint(type(value).__name__, ('ndarray', 'Tensor'))}"
+    )

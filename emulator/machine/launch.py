@@ -1,0 +1,377 @@
+"""``Module`` and its kernels: PTX text, and launches of what it holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from dtypes import Array
+from emulator.arith import Engine
+from emulator.errors import OperandError, UnsupportedError, hint, listing, quoted
+from emulator.machine.arguments import Memory, Placed, place_arguments
+from emulator.machine.report import Index, KernelError, Place, Report
+from emulator.memory.arena import Arena
+from emulator.memory.windows import PARAMETERS
+from emulator.ptx.module import BoundKernel, BoundModule, Problem, bind_kernel
+from emulator.ptx.parser import parse_module
+from emulator.ptx.program import Parameter, Statement
+from emulator.targets import Target, find_target, runs_on
+
+Contract = Literal["ptxas", "none"]
+#: limits of all targets: threads of a block, and along each axis; blocks along each axis
+_THREADS, _BLOCK, _GRID = 1024, (1024, 1024, 64), (2**31 - 1, 65535, 65535)
+
+
+class Module:
+    """A PTX file: its kernels, bound for a target.
+
+    `source` is the text, or the path of a file. `target` is the chip that is simulated; None takes
+    the one that the file names.
+
+    Raises ParseError for a text that is not PTX, UnsupportedError for a target that cannot run it.
+    What cannot be bound is listed in `problems`; kernels that need none of it can run.
+    """
+
+    def __init__(self, source: str | os.PathLike[str], target: str | None = None) -> None:
+        text, self.path = _text(source)
+        parsed = parse_module(text)
+        self.target = _target(parsed.header.targets, target)
+        self._bound = BoundModule(parsed, self.target, self.target.reserved_shared)
+        self._kernels: dict[tuple[str, Contract], Kernel] = {}
+        #: bytes of the variables of .global, which keep their values from launch to launch
+        self._variables: dict[str, Array] = {}
+
+    def __repr__(self) -> str:
+        return f"<Module of {len(self.kernels)} kernels, {self.target}>"
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Names of the kernels, in the order of the file."""
+        return self._bound.kernels
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.kernels)
+
+    def __len__(self) -> int:
+        return len(self.kernels)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.kernels
+
+    def __getitem__(self, name: str) -> Kernel:
+        """A kernel by its name, or by a part of it that no other kernel's name has."""
+        if name not in self.kernels:
+            alike = [x for x in self.kernels if isinstance(name, str) and name in x]
+            if len(alike) != 1:
+                near = hint(str(name), self.kernels)
+                raise OperandError(
+                    f"no kernel {quoted(str(name))}; kernels are {listing(self.kernels)}{near}"
+                )
+            (name,) = alike
+        return self._kernel(name)
+
+    def _kernel(self, name: str) -> Kernel:
+        key: tuple[str, Contract] = (name, "ptxas")
+        if key not in self._kernels:
+            self._kernels[key] = Kernel(self, bind_kernel(self._bound, name))
+        return self._kernels[key]
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Statements that cannot run: line, column, opcode and reason; empty if all can."""
+        found = {p: None for name in self.kernels for p in self._kernel(name).problems}
+        return sorted(found)
+
+    def variable(self, name: str) -> Array:
+        """The bytes of a variable of .global or .const, as the last launch left them."""
+        self._load_variables()
+        if name not in self._variables:
+            raise OperandError(
+                f"no variable {quoted(name)}; there are {listing(self._variables) or 'none'}"
+            )
+        return self._variables[name]
+
+    def _load_variables(self) -> None:
+        if not self._variables:
+            for name, _, contents, _ in self._bound.contents():
+                self._variables[name] = np.frombuffer(contents, np.uint8).copy()
+
+
+def _text(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
+    """PTX as text: what is one line without a ``;`` or a newline names a file."""
+    if isinstance(source, os.PathLike) or (
+        isinstance(source, str) and "\n" not in source and ";" not in source and len(source) < 4096
+        and source.strip().endswith(".ptx")
+    ):
+        path = Path(source)
+        try:
+            raw = path.read_bytes()
+        except OSError as error:
+            raise OperandError(f"{quoted(str(path))} cannot be read: {error.strerror}") from None
+        return raw.decode("utf-8", "replace"), path
+    if not isinstance(source, str):
+        raise OperandError(f"a module is PTX text or a path; got {type(source).__name__}")
+    return source, None
+
+
+def _target(named: Sequence[str], given: str | None) -> Target:
+    """The target to run on: the file's own, or the one that is asked for if it can run the file."""
+    own = find_target(named[0].replace("compute_", "sm_"))
+    if given is None:
+        return own
+    chosen = find_target(given)
+    if not runs_on(own, chosen):
+        raise UnsupportedError(
+            f"the file is for {own}, which {chosen} cannot run"
+            + (": features of that target alone are used" if own.specific else "")
+        )
+    return chosen
+
+
+class Kernel:
+    """A kernel of a module. Raises nothing until it is launched."""
+
+    def __init__(self, module: Module, bound: BoundKernel) -> None:
+        self.module = module
+        self.bound = bound
+        self._blocks: Any = None
+
+    def __repr__(self) -> str:
+        parameters = ", ".join(f".{p.type} {p.name}" for p in self.parameters)
+        return f"<Kernel {self.name}({parameters})>"
+
+    @property
+    def name(self) -> str:
+        return self.bound.function.name
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """name, type, bytes, alignment of each parameter."""
+        return self.bound.function.parameters
+
+    @property
+    def problems(self) -> list[Problem]:
+        return self.bound.problems
+
+    def launch(
+        self,
+        grid: Sequence[int] | int,
+        block: Sequence[int] | int,
+        args: Sequence[Any] | Mapping[str, Any] = (),
+        dynamic_shared: int = 0,
+        cluster: Sequence[int] | int | None = None,
+        check: bool = False,
+        engine: str = "auto",
+        contract: Contract = "ptxas",
+        async_order: str = "early",
+        seed: int | None = None,
+        step_limit: int | None = None,
+        memory: Memory | None = None,
+        progress: Callable[[int, int], None] | bool | None = None,
+    ) -> Report:
+        """Runs the kernel; arrays among `args` hold afterwards what it has written.
+
+        `grid` counts thread blocks, `block` threads, each along x, y, z. `args` has one entry for
+        each parameter, or names them: an array (NumPy, ml_dtypes, CPU tensor), whose address is
+        passed; a number, which takes the parameter's type; a `TensorMap`; or bytes of its size.
+
+        Raises OperandError for arguments that do not fit, UnsupportedError for a kernel with
+        `problems`, KernelError where the kernel cannot go on. Then no array has changed.
+        """
+        if self.problems:
+            first = self.problems[0]
+            more = len(self.problems) - 1
+            raise UnsupportedError(
+                f"{self.name} cannot run: {first}" + (f" (and {more} more)" if more else "")
+            )
+        launch = Launch(
+            self, _sizes("grid", grid, _GRID), _sizes("block", block, _BLOCK), args,
+            dynamic_shared, cluster, memory, step_limit, async_order=async_order, seed=seed,
+        )  # fmt: skip
+        return launch.run(engine)
+
+
+def _sizes(what: str, given: Any, most: Index) -> Index:
+    """Sizes along x, y, z; those that are not given are 1."""
+    values = (given,) if isinstance(given, (int, np.integer)) else tuple(given)
+    if not 1 <= len(values) <= 3 or any(
+        not isinstance(v, (int, np.integer)) or isinstance(v, bool) for v in values
+    ):
+        raise OperandError(f"{what} has one to three sizes; got {given!r:.80}")
+    sizes = tuple(int(v) for v in values) + (1,) * (3 - len(values))
+    for axis, size, limit in zip("xyz", sizes, most, strict=True):
+        if not 1 <= size <= limit:
+            raise OperandError(f"{what} along {axis} is 1 … {limit}; got {size}")
+    return sizes  # type: ignore[return-value]
+
+
+@dataclass(eq=False)
+class Launch:
+    """One launch: sizes, memory and arguments, checked."""
+
+    kernel: Kernel
+    grid: Index
+    block: Index
+    given: Sequence[Any] | Mapping[str, Any]
+    dynamic_shared: int
+    given_cluster: Sequence[int] | int | None
+    memory: Memory | None
+    step_limit: int | None
+    arena: Arena = field(default_factory=Arena)
+    printed: list[str] = field(default_factory=list)
+    environment: dict[str, int] = field(default_factory=dict)
+    processors: int = 132
+    async_order: str = "early"
+    seed: int | None = None
+    #: the engine of `emulator.arith` for matrix instructions
+    arithmetic: Engine = "auto"
+
+    def __post_init__(self) -> None:
+        self.module = self.kernel.module
+        self.program = self.kernel.bound.program
+        self.function = self.kernel.bound.function
+        self.reserved_shared = self.module.target.reserved_shared
+        directives = self.function.directives
+        threads = int(np.prod(self.block))
+        if threads > _THREADS:
+            raise OperandError(f"a block has at most {_THREADS} threads; got {threads}")
+        self._check_block(directives)
+        self.cluster, self.explicit_cluster = self._cluster(directives)
+        self.shared_bytes = self._shared()
+
+    def _check_block(self, directives: Mapping[str, tuple[Any, ...]]) -> None:
+        for name in ("reqntid", "maxntid"):
+            if name not in directives:
+                continue
+            sizes = (*map(int, directives[name]), 1, 1)[:3]
+            wrong = (
+                self.block != sizes
+                if name == "reqntid"
+                else int(np.prod(self.block)) > int(np.prod(sizes))
+            )
+            if wrong:
+                verb = "needs" if name == "reqntid" else "takes at most"
+                raise OperandError(
+                    f"{self.function.name} {verb} blocks of {_by(sizes)} threads (.{name}); "
+                    f"got {_by(self.block)}"
+                )
+
+    def _cluster(self, directives: Mapping[str, tuple[Any, ...]]) -> tuple[Index, bool]:
+        own = directives.get("reqnctapercluster")
+        required = (*map(int, own), 1, 1)[:3] if own else None
+        given = self.given_cluster
+        chosen = None if given is None else _sizes("cluster", given, (16, 16, 16))
+        if required and chosen and required != chosen:
+            raise OperandError(
+                f"{self.function.name} needs clusters of {_by(required)} blocks; got {_by(chosen)}"
+            )
+        cluster = required or chosen or (1, 1, 1)
+        if any(g % c for g, c in zip(self.grid, cluster, strict=True)):
+            raise OperandError(
+                f"a grid of {_by(self.grid)} is no multiple of clusters of {_by(cluster)} blocks"
+            )
+        if int(np.prod(cluster)) > 16:
+            raise OperandError(f"a cluster has at most 16 blocks; got {_by(cluster)}")
+        return cluster, bool(required or chosen)  # type: ignore[return-value]
+
+    def _shared(self) -> int:
+        dynamic, limit = self.dynamic_shared, self.module.target.shared_limit
+        if not isinstance(dynamic, (int, np.integer)) or dynamic < 0:
+            raise OperandError(f"dynamic_shared is a number of bytes; got {dynamic!r:.80}")
+        total = self.kernel.bound.dynamic_start + int(dynamic)
+        if dynamic == 0:
+            total = self.kernel.bound.static_shared
+        if total - self.reserved_shared > limit:
+            raise OperandError(
+                f"{self.function.name} takes {total - self.reserved_shared} bytes of shared "
+                f"memory; {self.module.target} has {limit} for a block"
+            )
+        return max(total, self.reserved_shared)
+
+    # --- running ---
+
+    def run(self, engine: str) -> Report:
+        from emulator.machine.engines import run_grid
+
+        placed = self._place()
+        statements = run_grid(self, engine)
+        placed.write_back(self.arena)
+        for name, allocation in self._variables.items():
+            self.module._variables[name][:] = self.arena.bytes_of(allocation)
+        counters = {"statements": statements}
+        return Report(self.function.name, counters=counters, printed=self.printed)
+
+    def _place(self) -> Placed:
+        """Puts variables, arrays and parameters into memory."""
+        self.module._load_variables()
+        held = self.module._variables
+        self._variables = {}
+        for name, address, _, writable in self.module._bound.contents():
+            if len(held[name]):
+                self._variables[name] = self.arena.allocate(
+                    name, len(held[name]), address=address, contents=held[name], writable=writable
+                )
+        placed = place_arguments(self.arena, self.function, self.given, self.memory)
+        size = len(placed.parameters)
+        if size:
+            raw = np.frombuffer(placed.parameters, np.uint8)
+            self.arena.allocate(
+                "parameters", size, address=PARAMETERS, contents=raw, writable=False
+            )
+        return placed
+
+    def blocks(self, make: Callable[[Any], Any]) -> Any:
+        """The kernel's blocks of statements, which launches share."""
+        kernel = self.kernel
+        if kernel._blocks is None:
+            kernel._blocks = make(self.program)
+        return kernel._blocks
+
+    # --- errors ---
+
+    def error(
+        self, kind: str, reason: str, statement: Statement, wave: Any, lanes: Array
+    ) -> KernelError:
+        """A KernelError that says which statement, which block and which threads."""
+        found = [wave.coordinates(int(lane)) for lane in lanes[:1024]]
+        block = found[0][0] if found else None
+        threads = [thread for cta, thread in found if cta == block]
+        return KernelError(kind, reason, self.place_of(statement), block, threads)
+
+    def place_of(self, statement: Statement) -> Place:
+        source = self.module._bound.source
+        position = source.position(statement.at)
+        return Place(
+            self.function.name, position.line, position.column,
+            self.statement_text(statement), self._source_lines(statement),
+        )  # fmt: skip
+
+    def statement_text(self, statement: Statement) -> str:
+        """The statement as it stands in the file, on one line."""
+        text = self.module._bound.source.text
+        end = text.find(";", statement.at)
+        return " ".join(text[statement.at : end + 1][:200].split())
+
+    def _source_lines(self, statement: Statement) -> tuple[str, ...]:
+        files = {file.index: file.name for file in self.module._bound.tree.files}
+        out = []
+        location = statement.location
+        while location is not None:
+            name = files.get(location.file, f"file {location.file}").rpartition("/")[2]
+            out.append(f"{name}:{location.line}")
+            location = location.inlined_at
+        return tuple(out)
+
+    @cached_property
+    def total_blocks(self) -> int:
+        return int(np.prod(self.grid))
+
+
+def _by(sizes: Sequence[int]) -> str:
+    return " × ".join(map(str, sizes))

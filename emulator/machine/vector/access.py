@@ -1,0 +1,296 @@
+"""Statements that load, store, update memory atomically, and compute addresses (PTX ISA 9.7.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dtypes import Array
+from emulator.arith.scalar.rule import bind_vector
+from emulator.arith.scalar.types import TYPES
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.machine.failure import Failure
+from emulator.machine.vector import memory
+from emulator.machine.vector.compute import Step, guarded
+from emulator.machine.vector.operands import (
+    Read,
+    Write,
+    addresses,
+    reader,
+    selected,
+    word_type,
+    writer,
+)
+from emulator.machine.vector.strand import Strand
+from emulator.memory.windows import LOCAL, RANK_BITS, SHARED, WINDOW_BITS
+from emulator.ptx.program import (
+    Address,
+    Bound,
+    Function,
+    ParameterPlace,
+    Statement,
+    Vector,
+)
+
+
+def space_of(statement: Statement, bound: Bound) -> str:
+    """The state space that a statement names, or its variable lies in; "" for a generic address."""
+    ins = statement.instruction
+    assert isinstance(ins, OrdinaryInstruction)
+    named = ins.modifiers.get("space", "") or (bound.space if isinstance(bound, Address) else "")
+    return "cluster" if named == "shared::cluster" else named.partition("::")[0]
+
+
+# --- ld, ldu, st ----------------------------------------------------------------------------------
+
+
+def load(statement: Statement, function: Function) -> Step:
+    ins = statement.instruction
+    assert isinstance(ins, OrdinaryInstruction)
+    bound, place, type_ = statement.operands.get("d"), statement.operands["a"], ins.types[-1]
+    items = bound.items if isinstance(bound, Vector) else (bound,)
+    writes = [writer(item, type_, function) for item in items]
+    if isinstance(place, ParameterPlace):
+        return _move(statement, _parts(place, type_, len(items), reader, function), writes)
+    kind = TYPES[type_]
+    size = kind.size // 8 * len(items)
+    space, find = space_of(statement, place), addresses(place, function)
+
+    def run(s: Strand, mask: Array | None) -> None:
+        positions = memory.positions_of(mask)
+        words = memory.load(s, space, selected(find(s), mask), size, positions)
+        for write, part in zip(writes, _taken_apart(words, type_, len(items)), strict=True):
+            write(s, part if mask is None else _among_all(s, part, mask), mask)
+
+    return guarded(statement, run)
+
+
+def _taken_apart(words: Array, type_: str, count: int) -> list[Array]:
+    """The elements of accesses, each of all lanes."""
+    kind = TYPES[type_]
+    if count == 1:
+        return [words]
+    if kind.size == 128:
+        return [words]
+    held = np.ascontiguousarray(words).reshape(len(words), -1).view(kind.dtype)
+    return list(np.ascontiguousarray(held.T))
+
+
+def _among_all(s: Strand, words: Array, mask: Array) -> Array:
+    """Words of the lanes of a mask at their places among all lanes."""
+    out = np.zeros((len(s), *words.shape[1:]), words.dtype)
+    out[mask] = words
+    return out
+
+
+def store(statement: Statement, function: Function) -> Step:
+    ins = statement.instruction
+    assert isinstance(ins, OrdinaryInstruction)
+    bound, place, type_ = statement.operands["b"], statement.operands["a"], ins.types[-1]
+    items = bound.items if isinstance(bound, Vector) else (bound,)
+    reads = [reader(item, type_, function) for item in items]
+    if isinstance(place, ParameterPlace):
+        return _move(statement, reads, _parts(place, type_, len(items), writer, function))
+    space, find = space_of(statement, place), addresses(place, function)
+
+    def run(s: Strand, mask: Array | None) -> None:
+        words = _together([read(s) for read in reads])
+        positions = memory.positions_of(mask)
+        memory.store(s, space, selected(find(s), mask), selected(words, mask), positions)
+
+    return guarded(statement, run)
+
+
+def _together(words: list[Array]) -> Array:
+    """Neighbouring words as one access: ``(lanes,)``, or ``(lanes, words of 8 bytes)``."""
+    if len(words) == 1:
+        return words[0]
+    held = np.stack(np.broadcast_arrays(*words), axis=-1)
+    size = held.itemsize * held.shape[1]
+    return held.view(f"u{size}")[:, 0] if size <= 8 else held.view(np.uint64)
+
+
+def _parts(
+    place: ParameterPlace, type_: str, count: int, make: Callable[..., Any], function: Function
+) -> list[Any]:
+    """Readers or writers of neighbouring elements of a parameter of a call."""
+    size = TYPES[type_].size // 8
+    return [
+        make(place._replace(offset=place.offset + i * size), type_, function) for i in range(count)
+    ]
+
+
+def _move(statement: Statement, reads: list[Read], writes: list[Write]) -> Step:
+    def run(s: Strand, mask: Array | None) -> None:
+        for read, write in zip(reads, writes, strict=True):
+            write(s, read(s), mask)
+
+    return guarded(statement, run)
+
+
+# --- atom, red ------------------------------------------------------------------------------------
+
+
+def atomic(statement: Statement, function: Function) -> Step:
+    ins = statement.instruction
+    assert isinstance(ins, OrdinaryInstruction)
+    place, type_ = statement.operands["a"], ins.types[-1]
+    space, find = space_of(statement, place), addresses(place, function)
+    bound = statement.operands.get("d")
+    several = isinstance(statement.operands["b"], Vector)
+    count = len(statement.operands["b"].items) if several else 1
+    sources = [_items(statement.operands[x]) for x in "bc" if x in statement.operands]
+    reads = [[reader(item, type_, function) for item in items] for items in sources]
+    writes = [writer(item, type_, function) for item in _items(bound)] if bound else []
+    rules = {where: bind_vector(ins, space=where) for where in ("global", "shared")}
+
+    def run(s: Strand, mask: Array | None) -> None:
+        positions = memory.positions_of(mask)
+        where = find(s)
+        words = tuple(_together([read(s) for read in items]) for items in reads)
+        rule = rules[memory.space_at(space, where)]
+        if count > 1:
+            rule = partial(_by_element, rule, TYPES[type_].dtype)
+        old = memory.update(
+            s, space, selected(where, mask), tuple(selected(x, mask) for x in words), rule,
+            positions,
+        )  # fmt: skip
+        for write, part in zip(writes, _taken_apart(old, type_, count), strict=False):
+            write(s, part if mask is None else _among_all(s, part, mask), mask)
+
+    return guarded(statement, run)
+
+
+def _items(bound: Bound | None) -> tuple[Bound | None, ...]:
+    return bound.items if isinstance(bound, Vector) else (bound,)
+
+
+def _by_element(rule: Callable[..., Array], dtype: np.dtype[Any], *words: Array) -> Array:
+    """A rule on vectors of registers: each element is a location by itself."""
+    shape = words[0].shape
+    parts = [np.ascontiguousarray(x).reshape(len(x), -1).view(dtype) for x in words]
+    out = np.ascontiguousarray(rule(*parts))
+    return out.view(words[0].dtype).reshape(shape)
+
+
+# --- addresses ------------------------------------------------------------------------------------
+
+_WINDOWS = {"shared": SHARED, "local": LOCAL}
+
+
+def convert_address(statement: Statement, function: Function) -> Step:
+    """cvta: generic addresses of other spaces than shared and local are those of the space."""
+    ins = statement.instruction
+    assert isinstance(ins, OrdinaryInstruction)
+    window = _WINDOWS.get(ins.modifiers["space"].partition("::")[0], 0)
+    read = reader(statement.operands["a"], "u64", function)
+    write = writer(statement.operands["d"], "u64", function)
+    to_space = bool(ins.modifiers["to"])
+    offset, limit = np.uint64(window), np.uint64((1 << WINDOW_BITS) - 1)
+
+    def run(s: Strand, mask: Array | None) -> None:
+        words = read(s)
+        if window and to_space:
+            words = words & limit
+        elif window:
+            words = (words & limit) + offset
+        write(s, np.array(words), mask)
+
+    return guarded(statement, run)
+
+
+def is_in_space(statement: Statement, function: Function) -> Step:
+    ins = statement.instruction
+    assert isinstance(ins, OrdinaryInstruction)
+    space = ins.modifiers["space"]
+    read = reader(statement.operands["a"], "u64", function)
+    write = writer(statement.operands["p"], "pred", function)
+
+    def run(s: Strand, mask: Array | None) -> None:
+        words = read(s)
+        write(s, memory.leads_to(s, words, space), mask)
+
+    return guarded(statement, run)
+
+
+def map_to_rank(statement: Statement, function: Function) -> Step:
+    """mapa: the address of the same place in shared memory of another block of the cluster."""
+    ins = statement.instruction
+    assert isinstance(ins, OrdinaryInstruction)
+    type_ = ins.types[-1]
+    read = reader(statement.operands["a"], type_, function)
+    rank = reader(statement.operands["b"], "u32", function)
+    write = writer(statement.operands["d"], type_, function)
+    dtype = TYPES[type_].dtype.type
+    inside = dtype((1 << RANK_BITS) - 1)
+    generic = not ins.modifiers["space"]
+
+    def run(s: Strand, mask: Array | None) -> None:
+        ranks, size = rank(s), int(np.prod(s.wave.grid.cluster))
+        if (selected(ranks, mask) >= size).any():
+            raise Failure("cluster", f"rank {int(ranks.max())} in a cluster of {size} blocks")
+        place = (read(s) & inside) | ranks.astype(dtype) << dtype(RANK_BITS)
+        if generic and type_ == "u64":
+            place = place + dtype(SHARED)
+        write(s, place, mask)
+
+    return guarded(statement, run)
+
+
+def rank_of(statement: Statement, function: Function) -> Step:
+    """getctarank: the block of the cluster whose shared memory an address leads to."""
+    ins = statement.instruction
+    assert isinstance(ins, OrdinaryInstruction)
+    read = reader(statement.operands["a"], ins.types[-1], function)
+    write = writer(statement.operands["d"], "u32", function)
+
+    def run(s: Strand, mask: Array | None) -> None:
+        write(s, memory.rank_at(s, read(s).astype(np.uint64)), mask)
+
+    return guarded(statement, run)
+
+
+# --- the stack ------------------------------------------------------------------------------------
+
+
+def allocate_on_stack(statement: Statement, function: Function) -> Step:
+    """alloca: room in local memory until the function returns."""
+    ins = statement.instruction
+    assert isinstance(ins, OrdinaryInstruction)
+    size = reader(statement.operands["size"], ins.types[-1], function)
+    write = writer(statement.operands["d"], ins.types[-1], function)
+    given = statement.operands.get("alignment")
+    alignment = given.word if given is not None else 8  # type: ignore[union-attr]
+
+    def run(s: Strand, mask: Array | None) -> None:
+        wave = s.wave
+        top = wave.stack_top(s)
+        start = -(-top // alignment) * alignment
+        end = start + int(size(s).max())
+        wave.grid.need_local(wave, end)
+        s.frames[-1].stack = end
+        write(s, np.full(len(s), start, TYPES[ins.types[-1]].dtype), mask)
+
+    return guarded(statement, run)
+
+
+def save_stack(statement: Statement, function: Function) -> Step:
+    type_ = word_type(statement.signature["d"])
+    write = writer(statement.operands["d"], type_, function)
+
+    def run(s: Strand, mask: Array | None) -> None:
+        write(s, np.array([s.wave.stack_top(s)], TYPES[type_].dtype), mask)
+
+    return guarded(statement, run)
+
+
+def restore_stack(statement: Statement, function: Function) -> Step:
+    read = reader(statement.operands["a"], word_type(statement.signature["a"]), function)
+
+    def run(s: Strand, mask: Array | None) -> None:
+        s.frames[-1].stack = int(read(s).max())
+
+    return guarded(statement, run)

@@ -1,0 +1,165 @@
+"""Barriers of a thread block, 16 of them (PTX ISA 9.7.13.1), over all blocks of a wave.
+
+A warp counts once all its lanes that have not ended have arrived; it counts as 32 threads however
+many these are. A barrier without a number of threads is for all warps of the block, and warps that
+have ended are not waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dtypes import Array
+from emulator.machine.failure import Failure
+from emulator.machine.vector.strand import WARP, Lanes, Parked, State, Strand
+
+if TYPE_CHECKING:
+    from emulator.machine.vector.wave import Wave
+
+BARRIERS = 16
+
+
+@dataclass(eq=False)
+class Waiting:
+    """What a strand waits for at a barrier."""
+
+    barrier: int
+    #: called with the strand, and with what the barrier computed for each lane, when it goes on
+    finish: Callable[[Strand, Array], None] | None
+
+
+class Barriers:
+    """The barriers of the blocks of a wave; arrays are ``(blocks, 16)``."""
+
+    def __init__(self, wave: Wave) -> None:
+        self.wave = wave
+        blocks, warps = len(wave.ctas), len(wave.thread) // WARP
+        #: threads that have arrived, in whole warps, and those that are expected; 0: all
+        self.arrived = np.zeros((blocks, BARRIERS), np.int64)
+        self.expected = np.zeros((blocks, BARRIERS), np.int64)
+        #: lanes of warps that have arrived in part
+        self.partly = np.zeros((warps, BARRIERS), np.uint32)
+        #: of bar.red: lanes that have voted, and those that voted true
+        self.votes = np.zeros((blocks, BARRIERS, 2), np.int64)
+
+    # --- arriving ---
+
+    def arrive(
+        self,
+        s: Strand,
+        barrier: int,
+        threads: int,
+        pc: int,
+        *,
+        waits: bool = True,
+        vote: Array | None = None,
+        finish: Callable[[Strand, Array], None] | None = None,
+    ) -> None:
+        """All lanes of a strand arrive; with `waits` the strand goes on at `pc` once it may.
+
+        Raises Parked where it waits.
+        """
+        self._check(s, barrier, threads)
+        wave = self.wave
+        rows = wave.row(s)
+        if vote is not None:
+            np.add.at(self.votes, (rows, barrier, 0), 1)
+            np.add.at(self.votes, (rows, barrier, 1), vote.astype(np.int64))
+        blocks = self._count(s, barrier)
+        self.expected[blocks, barrier] = threads
+        if waits:
+            wave.park(s, State.BARRIER, Waiting(barrier, finish), pc)
+        self._complete(blocks, barrier)
+        if waits:
+            # Where the barrier is complete already, the strand has been woken.
+            raise Parked
+
+    def _check(self, s: Strand, barrier: int, threads: int) -> None:
+        if not 0 <= barrier < BARRIERS:
+            raise Failure("barrier", f"there are barriers 0 to 15; got {barrier}")
+        if threads % WARP or threads < 0:
+            raise Failure("barrier", f"a barrier counts threads in whole warps; got {threads}")
+        blocks = np.unique(self.wave.row(s))
+        open_ = (self.arrived[blocks, barrier] > 0) & (self.expected[blocks, barrier] != threads)
+        if open_.any():
+            other = int(self.expected[blocks, barrier][open_][0])
+            raise Failure(
+                "barrier",
+                f"barrier {barrier} is for {threads or 'all'} threads here, and for "
+                f"{other or 'all'} where others have arrived",
+            )
+
+    def _count(self, s: Strand, barrier: int) -> Lanes:
+        """Counts the warps whose lanes are all there; the blocks that they belong to."""
+        wave = self.wave
+        warps = wave.warps_of(s)
+        bits = self.partly[warps.numbers, barrier] | warps.bits
+        whole = bits == wave.alive_bits(warps.numbers)
+        self.partly[warps.numbers, barrier] = np.where(whole, 0, bits)
+        blocks = warps.numbers // wave.warps_per_cta
+        np.add.at(self.arrived, (blocks[whole], barrier), WARP)
+        return np.unique(blocks)
+
+    def lanes_ended(self, lanes: Lanes) -> None:
+        """Lanes ended: what waited for them may be complete."""
+        wave = self.wave
+        warps = np.unique(lanes // WARP)
+        for barrier in range(BARRIERS):
+            held = self.partly[warps, barrier]
+            whole = (held != 0) & (held == self.wave.alive_bits(warps))
+            if whole.any():
+                self.partly[warps[whole], barrier] = 0
+                np.add.at(self.arrived, (warps[whole] // wave.warps_per_cta, barrier), WARP)
+        blocks = np.unique(warps // wave.warps_per_cta)
+        for barrier in np.flatnonzero(self.arrived[blocks].any(0)).tolist():
+            self._complete(blocks, barrier)
+
+    # --- going on ---
+
+    def _complete(self, blocks: Lanes, barrier: int) -> None:
+        """Lets go on whoever waits at a barrier that all have reached."""
+        wanted = self.expected[blocks, barrier]
+        wanted = np.where(wanted > 0, wanted, self._all(blocks))
+        reached = self.arrived[blocks, barrier]
+        done = blocks[(reached >= wanted) & (reached > 0)]
+        if not done.size:
+            return
+        if (reached > wanted).any():
+            raise Failure(
+                "barrier",
+                f"{int(reached.max())} threads arrived at barrier {barrier}, which is for "
+                f"{int(wanted[reached > wanted][0])}",
+            )
+        votes = self.votes[:, barrier].copy()
+        self.arrived[done, barrier] = 0
+        self.votes[done, barrier] = 0
+        for strand in list(self.wave.waiting):
+            if strand.state is State.BARRIER and strand.wait.barrier == barrier:
+                self._release(strand, done, votes)
+
+    def _all(self, blocks: Lanes) -> Lanes:
+        """Threads of the warps that have not ended, 32 for each."""
+        wave = self.wave
+        alive = wave.alive.reshape(len(wave.ctas), wave.warps_per_cta, WARP)[blocks].any(-1)
+        return alive.sum(-1) * WARP
+
+    def _release(self, strand: Strand, done: Lanes, votes: Array) -> None:
+        wave = self.wave
+        rows = wave.row(strand)
+        free = np.isin(rows, done)
+        if not free.any():
+            return
+        wait: Waiting = strand.wait
+        if not free.all():
+            wave.waiting.remove(strand)
+            going, staying = wave.divide(strand, free, strand.pc)
+            wave.park(staying, State.BARRIER, wait, strand.pc)
+            wave.park(going, State.BARRIER, wait, strand.pc)
+            strand = going
+        if wait.finish is not None:
+            wait.finish(strand, votes[wave.row(strand)])
+        wave.wake(strand)

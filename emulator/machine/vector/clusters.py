@@ -1,0 +1,100 @@
+"""The barrier of a cluster (PTX ISA 9.7.13.4), over all clusters of a wave.
+
+A thread arrives, does other things, and waits; the phase is over when all threads of all blocks of
+the cluster that have not ended have arrived.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.machine.failure import Failure
+from emulator.machine.vector.strand import Lanes, Parked, State, Strand
+
+if TYPE_CHECKING:
+    from emulator.machine.vector.wave import Wave
+
+
+class Clusters:
+    """The barriers of the clusters of a wave."""
+
+    def __init__(self, wave: Wave) -> None:
+        self.wave = wave
+        blocks = len(wave.ctas)
+        self.size = int(np.prod(wave.grid.cluster))
+        self.phase = np.zeros(blocks // self.size, np.int64)
+        #: of each lane the phase that it has arrived in; -1: it has not
+        self.arrived = np.full(len(wave.thread), -1, np.int64)
+
+    def of_lanes(self, lanes: Lanes) -> Lanes:
+        """The cluster of each lane."""
+        return lanes // (self.wave.lanes_per_cta * self.size)
+
+    def arrive(self, s: Strand) -> None:
+        clusters = self.of_lanes(s.lanes)
+        again = self.arrived[s.lanes] >= 0
+        if again.any():
+            raise Failure(
+                "cluster barrier",
+                "barrier.cluster.arrive twice without a wait between them",
+                int(np.argmax(again)),
+            )
+        self.arrived[s.lanes] = self.phase[clusters]
+        self._complete(np.unique(clusters))
+
+    def wait(self, s: Strand, pc: int) -> None:
+        """Goes on once the phase that the lanes arrived in is over; raises Parked where not yet."""
+        phases = self.arrived[s.lanes]
+        if (phases < 0).any():
+            raise Failure(
+                "cluster barrier",
+                "barrier.cluster.wait without an arrive before it",
+                int(np.argmax(phases < 0)),
+            )
+        done = self.phase[self.of_lanes(s.lanes)] > phases
+        if done.all():
+            self.arrived[s.lanes] = -1
+            return
+        wave = self.wave
+        if done.any():
+            going, s = wave.divide(s, done, pc)
+            self.arrived[going.lanes] = -1
+            wave.ready.append(going)
+        wave.park(s, State.CLUSTER, None, pc)
+        raise Parked
+
+    def lanes_ended(self, lanes: Lanes) -> None:
+        """Threads that have ended are not waited for."""
+        self._complete(np.unique(self.of_lanes(lanes)))
+
+    def _complete(self, clusters: Lanes) -> None:
+        wave = self.wave
+        per_cluster = wave.lanes_per_cta * self.size
+        arrived = (self.arrived >= 0) & (
+            self.arrived == np.repeat(self.phase, per_cluster)
+        )
+        missing = (wave.alive & ~arrived).reshape(-1, per_cluster).any(1)
+        some = arrived.reshape(-1, per_cluster).any(1)
+        done = clusters[~missing[clusters] & some[clusters]]
+        if not done.size:
+            return
+        self.phase[done] += 1
+        for strand in list(wave.waiting):
+            if strand.state is State.CLUSTER:
+                self._release(strand)
+
+    def _release(self, strand: Strand) -> None:
+        wave = self.wave
+        free = self.phase[self.of_lanes(strand.lanes)] > self.arrived[strand.lanes]
+        if not free.any():
+            return
+        if not free.all():
+            wave.waiting.remove(strand)
+            going, staying = wave.divide(strand, free, strand.pc)
+            wave.park(staying, State.CLUSTER, None, strand.pc)
+            wave.park(going, State.CLUSTER, None, strand.pc)
+            strand = going
+        self.arrived[strand.lanes] = -1
+        wave.wake(strand)

@@ -1,0 +1,109 @@
+"""Statements that compute on registers, by the rules of `emulator.arith.scalar`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dtypes import Array
+from emulator.arith.scalar.rule import bind_vector
+from emulator.machine.vector.operands import Read, Write, active, reader, word_type, writer
+from emulator.machine.vector.strand import Strand
+from emulator.ptx.program import Constant, Function, Register, Statement, Vector
+
+Step = Callable[[Strand], None]
+
+
+def step(statement: Statement, function: Function) -> Step:
+    """Computes the destinations of a statement from its sources, in all lanes or those of its
+    guard."""
+    ins = statement.instruction
+    compute = bind_vector(ins, **statement.selectors)  # type: ignore[arg-type]
+    reads, writes = sources(statement, function), destinations(statement, function)
+    if getattr(ins, "reads_carry", False):
+        reads.append(reader(Register(_carry(function)), "pred", function))
+    if getattr(ins, "writes_carry", False):
+        writes.append(writer(Register(_carry(function)), "pred", function))
+    return guarded(statement, _computation(compute, reads, writes))
+
+
+def sources(statement: Statement, function: Function) -> list[Read]:
+    """Readers of the operands that are read, in order; the items of a vector one by one."""
+    out = []
+    for operand in statement.signature.operands:
+        bound = statement.operands.get(operand.name)
+        if operand.use == "written" or bound is None:
+            continue
+        if operand.kind == "immediate":
+            assert isinstance(bound, Constant)
+            out.append(_immediate(bound.word))
+            continue
+        vector = operand.kind == "vector" and isinstance(bound, Vector)
+        for item in bound.items if vector else (bound,):
+            out.append(reader(item, word_type(operand), function))
+    return out
+
+
+def _immediate(value: int) -> Read:
+    return lambda s: value  # type: ignore[return-value]
+
+
+def destinations(statement: Statement, function: Function) -> list[Write]:
+    out = []
+    for operand in statement.signature.operands:
+        if operand.use == "read":
+            continue
+        bound = statement.operands.get(operand.name)
+        if bound is None and operand.paired:
+            continue
+        vector = operand.kind == "vector" and isinstance(bound, Vector)
+        for item in bound.items if vector else (bound,):
+            out.append(writer(item, word_type(operand), function))
+    return out
+
+
+def _carry(function: Function) -> int:
+    assert function.carry is not None
+    return function.carry
+
+
+Masked = Callable[[Strand, Array | None], None]
+
+
+def _computation(compute: Callable[..., Any], reads: list[Read], writes: list[Write]) -> Masked:
+    if len(writes) > 1:
+
+        def run(s: Strand, mask: Array | None) -> None:
+            for write, words in zip(writes, compute(*[read(s) for read in reads]), strict=True):
+                write(s, words, mask)
+
+        return run
+    (write,) = writes
+    if len(reads) == 1:
+        (read,) = reads
+        return lambda s, mask: write(s, first_of(compute(read(s))), mask)
+    if len(reads) == 2:
+        one, two = reads
+        return lambda s, mask: write(s, first_of(compute(one(s), two(s))), mask)
+    return lambda s, mask: write(s, first_of(compute(*[read(s) for read in reads])), mask)
+
+
+def first_of(result: Any) -> Any:
+    """The first of several results: the others were left out."""
+    return result[0] if isinstance(result, tuple) else result
+
+
+def guarded(statement: Statement, run: Masked) -> Step:
+    """`run` in the lanes where the statement's guard holds."""
+    if statement.guard is None:
+        return lambda s: run(s, None)
+    find = active(statement.guard)
+
+    def guarded(s: Strand) -> None:
+        mask = find(s)
+        if mask is not False:
+            assert mask is None or not isinstance(mask, bool)
+            run(s, mask)
+
+    return guarded
+

@@ -1,0 +1,238 @@
+"""Statements that say where a strand goes on: branches, calls, returns, ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dtypes import Array
+from emulator.machine.externals import EXTERNALS
+from emulator.machine.failure import Failure
+from emulator.machine.vector.operands import active, reader
+from emulator.machine.vector.strand import Frame, Strand
+from emulator.ptx.program import Call, Function, Program, Register, Statement, Targets
+
+End = Callable[[Strand], int | None]
+
+#: calls within calls
+MOST_CALLS = 2048
+
+
+def fall_through(pc: int) -> End:
+    """A block that ends because a branch leads behind it."""
+    return lambda s: pc
+
+
+def past_the_end(function: Function) -> End:
+    """Behind the last statement of a function."""
+
+    def end(s: Strand) -> int | None:
+        raise Failure("end of code", f"{function.name} has no ret behind its last statement")
+
+    return end
+
+
+def branch(statement: Statement, function: Function, program: Program) -> End:
+    (target,), following = statement.targets, statement.pc + 1
+    if statement.guard is None:
+        return lambda s: target
+    find = active(statement.guard)
+
+    def end(s: Strand) -> int | None:
+        mask = find(s)
+        if mask is None or mask is False:
+            return target if mask is None else following
+        assert not isinstance(mask, bool)
+        if target == following:
+            return target
+        s.wave.split(s, mask, target, following)
+        return None
+
+    return end
+
+
+def indexed_branch(statement: Statement, function: Function, program: Program) -> End:
+    """brx.idx: a lane goes to the target that its index picks."""
+    index = reader(statement.operands["a"], "u32", function)
+    targets = statement.operands["targets"]
+    assert isinstance(targets, Targets)
+
+    def choose(s: Strand) -> Array:
+        words = index(s)
+        wrong = words >= len(targets.pcs)
+        if wrong.any():
+            raise Failure("target", f"the index {int(words[wrong][0])} is past the {len(targets.pcs)} targets"
+            )
+        return np.asarray(targets.pcs, np.int64)[words]
+
+    return _apart(statement, choose)
+
+
+def _apart(statement: Statement, choose: Callable[[Strand], Array]) -> End:
+    """Lanes go where `choose` says, those that the guard leaves out to the next statement."""
+    find, following = active(statement.guard), statement.pc + 1
+
+    def end(s: Strand) -> int | None:
+        mask = find(s)
+        if mask is False:
+            return following
+        pcs = choose(s)
+        if mask is not None:
+            pcs = np.where(mask, pcs, following)
+        if len(pcs) == 1 or (pcs == pcs[0]).all():
+            return int(pcs[0])
+        for pc in np.unique(pcs).tolist():
+            s.wave.ready.append(s.child(s.lanes[pcs == pc], pc))
+        return None
+
+    return end
+
+
+def leave(statement: Statement, function: Function, program: Program) -> End:
+    """ret: back to the caller; a kernel's thread ends."""
+    if function.is_kernel:
+        return end_threads(statement, function, program)
+    find = active(statement.guard)
+
+    def end(s: Strand) -> int | None:
+        mask = find(s)
+        if mask is False:
+            return statement.pc + 1
+        if mask is not None:
+            assert not isinstance(mask, bool)
+            s.wave.split(s, mask, statement.pc, statement.pc + 1)
+            return None
+        return _return(s, program)
+
+    return end
+
+
+def _return(s: Strand, program: Program) -> int:
+    frame = s.frames[-1]
+    call = program.statements[frame.return_pc - 1].call
+    assert call is not None
+    results = [frame.read(i) for i in frame.function.result_registers]
+    s.leave()
+    for index, words in zip(call.results, results, strict=True):
+        s.write(index, words)
+    return frame.return_pc
+
+
+def end_threads(statement: Statement, function: Function, program: Program) -> End:
+    """exit, and ret of a kernel."""
+    find, following = active(statement.guard), statement.pc + 1
+
+    def end(s: Strand) -> int | None:
+        mask = find(s)
+        if mask is False:
+            return following
+        assert not isinstance(mask, bool)
+        s.wave.end(s, mask, following)
+        return None
+
+    return end
+
+
+def call(statement: Statement, function: Function, program: Program) -> End:
+    """A call of a function of the module, of one that the system has, or through a pointer."""
+    passed = statement.call
+    assert passed is not None
+    if passed.function in EXTERNALS:
+        return _external(statement, passed, function)
+    if passed.function is not None:
+        callee = program.functions[passed.function]
+        return _under_guard(statement, lambda s: _enter(s, callee, statement, function))
+    assert passed.register is not None
+    pointer = reader(Register(passed.register), "u64", function)
+
+    def choose(s: Strand) -> int | None:
+        words = pointer(s)
+        if len(words) > 1 and (words != words[0]).any():
+            for word in np.unique(words).tolist():
+                part = s.child(s.lanes[words == word], statement.pc)
+                part.pc = _enter(part, function_of(program, word), statement, function)
+                s.wave.ready.append(part)
+            return None
+        return _enter(s, function_of(program, int(words[0])), statement, function)
+
+    return _under_guard(statement, choose)
+
+
+def _under_guard(statement: Statement, run: End) -> End:
+    """`run` for the lanes of the guard; the others go on at the next statement."""
+    find = active(statement.guard)
+
+    def end(s: Strand) -> int | None:
+        mask = find(s)
+        if mask is False:
+            return statement.pc + 1
+        if mask is not None:
+            assert not isinstance(mask, bool)
+            s.wave.split(s, mask, statement.pc, statement.pc + 1)
+            return None
+        return run(s)
+
+    return end
+
+
+def function_of(program: Program, address: int) -> Function:
+    """The function at an address, as `mov` of its name gives it."""
+    name = program.addresses.get(address)
+    if name is None:
+        raise Failure("target", f"no function is at address {address:#x}")
+    return program.functions[name]
+
+
+def _enter(s: Strand, callee: Function, statement: Statement, caller: Function) -> int:
+    passed = statement.call
+    assert passed is not None
+    if len(s.frames) > MOST_CALLS:
+        raise Failure("stack overflow", f"more than {MOST_CALLS} calls within calls")
+    arguments = [s.read(bound.index) for bound in passed.arguments if isinstance(bound, Register)]
+    local = s.frames[-1].local + -(-caller.local_bytes // 16) * 16
+    frame = Frame(callee, s.lanes, local=local)
+    frame.return_pc = statement.pc + 1
+    s.wave.grid.need_local(s.wave, local + callee.local_bytes)
+    for index, words in zip(callee.parameter_registers, arguments, strict=True):
+        frame.registers[index] = words
+    s.enter(frame)
+    return callee.first
+
+
+def _external(statement: Statement, passed: Call, function: Function) -> End:
+    run, following = EXTERNALS[passed.function or ""], statement.pc + 1
+
+    def end(s: Strand) -> int | None:
+        arguments = [
+            s.spread(s.read(bound.index))
+            for bound in passed.arguments
+            if isinstance(bound, Register)
+        ]
+        results = run(s, statement, arguments)
+        for index, words in zip(passed.results, results, strict=True):
+            s.write(index, words)
+        return following
+
+    return _under_guard(statement, end)
+
+
+def trap(statement: Statement, function: Function, program: Program) -> End:
+    """trap: the grid ends with an error; brkpt, which a debugger would catch, too."""
+
+    def end(s: Strand) -> int | None:
+        raise Failure("trap", f"{statement.name} was executed")
+
+    return _under_guard(statement, end)
+
+
+#: first word of an opcode -> what ends a block
+ENDS: dict[str, Callable[[Statement, Function, Program], End]] = {
+    "bra": branch,
+    "brx": indexed_branch,
+    "ret": leave,
+    "exit": end_threads,
+    "call": call,
+    "trap": trap,
+    "brkpt": trap,
+}

@@ -1,0 +1,168 @@
+"""Statements that lanes of a warp execute together (PTX ISA 9.7.9.6, 9.7.13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dtypes import Array
+from emulator.arith.scalar.rule import bind_vector
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.machine.failure import Failure
+from emulator.machine.vector.compute import destinations, guarded, sources
+from emulator.machine.vector.strand import WARP, Parked, State, Strand
+from emulator.ptx.program import Function, Statement
+
+
+def together(s: Strand, pc: int, masks: Array | None = None) -> None:
+    """Goes on where every lane of the masks that has not ended is there, too.
+
+    `masks` are the membermasks ``(lanes,)`` or ``(1,)``; None: the whole warp. Lanes whose warp is
+    not complete wait until others come or end; raises Parked then.
+    """
+    wave = s.wave
+    if wave.is_whole(s):
+        return
+    warps = wave.warps_of(s)
+    alive = wave.alive_bits(warps.numbers)
+    if masks is None:
+        missing = alive & ~warps.bits
+    else:
+        wanted = np.bitwise_or.reduceat(s.spread(masks), warps.starts)
+        missing = wanted & alive & ~warps.bits
+    if not missing.any():
+        return
+    counts = np.diff(warps.starts, append=len(s))
+    lacking = np.repeat(missing != 0, counts)
+    _wait(s, lacking, pc)
+
+
+def together_in_groups(s: Strand, pc: int) -> None:
+    """The same for warpgroups, four warps each: all lanes that have not ended must be there."""
+    wave = s.wave
+    group = s.lanes // (4 * WARP)
+    have = np.bincount(group, minlength=0)
+    alive = np.flatnonzero(wave.alive) // (4 * WARP)
+    wanted = np.bincount(alive, minlength=len(have))[: len(have)]
+    lacking = (have < wanted)[group]
+    if lacking.any():
+        _wait(s, lacking, pc, State.WARPGROUP)
+
+
+def _wait(s: Strand, lacking: Array, pc: int, state: State = State.WARP) -> None:
+    """Lanes of a mask wait at a statement; the others, if any, go on from it by themselves."""
+    wave = s.wave
+    if not lacking.all():
+        s, going = wave.divide(s, lacking, pc)
+        wave.ready.append(going)
+    wave.park(s, state, pc, pc)
+    place = s.place
+    mates = [w for w in wave.waiting if w.state is state and w.place == place]
+    if len(mates) > 1:
+        # Some may be complete now: they look once more, together.
+        for mate in mates:
+            wave.waiting.remove(mate)
+        wave.ready.append(wave.joined(mates))
+    raise Parked
+
+
+def check_members(s: Strand, masks: Array) -> None:
+    """Every lane must be in its own membermask."""
+    own = np.uint32(1) << (s.lanes % WARP).astype(np.uint32)
+    wrong = (masks & own) == 0
+    if wrong.any():
+        index = int(np.argmax(wrong))
+        mask = int(masks[index if len(masks) > 1 else 0])
+        raise Failure(
+            "membermask", f"the lane is not in its own membermask {mask:#010x}", index
+        )
+
+
+def by_warp(s: Strand, words: Array) -> Array:
+    """Words of a strand as ``(warps, 32, …)``; lanes that are not there hold zeros."""
+    words = s.spread(words)
+    if len(s.wave.warps_of(s).numbers) * WARP == len(s):
+        return words.reshape(-1, WARP, *words.shape[1:])
+    whole = np.zeros((len(s.wave.warps_of(s).numbers) * WARP, *words.shape[1:]), words.dtype)
+    whole[slots(s)] = words
+    return whole.reshape(-1, WARP, *words.shape[1:])
+
+
+def slots(s: Strand) -> Array:
+    """For each lane its place among all lanes of the strand's warps."""
+    found: Array | None = s.marks.get("slots")
+    if found is None:
+        warps = s.wave.warps_of(s)
+        counts = np.diff(warps.starts, append=len(s))
+        number = np.repeat(np.arange(len(counts)), counts)
+        found = s.marks["slots"] = number * WARP + s.lanes % WARP
+    return found
+
+
+def of_warps(s: Strand, words: Array) -> Array:
+    """The lanes' words of ``(warps, 32, …)``."""
+    flat = words.reshape(-1, *words.shape[2:])
+    return flat if len(flat) == len(s) else flat[slots(s)]
+
+
+def present(s: Strand) -> Array:
+    """``bool (warps, 32)``: which lanes of the strand's warps are in it."""
+    found: Array | None = s.marks.get("present")
+    if found is None:
+        found = s.marks["present"] = by_warp(s, np.ones(len(s), np.bool_))
+    return found
+
+
+def step(statement: Statement, function: Function) -> Callable[[Strand], None]:
+    """shfl, vote, match, redux, elect, activemask: computed by the rules of `arith.scalar.lanes`."""
+    ins = statement.instruction
+    assert isinstance(ins, OrdinaryInstruction)
+    compute = bind_vector(ins)
+    reads, writes = sources(statement, function), destinations(statement, function)
+    mask = reads[-1] if "membermask" in statement.signature else None
+
+    def run(s: Strand) -> None:
+        words, active = [by_warp(s, read(s)) for read in reads], present(s)
+        masks = None if mask is None else mask(s)
+        if masks is not None:
+            check_members(s, masks)
+            together(s, statement.pc, masks)
+        results = _by_mask(compute, words, active)
+        for write, column in zip(writes, results, strict=False):
+            write(s, of_warps(s, column), None)
+
+    return run
+
+
+def _by_mask(compute: Callable[..., Any], words: list[Array], active: Array) -> tuple[Array, ...]:
+    """Results of all lanes; those with one membermask, the last operand, compute together."""
+    masks = words[-1] if words else np.zeros(1, np.uint32)
+    different = np.unique(masks[active]) if words else masks
+    if len(different) == 1:
+        out = compute(*words, active=active)
+        return out if isinstance(out, tuple) else (out,)
+    results: tuple[Array, ...] = ()
+    for mask in different:
+        mine = active & (masks == mask)
+        part = compute(*words, active=mine)
+        part = part if isinstance(part, tuple) else (part,)
+        if not results:
+            results = tuple(np.array(x) for x in part)
+        for whole, x in zip(results, part, strict=True):
+            whole[mine] = np.broadcast_to(x, mine.shape)[mine]
+    return results
+
+
+def whole_or_split(statement: Statement, run: Callable[[Strand], None]) -> Callable[[Strand], None]:
+    """`run` for whole strands: where the guard divides one, both parts go on by themselves."""
+
+    def under(s: Strand, mask: Array | None) -> None:
+        if mask is None:
+            run(s)
+            return
+        s.wave.split(s, mask, statement.pc, statement.pc + 1)
+        raise Parked
+
+    return guarded(statement, under)

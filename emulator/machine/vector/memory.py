@@ -1,0 +1,407 @@
+"""Where accesses of many lanes lead: the state spaces, and generic addresses.
+
+Spaces are "global", "shared" (of the own thread block), "cluster" (shared memory of any block of
+the cluster), "local", and "" for generic addresses. An access finds its memory as one array of
+words or bytes and a place in it for each lane; `emulator.memory` holds the global one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtypes import Array
+from emulator.memory.arena import AccessError, Fault
+from emulator.memory.windows import FUNCTIONS, LOCAL, RANK_BITS, SHARED, WINDOW_BITS
+
+if TYPE_CHECKING:
+    from emulator.machine.vector.strand import Strand
+    from emulator.machine.vector.wave import Wave
+
+Addresses = NDArray[np.uint64]
+Places = NDArray[np.int64]
+#: positions of lanes in their strand; None: all of them
+Positions = NDArray[np.int64] | None
+
+_WINDOW = np.uint64(WINDOW_BITS)
+_INSIDE = np.uint64((1 << WINDOW_BITS) - 1)
+_RANK, _OFFSET = np.uint64(RANK_BITS), np.uint64((1 << RANK_BITS) - 1)
+#: spaces whose addresses are generic addresses
+_OF_ARENA = ("global", "const", "param")
+
+
+class Who(NamedTuple):
+    """The lanes that access memory: their numbers in the wave, and the rows of their blocks."""
+
+    wave: Wave
+    lanes: Places
+    rows: Places
+
+    def part(self, mask: Array) -> Who:
+        return Who(self.wave, self.lanes[mask], self.rows[mask])
+
+
+def who(s: Strand, positions: Positions = None) -> Who:
+    rows = s.wave.row(s)
+    if positions is None:
+        return Who(s.wave, s.lanes, rows)
+    return Who(s.wave, s.lanes[positions], rows[positions])
+
+
+def positions_of(mask: Array | None) -> Positions:
+    return None if mask is None else np.flatnonzero(mask)
+
+
+# --- accesses -------------------------------------------------------------------------------------
+
+
+def load(
+    s: Strand, space: str, addresses: Addresses, size: int, positions: Positions = None
+) -> Array:
+    """The words at addresses: ``(n,)`` of `size` bytes, of 16 and 32 as ``(n, words)`` of 8.
+
+    `addresses` are those of the lanes at `positions`, or one for all of them.
+    """
+
+    def take(view: Array, places: Places, chosen: Positions) -> Array:
+        return view.take(places, 0)
+
+    words: Array = access(s, space, addresses, size, take, positions)
+    return words
+
+
+def store(
+    s: Strand, space: str, addresses: Addresses, words: Array, positions: Positions = None
+) -> None:
+    """Writes words ``(n,)`` or ``(n, words of 8 bytes)``; of lanes with one address the last wins."""
+    size = words.itemsize * (words.shape[1] if words.ndim > 1 else 1)
+
+    def put(view: Array, places: Places, chosen: Positions) -> None:
+        mine = words if chosen is None or len(words) == 1 else words[chosen]
+        view[places] = mine[-1:] if len(places) == 1 else mine
+
+    s.wave.grid.writes += 1
+    access(s, space, addresses, size, put, positions, write=True)
+
+
+def update(
+    s: Strand,
+    space: str,
+    addresses: Addresses,
+    words: tuple[Array, ...],
+    rule: Callable[..., Any],
+    positions: Positions = None,
+) -> Array:
+    """Atomic operations, lane by lane in ascending order: what was there before.
+
+    ``rule(old, *operands)`` gives what is there afterwards.
+    """
+    lanes = len(s) if positions is None else len(positions)
+    addresses = np.broadcast_to(addresses, (lanes,))
+    words = tuple(np.broadcast_to(x, (lanes, *x.shape[1:])) for x in words)
+    size = words[0].itemsize * (words[0].shape[1] if words[0].ndim > 1 else 1)
+    old = np.empty(words[0].shape, words[0].dtype)
+
+    def change(view: Array, places: Places, chosen: Positions) -> None:
+        every = np.arange(lanes) if chosen is None else chosen
+        for turn in turns(places):
+            at, mine = places[turn], every[turn]
+            before = view[at]
+            old[mine] = before.view(old.dtype).reshape(old[mine].shape)
+            after = np.ascontiguousarray(rule(old[mine], *(x[mine] for x in words)))
+            view[at] = after.view(view.dtype).reshape(before.shape)
+
+    s.wave.grid.writes += 1
+    access(s, space, addresses, size, change, positions, write=True)
+    return old
+
+
+def turns(places: Places) -> list[Any]:
+    """Indexes of accesses that may go together: those to one place take turns, in order."""
+    if len(places) == 1:
+        return [slice(None)]
+    order = np.argsort(places, kind="stable")
+    ordered = places[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
+    if len(starts) == len(places):
+        return [slice(None)]
+    counts = np.diff(starts, append=len(places))
+    turn = np.arange(len(places)) - np.repeat(starts, counts)
+    by_turn = np.argsort(turn, kind="stable")
+    cuts = np.cumsum(np.bincount(turn))[:-1]
+    return [order[part] for part in np.split(by_turn, cuts)]
+
+
+Access = Callable[[Array, Places, Positions], Any]
+
+
+def access(
+    s: Strand,
+    space: str,
+    addresses: Addresses,
+    size: int,
+    run: Access,
+    positions: Positions = None,
+    *,
+    write: bool = False,
+) -> Any:
+    """``run(view, places, chosen)`` on the memory that addresses of a space lead to.
+
+    The view has words of `size` bytes. Where lanes look into different spaces there are several
+    calls; `chosen` says which of the accesses each has. Raises AccessError, its index a position in
+    the strand.
+    """
+    try:
+        if space in _OF_ARENA:
+            return _in_arena(s.wave, addresses, size, run, None, write)
+        if space == "":
+            return _generic(who(s, positions), addresses, size, run, write)
+        return _IN[space](who(s, positions), addresses, size, run, None, write)
+    except AccessError as error:
+        if positions is None:
+            raise
+        index = int(positions[error.fault.index])
+        raise AccessError(error.fault._replace(index=index)) from None
+
+
+def _generic(lanes: Who, addresses: Addresses, size: int, run: Access, write: bool) -> Any:
+    window = addresses >> _WINDOW
+    first = int(window[0])
+    if len(window) == 1 or (window == first).all():
+        space = _SPACES.get(first)
+        if space is None:
+            return _in_arena(lanes.wave, addresses, size, run, None, write)
+        return _IN[space](lanes, addresses & _INSIDE, size, run, None, write)
+    # Lanes look into different spaces: one after the other.
+    out: Array | None = None
+    left = np.ones(len(addresses), np.bool_)
+    for number, space in (*_SPACES.items(), (None, "")):
+        mask = left if number is None else window == number
+        left = left & ~mask
+        if not mask.any():
+            continue
+        chosen = np.flatnonzero(mask)
+        try:
+            if number is None:
+                got = _in_arena(lanes.wave, addresses[mask], size, run, chosen, write)
+            else:
+                inside = addresses[mask] & _INSIDE
+                got = _IN[space](lanes.part(mask), inside, size, run, chosen, write)
+        except AccessError as error:
+            index = int(chosen[error.fault.index])
+            raise AccessError(error.fault._replace(index=index)) from None
+        if got is not None:
+            if out is None:
+                out = np.empty((len(addresses), *got.shape[1:]), got.dtype)
+            out[mask] = got
+    return out
+
+
+_SPACES = {SHARED >> WINDOW_BITS: "cluster", LOCAL >> WINDOW_BITS: "local"}
+
+
+def _in_arena(
+    wave: Wave, addresses: Addresses, size: int, run: Access, chosen: Positions, write: bool
+) -> Any:
+    arena = wave.grid.arena
+    places = arena.locate(addresses, size, write=write)
+    return run(arena.view(size), places >> (size.bit_length() - 1) if size > 1 else places, chosen)
+
+
+def _in_shared(
+    lanes: Who, addresses: Addresses, size: int, run: Access, chosen: Positions, write: bool
+) -> Any:
+    places = _shared_places(lanes, addresses & _OFFSET, lanes.rows, size, write)
+    return run(words_of(lanes.wave.shared, size), places // size, chosen)
+
+
+def _in_cluster(
+    lanes: Who, addresses: Addresses, size: int, run: Access, chosen: Positions, write: bool
+) -> Any:
+    rows = rows_of_ranks(lanes, addresses)
+    places = _shared_places(lanes, addresses & _OFFSET, rows, size, write)
+    return run(words_of(lanes.wave.shared, size), places // size, chosen)
+
+
+def _in_local(
+    lanes: Who, addresses: Addresses, size: int, run: Access, chosen: Positions, write: bool
+) -> Any:
+    limit = lanes.wave.local.shape[1]
+    inside = addresses.astype(np.int64)
+    _check(inside, limit, "local", size, size, write)
+    places = lanes.lanes * limit + inside
+    return run(words_of(lanes.wave.local, size), places // size, chosen)
+
+
+_IN = {"shared": _in_shared, "cluster": _in_cluster, "local": _in_local}
+
+
+def _shared_places(
+    lanes: Who, addresses: Addresses, rows: Places, size: int, write: bool
+) -> Places:
+    inside = addresses.astype(np.int64)
+    limit = lanes.wave.shared_bytes
+    _check(inside, limit, "shared", size, size, write)
+    if len(inside) == 1 and len(rows) > 1 and rows[0] == rows[-1]:
+        rows = rows[:1]
+    return rows * limit + inside
+
+
+def _check(
+    places: Places, limit: int, space: str, size: int, alignment: int, write: bool
+) -> None:
+    """AccessError for the first access past the end, or no multiple of `alignment`."""
+    wrong = places > limit - size
+    if wrong.any():
+        index = int(np.argmax(wrong))
+        address, verb = int(places[index]), "written" if write else "read"
+        reason = (
+            f"{size} byte{'s' * (size > 1)} at {address:#x} of {space} memory are {verb}, which "
+            f"has {limit} bytes"
+        )
+        raise AccessError(Fault(index, address, "out of bounds", reason))
+    if alignment > 1 and (places & (alignment - 1)).any():
+        index = int(np.argmax((places & (alignment - 1)) != 0))
+        address = int(places[index])
+        reason = f"address {address:#x} is no multiple of {alignment}, the bytes of the access"
+        raise AccessError(Fault(index, address, "misaligned", reason))
+
+
+def words_of(memory: Array, size: int) -> Array:
+    """Rows of bytes as one array of words."""
+    flat = memory.reshape(-1)
+    return flat.view(f"<u{size}") if size <= 8 else flat.view("<u8").reshape(-1, size // 8)
+
+
+# --- clusters -------------------------------------------------------------------------------------
+
+
+def rows_of_ranks(lanes: Who, addresses: Addresses) -> Places:
+    """The rows of the blocks whose shared memory addresses lead to, by the rank in them."""
+    wave = lanes.wave
+    ranks = (addresses >> _RANK).astype(np.int64)
+    size = wave.cluster_size
+    if size == 1 and not ranks.any():
+        return lanes.rows
+    if (ranks >= size).any():
+        index = int(np.argmax(ranks >= size))
+        address = int(addresses[index])
+        reason = (
+            f"address {address:#x} is that of block {address >> RANK_BITS} of a cluster of {size}"
+        )
+        raise AccessError(Fault(index, address, "out of bounds", reason))
+    return lanes.rows // size * size + ranks
+
+
+def rank_at(s: Strand, addresses: Addresses) -> Array:
+    """The rank in the cluster of the block whose shared memory an address leads to."""
+    return ((addresses & _INSIDE) >> _RANK).astype(np.uint32)
+
+
+def shared_rank(s: Strand) -> Array:
+    """For each lane, or for all, the field of its block's rank in addresses of shared memory."""
+    wave = s.wave
+    if wave.cluster_size == 1:
+        return np.zeros(1, np.uint64)
+    found: Array | None = s.marks.get("rank")
+    if found is None:
+        ranks = (wave.row(s) % wave.cluster_size).astype(np.uint64) << _RANK
+        found = s.marks["rank"] = ranks[:1] if (ranks == ranks[0]).all() else ranks
+    return found
+
+
+# --- generic addresses ----------------------------------------------------------------------------
+
+
+def space_at(space: str, addresses: Addresses) -> str:
+    """Whether an atomic operation works on "global" or "shared" memory."""
+    if space:
+        return "shared" if space in ("shared", "cluster") else "global"
+    return "shared" if int(addresses[0] >> _WINDOW) == SHARED >> WINDOW_BITS else "global"
+
+
+def leads_to(s: Strand, addresses: Addresses, space: str) -> Array:
+    """Whether generic addresses lead into a space."""
+    window = addresses >> _WINDOW
+    if space.startswith("shared"):
+        inside: Array = window == SHARED >> WINDOW_BITS
+        if space == "shared::cluster":
+            return inside
+        rank = shared_rank(s) >> _RANK
+        return inside & ((addresses & _INSIDE) >> _RANK == rank)
+    if space == "local":
+        return window == LOCAL >> WINDOW_BITS
+    if space == "global":
+        special = [x >> WINDOW_BITS for x in (SHARED, LOCAL, FUNCTIONS)]
+        return ~np.isin(window, special)
+    name = "parameters" if space.startswith("param") else ""
+    arena = s.wave.grid.arena
+    held = [arena.find(int(address)) for address in addresses]
+    if name:
+        return np.array([x is not None and x.name == name for x in held])
+    return np.array([x is not None and not x.writable and x.name != "parameters" for x in held])
+
+
+def to_shared(addresses: Addresses) -> Addresses:
+    """Addresses in shared memory of generic addresses, which must lead there."""
+    outside = addresses >> _WINDOW != SHARED >> WINDOW_BITS
+    if outside.any():
+        index = int(np.argmax(outside))
+        address = int(addresses[index])
+        reason = f"the generic address {address:#x} does not lead into shared memory"
+        raise AccessError(Fault(index, address, "address space", reason))
+    return addresses & _INSIDE
+
+
+# --- bytes ----------------------------------------------------------------------------------------
+
+
+def bytes_at(
+    lanes: Who,
+    space: str,
+    addresses: Addresses,
+    size: int,
+    *,
+    alignment: int = 1,
+    write: bool = False,
+) -> tuple[Array, Places]:
+    """Memory as one array of bytes, and the places in it of accesses of `size` bytes.
+
+    All addresses must lead into one state space. Raises AccessError for an access that is out of
+    bounds or no multiple of `alignment`.
+    """
+    if space == "":
+        space = _SPACES.get(int(addresses[0] >> _WINDOW), "global")
+        if space != "global":
+            addresses = addresses & _INSIDE
+    if space in _OF_ARENA:
+        if alignment > 1 and (addresses & np.uint64(alignment - 1)).any():
+            index = int(np.argmax((addresses & np.uint64(alignment - 1)) != 0))
+            reason = f"address {int(addresses[index]):#x} is no multiple of {alignment}"
+            raise AccessError(Fault(index, int(addresses[index]), "misaligned", reason))
+        arena = lanes.wave.grid.arena
+        return arena.view(1), arena.locate_bytes(addresses, size, write=write)
+    memory = lanes.wave.local if space == "local" else lanes.wave.shared
+    rows = lanes.lanes if space == "local" else lanes.rows
+    if space == "cluster":
+        rows = rows_of_ranks(lanes, addresses)
+    inside = (addresses & _OFFSET if space != "local" else addresses).astype(np.int64)
+    _check(inside, memory.shape[1], space, size, alignment, write)
+    return memory.reshape(-1), rows * memory.shape[1] + inside
+
+
+def shared_places(
+    s: Strand, space: str, addresses: Addresses, size: int, positions: Positions = None
+) -> Places:
+    """Numbers of the words in shared memory of the wave that addresses lead to."""
+    lanes = who(s, positions)
+    rows = rows_of_ranks(lanes, addresses) if space == "cluster" else lanes.rows
+    return _shared_places(lanes, addresses & _OFFSET, rows, size, True) // size
+
+
+def gather(held: Array, places: Places, size: int) -> Array:
+    """The bytes ``(…, size)`` at places of an array of bytes."""
+    return held[places[..., None] + np.arange(size)]

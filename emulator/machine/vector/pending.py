@@ -1,0 +1,158 @@
+"""Asynchronous operations that were issued, and when they take effect (PTX ISA 9.7.9.25).
+
+An operation may take effect at any moment from its issue to the wait that covers it. "early" has
+it at its issue; "late" when a wait needs it, with a pattern in its destination until then, so that
+a program which does not wait computes with that; "random" somewhere between, by a seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from emulator.machine.vector.wave import Wave
+
+Order = Literal["early", "late", "random"]
+ORDERS: tuple[Order, ...] = ("early", "late", "random")
+#: bytes that stand where an operation has yet to write: NaN in every format, and no valid address
+POISON = 0xFF
+#: of "random": how often an operation waits no longer when others are issued
+_CHANCE = 0.3
+
+Lanes = NDArray[np.int64]
+
+
+@dataclass(eq=False)
+class Transfer:
+    """An operation of one thread."""
+
+    lane: int
+    #: what it does to memory; called once
+    perform: Callable[[], None]
+    #: which word of shared memory is the mbarrier that it signals; None: it belongs to a group
+    barrier: int | None = None
+    #: number of its group, counted for each thread
+    group: int = 0
+
+
+@dataclass(eq=False)
+class Copies:
+    """cp.async of several threads at once."""
+
+    lanes: Lanes
+    groups: Lanes
+    #: does the copies of some of the lanes, by their index
+    perform: Callable[[Lanes], None]
+
+    def take(self, mask: NDArray[np.bool_]) -> bool:
+        """Performs those of a mask; whether any are left."""
+        if mask.any():
+            self.perform(np.flatnonzero(mask))
+        left = ~mask
+        if not left.any():
+            return False
+        chosen, inner = np.flatnonzero(left), self.perform
+        self.lanes, self.groups = self.lanes[left], self.groups[left]
+        self.perform = lambda which: inner(chosen[which])
+        return True
+
+
+class Pending:
+    """What the threads of a wave have issued and not yet waited for."""
+
+    def __init__(self, wave: Wave, order: Order, seed: int | None) -> None:
+        lanes = len(wave.thread)
+        self.order = order
+        self.copies: list[Copies] = []
+        self.transfers: list[Transfer] = []
+        #: number of the group that each thread is filling: of cp.async, and of bulk copies
+        self.copy_group = np.zeros(lanes, np.int64)
+        self.bulk_group = np.zeros(lanes, np.int64)
+        self._random = np.random.default_rng(seed)
+
+    # --- issue ---
+
+    @property
+    def at_once(self) -> bool:
+        return self.order == "early"
+
+    def copy(self, lanes: Lanes, perform: Callable[[Lanes], None]) -> None:
+        """cp.async of some lanes."""
+        if self.at_once:
+            perform(np.arange(len(lanes)))
+            return
+        self.copies.append(Copies(lanes, self.copy_group[lanes], perform))
+        self._now_and_then()
+
+    def transfer(self, transfer: Transfer) -> None:
+        if self.at_once:
+            transfer.perform()
+            return
+        transfer.group = int(self.bulk_group[transfer.lane])
+        self.transfers.append(transfer)
+        self._now_and_then()
+
+    def _now_and_then(self) -> None:
+        if self.order == "random":
+            for transfer in [x for x in self.transfers if self._random.random() < _CHANCE]:
+                self._finish(transfer)
+            for copies in list(self.copies):
+                mask = self._random.random(len(copies.lanes)) < _CHANCE
+                if not copies.take(mask):
+                    self.copies.remove(copies)
+
+    # --- waits ---
+
+    def commit_copies(self, lanes: Lanes) -> None:
+        self.copy_group[lanes] += 1
+
+    def commit_bulk(self, lanes: Lanes) -> None:
+        self.bulk_group[lanes] += 1
+
+    def wait_copies(self, lanes: Lanes, newest: int | None) -> None:
+        """All but the `newest` committed groups of the lanes are done; None: all copies are."""
+        for copies in list(self.copies):
+            mask = np.isin(copies.lanes, lanes)
+            if newest is not None:
+                mask &= copies.groups < self.copy_group[copies.lanes] - newest
+            if not copies.take(mask):
+                self.copies.remove(copies)
+
+    def wait_bulk(self, lanes: Lanes, newest: int) -> None:
+        """All but the `newest` committed bulk groups of the lanes are done."""
+        done = set(lanes.tolist())
+        for transfer in [x for x in self.transfers if x.barrier is None and x.lane in done]:
+            if transfer.group < self.bulk_group[transfer.lane] - newest:
+                self._finish(transfer)
+
+    def before_wait(self, barriers: Lanes) -> None:
+        """Someone waits for mbarriers: what signals them is done."""
+        if self.transfers:
+            wanted = set(barriers.tolist())
+            for transfer in [x for x in self.transfers if x.barrier in wanted]:
+                self._finish(transfer)
+
+    def finish(self, lanes: Lanes | None = None) -> bool:
+        """Everything, or what some lanes have issued, is done; whether there was anything."""
+        some = bool(self.transfers or self.copies)
+        for copies in list(self.copies):
+            mask = np.ones(len(copies.lanes), np.bool_)
+            if lanes is not None:
+                mask = np.isin(copies.lanes, lanes)
+            if not copies.take(mask):
+                self.copies.remove(copies)
+        chosen = None if lanes is None else set(lanes.tolist())
+        for transfer in list(self.transfers):
+            if chosen is None or transfer.lane in chosen:
+                self._finish(transfer)
+        return some
+
+    def _finish(self, transfer: Transfer) -> None:
+        if transfer in self.transfers:
+            self.transfers.remove(transfer)
+            transfer.perform()

@@ -1,0 +1,127 @@
+"""Special registers: who a lane is, how large the grid is, and what time it is (PTX ISA 10)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dtypes import Array
+from emulator.errors import UnsupportedError, hint
+
+if TYPE_CHECKING:
+    from emulator.machine.vector.strand import Strand
+    from emulator.machine.vector.wave import Wave
+
+#: one clock for all: what it counts is instructions, so that it rises and is the same in every run
+_CLOCKS = {
+    "%clock": (32, 0), "%clock_hi": (32, 32), "%clock64": (64, 0),
+    "%globaltimer": (64, 0), "%globaltimer_lo": (32, 0), "%globaltimer_hi": (32, 32),
+}  # fmt: skip
+_AXES = "xyz"
+
+
+def special(strand: Strand, name: str) -> Array:
+    """The words of a special register: ``(lanes,)``, or ``(1,)`` where all lanes hold the same."""
+    if name in _CLOCKS:
+        bits, low = _CLOCKS[name]
+        return np.array([strand.wave.grid.now() >> low & (1 << bits) - 1], f"uint{bits}")
+    found: Array | None = strand.marks.get(name)
+    if found is None:
+        wave: Wave = strand.wave
+        if name not in wave.specials:
+            wave.specials[name] = _value(wave, name)
+        words = wave.specials[name]
+        found = words[strand.lanes] if len(words) > 1 else words
+        if len(found) > 1 and (found == found[0]).all():
+            found = found[:1]
+        strand.marks[name] = found
+    return found
+
+
+def _value(wave: Wave, name: str) -> Array:
+    """The words of all lanes of a wave."""
+    base, _, axis = name.partition(".")
+    if base in _BY_AXIS and axis in _AXES:
+        return _BY_AXIS[base](wave, _AXES.index(axis)).astype(np.uint32)
+    if name in _PLAIN:
+        return np.atleast_1d(_PLAIN[name](wave)).astype(np.uint32)
+    if re.fullmatch(r"%envreg\d+", name):
+        return np.array([wave.grid.environment.get(name, 0)], np.uint32)
+    raise UnsupportedError(
+        f"special register {name!r} is not modelled here{hint(name, (*_PLAIN, *_BY_AXIS))}"
+    )
+
+
+def _thread(wave: Wave, axis: int) -> Array:
+    x, y, _ = wave.grid.block
+    return (wave.thread % x, wave.thread // x % y, wave.thread // (x * y))[axis]
+
+
+def _cta(wave: Wave, axis: int) -> Array:
+    x, y, _ = wave.grid.size
+    linear = np.repeat(wave.ctas, wave.lanes_per_cta)
+    return (linear % x, linear // x % y, linear // (x * y))[axis]
+
+
+def _in_cluster(wave: Wave, axis: int) -> Array:
+    return _cta(wave, axis) % wave.grid.cluster[axis]
+
+
+def _rank(wave: Wave) -> Array:
+    x, y, _ = wave.grid.cluster
+    return _in_cluster(wave, 0) + x * (_in_cluster(wave, 1) + y * _in_cluster(wave, 2))
+
+
+def _sizes(which: Callable[[Wave], tuple[int, ...]]) -> Callable[[Wave, int], Array]:
+    return lambda wave, axis: np.array([which(wave)[axis]])
+
+
+def _laneid(wave: Wave) -> Array:
+    return np.arange(len(wave.thread)) % 32
+
+
+def _lanes_below(wave: Wave) -> Array:
+    return (np.uint64(1) << _laneid(wave).astype(np.uint64)) - np.uint64(1)
+
+
+_BY_AXIS: dict[str, Callable[[Wave, int], Array]] = {
+    "%tid": _thread,
+    "%ntid": _sizes(lambda w: w.grid.block),
+    "%ctaid": _cta,
+    "%nctaid": _sizes(lambda w: w.grid.size),
+    "%cluster_ctaid": _in_cluster,
+    "%cluster_nctaid": _sizes(lambda w: w.grid.cluster),
+    "%clusterid": lambda wave, axis: _cta(wave, axis) // wave.grid.cluster[axis],
+    "%nclusterid": _sizes(
+        lambda w: tuple(g // c for g, c in zip(w.grid.size, w.grid.cluster, strict=True))
+    ),
+}
+
+_PLAIN: dict[str, Callable[[Wave], Array | int]] = {
+    "%laneid": _laneid,
+    "%warpid": lambda w: w.thread // 32,
+    "%nwarpid": lambda w: w.warps_per_cta,
+    "%lanemask_eq": lambda w: _lanes_below(w) + np.uint64(1),
+    "%lanemask_lt": _lanes_below,
+    "%lanemask_le": lambda w: 2 * _lanes_below(w) + np.uint64(1),
+    "%lanemask_gt": lambda w: ~(2 * _lanes_below(w) + np.uint64(1)) & np.uint64(0xFFFFFFFF),
+    "%lanemask_ge": lambda w: ~_lanes_below(w) & np.uint64(0xFFFFFFFF),
+    "%cluster_ctarank": _rank,
+    "%cluster_nctarank": lambda w: int(np.prod(w.grid.cluster)),
+    "%is_explicit_cluster": lambda w: w.grid.explicit_cluster,
+    # Blocks lie on the processors in turn.
+    "%smid": lambda w: np.repeat(w.ctas, w.lanes_per_cta) % w.grid.processors,
+    "%nsmid": lambda w: w.grid.processors,
+    "%gridid": lambda w: 0,
+    "%dynamic_smem_size": lambda w: w.grid.dynamic_shared,
+    "%total_smem_size": lambda w: w.shared_bytes,
+    "%aggr_smem_size": lambda w: w.shared_bytes,
+    "%reserved_smem_offset_begin": lambda w: 0,
+    "%reserved_smem_offset_end": lambda w: w.grid.reserved_shared,
+    "%reserved_smem_offset_cap": lambda w: w.grid.reserved_shared,
+    "%reserved_smem_offset_0": lambda w: 0,
+    "%reserved_smem_offset_1": lambda w: 0,
+}

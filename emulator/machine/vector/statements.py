@@ -1,0 +1,83 @@
+"""Which function executes which instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from emulator.errors import UnsupportedError
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.machine.vector import (
+    access,
+    asynchronous,
+    compute,
+    lanes,
+    matrix,
+    mbarriers,
+    synchronisation,
+)
+from emulator.machine.vector.compute import Step
+from emulator.machine.vector.lanes import whole_or_split
+from emulator.ptx.program import Function, Statement
+
+Make = Callable[[Statement, Function], Step]
+
+#: opcodes that look at memory which others may change: a loop around them may be a wait
+POLLING = ("atom", "nanosleep", "mbarrier", "ld")
+
+
+def nothing(statement: Statement, function: Function) -> Step:
+    """What has no effect on values: hints, and fences where every access takes effect at once."""
+    return lambda s: None
+
+
+#: first words of an opcode -> what makes its step; the longest that fits counts
+STEPS: dict[str, Make] = {
+    "ld": access.load,
+    "ldu": access.load,
+    "st": access.store,
+    "atom": access.atomic,
+    "red": access.atomic,
+    "cvta": access.convert_address,
+    "isspacep": access.is_in_space,
+    "mapa": access.map_to_rank,
+    "getctarank": access.rank_of,
+    "alloca": access.allocate_on_stack,
+    "stacksave": access.save_stack,
+    "stackrestore": access.restore_stack,
+    **dict.fromkeys(
+        ["prefetch", "prefetchu", "applypriority", "discard", "createpolicy", "nanosleep", "pmevent", "griddepcontrol", "membar", "fence", "cp.async.bulk.prefetch"],
+        nothing,
+    ),
+    **synchronisation.STEPS,
+    **mbarriers.STEPS,
+    **asynchronous.STEPS,
+}
+
+
+def step_of(statement: Statement, function: Function) -> Step:
+    """The function that executes a statement."""
+    ins = statement.instruction
+    if make := matrix.STEPS.get(type(ins)):
+        return whole_or_split(statement, make(statement, function))
+    if isinstance(ins, OrdinaryInstruction) and (found := _by_words(str(ins))):
+        return found(statement, function)
+    if getattr(ins, "rule", "") and ins.scope == "thread":
+        return compute.step(statement, function)
+    if getattr(ins, "rule", ""):
+        return whole_or_split(statement, lanes.step(statement, function))
+    raise UnsupportedError(f"{ins} is legal PTX, not modelled here")
+
+
+def runs(instruction: object) -> bool:
+    """Whether there is a step for an instruction."""
+    if type(instruction) in matrix.STEPS or getattr(instruction, "rule", ""):
+        return True
+    return _by_words(str(instruction)) is not None
+
+
+def _by_words(opcode: str) -> Make | None:
+    words = opcode.split(".")
+    for count in range(len(words), 0, -1):
+        if make := STEPS.get(".".join(words[:count])):
+            return make
+    return None

@@ -1,0 +1,269 @@
+"""A strand: lanes that are at one place of the program, and what their registers hold.
+
+All lanes of many thread blocks start as one strand. Where a branch divides them the strand splits
+into children, one for each target; a child takes a register from its parent when it first reads
+it. When all children meet again, what they wrote goes back into the parent, which goes on. So a
+short branch costs what it touches, and warps that part for good, each with a role of its own, keep
+their registers by themselves.
+
+A register of a strand is an array ``(lanes,)`` of words, or ``(1,)`` where all lanes hold the same;
+of .pred it is bool, of .b128 ``(lanes, 2)`` uint64, of a variable in .param bytes ``(lanes, n)``.
+Arrays are never changed in place: whoever writes a register puts a new one there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtypes import Array
+
+if TYPE_CHECKING:
+    from emulator.ptx.program import Function
+
+Lanes = NDArray[np.int64]
+
+
+WARP = 32
+
+
+class Parked(Exception):
+    """Raised by a step whose strand cannot go on: it was parked, or its lanes given to others."""
+
+
+class State(Enum):
+    """What a strand does."""
+
+    READY = "ready"
+    #: its children go on in its place
+    SPLIT = "split"
+    #: lanes of its warps are not there yet
+    WARP = "waits for lanes of its warp"
+    BARRIER = "waits at a barrier"
+    MBARRIER = "waits for a phase of an mbarrier"
+    CLUSTER = "waits at the barrier of its cluster"
+    WARPGROUP = "waits for warps of its warpgroup"
+    ENDED = "ended"
+
+
+class Frame:
+    """One call of a function: its registers, as far as this strand has read or written them."""
+
+    __slots__ = ("base", "fetched", "function", "lanes", "local", "registers", "return_pc", "stack")
+
+    def __init__(
+        self, function: Function, lanes: Lanes, base: Frame | None = None, local: int = 0
+    ) -> None:
+        self.function = function
+        self.lanes = lanes
+        #: what the registers are taken from that are None here
+        self.base = base
+        self.registers: list[Array | None] = [None] * len(function.registers)
+        #: what was taken from there, by index: all else was written
+        self.fetched: dict[int, Array] = {}
+        #: where a return goes on, and where the frame's local memory starts
+        self.return_pc = base.return_pc if base else -1
+        self.local = base.local if base else local
+        #: the end of what alloca has taken; 0: nothing
+        self.stack = base.stack if base else 0
+
+    def read(self, index: int) -> Array:
+        """The words of a register; zeros where nothing ever wrote it."""
+        words = self.registers[index]
+        return self._fetch(index) if words is None else words
+
+    def was_written(self, index: int) -> bool:
+        """Whether any lane's path wrote a register."""
+        frame: Frame | None = self
+        while frame is not None:
+            if frame.registers[index] is not None:
+                return True
+            frame = frame.base
+        return False
+
+    def _fetch(self, index: int) -> Array:
+        base = self.base
+        while base is not None and base.registers[index] is None:
+            base = base.base
+        if base is None:
+            words: Array = self.function.registers[index].zero
+        else:
+            held = base.registers[index]
+            assert held is not None
+            words = held if len(held) == 1 else held[self._places(base.lanes)]
+        self.registers[index] = self.fetched[index] = words
+        return words
+
+    def _places(self, lanes: Lanes) -> Lanes:
+        """Where this frame's lanes stand among others that contain them."""
+        return np.searchsorted(lanes, self.lanes)
+
+    def written(self) -> list[int]:
+        """The registers that hold something else than what was fetched."""
+        fetched = self.fetched
+        return [
+            i
+            for i, words in enumerate(self.registers)
+            if words is not None and words is not fetched.get(i)
+        ]
+
+    def absorb(self, children: Sequence[Frame]) -> None:
+        """Takes what `children`, frames of the same call on parts of the lanes, have written."""
+        changed: dict[int, Array] = {}
+        count = len(self.lanes)
+        for child in children:
+            places: Lanes | None = None
+            for index in child.written():
+                words = child.registers[index]
+                assert words is not None
+                if len(child.lanes) == count:
+                    changed[index] = words
+                    continue
+                if index not in changed:
+                    old = self.read(index)
+                    changed[index] = np.array(np.broadcast_to(old, (count, *old.shape[1:])), order="C")
+                if places is None:
+                    places = child._places(self.lanes)
+                changed[index][places] = words
+        for index, words in changed.items():
+            self.registers[index] = words
+
+
+class Strand:
+    """Lanes at one place; `frames` are the calls that they are in, the innermost last."""
+
+    __slots__ = (
+        "children", "epoch", "frames", "lanes", "loops", "marks", "parent", "pc", "read", "state",
+        "wait", "wave",
+    )  # fmt: skip
+
+    def __init__(self, wave: Any, lanes: Lanes, frames: list[Frame], pc: int) -> None:
+        self.wave = wave
+        #: numbers of the lanes in their wave, ascending
+        self.lanes = lanes
+        self.frames = frames
+        self.pc = pc
+        self.state = State.READY
+        #: strands of an earlier epoch go first
+        self.epoch = 0
+        #: backward branches taken since another strand ran
+        self.loops = 0
+        self.parent: Strand | None = None
+        self.children: list[Strand] = []
+        #: what it waits for, for the engine and for messages
+        self.wait: Any = None
+        #: what was computed of its lanes, by name: rows of shared memory, masks of warps, …
+        self.marks: dict[str, Any] = {}
+        self.read = frames[-1].read
+
+    def __len__(self) -> int:
+        return len(self.lanes)
+
+    # --- registers ---
+
+    def write(self, index: int, words: Array) -> None:
+        self.frames[-1].registers[index] = words
+
+    def spread(self, words: Array) -> Array:
+        """Words of all lanes, also where one word stands for all; not to be written to."""
+        if len(words) == len(self.lanes):
+            return words
+        return np.broadcast_to(words, (len(self.lanes), *words.shape[1:]))
+
+    def enter(self, frame: Frame) -> None:
+        """Calls a function."""
+        self.frames = [*self.frames, frame]
+        self.read = frame.read
+
+    def leave(self) -> Frame:
+        """Returns from a function; the frame that was left."""
+        *self.frames, left = self.frames
+        self.read = self.frames[-1].read
+        return left
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """Where the strand is, and where it returns to: strands of one place may merge."""
+        return (self.pc, *(frame.return_pc for frame in self.frames))
+
+    # --- splitting and merging ---
+
+    def child(self, lanes: Lanes, pc: int) -> Strand:
+        """A strand of some of the lanes, which takes registers from this one."""
+        frames = [Frame(frame.function, lanes, frame) for frame in self.frames]
+        made = Strand(self.wave, lanes, frames, pc)
+        made.epoch, made.parent = self.epoch, self
+        self.children.append(made)
+        self.state = State.SPLIT
+        return made
+
+    def rejoin(self) -> bool:
+        """Whether all children that are left are ready at one place, and this strand goes on there.
+
+        Only a strand all of whose lanes are left can take over again.
+        """
+        first, *others = self.children
+        if any(child.state is not State.READY for child in self.children):
+            return False
+        if any(child.place != first.place for child in others):
+            return False
+        if sum(len(child.lanes) for child in self.children) < len(self.lanes):
+            return False
+        frames = self.frames[: len(first.frames)]
+        if len(frames) < len(first.frames) or any(
+            child.frames[depth].base is not frame
+            for depth, frame in enumerate(frames)
+            for child in self.children
+        ):
+            # They met in a function that they have called by themselves.
+            return False
+        self.frames = frames
+        for depth, frame in enumerate(self.frames):
+            frame.absorb([child.frames[depth] for child in self.children])
+        self.read = self.frames[-1].read
+        self.pc, self.epoch = first.pc, max(child.epoch for child in self.children)
+        for child in self.children:
+            child.state = State.ENDED
+        self.children = []
+        self.state = State.READY
+        return True
+
+
+def merged(strands: Sequence[Strand], live: Sequence[int]) -> Strand:
+    """One strand of the lanes of several at the same place, with registers of its own.
+
+    `live` has for each frame a set of bits: the registers that may still be read.
+    """
+    first = strands[0]
+    lanes = np.concatenate([strand.lanes for strand in strands])
+    order = np.argsort(lanes, kind="stable")
+    lanes = lanes[order]
+    frames = []
+    for depth, frame in enumerate(first.frames):
+        parts = [strand.frames[depth] for strand in strands]
+        made = Frame(frame.function, lanes, local=frame.local)
+        made.return_pc = frame.return_pc
+        for index in range(len(frame.registers)):
+            if live[depth] >> index & 1 and any(part.was_written(index) for part in parts):
+                made.registers[index] = _joined(parts, index, order)
+        frames.append(made)
+    out = Strand(first.wave, lanes, frames, first.pc)
+    out.epoch = max(strand.epoch for strand in strands)
+    for strand in strands:
+        strand.state = State.ENDED
+    return out
+
+
+def _joined(parts: Sequence[Frame], index: int, order: Lanes) -> Array:
+    words = [part.read(index) for part in parts]
+    if all(len(x) == 1 for x in words) and all((x == words[0]).all() for x in words):
+        return words[0]
+    whole = [
+        np.broadcast_to(x, (len(part.lanes), *x.shape[1:]))
+        for x, part in zip(words, parts, strict=True)
+    ]
+    return np.concatenate(whole)[order]

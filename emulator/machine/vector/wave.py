@@ -1,0 +1,274 @@
+"""A wave: thread blocks that run together, their strands, and who may go on.
+
+Of the strands that can run, the one goes first that is innermost in calls and lowest in the
+program: compilers lay code out so that the lanes of a warp meet again that way. A strand that goes
+round and round while others wait gives way to them (an *epoch* later), so that a lane which waits
+for another lane of its own warp gets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtypes import Array
+from emulator.machine.vector.strand import WARP, Frame, Lanes, Parked, State, Strand, merged
+
+if TYPE_CHECKING:
+    from emulator.ptx.program import Function, Statement
+
+#: backward branches after which a strand lets others go first; fewer where it looks at memory that
+#: others may change
+_TURNS, _POLLS = 4096, 16
+
+Bits = NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Statements that follow each other, as functions of a strand."""
+
+    statements: tuple[Statement, ...]
+    steps: tuple[Callable[[Strand], None], ...]
+    #: what the last statement does: the pc where the strand goes on, None where it does not
+    end: Callable[[Strand], int | None]
+    #: looks at memory that other strands may change
+    polls: bool
+
+
+class Warps(NamedTuple):
+    """The warps that lanes of a strand belong to."""
+
+    #: numbers of the warps in the wave, ascending, and where the lanes of each start in the strand
+    numbers: Lanes
+    starts: Lanes
+    #: bit i is set where lane i of the warp is in the strand
+    bits: Bits
+
+
+@dataclass(eq=False)
+class Wave:
+    """Thread blocks that run together."""
+
+    #: the launch that it is part of
+    grid: Any
+    #: linear numbers of the blocks
+    ctas: Lanes
+    ready: list[Strand] = field(default_factory=list)
+    waiting: list[Strand] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        grid = self.grid
+        self.warps_per_cta = -(-grid.threads // WARP)
+        self.lanes_per_cta = self.warps_per_cta * WARP
+        lanes = np.arange(len(self.ctas) * self.lanes_per_cta)
+        self.thread = lanes % self.lanes_per_cta
+        self.alive = self.thread < grid.threads
+        #: changes whenever lanes end
+        self.version = 0
+        self.shared_bytes = grid.shared_bytes
+        self.shared = np.zeros((len(self.ctas), grid.shared_bytes), np.uint8)
+        self.local = np.zeros((len(lanes), 0), np.uint8)
+        self.cluster_size = int(np.prod(grid.cluster))
+        self.executed = 0
+        #: the state of barriers, of clusters, and of asynchronous operations: see the engine
+        self.barriers: Any = None
+        self.clusters: Any = None
+        self.pending: Any = None
+        self.specials: dict[str, Array] = {}
+
+    # --- start and end ---
+
+    def start(self, function: Function, initial: Callable[[Frame], None]) -> None:
+        """All threads at the first statement of a kernel."""
+        lanes = np.flatnonzero(self.alive)
+        frame = Frame(function, lanes)
+        initial(frame)
+        self.ready.append(Strand(self, lanes, [frame], function.first))
+
+    def end(self, strand: Strand, gone: Array | None, following: int) -> None:
+        """Lanes of a strand end, all or those of a mask; the others go on at `following`."""
+        lanes = strand.lanes if gone is None else strand.lanes[gone]
+        self.alive[lanes] = False
+        self.version += 1
+        if gone is None:
+            strand.state = State.ENDED
+        else:
+            self.ready.append(strand.child(strand.lanes[~gone], following))
+        if not self.waiting:
+            return
+        warps = np.unique(lanes // WARP)
+        for other in list(self.waiting):
+            if other.state in (State.WARP, State.WARPGROUP) and np.isin(self.warps_of(other).numbers, warps).any():
+                self.wake(other)
+        self.barriers.lanes_ended(lanes)
+        self.clusters.lanes_ended(lanes)
+
+    # --- strands ---
+
+    def split(self, strand: Strand, taken: Array, target: int, following: int) -> None:
+        """Lanes of a mask go on at `target`, the others at `following`."""
+        self.ready.append(strand.child(strand.lanes[taken], target))
+        self.ready.append(strand.child(strand.lanes[~taken], following))
+
+    def divide(self, strand: Strand, part: Array, pc: int) -> tuple[Strand, Strand]:
+        """Two strands at one place: the lanes of a mask, and the others. Neither is ready."""
+        return strand.child(strand.lanes[part], pc), strand.child(strand.lanes[~part], pc)
+
+    def park(self, strand: Strand, state: State, wait: Any, pc: int) -> None:
+        """A strand waits; `pc` is where it goes on."""
+        strand.state, strand.wait, strand.pc = state, wait, pc
+        self.waiting.append(strand)
+
+    def wake(self, strand: Strand) -> None:
+        """A strand that waited goes on."""
+        self.waiting.remove(strand)
+        strand.state, strand.wait = State.READY, None
+        self.ready.append(strand)
+
+    def pick(self) -> Strand | None:
+        """The strand that goes next, merged with all others that are at its place."""
+        if not self.ready:
+            return None
+        first = min(self.ready, key=_order)
+        if len(self.ready) > 1:
+            place = first.place
+            same = [strand for strand in self.ready if strand.place == place]
+            if len(same) > 1:
+                first = self._merge(same)
+        self.ready.remove(first)
+        return first
+
+    def _merge(self, strands: list[Strand]) -> Strand:
+        """One strand of several that are ready at one place."""
+        for strand in strands:
+            self.ready.remove(strand)
+        out = self.joined(strands)
+        self.ready.append(out)
+        return out
+
+    def joined(self, strands: list[Strand]) -> Strand:
+        """One strand of several at one place: their parent where they are all its children."""
+        for strand in strands:
+            strand.state = State.READY
+        again = True
+        while again and len(strands) > 1:
+            again = False
+            for parent in {id(s.parent): s.parent for s in strands if s.parent}.values():
+                children = parent.children
+                if all(child in strands for child in children) and parent.rejoin():
+                    strands = [s for s in strands if s not in children and s.state is State.READY]
+                    strands.append(parent)
+                    again = True
+        if len(strands) == 1:
+            return strands[0]
+        liveness = self.grid.program.liveness
+        pcs = [frame.return_pc for frame in strands[0].frames[1:]] + [strands[0].pc]
+        return merged(strands, [liveness.at(pc) for pc in pcs])
+
+    def run(self) -> None:
+        """Runs until no strand is ready, or all that are only look at memory for a change."""
+        while (strand := self.pick()) is not None:
+            self._advance(strand)
+
+    def _advance(self, strand: Strand) -> None:
+        """Runs a strand until another one should go first."""
+        blocks, others = self.grid.blocks, min(map(_order, self.ready), default=None)
+        while True:
+            block = blocks[strand.pc]
+            following = self._run_block(strand, block)
+            if following is None:
+                return
+            if following <= strand.pc:
+                strand.loops += 1
+                if strand.loops >= (_POLLS if block.polls else _TURNS):
+                    strand.loops = 0
+                    strand.pc = following
+                    self._give_way(strand, block)
+                    return
+            strand.pc = following
+            if others is not None and _order(strand) >= others:
+                self.ready.append(strand)
+                return
+
+    def _run_block(self, strand: Strand, block: Block) -> int | None:
+        done = 0
+        try:
+            for step in block.steps:
+                step(strand)
+                done += 1
+            following = block.end(strand)
+            done += 1
+            return following
+        except Parked:
+            return None
+        except Exception as error:
+            raise self.grid.placed(error, strand, block.statements[done]) from error
+        finally:
+            self.executed += done
+            self.grid.count(strand, done)
+
+    def _give_way(self, strand: Strand, block: Block) -> None:
+        self.ready.append(strand)
+        if len(self.ready) > 1:
+            strand.epoch = max(s.epoch for s in self.ready) + 1
+        self.grid.turn_ended(self, strand, block.polls)
+
+    # --- lanes ---
+
+    def warps_of(self, strand: Strand) -> Warps:
+        """The warps that a strand's lanes belong to."""
+        found: Warps | None = strand.marks.get("warps")
+        if found is None:
+            warp = strand.lanes // WARP
+            starts = np.flatnonzero(np.diff(warp, prepend=-1))
+            bits = np.bitwise_or.reduceat(
+                np.uint32(1) << (strand.lanes % WARP).astype(np.uint32), starts
+            )
+            found = strand.marks["warps"] = Warps(warp[starts], starts, bits)
+        return found
+
+    def alive_bits(self, warps: Lanes) -> Bits:
+        """For each warp the lanes that have not ended."""
+        lanes = self.alive.reshape(-1, WARP)[warps]
+        return np.packbits(lanes, axis=-1, bitorder="little").view(np.uint32)[:, 0]
+
+    def is_whole(self, strand: Strand) -> bool:
+        """Whether a strand has all lanes of its warps that have not ended."""
+        known = strand.marks.get("whole")
+        if known is None or known[0] != self.version:
+            warps = self.warps_of(strand)
+            whole = bool((warps.bits == self.alive_bits(warps.numbers)).all())
+            known = strand.marks["whole"] = (self.version, whole)
+        return bool(known[1])
+
+    def stack_top(self, strand: Strand) -> int:
+        """First byte of local memory that no frame of a strand takes."""
+        frame = strand.frames[-1]
+        return max(frame.stack, frame.local + frame.function.local_bytes)
+
+    def row(self, strand: Strand) -> Lanes:
+        """For each lane the number of its thread block in the wave."""
+        found: Lanes | None = strand.marks.get("row")
+        if found is None:
+            found = strand.marks["row"] = strand.lanes // self.lanes_per_cta
+        return found
+
+    def coordinates(self, lane: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        """Block and thread of a lane, for messages."""
+        grid = self.grid
+        cta, thread = int(self.ctas[lane // self.lanes_per_cta]), int(self.thread[lane])
+        return _unravel(cta, grid.size), _unravel(thread, grid.block)
+
+
+def _order(strand: Strand) -> tuple[int, int, int]:
+    return strand.epoch, -len(strand.frames), strand.pc
+
+
+def _unravel(index: int, sizes: Iterable[int]) -> tuple[int, int, int]:
+    x, y, _ = sizes
+    return index % x, index // x % y, index // (x * y)

@@ -1,0 +1,88 @@
+"""Matrices as callers give them, as codes: shapes, types and ranges checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from dtypes import Array, Format, array_type, code_type, codes_from_array
+from emulator.arrays import as_array
+from emulator.errors import EmulatorError, OperandError
+from emulator.isa.instruction import as_instruction
+from emulator.isa.matrix import MatrixInstruction
+
+#: names of the axes, for messages where a size may be any
+_AXES = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
+
+
+@contextmanager
+def batches_named(**operands: Any) -> Iterator[None]:
+    """Says which shapes they are when batch axes do not broadcast."""
+    try:
+        yield
+    except EmulatorError:
+        raise
+    except ValueError as error:
+        # All else was checked before: only the batch axes are left that can fail.
+        shapes = ", ".join(f"{n} {np.shape(x)}" for n, x in operands.items() if x is not None)
+        raise OperandError(f"the batch axes do not broadcast: {shapes}") from error
+
+
+def as_matrix_instruction(ins: object) -> MatrixInstruction:
+    """An instruction that multiplies, or its opcode; raises OperandError for anything else."""
+    ins = as_instruction(ins, "an Instruction that multiplies")
+    if not isinstance(ins, MatrixInstruction):
+        raise OperandError(f"an instruction that multiplies is needed: mma or wgmma; got {ins}")
+    return ins
+
+
+def operand_codes(
+    name: str, values: Any, fmt: Format, shape: tuple[int | None, ...], codes: bool
+) -> Array:
+    """Codes of an operand: `values` are codes, or of the format's type.
+
+    A size of the shape that is None may be any. Raises OperandError for arrays of another shape or
+    type, and for codes that have too many bits.
+    """
+    array = as_array(values, name)
+    check_shape(name, array, shape)
+    if not codes:
+        try:
+            return codes_from_array(fmt, array)
+        except TypeError as error:
+            raise OperandError(f"{name}: {error}; {_advice(name, values, fmt)}") from None
+    if array.dtype.kind != "u":
+        raise OperandError(f"{name}: element codes are unsigned integers; got {array.dtype}")
+    if array.size and int(array.max()) > fmt.code_mask:
+        raise OperandError(
+            f"{name}: code {int(array.max()):#x} does not fit the {fmt.bits} bits of {fmt.name}"
+        )
+    return array.astype(code_type(fmt.bits), copy=False)
+
+
+def _advice(name: str, values: Any, fmt: Format) -> str:
+    """How to make an operand of the type that it must have."""
+    codes = "element codes as unsigned integers with codes=True"
+    type_ = array_type(fmt)
+    if type_ is None:
+        return f"pass {codes}"
+    if fmt.bits == 1:
+        return "pass 0 and 1 as uint8 with codes=True"
+    wanted = f"{'np' if type_.type.__module__ == 'numpy' else 'ml_dtypes'}.{type_.name}"
+    if not isinstance(values, np.ndarray):
+        return f"np.array({name}, {wanted}) makes one"
+    return f"cast it with .astype({wanted}), or pass {codes}"
+
+
+def check_shape(name: str, array: Array, shape: tuple[int | None, ...]) -> None:
+    got = array.shape[-len(shape) :]
+    fits = len(got) == len(shape) and all(
+        w is None or g == w for g, w in zip(got, shape, strict=True)
+    )
+    if not fits:
+        names = _AXES.get(name, ("any",) * len(shape))
+        want = ", ".join(n if w is None else str(w) for n, w in zip(names, shape, strict=True))
+        raise OperandError(f"{name} must be (…, {want}); got {array.shape}")

@@ -1,0 +1,232 @@
+"""mbarrier objects: the 64-bit word in shared memory, and what each operation makes of it.
+
+Every operation that changes a barrier is arrivals, drops and transactions at once; `Barrier.after`
+is the specification, in plain integers, `advance` the same for arrays of words. Waiting is left to
+the caller: `phase_over` says whether it ends. PTX ISA 9.7.13.15; the word was measured on an H200.
+"""
+
+from __future__ import annotations
+
+from enum import IntFlag
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtypes import Array
+
+Words = NDArray[np.uint64]
+Counts = NDArray[np.int64]
+#: of `Undefined`
+Flags = NDArray[np.uint8]
+
+#: largest count of arrivals, and of bytes that are outstanding either way
+MAX_COUNT = (1 << 20) - 1
+#: lowest bit of each field; all but the parity are kept negated
+_PARITY, _PENDING, _TX, _EXPECTED = 63, 43, 21, 1
+_COUNT_MASK, _TX_MASK = (1 << 20) - 1, (1 << 21) - 1
+
+
+class Undefined(IntFlag):
+    """What PTX leaves undefined in an operation on a barrier, as far as the word shows it."""
+
+    #: a count outside of 1 … 2**20 - 1
+    COUNT = 1
+    #: more arrivals than are pending, or more drops than are expected
+    TOO_MANY = 2
+    #: transactions outstanding beyond ±(2**20 - 1)
+    TRANSACTIONS = 4
+    #: ``.noComplete`` completed the phase
+    COMPLETED = 8
+
+
+class Operation(NamedTuple):
+    """What an operation adds up to; integers, or arrays with an entry for each lane.
+
+    ``arrive``: arrivals; ``arrive_drop``: as many drops; ``expect_tx``: transactions;
+    ``complete_tx``: negative ones; ``arrive.expect_tx``: one arrival and transactions.
+    ``cp.async.mbarrier.arrive`` is an arrival once the copies are done, without ``.noinc`` one of
+    -1 at once. An arrival with a count of 0, which is undefined, cannot be told from none here.
+    """
+
+    arrivals: Any = 0
+    drops: Any = 0
+    #: bytes
+    transactions: Any = 0
+    #: False for ``.noComplete``
+    may_complete: bool = True
+
+
+class Barrier(NamedTuple):
+    """The content of a barrier."""
+
+    #: of the current phase
+    parity: int
+    #: arrivals that the current phase waits for
+    pending: int
+    #: bytes that it waits for; negative where they came before they were expected
+    transactions: int
+    #: arrivals that the next phase will wait for
+    expected: int
+
+    @classmethod
+    def init(cls, count: int) -> Barrier:
+        """The barrier after ``mbarrier.init``."""
+        return cls(0, count, 0, count)
+
+    @classmethod
+    def decode(cls, word: int) -> Barrier:
+        """The barrier that a word of shared memory holds."""
+        transactions = -(word >> _TX) & _TX_MASK
+        return cls(
+            word >> _PARITY & 1,
+            -(word >> _PENDING) & _COUNT_MASK,
+            transactions - (1 << 21) if transactions >> 20 else transactions,
+            -(word >> _EXPECTED) & _COUNT_MASK,
+        )
+
+    def encode(self) -> int:
+        """The word; counts that no field holds wrap around."""
+        return (
+            self.parity << _PARITY
+            | (-self.pending & _COUNT_MASK) << _PENDING
+            | (-self.transactions & _TX_MASK) << _TX
+            | (-self.expected & _COUNT_MASK) << _EXPECTED
+        )
+
+    def after(self, operation: Operation) -> Barrier:
+        """The barrier after an operation, which may be the one that completes the phase."""
+        pending = self.pending - operation.arrivals
+        transactions = self.transactions + operation.transactions
+        expected = self.expected - operation.drops
+        if pending == 0 and transactions == 0:
+            return Barrier(1 - self.parity, expected, 0, expected)
+        # What is undefined wraps around as the fields do.
+        return Barrier.decode(Barrier(self.parity, pending, transactions, expected).encode())
+
+    def undefined(self, operation: Operation) -> Undefined:
+        """What PTX leaves undefined of an operation on this barrier; 0 where it is fine."""
+        arrivals, drops, transactions, may_complete = operation
+        out = Undefined(0)
+        if (arrivals or drops) and arrivals != -1 and not 1 <= arrivals <= MAX_COUNT:
+            out |= Undefined.COUNT
+        if arrivals > self.pending or drops > self.expected or self.pending - arrivals > MAX_COUNT:
+            out |= Undefined.TOO_MANY
+        if abs(transactions) > MAX_COUNT or abs(self.transactions + transactions) > MAX_COUNT:
+            out |= Undefined.TRANSACTIONS
+        if not may_complete and self.after(operation).parity != self.parity:
+            out |= Undefined.COMPLETED
+        return out
+
+
+# --- tokens and waits: of an integer or an array of words ---
+
+
+def phase_over(word: Any, token: Any) -> Any:
+    """``test_wait``: the phase in which the token was given is over.
+
+    The token of an arrival is the barrier's word before it; hardware gives the lower half of it
+    only with ``.expect_tx``, so nothing but the upper half may be used.
+    """
+    return (word ^ token) >> _PARITY != 0
+
+
+def parity_over(word: Any, parity: Any) -> Any:
+    """``test_wait.parity``: the phase of that parity is over; on a fresh barrier that of 1 is."""
+    return word >> _PARITY != (parity & 1)
+
+
+def pending_count(token: Any) -> Any:
+    """``mbarrier.pending_count``: the arrivals that were pending when the token was given."""
+    return -(token >> _PENDING) & _COUNT_MASK
+
+
+# --- arrays of words ---
+
+_PARITY_BIT = np.uint64(1 << _PARITY)
+
+
+def init_words(counts: Array) -> Words:
+    """The words of barriers after ``mbarrier.init`` with these counts."""
+    both = counts.astype(np.int64)
+    return _encoded(np.zeros(counts.shape, np.uint64), both, np.zeros_like(both), both)
+
+
+def advance(words: Words, operation: Operation) -> tuple[Words, Flags]:
+    """The words of different barriers after an operation on each, and the `Undefined` of each."""
+    arrivals, drops, added, may_complete = operation
+    pending, transactions, expected = _fields(words)
+    out = np.zeros(words.shape, np.uint8)
+    bad = ((arrivals != 0) | (drops != 0)) & (arrivals != -1)
+    bad &= (arrivals < 1) | (arrivals > MAX_COUNT)
+    out |= bad * np.uint8(Undefined.COUNT)
+    bad = (arrivals > pending) | (drops > expected) | (pending - arrivals > MAX_COUNT)
+    out |= bad * np.uint8(Undefined.TOO_MANY)
+    bad = (np.abs(added) > MAX_COUNT) | (np.abs(transactions + added) > MAX_COUNT)
+    out |= bad * np.uint8(Undefined.TRANSACTIONS)
+
+    pending, transactions, expected = pending - arrivals, transactions + added, expected - drops
+    done = (pending == 0) & (transactions == 0)
+    if not may_complete:
+        out |= done * np.uint8(Undefined.COMPLETED)
+    after = _encoded(words, np.where(done, expected, pending), transactions, expected)
+    return after ^ done * _PARITY_BIT, out
+
+
+def advance_lanes(
+    words: Words, barriers: NDArray[np.intp], operation: Operation
+) -> tuple[Words, Words, Flags]:
+    """The words after one instruction whose lane i works on barrier ``barriers[i]``.
+
+    Lanes that share a barrier act in ascending order. Returns the new words, and for each lane its
+    token and its `Undefined`.
+    """
+    lanes = len(barriers)
+    if not lanes:
+        return words.copy(), np.zeros(0, np.uint64), np.zeros(0, np.uint8)
+    parts = np.broadcast_arrays(barriers, *operation[:3])[1:]
+    order = np.argsort(barriers, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(barriers[order]) != 0])
+    lengths = np.diff(np.r_[starts, lanes])
+
+    # What each lane finds if none before it completes a phase: the word less all before it.
+    def before(part: Counts) -> Counts:
+        total = np.cumsum(part) - part
+        return total - np.repeat(total[starts], lengths)
+
+    at = barriers[order]
+    arrivals, drops, added = (part[order].astype(np.int64) for part in parts)
+    pending, transactions, expected = _fields(words[at])
+    tokens = _encoded(
+        words[at], pending - before(arrivals), transactions + before(added),
+        expected - before(drops),
+    )  # fmt: skip
+    after, flags = advance(tokens, Operation(arrivals, drops, added, operation.may_complete))
+    last = starts + lengths - 1
+    words = words.copy()
+    early = np.flatnonzero((after ^ tokens) >> _PARITY)
+    if np.isin(early, last).all():
+        words[barriers[order[last]]] = after[last]
+    else:
+        for turn in range(lengths.max()):
+            here = starts[lengths > turn] + turn
+            tokens[here] = words[at[here]]
+            each = Operation(arrivals[here], drops[here], added[here], operation.may_complete)
+            words[at[here]], flags[here] = advance(tokens[here], each)
+    back = np.argsort(order)
+    return words, tokens[back], flags[back]
+
+
+def _fields(words: Words) -> tuple[Counts, Counts, Counts]:
+    """Pending arrivals, transactions and expected arrivals."""
+    pending = (-(words >> _PENDING) & _COUNT_MASK).astype(np.int64)
+    transactions = (-(words >> _TX) & _TX_MASK).astype(np.int64)
+    expected = (-(words >> _EXPECTED) & _COUNT_MASK).astype(np.int64)
+    return pending, transactions - (transactions >> 20 << 21), expected
+
+
+def _encoded(words: Words, pending: Counts, transactions: Counts, expected: Counts) -> Words:
+    """Words with the parity of others; counts wrap around as `Barrier.encode` says."""
+    counts = (-pending & _COUNT_MASK) << _PENDING | (-transactions & _TX_MASK) << _TX
+    counts |= (-expected & _COUNT_MASK) << _EXPECTED
+    return words & _PARITY_BIT | counts.astype(np.uint64)

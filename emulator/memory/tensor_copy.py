@@ -1,0 +1,343 @@
+"""Which bytes a tensor copy moves: ``cp.async.bulk.tensor`` and ``cp.reduce.async.bulk.tensor``.
+
+A copy moves *rows*: elements of dimension 0 that lie side by side in global memory and, cut into
+16-byte runs that the swizzle permutes, in shared memory. A `Plan` holds all that follows from the
+map and the mode; the coordinates then place it. `tensor_copy_reference` says the same one element
+at a time. PTX ISA 5.5.3 to 5.5.7, 9.7.9.27.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emulator.errors import OperandError, UnsupportedError, hint, listing, quoted
+from emulator.memory.tensor_map import TensorMap
+
+Int64 = NDArray[np.int64]
+Bool = NDArray[np.bool_]
+
+#: bytes that a swizzle keeps together, and that a row is a multiple of
+RUN = 16
+#: a swizzle permutes the runs within 1024 bytes at most
+PERIOD = 1024
+#: a destination or source in shared memory is aligned to so many bytes
+SHARED_ALIGNMENT = 128
+#: no box is larger: shared memory of a CTA ends before
+MAX_BYTES = 1 << 18
+#: swizzle -> how many bits of the number of a run are flipped, by as many bits from bit 7 up
+SWIZZLE_BITS = {"none": 0, "32B": 1, "64B": 2, "128B": 3}
+
+
+class Mode(NamedTuple):
+    """One way to say which rows a copy moves."""
+
+    #: mode of the maps that it goes with
+    map_mode: str
+    #: coordinates beside that of dimension 0; None: as many as the map has dimensions more
+    coordinates: int | None = None
+    #: the instruction has an offset for each spatial dimension
+    offsets: bool = False
+
+
+MODES = {
+    "tile": Mode("tiled"),
+    "tile::gather4": Mode("tiled", 4),
+    "tile::scatter4": Mode("tiled", 4),
+    "im2col": Mode("im2col", offsets=True),
+    "im2col_no_offs": Mode("im2col"),
+}
+#: sm_100 and later; which bytes the driver writes for such maps is not known
+_NOT_MODELLED = ("im2col::w", "im2col::w::128")
+
+
+class Copy(NamedTuple):
+    """Tensor copies of one plan, placed: where their rows lie in global memory.
+
+    Leading axes, here ``…``, are those of the coordinates: none for one copy.
+    """
+
+    plan: Plan
+    #: ``(…, rows)``: address of the first element of each row; 0 for rows outside of the tensor
+    row_address: Int64
+    #: ``(…, rows)``: whether the row lies inside of the tensor in all dimensions but the first
+    row_inside: Bool
+    #: ``(…)``: the elements ``first <= i < last`` of a row lie inside in dimension 0
+    first: Int64
+    last: Int64
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing lies outside of the tensor."""
+        full = (self.first == 0) & (self.last == self.plan.row_elements)
+        return bool(full.all() and self.row_inside.all())
+
+    @property
+    def element_address(self) -> Int64:
+        """``(…, rows, elements)``: address of every element; counts only where one is inside."""
+        steps = np.arange(self.plan.row_elements, dtype=np.int64) * self.plan.element_bytes
+        return self.row_address[..., None] + steps
+
+    @property
+    def element_inside(self) -> Bool:
+        """``(…, rows, elements)``: whether an element lies inside of the tensor."""
+        index = np.arange(self.plan.row_elements)
+        columns = (index >= self.first[..., None]) & (index < self.last[..., None])
+        return self.row_inside[..., None] & columns[..., None, :]
+
+    def pieces(self) -> list[tuple[Bool, Int64, slice]]:
+        """What lies inside, as pieces of rows of equal length.
+
+        Each is the mask ``(…, rows)`` of its rows, the address of the first byte of each (in the
+        order of the mask), and which bytes of a row it is.
+        """
+        out, size = [], self.plan.element_bytes
+        spans = {(int(i), int(j)) for i, j in zip(self.first.flat, self.last.flat, strict=True)}
+        for first, last in sorted(spans):
+            mask = self.row_inside
+            if len(spans) > 1:
+                mask = mask & ((self.first == first) & (self.last == last))[..., None]
+            if first < last and mask.any():
+                addresses = self.row_address[mask] + first * size
+                out.append((mask, addresses, slice(first * size, last * size)))
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What all copies of one map in one mode have in common."""
+
+    tensor_map: TensorMap
+    mode: str
+    #: number of rows, and elements of each
+    rows: int
+    row_elements: int
+    #: ``(rank - 1, rows)``: position of each row in the dimensions from 1 on, counted from the
+    #: coordinates; None where it depends on them in another way
+    positions: Int64 | None = None
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element."""
+        return self.tensor_map.element_type.bytes
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row, a multiple of 16."""
+        return self.row_elements * self.element_bytes
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that a load counts towards its mbarrier, those outside of the tensor included."""
+        return self.rows * self.row_bytes
+
+    def at(self, address: int, coordinates: Any, offsets: Any = ()) -> Copy:
+        """The copies that begin at `coordinates` of a tensor at `address`.
+
+        `coordinates` are 32-bit registers ``(…, n)``, taken as signed, in the order of the
+        instruction, which begins with dimension 0; `offsets` are those of im2col
+        ``(…, rank - 2)``, width first. Raises OperandError for a wrong number of them.
+        """
+        m, mode = self.tensor_map, MODES[self.mode]
+        wanted = 1 + (m.rank - 1 if mode.coordinates is None else mode.coordinates)
+        signed = _integers("coordinates", coordinates, wanted, self.mode).astype(np.int32)
+        start = signed.astype(np.int64)
+        shift = _integers("im2col offsets", offsets, mode.offsets * (m.rank - 2), self.mode)
+        size, sizes, strides = self.element_bytes, self.sizes, self.strides
+        origin = start[..., 0] * size + _wrapped(address)
+        first = np.minimum(np.maximum(-start[..., 0], 0), self.row_elements)
+        last = np.maximum(np.minimum(m.dims[0] - start[..., 0], self.row_elements), first)
+
+        corner = start[..., 1:]
+        if self.positions is not None and ((corner >= 0) & (corner < self.last_inside)).all():
+            rows = (origin + corner @ strides)[..., None] + self.row_offsets
+            return Copy(self, rows, np.broadcast_to(np.True_, rows.shape), first, last)
+        if self.positions is not None:
+            place = corner[..., None] + self.positions
+        elif mode.map_mode == "im2col":
+            place = im2col_positions(m, start, shift)
+        else:
+            place = corner[..., None, :]
+        inside = np.asarray(((place >= 0) & (place < sizes[:, None])).all(-2))
+        rows = origin[..., None] + (place * strides[:, None]).sum(-2)
+        return Copy(self, np.where(inside, rows, 0), inside, first, last)
+
+    @cached_property
+    def sizes(self) -> Int64:
+        """``(rank - 1,)``: sizes of the tensor in the dimensions from 1 on."""
+        return np.array(self.tensor_map.dims[1:], np.int64)
+
+    @cached_property
+    def strides(self) -> Int64:
+        """``(rank - 1,)``: bytes between neighbours in the dimensions from 1 on."""
+        return np.array(self.tensor_map.strides, np.int64)
+
+    @cached_property
+    def last_inside(self) -> Int64:
+        """``(rank - 1,)``: from these coordinates on, the last row lies outside of the tensor."""
+        assert self.positions is not None
+        return self.sizes - self.positions.max(-1)
+
+    @cached_property
+    def row_offsets(self) -> Int64:
+        """``(rows,)``: bytes from the first row to each in global memory."""
+        assert self.positions is not None
+        return self.strides @ self.positions
+
+    def run_addresses(self, address: int) -> Int64:
+        """``(rows, runs of 16 bytes)``: where the runs of a box at a shared `address` lie.
+
+        The swizzle goes by bits of the address itself, not of the offset in the box.
+        """
+        base = address % PERIOD
+        return _swizzled_runs(self, base) + (address - base)
+
+
+def _wrapped(address: int) -> int:
+    """An address as a signed number: sums of addresses are modulo 2**64."""
+    return address - (address >> 63 << 64)
+
+
+def _integers(what: str, given: Any, count: int, mode: str) -> Int64:
+    values = np.asarray(given)
+    if values.shape[-1:] != (count,) or (count and values.dtype.kind not in "iu"):
+        raise OperandError(
+            f"a tensor copy in mode {mode} takes {count} {what}; got {values.dtype} {values.shape}"
+        )
+    return values.astype(np.int64)
+
+
+def plan(tensor_map: TensorMap, mode: str = "tile") -> Plan:
+    """The plan of copies with a map in one of `MODES`, kept for the next call.
+
+    Raises OperandError where map and mode do not go together, UnsupportedError for what is legal
+    but not modelled: ``im2col::w``, maps with interleave.
+    """
+    return _plan(tensor_map.placeless, mode)
+
+
+@lru_cache(maxsize=1024)
+def _plan(m: TensorMap, mode: str) -> Plan:
+    if mode in _NOT_MODELLED:
+        raise UnsupportedError(f"tensor copies in mode {mode} are legal PTX, not modelled here")
+    if mode not in MODES:
+        raise OperandError(
+            f"no mode {quoted(mode)} of tensor copies{hint(mode, MODES)}; modes are "
+            f"{listing([*MODES, *_NOT_MODELLED])}"
+        )
+    if m.mode != MODES[mode].map_mode:
+        raise OperandError(
+            f"a tensor copy in mode {mode} needs a map in {MODES[mode].map_mode} mode; {m!r:.200}"
+        )
+    if m.interleave != "none":
+        raise UnsupportedError(
+            f"tensor copies with interleave {m.interleave} are not modelled: no document says "
+            "where the slices of channels lie"
+        )
+    row_elements = m.row_bytes // m.element_type.bytes
+    steps = [-(-size // s) for size, s in zip(m.box[1:], m.element_strides[1:], strict=False)]
+    if (m.pixels or prod(steps)) * m.row_bytes > MAX_BYTES:
+        raise OperandError(
+            f"a box of more than {MAX_BYTES} bytes fits no shared memory; {m!r:.200}"
+        )
+    if m.mode == "im2col":
+        return Plan(m, mode, m.pixels, row_elements)
+    if mode == "tile":
+        grid = np.indices(steps[::-1], np.int64).reshape(len(steps), prod(steps))[::-1]
+        thin = np.array(m.element_strides[1:], np.int64)[:, None]
+        return Plan(m, mode, grid.shape[1], row_elements, grid * thin)
+    if m.rank != 2 or m.box[1] != 1:
+        raise OperandError(
+            f"a tensor copy in mode {mode} needs a map of rank 2 with a box of one row; {m!r:.200}"
+        )
+    return Plan(m, mode, 4, row_elements)
+
+
+def store_problem(p: Plan, coordinates: Any) -> str:
+    """What the manual forbids of stores and reductions, in words; "" where nothing is wrong.
+
+    An H200 answered a reduction at a negative coordinate with "illegal instruction". PTX ISA
+    9.7.9.27.1.1.
+    """
+    if (np.asarray(coordinates).astype(np.int32) < 0).any():
+        return "a store to a tensor starts at coordinates that are not negative"
+    m = p.tensor_map
+    if any(low < 0 for low in m.lower) or any(high > 0 for high in m.upper):
+        return "a store through im2col needs a box within the tensor: lower >= 0, upper <= 0"
+    return ""
+
+
+#: what no recording covers: when a copy does it, and on what the answer rests
+_MODELLED: tuple[tuple[Callable[[TensorMap, str], bool], str], ...] = (
+    (lambda m, mode: "4" in mode, "gather4 and scatter4: as the manual describes them"),
+    (
+        lambda m, mode: mode == "tile" and max(m.element_strides) > 1,
+        "element strides: as the driver's documentation describes them, ignored in dimension 0",
+    ),
+    (
+        lambda m, mode: m.row_bytes < RUN << SWIZZLE_BITS[m.swizzle],
+        "rows narrower than the swizzle lie without gaps",
+    ),
+    (lambda m, mode: m.fill == "nan", "the NaN outside of the tensor: published for float16 alone"),
+    (
+        lambda m, mode: m.dtype in ("float32_ftz", "tfloat32", "tfloat32_ftz"),
+        "flushing as its name says; rounding to tf32 as published for another chip",
+    ),
+)
+
+
+def modelled(tensor_map: TensorMap, mode: str = "tile") -> tuple[str, ...]:
+    """What copies with a map rest on besides recordings, in words; empty where on these alone."""
+    return tuple(text for applies, text in _MODELLED if applies(tensor_map, mode))
+
+
+def im2col_positions(m: TensorMap, start: Int64, shift: Int64) -> Int64:
+    """``(…, rank - 1, pixels)``: where the pixels of im2col copies lie, images last.
+
+    The pixels walk through the box of filter positions, width first, from the coordinates on: past
+    the upper corner of a dimension they go on at its lower one and one step further in the next.
+    `shift`, the position within the filter, is added to each. PTX ISA 5.5.4.
+    """
+    index = np.broadcast_to(np.arange(m.pixels), (*start.shape[:-1], m.pixels))
+    place = []
+    for k in range(1, m.rank - 1):
+        here, step = start[..., k, None], m.element_strides[k]
+        low, high = m.lower[k - 1], m.dims[k] - 1 + m.upper[k - 1]
+        # Steps before the walk leaves the box for the first time, and from then on.
+        fresh = np.maximum((high - here) // step + 1, 1)
+        round_trip = max((high - low) // step + 1, 1)
+        later = index - fresh
+        place.append(np.where(later < 0, here + index * step, low + later % round_trip * step))
+        index = np.where(later < 0, 0, 1 + later // round_trip)
+    place.append(start[..., -1:] + index)
+    out = np.stack(place, -2)
+    if shift.shape[-1]:
+        out[..., :-1, :] += shift[..., None]
+    return out
+
+
+# --- shared memory ---
+
+
+def swizzled(address: Any, swizzle: str) -> Any:
+    """Where the byte at a shared address without swizzle lies with one: an integer or an array.
+
+    The number of a 16-byte run within the width of the swizzle is flipped by that of its 128-byte
+    line. PTX ISA 5.5.7.
+    """
+    bits = SWIZZLE_BITS[swizzle]
+    return address ^ (address >> 7 & (1 << bits) - 1) << 4
+
+
+@lru_cache(maxsize=256)
+def _swizzled_runs(p: Plan, base: int) -> Int64:
+    runs = base + RUN * np.arange(p.bytes // RUN, dtype=np.int64)
+    out: Int64 = swizzled(runs, p.tensor_map.swizzle).reshape(p.rows, -1)
+    out.flags.writeable = False
+    return out

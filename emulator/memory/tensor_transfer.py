@@ -1,0 +1,89 @@
+"""The bytes of tensor copies: read, filled in, converted, written, combined.
+
+Memory is what the caller makes of it: ``read(addresses, size)`` returns ``(n, size)`` bytes,
+``write(addresses, rows)`` takes them. Of every row only what lies inside of the tensor is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtypes import Array
+from emulator.memory.tensor_copy import Copy, Int64
+
+Bytes = NDArray[np.uint8]
+Read = Callable[[Int64, int], Bytes]
+Write = Callable[[Int64, Bytes], None]
+#: the elements in memory and those of the box, as unsigned integers, to the new ones in memory
+Combine = Callable[[Array, Array], Array]
+
+#: element type -> code that a load with fill "nan" puts where there is no tensor. That of float16
+#: is published (CUTLASS, for fma.oob); the others follow its pattern and are modelled.
+OUTSIDE_NAN = {
+    "float16": 0x7EFF,
+    "bfloat16": 0x7FDF,
+    "float32": 0x7FDFFFFF,
+    "float32_ftz": 0x7FDFFFFF,
+    "tfloat32": 0x7FDFFFFF,
+    "tfloat32_ftz": 0x7FDFFFFF,
+    "float64": 0x7FFBFFFFFFFFFFFF,
+}
+
+
+def load_box(copy: Copy, read: Read) -> Bytes:
+    """``(…, rows, row_bytes)``: what a load puts into shared memory, before the swizzle."""
+    m, plan = copy.plan.tensor_map, copy.plan
+    shape = (*copy.row_inside.shape, plan.row_bytes)
+    if copy.whole:
+        return load_conversion(m.dtype, read(copy.row_address.ravel(), shape[-1])).reshape(shape)
+    if m.fill == "nan":
+        code = OUTSIDE_NAN[m.dtype].to_bytes(plan.element_bytes, "little")
+        row = np.frombuffer(code * plan.row_elements, np.uint8)
+        box = np.broadcast_to(row, shape).copy()
+    else:
+        box = np.zeros(shape, np.uint8)
+    for mask, addresses, span in copy.pieces():
+        box[mask, span] = load_conversion(m.dtype, read(addresses, span.stop - span.start))
+    return box
+
+
+def store_box(copy: Copy, box: Bytes, write: Write) -> None:
+    """Writes a box ``(…, rows, row_bytes)``, taken out of its swizzle, to the tensor."""
+    for mask, addresses, span in copy.pieces():
+        write(addresses, box[mask, span])
+
+
+def reduce_box(copy: Copy, box: Bytes, read: Read, write: Write, combine: Combine) -> None:
+    """Combines a box with the tensor; where its rows overlap in memory, one after the other."""
+    kind = f"u{copy.plan.element_bytes}"
+
+    def update(addresses: Int64, data: Bytes) -> None:
+        codes = np.ascontiguousarray(data).view(kind)
+        memory = np.ascontiguousarray(read(addresses, data.shape[-1])).view(kind)
+        write(addresses, np.ascontiguousarray(combine(memory, codes)).view(np.uint8))
+
+    for mask, addresses, span in copy.pieces():
+        data = box[mask, span]
+        if (np.diff(np.sort(addresses)) < data.shape[-1]).any():
+            for i in range(len(addresses)):
+                update(addresses[i : i + 1], data[i : i + 1])
+        else:
+            update(addresses, data)
+
+
+def load_conversion(dtype: str, data: Bytes) -> Bytes:
+    """Bytes of elements as a load delivers them: f32 flushed or rounded to tf32 where so named."""
+    if not dtype.endswith("_ftz") and not dtype.startswith("tfloat32"):
+        return data
+    codes = np.ascontiguousarray(data).view(np.uint32).copy()
+    exponent = codes & np.uint32(0x7F800000)
+    if dtype.startswith("tfloat32"):
+        to_even = np.uint32(0x0FFF) + (codes >> np.uint32(13) & np.uint32(1))
+        rounded = codes + to_even & np.uint32(0xFFFFE000)
+        codes = np.where(exponent == 0x7F800000, codes, rounded)
+    if dtype.endswith("_ftz"):
+        codes = np.where(exponent == 0, codes & np.uint32(0x80000000), codes)
+    return codes.view(np.uint8)

@@ -1,0 +1,430 @@
+"""Operands of one instruction, checked against its signature and bound to what their names mean."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+from dtypes import FORMATS, encode
+from emulator.arith.scalar.types import TYPES
+from emulator.errors import OperandError, hint, listing
+from emulator.isa.signature import Operand, Signature
+from emulator.ptx import tree
+from emulator.ptx.names import ELEMENTS, Scope
+from emulator.ptx.program import (
+    REGISTER_BITS,
+    Address,
+    Bound,
+    Constant,
+    Inverted,
+    LocalAddress,
+    ParameterPlace,
+    Register,
+    SharedAddress,
+    SpecialRegister,
+    Target,
+    Targets,
+    Vector,
+)
+
+_MASK = (1 << 64) - 1
+
+
+@dataclass(eq=False)
+class Binder:
+    """Binds the operands of one statement; raises OperandError, with the place as `at`."""
+
+    scope: Scope
+    opcode: str
+    functions: Mapping[str, int]
+    #: parts of registers that were named, see `Statement`
+    selectors: dict[str, str] = field(default_factory=dict)
+
+    def bind(
+        self, signature: Signature, given: tuple[tree.Operand, ...]
+    ) -> dict[str, Bound]:
+        """The operands by name; those left out are not there."""
+        left = list(_flat(given))
+        out: dict[str, Bound] = {}
+        needed = sum(not operand.optional for operand in signature.operands)
+        for operand in signature.operands:
+            if not self._is_next(operand, left, needed):
+                if operand.optional:
+                    continue
+                raise OperandError(
+                    f"{self.opcode} lacks operand {operand.name}; it takes "
+                    f"{listing(signature.names)} ({len(given)} are given)"
+                )
+            needed -= not operand.optional
+            bound = self.operand(operand, left.pop(0)[0])
+            if bound is not None:
+                out[operand.name] = bound
+        if left:
+            names = listing(signature.names)
+            self.refuse(left[0][0], f"{self.opcode} takes {names}; one operand too many is")
+        return out
+
+    def _is_next(
+        self, operand: Operand, left: list[tuple[tree.Operand, bool]], needed: int
+    ) -> bool:
+        """Whether the next operand given is this one: one that may be left out may be another."""
+        if not left or left[0][1] != operand.paired:
+            return False
+        return not operand.optional or (len(left) > needed and _may_be(operand, left[0][0]))
+
+    def operand(self, operand: Operand, given: tree.Operand) -> Bound | None:
+        """One operand; None for a result that is dropped."""
+        if isinstance(given, tree.Name) and given.text == "_":
+            if operand.sink or (operand.kind == "vector" and operand.use == "written"):
+                return None
+            self.refuse(given, f"operand {operand.name} of {self.opcode} cannot be dropped; got")
+        if operand.kind == "vector":
+            return self._vector(operand, given)
+        if operand.kind == "address":
+            return self.address(operand, given)
+        if operand.kind == "label":
+            return self._label(operand, given)
+        if operand.kind == "immediate":
+            return self._immediate(operand, given)
+        if operand.kind == "ids":
+            return self._ids(operand, given)
+        if operand.selector and isinstance(given, tree.Element):
+            return self._selected(operand, given)
+        if operand.braces and isinstance(given, tree.Vector):
+            given = given.items[0]
+        return self.scalar(operand, given)
+
+    # --- registers and values ---
+
+    def scalar(self, operand: Operand, given: tree.Operand) -> Bound:
+        """A register, or an immediate or an address in its place."""
+        if isinstance(given, (tree.Name, tree.Element)):
+            return self._named(operand, given)
+        if isinstance(given, tree.Negated):
+            if operand.kind != "predicate":
+                self.refuse(given, f"operand {operand.name} of {self.opcode} is not negated by '!'")
+            bound = self._named(operand, given.operand)
+            return Inverted(bound.index) if isinstance(bound, Register) else bound
+        if isinstance(given, tree.Vector) and operand.pieces:
+            return self._pieces(operand, given)
+        if operand.use != "read":
+            self.refuse(given, f"operand {operand.name} of {self.opcode} is written; got")
+        if isinstance(given, tree.Offset | tree.Index):
+            return self._variable(operand, given)
+        if isinstance(given, (tree.Integer, tree.Float)):
+            return self._constant(operand, given)
+        self.refuse(given, f"operand {operand.name} of {self.opcode} is a single register; got")
+
+    def _named(self, operand: Operand, given: tree.Name | tree.Element) -> Bound:
+        name = _spelled_name(given)
+        register = self.scope.register(name)
+        if register is None and isinstance(given, tree.Element):
+            parts = self.scope.vector(given.register)
+            if parts is not None and given.element in ELEMENTS:
+                place = ELEMENTS[given.element]
+                register = Register(parts[place]) if place < len(parts) else None
+        if register is not None:
+            self._check_type(operand, register, given)
+            return register
+        if operand.use == "read":
+            if isinstance(given, tree.Name):
+                if name == "WARP_SZ":
+                    return Constant(32)
+                if name in self.functions:
+                    return Constant(self.functions[name])
+                if self.scope.symbol(name) is not None:
+                    return self._variable(operand, tree.Offset(name, 0, given.at))
+            if name.startswith("%") and self.scope.symbol(name) is None:
+                return SpecialRegister(name)
+        self._undeclared(given, name)
+
+    def _check_type(self, operand: Operand, register: Register, given: tree.Operand) -> None:
+        held = self.scope.function.registers[register.index].type
+        if operand.types and held not in operand.types:
+            types = listing(f".{t}" for t in operand.types)
+            self.refuse(
+                given,
+                f"operand {operand.name} of {self.opcode} takes registers of type {types}; "
+                f".{held} is",
+            )
+
+    def _variable(self, operand: Operand, given: tree.Offset | tree.Index) -> Bound:
+        """The address of a variable, as a value."""
+        symbol = self.scope.symbol(given.name)
+        if symbol is None:
+            if isinstance(given, tree.Offset) and given.name in self.functions:
+                return Constant(self.functions[given.name] + given.offset)
+            self._undeclared(given, given.name)
+        if isinstance(given, tree.Offset):
+            offset = given.offset
+        else:
+            offset = given.index * symbol.element_bytes
+        if symbol.space == "local":
+            return LocalAddress(symbol.place + offset)
+        if symbol.space == "shared":
+            return SharedAddress(symbol.place + offset)
+        if symbol.space == "param::func":
+            self.refuse(given, "the address of a parameter of a function cannot be taken:")
+        bits = TYPES[operand.type].size if operand.type in TYPES else 64
+        return Constant(symbol.place + offset & (1 << bits) - 1)
+
+    def _constant(self, operand: Operand, given: tree.Integer | tree.Float) -> Constant:
+        if operand.kind == "predicate":
+            if isinstance(given, tree.Integer):
+                return Constant(int(given.value != 0))
+            self.refuse(given, f"operand {operand.name} of {self.opcode} is a predicate; got")
+        if operand.kind == "descriptor" and isinstance(given, tree.Integer):
+            return Constant(given.value & _MASK)
+        type_ = TYPES.get(operand.type or _bits_of(operand))
+        if operand.constants == "none" or type_ is None:
+            self.refuse(given, f"operand {operand.name} of {self.opcode} must be a register; got")
+        if isinstance(given, tree.Float):
+            return Constant(self._float(operand, given))
+        if type_.is_float:
+            self.refuse(given, f"operand {operand.name} of {self.opcode} is of .{type_.name}; got")
+        return Constant(given.value & (1 << type_.size) - 1)
+
+    def _float(self, operand: Operand, given: tree.Float) -> int:
+        type_ = TYPES[operand.type or _bits_of(operand)]
+        if type_.kind not in ("float", "bits") or type_.size not in (32, 64):
+            self.refuse(given, f"operand {operand.name} of {self.opcode} is of .{type_.name}; got")
+        if given.width == type_.size:
+            return given.bits
+        if type_.kind == "bits":
+            self.refuse(given, f"operand {operand.name} of {self.opcode} has {type_.size} bits; got")
+        if type_.size == 32:
+            return int(encode(FORMATS["f32"], given.value))
+        (word,) = struct.unpack("<Q", struct.pack("<d", given.value))
+        return int(word)
+
+    def _immediate(self, operand: Operand, given: tree.Operand) -> Constant:
+        if not isinstance(given, tree.Integer):
+            self.refuse(
+                given, f"operand {operand.name} of {self.opcode} is an integer immediate; got"
+            )
+        value = given.value - (1 << 64) if given.value >> 63 else given.value
+        if operand.values and value not in operand.values and given.value not in operand.values:
+            self.refuse(
+                given,
+                f"operand {operand.name} of {self.opcode} is one of {listing(operand.values)}; got",
+            )
+        return Constant(given.value & _MASK)
+
+    def _vector(self, operand: Operand, given: tree.Operand) -> Vector:
+        items: tuple[tree.Operand, ...]
+        if isinstance(given, tree.Vector):
+            items = given.items
+        elif isinstance(given, tree.Name) and (parts := self.scope.vector(given.text)):
+            if len(parts) == operand.count:
+                return Vector(tuple(map(Register, parts)))
+            items = (given,)
+        else:
+            items = (given,)
+            if operand.count != 1:
+                self.refuse(
+                    given,
+                    f"operand {operand.name} of {self.opcode} is {operand.count} registers in "
+                    "braces; got",
+                )
+        if len(items) != operand.count:
+            self.refuse(
+                given,
+                f"operand {operand.name} of {self.opcode} takes {operand.count} registers; "
+                f"{len(items)} are given:",
+            )
+        return Vector(tuple(self._item(operand, item) for item in items))
+
+    def _pieces(self, operand: Operand, given: tree.Vector) -> Vector:
+        """Registers in braces that share the bits of one operand, the first one the lowest."""
+        count = len(given.items)
+        if count not in operand.pieces:
+            legal = " or ".join(map(str, operand.pieces))
+            self.refuse(given, f"operand {operand.name} of {self.opcode} has {legal} parts; got")
+        bits = TYPES[operand.type].size // count
+        types = tuple(t for t, size in REGISTER_BITS.items() if size == bits)
+        part = replace(operand, type=f"b{bits}", types=types, kind="vector", constants="words")
+        return Vector(tuple(self._item(part, item) for item in given.items))
+
+    def _item(self, operand: Operand, item: tree.Operand) -> Bound | None:
+        if isinstance(item, tree.Name) and item.text == "_":
+            if operand.use != "written":
+                self.refuse(item, f"operand {operand.name} of {self.opcode} is read; got")
+            return None
+        return self.scalar(operand, item)
+
+    # --- addresses and labels ---
+
+    def address(self, operand: Operand, given: tree.Operand) -> Address | ParameterPlace:
+        """``[…]``, or a vector of coordinates behind a tensor map's address."""
+        if not isinstance(given, tree.Address):
+            self.refuse(given, f"operand {operand.name} of {self.opcode} is an address […]; got")
+        coordinates = tuple(self._coordinates(x) for x in given.coordinates)
+        if given.base is None:
+            return Address(Constant(given.offset & _MASK), 0, operand.space, coordinates)
+        name = given.base.text
+        register = self.scope.register(name)
+        if register is not None:
+            held = self.scope.function.registers[register.index].type
+            if held not in ("b64", "u64", "s64", "b32", "u32", "s32"):
+                self.refuse(given, f"an address is a register of 32 or 64 bits; {name!r} is .{held}:")
+            return Address(register, given.offset, operand.space, coordinates)
+        symbol = self.scope.symbol(name)
+        if symbol is None:
+            if name in self.functions:
+                base = Constant(self.functions[name])
+                return Address(base, given.offset, operand.space, coordinates)
+            self._undeclared(given, name)
+        space = operand.space
+        if symbol.space == "param::func":
+            return ParameterPlace(symbol.place, given.offset)
+        if space and not space.startswith(symbol.space) and not symbol.space.startswith(space):
+            self.refuse(
+                given, f"{self.opcode} takes an address in .{space}; {name!r} is in .{symbol.space}:"
+            )
+        if symbol.space == "local":
+            place: Constant | LocalAddress | SharedAddress = LocalAddress(symbol.place)
+        elif symbol.space == "shared":
+            place = SharedAddress(symbol.place)
+        else:
+            place = Constant(symbol.place)
+        return Address(place, given.offset, operand.space or symbol.space, coordinates, name)
+
+    def _coordinates(self, given: tree.Name | tree.Vector) -> Bound:
+        items = given.items if isinstance(given, tree.Vector) else (given,)
+        bound = []
+        for item in items:
+            if isinstance(item, tree.Integer):
+                bound.append(Constant(item.value & _MASK))
+                continue
+            assert isinstance(item, (tree.Name, tree.Element))
+            register = self.scope.register(_spelled_name(item))
+            if register is None:
+                self._undeclared(item, _spelled_name(item))
+            bound.append(register)
+        return Vector(tuple(bound))
+
+    def _ids(self, operand: Operand, given: tree.Operand) -> Vector:
+        """{byte-id, thread-id}, each an immediate or a register."""
+        if not isinstance(given, tree.Vector) or len(given.items) != len(operand.parts):
+            names = ", ".join(part.name for part in operand.parts)
+            self.refuse(given, f"operand {operand.name} of {self.opcode} is {{{names}}}; got")
+        out: list[Bound | None] = []
+        for part, item in zip(operand.parts, given.items, strict=True):
+            if isinstance(item, tree.Integer):
+                out.append(self._immediate(part, item))
+            else:
+                out.append(self.scalar(part, item))
+        return Vector(tuple(out))
+
+    def _selected(self, operand: Operand, given: tree.Element) -> Bound:
+        """A register, a part of which is meant: ``%r1.b2``."""
+        if not re.fullmatch(operand.selector, given.element):
+            self.refuse(given, f"operand {operand.name} of {self.opcode} has no such part:")
+        self.selectors[f"{operand.name}sel"] = given.element
+        return self.scalar(operand, tree.Name(given.register, given.at))
+
+    def _label(self, operand: Operand, given: tree.Operand) -> Target | Targets:
+        if not isinstance(given, tree.Name):
+            self.refuse(given, f"operand {operand.name} of {self.opcode} is a label; got")
+        pc = self.scope.label(given.text)
+        if pc is not None:
+            return Target(pc)
+        found = self.scope.target_list(given.text)
+        if found is not None:
+            return Targets(tuple(self._label_of(name) for name in found.targets))
+        labels = [x for scope in self.scope.around() for x in (*scope.labels, *scope.lists)]
+        self.refuse(given, f"no label {given.text!r}{hint(given.text, labels)}:")
+
+    def _label_of(self, name: tree.DeclaredName) -> int:
+        pc = self.scope.label(name.text)
+        if pc is None:
+            raise OperandError(f"no label {name.text!r} in a list of targets")
+        return pc
+
+    # --- errors ---
+
+    def refuse(self, given: tree.Operand, message: str) -> NoReturn:
+        raise BindError(f"{message} {spelled(given)}", given.at)
+
+    def _undeclared(self, given: tree.Operand, name: str) -> NoReturn:
+        close = hint(name, self.scope.known())
+        raise BindError(f"{name!r} is not declared{close}", given.at)
+
+
+def choose(
+    signatures: tuple[Signature, ...], given: tuple[tree.Operand, ...]
+) -> Signature:
+    """Of the ways to write an instruction the one that is meant: by what stands in braces, and by
+    the number of operands."""
+
+    def likeness(signature: Signature) -> tuple[bool, int]:
+        shapes = [
+            (operand.kind == "vector") == isinstance(x, tree.Vector)
+            for operand, x in zip(signature.operands, given, strict=False)
+        ]
+        return all(shapes), -abs(len(signature.operands) - len(given))
+
+    return signatures[0] if len(signatures) == 1 else max(signatures, key=likeness)
+
+
+class BindError(OperandError):
+    """An operand that does not fit, and where it stands in the text."""
+
+    def __init__(self, message: str, at: int) -> None:
+        super().__init__(message)
+        self.at = at
+
+
+def _bits_of(operand: Operand) -> str:
+    """The type of bits that an operand's registers have."""
+    return f"b{REGISTER_BITS[operand.types[0]]}" if operand.types else ""
+
+
+def _flat(given: tuple[tree.Operand, ...]) -> list[tuple[tree.Operand, bool]]:
+    """Operands one by one, and whether each stands behind a bar: ``d|p`` are two."""
+    out: list[tuple[tree.Operand, bool]] = []
+    for operand in given:
+        if isinstance(operand, tree.Pair):
+            out += [(operand.first, False), (operand.second, True)]
+        else:
+            out.append((operand, False))
+    return out
+
+
+def _may_be(operand: Operand, given: tree.Operand) -> bool:
+    """Whether an operand that is given can be one that may be left out."""
+    if operand.kind == "address":
+        return isinstance(given, tree.Address)
+    if operand.kind == "vector":
+        return isinstance(given, tree.Vector)
+    return not isinstance(given, (tree.Address, tree.Vector))
+
+
+def _spelled_name(given: tree.Name | tree.Element) -> str:
+    return given.text if isinstance(given, tree.Name) else f"{given.register}.{given.element}"
+
+
+def spelled(given: tree.Operand) -> str:
+    """An operand as it was written, for a message."""
+    if isinstance(given, (tree.Name, tree.Element)):
+        return repr(_spelled_name(given))
+    if isinstance(given, tree.Integer):
+        return str(given.value)
+    if isinstance(given, tree.Float):
+        return repr(given.value)
+    if isinstance(given, tree.Vector):
+        return f"{{{', '.join(spelled(x).strip(chr(39)) for x in given.items)}}}"
+    if isinstance(given, tree.Address):
+        base = given.base.text if given.base else ""
+        offset = f"{given.offset:+}" if given.offset or not base else ""
+        return f"[{base}{offset}]"
+    if isinstance(given, tree.Negated):
+        return f"!{spelled(given.operand)}"
+    if isinstance(given, tree.Offset):
+        return f"{given.name}+{given.offset}"
+    if isinstance(given, tree.Index):
+        return f"{given.name}[{given.index}]"
+    return type(given).__name__.lower()

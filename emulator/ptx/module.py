@@ -1,0 +1,499 @@
+"""A PTX file bound: its variables placed, and a program for each of its kernels.
+
+What cannot be bound is a `Problem` with its place; a kernel with problems cannot run, the others
+can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from emulator.errors import EmulatorError, OperandError, UnsupportedError, listing
+from emulator.isa.instruction import Instruction
+from emulator.isa.signature import Signature
+from emulator.memory.windows import FUNCTIONS, PARAMETERS, VARIABLES
+from emulator.ptx import tree
+from emulator.ptx.binding import Binder, BindError, choose, spelled
+from emulator.ptx.names import Scope, Symbol
+from emulator.ptx.program import (
+    Bound,
+    Call,
+    Constant,
+    Function,
+    Guard,
+    Parameter,
+    Program,
+    Register,
+    RegisterInfo,
+    Statement,
+    Target,
+    Targets,
+)
+from emulator.ptx.source import Source
+from emulator.ptx.variables import extent, initial_bytes, place
+from emulator.targets import Target as Chip
+
+#: between variables in global memory: what runs out of one meets none of the others
+_GAP = 256
+
+
+class Problem(NamedTuple):
+    """A statement that cannot run."""
+
+    line: int
+    column: int
+    opcode: str
+    reason: str
+    function: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}: {self.reason}"
+
+
+@dataclass(eq=False)
+class BoundModule:
+    """The tree of a file, and what follows from it for all kernels."""
+
+    tree: tree.Module
+    target: Chip
+    #: of shared memory, the bytes that the system keeps for itself
+    reserved_shared: int = 0
+
+    @property
+    def source(self) -> Source:
+        return self.tree.source
+
+    @cached_property
+    def functions(self) -> dict[str, tree.Function]:
+        """Functions by name: the definition, where one is only declared elsewhere."""
+        out: dict[str, tree.Function] = {}
+        for function in self.tree.functions:
+            if function.name not in out or function.body is not None:
+                out[function.name] = function
+        for alias in self.tree.aliases:
+            if alias.of in out:
+                out[alias.name] = out[alias.of]
+        return out
+
+    @cached_property
+    def kernels(self) -> tuple[str, ...]:
+        return tuple(
+            name
+            for name, function in self.functions.items()
+            if function.kind == "entry" and function.body is not None
+        )
+
+    @cached_property
+    def addresses(self) -> dict[str, int]:
+        """Functions by the address that a pointer to them holds."""
+        return {name: FUNCTIONS + 16 * i for i, name in enumerate(self.functions)}
+
+    @cached_property
+    def variables(self) -> dict[str, tree.Variable]:
+        """Variables of .global and .const; a definition hides a declaration."""
+        out: dict[str, tree.Variable] = {}
+        for variable in self.tree.variables:
+            name = variable.name.text
+            known = variable.space in ("global", "const") and variable.linkage != "extern"
+            if known and variable.type in ("texref", "samplerref", "surfref"):
+                continue
+            if known:
+                out[name] = variable
+        return out
+
+    @cached_property
+    def symbols(self) -> dict[str, Symbol]:
+        """Where the variables of .global and .const lie."""
+        out = {}
+        start = VARIABLES
+        for space in ("global", "const"):
+            mine = [v for v in self.variables.values() if v.space == space]
+            placed = place(mine, start, space, _GAP)
+            out |= placed.symbols
+            start = -(-placed.end // 4096) * 4096
+        return out
+
+    def contents(self) -> Iterator[tuple[str, int, bytes, bool]]:
+        """(name, address, bytes, whether a kernel may write it) of every variable."""
+        for name, variable in self.variables.items():
+            held = initial_bytes(variable, self.symbols, self.addresses)
+            yield name, self.symbols[name].place, held, variable.space == "global"
+
+    @cached_property
+    def shared(self) -> tuple[tree.Variable, ...]:
+        """Variables of .shared outside of functions, also those without a size."""
+        return tuple(v for v in self.tree.variables if v.space == "shared")
+
+
+# --- a kernel and what it calls -------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class BoundKernel:
+    """A kernel: its program, or the problems that keep it from running."""
+
+    program: Program
+    function: Function
+    problems: list[Problem]
+    #: shared memory: bytes that the system and the variables with a size take, and where the
+    #: dynamic part starts
+    static_shared: int
+    dynamic_start: int
+    #: names of shared variables, for messages
+    shared_symbols: dict[str, Symbol] = field(default_factory=dict)
+
+
+class _Line(NamedTuple):
+    """An instruction of the text, and the names that it sees."""
+
+    instruction: tree.Instruction
+    scope: Scope
+
+
+def bind_kernel(module: BoundModule, name: str) -> BoundKernel:
+    """The program of a kernel and of all functions that it may call."""
+    return _KernelBinder(module, name).result()
+
+
+class _KernelBinder:
+    def __init__(self, module: BoundModule, name: str) -> None:
+        self.module, self.name = module, name
+        self.program = Program()
+        self.problems: list[Problem] = []
+        self.lines: dict[str, list[_Line]] = {}
+        self.shared: dict[str, Symbol] = {}
+
+    def result(self) -> BoundKernel:
+        reached = self._reached()
+        static, dynamic = self._place_shared(reached)
+        for name in reached:
+            self._outline(self.module.functions[name])
+        for name in reached:
+            self._bind(name)
+        return BoundKernel(
+            self.program, self.program.functions[self.name], self.problems, static, dynamic,
+            self.shared,
+        )  # fmt: skip
+
+    # --- what belongs to the kernel ---
+
+    def _reached(self) -> list[str]:
+        """The kernel, and every function whose name is met from it on."""
+        functions, out, left = self.module.functions, [], [self.name]
+        tables = {
+            item.name
+            for variable in self.module.variables.values()
+            for item in _symbols_in(variable.initialiser)
+        }
+        while left:
+            name = left.pop()
+            body = functions[name].body
+            if name in out or body is None:
+                continue
+            out.append(name)
+            called = [n for n in _names_in(body) if n in functions]
+            if any(n in self.module.variables for n in _names_in(body)):
+                called += [n for n in tables if n in functions]
+            left += reversed(called)
+        return out
+
+    def _place_shared(self, reached: list[str]) -> tuple[int, int]:
+        """Static variables in order of declaration, then where those without a size start."""
+        module = self.module
+        used = {n for name in reached for n in _names_in(module.functions[name].body)}
+        sized = [
+            v for v in module.shared
+            if v.linkage != "extern" and v.name.text in used
+        ]  # fmt: skip
+        for name in reached:
+            sized += [v for v in _variables_in(module.functions[name].body) if v.space == "shared"]
+        placed = place(sized, module.reserved_shared, "shared")
+        self.shared = dict(placed.symbols)
+        dynamic = [v for v in module.shared if v.linkage == "extern" and v.name.text in used]
+        alignment = max([16, *(extent(v).alignment for v in dynamic)])
+        start = -(-placed.end // alignment) * alignment
+        for variable in dynamic:
+            name = variable.name.text
+            self.shared[name] = Symbol(name, "shared", start, extent(variable).element_bytes)
+        return placed.end, start
+
+    # --- names of a function ---
+
+    def _outline(self, function: tree.Function) -> None:
+        """Declares all names of a function and lists its instructions."""
+        made = Function(function.name, function.kind == "entry", first=self._count())
+        made.directives = {d.name: d.values for d in function.directives}
+        scope = Scope(made)
+        scope.symbols |= self.module.symbols | self.shared
+        self._parameters(made, function, scope)
+        self.program.functions[function.name] = made
+        self.program.addresses[self.module.addresses[function.name]] = function.name
+        assert function.body is not None
+        lines = self.lines[function.name] = []
+        # Blocks nest as deep as a text likes: no recursion.
+        stack: list[tuple[Iterator[tree.Item], Scope]] = [
+            (iter(function.body.items), Scope(made, scope))
+        ]
+        while stack:
+            items, inner = stack[-1]
+            for item in items:
+                if isinstance(item, tree.Block):
+                    stack.append((iter(item.items), Scope(made, inner)))
+                    break
+                self._item(item, inner, made, lines)
+            else:
+                stack.pop()
+        made.end = made.first + len(lines)
+
+    def _count(self) -> int:
+        return sum(len(lines) for lines in self.lines.values())
+
+    def _parameters(self, made: Function, function: tree.Function, scope: Scope) -> None:
+        if function.kind == "entry":
+            parameters = layout(function.parameters)
+            made.parameters = parameters
+            for parameter in parameters:
+                place_ = PARAMETERS + parameter.offset
+                size = parameter.bytes // parameter.count
+                scope.symbols[parameter.name] = Symbol(parameter.name, "param", place_, size)
+            return
+        made.parameter_registers = tuple(_formal(v, made, scope) for v in function.parameters)
+        made.result_registers = tuple(_formal(v, made, scope) for v in function.returns)
+
+    def _item(
+        self, item: tree.Item, scope: Scope, function: Function, lines: list[_Line]
+    ) -> None:
+        if isinstance(item, tree.Instruction):
+            lines.append(_Line(item, scope))
+        elif isinstance(item, tree.Label):
+            scope.labels[item.name] = self._count()
+            self.program.leaders.add(self._count())
+        elif isinstance(item, tree.TargetList):
+            scope.lists[item.name] = item
+        elif isinstance(item, tree.Prototype):
+            scope.prototypes[item.name] = item
+        elif isinstance(item, (tree.RegisterDeclaration, tree.Variable)):
+            try:
+                if isinstance(item, tree.RegisterDeclaration):
+                    scope.declare(item)
+                else:
+                    self._variable(item, scope, function)
+            except EmulatorError as error:
+                self._problem(item.at, "", error, function.name)
+
+    def _variable(self, variable: tree.Variable, scope: Scope, function: Function) -> None:
+        name = variable.name.text
+        if variable.space == "shared" and name in self.shared:
+            scope.symbols[name] = self.shared[name]
+            return
+        room = extent(variable)
+        if variable.space == "local":
+            start = -(-function.local_bytes // room.alignment) * room.alignment
+            function.local_bytes = start + room.bytes
+            scope.symbols[name] = Symbol(name, "local", start, room.element_bytes)
+        elif variable.space == "param":
+            _formal(variable, function, scope)
+        else:
+            raise UnsupportedError(
+                f"a variable of .{variable.space} in a function is not modelled here"
+            )
+
+    # --- statements ---
+
+    def _bind(self, name: str) -> None:
+        function = self.program.functions[name]
+        for pc, line in enumerate(self.lines[name], function.first):
+            try:
+                statement = self._statement(pc, line, function)
+            except EmulatorError as error:
+                at = error.at if isinstance(error, BindError) else line.instruction.at
+                self._problem(at, line.instruction.opcode, error, name)
+                continue
+            self.program.statements.append(statement)
+            self.program.leaders.update(statement.targets)
+
+    def _statement(self, pc: int, line: _Line, function: Function) -> Statement:
+        given, scope = line.instruction, line.scope
+        instruction = parsed(given.opcode, self.module.target)
+        guard = _guard(given, scope)
+        if given.opcode.partition(".")[0] == "call":
+            return Statement(
+                pc, instruction, Signature(()), {}, guard, given.at, given.location,
+                call=self._call(given, scope),
+            )  # fmt: skip
+        signatures = instruction.signatures(self.module.target)
+        signature = choose(signatures, given.operands)
+        binder = Binder(scope, given.opcode, self.module.addresses)
+        operands = binder.bind(signature, given.operands)
+        if _uses_carry(instruction) and function.carry is None:
+            function.carry = scope.new("CC.CF", "pred")
+        return Statement(
+            pc, instruction, signature, operands, guard, given.at, given.location,
+            given.used_bytes_mask, None, tuple(_targets(operands)), binder.selectors,
+        )  # fmt: skip
+
+    def _call(self, given: tree.Instruction, scope: Scope) -> Call:
+        operands = list(given.operands)
+        results: tuple[int, ...] = ()
+        if operands and isinstance(operands[0], tree.Arguments):
+            results = tuple(self._result(item, scope) for item in operands.pop(0).items)
+        if not operands or not isinstance(operands[0], tree.Name):
+            raise OperandError("call names a function, or a register with its address")
+        callee = operands.pop(0)
+        assert isinstance(callee, tree.Name)
+        arguments: tuple[Bound, ...] = ()
+        if operands and isinstance(operands[0], tree.Arguments):
+            arguments = tuple(self._argument(item, scope) for item in operands.pop(0).items)
+        register = scope.register(callee.text)
+        if register is not None:
+            return Call(None, register.index, arguments, results)
+        function = self.module.functions.get(callee.text)
+        if function is None:
+            raise BindError(f"no function {callee.text!r} is declared", callee.at)
+        if function.body is None and callee.text not in EXTERNAL_FUNCTIONS:
+            raise UnsupportedError(
+                f"function {callee.text!r} is declared and not defined; of the system's there are "
+                f"{listing(EXTERNAL_FUNCTIONS)}"
+            )
+        if function.body is not None and len(arguments) != len(function.parameters):
+            raise OperandError(
+                f"{callee.text} takes {len(function.parameters)} parameters; {len(arguments)} are "
+                "given"
+            )
+        return Call(function.name, None, arguments, results)
+
+    def _result(self, item: tree.Operand, scope: Scope) -> int:
+        bound = self._argument(item, scope)
+        if not isinstance(bound, Register):
+            raise BindError("a call returns into a register or a parameter;", item.at)
+        return bound.index
+
+    def _argument(self, item: tree.Operand, scope: Scope) -> Bound:
+        if isinstance(item, tree.Integer):
+            return Constant(item.value & (1 << 64) - 1)
+        if isinstance(item, tree.Float):
+            return Constant(item.bits)
+        if isinstance(item, tree.Name):
+            register = scope.register(item.text)
+            if register is not None:
+                return register
+            symbol = scope.symbol(item.text)
+            if symbol is not None and symbol.space == "param::func":
+                return Register(symbol.place)
+        raise BindError(f"{spelled(item)} is no parameter of a call", item.at)
+
+    def _problem(self, at: int, opcode: str, error: Exception, function: str) -> None:
+        position = self.module.source.position(at)
+        self.problems.append(Problem(position.line, position.column, opcode, str(error), function))
+
+
+#: functions that the system supplies, and only declares
+EXTERNAL_FUNCTIONS = ("vprintf", "__assertfail", "malloc", "free")
+
+
+def parsed(opcode: str, target: Chip) -> Instruction:
+    """The instruction, if the target has it."""
+    instruction = Instruction.parse(opcode)
+    if target.name not in instruction.targets:
+        raise UnsupportedError(
+            f"{instruction} is not available on {target}; its targets are "
+            f"{listing(instruction.targets, 30)}"
+        )
+    return instruction
+
+
+def _uses_carry(instruction: Instruction) -> bool:
+    return bool(
+        getattr(instruction, "reads_carry", False) or getattr(instruction, "writes_carry", False)
+    )
+
+
+def _guard(given: tree.Instruction, scope: Scope) -> Guard | None:
+    if given.guard is None:
+        return None
+    register = scope.register(given.guard.name)
+    if register is None:
+        raise BindError(f"predicate {given.guard.name!r} is not declared", given.guard.at)
+    held = scope.function.registers[register.index].type
+    if held != "pred":
+        raise BindError(f"{given.guard.name!r} guards a statement and is .{held}", given.guard.at)
+    return Guard(register.index, given.guard.negated)
+
+
+def _targets(operands: Mapping[str, Bound]) -> Iterator[int]:
+    for bound in operands.values():
+        if isinstance(bound, Target):
+            yield bound.pc
+        elif isinstance(bound, Targets):
+            yield from bound.pcs
+
+
+def layout(variables: tuple[tree.Variable, ...]) -> tuple[Parameter, ...]:
+    """Parameters of a kernel in the order of declaration, each at its alignment."""
+    out = []
+    end = 0
+    for variable in variables:
+        room = extent(variable)
+        start = -(-end // room.alignment) * room.alignment
+        count = room.bytes // room.element_bytes
+        out.append(Parameter(
+            variable.name.text, variable.type, start, room.bytes, room.alignment, count
+        ))  # fmt: skip
+        end = start + room.bytes
+    return tuple(out)
+
+
+def _formal(variable: tree.Variable, function: Function, scope: Scope) -> int:
+    """The register that a parameter of a call lies in."""
+    name = variable.name.text
+    if variable.space == "reg":
+        scope.registers[name] = scope.new(name, variable.type)
+        return scope.registers[name]
+    room = extent(variable)
+    function.registers.append(RegisterInfo.bytes(name, room.bytes))
+    index = len(function.registers) - 1
+    scope.symbols[name] = Symbol(name, "param::func", index, room.element_bytes)
+    return index
+
+
+# --- looking through a tree -----------------------------------------------------------------------
+
+
+def _items(block: tree.Block | None) -> Iterator[tree.Item]:
+    stack = [block] if block is not None else []
+    while stack:
+        for item in stack.pop().items:
+            if isinstance(item, tree.Block):
+                stack.append(item)
+            else:
+                yield item
+
+
+def _variables_in(block: tree.Block | None) -> Iterator[tree.Variable]:
+    return (item for item in _items(block) if isinstance(item, tree.Variable))
+
+
+def _names_in(block: tree.Block | None) -> set[str]:
+    """Every name that operands of a function mention."""
+    out: set[str] = set()
+    for item in _items(block):
+        if isinstance(item, tree.Instruction):
+            for operand in item.operands:
+                if isinstance(operand, tree.Name):
+                    out.add(operand.text)
+                elif isinstance(operand, tree.Address) and operand.base is not None:
+                    out.add(operand.base.text)
+                elif isinstance(operand, (tree.Offset, tree.Index)):
+                    out.add(operand.name)
+    return out
+
+
+def _symbols_in(value: tree.Initialiser | tree.Field | None) -> Iterator[tree.SymbolAddress]:
+    if isinstance(value, tree.SymbolAddress):
+        yield value
+    elif isinstance(value, tree.Values):
+        for item in value.items:
+            yield from _symbols_in(item)

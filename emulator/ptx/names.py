@@ -1,0 +1,158 @@
+"""What the names in a function stand for: registers, variables, labels, by block (PTX ISA 5.4, 6)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from emulator.errors import OperandError, hint
+from emulator.ptx.program import REGISTER_BITS, Function, Register, RegisterInfo
+from emulator.ptx.tree import DeclaredName, Prototype, RegisterDeclaration, TargetList
+
+#: parts of a vector register, by their number
+ELEMENTS = {"x": 0, "y": 1, "z": 2, "w": 3, "r": 0, "g": 1, "b": 2, "a": 3}
+_NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]*)", re.ASCII)
+#: names that no declaration may take: `_` discards a result, the others are special registers
+_RESERVED = re.compile(
+    r"_|WARP_SZ|%(tid|ntid|ctaid|nctaid|laneid|warpid|nwarpid|smid|nsmid|gridid|clock|clock64|"
+    r"clock_hi|globaltimer\w*|lanemask_\w+|cluster_\w+|clusterid|nclusterid|is_explicit_cluster|"
+    r"envreg\d+|pm\d+|dynamic_smem_size|total_smem_size|aggr_smem_size|reserved_smem_\w+)"
+)
+
+
+class Symbol(NamedTuple):
+    """A variable: its state space and where it starts there."""
+
+    name: str
+    space: str
+    #: of .param in a function: the register that holds the bytes; else an address or an offset
+    place: int
+    element_bytes: int = 1
+
+
+class _Range(NamedTuple):
+    """``%r<5>``: %r0 to %r4 exist from when they are first named."""
+
+    count: int
+    type: str
+    vector: int
+
+
+@dataclass(eq=False)
+class Scope:
+    """The names of a block; what it lacks, the block around it may have."""
+
+    function: Function
+    parent: Scope | None = None
+    registers: dict[str, int] = field(default_factory=dict)
+    #: vector registers, by name: their elements
+    vectors: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    ranges: dict[str, _Range] = field(default_factory=dict)
+    symbols: dict[str, Symbol] = field(default_factory=dict)
+    #: label -> the pc that it names
+    labels: dict[str, int] = field(default_factory=dict)
+    lists: dict[str, TargetList] = field(default_factory=dict)
+    prototypes: dict[str, Prototype] = field(default_factory=dict)
+
+    # --- declarations ---
+
+    def declare(self, declaration: RegisterDeclaration) -> None:
+        """Adds registers; all of them or, where it raises OperandError, none."""
+        if declaration.type not in REGISTER_BITS:
+            types = [f".{t}" for t in REGISTER_BITS]
+            raise OperandError(
+                f"no register type .{declaration.type}; types are {', '.join(types)}"
+                f"{hint('.' + declaration.type, types)}"
+            )
+        names = [name.text for name in declaration.names]
+        for i, name in enumerate(names):
+            self.check_free(name, names[:i])
+        for name in declaration.names:
+            self._declare(name, declaration.type, declaration.vector)
+
+    def _declare(self, name: DeclaredName, type_: str, vector: int) -> None:
+        if name.numbered is not None:
+            self.ranges[name.text] = _Range(name.numbered, type_, vector)
+        else:
+            self._make(name.text, type_, vector)
+
+    def _make(self, name: str, type_: str, vector: int) -> None:
+        if vector == 1:
+            self.registers[name] = self.new(name, type_)
+        else:
+            parts = (f"{name}.{letter}" for letter in "xyzw"[:vector])
+            self.vectors[name] = tuple(self.new(part, type_) for part in parts)
+
+    def new(self, name: str, type_: str) -> int:
+        """A new register of the function, under no name of the program."""
+        self.function.registers.append(RegisterInfo.of(name, type_))
+        return len(self.function.registers) - 1
+
+    def check_free(self, name: str, others: Iterable[str] = ()) -> None:
+        """OperandError for a name that is taken in this block, or reserved."""
+        if _RESERVED.fullmatch(name):
+            raise OperandError(f"{name!r} is reserved and cannot be declared")
+        taken = (self.registers, self.vectors, self.ranges, self.symbols, others)
+        if any(name in known for known in taken):
+            raise OperandError(f"{name!r} is declared already")
+
+    # --- look-up ---
+
+    def around(self) -> Iterator[Scope]:
+        """This block and those around it, the innermost first."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.parent
+
+    def register(self, name: str) -> Register | None:
+        """The register of that name, None where there is none."""
+        for scope in self.around():
+            index = scope.registers.get(name)
+            if index is not None:
+                return Register(index)
+            if scope.ranges and scope._from_range(name):
+                return Register(scope.registers[name]) if name in scope.registers else None
+            if name in scope.symbols:
+                return None
+        return None
+
+    def _from_range(self, name: str) -> bool:
+        """Makes a register of a range when it is first named; False where no range has it."""
+        if name in self.registers or name in self.vectors:
+            return True
+        match = _NUMBERED.fullmatch(name)
+        if match is None:
+            return False
+        found = self.ranges.get(match[1])
+        if found is None or len(match[2]) > 8 or int(match[2]) >= found.count:
+            return False
+        self._make(name, found.type, found.vector)
+        return True
+
+    def vector(self, name: str) -> tuple[int, ...] | None:
+        """The elements of a vector register."""
+        for scope in self.around():
+            if name in scope.vectors or (scope._from_range(name) and name in scope.vectors):
+                return scope.vectors[name]
+        return None
+
+    def symbol(self, name: str) -> Symbol | None:
+        return next((s.symbols[name] for s in self.around() if name in s.symbols), None)
+
+    def label(self, name: str) -> int | None:
+        return next((s.labels[name] for s in self.around() if name in s.labels), None)
+
+    def target_list(self, name: str) -> TargetList | None:
+        return next((s.lists[name] for s in self.around() if name in s.lists), None)
+
+    def known(self) -> list[str]:
+        """Names of registers, for messages."""
+        out: list[str] = []
+        for scope in self.around():
+            out += scope.registers
+            for prefix, found in scope.ranges.items():
+                out += [f"{prefix}{i}" for i in {0, 1, found.count - 1} if 0 <= i < found.count]
+        return list(dict.fromkeys(out))

@@ -1,0 +1,328 @@
+"""A program: statements whose operands fit them, bound once and run as often as one likes.
+
+Names are gone: a register is an index into the registers of its function, a label or a function is
+the number of a statement, a variable is an address. Statements of all functions of a module stand
+one after the other, so that their number, the pc, names a place in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dtypes import Array
+from emulator.isa.instruction import Instruction
+from emulator.isa.signature import Signature
+from emulator.ptx.tree import SourceLocation
+
+#: register type -> bits of a register
+REGISTER_BITS = {
+    "pred": 1,
+    "b8": 8, "u8": 8, "s8": 8,
+    "b16": 16, "u16": 16, "s16": 16, "f16": 16,
+    "b32": 32, "u32": 32, "s32": 32, "f32": 32, "f16x2": 32,
+    "b64": 64, "u64": 64, "s64": 64, "f64": 64,
+    "b128": 128,
+}  # fmt: skip
+
+# --- operands -------------------------------------------------------------------------------------
+
+
+class Register(NamedTuple):
+    """A register of the function."""
+
+    index: int
+
+
+class Constant(NamedTuple):
+    """An immediate, or the address of a variable: the word of it, of the operand's size."""
+
+    word: int
+
+
+class SpecialRegister(NamedTuple):
+    """%tid.x, %laneid, …"""
+
+    name: str
+
+
+class LocalAddress(NamedTuple):
+    """The place of a variable in the local memory of the running call."""
+
+    offset: int
+
+
+class SharedAddress(NamedTuple):
+    """The address of a variable in shared memory: its offset, below the rank of the own block."""
+
+    offset: int
+
+
+class Address(NamedTuple):
+    """``[base + offset]``; `space` is where a variable's name led to, else the opcode's."""
+
+    base: Register | Constant | LocalAddress | SharedAddress
+    offset: int
+    space: str
+    #: of a tensor or a texture
+    coordinates: tuple[Bound, ...] = ()
+    #: the variable that was named
+    variable: str = ""
+
+
+class ParameterPlace(NamedTuple):
+    """Bytes of a parameter variable of a call, which a register of bytes holds."""
+
+    index: int
+    offset: int
+
+
+class Vector(NamedTuple):
+    """Registers in braces; None for what is dropped."""
+
+    items: tuple[Bound | None, ...]
+
+
+class Inverted(NamedTuple):
+    """``!%p``."""
+
+    index: int
+
+
+class Target(NamedTuple):
+    """A label, or a function, by the number of its first statement."""
+
+    pc: int
+
+
+class Targets(NamedTuple):
+    """Those of a brx.idx, or of an indirect call."""
+
+    pcs: tuple[int, ...]
+
+
+Bound = (
+    Register
+    | Constant
+    | SpecialRegister
+    | LocalAddress
+    | SharedAddress
+    | Address
+    | ParameterPlace
+    | Vector
+    | Inverted
+    | Target
+    | Targets
+)
+
+
+class Guard(NamedTuple):
+    """The predicate of a statement: it runs in lanes where the register is true, or is not."""
+
+    index: int
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a call passes: the place of the callee, or a register with its address."""
+
+    #: None: `register` has the address
+    function: str | None
+    register: int | None
+    arguments: tuple[Bound, ...]
+    #: registers of the caller that take what is returned
+    results: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Statement:
+    """One instruction with operands that fit it; operands that were left out are not there."""
+
+    pc: int
+    instruction: Instruction
+    signature: Signature
+    operands: dict[str, Bound]
+    guard: Guard | None
+    #: offset in the text, for messages
+    at: int
+    location: SourceLocation | None = None
+    #: bytes of a load that are used at all
+    used_bytes: int | None = None
+    call: Call | None = None
+    #: targets of branches
+    targets: tuple[int, ...] = ()
+    #: parts of registers that operands name, as the rule takes them: asel -> "b2"
+    selectors: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The first word of the opcode."""
+        return str(self.instruction).partition(".")[0]
+
+    def bound(self, use: str) -> Iterator[Bound]:
+        """The operands of a use, in order: "read", "written"; "updated" ones are both."""
+        for operand in self.signature.operands:
+            if operand.name in self.operands and operand.use in (use, "updated"):
+                yield self.operands[operand.name]
+
+
+# --- functions ------------------------------------------------------------------------------------
+
+
+class RegisterInfo(NamedTuple):
+    """A register as it was declared, and the word that it holds before anything is written."""
+
+    name: str
+    type: str
+    zero: Array
+
+    @classmethod
+    def of(cls, name: str, type_: str) -> RegisterInfo:
+        return cls(name, type_, zero_of(type_))
+
+    @classmethod
+    def bytes(cls, name: str, size: int) -> RegisterInfo:
+        """The bytes of a parameter variable."""
+        return cls(name, "bytes", np.zeros((1, size), np.uint8))
+
+
+def zero_of(type_: str) -> Array:
+    if type_ == "pred":
+        return np.zeros(1, np.bool_)
+    bits = REGISTER_BITS[type_]
+    return np.zeros((1, 2), np.uint64) if bits == 128 else np.zeros(1, f"uint{bits}")
+
+
+class Parameter(NamedTuple):
+    """A parameter: where it starts among the bytes of all, how many it has."""
+
+    name: str
+    #: "u64", "f32"; "b8" of an array of bytes
+    type: str
+    offset: int
+    bytes: int
+    alignment: int
+    #: elements of an array, 1 of a scalar
+    count: int = 1
+
+
+@dataclass(eq=False)
+class Function:
+    """A kernel or a device function."""
+
+    name: str
+    is_kernel: bool
+    registers: list[RegisterInfo] = field(default_factory=list)
+    parameters: tuple[Parameter, ...] = ()
+    #: registers of bytes that hold what is passed, and what is returned
+    parameter_registers: tuple[int, ...] = ()
+    result_registers: tuple[int, ...] = ()
+    #: pcs of the first statement, and behind the last one
+    first: int = 0
+    end: int = 0
+    #: bytes of local memory that a call takes
+    local_bytes: int = 0
+    #: directives such as reqntid, by name
+    directives: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    #: the register of the carry flag, if any statement uses it
+    carry: int | None = None
+
+
+@dataclass(eq=False)
+class Program:
+    """Statements of all functions of a module that are bound."""
+
+    statements: list[Statement] = field(default_factory=list)
+    functions: dict[str, Function] = field(default_factory=dict)
+    #: functions by the address that a pointer to them holds
+    addresses: dict[int, str] = field(default_factory=dict)
+    #: pcs that a branch or a call can lead to
+    leaders: set[int] = field(default_factory=set)
+
+    def function_at(self, pc: int) -> Function:
+        return next(f for f in self.functions.values() if f.first <= pc < f.end)
+
+    @cached_property
+    def liveness(self) -> Liveness:
+        return Liveness(self.statements)
+
+
+# --- liveness -------------------------------------------------------------------------------------
+
+
+def registers_of(bound: Bound | None) -> Iterator[int]:
+    """The registers that an operand names."""
+    if isinstance(bound, (Register, Inverted, ParameterPlace)):
+        yield bound.index
+    elif isinstance(bound, Address):
+        yield from registers_of(bound.base)
+        for item in bound.coordinates:
+            yield from registers_of(item)
+    elif isinstance(bound, Vector):
+        for item in bound.items:
+            yield from registers_of(item)
+
+
+class Liveness:
+    """Which registers may still be read from a place on, as sets of bits."""
+
+    def __init__(self, statements: Sequence[Statement]) -> None:
+        self._statements = statements
+        self._before: list[int] = [0] * (len(statements) + 1)
+        self._solve()
+
+    def at(self, pc: int) -> int:
+        """Bit i is set where register i may be read from statement `pc` on."""
+        return self._before[pc]
+
+    def _solve(self) -> None:
+        facts = [_effects(statement) for statement in self._statements]
+        before, changed = self._before, True
+        while changed:
+            changed = False
+            for statement, (reads, kills) in zip(
+                reversed(self._statements), reversed(facts), strict=True
+            ):
+                after = 0
+                for following in successors(statement):
+                    after |= before[following]
+                live = reads | after & ~kills
+                if live != before[statement.pc]:
+                    before[statement.pc] = live
+                    changed = True
+
+
+def _effects(statement: Statement) -> tuple[int, int]:
+    """Registers that a statement reads, and those that it writes whatever happens."""
+    reads = kills = 0
+    for operand in statement.signature.operands:
+        bound = statement.operands.get(operand.name)
+        bits = sum(1 << i for i in set(registers_of(bound)))
+        if operand.use == "written" and not isinstance(bound, Address):
+            # A part of a parameter's bytes leaves the rest.
+            kills |= 0 if isinstance(bound, ParameterPlace) else bits
+            reads |= bits if isinstance(bound, ParameterPlace) else 0
+        else:
+            reads |= bits
+    if statement.call is not None:
+        for bound in statement.call.arguments:
+            reads |= sum(1 << i for i in registers_of(bound))
+        reads |= 1 << statement.call.register if statement.call.register is not None else 0
+    if statement.guard is not None:
+        reads |= 1 << statement.guard.index
+        kills = 0
+    return reads, kills
+
+
+def successors(statement: Statement) -> tuple[int, ...]:
+    """The pcs that may follow a statement in its function."""
+    name = statement.name
+    falls = name not in ("ret", "exit", "trap") and name not in ("bra", "brx")
+    if statement.guard is not None:
+        falls = True
+    return (*statement.targets, *((statement.pc + 1,) if falls else ()))

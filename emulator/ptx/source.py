@@ -1,0 +1,67 @@
+"""A text and its lines: where an offset stands, and an error that shows the place."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from functools import cached_property
+from itertools import accumulate
+from typing import NamedTuple
+
+from emulator.errors import ParseError
+
+#: characters of a source line that an error shows, and how many of them before its caret at most
+_SHOWN = 120
+_BEFORE = 80
+
+
+class Position(NamedTuple):
+    """A place in a text; lines and columns count from 1."""
+
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}"
+
+
+class Source:
+    """A text whose characters are known by their offsets.
+
+    >>> source = Source("ret;\\n  bra  DONE;")
+    >>> source.position(7)
+    Position(line=2, column=3)
+    >>> print(source.excerpt(7))
+        bra  DONE;
+        ^
+    """
+
+    def __init__(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise ParseError(f"PTX is a string; got {type(text).__name__}")
+        self.text = text
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """Offset of the first character of each line."""
+        return [0, *accumulate(len(line) + 1 for line in self.text.split("\n"))]
+
+    def position(self, at: int) -> Position:
+        """The line and column of the character at offset `at`."""
+        line = bisect_right(self._starts, at, hi=len(self._starts) - 1)
+        return Position(line, at - self._starts[line - 1] + 1)
+
+    def excerpt(self, at: int) -> str:
+        """The source line around offset `at`, and a caret under the place."""
+        place = self.position(at)
+        line_end = self._starts[place.line] - 1
+        start = max(at - place.column + 1, at - _BEFORE)
+        shown = self.text[start : min(line_end, start + _SHOWN)]
+        indent = min(len(shown) - len(shown.lstrip()), at - start)
+        shown, caret = shown[indent:].rstrip(), at - start - indent
+        shown = "".join(c if c.isprintable() or c == "\t" else "?" for c in shown)
+        pad = "".join("\t" if c == "\t" else " " for c in shown[:caret].ljust(caret))
+        return f"    {shown}\n    {pad}^"
+
+    def error(self, at: int, message: str) -> ParseError:
+        """An error that says where offset `at` is, and shows it."""
+        return ParseError(f"{self.position(at)}: {message}\n{self.excerpt(at)}")

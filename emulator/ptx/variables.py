@@ -1,0 +1,148 @@
+"""Variables of a module: where they lie, and the bytes that they start with (PTX ISA 5.1, 5.4)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+from dtypes import FORMATS, encode
+from emulator.errors import OperandError, UnsupportedError
+from emulator.ptx import tree
+from emulator.ptx.binding import BindError
+from emulator.ptx.names import Symbol
+
+#: type of a variable -> bytes of an element
+ELEMENT_BYTES = {
+    "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2,
+    "b32": 4, "u32": 4, "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4,
+    "b64": 8, "u64": 8, "s64": 8, "f64": 8, "b128": 16,
+}  # fmt: skip
+
+
+class Extent(NamedTuple):
+    """How much room a variable takes: of an array without a size, none."""
+
+    element_bytes: int
+    bytes: int
+    alignment: int
+
+
+def extent(variable: tree.Variable) -> Extent:
+    """Raises UnsupportedError for textures, samplers and surfaces, OperandError for other types
+    that are none."""
+    if variable.type in ("texref", "samplerref", "surfref"):
+        raise UnsupportedError(f".{variable.type} is legal PTX, not modelled here")
+    size = ELEMENT_BYTES.get(variable.type)
+    if size is None:
+        raise OperandError(f"a variable cannot be .{variable.type}")
+    size *= variable.vector
+    count = prod(d or 0 for d in variable.dimensions)
+    if variable.dimensions and variable.dimensions[0] is None and variable.initialiser:
+        count = _given(variable)
+    alignment = variable.alignment or size
+    return Extent(size, size * count, alignment)
+
+
+def _given(variable: tree.Variable) -> int:
+    """Elements of ``x[]`` that its initial values make."""
+    values = variable.initialiser
+    outer = len(values.items) if isinstance(values, tree.Values) else 1
+    return outer * prod(d or 1 for d in variable.dimensions[1:])
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Variables of one space, one after the other."""
+
+    symbols: dict[str, Symbol]
+    #: first byte behind the last one
+    end: int
+
+
+def place(variables: Iterable[tree.Variable], start: int, space: str, gap: int = 0) -> Placement:
+    """Places variables from `start` on in the order of declaration, each at its alignment."""
+    symbols: dict[str, Symbol] = {}
+    end = start
+    for variable in variables:
+        room = extent(variable)
+        address = -(-end // room.alignment) * room.alignment
+        symbols[variable.name.text] = Symbol(
+            variable.name.text, space, address, room.element_bytes
+        )
+        end = address + room.bytes + gap
+    return Placement(symbols, end)
+
+
+def initial_bytes(
+    variable: tree.Variable,
+    symbols: Mapping[str, Symbol],
+    functions: Mapping[str, int],
+) -> bytes:
+    """The bytes that a variable starts with; zeros behind the values that are given."""
+    room = extent(variable)
+    out = bytearray(room.bytes)
+    if variable.initialiser is None:
+        return bytes(out)
+    size = room.element_bytes // variable.vector
+    sizes = [d or 0 for d in variable.dimensions]
+    if sizes and sizes[0] == 0:
+        sizes[0] = room.bytes // room.element_bytes // max(1, prod(sizes[1:]))
+    if variable.vector > 1:
+        sizes.append(variable.vector)
+    writer = _Writer(variable.type, size, symbols, functions, out)
+    writer.write(variable.initialiser, sizes, 0)
+    return bytes(out)
+
+
+@dataclass(frozen=True)
+class _Writer:
+    type: str
+    size: int
+    symbols: Mapping[str, Symbol]
+    functions: Mapping[str, int]
+    out: bytearray
+
+    def write(self, value: tree.Initialiser, sizes: list[int], place: int) -> None:
+        """Values of an array of `sizes` whose first element has the number `place`."""
+        if isinstance(value, tree.Values):
+            inner = prod(sizes[1:])
+            step = inner if len(sizes) > 1 else 1
+            for i, item in enumerate(value.items):
+                nested = isinstance(item, tree.Values)
+                self.write(item, sizes[1:] if nested else [], place + i * (step if nested else 1))
+            return
+        raw = self._bytes(value)
+        start = place * self.size
+        if start + len(raw) > len(self.out):
+            raise BindError("more values than the variable has elements:", value.at)
+        self.out[start : start + len(raw)] = raw
+
+    def _bytes(self, value: tree.Initialiser) -> bytes:
+        if isinstance(value, tree.SymbolAddress):
+            return self._address(value)
+        if isinstance(value, int):
+            return (value & (1 << 8 * self.size) - 1).to_bytes(self.size, "little")
+        if not isinstance(value, tree.Float):
+            raise BindError("no value of a variable:", value.at)
+        if value.width == 8 * self.size:
+            return value.bits.to_bytes(self.size, "little")
+        if self.type in ("f32", "f16", "bf16"):
+            word = int(encode(FORMATS[self.type], value.value))
+            return word.to_bytes(self.size, "little")
+        return struct.pack("<d", value.value)[: self.size]
+
+    def _address(self, value: tree.SymbolAddress) -> bytes:
+        if value.name in self.functions:
+            address = self.functions[value.name]
+        elif value.name in self.symbols:
+            address = self.symbols[value.name].place
+        else:
+            raise BindError(f"{value.name!r} is not declared", value.at)
+        address += value.offset
+        if value.mask is not None:
+            shift = (value.mask & -value.mask).bit_length() - 1
+            address = (address & value.mask) >> shift
+        return (address & (1 << 8 * self.size) - 1).to_bytes(self.size, "little")

@@ -1,0 +1,88 @@
+"""``Call``: an instruction with everything that one execution of it needs, by name."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+from emulator.arith import Engine
+from emulator.errors import OperandError
+from emulator.isa.instruction import Instruction
+from emulator.memory.space import Space
+from emulator.targets import Target
+
+Undefined = Literal["raise", "hardware"]
+
+
+class Call(NamedTuple):
+    """Operands and options by the names of the instruction's signature, not checked further."""
+
+    instruction: Any
+    operands: dict[str, Any]
+    options: dict[str, Any]
+    target: Target
+    engine: Engine = "auto"
+    undefined: Undefined = "raise"
+
+    @property
+    def memory(self) -> Space:
+        """The one memory that the instruction accesses."""
+        keyword = _accepted(self.instruction).memory
+        return Space.of(self.options.get(keyword), keyword)
+
+
+class _Accepted(NamedTuple):
+    #: names of the operands in order; a descriptor has that of its matrix
+    operands: tuple[str, ...]
+    #: the same, as a call may name them
+    arguments: tuple[tuple[str, ...], ...]
+    options: tuple[str, ...]
+    #: that one of the options which is memory, "" where there is none
+    memory: str
+
+
+@lru_cache(maxsize=1024)
+def _accepted(ins: Instruction) -> _Accepted:
+    ways = [signature.arguments for signature in ins.signatures()]
+    arguments = (dict.fromkeys(x.argument for x in same) for same in zip(*ways, strict=True))
+    names = tuple(operand.name for operand in ways[0])
+    memory = next((x.memory for x in ins.signature().operands if x.memory), "")
+    return _Accepted(names, tuple(map(tuple, arguments)), ins.options, memory)
+
+
+def by_name(
+    ins: Instruction, operands: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Operands and options by name; operands may also be given by the names that a call has for
+    them.
+
+    Raises OperandError for a wrong number of operands and for options that `ins` has not.
+    """
+    accepted = _accepted(ins)
+    found = dict(zip(accepted.operands, operands, strict=False))
+    rest = {}
+    for given, value in options.items():
+        name = given.removeprefix("descriptor_")
+        if any(given in names for names in accepted.arguments) and name not in found:
+            found[name] = value
+        elif given in accepted.options:
+            rest[given] = value
+        else:
+            raise OperandError(
+                f"{ins} takes no {given:.80}=; its options are "
+                f"{', '.join(accepted.options) or 'none'}"
+            )
+    if len(operands) > len(accepted.operands) or len(found) < len(accepted.operands):
+        shown = ", ".join(" or ".join(names) for names in accepted.arguments)
+        count = len(accepted.operands)
+        raise OperandError(
+            f"{ins} takes {count} operand{'s' if count > 1 else ''} ({shown}); "
+            f"got {max(len(operands), len(found))}"
+        )
+    return found, rest
+
+
+def check_undefined(given: object) -> None:
+    """OperandError where `undefined=` is neither "raise" nor "hardware"."""
+    if not isinstance(given, str) or given not in ("raise", "hardware"):
+        raise OperandError(f"undefined= is 'raise' or 'hardware'; got {given!r:.80}")
