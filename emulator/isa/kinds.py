@@ -26,9 +26,9 @@ class Kind(NamedTuple):
 
 
 #: First words of ordinary instructions.
-ORDINARY = """abs activemask add addc alloca and applypriority atom bar barrier bfe bfi bfind bmsk bra
-    brev brkpt brx call clusterlaunchcontrol clz cnot copysign cos cp createpolicy cvt cvta discard
-    div dp2a dp4a elect ex2 exit fence fma fns getctarank griddepcontrol isspacep ld ldu lg2
+ORDINARY = """abs activemask add addc alloca and applypriority atom bar barrier bfe bfi bfind bmsk
+    bra brev brkpt brx call clusterlaunchcontrol clz cnot copysign cos cp createpolicy cvt cvta
+    discard div dp2a dp4a elect ex2 exit fence fma fns getctarank griddepcontrol isspacep ld ldu lg2
     lop3 mad mad24 madc mapa match max mbarrier membar min mov mul mul24 multimem nanosleep
     neg not or pmevent popc prefetch prefetchu prmt rcp red redux rem ret rsqrt sad selp set
     setmaxnreg setp shf shfl shl shr sin slct sqrt st stackrestore stacksave sub subc szext

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,8 @@ ALIGNMENT = 512
 ADDRESS_BITS = 49
 
 
-class Fault(NamedTuple):
+@dataclass(frozen=True)
+class Fault:
     """The first access that memory refuses: which one of those given, its address, and why."""
 
     index: int

@@ -62,7 +62,9 @@ def indexed_branch(statement: Statement, function: Function, program: Program) -
         words = index(s)
         wrong = words >= len(targets.pcs)
         if wrong.any():
-            raise Failure("target", f"the index {int(words[wrong][0])} is past the {len(targets.pcs)} targets"
+            raise Failure(
+                "target",
+                f"the index {int(words[wrong][0])} is past the {len(targets.pcs)} targets",
             )
         return np.asarray(targets.pcs, np.int64)[words]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from emulator.errors import UnsupportedError
+from emulator.isa.conversion import Conversion
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.vector import (
     access,
@@ -30,6 +31,11 @@ def nothing(statement: Statement, function: Function) -> Step:
     return lambda s: None
 
 
+#: what changes no value
+HINTS = (
+    "applypriority", "cp.async.bulk.prefetch", "createpolicy", "discard", "fence", "griddepcontrol",
+    "membar", "nanosleep", "pmevent", "prefetch", "prefetchu",
+)  # fmt: skip
 #: first words of an opcode -> what makes its step; the longest that fits counts
 STEPS: dict[str, Make] = {
     "ld": access.load,
@@ -44,10 +50,7 @@ STEPS: dict[str, Make] = {
     "alloca": access.allocate_on_stack,
     "stacksave": access.save_stack,
     "stackrestore": access.restore_stack,
-    **dict.fromkeys(
-        ["prefetch", "prefetchu", "applypriority", "discard", "createpolicy", "nanosleep", "pmevent", "griddepcontrol", "membar", "fence", "cp.async.bulk.prefetch"],
-        nothing,
-    ),
+    **dict.fromkeys(HINTS, nothing),
     **synchronisation.STEPS,
     **mbarriers.STEPS,
     **asynchronous.STEPS,
@@ -61,16 +64,23 @@ def step_of(statement: Statement, function: Function) -> Step:
         return whole_or_split(statement, make(statement, function))
     if isinstance(ins, OrdinaryInstruction) and (found := _by_words(str(ins))):
         return found(statement, function)
-    if getattr(ins, "rule", "") and ins.scope == "thread":
-        return compute.step(statement, function)
-    if getattr(ins, "rule", ""):
+    if rule_of(ins):
+        if ins.scope == "thread":
+            return compute.step(statement, function)
         return whole_or_split(statement, lanes.step(statement, function))
     raise UnsupportedError(f"{ins} is legal PTX, not modelled here")
 
 
+def rule_of(instruction: object) -> str:
+    """The rule of an instruction's values in `arith.scalar`; "" where it has none."""
+    if isinstance(instruction, (OrdinaryInstruction, Conversion)):
+        return instruction.rule
+    return ""
+
+
 def runs(instruction: object) -> bool:
     """Whether there is a step for an instruction."""
-    if type(instruction) in matrix.STEPS or getattr(instruction, "rule", ""):
+    if type(instruction) in matrix.STEPS or rule_of(instruction):
         return True
     return _by_words(str(instruction)) is not None
 
