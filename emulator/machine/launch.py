@@ -15,6 +15,7 @@ from dtypes import Array
 from emulator.arith import Engine
 from emulator.errors import OperandError, UnsupportedError, hint, listing, quoted
 from emulator.machine.arguments import Memory, Placed, place_arguments
+from emulator.machine.externals import Heap
 from emulator.machine.options import Contract, EngineName, Order, check_word
 from emulator.machine.report import Index, KernelError, Place, Report
 from emulator.memory.arena import Arena
@@ -243,6 +244,7 @@ class Launch:
 
     def __post_init__(self) -> None:
         self.done_blocks = 0
+        self.heap = Heap(self.arena)
         self.module = self.kernel.module
         self.program = self.kernel.bound.program
         self.function = self.kernel.bound.function
