@@ -15,10 +15,15 @@ def problem(instruction: object) -> str:
     return statements.problem(instruction)
 
 
-def run_grid(launch: Launch, engine: str) -> int:
-    """Runs all blocks of a launch; statements executed."""
+def run_grid(launch: Launch, engine: str) -> dict[str, int]:
+    """Runs all blocks of a launch; what was counted."""
     from emulator.machine.vector.engine import Grid
 
     grid = Grid(launch)
     grid.run()
-    return grid.executed
+    return {
+        "blocks": grid.total,
+        "threads": grid.total * grid.threads,
+        "statements": grid.executed,
+        "thread_statements": grid.thread_statements,
+    }
