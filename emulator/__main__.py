@@ -211,6 +211,9 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--pairs", action="store_true", help="try two mistakes at once, too")
     sub.add_argument("--limit", type=int, default=5, help="most faults to list (default 5)")
 
+    sub = command("guide", "guide:guide", "Shows a page about what one can do, or lists the pages.")
+    sub.add_argument("name", nargs="?", metavar="PAGE", help="kernels, explain, testing, ...")
+
     sub = command("selftest", "replay:selftest", "Replays the recordings of real hardware.")
     sub.add_argument("--engine", default="auto", help="auto, reference, vector or compiled")
     return parser
