@@ -15,6 +15,7 @@ from dtypes import Array
 from emulator.arith import Engine
 from emulator.errors import OperandError, UnsupportedError, hint, listing, quoted
 from emulator.machine.arguments import Memory, Placed, place_arguments
+from emulator.machine.externals import Heap
 from emulator.machine.options import Contract, EngineName, Order, check_word
 from emulator.machine.report import Index, KernelError, Place, Report
 from emulator.memory.arena import Arena
@@ -176,7 +177,7 @@ class Kernel:
         seed: int | None = None,
         step_limit: int | None = None,
         memory: Memory | None = None,
-        progress: Callable[[int, int], None] | bool | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Report:
         """Runs the kernel; arrays among `args` hold afterwards what it has written.
 
@@ -198,7 +199,8 @@ class Kernel:
         check_word("async_order", async_order, Order)
         launch = Launch(
             self, _sizes("grid", grid, _GRID), _sizes("block", block, _BLOCK), args,
-            dynamic_shared, cluster, memory, step_limit, async_order=async_order, seed=seed,
+            dynamic_shared, cluster, memory, step_limit,
+            progress=progress, async_order=async_order, seed=seed,
         )  # fmt: skip
         return launch.run(engine)
 
@@ -233,12 +235,16 @@ class Launch:
     printed: list[str] = field(default_factory=list)
     environment: dict[str, int] = field(default_factory=dict)
     processors: int = 132
+    #: called with the blocks that are done, and with all
+    progress: Callable[[int, int], None] | None = None
     async_order: Order = "early"
     seed: int | None = None
     #: the engine of `emulator.arith` for matrix instructions
     arithmetic: Engine = "auto"
 
     def __post_init__(self) -> None:
+        self.done_blocks = 0
+        self.heap = Heap(self.arena)
         self.module = self.kernel.module
         self.program = self.kernel.bound.program
         self.function = self.kernel.bound.function
@@ -332,6 +338,12 @@ class Launch:
             )
         return placed
 
+    def blocks_done(self, count: int) -> None:
+        """So many more thread blocks have ended."""
+        self.done_blocks += count
+        if self.progress is not None:
+            self.progress(self.done_blocks, self.total_blocks)
+
     def blocks(self, make: Callable[[Any], Any]) -> Any:
         """The kernel's blocks of statements, which launches share."""
         kernel = self.kernel
@@ -349,6 +361,16 @@ class Launch:
         block = found[0][0] if found else None
         threads = [thread for cta, thread in found if cta == block]
         return KernelError(kind, reason, self.place_of(statement), block, threads)
+
+    def shared_name(self, offset: int) -> str:
+        """The variable of shared memory that an offset lies in, for messages."""
+        symbols = self.kernel.bound.shared_symbols.values()
+        below = [symbol for symbol in symbols if symbol.place <= offset]
+        if not below:
+            return f"at shared offset {offset:#x}"
+        symbol = max(below, key=lambda symbol: symbol.place)
+        index, rest = divmod(offset - symbol.place, symbol.element_bytes)
+        return f"{symbol.name}[{index}]" if index or rest else symbol.name
 
     def place_of(self, statement: Statement) -> Place:
         source = self.module._bound.source

@@ -101,7 +101,7 @@ def _issue_copies(lanes: Who, to: Array, at: Array, sizes: Int64, size: int) -> 
             valid = columns < sizes[which][:, None]
             data = np.where(valid, from_[np.where(valid, chosen[:, None] + columns, 0)], 0)
         held[places[which][:, None] + np.arange(size)] = data
-        wave.grid.writes += 1
+        wave.grid.progress += 1
 
     if not wave.pending.at_once:
         held[places[:, None] + np.arange(size)] = POISON
@@ -294,7 +294,7 @@ def _submit(
 
     def perform() -> None:
         target[places] = data()
-        wave.grid.writes += 1
+        wave.grid.progress += 1
         if barrier is not None:
             change(wave, np.array([barrier]), Operation(transactions=-size))
 
@@ -342,7 +342,7 @@ def _combination(
         old = target[place : place + size].copy().view(dtype)
         new = np.ascontiguousarray(rule(old, source[start : start + size].copy().view(dtype)))
         target[place : place + size] = new.view(np.uint8)
-        wave.grid.writes += 1
+        wave.grid.progress += 1
         if barrier is not None:
             change(wave, np.array([barrier]), Operation(transactions=-size))
 
@@ -474,7 +474,7 @@ def _box_to_memory(
 
     def perform() -> None:
         data = held[runs].reshape(shape)
-        wave.grid.writes += 1
+        wave.grid.progress += 1
         if not operation:
             store_box(box, data, arena.write_rows)
             return
@@ -562,7 +562,7 @@ def replace_in_map(statement: Statement, function: Function) -> Step:
             raw = held[place : place + MAP_BYTES].tobytes()
             edited = replace_field(raw, field, _at(values, i), ordinal)
             held[place : place + MAP_BYTES] = np.frombuffer(edited, np.uint8)
-            lane.wave.grid.writes += 1
+            lane.wave.grid.progress += 1
 
     return guarded(statement, run)
 
@@ -583,7 +583,7 @@ def copy_map(statement: Statement, function: Function) -> Step:
             held, place = _bytes(lane, "shared", _at(at, i), MAP_BYTES, MAP_BYTES, False, i)
             out, start = _bytes(lane, "global", _at(to, i), MAP_BYTES, MAP_BYTES, True, i)
             out[start : start + MAP_BYTES] = held[place : place + MAP_BYTES]
-            s.wave.grid.writes += 1
+            s.wave.grid.progress += 1
 
     return whole_or_split(statement, step)
 

@@ -135,6 +135,7 @@ class Barriers:
                 f"{int(wanted[reached > wanted][0])}",
             )
         votes = self.votes[:, barrier].copy()
+        self.wave.grid.progress += 1
         self.arrived[done, barrier] = 0
         self.votes[done, barrier] = 0
         for strand in list(self.wave.waiting):

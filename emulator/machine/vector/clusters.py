@@ -79,6 +79,7 @@ class Clusters:
         if not done.size:
             return
         self.phase[done] += 1
+        wave.grid.progress += 1
         for strand in list(wave.waiting):
             if strand.state is State.CLUSTER:
                 self._release(strand)

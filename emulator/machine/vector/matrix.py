@@ -229,7 +229,7 @@ def movement(statement: Statement, function: Function) -> Step:
         together(s, statement.pc)
         _whole(s, WARP, ins)
         places = _rows_of(s, ins, find(s))
-        s.wave.grid.writes += 1
+        s.wave.grid.progress += 1
         move.store(ins, places, vectors["r"].read(s), _flat_shared(s), warps=len(places))
 
     return load if ins.family == "ldmatrix" else store
@@ -299,7 +299,7 @@ def transfer(statement: Statement, function: Function) -> Step:
         if ins.verb == "load":
             registers.write(s, wmma.registers_of(ins, memory.gather(held, places, size)))
         else:
-            s.wave.grid.writes += 1
+            s.wave.grid.progress += 1
             lines = wmma.lines_of(ins, registers.read(s))
             held[places[..., None] + np.arange(size)] = lines
 

@@ -60,7 +60,7 @@ def change(wave: Wave, places: Places, operation: Operation) -> Array:
         index = int(np.argmax(flags != 0))
         raise Failure("mbarrier", _undefined(int(flags[index]), int(tokens[index])), index)
     words[unique] = after
-    wave.grid.writes += 1
+    wave.grid.progress += 1
     wake(wave)
     return tokens
 
@@ -95,7 +95,7 @@ def initialise(statement: Statement, function: Function) -> Step:
         if wrong.any():
             raise Failure("mbarrier", f"a count is 1 … {MAX_COUNT}; got {int(counts[wrong][0])}")
         words_of(s.wave)[at] = mbarrier.init_words(np.broadcast_to(counts, at.shape))
-        s.wave.grid.writes += 1
+        s.wave.grid.progress += 1
 
     return guarded(statement, run)
 

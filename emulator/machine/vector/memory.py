@@ -84,7 +84,7 @@ def store(
         mine = words if chosen is None or len(words) == 1 else words[chosen]
         view[places] = mine[-1:] if len(places) == 1 else mine
 
-    s.wave.grid.writes += 1
+    s.wave.grid.progress += 1
     access(s, space, addresses, size, put, positions, write=True)
 
 
@@ -113,9 +113,11 @@ def update(
             before = view[at]
             old[mine] = before.view(old.dtype).reshape(old[mine].shape)
             after = np.ascontiguousarray(rule(old[mine], *(x[mine] for x in words)))
-            view[at] = after.view(view.dtype).reshape(before.shape)
+            after = after.view(view.dtype).reshape(before.shape)
+            if (after != before).any():
+                view[at] = after
+                s.wave.grid.progress += 1
 
-    s.wave.grid.writes += 1
     access(s, space, addresses, size, change, positions, write=True)
     return old
 
