@@ -145,6 +145,7 @@ class Kernel:
         self.module = module
         self.bound = bound
         self._blocks: Any = None
+        self._problems: list[Problem] | None = None
 
     def __repr__(self) -> str:
         parameters = ", ".join(f".{p.type} {p.name}" for p in self.parameters)
@@ -161,7 +162,18 @@ class Kernel:
 
     @property
     def problems(self) -> list[Problem]:
-        return self.bound.problems
+        """Statements that cannot run: line, column, opcode and reason."""
+        if self._problems is None:
+            from emulator.machine.engines import problem
+
+            found = list(self.bound.problems)
+            for statement in self.bound.program.statements:
+                if reason := problem(statement.instruction):
+                    at = self.module._bound.source.position(statement.at)
+                    name = str(statement.instruction)
+                    found.append(Problem(at.line, at.column, name, reason, self.name))
+            self._problems = found
+        return self._problems
 
     def launch(
         self,
@@ -312,11 +324,10 @@ class Launch:
         from emulator.machine.engines import run_grid
 
         placed = self._place()
-        statements = run_grid(self, engine)
+        counters = run_grid(self, engine)
         placed.write_back(self.arena)
         for name, allocation in self._variables.items():
             self.module._variables[name][:] = self.arena.bytes_of(allocation)
-        counters = {"statements": statements}
         return Report(self.function.name, counters=counters, printed=self.printed)
 
     def _place(self) -> Placed:

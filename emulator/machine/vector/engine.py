@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -89,7 +89,13 @@ class Grid:
         self.environment = launch.environment
         self.blocks = launch.blocks(Blocks)
         self.step_limit = launch.step_limit
-        self.executed = 0
+        #: statements, and how often threads executed one
+        self.executed = self.thread_statements = 0
+        self.total, self._started = int(np.prod(self.size)), 0
+        #: blocks that run may take over others, if these have not started
+        self._may_cancel = any(
+            statement.name == "clusterlaunchcontrol" for statement in self.program.statements
+        )
         #: changes whenever something happens that another thread may wait for
         self.progress = 0
 
@@ -97,7 +103,6 @@ class Grid:
 
     def run(self) -> None:
         """Runs all thread blocks; raises KernelError where one cannot go on."""
-        left = iter(self._chunks())
         waves: list[Wave] = []
         before, turns = -1, 0
         while True:
@@ -107,9 +112,8 @@ class Grid:
                     wave.pending.finish()
                     waves.remove(wave)
                     self.launch.blocks_done(len(wave.ctas))
-            chunk = next(left, None)
-            if chunk is not None:
-                waves.append(self._start(chunk))
+            if self._started < self.total:
+                waves.append(self._start(self._next_blocks()))
             elif not waves:
                 return
             elif self.progress != before:
@@ -141,16 +145,29 @@ class Grid:
             return
         raise self.placed(Failure(kind, reason), strand, block.statements[-1])
 
-    def _chunks(self) -> Iterator[NDArray[np.int64]]:
+    def _next_blocks(self) -> NDArray[np.int64]:
         """Numbers of the thread blocks that run together, those of a cluster side by side."""
-        total, cluster = int(np.prod(self.size)), int(np.prod(self.cluster))
+        cluster = int(np.prod(self.cluster))
         memory = self.shared_bytes + self.function.local_bytes * self.threads
         lanes = -(-self.threads // 32) * 32
         count = max(1, min(LANES // lanes, _MEMORY // max(1, memory)))
+        if self._may_cancel:
+            count = min(count, self.processors)
         count = max(cluster, count // cluster * cluster)
-        for first in range(0, total, count):
-            places = np.arange(first, min(total, first + count))
-            yield places if cluster == 1 else self._by_cluster(places)
+        first, self._started = self._started, min(self.total, self._started + count)
+        places = np.arange(first, self._started)
+        return places if cluster == 1 else self._by_cluster(places)
+
+    def cancel(self) -> tuple[int, int, int] | None:
+        """Takes the next cluster out that has not started: the first of its thread blocks."""
+        if self._started >= self.total:
+            return None
+        first = self._started
+        self._started += int(np.prod(self.cluster))
+        self.launch.blocks_done(self._started - first)
+        block = int(self._by_cluster(np.array([first]))[0])
+        x, y, _ = self.size
+        return block % x, block // x % y, block // (x * y)
 
     def _by_cluster(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Linear numbers of blocks that are counted cluster by cluster."""
@@ -191,6 +208,7 @@ class Grid:
 
     def count(self, strand: Strand, statements: int) -> None:
         self.executed += statements
+        self.thread_statements += statements * len(strand)
 
     # --- errors ---
 

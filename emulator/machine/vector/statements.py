@@ -10,7 +10,9 @@ from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.vector import (
     access,
     asynchronous,
+    cancel,
     compute,
+    control,
     lanes,
     matrix,
     mbarriers,
@@ -31,6 +33,8 @@ def nothing(statement: Statement, function: Function) -> Step:
     return lambda s: None
 
 
+#: why opcodes with these first words are not modelled
+_REASONS = {"multimem": ": its addresses stand for memory of several GPUs"}
 #: what changes no value
 HINTS = (
     "applypriority", "cp.async.bulk.prefetch", "createpolicy", "discard", "fence", "griddepcontrol",
@@ -54,6 +58,7 @@ STEPS: dict[str, Make] = {
     **synchronisation.STEPS,
     **mbarriers.STEPS,
     **asynchronous.STEPS,
+    **cancel.STEPS,
 }
 
 
@@ -68,7 +73,17 @@ def step_of(statement: Statement, function: Function) -> Step:
         if ins.scope == "thread":
             return compute.step(statement, function)
         return whole_or_split(statement, lanes.step(statement, function))
-    raise UnsupportedError(f"{ins} is legal PTX, not modelled here")
+    raise UnsupportedError(_missing(ins))
+
+
+def problem(instruction: object) -> str:
+    """Why a statement cannot run; "" if it can."""
+    return "" if runs(instruction) else _missing(instruction)
+
+
+def _missing(instruction: object) -> str:
+    reason = _REASONS.get(str(instruction).partition(".")[0], "")
+    return f"{str(instruction)!r} is legal PTX, not modelled here{reason}"
 
 
 def rule_of(instruction: object) -> str:
@@ -82,7 +97,8 @@ def runs(instruction: object) -> bool:
     """Whether there is a step for an instruction."""
     if type(instruction) in matrix.STEPS or rule_of(instruction):
         return True
-    return _by_words(str(instruction)) is not None
+    opcode = str(instruction)
+    return opcode.partition(".")[0] in control.ENDS or _by_words(opcode) is not None
 
 
 def _by_words(opcode: str) -> Make | None:
