@@ -35,12 +35,9 @@ if TYPE_CHECKING:
     from emulator.memory.descriptors import load_tile, store_tile
     from emulator.memory.tensor_map import TensorMap
     from emulator.ptx.machine import Warp, Warpgroup
-    from emulator.tools.descriptors.description import (
-        StoredTile,
-        describe_descriptor,
-        diff_descriptors,
-        needed_descriptor,
-    )
+    from emulator.tools.descriptors.description import describe_descriptor
+    from emulator.tools.descriptors.difference import diff_descriptors
+    from emulator.tools.descriptors.tiles import StoredTile, needed_descriptor
     from emulator.tools.explanations.comparison import compare
     from emulator.tools.explanations.explanation import explain, explain_registers
     from emulator.tools.faults.finder import find_faults
@@ -93,9 +90,9 @@ _LATER = {
     "emulator.memory.descriptors": "load_tile store_tile",
     "emulator.memory.tensor_map": "TensorMap",
     "emulator.ptx.machine": "Warp Warpgroup",
-    "emulator.tools.descriptors.description": (
-        "StoredTile describe_descriptor diff_descriptors needed_descriptor"
-    ),
+    "emulator.tools.descriptors.description": "describe_descriptor",
+    "emulator.tools.descriptors.difference": "diff_descriptors",
+    "emulator.tools.descriptors.tiles": "StoredTile needed_descriptor",
     "emulator.tools.explanations.comparison": "compare",
     "emulator.tools.explanations.explanation": "explain explain_registers",
     "emulator.tools.faults.finder": "find_faults",

@@ -69,7 +69,7 @@ def test_a_page_has_a_title_and_links_to_pages(name):
     prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     for link in re.findall(r"\]\(([^)]+)\)", prose):
         assert link.removesuffix(".md") in PAGES, link
-    assert max(len(line) for line in prose.splitlines() if not line.startswith("|")) <= 110
+    assert max(len(line) for line in prose.splitlines() if not line.startswith("|")) <= 100
 
 
 def test_pages_have_all_code_in_a_language():

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
-from emulator.errors import OperandError, hint, listing
-from emulator.tools.answer import Answer, render
+from emulator.errors import OperandError, hint, listing, quoted
+from emulator.tools.report import Answer, render
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 
 def pages() -> dict[str, str]:
@@ -20,7 +24,11 @@ def title(text: str) -> str:
     return text.partition("\n")[0].removeprefix("# ")
 
 
-def guide(name: str | None = None) -> Answer:
+def guide_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="PAGE", help="kernels, explain, testing, ...")
+
+
+def guide_command(name: str | None = None) -> Answer:
     """One page, or with no name the list of all.
 
     Raises OperandError for a name that no page has.
@@ -28,11 +36,11 @@ def guide(name: str | None = None) -> Answer:
     held = pages()
     if name is None:
         rows = [[page, title(text)] for page, text in held.items()]
-        lines = [*render(["page", ""], rows, "text"), "", "python -m emulator guide PAGE shows one"]
+        lines = [*render(["page", ""], rows), "", "python -m emulator guide PAGE shows one"]
         return Answer(lines, {page: title(text) for page, text in held.items()})
     if name not in held:
         raise OperandError(
-            f"no page {name!r:.100}; pages are {listing(held, 40)}{hint(name, held)}"
+            f"no page {quoted(name)}; pages are {listing(held, 40)}{hint(name, held)}"
         )
     text = held[name]
     return Answer(text.splitlines(), {"page": name, "title": title(text), "text": text})
