@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from emulator.errors import UnsupportedError, hint, listing, quoted
+from emulator.errors import UnsupportedError, hint, listing, quoted, shown
 
 #: Chips of one generation share the arithmetic of their tensor cores.
 Generation = Literal["volta", "turing", "ampere", "ada", "hopper", "blackwell", "rtx_blackwell"]
@@ -104,7 +104,7 @@ def find_target(name: str | Target) -> Target:
     if isinstance(name, Target):
         return name
     if not isinstance(name, str):
-        raise UnsupportedError(f"target must be a name such as 'sm_90a'; got {name!r}")
+        raise UnsupportedError(f"target must be a name such as 'sm_90a'; got {shown(name)}")
     if name in TARGETS:
         return TARGETS[name]
     key = re.sub(r"[\s-]", "", name.lower())
@@ -135,6 +135,19 @@ def runs_on(made_for: Target, chip: Target) -> bool:
     if made_for.name.endswith("f"):
         return chip.number // 10 == made_for.number // 10 and chip.number >= made_for.number
     return chip.number >= made_for.number
+
+
+def check_made_for(name: str, chip: Target) -> None:
+    """Raises UnsupportedError where PTX whose ``.target`` is `name` cannot be compiled for `chip`.
+
+    PTX for chips without tensor cores runs on all that are known.
+    """
+    if re.fullmatch(r"sm_[1-6]\d", name):
+        return
+    own = find_target(name)
+    if not runs_on(own, chip):
+        why = f", which uses features of {own} alone" if own.specific else ", a later chip"
+        raise UnsupportedError(f"the text is made for {own} (.target){why}: {chip} cannot run it")
 
 
 def select(*, since: int = 0, specific: bool = False, only: str = "") -> tuple[str, ...]:

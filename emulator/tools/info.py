@@ -2,61 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import asdict
 from textwrap import wrap
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from emulator.errors import runs
 from emulator.isa.instruction import Instruction
 from emulator.targets import find_target
-from emulator.tools.answer import Answer, render
 from emulator.tools.facts import Operand, choices, element_types, operands, sizes, summary
+from emulator.tools.operands import Multiplication
+from emulator.tools.report import WIDTH, Answer, render
 from emulator.tools.wording import short_targets, steps
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 
 class Recipe(NamedTuple):
-    """What these targets compute, how we know, and the steps in words."""
+    """What these targets compute, how we know, and the steps in words and in numbers."""
 
     targets: list[str]
     fidelity: str
     detail: str
     steps: list[str]
+    #: of every step its name and its constants
+    constants: list[dict[str, Any]]
 
 
-def info(opcode: str, target: str | None = None) -> Answer:
+def info_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("opcode")
+    parser.add_argument("--target", help="show what it does on this target only")
+
+
+def info_command(opcode: str, target: str | None = None) -> Answer:
     """All facts of one instruction; the recipe of one target only if `target` is given.
 
     Raises ParseError or UnsupportedError for what is no instruction, and UnsupportedError where
     `target` lacks it.
     """
     ins = Instruction.parse(opcode)
-    names: Sequence[str] = ins.targets
     if target is not None:
         ins.fidelity(target)  # raises where the target lacks it
-        names = [find_target(target).name]
-    held, recipes = operands(ins), _recipes(ins, names)
+    recipes: dict[object, Recipe] = {}  # targets that agree in all share one
+    for name in ins.targets if target is None else [find_target(target).name]:
+        fidelity, words = ins.fidelity(name), steps(ins, name)
+        own = Recipe([], fidelity.level, fidelity.detail, words, _constants(ins, name))
+        recipes.setdefault(repr(own), own).targets.append(name)
+    held = operands(ins)
     data = {
         "opcode": str(ins), "family": ins.family, **sizes(ins), "lanes": ins.lanes,
-        "types": element_types(ins), "targets": list(ins.targets),
+        "types": element_types(ins), **_modifiers(ins), "targets": list(ins.targets),
         "operands": [operand._asdict() for operand in held], **choices(ins),
-        "recipes": [recipe._asdict() for recipe in recipes],
+        "recipes": [recipe._asdict() for recipe in recipes.values()],
     }  # fmt: skip
-    return Answer(_lines(ins, held, recipes), data)
+    return Answer(_lines(ins, held, list(recipes.values())), data)
 
 
-def _recipes(ins: Instruction, targets: Sequence[str]) -> list[Recipe]:
-    """Recipes with their fidelity; targets that agree in both share an entry."""
-    out: list[Recipe] = []
-    for target in targets:
-        fidelity = ins.fidelity(target)
-        words = steps(ins, target)
-        for known in out:
-            if known[1:] == (fidelity.level, fidelity.detail, words):
-                known.targets.append(target)
-                break
-        else:
-            out.append(Recipe([target], fidelity.level, fidelity.detail, words))
-    return out
+def _constants(ins: Instruction, target: str) -> list[dict[str, Any]]:
+    """The constants of the steps on a target; nothing of an instruction without a recipe."""
+    if not isinstance(ins, Multiplication):
+        return []
+    steps = ins.arithmetic(target).steps
+    return [{"step": type(step).__name__, "fields": asdict(step)} for step in steps]
+
+
+def _modifiers(ins: Instruction) -> dict[str, Any]:
+    """What the opcode says of the arithmetic, where it multiplies."""
+    if not isinstance(ins, Multiplication):
+        return {}
+    arithmetic = ins.arithmetic(ins.targets[0])
+    return {"modifiers": {
+        "rounding": arithmetic.rounding, "satfinite": arithmetic.saturate,
+        "bit_operation": arithmetic.bit_operation,
+    }}  # fmt: skip
 
 
 def _lines(ins: Instruction, held: list[Operand], recipes: list[Recipe]) -> Iterator[str]:
@@ -71,7 +90,7 @@ def _lines(ins: Instruction, held: list[Operand], recipes: list[Recipe]) -> Iter
         yield ""
         yield f"{short_targets(recipe.targets)}: {recipe.fidelity} ({recipe.detail})"
         for number, step in enumerate(recipe.steps, 1):
-            yield from wrap(step, 100, initial_indent=f"  {number}. ", subsequent_indent="     ")
+            yield from wrap(step, WIDTH, initial_indent=f"  {number}. ", subsequent_indent="     ")
 
 
 def _choice(legal: list[int] | list[str]) -> str:
@@ -91,4 +110,4 @@ def _operand_table(held: list[Operand]) -> list[str]:
         rows.append([x.operand, x.type, matrix, *numbers, types, x.note])
     columns = [column for column in zip(header, *rows, strict=True) if any(column[1:])]
     first, *rest = zip(*columns, strict=True)
-    return render(first, rest, "text")
+    return render(first, rest)

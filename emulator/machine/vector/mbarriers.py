@@ -60,7 +60,7 @@ def change(wave: Wave, places: Places, operation: Operation) -> Array:
         index = int(np.argmax(flags != 0))
         raise Failure("mbarrier", _undefined(int(flags[index]), int(tokens[index])), index)
     words[unique] = after
-    wave.grid.writes += 1
+    wave.grid.progress += 1
     wake(wave)
     return tokens
 
@@ -95,7 +95,7 @@ def initialise(statement: Statement, function: Function) -> Step:
         if wrong.any():
             raise Failure("mbarrier", f"a count is 1 … {MAX_COUNT}; got {int(counts[wrong][0])}")
         words_of(s.wave)[at] = mbarrier.init_words(np.broadcast_to(counts, at.shape))
-        s.wave.grid.writes += 1
+        s.wave.grid.progress += 1
 
     return guarded(statement, run)
 
@@ -133,10 +133,8 @@ def _operation(
 
 def arrive(statement: Statement, function: Function) -> Step:
     """arrive, arrive_drop, expect_tx, complete_tx, and arrivals that expect bytes."""
-    places, make = find_barriers(statement, function), _operation(
-        statement, function
-    )
-    bound = statement.operands.get("d")
+    places, make = find_barriers(statement, function), _operation(statement, function)
+    bound, expects = statement.operands.get("d"), "bytes" in statement.operands
     write = writer(bound, "b64", function) if bound is not None else None
 
     def run(s: Strand, mask: Array | None) -> None:
@@ -144,7 +142,7 @@ def arrive(statement: Statement, function: Function) -> Step:
         lanes = len(s) if mask is None else int(mask.sum())
         tokens = change(s.wave, np.broadcast_to(at, (lanes,)), make(s, mask))
         if write is not None:
-            _put(s, write, tokens, mask)
+            _put(s, write, mbarrier.token(tokens, expects), mask)
 
     return guarded(statement, run)
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from emulator.machine.options import Order
+
 if TYPE_CHECKING:
     from emulator.machine.vector.wave import Wave
 
-Order = Literal["early", "late", "random"]
-ORDERS: tuple[Order, ...] = ("early", "late", "random")
 #: bytes that stand where an operation has yet to write: NaN in every format, and no valid address
 POISON = 0xFF
 #: of "random": how often an operation waits no longer when others are issued
