@@ -20,7 +20,7 @@ from emulator.errors import EmulatorError
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-    from emulator.tools.report import Report
+    from emulator.report import Report
 
 #: command -> module of `emulator.tools` with its NAME_arguments and NAME_command, and its line.
 #: A module is imported when its command is asked for: `lane` must not wait for `run`.
