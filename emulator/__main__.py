@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from emulator import __version__
 from emulator.errors import EmulatorError
@@ -70,6 +71,10 @@ class _Parser(argparse.ArgumentParser):
             nearest = f"; nearest is {near[0]}" if near else ""
             self.error(f"unrecognized arguments: {' '.join(rest)[:200]}{nearest}")
         return known, rest
+
+    def error(self, message: str) -> NoReturn:
+        # A word of the command line is quoted in whole.
+        super().error(re.sub(r"\S{200,}", lambda word: f"{word[0][:200]}…", message))
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
         print(self.format_help(), end="", file=file)  # argparse's own hides that it could not
