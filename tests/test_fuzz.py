@@ -222,6 +222,6 @@ def test_long_texts_are_refused_in_time():
 def test_long_texts_without_statements_are_read_in_time():
     for piece in (";", "; \n", " ", "/**/", "//\n", "/* */ // ;\n;"):
         text = piece * (2_000_000 // len(piece))
-        start = time.perf_counter()
+        start = time.process_time()
         Warp("sm_90a").run(text)
-        assert time.perf_counter() - start < SLOW / 3
+        assert time.process_time() - start < 3
