@@ -28,9 +28,9 @@ _STREAM = 0
 def on(target: str | Target, kernel: Any, **options: Any) -> OnTarget:
     """A Triton kernel as it runs on a GPU: ``on("H100", kernel)[grid](*args, **constants)``.
 
-    `kernel` is a ``@triton.jit`` function, also under ``@triton.heuristics`` or of
-    ``@triton.autotune`` (whose first configuration is taken: nothing here has the speed of the GPU).
-    `options` go to every launch: those of `Kernel.launch`, such as ``check=True`` or ``contract="none"``.
+    `kernel` is a ``@triton.jit`` function, also under ``@triton.heuristics`` or
+    ``@triton.autotune``, whose first configuration is taken: nothing here has the speed of the GPU.
+    `options` go to every launch: those of `Kernel.launch`, such as ``contract="none"``.
 
     Raises OperandError for what is no Triton kernel, UnsupportedError for a target that Triton does
     not compile for.
