@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from emulator import __version__
 from emulator.errors import EmulatorError
@@ -21,7 +22,7 @@ from emulator.errors import EmulatorError
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-    from emulator.tools.report import Report
+    from emulator.report import Report
 
 #: command -> module of `emulator.tools` with its NAME_arguments and NAME_command, and its line.
 #: A module is imported when its command is asked for: `lane` must not wait for `run`.
@@ -70,6 +71,10 @@ class _Parser(argparse.ArgumentParser):
             nearest = f"; nearest is {near[0]}" if near else ""
             self.error(f"unrecognized arguments: {' '.join(rest)[:200]}{nearest}")
         return known, rest
+
+    def error(self, message: str) -> NoReturn:
+        # A word of the command line is quoted in whole.
+        super().error(re.sub(r"\S{200,}", lambda word: f"{word[0][:200]}…", message))
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
         print(self.format_help(), end="", file=file)  # argparse's own hides that it could not

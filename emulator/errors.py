@@ -120,6 +120,14 @@ def whole(what: str, given: object, least: int = 0, most: int | None = None) -> 
     raise OperandError(f"{what} is {legal}; got {shown(given)}")
 
 
+def flag(what: str, given: object) -> bool:
+    """`given` as a bool, if it is one, or 0 or 1; OperandError for anything else."""
+    numpys = type(given).__name__ in ("bool", "bool_")  # NumPy itself is not needed here
+    if numpys or (isinstance(given, int) and given in (0, 1)):
+        return bool(given)
+    raise OperandError(f"{what} is True or False; got {shown(given)}")
+
+
 def listing(names: Iterable[object], limit: int = 12) -> str:
     """``a, b, c, … (30 in all)``: a list of legal things short enough for a message."""
     shown = [f"{name!s:.200}" for name in names]

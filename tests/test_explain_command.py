@@ -9,7 +9,7 @@ from commands import answer, refusal
 from designed import any_bits
 from explained import F16, dot
 
-from emulator import Instruction, OperandError, UnsupportedError
+from emulator import Descriptor, Instruction, OperandError, UnsupportedError
 from emulator.tools.explanations.explanation import explain, explain_registers
 
 # --- what goes in and out -------------------------------------------------------------------------
@@ -151,6 +151,28 @@ def test_command_with_files(capsys, tmp_path):
     )
     error = refusal(capsys, "explain", OPCODE, "--target", "sm_80", "--registers", matrices)
     assert "has no a, b, c; " in error
+
+
+@pytest.mark.parametrize("b", ["descriptor_b", "b_descriptor"])
+@pytest.mark.parametrize("a", ["a", "descriptor_a"])
+def test_registers_of_a_wgmma_in_a_file(a, b, capsys, tmp_path):
+    """Operands go by the names of `execute`, and B by that of version 0.2, too."""
+    ins = Instruction.parse("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16")
+    places = {"swizzle_bytes": 32, "fmt": "f16"}
+    word = {x: Descriptor.for_tile(rows, 16, start_address=start, **places).descriptor.encode()
+            for x, rows, start in (("a", 64, 0), ("b", 8, 4096))}  # fmt: skip
+    held = {
+        "shared": np.full(8192, 0x3C, np.uint8) & np.tile(np.uint8([0, 255]), 4096),  # ones of f16
+        "d": ins.fragment("d").zeros(), b: np.uint64(word["b"]),
+        a: np.uint64(word["a"]) if a == "descriptor_a" else ins.fragment("a").zeros() + 0x3C003C00,
+    }  # fmt: skip
+    file = tmp_path / "words.npz"
+    np.savez(file, **{name: np.asarray(x) for name, x in held.items()})
+    asked = ("explain", ins, "--target", "H100", "--registers", file)
+    assert answer(capsys, *asked, "--json")["d"]["value"] == 16
+    del held[b]
+    np.savez(file, **{name: np.asarray(x) for name, x in held.items()})
+    assert "has no descriptor_b; " in refusal(capsys, *asked)
 
 
 def test_arrays_of_ml_dtypes_survive_a_file(capsys, tmp_path):

@@ -217,3 +217,11 @@ def test_long_texts_are_refused_in_time():
     ):  # fmt: skip
         assert only_our_errors(lambda text=text: Warp("sm_90a").run(text) or 1) is None
         assert only_our_errors(lambda text=text: Instruction.parse(text)) is None
+
+
+def test_long_texts_without_statements_are_read_in_time():
+    for piece in (";", "; \n", " ", "/**/", "//\n", "/* */ // ;\n;"):
+        text = piece * (2_000_000 // len(piece))
+        start = time.process_time()
+        Warp("sm_90a").run(text)
+        assert time.process_time() - start < 3

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 #: layer; those of one tuple are siblings that do not meet.
 LAYERS = (
     ("dtypes",),
-    ("emulator.errors emulator.targets emulator.arrays",),
+    ("emulator.errors emulator.targets emulator.arrays emulator.report",),
     ("emulator.layout", "emulator.arith"),
     ("emulator.memory",),
     ("emulator.isa",),

@@ -9,13 +9,16 @@ import pytest
 
 from emulator import Instruction, compare, explain, find_faults
 from emulator.__main__ import COMMANDS
+from emulator.machine import report as machine
+from emulator.report import Report
+from emulator.testing import find_differences
 from emulator.tools.descriptors.description import describe_descriptor
 from emulator.tools.descriptors.difference import diff_descriptors
 from emulator.tools.info import info_command
 from emulator.tools.listing import list_command
 from emulator.tools.lookup import element_command, lane_command, table_command
 from emulator.tools.pictures.page import Page
-from emulator.tools.report import Answer, Document, Report, Section, Table
+from emulator.tools.report import Answer, Document, Section, Table
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
@@ -36,6 +39,9 @@ REPORTS = {
     "lane": lambda: lane_command(F16, "a", 1, 2),
     "element": lambda: element_command(F16, "a", 1, 2),
     "table": lambda: table_command(F16, "b"),
+    "difference of arrays": lambda: find_differences(A, np.eye(16, dtype="f2"), name="A <here>"),
+    "no format": lambda: find_differences(np.uint32([1, 2]), np.uint32([1, 3])),
+    "launch": lambda: machine.Report("scale", [], {"global_loads": 4096}, ["<b>1\n", "2\n"]),
     "an answer": lambda: Answer(["title <b>", "a <b>", ""], {"a": 1}, 1),
 }
 
@@ -100,6 +106,27 @@ def test_the_cut_bits_of_a_page_are_struck_out():
     page = Document("T", [Section("S", ["words & more", table])], {}).html()
     assert '1.01<span class="cut" title="cut off">1</span>' in page
     assert "<p>words &amp; more</p>" in page and "<td>&lt;x&gt;</td>" in page
+
+
+def test_what_differs_is_data():
+    data = REPORTS["difference of arrays"]().data
+    assert (data["name"], data["format"], data["count"]) == ("A <here>", "f16", 240)
+    assert data["elements"] == 256 and len(data["first"]) == 8
+    assert data["first"][0] == {
+        "index": [0, 1], "place": "[0, 1]", "kind": "value", "actual": "0x3c00",
+        "expected": "0x0000",
+    }  # fmt: skip
+    (one,) = REPORTS["no format"]().data["first"]
+    assert (one["index"], one["actual"], one["expected"]) == ([1], "0x00000002", "0x00000003")
+
+
+def test_what_a_launch_did_is_data():
+    report = REPORTS["launch"]()
+    assert report.text() == "scale: 4,096 global loads\n<b>1\n2"
+    assert report.data == {
+        "kernel": "scale", "findings": [], "counters": {"global_loads": 4096},
+        "printed": ["<b>1\n", "2\n"],
+    }  # fmt: skip
 
 
 def test_what_is_wrong_exits_with_1():

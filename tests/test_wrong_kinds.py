@@ -1,5 +1,5 @@
-"""Arguments of the wrong kind: every public function of the tools answers or raises an
-EmulatorError, whatever it is given, soon and in few words."""
+"""Arguments of the wrong kind: every public function answers or raises an EmulatorError, whatever
+it is given, soon and in few words."""
 
 import math
 from functools import partial
@@ -9,7 +9,19 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from emulator import EmulatorError, Instruction, compare, explain, find_faults, testing
+from emulator import (
+    EmulatorError,
+    Instruction,
+    Warp,
+    compare,
+    compress,
+    execute,
+    explain,
+    find_faults,
+    gemm,
+    mma,
+    testing,
+)
 from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import TileShape
 from emulator.tools.descriptors.description import describe_descriptor
@@ -29,6 +41,7 @@ SCALED = (
 )
 A, B, C = np.ones((16, 16), "f2"), np.ones((16, 8), "f2"), np.ones((16, 8), "f4")
 TILE = TileShape(8, 16, 2)
+FRAGMENT = Instruction.parse(F16).fragment("a")
 UNIQUE = testing.lane_unique(F16, "c")
 
 
@@ -53,8 +66,55 @@ WRONG = {
     "batch": np.zeros((3, 16, 16), "f2"), "instruction": Instruction.parse(F16),
 }  # fmt: skip
 
+
+def of_a_register(how, type_):
+    """A function that sets a register of a type."""
+
+    def function(given):
+        warp = Warp("sm_90a")
+        warp.declare(type_, "r0")
+        if how == "[]":
+            warp["r0"] = given
+        elif how == "words":
+            warp.words["r0"] = given
+        else:
+            warp.write("r", given)
+
+    return function
+
+
 #: function -> arguments that are right, each of which is put wrong in turn
 CALLS = {
+    "mma": (mma, {
+        "instruction": F16, "a": A, "b": B, "c": C, "target": "H100", "codes": False,
+        "engine": "auto", "undefined": "raise", "scale_a": None, "nibbles": None}),
+    "mma, sparse": (mma, {
+        "instruction": SPARSE, "a": np.zeros((16, 16), "f2"), "b": np.zeros((32, 8), "f2"),
+        "nibbles": np.full((16, 8), 4), "target": "H100"}),
+    "gemm": (gemm, {
+        "instruction": F16, "a": A, "b": B, "c": C, "target": "H100", "codes": False,
+        "engine": "auto", "k_promote": None, "out": None, "first_tile": 0}),
+    "execute": (lambda ins, a, b, c, **x: execute(ins, a, b, c, **x), {
+        "ins": F16, "a": np.zeros((32, 4), "u4"), "b": np.zeros((32, 2), "u4"),
+        "c": np.zeros((32, 4), "u4"), "target": "H100", "engine": "auto", "undefined": "raise"}),
+    "parse": (Instruction.parse, {"text": F16}),
+    "fidelity": (Instruction.parse(F16).fidelity, {"target": "H100"}),
+    "fragment": (Instruction.parse(F16).fragment, {"operand": "a"}),
+    "gather": (lambda x: FRAGMENT.gather(x), {"x": FRAGMENT.zeros()}),
+    "scatter": (lambda x: FRAGMENT.scatter(x), {"x": np.zeros((16, 16), "u2")}),
+    "lane": (FRAGMENT.lane, {"row": 0, "col": 0, "group": 0}),
+    "element": (FRAGMENT.element, {"lane": 0, "register": 0}),
+    "zeros": (lambda size: FRAGMENT.zeros(size), {"size": 2}),
+    "Warp": (Warp, {
+        "target": "H100", "shared_bytes": 64, "batch": (), "engine": "auto", "undefined": "raise"}),
+    "declare": (lambda type_, name: Warp("H100").declare(type_, name), {
+        "type_": "b32", "name": "r"}),
+    "run": (lambda text: Warp("H100").run(text), {"text": ""}),
+    "compress": (compress, {"ins": SPARSE, "a": np.zeros((16, 32), "u2")}),
+    **{f"{how} of .{x}": (of_a_register(how, x), {"given": given}) for how, x, given in (
+        ("[]", "b32", 1), ("[]", "f32", 1.5), ("[]", "pred", True), ("[]", "f16x2", 1),
+        ("[]", "f64", 1.5), ("words", "f32", 1), ("words", "b64", 1), ("words", "pred", 1),
+        ("write", "b32", np.zeros((32, 1), "u4")))},
     "explain": (explain, {
         "ins": F16, "a": A, "b": B, "c": C, "row": 0, "col": 0, "target": "H100", "scale_a": None,
         "nibbles": None, "computation": 0, "batch": ()}),

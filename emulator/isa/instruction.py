@@ -13,6 +13,7 @@ from emulator.errors import (
     hint,
     listing,
     quoted,
+    shown,
 )
 from emulator.isa.kinds import ALIASES, OTHER_PTX, kinds_of, names, starts_with
 from emulator.isa.signature import LANES, Scope, Signature
@@ -166,11 +167,11 @@ class Instruction:
         if found is None:
             legal = (
                 f"its operands in registers are {listing(self.fragments)}"
-                f"{hint(str(operand), self.fragments)}"
+                f"{hint(shown(operand), self.fragments)}"
                 if self.fragments
                 else "its operands are plain registers"
             )
-            raise OperandError(f"{self} has no fragment {operand!r:.80}: {legal}")
+            raise OperandError(f"{self} has no fragment {shown(operand)}: {legal}")
         return found
 
     # --- evidence ---

@@ -9,7 +9,7 @@ import numpy as np
 
 from dtypes import Array, Format, Place, code_type, pack, unpack
 from emulator.arrays import accepts_tensors, as_array
-from emulator.errors import OperandError
+from emulator.errors import OperandError, shown, whole
 from emulator.layout.lanemap import Index, LaneMap
 
 #: what the several matrices of an operand belong to
@@ -153,18 +153,20 @@ class Fragment:
         return [(int(row), int(col)) for row, col in held]
 
     def _check_index(self, what: str, index: object, size: int) -> None:
-        if not isinstance(index, (int, np.integer)) or not 0 <= index < size:
+        number = isinstance(index, (int, np.integer)) and not isinstance(index, bool)
+        if not number or not 0 <= index < size:  # type: ignore[operator]
             raise OperandError(
-                f"operand {self.operand}: {what} {index!r:.80} is out of range; it has {size} "
+                f"operand {self.operand}: {what} {shown(index)} is out of range; it has {size} "
                 f"{what}s, 0 … {size - 1}"
             )
 
     def zeros(self, *batch: int) -> Array:
         """Registers that are all zero; raises OperandError for sizes of a batch that are none."""
-        for size in batch:
-            if not isinstance(size, (int, np.integer)) or size < 0:
-                raise OperandError(f"sizes of a batch are integers of 0 and more; got {size!r:.80}")
-        return np.zeros((*batch, self.lanes, self.registers), code_type(self.word_bits))
+        sizes = tuple(whole("a size of a batch", size) for size in batch)
+        try:
+            return np.zeros((*sizes, self.lanes, self.registers), code_type(self.word_bits))
+        except (ValueError, MemoryError, OverflowError):
+            raise OperandError(f"a batch {shown(batch)} does not fit in memory") from None
 
     def _repr_svg_(self) -> str:
         """For notebooks: the matrix, its elements labelled by lane and register."""

@@ -118,8 +118,9 @@ def _text(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
         path = Path(source)
         try:
             raw = path.read_bytes()
-        except OSError as error:
-            raise OperandError(f"{quoted(str(path))} cannot be read: {error.strerror}") from None
+        except (OSError, ValueError) as error:  # ValueError: a name with a null character
+            why = error.strerror if isinstance(error, OSError) else error
+            raise OperandError(f"{quoted(str(path))} cannot be read: {why}") from None
         return raw.decode("utf-8", "replace"), path
     if not isinstance(source, str):
         raise OperandError(f"a module is PTX text or a path; got {type(source).__name__}")

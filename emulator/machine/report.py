@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from emulator import report
 from emulator.errors import EmulatorError
 
 Index = tuple[int, int, int]
@@ -69,8 +71,8 @@ def _index(index: Index) -> str:
     return f"({', '.join(map(str, index))})"
 
 
-@dataclass
-class Report:
+@dataclass(repr=False)
+class Report(report.Report):
     """What a launch did."""
 
     kernel: str
@@ -81,6 +83,20 @@ class Report:
     #: what the kernel printed, one entry for each call
     printed: list[str] = field(default_factory=list)
 
-    def __str__(self) -> str:
+    @property
+    def title(self) -> str:
         counted = ", ".join(f"{count:,} {name}" for name, count in self.counters.items())
         return f"{self.kernel}: {counted.replace('_', ' ')}"
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {
+            "kernel": self.kernel, "findings": [str(finding) for finding in self.findings],
+            "counters": dict(self.counters), "printed": list(self.printed),
+        }  # fmt: skip
+
+    def lines(self) -> Iterator[str]:
+        yield self.title
+        for finding in self.findings:
+            yield from str(finding).splitlines()
+        yield from "".join(self.printed).splitlines()

@@ -11,7 +11,7 @@ from dtypes import Array, array_from_codes, array_type, code_type
 from emulator.arith import Engine
 from emulator.arith.engines import choose
 from emulator.arrays import accepts_tensors
-from emulator.errors import OperandError, UnsupportedError
+from emulator.errors import OperandError, UnsupportedError, flag, shown
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.matrices.operands import (
@@ -61,6 +61,8 @@ def gemm(
     block-scaled instructions and for one whose C and D differ in type.
     """
     ins = dense(instruction)
+    codes = flag("codes=", codes)
+    progress = None if progress is None else flag("progress=", progress)
     arithmetic = ins.arithmetic(target)
     order = Order(arithmetic, ins.k, promotion(ins, k_promote), engine)
     choose(engine, 0)  # a wrong name is refused before anything is computed
@@ -127,7 +129,7 @@ def promotion(ins: MatrixInstruction, k_promote: int | None) -> int:
         raise OperandError(f"k_promote= adds partial sums to an f32 total; {ins} has {ins.d_type}")
     if not isinstance(k_promote, (int, np.integer)) or k_promote <= 0 or k_promote % ins.k:
         raise OperandError(
-            f"k_promote is a multiple of {ins.k}, the k of {ins}; got {k_promote!r:.80}"
+            f"k_promote is a multiple of {ins.k}, the k of {ins}; got {shown(k_promote)}"
         )
     return int(k_promote)
 
@@ -138,7 +140,7 @@ def _check_first_tile(first_tile: object, last: int) -> None:
         raise OperandError(
             f"first_tile is an integer 0 … {last}"
             f"{'' if last else ' (others need the out= of the run that they go on with)'}; "
-            f"got {first_tile!r:.80}"
+            f"got {shown(first_tile)}"
         )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from dtypes import FORMATS, Array, array_from_codes, array_type, code_type
 from emulator.arith import Engine, matmul
 from emulator.arrays import accepts_tensors, as_array
-from emulator.errors import OperandError
+from emulator.errors import OperandError, flag
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.matrices.operands import (
@@ -58,6 +58,7 @@ def mma(
     """
     ins = as_matrix_instruction(instruction)
     check_undefined(undefined)
+    codes = flag("codes=", codes)
     arithmetic = ins.arithmetic(target)
     stored = ins.stored_k if nibbles is not None else ins.k
     if ins.is_sparse and nibbles is None:

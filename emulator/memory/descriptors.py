@@ -6,7 +6,7 @@ import numpy as np
 
 from dtypes import FORMATS, Array, Format, Place, code_type, pack, place, unpack
 from emulator.arrays import as_array
-from emulator.errors import OperandError, UndefinedError, listing
+from emulator.errors import OperandError, UndefinedError, listing, shown
 from emulator.layout.addressing import Int64, addresses
 from emulator.layout.descriptor import Descriptor, decode_descriptor
 from emulator.layout.tile import TileShape, first_shared
@@ -106,7 +106,7 @@ def _place_of(where: Place | Format | str) -> Place:
     if not isinstance(where, Place):
         raise OperandError(
             f"elements are of a Format, or the name of one: {listing(FORMATS, 20)}; "
-            f"got {where!r:.80}"
+            f"got {shown(where)}"
         )
     return where
 
@@ -124,7 +124,7 @@ def _places(
     per_byte = _per_byte(where)
     if not isinstance(k, (int, np.integer)) or k % per_byte:
         raise OperandError(
-            f"k is a multiple of {per_byte} for {where.width}-bit elements; got {k!r:.80}"
+            f"k is a multiple of {per_byte} for {where.width}-bit elements; got {shown(k)}"
         )
     tile = TileShape(rows, k // per_byte, size, major)
     return addresses(decode_descriptor(descriptors, operand), tile), size

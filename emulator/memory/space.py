@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
-from emulator.errors import OperandError, UndefinedError
+from emulator.errors import OperandError, UndefinedError, shown
 
 #: bytes that NumPy moves as one element -> the type of such an element
 _UNITS = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "V16"}
@@ -255,7 +255,7 @@ class Space:
 def _shown(given: Any) -> str:
     """What stands in the place of an array of bytes, for a message."""
     if not isinstance(given, np.ndarray):
-        return f"{given!r:.80}"
+        return shown(given)
     return f"{type(given).__name__} {given.dtype} {given.shape}".removeprefix("ndarray ")
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from emulator.errors import OperandError, UnsupportedError, hint, listing, quoted
+from emulator.errors import OperandError, UnsupportedError, hint, listing, quoted, shown
 from emulator.memory.tensor_map_bits import (
     ELEMENT_TYPES,
     FILLS,
@@ -65,7 +65,7 @@ def integer(what: str, value: Any) -> int:
     try:
         out = operator.index(value)
     except TypeError:
-        raise OperandError(f"{what} must be an integer; got {value!r:.80}") from None
+        raise OperandError(f"{what} must be an integer; got {shown(value)}") from None
     if out.bit_length() > 64:
         raise OperandError(f"{what} must fit 64 bits; got a number of {out.bit_length()} bits")
     return out
@@ -80,7 +80,7 @@ def integers(what: str, values: Any, count: int | None, default: int | None = No
         return (default,) * count
     array = isinstance(values, np.ndarray) and values.ndim == 1
     if not array and (isinstance(values, (str, bytes)) or not isinstance(values, Sequence)):
-        raise OperandError(f"{what} must be a sequence of integers; got {values!r:.80}")
+        raise OperandError(f"{what} must be a sequence of integers; got {shown(values)}")
     if count is not None and len(values) != count:
         raise OperandError(
             f"{what} must have {count} entries, innermost dimension first; got {len(values)}"
@@ -91,7 +91,7 @@ def integers(what: str, values: Any, count: int | None, default: int | None = No
 def check_dtype(dtype: str) -> None:
     """Raises OperandError for a name that is no element type, UnsupportedError for a newer one."""
     if not isinstance(dtype, str):
-        raise OperandError(f"dtype must be a name such as 'float16'; got {dtype!r:.80}")
+        raise OperandError(f"dtype must be a name such as 'float16'; got {shown(dtype)}")
     if dtype in ELEMENT_TYPES:
         return
     if dtype in _NEWER_DTYPES:
@@ -112,7 +112,7 @@ def check_choice(option: str, given: Any) -> None:
     if not isinstance(given, str) or given not in legal:
         name = given if isinstance(given, str) else ""
         raise OperandError(
-            f"{option} is one of {listing(map(repr, legal))}; got {given!r:.80}{hint(name, legal)}"
+            f"{option} is one of {listing(map(repr, legal))}; got {shown(given)}{hint(name, legal)}"
         )
 
 

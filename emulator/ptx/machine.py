@@ -13,7 +13,7 @@ from dtypes import Array
 from emulator.arith import Engine
 from emulator.arith.engines import check_engine
 from emulator.arrays import as_array
-from emulator.errors import OperandError
+from emulator.errors import OperandError, shown
 from emulator.memory.space import Space
 from emulator.ptx.binder import Scope
 from emulator.ptx.registers import RegisterFile, words_of
@@ -182,7 +182,7 @@ class Warp:
     def read(self, prefix: str, count: int) -> Array:
         """Words of registers ``prefix0 … prefix{count-1}``: ``(*batch, lanes, count)``."""
         if not isinstance(count, (int, np.integer)) or count < 1:
-            raise OperandError(f"a number of registers is 1 or more; got {count!r:.80}")
+            raise OperandError(f"a number of registers is 1 or more; got {shown(count)}")
         return np.stack([self[f"{prefix}{i}"] for i in range(count)], axis=-1)
 
     def write(self, prefix: str, words: Array) -> None:
@@ -269,11 +269,12 @@ def _sizes(batch: Any, shared_bytes: Any) -> tuple[int, ...]:
     if not whole:
         raise OperandError(
             "batch is a tuple of sizes, such as (4,), and shared_bytes a number, none of them "
-            f"negative; got {batch!r:.80} and {shared_bytes!r:.80}"
+            f"negative; got {shown(batch)} and {shown(shared_bytes)}"
         )
     sizes = tuple(int(x) for x in (*batch, shared_bytes))
     if max(prod(sizes), prod(sizes[:-1]) * Warpgroup.lanes) > _MOST_SHARED:
         raise OperandError(
-            f"{shared_bytes} bytes of shared memory for a batch {tuple(batch)} are more than 4 GiB"
+            f"{shown(shared_bytes)} bytes of shared memory for a batch {shown(tuple(batch))} are "
+            "more than 4 GiB"
         )
     return sizes

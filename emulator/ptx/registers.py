@@ -10,7 +10,7 @@ import numpy as np
 
 from dtypes import Array, code_type
 from emulator.arrays import as_array
-from emulator.errors import OperandError, hint, listing, nearest
+from emulator.errors import OperandError, hint, listing, nearest, shown
 from emulator.isa.register_types import REGISTER_BITS
 from emulator.ptx.syntax import MOST_REGISTERS
 
@@ -103,8 +103,8 @@ class RegisterFile(Mapping[str, Register]):
         """`name`, or OperandError where no such register is declared."""
         if not isinstance(name, str) or name not in self._registers:
             raise OperandError(
-                f"{where}register {name!r:.100} is not declared; declared are "
-                f"{listing(self._registers) or 'none'}{hint(str(name), self._registers)}"
+                f"{where}register {shown(name, 100)} is not declared; declared are "
+                f"{listing(self._registers) or 'none'}{hint(shown(name), self._registers)}"
             )
         return name
 
@@ -246,7 +246,7 @@ def _floats(register: Register, given: Any, array: Array) -> Array:
     if (np.isinf(values) & np.isfinite(array)).any():
         raise OperandError(
             f"register {register.name!r:.100} is .{register.type}, which has no number as large as "
-            f"{array[np.isinf(values) & np.isfinite(array)].flat[0]!r:.80}"
+            f"{shown(array[np.isinf(values) & np.isfinite(array)].flat[0])}"
         )
     return values.view(code_type(register.bits))
 
@@ -285,4 +285,4 @@ def _shown(array: Array) -> str:
     """An array in a message: its only element, or type and shape."""
     if array.ndim == 0 and isinstance(array.item(), int) and array.dtype == object:
         return f"int {_number(array.item())}"
-    return f"{array.item()!r:.80}" if array.ndim == 0 else f"{array.dtype} {array.shape}"
+    return f"{shown(array.item())}" if array.ndim == 0 else f"{array.dtype} {array.shape}"

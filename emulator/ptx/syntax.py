@@ -128,12 +128,12 @@ Statement = Declaration | SharedDeclaration | Call
 
 _TOKEN = re.compile(
     r"""
-    (?P<space>   \s+ | //[^\n]* | /\*.*?\*/ )
+    (?P<space>   (?: \s+ | //[^\n]* | /\*.*?\*/ )+ )
   | (?P<hexfloat> 0[fF][0-9a-fA-F]{8}(?![0-9a-zA-Z_]) | 0[dD][0-9a-fA-F]{16}(?![0-9a-zA-Z_]) )
   | (?P<float>   -?\d+\.\d*(?:[eE][+-]?\d+)? | -?\d+[eE][+-]?\d+ )
   | (?P<integer> -?(?:0[xX][0-9a-fA-F]+ | 0[bB][01]+ | \d+)U?(?![0-9a-zA-Z_]) )
   | (?P<word>    \.?[A-Za-z_%$][\w$%]*(?:(?:\.|::)[\w$]+)* )
-  | (?P<mark>    [{}()\[\]<>,;+@:!] )
+  | (?P<mark>    ; (?: [;\s]+ | //[^\n]* | /\*.*?\*/ )* | [{}()\[\]<>,+@:!] )
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
@@ -167,7 +167,9 @@ def _tokens(text: str) -> Iterator[_Token]:
             # What stands before it may be the better error: the parser tells.
             yield _Token("unknown", text[at], position)
             return
-        if match.lastgroup != "space":
+        if match.lastgroup == "mark":
+            yield _Token("mark", match.group()[0], position)  # many semicolons are as one
+        elif match.lastgroup != "space":
             yield _Token(str(match.lastgroup), match.group(), position)
         newlines = match.group().count("\n")
         if newlines:
@@ -198,23 +200,31 @@ class _Parser:
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
             raise ParseError(f"PTX is a string; got {type(text).__name__}")
-        self._rest = list(_tokens(text))[::-1]
+        self._later = _tokens(text)
+        self._now = next(self._later)
         #: what the .target line names, and where
         self.target: tuple[str, Position] | None = None
 
+    def _next(self) -> _Token:
+        """The current token, which is passed."""
+        passed = self._now
+        if passed.kind != "end":
+            self._now = next(self._later)
+        return passed
+
     def _fail(self, wanted: str) -> NoReturn:
-        found = self._rest[-1]
+        found = self._now
         if found.kind == "unknown":
             raise ParseError(f"{found.position}: {found.text!r:.100} starts no PTX token")
         raise ParseError(f"{found.position}: expected {wanted}, found {found.text!r:.100}")
 
     def _is(self, mark: str) -> bool:
-        return self._rest[-1].kind == "mark" and self._rest[-1].text == mark
+        return self._now.kind == "mark" and self._now.text == mark
 
     def _accept(self, mark: str) -> bool:
         found = self._is(mark)
         if found:
-            self._rest.pop()
+            self._next()
         return found
 
     def _expect(self, mark: str) -> None:
@@ -222,19 +232,19 @@ class _Parser:
             self._fail(repr(mark))
 
     def _take(self, kind: str, wanted: str) -> _Token:
-        if self._rest[-1].kind != kind:
+        if self._now.kind != kind:
             self._fail(wanted)
-        return self._rest.pop()
+        return self._next()
 
     def header(self) -> None:
         """Passes what opens a PTX file; which target runs it, the caller says."""
-        while self._rest[-1].text in _HEADER:
-            name = self._rest.pop().text
+        while self._now.text in _HEADER:
+            name = self._next().text
             pattern, wanted = _HEADER[name]
             while True:
-                if not pattern.fullmatch(self._rest[-1].text):
+                if not pattern.fullmatch(self._now.text):
                     self._fail(wanted)
-                found = self._rest.pop()
+                found = self._next()
                 if name == ".target" and self.target is None:
                     self.target = found.text, found.position
                 if name != ".target" or not self._accept(","):
@@ -242,7 +252,7 @@ class _Parser:
 
     def _straight_line(self) -> None:
         """ParseError for what stands around the statements of a kernel."""
-        found = self._rest[-1]
+        found = self._now
         if found.text in _AROUND or found.text in ("{", "}", "(", ")", '"'):
             raise ParseError(
                 f"{found.position}: {found.text!r:.100} is not read here: only straight-line "
@@ -252,11 +262,11 @@ class _Parser:
 
     def statements(self) -> Iterator[Statement]:
         self.header()
-        while self._rest[-1].kind != "end":
+        while self._now.kind != "end":
             if self._accept(";"):
                 continue
             self._straight_line()
-            start = self._rest[-1]
+            start = self._now
             if self._is("@"):
                 raise ParseError(
                     f"{start.position}: predicated statements are not supported: all lanes execute "
@@ -346,7 +356,7 @@ class _Parser:
         return tuple(out)
 
     def _operand(self) -> Operand:
-        position = self._rest[-1].position
+        position = self._now.position
         if self._accept("{"):
             items = [self._scalar()]
             while self._accept(","):
@@ -356,10 +366,9 @@ class _Parser:
         if self._accept("["):
             base = self._take("word", "a register or a variable in shared memory").text
             offset = self._offset() if self._accept("+") else 0
-            if self._rest[-1].kind == "integer" and self._rest[-1].text.startswith("-"):
+            if self._now.kind == "integer" and self._now.text.startswith("-"):
                 raise ParseError(
-                    f"{self._rest[-1].position}: write a negative offset as "
-                    f"[{base}+{self._rest[-1].text}]"
+                    f"{self._now.position}: write a negative offset as [{base}+{self._now.text}]"
                 )
             self._expect("]")
             return Address(base, offset, position)
@@ -378,18 +387,18 @@ class _Parser:
         return _integer(self._take("integer", "an offset in bytes"))
 
     def _scalar(self) -> Name | Integer | Float:
-        token = self._rest[-1]
+        token = self._now
         if token.kind == "word":
-            self._rest.pop()
+            self._next()
             return Name(token.text, token.position)
         if token.kind == "integer":
-            self._rest.pop()
+            self._next()
             return Integer(_integer(token), token.position)
         if token.kind == "float":
-            self._rest.pop()
+            self._next()
             return Float(float(token.text), 0, 0, token.position)
         if token.kind == "hexfloat":
-            self._rest.pop()
+            self._next()
             bits, width = int(token.text[2:], 16), 4 * (len(token.text) - 2)
             packed = bits.to_bytes(width // 8, "little")
             value = struct.unpack("<f" if width == 32 else "<d", packed)[0]

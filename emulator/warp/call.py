@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from emulator.arith import Engine
-from emulator.errors import OperandError
+from emulator.errors import OperandError, shown
 from emulator.isa.instruction import Instruction
 from emulator.memory.space import Space
 from emulator.targets import Target
@@ -85,4 +85,4 @@ def by_name(
 def check_undefined(given: object) -> None:
     """OperandError where `undefined=` is neither "raise" nor "hardware"."""
     if not isinstance(given, str) or given not in ("raise", "hardware"):
-        raise OperandError(f"undefined= is 'raise' or 'hardware'; got {given!r:.80}")
+        raise OperandError(f"undefined= is 'raise' or 'hardware'; got {shown(given)}")

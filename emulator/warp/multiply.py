@@ -10,7 +10,7 @@ import numpy as np
 from dtypes import Array, padding_is_zero
 from emulator.arith import matmul
 from emulator.arrays import as_array
-from emulator.errors import EmulatorError, OperandError, UndefinedError
+from emulator.errors import EmulatorError, OperandError, UndefinedError, shown
 from emulator.isa.matrix import IMMEDIATES, MatrixInstruction
 from emulator.isa.signature import is_immediate
 from emulator.layout.descriptor import as_words
@@ -124,7 +124,7 @@ def _scale_d(call: Call) -> Array:
     given = call.options.get("scale_d", True)
     keep = as_array(given, "scale_d")
     if keep.dtype != np.bool_ and not np.isin(keep, (0, 1)).all():
-        raise OperandError(f"scale_d is true or false, or an array of them; got {given!r:.80}")
+        raise OperandError(f"scale_d is true or false, or an array of them; got {shown(given)}")
     return keep.astype(np.bool_)
 
 
@@ -139,7 +139,7 @@ def _immediates(call: Call, a_kind: str) -> tuple[dict[str, int], dict[str, str]
         if not is_immediate(given, legal):
             why = " with A from registers" if name == "imm_trans_a" and a_kind == "vector" else ""
             raise OperandError(
-                f"{name} of {ins}{why} is {' or '.join(map(str, legal))}; got {given!r:.80}"
+                f"{name} of {ins}{why} is {' or '.join(map(str, legal))}; got {shown(given)}"
             )
         if name.startswith("imm_scale"):
             signs[name[-1]] = int(given)

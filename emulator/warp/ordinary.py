@@ -8,7 +8,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith.scalar import TYPES, bind_vector
-from emulator.errors import OperandError, UnsupportedError, listing, quoted
+from emulator.errors import OperandError, UnsupportedError, listing, quoted, shown
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.signature import Operand
 from emulator.warp.call import Call
@@ -79,7 +79,7 @@ def _words(ins: OrdinaryInstruction, operand: Operand, given: Any) -> Array | in
     """An operand as an array of words of its type; an immediate as an integer."""
     if operand.kind == "immediate":
         if isinstance(given, bool) or not isinstance(given, (int, np.integer)):
-            raise OperandError(f"{operand.name} of {ins} is an integer; got {given!r:.80}")
+            raise OperandError(f"{operand.name} of {ins} is an integer; got {shown(given)}")
         return int(given)
     try:
         words = np.asarray(given)

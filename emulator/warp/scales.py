@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dtypes import Array
 from emulator.arrays import as_array
-from emulator.errors import OperandError, listing
+from emulator.errors import OperandError, listing, shown
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.signature import is_immediate
 
@@ -28,7 +28,7 @@ def gather_scales(
     ):
         if not is_immediate(given, legal):
             raise OperandError(
-                f"{name} is {given!r:.80}; with scale_vec::{ins.scale_vec} legal: {listing(legal)}"
+                f"{name} is {shown(given)}; with scale_vec::{ins.scale_vec} legal: {listing(legal)}"
             )
     fragment = ins.fragment(operand)
     words = as_array(words, operand)

@@ -16,7 +16,7 @@ from dtypes import Array, Format, code_type
 from emulator.arith import Engine, matmul
 from emulator.arith.recipes import Arithmetic
 from emulator.arrays import as_array
-from emulator.errors import OperandError, UndefinedError
+from emulator.errors import OperandError, UndefinedError, shown
 from emulator.isa.instruction import Instruction, as_instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.signature import is_immediate
@@ -41,7 +41,7 @@ def check_selector(ins: MatrixInstruction, selector: int) -> int:
     legal = ins.signature()["selector"].values
     if not is_immediate(selector, legal):
         raise OperandError(
-            f"selector {selector!r:.80} is out of range for {ins}; "
+            f"selector {shown(selector)} is out of range for {ins}; "
             f"legal: {', '.join(map(str, legal))}"
         )
     return int(selector)

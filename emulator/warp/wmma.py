@@ -12,7 +12,7 @@ import numpy as np
 from dtypes import Array, place, unpack
 from emulator.arith import matmul
 from emulator.arrays import as_array
-from emulator.errors import OperandError, UndefinedError
+from emulator.errors import OperandError, UndefinedError, shown
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
 from emulator.memory.space import AccessError, Fault, Space
 from emulator.warp.call import Call
@@ -155,6 +155,6 @@ def _integers(ins: WmmaTransfer, what: str, given: Any, bits: int) -> Array:
     if values.dtype.kind not in "ui" or (values >= 1 << bits).any() or (values < -1 << bits).any():
         raise OperandError(
             f"{ins.family} takes {what} for each warp, an integer below 2**{bits} or an array of "
-            f"them (…); got {given!r:.80}"
+            f"them (…); got {shown(given)}"
         )
     return values.astype(np.int64)

@@ -16,8 +16,9 @@ from emulator.isa.instruction import Instruction
 from emulator.layout.addressing import FIELDS, Int64
 from emulator.layout.descriptor import Descriptor, Finding, both_bases
 from emulator.layout.tile import LINE_BYTES, LINES, PATTERN_LINE, WINDOW, CoreMatrix, block_bytes
+from emulator.report import Report
 from emulator.tools.descriptors.tiles import ReadTile, read_tile
-from emulator.tools.report import Report, render
+from emulator.tools.report import render
 
 WORD_BITS = 64
 #: (highest bit, lowest bit, value) of the constant in descriptors of tcgen05, PTX ISA 9.7.16.4.1

@@ -13,6 +13,7 @@ from emulator.isa.instruction import Instruction
 from emulator.layout.addressing import FIELDS, SWIZZLES
 from emulator.layout.descriptor import Descriptor, Placed
 from emulator.layout.tile import block_bytes
+from emulator.report import Report
 from emulator.tools.descriptors.description import as_hex
 from emulator.tools.descriptors.mistakes import FieldMistake, likely_mistakes
 from emulator.tools.descriptors.tiles import (
@@ -22,7 +23,7 @@ from emulator.tools.descriptors.tiles import (
     placed_tile,
     read_tile,
 )
-from emulator.tools.report import Report, render
+from emulator.tools.report import render
 
 
 @dataclass(frozen=True, repr=False)

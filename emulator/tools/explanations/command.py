@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from emulator.errors import OperandError, shown
+from emulator.report import Report
 from emulator.tools.explanations.comparison import compare
 from emulator.tools.explanations.explanation import explain, explain_registers
 from emulator.tools.explanations.inputs import operands, registers_from_file
 from emulator.tools.files import write_text
 from emulator.tools.operands import as_multiplication
-from emulator.tools.report import Answer, Report
+from emulator.tools.report import Answer
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

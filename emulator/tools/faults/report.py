@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from emulator.tools.report import Report
+from emulator.report import Report
 
 Verdict = Literal["right", "found", "near", "none"]
 #: "made": what the kernel does; "repair": made on top of it, this gives what is right

@@ -15,6 +15,7 @@ from typing import Any
 
 from emulator.isa.instruction import Instruction, as_instruction
 from emulator.layout.picture import ABOVE, FONT, LEFT, Size, colour, drawing, extent
+from emulator.report import Report
 from emulator.tools.info import info_command
 from emulator.tools.pictures.panels import (
     LEFT_AREAS,
@@ -25,7 +26,6 @@ from emulator.tools.pictures.panels import (
     only,
     sections,
 )
-from emulator.tools.report import Report
 
 #: CSS pixels of a landscape page, without its margins
 _PAPER: Size = (1040, 680)

@@ -6,7 +6,7 @@ each holds. `find_differences` returns what the message is made of.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, get_args
@@ -26,6 +26,7 @@ from dtypes import (
 from emulator.errors import EmulatorError, OperandError, one_of, shown
 from emulator.isa.instruction import Instruction, as_instruction
 from emulator.layout.fragment import Fragment
+from emulator.report import Report
 from emulator.tools.operands import as_array, as_codes
 from emulator.tools.testing.difference_kinds import (
     KINDS,
@@ -76,8 +77,8 @@ def assert_bits_equal(
         raise AssertionError(str(found))
 
 
-@dataclass(frozen=True)
-class Differences:
+@dataclass(frozen=True, repr=False, eq=False)
+class Differences(Report):
     """What is unlike between two arrays of codes; `str` of it is the message."""
 
     fmt: Format | None
@@ -90,6 +91,7 @@ class Differences:
     #: one number for people, from a code
     show: Callable[[Any], str]
     name: str = ""
+    code: int = 1
 
     @property
     def count(self) -> int:
@@ -107,22 +109,37 @@ class Differences:
         pairs = zip(numbers, counts, strict=True)
         return {KINDS[kind]: int(n) for kind, n in sorted(pairs, key=lambda pair: -pair[1])}
 
-    def __str__(self) -> str:
+    @property
+    def title(self) -> str:
         what = f"{self.name}: " if self.name else ""
-        total = self.kinds.size
         of = f" of {self.fmt.name}" if self.fmt is not None else ""
+        kinds = ", ".join(f"{kind}: {n}" for kind, n in self.histogram.items())
+        return f"{what}{self.count} of {self.kinds.size} elements{of} differ ({kinds})"
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The numbers, and the first differences one by one."""
+        shown = [
+            {"index": list(index), "place": self.place(index), "kind": KINDS[self.kinds[index]],
+             "actual": self._bits(self.actual[index]), "expected": self._bits(self.expected[index])}
+            for index in self.indices[:SHOWN]
+        ]  # fmt: skip
+        return {
+            "name": self.name, "format": None if self.fmt is None else self.fmt.name,
+            "elements": int(self.kinds.size), "count": self.count, "kinds": self.histogram,
+            "first": shown,
+        }  # fmt: skip
+
+    def lines(self) -> Iterator[str]:
         first, *more = self.indices[:SHOWN]
-        lines = [
-            f"{what}{self.count} of {total} elements{of} differ "
-            f"({', '.join(f'{kind}: {n}' for kind, n in self.histogram.items())})",
-            f"first at {self.place(first)}",
-            *self._pair(first),
-        ]
+        yield self.title
+        yield f"first at {self.place(first)}"
+        yield from self._pair(first)
         if more:
-            lines += ["then", *(f"  {self.place(index)}: {self._line(index)}" for index in more)]
+            yield "then"
+        yield from (f"  {self.place(index)}: {self._line(index)}" for index in more)
         if self.count > SHOWN:
-            lines.append(f"  … and {self.count - SHOWN} more")
-        return "\n".join(lines)
+            yield f"  … and {self.count - SHOWN} more"
 
     def _pair(self, index: tuple[int, ...]) -> list[str]:
         out = []
