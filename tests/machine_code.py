@@ -201,6 +201,17 @@ def _sign(value):
     return False, value
 
 
+def _saturated(opcode, value):
+    """FADD.SAT with nothing: done by what computes the operand, if that flushes alike."""
+    while value[0] == "FMNMX" and _ZERO in value and value[3] == ("not", ("PT",)):
+        value = value[2] if value[1] == _ZERO else value[1]
+    made = value[0].split(".")
+    alike = "FTZ" not in opcode or "FTZ" in made
+    if made[0] in ("FADD", "FMUL", "FFMA") and alike:
+        return value if "SAT" in made else (f"{value[0]}.SAT", *value[1:])
+    return (opcode, *sorted((_MINUS_ZERO, value), key=repr))
+
+
 def _part(value):
     value = _sign(value)[1]
     return value[2] if value[0] == "part" else value
@@ -257,8 +268,10 @@ def _value(opcode, sources):
         return _value(opcode.replace("HFMA2", "HMUL2"), sources[:2])
     if head == "HFMA2" and _part(sources[0]) == _part(sources[1]) == _ZERO:
         return sources[2]
-    if opcode == "FADD.FTZ.SAT":
+    if opcode in ("FADD.SAT", "FADD.FTZ.SAT"):
         sources = [_MINUS_ZERO if source == _ZERO else source for source in sources]
+        if _MINUS_ZERO in sources:
+            return _saturated(opcode, sources[1] if sources[0] == _MINUS_ZERO else sources[0])
     if head in ("MOV", "UMOV", "LDC") or opcode.startswith("IMAD.MOV"):
         return sources[-1] if not opcode.startswith("IMAD") else sources[2]
     if head in ("FSEL", "SEL"):
