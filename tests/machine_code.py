@@ -205,6 +205,8 @@ def _saturated(opcode, value):
     """FADD.SAT with nothing: done by what computes the operand, if that flushes alike."""
     while value[0] == "FMNMX" and _ZERO in value and value[3] == ("not", ("PT",)):
         value = value[2] if value[1] == _ZERO else value[1]
+    if value[0] == "FADD.SAT" and _MINUS_ZERO in value:
+        value = value[2] if value[1] == _MINUS_ZERO else value[1]
     made = value[0].split(".")
     alike = "FTZ" not in opcode or "FTZ" in made
     if made[0] in ("FADD", "FMUL", "FFMA") and alike:

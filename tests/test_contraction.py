@@ -102,6 +102,16 @@ def test_modifiers_of_the_sum_are_those_of_the_fused_one():
     assert (ftz != rule("fma.rn.f32", a, b, c)).any()
 
 
+def test_a_square_is_fused_behind_abs():
+    a, b, c = cases("f32")
+    for sign in ("", "neg.f32 t, t; "):
+        body = f"mul.f32 t, a, a; {sign}abs.f32 u, t; mov.f32 a, b; sub.f32 d, c, u;"
+        expected = rule("fma.rn.f32", flipped("f32", a), a, c)
+        assert_same_codes(run("f32", body, (a, b, c)), expected)
+    for other in ("mul.f32 t, a, b; abs.f32 u, t; ", "mul.f32 t, a, a; abs.ftz.f32 u, t; "):
+        assert not kernel("f32", other + "add.f32 d, u, c;").contracted
+
+
 def test_several_sums_of_one_product():
     a, b, c = cases("f32")
     body = "mul.f32 t, a, b; add.f32 u, t, c; sub.f32 v, t, a; mul.rn.f32 d, u, v;"
@@ -372,11 +382,13 @@ def test_a_clamp_is_a_saturation(type_, contract):
     assert (apart != expected).any()
 
 
-def test_a_clamp_of_a_clamp_is_one_saturation():
+@pytest.mark.parametrize("inner", ["", ".ftz"])
+@pytest.mark.parametrize("outer", ["", ".ftz"])
+def test_a_clamp_of_a_clamp_is_one_saturation(inner, outer):
     a, b, c = cases("f32")
-    body = """min.f32 t, a, 0f3F800000; max.f32 t, t, 0f00000000; mov.f32 a, c;
-        min.f32 d, t, 0f3F800000;"""
-    expected = rule("add.sat.f32", a, np.zeros(1, np.uint32))
+    body = f"""min.f32 t, a, 0f3F800000; max{inner}.f32 t, t, 0f00000000; mov.f32 a, c;
+        min{outer}.f32 d, t, 0f3F800000;"""
+    expected = rule(f"add{outer or inner}.sat.f32", a, np.zeros(1, np.uint32))
     assert_same_codes(run("f32", body, (a, b, c)), expected)
 
 

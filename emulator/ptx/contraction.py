@@ -420,8 +420,9 @@ class _Rules:
                 continue
             known = self.found.get(inner.index)
             if isinstance(known, Saturation):
-                # Nothing is left to do but to saturate x.
-                self.found[value.index] = known
+                # Nothing is left to do, but for a flush.
+                flushes = _is_flushed(value) and not _is_flushed(inner)
+                self.found[value.index] = known if flushes else Copy(1 - bound, False)
             elif _type(inner) == _type(value):
                 self.found[value.index] = Saturation(inner.index, 1 - other)
 
@@ -446,6 +447,13 @@ class _Rules:
             flushed = value.arguments[0].root
             if not _is_flushed(value) or (_type(value) == "f32" and _is_flushed(flushed)):
                 value.alias = value.arguments[0], True
+        elif value.head == "abs" and _type(value) == "f32":
+            # The square of an f32 has no sign to take away.
+            square = value.arguments[0].root
+            if square.head == "mul" and _is_product(square) and _type(square) == "f32":
+                alike = square.arguments[0].resolve() == square.arguments[1].resolve()
+                if alike and (_is_flushed(square) or not _is_flushed(value)):
+                    value.alias = square, False
         elif value.head == "selp" and _same(*value.arguments[:2]):
             value.alias = value.arguments[0], False
         elif value.head == "part":
