@@ -68,7 +68,10 @@ def counts(lines):
         ):
             if "-RZ" in match[2]:
                 continue  # a negation, or a product: which one is up to the scheduler
-            found.append((match[1], *sorted(re.findall(r"(?<![\w.x\[])-?\d+\.\d+\S*", match[2]))))
+            # the sign of a product may stand at either factor
+            sign = "-?" if "ADD" in match[1] else ""
+            words = re.findall(rf"(?<![\w.x\[]){sign}\d+\.\d+\w*(?:-\d+)?", match[2])
+            found.append((match[1], *sorted(words)))
     return sorted(found)
 
 

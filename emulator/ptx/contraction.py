@@ -10,7 +10,8 @@ installed. What was measured stands beside each rule, as cases that agree.
 Not covered, and rare in compiled code: ptxas contracts once more after it has unrolled a loop,
 moved what is invariant out of one, or repeated an expression behind two or more branches. A product
 that is added in another iteration or behind such branches may be fused where this says that it is
-not. Functions are judged one by one, though ptxas inlines device functions.
+not. Functions are judged one by one, though ptxas inlines device functions. Payloads of NaN pass
+through ``max(x, x)``, which ptxas takes for x, and ``x > c ? c : x`` becomes a min.NaN.
 """
 
 from __future__ import annotations
