@@ -68,7 +68,10 @@ def counts(lines):
         ):
             if "-RZ" in match[2]:
                 continue  # a negation, or a product: which one is up to the scheduler
-            found.append((match[1], *sorted(re.findall(r"(?<![\w.x\[])-?\d+\.\d+\S*", match[2]))))
+            # the sign of a product may stand at either factor
+            sign = "-?" if "ADD" in match[1] else ""
+            words = re.findall(rf"(?<![\w.x\[]){sign}\d+\.\d+\w*(?:-\d+)?", match[2])
+            found.append((match[1], *sorted(words)))
     return sorted(found)
 
 
@@ -201,6 +204,19 @@ def _sign(value):
     return False, value
 
 
+def _saturated(opcode, value):
+    """FADD.SAT with nothing: done by what computes the operand, if that flushes alike."""
+    while value[0] == "FMNMX" and _ZERO in value and value[3] == ("not", ("PT",)):
+        value = value[2] if value[1] == _ZERO else value[1]
+    if value[0] == "FADD.SAT" and _MINUS_ZERO in value:
+        value = value[2] if value[1] == _MINUS_ZERO else value[1]
+    made = value[0].split(".")
+    alike = "FTZ" not in opcode or "FTZ" in made
+    if made[0] in ("FADD", "FMUL", "FFMA") and alike:
+        return value if "SAT" in made else (f"{value[0]}.SAT", *value[1:])
+    return (opcode, *sorted((_MINUS_ZERO, value), key=repr))
+
+
 def _part(value):
     value = _sign(value)[1]
     return value[2] if value[0] == "part" else value
@@ -257,8 +273,10 @@ def _value(opcode, sources):
         return _value(opcode.replace("HFMA2", "HMUL2"), sources[:2])
     if head == "HFMA2" and _part(sources[0]) == _part(sources[1]) == _ZERO:
         return sources[2]
-    if opcode == "FADD.FTZ.SAT":
+    if opcode in ("FADD.SAT", "FADD.FTZ.SAT"):
         sources = [_MINUS_ZERO if source == _ZERO else source for source in sources]
+        if _MINUS_ZERO in sources:
+            return _saturated(opcode, sources[1] if sources[0] == _MINUS_ZERO else sources[0])
     if head in ("MOV", "UMOV", "LDC") or opcode.startswith("IMAD.MOV"):
         return sources[-1] if not opcode.startswith("IMAD") else sources[2]
     if head in ("FSEL", "SEL"):

@@ -21,6 +21,7 @@ STRAIGHT = {
     "modifiers": ({**MIX, "neg": 1}, {"ftz": 0.3, "sat": 0.15}),
     "registers used again": ({**MIX, "neg": 1, "mov": 1}, {"again": 0.4}),
     "guards": ({**MIX, "mov": 1, "selp": 1}, {"again": 0.5, "guard": 0.2}),
+    "clamps": ({**MIX, "neg": 1, "clamp": 4}, {"ftz": 0.2}),
     "quotients": ({**MIX, "div.full": 2, "rcp.approx": 2, "div.approx": 1}, {}),
 }
 
@@ -68,6 +69,10 @@ class Program:
             text = f"{kind}{modifiers}.{type_} {result}, {pair[0]}, {pair[1]}"
         elif kind in ("neg", "abs", "rcp.approx"):
             text = f"{kind}.{type_} {result}, {a}"
+        elif kind == "clamp":
+            # one half of it; the other half may come next
+            words = self.rng.choice(["min{} {}, {}, 0f3F800000", "max{} {}, {}, 0f00000000"])
+            text = words.format(f"{modifiers.replace('.sat', '')}.f32", result, a)
         elif kind == "mov":
             text = f"mov.{TYPES[type_]} {result}, {a}"
         elif kind == "fma":

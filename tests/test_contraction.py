@@ -102,6 +102,16 @@ def test_modifiers_of_the_sum_are_those_of_the_fused_one():
     assert (ftz != rule("fma.rn.f32", a, b, c)).any()
 
 
+def test_a_square_is_fused_behind_abs():
+    a, b, c = cases("f32")
+    for sign in ("", "neg.f32 t, t; "):
+        body = f"mul.f32 t, a, a; {sign}abs.f32 u, t; mov.f32 a, b; sub.f32 d, c, u;"
+        expected = rule("fma.rn.f32", flipped("f32", a), a, c)
+        assert_same_codes(run("f32", body, (a, b, c)), expected)
+    for other in ("mul.f32 t, a, b; abs.f32 u, t; ", "mul.f32 t, a, a; abs.ftz.f32 u, t; "):
+        assert not kernel("f32", other + "add.f32 d, u, c;").contracted
+
+
 def test_several_sums_of_one_product():
     a, b, c = cases("f32")
     body = "mul.f32 t, a, b; add.f32 u, t, c; sub.f32 v, t, a; mul.rn.f32 d, u, v;"
@@ -313,6 +323,14 @@ def test_a_power_of_two_scales_a_product_before_it_is_rounded(factor, exponent, 
         assert (found != apart).any()
 
 
+def test_a_product_is_scaled_with_the_flush_of_the_second_multiplication():
+    a, b, c = cases("f32")
+    for first, second in (("", ".ftz"), (".ftz", "")):
+        body = f"mul{first}.f32 t, a, b; mul{second}.f32 d, t, 0f40000000;"
+        expected = rule(f"mul{second}.f32", a, b, exponent="1")
+        assert_same_codes(run("f32", body, (a, b, c)), expected)
+
+
 def scaled_differences(opcode):
     """Words where the two statements of the rule of a scaled product differ."""
     ins = Instruction.parse(opcode)
@@ -339,6 +357,52 @@ def test_a_scaled_product_that_is_rounded_twice_is_noticed(monkeypatch):
 
     monkeypatch.setattr(rounded, "narrowed", twice)
     assert scaled_differences("mul.f32")
+
+
+@pytest.mark.parametrize("contract", ["ptxas", "none"])
+@pytest.mark.parametrize("type_", ["f32", "f16"])
+def test_a_clamp_is_a_saturation(type_, contract):
+    """So a NaN gives 0, where min(NaN, 1) is 1; and a zero is positive."""
+    sources = cases(type_)
+    one, zero, minus = ("0f3F800000", "0f00000000", "0f80000000") if type_ == "f32" else "uvt"
+    ready = "" if type_ == "f32" else "mov.b16 u, 0x3C00; mov.b16 v, 0; mov.b16 t, 0x8000; "
+    expected = rule(f"add.sat.{type_}", sources[0], np.zeros(1, sources[0].dtype))
+    for low in (zero, minus):
+        for body in (
+            f"min.{type_} b, a, {one}; max.{type_} d, b, {low};",
+            f"min.{type_} a, {one}, a; max.{type_} d, {low}, a;",
+            f"max.{type_} b, a, {low}; mov.b{TYPES[type_].bits} a, c; min.{type_} d, {one}, b;",
+        ):
+            assert_same_codes(run(type_, ready + body, sources, contract), expected)
+            (found,) = kernel(type_, ready + body).contracted
+            assert found.kind == "saturated"
+    word = 0x3F800000 if type_ == "f32" else 0x3C00
+    apart = rule(f"min.{type_}", sources[0], np.array([word], sources[0].dtype))
+    apart = rule(f"max.{type_}", apart, np.zeros(1, sources[0].dtype))
+    assert (apart != expected).any()
+
+
+@pytest.mark.parametrize("inner", ["", ".ftz"])
+@pytest.mark.parametrize("outer", ["", ".ftz"])
+def test_a_clamp_of_a_clamp_is_one_saturation(inner, outer):
+    a, b, c = cases("f32")
+    body = f"""min.f32 t, a, 0f3F800000; max{inner}.f32 t, t, 0f00000000; mov.f32 a, c;
+        min{outer}.f32 d, t, 0f3F800000;"""
+    expected = rule(f"add{outer or inner}.sat.f32", a, np.zeros(1, np.uint32))
+    assert_same_codes(run("f32", body, (a, b, c)), expected)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "min.NaN.f32 b, a, 0f3F800000; max.NaN.f32 d, b, 0f00000000;",
+        "min.f32 b, a, 0f40000000; max.f32 d, b, 0f00000000;",
+        "min.f32 b, a, 0f3F800000; neg.f32 b, b; max.f32 d, b, 0f00000000;",
+        "min.f32 b, a, 0f3F800000; min.f32 d, b, 0f3F800000;",
+    ],
+)
+def test_what_is_no_saturation(body):
+    assert not kernel("f32", body).contracted
 
 
 # --- f32x2 ----------------------------------------------------------------------------------------

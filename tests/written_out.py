@@ -68,6 +68,10 @@ def _lines(statement, function, guard):
         spelled(operands[operand.name], operand.type, function)
         for operand in statement.signature.operands
     ]
+    if str(ins) in ("add.sat.f32", "add.ftz.sat.f32") and words[2] == "0f80000000":
+        # as ptxas absorbs it into what computes the operand
+        opcode = str(ins).replace("add", "cvt") + ".f32"
+        words.pop()
     yield f"{guard}{opcode} {', '.join(words)};"
 
 

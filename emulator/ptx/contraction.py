@@ -10,7 +10,8 @@ installed. What was measured stands beside each rule, as cases that agree.
 Not covered, and rare in compiled code: ptxas contracts once more after it has unrolled a loop,
 moved what is invariant out of one, or repeated an expression behind two or more branches. A product
 that is added in another iteration or behind such branches may be fused where this says that it is
-not. Functions are judged one by one, though ptxas inlines device functions.
+not. Functions are judged one by one, though ptxas inlines device functions. Payloads of NaN pass
+through ``max(x, x)``, which ptxas takes for x, and ``x > c ? c : x`` becomes a min.NaN.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from emulator.ptx.dataflow import MOVES, Dataflow, Source, Statement, Value, fin
 from emulator.targets import Target
 
 __all__ = [
-    "Copy", "Elements", "Fusion", "Reciprocal", "Rewrite", "Scaling", "Source", "Statement",
-    "contract", "exchanged",
+    "Copy", "Elements", "Fusion", "Reciprocal", "Rewrite", "Saturation", "Scaling", "Source",
+    "Statement", "contract", "exchanged",
 ]  # fmt: skip
 
 
@@ -56,6 +57,7 @@ class Scaling:
     """A multiplication of the product a x b by a power of two that becomes part of the product.
 
     FMUL.D4 to FMUL.M8 round a x b x 2^exponent once; how they round subnormals is not measured.
+    The .ftz of the second multiplication alone counts: it may differ from the first one's.
     """
 
     multiplication: int
@@ -88,13 +90,27 @@ class Reciprocal:
 
 
 @dataclass(frozen=True, slots=True)
+class Saturation:
+    """The outer one of ``max(min(x, 1), 0)`` or ``min(max(x, 0), 1)``, which becomes ``add.sat``.
+
+    So where min comes first a NaN gives 0 and not 1, a zero is +0 whatever its constant, and the
+    .ftz of the outer one alone counts. Seen of f32 and f16 (20 of 20 cases: any block, other uses
+    of the inner one, constants in registers), with -fmad=false, too; not of f16x2, bf16, f64, .NaN.
+    """
+
+    #: the statement of the inner one, and which source of it is x
+    inner: int
+    operand: int
+
+
+@dataclass(frozen=True, slots=True)
 class Elements:
     """A statement of f32x2 of which the halves, low then high, become different things."""
 
     halves: tuple[Fusion | Scaling | Copy | None, Fusion | Scaling | Copy | None]
 
 
-Rewrite = Fusion | Scaling | Copy | Reciprocal | Elements
+Rewrite = Fusion | Scaling | Copy | Reciprocal | Saturation | Elements
 
 
 class _Type(NamedTuple):
@@ -159,11 +175,12 @@ def contract(
     """What ptxas makes of the multiplications and additions of a function body, by their index.
 
     `entry` says whether the function is a kernel: then its parameters lie in constant memory.
-    `fmad` is ptxas' option of this name; without it only reciprocals are left.
+    `fmad` is ptxas' option of this name; without it only reciprocals and saturations are left.
     """
     bodies, origins = _take_apart(statements, target.generation in _WITHOUT_F32X2)
     rules = _Rules(bodies, entry)
     rules.find_reciprocals()
+    rules.find_saturations()
     if fmad:
         rules.find_all()
     return _joined(rules.found, origins)
@@ -243,9 +260,11 @@ def _joined(
         if isinstance(rewrite, (Fusion, Scaling)):
             source, half = origins[rewrite.multiplication]
             rewrite = replace(rewrite, multiplication=source, element=half)
+        elif isinstance(rewrite, Saturation):
+            rewrite = replace(rewrite, inner=origins[rewrite.inner][0])
         if element is None:
             result[index] = rewrite
-        elif not isinstance(rewrite, (Reciprocal, Elements)):
+        elif isinstance(rewrite, (Fusion, Scaling, Copy)):
             halves.setdefault(index, [None, None])[element] = rewrite
     for index, (low, high) in halves.items():
         result[index] = _whole(low, high) or Elements((low, high))
@@ -390,6 +409,38 @@ class _Rules:
                             numerator = Value("scaled", -1, value.region, [numerator])
                         value.arguments[:2] = numerator, Value("constant", -1, -1, bits=bits)
 
+    def find_saturations(self) -> None:
+        """Finds the outer ones of min and max with 0 and 1."""
+        for value in self.values:
+            bound = self._bound(value)
+            if bound is None:
+                continue
+            inner, negated = value.arguments[1 - bound].resolve()
+            other = self._bound(inner)
+            if other is None or negated or inner.head == value.head:
+                continue
+            known = self.found.get(inner.index)
+            if isinstance(known, Saturation):
+                # Nothing is left to do, but for a flush.
+                flushes = _is_flushed(value) and not _is_flushed(inner)
+                self.found[value.index] = known if flushes else Copy(1 - bound, False)
+            elif _type(inner) == _type(value):
+                self.found[value.index] = Saturation(inner.index, 1 - other)
+
+    def _bound(self, value: Value) -> int | None:
+        """Which operand is the 1 of a min or the 0 of a max; None if there is none."""
+        if value.head not in ("min", "max") or _type(value) not in ("f32", "f16"):
+            return None
+        if not _modifiers(value) <= {"ftz"} or len(self.statements[value.index].sources) != 2:
+            return None
+        type_ = _TYPES[_type(value)]
+        wanted = (type_.one,) if value.head == "min" else (0, type_.sign)
+        for place in (1, 0):
+            constant, negated = value.arguments[place].resolve()
+            if constant.opcode == "constant" and not negated and constant.bits in wanted:
+                return place
+        return None
+
     def _simplify(self, value: Value) -> None:
         """Makes aliases of changes of sign, and of what ptxas takes out before it contracts."""
         type_ = _TYPES.get(_type(value))
@@ -397,6 +448,13 @@ class _Rules:
             flushed = value.arguments[0].root
             if not _is_flushed(value) or (_type(value) == "f32" and _is_flushed(flushed)):
                 value.alias = value.arguments[0], True
+        elif value.head == "abs" and _type(value) == "f32":
+            # The square of an f32 has no sign to take away.
+            square = value.arguments[0].root
+            if square.head == "mul" and _is_product(square) and _type(square) == "f32":
+                alike = square.arguments[0].resolve() == square.arguments[1].resolve()
+                if alike and (_is_flushed(square) or not _is_flushed(value)):
+                    value.alias = square, False
         elif value.head == "selp" and _same(*value.arguments[:2]):
             value.alias = value.arguments[0], False
         elif value.head == "part":
@@ -565,7 +623,7 @@ class _Rules:
                 continue
             if not _is_product(product) or isinstance(self.found.get(product.index), Scaling):
                 continue
-            if product.uses == 1 and _is_flushed(product) == _is_flushed(value):
+            if product.uses == 1:
                 self.found[value.index] = Scaling(product.index, _SCALES[factor.bits])
                 return
 

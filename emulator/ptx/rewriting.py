@@ -22,6 +22,7 @@ from emulator.ptx.contraction import (
     Fusion,
     Reciprocal,
     Rewrite,
+    Saturation,
     Scaling,
     contract,
     exchanged,
@@ -52,6 +53,7 @@ _HALVES = ("low", "high")
 _CONCERNED = {
     **dict.fromkeys(["mul", "div", "rcp"], frozenset(_WORDS)),
     **dict.fromkeys(["add", "sub", "fma"], frozenset(["f64"])),
+    **dict.fromkeys(["min", "max"], frozenset(["f16", "f32"])),
 }
 
 
@@ -62,9 +64,9 @@ class Contracted(NamedTuple):
     column: int
     #: of the statement, as the file has it
     opcode: str
-    #: line of the multiplication that it takes over; 0 for none
+    #: line of the multiplication, or of the min or max, that it takes over; 0 for none
     multiplication: int
-    #: "fused", "scaled" by a power of two, "copied" or "reciprocal" of a constant
+    #: "fused", "scaled" by a power of two, "copied", "reciprocal" of a constant, "saturated"
     kind: str
     #: of f32x2, of which the halves become different things: "low" or "high"
     half: str = ""
@@ -75,6 +77,7 @@ class Contracted(NamedTuple):
             "scaled": f"scales the product of line {self.multiplication} before it is rounded",
             "copied": "returns an operand, or its negative, unchanged",
             "reciprocal": "multiplies by the reciprocal of its divisor, rounded to nearest",
+            "saturated": f"is, with line {self.multiplication}, a saturation: NaN gives 0",
         }[self.kind]
         half = f" ({self.half} half)" if self.half else ""
         return f"line {self.line}, column {self.column}: {self.opcode}{half} {what}"
@@ -91,7 +94,7 @@ class Rewritten(NamedTuple):
 
 def contracted(program: Program, target: Target, *, fmad: bool) -> tuple[Program, list[Rewritten]]:
     """The program that runs, and what was changed in it; without `fmad` only what ptxas does even
-    then: it replaces approximate divisions by constants, and exchanges operands."""
+    then: approximate divisions by constants, saturations, and operands of f64 exchanged."""
     out = Program(
         list(program.statements), dict(program.functions), program.addresses, program.leaders
     )
@@ -239,8 +242,11 @@ class _Rewriter:
         code.add("mov.b64", code.statement.operands["d"], Vector(results))
 
     def _note(self, index: int, rewrite: Rewrite, half: str = "") -> None:
-        kinds = {Fusion: "fused", Scaling: "scaled", Copy: "copied", Reciprocal: "reciprocal"}
-        multiplication = getattr(rewrite, "multiplication", None)
+        kinds = {
+            Fusion: "fused", Scaling: "scaled", Copy: "copied", Reciprocal: "reciprocal",
+            Saturation: "saturated",
+        }  # fmt: skip
+        multiplication = getattr(rewrite, "multiplication", getattr(rewrite, "inner", None))
         pc = None if multiplication is None else self.first + multiplication
         self.places.append(Rewritten(self.first + index, pc, kinds[type(rewrite)], half))
 
@@ -267,7 +273,7 @@ class _Rewriter:
         statement = self.source[index]
         if statement.name != "mul":
             return self._factors_of_quotient(index, user)
-        one, two = (self._keep(index, user, name) for name in ("a", "b"))
+        one, two = (self.keep(index, user, name) for name in ("a", "b"))
         if index in self.exchanged:
             one, two = two, one
         if element is not None:
@@ -278,7 +284,7 @@ class _Rewriter:
         """The last two factors of an approximate division or reciprocal."""
         rewrite = self.found.get(index)
         if isinstance(rewrite, Reciprocal) and not rewrite.exponent:
-            return self._keep(index, user, "a"), Constant(rewrite.bits)
+            return self.keep(index, user, "a"), Constant(rewrite.bits)
         if index not in self.quotients:
             code = _Code(self, self.source[index])
             if isinstance(rewrite, Reciprocal):
@@ -289,8 +295,8 @@ class _Rewriter:
             self.before[index] += code.statements
         return self.quotients[index]
 
-    def _keep(self, index: int, user: int, name: str) -> Bound:
-        """A source of a multiplication, or the register that keeps it for `user`."""
+    def keep(self, index: int, user: int, name: str) -> Bound:
+        """A source of the statement `index`, or the register that keeps it for `user`."""
         statement = self.source[index]
         bound = statement.operands[name]
         if not isinstance(bound, Register) or self._is_unchanged(bound.index, index, user):
@@ -352,6 +358,10 @@ class _Code:
             modifier = ".ftz" if ".ftz" in str(self.statement.instruction) else ""
             numerator = self.scaled(operands[0], rewrite.exponent)
             self.add(f"mul{modifier}.f32", result, numerator, Constant(rewrite.bits))
+        elif isinstance(rewrite, Saturation):
+            modifier = ".ftz" if ".ftz" in str(self.statement.instruction) else ""
+            source = self.rewriter.keep(rewrite.inner, self.index, "ab"[rewrite.operand])
+            self.add(f"add{modifier}.sat.{type_}", result, source, Constant(_WORDS[type_][1]))
         elif isinstance(rewrite, Copy):
             source = operands[rewrite.operand]
             opcode = f"neg.{type_}" if rewrite.negated else f"mov.b{_WORDS[type_][0]}"
