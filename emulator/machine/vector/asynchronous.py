@@ -16,6 +16,7 @@ from emulator.arith.scalar.types import TYPES
 from emulator.isa.instruction import Instruction
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.failure import Failure
+from emulator.machine.pending import POISON, Transfer
 from emulator.machine.vector import memory
 from emulator.machine.vector.access import space_of
 from emulator.machine.vector.compute import Step, guarded
@@ -23,7 +24,6 @@ from emulator.machine.vector.lanes import together, whole_or_split
 from emulator.machine.vector.mbarriers import change, find_barriers
 from emulator.machine.vector.memory import Who
 from emulator.machine.vector.operands import Read, addresses, reader, selected
-from emulator.machine.vector.pending import POISON, Transfer
 from emulator.machine.vector.strand import Strand
 from emulator.machine.vector.wave import Wave
 from emulator.memory.mbarrier import Operation

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from emulator.errors import EmulatorError
 from emulator.machine.failure import Failure
+from emulator.machine.pending import Pending
 from emulator.machine.report import KernelError
 from emulator.machine.vector import control, waiting
 from emulator.machine.vector.barriers import Barriers
 from emulator.machine.vector.clusters import Clusters
-from emulator.machine.vector.pending import Pending
 from emulator.machine.vector.statements import POLLING, step_of
 from emulator.machine.vector.strand import Frame, Strand
 from emulator.machine.vector.wave import Block, Wave
@@ -149,7 +149,7 @@ class Grid:
     def _start(self, ctas: NDArray[np.int64]) -> Wave:
         wave = Wave(self, ctas)
         wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
-        wave.pending = Pending(wave, self.launch.async_order, self.launch.seed)
+        wave.pending = Pending(len(wave.thread), self.launch.async_order, self.launch.seed)
         self.need_local(wave, self.function.local_bytes)
         wave.start(self.function, lambda frame: None)
         return wave
