@@ -1,0 +1,128 @@
+"""Which function executes which statement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from emulator.errors import UnsupportedError
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.machine.failure import Failure
+from emulator.machine.reference import (
+    access,
+    asynchronous,
+    compute,
+    control,
+    lanes,
+    matrix,
+    mbarriers,
+    synchronisation,
+    tensors,
+)
+from emulator.machine.reference.block import Each, Flow, Step
+from emulator.machine.reference.compute import Run
+from emulator.machine.reference.control import Place
+from emulator.machine.reference.thread import Thread
+from emulator.ptx.program import Function, Program, Statement
+
+T = TypeVar("T")
+
+#: backward branches after which a thread lets others go first; fewer where it looks at memory that
+#: others may change
+_TURNS, _POLLS = 4096, 16
+_POLLING = ("atom", "nanosleep", "mbarrier", "ld")
+
+
+def nothing(statement: Statement, function: Function) -> Run:
+    """What has no effect on values: hints, and fences where every access takes effect at once."""
+    return lambda thread: None
+
+
+_WITHOUT_EFFECT = (
+    "prefetch", "prefetchu", "applypriority", "discard", "createpolicy", "nanosleep", "pmevent",
+    "griddepcontrol", "membar", "fence", "cp.async.bulk.prefetch",
+)  # fmt: skip
+#: first words of an opcode -> what each thread does; the longest that fits counts
+EACH: dict[str, Callable[[Statement, Function], Run]] = {
+    "ld": access.load,
+    "ldu": access.load,
+    "st": access.store,
+    "atom": access.atomic,
+    "red": access.atomic,
+    "cvta": access.convert_address,
+    "isspacep": access.is_in_space,
+    "mapa": access.map_to_rank,
+    "getctarank": access.rank_of,
+    "alloca": access.allocate_on_stack,
+    "stacksave": access.save_stack,
+    "stackrestore": access.restore_stack,
+    **dict.fromkeys(_WITHOUT_EFFECT, nothing),
+    **mbarriers.EACH,
+    **asynchronous.EACH,
+    **tensors.EACH,
+}
+#: the same of those that say where a thread goes on, and of those that threads execute together
+FLOWS = {**control.FLOWS, **synchronisation.FLOWS, **mbarriers.FLOWS}
+TOGETHER = {**lanes.TOGETHER, **tensors.TOGETHER}
+
+
+class Code(dict[int, Step]):
+    """What the statements of a program do, by their pc, made when they are first met."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__()
+        self._program = program
+
+    def __missing__(self, pc: int) -> Step:
+        function = self._program.function_at(min(pc, len(self._program.statements) - 1))
+        step = self[pc] = self._step(pc, function)
+        return step
+
+    def _step(self, pc: int, function: Function) -> Step:
+        """Raises UnsupportedError for what is not modelled."""
+        statement = self._program.statements[pc]
+        if find := matrix.TOGETHER.get(type(statement.instruction)):
+            return find(statement, function)
+        ins = statement.instruction
+        if isinstance(ins, OrdinaryInstruction):
+            found = max((EACH, FLOWS, TOGETHER), key=lambda t: len(_longest(t, str(ins))))
+            words = _longest(found, str(ins))
+            if words and found is FLOWS:
+                place = Place(statement, function, self._program)
+                run = control.under_guard(statement, FLOWS[words](place))
+                return Flow(run, self._patience(pc))
+            if words and found is TOGETHER:
+                return TOGETHER[words](statement, function)
+            if words:
+                return Each(self._kept(EACH[words](statement, function), pc, function))
+        if getattr(ins, "rule", "") and ins.scope == "thread":
+            return Each(self._kept(compute.compute(statement, function), pc, function))
+        if getattr(ins, "rule", ""):
+            return lanes.over_warp(statement, function)
+        raise UnsupportedError(f"{ins} is legal PTX, not modelled here")
+
+    def _kept(self, run: Run, pc: int, function: Function) -> Run:
+        """`run`, which must not be the last statement of its function."""
+        if pc + 1 < function.end:
+            return run
+
+        def last(thread: Thread) -> None:
+            raise Failure("end of code", f"{function.name} has no ret behind its last statement")
+
+        return last
+
+    def _patience(self, pc: int) -> int:
+        """Backward branches until a thread gives way: what stands before them decides."""
+        statements, leaders = self._program.statements, self._program.leaders
+        first = pc
+        while first not in leaders and first > 0 and statements[first - 1].name not in FLOWS:
+            first -= 1
+        polls = any(statements[i].name in _POLLING for i in range(first, pc))
+        return _POLLS if polls else _TURNS
+
+
+def _longest(table: Mapping[str, T], opcode: str) -> str:
+    """The longest beginning of an opcode, in whole words, that a table has; "" for none."""
+    words = opcode.split(".")
+    beginnings = (".".join(words[:count]) for count in range(len(words), 0, -1))
+    return next((found for found in beginnings if found in table), "")
