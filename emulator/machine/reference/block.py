@@ -2,8 +2,8 @@
 
 Of the threads of a warp those go first that are innermost in calls and lowest in the program, all
 that are at one place together, statement by statement, each by itself: compilers lay code out so
-that the lanes of a warp meet again that way. Threads that go round and round give way to others (an
-*epoch* later), so that a lane which waits for another lane of its own warp gets it.
+that the lanes of a warp meet again that way. Threads that go round and round in vain give way to
+others (an *epoch* later), so that a lane which waits for another lane of its own warp gets it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from emulator.machine.report import Index
 
 WARP, WARPGROUP = 32, 128
+#: backward branches after which a thread lets others go first, whatever it does
+MOST_TURNS = 4096
 
 
 # --- what statements are to a warp ----------------------------------------------------------------
@@ -40,7 +42,7 @@ class Flow:
     """A statement that says where a thread goes on; None where it has ended or waits."""
 
     run: Callable[[Thread], int | None]
-    #: backward branches after which a thread lets others go first
+    #: backward branches after which it is time to look at others
     patience: int = 0
 
 
@@ -99,16 +101,18 @@ class Warp:
                 return
 
     def _give_way(self, threads: list[Thread]) -> None:
+        """Threads have gone round often. Who comes back with the same in all registers looks at
+        memory in vain and lets the other threads of the warp go first; the others do only after
+        very many turns, for they would meet again behind the loop."""
         grid = self.block.grid
         ready = [thread for thread in self.threads if thread.state is State.READY]
-        epoch = max(thread.epoch for thread in ready) + (len(ready) > len(threads))
+        later = max(thread.epoch for thread in ready) + 1
         for thread in threads:
-            thread.epoch, thread.loops = epoch, 0
-            # Who comes back with the same in all registers looks at memory in vain.
             held = (thread.pc, thread.calls, [list(frame.registers) for frame in thread.frames])
-            if held != thread.polled:
-                grid.progress += 1
-            thread.polled = held
+            vain, thread.polled = held == thread.polled, held
+            grid.progress += not vain
+            if vain or thread.loops >= MOST_TURNS:
+                thread.epoch, thread.loops = later, 0
         grid.check_limit(threads[0])
 
     def meet(self, pc: int, step: Together) -> None:

@@ -232,6 +232,6 @@ def _tired(step: Flow, threads: list[Thread], pc: int) -> list[Thread]:
     for thread in threads:
         if thread.state is State.READY and thread.pc <= pc:
             thread.loops += 1
-            if thread.loops >= step.patience:
+            if thread.loops % step.patience == 0:
                 out.append(thread)
     return out

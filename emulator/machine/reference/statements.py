@@ -19,7 +19,7 @@ from emulator.machine.reference import (
     synchronisation,
     tensors,
 )
-from emulator.machine.reference.block import Each, Flow, Step
+from emulator.machine.reference.block import MOST_TURNS, Each, Flow, Step
 from emulator.machine.reference.compute import Run
 from emulator.machine.reference.control import Place
 from emulator.machine.reference.thread import Thread
@@ -27,9 +27,9 @@ from emulator.ptx.program import Function, Program, Statement
 
 T = TypeVar("T")
 
-#: backward branches after which a thread lets others go first; fewer where it looks at memory that
-#: others may change
-_TURNS, _POLLS = 4096, 16
+#: backward branches after which it is time to look at others, where a thread looks at memory that
+#: they may change
+_POLLS = 16
 _POLLING = ("atom", "nanosleep", "mbarrier", "ld")
 
 
@@ -118,7 +118,7 @@ class Code(dict[int, Step]):
         while first not in leaders and first > 0 and statements[first - 1].name not in FLOWS:
             first -= 1
         polls = any(statements[i].name in _POLLING for i in range(first, pc))
-        return _POLLS if polls else _TURNS
+        return _POLLS if polls else MOST_TURNS
 
 
 def _longest(table: Mapping[str, T], opcode: str) -> str:
