@@ -10,21 +10,16 @@ from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.failure import Failure
 from emulator.machine.reference import memory
 from emulator.machine.reference.compute import Run, guarded
-from emulator.machine.reference.operands import addresses, reader, word_type, writer
+from emulator.machine.reference.operands import addresses, items_of, reader, word_type, writer
 from emulator.machine.reference.thread import Thread
 from emulator.memory.windows import LOCAL, RANK_BITS, SHARED, WINDOW_BITS
-from emulator.ptx.program import Address, Bound, Constant, Function, ParameterPlace, Statement, Vector
+from emulator.ptx.program import Address, Bound, Constant, Function, ParameterPlace, Statement
 
 
 def ordinary(statement: Statement) -> OrdinaryInstruction:
     ins = statement.instruction
     assert isinstance(ins, OrdinaryInstruction)
     return ins
-
-
-def items_of(bound: Bound | None) -> tuple[Bound | None, ...]:
-    """The registers in braces, or the one without."""
-    return bound.items if isinstance(bound, Vector) else (bound,)
 
 
 def space_of(statement: Statement, bound: Bound) -> str:

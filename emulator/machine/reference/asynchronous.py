@@ -9,13 +9,14 @@ import numpy as np
 
 from emulator.arith.scalar.rule import bind_reference
 from emulator.arith.scalar.types import TYPES
+from emulator.errors import UnsupportedError
 from emulator.machine.failure import Failure
 from emulator.machine.pending import POISON, Transfer
 from emulator.machine.reference import memory
-from emulator.machine.reference.access import items_of, ordinary, space_of
+from emulator.machine.reference.access import ordinary, space_of
 from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.mbarriers import barrier_of, change, key_of
-from emulator.machine.reference.operands import Read, addresses, reader
+from emulator.machine.reference.operands import Read, addresses, items_of, reader
 from emulator.machine.reference.thread import Thread
 from emulator.memory.mbarrier import Operation
 from emulator.memory.windows import RANK_BITS
@@ -107,7 +108,7 @@ def arrive_after_copies(statement: Statement, function: Function) -> Run:
 
 
 class Issue:
-    """What every bulk copy has: its operands, the mbarrier that it signals or the group it is in."""
+    """What every bulk copy has: its operands, and the mbarrier that it signals, if it does."""
 
     def __init__(self, statement: Statement) -> None:
         modifiers, operands = ordinary(statement).modifiers, statement.operands
@@ -143,10 +144,8 @@ class Issue:
                 yield "cluster", place, barrier & inside | rank << RANK_BITS
 
 
-def submit(
-    thread: Thread, barrier: int | None, size: int, perform: Callable[[], None]
-) -> None:
-    """Issues an operation on `size` bytes, which an mbarrier or the thread's bulk group waits for."""
+def submit(thread: Thread, barrier: int | None, size: int, perform: Callable[[], None]) -> None:
+    """Issues an operation on `size` bytes, which an mbarrier or the thread's group waits for."""
 
     def whole() -> None:
         perform()
@@ -166,7 +165,7 @@ def poison(thread: Thread, place: memoryview) -> None:
 def bulk_copy(statement: Statement, function: Function) -> Run:
     """cp.async.bulk between global memory, shared memory, and that of the cluster."""
     if "cp_mask" in words_of(statement):
-        return _refuse_mask(statement)
+        raise UnsupportedError(f"{statement.instruction} is legal PTX, not modelled here")
     issue = Issue(statement)
     assert issue.size is not None and issue.origin is not None
     count, origin = issue.size, issue.origin
@@ -183,12 +182,6 @@ def bulk_copy(statement: Statement, function: Function) -> Run:
             submit(thread, barrier, size, _moves(thread, source, place))
 
     return guarded(statement, run)
-
-
-def _refuse_mask(statement: Statement) -> Run:
-    from emulator.errors import UnsupportedError
-
-    raise UnsupportedError(f"{statement.instruction} is legal PTX, not modelled here")
 
 
 def _moves(thread: Thread, source: memoryview, place: memoryview) -> Callable[[], None]:

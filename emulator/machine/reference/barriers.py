@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from emulator.machine.failure import Failure
@@ -33,7 +33,7 @@ class Barrier:
     arrived: int = 0
     #: threads that are expected; 0: all of the block that have not ended
     expected: int = 0
-    votes: Votes = Votes()
+    votes: Votes = field(default_factory=Votes)
 
 
 class BlockBarriers:

@@ -72,7 +72,8 @@ class Warp:
     """32 threads of a block."""
 
     def __init__(self, block: Block, number: int) -> None:
-        self.block, self.number = block, number
+        self.block: Block = block
+        self.number = number
         grid = block.grid
         last = min((number + 1) * WARP, grid.threads)
         self.threads = [Thread(self, i, grid.function) for i in range(number * WARP, last)]

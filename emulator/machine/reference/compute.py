@@ -6,9 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 from emulator.arith.scalar.rule import bind_reference
-from emulator.machine.reference.operands import Read, Write, guard_of, reader, word_type, writer
+from emulator.isa.signature import Operand
+from emulator.machine.reference.operands import (
+    Read,
+    Write,
+    guard_of,
+    items_of,
+    reader,
+    word_type,
+    writer,
+)
 from emulator.machine.reference.thread import Thread
-from emulator.ptx.program import Constant, Function, Register, Statement, Vector
+from emulator.ptx.program import Bound, Constant, Function, Register, Statement
 
 #: what one thread does
 Run = Callable[[Thread], None]
@@ -49,8 +58,7 @@ def sources(statement: Statement) -> list[Read]:
             assert isinstance(bound, Constant)
             out.append(_immediate(bound.word))
             continue
-        vector = operand.kind == "vector" and isinstance(bound, Vector)
-        for item in bound.items if vector else (bound,):
+        for item in _items(operand, bound):
             out.append(reader(item, word_type(operand)))
     return out
 
@@ -66,10 +74,14 @@ def destinations(statement: Statement, function: Function) -> list[Write]:
         bound = statement.operands.get(operand.name)
         if operand.use == "read" or (bound is None and operand.paired):
             continue
-        vector = operand.kind == "vector" and isinstance(bound, Vector)
-        for item in bound.items if vector else (bound,):
+        for item in _items(operand, bound):
             out.append(writer(item, word_type(operand), function))
     return out
+
+
+def _items(operand: Operand, bound: Bound | None) -> tuple[Bound | None, ...]:
+    """The registers of a vector; others in braces share the bits of one word."""
+    return items_of(bound) if operand.kind == "vector" else (bound,)
 
 
 def guarded(statement: Statement, run: Run) -> Run:

@@ -99,7 +99,12 @@ def call(place: Place) -> Next:
         return lambda thread: _enter(thread, callee, passed, place)
     assert passed.register is not None
     pointer = reader(Register(passed.register), "u64")
-    return lambda thread: _enter(thread, _function_at(place.program, pointer(thread)), passed, place)
+
+    def run(thread: Thread) -> int:
+        callee = _function_at(place.program, pointer(thread))
+        return _enter(thread, callee, passed, place)
+
+    return run
 
 
 def _function_at(program: Program, address: int) -> Function:

@@ -42,9 +42,7 @@ class Grid:
         self.shared_bytes = -(-launch.shared_bytes // 256) * 256
         self.arena, self.target = launch.arena, launch.module.target
         #: matrix instructions have a reference of their own; a launch may take another
-        self.arithmetic: Engine = (
-            "reference" if launch.arithmetic == "auto" else launch.arithmetic
-        )
+        self.arithmetic: Engine = "reference" if launch.arithmetic == "auto" else launch.arithmetic
         self.code = Code(self.program)
         #: statements of threads executed, and things done that others may wait for
         self.executed = self.progress = 0
@@ -91,7 +89,8 @@ class Grid:
 
     def _finish_pending(self, there: list[Cluster]) -> bool:
         """Does what was issued and nobody waits for in so many words; whether there was any."""
-        return any([cluster.pending.finish() for cluster in there])
+        done = [cluster.pending.finish() for cluster in there]
+        return any(done)
 
     def advance(self, threads: list[Thread], alone: bool) -> list[Thread]:
         """Executes statements of threads at one place, until they part, wait, or others go first;
@@ -177,7 +176,7 @@ class Grid:
     def placed(
         self, error: Exception, threads: Sequence[Thread], statement: Statement
     ) -> Exception:
-        """The error with the place where it happened; what is no failure of the kernel, as it is."""
+        """The error with the place where it happened; what is no failure of a kernel stays."""
         if isinstance(error, AccessError):
             fault = error.fault
             kind, reason = fault.kind, fault.reason

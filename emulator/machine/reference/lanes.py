@@ -13,7 +13,7 @@ from emulator.ptx.program import Function, Statement
 
 
 def over_warp(statement: Statement, function: Function) -> Together:
-    """shfl, vote, match, redux, elect, activemask: computed by the rules of `arith.scalar.lanes`."""
+    """shfl, vote, match, redux, elect, activemask, by the rules of `arith.scalar.lanes`."""
     rule = bind_reference(statement.instruction)  # type: ignore[arg-type]
     reads, writes = sources(statement), destinations(statement, function)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dtypes import Array
+from emulator.arith.scalar.types import TYPES
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import ROW_BYTES, Movement
@@ -23,6 +24,7 @@ from emulator.machine.reference.operands import (
     Read,
     addresses,
     guard_of,
+    items_of,
     reader,
     word_type,
     writer,
@@ -31,7 +33,7 @@ from emulator.machine.reference.thread import Thread
 from emulator.memory.arena import AccessError, Fault
 from emulator.memory.space import Space
 from emulator.memory.windows import RANK_BITS
-from emulator.ptx.program import REGISTER_BITS, Address, Bound, Constant, Function, Statement, Vector
+from emulator.ptx.program import Address, Bound, Constant, Function, Statement, Vector
 from emulator.warp import move, multiply, wmma
 from emulator.warp.call import Call
 
@@ -45,18 +47,14 @@ class Registers:
     """A vector operand: words ``(lanes, registers)`` of threads."""
 
     def __init__(self, operand: Operand, bound: Bound, function: Function) -> None:
-        items = bound.items if isinstance(bound, Vector) else (bound,)
+        items = items_of(bound)
         type_ = word_type(operand)
-        self.dtype = np.dtype(f"uint{_bits(type_)}")
+        self.dtype = TYPES[type_].dtype
         self.reads = [None if x is None else reader(x, type_) for x in items]
-        self.writes = (
-            [writer(x, type_, function) for x in items] if operand.use != "read" else []
-        )
+        self.writes = [writer(x, type_, function) for x in items] if operand.use != "read" else []
 
     def read(self, threads: Threads) -> Array:
-        words = [
-            [0 if read is None else read(thread) for read in self.reads] for thread in threads
-        ]
+        words = [[0 if read is None else read(thread) for read in self.reads] for thread in threads]
         return np.array(words, self.dtype).reshape(len(threads), len(self.reads))
 
     def write(self, threads: Threads, words: Array) -> None:
@@ -64,12 +62,6 @@ class Registers:
         for thread, row in zip(threads, rows, strict=True):
             for write, word in zip(self.writes, row, strict=True):
                 write(thread, word)
-
-
-def _bits(type_: str) -> int:
-    from emulator.arith.scalar.types import TYPES
-
-    return TYPES[type_].size
 
 
 def _same(threads: Threads, read: Read, what: str) -> int:
@@ -87,7 +79,7 @@ def multiplication(statement: Statement, function: Function) -> Together:
     ins = statement.instruction
     assert isinstance(ins, (MatrixInstruction, WmmaMultiply))
     fetch = _Fetch(statement, function)
-    compute = wmma.multiply if isinstance(ins, WmmaMultiply) else multiply.run
+    compute = wmma.run if isinstance(ins, WmmaMultiply) else multiply.run
 
     def run(threads: Threads) -> None:
         operands, options = fetch(threads)
@@ -96,8 +88,7 @@ def multiplication(statement: Statement, function: Function) -> Together:
             options["shared"] = Space("shared memory", block.shared)
         grid = block.grid
         call = Call(ins, operands, options, grid.target, grid.arithmetic, "hardware")
-        result = compute(ins, call) if isinstance(ins, WmmaMultiply) else compute(call)
-        fetch.result.write(threads, result)
+        fetch.result.write(threads, compute(call))
 
     return Together(ins.lanes, run, guard=guard_of(statement.guard), whole=str(ins))
 

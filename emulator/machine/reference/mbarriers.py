@@ -93,9 +93,7 @@ def arrive(statement: Statement, function: Function) -> Run:
 def pending_count(statement: Statement, function: Function) -> Run:
     read = reader(statement.operands["state"], "b64")
     write = writer(statement.operands["d"], "u32", function)
-    return guarded(
-        statement, lambda thread: write(thread, mbarrier.pending_count(read(thread)))
-    )
+    return guarded(statement, lambda thread: write(thread, mbarrier.pending_count(read(thread))))
 
 
 def invalidate(statement: Statement, function: Function) -> Run:

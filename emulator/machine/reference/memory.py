@@ -71,7 +71,7 @@ def find(
         held, inside = memoryview(thread.local), address
     else:
         block = block_of(thread, address) if space == "cluster" else thread.warp.block
-        held, inside = memoryview(block.shared), address & _OFFSET
+        held, inside = block.shared.data, address & _OFFSET
     if inside > len(held) - size:
         verb = "written" if write else "read"
         reason = (
@@ -84,23 +84,16 @@ def find(
     return held[inside : inside + size]
 
 
-def _in_arena(
-    thread: Thread, address: int, size: int, alignment: int, write: bool
-) -> memoryview:
+def _in_arena(thread: Thread, address: int, size: int, alignment: int, write: bool) -> memoryview:
     arena = thread.warp.block.grid.arena
     found = arena.find(address)
     if alignment > 1 and address % alignment:
         raise _misaligned(address, alignment)
-    if (
-        found is None
-        or address + size > found.end
-        or found.freed
-        or (write and not found.writable)
-    ):
+    if found is None or address + size > found.end or found.freed or (write and not found.writable):
         arena.locate_bytes(np.array([address], np.uint64), size, write=write)
         raise AssertionError("the arena refuses what it does not hold")
     start = found.start + address - found.address
-    return memoryview(arena.view(1))[start : start + size]
+    return arena.view(1).data[start : start + size]
 
 
 def _misaligned(address: int, alignment: int) -> AccessError:

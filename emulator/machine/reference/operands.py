@@ -30,11 +30,16 @@ Write = Callable[[Thread, int], None]
 
 
 def word_type(operand: Operand) -> str:
-    """The type that words of an operand have: what the instruction takes it for, or its register's."""
+    """The type of an operand's words: what the instruction takes it for, or its register's."""
     if operand.type or not operand.types:
         return operand.type or "b32"
     first = operand.types[0]
     return first if first == "pred" else f"b{REGISTER_BITS[first]}"
+
+
+def items_of(bound: Bound | None) -> tuple[Bound | None, ...]:
+    """The registers in braces, or the one without."""
+    return bound.items if isinstance(bound, Vector) else (bound,)
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -113,7 +118,7 @@ def guard_of(guard: Guard | None) -> Read | None:
 
 
 def writer(bound: Bound | None, type_: str, function: Function) -> Write:
-    """Puts a word of a type into a register; a wider one gets the sign of signed types, or zeros."""
+    """Puts a word of a type into a register: into a wider one with its sign, or with zeros."""
     kind = TYPES[type_]
     if bound is None:
         return lambda thread, word: None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable
 
 from emulator.errors import UnsupportedError
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
@@ -24,8 +23,6 @@ from emulator.machine.reference.compute import Run
 from emulator.machine.reference.control import Place
 from emulator.machine.reference.thread import Thread
 from emulator.ptx.program import Function, Program, Statement
-
-T = TypeVar("T")
 
 #: backward branches after which it is time to look at others, where a thread looks at memory that
 #: they may change
@@ -85,15 +82,14 @@ class Code(dict[int, Step]):
             return find(statement, function)
         ins = statement.instruction
         if isinstance(ins, OrdinaryInstruction):
-            found = max((EACH, FLOWS, TOGETHER), key=lambda t: len(_longest(t, str(ins))))
-            words = _longest(found, str(ins))
-            if words and found is FLOWS:
+            words = _longest({*EACH, *FLOWS, *TOGETHER}, str(ins))
+            if words in FLOWS:
                 place = Place(statement, function, self._program)
                 run = control.under_guard(statement, FLOWS[words](place))
                 return Flow(run, self._patience(pc))
-            if words and found is TOGETHER:
+            if words in TOGETHER:
                 return TOGETHER[words](statement, function)
-            if words:
+            if words in EACH:
                 return Each(self._kept(EACH[words](statement, function), pc, function))
         if getattr(ins, "rule", "") and ins.scope == "thread":
             return Each(self._kept(compute.compute(statement, function), pc, function))
@@ -121,8 +117,8 @@ class Code(dict[int, Step]):
         return _POLLS if polls else MOST_TURNS
 
 
-def _longest(table: Mapping[str, T], opcode: str) -> str:
-    """The longest beginning of an opcode, in whole words, that a table has; "" for none."""
+def _longest(known: set[str], opcode: str) -> str:
+    """The longest beginning of an opcode, in whole words, that is known; "" for none."""
     words = opcode.split(".")
     beginnings = (".".join(words[:count]) for count in range(len(words), 0, -1))
-    return next((found for found in beginnings if found in table), "")
+    return next((found for found in beginnings if found in known), "")

@@ -9,11 +9,11 @@ from typing import NamedTuple
 from emulator.arith.scalar.rule import bind_reference
 from emulator.machine.failure import Failure
 from emulator.machine.reference import memory
-from emulator.machine.reference.access import items_of, ordinary, space_of
+from emulator.machine.reference.access import ordinary, space_of
 from emulator.machine.reference.asynchronous import Issue, constant, poison, submit, words_of
 from emulator.machine.reference.block import WARP, Together
 from emulator.machine.reference.compute import Run, guarded
-from emulator.machine.reference.operands import addresses, guard_of, reader
+from emulator.machine.reference.operands import addresses, guard_of, items_of, reader
 from emulator.machine.reference.thread import Thread
 from emulator.memory.tensor_copy import plan, store_problem
 from emulator.memory.tensor_copy_reference import Element, elements, load_code
@@ -48,9 +48,7 @@ class Box(NamedTuple):
 
     def elements(self, address: int) -> Sequence[Element]:
         """Where its elements lie, with the box at an address of shared memory."""
-        return list(
-            elements(self.tensor_map, self.mode, self.coordinates, self.offsets, address)
-        )
+        return list(elements(self.tensor_map, self.mode, self.coordinates, self.offsets, address))
 
 
 class TensorIssue(Issue):
@@ -75,9 +73,7 @@ class TensorIssue(Issue):
         raw = memory.find(thread, self.map_space, self.map_address(thread), MAP_BYTES, 64)
         found = _decoded(bytes(raw))
         if found.rank != self.dims:
-            raise Failure(
-                "tensor map", f"a map of {found.rank} dimensions in a {self.dims}d copy"
-            )
+            raise Failure("tensor map", f"a map of {found.rank} dimensions in a {self.dims}d copy")
         coordinates = [_signed(read(thread)) for read in self.coordinates]
         made = plan(found, self.mode)
         if self.to == "global" and (problem := store_problem(made, coordinates)):
@@ -152,9 +148,7 @@ def store(statement: Statement, function: Function) -> Run:
     return guarded(statement, run)
 
 
-def _box_storer(
-    thread: Thread, box: Box, address: int, operation: str
-) -> Callable[[], None]:
+def _box_storer(thread: Thread, box: Box, address: int, operation: str) -> Callable[[], None]:
     def perform() -> None:
         m = box.tensor_map
         size, combine = m.element_type.bytes, None

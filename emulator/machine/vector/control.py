@@ -54,7 +54,7 @@ def branch(statement: Statement, function: Function, program: Program) -> End:
 
 def indexed_branch(statement: Statement, function: Function, program: Program) -> End:
     """brx.idx: a lane goes to the target that its index picks."""
-    index = reader(statement.operands["a"], "u32", function)
+    index = reader(statement.operands["index"], "u32", function)
     targets = statement.operands["targets"]
     assert isinstance(targets, Targets)
 

@@ -91,7 +91,7 @@ def multiplication(statement: Statement, function: Function) -> Step:
     assert isinstance(ins, (MatrixInstruction, WmmaMultiply))
     lanes = ins.lanes
     fetch = _Fetch(statement, function, lanes)
-    run = wmma.multiply if isinstance(ins, WmmaMultiply) else multiply.run
+    run = wmma.run if isinstance(ins, WmmaMultiply) else multiply.run
 
     def step(s: Strand) -> None:
         if lanes == WARP:
