@@ -159,7 +159,7 @@ def map_to_rank(statement: Statement, function: Function) -> Run:
     window = SHARED if type_ == "u64" and not ins.modifiers["space"] else 0
 
     def run(thread: Thread) -> None:
-        chosen, size = rank(thread), thread.warp.block.grid.blocks_of_cluster
+        chosen, size = rank(thread), thread.run.blocks_of_cluster
         if chosen >= size:
             raise Failure("cluster", f"rank {chosen} in a cluster of {size} blocks")
         inside = read(thread) & (1 << RANK_BITS) - 1

@@ -53,7 +53,7 @@ def copy(statement: Statement, function: Function) -> Run:
             count = 0
         if count > size:
             raise Failure("cp.async", f"the source has {count} bytes; {size} are copied")
-        at, pending = source(thread), thread.warp.block.cluster.pending
+        at, pending = source(thread), thread.cluster.pending
         place = memory.find(thread, "shared", target(thread), size, size, write=True)
         if count:
             memory.find(thread, "global", at, count, size if count == size else 1)
@@ -71,7 +71,7 @@ def copy(statement: Statement, function: Function) -> Run:
 
 def commit_copies(statement: Statement, function: Function) -> Run:
     def run(thread: Thread) -> None:
-        thread.warp.block.cluster.pending.commit_copies(np.array([thread.number]))
+        thread.cluster.pending.commit_copies(np.array([thread.number]))
 
     return guarded(statement, run)
 
@@ -80,7 +80,7 @@ def wait_copies(statement: Statement, function: Function) -> Run:
     newest = None if "wait_all" in words_of(statement) else constant(statement, "n")
 
     def run(thread: Thread) -> None:
-        thread.warp.block.cluster.pending.wait_copies(np.array([thread.number]), newest)
+        thread.cluster.pending.wait_copies(np.array([thread.number]), newest)
 
     return guarded(statement, run)
 
@@ -91,7 +91,7 @@ def arrive_after_copies(statement: Statement, function: Function) -> Run:
     address, noinc = barrier_of(statement), "noinc" in words_of(statement)
 
     def run(thread: Thread) -> None:
-        at, pending = address(thread), thread.warp.block.cluster.pending
+        at, pending = address(thread), thread.cluster.pending
         if not noinc:
             change(thread, at, Operation(arrivals=-1))
 
@@ -132,7 +132,7 @@ class Issue:
             memory.find(thread, self.to, address, size, alignment, write=True)
             yield self.to, address, barrier
             return
-        ranks, count = self.mask(thread), thread.warp.block.grid.blocks_of_cluster
+        ranks, count = self.mask(thread), thread.run.blocks_of_cluster
         if ranks >> count:
             raise Failure("multicast", f"mask {ranks:#x} in a cluster of {count}")
         inside = (1 << RANK_BITS) - 1
@@ -153,12 +153,12 @@ def submit(thread: Thread, barrier: int | None, size: int, perform: Callable[[],
             change(thread, barrier, Operation(transactions=-size))
 
     key = None if barrier is None else key_of(thread, barrier)
-    thread.warp.block.cluster.pending.transfer(Transfer(thread.number, whole, key))
+    thread.cluster.pending.transfer(Transfer(thread.number, whole, key))
 
 
 def poison(thread: Thread, place: memoryview) -> None:
     """What stands where a copy will write, until it does."""
-    if not thread.warp.block.cluster.pending.at_once:
+    if not thread.cluster.pending.at_once:
         place[:] = bytes([POISON]) * len(place)
 
 
@@ -229,7 +229,7 @@ def _combines(
 
 def commit_bulk(statement: Statement, function: Function) -> Run:
     def run(thread: Thread) -> None:
-        thread.warp.block.cluster.pending.commit_bulk(np.array([thread.number]))
+        thread.cluster.pending.commit_bulk(np.array([thread.number]))
 
     return guarded(statement, run)
 
@@ -238,7 +238,7 @@ def wait_bulk(statement: Statement, function: Function) -> Run:
     newest = constant(statement, "n")
 
     def run(thread: Thread) -> None:
-        thread.warp.block.cluster.pending.wait_bulk(np.array([thread.number]), newest)
+        thread.cluster.pending.wait_bulk(np.array([thread.number]), newest)
 
     return guarded(statement, run)
 

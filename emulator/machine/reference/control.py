@@ -8,7 +8,7 @@ from typing import NamedTuple
 from emulator.errors import UnsupportedError
 from emulator.machine.externals import EXTERNALS
 from emulator.machine.failure import Failure
-from emulator.machine.reference import memory
+from emulator.machine.reference import memory, schedule
 from emulator.machine.reference.operands import guard_of, reader
 from emulator.machine.reference.thread import Frame, Thread
 from emulator.ptx.program import Call, Function, Program, Register, Statement, Targets
@@ -64,7 +64,7 @@ def end(place: Place) -> Next:
     """exit: the thread ends."""
 
     def run(thread: Thread) -> None:
-        thread.warp.block.thread_ended(thread)
+        schedule.end(thread)
 
     return run
 

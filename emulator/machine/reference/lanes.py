@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emulator.arith.scalar.rule import bind_reference
-from emulator.machine.reference.block import WARP, WARPGROUP, Together
 from emulator.machine.reference.compute import destinations, sources
 from emulator.machine.reference.operands import guard_of, reader
-from emulator.machine.reference.thread import Thread
+from emulator.machine.reference.thread import WARP, WARPGROUP, Thread, Together
 from emulator.ptx.program import Function, Statement
 
 

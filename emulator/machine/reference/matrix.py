@@ -19,7 +19,6 @@ from emulator.isa.signature import Operand
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
 from emulator.machine.failure import Failure
 from emulator.machine.reference import memory
-from emulator.machine.reference.block import WARP, Together
 from emulator.machine.reference.operands import (
     Read,
     addresses,
@@ -29,7 +28,7 @@ from emulator.machine.reference.operands import (
     word_type,
     writer,
 )
-from emulator.machine.reference.thread import Thread
+from emulator.machine.reference.thread import WARP, Thread, Together
 from emulator.memory.arena import AccessError, Fault
 from emulator.memory.space import Space
 from emulator.memory.windows import RANK_BITS
@@ -83,11 +82,11 @@ def multiplication(statement: Statement, function: Function) -> Together:
 
     def run(threads: Threads) -> None:
         operands, options = fetch(threads)
-        block = threads[0].warp.block
+        block = threads[0].block
         if fetch.in_memory:
             options["shared"] = Space("shared memory", block.shared)
-        grid = block.grid
-        call = Call(ins, operands, options, grid.target, grid.arithmetic, "hardware")
+        engine, target = block.run.arithmetic, block.run.target
+        call = Call(ins, operands, options, target, engine, "hardware")
         fetch.result.write(threads, compute(call))
 
     return Together(ins.lanes, run, guard=guard_of(statement.guard), whole=str(ins))
@@ -168,7 +167,7 @@ def movement(statement: Statement, function: Function) -> Together:
         vectors["d"].write(threads, move.load(ins, places(threads), _shared(threads)))
 
     def store(threads: Threads) -> None:
-        threads[0].warp.block.grid.progress += 1
+        threads[0].run.progress += 1
         rows = places(threads)
         move.store(ins, rows, vectors["r"].read(threads), _shared(threads))
 
@@ -185,7 +184,7 @@ def movement(statement: Statement, function: Function) -> Together:
 
 
 def _shared(threads: Threads) -> Space:
-    return Space("shared memory", threads[0].warp.block.shared)
+    return Space("shared memory", threads[0].block.shared)
 
 
 def _shared_address(bound: Bound) -> Read:
@@ -198,7 +197,7 @@ def _shared_address(bound: Bound) -> Read:
 
 def _check_rows(thread: Thread, ins: Movement, rows: list[int]) -> None:
     """AccessError, with the lane, for a row outside of shared memory or misaligned."""
-    size = thread.warp.block.grid.shared_bytes
+    size = thread.run.shared_bytes
     for lane, address in enumerate(rows):
         what, kind = "", ""
         if address > size - ROW_BYTES:

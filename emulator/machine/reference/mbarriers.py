@@ -9,11 +9,10 @@ import numpy as np
 from emulator.machine.failure import Failure
 from emulator.machine.reference import memory
 from emulator.machine.reference.access import space_of
-from emulator.machine.reference.block import Cluster
 from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.control import Next, Place
 from emulator.machine.reference.operands import Read, Write, addresses, reader, writer
-from emulator.machine.reference.thread import State, Thread
+from emulator.machine.reference.thread import Cluster, State, Thread
 from emulator.memory import mbarrier
 from emulator.memory.mbarrier import MAX_COUNT, Barrier, Operation
 from emulator.memory.windows import RANK_BITS
@@ -33,7 +32,7 @@ def barrier_of(statement: Statement, name: str = "mbarrier") -> Read:
             return memory.to_shared(given)
         if space == "cluster":
             return given
-        return thread.warp.block.rank << RANK_BITS | given & (1 << RANK_BITS) - 1
+        return thread.block.rank << RANK_BITS | given & (1 << RANK_BITS) - 1
 
     return address
 
@@ -46,7 +45,7 @@ def change(thread: Thread, address: int, operation: Operation) -> int:
     if undefined := held.undefined(operation):
         raise Failure("mbarrier", mbarrier.undefined_text(undefined, word))
     memory.put(thread, place, held.after(operation).encode().to_bytes(SIZE, "little"))
-    wake(thread.warp.block.cluster)
+    wake(thread.cluster)
     return word
 
 
@@ -129,7 +128,7 @@ class PhaseWait(NamedTuple):
 def key_of(thread: Thread, address: int) -> int:
     """Number of the barrier's word among those of the cluster, as `Pending` counts them."""
     rank, inside = address >> RANK_BITS, address & (1 << RANK_BITS) - 1
-    return (rank * thread.warp.block.grid.shared_bytes + inside) // SIZE
+    return (rank * thread.run.shared_bytes + inside) // SIZE
 
 
 def _wait_of(place: Place) -> tuple[Read, Read, bool, Write]:
@@ -159,7 +158,7 @@ def try_wait(place: Place) -> Next:
 
     def run(thread: Thread) -> int | None:
         wait = PhaseWait(address(thread), given(thread), by_parity, write)
-        cluster = thread.warp.block.cluster
+        cluster = thread.cluster
         cluster.pending.before_wait(np.array([wait.key(thread)]))
         if wait.over(thread):
             write(thread, 1)
@@ -188,7 +187,7 @@ def _release(cluster: Cluster, thread: Thread, result: bool) -> None:
     cluster.waiting.remove(thread)
     thread.wait.write(thread, int(result))
     thread.state, thread.wait = State.READY, None
-    thread.warp.block.grid.progress += result
+    thread.run.progress += result
 
 
 EACH = {

@@ -8,17 +8,13 @@ addresses. Every access ends at `find`, which gives the bytes that it goes to.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from emulator.machine.failure import Failure
-from emulator.machine.reference.thread import Thread
+from emulator.machine.reference.thread import Block, Thread
 from emulator.memory.arena import AccessError, Fault
 from emulator.memory.windows import FUNCTIONS, LOCAL, RANK_BITS, SHARED, WINDOW_BITS
-
-if TYPE_CHECKING:
-    from emulator.machine.reference.block import Block
 
 _INSIDE = (1 << WINDOW_BITS) - 1
 _OFFSET = (1 << RANK_BITS) - 1
@@ -42,7 +38,7 @@ def store(thread: Thread, space: str, address: int, size: int, word: int) -> Non
 def put(thread: Thread, place: memoryview, data: bytes) -> None:
     """Writes bytes to where `find` has led."""
     place[:] = data
-    thread.warp.block.grid.progress += 1
+    thread.run.progress += 1
 
 
 def update(
@@ -70,7 +66,7 @@ def find(
     if space == "local":
         held, inside = memoryview(thread.local), address
     else:
-        block = block_of(thread, address) if space == "cluster" else thread.warp.block
+        block = block_of(thread, address) if space == "cluster" else thread.block
         held, inside = block.shared.data, address & _OFFSET
     if inside > len(held) - size:
         verb = "written" if write else "read"
@@ -85,7 +81,7 @@ def find(
 
 
 def _in_arena(thread: Thread, address: int, size: int, alignment: int, write: bool) -> memoryview:
-    arena = thread.warp.block.grid.arena
+    arena = thread.run.arena
     found = arena.find(address)
     if alignment > 1 and address % alignment:
         raise _misaligned(address, alignment)
@@ -103,9 +99,9 @@ def _misaligned(address: int, alignment: int) -> AccessError:
 
 def block_of(thread: Thread, address: int) -> Block:
     """The block of the cluster whose shared memory an address leads to, by the rank in it."""
-    cluster, rank = thread.warp.block.cluster, address >> RANK_BITS
+    cluster, rank = thread.cluster, address >> RANK_BITS
     if len(cluster.blocks) == 1 and not rank:
-        return thread.warp.block
+        return thread.block
     if rank >= len(cluster.blocks):
         reason = (
             f"address {address:#x} is that of block {rank} of a cluster of {len(cluster.blocks)}"
@@ -132,12 +128,12 @@ def leads_to(thread: Thread, address: int, space: str) -> bool:
         inside = window == SHARED >> WINDOW_BITS
         if space == "shared::cluster":
             return inside
-        return inside and rank_at(address) == thread.warp.block.rank
+        return inside and rank_at(address) == thread.block.rank
     if space == "local":
         return window == LOCAL >> WINDOW_BITS
     if space == "global":
         return window not in [x >> WINDOW_BITS for x in (SHARED, LOCAL, FUNCTIONS)]
-    held = thread.warp.block.grid.arena.find(address)
+    held = thread.run.arena.find(address)
     if space.startswith("param"):
         return held is not None and held.name == "parameters"
     return held is not None and not held.writable and held.name != "parameters"

@@ -79,7 +79,7 @@ def reader(bound: Bound | None, type_: str) -> Read:
 
 def shared_rank(thread: Thread) -> int:
     """The field of the own block's rank in addresses of shared memory."""
-    return thread.warp.block.rank << RANK_BITS
+    return thread.block.rank << RANK_BITS
 
 
 def addresses(bound: Bound) -> Read:

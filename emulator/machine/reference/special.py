@@ -24,34 +24,34 @@ def special(name: str) -> Value:
     if name in _PLAIN:
         return _PLAIN[name]
     if re.fullmatch(r"%envreg\d+", name):
-        return lambda thread: thread.warp.block.grid.launch.environment.get(name, 0)
+        return lambda thread: thread.run.launch.environment.get(name, 0)
     raise UnsupportedError(
         f"special register {name!r} is not modelled here{hint(name, (*_PLAIN, *_BY_AXIS))}"
     )
 
 
 def _in_cluster(thread: Thread) -> tuple[int, ...]:
-    block = thread.warp.block
-    return tuple(i % n for i, n in zip(block.index, block.grid.cluster, strict=True))
+    block = thread.block
+    return tuple(i % n for i, n in zip(block.index, block.run.cluster, strict=True))
 
 
 def _cluster(thread: Thread) -> tuple[int, ...]:
-    block = thread.warp.block
-    return tuple(i // n for i, n in zip(block.index, block.grid.cluster, strict=True))
+    block = thread.block
+    return tuple(i // n for i, n in zip(block.index, block.run.cluster, strict=True))
 
 
 def _clusters(thread: Thread) -> tuple[int, ...]:
-    grid = thread.warp.block.grid
-    return tuple(n // m for n, m in zip(grid.size, grid.cluster, strict=True))
+    run = thread.run
+    return tuple(n // m for n, m in zip(run.size, run.cluster, strict=True))
 
 
 _BY_AXIS: dict[str, Callable[[Thread], tuple[int, ...]]] = {
     "%tid": lambda t: t.coordinates,
-    "%ntid": lambda t: t.warp.block.grid.block,
-    "%ctaid": lambda t: t.warp.block.index,
-    "%nctaid": lambda t: t.warp.block.grid.size,
+    "%ntid": lambda t: t.run.block,
+    "%ctaid": lambda t: t.block.index,
+    "%nctaid": lambda t: t.run.size,
     "%cluster_ctaid": _in_cluster,
-    "%cluster_nctaid": lambda t: t.warp.block.grid.cluster,
+    "%cluster_nctaid": lambda t: t.run.cluster,
     "%clusterid": _cluster,
     "%nclusterid": _clusters,
 }
@@ -60,7 +60,7 @@ _BY_AXIS: dict[str, Callable[[Thread], tuple[int, ...]]] = {
 def _time(shift: int) -> Value:
     """One clock for all: what it counts is statements, so that it rises and is the same in every
     run."""
-    return lambda thread: thread.warp.block.grid.now() >> shift
+    return lambda thread: thread.run.now() >> shift
 
 
 _PLAIN: dict[str, Value] = {
@@ -72,25 +72,25 @@ _PLAIN: dict[str, Value] = {
     "%globaltimer_hi": _time(32),
     "%laneid": lambda t: t.lane,
     "%warpid": lambda t: t.warp.number,
-    "%nwarpid": lambda t: len(t.warp.block.warps),
+    "%nwarpid": lambda t: len(t.block.warps),
     "%lanemask_eq": lambda t: 1 << t.lane,
     "%lanemask_lt": lambda t: (1 << t.lane) - 1,
     "%lanemask_le": lambda t: (2 << t.lane) - 1,
     "%lanemask_gt": lambda t: 0xFFFFFFFF & -(2 << t.lane),
     "%lanemask_ge": lambda t: 0xFFFFFFFF & -(1 << t.lane),
-    "%cluster_ctarank": lambda t: t.warp.block.rank,
-    "%cluster_nctarank": lambda t: t.warp.block.grid.blocks_of_cluster,
-    "%is_explicit_cluster": lambda t: int(t.warp.block.grid.launch.explicit_cluster),
+    "%cluster_ctarank": lambda t: t.block.rank,
+    "%cluster_nctarank": lambda t: t.run.blocks_of_cluster,
+    "%is_explicit_cluster": lambda t: int(t.run.launch.explicit_cluster),
     # Blocks lie on the processors in turn.
-    "%smid": lambda t: t.warp.block.linear % t.warp.block.grid.launch.processors,
-    "%nsmid": lambda t: t.warp.block.grid.launch.processors,
+    "%smid": lambda t: t.block.number % t.run.launch.processors,
+    "%nsmid": lambda t: t.run.launch.processors,
     "%gridid": lambda t: 0,
-    "%dynamic_smem_size": lambda t: t.warp.block.grid.launch.dynamic_shared,
-    "%total_smem_size": lambda t: t.warp.block.grid.shared_bytes,
-    "%aggr_smem_size": lambda t: t.warp.block.grid.shared_bytes,
+    "%dynamic_smem_size": lambda t: t.run.launch.dynamic_shared,
+    "%total_smem_size": lambda t: t.run.shared_bytes,
+    "%aggr_smem_size": lambda t: t.run.shared_bytes,
     "%reserved_smem_offset_begin": lambda t: 0,
-    "%reserved_smem_offset_end": lambda t: t.warp.block.grid.launch.reserved_shared,
-    "%reserved_smem_offset_cap": lambda t: t.warp.block.grid.launch.reserved_shared,
+    "%reserved_smem_offset_end": lambda t: t.run.launch.reserved_shared,
+    "%reserved_smem_offset_cap": lambda t: t.run.launch.reserved_shared,
     "%reserved_smem_offset_0": lambda t: 0,
     "%reserved_smem_offset_1": lambda t: 0,
 }

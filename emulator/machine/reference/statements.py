@@ -18,10 +18,10 @@ from emulator.machine.reference import (
     synchronisation,
     tensors,
 )
-from emulator.machine.reference.block import MOST_TURNS, Each, Flow, Step
 from emulator.machine.reference.compute import Run
 from emulator.machine.reference.control import Place
-from emulator.machine.reference.thread import Thread
+from emulator.machine.reference.schedule import MOST_TURNS
+from emulator.machine.reference.thread import Each, Flow, Step, Thread
 from emulator.ptx.program import Function, Program, Statement
 
 #: backward branches after which it is time to look at others, where a thread looks at memory that

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from emulator.machine.reference import barriers
 from emulator.machine.reference.access import ordinary
-from emulator.machine.reference.barriers import Finish, Votes
+from emulator.machine.reference.barriers import Finish
 from emulator.machine.reference.control import Next, Place
 from emulator.machine.reference.operands import reader, writer
-from emulator.machine.reference.thread import State, Thread
+from emulator.machine.reference.thread import State, Thread, Votes
 
 
 def barrier(place: Place) -> Next:
@@ -22,7 +23,7 @@ def barrier(place: Place) -> Next:
         chosen = number(thread)
         if waits:
             thread.stops(State.BARRIER, following, (chosen, finish))
-        thread.warp.block.barriers.arrive(
+        barriers.arrive(
             thread, chosen, 0 if count is None else count(thread),
             None if vote is None else vote(thread),
         )  # fmt: skip
@@ -49,14 +50,14 @@ def _reduction(place: Place) -> Finish:
 
 def cluster_arrive(place: Place) -> Next:
     def run(thread: Thread) -> int:
-        thread.warp.block.cluster.barrier.arrive(thread)
+        barriers.arrive_in_cluster(thread)
         return place.following
 
     return run
 
 
 def cluster_wait(place: Place) -> Next:
-    return lambda thread: thread.warp.block.cluster.barrier.wait(thread, place.following)
+    return lambda thread: barriers.wait_in_cluster(thread, place.following)
 
 
 FLOWS = {

@@ -11,10 +11,9 @@ from emulator.machine.failure import Failure
 from emulator.machine.reference import memory
 from emulator.machine.reference.access import ordinary, space_of
 from emulator.machine.reference.asynchronous import Issue, constant, poison, submit, words_of
-from emulator.machine.reference.block import WARP, Together
 from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.operands import addresses, guard_of, items_of, reader
-from emulator.machine.reference.thread import Thread
+from emulator.machine.reference.thread import WARP, Thread, Together
 from emulator.memory.tensor_copy import plan, store_problem
 from emulator.memory.tensor_copy_reference import Element, elements, load_code
 from emulator.memory.tensor_map import TensorMap

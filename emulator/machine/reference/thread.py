@@ -1,17 +1,28 @@
-"""A thread: where it is, what its registers hold, and what it waits for.
+"""What a launch under way consists of: threads, warps, blocks and clusters, and what they hold.
 
-A register holds the integer of its bits, a predicate 0 or 1, a variable in .param its bytes.
+A register holds the integer of its bits, a predicate 0 or 1, a variable in .param its bytes. Other
+modules say what happens to all this: `schedule` who goes next, `barriers` who waits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from emulator.machine.reference.block import Warp
-    from emulator.machine.report import Index
-    from emulator.ptx.program import Function
+import numpy as np
+
+from emulator.arith import Engine
+from emulator.machine.pending import Pending
+from emulator.machine.report import Index
+from emulator.memory.arena import Arena
+from emulator.ptx.program import Function, Program
+from emulator.targets import Target
+
+WARP, WARPGROUP = 32, 128
+#: barriers of a block
+BARRIERS = 16
 
 
 class State(Enum):
@@ -23,6 +34,9 @@ class State(Enum):
     CLUSTER = "waits at the barrier of its cluster"
     MBARRIER = "waits for a phase of an mbarrier"
     ENDED = "ended"
+
+
+# --- threads --------------------------------------------------------------------------------------
 
 
 class Frame:
@@ -54,9 +68,10 @@ class Thread:
         "state", "wait", "warp",
     )  # fmt: skip
 
-    def __init__(self, warp: Warp, index: int, function: Function) -> None:
+    def __init__(self, warp: Warp, index: int) -> None:
+        function = warp.block.run.function
         self.warp = warp
-        self.index, self.lane = index, index % 32
+        self.index, self.lane = index, index % WARP
         self.pc = function.first
         self.frames = [Frame(function)]
         self.registers = self.frames[-1].registers
@@ -68,21 +83,32 @@ class Thread:
         self.wait: Any = None
         #: threads of an earlier epoch go first
         self.epoch = 0
-        #: backward branches since it last gave way to others, and what it held then
+        #: backward branches since it last gave way to others, and what it held at the last look
         self.loops = 0
         self.polled: Any = None
 
     @property
+    def block(self) -> Block:
+        return self.warp.block
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.warp.block.cluster
+
+    @property
+    def run(self) -> Run:
+        return self.warp.block.run
+
+    @property
     def coordinates(self) -> Index:
         """%tid"""
-        x, y, _ = self.warp.block.grid.block
+        x, y, _ = self.run.block
         return self.index % x, self.index // x % y, self.index // (x * y)
 
     @property
     def number(self) -> int:
         """Counts the threads of the cluster."""
-        block = self.warp.block
-        return block.rank * block.grid.lanes_of_block + self.index
+        return self.block.rank * self.run.lanes_of_block + self.index
 
     def enter(self, frame: Frame) -> None:
         """Calls a function."""
@@ -103,4 +129,166 @@ class Thread:
 
     def goes_on(self) -> None:
         self.state, self.wait = State.READY, None
-        self.warp.block.grid.progress += 1
+        self.run.progress += 1
+
+
+class Warp:
+    """32 threads of a block."""
+
+    def __init__(self, block: Block, number: int) -> None:
+        self.block, self.number = block, number
+        last = min((number + 1) * WARP, block.run.threads)
+        self.threads = [Thread(self, i) for i in range(number * WARP, last)]
+
+    @property
+    def alive(self) -> list[Thread]:
+        return [thread for thread in self.threads if thread.state is not State.ENDED]
+
+    @property
+    def alive_mask(self) -> int:
+        return sum(1 << thread.lane for thread in self.alive)
+
+
+# --- blocks and clusters --------------------------------------------------------------------------
+
+
+class Votes(NamedTuple):
+    """What threads said at a bar.red."""
+
+    given: int = 0
+    true: int = 0
+
+
+@dataclass
+class Barrier:
+    """A barrier of a block; `arrived` counts 32 threads for each warp, however many it has."""
+
+    arrived: int = 0
+    #: threads that are expected; 0: all of the block that have not ended
+    expected: int = 0
+    votes: Votes = field(default_factory=Votes)
+    #: warp -> lanes that have arrived, of warps that are not complete
+    partly: dict[int, int] = field(default_factory=dict)
+
+
+class Block:
+    """A thread block: shared memory, barriers, warps. `index` is %ctaid, `rank` that of mapa."""
+
+    def __init__(self, cluster: Cluster, index: Index, rank: int) -> None:
+        run = cluster.run
+        self.cluster, self.run, self.index, self.rank = cluster, run, index, rank
+        self.shared = np.zeros(run.shared_bytes, np.uint8)
+        self.barriers = [Barrier() for _ in range(BARRIERS)]
+        self.warps = [Warp(self, i) for i in range(-(-run.threads // WARP))]
+
+    @property
+    def threads(self) -> list[Thread]:
+        return [thread for warp in self.warps for thread in warp.threads]
+
+    @property
+    def number(self) -> int:
+        """Counts the blocks of the grid."""
+        x, y, z = self.index
+        return x + self.run.size[0] * (y + self.run.size[1] * z)
+
+    def warpgroup(self, warp: int) -> list[Thread]:
+        """The threads of the warpgroup of a warp."""
+        first = warp // 4 * 4
+        return [thread for each in self.warps[first : first + 4] for thread in each.threads]
+
+
+@dataclass(eq=False)
+class Cluster:
+    """Thread blocks that see each other's shared memory, and are there at the same time."""
+
+    run: Run
+    pending: Pending
+    blocks: list[Block] = field(default_factory=list)
+    #: threads that wait for phases of mbarriers in this cluster
+    waiting: list[Thread] = field(default_factory=list)
+    #: phase of barrier.cluster, and the phase that threads which have not waited since arrived in
+    phase: int = 0
+    arrived: dict[Thread, int] = field(default_factory=dict)
+
+    @property
+    def threads(self) -> list[Thread]:
+        return [thread for block in self.blocks for thread in block.threads]
+
+    @property
+    def alive(self) -> bool:
+        return any(thread.state is not State.ENDED for thread in self.threads)
+
+
+# --- statements -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Each:
+    """A statement that every thread executes by itself, and goes on behind it."""
+
+    run: Callable[[Thread], None]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A statement that says where a thread goes on; None where it has ended or waits."""
+
+    run: Callable[[Thread], int | None]
+    #: backward branches after which it is time to look at others
+    patience: int = 0
+
+
+@dataclass(frozen=True)
+class Together:
+    """A statement that threads execute together, once all that it needs are there.
+
+    `lanes` of a warp or warpgroup wait for each other, or those of a membermask. With 0 lanes
+    nobody waits: those execute it who are there.
+    """
+
+    lanes: int
+    run: Callable[[Sequence[Thread]], None]
+    mask: Callable[[Thread], int] | None = None
+    guard: Callable[[Thread], int] | None = None
+    #: an instruction on a matrix has no lanes to spare: none may have ended
+    whole: str = ""
+
+
+Step = Each | Flow | Together
+
+
+# --- the launch -----------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Run:
+    """A launch under way: what all its threads share."""
+
+    #: the `Launch`, which also says where errors happened
+    launch: Any
+    program: Program
+    function: Function
+    #: what the statements do, by their pc
+    code: Mapping[int, Step]
+    arena: Arena
+    target: Target
+    #: the engine of matrix instructions
+    arithmetic: Engine
+    #: blocks of the grid, threads of a block, blocks of a cluster
+    size: Index
+    block: Index
+    cluster: Index
+    shared_bytes: int
+    #: statements of threads executed, and things done that others may wait for
+    executed: int = 0
+    progress: int = 0
+
+    def __post_init__(self) -> None:
+        self.threads = int(np.prod(self.block))
+        self.lanes_of_block = -(-self.threads // WARP) * WARP
+        self.blocks_of_cluster = int(np.prod(self.cluster))
+
+    def now(self) -> int:
+        """The time, in statements executed."""
+        self.executed += 1
+        return self.executed

@@ -1,0 +1,228 @@
+"""Which threads go next, and where they meet.
+
+Of the threads of a warp those go first that are innermost in calls and lowest in the program, all
+that are at one place together, statement by statement, each by itself: compilers lay code out so
+that the lanes of a warp meet again that way. Threads that go round and round in vain give way to
+others (an *epoch* later), so that a lane which waits for another lane of its own warp gets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emulator.errors import EmulatorError
+from emulator.machine.failure import Failure
+from emulator.machine.reference import barriers
+from emulator.machine.reference.thread import (
+    WARP,
+    Cluster,
+    Each,
+    Flow,
+    State,
+    Thread,
+    Together,
+    Warp,
+)
+from emulator.machine.report import Index, KernelError
+from emulator.memory.arena import AccessError
+from emulator.ptx.program import Statement
+
+#: backward branches after which a thread lets others go first, whatever it does
+MOST_TURNS = 4096
+
+
+# --- turns ----------------------------------------------------------------------------------------
+
+
+def run_cluster(cluster: Cluster) -> None:
+    """Gives every warp its turn."""
+    for block in cluster.blocks:
+        for warp in block.warps:
+            run_warp(warp)
+
+
+def run_warp(warp: Warp) -> None:
+    """Runs until no thread is ready, or those that are give way to other warps."""
+    while ready := [thread for thread in warp.threads if thread.state is State.READY]:
+        first = min(ready, key=_order)
+        together = [t for t in ready if t.pc == first.pc and t.calls == first.calls]
+        epoch = max(thread.epoch for thread in together)
+        for thread in together:
+            thread.epoch = epoch
+        tired = _advance(together, alone=len(together) == len(ready))
+        if tired:
+            _give_way(tired)
+            return
+
+
+def _order(thread: Thread) -> tuple[int, int, int]:
+    return thread.epoch, -len(thread.calls), thread.pc
+
+
+def _give_way(threads: list[Thread]) -> None:
+    """Threads have gone round often. Who comes back with the same in all registers looks at memory
+    in vain and lets the other threads of the warp go first; the others do only after very many
+    turns, for they would meet again behind the loop."""
+    warp, run = threads[0].warp, threads[0].run
+    later = max(t.epoch for t in warp.threads if t.state is State.READY) + 1
+    for thread in threads:
+        held = (thread.pc, thread.calls, [list(frame.registers) for frame in thread.frames])
+        vain, thread.polled = held == thread.polled, held
+        run.progress += not vain
+        if vain or thread.loops >= MOST_TURNS:
+            thread.epoch, thread.loops = later, 0
+    limit = run.launch.step_limit
+    if limit is not None and run.executed > limit:
+        failure = Failure("step limit", f"the limit of {limit:,} executed statements is reached")
+        raise placed(failure, threads[:1], run.program.statements[threads[0].pc])
+
+
+def _advance(threads: list[Thread], alone: bool) -> list[Thread]:
+    """Executes statements of threads at one place, until they part, wait, or others go first; those
+    that have gone round often enough to give way."""
+    run, pc = threads[0].run, threads[0].pc
+    code, leaders = run.code, run.program.leaders
+    thread = threads[0]
+    try:
+        while True:
+            step = code[pc]
+            run.executed += len(threads)
+            if isinstance(step, Each):
+                execute = step.run
+                for thread in threads:
+                    execute(thread)
+                pc += 1
+                if alone or pc not in leaders:
+                    continue
+                _go(threads, pc)
+                return []
+            if isinstance(step, Together):
+                _gather(pc, step, threads)
+                return []
+            for thread in threads:
+                following = step.run(thread)
+                if following is not None:
+                    thread.pc = following
+            first = threads[0].pc
+            parted = any(t.state is not State.READY or t.pc != first for t in threads)
+            if parted or first <= pc or not alone:
+                return _tired(step, threads, pc)
+            pc = first
+    except Exception as error:
+        raise placed(error, [thread], run.program.statements[pc]) from error
+
+
+def _go(threads: Sequence[Thread], pc: int) -> None:
+    for thread in threads:
+        thread.pc, thread.state = pc, State.READY
+
+
+def _tired(step: Flow, threads: list[Thread], pc: int) -> list[Thread]:
+    """Those of the threads that went back so often that it is time to look at others."""
+    out = []
+    for thread in threads:
+        if thread.state is State.READY and thread.pc <= pc:
+            thread.loops += 1
+            if thread.loops % step.patience == 0:
+                out.append(thread)
+    return out
+
+
+# --- what threads execute together ----------------------------------------------------------------
+
+
+def _gather(pc: int, step: Together, threads: list[Thread]) -> None:
+    """Threads come to a statement that they execute together."""
+    here = threads
+    if step.guard is not None:
+        here = [thread for thread in threads if step.guard(thread)]
+        _go([thread for thread in threads if not step.guard(thread)], pc + 1)
+    if not here:
+        return
+    if not step.lanes:
+        _execute_together(pc, step, here)
+        return
+    for thread in here:
+        if step.mask is not None and not (mask := step.mask(thread)) >> thread.lane & 1:
+            failure = Failure("membermask", f"the lane is not in its own membermask {mask:#010x}")
+            raise placed(failure, [thread], thread.run.program.statements[pc])
+        thread.stops(State.LANES, pc)
+    _meet(here[0].warp, pc, step)
+
+
+def _meet(warp: Warp, pc: int, step: Together) -> None:
+    """Executes a statement if all are there that its threads wait for."""
+    peers = warp.threads if step.lanes <= WARP else warp.block.warpgroup(warp.number)
+    here = [t for t in peers if t.state is State.LANES and t.pc == pc]
+    alive = [t for t in peers if t.state is not State.ENDED]
+    if step.mask is None:
+        if here and len(here) == len(alive):
+            _execute_together(pc, step, here)
+        return
+    masks = {thread: step.mask(thread) for thread in here}
+    for mask in dict.fromkeys(masks.values()):
+        # Lanes with different membermasks do not meet, but each must be there for the other.
+        if all(thread in masks for thread in alive if mask >> thread.lane & 1):
+            _execute_together(pc, step, [t for t in here if masks[t] == mask])
+
+
+def _execute_together(pc: int, step: Together, threads: Sequence[Thread]) -> None:
+    """Executes a statement whose threads are all there."""
+    run = threads[0].run
+    try:
+        if step.whole and len(threads) < step.lanes:
+            reason = f"{step.whole} needs all {step.lanes} lanes; some have ended"
+            raise Failure("lanes missing", reason)
+        step.run(threads)
+    except Exception as error:
+        raise placed(error, threads, run.program.statements[pc]) from error
+    _go(threads, pc + 1)
+    run.progress += 1
+
+
+def end(thread: Thread) -> None:
+    """A thread ends: what waited for it may be complete without it."""
+    thread.state = State.ENDED
+    thread.run.progress += 1
+    for peer in thread.block.warpgroup(thread.warp.number):
+        if peer.state is State.LANES:
+            step = thread.run.code[peer.pc]
+            assert isinstance(step, Together)
+            _meet(peer.warp, peer.pc, step)
+    barriers.thread_ended(thread)
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Coordinates:
+    """Threads, as messages ask for them."""
+
+    threads: Sequence[Thread]
+
+    def coordinates(self, index: int) -> tuple[Index, Index]:
+        thread = self.threads[index]
+        return thread.block.index, thread.coordinates
+
+
+def placed(error: Exception, threads: Sequence[Thread], statement: Statement) -> Exception:
+    """The error with the place where it happened; what is no failure of a kernel stays."""
+    index: int | None = None
+    if isinstance(error, AccessError):
+        kind, reason, index = error.fault.kind, error.fault.reason, error.fault.index
+    elif isinstance(error, Failure):
+        kind, reason, index = error.kind, error.reason, error.index
+    elif isinstance(error, EmulatorError) and not isinstance(error, KernelError):
+        kind, reason = type(error).__name__.removesuffix("Error"), str(error)
+    else:
+        return error
+    chosen = threads if index is None else threads[index : index + 1]
+    launch = threads[0].run.launch
+    found: Exception = launch.error(
+        kind, reason, statement, _Coordinates(chosen), np.arange(len(chosen))
+    )
+    return found
