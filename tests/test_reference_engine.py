@@ -298,3 +298,314 @@ def test_the_stack_of_a_callee_lies_behind_alloca():
     ld.local.u32 %r8, [%rd3]; mad.lo.u32 %r8, %r7, 100, %r8; st.global.u32 [%rd2], %r8;"""
     got = launch("reference", kernel(body, functions=FUNCTIONS), 1, 32, [words(32)] * 2)[1]
     assert set(got.tolist()) == {677}
+
+
+# --- warps ----------------------------------------------------------------------------------------
+
+
+def test_warps_that_have_parted():
+    """Collective statements of half a warp each, and with lanes that have ended."""
+    body = """setp.eq.u32 %p1, %r3, 37; @%p1 ret; ld.global.u32 %r4, [%rd1]; and.b32 %r5, %r3, 1;
+    setp.eq.u32 %p2, %r5, 1; mov.u32 %r6, 0; @%p2 bra ODD;
+    shfl.sync.down.b32 %r6|%p3, %r4, 2, 0x1f, 0x55555555;
+    vote.sync.ballot.b32 %r7, %p3, 0x55555555; xor.b32 %r6, %r6, %r7;
+    bra MEET;
+ODD: activemask.b32 %r8; and.b32 %r9, %r4, 3; match.any.sync.b32 %r7, %r9, %r8;
+    redux.sync.add.u32 %r6, %r4, %r8; xor.b32 %r6, %r6, %r7; elect.sync %r7|%p4, %r8;
+    @%p4 add.u32 %r6, %r6, 1; bar.warp.sync %r8;
+MEET: activemask.b32 %r8; vote.sync.any.pred %p3, %p2, %r8; selp.b32 %r9, 77, 78, %p3;
+    shfl.sync.bfly.b32 %r10, %r6, 1, 0x1f, %r8; xor.b32 %r10, %r10, %r9;
+    @%p2 bar.warp.sync 0xaaaaaaaa; st.global.u32 [%rd2], %r10;"""
+    run(body)
+
+
+def test_lanes_wait_for_lanes_that_come_later():
+    body = """mov.u32 %r4, 0; setp.lt.u32 %p1, %r3, 20; @%p1 bra FEW;
+LOOP: add.u32 %r4, %r4, 1; setp.lt.u32 %p2, %r4, %r3; @%p2 bra LOOP;
+FEW: setp.eq.u32 %p3, %r3, 5; @%p3 bra LATE; bra SYNC;
+SYNC: shfl.sync.idx.b32 %r5, %r4, 31, 0x1f, 0xffffffff; st.global.u32 [%rd2], %r5; ret;
+LATE: mov.u32 %r4, 1000; bra SYNC;"""
+    assert set(run(body, grid=1, block=32).tolist()) == {31}
+
+
+# --- barriers -------------------------------------------------------------------------------------
+
+
+def test_barriers():
+    """Data go round in shared memory; a barrier of two warps; votes; threads that have ended."""
+    body = """mov.u32 %r4, room; mad.lo.u32 %r5, %r3, 4, %r4; ld.global.u32 %r6, [%rd1];
+    st.shared.u32 [%r5], %r6; setp.ge.u32 %p1, %r3, 90; @%p1 ret; barrier.sync 3;
+    add.u32 %r7, %r3, 33; rem.u32 %r7, %r7, 90; mad.lo.u32 %r7, %r7, 4, %r4;
+    ld.shared.u32 %r8, [%r7]; bar.sync 0;
+    setp.lt.u32 %p2, %r3, 32; @%p2 bra TELL; setp.lt.u32 %p2, %r3, 64; @%p2 bra HEAR; bra VOTE;
+TELL: st.shared.u32 [room+400], %r8; barrier.arrive 5, 64; bra VOTE;
+HEAR: barrier.sync 5, 64; ld.shared.u32 %r9, [room+400]; add.u32 %r8, %r8, %r9;
+VOTE: setp.gt.u32 %p3, %r6, 0x40000000; bar.red.popc.u32 %r10, 1, %p3;
+    barrier.red.and.pred %p4, 2, !%p3; bar.red.or.pred %p5, 2, %p3;
+    @%p4 add.u32 %r10, %r10, 1000; @%p5 add.u32 %r10, %r10, 2000;
+    xor.b32 %r8, %r8, %r10; st.global.u32 [%rd2], %r8;"""
+    run(body, ".shared .align 4 .b8 room[512];", block=96)
+
+
+MBARRIER = """mov.u32 %r4, room; setp.ne.u32 %p1, %r3, 0; @%p1 bra READY;
+    mbarrier.init.shared.b64 [bars], 64; mbarrier.init.shared.b64 [bars+8], 1;
+READY: bar.sync 0; mov.u32 %r20, 0; mov.u32 %r21, 0;
+"""
+
+
+def test_mbarriers():
+    """Threads take turns by phases; tokens, parities, drops, counts."""
+    body = MBARRIER + """mad.lo.u32 %r5, %r3, 4, %r4; xor.b32 %r6, %r5, 64;
+LOOP: mad.lo.u32 %r7, %r20, 77, %r0; st.shared.u32 [%r5], %r7;
+    mbarrier.arrive.shared.b64 %rd3, [bars];
+WAIT: mbarrier.try_wait.shared.b64 %p2, [bars], %rd3; @!%p2 bra WAIT;
+    mbarrier.test_wait.parity.shared.b64 %p3, [bars], %r20; mbarrier.pending_count.b64 %r8, %rd3;
+    ld.shared.u32 %r9, [%r6]; add.u32 %r21, %r21, %r9; mad.lo.u32 %r21, %r21, 5, 1;
+    @%p3 add.u32 %r21, %r21, 3; bar.sync 1; add.u32 %r20, %r20, 1;
+    setp.lt.u32 %p4, %r20, 4; @%p4 bra LOOP;
+    setp.lt.u32 %p5, %r3, 32; @%p5 mbarrier.arrive_drop.shared.b64 %rd3, [bars];
+    @!%p5 mbarrier.arrive.shared.b64 _, [bars]; bar.sync 0;
+    ld.shared.u64 %rd4, [bars]; cvt.u32.u64 %r10, %rd4; shr.u64 %rd4, %rd4, 32;
+    cvt.u32.u64 %r11, %rd4; xor.b32 %r10, %r10, %r11; xor.b32 %r21, %r21, %r10;
+    st.global.u32 [%rd2], %r21;"""
+    run(body, ".shared .align 128 .b8 room[512]; .shared .b64 bars[2];")
+
+
+@pytest.mark.parametrize("order", ["early", "late", "random"])
+def test_asynchronous_copies(order):
+    """cp.async with groups, zeros behind the source, and an mbarrier; bulk copies and reductions."""
+    body = MBARRIER + """mad.lo.u32 %r5, %r3, 16, %r4; ld.param.u64 %rd3, [a];
+    and.b32 %r6, %r0, 31; mad.wide.u32 %rd4, %r6, 16, %rd3; and.b32 %r7, %r3, 15;
+    cp.async.ca.shared.global [%r5], [%rd4], 16, %r7; cp.async.commit_group;
+    cp.async.ca.shared.global [%r5+1024], [%rd4+4], 4; cp.async.commit_group;
+    cp.async.wait_group 1; ld.shared.v4.u32 {%r8, %r9, %r10, %r11}, [%r5];
+    cp.async.wait_all; ld.shared.u32 %r12, [%r5+1024]; xor.b32 %r8, %r8, %r12;
+    cp.async.ca.shared.global [%r5], [%rd4+8], 8; cp.async.mbarrier.arrive.noinc.shared.b64 [bars];
+WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [bars], 0; @!%p2 bra WAIT;
+    ld.shared.u32 %r12, [%r5]; add.u32 %r8, %r8, %r12; xor.b32 %r8, %r8, %r9;
+    xor.b32 %r10, %r10, %r11; add.u32 %r8, %r8, %r10; bar.sync 0;
+    @%p1 bra HEAR; mbarrier.arrive.expect_tx.shared.b64 _, [bars+8], 256;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [room], [%rd3], 256, [bars+8];
+HEAR: mbarrier.try_wait.parity.shared.b64 %p2, [bars+8], 0; @!%p2 bra HEAR;
+    and.b32 %r13, %r3, 63; mad.lo.u32 %r13, %r13, 4, %r4; ld.shared.u32 %r12, [%r13];
+    add.u32 %r8, %r8, %r12; bar.sync 0; @%p1 bra DONE;
+    cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd3+512], [room], 64;
+    cp.async.bulk.global.shared::cta.bulk_group [%rd3+768], [room+16], 64;
+    cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+DONE: st.global.u32 [%rd2], %r8;"""
+    declared = ".shared .align 128 .b8 room[2560]; .shared .b64 bars[2];"
+    # 256 words of a, of which the first half is read and the second written.
+    buffers = [words(256), np.zeros(64, U32)]
+    out = both(kernel(body, declared), 1, 64, buffers, async_order=order, seed=3)
+    assert (out[0] != buffers[0]).any()
+
+
+# --- clusters -------------------------------------------------------------------------------------
+
+
+def test_shared_memory_of_a_cluster():
+    body = """.reg .b32 %q<9>; mov.u32 %r4, room; mad.lo.u32 %r5, %r3, 4, %r4;
+    mov.u32 %q1, %cluster_ctarank; setp.ne.u32 %p1, %r3, 0;
+    @!%p1 mbarrier.init.shared.b64 [bars], 32; st.shared.u32 [%r5], %r0;
+    barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+    add.u32 %q2, %q1, 1; and.b32 %q2, %q2, 3; mapa.shared::cluster.u32 %q3, %r5, %q2;
+    ld.shared::cluster.u32 %r6, [%q3]; atom.shared::cluster.add.u32 %r7, [%q3], 5;
+    mov.u32 %q4, bars; mapa.shared::cluster.u32 %q5, %q4, %q2; add.u32 %q6, %q3, 512;
+    setp.eq.u32 %p3, %r3, 1; @%p3 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bars], 64;
+    setp.lt.u32 %p2, %r3, 16; @!%p2 bra TELL;
+    st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%q6], %r0, [%q5];
+TELL: setp.lt.u32 %p3, %r3, 32;
+    @%p3 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%q5];
+WAIT: mbarrier.try_wait.parity.shared.b64 %p4, [bars], 0; @!%p4 bra WAIT;
+    ld.shared.u32 %r8, [%r5+512]; cvt.u64.u32 %rd3, %q3; cvta.shared.u64 %rd3, %rd3;
+    isspacep.shared::cta %p5, %rd3; isspacep.shared::cluster %p6, %rd3;
+    getctarank.shared::cluster.u32 %q7, %q3; barrier.cluster.arrive; barrier.cluster.wait;
+    ld.u32 %r9, [%rd3]; @%p5 add.u32 %r9, %r9, 100; @%p6 add.u32 %r9, %r9, 200;
+    add.u32 %r6, %r6, %r7; mad.lo.u32 %r6, %r6, 3, %r8; mad.lo.u32 %r6, %r6, 3, %r9;
+    add.u32 %r6, %r6, %q7; barrier.cluster.arrive; barrier.cluster.wait;
+    st.global.u32 [%rd2], %r6;"""
+    declared = ".shared .align 128 .b8 room[1024]; .shared .b64 bars[2];"
+    run(body, declared, grid=8, block=64, cluster=4)
+
+
+# --- tensor copies --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["early", "late"])
+@pytest.mark.parametrize("swizzle", ["none", "128B"])
+def test_tensor_copies(order, swizzle):
+    """A box that hangs over two edges is loaded, copied out, and added."""
+    text = """.visible .entry go(.param .align 64 .b8 m[128], .param .u64 b)
+{ .reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %rd<4>;
+    .shared .align 1024 .b8 room[2048]; .shared .b64 bar;
+    mov.u32 %r1, %tid.x; setp.ne.u32 %p1, %r1, 0; mov.b64 %rd1, m; mov.u32 %r2, -3; mov.u32 %r3, 5;
+    @%p1 bra READY; mbarrier.init.shared.b64 [bar], 1;
+    mbarrier.arrive.expect_tx.shared.b64 _, [bar], 1024;
+    cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes
+        [room], [%rd1, {%r2, %r3}], [bar];
+READY: bar.sync 0;
+WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [bar], 0; @!%p2 bra WAIT;
+    mad.lo.u32 %r4, %r1, 16, 0; mov.u32 %r5, room; add.u32 %r5, %r5, %r4;
+    ld.shared.v4.u32 {%r6, %r7, %r8, %r2}, [%r5]; ld.param.u64 %rd2, [b];
+    mad.wide.u32 %rd2, %r1, 16, %rd2; st.global.v4.u32 [%rd2], {%r6, %r7, %r8, %r2};
+    @%p1 ret; mov.u32 %r2, 8; mov.u32 %r3, 6;
+    cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%rd1, {%r2, %r3}], [room];
+    cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; mov.u32 %r3, 0;
+    cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd1, {%r2, %r3}], [room];
+    cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+    ret; }
+"""
+    results = []
+    for engine in ("vector", "reference"):
+        held = np.random.default_rng(1).normal(size=(9, 64)).astype(np.float32)
+        tensor_map = TensorMap.tiled(
+            held, dtype="float32", dims=(40, 9), strides=(256,), box=(32, 8), swizzle=swizzle
+        )
+        out = np.zeros(1024, np.uint8)
+        launch_now = Module(HEAD + text)["go"].launch
+        launch_now(1, 64, [tensor_map, out], engine=engine, async_order=order)
+        results.append((held.tobytes(), out.tobytes()))
+    assert results[0] == results[1]
+    assert any(results[1][1])
+
+
+# --- matrix instructions --------------------------------------------------------------------------
+
+
+def small(count, dtype, seed=0):
+    values = np.random.default_rng(seed).normal(size=count).astype(dtype)
+    return values.view(U32) if values.itemsize < 4 else values.view(U32)
+
+
+def test_mma_and_moves_of_matrices():
+    body = """mad.lo.u32 %r5, %r3, 16, room; ld.param.u64 %rd3, [a]; mad.wide.u32 %rd3, %r3, 16, %rd3;
+    ld.global.v4.u32 {%r6, %r7, %r8, %r9}, [%rd3]; st.shared.v4.u32 [%r5], {%r6, %r7, %r8, %r9};
+    bar.warp.sync -1; ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r10, %r11, %r12, %r13}, [%r5];
+    ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%r14, %r15}, [%r5];
+    movmatrix.sync.aligned.m8n8.trans.b16 %r16, %r10;
+    mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1, %f2, %f3, %f4},
+        {%r16, %r11, %r12, %r13}, {%r14, %r15}, {%f5, %f5, %f5, %f5};
+    mov.b32 %r17, %f1; mov.b32 %r18, %f2; mov.b32 %r19, %f3; mov.b32 %r20, %f4;
+    stmatrix.sync.aligned.m8n8.x2.shared.b16 [%r5], {%r17, %r18}; bar.warp.sync -1;
+    ld.shared.u32 %r6, [%r5]; xor.b32 %r6, %r6, %r19; xor.b32 %r6, %r6, %r20;
+    st.global.u32 [%rd2], %r6;"""
+    given = [small(256, np.float16), np.zeros(32, U32)]
+    both(kernel(body, ".shared .align 128 .b8 room[512];"), 1, 32, given)
+
+
+def test_sparse_mma():
+    body = """ld.param.u64 %rd3, [a]; mad.wide.u32 %rd3, %r3, 16, %rd3; mov.b32 %r10, 0x4E4E4E4E;
+    ld.global.v4.u32 {%r6, %r7, %r8, %r9}, [%rd3];
+    mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1, %f2, %f3, %f4},
+        {%r6, %r7}, {%r8, %r9}, {%f5, %f5, %f5, %f5}, %r10, 1;
+    mov.b32 %r6, %f1; mov.b32 %r7, %f4; xor.b32 %r6, %r6, %r7; st.global.u32 [%rd2], %r6;"""
+    both(kernel(body), 1, 32, [small(256, np.float16), np.zeros(32, U32)])
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+def test_wmma(space):
+    place = {"global": "%rd3", "shared": "%r5"}[space]
+    target = {"global": "%rd4", "shared": "%r5"}[space]
+    eight = ", ".join(f"%r{i}" for i in range(10, 18))
+    body = f"""ld.param.u64 %rd3, [a]; ld.param.u64 %rd4, [b]; mov.u32 %r5, room; mov.u32 %r6, 0;
+    mad.wide.u32 %rd5, %r3, 16, %rd3; mad.lo.u32 %r7, %r3, 16, %r5;
+    ld.global.v4.u32 {{%r10, %r11, %r12, %r13}}, [%rd5];
+    st.shared.v4.u32 [%r7], {{%r10, %r11, %r12, %r13}}; bar.warp.sync -1;
+    wmma.load.a.sync.aligned.row.m16n16k16.{space}.f16 {{{eight}}}, [{place}], 16;
+    wmma.mma.sync.aligned.row.row.m16n16k16.f16.f16 {{%r20, %r21, %r22, %r23}}, {{{eight}}},
+        {{{eight}}}, {{%r6, %r6, %r6, %r6}};
+    wmma.store.d.sync.aligned.col.m16n16k16.{space}.f16 [{target}], {{%r20, %r21, %r22, %r23}}, 16;
+    bar.warp.sync -1; ld.shared.u32 %r6, [%r7]; setp.ne.u32 %p1, {int(space == "shared")}, 0;
+    @%p1 st.global.u32 [%rd2], %r6;"""
+    given = [small(256, np.float16), np.zeros(128, U32)]
+    out = both(kernel(body, ".shared .align 128 .b8 room[512];"), 1, 32, given)
+    assert out[1].any()
+
+
+def test_wgmma():
+    """Four warps together, A in shared memory and in registers, accumulators that stay."""
+    body = """mad.lo.u32 %r5, %r3, 16, room; ld.param.u64 %rd3, [a]; mad.wide.u32 %rd3, %r3, 16, %rd3;
+    ld.global.v4.u32 {%r6, %r7, %r8, %r9}, [%rd3]; st.shared.v4.u32 [%r5], {%r6, %r7, %r8, %r9};
+    fence.proxy.async; bar.sync 0; mov.u32 %r10, room; and.b32 %r10, %r10, 0x3ffff;
+    shr.u32 %r10, %r10, 4; cvt.u64.u32 %rd4, %r10; or.b64 %rd4, %rd4, 0x0000001000080000;
+    wgmma.fence.sync.aligned;
+    wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1, %f2, %f3, %f4}, %rd4, %rd4,
+        0, 1, -1, 0, 0;
+    wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1, %f2, %f3, %f4},
+        {%r6, %r7, %r8, %r9}, %rd4, %p1, 1, 1, 1;
+    wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
+    mov.b32 %r6, %f1; mov.b32 %r7, %f2; mov.b32 %r8, %f3; mov.b32 %r9, %f4;
+    ld.param.u64 %rd3, [b]; mad.wide.u32 %rd3, %r3, 16, %rd3;
+    st.global.v4.u32 [%rd3], {%r6, %r7, %r8, %r9};"""
+    body = "setp.eq.u32 %p1, 0, 0; " + body
+    given = [small(1024, np.float16), np.zeros(512, U32)]
+    out = both(kernel(body, ".shared .align 1024 .b8 room[4096];"), 1, 128, given)
+    assert out[1].any()
+
+
+# --- what cannot go on ----------------------------------------------------------------------------
+
+FAILURES = {
+    "out of bounds": "st.global.u32 [%rd2+4096], %r0;",
+    "null": "mov.u64 %rd3, 0; ld.global.u32 %r4, [%rd3];",
+    "misaligned": "ld.global.u32 %r4, [%rd1+2];",
+    "read-only": "ld.param.u64 %rd3, [a]; mov.b64 %rd4, a; st.global.u32 [%rd4], %r0;",
+    "shared": "st.shared.u32 [room+5000], %r0;",
+    "local": "mov.u32 %r4, 8; ld.local.u32 %r5, [%r4+4096];",
+    "trap": "setp.eq.u32 %p1, %r3, 33; @%p1 trap;",
+    "membermask": "bar.warp.sync 0x7fffffff;",
+    "barrier": "barrier.sync 16;",
+    "count": "barrier.sync 1, %r3;",
+    "pointer": "mov.u64 %rd3, 77; T: .callprototype _ (); call %rd3, (), T;",
+    "target": "T: .branchtargets L; brx.idx 3, T; L: ret;",
+    "lanes": "setp.eq.u32 %p1, %r3, 3; @%p1 ret; movmatrix.sync.aligned.m8n8.trans.b16 %r4, %r5;",
+    "rows": "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3];",
+    "arrivals": "mbarrier.init.shared.b64 [room], 1; mbarrier.arrive.shared.b64 _, [room];"
+    " mbarrier.arrive.shared.b64 _, [room]; mbarrier.arrive.shared.b64 _, [room];",
+    "mbarrier": "mbarrier.init.shared.b64 [room], 0;",
+    "cluster": "barrier.cluster.arrive; barrier.cluster.arrive;",
+    "stack": "call deep, ();",
+}
+DEEP = ".func deep() { .local .b8 held[64]; call deep, (); ret; }\n"
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_failures(name):
+    """Both engines say the same of what happened; neither has written anything."""
+    text = kernel(FAILURES[name], ".shared .align 128 .b8 room[512];", DEEP)
+    found = []
+    for engine in ("vector", "reference"):
+        buffers = [words(64), words(64, 1)]
+        with pytest.raises(KernelError) as caught:
+            Module(HEAD + text)["go"].launch(1, 64, buffers, engine=engine)
+        assert (buffers[1] == words(64, 1)).all()
+        error = caught.value
+        found.append((error.kind, error.reason, error.line, error.block, error.threads[:1]))
+    assert found[0] == found[1]
+
+
+def test_deadlock_says_who_waits():
+    body = """setp.lt.u32 %p1, %r3, 32; @%p1 bra SOME; barrier.sync 2, 64; ret;
+SOME: mov.u32 %r4, 1;
+WAIT: ld.volatile.global.u32 %r5, [%rd2]; setp.eq.u32 %p2, %r5, 0; @%p2 bra WAIT;"""
+    with pytest.raises(KernelError, match=r"(?s)deadlock.*32 threads of block.*waits at a barrier"):
+        launch("reference", kernel(body), 1, 64, [words(64), np.zeros(64, U32)])
+
+
+def test_step_limit():
+    body = "LOOP: add.u32 %r4, %r4, 1; setp.ne.u32 %p1, %r4, 0; @%p1 bra LOOP;"
+    with pytest.raises(KernelError, match="step limit: the limit of 100,000 executed statements"):
+        launch("reference", kernel(body), 1, 32, [words(32)] * 2, step_limit=100_000)
+
+
+def test_engines_that_are_not_there():
+    with pytest.raises(OperandError, match="no engine 'refernce'.*auto, vector, reference; nearest"):
+        launch("refernce", kernel(""), 1, 32, [words(32)] * 2)
+
+
+def test_external_functions_are_refused(monkeypatch):
+    from emulator.machine import externals
+
+    monkeypatch.setitem(externals.EXTERNALS, "deep", lambda *given: ())
+    with pytest.raises(UnsupportedError, match="engine='vector' does"):
+        launch("reference", kernel("call deep, ();", functions=DEEP), 1, 32, [words(32)] * 2)
