@@ -6,7 +6,9 @@ mistakes of this package alone.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import operator
 import re
 from collections.abc import Iterable, Sequence
 
@@ -84,6 +86,38 @@ def _distance(shape: str, opcode: str) -> int:
 def quoted(text: str, limit: int = 120) -> str:
     """`text` in quotes, its end left out where it is very long."""
     return repr(text if len(text) <= limit else f"{text[:limit]}…")
+
+
+def shown(value: object, limit: int = 80) -> str:
+    """What was given, as Python writes it, its end left out where it is very long."""
+    try:
+        text = repr(value)
+    except Exception:  # an integer of too many digits, an object with a repr of its own
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def one_of(what: str, given: object, legal: Iterable[str]) -> str:
+    """`given`, if it is one of some words; OperandError for anything else."""
+    names = list(legal)
+    if isinstance(given, str) and given in names:
+        return given
+    near = hint(given, names) if isinstance(given, str) else ""
+    *most, last = map(repr, names)
+    all_ = f"{', '.join(most)} or {last}" if 1 < len(names) < 4 else listing(names, 60)
+    raise OperandError(f"{what} is {all_}; got {shown(given)}{near}")
+
+
+def whole(what: str, given: object, least: int = 0, most: int | None = None) -> int:
+    """`given`, if it is a whole number in a range; OperandError for anything else."""
+    number = None
+    if not isinstance(given, bool):
+        with contextlib.suppress(TypeError):
+            number = operator.index(given)  # type: ignore[arg-type]
+    if number is not None and least <= number and (most is None or number <= most):
+        return number
+    legal = f"{least} or more" if most is None else f"{least} … {most}"
+    raise OperandError(f"{what} is {legal}; got {shown(given)}")
 
 
 def listing(names: Iterable[object], limit: int = 12) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from emulator.errors import UnsupportedError, hint, listing, quoted
+from emulator.errors import UnsupportedError, hint, listing, quoted, shown
 
 #: Chips of one generation share the arithmetic of their tensor cores.
 Generation = Literal["volta", "turing", "ampere", "ada", "hopper", "blackwell", "rtx_blackwell"]
@@ -104,7 +104,7 @@ def find_target(name: str | Target) -> Target:
     if isinstance(name, Target):
         return name
     if not isinstance(name, str):
-        raise UnsupportedError(f"target must be a name such as 'sm_90a'; got {name!r}")
+        raise UnsupportedError(f"target must be a name such as 'sm_90a'; got {shown(name)}")
     if name in TARGETS:
         return TARGETS[name]
     key = re.sub(r"[\s-]", "", name.lower())

@@ -58,7 +58,7 @@ def page_facts(text):
 
 
 def check_page(ins):
-    text = str(Page(ins))
+    text = Page(ins).html()
     assert len(text.encode()) < 1 << 20
     tags = Tags(text)
     assert tags.count["svg"] == len(page_facts(text)["panels"]) == text.count("<figure")
@@ -182,7 +182,7 @@ def run_browser(tmp_path, *arguments):
 def act(tmp_path, page, *actions, fragment=""):
     """What is seen after each action, a piece of JavaScript, on an open page."""
     functions = ",".join(f"() => {{ {action} }}" for action in actions)
-    text = str(page).replace("</body>", ACTIONS.replace("ACTIONS", functions))
+    text = page.html().replace("</body>", ACTIONS.replace("ACTIONS", functions))
     file = tmp_path / "page.html"
     file.write_text(text, "utf-8")
     dom = run_browser(tmp_path, "--dump-dom", file.as_uri() + fragment)
@@ -314,7 +314,7 @@ def pixels(file):
 @pytest.mark.slow
 def test_a_screenshot_has_the_colours_of_the_lanes(tmp_path):
     page, shot = tmp_path / "page.html", tmp_path / "shot.png"
-    page.write_text(str(Page(Instruction.parse(F16))), "utf-8")
+    page.write_text(Page(F16).html(), "utf-8")
     colours = {}
     for fragment in ("", "#d[3][2]"):
         run_browser(tmp_path, f"--screenshot={shot}", page.as_uri() + fragment)

@@ -104,6 +104,21 @@ def test_run_writes_what_it_can_read_again(ask, ptx, ones, tmp_path):
     assert data["changed"] == []
 
 
+def test_run_writes_a_register_named_file(ask, refused, tmp_path):
+    """numpy.savez would take it for the file to write to."""
+    kernel, out = tmp_path / "kernel.ptx", tmp_path / "out.npz"
+    kernel.write_text(".reg .u32 file; mov.u32 file, 7;")
+    assert ask("run", kernel, "-o", out) == [f"wrote {out}: 1 register"]
+    before = out.read_bytes()
+    with np.load(out) as written:
+        assert written.files == ["file"] and (written["file"] == 7).all()
+    kernel.write_text(".reg .u32 file; mov.u32 file, nothing;")
+    refused("run", kernel, "-o", out)
+    assert out.read_bytes() == before and sorted(x.name for x in tmp_path.iterdir()) == [
+        "kernel.ptx", "out.npz",
+    ]  # fmt: skip
+
+
 def test_run_keeps_infinities_and_nans_valid_json(ask, tmp_path):
     path = tmp_path / "specials.ptx"
     path.write_text(

@@ -14,8 +14,8 @@ from emulator import Instruction, OperandError, UnsupportedError, gemm, mma
 from emulator.arith.steps import AddC, Clear, FmaChain, FusedDotAdd
 from emulator.tools.explanations.cause import Dot, find_cause, parting
 from emulator.tools.explanations.comparison import compare
-from emulator.tools.explanations.feeds import from_matrices
-from emulator.tools.explanations.generated import generate
+from emulator.tools.explanations.feeds import Asked, from_matrices
+from emulator.tools.explanations.inputs import generate
 
 F16 = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
 F16_K8 = Instruction.parse("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")
@@ -171,7 +171,7 @@ def test_mistakes():
         compare([F16, half], a, b, c)
     with pytest.raises(OperandError, match="got none"):
         compare([], a, b)
-    with pytest.raises(OperandError, match="limit is a number"):
+    with pytest.raises(OperandError, match="limit= is 0 or more; got -1"):
         compare(F16, a, b, limit=-1)
     with pytest.raises(OperandError, match="names none"):
         compare(F16, a, b, targets=[])
@@ -284,9 +284,9 @@ def test_where_they_part():
 
 def test_a_chain_of_dots_is_a_chain_of_instructions():
     given = generate(F16, 2)
-    feed = from_matrices(F16, *(given[x] for x in "ABC"), row=1, col=1, target="sm_80", codes=True)
-    a, b = (tuple(x.code for x in side) for side in (feed.a, feed.b))
-    dot = Dot("", F16_K8.arithmetic("sm_80"), a, b, feed.c.code, 8)
+    feed = from_matrices(F16, tuple(given[x] for x in "ABC"), Asked(1, 1, "sm_80"), codes=True)
+    a, b = (tuple(x.code.code for x in side) for side in (feed.a, feed.b))
+    dot = Dot("", F16_K8.arithmetic("sm_80"), a, b, feed.c.code.code, 8)
     want = gemm(given["A"], given["B"], given["C"], instruction=F16_K8, target="sm_80", codes=True)
     assert dot.run()[0] == want[1, 1]
 

@@ -15,12 +15,9 @@ from descriptor_words import CODES, address, word
 from emulator import Instruction, OperandError, execute
 from emulator.layout.descriptor import Descriptor, TileShape
 from emulator.memory.descriptors import load_tile
-from emulator.tools.descriptors.description import (
-    StoredTile,
-    describe_descriptor,
-    diff_descriptors,
-    needed_descriptor,
-)
+from emulator.tools.descriptors.description import describe_descriptor
+from emulator.tools.descriptors.difference import diff_descriptors
+from emulator.tools.descriptors.tiles import StoredTile, needed_descriptor
 
 F16 = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 U8 = "wgmma.mma_async.sync.aligned.m64n64k32.s32.u8.u8"
@@ -141,7 +138,7 @@ FINDINGS = [
      "1040 is no multiple of 256", "nearest is 1024"),
     (word(0, 2048, 1024, 0, 128), F16, {}, "warning", "leading_byte_offset",
      "2048 has no effect: 32 bytes of k are within one 128-byte line", r"16 \(raw 1\)"),
-    (word(0, 512, 128), U8, {"major": "mn"}, "error", "major", "u8 cannot be MN-major",
+    (word(0, 512, 128), U8, {"major": "mn"}, "error", "major", "MN-major tile of 8-bit elements",
      "K-major"),
     (word(0x1000, 1024, 128), F16, {"shared_size": 0x1400}, "error", "start_address",
      r"ends at byte 0x1800 \(6144\), and shared memory ends at 0x1400 \(5120\)",
@@ -332,16 +329,40 @@ def test_a_part_of_a_stored_tile_is_read_from_where_the_tile_holds_it():
         (StoredTile(leading_bytes=256), "128 bytes .64 elements. apart.*nearest is 128 bytes"),
         (StoredTile(0, leading_bytes=32), "no swizzle the lines.*nearest is 32 bytes, the 32-byte"),
         (StoredTile(rows=32), "32 rows × 16 columns is smaller than operand b: 64 rows"),
-        (StoredTile(order="k"), "rows or columns; got 'k'"),
         (StoredTile(k=64, column=56), r"column 0 … 48 of a stored tile that has 64; got 56"),
         (StoredTile(k=128, column=56), r"columns in steps of 16; nearest is \(0, 48\)"),
         (StoredTile(rows=72, row=4), r"rows in steps of 8 .*nearest is \(0, 0\)"),
         (StoredTile(start_address=0x410), "1040 is no multiple of 128.*0x400, with column=8 for"),
         (StoredTile(start_address=0x420, major="mn"), "nearest is 0x400, with row=16 for what"),
         (StoredTile(32, start_address=0x440), "1088 is no multiple of 128.*nearest is 0x400$"),
-        (StoredTile(major="m"), r"k \(imm-trans 0\) or mn \(imm-trans 1\); got 'm'"),
     ],
 )
 def test_tiles_that_no_descriptor_describes(stored, words):
     with pytest.raises(OperandError, match=words):
+        needed_descriptor(F16, "b", stored)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"order": "k"}, "'rows' or 'columns'; got 'k'"),
+        ({"major": "m"}, r"\(imm-trans 0 or 1\) is 'k' or 'mn'; got 'm'"),
+        ({"major": None}, "got None"),
+        ({"swizzle_bytes": 48}, "swizzle_bytes is one of .*got 48"),
+        ({"rows": 0}, "rows is 1 … 262144; got 0"),
+        ({"k": 1.5}, r"k is 1 … 262144; got 1\.5"),
+        ({"row": None}, "row is 0 … 262144; got None"),
+        ({"column": "8"}, "column is 0 … 262144; got '8'"),
+        ({"start_address": True}, "start_address is 0 … 262144; got True"),
+        ({"leading_bytes": -1}, "leading_bytes is 0 … 262144; got -1"),
+    ],
+)
+def test_no_stored_tile(given, words):
+    with pytest.raises(OperandError, match=words):
+        StoredTile(**given)
+
+
+@pytest.mark.parametrize("stored", ["swizzle=128B", 128, ()])
+def test_a_stored_tile_is_needed(stored):
+    with pytest.raises(OperandError, match="a StoredTile is needed; got"):
         needed_descriptor(F16, "b", stored)

@@ -10,7 +10,9 @@ from commands import answer, refusal
 from descriptor_words import word
 
 from emulator.__main__ import main
-from emulator.tools.descriptors.description import StoredTile, describe_descriptor, diff_descriptors
+from emulator.tools.descriptors.description import describe_descriptor
+from emulator.tools.descriptors.difference import diff_descriptors
+from emulator.tools.descriptors.tiles import StoredTile
 
 F16 = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 #: 128 rows and 32 columns of f16 as 16 × 4 core matrices, those of the next rows first
@@ -240,23 +242,23 @@ def test_build(ask):
         ((1, F16, F16), "one opcode for all words"),
         ((1, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"), "only wgmma reads"),
         ((1, "--diff"), "--diff takes an opcode, too, such as wgmma"),
-        ((1, F16, "--operand", "d"), "operand 'd' is not read through a descriptor; a and b are"),
-        ((1, F16, "--major", "row"), "major in k .imm-trans 0. or mn .imm-trans 1.; got 'row'"),
-        ((1, F16, "--need", "swizle=64B"), "got 'swizle=64B'; nearest is swizzle="),
-        ((1, F16, "--need", "swizzle"), "got 'swizzle'; nearest is swizzle="),
+        ((1, F16, "--operand", "d"), "read through a descriptor is 'a' or 'b'; got 'd'"),
+        ((1, F16, "--major", "row"), "imm-trans 0 or 1. is 'k' or 'mn'; got 'row'"),
+        ((1, F16, "--need", "swizle=64B"), "got 'swizle=64B'; nearest is 'swizzle=…'"),
+        ((1, F16, "--need", "swizzle"), "got 'swizzle'; nearest is 'swizzle="),
         ((1, F16, "--need", "swizzle=3"), "in bytes whatever its code; got '3'; nearest is none"),
         ((1, F16, "--need", "swizzle=100"), "none, 32B, 64B, 128B, .* nearest is 128B"),
         ((1, F16, "--need", "start=0,start=1"), "start is given twice"),
         ((1, F16, "--need", "start=top"), "start is a whole number; got 'top'"),
         ((1, F16, "--need", "tile=64"), "tile is ROWSxCOLUMNS, such as 128x64; got '64'"),
         ((1, F16, "--need", "leading=wide"), "leading .128B, or 64e for elements. is a whole"),
-        ((1, F16, "--need", "major=mn", "--major", "k"), "--major k contradicts major=mn"),
-        ((1, F16, "--need", "order=row"), "rows or columns; got 'row'; nearest is 'rows'"),
+        ((1, F16, "--need", "major=mn", "--major", "k"), "--major 'k' contradicts major=mn"),
+        ((1, F16, "--need", "order=row"), "'rows' or 'columns'; got 'row'; nearest is 'rows'"),
         ((1, F16, "--need", "", "--diff"), "one of --need, --diff and --build"),
         ((1, F16, "--build", "swizzle=64B"), "--build makes a word, and one is given"),
         ((1, F16, "--need", "tile=99999x99999"), "takes more than the 262144 bytes"),
-        ((1, F16, "--need", "tile=0x64"), "rows and columns from 1 to"),
-        ((1, F16, "--shared-size", "0"), "at least 1 byte; got 0"),
+        ((1, F16, "--need", "tile=0x64"), "rows is 1 … 262144; got 0"),
+        ((1, F16, "--shared-size", "0"), "the size of shared memory is 1 or more; got 0"),
         ((1, F16, "--shared-size", "48k"), "--shared-size is a whole number; got '48k'"),
     ],
 )  # fmt: skip

@@ -5,7 +5,6 @@ and address formulas. Here the layouts are stated block by block.
 """
 
 import itertools
-import re
 
 import numpy as np
 import pytest
@@ -68,7 +67,7 @@ def test_encode_and_decode():
 
 @pytest.mark.parametrize("word", [-1, 1 << 64, 1.0, True, "0", None, np.zeros(2, np.uint64)])
 def test_decode_takes_one_word(word):
-    with pytest.raises(OperandError, match="one 64-bit word"):
+    with pytest.raises(OperandError, match=r"a matrix descriptor of 64 bits is 0 … .*; got"):
         Descriptor.decode(word)
 
 
@@ -168,11 +167,11 @@ def test_a_batch_of_memories_and_descriptors():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((64, 16, "f32"), "wgmma reads f16, bf16, .*; got 'f32'"),
+        ((64, 16, "f32"), "wgmma reads from memory is f16, bf16, .*; got 'f32'"),
         ((64, 12, "b1"), "k of b1 is a multiple of 8; got 12"),
         ((60, 16, "f16"), "60 rows: wgmma reads a multiple of 8"),
         ((64, 12, "f16"), "12 columns: a core matrix holds 8"),
-        ((0, 16, "f16"), "rows and columns from 1"),
+        ((0, 16, "f16"), "rows of a TileShape is 1 … 262144; got 0"),
         ((64, 1.5, "f16"), "got 1.5"),
     ],
 )
@@ -190,9 +189,11 @@ def test_for_tile_refuses_options():
         Descriptor.for_tile(64, 16, "f16", swizzle_bytes=48)
     with pytest.raises(OperandError, match=r"start_address must be a multiple of 16.*got 8"):
         Descriptor.for_tile(64, 16, "f16", start_address=8)
-    with pytest.raises(OperandError, match="'k' or 'mn'; got 2, 'm'"):
+    with pytest.raises(OperandError, match="'k' or 'mn'; got 'm'"):
         Descriptor.for_tile(64, 16, "f16", major="m")
-    with pytest.raises(OperandError, match=r"18-bit window at 262144.*row 0, k 32"):
+    with pytest.raises(
+        OperandError, match=r"18 bits of shared addresses end at 0x40000.*row 0, k 32"
+    ):
         Descriptor.for_tile(64, 128, "f16", swizzle_bytes=64, start_address=(1 << 18) - 4096)
 
 
@@ -297,79 +298,6 @@ def test_steps_along_k_inside_of_a_swizzled_tile():
         d = execute(ins, *words, d, shared=memory, target="sm_90a")
         assert to_a.stepped(step).validate(TileShape.of(64, 16, "f16")) == []
     assert np.array_equal(ins.fragment("d").gather(d).view(np.float32), a @ b.T)
-
-
-# --- what is wrong with a descriptor ---
-
-TILE = TileShape.of(64, 16, "f16")
-
-
-@pytest.mark.parametrize(
-    ("descriptor", "tile", "words"),
-    [
-        (Descriptor(128, 16, 1024, 0, 128), TILE, "128 bytes into it, which needs base_offset 1"),
-        (Descriptor(256, 16, 256, 3, 32), TILE, "0 bytes into it, which needs base_offset 0"),
-        (Descriptor(0, 1024, 128, 2), TILE, "base_offset counts only with a swizzle"),
-        (Descriptor(0, 2048, 1024, 0, 128), TILE, "offset 2048 is ignored: 16 columns .* 64 of"),
-        (Descriptor(0, 1024, 64), TILE, r"\(row 4, k 0\) and \(row 8, k 0\) share byte 64"),
-        (Descriptor(0, 0, 128), TILE, r"\(row 0, k 0\) and \(row 0, k 8\) share byte 0"),
-        (Descriptor(0, 16, 512, 0, 128), TILE, "share byte .*stride_byte_offset 512 is too small"),
-        (Descriptor(64, 16, 512, 0, 64), TILE, "^start_address 64 lies in the middle of the 128"),
-        (Descriptor(112, 16, 1024, 0, 128), TILE, "^start_address 112 lies 112 .* the last 16 are"),
-        (Descriptor(0, 16, 1040, 0, 128), TILE, "^stride_byte_offset 1040 is no multiple of 1024"),
-        (Descriptor(0, 1024, 128), TileShape.of(60, 16, "f16"), "60 rows"),
-        (Descriptor(0, 1024, 128), TileShape.of(64, 32, "s8", "mn"), "MN-major tile of 8-bit"),
-        (Descriptor(0, 1024, 128), TileShape.of(64, 20, "s8"), "20 columns.*holds 16"),
-        (Descriptor(1 << 17, 1 << 17, 128), TILE, "ends at byte 263168 and the 18-bit window"),
-    ],
-)
-def test_each_mistake_is_named(descriptor, tile, words):
-    problems = descriptor.validate(tile)
-    assert [p for p in problems if re.search(words, p)], problems
-
-
-def test_memory_size_and_no_mistake():
-    descriptor, size = Descriptor.for_tile(64, 16, "f16", start_address=1024)
-    assert size == 8192  # 8 blocks of 8 lines of 128 bytes, of which 32 are used
-    assert descriptor.validate(TILE, 1024 + 8192) == []
-    (problem,) = descriptor.validate(TILE, 1024 + 4096)
-    assert "shared memory at 5120; element (row 32, k 0) is the first outside" in problem
-
-
-# --- core matrices ---
-
-
-def test_core_matrices_without_a_swizzle_are_128_bytes():
-    descriptor, _ = Descriptor.for_tile(16, 32, "s8", swizzle_bytes=0, start_address=512)
-    found = descriptor.core_matrices(TileShape.of(16, 32, "s8"))
-    assert [(m.rows, m.columns) for m in found] == [
-        (range(r, r + 8), range(k, k + 16)) for r in (0, 8) for k in (0, 16)
-    ]
-    firsts = [512, 768, 640, 896]  # rows before columns
-    for matrix, first in zip(found, firsts, strict=True):
-        assert matrix.lines == tuple(range(x, x + 16) for x in range(first, first + 128, 16))
-
-
-def test_core_matrices_of_a_swizzled_tile():
-    descriptor, _ = Descriptor.for_tile(8, 64, "f16", swizzle_bytes=128)
-    found = descriptor.core_matrices(TileShape.of(8, 64, "f16"))
-    for unit, matrix in enumerate(found):
-        assert [x.start for x in matrix.lines] == [r * 128 + (unit ^ r) * 16 for r in range(8)]
-    transposed, _ = Descriptor.for_tile(16, 8, "bf16", major="mn", swizzle_bytes=32)
-    found = transposed.core_matrices(TileShape.of(16, 8, "bf16", "mn"))
-    assert [(m.rows.start, m.columns.start) for m in found] == [(0, 0), (8, 0)]
-    for unit, matrix in enumerate(found):
-        assert [x.start for x in matrix.lines] == [k * 32 + (unit ^ k // 4) * 16 for k in range(8)]
-        assert {len(x) for x in matrix.lines} == {16}
-
-
-def test_address_names_the_bytes():
-    descriptor, _ = Descriptor.for_tile(64, 16, "f16", swizzle_bytes=32, start_address=256)
-    assert descriptor.address(5, 9, TILE) == range(256 + 5 * 32 + 2, 256 + 5 * 32 + 4)
-    with pytest.raises(OperandError, match=r"row is 0 … 63.*got 64"):
-        descriptor.address(64, 0, TILE)
-    with pytest.raises(OperandError, match=r"k is 0 … 15.*got -1"):
-        descriptor.address(0, -1, TILE)
 
 
 # --- errors of store_tile ---

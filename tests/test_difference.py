@@ -8,6 +8,8 @@ from dtypes import FORMATS, code_type
 from emulator import Instruction, OperandError
 from emulator.testing import assert_bits_equal, find_differences
 
+pytest_plugins = ["pytester"]
+
 INS = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
 
 
@@ -227,9 +229,9 @@ def test_unlike_arrays(actual, expected, words):
     [
         (np.uint8([0]), {"nan": "quiet"}, "nan= is 'payload' or 'any'; got 'quiet'"),
         (np.uint8([0]), {"signed_zero": ["x"]}, "signed_zero= is 'differ' or 'equal'"),
-        (np.uint8([0]), {"fmt": "e4m9"}, "no format 'e4m9'.*nearest is 'e4m3'"),
-        (np.uint8([16]), {"fmt": "e2m1"}, "actual: code 0x10 does not fit the 4 bits of e2m1"),
-        (np.float32([1]), {"fmt": "f16"}, "f16 elements come as float16; got float32"),
+        (np.uint8([0]), {"fmt": "e4m9"}, "a format is f64, f32.*got 'e4m9'; nearest is 'e4m3'"),
+        (np.uint8([16]), {"fmt": "e2m1"}, "actual: 0x10 is no code of e2m1"),
+        (np.float32([1]), {"fmt": "f16"}, "float32 is neither float16, the type of f16, nor codes"),
         (np.uint32([1]), {"fragment": 5}, "is a Fragment, an Instruction or its opcode; got 5"),
         (np.zeros((32, 3), "u4"), {"fragment": INS}, "registers .…, 32, 4. or matrices .…, 16, 8."),
         (np.zeros((32, 4), "f4"), {"fragment": INS}, "or matrices"),

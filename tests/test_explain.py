@@ -11,8 +11,8 @@ from dtypes import FORMATS, encode
 from emulator import Instruction, OperandError, UndefinedError
 from emulator.arith.steps import fused_dot_add
 from emulator.layout.descriptor import Descriptor
-from emulator.tools.explanations.exact import plural
 from emulator.tools.explanations.explanation import explain, explain_registers
+from emulator.tools.explanations.numbers import plural
 
 # --- by hand --------------------------------------------------------------------------------------
 

@@ -190,7 +190,7 @@ def test_generated_operands(capsys, opcode, kind):
         ("--a 1 --b 0x10000", "does not fit the 16 bits of f16"),
         ("--a 1 --b 1 --seed 2", "operands come from one place"),
         ("--inputs wdie", "nearest is 'wide'"),
-        ("--seed -1", "a seed is an integer from 0 on; got -1"),
+        ("--seed -1", "a seed is 0 or more; got -1"),
         ("--row 16", "row is 0 … 15"),
         ("--batch x", "--batch is an index"),
         ("--input none.npz", "cannot read 'none.npz'"),

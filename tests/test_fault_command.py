@@ -18,7 +18,7 @@ from emulator.isa.matrix_opcodes import expand as matrix_instructions
 from emulator.targets import find_target
 from emulator.tools.faults.finder import MISTAKES, find_faults
 from emulator.tools.faults.inputs import Given
-from emulator.tools.faults.probe import probe_of
+from emulator.tools.faults.variants import probe_of
 
 OPCODE = str(DENSE)
 EXAMPLE = Path(__file__).parent / "ptx" / "fault_dense.npz"
@@ -87,7 +87,7 @@ def test_small_letters_are_registers(capsys, save):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"A": np.ones((16, 16), "f4")}, "A is f16: an array of float16"),
+        ({"A": np.full((16, 16), 0.1, "f4")}, "A[0, 0] is 0.1000"),
         ({"A": np.ones((8, 16), "f2")}, r"is (16, 16 (or a multiple)); got (8, 16)"),
         ({"B": np.ones((32, 8), "f2")}, "steps of k are a 1, b 2"),
         ({"C": np.ones((8, 8), "f4")}, "operand c: codes must be"),
@@ -96,7 +96,7 @@ def test_small_letters_are_registers(capsys, save):
         ({"e": np.ones(32, "u4")}, "takes no 'e'"),
         ({"a": np.ones((16, 4), "u4")}, "32 lanes, 4 registers"),
         ({"expected": np.ones((16, 8), "f4")}, "give one of them"),
-        ({"A": np.array(["x"])}, "A is f16"),
+        ({"A": np.array(["x"])}, "A holds <U1 (1,); numbers of float16 or codes of f16"),
     ],
 )
 def test_bad_arrays_are_named(capsys, save, change, words):

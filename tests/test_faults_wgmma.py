@@ -63,7 +63,7 @@ def test_right_wgmma_kernel_has_no_fault(tiles):
 WGMMA_FAULTS = {
     "LBO and SBO exchanged": (
         {"b": lambda step: descriptor(B_AT + 32 * step, lbo=64, sbo=1)},
-        ("LBO and SBO exchanged", "b", "LBO, SBO"),
+        ("LBO and SBO exchanged", "b", "LBO and SBO are exchanged"),
     ),
     "64-byte swizzle in the descriptor": (
         {"b": lambda step: descriptor(B_AT + 32 * step, mode=2)},
@@ -83,7 +83,11 @@ WGMMA_FAULTS = {
     ),
     "start address not divided by 16": (
         {"a": lambda step: descriptor(A_AT + 32 * step, shift=0)},
-        ("descriptor not in units of 16 bytes", "a", "start address not shifted right by 4"),
+        (
+            "descriptor not in units of 16 bytes",
+            "a",
+            "start address: it is in bytes, not divided by 16",
+        ),
     ),
     "advanced by elements, not bytes": (
         {"b": lambda step: descriptor(B_AT + 16 * step)},

@@ -118,7 +118,7 @@ def test_selftest_reports_differing_and_unknown_and_refused_variants(tmp_path):
     assert (summary.variants, summary.cases) == (4, good.cases * 2 + refusals)
     assert summary.differing == 1 + refusals
     assert summary.problems[0].endswith("1 of 5 cases differ")
-    assert "ParseError" in summary.problems[1] and "tcgen05" in summary.problems[1]
+    assert "UnsupportedError" in summary.problems[1] and "tcgen05" in summary.problems[1]
     assert "UnsupportedError" in summary.problems[2]
     save(tmp_path / "planted", good.provenance, [unknown])
     (summary,) = replay_all(folder=tmp_path)

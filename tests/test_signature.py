@@ -195,13 +195,13 @@ def test_a_descriptor_has_one_name():
 
 def test_kinds_are_told_apart_by_how_opcodes_start():
     names = [name for kind in KINDS for name in kind.names.split()]
-    assert len(set(names)) == len(names)
+    # The cvts that pack matrix operands and those between numbers are two kinds.
+    assert {name for name in names if names.count(name) > 1} == {"cvt"}
     for kind in KINDS:
         module = kind.load()
         opcodes = {str(ins) for ins in module.expand()}
-        assert opcodes and all(
-            any(opcode.startswith(f"{name}.") for name in kind.names.split()) for opcode in opcodes
-        )
+        starts = tuple(f"{name}." for name in kind.names.split())
+        assert opcodes and all(f"{opcode}.".startswith(starts) for opcode in opcodes)
         for opcode in sorted(opcodes)[::37]:
             assert str(module.parse(opcode)) == opcode
 

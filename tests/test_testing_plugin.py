@@ -166,9 +166,7 @@ def test_a_damaged_file_is_named(pytester, run):
     path.write_bytes(path.read_bytes()[:100])
     result = run()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["*test_k.test_d.npz is no golden file: no whole .npz; --update-golden writes a new one"]
-    )
+    result.stdout.fnmatch_lines(["*test_k.test_d.npz' is no .npz file of arrays *--update-golden*"])
     run("--update-golden").assert_outcomes(passed=1)
     run().assert_outcomes(passed=1)
 
@@ -186,7 +184,7 @@ def test_files_hold_no_pickles_and_are_never_half_written(tmp_path, monkeypatch)
         raise OSError("no space left on device")
 
     monkeypatch.setattr(np.lib.format, "write_array", full)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(OperandError, match=r"cannot write .*no space"):
         write_golden(path, {"d": np.arange(4)}, {})
     assert path.read_bytes() == before
     assert [x.name for x in tmp_path.iterdir()] == ["x.npz"]
@@ -194,7 +192,7 @@ def test_files_hold_no_pickles_and_are_never_half_written(tmp_path, monkeypatch)
 
 def test_a_file_with_a_pickle_is_refused(tmp_path):
     np.savez(tmp_path / "x.npz", d=np.array([None]))
-    with pytest.raises(OperandError, match=r"x\.npz is no golden file, or a damaged one; --update"):
+    with pytest.raises(OperandError, match=r"'d' of .*x\.npz' holds Python objects; .* --update"):
         read_golden(tmp_path / "x.npz")
 
 
@@ -202,7 +200,7 @@ def test_a_file_with_a_pickle_is_refused(tmp_path):
 def test_what_is_no_npz_is_said_without_advice_to_load_pickles(tmp_path, content):
     file = tmp_path / "x.npz"
     file.write_bytes(content)
-    with pytest.raises(OperandError, match=r"file: no whole \.npz; --update") as caught:
+    with pytest.raises(OperandError, match=r"x\.npz' is .*; --update") as caught:
         read_golden(file)
     assert "pickle" not in str(caught.value)
 

@@ -266,7 +266,7 @@ def test_view_writes_a_page(capsys, tmp_path):
     file = tmp_path / "page.html"
     (line,) = answer(capsys, "view", F16, "-o", file)
     assert line.startswith(f"wrote {file}: {F16}, ")
-    assert file.read_text("utf-8") == str(Page(Instruction.parse(F16)))
+    assert file.read_text("utf-8") == Page(F16).html()
     assert answer(capsys, "view", F16) == file.read_text("utf-8").splitlines()
 
 
@@ -314,8 +314,8 @@ def test_view_of_one_target(capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([F16, "--operand", "x"], "no operand 'x' to draw; there are a, b, d, c"),
-        ([F16, "--operand", "e"], "no operand 'e'"),
+        ([F16, "--operand", "x"], "an operand to draw is a, b, d, c; got 'x'"),
+        ([F16, "--operand", "e"], "got 'e'"),
         ([F16, "--target", "sm_75"], "not available on sm_75"),
         ([F16, "--swizzle", "64"], "--swizzle: only wgmma reads tiles"),
         ([WGMMA, "--swizzle", "48"], "--swizzle is none, 32B, 64B, 128B, in bytes"),

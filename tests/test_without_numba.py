@@ -15,7 +15,7 @@ from emulator import OperandError, Warp, Warpgroup, execute, gemm, mma
 from emulator.adapters.triton_interpreter import tensor_core_dot
 from emulator.arith import engines
 from emulator.tools.recordings import recordings
-from emulator.tools.replay import replay, selftest
+from emulator.tools.replay import replay, selftest_command
 
 ROOT = Path(__file__).parent.parent
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -181,7 +181,7 @@ def test_a_mistake_of_the_caller_gives_no_engine_up(monkeypatch):
         lambda engine: next(iter(tensor_core_dot("sm_90a", engine=engine).gen)),
         lambda engine: replay(next(recordings("h200_cvt")).head(1), engine),
         lambda engine: replay(next(recordings("h200_wmma")).head(1), engine),
-        lambda engine: selftest(engine),
+        lambda engine: selftest_command(engine),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("engine", ("bogus", None, 1))

@@ -12,7 +12,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith.recipes import Arithmetic
-from emulator.errors import OperandError, nearest
+from emulator.errors import OperandError, hint, shown
 
 Engine = Literal["auto", "reference", "vector", "compiled"]
 ENGINES: tuple[Engine, ...] = ("auto", "reference", "vector", "compiled")
@@ -31,8 +31,8 @@ def check_engine(engine: object) -> None:
     """Raises OperandError for anything but the name of an engine."""
     if not isinstance(engine, str) or engine not in ENGINES:
         raise OperandError(
-            f"no engine {engine!r:.80}; engines are {', '.join(ENGINES)}; "
-            f"nearest is {nearest(str(engine), ENGINES)[0]!r}"
+            f"no engine {shown(engine)}; engines are {', '.join(ENGINES)}"
+            f"{hint(engine, ENGINES) if isinstance(engine, str) else ''}"
         )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from emulator.arith.evidence import Fidelity, find_fidelity
-from emulator.errors import ParseError, UnsupportedError, quoted
+from emulator.errors import ParseError, quoted
 from emulator.isa.grammar import Grammar, Slot
 from emulator.isa.instruction import Form, Instruction
 from emulator.isa.register_types import ANY_32, BITS, HALF, SINGLE, hexadecimal
@@ -232,10 +232,7 @@ def parse(opcode: str) -> Conversion:
     if len(opcode.split(".")) > 2 and all(map(_ORDINARY.fullmatch, opcode.split(".")[1:])):
         ordinary = [word for word in opcode.split(".")[1:] if _GRAMMAR.slot_of(word) is None]
         if ordinary:
-            raise UnsupportedError(
-                f"{quoted(opcode)} is legal PTX, not modelled here: of the cvts this package has "
-                "those that pack matrix operands"
-            )
+            raise ParseError(f"{quoted(opcode)} converts numbers: no matrix operands are packed")
     words = _GRAMMAR.split(opcode)
     if len(words["types"]) != 2:
         raise ParseError(f"{quoted(opcode)} must name two types: destination, then source")

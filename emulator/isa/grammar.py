@@ -101,6 +101,8 @@ class Grammar:
         for word in words:
             for place in self._of_word.get(word, ()):
                 slot = self.slots[place]
+                if found[place] == word and slot.repeatable:
+                    break
                 if not found[place] and not (slot.positional and place < last_type):
                     break
             else:
@@ -163,9 +165,12 @@ def _slot(part: str) -> Slot:
     name, _, listed = part.strip("{}").removeprefix(".").partition("=")
     words = tuple(listed.split("|")) if listed else VOCABULARY.get(name, (name,))
     positional = all(_TYPE.fullmatch(word) for word in words)
-    return Slot(name, words, needed=needed, positional=positional)
+    again = name in _REPEATABLE
+    return Slot(name, words, needed=needed, positional=positional, repeatable=again)
 
 
+#: words that ptxas takes twice
+_REPEATABLE = ("sync", "uni", "approx")
 _TYPE = re.compile(r"(bf|[usbf])(2|4|8|16|32|64|128)(x\d)?|pred")
 
 

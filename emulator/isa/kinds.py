@@ -26,15 +26,17 @@ class Kind(NamedTuple):
 
 
 #: First words of ordinary instructions.
-ORDINARY = """abs activemask add addc alloca and applypriority atom bar barrier bfe bfi bfind bmsk bra
-    brev brkpt brx call clusterlaunchcontrol clz cnot copysign cos cp createpolicy cvt cvta discard
-    div dp2a dp4a elect ex2 exit fence fma fns getctarank griddepcontrol isspacep ld ldu lg2
-    lop3 mad mad24 madc mapa match max mbarrier membar min mov mul mul24 multimem nanosleep
+ORDINARY = """
+    abs activemask add addc alloca and applypriority atom bar barrier bfe bfi bfind bmsk bra
+    brev brkpt brx call clusterlaunchcontrol clz cnot copysign cos cp createpolicy cvt cvta
+    discard div dp2a dp4a elect ex2 exit fence fma fns getctarank griddepcontrol isspacep ld ldu
+    lg2 lop3 mad mad24 madc mapa match max mbarrier membar min mov mul mul24 multimem nanosleep
     neg not or pmevent popc prefetch prefetchu prmt rcp red redux rem ret rsqrt sad selp set
-    setmaxnreg setp shf shfl shl shr sin slct sqrt st stackrestore stacksave sub subc szext
-    tanh tensormap testp trap vabsdiff vabsdiff2 vabsdiff4 vadd vadd2 vadd4 vavrg2 vavrg4 vmad
-    vmax vmax2 vmax4 vmin vmin2 vmin4 vote vset vset2 vset4 vshl vshr vsub vsub2 vsub4 wgmma
-    xor"""
+    setmaxnreg setp shf shfl shl shr sin slct sqrt st stackrestore stacksave sub subc szext tanh
+    tensormap testp trap vabsdiff vabsdiff2 vabsdiff4 vadd vadd2 vadd4 vavrg2 vavrg4 vmad vmax
+    vmax2 vmax4 vmin vmin2 vmin4 vote vset vset2 vset4 vshl vshr vsub vsub2 vsub4
+    wgmma.commit_group wgmma.fence wgmma.wait_group xor
+"""
 
 #: Where two kinds have a name, an opcode is of the first one that takes it.
 KINDS = (
@@ -57,7 +59,7 @@ OTHER_PTX = """istypep suld suq sured sust tcgen05 tex tld4 txq"""
 
 def names() -> tuple[str, ...]:
     """What the opcodes of all kinds start with."""
-    return tuple(name for kind in KINDS for name in kind.names.split())
+    return tuple(dict.fromkeys(name for kind in KINDS for name in kind.names.split()))
 
 
 def kinds_of(opcode: str) -> list[Kind]:

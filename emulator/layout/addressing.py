@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
-from emulator.errors import OperandError
-from emulator.layout.tile import TileShape
+from emulator.errors import OperandError, shown
+from emulator.layout.tile import LINE_BYTES, TileShape
 
 Int64 = NDArray[np.int64]
 
@@ -27,8 +27,9 @@ FIELDS = {
 }
 #: code of the swizzle field -> width of the swizzle in 16-byte units
 SWIZZLE_UNITS = {0: 1, 3: 2, 2: 4, 1: 8}
-#: addresses have 18 bits, of which a descriptor holds the upper 14
-WINDOW = 1 << 18
+#: swizzle in bytes, 0 for none -> code of the field
+SWIZZLES = {LINE_BYTES * units if units > 1 else 0: code
+            for code, units in SWIZZLE_UNITS.items()}  # fmt: skip
 _IN_16_BYTES = ("start_address", "leading_byte_offset", "stride_byte_offset")
 
 
@@ -68,15 +69,16 @@ def encode_descriptor(
 
     Raises OperandError for an address or offset that is no multiple of 16 or does not fit.
     """
-    codes = {0: 0, **{units * 16: code for code, units in SWIZZLE_UNITS.items() if units > 1}}
-    if not isinstance(swizzle_bytes, (int, np.integer)) or swizzle_bytes not in codes:
-        raise OperandError(f"swizzle_bytes is one of {sorted(codes)}; got {swizzle_bytes!r:.80}")
+    if not isinstance(swizzle_bytes, (int, np.integer)) or swizzle_bytes not in SWIZZLES:
+        raise OperandError(
+            f"swizzle_bytes is one of {sorted(SWIZZLES)}; got {shown(swizzle_bytes)}"
+        )
     values = {
         "start_address": start_address,
         "leading_byte_offset": leading_byte_offset,
         "stride_byte_offset": stride_byte_offset,
         "base_offset": base_offset,
-        "swizzle": codes[swizzle_bytes],
+        "swizzle": SWIZZLES[swizzle_bytes],
     }
     word = 0
     for name, value in values.items():
@@ -89,7 +91,7 @@ def encode_descriptor(
         ):
             raise OperandError(
                 f"{name} must be a multiple of {unit} from 0 to {((1 << width) - 1) * unit}; "
-                f"got {value!r:.80}"
+                f"got {shown(value)}"
             )
         word |= int(value) // unit << low
     return np.uint64(word)

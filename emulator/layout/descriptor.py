@@ -1,26 +1,38 @@
 """``Descriptor``: one 64-bit matrix descriptor of wgmma as a kernel writer thinks of it: built for
-a tile, looked through, checked. `addressing` has the fields and addresses of arrays of them.
-"""
+a tile, looked through, checked. `addressing` has the fields and addresses of arrays of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from dtypes import Array, Format
-from emulator.errors import OperandError
+from emulator.errors import OperandError, one_of, runs, shown, whole
 from emulator.layout.addressing import (
-    WINDOW,
+    SWIZZLES,
     Fields,
     Int64,
     addresses,
     decode_words,
     encode_descriptor,
 )
-from emulator.layout.tile import LINE_BYTES, LINES, CoreMatrix, TileShape
-from emulator.layout.validation import problems
+from emulator.layout.tile import (
+    LINE_BYTES,
+    LINES,
+    PATTERN_LINE,
+    STRIDES,
+    WINDOW,
+    CoreMatrix,
+    TileShape,
+    block_bytes,
+    first_shared,
+)
+
+#: strides tried for one that keeps blocks apart: the blocks of an instruction's largest tile
+_TRIED = 64
 
 
 def as_words(given: Any) -> Any:
@@ -43,10 +55,10 @@ def decode_descriptor(descriptors: Array | Descriptor | int, operand: str = "") 
     """
     words = as_words(descriptors)
     if not isinstance(words, (np.ndarray, np.uint64)) or words.dtype != np.uint64:
-        got = f"{words.dtype} {words.shape}" if isinstance(words, np.ndarray) else repr(words)
+        got = f"{words.dtype} {words.shape}" if isinstance(words, np.ndarray) else shown(words)
         raise OperandError(
             f"{f'operand {operand}: ' if operand else ''}a matrix descriptor is a 64-bit word: a "
-            f"Descriptor, an integer from 0 to 2**64 - 1 or a uint64 array of them; got {got:.80}"
+            f"Descriptor, an integer from 0 to 2**64 - 1 or a uint64 array of them; got {got}"
         )
     return decode_words(np.asarray(words))
 
@@ -56,6 +68,16 @@ class Placed(NamedTuple):
 
     descriptor: Descriptor
     size: int
+
+
+class Finding(NamedTuple):
+    """Something wrong with a descriptor: an error reads wrong bytes, a warning may."""
+
+    level: Literal["error", "warning"]
+    field: str
+    message: str
+    #: what is legal, and the nearest of it
+    legal: str
 
 
 @dataclass(frozen=True)
@@ -78,7 +100,9 @@ class Descriptor:
     swizzle_bytes: int = 0
 
     def __post_init__(self) -> None:
-        self.encode()
+        self.encode()  # may raise
+        for name, value in list(vars(self).items()):
+            object.__setattr__(self, name, int(value))
 
     def encode(self) -> np.uint64:
         """The 64-bit word."""
@@ -93,9 +117,7 @@ class Descriptor:
 
         Raises OperandError for anything but one integer below 2**64.
         """
-        whole = isinstance(word, (int, np.integer)) and not isinstance(word, bool)
-        if not whole or not 0 <= int(word) < 1 << 64:
-            raise OperandError(f"a matrix descriptor is one 64-bit word; got {word!r:.80}")
+        word = whole("a matrix descriptor of 64 bits", word, 0, (1 << 64) - 1)
         fields = decode_descriptor(np.asarray(word, np.uint64))
         start, leading, stride, base, _ = (int(field) for field in fields)
         units = int(fields.units)
@@ -111,51 +133,58 @@ class Descriptor:
         major: str = "k",
         swizzle_bytes: int = 128,
         start_address: int = 0,
+        order: str = "rows",
     ) -> Placed:
-        """The canonical layout of `rows` × `k` elements: blocks of 8 lines, rows before columns.
+        """The canonical layout of `rows` × `k` elements, in blocks of 8 lines as wide as the
+        swizzle: behind a block lies that of the next rows, or with `order` "columns" of the next
+        columns.
 
-        Blocks are as wide as the swizzle, and fill memory without gaps where the tile fills whole
-        blocks. A swizzled tile that does not start on a multiple of its pattern (8 lines) gets the
-        base offset that this needs. Raises OperandError for a tile that wgmma cannot read.
+        Blocks fill memory without gaps where the tile fills whole blocks. A swizzled tile that does
+        not start on a multiple of its pattern (8 lines) gets the base offset that this needs.
+        Raises OperandError for a tile that wgmma cannot read.
 
         >>> Descriptor.for_tile(64, 64, "f16", swizzle_bytes=128, start_address=1024)
         Placed(descriptor=Descriptor(start_address=1024, leading_byte_offset=16, \
 stride_byte_offset=1024, base_offset=0, swizzle_bytes=128), size=8192)
         """
         encode_descriptor(start_address, swizzle_bytes=swizzle_bytes)  # may raise
+        one_of("the order of blocks", order, ("rows", "columns"))
         tile = TileShape.of(rows, k, fmt, major)
-        line_bytes = swizzle_bytes or LINE_BYTES
-        block, width = LINES * line_bytes, line_bytes // tile.element_bytes
-        if major == "k":
-            high, wide = -(-rows // LINES), -(-tile.k // width)
-            leading, stride = high * block, block
-            if swizzle_bytes and wide == 1:
-                leading = LINE_BYTES  # what the manual assumes of an LBO that is not used
-        else:
-            high, wide = -(-rows // width), -(-tile.k // LINES)
-            leading, stride = block, high * block
-            if not swizzle_bytes:
-                leading, stride = stride, leading
-        base = start_address >> 7 & block // 128 - 1
-        out = cls(start_address, leading, stride, base, swizzle_bytes)
+        base = int(start_address) >> 7 & block_bytes(swizzle_bytes) // PATTERN_LINE - 1
+        out = cls(start_address, 0, 0, base, swizzle_bytes).with_blocks(tile, order)
         found = out.validate(tile)
-        if swizzle_bytes and start_address % 128:
+        if swizzle_bytes and start_address % PATTERN_LINE:
             found.append(
-                f"start_address {start_address} is no multiple of 128, where the lines of a "
-                "swizzled tile start (steps along k inside of a tile: `stepped`)"
+                f"start_address {start_address} is no multiple of {PATTERN_LINE}, where the lines "
+                "of a swizzled tile start (steps along k inside of a tile: `stepped`)"
             )
         if found:
             raise OperandError(f"no descriptor for {tile}: {'; '.join(found)}")
-        return Placed(out, high * wide * block)
+        high, wide = tile.blocks(swizzle_bytes)
+        return Placed(out, high * wide * block_bytes(swizzle_bytes))
+
+    def with_blocks(self, tile: TileShape, order: str = "rows") -> Descriptor:
+        """With the strides of the canonical layout of a tile; see `for_tile`."""
+        size, (high, wide) = block_bytes(self.swizzle_bytes), tile.blocks(self.swizzle_bytes)
+        names = tile.strides(self.swizzle_bytes)
+        if order == "columns" and high > 1 and wide > 1:
+            return replace(self, **{names["rows"]: wide * size, names["k"]: size})
+        if self.swizzle_bytes and tile.major == "k" and wide == 1:
+            # What the manual assumes of an LBO that is not used.
+            return replace(self, **{names["rows"]: size, names["k"]: LINE_BYTES})
+        return replace(self, **{names["rows"]: size, names["k"]: high * size})
 
     def stepped(self, offset: int) -> Descriptor:
         """The descriptor `offset` bytes further, as a kernel steps along k inside of a tile."""
+        offset = whole("a step in bytes", offset, -WINDOW, WINDOW)
         return replace(self, start_address=self.start_address + offset)
 
     # --- where it leads ---
 
     def addresses(self, tile: TileShape) -> Int64:
         """``(rows, k)``: address of the first byte of every element; k counts bytes of b1."""
+        if not isinstance(tile, TileShape):
+            raise OperandError(f"a TileShape is needed; got {shown(tile)}")
         return addresses(decode_descriptor(np.asarray(self.encode())), tile)
 
     def address(self, row: int, k: int, tile: TileShape) -> range:
@@ -163,37 +192,208 @@ stride_byte_offset=1024, base_offset=0, swizzle_bytes=128), size=8192)
 
         Raises OperandError outside of the tile.
         """
-        for what, index, size in (("row", row, tile.rows), ("k", k, tile.k)):
-            if not isinstance(index, (int, np.integer)) or not 0 <= index < size:
-                raise OperandError(f"{what} is 0 … {size - 1} in {tile}; got {index!r:.80}")
-        first = int(self.addresses(tile)[row, k])
+        places = self.addresses(tile)
+        row, k = whole("row", row, 0, tile.rows - 1), whole("k", k, 0, tile.k - 1)
+        first = int(places[row, k])
         return range(first, first + tile.element_bytes)
 
     def core_matrices(self, tile: TileShape) -> list[CoreMatrix]:
         """The core matrices of a tile, row by row, and the bytes that each reads."""
-        unit = LINE_BYTES // tile.element_bytes
-        height, width = (LINES, unit) if tile.major == "k" else (unit, LINES)
         places, out = self.addresses(tile), []
+        unit, by_rows = LINE_BYTES // tile.element_bytes, tile.major == "k"
+        height, width = (LINES, unit) if by_rows else (unit, LINES)
         for row in range(0, tile.rows, height):
             for column in range(0, tile.k, width):
                 part = places[row : row + height, column : column + width]
-                firsts = part.min(axis=1 if tile.major == "k" else 0)
-                held = part.shape[1 if tile.major == "k" else 0] * tile.element_bytes
-                lines = tuple(range(int(x), int(x) + held) for x in firsts)
-                out.append(
-                    CoreMatrix(
-                        range(row, row + part.shape[0]),
-                        range(column, column + part.shape[1]),
-                        lines,
-                    )
-                )
+                held = part.shape[by_rows] * tile.element_bytes
+                lines = tuple(range(x, x + held) for x in part.min(int(by_rows)).tolist())
+                rows = range(row, row + part.shape[0])
+                out.append(CoreMatrix(rows, range(column, column + part.shape[1]), lines))
         return out
 
     # --- what is wrong with it ---
 
-    def validate(self, tile: TileShape, memory_bytes: int = WINDOW) -> list[str]:
-        """What is wrong with reading `tile` through this descriptor, in plain words; [] if nothing.
+    def findings(
+        self, tile: TileShape | None = None, memory_bytes: int = WINDOW
+    ) -> tuple[Finding, ...]:
+        """What is wrong with reading `tile` (None: any) through this descriptor, errors first.
 
-        `memory_bytes` is the size of shared memory, at most the 18-bit window.
+        `memory_bytes` is the size of shared memory, at most the 18-bit window. A warning about a
+        field in error is left out.
         """
-        return problems(self, tile, memory_bytes)
+        memory_bytes = whole("the size of shared memory", memory_bytes, 1)
+        if tile is not None:
+            self.addresses(tile)  # may raise
+        found = list(_pattern(self, tile))
+        if tile:
+            found += [*_shape(tile), *_strides(self, tile), *_memory(self, tile, memory_bytes)]
+        wrong = {x.field for x in found if x.level == "error"}
+        kept = [x for x in found if x.level == "error" or x.field not in wrong]
+        return tuple(sorted(kept, key=lambda x: x.level))
+
+    def validate(self, tile: TileShape, memory_bytes: int = WINDOW) -> list[str]:
+        """`findings` in plain words; [] if nothing is wrong."""
+        return [f"{x.message}; legal: {x.legal}" for x in self.findings(tile, memory_bytes)]
+
+
+def both_bases(address: int) -> str:
+    return f"{address:#x} ({address})"
+
+
+def _pattern(descriptor: Descriptor, tile: TileShape | None) -> Iterator[Finding]:
+    """Where the tile starts in its line of a swizzle, and its line in the pattern."""
+    width, start = descriptor.swizzle_bytes, descriptor.start_address
+    if not width:
+        if descriptor.base_offset:
+            yield Finding(
+                "warning", "base_offset",
+                f"base_offset {descriptor.base_offset} has no effect without a swizzle",
+                f"base_offset 0, or one of the swizzles {runs(sorted(SWIZZLES)[1:])}",
+            )  # fmt: skip
+        return
+    within = start % width
+    if tile is not None and within + (reads := min(width, tile.line_bytes)) > width:
+        best = start - within + min(within, width - reads) // reads * reads
+        yield Finding(
+            "error", "start_address",
+            f"start_address {both_bases(start)} lies {within} bytes into a line of {width}, of "
+            f"which the tile reads {reads}: the last {within + reads - width} are those of another "
+            "line",
+            f"a tile starts with a line, or a multiple of {reads} bytes into it: nearest is "
+            f"{both_bases(best)}",
+        )  # fmt: skip
+    pattern = block_bytes(width)
+    into = start % pattern - within
+    if into % PATTERN_LINE:
+        yield Finding(
+            "warning", "start_address",
+            f"start_address {both_bases(start)} lies in the middle of the {PATTERN_LINE} bytes "
+            "that the swizzle counts as one: right only for data that was swizzled by absolute "
+            "addresses",
+            f"a tile starts at a multiple of {PATTERN_LINE}: nearest is "
+            f"{both_bases(start - start % PATTERN_LINE)}",
+        )  # fmt: skip
+        return
+    wanted = into // PATTERN_LINE
+    if (wanted - descriptor.base_offset) % (pattern // PATTERN_LINE):
+        yield Finding(
+            "warning", "base_offset",
+            f"start_address {both_bases(start)} lies {into} bytes behind a multiple of {pattern}, "
+            f"after which the {width}-byte swizzle repeats, and base_offset is "
+            f"{descriptor.base_offset}",
+            f"base_offset {wanted} where the pattern of the data starts with the tile"
+            + (" (0 where it was swizzled by absolute addresses)" if wanted else ""),
+        )  # fmt: skip
+
+
+def _shape(tile: TileShape) -> Iterator[Finding]:
+    """What no wgmma reads, whatever the descriptor."""
+    if tile.rows % LINES:
+        yield Finding(
+            "error", "tile", f"{tile.rows} rows: wgmma reads a multiple of {LINES} rows",
+            f"nearest is {-(-tile.rows // LINES) * LINES} rows",
+        )  # fmt: skip
+    if tile.major == "mn" and tile.element_bytes != 2:
+        yield Finding(
+            "error", "major",
+            f"an MN-major tile of {8 * tile.element_bytes}-bit elements: only 16-bit types can be "
+            "transposed (imm-trans)",
+            "K-major (imm-trans 0, --major k), the tile stored with k contiguous",
+        )  # fmt: skip
+    unit = LINE_BYTES // tile.element_bytes if tile.major == "k" else LINES
+    if tile.k % unit:
+        yield Finding(
+            "error", "tile", f"{tile.k} columns: a core matrix holds {unit} of them",
+            f"nearest is {-(-tile.k // unit) * unit} columns",
+        )  # fmt: skip
+
+
+def _strides(descriptor: Descriptor, tile: TileShape) -> Iterator[Finding]:
+    width, leading = descriptor.swizzle_bytes, descriptor.leading_byte_offset
+    used, pattern = tile.used_strides(width), block_bytes(width)
+    if width and tile.major == "k" and "k" not in used and leading not in (0, LINE_BYTES):
+        yield Finding(
+            "warning", "leading_byte_offset",
+            f"leading_byte_offset {leading} has no effect: {tile.line_bytes} bytes of k are within "
+            f"one {width}-byte line",
+            f"{LINE_BYTES} (raw 1), which the manual assumes here, or 0",
+        )  # fmt: skip
+    for name in used.values() if width else ():
+        value = getattr(descriptor, name)
+        if value % pattern:
+            below = value // pattern * pattern
+            best = below if below and value - below <= pattern // 2 else below + pattern
+            yield Finding(
+                "warning", name,
+                f"{name} {value} is no multiple of {pattern}, after which the {width}-byte swizzle "
+                "repeats: one block of 8 lines is permuted otherwise than the next",
+                f"a multiple of {pattern}: nearest is {best}",
+            )  # fmt: skip
+    if shared := first_shared(_units(descriptor, tile)):
+        byte, *pair = shared
+        first, second = sorted(
+            (r // LINES, c) if tile.major == "k" else (r, c // LINES) for r, c in pair
+        )
+        names = " and ".join(f"{name} {getattr(descriptor, name)}" for name in used.values())
+        name, legal = _apart(descriptor, tile)
+        yield Finding(
+            "error", name,
+            f"core matrices {first} and {second} both read byte {byte:#x}: {names} "
+            f"{'does' if len(used) == 1 else 'do'} not keep the blocks of {pattern} bytes apart",
+            legal,
+        )  # fmt: skip
+
+
+def _units(descriptor: Descriptor, tile: TileShape) -> Int64:
+    """Addresses of the first bytes of the 16-byte units ``(rows, k)`` that a tile consists of."""
+    step, places = LINE_BYTES // tile.element_bytes, descriptor.addresses(tile)
+    return places[:, ::step] if tile.major == "k" else places[::step]
+
+
+def _apart(descriptor: Descriptor, tile: TileShape) -> tuple[str, str]:
+    """The stride whose smallest change keeps all blocks apart, and what it has to be."""
+    size, used = block_bytes(descriptor.swizzle_bytes), tile.used_strides(descriptor.swizzle_bytes)
+    counts = dict(zip(("rows", "k"), tile.blocks(descriptor.swizzle_bytes), strict=True))
+    found = []
+    for way, name in used.items():
+        (other,) = {"rows", "k"} - {way}
+        beside = getattr(descriptor, used[other]) if other in used else 0
+        # One that steps over all blocks of the other way, and a bounded number of smaller ones.
+        over = -(-((counts[other] - 1) * beside + size) // size)
+        for blocks in {over, *range(1, min(counts["rows"] * counts["k"], _TRIED) + 1)}:
+            changed = replace(descriptor, **{name: min(blocks * size, WINDOW - LINE_BYTES)})
+            if first_shared(_units(changed, tile)) is None:
+                stride = getattr(changed, name)
+                found.append((abs(stride - getattr(descriptor, name)), name, stride))
+    if found:
+        _, name, stride = min(found)
+        return name, f"a stride of at least {size}: nearest is {name} {stride}"
+    return used["rows"], (
+        f"strides of at least {size}, one of them large enough to step over all blocks of the "
+        f"other: nearest is {used['rows']} {size} with {used['k']} {counts['rows'] * size}"
+    )
+
+
+def _memory(descriptor: Descriptor, tile: TileShape, memory_bytes: int) -> Iterator[Finding]:
+    places, start = descriptor.addresses(tile), descriptor.start_address
+    end, size = int(places.max()) + tile.element_bytes, min(memory_bytes, WINDOW)
+    if end <= size:
+        return
+    step = max(PATTERN_LINE, block_bytes(descriptor.swizzle_bytes))
+    best = (size - end + start) // step * step
+    if best >= 0:
+        field, legal = "start_address", f"start_address at most {both_bases(best)}"
+    else:
+        used = tile.used_strides(descriptor.swizzle_bytes).values()
+        field = max(used, key=lambda name: getattr(descriptor, name), default=STRIDES[1])
+        legal = f"smaller strides: with these the tile spans {end - start} bytes"
+        if end - start == tile.size:
+            legal = f"at least {tile.size} bytes of shared memory: the tile fills them without gaps"
+    what = "the 18 bits of shared addresses end" if size == WINDOW else "shared memory ends"
+    row, k = (int(i) for i in np.argwhere(places + tile.element_bytes > size)[0])
+    yield Finding(
+        "error", field,
+        f"the tile ends at byte {both_bases(end)}, and {what} at {both_bases(size)}: element "
+        f"(row {row}, k {k}) is the first outside",
+        legal,
+    )  # fmt: skip

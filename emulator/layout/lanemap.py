@@ -31,7 +31,7 @@ Mode = tuple[int, int, int]
 Index = NDArray[np.intp]
 
 
-def _digits(modes: tuple[Mode, ...], axis: int) -> Index:
+def digits(modes: tuple[Mode, ...], axis: int) -> Index:
     """Contribution of `modes` to one axis, for every value of their mixed-radix number."""
     out = np.zeros(1, np.intp)
     for extent, mode_axis, stride in modes:
@@ -54,8 +54,8 @@ class LaneMap:
     def coordinates(self) -> Index:
         """``(lanes, elements, 3)``: group, row, col."""
         axes = (GROUP, ROW, COL)
-        lanes = np.stack([_digits(self.lane_modes, axis) for axis in axes], -1)
-        elements = np.stack([_digits(self.element_modes, axis) for axis in axes], -1)
+        lanes = np.stack([digits(self.lane_modes, axis) for axis in axes], -1)
+        elements = np.stack([digits(self.element_modes, axis) for axis in axes], -1)
         out: Index = lanes[:, None] + elements[None]
         out.flags.writeable = False
         return out

@@ -252,7 +252,7 @@ def _hover(grid: Grid, cell: Size) -> str:
 # --- a document -----------------------------------------------------------------------------------
 
 
-class Placed(NamedTuple):
+class PlacedGrid(NamedTuple):
     """A grid, the size of its cells, and the corner of its caption in the picture."""
 
     grid: Grid
@@ -261,16 +261,16 @@ class Placed(NamedTuple):
     y: int = 0
 
 
-def side_by_side(grids: Iterable[Grid]) -> list[Placed]:
+def side_by_side(grids: Iterable[Grid]) -> list[PlacedGrid]:
     """The grids in lines as wide as a page."""
-    out: list[Placed] = []
+    out: list[PlacedGrid] = []
     x = y = bottom = 0
     for grid in grids:
         cell = cell_size(grid)
         width, height = with_caption(grid, cell)
         if x and x + width > _WIDEST:
             x, y = 0, bottom + _GAP
-        out.append(Placed(grid, cell, x, y))
+        out.append(PlacedGrid(grid, cell, x, y))
         x, bottom = x + width + _GAP, max(bottom, y + height)
     return out
 
@@ -281,7 +281,7 @@ def with_caption(grid: Grid, cell: Size) -> Size:
     return max(width, LEFT + round(_text_width(grid.caption, FONT))), CAPTION + height
 
 
-def document(placed: Sequence[Placed], title: str, description: str = "") -> str:
+def document(placed: Sequence[PlacedGrid], title: str, description: str = "") -> str:
     """A whole SVG file; `title` is written above the grids."""
     margin, heading = 12, 24 if title else 0
     sizes = [with_caption(x.grid, x.cell) for x in placed]

@@ -1,4 +1,8 @@
-"""``TileShape``: the part of a matrix that an instruction reads from shared memory at once."""
+"""``TileShape``: the part of a matrix that an instruction reads from shared memory at once.
+
+A tile consists of blocks of 8 lines, each as wide as the swizzle (16 bytes without one); a block
+consists of core matrices of 8 lines of 16 bytes. PTX ISA 9.7.15.5.1.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import FORMATS, Format
-from emulator.errors import OperandError, listing
+from emulator.errors import OperandError, one_of, whole
 
 #: element types that wgmma reads through a descriptor
 IN_MEMORY = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "b1")
 #: rows (K-major) or columns (MN-major) of a core matrix, and the bytes of each of its lines
 LINES, LINE_BYTES = 8, 16
-#: largest number of rows or columns: each would fill the 18 bits of an address
-_LIMIT = 1 << 18
+#: the swizzle permutes 16-byte units by address bits from this one on: lines of 128 bytes
+PATTERN_LINE = LINES * LINE_BYTES
+#: bytes that an address of 18 bits reaches
+WINDOW = 1 << 18
+#: the two strides of a descriptor
+STRIDES = ("leading_byte_offset", "stride_byte_offset")
 
 
 @dataclass(frozen=True)
@@ -24,7 +32,8 @@ class TileShape:
     """What an instruction reads through a descriptor: `rows` of the M or N dimension × `k`.
 
     K counts bytes for b1, each holding 8 elements. ``major`` is the dimension that is contiguous
-    in memory: "k", or "mn" for a transposed 16-bit matrix.
+    in memory: "k", or "mn" for a transposed 16-bit matrix. Raises OperandError for any other shape,
+    and for one of more bytes than shared addresses reach.
     """
 
     rows: int
@@ -33,13 +42,17 @@ class TileShape:
     major: str = "k"
 
     def __post_init__(self) -> None:
-        sizes = (self.rows, self.k)
-        if not all(isinstance(x, (int, np.integer)) and 1 <= x <= _LIMIT for x in sizes):
-            raise OperandError(f"a tile has rows and columns from 1 to 2**18; got {sizes!r:.80}")
-        if self.element_bytes not in (1, 2, 4) or self.major not in ("k", "mn"):
+        sizes = {"rows": WINDOW, "k": WINDOW, "element_bytes": 4}
+        for name, most in sizes.items():
+            size = whole(f"{name} of a TileShape", getattr(self, name), 1, most)
+            object.__setattr__(self, name, size)
+        if self.element_bytes == 3:
+            raise OperandError("element_bytes of a TileShape is 1, 2 or 4; got 3")
+        one_of("major of a tile", self.major, ("k", "mn"))
+        if self.size > WINDOW:
             raise OperandError(
-                "a tile has elements of 1, 2 or 4 bytes and is major in 'k' or 'mn'; "
-                f"got {self.element_bytes!r:.80}, {self.major!r:.80}"
+                f"a tile of {self.rows} × {self.k} elements of {self.element_bytes} bytes takes "
+                f"more than the {WINDOW} bytes of shared addresses"
             )
 
     @classmethod
@@ -49,16 +62,50 @@ class TileShape:
         >>> TileShape.of(64, 256, "b1")
         TileShape(rows=64, k=32, element_bytes=1, major='k')
         """
-        name = fmt.name if isinstance(fmt, Format) else fmt
-        if name not in IN_MEMORY:
-            raise OperandError(
-                f"wgmma reads {listing(IN_MEMORY, 20)} from shared memory; got {name!r:.80}"
-            )
+        name = one_of("a type that wgmma reads from memory", getattr(fmt, "name", fmt), IN_MEMORY)
         bits = FORMATS[name].bits
         per_byte = 8 // bits if bits < 8 else 1
-        if not isinstance(k, (int, np.integer)) or k % per_byte:
-            raise OperandError(f"k of {name} is a multiple of {per_byte}; got {k!r:.80}")
-        return cls(rows, int(k) // per_byte, max(1, bits // 8), major)
+        if (k := whole("k", k, 1)) % per_byte:
+            raise OperandError(f"k of {name} is a multiple of {per_byte}; got {k}")
+        return cls(rows, k // per_byte, max(1, bits // 8), major)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all elements."""
+        return self.rows * self.k * self.element_bytes
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes that lie together: of a row (K-major) or a column (MN-major)."""
+        return self.element_bytes * (self.k if self.major == "k" else self.rows)
+
+    def block(self, swizzle_bytes: int) -> tuple[int, int]:
+        """Rows and columns of a block of 8 lines."""
+        width = (swizzle_bytes or LINE_BYTES) // self.element_bytes
+        return (LINES, width) if self.major == "k" else (width, LINES)
+
+    def blocks(self, swizzle_bytes: int) -> tuple[int, int]:
+        """How many blocks there are along the rows and along k."""
+        rows, k = self.block(swizzle_bytes)
+        return -(-self.rows // rows), -(-self.k // k)
+
+    def strides(self, swizzle_bytes: int) -> dict[str, str]:
+        """Which of LBO and SBO leads to the next block along "rows" and along "k"."""
+        leading, stride = STRIDES
+        if self.major == "mn" and swizzle_bytes:
+            return {"rows": leading, "k": stride}
+        return {"k": leading, "rows": stride}
+
+    def used_strides(self, swizzle_bytes: int) -> dict[str, str]:
+        """Those of `strides` that count, because the tile has more than one block that way."""
+        high, wide = self.blocks(swizzle_bytes)
+        several = {"rows": high > 1, "k": wide > 1}
+        return {way: name for way, name in self.strides(swizzle_bytes).items() if several[way]}
+
+
+def block_bytes(swizzle_bytes: int) -> int:
+    """Bytes of a block of 8 lines; a swizzle repeats after so many bytes of addresses."""
+    return LINES * (swizzle_bytes or LINE_BYTES)
 
 
 class CoreMatrix(NamedTuple):

@@ -84,12 +84,12 @@ def place_arguments(
     names = [parameter.name for parameter in function.parameters]
     values = _in_order(function, given)
     placed = Placed()
-    for address, array, name in () if memory is None else memory.arrays:
+    for address, mapped, name in () if memory is None else memory.arrays:
         made = arena.allocate(
-            name, array.nbytes, address=address, contents=bytes_view(array),
-            writable=array.flags.writeable, like=array,
+            name, mapped.nbytes, address=address, contents=bytes_view(mapped),
+            writable=mapped.flags.writeable, like=mapped,
         )  # fmt: skip
-        placed.arrays.append(_Held(array, made, 0))
+        placed.arrays.append(_Held(mapped, made, 0))
     labels = _labels(given, names)
     arrays = [(label, array) for label, x in zip(labels, values, strict=True)
               if (array := _array_of(x, label)) is not None]  # fmt: skip
@@ -206,9 +206,7 @@ def _map_bytes(value: TensorMap, label: str, addresses: dict[int, int]) -> bytes
 
 def _sized(parameter: Parameter, label: str, raw: bytes) -> bytes:
     if len(raw) != parameter.bytes:
-        raise OperandError(
-            f"parameter {label} has {parameter.bytes} bytes; {len(raw)} are given"
-        )
+        raise OperandError(f"parameter {label} has {parameter.bytes} bytes; {len(raw)} are given")
     return raw
 
 
@@ -249,7 +247,7 @@ def _python_number(parameter: Parameter, label: str, value: Any) -> bytes:
     if isinstance(value, float):
         if type_.kind == "f" or (parameter.type in ("b32", "b64")):
             width = {4: np.float32, 8: np.float64, 2: np.float16}[parameter.bytes]
-            return width(value).tobytes()
+            return np.array(value, width).tobytes()
         raise OperandError(f"parameter {label} is .{parameter.type}; got the float {value!r}")
     kinds = ("an array", "a number", "bytes", "a TensorMap")
     raise OperandError(

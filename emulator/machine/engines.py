@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.errors import OperandError, nearest
+from emulator.machine.options import EngineName
 
 if TYPE_CHECKING:
     from emulator.machine.launch import Launch
 
-#: "auto" is the fastest that runs everything; the others give the same bits
-ENGINES = ("auto", "vector", "reference")
+
+def problem(instruction: object) -> str:
+    """Why no engine can run an instruction; "" if one can."""
+    from emulator.machine.vector import statements
+
+    return statements.problem(instruction)
 
 
-def run_grid(launch: Launch, engine: str) -> int:
-    """Runs all blocks of a launch; statements executed.
-
-    Raises OperandError for an engine that does not exist.
-    """
-    if engine not in ENGINES:
-        raise OperandError(
-            f"no engine {engine!r:.80}; engines are {', '.join(ENGINES)}; "
-            f"nearest is {nearest(str(engine), ENGINES)[0]!r}"
-        )
+def run_grid(launch: Launch, engine: EngineName) -> int:
+    """Runs all blocks of a launch; statements executed, of strands or, in the reference, threads."""
     if engine == "reference":
-        from emulator.machine.reference import engine as chosen
-    else:
-        from emulator.machine.vector import engine as chosen  # type: ignore[no-redef]
-    grid = chosen.Grid(launch)
+        from emulator.machine.reference.engine import Grid as Reference
+
+        reference = Reference(launch)
+        reference.run()
+        return reference.executed
+    from emulator.machine.vector.engine import Grid
+
+    grid = Grid(launch)
     grid.run()
     return grid.executed

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from dtypes import Array
 from emulator.arith import Engine
 from emulator.errors import OperandError, UnsupportedError, hint, listing, quoted
 from emulator.machine.arguments import Memory, Placed, place_arguments
+from emulator.machine.externals import Heap
+from emulator.machine.options import Contract, EngineName, Order, check_word
 from emulator.machine.report import Index, KernelError, Place, Report
 from emulator.memory.arena import Arena
 from emulator.memory.windows import PARAMETERS
@@ -23,7 +25,6 @@ from emulator.ptx.parser import parse_module
 from emulator.ptx.program import Parameter, Statement
 from emulator.targets import Target, find_target, runs_on
 
-Contract = Literal["ptxas", "none"]
 #: limits of all targets: threads of a block, and along each axis; blocks along each axis
 _THREADS, _BLOCK, _GRID = 1024, (1024, 1024, 64), (2**31 - 1, 65535, 65535)
 
@@ -106,7 +107,10 @@ class Module:
 def _text(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
     """PTX as text: what is one line without a ``;`` or a newline names a file."""
     if isinstance(source, os.PathLike) or (
-        isinstance(source, str) and "\n" not in source and ";" not in source and len(source) < 4096
+        isinstance(source, str)
+        and "\n" not in source
+        and ";" not in source
+        and len(source) < 4096
         and source.strip().endswith(".ptx")
     ):
         path = Path(source)
@@ -141,6 +145,7 @@ class Kernel:
         self.module = module
         self.bound = bound
         self._blocks: Any = None
+        self._problems: list[Problem] | None = None
 
     def __repr__(self) -> str:
         parameters = ", ".join(f".{p.type} {p.name}" for p in self.parameters)
@@ -157,7 +162,18 @@ class Kernel:
 
     @property
     def problems(self) -> list[Problem]:
-        return self.bound.problems
+        """Statements that cannot run: line, column, opcode and reason."""
+        if self._problems is None:
+            from emulator.machine.engines import problem
+
+            found = list(self.bound.problems)
+            for statement in self.bound.program.statements:
+                if reason := problem(statement.instruction):
+                    at = self.module._bound.source.position(statement.at)
+                    name = str(statement.instruction)
+                    found.append(Problem(at.line, at.column, name, reason, self.name))
+            self._problems = found
+        return self._problems
 
     def launch(
         self,
@@ -167,13 +183,13 @@ class Kernel:
         dynamic_shared: int = 0,
         cluster: Sequence[int] | int | None = None,
         check: bool = False,
-        engine: str = "auto",
+        engine: EngineName = "auto",
         contract: Contract = "ptxas",
-        async_order: str = "early",
+        async_order: Order = "early",
         seed: int | None = None,
         step_limit: int | None = None,
         memory: Memory | None = None,
-        progress: Callable[[int, int], None] | bool | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Report:
         """Runs the kernel; arrays among `args` hold afterwards what it has written.
 
@@ -190,9 +206,13 @@ class Kernel:
             raise UnsupportedError(
                 f"{self.name} cannot run: {first}" + (f" (and {more} more)" if more else "")
             )
+        check_word("engine", engine, EngineName)
+        check_word("contract", contract, Contract)
+        check_word("async_order", async_order, Order)
         launch = Launch(
             self, _sizes("grid", grid, _GRID), _sizes("block", block, _BLOCK), args,
-            dynamic_shared, cluster, memory, step_limit, async_order=async_order, seed=seed,
+            dynamic_shared, cluster, memory, step_limit,
+            progress=progress, async_order=async_order, seed=seed,
         )  # fmt: skip
         return launch.run(engine)
 
@@ -227,12 +247,16 @@ class Launch:
     printed: list[str] = field(default_factory=list)
     environment: dict[str, int] = field(default_factory=dict)
     processors: int = 132
-    async_order: str = "early"
+    #: called with the blocks that are done, and with all
+    progress: Callable[[int, int], None] | None = None
+    async_order: Order = "early"
     seed: int | None = None
     #: the engine of `emulator.arith` for matrix instructions
     arithmetic: Engine = "auto"
 
     def __post_init__(self) -> None:
+        self.done_blocks = 0
+        self.heap = Heap(self.arena)
         self.module = self.kernel.module
         self.program = self.kernel.bound.program
         self.function = self.kernel.bound.function
@@ -326,6 +350,12 @@ class Launch:
             )
         return placed
 
+    def blocks_done(self, count: int) -> None:
+        """So many more thread blocks have ended."""
+        self.done_blocks += count
+        if self.progress is not None:
+            self.progress(self.done_blocks, self.total_blocks)
+
     def blocks(self, make: Callable[[Any], Any]) -> Any:
         """The kernel's blocks of statements, which launches share."""
         kernel = self.kernel
@@ -344,6 +374,16 @@ class Launch:
         threads = [thread for cta, thread in found if cta == block]
         return KernelError(kind, reason, self.place_of(statement), block, threads)
 
+    def shared_name(self, offset: int) -> str:
+        """The variable of shared memory that an offset lies in, for messages."""
+        symbols = self.kernel.bound.shared_symbols.values()
+        below = [symbol for symbol in symbols if symbol.place <= offset]
+        if not below:
+            return f"at shared offset {offset:#x}"
+        symbol = max(below, key=lambda symbol: symbol.place)
+        index, rest = divmod(offset - symbol.place, symbol.element_bytes)
+        return f"{symbol.name}[{index}]" if index or rest else symbol.name
+
     def place_of(self, statement: Statement) -> Place:
         source = self.module._bound.source
         position = source.position(statement.at)
@@ -359,7 +399,7 @@ class Launch:
         return " ".join(text[statement.at : end + 1][:200].split())
 
     def _source_lines(self, statement: Statement) -> tuple[str, ...]:
-        files = {file.index: file.name for file in self.module._bound.tree.files}
+        files = {file.number: file.name for file in self.module._bound.parsed.files}
         out = []
         location = statement.location
         while location is not None:

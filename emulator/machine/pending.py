@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-Order = Literal["early", "late", "random"]
-ORDERS: tuple[Order, ...] = ("early", "late", "random")
+from emulator.machine.options import Order
+
 #: bytes that stand where an operation has yet to write: NaN in every format, and no valid address
 POISON = 0xFF
 #: of "random": how often an operation waits no longer when others are issued

@@ -1,1 +1,1 @@
-"""Everything with an address, without threads and opcodes: spaces of bytes, tensor maps, mbarriers."""
+"""What has an address, without threads and opcodes: spaces of bytes, tensor maps, mbarriers."""

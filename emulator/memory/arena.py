@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,8 @@ ALIGNMENT = 512
 ADDRESS_BITS = 49
 
 
-class Fault(NamedTuple):
+@dataclass(frozen=True)
+class Fault:
     """The first access that memory refuses: which one of those given, its address, and why."""
 
     index: int
@@ -91,6 +92,7 @@ class Arena:
         self._used = 0
         self._views: dict[int, Array] = {}
         self._next = FIRST_ADDRESS
+        self._table: tuple[Addresses, Indexes, Indexes, Array] | None = None
 
     def __iter__(self) -> Iterator[Allocation]:
         return iter(self._allocations)
@@ -143,6 +145,7 @@ class Arena:
             made.type = str(like.dtype)
         self._allocations.insert(at, made)
         self._addresses.insert(at, address)
+        self._table = None
         if contents is not None:
             self._bytes[start : start + size] = contents
         return made
@@ -150,17 +153,19 @@ class Arena:
     def _room(self, size: int) -> int:
         """A free address after all that were chosen here, and no allocation nearby."""
         address = self._next
-        while clash := next(
-            (
-                x
-                for x in self._allocations
-                if address < x.end + RED_ZONE and x.address < address + size + RED_ZONE
-            ),
-            None,
-        ):
-            address = -(-(clash.end + RED_ZONE) // ALIGNMENT) * ALIGNMENT
+        while True:
+            at = bisect_right(self._addresses, address + size + RED_ZONE)
+            if not at or self._allocations[at - 1].end + RED_ZONE <= address:
+                break
+            end = self._allocations[at - 1].end
+            address = -(-(end + RED_ZONE) // ALIGNMENT) * ALIGNMENT
         self._next = -(-(address + size + RED_ZONE) // ALIGNMENT) * ALIGNMENT
         return address
+
+    def free(self, allocation: Allocation) -> None:
+        """Ends an allocation; its address is not used again."""
+        allocation.freed = True
+        self._table = None
 
     def find(self, address: int) -> Allocation | None:
         """The allocation that holds an address, if one does."""
@@ -237,17 +242,31 @@ class Arena:
         """As `locate`, for lanes that look into several allocations, or outside of all."""
         if aligned and size > 1 and (addresses & np.uint64(size - 1)).any():
             self._refuse_alignment(addresses, size)
-        starts = np.array([0, *self._addresses], np.uint64)
+        starts, ends, shift, usable = self._by_address()
         at = np.searchsorted(starts, addresses, "right") - 1
-        ends, shift, usable = np.zeros((3, len(starts)), np.int64)
-        for i, one in enumerate(self._allocations, 1):
-            ends[i], shift[i] = one.end, one.start - one.address
-            usable[i] = not one.freed and (one.writable or not write)
         signed = addresses.view(np.int64)
-        wrong = (signed < 0) | (signed + size > ends[at]) | (usable[at] == 0)
+        wrong = (signed < 0) | (signed + size > ends[at]) | ~usable[int(write), at]
         if wrong.any():
             self._refuse(int(np.argmax(wrong)), int(addresses[int(np.argmax(wrong))]), size, write)
         return signed + shift[at]
+
+    def _by_address(self) -> tuple[Addresses, Indexes, Indexes, Array]:
+        """Where allocations start and end, how far their bytes are from their addresses, and
+        whether they may be read, and written; the first stands for what is below all."""
+        if self._table is None:
+            every = self._allocations
+            self._table = (
+                np.array([0, *self._addresses], np.uint64),
+                np.array([0, *(x.end for x in every)], np.int64),
+                np.array([0, *(x.start - x.address for x in every)], np.int64),
+                np.array(
+                    [
+                        [False, *(not x.freed for x in every)],
+                        [False, *(not x.freed and x.writable for x in every)],
+                    ]
+                ),
+            )
+        return self._table
 
     def _refuse_alignment(self, addresses: Addresses, size: int) -> None:
         index = int(np.argmax((addresses & np.uint64(size - 1)) != 0))

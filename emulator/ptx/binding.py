@@ -43,9 +43,7 @@ class Binder:
     #: parts of registers that were named, see `Statement`
     selectors: dict[str, str] = field(default_factory=dict)
 
-    def bind(
-        self, signature: Signature, given: tuple[tree.Operand, ...]
-    ) -> dict[str, Bound]:
+    def bind(self, signature: Signature, given: tuple[tree.Operand, ...]) -> dict[str, Bound]:
         """The operands by name; those left out are not there."""
         left = list(_flat(given))
         out: dict[str, Bound] = {}
@@ -161,7 +159,7 @@ class Binder:
         if isinstance(given, tree.Offset):
             offset = given.offset
         else:
-            offset = given.index * symbol.element_bytes
+            offset = given.subscript * symbol.element_bytes
         if symbol.space == "local":
             return LocalAddress(symbol.place + offset)
         if symbol.space == "shared":
@@ -194,7 +192,8 @@ class Binder:
         if given.width == type_.size:
             return given.bits
         if type_.kind == "bits":
-            self.refuse(given, f"operand {operand.name} of {self.opcode} has {type_.size} bits; got")
+            what = f"operand {operand.name} of {self.opcode}"
+            self.refuse(given, f"{what} has {type_.size} bits; got")
         if type_.size == 32:
             return int(encode(FORMATS["f32"], given.value))
         (word,) = struct.unpack("<Q", struct.pack("<d", given.value))
@@ -243,6 +242,8 @@ class Binder:
         if count not in operand.pieces:
             legal = " or ".join(map(str, operand.pieces))
             self.refuse(given, f"operand {operand.name} of {self.opcode} has {legal} parts; got")
+        if count == 1:
+            return Vector((self._item(operand, given.items[0]),))
         bits = TYPES[operand.type].size // count
         types = tuple(t for t, size in REGISTER_BITS.items() if size == bits)
         part = replace(operand, type=f"b{bits}", types=types, kind="vector", constants="words")
@@ -269,7 +270,8 @@ class Binder:
         if register is not None:
             held = self.scope.function.registers[register.index].type
             if held not in ("b64", "u64", "s64", "b32", "u32", "s32"):
-                self.refuse(given, f"an address is a register of 32 or 64 bits; {name!r} is .{held}:")
+                rule = "an address is a register of 32 or 64 bits"
+                self.refuse(given, f"{rule}; {name!r} is .{held}:")
             return Address(register, given.offset, operand.space, coordinates)
         symbol = self.scope.symbol(name)
         if symbol is None:
@@ -282,7 +284,8 @@ class Binder:
             return ParameterPlace(symbol.place, given.offset)
         if space and not space.startswith(symbol.space) and not symbol.space.startswith(space):
             self.refuse(
-                given, f"{self.opcode} takes an address in .{space}; {name!r} is in .{symbol.space}:"
+                given,
+                f"{self.opcode} takes an address in .{space}; {name!r} is in .{symbol.space}:",
             )
         if symbol.space == "local":
             place: Constant | LocalAddress | SharedAddress = LocalAddress(symbol.place)
@@ -294,7 +297,7 @@ class Binder:
 
     def _coordinates(self, given: tree.Name | tree.Vector) -> Bound:
         items = given.items if isinstance(given, tree.Vector) else (given,)
-        bound = []
+        bound: list[Bound | None] = []
         for item in items:
             if isinstance(item, tree.Integer):
                 bound.append(Constant(item.value & _MASK))
@@ -354,9 +357,7 @@ class Binder:
         raise BindError(f"{name!r} is not declared{close}", given.at)
 
 
-def choose(
-    signatures: tuple[Signature, ...], given: tuple[tree.Operand, ...]
-) -> Signature:
+def choose(signatures: tuple[Signature, ...], given: tuple[tree.Operand, ...]) -> Signature:
     """Of the ways to write an instruction the one that is meant: by what stands in braces, and by
     the number of operands."""
 

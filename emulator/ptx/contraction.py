@@ -406,11 +406,10 @@ class _Rules:
         if pack.opcode not in MOVES or len(pack.arguments) != 2 or part.bits not in (0, 1):
             return
         element, negated = pack.arguments[part.bits].resolve()
-        readers = {reader.head for reader in self.readers[pack]}
-        if len(self.readers[pack]) > 1 and readers <= {"mov", "st"}:
-            if element.head == "mul" and len(self.readers[element]) == 1:
-                copy = replace(element, users=[])
-                element = self.copies.setdefault((source, element), copy)
+        readers = self.readers[pack]
+        copied = len(readers) > 1 and {reader.head for reader in readers} <= {"mov", "st"}
+        if copied and element.head == "mul" and len(self.readers[element]) == 1:
+            element = self.copies.setdefault((source, element), replace(element, users=[]))
         part.alias = element, negated
 
     def _drop_multiplication_by_one(self, value: Value) -> None:

@@ -57,23 +57,23 @@ class Problem(NamedTuple):
 class BoundModule:
     """The tree of a file, and what follows from it for all kernels."""
 
-    tree: tree.Module
+    parsed: tree.Module
     target: Chip
     #: of shared memory, the bytes that the system keeps for itself
     reserved_shared: int = 0
 
     @property
     def source(self) -> Source:
-        return self.tree.source
+        return self.parsed.source
 
     @cached_property
     def functions(self) -> dict[str, tree.Function]:
         """Functions by name: the definition, where one is only declared elsewhere."""
         out: dict[str, tree.Function] = {}
-        for function in self.tree.functions:
+        for function in self.parsed.functions:
             if function.name not in out or function.body is not None:
                 out[function.name] = function
-        for alias in self.tree.aliases:
+        for alias in self.parsed.aliases:
             if alias.of in out:
                 out[alias.name] = out[alias.of]
         return out
@@ -95,7 +95,7 @@ class BoundModule:
     def variables(self) -> dict[str, tree.Variable]:
         """Variables of .global and .const; a definition hides a declaration."""
         out: dict[str, tree.Variable] = {}
-        for variable in self.tree.variables:
+        for variable in self.parsed.variables:
             name = variable.name.text
             known = variable.space in ("global", "const") and variable.linkage != "extern"
             if known and variable.type in ("texref", "samplerref", "surfref"):
@@ -107,7 +107,7 @@ class BoundModule:
     @cached_property
     def symbols(self) -> dict[str, Symbol]:
         """Where the variables of .global and .const lie."""
-        out = {}
+        out: dict[str, Symbol] = {}
         start = VARIABLES
         for space in ("global", "const"):
             mine = [v for v in self.variables.values() if v.space == space]
@@ -125,7 +125,7 @@ class BoundModule:
     @cached_property
     def shared(self) -> tuple[tree.Variable, ...]:
         """Variables of .shared outside of functions, also those without a size."""
-        return tuple(v for v in self.tree.variables if v.space == "shared")
+        return tuple(v for v in self.parsed.variables if v.space == "shared")
 
 
 # --- a kernel and what it calls -------------------------------------------------------------------
@@ -263,9 +263,7 @@ class _KernelBinder:
         made.parameter_registers = tuple(_formal(v, made, scope) for v in function.parameters)
         made.result_registers = tuple(_formal(v, made, scope) for v in function.returns)
 
-    def _item(
-        self, item: tree.Item, scope: Scope, function: Function, lines: list[_Line]
-    ) -> None:
+    def _item(self, item: tree.Item, scope: Scope, function: Function, lines: list[_Line]) -> None:
         if isinstance(item, tree.Instruction):
             lines.append(_Line(item, scope))
         elif isinstance(item, tree.Label):
@@ -338,8 +336,9 @@ class _KernelBinder:
     def _call(self, given: tree.Instruction, scope: Scope) -> Call:
         operands = list(given.operands)
         results: tuple[int, ...] = ()
-        if operands and isinstance(operands[0], tree.Arguments):
-            results = tuple(self._result(item, scope) for item in operands.pop(0).items)
+        if operands and isinstance(returned := operands[0], tree.Arguments):
+            del operands[0]
+            results = tuple(self._result(item, scope) for item in returned.items)
         if not operands or not isinstance(operands[0], tree.Name):
             raise OperandError("call names a function, or a register with its address")
         callee = operands.pop(0)

@@ -1,4 +1,4 @@
-"""What the names in a function stand for: registers, variables, labels, by block (PTX ISA 5.4, 6)."""
+"""What names in a function stand for: registers, variables, labels (PTX ISA 5.4, 6)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Symbol(NamedTuple):
     element_bytes: int = 1
 
 
-class _Range(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Range:
     """``%r<5>``: %r0 to %r4 exist from when they are first named."""
 
     count: int
@@ -66,11 +67,14 @@ class Scope:
                 f"no register type .{declaration.type}; types are {', '.join(types)}"
                 f"{hint('.' + declaration.type, types)}"
             )
-        names = [name.text for name in declaration.names]
-        for i, name in enumerate(names):
-            self.check_free(name, names[:i])
-        for name in declaration.names:
-            self._declare(name, declaration.type, declaration.vector)
+        names = [f"{n.text}<" if n.numbered is not None else n.text for n in declaration.names]
+        for i, declared in enumerate(declaration.names):
+            if declared.numbered is None:
+                self.check_free(declared.text, names[:i])
+            else:
+                self._check_free_range(declared.text, declared.numbered, names[:i])
+        for declared in declaration.names:
+            self._declare(declared, declaration.type, declaration.vector)
 
     def _declare(self, name: DeclaredName, type_: str, vector: int) -> None:
         if name.numbered is not None:
@@ -94,9 +98,26 @@ class Scope:
         """OperandError for a name that is taken in this block, or reserved."""
         if _RESERVED.fullmatch(name):
             raise OperandError(f"{name!r} is reserved and cannot be declared")
-        taken = (self.registers, self.vectors, self.ranges, self.symbols, others)
-        if any(name in known for known in taken):
+        taken = (self.registers, self.vectors, self.symbols, others)
+        if any(name in known for known in taken) or self._range_of(name):
             raise OperandError(f"{name!r} is declared already")
+
+    def _check_free_range(self, name: str, count: int, others: Iterable[str]) -> None:
+        """The same for ``name<count>``: `name` itself may be something else."""
+        if name in self.ranges or f"{name}<" in others:
+            raise OperandError(f"'{name}<…>' is declared already")
+        for known in (*self.registers, *self.vectors, *self.symbols, *others):
+            match = _NUMBERED.fullmatch(known)
+            if match and match[1] == name and len(match[2]) < 9 and int(match[2]) < count:
+                raise OperandError(f"{known!r} is declared already")
+
+    def _range_of(self, name: str) -> _Range | None:
+        """The range that has a register of that name."""
+        match = _NUMBERED.fullmatch(name)
+        found = self.ranges.get(match[1]) if match else None
+        if match is None or found is None or len(match[2]) > 8 or int(match[2]) >= found.count:
+            return None
+        return found
 
     # --- look-up ---
 
@@ -123,11 +144,8 @@ class Scope:
         """Makes a register of a range when it is first named; False where no range has it."""
         if name in self.registers or name in self.vectors:
             return True
-        match = _NUMBERED.fullmatch(name)
-        if match is None:
-            return False
-        found = self.ranges.get(match[1])
-        if found is None or len(match[2]) > 8 or int(match[2]) >= found.count:
+        found = self._range_of(name)
+        if found is None:
             return False
         self._make(name, found.type, found.vector)
         return True

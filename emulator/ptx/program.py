@@ -32,37 +32,43 @@ REGISTER_BITS = {
 # --- operands -------------------------------------------------------------------------------------
 
 
-class Register(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Register:
     """A register of the function."""
 
     index: int
 
 
-class Constant(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Constant:
     """An immediate, or the address of a variable: the word of it, of the operand's size."""
 
     word: int
 
 
-class SpecialRegister(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SpecialRegister:
     """%tid.x, %laneid, …"""
 
     name: str
 
 
-class LocalAddress(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LocalAddress:
     """The place of a variable in the local memory of the running call."""
 
     offset: int
 
 
-class SharedAddress(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SharedAddress:
     """The address of a variable in shared memory: its offset, below the rank of the own block."""
 
     offset: int
 
 
-class Address(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Address:
     """``[base + offset]``; `space` is where a variable's name led to, else the opcode's."""
 
     base: Register | Constant | LocalAddress | SharedAddress
@@ -74,32 +80,37 @@ class Address(NamedTuple):
     variable: str = ""
 
 
-class ParameterPlace(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ParameterPlace:
     """Bytes of a parameter variable of a call, which a register of bytes holds."""
 
     index: int
     offset: int
 
 
-class Vector(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Vector:
     """Registers in braces; None for what is dropped."""
 
     items: tuple[Bound | None, ...]
 
 
-class Inverted(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Inverted:
     """``!%p``."""
 
     index: int
 
 
-class Target(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Target:
     """A label, or a function, by the number of its first statement."""
 
     pc: int
 
 
-class Targets(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Targets:
     """Those of a brx.idx, or of an indirect call."""
 
     pcs: tuple[int, ...]
@@ -120,7 +131,8 @@ Bound = (
 )
 
 
-class Guard(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Guard:
     """The predicate of a statement: it runs in lanes where the register is true, or is not."""
 
     index: int
@@ -198,7 +210,8 @@ def zero_of(type_: str) -> Array:
     return np.zeros((1, 2), np.uint64) if bits == 128 else np.zeros(1, f"uint{bits}")
 
 
-class Parameter(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Parameter:
     """A parameter: where it starts among the bytes of all, how many it has."""
 
     name: str
@@ -264,8 +277,13 @@ def registers_of(bound: Bound | None) -> Iterator[int]:
         for item in bound.coordinates:
             yield from registers_of(item)
     elif isinstance(bound, Vector):
-        for item in bound.items:
-            yield from registers_of(item)
+        for element in bound.items:
+            yield from registers_of(element)
+
+
+def items_of(bound: Bound | None) -> tuple[Bound | None, ...]:
+    """What stands in braces, or the operand alone."""
+    return bound.items if isinstance(bound, Vector) else (bound,)
 
 
 class Liveness:

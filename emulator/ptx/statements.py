@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from emulator.errors import EmulatorError, OperandError, UnsupportedError
+from emulator.errors import EmulatorError, OperandError, UnsupportedError, quoted
 from emulator.isa.instruction import Instruction, unknown_opcode
 from emulator.isa.kinds import kinds_of
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.ptx import instructions
 from emulator.ptx.binder import Scope
 from emulator.ptx.mov import bind_mov
@@ -79,6 +80,11 @@ def bind(call: Call, scope: Scope, target: Target, lanes: int) -> Step:
     if not kinds_of(call.opcode):
         raise unknown_opcode(call.opcode)
     ins = Instruction.parse(call.opcode)
+    if isinstance(ins, OrdinaryInstruction):
+        raise UnsupportedError(
+            f"{quoted(str(ins))} is legal PTX, not modelled here: a Warp runs matrix instructions, "
+            "their moves and conversions, and mov; a kernel of a Module runs all"
+        )
     if ins.lanes > lanes:
         raise UnsupportedError(
             f"{ins} runs on {ins.lanes} lanes, a Warpgroup; this is a Warp of {lanes}"

@@ -69,9 +69,7 @@ def place(variables: Iterable[tree.Variable], start: int, space: str, gap: int =
     for variable in variables:
         room = extent(variable)
         address = -(-end // room.alignment) * room.alignment
-        symbols[variable.name.text] = Symbol(
-            variable.name.text, space, address, room.element_bytes
-        )
+        symbols[variable.name.text] = Symbol(variable.name.text, space, address, room.element_bytes)
         end = address + room.bytes + gap
     return Placement(symbols, end)
 
@@ -92,7 +90,7 @@ def initial_bytes(
         sizes[0] = room.bytes // room.element_bytes // max(1, prod(sizes[1:]))
     if variable.vector > 1:
         sizes.append(variable.vector)
-    writer = _Writer(variable.type, size, symbols, functions, out)
+    writer = _Writer(variable.type, size, symbols, functions, out, variable.name.at)
     writer.write(variable.initialiser, sizes, 0)
     return bytes(out)
 
@@ -104,6 +102,8 @@ class _Writer:
     symbols: Mapping[str, Symbol]
     functions: Mapping[str, int]
     out: bytearray
+    #: where the variable stands in the text
+    at: int
 
     def write(self, value: tree.Initialiser, sizes: list[int], place: int) -> None:
         """Values of an array of `sizes` whose first element has the number `place`."""
@@ -117,7 +117,7 @@ class _Writer:
         raw = self._bytes(value)
         start = place * self.size
         if start + len(raw) > len(self.out):
-            raise BindError("more values than the variable has elements:", value.at)
+            raise BindError("more values than the variable has elements:", self.at)
         self.out[start : start + len(raw)] = raw
 
     def _bytes(self, value: tree.Initialiser) -> bytes:

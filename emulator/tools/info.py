@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from textwrap import wrap
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from emulator.errors import runs
 from emulator.isa.instruction import Instruction
 from emulator.targets import find_target
-from emulator.tools.answer import Answer, render
 from emulator.tools.facts import Operand, choices, element_types, operands, sizes, summary
+from emulator.tools.report import WIDTH, Answer, render
 from emulator.tools.wording import short_targets, steps
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 
 class Recipe(NamedTuple):
@@ -23,40 +26,33 @@ class Recipe(NamedTuple):
     steps: list[str]
 
 
-def info(opcode: str, target: str | None = None) -> Answer:
+def info_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("opcode")
+    parser.add_argument("--target", help="show what it does on this target only")
+
+
+def info_command(opcode: str, target: str | None = None) -> Answer:
     """All facts of one instruction; the recipe of one target only if `target` is given.
 
     Raises ParseError or UnsupportedError for what is no instruction, and UnsupportedError where
     `target` lacks it.
     """
     ins = Instruction.parse(opcode)
-    names: Sequence[str] = ins.targets
     if target is not None:
         ins.fidelity(target)  # raises where the target lacks it
-        names = [find_target(target).name]
-    held, recipes = operands(ins), _recipes(ins, names)
+    recipes: dict[object, Recipe] = {}  # targets that agree in all share one
+    for name in ins.targets if target is None else [find_target(target).name]:
+        fidelity, words = ins.fidelity(name), steps(ins, name)
+        own = Recipe([], fidelity.level, fidelity.detail, words)
+        recipes.setdefault((*own[1:3], *words), own).targets.append(name)
+    held = operands(ins)
     data = {
         "opcode": str(ins), "family": ins.family, **sizes(ins), "lanes": ins.lanes,
         "types": element_types(ins), "targets": list(ins.targets),
         "operands": [operand._asdict() for operand in held], **choices(ins),
-        "recipes": [recipe._asdict() for recipe in recipes],
+        "recipes": [recipe._asdict() for recipe in recipes.values()],
     }  # fmt: skip
-    return Answer(_lines(ins, held, recipes), data)
-
-
-def _recipes(ins: Instruction, targets: Sequence[str]) -> list[Recipe]:
-    """Recipes with their fidelity; targets that agree in both share an entry."""
-    out: list[Recipe] = []
-    for target in targets:
-        fidelity = ins.fidelity(target)
-        words = steps(ins, target)
-        for known in out:
-            if known[1:] == (fidelity.level, fidelity.detail, words):
-                known.targets.append(target)
-                break
-        else:
-            out.append(Recipe([target], fidelity.level, fidelity.detail, words))
-    return out
+    return Answer(_lines(ins, held, list(recipes.values())), data)
 
 
 def _lines(ins: Instruction, held: list[Operand], recipes: list[Recipe]) -> Iterator[str]:
@@ -71,7 +67,7 @@ def _lines(ins: Instruction, held: list[Operand], recipes: list[Recipe]) -> Iter
         yield ""
         yield f"{short_targets(recipe.targets)}: {recipe.fidelity} ({recipe.detail})"
         for number, step in enumerate(recipe.steps, 1):
-            yield from wrap(step, 100, initial_indent=f"  {number}. ", subsequent_indent="     ")
+            yield from wrap(step, WIDTH, initial_indent=f"  {number}. ", subsequent_indent="     ")
 
 
 def _choice(legal: list[int] | list[str]) -> str:
@@ -91,4 +87,4 @@ def _operand_table(held: list[Operand]) -> list[str]:
         rows.append([x.operand, x.type, matrix, *numbers, types, x.note])
     columns = [column for column in zip(header, *rows, strict=True) if any(column[1:])]
     first, *rest = zip(*columns, strict=True)
-    return render(first, rest, "text")
+    return render(first, rest)

@@ -1,47 +1,97 @@
-"""``list``: which instructions there are."""
+"""Which instructions there are, by target, type and family; ``list``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from dtypes import FORMATS
-from emulator.errors import OperandError, hint, runs
+from emulator.errors import OperandError, hint, listing, quoted, runs, shown
 from emulator.isa.catalogue import instructions
 from emulator.isa.instruction import Instruction
 from emulator.isa.wmma import Wmma
-from emulator.targets import find_target
-from emulator.tools.answer import Answer, render
+from emulator.targets import Target, find_target
 from emulator.tools.facts import element_types, sizes
+from emulator.tools.report import Answer, render
 from emulator.tools.wording import short_targets
 
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
-def list_instructions(
+
+def find_instructions(
+    target: str | Target | None, type_: str | None, family: str | None
+) -> list[Instruction]:
+    """Every instruction with a target, an operand of a type, and a family; None: any.
+
+    fp8, fp6 and fp4 stand for all their types, wmma for all that start so, mma.sp for the
+    ::ordered_metadata ones, too. Raises UnsupportedError for an unknown target, OperandError for an
+    unknown type or family.
+    """
+    chosen = None if target is None else find_target(target).name
+    for what, given in (("type", type_), ("family", family)):
+        if given is not None and not isinstance(given, str):
+            raise OperandError(f"a {what} is a word such as f16 or mma; got {shown(given)}")
+    found = [
+        ins for ins in instructions()
+        if (chosen is None or chosen in ins.targets)
+        and (family is None or family in _families(ins))
+        and (type_ is None or type_ in _types(ins))
+    ]  # fmt: skip
+    if not found:
+        _check("type", type_, (name for ins in instructions() for name in _types(ins)))
+        _check("family", family, (name for ins in instructions() for name in _families(ins)))
+    return found
+
+
+def _families(ins: Instruction) -> list[str]:
+    """The family, without what stands behind ``::``, too; mma.sp is none of mma."""
+    out = [ins.family.split("::")[0], ins.family]
+    return [*out, "wmma"] if isinstance(ins, Wmma) else out
+
+
+def _types(ins: Instruction) -> Iterator[str]:
+    """The types, and fp8, fp6, fp4 where floats with a sign of so many bits are among them."""
+    for name in element_types(ins).values():
+        yield name
+        fmt = FORMATS.get(name)
+        if fmt and fmt.is_float and fmt.signed and fmt.bits <= 8:
+            yield f"fp{fmt.bits}"
+
+
+def _check(what: str, given: str | None, known: Iterable[str]) -> None:
+    names = list(dict.fromkeys(known))
+    if given is not None and given not in names:
+        near = hint(given, names)
+        raise OperandError(f"no {what} {quoted(given)}; there are {listing(names, 60)}{near}")
+
+
+# --- list -----------------------------------------------------------------------------------------
+
+
+def list_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--target", help="only those of this target: sm_90a, H100, ...")
+    add("--type", dest="type_", help="only those with elements of this type: f16, s8, fp8, ...")
+    add("--family", help="only mma, mma.sp, wgmma, wmma, ldmatrix, ...")
+    add("--all", dest="every", action="store_true", help="every N of wgmma on a line of its own")
+
+
+def list_command(
     target: str | None = None,
     type_: str | None = None,
     family: str | None = None,
     every: bool = False,
 ) -> Answer:
-    """One line per instruction that passes all filters.
+    """One line for each of `find_instructions`; the N of wgmma share a line unless `every`.
 
-    The N of wgmma share a line unless `every`. With a target the fidelity there is shown. fp8, fp6
-    and fp4 stand for all their types, wmma for all that start so. Raises UnsupportedError for an
-    unknown target, OperandError for an unknown type or family.
+    With a target the fidelity there is shown.
     """
-    chosen = find_target(target).name if target is not None else None
-    everything = [(ins, element_types(ins)) for ins in instructions()]
-    named = [(_with_groups(types.values()), _families(ins)) for ins, types in everything]
-    _check("type", type_, (name for types, _ in named for name in types))
-    _check("family", family, (name for _, families in named for name in families))
     found: dict[str, list[Instruction]] = {}
-    for (ins, _), (types, families) in zip(everything, named, strict=True):
-        if (
-            (chosen is None or chosen in ins.targets)
-            and (type_ is None or type_ in types)
-            and (family is None or family in families)
-        ):
-            found.setdefault(str(ins) if every else _any_n(ins), []).append(ins)
-
+    for ins in find_instructions(target, type_, family):
+        found.setdefault(str(ins) if every else _any_n(ins), []).append(ins)
+    chosen = None if target is None else find_target(target).name
     rows, data = [], []
     for opcode, same in found.items():
         ins = same[0]
@@ -58,30 +108,8 @@ def list_instructions(
     header = ["opcode", "N", "targets" if chosen is None else f"on {chosen}"]
     if not any(shown for _, shown, _ in rows):
         header, rows = header[::2], [row[::2] for row in rows]
-    return Answer(render(header, rows, "text"), data)
-
-
-def _families(ins: Instruction) -> list[str]:
-    """The family, and without what stands behind ``::``: mma.sp is the ordered one, too.
-
-    wmma.mma is one of wmma; mma.sp is none of mma, which is a family itself.
-    """
-    out = [ins.family.split("::")[0], ins.family]
-    return [*out, "wmma"] if isinstance(ins, Wmma) else out
-
-
-def _with_groups(types: Iterable[str]) -> list[str]:
-    """The types, and fp8, fp6, fp4 where floats with a sign of so many bits are among them."""
-    out = list(types)
-    floats = [FORMATS[x] for x in out if x in FORMATS and FORMATS[x].is_float]
-    return out + [f"fp{x.bits}" for x in floats if x.bits <= 8 and x.signed]
+    return Answer(render(header, rows), data)
 
 
 def _any_n(ins: Instruction) -> str:
     return re.sub(r"n\d+k", "nNk", str(ins)) if ins.family.startswith("wgmma") else str(ins)
-
-
-def _check(what: str, given: str | None, legal: Iterable[str]) -> None:
-    names = list(dict.fromkeys(legal))
-    if given is not None and given not in names:
-        raise OperandError(f"no {what} {given!r}; there are {', '.join(names)}{hint(given, names)}")

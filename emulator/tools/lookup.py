@@ -4,85 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.fragment import Fragment, Location
-from emulator.tools.answer import Answer, Style, render
+from emulator.tools.report import Answer, Style, render
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 #: (group, row, col) of one element
 Element = tuple[int, int, int]
 
 
-def lane(opcode: str, operand: str, row: int, col: int, group: int = 0) -> Answer:
-    """Where element (row, col) lives: lane, register, bits.
-
-    Raises an EmulatorError for what is no instruction, operand or element.
-    """
-    ins, fragment = _fragment(opcode, operand)
-    where = fragment.lane(row, col, group)
-    name = group_names(ins, fragment)
-    prefix = f"{name(group)}, " if fragment.groups > 1 else ""
-    lines = [
-        f"{prefix}{operand}({row}, {col}): lane {where.lane}, register {where.register}, "
-        f"bits {where.low_bit + where.bits - 1}:{where.low_bit}"
-    ]
-    data = {"opcode": str(ins), "operand": operand, "group": group, "row": row, "col": col}
-    return Answer(lines, data | where._asdict())
-
-
-def element(opcode: str, operand: str, lane: int, register: int) -> Answer:
-    """Which elements one register of one lane holds, lowest bits first; raises as `lane` does."""
-    ins, fragment = _fragment(opcode, operand)
-    fragment.element(lane, register)  # checks the range
-    held = _held(fragment)[lane][register]
-    name = group_names(ins, fragment)
-    lines, data = [], []
-    for group, row, col in held:
-        where = fragment.lane(row, col, group)
-        bits = f"bits {where.low_bit + where.bits - 1}:{where.low_bit}"
-        suffix = f"  {name(group)}" if fragment.groups > 1 else ""
-        lines.append(f"{bits:11} ({row}, {col}){suffix}")
-        data.append({"low_bit": where.low_bit, "bits": where.bits,
-                     "group": group, "row": row, "col": col})  # fmt: skip
-    facts = {"opcode": str(ins), "operand": operand, "lane": lane, "register": register}
-    return Answer(lines, facts | {"elements": data})
-
-
-def table(
-    opcode: str, operand: str, style: Style = "text", by: Literal["lane", "element"] = "lane"
-) -> Answer:
-    """The whole fragment: elements by lane and register, or lane and register by element.
-
-    Raises as `lane` does.
-    """
-    ins, fragment = _fragment(opcode, operand)
-    if by == "element":
-        return _by_element(ins, operand, fragment, style)
-    return _by_lane(ins, operand, fragment, style)
-
-
-def _fragment(opcode: str, operand: str) -> tuple[Instruction, Fragment]:
-    ins = Instruction.parse(opcode)
-    return ins, ins.fragment(operand)
-
-
 def group_names(ins: Instruction, fragment: Fragment) -> Callable[[int], str]:
     """What the matrices of a fragment of several are told apart by, in words."""
-    if not isinstance(ins, MatrixInstruction):
-        return lambda group: f"tile {group}"
-    if fragment.operand == "e":
-        return lambda group: f"selector {group}"
-    if fragment.operand.startswith("scale"):
+    if isinstance(ins, MatrixInstruction) and fragment.operand.startswith("scale"):
         bytes_, threads = ins.legal_ids(fragment.operand)
+        return lambda group: (
+            f"byte-id {bytes_[group // len(threads)]}, thread-id {threads[group % len(threads)]}"
+        )
+    what = "selector" if fragment.operand == "e" else "computation"
+    return lambda group: f"{what if isinstance(ins, MatrixInstruction) else 'tile'} {group}"
 
-        def ids(group: int) -> str:
-            byte, thread = divmod(group, len(threads))
-            return f"byte-id {bytes_[byte]}, thread-id {threads[thread]}"
 
-        return ids
-    return lambda group: f"computation {group}"
+def _fragment(opcode: str, operand: str) -> tuple[Instruction, Fragment, dict[str, object]]:
+    """The instruction, its operand, and what the JSON says of both."""
+    ins = Instruction.parse(opcode)
+    return ins, ins.fragment(operand), {"opcode": str(ins), "operand": operand}
 
 
 def _held(fragment: Fragment) -> list[list[list[Element]]]:
@@ -93,34 +43,112 @@ def _held(fragment: Fragment) -> list[list[list[Element]]]:
     return [[[(g, r, c) for g, r, c in word] for word in words] for words in rows]
 
 
-# --- by lane --------------------------------------------------------------------------------------
+def _bits(where: Location) -> str:
+    return f"{where.low_bit + where.bits - 1}:{where.low_bit}"
 
 
-def _by_lane(ins: Instruction, operand: str, fragment: Fragment, style: Style) -> Answer:
+# --- lane, element --------------------------------------------------------------------------------
+
+
+def _fragment_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("opcode", help="such as mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+    parser.add_argument("operand", help="a, b, c, d; e (metadata); scale_a, scale_b; r of stmatrix")
+
+
+def lane_arguments(parser: ArgumentParser) -> None:
+    _fragment_arguments(parser)
+    parser.add_argument("row", type=int)
+    parser.add_argument("col", type=int)
+    parser.add_argument(
+        "--group", type=int, default=0,
+        help="where lanes hold several matrices: the computation of m8n8k4.f16, the selector of e, "
+        "the choice of scale ids, the tile of ldmatrix (`table` names them)",
+    )  # fmt: skip
+
+
+def lane_command(opcode: str, operand: str, row: int, col: int, group: int = 0) -> Answer:
+    """Where element (row, col) lives: lane, register, bits.
+
+    Raises an EmulatorError for what is no instruction, operand or element.
+    """
+    ins, fragment, data = _fragment(opcode, operand)
+    where = fragment.lane(row, col, group)
+    which = f"{group_names(ins, fragment)(group)}, " if fragment.groups > 1 else ""
+    line = f"{which}{operand}({row}, {col}): lane {where.lane}, register {where.register}, "
+    data |= {"group": group, "row": row, "col": col, **where._asdict()}
+    return Answer([f"{line}bits {_bits(where)}"], data)
+
+
+def element_arguments(parser: ArgumentParser) -> None:
+    _fragment_arguments(parser)
+    parser.add_argument("lane", type=int)
+    parser.add_argument("register", type=int)
+
+
+def element_command(opcode: str, operand: str, lane: int, register: int) -> Answer:
+    """Which elements one register of one lane holds, lowest bits first; raises as `lane` does."""
+    ins, fragment, data = _fragment(opcode, operand)
+    fragment.element(lane, register)  # checks the range
+    lines, elements = [], []
+    for group, row, col in _held(fragment)[lane][register]:
+        where = fragment.lane(row, col, group)
+        suffix = f"  {group_names(ins, fragment)(group)}" if fragment.groups > 1 else ""
+        lines.append(f"{f'bits {_bits(where)}':11} ({row}, {col}){suffix}")
+        elements.append({"low_bit": where.low_bit, "bits": where.bits,
+                         "group": group, "row": row, "col": col})  # fmt: skip
+    return Answer(lines, data | {"lane": lane, "register": register, "elements": elements})
+
+
+# --- table ----------------------------------------------------------------------------------------
+
+
+def table_arguments(parser: ArgumentParser) -> None:
+    _fragment_arguments(parser)
+    parser.add_argument(
+        "--format", dest="style", choices=("text", "csv", "markdown"), default="text"
+    )
+    parser.add_argument(
+        "--by", choices=("lane", "element"), default="lane",
+        help="element: the matrix, with lane:register.[bits] in each place",
+    )  # fmt: skip
+
+
+def table_command(
+    opcode: str, operand: str, style: Style = "text", by: Literal["lane", "element"] = "lane"
+) -> Answer:
+    """The whole fragment: elements by lane and register, or lane and register by element.
+
+    Raises as `lane` does.
+    """
+    ins, fragment, data = _fragment(opcode, operand)
+    data |= {
+        "type": fragment.fmt.name, "matrix": list(fragment.shape), "lanes": fragment.lanes,
+        "registers": fragment.registers,
+    }  # fmt: skip
+    names = [group_names(ins, fragment)(group) for group in range(fragment.groups)]
+    if by == "element":
+        rows, cols = fragment.shape
+        where = [
+            [[fragment.lane(row, col, group) for col in range(cols)] for row in range(rows)]
+            for group in range(fragment.groups)
+        ]
+        data["location"] = list(Location._fields)
+        data["matrices"] = [[[list(x) for x in row] for row in matrix] for matrix in where]
+        return Answer(_matrices(fragment, names, where, style), data)
     held = _held(fragment)
-    several = fragment.groups > 1
+    data["elements"] = [[[list(x[1:]) for x in word] for word in words] for words in held]
+    data["groups"] = [[[x[0] for x in word] for word in words] for words in held]
     cell = _every_element if style == "csv" else _short
     header = ["lane", *(f"{operand}{i}" for i in range(fragment.registers))]
-    rows = [
-        [str(lane), *(cell(word, several) for word in words)] for lane, words in enumerate(held)
+    cells = [
+        [str(lane), *(cell(word, len(names) > 1) for word in words)]
+        for lane, words in enumerate(held)
     ]
-    lines = render(header, rows, style)
-    if several and style != "csv":
-        named = "; ".join(f"{g} = {group_names(ins, fragment)(g)}" for g in range(fragment.groups))
+    lines = render(header, cells, style)
+    if len(names) > 1 and style != "csv":
+        named = "; ".join(f"{group} = {name}" for group, name in enumerate(names))
         lines = [f"group:(row,col), {named}", "", *lines]
-    data = {
-        **_facts(ins, operand, fragment),
-        "elements": [[[list(x[1:]) for x in word] for word in words] for words in held],
-        "groups": [[[x[0] for x in word] for word in words] for words in held],
-    }
     return Answer(lines, data)
-
-
-def _facts(ins: Instruction, operand: str, fragment: Fragment) -> dict[str, object]:
-    return {
-        "opcode": str(ins), "operand": operand, "type": fragment.fmt.name,
-        "matrix": list(fragment.shape), "lanes": fragment.lanes, "registers": fragment.registers,
-    }  # fmt: skip
 
 
 def _every_element(word: Sequence[Element], several: bool) -> str:
@@ -155,47 +183,25 @@ def _runs(word: Sequence[Element]) -> Iterator[list[Element]]:
     yield run
 
 
-# --- by element -----------------------------------------------------------------------------------
-
-
-def _by_element(ins: Instruction, operand: str, fragment: Fragment, style: Style) -> Answer:
-    rows, cols = fragment.shape
-    where = [
-        [[fragment.lane(row, col, group) for col in range(cols)] for row in range(rows)]
-        for group in range(fragment.groups)
-    ]
-    data = {
-        **_facts(ins, operand, fragment),
-        "location": list(Location._fields),
-        "matrices": [[[list(x) for x in row] for row in matrix] for matrix in where],
-    }
-    return Answer(_matrices(ins, fragment, where, style), data)
-
-
 def _matrices(
-    ins: Instruction, fragment: Fragment, where: list[list[list[Location]]], style: Style
+    fragment: Fragment, names: list[str], where: list[list[list[Location]]], style: Style
 ) -> Iterator[str]:
-    cols = [str(col) for col in range(fragment.shape[1])]
-    cells = [
-        [[str(row), *(_place(fragment, x) for x in line)] for row, line in enumerate(matrix)]
-        for matrix in where
-    ]
-    if fragment.groups == 1:
-        yield from render(["row", *cols], cells[0], style)
+    """Every matrix, ``5:0`` for a whole register, ``5:0.[31:16]`` for a part of one."""
+
+    def place(x: Location) -> str:
+        part = "" if x.bits == fragment.word_bits else f".[{_bits(x)}]"
+        return f"{x.lane}:{x.register}{part}"
+
+    header = ["row", *map(str, range(fragment.shape[1]))]
+    cells = [[[str(row), *map(place, line)] for row, line in enumerate(x)] for x in where]
+    if len(names) == 1:
+        yield from render(header, cells[0], style)
     elif style == "csv":
         rows = [[str(group), *line] for group, lines in enumerate(cells) for line in lines]
-        yield from render(["group", "row", *cols], rows, style)
+        yield from render(["group", *header], rows, style)
     else:
         for group, lines in enumerate(cells):
             yield from ([""] if group else [])
-            yield group_names(ins, fragment)(group) + ":"
+            yield names[group] + ":"
             yield from ([""] if style == "markdown" else [])
-            yield from render(["row", *cols], lines, style)
-
-
-def _place(fragment: Fragment, where: Location) -> str:
-    """``5:0`` for a whole register, ``5:0.[31:16]`` for a part of one."""
-    text = f"{where.lane}:{where.register}"
-    if where.bits == fragment.word_bits:
-        return text
-    return f"{text}.[{where.low_bit + where.bits - 1}:{where.low_bit}]"
+            yield from render(header, lines, style)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -15,9 +15,12 @@ from emulator.errors import EmulatorError
 from emulator.isa.instruction import Instruction
 from emulator.matrices.mma import mma
 from emulator.tools import recordings
-from emulator.tools.answer import Answer
 from emulator.tools.recordings import Array, Recording
+from emulator.tools.report import Answer
 from emulator.warp.execute import execute
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 
 class Outcome(NamedTuple):
@@ -51,7 +54,11 @@ class Summary:
         )
 
 
-def selftest(engine: str = "auto") -> Answer:
+def selftest_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--engine", default="auto", help="auto, reference, vector or compiled")
+
+
+def selftest_command(engine: str = "auto") -> Answer:
     """Replays every group with `engine`; exit code 1 where a bit differs from the hardware's.
 
     Raises OperandError for an unknown engine, EmulatorError where no recordings are installed.

@@ -1,18 +1,16 @@
-"""``Report``: sections of sentences and tables, as text for a terminal, as HTML and as data."""
+"""What the tools answer with: a ``Report``, as text for a terminal, as a page and as data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from emulator.tools.answer import render
+Style = Literal["text", "csv", "markdown"]
 
 WIDTH = 100
-
-_STYLE = """
+_CSS = """
 .emulator-report { font: 14px/1.45 system-ui, sans-serif; max-width: 75em; }
 .emulator-report table { border-collapse: collapse; margin: .4em 0 1em; }
 .emulator-report th, .emulator-report td { padding: .1em .7em .1em 0; text-align: left;
@@ -22,6 +20,78 @@ _STYLE = """
 .emulator-report .wide { overflow-x: auto; }
 .emulator-report .cut { color: #c22; text-decoration: line-through; }
 """
+
+
+class Report:
+    """An answer: `text()` for a terminal, `html()` for a browser, `data` for JSON.
+
+    ``str()`` is the text; in a notebook a report shows itself. A subclass has a title, data and
+    lines, and may have a page that shows more than its lines.
+    """
+
+    #: exit code of the command that it answers: 0 right, 1 wrong
+    code: int = 0
+    if TYPE_CHECKING:  # attributes or properties, as suits the subclass
+
+        @property
+        def title(self) -> str: ...
+        @property
+        def data(self) -> Any: ...
+
+    def lines(self) -> Iterator[str]:
+        """The text, line by line."""
+        raise NotImplementedError
+
+    def text(self) -> str:
+        """Lines for people, without a newline at the end."""
+        return "\n".join(self.lines())
+
+    def html(self) -> str:
+        """One self-contained page."""
+        from html import escape
+
+        return (
+            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+            f"<title>{escape(self.title)}</title>"
+            "<style>:root { color-scheme: light dark; }</style></head>\n"
+            f"<body>\n{self._repr_html_()}\n</body></html>\n"
+        )
+
+    def _repr_html_(self) -> str:
+        return f'<div class="emulator-report"><style>{_CSS}</style>\n{self._body()}\n</div>'
+
+    def _body(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(self.text())}</pre>"
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.title}>"
+
+
+@dataclass(frozen=True, repr=False)
+class Answer(Report):
+    """Lines as they are, the first of which is the title, and the same as data."""
+
+    shown: Iterable[str]
+    data: Any
+    code: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shown", tuple(self.shown))
+
+    @property
+    def title(self) -> str:
+        return next(iter(self.shown), "")
+
+    def lines(self) -> Iterator[str]:
+        return iter(self.shown)
+
+
+# --- sections of sentences and tables -------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -35,20 +105,6 @@ class Table:
 Block = str | Table
 
 
-def in_width(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Table]:
-    """One table, or several with some of the columns each where lines would be too long."""
-    widths = [max(map(len, column)) + 2 for column in zip(header, *rows, strict=True)]
-    tables, start = [], 1
-    while start < len(header):
-        end = start + 1
-        while end < len(header) and widths[0] + sum(widths[start : end + 1]) <= WIDTH - 2:
-            end += 1
-        pick = [0, *range(start, end)]
-        tables.append(Table([header[i] for i in pick], [[row[i] for i in pick] for row in rows]))
-        start = end
-    return tables
-
-
 @dataclass(frozen=True)
 class Section:
     """A heading and what stands under it: sentences and tables in turn."""
@@ -58,75 +114,93 @@ class Section:
 
 
 @dataclass(frozen=True, repr=False)
-class Report:
-    """An answer in three forms: `text()` for a terminal, `html()` for a browser, `data` for JSON.
-
-    In a notebook it shows itself.
-    """
+class Document(Report):
+    """A report made of sections; lines have at most 100 columns."""
 
     title: str
     sections: Sequence[Section]
-    #: dicts, lists, strings, numbers and None
     data: dict[str, Any]
 
-    def text(self) -> str:
-        """Lines of at most 100 columns, without a newline at the end."""
-        return "\n".join(self._lines())
-
-    def _lines(self) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
         yield from wrap(self.title, WIDTH)
         for section in self.sections:
             yield ""
             yield from wrap(section.title, WIDTH)
             for block in section.blocks:
-                yield from _block_lines(block)
+                if isinstance(block, str):
+                    yield from wrap(block, WIDTH, initial_indent="  ", subsequent_indent="    ")
+                    continue
+                header, rows = block.header, block.rows
+                if not any(header):
+                    header, rows = rows[0], rows[1:]
+                yield from (f"  {line}".rstrip() for line in render(header, rows))
 
-    def __str__(self) -> str:
-        return self.text()
+    def _body(self) -> str:
+        from html import escape
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self.title}>"
-
-    def html(self) -> str:
-        """One self-contained page."""
-        return (
-            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-            f"<title>{escape(self.title)}</title>"
-            "<style>:root { color-scheme: light dark; }</style></head>\n"
-            f"<body>\n{self._repr_html_()}\n</body></html>\n"
-        )
-
-    def _repr_html_(self) -> str:
         parts = [f"<h2>{escape(self.title)}</h2>"]
         for section in self.sections:
             parts.append(f"<h3>{escape(section.title)}</h3>")
-            parts += [_block_html(block) for block in section.blocks]
-        body = "\n".join(parts)
-        return f'<div class="emulator-report"><style>{_STYLE}</style>\n{body}\n</div>'
+            for block in section.blocks:
+                parts.append(
+                    f"<p>{escape(block)}</p>" if isinstance(block, str) else _table_html(block)
+                )
+        return "\n".join(parts)
 
 
-def _block_lines(block: Block) -> list[str]:
-    if isinstance(block, str):
-        return wrap(block, WIDTH, initial_indent="  ", subsequent_indent="    ")
-    header, rows = block.header, block.rows
-    if not any(header):
-        header, rows = rows[0], rows[1:]
-    return [f"  {line}".rstrip() for line in render(header, rows, "text")]
+def _table_html(table: Table) -> str:
+    from html import escape
 
+    def cell(text: str) -> str:
+        kept, bar, cut = text.partition("|")
+        return escape(kept) + (
+            f'<span class="cut" title="cut off">{escape(cut)}</span>' if bar else ""
+        )
 
-def _block_html(block: Block) -> str:
-    if isinstance(block, str):
-        return f"<p>{escape(block)}</p>"
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in block.header)
-    head = f"<thead><tr>{head}</tr></thead>" if any(block.header) else ""
+    head = "".join(f"<th>{escape(name)}</th>" for name in table.header)
+    head = f"<thead><tr>{head}</tr></thead>" if any(table.header) else ""
     rows = "\n".join(
-        f"<tr>{''.join(f'<td>{_cell_html(cell)}</td>' for cell in row)}</tr>" for row in block.rows
+        f"<tr>{''.join(f'<td>{cell(text)}</td>' for text in row)}</tr>" for row in table.rows
     )
     return f'<div class="wide"><table>{head}<tbody>\n{rows}\n</tbody></table></div>'
 
 
-def _cell_html(cell: str) -> str:
-    kept, bar, cut = cell.partition("|")
-    if not bar:
-        return escape(cell)
-    return f'{escape(kept)}<span class="cut" title="cut off">{escape(cut)}</span>'
+# --- tables as text -------------------------------------------------------------------------------
+
+
+def render(
+    header: Sequence[str], rows: Sequence[Sequence[str]], style: Style = "text"
+) -> list[str]:
+    """A table as lines: aligned text, CSV or Markdown. Every row has as many cells as `header`."""
+    if style == "csv":
+        import csv
+        import io
+
+        out = io.StringIO()
+        csv.writer(out, lineterminator="\n").writerows((header, *rows))
+        return out.getvalue().splitlines()
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    if style == "markdown":
+        rule = ["-" * max(3, width) for width in widths]
+        return [f"| {' | '.join(cells)} |" for cells in (header, rule, *rows)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+        for cells in (header, *rows)
+    ]
+
+
+def in_width(
+    header: Sequence[str], rows: Sequence[Sequence[str]], room: int = WIDTH - 2
+) -> list[Table]:
+    """One table, or several with the first column and some of the others where lines would be
+    longer than `room`."""
+    widths = [max(map(len, column)) + 2 for column in zip(header, *rows, strict=True)]
+    tables, start = [], 1
+    while start < len(header):
+        end = start + 1
+        while end < len(header) and widths[0] + sum(widths[start : end + 1]) - 2 <= room:
+            end += 1
+        pick = [0, *range(start, end)]
+        tables.append(Table([header[i] for i in pick], [[row[i] for i in pick] for row in rows]))
+        start = end
+    return tables

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-import sys
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,16 +18,28 @@ from emulator.errors import OperandError
 from emulator.ptx.machine import Warp, Warpgroup
 from emulator.ptx.registers import Register
 from emulator.ptx.syntax import Call, parse
-from emulator.tools.answer import Answer, render
-from emulator.tools.arrays import read_npz
+from emulator.tools.files import read_npz, read_text, write_npz
+from emulator.tools.report import WIDTH, Answer, in_width, render
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 SHARED = "shared"
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _DECLARATION = re.compile(r"(?<![\w$%.])\.reg\b[^;]*;")
-_LINE_WIDTH = 100
 
 
-def run_file(
+def run_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("file", help="straight-line PTX; - reads from standard input")
+    add("--target", default="sm_90a", help="sm_80, H100, ... (default sm_90a)")
+    add("--registers", metavar="IN.npz", help="register words to start with, by name without %%: "
+        "uint32 or uint64 (lanes,); `shared`: uint8 bytes")  # fmt: skip
+    add("-o", "--output", metavar="OUT.npz", help="where to write all registers")
+    add("--show", metavar="NAMES", help="registers to show: r0,f1 (default: written)")
+
+
+def run_command(
     file: str,
     target: str = "sm_90a",
     registers: str | None = None,
@@ -41,7 +52,7 @@ def run_file(
     answer with instead. Raises OperandError for files that cannot be used and unknown registers,
     and whatever `Warp.run` raises.
     """
-    text = _read_text(file)
+    text = read_text(file)
     start = {} if registers is None else read_npz(registers)
     memory = start.pop(SHARED, None)
     machine = _machine(text, target, memory)
@@ -57,25 +68,22 @@ def run_file(
 
     # Every write makes a new array of words.
     written = [x.name for x in machine.registers.values() if x.words is not before[x.name]]
-    changed = [name for name in written if (before[name] != machine.words[name]).any()]
     wrote = np.flatnonzero(shared_before != machine.shared)
-    if output is not None:
-        _write_npz(output, machine, memory is not None or bool(machine.shared.any()))
-    names = written
+    names = written if output is None else []
     if show is not None:
         names = [_name(machine, key.strip()) for key in show.split(",")]
-    elif output is not None:
-        names = []
+    if output is not None:
+        with_memory = memory is not None or bool(machine.shared.any())
+        write_npz(output, _arrays(machine, with_memory))
     shown = [machine.registers[name] for name in names]
     data = {
         "target": str(machine.target), "lanes": machine.lanes,
         "written": [_key(machine, name) for name in written],
-        "changed": [_key(machine, name) for name in changed],
+        "changed": [_key(machine, x) for x in written if (before[x] != machine[x]).any()],
         "shared_bytes_changed": int(wrote.size),
         "registers": {_key(machine, x.name): _register_data(x) for x in shown},
     }  # fmt: skip
-    silent = output is not None and show is None
-    lines = [] if silent else list(_lines(machine, shown, wrote))
+    lines = list(_lines(machine, shown, wrote)) if output is None or show is not None else []
     if output is not None:
         count = len(machine.registers)
         lines.append(f"wrote {output}: {count} register{'' if count == 1 else 's'}")
@@ -100,19 +108,16 @@ def _machine(text: str, target: str, memory: Array | None) -> Warp:
 
 def _split(text: str) -> tuple[str, str]:
     """The declarations and the other statements, each where it was: the rest is blank."""
-    bare = _COMMENT.sub(_blank, text)
-    statements = _DECLARATION.sub(_blank, bare)
+
+    def blank(match: re.Match[str]) -> str:
+        return re.sub(r"[^\n]", " ", match.group())
+
+    bare = _COMMENT.sub(blank, text)
+    statements = _DECLARATION.sub(blank, bare)
     declarations = "".join(
         x if y != x or x == "\n" else " " for x, y in zip(bare, statements, strict=True)
     )
     return declarations, statements
-
-
-def _blank(match: re.Match[str]) -> str:
-    return re.sub(r"[^\n]", " ", match.group())
-
-
-# --- names and files ------------------------------------------------------------------------------
 
 
 def _name(machine: Warp, key: str) -> str:
@@ -128,31 +133,14 @@ def _key(machine: Warp, name: str) -> str:
     return name if key != name and key in {SHARED, *machine.registers} else key
 
 
-def _read_text(file: str) -> str:
-    try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except OSError as error:
-        raise OperandError(f"cannot read {file!r}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise OperandError(f"{file!r} is not text; run takes PTX, not a cubin") from None
-
-
-def _write_npz(file: str, machine: Warp, with_memory: bool) -> None:
-    arrays = {
-        _key(machine, x.name): machine.words[x.name] if x.written else x.words
-        for x in machine.registers.values()
-    }
-    if with_memory:
-        if SHARED in arrays:
-            raise OperandError(
-                f"a register has the name {SHARED!r}, which means memory in .npz files"
-            )
-        arrays[SHARED] = machine.shared
-    try:
-        with Path(file).open("wb") as out:  # a file, or NumPy would add .npz to the name
-            np.savez_compressed(out, allow_pickle=False, **arrays)
-    except OSError as error:
-        raise OperandError(f"cannot write {file!r}: {error.strerror}") from None
+def _arrays(machine: Warp, with_memory: bool) -> dict[str, Array]:
+    """What an .npz file keeps of the machine."""
+    arrays = {_key(machine, name): machine[name] for name in machine.registers}
+    if not with_memory:
+        return arrays
+    if SHARED in arrays:
+        raise OperandError(f"a register has the name {SHARED!r}, which means memory in .npz files")
+    return arrays | {SHARED: machine.shared}
 
 
 # --- what is shown --------------------------------------------------------------------------------
@@ -165,44 +153,21 @@ def _lines(machine: Warp, shown: list[Register], wrote: Array) -> Iterator[str]:
         yield "no register was written, and shared memory holds what it held before"
     if wrote.size:
         yield f"shared memory: {wrote.size} bytes changed, between byte {wrote[0]} and {wrote[-1]}"
-    for register in (x for x in shown if _is_uniform(x)):
-        yield f"{register.name} .{register.type}  {_cells(register)[0]}  in all lanes"
-    rest = [x for x in shown if not _is_uniform(x)]
-    for block in _blocks([(f"{x.name} .{x.type}", *_cells(x)) for x in rest]):
+    columns = [("lane", *map(str, range(machine.lanes)))]
+    for register in shown:
+        name, cells = f"{register.name} .{register.type}", _cells(register)
+        if (register.words == register.words[:1]).all():
+            yield f"{name}  {cells[0]}  in all lanes"
+        else:
+            columns.append((name, *cells))
+    header, *rows = zip(*columns, strict=True)
+    for table in in_width(header, rows, WIDTH):
         yield ""
-        lanes = ["lane", *map(str, range(machine.lanes))]
-        header, *rows = zip(lanes, *block, strict=True)
-        yield from render(header, rows, "text")
+        yield from render(table.header, table.rows)
 
 
-def _is_uniform(register: Register) -> bool:
-    return bool((register.words == register.words[:1]).all())
-
-
-def _blocks(columns: Iterable[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
-    """The columns in as many blocks as lines of a terminal need."""
-    block: list[tuple[str, ...]] = []
-    width = first = len("lane")
-    for column in columns:
-        wide = 2 + max(map(len, column))
-        if block and width + wide > _LINE_WIDTH:
-            yield block
-            block, width = [], first
-        block.append(column)
-        width += wide
-    if block:
-        yield block
-
-
-def _cells(register: Register) -> list[str]:
-    """The word of each lane in hex and, where its type says more, as a value."""
-    digits = max(1, register.bits // 4)
-    words = [f"{int(word):0{digits}x}" for word in register.words]
-    values = _values(register)
-    if values is None:
-        return words
-    texts = [" ".join(map(str, np.atleast_1d(x))) for x in values]
-    return [f"{word} {text}" for word, text in zip(words, texts, strict=True)]
+def _words(register: Register) -> list[str]:
+    return [f"{int(word):0{max(1, register.bits // 4)}x}" for word in register.words]
 
 
 def _values(register: Register) -> Array | None:
@@ -212,17 +177,24 @@ def _values(register: Register) -> Array | None:
     return values if values.dtype.kind in "if" else None
 
 
-def _register_data(register: Register) -> dict[str, object]:
-    digits = max(1, register.bits // 4)
-    words = [f"0x{int(word):0{digits}x}" for word in register.words]
-    values = _values(register)
+def _cells(register: Register) -> list[str]:
+    """The word of each lane in hex and, where its type says more, as a value."""
+    words, values = _words(register), _values(register)
     if values is None:
-        return {"type": register.type, "words": words}
-    return {"type": register.type, "words": words, "values": _numbers(values.tolist())}
+        return words
+    texts = [" ".join(map(str, np.atleast_1d(x))) for x in values]
+    return [f"{word} {text}" for word, text in zip(words, texts, strict=True)]
 
 
-def _numbers(values: object) -> object:
+def _register_data(register: Register) -> dict[str, object]:
+    data: dict[str, object] = {"type": register.type}
+    data["words"] = [f"0x{word}" for word in _words(register)]
+    values = _values(register)
+    return data if values is None else data | {"values": _numbers(values.tolist())}
+
+
+def _numbers(values: Any) -> Any:
     """Nested lists of numbers as JSON takes them: infinities and NaNs as text."""
     if isinstance(values, list):
         return [_numbers(x) for x in values]
-    return values if isinstance(values, int) or math.isfinite(values) else str(values)  # type: ignore[arg-type]
+    return values if isinstance(values, int) or math.isfinite(values) else str(values)

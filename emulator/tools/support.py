@@ -11,7 +11,7 @@ from emulator.isa.catalogue import instructions
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.targets import TARGETS
-from emulator.tools.answer import render
+from emulator.tools.report import render
 
 _TYPES = {
     "fp8": "e4m3 e5m2", "fp6, fp4": "e3m2 e2m3 e2m1", "s8, u8": "s8 u8", "s4, u4": "s4 u4",

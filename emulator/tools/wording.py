@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import singledispatch
 from itertools import groupby
 
 from dtypes import FORMATS, Format
@@ -30,89 +29,68 @@ def short_targets(names: Sequence[str]) -> str:
     if set(names) == set(select(since=since, specific=True)):
         return f"sm_{since}a/f+"
     places = [place for place, name in enumerate(TARGETS) if name in names]
+    parts = []
     # Places less their rank are the same along a stretch without gaps.
-    stretches = groupby(enumerate(places), key=lambda pair: pair[1] - pair[0])
-    return ", ".join(_stretch([place for _, place in same]) for _, same in stretches)
+    for _, same in groupby(enumerate(places), key=lambda pair: pair[1] - pair[0]):
+        stretch = [list(TARGETS)[place] for _, place in same]
+        parts += stretch if len(stretch) < 4 else [f"{stretch[0]} to {stretch[-1]}"]
+    return ", ".join(parts)
 
 
-def _stretch(places: list[int]) -> str:
-    names = [list(TARGETS)[place] for place in places]
-    return ", ".join(names) if len(names) < 4 else f"{names[0]} to {names[-1]}"
-
-
-@singledispatch
 def steps(ins: Instruction, target: str) -> list[str]:
     """What the instruction does on `target`, one line per step; [] where no words were found."""
-    return []
+    if isinstance(ins, MatrixInstruction | WmmaMultiply):
+        arithmetic = ins.arithmetic(target)
+        k = ins.stored_k if isinstance(ins, MatrixInstruction) else ins.k
+        return [step.sentence(arithmetic, k) for step in arithmetic.steps]
+    if isinstance(ins, WmmaTransfer):
+        return [_transferred(ins)]
+    if isinstance(ins, Movement):
+        return _moved(ins)
+    return _converted(ins) if isinstance(ins, Conversion) else []
 
 
-# --- mma, mma.sp, wgmma, wmma.mma -----------------------------------------------------------------
+# --- wmma.load, wmma.store, ldmatrix, stmatrix, movmatrix -----------------------------------------
 
 
-@steps.register(MatrixInstruction)
-@steps.register(WmmaMultiply)
-def _(ins: MatrixInstruction | WmmaMultiply, target: str) -> list[str]:
-    arithmetic = ins.arithmetic(target)
-    k = ins.stored_k if isinstance(ins, MatrixInstruction) else ins.k
-    return [step.sentence(arithmetic, k) for step in arithmetic.steps]
-
-
-# --- wmma.load, wmma.store ------------------------------------------------------------------------
-
-
-@steps.register
-def _(ins: WmmaTransfer, target: str) -> list[str]:
+def _transferred(ins: WmmaTransfer) -> str:
     line = "row" if ins.layout == "row" else "column"
     does = "read from" if ins.verb == "load" else "written to"
-    return [
+    return (
         f"every {line} of matrix {ins.matrix}, {ins.default_stride} elements, is {does} memory at "
         f"multiples of {ins.alignment} bytes, the next one stride (in elements) further"
-    ]
+    )
 
 
-# --- ldmatrix, stmatrix, movmatrix ----------------------------------------------------------------
-
-_HELD = {False: "one row", True: "one column"}
-
-
-@steps.register
-def _(ins: Movement, target: str) -> list[str]:
+def _moved(ins: Movement) -> list[str]:
     if ins.family == "movmatrix":
         return ["a register of a holds neighbours of one row, a register of d of one column"]
     tile = ins.form.rows
     which = f"row i % {tile} of tile i // {tile}" if ins.count > 1 else "row i"
-    address = (
+    out = [
         f"lanes {runs(range(ins.rows))} address one row each, {ROW_BYTES} bytes at a multiple of "
         f"{ROW_BYTES}: lane i has the address of {which}"
-    )
-    operand = "d" if ins.family == "ldmatrix" else "r"
-    held = f"a register of {operand} holds neighbours of {_HELD[ins.trans]} of a tile"
-    if ins.family == "stmatrix":
-        return [address, f"{held}; the lanes write the tiles to the rows"]
-    return [address, *_unpacked(ins), f"the lanes read the tiles; {held}"]
-
-
-def _unpacked(ins: Movement) -> list[str]:
-    """What b6x16_p32 and b4x16_p64 mean: element bits, elements, padding bits."""
-    if not ins.source:
-        return []
-    bits, count, padding = re.findall(r"\d+", ins.source)
-    return [
-        f"the first {int(bits) * int(count) // 8} bytes of a row are {count} elements of {bits} "
-        f"bits, each extended with zeros to 8; the last {int(padding) // 8} bytes are padding"
     ]
+    operand = "d" if ins.family == "ldmatrix" else "r"
+    line = "column" if ins.trans else "row"
+    held = f"a register of {operand} holds neighbours of one {line} of a tile"
+    if ins.family == "stmatrix":
+        return [*out, f"{held}; the lanes write the tiles to the rows"]
+    if ins.source:  # b6x16_p32 and b4x16_p64: element bits, elements, padding bits
+        bits, count, padding = map(int, re.findall(r"\d+", ins.source))
+        out.append(
+            f"the first {bits * count // 8} bytes of a row are {count} elements of {bits} bits, "
+            f"each extended with zeros to 8; the last {padding // 8} bytes are padding"
+        )
+    return [*out, f"the lanes read the tiles; {held}"]
 
 
 # --- cvt ------------------------------------------------------------------------------------------
 
-_TOO_LARGE = {"rz": "the largest finite one"}
 
-
-@steps.register
-def _(ins: Conversion, target: str) -> list[str]:
-    out = [_converted(ins)]
-    if ins.relu:
-        out.insert(0, "numbers with the sign bit set become +0")
+def _converted(ins: Conversion) -> list[str]:
+    out = ["numbers with the sign bit set become +0"] if ins.relu else []
+    out.append(_rounded(ins))
     if ins.sources > 1:
         given = ins.operands[1 : 1 + ins.sources]
         out.append(f"d holds, from its highest bits down: {', '.join(given)}")
@@ -121,7 +99,7 @@ def _(ins: Conversion, target: str) -> list[str]:
     return out
 
 
-def _converted(ins: Conversion) -> str:
+def _rounded(ins: Conversion) -> str:
     source, to = (FORMATS[split_type(x)[0]] for x in (ins.source, ins.to))
     if to.precision >= source.precision:
         return f"every element is converted to {to.name}, exactly; {_nan(to)}"
@@ -138,7 +116,8 @@ def _converted(ins: Conversion) -> str:
     elif to.infinity is None:
         text += "; infinities and numbers too large become NaN"
     else:
-        text += f"; numbers too large become {_TOO_LARGE.get(ins.rounding, 'infinity')}"
+        largest = "the largest finite one" if ins.rounding == "rz" else "infinity"
+        text += f"; numbers too large become {largest}"
     if ins.rounding == "rna":
         less = " and one unit of the last kept one" if ins.satfinite else ""
         return f"{text}; a NaN loses its low bits{less}, and may end as no NaN"

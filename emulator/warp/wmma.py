@@ -48,7 +48,7 @@ def load(ins: WmmaTransfer, address: Any, space: Space, stride: Any = None) -> A
 
 
 def registers_of(ins: WmmaTransfer, lines: Array) -> Array:
-    """Registers ``(…, 32, n)`` of the rows, or columns, of a matrix: bytes ``(…, lines, bytes)``."""
+    """Registers ``(…, 32, n)`` of the rows, or columns, of a matrix: ``(…, lines, bytes)``."""
     fmt = ins.fragment("r").fmt
     if fmt.bits < 8:
         codes = unpack(lines, place(fmt), 8)

@@ -14,8 +14,6 @@ from emulator.errors import (
     UnsupportedError,
     hint,
     listing,
-    nearest,
-    nearest_opcode,
     quoted,
 )
 from emulator.isa.instruction import Form, Instruction

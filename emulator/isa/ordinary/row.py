@@ -32,6 +32,7 @@ from typing import Literal, NamedTuple, cast
 
 from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.isa.grammar import Grammar
+from emulator.isa.instruction import Form
 from emulator.isa.signature import Constants, Kind, Operand, Scope
 from emulator.targets import select
 
@@ -54,7 +55,7 @@ class Needs(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class Row(Form):
     """One family of forms: the opcode and its modifiers as the manual writes them."""
 
     #: as `Grammar.of` takes it
@@ -256,8 +257,9 @@ def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Oper
         return operand
     if operand.kind == "vector":
         # One register may stand in braces, too.
-        alone = {} if count else {"kind": "register", "pieces": (1,)}
-        operand = replace(operand, count=number, **alone)
+        operand = replace(operand, count=number)
+        if not count:
+            operand = replace(operand, kind="register", pieces=(1,))
     if name == "wide":
         name = f"{default[0]}{2 * TYPES[default].bits}"
     else:

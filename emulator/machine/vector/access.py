@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -33,6 +34,7 @@ from emulator.ptx.program import (
     ParameterPlace,
     Statement,
     Vector,
+    items_of,
 )
 
 
@@ -119,7 +121,7 @@ def _parts(
     """Readers or writers of neighbouring elements of a parameter of a call."""
     size = TYPES[type_].size // 8
     return [
-        make(place._replace(offset=place.offset + i * size), type_, function) for i in range(count)
+        make(replace(place, offset=place.offset + i * size), type_, function) for i in range(count)
     ]
 
 
@@ -140,11 +142,10 @@ def atomic(statement: Statement, function: Function) -> Step:
     place, type_ = statement.operands["a"], ins.types[-1]
     space, find = space_of(statement, place), addresses(place, function)
     bound = statement.operands.get("d")
-    several = isinstance(statement.operands["b"], Vector)
-    count = len(statement.operands["b"].items) if several else 1
-    sources = [_items(statement.operands[x]) for x in "bc" if x in statement.operands]
+    count = len(items_of(statement.operands["b"]))
+    sources = [items_of(statement.operands[x]) for x in "bc" if x in statement.operands]
     reads = [[reader(item, type_, function) for item in items] for items in sources]
-    writes = [writer(item, type_, function) for item in _items(bound)] if bound else []
+    writes = [writer(item, type_, function) for item in items_of(bound)] if bound else []
     rules = {where: bind_vector(ins, space=where) for where in ("global", "shared")}
 
     def run(s: Strand, mask: Array | None) -> None:
@@ -162,10 +163,6 @@ def atomic(statement: Statement, function: Function) -> Step:
             write(s, part if mask is None else _among_all(s, part, mask), mask)
 
     return guarded(statement, run)
-
-
-def _items(bound: Bound | None) -> tuple[Bound | None, ...]:
-    return bound.items if isinstance(bound, Vector) else (bound,)
 
 
 def _by_element(rule: Callable[..., Array], dtype: np.dtype[Any], *words: Array) -> Array:

@@ -4,7 +4,8 @@ signal an mbarrier (PTX ISA 9.7.9.25 to 9.7.9.28, 9.7.13.14)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from emulator.machine.vector.memory import Who
 from emulator.machine.vector.operands import Read, addresses, reader, selected
 from emulator.machine.vector.strand import Strand
 from emulator.machine.vector.wave import Wave
+from emulator.memory.arena import AccessError, Arena
 from emulator.memory.mbarrier import Operation
 from emulator.memory.tensor_copy import Copy, plan, store_problem
 from emulator.memory.tensor_map import TensorMap
@@ -52,9 +54,11 @@ def copy(statement: Statement, function: Function) -> Step:
     source = addresses(statement.operands["src"], function)
     size = _constant(statement, "size")
     given = statement.operands.get("source_size")
-    ignored = reader(statement.operands["ignore"], "pred", function) if (
-        "ignore" in statement.operands
-    ) else None
+    ignored = (
+        reader(statement.operands["ignore"], "pred", function)
+        if ("ignore" in statement.operands)
+        else None
+    )
     used = reader(given, "u32", function) if given is not None else None
 
     def run(s: Strand, mask: Array | None) -> None:
@@ -97,7 +101,7 @@ def _issue_copies(lanes: Who, to: Array, at: Array, sizes: Int64, size: int) -> 
             valid = columns < sizes[which][:, None]
             data = np.where(valid, from_[np.where(valid, chosen[:, None] + columns, 0)], 0)
         held[places[which][:, None] + np.arange(size)] = data
-        wave.grid.writes += 1
+        wave.grid.progress += 1
 
     if not wave.pending.at_once:
         held[places[:, None] + np.arange(size)] = POISON
@@ -205,9 +209,7 @@ class _Issue:
         for name in ("dst", "src", "map"):
             if name in operands:
                 self.reads[name] = addresses(operands[name], function)
-        self.barriers = (
-            find_barriers(statement, function) if "mbarrier" in operands else None
-        )
+        self.barriers = find_barriers(statement, function) if "mbarrier" in operands else None
         modifiers = self.ins.modifiers
         self.to = _SPACES.get(modifiers.get("to", ""), modifiers.get("to", ""))
         self.source = _SPACES.get(modifiers.get("from", ""), modifiers.get("from", ""))
@@ -229,10 +231,8 @@ def bulk_copy(statement: Statement, function: Function) -> Step:
                 raise Failure("bulk copy", f"{size} bytes: a multiple of 16 is copied", i)
             source, start = _bytes(lane, issue.source, _at(values["src"], i), size, 16, False, i)
             for target, place, barrier in _targets(lane, issue, values, barriers, size, 16, i):
-                _submit(
-                    lane, target, place + np.arange(size), barrier, size,
-                    lambda source=source, start=start, size=size: source[start : start + size].copy(),
-                )  # fmt: skip
+                data = source[start : start + size].copy
+                _submit(lane, target, place + np.arange(size), barrier, size, data)
 
     return guarded(statement, run)
 
@@ -246,8 +246,8 @@ def _bytes(
         held, places = memory.bytes_at(
             lane.who, space, given, size, alignment=alignment, write=write
         )
-    except memory.AccessError as error:
-        raise memory.AccessError(error.fault._replace(index=i)) from None
+    except AccessError as error:
+        raise AccessError(replace(error.fault, index=i)) from None
     return held, int(places[0])
 
 
@@ -294,7 +294,7 @@ def _submit(
 
     def perform() -> None:
         target[places] = data()
-        wave.grid.writes += 1
+        wave.grid.progress += 1
         if barrier is not None:
             change(wave, np.array([barrier]), Operation(transactions=-size))
 
@@ -308,9 +308,7 @@ def bulk_reduce(statement: Statement, function: Function) -> Step:
     issue, ins = _Issue(statement, function), statement.instruction
     assert isinstance(ins, OrdinaryInstruction)
     dtype = TYPES[ins.types[-1]].dtype
-    rule = bind_vector(
-        ins, space="global" if issue.to == "global" else "shared", bulk="bulk"
-    )
+    rule = bind_vector(ins, space="global" if issue.to == "global" else "shared", bulk="bulk")
 
     def run(s: Strand, mask: Array | None) -> None:
         values = issue.values(s)
@@ -344,7 +342,7 @@ def _combination(
         old = target[place : place + size].copy().view(dtype)
         new = np.ascontiguousarray(rule(old, source[start : start + size].copy().view(dtype)))
         target[place : place + size] = new.view(np.uint8)
-        wave.grid.writes += 1
+        wave.grid.progress += 1
         if barrier is not None:
             change(wave, np.array([barrier]), Operation(transactions=-size))
 
@@ -433,12 +431,13 @@ def tensor_load(statement: Statement, function: Function) -> Step:
             size, arena = box.plan.bytes, lane.wave.grid.arena
             for target, place, barrier in _targets(lane, issue, values, barriers, size, 128, i):
                 runs = _runs(lane.wave, box, place)
-                _submit(
-                    lane, target, runs, barrier, size,
-                    lambda box=box: load_box(box, arena.read_rows).reshape(-1, 16),
-                )  # fmt: skip
+                _submit(lane, target, runs, barrier, size, partial(_rows_of_box, box, arena))
 
     return guarded(statement, run)
+
+
+def _rows_of_box(box: Copy, arena: Arena) -> Array:
+    return load_box(box, arena.read_rows).reshape(-1, 16)
 
 
 def _runs(wave: Wave, box: Copy, place: int) -> Int64:
@@ -475,7 +474,7 @@ def _box_to_memory(
 
     def perform() -> None:
         data = held[runs].reshape(shape)
-        wave.grid.writes += 1
+        wave.grid.progress += 1
         if not operation:
             store_box(box, data, arena.write_rows)
             return
@@ -526,18 +525,14 @@ def store_and_signal(statement: Statement, function: Function) -> Step:
 
     def run(s: Strand, mask: Array | None) -> None:
         where = find(s)
-        words = np.stack(
-            [s.spread(read(s)) for read in reads], axis=-1
-        )  # (lanes, elements)
+        words = np.stack([s.spread(read(s)) for read in reads], axis=-1)  # (lanes, elements)
         at = None if barriers is None else barriers(s, None)
         for i, lane in _each(s, mask):
             held, place = _bytes(lane, space, _at(where, i), size, size, True, i)
             barrier = None if at is None else int(at[i if len(at) > 1 else 0])
             data = np.ascontiguousarray(words[i]).view(np.uint8)
             if rule is None:
-                _submit(
-                    lane, held, place + np.arange(size), barrier, size, lambda data=data: data
-                )
+                _submit(lane, held, place + np.arange(size), barrier, size, data.view)
                 continue
             perform = _combination(
                 lane.wave, data, 0, held, place, size, TYPES[type_].dtype, rule, barrier
@@ -550,7 +545,7 @@ def store_and_signal(statement: Statement, function: Function) -> Step:
 # --- editing of tensor maps -----------------------------------------------------------------------
 
 
-def replace(statement: Statement, function: Function) -> Step:
+def replace_in_map(statement: Statement, function: Function) -> Step:
     """tensormap.replace: a field of the 128 bytes at an address."""
     ins = statement.instruction
     assert isinstance(ins, OrdinaryInstruction)
@@ -567,7 +562,7 @@ def replace(statement: Statement, function: Function) -> Step:
             raw = held[place : place + MAP_BYTES].tobytes()
             edited = replace_field(raw, field, _at(values, i), ordinal)
             held[place : place + MAP_BYTES] = np.frombuffer(edited, np.uint8)
-            lane.wave.grid.writes += 1
+            lane.wave.grid.progress += 1
 
     return guarded(statement, run)
 
@@ -588,7 +583,7 @@ def copy_map(statement: Statement, function: Function) -> Step:
             held, place = _bytes(lane, "shared", _at(at, i), MAP_BYTES, MAP_BYTES, False, i)
             out, start = _bytes(lane, "global", _at(to, i), MAP_BYTES, MAP_BYTES, True, i)
             out[start : start + MAP_BYTES] = held[place : place + MAP_BYTES]
-            s.wave.grid.writes += 1
+            s.wave.grid.progress += 1
 
     return whole_or_split(statement, step)
 
@@ -609,6 +604,6 @@ STEPS = {
     "cp.reduce.async.bulk.tensor": tensor_store,
     "st.async": store_and_signal,
     "red.async": store_and_signal,
-    "tensormap.replace": replace,
+    "tensormap.replace": replace_in_map,
     "tensormap.cp_fenceproxy": copy_map,
 }

@@ -67,8 +67,8 @@ class Barriers:
         wave = self.wave
         rows = wave.row(s)
         if vote is not None:
-            np.add.at(self.votes, (rows, barrier, 0), 1)
-            np.add.at(self.votes, (rows, barrier, 1), vote.astype(np.int64))
+            np.add.at(self.votes[:, barrier, 0], rows, 1)
+            np.add.at(self.votes[:, barrier, 1], rows, vote.astype(np.int64))
         blocks = self._count(s, barrier)
         self.expected[blocks, barrier] = threads
         if waits:
@@ -135,6 +135,7 @@ class Barriers:
                 f"{int(wanted[reached > wanted][0])}",
             )
         votes = self.votes[:, barrier].copy()
+        self.wave.grid.progress += 1
         self.arrived[done, barrier] = 0
         self.votes[done, barrier] = 0
         for strand in list(self.wave.waiting):

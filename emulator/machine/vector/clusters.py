@@ -72,15 +72,14 @@ class Clusters:
     def _complete(self, clusters: Lanes) -> None:
         wave = self.wave
         per_cluster = wave.lanes_per_cta * self.size
-        arrived = (self.arrived >= 0) & (
-            self.arrived == np.repeat(self.phase, per_cluster)
-        )
+        arrived = (self.arrived >= 0) & (self.arrived == np.repeat(self.phase, per_cluster))
         missing = (wave.alive & ~arrived).reshape(-1, per_cluster).any(1)
         some = arrived.reshape(-1, per_cluster).any(1)
         done = clusters[~missing[clusters] & some[clusters]]
         if not done.size:
             return
         self.phase[done] += 1
+        wave.grid.progress += 1
         for strand in list(wave.waiting):
             if strand.state is State.CLUSTER:
                 self._release(strand)

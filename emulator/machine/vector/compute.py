@@ -9,7 +9,7 @@ from dtypes import Array
 from emulator.arith.scalar.rule import bind_vector
 from emulator.machine.vector.operands import Read, Write, active, reader, word_type, writer
 from emulator.machine.vector.strand import Strand
-from emulator.ptx.program import Constant, Function, Register, Statement, Vector
+from emulator.ptx.program import Constant, Function, Register, Statement, items_of
 
 Step = Callable[[Strand], None]
 
@@ -38,8 +38,7 @@ def sources(statement: Statement, function: Function) -> list[Read]:
             assert isinstance(bound, Constant)
             out.append(_immediate(bound.word))
             continue
-        vector = operand.kind == "vector" and isinstance(bound, Vector)
-        for item in bound.items if vector else (bound,):
+        for item in items_of(bound) if operand.kind == "vector" else (bound,):
             out.append(reader(item, word_type(operand), function))
     return out
 
@@ -56,8 +55,7 @@ def destinations(statement: Statement, function: Function) -> list[Write]:
         bound = statement.operands.get(operand.name)
         if bound is None and operand.paired:
             continue
-        vector = operand.kind == "vector" and isinstance(bound, Vector)
-        for item in bound.items if vector else (bound,):
+        for item in items_of(bound) if operand.kind == "vector" else (bound,):
             out.append(writer(item, word_type(operand), function))
     return out
 
@@ -106,4 +104,3 @@ def guarded(statement: Statement, run: Masked) -> Step:
             run(s, mask)
 
     return guarded
-

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from dtypes import Array
 from emulator.machine.externals import EXTERNALS
 from emulator.machine.failure import Failure
+from emulator.machine.vector.host import Thread, integers
 from emulator.machine.vector.operands import active, reader
 from emulator.machine.vector.strand import Frame, Strand
+from emulator.memory.arena import AccessError
 from emulator.ptx.program import Call, Function, Program, Register, Statement, Targets
 
 End = Callable[[Strand], int | None]
@@ -62,7 +65,9 @@ def indexed_branch(statement: Statement, function: Function, program: Program) -
         words = index(s)
         wrong = words >= len(targets.pcs)
         if wrong.any():
-            raise Failure("target", f"the index {int(words[wrong][0])} is past the {len(targets.pcs)} targets"
+            raise Failure(
+                "target",
+                f"the index {int(words[wrong][0])} is past the {len(targets.pcs)} targets",
             )
         return np.asarray(targets.pcs, np.int64)[words]
 
@@ -204,17 +209,35 @@ def _external(statement: Statement, passed: Call, function: Function) -> End:
     run, following = EXTERNALS[passed.function or ""], statement.pc + 1
 
     def end(s: Strand) -> int | None:
-        arguments = [
-            s.spread(s.read(bound.index))
+        given = [
+            integers(s.spread(s.read(bound.index)))
             for bound in passed.arguments
             if isinstance(bound, Register)
         ]
-        results = run(s, statement, arguments)
-        for index, words in zip(passed.results, results, strict=True):
-            s.write(index, words)
+        values = [_called(run, s, i, [words[i] for words in given]) for i in range(len(s))]
+        for index in passed.results:
+            s.write(index, _words_like(s.read(index), values))
         return following
 
     return _under_guard(statement, end)
+
+
+def _called(run: Callable[..., int], s: Strand, index: int, arguments: list[int]) -> int:
+    try:
+        return run(Thread(s, index), arguments)
+    except Failure as failure:
+        failure.index = index
+        raise
+    except AccessError as error:
+        raise AccessError(replace(error.fault, index=index)) from None
+
+
+def _words_like(held: Array, values: list[int]) -> Array:
+    """Integers as words of a register's type, or as bytes of a parameter."""
+    if held.ndim == 1:
+        return np.array(values, np.uint64).astype(held.dtype)
+    raw = np.array(values, np.uint64)[:, None].view(np.uint8)
+    return np.ascontiguousarray(raw[:, : held.shape[1]])
 
 
 def trap(statement: Statement, function: Function, program: Program) -> End:

@@ -1,9 +1,8 @@
-"""The vector engine: runs the thread blocks of a grid in waves, each block of statements as steps."""
+"""The vector engine: runs thread blocks of a grid in waves, blocks of statements as steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +16,7 @@ from emulator.machine.vector import control, waiting
 from emulator.machine.vector.barriers import Barriers
 from emulator.machine.vector.clusters import Clusters
 from emulator.machine.vector.statements import POLLING, step_of
-from emulator.machine.vector.strand import Frame, Strand
+from emulator.machine.vector.strand import Strand
 from emulator.machine.vector.wave import Block, Wave
 from emulator.memory.arena import AccessError
 
@@ -30,8 +29,12 @@ if TYPE_CHECKING:
 LANES = 1 << 14
 #: bytes of shared and local memory of all blocks that run together
 _MEMORY = 1 << 28
-#: times that every wave in turn may look at memory in vain before nothing will ever change
-_VAIN_TURNS = 4
+#: times that all who wait may be let go on, as try_wait may, before nothing will ever change
+_VAIN_TURNS = 256
+#: statements that may be executed without any effect on memory or on other threads
+_VAIN_STATEMENTS = 1 << 21
+#: the same for loops that look at memory which others may change
+_VAIN_POLLS = 1 << 18
 
 
 class Blocks(dict[int, Block]):
@@ -87,53 +90,83 @@ class Grid:
         self.blocks = launch.blocks(Blocks)
         self.step_limit = launch.step_limit
         self.executed = 0
-        self.writes = 0
+        self.total, self._started = int(np.prod(self.size)), 0
+        #: blocks that run may take over others, if these have not started
+        self._may_cancel = any(
+            statement.name == "clusterlaunchcontrol" for statement in self.program.statements
+        )
+        #: changes whenever something happens that another thread may wait for
+        self.progress = 0
 
     # --- running ---
 
     def run(self) -> None:
         """Runs all thread blocks; raises KernelError where one cannot go on."""
-        left = iter(self._chunks())
         waves: list[Wave] = []
-        vain = 0
+        before, turns = -1, 0
         while True:
-            progress = self.executed_usefully
             for wave in list(waves):
                 wave.run()
-                if not wave.ready:
-                    if wave.waiting:
-                        waiting.resolve(wave)
-                        continue
+                if wave.is_over:
+                    wave.pending.finish()
                     waves.remove(wave)
-            ready = any(wave.ready for wave in waves)
-            chunk = next(left, None)
-            if chunk is not None:
-                waves.append(self._start(chunk))
-                vain = 0
+                    self.launch.blocks_done(len(wave.ctas))
+            if self._started < self.total:
+                waves.append(self._start(self._next_blocks()))
             elif not waves:
                 return
-            elif not ready or self.executed_usefully == progress:
-                vain += 1
-                if vain > _VAIN_TURNS:
-                    raise waiting.deadlock(waves)
+            elif self.progress != before:
+                before, turns = self.progress, 0
             else:
-                vain = 0
+                turns += 1
+                ready = any(wave.ready for wave in waves)
+                if turns > _VAIN_TURNS and not ready:
+                    raise waiting.deadlock(waves)
+                resumed = [wave for wave in waves if waiting.resume(wave)]
+                if not resumed and not ready:
+                    raise waiting.deadlock(waves)
 
-    @property
-    def executed_usefully(self) -> int:
-        """Changes whenever anything happened that another thread may wait for."""
-        return self.writes
+    def check_limits(self, wave: Wave, strand: Strand, block: Block) -> None:
+        """Raises KernelError where the launch executes more than it may, or does so in vain."""
+        if self.step_limit is not None and self.executed > self.step_limit:
+            kind = "step limit"
+            reason = f"{self.executed:,} statements were executed; step_limit={self.step_limit:,}"
+        elif self.step_limit is None and wave.vain > _VAIN_POLLS and block.polls:
+            kind = "deadlock"
+            reason = "the loop waits for a change of memory that no thread will ever make"
+        elif self.step_limit is None and wave.vain > _VAIN_STATEMENTS:
+            kind = "endless loop"
+            reason = (
+                f"{wave.vain:,} statements were executed without an effect on memory or on other "
+                "threads; step_limit=N lets a launch execute N"
+            )
+        else:
+            return
+        raise self.placed(Failure(kind, reason), strand, block.statements[-1])
 
-    def _chunks(self) -> Iterator[NDArray[np.int64]]:
+    def _next_blocks(self) -> NDArray[np.int64]:
         """Numbers of the thread blocks that run together, those of a cluster side by side."""
-        total, cluster = int(np.prod(self.size)), int(np.prod(self.cluster))
+        cluster = int(np.prod(self.cluster))
         memory = self.shared_bytes + self.function.local_bytes * self.threads
         lanes = -(-self.threads // 32) * 32
         count = max(1, min(LANES // lanes, _MEMORY // max(1, memory)))
+        if self._may_cancel:
+            count = min(count, self.processors)
         count = max(cluster, count // cluster * cluster)
-        for first in range(0, total, count):
-            places = np.arange(first, min(total, first + count))
-            yield places if cluster == 1 else self._by_cluster(places)
+        first, self._started = self._started, min(self.total, self._started + count)
+        places = np.arange(first, self._started)
+        return places if cluster == 1 else self._by_cluster(places)
+
+    def cancel(self) -> tuple[int, int, int] | None:
+        """Takes the next cluster out that has not started: the first of its thread blocks."""
+        if self._started >= self.total:
+            return None
+        first = self._started
+        self._started += int(np.prod(self.cluster))
+        self.launch.blocks_done(self._started - first)
+        block = int(self._by_cluster(np.array([first]))[0])
+        x, y, _ = self.size
+        return block % x, block // x % y, block // (x * y)
 
     def _by_cluster(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Linear numbers of blocks that are counted cluster by cluster."""
@@ -175,21 +208,14 @@ class Grid:
     def count(self, strand: Strand, statements: int) -> None:
         self.executed += statements
 
-    def turn_ended(self, wave: Wave, strand: Strand, polls: bool) -> None:
-        """A strand went round often enough for others to go first."""
-        if self.step_limit is not None and self.executed > self.step_limit:
-            raise Failure(
-                "step limit",
-                f"the limit of {self.step_limit:,} executed statements is reached",
-            )
-
     # --- errors ---
 
     def placed(self, error: Exception, strand: Strand, statement: Statement) -> Exception:
-        """The error with the place where it happened; what is no failure of the kernel, as it is."""
+        """The error with the place where it happened; what the kernel did not cause, as it is."""
         if isinstance(error, AccessError):
             fault = error.fault
-            kind, reason, index = fault.kind, fault.reason, fault.index
+            kind, reason = fault.kind, fault.reason
+            index: int | None = fault.index
         elif isinstance(error, Failure):
             kind, reason, index = error.kind, error.reason, error.index
         elif isinstance(error, EmulatorError) and not isinstance(error, KernelError):
@@ -198,14 +224,3 @@ class Grid:
             return error
         lanes = strand.lanes if index is None else strand.lanes[index : index + 1]
         return self.launch.error(kind, reason, statement, strand.wave, lanes)
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What a run leaves behind besides memory."""
-
-    statements: int
-
-
-def frames_of(strand: Strand) -> list[Frame]:
-    return strand.frames

@@ -75,9 +75,7 @@ def check_members(s: Strand, masks: Array) -> None:
     if wrong.any():
         index = int(np.argmax(wrong))
         mask = int(masks[index if len(masks) > 1 else 0])
-        raise Failure(
-            "membermask", f"the lane is not in its own membermask {mask:#010x}", index
-        )
+        raise Failure("membermask", f"the lane is not in its own membermask {mask:#010x}", index)
 
 
 def by_warp(s: Strand, words: Array) -> Array:
@@ -116,7 +114,7 @@ def present(s: Strand) -> Array:
 
 
 def step(statement: Statement, function: Function) -> Callable[[Strand], None]:
-    """shfl, vote, match, redux, elect, activemask: computed by the rules of `arith.scalar.lanes`."""
+    """shfl, vote, match, redux, elect, activemask, by the rules of `arith.scalar.lanes`."""
     ins = statement.instruction
     assert isinstance(ins, OrdinaryInstruction)
     compute = bind_vector(ins)

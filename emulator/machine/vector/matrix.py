@@ -6,6 +6,7 @@ What they compute is `emulator.warp`'s; all warps of a strand go there as one ba
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,8 @@ def _whole(s: Strand, lanes: int, ins: Instruction) -> None:
 
 def _aligned(s: Strand, lanes: int) -> bool:
     first = s.lanes[::lanes]
-    return bool((first % lanes == 0).all() and (s.lanes[lanes - 1 :: lanes] - first == lanes - 1).all())
+    last = s.lanes[lanes - 1 :: lanes]
+    return bool((first % lanes == 0).all() and (last - first == lanes - 1).all())
 
 
 # --- registers ------------------------------------------------------------------------------------
@@ -56,9 +58,7 @@ class Registers:
         self.lanes = lanes
         self.count = len(items)
         self.reads = [None if x is None else reader(x, type_, function) for x in items]
-        self.writes = (
-            [writer(x, type_, function) for x in items] if operand.use != "read" else []
-        )
+        self.writes = [writer(x, type_, function) for x in items] if operand.use != "read" else []
 
     def read(self, s: Strand) -> Array:
         first = next(read for read in self.reads if read is not None)(s)
@@ -229,7 +229,7 @@ def movement(statement: Statement, function: Function) -> Step:
         together(s, statement.pc)
         _whole(s, WARP, ins)
         places = _rows_of(s, ins, find(s))
-        s.wave.grid.writes += 1
+        s.wave.grid.progress += 1
         move.store(ins, places, vectors["r"].read(s), _flat_shared(s), warps=len(places))
 
     return load if ins.family == "ldmatrix" else store
@@ -299,7 +299,7 @@ def transfer(statement: Statement, function: Function) -> Step:
         if ins.verb == "load":
             registers.write(s, wmma.registers_of(ins, memory.gather(held, places, size)))
         else:
-            s.wave.grid.writes += 1
+            s.wave.grid.progress += 1
             lines = wmma.lines_of(ins, registers.read(s))
             held[places[..., None] + np.arange(size)] = lines
 
@@ -316,7 +316,7 @@ def _lines(
         held, places = memory.bytes_at(lanes, space, flat, size, write=write)
     except AccessError as error:
         index = error.fault.index // starts.shape[1] * WARP
-        raise AccessError(error.fault._replace(index=index)) from None
+        raise AccessError(replace(error.fault, index=index)) from None
     return held, places.reshape(starts.shape)
 
 

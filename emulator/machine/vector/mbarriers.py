@@ -60,7 +60,7 @@ def change(wave: Wave, places: Places, operation: Operation) -> Array:
         index = int(np.argmax(flags != 0))
         raise Failure("mbarrier", mbarrier.undefined_text(int(flags[index]), int(tokens[index])), index)
     words[unique] = after
-    wave.grid.writes += 1
+    wave.grid.progress += 1
     wake(wave)
     return tokens
 
@@ -78,7 +78,7 @@ def initialise(statement: Statement, function: Function) -> Step:
         if wrong.any():
             raise Failure("mbarrier", f"a count is 1 … {MAX_COUNT}; got {int(counts[wrong][0])}")
         words_of(s.wave)[at] = mbarrier.init_words(np.broadcast_to(counts, at.shape))
-        s.wave.grid.writes += 1
+        s.wave.grid.progress += 1
 
     return guarded(statement, run)
 
@@ -116,9 +116,7 @@ def _operation(
 
 def arrive(statement: Statement, function: Function) -> Step:
     """arrive, arrive_drop, expect_tx, complete_tx, and arrivals that expect bytes."""
-    places, make = find_barriers(statement, function), _operation(
-        statement, function
-    )
+    places, make = find_barriers(statement, function), _operation(statement, function)
     bound = statement.operands.get("d")
     write = writer(bound, "b64", function) if bound is not None else None
 

@@ -8,6 +8,7 @@ words or bytes and a place in it for each lane; `emulator.memory` holds the glob
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -76,14 +77,14 @@ def load(
 def store(
     s: Strand, space: str, addresses: Addresses, words: Array, positions: Positions = None
 ) -> None:
-    """Writes words ``(n,)`` or ``(n, words of 8 bytes)``; of lanes with one address the last wins."""
+    """Writes words ``(n,)`` or ``(n, words of 8 bytes)``; of lanes at one address the last wins."""
     size = words.itemsize * (words.shape[1] if words.ndim > 1 else 1)
 
     def put(view: Array, places: Places, chosen: Positions) -> None:
         mine = words if chosen is None or len(words) == 1 else words[chosen]
         view[places] = mine[-1:] if len(places) == 1 else mine
 
-    s.wave.grid.writes += 1
+    s.wave.grid.progress += 1
     access(s, space, addresses, size, put, positions, write=True)
 
 
@@ -112,9 +113,11 @@ def update(
             before = view[at]
             old[mine] = before.view(old.dtype).reshape(old[mine].shape)
             after = np.ascontiguousarray(rule(old[mine], *(x[mine] for x in words)))
-            view[at] = after.view(view.dtype).reshape(before.shape)
+            after = after.view(view.dtype).reshape(before.shape)
+            if (after != before).any():
+                view[at] = after
+                s.wave.grid.progress += 1
 
-    s.wave.grid.writes += 1
     access(s, space, addresses, size, change, positions, write=True)
     return old
 
@@ -164,7 +167,7 @@ def access(
         if positions is None:
             raise
         index = int(positions[error.fault.index])
-        raise AccessError(error.fault._replace(index=index)) from None
+        raise AccessError(replace(error.fault, index=index)) from None
 
 
 def _generic(lanes: Who, addresses: Addresses, size: int, run: Access, write: bool) -> Any:
@@ -192,7 +195,7 @@ def _generic(lanes: Who, addresses: Addresses, size: int, run: Access, write: bo
                 got = _IN[space](lanes.part(mask), inside, size, run, chosen, write)
         except AccessError as error:
             index = int(chosen[error.fault.index])
-            raise AccessError(error.fault._replace(index=index)) from None
+            raise AccessError(replace(error.fault, index=index)) from None
         if got is not None:
             if out is None:
                 out = np.empty((len(addresses), *got.shape[1:]), got.dtype)
@@ -250,9 +253,7 @@ def _shared_places(
     return rows * limit + inside
 
 
-def _check(
-    places: Places, limit: int, space: str, size: int, alignment: int, write: bool
-) -> None:
+def _check(places: Places, limit: int, space: str, size: int, alignment: int, write: bool) -> None:
     """AccessError for the first access past the end, or no multiple of `alignment`."""
     wrong = places > limit - size
     if wrong.any():

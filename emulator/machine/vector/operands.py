@@ -33,11 +33,11 @@ from emulator.ptx.program import (
 Read = Callable[[Strand], Array]
 Write = Callable[[Strand, Array, Array | None], None]
 #: a mask of the lanes where a statement runs; None: it runs in all, False: in none
-Active = Callable[[Strand], Array | None | bool]
+Active = Callable[[Strand], Array | bool | None]
 
 
 def word_type(operand: Operand) -> str:
-    """The type that words of an operand have: what the instruction takes it for, or its register's."""
+    """The type that words of an operand have: the instruction's, or its register's."""
     if operand.type or not operand.types:
         return operand.type or "b32"
     first = operand.types[0]
@@ -158,7 +158,7 @@ def active(guard: Guard | None) -> Active:
     """Where a guarded statement runs."""
     if guard is None:
         return lambda s: None
-    index, negated = guard
+    index, negated = guard.index, guard.negated
 
     def mask(s: Strand) -> Array | bool | None:
         held = s.read(index)

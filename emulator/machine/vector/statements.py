@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from emulator.errors import UnsupportedError
+from emulator.isa.conversion import Conversion
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.vector import (
     access,
     asynchronous,
+    cancel,
     compute,
+    control,
     lanes,
     matrix,
     mbarriers,
@@ -30,6 +33,13 @@ def nothing(statement: Statement, function: Function) -> Step:
     return lambda s: None
 
 
+#: why opcodes with these first words are not modelled
+_REASONS = {"multimem": ": its addresses stand for memory of several GPUs"}
+#: what changes no value
+HINTS = (
+    "applypriority", "cp.async.bulk.prefetch", "createpolicy", "discard", "fence", "griddepcontrol",
+    "membar", "nanosleep", "pmevent", "prefetch", "prefetchu",
+)  # fmt: skip
 #: first words of an opcode -> what makes its step; the longest that fits counts
 STEPS: dict[str, Make] = {
     "ld": access.load,
@@ -44,13 +54,11 @@ STEPS: dict[str, Make] = {
     "alloca": access.allocate_on_stack,
     "stacksave": access.save_stack,
     "stackrestore": access.restore_stack,
-    **dict.fromkeys(
-        ["prefetch", "prefetchu", "applypriority", "discard", "createpolicy", "nanosleep", "pmevent", "griddepcontrol", "membar", "fence", "cp.async.bulk.prefetch"],
-        nothing,
-    ),
+    **dict.fromkeys(HINTS, nothing),
     **synchronisation.STEPS,
     **mbarriers.STEPS,
     **asynchronous.STEPS,
+    **cancel.STEPS,
 }
 
 
@@ -61,18 +69,36 @@ def step_of(statement: Statement, function: Function) -> Step:
         return whole_or_split(statement, make(statement, function))
     if isinstance(ins, OrdinaryInstruction) and (found := _by_words(str(ins))):
         return found(statement, function)
-    if getattr(ins, "rule", "") and ins.scope == "thread":
-        return compute.step(statement, function)
-    if getattr(ins, "rule", ""):
+    if rule_of(ins):
+        if ins.scope == "thread":
+            return compute.step(statement, function)
         return whole_or_split(statement, lanes.step(statement, function))
-    raise UnsupportedError(f"{ins} is legal PTX, not modelled here")
+    raise UnsupportedError(_missing(ins))
+
+
+def problem(instruction: object) -> str:
+    """Why a statement cannot run; "" if it can."""
+    return "" if runs(instruction) else _missing(instruction)
+
+
+def _missing(instruction: object) -> str:
+    reason = _REASONS.get(str(instruction).partition(".")[0], "")
+    return f"{str(instruction)!r} is legal PTX, not modelled here{reason}"
+
+
+def rule_of(instruction: object) -> str:
+    """The rule of an instruction's values in `arith.scalar`; "" where it has none."""
+    if isinstance(instruction, (OrdinaryInstruction, Conversion)):
+        return instruction.rule
+    return ""
 
 
 def runs(instruction: object) -> bool:
     """Whether there is a step for an instruction."""
-    if type(instruction) in matrix.STEPS or getattr(instruction, "rule", ""):
+    if type(instruction) in matrix.STEPS or rule_of(instruction):
         return True
-    return _by_words(str(instruction)) is not None
+    opcode = str(instruction)
+    return opcode.partition(".")[0] in control.ENDS or _by_words(opcode) is not None
 
 
 def _by_words(opcode: str) -> Make | None:

@@ -66,10 +66,10 @@ class Frame:
         #: what was taken from there, by index: all else was written
         self.fetched: dict[int, Array] = {}
         #: where a return goes on, and where the frame's local memory starts
-        self.return_pc = base.return_pc if base else -1
-        self.local = base.local if base else local
+        self.return_pc: int = base.return_pc if base else -1
+        self.local: int = base.local if base else local
         #: the end of what alloca has taken; 0: nothing
-        self.stack = base.stack if base else 0
+        self.stack: int = base.stack if base else 0
 
     def read(self, index: int) -> Array:
         """The words of a register; zeros where nothing ever wrote it."""
@@ -125,7 +125,8 @@ class Frame:
                     continue
                 if index not in changed:
                     old = self.read(index)
-                    changed[index] = np.array(np.broadcast_to(old, (count, *old.shape[1:])), order="C")
+                    spread = np.broadcast_to(old, (count, *old.shape[1:]))
+                    changed[index] = np.array(spread, order="C")
                 if places is None:
                     places = child._places(self.lanes)
                 changed[index][places] = words

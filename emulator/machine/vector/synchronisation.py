@@ -28,9 +28,7 @@ def barrier(statement: Statement, function: Function) -> Step:
     given = statement.operands.get("b")
     threads = reader(given, "u32", function) if given is not None else None
     pc, waits = statement.pc + 1, "arrive" not in words
-    vote = (
-        reader(statement.operands["c"], "pred", function) if "c" in statement.operands else None
-    )
+    vote = reader(statement.operands["c"], "pred", function) if "c" in statement.operands else None
     result = _reduction(statement, function, ins) if vote is not None else None
 
     def one(s: Strand) -> None:

@@ -1,20 +1,146 @@
-"""Strands that wait: what lets them go on, and what to say where nothing does."""
+"""When all threads wait: what lets them go on, and what to say where nothing does."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
 from emulator.machine.report import KernelError
-from emulator.machine.vector.wave import Wave
+from emulator.machine.vector import mbarriers
+from emulator.machine.vector.strand import WARP, Lanes, State, Strand
+from emulator.memory.mbarrier import Barrier
+
+if TYPE_CHECKING:
+    from emulator.machine.vector.wave import Wave
+
+#: rows of the table of a deadlock
+_ROWS = 12
 
 
-def resolve(wave: Wave) -> None:
-    """Lets strands of a wave go on that wait for what only time brings."""
-    raise deadlock([wave])
+def resume(wave: Wave) -> bool:
+    """Lets strands of a wave go on that wait for what time alone brings; False if there are none.
+
+    First what was issued and is under way takes effect; then every try_wait gives up, as it may.
+    """
+    return wave.pending.finish() or mbarriers.time_out(wave)
 
 
 def deadlock(waves: list[Wave]) -> KernelError:
-    """Nothing can go on: who waits where, and for what."""
-    lines = []
-    for wave in waves:
-        for strand in wave.waiting[:20]:
-            lines.append(f"{len(strand)} threads at {strand.pc}: {strand.state.value}")
-    return KernelError("deadlock", "no thread can go on:\n  " + "\n  ".join(lines))
+    """The error that says who waits where, and for what."""
+    rows = [row for wave in waves for row in _rows(wave)]
+    shown = [f"  {row}" for row in rows[:_ROWS]]
+    if len(rows) > _ROWS:
+        shown.append(f"  and {len(rows) - _ROWS} more like these")
+    reason = "\n".join(["no thread can ever go on:", *shown])
+    first = next((s for wave in waves for s in wave.waiting), None)
+    if first is None:
+        return KernelError("deadlock", reason)
+    grid, pc = first.wave.grid, _place(first)
+    return grid.launch.error(
+        "deadlock", reason, grid.program.statements[pc], first.wave, first.lanes[:WARP]
+    )
+
+
+def _place(strand: Strand) -> int:
+    """The number of the statement that a strand waits at."""
+    after = strand.state in (State.BARRIER, State.CLUSTER, State.MBARRIER)
+    return strand.pc - 1 if after else strand.pc
+
+
+def _rows(wave: Wave) -> Iterator[str]:
+    """A row for each strand that waits and each block that it has threads in."""
+    for strand in wave.waiting:
+        statement = wave.grid.program.statements[_place(strand)]
+        place = wave.grid.launch.place_of(statement)
+        rows = wave.row(strand)
+        for block in np.unique(rows).tolist():
+            lanes = strand.lanes[rows == block]
+            coordinates, _ = wave.coordinates(int(lanes[0]))
+            who = f"block ({', '.join(map(str, coordinates))}), {_warps(wave, lanes)}"
+            source = f", {place.source[0]}" if place.source else ""
+            what = _WHAT[strand.state](wave, strand, block, lanes)
+            yield f"{who} at line {place.line}{source}: {what}"
+
+
+def _warps(wave: Wave, lanes: Lanes) -> str:
+    """Threads of one block, in words."""
+    inside = lanes % wave.lanes_per_cta
+    warps = np.unique(inside // WARP)
+    if len(warps) == 1:
+        low, high = int(inside[0]), int(inside[-1])
+        return f"warp {warps[0]} ({len(inside)} threads, {low} to {high})"
+    return f"warps {_spans(warps)} ({len(inside)} threads)"
+
+
+def _spans(numbers: Lanes) -> str:
+    """Ascending numbers as ``0-2, 5``."""
+    cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
+    parts = [part.tolist() for part in np.split(numbers, cuts)]
+    return ", ".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else str(p[0]) for p in parts)
+
+
+def _barrier(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
+    number, barriers = strand.wait.barrier, wave.barriers
+    arrived, wanted = barriers.arrived[block, number], barriers.expected[block, number]
+    here = strand.wait.barrier
+    warps = np.arange(block * wave.warps_per_cta, (block + 1) * wave.warps_per_cta)
+    alive = wave.alive.reshape(-1, WARP)[warps].any(-1)
+    whole = int(wanted) or int(alive.sum()) * WARP
+    at = {
+        int(warp)
+        for other in wave.waiting
+        if other.state is State.BARRIER and other.wait.barrier == here
+        for warp in np.unique(other.lanes // WARP)
+    }
+    missing = [i for i, warp in enumerate(warps.tolist()) if alive[i] and warp not in at]
+    partly = int(np.count_nonzero(barriers.partly[warps, number]))
+    text = f"barrier {number}: {int(arrived)} of {whole} threads arrived"
+    if missing and not wanted:
+        text += f"; missing warps {_spans(np.array(missing))}"
+    return text + (f"; of {partly} warps only some lanes" if partly else "")
+
+
+def _mbarrier(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
+    wait = strand.wait
+    index = int(np.searchsorted(strand.lanes, lanes[0]))
+    place = int(wait.places[index if len(wait.places) > 1 else 0])
+    given = int(wait.given[index if len(wait.given) > 1 else 0])
+    row, offset = divmod(8 * place, wave.shared_bytes)
+    word = int(mbarriers.words_of(wave)[place])
+    held = Barrier.decode(word)
+    name = wave.grid.launch.shared_name(offset)
+    where = name if row == block else f"{name} of block {wave.ctas[row]}"
+    phase = f"parity {given & 1}" if wait.by_parity else "its token's phase"
+    return (
+        f"mbarrier {where}, {phase}: {held.pending} of {held.expected} arrivals and "
+        f"{held.transactions} bytes are outstanding"
+    )
+
+
+def _cluster(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
+    clusters = wave.clusters
+    mine = clusters.of_lanes(np.arange(len(wave.thread))) == clusters.of_lanes(lanes[:1])[0]
+    missing = np.flatnonzero(mine & wave.alive & (clusters.arrived < 0))
+    blocks = np.unique(missing // wave.lanes_per_cta)
+    names = ", ".join(str(wave.coordinates(int(b) * wave.lanes_per_cta)[0]) for b in blocks[:4])
+    return f"barrier of the cluster: {len(missing)} threads of blocks {names} have not arrived"
+
+
+def _warp(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
+    absent = []
+    for warp in np.unique(lanes // WARP).tolist():
+        every = np.arange(warp * WARP, (warp + 1) * WARP)
+        absent += every[wave.alive[every] & ~np.isin(every, lanes)].tolist()
+    others = _spans(np.array(absent) % wave.lanes_per_cta) if absent else "none"
+    return f"{strand.state.value}; threads elsewhere: {others}"
+
+
+_WHAT: dict[State, Callable[[Wave, Strand, int, Lanes], str]] = {
+    State.BARRIER: _barrier,
+    State.MBARRIER: _mbarrier,
+    State.CLUSTER: _cluster,
+    State.WARP: _warp,
+    State.WARPGROUP: _warp,
+}

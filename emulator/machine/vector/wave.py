@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 #: backward branches after which a strand lets others go first; fewer where it looks at memory that
 #: others may change
 _TURNS, _POLLS = 4096, 16
+#: statements without an effect after which a wave lets others run
+_PATIENCE = 1 << 15
 
 Bits = NDArray[np.uint32]
 
@@ -75,6 +77,8 @@ class Wave:
         self.local = np.zeros((len(lanes), 0), np.uint8)
         self.cluster_size = int(np.prod(grid.cluster))
         self.executed = 0
+        #: statements executed since anything happened that others may wait for
+        self.vain = 0
         #: the state of barriers, of clusters, and of asynchronous operations: see the engine
         self.barriers: Any = None
         self.clusters: Any = None
@@ -95,6 +99,7 @@ class Wave:
         lanes = strand.lanes if gone is None else strand.lanes[gone]
         self.alive[lanes] = False
         self.version += 1
+        self.grid.progress += 1
         if gone is None:
             strand.state = State.ENDED
         else:
@@ -103,7 +108,9 @@ class Wave:
             return
         warps = np.unique(lanes // WARP)
         for other in list(self.waiting):
-            if other.state in (State.WARP, State.WARPGROUP) and np.isin(self.warps_of(other).numbers, warps).any():
+            if other.state not in (State.WARP, State.WARPGROUP):
+                continue
+            if np.isin(self.warps_of(other).numbers, warps).any():
                 self.wake(other)
         self.barriers.lanes_ended(lanes)
         self.clusters.lanes_ended(lanes)
@@ -170,10 +177,22 @@ class Wave:
         pcs = [frame.return_pc for frame in strands[0].frames[1:]] + [strands[0].pc]
         return merged(strands, [liveness.at(pc) for pc in pcs])
 
+    @property
+    def is_over(self) -> bool:
+        return not self.ready and not self.waiting
+
     def run(self) -> None:
-        """Runs until no strand is ready, or all that are only look at memory for a change."""
+        """Runs until no strand is ready, or those that are may wait for threads of other waves."""
+        seen, start = self.grid.progress, self.executed
         while (strand := self.pick()) is not None:
+            before = self.executed
             self._advance(strand)
+            if self.grid.progress == seen:
+                self.vain += self.executed - before
+                if self.executed - start > _PATIENCE:
+                    return
+            else:
+                seen, start, self.vain = self.grid.progress, self.executed, 0
 
     def _advance(self, strand: Strand) -> None:
         """Runs a strand until another one should go first."""
@@ -216,7 +235,7 @@ class Wave:
         self.ready.append(strand)
         if len(self.ready) > 1:
             strand.epoch = max(s.epoch for s in self.ready) + 1
-        self.grid.turn_ended(self, strand, block.polls)
+        self.grid.check_limits(self, strand, block)
 
     # --- lanes ---
 

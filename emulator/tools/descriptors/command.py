@@ -4,29 +4,52 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
-from emulator.errors import OperandError, listing, nearest, quoted
-from emulator.layout.addressing import WINDOW
+from emulator.errors import OperandError, hint, listing, quoted, shown
 from emulator.layout.descriptor import Descriptor
-from emulator.layout.validation import PATTERN_LINE, block_shape
-from emulator.tools.answer import Answer
-from emulator.tools.descriptors.checks import ReadTile, read_tile, unused_bits
+from emulator.layout.tile import PATTERN_LINE, WINDOW
 from emulator.tools.descriptors.description import (
-    Description,
-    StoredTile,
+    as_hex,
     describe_descriptor,
-    diff_descriptors,
-    needed_descriptor,
+    span,
+    unused_bits,
 )
-from emulator.tools.descriptors.numbers import swizzle_width, whole_number
-from emulator.tools.descriptors.text import build_answer, word_answer
+from emulator.tools.descriptors.difference import diff_descriptors
+from emulator.tools.descriptors.tiles import (
+    ReadTile,
+    StoredTile,
+    needed_descriptor,
+    read_tile,
+    swizzle_width,
+    whole_number,
+)
+from emulator.tools.report import Answer, render
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 _EXAMPLE = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 
 
-def descriptor(
+def descriptor_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("given", nargs="*", metavar="WORD|OPCODE",
+        help="64-bit words (0x, 0b or decimal), and a wgmma to check them for")  # fmt: skip
+    add("--operand", default="b", help="a or b (default b)")
+    add("--major", help="k (default), or mn where imm-trans is 1")
+    add("--shared-size", metavar="BYTES", help="of the shared memory (default 2**18)")
+    add("--need", metavar="TILE", help="name the difference to the word that a tile needs, such as "
+        "swizzle=128B,start=0x400: swizzle= none, 32B, 64B, 128B; start= byte address; tile= "
+        "ROWSxCOLUMNS as stored (rows are m or n, columns k, whatever the major); row=, column= "
+        "where the instruction starts in it; order= rows or columns, which block of 8 lines "
+        "follows in memory; leading= bytes between lines, or 64e in elements; major=")  # fmt: skip
+    add("--diff", action="store_true", help="--need, everything taken from the word")
+    add("--build", metavar="TILE", help="build the word that such a tile needs")
+
+
+def descriptor_command(
     given: Sequence[str],
     operand: str = "b",
     major: str | None = None,
@@ -46,7 +69,6 @@ def descriptor(
     words = [_word(text) for text in texts]
     if len(opcodes) > 1:
         raise OperandError(f"one opcode for all words; got {listing(map(quoted, opcodes), 4)}")
-    opcode = opcodes[0] if opcodes else None
     memory = WINDOW if shared_size is None else whole_number("--shared-size", shared_size)
     asked = [name for name, value in (("--need", need), ("--diff", diff or None),
                                       ("--build", build)) if value is not None]  # fmt: skip
@@ -57,66 +79,79 @@ def descriptor(
     if not words and build is None:
         raise OperandError("no descriptor: give its 64-bit word, such as 0x4000004000010040, or "
                            f"--build swizzle=128B,start=0x400 {_EXAMPLE}")  # fmt: skip
-    if opcode is None:
-        if asked:
-            raise OperandError(f"{asked[0]} takes an opcode, too, such as {_EXAMPLE}")
-        plain = [word_answer(describe_descriptor(x, shared_size=memory)) for x in words]
-        return _several([_noted(x, y) for x, y in zip(texts, plain, strict=True)])
+    if not opcodes and asked:
+        raise OperandError(f"{asked[0]} takes an opcode, too, such as {_EXAMPLE}")
+    if not opcodes:
+        return _several([_word_answer(*x, None, None, memory)
+                         for x in zip(texts, words, strict=True)])  # fmt: skip
     spec = _spec(build or need or "", major)
-    tile = read_tile(opcode, operand, spec["major"])
-
-    def describe(word: int) -> Description:
-        return describe_descriptor(
-            word, tile.ins, operand, major=spec["major"], shared_size=memory
-        )  # fmt: skip
-
+    tile = read_tile(opcodes[0], operand, spec["major"])
     if build is not None:
-        stored = _stored(spec, tile)
-        placed = needed_descriptor(tile.ins, operand, stored)
-        found = describe(int(placed.descriptor.encode()))
-        return build_answer(found, stored, placed, _along_k(tile, stored))
-    answers = []
-    for text, word in zip(texts, words, strict=True):
-        parts = None
-        if asked:
-            parts = diff_descriptors(word, tile.ins, operand, _stored(spec, tile, word))
-        answers.append(_noted(text, word_answer(describe(word), parts)))
-    return _several(answers)
+        return _build_answer(tile, _stored(spec, tile), memory)
+    return _several([
+        _word_answer(text, word, tile, _stored(spec, tile, word) if asked else None, memory)
+        for text, word in zip(texts, words, strict=True)
+    ])  # fmt: skip
 
 
 def _several(answers: list[Answer]) -> Answer:
     if len(answers) == 1:
         return answers[0]
-    lines = [line for one in answers for line in ("", *one.lines)][1:]
+    lines = [line for one in answers for line in ("", *one.shown)][1:]
     return Answer(lines, [one.data for one in answers], max(one.code for one in answers))
 
 
-def _noted(text: str, answer: Answer) -> Answer:
-    """With a note where a decimal word looks like a hexadecimal one without its 0x."""
+def _word_answer(
+    text: str, word: int, tile: ReadTile | None, stored: StoredTile | None, memory: int
+) -> Answer:
+    """One word, and how it differs from what a stored tile needs; code 1 where either is wrong.
+
+    A note says where a decimal word looks like a hexadecimal one without its 0x.
+    """
+    which = (tile.ins, tile.operand) if tile else ()
+    major = tile.shape.major if tile else "k"
+    found = describe_descriptor(word, *which, major=major, shared_size=memory)
+    lines, data, code = list(found.head()), found.data, found.code
+    if stored is not None and tile is not None:
+        parts = diff_descriptors(word, tile.ins, tile.operand, stored)
+        lines += ["", *parts.lines()]
+        data, code = data | parts.data, max(code, parts.code)
     plain = text.strip()
-    if not re.fullmatch(r"[1-9]\d{0,15}", plain):
-        return answer
-    if not _unused(int(plain)) or _unused(int(plain, 16)):
-        return answer
-    note = f"read as decimal; the hexadecimal word is 0x{plain}"
-    assert isinstance(answer.data, dict)
-    first, *rest = answer.lines
-    return Answer([first, f"note: {note}", *rest], answer.data | {"note": note}, answer.code)
+    if re.fullmatch(r"[1-9]\d{0,15}", plain) and _unused(int(plain)) > _unused(int(plain, 16)):
+        note = f"read as decimal; the hexadecimal word is 0x{plain}"
+        lines.insert(1, f"note: {note}")
+        data = data | {"note": note}
+    return Answer([*lines, *found.matrices()], data, code)
 
 
 def _unused(word: int) -> bool:
     """Whether bits are set that belong to no field."""
-    return any(word >> low & (1 << high - low + 1) - 1 for high, low in unused_bits())
+    return any(value for _, _, value in unused_bits(word))
 
 
-def _along_k(tile: ReadTile, stored: StoredTile) -> list[tuple[int, int]]:
-    """(column, word) of each step that a kernel takes along k through a stored tile."""
-    step = tile.shape.k * tile.per_k
-    out = []
-    for column in range(0, (stored.k or step) - step + 1, step):
-        placed = needed_descriptor(tile.ins, tile.operand, replace(stored, column=column))
-        out.append((column, int(placed.descriptor.encode())))
-    return out
+def _build_answer(tile: ReadTile, stored: StoredTile, memory: int) -> Answer:
+    """The word that a stored tile needs, where the tile lies, and the words along k."""
+    placed = needed_descriptor(tile.ins, tile.operand, stored)
+    word, major = int(placed.descriptor.encode()), tile.shape.major
+    found = describe_descriptor(word, tile.ins, tile.operand, major=major, shared_size=memory)
+    last = stored.start_address + placed.size - 1
+    lines = [
+        *found.head(), "",
+        f"the stored tile takes bytes {stored.start_address:#x}-{last:#x} ({placed.size})",
+    ]  # fmt: skip
+    steps = []
+    for column in range(0, (stored.k or tile.k) - tile.k + 1, tile.k):
+        step = needed_descriptor(tile.ins, tile.operand, replace(stored, column=column))
+        steps.append((column, as_hex(int(step.descriptor.encode()))))
+    if len(steps) > 1:
+        rows = [[span(column, tile.k), text] for column, text in steps]
+        lines += ["", *render(["columns", "word"], rows)]
+    data = found.data | {
+        "stored": asdict(stored),
+        "stored_bytes": [stored.start_address, last],
+        "along_k": [{"column": column, "word": text} for column, text in steps],
+    }
+    return Answer([*lines, *found.matrices()], data, found.code)
 
 
 # --- what was given -------------------------------------------------------------------------------
@@ -128,9 +163,9 @@ def _word(text: str) -> int:
     try:
         word = int(plain, 0)
     except ValueError:
-        hint = f"; nearest is 0x{plain}" if re.fullmatch(r"[\da-fA-F_]{1,16}", plain) else ""
+        near = f"; nearest is 0x{plain}" if re.fullmatch(r"[\da-fA-F_]{1,16}", plain) else ""
         raise OperandError(
-            f"{quoted(text, 80)} is neither a 64-bit word (0x…, 0b… or decimal) nor an opcode{hint}"
+            f"{quoted(text, 80)} is neither a 64-bit word (0x…, 0b… or decimal) nor an opcode{near}"
         ) from None
     # Debuggers show words with the highest bit set as negative numbers.
     if -(1 << 63) <= word < 0:
@@ -165,15 +200,16 @@ def _spec(text: str, major: str | None) -> dict[str, Any]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = (x.strip() for x in part.partition("="))
         if key not in _KEYS or not equals:
+            near = hint(key, _KEYS)
             raise OperandError(
                 f"a stored tile is described by {listing(f'{x}=…' for x in _KEYS)}; got "
-                f"{quoted(part, 80)}; nearest is {nearest(key[:80], _KEYS)[0]}=…"
+                f"{quoted(part, 80)}{near[:-1] + '=…' + near[-1] if near else ''}"
             )
         if key in values:
             raise OperandError(f"{key} is given twice in {quoted(text)}")
         values[key] = _KEYS[key](value)
     if major and values.get("major", major) != major:
-        raise OperandError(f"--major {major} contradicts major={values['major']}")
+        raise OperandError(f"--major {shown(major)} contradicts major={values['major']:.80}")
     return values | {"major": values.get("major", major or "k")}
 
 
@@ -197,14 +233,13 @@ def _where(own: Descriptor, tile: ReadTile, swizzle: int, given: set[str]) -> di
     """The start of the stored tile that a word points into, and how far into a line it points."""
     if not swizzle:
         return {"start_address": own.start_address}
-    within = own.start_address % PATTERN_LINE % swizzle
+    shape, within = tile.shape, own.start_address % PATTERN_LINE % swizzle
     out = {"start_address": own.start_address // PATTERN_LINE * PATTERN_LINE}
-    shape = tile.shape
-    reads = (shape.k if shape.major == "k" else shape.rows) * shape.element_bytes
-    if not within or within + reads > swizzle or given & {"tile", "row", "column"}:
+    past = within + shape.line_bytes > swizzle
+    if not within or past or given & {"tile", "row", "column"}:
         return out
     # A step along the lines of a tile that is as wide as the swizzle.
-    rows, k = block_shape(shape, swizzle)
+    rows, k = shape.block(swizzle)
     step = within // shape.element_bytes
     out |= {"rows": max(rows, shape.rows), "k": max(k, shape.k) * tile.per_k}
     return out | ({"column": step * tile.per_k} if shape.major == "k" else {"row": step})

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import Any, NamedTuple
 
 from emulator.arith import reference
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import ROUNDED, Convert, FusedDotAdd, Step, brief
-from emulator.arith.trace import Changed, Counted, Operated, Record, Summed, Tagged
+from emulator.arith.trace import Changed, Counted, Operated, Record, Summed
 from emulator.errors import runs
-from emulator.tools.explanations.exact import number_text, power_of_two
-from emulator.tools.explanations.steps import cut_text, tagged_text, term_value
+from emulator.tools.explanations.numbers import Code, number_text, power_of_two
+from emulator.tools.explanations.steps import cut_text, losses
 
 _SATURATES = {True: "clamped to s32 (.satfinite)", False: "wrapped to 32 bits"}
 
@@ -52,18 +53,22 @@ class Dot:
             records.append(own)
         return x, records
 
+    def changed(self, **changes: Any) -> Dot:
+        """With another arithmetic."""
+        return replace(self, arithmetic=replace(self.arithmetic, **changes))
+
 
 class Stage(NamedTuple):
     """The running value after one rounding, and which products have gone into it."""
 
     name: str
-    x: Tagged
+    x: Code
     record: Record
     #: products of this stage; empty where it adds none
     k: tuple[int, ...]
 
 
-def stages(dot: Dot) -> list[Stage]:
+def _stages(dot: Dot) -> list[Stage]:
     """The running values of a dot product, in order."""
     _, instructions = dot.run()
     out = []
@@ -72,23 +77,21 @@ def stages(dot: Dot) -> list[Stage]:
         for record in records:
             match record:
                 case Summed(step):
-                    group = step.group
-                    blocks = step.blocks(dot.k // group)
-                    block = blocks[passes]
-                    ks = tuple(start + i * group + j for i in block for j in range(group))
+                    group, blocks = step.group, step.blocks(dot.k // step.group)
+                    ks = tuple(start + i * group + j for i in blocks[passes] for j in range(group))
                     many = len(blocks) > 1 or len(instructions) > 1
                     name = f"after {dot.position} = {runs(ks)}" if many else "after all k"
-                    out.append(Stage(name, record.after, record, ks))
+                    out.append(Stage(name, Code(*record.after), record, ks))
                     passes += 1
                 case Operated(_, name, fmt, k, _, result) if name == "add" or k is not None:
                     ks = () if k is None else (start + k,)
                     where = "+ c" if k is None else f"{name} of {dot.position} = {start + k}"
-                    out.append(Stage(f"after {where}", Tagged(fmt, result), record, ks))
+                    out.append(Stage(f"after {where}", Code(fmt, result), record, ks))
                 case Changed(step, before, after) if isinstance(step, Convert) and before != after:
-                    out.append(Stage(f"in {after.fmt.name}", after, record, ()))
+                    out.append(Stage(f"in {after.fmt.name}", Code(*after), record, ()))
                 case Counted(_, addends, _, result):
                     ks = tuple(range(start, start + len(addends)))
-                    out.append(Stage("after all k", result, record, ks))
+                    out.append(Stage("after all k", Code(*result), record, ks))
     return out
 
 
@@ -97,17 +100,16 @@ def stages(dot: Dot) -> list[Stage]:
 
 def parting(p: Dot, q: Dot) -> list[str]:
     """Up to where two dot products agree, and the first stage at which they do not."""
-    for mine, other in zip(stages(p), stages(q), strict=False):
+    for mine, other in zip(_stages(p), _stages(q), strict=False):
         if mine.k != other.k or type(mine.record) is not type(other.record):
             return [
-                f"they round at different places: {p.name} first {mine.name}, "
-                f"x = {tagged_text(mine.x)}",
-                f"{q.name} first {other.name}, x = {tagged_text(other.x)}",
+                f"they round at different places: {p.name} first {mine.name}, x = {mine.x.typed()}",
+                f"{q.name} first {other.name}, x = {other.x.typed()}",
             ]
         if mine.x != other.x:
             return [
-                f"{mine.name}: x = {tagged_text(mine.x)} in {p.name}",
-                f"{other.name}: x = {tagged_text(other.x)} in {q.name}",
+                f"{mine.name}: x = {mine.x.typed()} in {p.name}",
+                f"{other.name}: x = {other.x.typed()} in {q.name}",
                 *_terms_apart(p, q, mine, other),
             ]
     return ["one goes on where the other has its result"]
@@ -121,17 +123,13 @@ def _terms_apart(p: Dot, q: Dot, mine: Stage, other: Stage) -> Iterator[str]:
     if first.top is None or second.top is None:
         return
     found = []
-    for i, (term, u, v) in enumerate(zip(first.terms, first.cut, second.cut, strict=True)):
-        same = u * power_of_two(first.unit) == v * power_of_two(second.unit)
-        if not same:
-            lost = [
-                cut_text(term, x.unit, term_value(term) - cut * power_of_two(x.unit)) or "nothing"
-                for x, cut in ((first, u), (second, v))
-            ]
-            where = (
-                "x" if i == len(first.terms) - 1 else f"{p.position} {mine.k[i * first.step.group]}"
-            )
-            found.append(f"{where}: {p.name} cuts {lost[0]}; {q.name} cuts {lost[1]}")
+    for i, (term, u, v) in enumerate(zip(first.terms, losses(first), losses(second), strict=True)):
+        if u != v:
+            is_x = i == len(first.terms) - 1
+            where = "x" if is_x else f"{p.position} {mine.k[i * first.step.group]}"
+            cuts = [cut_text(term, record.unit, lost) or "nothing"
+                    for record, lost in ((first, u), (second, v))]  # fmt: skip
+            found.append(f"{where}: {p.name} cuts {cuts[0]}; {q.name} cuts {cuts[1]}")
     yield from found[:3]
     if len(found) > 3:
         yield f"and so of {len(found) - 3} terms more"
@@ -155,7 +153,7 @@ class Aspect(NamedTuple):
 def find_cause(p: Dot, q: Dot) -> list[Aspect]:
     """The fewest differences that turn the result of `p` into that of `q`; all where none do."""
     want, _ = q.run()
-    found = list(aspects(p, q))
+    found = list(_aspects(p, q))
     for count in range(1, len(found) + 1):
         for chosen in combinations(found, count):
             dot = p
@@ -166,82 +164,36 @@ def find_cause(p: Dot, q: Dot) -> list[Aspect]:
     return found
 
 
-def aspects(p: Dot, q: Dot) -> Iterator[Aspect]:
+def _aspects(p: Dot, q: Dot) -> Iterator[Aspect]:
     """All in which the two recipes and instructions differ."""
     if p.k != q.k:
-        yield Aspect(
-            "k of the instruction",
-            f"{p.name} takes k {p.k} at a time, {q.name} {q.k}: x is rounded in between",
-            lambda dot: replace(dot, k=q.k),
-        )
-    yield from _modifiers(p, q)
-    mine, other = p.arithmetic.steps, q.arithmetic.steps
-    u, v = _fused(mine), _fused(other)
-    if u is None or v is None:
-        if mine != other:
-            words = f"{p.name}: {brief(mine)}; {q.name}: {brief(other)}"
-            yield Aspect("steps", words, lambda dot: _with(dot, other))
-        return
-    around = _around(mine) != _around(other)
-    if around or u.result != v.result:
-        # What comes out of the sum and what is done with it only fit together.
-        def swap_around(dot: Dot) -> Dot:
-            fused = _fused(dot.arithmetic.steps)
-            assert fused is not None and v is not None
-            fused = replace(fused, result=v.result, rounding=v.rounding, precision=v.precision)
-            return _with(dot, tuple(fused if x is v else x for x in other))
-
-        words = f"{p.name}: {brief(mine)}; {q.name}: {brief(other)}"
-        yield Aspect("steps", words, swap_around)
-    else:
-        yield from _field(p, q, u, v, "rounding of the result", ("rounding", "precision"), _output)
-    yield from _field(p, q, u, v, "alignment bits", ("fraction_bits",), _alignment)
-    yield from _field(p, q, u, v, "exponent floor", ("floor",), _floor)
-    yield from _field(p, q, u, v, "order of k", ("run", "passes"), _order(p, q))
-    yield from _field(p, q, u, v, "grouping", ("group",), _grouping)
-
-
-def _modifiers(p: Dot, q: Dot) -> Iterator[Aspect]:
-    """What an instruction says itself: .satfinite, .rz and the like, .xor or .and."""
-    for name in ("saturate", "rounding", "bit_operation"):
+        words = f"{p.name} takes k {p.k} at a time, {q.name} {q.k}: x is rounded in between"
+        yield Aspect("k of the instruction", words, lambda dot: replace(dot, k=q.k))
+    for name in ("saturate", "rounding", "bit_operation"):  # what an instruction says itself
         mine, other = (getattr(x.arithmetic, name) for x in (p, q))
-        if mine == other:
-            continue
-
-        def swap(dot: Dot, name: str = name, value: object = other) -> Dot:
-            changes: dict[str, Any] = {name: value}
-            return replace(dot, arithmetic=replace(dot.arithmetic, **changes))
-
-        said = [_SATURATES[x] if isinstance(x, bool) else f".{x}" for x in (mine, other)]
-        yield Aspect("modifier", f"{p.name}: {said[0]}; {q.name}: {said[1]}", swap)
-
-
-def _field(
-    p: Dot,
-    q: Dot,
-    u: FusedDotAdd,
-    v: FusedDotAdd,
-    name: str,
-    fields: tuple[str, ...],
-    words: Callable[[FusedDotAdd], str],
-) -> Iterator[Aspect]:
-    changes = {field: getattr(v, field) for field in fields}
-    if all(getattr(u, field) == value for field, value in changes.items()):
+        if mine != other:
+            said = [_SATURATES[x] if isinstance(x, bool) else f".{x}" for x in (mine, other)]
+            words = f"{p.name}: {said[0]}; {q.name}: {said[1]}"
+            yield Aspect("modifier", words, partial(Dot.changed, **{name: other}))
+    steps, others = p.arithmetic.steps, q.arithmetic.steps
+    u, v = _fused(steps), _fused(others)
+    words = f"{p.name}: {brief(steps)}; {q.name}: {brief(others)}"
+    if u is None or v is None:
+        if steps != others:
+            yield Aspect("steps", words, partial(Dot.changed, steps=others))
         return
-    if name == "order of k" and words(u) == words(v):
-        return
-
-    def swap(dot: Dot) -> Dot:
-        steps = tuple(
-            replace(x, **changes) if isinstance(x, FusedDotAdd) else x for x in dot.arithmetic.steps
-        )
-        return _with(dot, steps)
-
-    yield Aspect(name, f"{p.name}: {words(u)}; {q.name}: {words(v)}", swap)
-
-
-def _with(dot: Dot, steps: tuple[Step, ...]) -> Dot:
-    return replace(dot, arithmetic=replace(dot.arithmetic, steps=steps))
+    fields = _FIELDS
+    if _around(steps) != _around(others) or u.result != v.result:
+        # What comes out of the sum and what is done with it only fit together.
+        yield Aspect("steps", words, partial(_with_steps_around, steps=others))
+        fields = _FIELDS[1:]
+    for name, changed, said_of in fields:
+        changes = {field: getattr(v, field) for field in changed}
+        texts = [said_of(x, min(p.k, q.k)) for x in (u, v)]
+        same = all(getattr(u, field) == value for field, value in changes.items())
+        if not same and (name != "order of k" or texts[0] != texts[1]):
+            words = f"{p.name}: {texts[0]}; {q.name}: {texts[1]}"
+            yield Aspect(name, words, partial(_with_fields, changes=changes))
 
 
 def _fused(steps: Sequence[Step]) -> FusedDotAdd | None:
@@ -253,35 +205,54 @@ def _around(steps: Sequence[Step]) -> list[Step | None]:
     return [None if isinstance(x, FusedDotAdd) else x for x in steps]
 
 
+def _with_steps_around(dot: Dot, steps: tuple[Step, ...]) -> Dot:
+    """With other steps, but its own alignment, order and grouping of the sum among them."""
+    fused, other = _fused(dot.arithmetic.steps), _fused(steps)
+    assert fused is not None and other is not None
+    fused = replace(fused, result=other.result, rounding=other.rounding, precision=other.precision)
+    return dot.changed(steps=tuple(fused if x is other else x for x in steps))
+
+
+def _with_fields(dot: Dot, changes: dict[str, Any]) -> Dot:
+    steps = dot.arithmetic.steps
+    return dot.changed(
+        steps=tuple(replace(x, **changes) if isinstance(x, FusedDotAdd) else x for x in steps)
+    )
+
+
 # --- words ----------------------------------------------------------------------------------------
 
 
-def _output(x: FusedDotAdd) -> str:
+def _output(x: FusedDotAdd, k: int) -> str:
     bits = f", {x.precision} bits kept" if x.precision else ""
     return f"the sum is rounded {ROUNDED[x.rounding]}{bits}"
 
 
-def _alignment(x: FusedDotAdd) -> str:
+def _alignment(x: FusedDotAdd, k: int) -> str:
     return f"terms are cut {x.fraction_bits} bits below the largest exponent"
 
 
-def _floor(x: FusedDotAdd) -> str:
+def _floor(x: FusedDotAdd, k: int) -> str:
     return "no least exponent" if x.floor is None else f"the exponent is at least {x.floor}"
 
 
-def _grouping(x: FusedDotAdd) -> str:
+def _grouping(x: FusedDotAdd, k: int) -> str:
     return f"{x.group} products make one term" if x.group > 1 else "each product is a term"
 
 
-def _order(p: Dot, q: Dot) -> Callable[[FusedDotAdd], str]:
-    k = min(p.k, q.k)
+def _order(x: FusedDotAdd, k: int) -> str:
+    blocks = x.blocks(k)
+    if len(blocks) == 1:
+        return "all k at once"
+    more = "; …" if len(blocks) > 2 else ""
+    return f"k in {len(blocks)} passes, {'; '.join(runs(block) for block in blocks[:2])}{more}"
 
-    def words(x: FusedDotAdd) -> str:
-        blocks = x.blocks(k)
-        if len(blocks) == 1:
-            return "all k at once"
-        return f"k in {len(blocks)} passes, {'; '.join(runs(block) for block in blocks[:2])}" + (
-            "; …" if len(blocks) > 2 else ""
-        )
 
-    return words
+#: name of the difference, the fields of the fused sum that make it, what to say of them
+_FIELDS: tuple[tuple[str, tuple[str, ...], Callable[[FusedDotAdd, int], str]], ...] = (
+    ("rounding of the result", ("rounding", "precision"), _output),
+    ("alignment bits", ("fraction_bits",), _alignment),
+    ("exponent floor", ("floor",), _floor),
+    ("order of k", ("run", "passes"), _order),
+    ("grouping", ("group",), _grouping),
+)

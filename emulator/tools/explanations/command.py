@@ -2,16 +2,56 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from emulator.errors import OperandError
-from emulator.isa.instruction import Instruction
-from emulator.tools.answer import Answer
+from emulator.errors import OperandError, shown
 from emulator.tools.explanations.comparison import compare
 from emulator.tools.explanations.explanation import explain, explain_registers
-from emulator.tools.explanations.feeds import multiplying
 from emulator.tools.explanations.inputs import operands, registers_from_file
-from emulator.tools.report import Report
+from emulator.tools.files import write_text
+from emulator.tools.operands import as_multiplication
+from emulator.tools.report import Answer, Report
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+
+def _common_arguments(parser: ArgumentParser) -> None:
+    """The operands, and where the answer goes."""
+    add = parser.add_argument
+    add("--input", metavar="FILE.npz", help="matrices A, B, and C, scale_a, scale_b, nibbles: "
+        "values, or as unsigned integers element codes")  # fmt: skip
+    add("--a", metavar="NUMBERS", help='row of A: "1.5,0x3c00,nan", the rest 0')
+    add("--b", metavar="NUMBERS", help="column of B")
+    add("--c", metavar="NUMBER", help="element of C (default 0)")
+    add("--seed", type=int, help="of generated operands, the default (0)")
+    add("--inputs", metavar="KIND",
+        help="of generated operands: wide (default), normal, edges, any")  # fmt: skip
+    add("--html", action="store_true", help="a page instead of text")
+    add("-o", "--output", metavar="FILE", help="write there; .html: a page")
+
+
+def _written(report: Report, html: bool, output: str | None, code: int = 0) -> Answer:
+    """A report as text, or as a page, on standard output or in a file."""
+    if output is None:
+        lines = [report.html().rstrip()] if html else list(report.lines())
+        return Answer(lines, report.data, code)
+    page = html or output.lower().endswith((".html", ".htm"))
+    write_text(output, report.html() if page else report.text() + "\n")
+    return Answer([f"wrote {output}"], report.data, code)
+
+
+def explain_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("opcode")
+    add("--target", required=True, help="sm_90a, H100, ...")
+    add("--row", type=int, default=0, help="of D (default 0)")
+    add("--col", type=int, default=0, help="of D (default 0)")
+    _common_arguments(parser)
+    add("--registers", metavar="FILE.npz", help="lane registers by the names that `execute` gives "
+        "its operands and options: a, b, c, e, selector, descriptor_b, shared, ...")  # fmt: skip
+    add("--computation", type=int, default=0, help="of m8n8k4.f16, 0 to 3")
+    add("--batch", default="", metavar="INDEX", help="which of a batch: 0 or 0,2")
 
 
 def explain_command(
@@ -19,38 +59,42 @@ def explain_command(
     target: str,
     row: int = 0,
     col: int = 0,
-    input: str | None = None,
     registers: str | None = None,
-    a: str | None = None,
-    b: str | None = None,
-    c: str | None = None,
-    seed: int | None = None,
-    inputs: str | None = None,
     computation: int = 0,
     batch: str = "",
     html: bool = False,
     output: str | None = None,
+    **given: Any,
 ) -> Answer:
-    """Explains D[row][col]; operands as `inputs.operands` takes them, or lane registers in a file.
-
-    Raises an EmulatorError for all that cannot be used.
-    """
-    ins, which = multiplying(Instruction.parse(opcode)), _batch(batch)
+    """Explains D[row][col]; `given` are operands as `inputs.operands` takes them, or lane registers
+    come from a file. Raises an EmulatorError for all that cannot be used."""
+    ins = as_multiplication(opcode)
+    try:
+        index = tuple(int(word) for word in batch.split(",") if word.strip())
+    except ValueError:
+        raise OperandError(f"--batch is an index such as 0 or 0,2; got {shown(batch)}") from None
+    asked: dict[str, Any] = {
+        "row": row, "col": col, "target": target, "computation": computation, "batch": index,
+    }  # fmt: skip
     if registers is not None:
-        if any(x is not None for x in (input, a, b, c, seed, inputs)):
+        if any(x is not None for x in given.values()):
             raise OperandError("operands come from one place; --registers holds them all")
         words, options = registers_from_file(ins, registers)
-        given = explain_registers(
-            ins, *words, row=row, col=col, target=target, computation=computation, batch=which,
-            **options,
-        )  # fmt: skip
-    else:
-        matrices = operands(ins, input, a, b, c, seed, inputs, (row, col))
-        given = explain(
-            ins, matrices.pop("A"), matrices.pop("B"), matrices.pop("C", None), row=row, col=col,
-            target=target, codes=True, computation=computation, batch=which, **matrices,
-        )  # fmt: skip
-    return report_answer(given, html, output)
+        if wrong := sorted(asked.keys() & options):
+            raise OperandError(f"arrays cannot be {', '.join(wrong)}: options of the shell say it")
+        return _written(explain_registers(ins, *words, **asked, **options), html, output)
+    matrices: dict[str, Any] = dict(operands(ins, **given, place=(row, col)))
+    a, b, c = (matrices.pop(name, None) for name in "ABC")
+    return _written(explain(ins, a, b, c, codes=True, **asked, **matrices), html, output)
+
+
+def compare_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("opcodes", metavar="opcode", nargs="+")
+    add("--targets", metavar="NAMES", help="sm_80,sm_90a,B200 (default: all)")
+    _common_arguments(parser)
+    add("--limit", type=int, default=12, help="elements shown (default 12)")
+    add("--same", action="store_true", help="exit with 1 where any bit differs")
 
 
 def compare_command(
@@ -58,46 +102,19 @@ def compare_command(
     targets: str | None = None,
     limit: int = 12,
     same: bool = False,
-    input: str | None = None,
-    a: str | None = None,
-    b: str | None = None,
-    c: str | None = None,
-    seed: int | None = None,
-    inputs: str | None = None,
     html: bool = False,
     output: str | None = None,
+    **given: Any,
 ) -> Answer:
     """Compares instructions on targets; operands as in `explain_command`.
 
     The exit code is 0, also where results differ; with `same` it is 1 then. Of several instructions
     the one with the longest k says what is generated.
     """
-    instructions = [multiplying(Instruction.parse(opcode)) for opcode in opcodes]
+    instructions = [as_multiplication(opcode) for opcode in opcodes]
     longest = max(instructions, key=lambda ins: ins.k)
-    matrices = operands(longest, input, a, b, c, seed, inputs, (0, 0))
-    report = compare(
-        instructions, matrices.pop("A"), matrices.pop("B"), matrices.pop("C", None), codes=True,
-        targets=None if targets is None else [x for x in targets.split(",") if x.strip()],
-        limit=limit, **matrices,
-    )  # fmt: skip
-    return report_answer(report, html, output, int(same and report.differs))
-
-
-def report_answer(report: Report, html: bool, output: str | None, code: int = 0) -> Answer:
-    """A report as text, or as a page, on standard output or in a file."""
-    if output is None:
-        lines = [report.html().rstrip()] if html else report.text().splitlines()
-        return Answer(lines, report.data, code)
-    page = html or output.lower().endswith((".html", ".htm"))
-    try:
-        Path(output).write_text(report.html() if page else report.text() + "\n", encoding="utf-8")
-    except OSError as error:
-        raise OperandError(f"cannot write {output!r}: {error.strerror}") from None
-    return Answer([f"wrote {output}"], report.data, code)
-
-
-def _batch(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(word) for word in text.split(",") if word.strip())
-    except ValueError:
-        raise OperandError(f"--batch is an index such as 0 or 0,2; got {text!r:.80}") from None
+    matrices: dict[str, Any] = dict(operands(longest, **given, place=(0, 0)))
+    a, b, c = (matrices.pop(name, None) for name in "ABC")
+    names = None if targets is None else [x for x in targets.split(",") if x.strip()]
+    report = compare(instructions, a, b, c, codes=True, targets=names, limit=limit, **matrices)
+    return _written(report, html, output, int(same and report.differs))

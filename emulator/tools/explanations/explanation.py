@@ -12,23 +12,21 @@ from typing import Any
 from emulator.arrays import accepts_tensors
 from emulator.isa.instruction import Instruction
 from emulator.targets import Target
-from emulator.tools.explanations.data import explanation_data
-from emulator.tools.explanations.exact import (
-    both_text,
-    code_text,
-    exact_value,
+from emulator.tools.explanations.feeds import Asked, Feed, from_matrices, from_registers
+from emulator.tools.explanations.numbers import (
+    k_text,
+    number_data,
     number_text,
     plural,
     ulps_apart,
-    value_text,
+    without_zeros,
 )
-from emulator.tools.explanations.feeds import Element, Feed, from_matrices, from_registers
-from emulator.tools.explanations.steps import causes, step_sections
-from emulator.tools.explanations.zeros import k_text, without_zeros
-from emulator.tools.report import Block, Report, Section, Table
+from emulator.tools.explanations.steps import causes, step_data, step_sections
+from emulator.tools.operands import as_multiplication
+from emulator.tools.report import Block, Document, Section, Table
 
 
-class Explanation(Report):
+class Explanation(Document):
     """How one element of D came about; see `Report` for its forms."""
 
 
@@ -55,12 +53,9 @@ def explain(
     batch axes, `batch` says which. `computation` is that of m8n8k4.f16 whose lanes are shown.
     Raises what `mma` raises, and OperandError for a row, column or index out of range.
     """
-    return explanation_of(
-        from_matrices(
-            ins, a, b, c, row=row, col=col, target=target, codes=codes, scale_a=scale_a,
-            scale_b=scale_b, nibbles=nibbles, computation=computation, batch=batch,
-        )
-    )  # fmt: skip
+    asked = Asked(row, col, target, computation, batch)
+    more = {"scale_a": scale_a, "scale_b": scale_b, "nibbles": nibbles}
+    return _explanation(from_matrices(as_multiplication(ins), (a, b, c), asked, codes, **more))
 
 
 @accepts_tensors(words=True)
@@ -79,150 +74,132 @@ def explain_registers(
     Operands and options are those of `execute`: lane registers, metadata, block scales, descriptors
     and shared memory. The rest is as in `explain`; raises what `execute` raises.
     """
-    return explanation_of(
-        from_registers(
-            ins, *operands, row=row, col=col, target=target, computation=computation, batch=batch,
-            **options,
-        )
-    )  # fmt: skip
+    asked = Asked(row, col, target, computation, batch)
+    return _explanation(from_registers(as_multiplication(ins), operands, asked, options))
 
 
-def explanation_of(feed: Feed) -> Explanation:
-    """The explanation of an element of D and all that fed it."""
-    exact = exact_result(feed)
+def _explanation(feed: Feed) -> Explanation:
+    exact = _exact_result(feed)
+    apart = None if exact is None else ulps_apart(exact, feed.d.code)
+    level, detail = feed.ins.fidelity(feed.target)
+    data = {
+        "opcode": str(feed.ins), "target": str(feed.target), "row": feed.row, "col": feed.col,
+        "fidelity": {"level": level, "detail": detail},
+        "d": feed.d.data, "c": feed.c.data,
+        # Exact numbers are fractions in text next to floats.
+        "exact": number_data(exact), "ulps": number_data(apart),
+        "special": causes(feed), "notes": list(feed.notes),
+        "products": [{"k": k, "a": a.data, "b": b.data}
+                     for k, a, b in zip(feed.k, feed.a, feed.b, strict=True)],
+        **{name: [x.data for x in getattr(feed, name)]
+           for name in ("scale_a", "scale_b", "metadata")},
+        "steps": step_data(feed),
+    }  # fmt: skip
     sections = [
-        Section("Result", _result(feed, exact)),
+        Section("Result", _result(feed, exact, apart)),
         Section("Operands", _operands(feed)),
         *step_sections(feed),
     ]
     title = f"D[{feed.row}][{feed.col}] of {feed.ins} on {feed.target}"
-    return Explanation(title, sections, explanation_data(feed, exact))
+    return Explanation(title, sections, data)
 
 
-def exact_result(feed: Feed) -> Fraction | None:
+def _exact_result(feed: Feed) -> Fraction | None:
     """C + Σ a·b, infinitely precise; None where an operand is infinite or a NaN."""
-    total = exact_value(feed.c.fmt, feed.c.code)
+    total = feed.c.code.value
     for i in range(len(feed.k)):
-        product = product_value(feed, i)
+        product = _product(feed, i)
         total = None if total is None or product is None else total + product
     return total
 
 
-def product_value(feed: Feed, i: int) -> Fraction | None:
+def _product(feed: Feed, i: int) -> Fraction | None:
     """a·b, with its scales; the bit operation of b1; None where an operand is no number."""
-    a, b = feed.a[i], feed.b[i]
+    a, b = feed.a[i].code, feed.b[i].code
     if operation := feed.arithmetic.bit_operation:
         return Fraction(a.code ^ b.code if operation == "xor" else a.code & b.code)
-    factors = [a, b]
-    for scales in (feed.scale_a, feed.scale_b):
-        if scales:
-            factors.append(scales[i * len(scales) // len(feed.k)])
+    sides = [x for x in (feed.scale_a, feed.scale_b) if x]
+    scales = [side[i * len(side) // len(feed.k)].code for side in sides]
     out = Fraction(1)
-    for factor in factors:
-        value = exact_value(factor.fmt, factor.code)
-        if value is None:
+    for factor in (a, b, *scales):
+        if factor.value is None:
             return None
-        out *= value
+        out *= factor.value
     return out
 
 
-def _result(feed: Feed, exact: Fraction | None) -> list[Block]:
-    fidelity = feed.ins.fidelity(feed.target)
-    rows = [["D", f"{both_text(feed.d.fmt, feed.d.code, True)} ({feed.d.fmt.name})"]]
-    if feed.d.place:
-        rows.append(["in", feed.d.place.text])
+def _result(feed: Feed, exact: Fraction | None, apart: Fraction | None) -> list[Block]:
+    d = feed.d.code
+    rows = [["D", d.typed()]]
+    if feed.d.held:
+        rows.append(["in", feed.d.place])
     if exact is not None:
         what = "C + number of ones" if feed.arithmetic.bit_operation else "C + sum of a*b"
-        what += ", infinitely precise" if feed.d.fmt.is_float else ""
+        what += ", infinitely precise" if d.fmt.is_float else ""
         rows.append(["exact", f"{number_text(exact, True)}  ({what})"])
-        rows.append(["distance", distance_text(feed, exact)])
-    blocks: list[Block] = [Table(["", ""], rows), f"How sure: {fidelity}"]
-    blocks.append("Numbers after ~ are shown rounded; bits after | are cut off.")
+        distance = "D is no finite number" if apart is None else "none: D is exact"
+        if apart:
+            unit, side = "ulp" if d.fmt.is_float else "unit", "above" if apart > 0 else "below"
+            distance = f"D is {plural(abs(apart), unit)} {side} it"
+        rows.append(["distance", distance])
+    blocks: list[Block] = [
+        Table(["", ""], rows),
+        f"How sure: {feed.ins.fidelity(feed.target)}",
+        "Numbers after ~ are shown rounded; bits after | are cut off.",
+    ]
     if found := causes(feed):
-        blocks.append(f"Why it is {value_text(feed.d.fmt, feed.d.code)}: {'; '.join(found)}")
+        blocks.append(f"Why it is {d.text()}: {'; '.join(found)}")
     return blocks
-
-
-def distance_text(feed: Feed, exact: Fraction) -> str:
-    """How far D is from the exact value."""
-    ulps = ulps_apart(feed.d.fmt, exact, feed.d.code)
-    if ulps is None:
-        return "D is no finite number"
-    if not ulps:
-        return "none: D is exact"
-    unit = "ulp" if feed.d.fmt.is_float else "unit"
-    side = "above" if ulps > 0 else "below"
-    return f"D is {plural(abs(ulps), unit)} {side} it"
 
 
 # --- operands -------------------------------------------------------------------------------------
 
 
 def _operands(feed: Feed) -> list[Block]:
-    c = feed.c
-    held = f", {c.place.text}" if c.place else ""
-    blocks: list[Block] = [f"C = {both_text(c.fmt, c.code, True)}{held}", *feed.notes]
+    held = f", {feed.c.place}" if feed.c.held else ""
+    blocks: list[Block] = [f"C = {feed.c.code.both(True)}{held}", *feed.notes]
     if feed.metadata:
-        blocks.append(_metadata(feed))
+        per_chunk = len(feed.k) // len(feed.metadata)
+        picked = [feed.k[i : i + per_chunk] for i in range(0, len(feed.k), per_chunk)]
+        rows = [[str(i), x.place, f"{x.code.code:04b}", " ".join(map(str, picked[i]))]
+                for i, x in enumerate(feed.metadata)]  # fmt: skip
+        blocks.append(Table(["chunk", "metadata in", "nibble", "picks k"], rows))
     if feed.scale_a:
-        blocks.append(_scales(feed))
+        per, rows = len(feed.k) // len(feed.scale_a), []
+        for i, (a, b) in enumerate(zip(feed.scale_a, feed.scale_b, strict=True)):
+            k = str(i) if feed.metadata else f"{i * per}-{(i + 1) * per - 1}"
+            rows.append([k, a.place, a.code.both(), b.place, b.code.both()])
+        blocks.append(Table(["k", "scale of A in", "", "scale of B in", ""], rows))
         blocks.append("exp of a term below is the exponent of its scales' product alone")
     blocks.append(_words(feed) if feed.arithmetic.bit_operation else _products(feed))
     return blocks
 
 
-def _place(x: Element) -> str:
-    return x.place.text if x.place else "-"
-
-
 def _products(feed: Feed) -> Table:
     """What meets at each k; the products of floating point are terms of the steps below."""
-    exact = not feed.d.fmt.is_float
-    rows = []
-    for i, run in without_zeros([a.code | b.code for a, b in zip(feed.a, feed.b, strict=True)]):
+    exact = not feed.d.code.fmt.is_float
+    rows, pairs = [], list(zip(feed.a, feed.b, strict=True))
+    for i, run in without_zeros([a.code.code | b.code.code for a, b in pairs]):
         row = [k_text([feed.k[j] for j in range(i, i + run)], 20)]
         if run > 1:
             rows.append([*row, "zero", *[""] * (6 if exact else 5)])
             continue
-        for x in (feed.a[i], feed.b[i]):
-            row += [_place(x), code_text(x.fmt, x.code), value_text(x.fmt, x.code, most=6)]
-        rows.append([*row, str(product_value(feed, i))] if exact else row)
+        for x in pairs[i]:
+            row += [x.place, x.code.hex, x.code.text(most=6)]
+        rows.append([*row, str(_product(feed, i))] if exact else row)
     header = ["k", "a in", "a", "", "b in", "b", ""]
     return Table([*header, "a*b"] if exact else header, rows)
 
 
-def _metadata(feed: Feed) -> Table:
-    """Chunks of the row: the nibble, and the columns that it picks."""
-    per_chunk = len(feed.k) // len(feed.metadata)
-    rows = []
-    for i, x in enumerate(feed.metadata):
-        picked = feed.k[i * per_chunk : (i + 1) * per_chunk]
-        rows.append([str(i), _place(x), f"{x.code:04b}", " ".join(map(str, picked))])
-    return Table(["chunk", "metadata in", "nibble", "picks k"], rows)
-
-
-def _scales(feed: Feed) -> Table:
-    rows = []
-    for i, (a, b) in enumerate(zip(feed.scale_a, feed.scale_b, strict=True)):
-        per = len(feed.k) // len(feed.scale_a)
-        row = [f"{i * per}-{(i + 1) * per - 1}" if not feed.metadata else str(i)]
-        for x in (a, b):
-            row += [_place(x), both_text(x.fmt, x.code)]
-        rows.append(row)
-    return Table(["k", "scale of A in", "", "scale of B in", ""], rows)
-
-
 def _words(feed: Feed) -> Table:
     """Bits, 32 at a time, as the words that hold them."""
+    operation = feed.arithmetic.bit_operation or ""
     rows = []
     for start in range(0, len(feed.k), 32):
-        part = slice(start, start + 32)
-        row = [f"{start}-{start + 31}"]
-        words = []
-        for elements in (feed.a[part], feed.b[part]):
-            words.append(sum(x.code << i for i, x in enumerate(elements)))
-            row += [_place(elements[0]).split("[")[0].split(" bit ")[0], f"{words[-1]:#010x}"]
-        met = words[0] ^ words[1] if feed.arithmetic.bit_operation == "xor" else words[0] & words[1]
+        row, words = [f"{start}-{start + 31}"], []
+        for elements in (feed.a[start : start + 32], feed.b[start : start + 32]):
+            words.append(sum(x.code.code << i for i, x in enumerate(elements)))
+            row += [elements[0].place.split("[")[0].split(" bit ")[0], f"{words[-1]:#010x}"]
+        met = words[0] ^ words[1] if operation == "xor" else words[0] & words[1]
         rows.append([*row, f"{met:#010x}", str(met.bit_count())])
-    operation = feed.arithmetic.bit_operation or ""
     return Table(["k", "a in", "a", "b in", "b", f"a {operation} b", "ones"], rows)

@@ -1,93 +1,106 @@
-"""The records of one dot product in words: a section of sentences and tables for every step."""
+"""What each step of one dot product did, from the records of `reference`: in words and as data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from fractions import Fraction
-from functools import singledispatch
 from itertools import groupby
+from typing import Any
 
-from dtypes import Format, NumberClass
-from dtypes.codec import decode
+from dtypes import NumberClass
 from emulator.arith.steps import ROUNDED, FmaChain, Step, brief
-from emulator.arith.trace import Changed, Counted, Operated, Record, Summed, Tagged, Term, Widened
-from emulator.tools.explanations.exact import (
+from emulator.arith.trace import Changed, Counted, Operated, Record, Summed, Term, Widened
+from emulator.tools.explanations.feeds import Feed
+from emulator.tools.explanations.numbers import (
+    Code,
     binary_text,
-    both_text,
-    code_text,
-    exact_value,
+    k_text,
+    number_data,
     number_text,
     plural,
     power_of_two,
     top_exponent,
-    ulp_exponent,
-    value_text,
+    ulp,
+    without_zeros,
 )
-from emulator.tools.explanations.feeds import Feed
-from emulator.tools.explanations.zeros import k_text, without_zeros
 from emulator.tools.report import Block, Section, Table
 from emulator.tools.wording import steps as wording_of
 
+NAN, INFINITE, ZERO = NumberClass.NAN, NumberClass.INFINITE, NumberClass.ZERO
 
-def step_words(feed: Feed) -> list[str]:
-    """What each step does, in a sentence."""
-    steps = feed.arithmetic.steps
+
+def _by_step(feed: Feed) -> list[tuple[str, Step, list[Record]]]:
+    """The records of each step, with a sentence that says what it does; each has at least one."""
+    groups = [list(group) for _, group in groupby(feed.records, lambda x: id(x.step))]
     words = wording_of(feed.ins, feed.target.name)
-    return words if len(words) == len(steps) else [brief([step]) for step in steps]
-
-
-def by_step(records: Sequence[Record]) -> list[tuple[Step, list[Record]]]:
-    """The records of each step; every step has at least one."""
-    groups = ((key, list(group)) for key, group in groupby(records, lambda x: id(x.step)))
-    return [(group[0].step, group) for _, group in groups]
+    if len(words) != len(groups):
+        words = [brief([step]) for step in feed.arithmetic.steps]
+    return [(text, group[0].step, group) for text, group in zip(words, groups, strict=True)]
 
 
 def step_sections(feed: Feed) -> list[Section]:
     """One section for each step of the recipe."""
-    parts, words = by_step(feed.records), step_words(feed)
+    parts = _by_step(feed)
     return [
-        Section(f"Step {i + 1} of {len(parts)}: {words[i]}", list(_blocks(records, feed)))
-        for i, (_, records) in enumerate(parts)
+        Section(f"Step {i} of {len(parts)}: {words}", list(_blocks(records, feed)))
+        for i, (words, _, records) in enumerate(parts, 1)
     ]
 
 
+def step_data(feed: Feed) -> list[dict[str, Any]]:
+    """The same for JSON."""
+    return [
+        {"step": type(step).__name__, "fields": asdict(step), "words": words,
+         "records": [_record_data(x, i, feed) for i, x in enumerate(records)]}
+        for words, step, records in _by_step(feed)
+    ]  # fmt: skip
+
+
 def _blocks(records: Sequence[Record], feed: Feed) -> Iterator[Block]:
-    if isinstance(records[-1], Summed):
-        passes = [x for x in records if isinstance(x, Summed)]
-        yield from _passes(passes, feed)
-    elif isinstance(records[-1], Operated):
-        for record in records:
-            if isinstance(record, Changed):
-                yield from _one(record, feed)
-        yield from _operations([x for x in records if isinstance(x, Operated)], feed)
-    else:
-        for record in records:
-            yield from _one(record, feed)
+    passes = [x for x in records if isinstance(x, Summed)]
+    for number, summed in enumerate(passes):
+        yield from _pass(summed, number, len(passes), feed)
+    for record in () if passes else records:
+        match record:
+            case Changed(_, before, after) if before != after:
+                yield f"x = {Code(*before).typed()} becomes {Code(*after).typed()}"
+            case Widened():
+                yield from _widened(record, feed)
+            case Counted():
+                yield from _counted(record, feed)
+    if operations := [x for x in records if isinstance(x, Operated)]:
+        yield from _operations(operations, feed)
 
 
-# --- steps that have one record -------------------------------------------------------------------
+def _record_data(record: Record, number: int, feed: Feed) -> dict[str, Any]:
+    match record:
+        case Summed():
+            return _pass_data(record, number, feed)
+        case Widened():
+            return {
+                name: [Code(record.fmt, code).data for code in codes]
+                for name, codes in zip("ab", record.after, strict=True)
+            }
+        case Changed(_, before, after):
+            return {"before": Code(*before).data, "after": Code(*after).data}
+        case Operated(_, name, fmt, k, operands, result):
+            return {
+                "operation": name, "k": None if k is None else feed.k[k],
+                "operands": [Code(fmt, code).data for code in operands],
+                "after": Code(fmt, result).data,
+            }  # fmt: skip
+        case Counted(_, addends, c, result):
+            total = sum(addends)
+            return {"sum": total, "c": c, "exact": c + total, "after": Code(*result).data}
 
 
-@singledispatch
-def _one(record: Record, feed: Feed) -> Iterator[Block]:
-    raise AssertionError(f"no words for {record}")
-
-
-@_one.register
-def _(record: Changed, feed: Feed) -> Iterator[Block]:
-    before, after = record.before, record.after
-    if before != after:
-        yield f"x = {tagged_text(before)} becomes {tagged_text(after)}"
-
-
-@_one.register
-def _(record: Widened, feed: Feed) -> Iterator[Block]:
+def _widened(record: Widened, feed: Feed) -> Iterator[Block]:
     rows = []
     for i, k in enumerate(feed.k):
         row = [str(k)]
-        for side in (0, 1):
-            row.append(both_text(record.formats[side], record.before[side][i]))
-            row.append(code_text(record.fmt, record.after[side][i]))
+        for fmt, before, after in zip(record.formats, record.before, record.after, strict=True):
+            row += [Code(fmt, before[i]).both(), Code(record.fmt, after[i]).hex]
         if record.before[0][i] or record.before[1][i]:
             rows.append(row)
     if rows:
@@ -97,115 +110,78 @@ def _(record: Widened, feed: Feed) -> Iterator[Block]:
         yield "zeros stay zeros" if rows else "every a and b is zero"
 
 
-@_one.register
-def _(record: Counted, feed: Feed) -> Iterator[Block]:
-    total, fmt = sum(record.addends), record.result.fmt
-    exact = record.c + total
-    got = exact_value(fmt, record.result.code)
+def _counted(record: Counted, feed: Feed) -> Iterator[Block]:
+    total, result = sum(record.addends), Code(*record.result)
+    exact, fmt, end = record.c + total, result.fmt, f"D = {result.typed()}"
     yield f"sum over k = {total}; C = {record.c}; exact sum {exact}"
-    if got == exact:
-        yield f"it fits {fmt.name}: D = {tagged_text(record.result)}"
+    assert result.value is not None
+    if result.value == exact:
+        yield f"it fits {fmt.name}: {end}"
     elif feed.arithmetic.saturate:
-        yield f"too large for {fmt.name}, clamped: D = {tagged_text(record.result)}"
+        yield f"too large for {fmt.name}, clamped: {end}"
     else:
-        assert got is not None
-        times = int(exact - got) >> fmt.bits
-        yield (
-            f"too large for {fmt.name}, wrapped ({times:+d} times 2^{fmt.bits} left out): "
-            f"D = {tagged_text(record.result)}"
-        )
+        times = int(exact - result.value) >> fmt.bits
+        yield f"too large for {fmt.name}, wrapped ({times:+d} times 2^{fmt.bits} left out): {end}"
 
 
 # --- the fused dot-add ----------------------------------------------------------------------------
 
 
-def _passes(passes: Sequence[Summed], feed: Feed) -> Iterator[Block]:
-    for number, record in enumerate(passes):
-        positions = pass_positions(record, number, feed)
-        name = f"Pass {number + 1} of {len(passes)}, {_positions_text(positions, feed)}: "
-        name = name if len(passes) > 1 else ""
-        labels = [*(_term_label(block, feed) for block in positions), "x"]
-        if record.top is None:
-            yield from _undivided(record, name, positions, labels, feed)
-        else:
-            yield from _aligned(record, name, positions, labels, feed)
-
-
-def pass_positions(record: Summed, number: int, feed: Feed) -> list[list[int]]:
+def _positions(record: Summed, number: int, feed: Feed) -> list[list[int]]:
     """The products that each term of a pass but the last one stands for."""
     step = record.step
     block = step.blocks(len(feed.k) // step.group)[number]
     return [list(range(i * step.group, (i + 1) * step.group)) for i in block]
 
 
-def _term_label(positions: Sequence[int], feed: Feed) -> str:
-    first, last = feed.k[positions[0]], feed.k[positions[-1]]
-    return f"k {first}" if len(positions) == 1 else f"k {first}-{last}"
+def term_value(term: Term) -> Fraction:
+    magnitude = term.significand * power_of_two(term.exponent - term.fraction_bits)
+    return -magnitude if term.sign else magnitude
 
 
-def _positions_text(positions: Sequence[Sequence[int]], feed: Feed) -> str:
-    return f"k = {k_text([feed.k[i] for block in positions for i in block])}"
+def losses(record: Summed) -> list[Fraction]:
+    """What the cut takes from each term."""
+    unit = power_of_two(record.unit)
+    return [term_value(x) - cut * unit for x, cut in zip(record.terms, record.cut, strict=True)]
 
 
-def _undivided(
-    record: Summed, name: str, positions: list[list[int]], labels: list[str], feed: Feed
-) -> Iterator[Block]:
-    causes = list(special_causes(record, positions, feed))
-    if not causes:
-        yield f"{name}every term is zero: x = {tagged_text(record.after)}"
-        return
-    yield f"{name}special values decide, nothing is added: x = {tagged_text(record.after)}"
-    yield from causes
-
-
-def special_causes(record: Summed, positions: list[list[int]], feed: Feed) -> Iterator[str]:
-    """Which operands are NaNs and infinities, and what they make."""
-    signs = {t.sign for t in record.terms if t.number_class == NumberClass.INFINITE}
-    for i, term in enumerate(record.terms):
-        if term.number_class < NumberClass.INFINITE:
-            continue
-        if i == len(positions):
-            yield f"x: {_kind_of(term)} comes in with {tagged_text(record.before)}"
-            continue
-        for p in positions[i]:
-            if reason := _product_cause(feed, p):
-                yield f"k {feed.k[p]}: {reason}"
-        for name, scales in (("A", feed.scale_a), ("B", feed.scale_b)):
-            if scales and (j := positions[i][0] * len(scales) // len(feed.k)) < len(scales):
-                scale = scales[j]
-                if decode(scale.fmt, scale.code).number_class == NumberClass.NAN:
-                    yield f"scale {j} of {name} is a NaN, {code_text(scale.fmt, scale.code)}"
-    if len(signs) == 2 and not any(t.number_class == NumberClass.NAN for t in record.terms):
-        yield "infinities of both signs make a NaN"
-
-
-def _product_cause(feed: Feed, i: int) -> str:
-    a, b = feed.a[i], feed.b[i]
-    classes = [decode(x.fmt, x.code).number_class for x in (a, b)]
-    named = [f"{name} = {both_text(x.fmt, x.code)}" for name, x in (("a", a), ("b", b))]
-    if max(classes) < NumberClass.INFINITE:
+def cut_text(term: Term, unit: int, lost: Fraction) -> str:
+    """How many bits of a significand are cut off, zeros at its end not counted, and their worth."""
+    if not lost:
         return ""
-    if NumberClass.NAN in classes:
-        return f"a NaN operand: {', '.join(named)}"
-    if NumberClass.ZERO in classes:
-        return f"infinity times zero is a NaN: {', '.join(named)}"
-    return f"an infinite product: {', '.join(named)}"
+    below = max(unit - (term.exponent - term.fraction_bits), 0)
+    zeros = (term.significand & -term.significand).bit_length() - 1
+    count = min(below, term.significand.bit_length()) - zeros
+    return f"{count} bit{'s' if count > 1 else ''}, {number_text(lost, most=4)}"
 
 
-def _kind_of(term: Term) -> str:
-    return "a NaN" if term.number_class == NumberClass.NAN else "an infinity"
+def _pass(record: Summed, number: int, count: int, feed: Feed) -> Iterator[Block]:
+    positions, after = _positions(record, number, feed), Code(*record.after)
+    ks = k_text([feed.k[i] for block in positions for i in block])
+    name = f"Pass {number + 1} of {count}, k = {ks}: " if count > 1 else ""
+    if record.top is not None:
+        yield from _aligned(record, record.top, name, positions, feed)
+        return
+    found = list(_special_causes(record, positions, feed))
+    if not found:
+        yield f"{name}every term is zero: x = {after.typed()}"
+        return
+    yield f"{name}special values decide, nothing is added: x = {after.typed()}"
+    yield from found
 
 
 def _aligned(
-    record: Summed, name: str, positions: list[list[int]], labels: list[str], feed: Feed
+    record: Summed, top: int, name: str, positions: list[list[int]], feed: Feed
 ) -> Iterator[Block]:
-    top, unit, step = record.top, record.unit, record.step
-    assert top is not None
-    parts = list(zip(labels, record.terms, record.cut, strict=True))
+    unit, step = record.unit, record.step
+    labels = [f"k {feed.k[block[0]]}" + (f"-{feed.k[block[-1]]}" if block[1:] else "")
+              for block in positions]  # fmt: skip
+    parts = zip([*labels, "x"], record.terms, losses(record), strict=True)
     live = [x for x in parts if x[1].significand]
     highest = max(term.exponent for _, term, _ in live)
     of = [label for label, term, _ in live if term.exponent == highest]
-    why = f"the largest exponent is {highest}, of {_few(of)}"
+    several = f", … ({len(of)})" if len(of) > 4 else ""
+    why = f"the largest exponent is {highest}, of {', '.join(of[:4])}{several}"
     if top > highest:
         why += f"; it counts as {top}, the least that the alignment uses"
     yield f"{name}{why}; bits below 2^{unit} are cut"
@@ -217,11 +193,9 @@ def _aligned(
     point = max(len(x.split(".")[0]) for x in texts)
     bits = [" " * (point - len(x.split(".")[0])) + x for x in texts]
     rows = [
-        [
-            label, number_text(term_value(term), most=most), str(term.exponent), text,
-            cut_text(term, unit, term_value(term) - cut * power_of_two(unit)),
-        ]
-        for (label, term, cut), text in zip(live, bits, strict=False)
+        [label, number_text(term_value(term), most=most), str(term.exponent), text,
+         cut_text(term, unit, lost)]
+        for (label, term, lost), text in zip(live, bits, strict=False)
     ]  # fmt: skip
     rows.append(["sum", number_text(total, most=most), "", bits[-1], ""])
     yield Table(["term", "value", "exp", f"aligned, times 2^{top}", "cut off"], rows)
@@ -231,63 +205,52 @@ def _aligned(
         names = [f"k {k_text(ks)}"] if ks else []
         names += ["x"] if dead[-1] == len(positions) else []
         yield f"zero, without a part in it: {', '.join(names)}"
-    yield from _rounded(total, record.after, step.rounding, step.precision)
+    yield from _rounded(total, Code(*record.after), step.rounding, step.precision)
 
 
-def term_value(term: Term) -> Fraction:
-    magnitude = term.significand * power_of_two(term.exponent - term.fraction_bits)
-    return -magnitude if term.sign else magnitude
-
-
-def cut_text(term: Term, unit: int, lost: Fraction) -> str:
-    """How many bits of a significand are cut off, zeros at its end not counted, and their worth."""
-    below = max(unit - (term.exponent - term.fraction_bits), 0)
-    if not lost:
-        return ""
-    zeros = (term.significand & -term.significand).bit_length() - 1
-    count = min(below, term.significand.bit_length()) - zeros
-    return f"{count} bit{'s' if count > 1 else ''}, {number_text(lost, most=4)}"
-
-
-def _few(names: Sequence[str], most: int = 4) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown}, … ({len(names)})"
-
-
-def _rounded(total: Fraction, after: Tagged, rounding: str, precision: int | None) -> Iterator[str]:
-    """The sum before and after normalisation, and its rounding."""
-    fmt = after.fmt
+def _rounded(total: Fraction, after: Code, rounding: str, precision: int | None) -> Iterator[str]:
+    """The sum before and after normalisation, its rounding, and by how much that is off."""
+    fmt, end = after.fmt, f"x = {after.typed()}"
     if not total:
-        yield f"the sum is zero: x = {tagged_text(after)}"
+        yield f"the sum is zero: {end}"
         return
-    bits = precision or fmt.precision
-    top = top_exponent(total)
+    bits, top = precision or fmt.precision, top_exponent(total)
     last = max(top, fmt.emin) - bits + 1
     point = max(top, last)
     normal = binary_text(total, point, last)
     short = "" if bits == fmt.precision else f" (kept of {fmt.name}'s {fmt.precision})"
     least = "; 2^emin is reached, fewer bits are left" if top < fmt.emin else ""
     yield f"normalised: {normal} times 2^{point}, {bits} significand bits{short}{least}"
-    yield f"rounded {ROUNDED[rounding]} to {fmt.name}: {_error(total, after)}"
-
-
-def _error(total: Fraction, after: Tagged) -> str:
-    """``x = … , exact``, or by how much it is off."""
-    got = exact_value(after.fmt, after.code)
-    end = f"x = {tagged_text(after)}"
+    got = after.value
     if got is None:
-        return f"{number_text(total, True)} is too large: {end}"
-    off = got - total
-    if not off:
-        return f"{end}, exact"
-    ulps = abs(off) / power_of_two(ulp_exponent(after.fmt, max(abs(got), abs(total))))
-    way = "added" if (off > 0) == (total > 0) else "dropped"
-    return f"{end}; {way} {number_text(abs(off))}, {plural(ulps, 'ulp')}"
+        end = f"{number_text(total, True)} is too large: {end}"
+    elif off := got - total:
+        way = "added" if (off > 0) == (total > 0) else "dropped"
+        ulps = abs(off) / ulp(fmt, got, total)
+        end = f"{end}; {way} {number_text(abs(off))}, {plural(ulps, 'ulp')}"
+    else:
+        end += ", exact"
+    yield f"rounded {ROUNDED[rounding]} to {fmt.name}: {end}"
 
 
-def tagged_text(x: Tagged) -> str:
-    """``0x3f800000 = 1 (f32)``."""
-    return f"{both_text(x.fmt, x.code, True)} ({x.fmt.name})"
+def _pass_data(record: Summed, number: int, feed: Feed) -> dict[str, Any]:
+    positions = _positions(record, number, feed)
+    ks: list[Any] = [[feed.k[i] for i in block] for block in positions]
+    out: dict[str, Any] = {
+        "k": ks, "before": Code(*record.before).data, "after": Code(*record.after).data,
+        "top": record.top, "terms": [], "sum": None,
+    }  # fmt: skip
+    if record.top is None:
+        return out
+    parts = zip([*ks, "x"], record.terms, record.cut, losses(record), strict=True)
+    out["terms"] = [
+        {"k": k, "exponent": term.exponent if term.significand else None,
+         "significand": term.significand, "fraction_bits": term.fraction_bits,
+         "value": number_data(term_value(term)), "kept": cut, "dropped": number_data(lost)}
+        for k, term, cut, lost in parts
+    ]  # fmt: skip
+    total = sum(record.cut) * power_of_two(record.unit)
+    return out | {"unit": record.unit, "sum": number_data(total)}
 
 
 # --- IEEE 754 operations --------------------------------------------------------------------------
@@ -296,48 +259,43 @@ _SIGN = {"fma": "a*b + x", "multiply": "a*b", "add": "x + y"}
 
 
 def _operations(records: Sequence[Operated], feed: Feed) -> Iterator[Block]:
-    fmt = records[0].fmt
+    first = records[0]
+    fmt = first.fmt
     rows = []
-    for i, run in without_zeros([not _adds_nothing(x) for x in records]):
+    # A fused multiply-add of two zeros that leaves x as it is adds nothing.
+    idle = [x.name == "fma" and x.operands[:2] == (0, 0) and x.result == x.operands[2]
+            for x in records]  # fmt: skip
+    for i, run in without_zeros([not x for x in idle]):
         x = records[i]
         k = "" if x.k is None else str(feed.k[x.k])
         if run > 1:
             k = k_text([feed.k[x.k] for x in records[i : i + run] if x.k is not None])
             rows.append([k, "zero", *[""] * 5])
             continue
-        exact = operation_value(x)
-        got = exact_value(fmt, x.result)
+        exact, result = _exact(x), Code(fmt, x.result)
         rows.append([
-            k, _operation_name(x), "" if exact is None else number_text(exact),
-            code_text(fmt, x.result), value_text(fmt, x.result), _off(exact, got, fmt),
-            _operation_note(x),
+            k, _operation_name(x), "" if exact is None else number_text(exact), result.hex,
+            result.text(), _off(exact, result), _operation_note(x),
         ])  # fmt: skip
     header = ["k", "operation", "exact", "rounded", f"in {fmt.name}", "error", "why"]
-    used = [i for i in range(len(header)) if i < 5 or any(row[i] for row in rows)]
-    used = [i for i in used if i or any(row[0] for row in rows)]
-    start = records[0].operands[-1 if records[0].name == "fma" else 0]
-    if records[0].name == "fma":
-        yield f"x starts as {tagged_text(Tagged(fmt, start))}"
-    elif records[0].name == "add":
-        x_text, c_text = (tagged_text(Tagged(fmt, code)) for code in records[0].operands)
-        yield f"x = {x_text}, c = {c_text}"
+    used = [i for i in range(len(header)) if 1 <= i < 5 or any(row[i] for row in rows)]
+    codes = [Code(fmt, code).typed() for code in first.operands]
+    if first.name == "fma":
+        yield f"x starts as {codes[-1]}"
+    elif first.name == "add":
+        yield f"x = {codes[0]}, c = {codes[1]}"
     yield Table([header[i] for i in used], [[row[i] for i in used] for row in rows])
-    rounding = feed.arithmetic.rounding if isinstance(records[0].step, FmaChain) else "rn"
+    rounding = feed.arithmetic.rounding if isinstance(first.step, FmaChain) else "rn"
     yield f"each operation rounded {ROUNDED[rounding]}"
-
-
-def _adds_nothing(x: Operated) -> bool:
-    """Whether it is a fused multiply-add of two zeros that leaves x as it is."""
-    return x.name == "fma" and x.operands[:2] == (0, 0) and x.result == x.operands[2]
 
 
 def _operation_name(x: Operated) -> str:
     return _SIGN[x.name] if x.name != "add" or x.k is None else "x + pair"
 
 
-def operation_value(x: Operated) -> Fraction | None:
+def _exact(x: Operated) -> Fraction | None:
     """The exact result of an operation on finite operands, before it is rounded."""
-    values = [exact_value(x.fmt, code) for code in x.operands]
+    values = [Code(x.fmt, code).value for code in x.operands]
     numbers = [value for value in values if value is not None]
     if len(numbers) < len(values):
         return None
@@ -346,52 +304,90 @@ def operation_value(x: Operated) -> Fraction | None:
     return numbers[0] * numbers[1] + (numbers[2] if x.name == "fma" else 0)
 
 
-def _off(exact: Fraction | None, got: Fraction | None, fmt: Format) -> str:
+def _off(exact: Fraction | None, result: Code) -> str:
+    got = result.value
     if exact is None or got is None or got == exact:
         return ""
-    unit = power_of_two(ulp_exponent(fmt, max(abs(got), abs(exact))))
-    return plural((got - exact) / unit, "ulp", most=3)
+    return plural((got - exact) / ulp(result.fmt, got, exact), "ulp", most=3)
 
 
 def _operation_note(x: Operated) -> str:
     """Why a result is a NaN or an infinity."""
-    outcome = decode(x.fmt, x.result).number_class
-    if outcome < NumberClass.INFINITE:
+    outcome = Code(x.fmt, x.result).number_class
+    if outcome < INFINITE:
         return ""
-    classes = [decode(x.fmt, code).number_class for code in x.operands]
     names = {"fma": "abx", "multiply": "ab", "add": "xy"}[x.name]
-    nans = [n for n, kind in zip(names, classes, strict=True) if kind == NumberClass.NAN]
-    if nans:
+    classes = [Code(x.fmt, code).number_class for code in x.operands]
+
+    def those(kind: NumberClass) -> list[str]:
+        return [name for name, own in zip(names, classes, strict=True) if own == kind]
+
+    if nans := those(NAN):
         return f"{' and '.join(nans)} NaN"
-    infinite = [n for n, kind in zip(names, classes, strict=True) if kind == NumberClass.INFINITE]
-    if outcome == NumberClass.NAN:
-        product = {NumberClass.ZERO, NumberClass.INFINITE} <= set(classes[:2])
+    if outcome == NAN:
+        product = {ZERO, INFINITE} <= set(classes[:2])
         return "inf * 0" if product and x.name != "add" else "inf - inf"
+    infinite = those(INFINITE)
     return f"{', '.join(infinite)} infinite" if infinite else "too large"
+
+
+# --- NaNs and infinities --------------------------------------------------------------------------
 
 
 def causes(feed: Feed) -> list[str]:
     """Where the first NaN or infinity of a result that is one comes from; [] of any other."""
-    if not feed.d.fmt.is_float or exact_value(feed.d.fmt, feed.d.code) is not None:
+    if not feed.d.code.fmt.is_float or feed.d.code.value is not None:
         return []
     number: dict[int, int] = {}
     for record in feed.records:
+        before: Code | None = None
         if isinstance(record, Summed):
             i = number[id(record.step)] = number.get(id(record.step), -1) + 1
-            if found := list(special_causes(record, pass_positions(record, i, feed), feed)):
+            if found := list(_special_causes(record, _positions(record, i, feed), feed)):
                 return found
-            after = record.after
+        if isinstance(record, Summed | Changed):
+            before, after = Code(*record.before), Code(*record.after)
         elif isinstance(record, Operated):
-            after = Tagged(record.fmt, record.result)
+            after = Code(record.fmt, record.result)
             if note := _operation_note(record):
                 where = "" if record.k is None else f"k {feed.k[record.k]}: "
                 return [f"{where}{_operation_name(record)}: {note}"]
-        elif isinstance(record, Changed):
-            after = record.after
         else:
             continue
-        if exact_value(after.fmt, after.code) is None:
-            before = getattr(record, "before", None)
-            if before is None or exact_value(before.fmt, before.code) is not None:
-                return [f"the sum is too large for {after.fmt.name}"]
+        if after.value is None and (before is None or before.value is not None):
+            return [f"the sum is too large for {after.fmt.name}"]
     return ["C is no finite number"]
+
+
+def _special_causes(record: Summed, positions: list[list[int]], feed: Feed) -> Iterator[str]:
+    """Which operands are NaNs and infinities, and what they make."""
+    for i, term in enumerate(record.terms):
+        if term.number_class < INFINITE:
+            continue
+        if i == len(positions):
+            kind = "a NaN" if term.number_class == NAN else "an infinity"
+            yield f"x: {kind} comes in with {Code(*record.before).typed()}"
+            continue
+        for p in positions[i]:
+            if reason := _product_cause(feed, p):
+                yield f"k {feed.k[p]}: {reason}"
+        for name, scales in (("A", feed.scale_a), ("B", feed.scale_b)):
+            j = positions[i][0] * len(scales) // len(feed.k)
+            if scales and scales[j].code.number_class == NAN:
+                yield f"scale {j} of {name} is a NaN, {scales[j].code.hex}"
+    signs = {t.sign for t in record.terms if t.number_class == INFINITE}
+    if len(signs) == 2 and not any(t.number_class == NAN for t in record.terms):
+        yield "infinities of both signs make a NaN"
+
+
+def _product_cause(feed: Feed, i: int) -> str:
+    a, b = feed.a[i].code, feed.b[i].code
+    classes = {a.number_class, b.number_class}
+    named = f"a = {a.both()}, b = {b.both()}"
+    if max(classes) < INFINITE:
+        return ""
+    if NAN in classes:
+        return f"a NaN operand: {named}"
+    if ZERO in classes:
+        return f"infinity times zero is a NaN: {named}"
+    return f"an infinite product: {named}"

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from emulator.errors import OperandError, hint, listing
+from emulator.errors import OperandError, hint, listing, quoted
 from emulator.isa.instruction import Instruction
-from emulator.tools.answer import Answer
-from emulator.tools.arrays import read_npz, unnamed
 from emulator.tools.faults.finder import find_faults
+from emulator.tools.faults.inputs import PASSED
+from emulator.tools.faults.report import FaultReport
+from emulator.tools.files import read_npz, unnamed
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 #: arrays of a file -> argument of `find_faults`: capitals are matrices, small letters registers
 NAMES = {
     "A": "a", "B": "b", "C": "c", "D": "d", "expected": "expected",
     "scale_a": "scale_a", "scale_b": "scale_b",
-    "a": "registers_a", "b": "registers_b", "c": "registers_c", "d": "d", "e": "e",
-    "registers_scale_a": "registers_scale_a", "registers_scale_b": "registers_scale_b",
-    "shared": "shared", "descriptor_a": "descriptor_a", "descriptor_b": "descriptor_b",
-    **{x: x for x in (
-        "selector", "byte_id_a", "byte_id_b", "thread_id_a", "thread_id_b", "scale_d",
-        "imm_scale_a", "imm_scale_b", "imm_trans_a", "imm_trans_b", "swizzle_bytes",
-    )},
+    "a": "registers_a", "b": "registers_b", "c": "registers_c", "d": "d",
+    **{x: x for x in PASSED if x not in ("registers_a", "registers_b", "registers_c")},
 }  # fmt: skip
 
 
-def fault(opcode: str, target: str, input: str, pairs: bool = False, limit: int = 5) -> Answer:
+def fault_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("opcode")
+    add("--target", required=True, help="sm_80, H100, ...")
+    add("--input", required=True, metavar="IN.npz",
+        help="A, B, C: the matrices that are meant (C may be left out: zeros; bf16, fp8, fp4 as "
+        "codes); D: what came out, a matrix or registers (lanes, registers); and what the kernel "
+        "passed, as far as it is known: a, b, c (registers), e, selector, scale_a, scale_b, "
+        "byte_id_a, ..., shared, descriptor_a, descriptor_b, scale_d, ...; or, instead of "
+        "D, `expected`: the D that a, b, c should give")  # fmt: skip
+    add("--pairs", action="store_true", help="try two mistakes at once, too")
+    add("--limit", type=int, default=5, help="most faults to list (default 5)")
+
+
+def fault_command(
+    opcode: str, target: str, input: str, pairs: bool = False, limit: int = 5
+) -> FaultReport:
     """The faults that the arrays of a file tell of.
 
     Exit code 0: nothing is wrong, or a mistake is named that explains every bit; 1: none is.
@@ -35,16 +50,16 @@ def fault(opcode: str, target: str, input: str, pairs: bool = False, limit: int 
     for name, array in read_npz(input).items():
         if name not in NAMES:
             raise OperandError(
-                f"{input!r} has an array {name!r:.80}; arrays are {listing(NAMES, 40)}"
+                f"{quoted(input)} has an array {quoted(name)}; arrays are {listing(NAMES, 40)}"
                 f"{unnamed(name) or hint(name, NAMES)}"
             )
         argument = NAMES[name]
         # A file of words has the scales of the lanes under the operand's own name.
-        if argument.startswith("scale_") and array.shape[-1:] == (ins.lanes,) and name != "scale_d":
+        if argument in ("scale_a", "scale_b") and array.shape[-1:] == (ins.lanes,):
             argument = f"registers_{argument}"
         if argument in arguments:
-            raise OperandError(f"{input!r} has {argument!r} twice: as registers and as a matrix")
+            raise OperandError(
+                f"{quoted(input)} has {argument!r} twice: as registers and as a matrix"
+            )
         arguments[argument] = array
-    report = find_faults(ins, target=target, pairs=pairs, limit=limit, **arguments)
-    named = report.verdict in ("right", "found")
-    return Answer(report.lines(), report.data, 0 if named else 1)
+    return find_faults(ins, target=target, pairs=pairs, limit=limit, **arguments)

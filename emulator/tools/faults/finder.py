@@ -12,14 +12,15 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arrays import accepts_tensors
-from emulator.errors import OperandError
+from emulator.errors import OperandError, whole
 from emulator.isa.instruction import Instruction, as_instruction
 from emulator.targets import Target, find_target
 from emulator.tools.faults import loops, matrices, registers, sparse, swaps, wgmma
-from emulator.tools.faults.inputs import Given, as_codes
-from emulator.tools.faults.registers import Mistake
-from emulator.tools.faults.report import Report
+from emulator.tools.faults.inputs import Given
+from emulator.tools.faults.kernel import Mistake
+from emulator.tools.faults.report import FaultReport
 from emulator.tools.faults.search import search
+from emulator.tools.operands import as_array, as_codes
 
 #: the likelier of two mistakes that do the same stands first
 MISTAKES: tuple[Mistake, ...] = (
@@ -122,7 +123,7 @@ def find_faults(
     pairs: bool = False,
     limit: int = 5,
     **passed: Any,
-) -> Report:
+) -> FaultReport:
     """The usual mistakes that explain what a kernel did with `ins`.
 
     `a`, `b`, `c` are the matrices that are meant, A ``(m, K)``, B ``(K, n)``, C ``(m, n)`` (None:
@@ -137,8 +138,9 @@ def find_faults(
     * Matrices and `d`, the matrix or registers that came out: which mistake gives these bits.
     * Registers and `expected`, the D that is right: which change of them gives it.
 
-    `pairs` also tries two mistakes in different operands, `limit` bounds the list of faults. `ins`
-    may be an opcode, and every array a CPU tensor of PyTorch.
+    `pairs` also tries two mistakes in different operands: 40,000 pairs at most, of a long K as many
+    as take 5 * 10**8 multiply-adds; the report says so where some are left. `limit` bounds
+    the list of faults. `ins` may be an opcode, and every array a CPU tensor of PyTorch.
 
     Raises OperandError for arrays that do not fit the instruction, or where nothing is given that
     could be compared; UnsupportedError where the target lacks the instruction.
@@ -146,8 +148,7 @@ def find_faults(
     ins = as_instruction(ins)
     given = Given(ins, find_target(target), {"a": a, "b": b, "c": c, "scale_a": scale_a,
                                              "scale_b": scale_b}, passed)  # fmt: skip
-    if not isinstance(limit, int) or limit < 1:
-        raise OperandError(f"limit= is a positive number of faults; got {limit!r:.80}")
+    limit = whole("limit=", limit, 1)
     if d is not None and expected is not None:
         raise OperandError(
             "d= is what came out of the kernel, expected= what should have: give one of them"
@@ -159,7 +160,7 @@ def find_faults(
 def _result(given: Given, d: Any, expected: Any) -> Array:
     """D as codes: from a matrix, or from registers."""
     name, array = ("expected", expected) if d is None else ("d", d)
-    array, fragment = np.asarray(array), given.ins.fragment("d")
+    array, fragment = as_array(name, array), given.ins.fragment("d")
     size = fragment.word_bits // 8
     if array.shape == (fragment.lanes, fragment.registers) and array.dtype.itemsize == size:
         return fragment.gather(np.ascontiguousarray(array).view(f"u{size}"))

@@ -7,25 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dtypes import Array, Place
+from dtypes import Array
+from emulator.arith import matmul
 from emulator.errors import EmulatorError
 from emulator.isa.matrix import MatrixInstruction
-from emulator.memory.descriptors import load_tile, store_tile
+from emulator.memory.descriptors import store_tile
 from emulator.targets import Target
+from emulator.tools.operands import ONE_WORD, gather, load_matrix, scatter, tile_in_memory
 from emulator.warp.execute import execute
-from emulator.warp.scales import gather_scales
-from emulator.warp.sparse import gather_metadata
 
 #: words of an operand to other words of the same shape ``(…, lanes, registers)``
 Change = Callable[[Array], Array]
-#: operands that have one word in every lane
-ONE_WORD = ("e", "scale_a", "scale_b")
 #: multiply-adds of the variants that are computed at a time
 _AT_ONCE = 1 << 22
+
+
+def split_k(operand: str, codes: Array, steps: int) -> Array:
+    """The matrix of an operand as one for each step along k, ``(steps, …, rows, cols)``."""
+    return np.stack(np.split(codes, steps, -2 if operand in ("b", "scale_b") else -1))
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,11 @@ class Kernel:
     @property
     def steps(self) -> int:
         return len(self.words["a" if "a" in self.words else "descriptor_a"])
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds of a run."""
+        return self.ins.m * self.ins.n * self.ins.k * self.steps
 
     @property
     def registers(self) -> dict[str, int]:
@@ -78,32 +86,26 @@ class Kernel:
             return self.using(**{operand: change(words[..., None])[..., 0]})
         return self.using(**{operand: change(words)})
 
+    def narrowed(self, n: int) -> Kernel:
+        """The first `n` columns of a wgmma: the same descriptors, fewer accumulators."""
+        ins = replace(self.ins, n=n)
+        c = self.words["c"][..., : ins.fragment("c").registers]
+        return replace(self, ins=ins, words={**self.words, "c": c})
+
     # --- matrices ---
 
     def matrix(self, operand: str) -> Array:
         """The codes that the instruction takes from its operand: A ``(m, K)``, B ``(K, n)``,
         C ``(m, n)``, metadata nibbles ``(m, chunks)``, scales ``(m, v)`` and ``(v, n)``."""
-        ins = self.ins
+        ins, words = self.ins, self.words
         if operand == "c":
-            return ins.fragment("c").gather(self.words["c"])
-        if operand == "e":
-            chosen = self.options.get("selector", 0)
-            return _joined(gather_metadata(ins, self.words["e"], chosen), -1)
-        if operand in ("scale_a", "scale_b"):
-            byte, thread = (
-                self.options.get(f"{x}_id_{operand[-1]}", 0) for x in ("byte", "thread")
-            )
-            codes = gather_scales(ins, operand, self.words[operand], byte, thread)
-            return _joined(codes, -1 if operand == "scale_a" else -2)
-        axis = -1 if operand == "a" else -2
-        if operand in self.words:
-            return _joined(ins.fragment(operand).gather(self.words[operand]), axis)
-        rows, k, where, major = self.tile(operand)
-        codes = load_tile(
-            self.words["shared"], self.words[f"descriptor_{operand}"], rows, k, where, major
-        )
-        codes = codes.reshape(self.steps, rows, k)  # one descriptor comes without its axis
-        return _joined(codes if operand == "a" else np.swapaxes(codes, -1, -2), axis)
+            return ins.fragment("c").gather(words["c"])
+        if operand in words:
+            parts = gather(ins, operand, words[operand], self.options)
+        else:
+            where = words[f"descriptor_{operand}"]
+            parts = load_matrix(ins, operand, words["shared"], where, self.options)
+        return np.concatenate(list(parts), -2 if operand in ("b", "scale_b") else -1)
 
     def holding(self, operand: str, codes: Array) -> Kernel:
         """With other codes of the shape of `matrix`, where the instruction looks for them.
@@ -113,45 +115,16 @@ class Kernel:
         ins = self.ins
         if operand == "c":
             return self.using(c=ins.fragment("c").scatter(codes))
-        parts = np.stack(np.split(codes, self.steps, -2 if operand in ("b", "scale_b") else -1))
-        if operand in ONE_WORD:
-            fragment = ins.fragment(operand)
-            groups = fragment.gather(self.words[operand][..., None]).copy()
-            if fragment.groups > 1:
-                groups[..., self._group(operand), :, :] = parts
-            else:
-                groups[...] = parts
-            return self.using(**{operand: fragment.scatter(groups)[..., 0]})
+        parts = split_k(operand, codes, self.steps)
         if operand in self.words:
-            return self.using(**{operand: ins.fragment(operand).scatter(parts)})
-        _, _, where, major = self.tile(operand)
-        shared = self.words["shared"].copy()
+            now = self.words[operand]
+            return self.using(**{operand: scatter(ins, operand, parts, self.options, now)})
+        tile, shared = tile_in_memory(ins, operand, self.options), self.words["shared"].copy()
         for part, word in zip(parts, self.words[f"descriptor_{operand}"], strict=True):
-            store_tile(shared, word, part if operand == "a" else part.T, where, major)
+            store_tile(shared, word, part if operand == "a" else part.T, tile.place, tile.major)
         return self.using(shared=shared)
 
-    def _group(self, operand: str) -> int:
-        """Which of the matrices that the lanes hold the instruction takes."""
-        if operand == "e":
-            return int(self.options.get("selector", 0))
-        byte, thread = (
-            int(self.options.get(f"{x}_id_{operand[-1]}", 0)) for x in ("byte", "thread")
-        )
-        return byte // self.ins.scale_chunks * len(self.ins.legal_ids(operand)[1]) + thread
-
-    def narrowed(self, n: int) -> Kernel:
-        """The first `n` columns of a wgmma: the same descriptors, fewer accumulators."""
-        ins = replace(self.ins, n=n)
-        c = self.words["c"][..., : ins.fragment("c").registers]
-        return replace(self, ins=ins, words={**self.words, "c": c})
-
-    def tile(self, operand: str) -> tuple[int, int, Place, str]:
-        """Rows, k, place and major of an operand in shared memory."""
-        ins = self.ins
-        major = "mn" if self.options.get(f"imm_trans_{operand}", 0) else "k"
-        if operand == "a":
-            return ins.m, ins.stored_k, ins.a_place, major
-        return ins.n, ins.k, ins.b_place, major
+    # --- results ---
 
     def run(self) -> Array:
         """The words of d before they are read; raises what `execute` raises."""
@@ -162,9 +135,28 @@ class Kernel:
         return results([self])[0]
 
 
-def _joined(parts: Array, axis: int) -> Array:
-    """Steps ``(steps, …, rows, cols)`` side by side."""
-    return np.concatenate(list(parts), axis)
+class Variant(NamedTuple):
+    """A kernel with one mistake in it."""
+
+    #: the operand that it is about: a, b, c, d, e, scale_a, scale_b; "" for none
+    operand: str
+    detail: str
+    kernel: Kernel
+
+
+class Mistake(NamedTuple):
+    """One row of `finder.MISTAKES`."""
+
+    name: str
+    #: how one comes to it, and what to look at
+    explanation: str
+    variants: Callable[[Kernel], Iterator[Variant]]
+    #: what to look at instead, of some operands
+    advice: Mapping[str, str] = {}
+
+    def explain(self, operand: str) -> str:
+        """`explanation`, for one operand."""
+        return self.advice.get(operand, self.explanation).replace("OPERAND", operand or "a")
 
 
 # --- many at once ---------------------------------------------------------------------------------
@@ -184,7 +176,11 @@ def results(kernels: Sequence[Kernel]) -> list[Array | None]:
     out: list[Array | None] = [None] * len(kernels)
     for group in groups.values():
         unique = list(group.values())
-        for part in _parts(unique, kernels[unique[0][0]]):
+        first = kernels[unique[0][0]]
+        at_once = first.work if _is_plain_loop(first) else first.work // first.steps
+        size = max(1, _AT_ONCE // at_once)
+        for start in range(0, len(unique), size):
+            part = unique[start : start + size]
             found = _run([kernels[indices[0]] for indices in part])
             for indices, words in zip(part, found, strict=True):
                 for i in indices:
@@ -196,13 +192,6 @@ def _kind(kernel: Kernel) -> tuple[object, ...]:
     shapes = tuple((name, kernel.words[name].shape) for name in sorted(kernel.words))
     options = tuple(sorted(kernel.options.items()))
     return str(kernel.ins), kernel.target.name, options, kernel.carries, shapes
-
-
-def _parts(items: list[list[int]], kernel: Kernel) -> Iterator[list[list[int]]]:
-    ins = kernel.ins
-    size = max(1, _AT_ONCE // (ins.m * ins.n * ins.k))
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
 
 
 def _read(kernel: Kernel, words: Array) -> Array:
@@ -231,13 +220,33 @@ def _steps(kernels: list[Kernel]) -> Array:
             words[name] = mine[None]
         else:
             words[name] = np.stack([kernel.words[name] for kernel in kernels])
-    start = d = words.pop("c")
-    shared = words.pop("shared", None)
+    d = _chained(first, words) if _is_plain_loop(first) else _executed(first, words)
+    return np.broadcast_to(d, (len(kernels), *d.shape[1:]))
+
+
+def _is_plain_loop(kernel: Kernel) -> bool:
+    """Whether all steps are one long dot product, of operands that no check refuses."""
+    plain = kernel.words.keys() == {"a", "b", "c"} and not kernel.ins.fragment("a").place.padding
+    return plain and kernel.steps > 1 and kernel.carries and not kernel.ins.b_place.padding
+
+
+def _chained(first: Kernel, words: Mapping[str, Array]) -> Array:
+    """As `_executed`, without going through registers after every step."""
+    ins = first.ins
+    a, b = (np.moveaxis(ins.fragment(name).gather(words[name]), 1, 0) for name in "ab")
+    columns = np.swapaxes(np.concatenate(list(b), -2), -1, -2)
+    c, arithmetic = ins.fragment("c").gather(words["c"]), ins.arithmetic(first.target)
+    d = matmul(arithmetic, np.concatenate(list(a), -1), columns, c, k=ins.k)
+    return ins.fragment("d").scatter(d)
+
+
+def _executed(first: Kernel, words: Mapping[str, Array]) -> Array:
+    start = d = words["c"]
     for step in range(first.steps):
-        now = {name: array[:, step] for name, array in words.items()}
+        now = {name: x[:, step] for name, x in words.items() if name not in ("c", "shared")}
         options = dict(first.options)
         if first.ins.is_wgmma:
-            options["shared"] = shared
+            options["shared"] = words["shared"]
             options["scale_d"] = options.get("scale_d", True) or (step > 0 and first.carries)
         options |= {name: now[name] for name in ("scale_a", "scale_b") if name in now}
         operands = [
@@ -247,4 +256,4 @@ def _steps(kernels: list[Kernel]) -> Array:
             *([now["e"]] if "e" in now else []),
         ]
         d = execute(first.ins, *operands, target=first.target, undefined="hardware", **options)
-    return np.broadcast_to(d, (len(kernels), *d.shape[1:]))
+    return d

@@ -19,15 +19,15 @@ def describe_wrong(fragment: Fragment, given: Array, expected: Array) -> list[st
 
     `given` and `expected` are codes of D ``([groups,] rows, cols)``.
     """
-    wrong = given != expected
+    wrong, fmt = given != expected, fragment.fmt
     if not wrong.any():
         return []
     out = [f"wrong: {_place(fragment, wrong)}"]
-    kind = _kind(fragment.fmt, given[wrong], expected[wrong])
-    out += [f"every wrong element {kind}"] if kind else list(_some(fragment.fmt, given[wrong]))
+    kind = _kind(fmt, given[wrong], expected[wrong])
+    out += [f"every wrong element {kind}"] if kind else list(_some(fmt, given[wrong]))
     for index in np.argwhere(wrong)[:_SHOWN]:
         at = tuple(int(x) for x in index)
-        got, want = (_shown(fragment.fmt, x[at]) for x in (given, expected))
+        got, want = (_shown(fmt, x[at]) for x in (given, expected))
         out.append(f"D({', '.join(map(str, at))}) is {got}, not {want}")
     return out
 
@@ -65,49 +65,47 @@ def _lines(mask: Array, name: str) -> str:
     for first, word in enumerate(("even", "odd")):
         if len(indices) > 1 and indices == list(range(first, len(mask), 2)):
             return f"{word} {name}s"
-    runs: list[list[int]] = []
+    stretches: list[list[int]] = []
     for i in indices:
-        if runs and i == runs[-1][1] + 1:
-            runs[-1][1] = i
+        if stretches and i == stretches[-1][1] + 1:
+            stretches[-1][1] = i
         else:
-            runs.append([i, i])
-    parts = [f"{a}" if a == b else f"{a}-{b}" for a, b in runs[:_PARTS]]
-    more = f", … ({len(indices)} in all)" if len(runs) > _PARTS else ""
-    if len(parts) == 2 and not more:
+            stretches.append([i, i])
+    parts = [f"{a}" if a == b else f"{a}-{b}" for a, b in stretches]
+    if len(parts) == 2:
         return f"{name}s {parts[0]} and {parts[1]}"
-    return f"{name}{'s' if len(indices) > 1 else ''} {', '.join(parts)}{more}"
+    more = f", … ({len(indices)} in all)" if len(parts) > _PARTS else ""
+    return f"{name}{'s' if len(indices) > 1 else ''} {', '.join(parts[:_PARTS])}{more}"
 
 
 # --- what they have in common ---------------------------------------------------------------------
 
 
 def _kind(fmt: Format, given: Array, expected: Array) -> str:
-    """What is so of every wrong element; "" where nothing is."""
+    """What every wrong element is; "" where they have nothing in common."""
     g, e = decode_values(fmt, given), decode_values(fmt, expected)
-    if fmt.is_float:
-        if np.isnan(g).all():
-            return "is NaN" + (", as it should, with other bits" if np.isnan(e).all() else "")
-        if np.isnan(e).all():
-            return "should be NaN"
-        if np.isinf(g).all():
-            return "is infinite"
-        if (g == 0).all() and (e == 0).all():
-            return "is a zero of the other sign"
-    if (g == 0).all():
-        same = fmt.is_float and (np.signbit(g) == np.signbit(e)).all()
-        return "is zero" + (", with the sign of the right one" if same else "")
-    if len(g) > 2 and (g == g[0]).all():
-        return f"is {_shown(fmt, given[0])}"
-    if (g == -e).all():
-        return "has the other sign"
-    if len(g) > 2 and not fmt.is_float | (ulps(fmt, given, expected) > 1).any():
-        return "is off by 1"
-    if fmt.is_float and (ulps(fmt, given, expected) <= _ULPS).all() and np.isfinite(g + e).all():
-        most = int(ulps(fmt, given, expected).max())
-        return f"is {'1 ulp' if most == 1 else f'at most {most} ulps'} off"
-    if len(g) > 2 and np.array_equal(np.sort(given), np.sort(expected)):
-        return "is a right one of another place"
-    return _ratio(g, e) if np.isfinite(g + e).all() and len(g) > 2 else ""
+    apart, several = ulps(fmt, given, expected), len(g) > 2
+    finite = bool(np.isfinite(g + e).all())
+    same_sign = fmt.is_float and bool((np.signbit(g) == np.signbit(e)).all())
+    same_nan = ", as it should, with other bits" if np.isnan(e).all() else ""
+    most = int(apart.max())
+    for holds, text in (
+        (np.isnan(g).all(), f"is NaN{same_nan}"),
+        (np.isnan(e).all(), "should be NaN"),
+        (np.isinf(g).all(), "is infinite"),
+        (fmt.is_float and not (g.any() or e.any()), "is a zero of the other sign"),
+        (not g.any(), "is zero" + (", with the sign of the right one" if same_sign else "")),
+        (several and (g == g[0]).all(), f"is {_shown(fmt, given[0])}"),
+        ((g == -e).all(), "has the other sign"),
+        (several and not fmt.is_float and most <= 1, "is off by 1"),
+        (fmt.is_float and finite and most <= _ULPS,
+         f"is {'1 ulp' if most == 1 else f'at most {most} ulps'} off"),
+        (several and np.array_equal(np.sort(given), np.sort(expected)),
+         "is a right one of another place"),
+    ):  # fmt: skip
+        if holds:
+            return text
+    return _ratio(g, e) if finite and several else ""
 
 
 def _ratio(given: Array, expected: Array) -> str:
@@ -118,8 +116,7 @@ def _ratio(given: Array, expected: Array) -> str:
             powers = sorted({int(x) - 1 for x in exponent})
             same_sign = (ratio > 0).all()
             if len(powers) == 1 and (same_sign or (ratio < 0).all()):
-                sign = "" if same_sign else "-"
-                return f"is {sign}2^{powers[0]} times what is right"
+                return f"is {'' if same_sign else '-'}2^{powers[0]} times what is right"
             return f"is off by a power of two, 2^{powers[0]} to 2^{powers[-1]}, or its sign"
         if np.allclose(ratio, ratio[0], rtol=1e-3, atol=0):
             return f"is about {ratio.mean():.4g} times what is right"
@@ -130,11 +127,10 @@ def _ratio(given: Array, expected: Array) -> str:
 
 
 def _some(fmt: Format, given: Array) -> Iterator[str]:
-    if fmt.is_float:
-        values = decode_values(fmt, given)
-        for name, which in (("NaN", np.isnan(values)), ("infinite", np.isinf(values))):
-            if which.any():
-                yield f"{int(which.sum())} of the wrong elements are {name}"
+    values = decode_values(fmt, given)
+    for name, which in (("NaN", np.isnan(values)), ("infinite", np.isinf(values))):
+        if which.any():
+            yield f"{int(which.sum())} of the wrong elements are {name}"
 
 
 def _shown(fmt: Format, code: Array) -> str:
@@ -147,16 +143,10 @@ def _shown(fmt: Format, code: Array) -> str:
     return f"{value:.{fmt.mantissa_bits * 3 // 10 + 3}g}"
 
 
-# --- rounding -------------------------------------------------------------------------------------
-
-
 def rounding(fmt: Format, right: Array, observed: Array) -> list[str]:
     """What a D says that is nearly right: no operand is misplaced."""
-    wrong = right != observed
-    if not fmt.is_float or not wrong.any():
-        return []
     values = [decode_values(fmt, x) for x in (right, observed)]
-    if not all(np.isfinite(x).all() for x in values):
+    if not fmt.is_float or (right == observed).all() or not np.isfinite(values).all():
         return []
     far, size = np.abs(values[0] - values[1]).max(), np.abs(values[0]).max()
     if far > size / 2 ** max(6, fmt.mantissa_bits // 2):

@@ -6,22 +6,21 @@ Each function yields the ways of making one mistake with a kernel.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import fields, replace
-from itertools import product
-from typing import Literal
+from functools import cache
 
 import numpy as np
 
 from dtypes import FORMATS, Array, convert
-from emulator.arith.conversions import convert as cvt
+from emulator.arith import conversions
 from emulator.errors import OperandError
 from emulator.isa.matrix import MatrixInstruction
-from emulator.isa.matrix_forms import FORMS
+from emulator.isa.matrix_opcodes import expand
 from emulator.layout.fragment import Fragment
-from emulator.layout.lanemap import COL, ROW, Mode, lane_map
+from emulator.layout.lanemap import COL, ROW, Mode, digits, lane_map
 from emulator.targets import TARGETS
-from emulator.tools.faults.kernel import Change, Kernel
-from emulator.tools.faults.registers import Variant
+from emulator.tools.faults.kernel import Change, Kernel, Variant, split_k
 
 # --- transposes -----------------------------------------------------------------------------------
 
@@ -29,23 +28,18 @@ from emulator.tools.faults.registers import Variant
 def transposed_operand(kernel: Kernel) -> Iterator[Variant]:
     """A matrix that is stored row by row and read column by column, or the reverse."""
     for name in _matrices(kernel):
-        codes = kernel.matrix(name)
-        for text, other in _transposes(codes):
-            if changed := _holding(kernel, name, other):
-                yield Variant(name, f"{name.upper()} {text}", changed)
-    for text, order in _transposes(np.arange(kernel.ins.m * kernel.ins.n).reshape(_shape(kernel))):
-        if kernel.ins.fragment("d").groups == 1:
-            yield Variant("d", f"D {text}", kernel.changing("d", _as_matrix(kernel, order)))
+        for text, other in _transposes(kernel.matrix(name)):
+            yield from _with_matrix(kernel, name, f"{name.upper()} {text}", other)
+    ins = kernel.ins
+    if ins.fragment("d").groups == 1:
+        for text, order in _transposes(np.arange(ins.m * ins.n).reshape(ins.m, ins.n)):
+            yield Variant("d", f"D {text}", kernel.changing("d", _reordered(kernel, order)))
 
 
 def _matrices(kernel: Kernel) -> list[str]:
     """Operands that one can write as a matrix; A of m8n8k4.f16 is several."""
     fragments = [kernel.ins.fragment(x) for x in kernel.registers]
     return [] if any(x.groups > 1 for x in fragments) else ["a", "b", "c"]
-
-
-def _shape(kernel: Kernel) -> tuple[int, int]:
-    return kernel.ins.m, kernel.ins.n
 
 
 def _transposes(codes: Array) -> Iterator[tuple[str, Array]]:
@@ -59,14 +53,12 @@ def _transposes(codes: Array) -> Iterator[tuple[str, Array]]:
     yield "is in memory column by column and read as if row by row", stored
 
 
-def _holding(kernel: Kernel, name: str, codes: Array) -> Kernel | None:
-    try:
-        return kernel.holding(name, np.ascontiguousarray(codes))
-    except OperandError:
-        return None  # a tile of which two elements share a byte: there is no such memory
+def _with_matrix(kernel: Kernel, name: str, text: str, codes: Array) -> Iterator[Variant]:
+    with suppress(OperandError):  # a tile of which two elements share a byte: no such memory
+        yield Variant(name, text, kernel.holding(name, np.ascontiguousarray(codes)))
 
 
-def _as_matrix(kernel: Kernel, order: Array) -> Change:
+def _reordered(kernel: Kernel, order: Array) -> Change:
     """Reads the result as a matrix whose element i was element ``order[i]``."""
     fragment = kernel.ins.fragment("d")
 
@@ -80,52 +72,45 @@ def _as_matrix(kernel: Kernel, order: Array) -> Change:
 
 # --- index formulas -------------------------------------------------------------------------------
 
+#: elements of a register -> a type with that many
+_TYPES = {1: "tf32", 2: "f16", 4: "s8", 8: "s4", 32: "b1"}
+#: the digits of the lane or of the element number, lowest first
+_Modes = tuple[Mode, ...]
+
 
 def other_lane_map(kernel: Kernel) -> Iterator[Variant]:
     """The fragment of another element type, or elements dealt out to the lanes one by one."""
     for name in _in_registers(kernel):
         fragment = kernel.ins.fragment(name)
         rows, cols = fragment.shape
-        flat = np.arange(rows * cols).reshape(fragment.lanes, fragment.elements)
-        yield _dealt(kernel, name, flat, "every lane holds consecutive elements, row by row")
-        spread = np.arange(rows * cols).reshape(fragment.elements, fragment.lanes).T
-        yield _dealt(kernel, name, spread, "consecutive elements, row by row, in consecutive lanes")
-        if name in "ab":
-            yield from _maps_of_other_types(kernel, name, fragment)
+        maps = {
+            "every lane holds consecutive elements, row by row":
+                np.arange(rows * cols).reshape(fragment.lanes, fragment.elements),
+            "consecutive elements, row by row, in consecutive lanes":
+                np.arange(rows * cols).reshape(fragment.elements, fragment.lanes).T,
+        }  # fmt: skip
+        maps |= _maps_of_other_types(kernel, name, fragment) if name in "ab" else {}
+        parts = split_k(name, kernel.matrix(name), 1 if name == "c" else kernel.steps)
+        for text, flat in maps.items():
+            yield _packed(kernel, name, parts.reshape(len(parts), rows * cols)[:, flat], text)
 
 
-#: elements of a register -> a type with that many
-_TYPES = {1: "tf32", 2: "f16", 4: "s8", 8: "s4", 32: "b1"}
-
-
-def _maps_of_other_types(kernel: Kernel, name: str, fragment: Fragment) -> Iterator[Variant]:
-    family = "b8" if name == "b" else f"a{kernel.ins.m}"
-    own = 32 // fragment.place.width if fragment.word_bits == 32 else 1
-    size = fragment.shape[0] * fragment.shape[1]
+def _maps_of_other_types(kernel: Kernel, name: str, fragment: Fragment) -> dict[str, Array]:
+    family, own = "b8" if name == "b" else f"a{kernel.ins.m}", fragment.lane_map
+    per_word = 32 // fragment.place.width if fragment.word_bits == 32 else 1
+    out = {}
     for e, type_ in _TYPES.items():
         # At least two rows of registers of e elements, where the family has them.
-        if e == own or fragment.elements % (e if family in ("b8", "a8") else 2 * e):
+        if e == per_word or fragment.elements % (e if family in ("b8", "a8") else 2 * e):
             continue
-        other = lane_map(family, e, size)
-        if (
-            other.shape == fragment.lane_map.shape
-            and other.flat.shape == fragment.lane_map.flat.shape
-        ):
-            yield _dealt(kernel, name, other.flat, f"in the lanes of a {type_} fragment")
+        other = lane_map(family, e, fragment.shape[0] * fragment.shape[1])
+        if (other.shape, other.flat.shape) == (own.shape, own.flat.shape):
+            out[f"in the lanes of a {type_} fragment"] = other.flat
+    return out
 
 
 def _in_registers(kernel: Kernel) -> list[str]:
     return [x for x in _matrices(kernel) if x in kernel.words]
-
-
-def _dealt(kernel: Kernel, name: str, flat: Array, text: str) -> Variant:
-    """Every step's tile, with element ``flat[lane, i]`` of it as element i of a lane."""
-    fragment = kernel.ins.fragment(name)
-    rows, cols = fragment.shape
-    codes = kernel.matrix(name)
-    steps = 1 if name == "c" else kernel.steps
-    tiles = np.stack(np.split(codes, steps, -2 if name == "b" else -1)).reshape(steps, rows * cols)
-    return _packed(kernel, name, tiles[:, flat], text)
 
 
 def _packed(kernel: Kernel, name: str, codes: Array, text: str) -> Variant:
@@ -134,27 +119,32 @@ def _packed(kernel: Kernel, name: str, codes: Array, text: str) -> Variant:
     # In the order of the right map, so that scatter puts them where they stand here.
     flat = codes.reshape(len(codes), fragment.lanes * fragment.elements)
     words = fragment.scatter(flat[:, fragment.lane_map.inverse[0]])
-    return Variant(
-        name, f"{name.upper()}: {text}", kernel.using(**{name: words if name != "c" else words[0]})
-    )
+    changed = kernel.using(**{name: words if name != "c" else words[0]})
+    return Variant(name, f"{name.upper()}: {text}", changed)
 
 
 def wrong_index(kernel: Kernel) -> Iterator[Variant]:
     """One term of the formula for the row or column of an element is wrong."""
     for name in _in_registers(kernel):
-        fragment = kernel.ins.fragment(name)
-        codes = kernel.matrix(name)
+        fragment, codes = kernel.ins.fragment(name), kernel.matrix(name)
+        steps = np.arange(1 if name == "c" else kernel.steps)[:, None, None]
+        rows, cols = codes.shape
         for text, lanes, elements in _formulas(fragment):
-            coords = _coordinates(fragment, lanes, elements)
-            for order, indices in _addresses(kernel, name, coords, codes.shape).items():
-                memory = codes.reshape(-1) if order == "row" else codes.T.reshape(-1)
-                picked = memory[indices % memory.size]
-                where = "" if order == "row" else " (the matrix in column-major memory)"
-                yield _packed(kernel, name, picked, text + where)
+            # Maybe outside of the matrix; where (steps, lanes, elements) lie in it.
+            row, col = (digits(lanes, axis)[:, None] + digits(elements, axis)
+                        for axis in (ROW, COL))  # fmt: skip
+            row = row + steps * (fragment.shape[0] if name == "b" else 0)
+            col = col + steps * (0 if name == "b" else fragment.shape[1])
+            yield _read(kernel, name, codes, row * cols + col, text)
+            if (row >= rows).any() or (col >= cols).any():
+                # Only a formula that leaves the matrix tells the two orders apart.
+                text += " (the matrix in column-major memory)"
+                yield _read(kernel, name, codes.T, col * rows + row, text)
 
 
-#: (extent, axis, stride) of the digits of the lane and of the element number, lowest first
-_Modes = tuple[Mode, ...]
+def _read(kernel: Kernel, name: str, codes: Array, indices: Array, text: str) -> Variant:
+    memory = np.ascontiguousarray(codes).reshape(-1)
+    return _packed(kernel, name, memory[indices % memory.size], text)
 
 
 def _formulas(fragment: Fragment) -> Iterator[tuple[str, _Modes, _Modes]]:
@@ -175,8 +165,9 @@ def _formulas(fragment: Fragment) -> Iterator[tuple[str, _Modes, _Modes]]:
         swapped = ((4, g_axis, g), (8, t_axis, t), *lanes[2:])
         text = "lane % 4 and lane / 4 (threadID_in_group, groupID) exchanged in the formula"
         yield text, swapped, elements
-        flipped = tuple((n, ROW + COL - axis, s) for n, axis, s in lanes)
-        turned = tuple((n, ROW + COL - axis, s) for n, axis, s in elements)
+        flipped, turned = (
+            tuple((n, ROW + COL - axis, s) for n, axis, s in modes) for modes in (lanes, elements)
+        )
         yield "row and column exchanged", flipped, turned
         yield "row and column of the lane exchanged, not those of the register", flipped, elements
         yield "row and column of the register exchanged, not those of the lane", lanes, turned
@@ -195,97 +186,47 @@ def _term(digit: str, axis: int, stride: int) -> str:
     return f"{where} + {digit}" + (f" * {stride}" if stride > 1 else "")
 
 
-def _coordinates(fragment: Fragment, lanes: _Modes, elements: _Modes) -> Array:
-    """``(lanes, elements, 2)``: rows and columns, maybe outside of the matrix."""
-
-    def added(modes: _Modes, axis: int) -> Array:
-        out = np.zeros(1, np.int64)
-        for extent, its_axis, stride in modes:
-            step = stride if its_axis == axis else 0
-            out = (np.arange(extent)[:, None] * step + out).reshape(-1)
-        return out
-
-    both = [added(lanes, axis)[:, None] + added(elements, axis) for axis in (ROW, COL)]
-    return np.stack(both, -1)
-
-
-def _addresses(
-    kernel: Kernel, name: str, coords: Array, shape: tuple[int, ...]
-) -> dict[str, Array]:
-    """Where ``(steps, lanes, elements)`` lie in a row-major matrix and in a column-major one."""
-    rows, cols = shape
-    row, col = coords[None, ..., 0], coords[None, ..., 1]
-    step = np.arange(1 if name == "c" else kernel.steps)[:, None, None]
-    tile = kernel.ins.fragment(name).shape
-    row, col = (row + step * tile[0], col) if name == "b" else (row, col + step * tile[1])
-    by_row = row * cols + col
-    outside = (row >= rows).any() or (col >= cols).any()
-    # Only a formula that leaves the matrix tells the two apart.
-    return {"row": by_row, "col": col * rows + row} if outside else {"row": by_row}
-
-
 # --- types, instruction, target -------------------------------------------------------------------
 
-
-def other_instruction(kernel: Kernel) -> Iterator[Variant]:
-    """Another type or modifier in the opcode, of an instruction with the same registers."""
-    ins = kernel.ins
-    count = {name: x.registers for name, x in ins.fragments.items()}
-    names = [f.name for f in fields(MatrixInstruction) if f.name != "form"]
-    relatives = {str(x): x for x in _relatives(ins)}
-    for other in relatives.values():
-        if kernel.target.name not in other.targets or other.operands != ins.operands:
-            continue
-        if {name: x.registers for name, x in other.fragments.items()} != count:
-            continue
-        differ = [x for x in names if getattr(other, x) != getattr(ins, x)]
-        texts = [_difference(_SAID.get(x, x), getattr(other, x), getattr(ins, x)) for x in differ]
-        if other.form.bit_operation != ins.form.bit_operation:
-            texts.append(
-                f".{other.form.bit_operation}.popc instead of .{ins.form.bit_operation}.popc"
-            )
-        if 1 <= len(texts) <= 2:
-            yield Variant("", ", ".join(texts), replace(kernel, ins=other))
-
-
+#: fields of an instruction in words
 _SAID = {"a_type": "type of A", "b_type": "type of B", "satfinite": ".satfinite",
          "rounding": "rounding", "ordered_metadata": "::ordered_metadata",
          "scale_type": "scale type"}  # fmt: skip
 
 
-_ROUNDINGS: tuple[Literal["rn", "rz", "rm", "rp"], ...] = ("rn", "rz", "rm", "rp")
+def _shape(ins: MatrixInstruction) -> tuple[object, ...]:
+    """What a typing error in the types and modifiers leaves as it is."""
+    return ins.m, ins.n, ins.k, ins.d_type, ins.c_type, ins.scale_vec, ins.form.kind, ins.operands
 
 
-def _difference(name: str, new: object, old: object) -> str:
-    if isinstance(new, bool):
-        return f"{name} {'added' if new else 'missing'}"
-    return f"{name} {new} instead of {old}"
+@cache
+def _relatives(family: str) -> dict[tuple[object, ...], list[MatrixInstruction]]:
+    out: dict[tuple[object, ...], list[MatrixInstruction]] = {}
+    for ins in expand(family):
+        out.setdefault(_shape(ins), []).append(ins)
+    return out
 
 
-def _relatives(ins: MatrixInstruction) -> Iterator[MatrixInstruction]:
-    """Instructions of the same family, shape, accumulators and layouts."""
-    for form in FORMS:
-        same = (form.family, form.shape) == (ins.form.family, ins.form.shape)
-        if not same or (form.n and ins.n not in form.n) or form.kind != ins.form.kind:
-            continue
-        if f"{ins.d_type}.{ins.c_type}" not in form.dc.split():
-            continue
-        scales = [x.split(".") for x in form.scales.split() or ["."]]
-        pairs = [(a, b) for a in form.a.split() for b in form.b.split() or [a]]
-        layouts = [(x.split(".")[0], x.split(".")[1]) for x in form.layouts.split()]
-        for (a, b), (vec, scale), layout, satfinite, rounding, ordered in product(
-            pairs, scales, layouts, {False, form.satfinite}, _ROUNDINGS, (False, True)
+def other_instruction(kernel: Kernel) -> Iterator[Variant]:
+    """Another type or modifier in the opcode, of an instruction with the same registers."""
+    ins, names = kernel.ins, [f.name for f in fields(MatrixInstruction) if f.name != "form"]
+    for other in _relatives(ins.form.family)[_shape(ins)]:
+        if kernel.target.name not in other.targets or any(
+            other.fragment(name).registers != x.registers for name, x in ins.fragments.items()
         ):
-            if (rounding != "rn" and not form.rounding) or vec != ins.scale_vec:
-                continue
-            if ordered != form.ordered_only and form.family != "mma.sp":
-                continue
-            if form.ordered_only and not ordered:
-                continue
-            yield replace(
-                ins, form=form, a_type=a, b_type=b, layouts=layout, satfinite=satfinite,
-                rounding=rounding, scale_type=scale, ordered_metadata=ordered,
-            )  # fmt: skip
+            continue
+        texts = []
+        for field in names:
+            new, old = getattr(other, field), getattr(ins, field)
+            said = _SAID.get(field, field)
+            if isinstance(new, bool) and new != old:
+                texts.append(f"{said} {'added' if new else 'missing'}")
+            elif new != old:
+                texts.append(f"{said} {new} instead of {old}")
+        if (new := other.form.bit_operation) != (old := ins.form.bit_operation):
+            texts.append(f".{new}.popc instead of .{old}.popc")
+        if 1 <= len(texts) <= 2:
+            yield Variant("", ", ".join(texts), replace(kernel, ins=other))
 
 
 def other_target(kernel: Kernel) -> Iterator[Variant]:
@@ -304,25 +245,16 @@ def converted_elements(kernel: Kernel) -> Iterator[Variant]:
     """Elements whose bits are those of another type."""
     for name in "ab":
         fmt = FORMATS[getattr(kernel.ins, f"{name}_type")]
-        codes = kernel.matrix(name)
         if not fmt.is_float:
             continue
+        codes, matrix = kernel.matrix(name), name.upper()
         for other in FORMATS.values():
             same_size = other.bits == fmt.bits and other.signed and other != fmt
             if other.is_float and same_size and not fmt.ignored_bits:
-                text = (
-                    f"the bits in {name.upper()} are {other.name}, the instruction takes {fmt.name}"
-                )
-                if changed := _holding(kernel, name, convert(fmt, other, codes)):
-                    yield Variant(name, text, changed)
-        if fmt.ignored_bits:
-            yield from _unrounded(kernel, name)
-
-
-def _unrounded(kernel: Kernel, name: str) -> Iterator[Variant]:
-    codes = kernel.matrix(name)
-    if not np.any(codes & np.uint32((1 << FORMATS["tf32"].ignored_bits) - 1)):
-        return
-    rounded = cvt(FORMATS["f32"], FORMATS["tf32"], codes.astype(np.uint32), "rna")
-    if changed := _holding(kernel, name, rounded):
-        yield Variant(name, f"{name.upper()} rounded to tf32 (cvt.rna.tf32.f32), not cut", changed)
+                text = f"the bits in {matrix} are {other.name}, the instruction takes {fmt.name}"
+                yield from _with_matrix(kernel, name, text, convert(fmt, other, codes))
+        if np.any(codes & codes.dtype.type((1 << fmt.ignored_bits) - 1)):
+            text = f"{matrix} rounded to tf32 (cvt.rna.tf32.f32), not cut"
+            whole = codes.astype(np.uint32)
+            rounded = conversions.convert(FORMATS["f32"], FORMATS["tf32"], whole, "rna")
+            yield from _with_matrix(kernel, name, text, rounded)

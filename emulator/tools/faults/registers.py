@@ -1,93 +1,97 @@
 """Mistakes with registers, the bits inside of them, and lanes.
 
-Each function yields the ways of making one mistake with a kernel.
+A mistake is written as the ways of making it with one operand, texts and changes of its words;
+``each_operand`` makes of it what `finder.MISTAKES` takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from functools import wraps
 from itertools import combinations, permutations
-from typing import NamedTuple
 
 import numpy as np
 
 from dtypes import Array
-from emulator.tools.faults.kernel import Change, Kernel
+from emulator.tools.faults.kernel import Change, Kernel, Variant
 
 #: with more registers than this, only pairs as far apart as these
 _EVERY_PAIR, _NEIGHBOURS = 8, (1, 2, 4)
 
-
-class Variant(NamedTuple):
-    """A kernel with one mistake in it."""
-
-    #: the operand that it is about: a, b, c, d, e, scale_a, scale_b; "" for none
-    operand: str
-    detail: str
-    kernel: Kernel
+Ways = Iterator[tuple[str, Change]]
 
 
-class Mistake(NamedTuple):
-    """one row of `faults.MISTAKES`."""
+def each_operand(ways: Callable[[Kernel, str, int], Ways]) -> Callable[[Kernel], Iterator[Variant]]:
+    """A mistake with the words of one operand, of which a lane has a number, for all operands."""
 
-    name: str
-    #: how one comes to it, and what to look at
-    explanation: str
-    variants: Callable[[Kernel], Iterator[Variant]]
-    #: what to look at instead, of some operands
-    advice: Mapping[str, str] = {}
+    @wraps(ways)
+    def variants(kernel: Kernel) -> Iterator[Variant]:
+        for name, count in kernel.words_per_lane.items():
+            for text, change in ways(kernel, name, count):
+                yield Variant(name, text, kernel.changing(name, change))
 
-    def explain(self, operand: str) -> str:
-        """`explanation`, for one operand."""
-        return self.advice.get(operand, self.explanation).replace("OPERAND", operand or "a")
+    return variants
+
+
+def exchanged(size: int, pair: tuple[int, int]) -> list[int]:
+    """The numbers below `size`, with two in each other's place."""
+    order = list(range(size))
+    order[pair[0]], order[pair[1]] = pair[1], pair[0]
+    return order
+
+
+def of_registers(order: list[int]) -> Change:
+    return lambda words: words[..., order]
+
+
+def of_lanes(order: Array | list[int]) -> Change:
+    return lambda words: words[..., order, :]
 
 
 # --- whole registers ------------------------------------------------------------------------------
 
 
-def exchanged_registers(kernel: Kernel) -> Iterator[Variant]:
+@each_operand
+def exchanged_registers(kernel: Kernel, name: str, count: int) -> Ways:
     """Two registers of an operand in each other's place."""
-    for name, count in kernel.registers.items():
-        for i, j in _pairs(count):
-            order = list(range(count))
-            order[i], order[j] = j, i
-            detail = f"{name}{i} and {name}{j} exchanged"
-            yield Variant(name, detail, kernel.changing(name, _picked(order)))
+    for i, j in _pairs(count):
+        yield f"{name}{i} and {name}{j} exchanged", of_registers(exchanged(count, (i, j)))
 
 
-def repeated_register(kernel: Kernel) -> Iterator[Variant]:
+@each_operand
+def repeated_register(kernel: Kernel, name: str, count: int) -> Ways:
     """One register of an operand written twice."""
-    for name, count in kernel.registers.items():
-        for pair in _pairs(count):
-            for i, j in (pair, pair[::-1]):
-                order = list(range(count))
-                order[j] = i
-                detail = f"{name}{i} stands where {name}{j} belongs"
-                yield Variant(name, detail, kernel.changing(name, _picked(order)))
+    for pair in _pairs(count):
+        for i, j in (pair, pair[::-1]):
+            order = list(range(count))
+            order[j] = i
+            yield f"{name}{i} stands where {name}{j} belongs", of_registers(order)
 
 
-def register_order(kernel: Kernel) -> Iterator[Variant]:
+@each_operand
+def register_order(kernel: Kernel, name: str, count: int) -> Ways:
     """All registers of an operand in another order."""
-    for name, count in kernel.registers.items():
-        for order in _orders(count):
-            listed = ", ".join(f"{name}{i}" for i in order[:8]) + (", …" if count > 8 else "")
-            detail = f"{name}: registers in the order {listed}"
-            yield Variant(name, detail, kernel.changing(name, _picked(order)))
+    for order in _orders(count):
+        listed = ", ".join(f"{name}{i}" for i in order[:8]) + (", …" if count > 8 else "")
+        yield f"{name}: registers in the order {listed}", of_registers(order)
 
 
-def missing_register(kernel: Kernel) -> Iterator[Variant]:
+@each_operand
+def missing_register(kernel: Kernel, name: str, count: int) -> Ways:
     """A register that was never loaded, or never stored."""
-    for name, count in kernel.registers.items():
-        for i in range(count):
-            detail = f"{name}{i} is zero in every lane"
-            yield Variant(name, detail, kernel.changing(name, _cleared(i)))
+    for i in range(count) if name in kernel.registers else ():
+        yield f"{name}{i} is zero in every lane", _cleared(np.arange(count) == i)
+
+
+def _cleared(which: Array) -> Change:
+    return lambda words: np.where(which, words.dtype.type(0), words)
 
 
 def foreign_register(kernel: Kernel) -> Iterator[Variant]:
     """A register of B among those of A, or the reverse."""
+    if "a" not in kernel.words or "b" not in kernel.words:
+        return
     for name, other in (("a", "b"), ("b", "a")):
-        if name not in kernel.words or other not in kernel.words:
-            continue
         for i in range(kernel.registers[name]):
             for j in range(kernel.registers[other]):
                 words = kernel.words[name].copy()
@@ -136,42 +140,23 @@ def _swapped_bits(number: int, i: int, j: int) -> int:
     return number ^ (differ << i | differ << j)
 
 
-def _picked(order: list[int]) -> Change:
-    return lambda words: words[..., order]
-
-
-def _cleared(register: int) -> Change:
-    def change(words: Array) -> Array:
-        out = words.copy()
-        out[..., register] = 0
-        return out
-
-    return change
-
-
 # --- bits of a register ---------------------------------------------------------------------------
 
 
-def order_within_register(kernel: Kernel) -> Iterator[Variant]:
+@each_operand
+def order_within_register(kernel: Kernel, name: str, count: int) -> Ways:
     """Halves, bytes, nibbles or bits of every register in another order."""
-    for name in kernel.words_per_lane:
-        for text, change in _BIT_ORDERS:
-            yield Variant(name, f"{name}: {text}", kernel.changing(name, change))
-
-
-def _units(words: Array, bits: int) -> Array:
-    """Words as units of so many bits, lowest first, on a last axis."""
-    shifts = np.arange(0, words.dtype.itemsize * 8, bits).astype(words.dtype)
-    return words[..., None] >> shifts & words.dtype.type((1 << bits) - 1)
+    for text, change in _BIT_ORDERS:
+        yield f"{name}: {text}", change
 
 
 def _reordered(bits: int, group: int) -> Change:
     """The `bits`-bit units within every group of `group` bits in the opposite order."""
 
     def change(words: Array) -> Array:
-        units = _units(words, bits)
-        grouped = units.reshape(*words.shape, -1, group // bits)[..., ::-1].reshape(units.shape)
         shifts = np.arange(0, words.dtype.itemsize * 8, bits).astype(words.dtype)
+        units = words[..., None] >> shifts & words.dtype.type((1 << bits) - 1)
+        grouped = units.reshape(*words.shape, -1, group // bits)[..., ::-1].reshape(units.shape)
         return np.bitwise_or.reduce(grouped << shifts, -1)
 
     return change
@@ -189,23 +174,31 @@ _BIT_ORDERS = (
 )
 
 
+@each_operand
+def transposed_registers(kernel: Kernel, name: str, count: int) -> Ways:
+    """ldmatrix (or movmatrix, stmatrix) with .trans where it must not be, or without."""
+    if name in kernel.registers and kernel.ins.fragment(name).word_bits == 32:
+        yield f"{name}: every register transposed as an 8 × 8 matrix of 16-bit elements", _moved
+
+
+def _moved(words: Array) -> Array:
+    """What movmatrix.trans makes of every register."""
+    warps = words.reshape(*words.shape[:-2], -1, 32, words.shape[-1])
+    halves = np.stack([warps & 0xFFFF, warps >> 16], -1)  # (…, lane, register, half)
+    tiles = np.moveaxis(halves, -3, -2).reshape(*halves.shape[:-3], halves.shape[-2], 8, 8)
+    turned = np.swapaxes(tiles, -1, -2).reshape(*tiles.shape[:-2], 32, 2)
+    moved = np.moveaxis(turned[..., 0] | turned[..., 1] << 16, -1, -2)
+    return moved.reshape(words.shape).astype(words.dtype)
+
+
 # --- lanes ----------------------------------------------------------------------------------------
 
 
-def permuted_lanes(kernel: Kernel) -> Iterator[Variant]:
+@each_operand
+def permuted_lanes(kernel: Kernel, name: str, count: int) -> Ways:
     """Lanes hold what belongs to other lanes."""
-    orders = list(_lane_orders(kernel.ins.lanes))
-    for name in kernel.words_per_lane:
-        for text, order in orders:
-            yield Variant(name, f"{name}: {text}", kernel.changing(name, _from_lanes(order)))
-
-
-def transposed_registers(kernel: Kernel) -> Iterator[Variant]:
-    """ldmatrix (or movmatrix, stmatrix) with .trans where it must not be, or without."""
-    for name in kernel.registers:
-        if kernel.ins.fragment(name).word_bits == 32:
-            detail = f"{name}: every register transposed as an 8 × 8 matrix of 16-bit elements"
-            yield Variant(name, detail, kernel.changing(name, _moved))
+    for text, order in _lane_orders(kernel.ins.lanes):
+        yield f"{name}: {text}", of_lanes(order)
 
 
 def _lane_orders(lanes: int) -> Iterator[tuple[str, Array]]:
@@ -230,17 +223,3 @@ def _lane_orders(lanes: int) -> Iterator[tuple[str, Array]]:
     yield "every lane holds what belongs to lane 0 of the warp", warp
     if lanes > 32:
         yield "every warp holds what belongs to the first", inner
-
-
-def _from_lanes(order: Array) -> Change:
-    return lambda words: words[..., order, :]
-
-
-def _moved(words: Array) -> Array:
-    """What movmatrix.trans makes of every register."""
-    warps = words.reshape(*words.shape[:-2], -1, 32, words.shape[-1])
-    halves = np.stack([warps & 0xFFFF, warps >> 16], -1)  # (…, lane, register, half)
-    tiles = np.moveaxis(halves, -3, -2).reshape(*halves.shape[:-3], halves.shape[-2], 8, 8)
-    turned = np.swapaxes(tiles, -1, -2).reshape(*tiles.shape[:-2], 32, 2)
-    moved = np.moveaxis(turned[..., 0] | turned[..., 1] << 16, -1, -2)
-    return moved.reshape(words.shape).astype(words.dtype)

@@ -1,12 +1,16 @@
-"""``Report``: what the fault finder found, for people and as data."""
+"""``FaultReport``: what the fault finder found, for people and as data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from emulator.tools.report import Report
 
 Verdict = Literal["right", "found", "near", "none"]
+#: "made": what the kernel does; "repair": made on top of it, this gives what is right
+Direction = Literal["made", "repair"]
 
 
 @dataclass(frozen=True)
@@ -29,8 +33,7 @@ class Fault:
     wrong: int
     #: other descriptions of exactly the same words
     same_as: tuple[str, ...] = ()
-    #: "made": what the kernel does; "repair": made on top of it, this gives what is right
-    direction: Literal["made", "repair"] = "made"
+    direction: Direction = "made"
 
     @property
     def exact(self) -> bool:
@@ -42,8 +45,8 @@ class Fault:
         return f"{self.mistake}: {self.detail} ({how} {much} of {self.wrong} wrong elements)"
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class FaultReport(Report):
     """The faults, the likeliest first, and what the search can and cannot say.
 
     Truth value and ``len`` are those of `faults`.
@@ -73,13 +76,17 @@ class Report:
     def verdict(self) -> Verdict:
         if not self.wrong:
             return "right"
-        if any(fault.exact for fault in self.faults):
+        if self.exact:
             return "found"
         return "near" if self.faults else "none"
 
     @property
     def exact(self) -> tuple[Fault, ...]:
         return tuple(fault for fault in self.faults if fault.exact)
+
+    @property
+    def code(self) -> int:  # type: ignore[override]
+        return 0 if self.verdict in ("right", "found") else 1
 
     def __len__(self) -> int:
         return len(self.faults)
@@ -90,12 +97,12 @@ class Report:
     def __getitem__(self, i: int) -> Fault:
         return self.faults[i]
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
+    @property
+    def title(self) -> str:
+        return f"{self.opcode} on {self.target}"
 
     def lines(self) -> Iterator[str]:
-        """For people."""
-        yield f"{self.opcode} on {self.target}"
+        yield self.title
         for name, right in self.operands.items():
             yield f"registers of {name}: {'right' if right else 'wrong'}"
         what = " and ".join(self.compared)
@@ -105,49 +112,32 @@ class Report:
             yield f"{what}: {self.wrong} of {self.total} elements are wrong"
             yield from (f"   {line}" for line in self.where)
             yield from self._findings()
-        for note in self.notes:
-            yield f"note: {note}"
+        yield from (f"note: {note}" for note in self.notes)
 
     def _findings(self) -> Iterator[str]:
-        tried = f"{self.tried} ways of making {self.kinds} mistakes"
+        tried = f"none of {self.tried} ways of making {self.kinds} mistakes reproduces it"
         if self.verdict == "none":
-            yield f"none of {tried} reproduces it, or the greater part of it"
+            yield f"{tried}, or the greater part of it"
         elif self.verdict == "near":
-            yield f"none of {tried} reproduces it; nearest are"
-        for i, fault in enumerate(self.faults, 1):
+            yield f"{tried}; nearest are"
+        for i, x in enumerate(self.faults, 1):
+            repair = x.direction == "repair"
+            rest = f"; {x.total - x.equal} of {x.total} still differ"
             yield ""
-            repair = fault.direction == "repair"
-            yield f"{i}. {'repaired by: ' if repair else ''}{fault.detail}"
-            yield f"   {fault.mistake}" + (
-                ": this change of what was passed gives what is right" if repair else ""
-            )
-            does = "repairs" if repair else "explains"
-            rest = f"; {fault.total - fault.equal} of {fault.total} still differ"
+            yield f"{i}. {'repaired by: ' if repair else ''}{x.detail}"
+            change = ": this change of what was passed gives what is right"
+            yield f"   {x.mistake}{change if repair else ''}"
             yield (
-                f"   {does} {fault.explained} of {fault.wrong} wrong "
-                f"elements{', bit for bit' if fault.exact else rest}"
+                f"   {'repairs' if repair else 'explains'} {x.explained} of {x.wrong} wrong "
+                f"elements{', bit for bit' if x.exact else rest}"
             )
-            yield f"   {fault.explanation}"
-            if fault.same_as:
-                yield f"   the same in other words: {'; '.join(fault.same_as[:3])}"
+            yield f"   {x.explanation}"
+            if x.same_as:
+                yield f"   the same in other words: {'; '.join(x.same_as[:3])}"
 
     @property
-    def data(self) -> dict[str, object]:
-        """For JSON."""
-        faults = [
-            {
-                "mistake": x.mistake, "operand": x.operand, "detail": x.detail, "exact": x.exact,
-                "explanation": x.explanation, "equal": x.equal, "total": x.total,
-                "explained": x.explained, "wrong": x.wrong, "same_as": list(x.same_as),
-                "direction": x.direction,
-            }
-            for x in self.faults
-        ]  # fmt: skip
-        return {
-            "opcode": self.opcode, "target": self.target, "verdict": self.verdict,
-            "compared": list(self.compared), "wrong": self.wrong, "total": self.total,
-            "tried": self.tried, "mistakes": self.kinds, "invisible": self.invisible,
-            "untold": self.untold,
-            "operands": self.operands, "where": list(self.where), "faults": faults,
-            "notes": list(self.notes),
-        }  # fmt: skip
+    def data(self) -> dict[str, Any]:
+        faults = [asdict(x) | {"exact": x.exact, "same_as": list(x.same_as)} for x in self.faults]
+        lists = {name: list(getattr(self, name)) for name in ("compared", "notes", "where")}
+        data = asdict(self) | lists | {"faults": faults, "verdict": self.verdict}
+        return data | {"mistakes": data.pop("kinds")}

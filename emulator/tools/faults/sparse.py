@@ -6,13 +6,17 @@ Each function yields the ways of making one mistake with a kernel.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 
 import numpy as np
 
 from dtypes import FORMATS, Array
 from emulator.errors import OperandError
-from emulator.tools.faults.kernel import Change, Kernel
-from emulator.tools.faults.registers import Variant
+from emulator.tools.faults.kernel import Change, Kernel, Variant, split_k
+from emulator.tools.faults.registers import Ways, each_operand, of_lanes
+
+_SCALES = ("scale_a", "scale_b")
 
 # --- sparsity -------------------------------------------------------------------------------------
 
@@ -23,132 +27,117 @@ def wrong_selector(kernel: Kernel) -> Iterator[Variant]:
         return
     chosen, groups = kernel.options.get("selector", 0), kernel.ins.fragment("e").groups
     for other in range(groups):
-        if other != chosen:
-            text = f"selector {other} instead of {chosen}"
-            yield Variant("e", text, kernel.setting(selector=other))
-            # Where all lanes hold metadata, those of the other selector have another row's.
-            for shift in (other - chosen, chosen - other):
-                lanes = (np.arange(kernel.ins.lanes) + shift) % kernel.ins.lanes
-                words = kernel.words["e"][..., lanes]
-                text = (
-                    f"the metadata is in the lanes of selector {other}, selector is {chosen} "
-                    f"(lane L holds what belongs to lane L {shift:+d})"
-                )
-                yield Variant("e", text, kernel.using(e=words))
+        if other == chosen:
+            continue
+        text = f"selector {other} instead of {chosen}"
+        yield Variant("e", text, kernel.setting(selector=other))
+        # Where all lanes hold metadata, those of the other selector have another row's.
+        for shift in (other - chosen, chosen - other):
+            lanes = (np.arange(kernel.ins.lanes) + shift) % kernel.ins.lanes
+            text = (
+                f"the metadata is in the lanes of selector {other}, selector is {chosen} "
+                f"(lane L holds what belongs to lane L {shift:+d})"
+            )
+            yield Variant("e", text, kernel.using(e=kernel.words["e"][..., lanes]))
 
 
-def metadata_bits(kernel: Kernel) -> Iterator[Variant]:
+def _indices_of_nibbles_swapped(words: Array) -> Array:
+    low = words & 0x33333333
+    return low << 2 | (words ^ low) >> 2
+
+
+def _indices_of_bytes_reversed(words: Array) -> Array:
+    swapped = _indices_of_nibbles_swapped(words)
+    low = swapped & 0x0F0F0F0F
+    return low << 4 | (swapped ^ low) >> 4
+
+
+_METADATA_BITS: tuple[tuple[str, Change], ...] = (
+    ("the two indices of every nibble exchanged", _indices_of_nibbles_swapped),
+    ("every index complemented (3 - index, counted from the other end)", np.invert),
+    ("the four 2-bit indices of every byte reversed", _indices_of_bytes_reversed),
+    ("all sixteen 2-bit indices reversed", lambda w: _indices_of_bytes_reversed(w).byteswap()),
+    ("shifted by one nibble to the left", lambda w: w << 4 | w >> 28),
+    ("shifted by one nibble to the right", lambda w: w >> 4 | w << 28),
+    ("shifted by one byte to the left", lambda w: w << 8 | w >> 24),
+    ("shifted by one byte to the right", lambda w: w >> 8 | w << 24),
+    ("only the low half is there", lambda w: w & 0xFFFF),
+    ("only the high half is there", lambda w: w & 0xFFFF0000),
+    ("the low half twice", lambda w: (w & 0xFFFF) * 0x10001),
+    ("the high half twice", lambda w: (w >> 16) * 0x10001),
+)
+_DEFAULTS = {
+    0x44: "the first two", 0xEE: "the last two", 0x00: "nothing was set",
+    0x88: "the first and third", 0xCC: "the first and last", 0x99: "the middle two",
+    0xDD: "the second and fourth", 0xFF: "all ones",
+}  # fmt: skip
+
+
+@each_operand
+def metadata_bits(kernel: Kernel, name: str, count: int) -> Ways:
     """Index pairs or rows of the metadata word in another order."""
-    if "e" not in kernel.words:
-        return
-    for text, change in (
-        ("the two indices of every nibble exchanged", _pairs_swapped),
-        ("every index complemented (3 - index, counted from the other end)", np.invert),
-        ("the four 2-bit indices of every byte reversed", _bytes_of_indices_reversed),
-        ("all sixteen 2-bit indices reversed", _indices_reversed),
-        ("shifted by one nibble to the left", lambda w: w << np.uint32(4) | w >> np.uint32(28)),
-        ("shifted by one nibble to the right", lambda w: w >> np.uint32(4) | w << np.uint32(28)),
-        ("shifted by one byte to the left", lambda w: w << np.uint32(8) | w >> np.uint32(24)),
-        ("shifted by one byte to the right", lambda w: w >> np.uint32(8) | w << np.uint32(24)),
-        ("only the low half is there", lambda w: w & np.uint32(0xFFFF)),
-        ("only the high half is there", lambda w: w & np.uint32(0xFFFF0000)),
-        ("the low half twice", lambda w: (w & np.uint32(0xFFFF)) * np.uint32(0x10001)),
-        ("the high half twice", lambda w: (w >> np.uint32(16)) * np.uint32(0x10001)),
-    ):
-        yield Variant("e", f"e: {text}", kernel.changing("e", change))
+    for text, change in _METADATA_BITS if name == "e" else ():
+        yield f"e: {text}", change
 
 
-def default_metadata(kernel: Kernel) -> Iterator[Variant]:
+@each_operand
+def default_metadata(kernel: Kernel, name: str, count: int) -> Ways:
     """Metadata that says the same of every chunk."""
-    if "e" not in kernel.words:
-        return
-    for byte, what in ((0x44, "the first two"), (0xEE, "the last two"), (0x00, "nothing was set"),
-                       (0x88, "the first and third"), (0xCC, "the first and last"),
-                       (0x99, "the middle two"), (0xDD, "the second and fourth"),
-                       (0xFF, "all ones")):  # fmt: skip
-        words = np.full_like(kernel.words["e"], byte * 0x01010101)
-        text = f"e is 0x{byte * 0x01010101:08x} in every lane ({what}): the default metadata"
-        yield Variant("e", text, kernel.using(e=words))
+    for byte, what in _DEFAULTS.items() if name == "e" else ():
+        word = byte * 0x01010101
+        text = f"e is 0x{word:08x} in every lane ({what}): the default metadata"
+        yield text, partial(np.full_like, fill_value=word)
 
 
 def misplaced_metadata(kernel: Kernel) -> Iterator[Variant]:
     """Metadata words dealt out to the lanes in a plainer order than the instruction's."""
     if "e" not in kernel.words:
         return
-    nibbles = np.stack(np.split(kernel.matrix("e"), kernel.steps, -1)).astype(np.uint32)
+    nibbles = split_k("e", kernel.matrix("e"), kernel.steps).astype(np.uint32)
     steps, rows, chunks = nibbles.shape
-    shifts = np.arange(0, 32, 4, dtype=np.uint32)
     lanes = np.arange(kernel.ins.lanes)
     for text, order in (
-        ("row by row", nibbles),
-        ("column by column", np.swapaxes(nibbles, -1, -2)),
-    ):
+        ("row by row", nibbles), ("column by column", np.swapaxes(nibbles, -1, -2))
+    ):  # fmt: skip
         flat = np.ascontiguousarray(order).reshape(steps, rows * chunks // 8, 8)
-        words = np.bitwise_or.reduce(flat << shifts, -1)
-        yield Variant(
-            "e", f"e: word i of the metadata, {text}, in lane i",
-            kernel.using(e=words[:, lanes % words.shape[1]]),
-        )  # fmt: skip
+        words = np.bitwise_or.reduce(flat << np.arange(0, 32, 4, dtype=np.uint32), -1)
+        text = f"e: word i of the metadata, {text}, in lane i"
+        yield Variant("e", text, kernel.using(e=words[:, lanes % words.shape[1]]))
     halves = nibbles.reshape(steps, 2, rows // 2, chunks)[:, ::-1].reshape(nibbles.shape)
-    yield from _with_nibbles(kernel, halves, "rows of the upper and lower half exchanged")
-    for shift in (8, -8):
-        moved = np.roll(nibbles, shift, 1)
-        yield from _with_nibbles(kernel, moved, f"the metadata of row i - {shift} at row i")
     pairs = nibbles.reshape(steps, rows // 2, 2, chunks)[:, :, ::-1].reshape(nibbles.shape)
-    yield from _with_nibbles(kernel, pairs, "even and odd rows exchanged")
-    yield from _with_nibbles(kernel, nibbles[..., ::-1], "the chunks of every row in reverse")
-
-
-def _with_nibbles(kernel: Kernel, nibbles: Array, text: str) -> Iterator[Variant]:
-    joined = np.concatenate(list(nibbles), -1).astype(np.uint8)
-    yield Variant("e", f"e: {text}", kernel.holding("e", joined))
+    for text, other in (
+        ("rows of the upper and lower half exchanged", halves),
+        ("the metadata of row i - 8 at row i", np.roll(nibbles, 8, 1)),
+        ("the metadata of row i - -8 at row i", np.roll(nibbles, -8, 1)),
+        ("even and odd rows exchanged", pairs),
+        ("the chunks of every row in reverse", nibbles[..., ::-1]),
+    ):
+        joined = np.concatenate(list(other), -1).astype(np.uint8)
+        yield Variant("e", f"e: {text}", kernel.holding("e", joined))
 
 
 def uncompressed(kernel: Kernel) -> Iterator[Variant]:
     """The stored elements of A do not fit the metadata."""
     if "e" not in kernel.words:
         return
-    stored = kernel.matrix("a")
+    stored, ins = kernel.matrix("a"), kernel.ins
     pairs = stored.reshape(len(stored), -1, 2)[..., ::-1].reshape(stored.shape)
-    yield Variant("a", "A: the two stored elements of every chunk exchanged",
-                  kernel.holding("a", pairs))  # fmt: skip
-    ins, full = kernel.ins, _full(kernel)
-    if full is None:
+    text = "A: the two stored elements of every chunk exchanged"
+    yield Variant("a", text, kernel.holding("a", pairs))
+    if ins.chunk != 4:
         return
-    tiles = np.split(full, kernel.steps, -1)
+    nibbles = kernel.matrix("e")
+    pair = np.stack([nibbles & 3, nibbles >> 2], -1).astype(np.intp)
+    full = np.zeros((*nibbles.shape, 4), stored.dtype)
+    np.put_along_axis(full, pair, stored.reshape(*nibbles.shape, 2), -1)
+    tiles = split_k("a", full.reshape(len(stored), -1), kernel.steps)
     for text, columns in (
         ("the first half of its columns", slice(0, ins.stored_k)),
         ("every second column", slice(0, None, 2)),
     ):
-        parts = np.concatenate([tile[:, columns] for tile in tiles], -1)
-        yield Variant("a", f"A is not compressed: {text} of the full matrix stored",
-                      kernel.holding("a", parts))  # fmt: skip
-
-
-def _full(kernel: Kernel) -> Array | None:
-    """A with its zeros, ``(m, K)``; None where the metadata is not plain 2:4."""
-    ins, nibbles, stored = kernel.ins, kernel.matrix("e"), kernel.matrix("a")
-    if ins.chunk != 4:
-        return None
-    pair = np.stack([nibbles & 3, nibbles >> 2], -1).astype(np.intp)
-    out = np.zeros((*nibbles.shape, 4), stored.dtype)
-    np.put_along_axis(out, pair, stored.reshape(*nibbles.shape, 2), -1)
-    return out.reshape(len(stored), -1)
-
-
-def _pairs_swapped(words: Array) -> Array:
-    low = words & np.uint32(0x33333333)
-    return low << np.uint32(2) | (words ^ low) >> np.uint32(2)
-
-
-def _bytes_of_indices_reversed(words: Array) -> Array:
-    swapped = _pairs_swapped(words)
-    low = swapped & np.uint32(0x0F0F0F0F)
-    return low << np.uint32(4) | (swapped ^ low) >> np.uint32(4)
-
-
-def _indices_reversed(words: Array) -> Array:
-    return _bytes_of_indices_reversed(words).byteswap()
+        parts = np.concatenate(list(tiles[..., columns]), -1)
+        text = f"A is not compressed: {text} of the full matrix stored"
+        yield Variant("a", text, kernel.holding("a", parts))
 
 
 # --- block scales ---------------------------------------------------------------------------------
@@ -156,101 +145,72 @@ def _indices_reversed(words: Array) -> Array:
 
 def wrong_scale_id(kernel: Kernel) -> Iterator[Variant]:
     """byte-id or thread-id names other bytes or lanes than those that hold the scales."""
-    for operand in ("scale_a", "scale_b"):
-        if operand not in kernel.words:
-            continue
-        x = operand[-1]
-        now = [kernel.options.get(f"{what}_id_{x}", 0) for what in ("byte", "thread")]
+    for operand in _SCALES if kernel.ins.is_block_scaled else ():
+        names = [f"{what}_id_{operand[-1]}" for what in ("byte", "thread")]
+        now = [kernel.options.get(name, 0) for name in names]
         bytes_, threads = kernel.ins.legal_ids(operand)
-        for byte in bytes_:
-            for thread in threads:
-                if [byte, thread] == now:
-                    continue
-                changed = kernel.setting(**{f"byte_id_{x}": byte, f"thread_id_{x}": thread})
-                text = (
-                    f"ids of {operand} are {{{byte}, {thread}}} instead of {{{now[0]}, {now[1]}}}"
-                )
-                yield Variant(operand, f"{text} (byte-id, thread-id)", changed)
+        for ids in ([byte, thread] for byte in bytes_ for thread in threads):
+            if ids != now:
+                said = [f"{{{x[0]}, {x[1]}}}" for x in (ids, now)]
+                text = f"ids of {operand} are {said[0]} instead of {said[1]} (byte-id, thread-id)"
+                changed = kernel.setting(**dict(zip(names, ids, strict=True)))
+                yield Variant(operand, text, changed)
 
 
 def misplaced_scales(kernel: Kernel) -> Iterator[Variant]:
     """Scales transposed, in another order along k, of other rows, or all one."""
-    for operand in ("scale_a", "scale_b"):
-        if operand not in kernel.words:
-            continue
-        scales = kernel.matrix(operand)
-        along = -1 if operand == "scale_a" else -2
-        rows = -3 - along
-        texts: list[tuple[str, Array]] = [
-            ("in the opposite order along k", np.flip(scales, along)),
-            ("those of the rows (columns) in reverse", np.flip(scales, rows)),
-            ("read with rows and blocks exchanged",
-             np.ascontiguousarray(scales).reshape(scales.shape[::-1]).T),
-            ("stored with rows and blocks exchanged",
-             np.ascontiguousarray(scales.T).reshape(scales.shape)),
-            ("those of the first block along k for all",
-             np.repeat(np.take(scales, [0], along), scales.shape[along], along)),
-            ("that of row (column) 0 for all",
-             np.repeat(np.take(scales, [0], rows), scales.shape[rows], rows)),
-            ("all 1.0", np.full_like(scales, _one(kernel))),
-            ("all code 0", np.zeros_like(scales)),
-        ]  # fmt: skip
-        size = scales.shape[rows]
-        for shift in (size // 2, 1, -1):
-            texts.append((f"those of row (column) i + {shift} at i", np.roll(scales, -shift, rows)))
-        inner = np.moveaxis(scales, rows, 0)
-        pairs = inner.reshape(size // 2, 2, -1)[:, ::-1].reshape(inner.shape)
-        texts.append(("even and odd rows (columns) exchanged", np.moveaxis(pairs, 0, rows)))
-        fmt = FORMATS[kernel.ins.scale_type]
-        for step in (1, -1):
-            near = np.clip(scales.astype(np.int64) + (step << fmt.mantissa_bits), 0, fmt.code_mask)
-            text = f"exponents {'over' if step > 0 else 'under'} by one (another bias)"
-            texts.append((text, near.astype(scales.dtype)))
-        for text, codes in texts:
-            yield from _with_scales(kernel, operand, codes, text)
-    if all(x in kernel.words for x in ("scale_a", "scale_b")):
+    for operand in _SCALES if kernel.ins.is_block_scaled else ():
+        for text, codes in _other_scales(kernel, operand):
+            with suppress(OperandError):  # a code that the type lacks
+                yield Variant(operand, f"{operand}: {text}", kernel.holding(operand, codes))
+    if kernel.ins.is_block_scaled:
         yield from _scales_of_the_other(kernel)
 
 
-def _one(kernel: Kernel) -> int:
-    fmt = FORMATS[kernel.ins.scale_type]
-    return fmt.bias << fmt.mantissa_bits
+def _other_scales(kernel: Kernel, operand: str) -> Iterator[tuple[str, Array]]:
+    scales, fmt = kernel.matrix(operand), FORMATS[kernel.ins.scale_type]
+    along = -1 if operand == "scale_a" else -2
+    rows = -3 - along
+    size = scales.shape[rows]
+    yield "in the opposite order along k", np.flip(scales, along)
+    yield "those of the rows (columns) in reverse", np.flip(scales, rows)
+    read = np.ascontiguousarray(scales).reshape(scales.shape[::-1]).T
+    yield "read with rows and blocks exchanged", read
+    stored = np.ascontiguousarray(scales.T).reshape(scales.shape)
+    yield "stored with rows and blocks exchanged", stored
+    for text, axis in (
+        ("those of the first block along k for all", along),
+        ("that of row (column) 0 for all", rows),
+    ):
+        yield text, np.repeat(np.take(scales, [0], axis), scales.shape[axis], axis)
+    yield "all 1.0", np.full_like(scales, fmt.bias << fmt.mantissa_bits)
+    yield "all code 0", np.zeros_like(scales)
+    for shift in (size // 2, 1, -1):
+        yield f"those of row (column) i + {shift} at i", np.roll(scales, -shift, rows)
+    inner = np.moveaxis(scales, rows, 0)
+    pairs = inner.reshape(size // 2, 2, -1)[:, ::-1].reshape(inner.shape)
+    yield "even and odd rows (columns) exchanged", np.moveaxis(pairs, 0, rows)
+    for step, side in ((1, "over"), (-1, "under")):
+        near = np.clip(scales.astype(np.int64) + (step << fmt.mantissa_bits), 0, fmt.code_mask)
+        yield f"exponents {side} by one (another bias)", near.astype(scales.dtype)
 
 
 def _scales_of_the_other(kernel: Kernel) -> Iterator[Variant]:
     """Scales of B for rows of A, n of m of them, and the reverse."""
     a, b = kernel.matrix("scale_a"), kernel.matrix("scale_b").T
-    rows = np.arange(len(a)) % len(b)
-    yield from _with_scales(kernel, "scale_a", b[rows], "those of B, of column i % 8 for row i")
-    yield from _with_scales(kernel, "scale_b", a[: len(b)].T, "those of A")
-    for variant in _with_scales(kernel, "scale_a", b[rows], "and scale_b exchanged"):
-        yield from _with_scales(variant.kernel, "scale_b", a[: len(b)].T,
-                                "and scale_a exchanged, as matrices")  # fmt: skip
+    of_b, of_a = b[np.arange(len(a)) % len(b)], a[: len(b)].T
+    with_a, with_b = kernel.holding("scale_a", of_b), kernel.holding("scale_b", of_a)
+    text = "scale_a: those of B, of column i % 8 for row i"
+    yield Variant("scale_a", text, with_a)
+    yield Variant("scale_b", "scale_b: those of A", with_b)
+    text = "scale_b: and scale_a exchanged, as matrices"
+    yield Variant("scale_b", text, with_a.holding("scale_b", of_a))
 
 
-def _with_scales(kernel: Kernel, operand: str, codes: Array, text: str) -> Iterator[Variant]:
-    try:
-        changed = kernel.holding(operand, codes)
-    except OperandError:
-        return  # a code that the type lacks
-    yield Variant(operand, f"{operand}: {text}", changed)
-
-
-def scale_lane_orders(kernel: Kernel) -> Iterator[Variant]:
+@each_operand
+def scale_lane_orders(kernel: Kernel, name: str, count: int) -> Ways:
     """Scale words of the lanes as a plain list of rows."""
-    for operand in ("scale_a", "scale_b"):
-        if operand in kernel.words:
-            for text, change in _LANE_LISTS:
-                yield Variant(operand, f"{operand}: {text}", kernel.changing(operand, change))
-
-
-def _listed(count: int) -> Change:
-    """The words of the first lane of every group, in lanes 0 … count - 1, over and over."""
-    order = np.arange(32) % count * (32 // count)
-    return lambda words: words[..., order, :]
-
-
-_LANE_LISTS = (
-    ("word i of the rows in lane i (8 rows, then again)", _listed(8)),
-    ("word i of the rows in lane i (16 rows, then again)", _listed(16)),
-)
+    for rows in (8, 16) if name in _SCALES else ():
+        # The words of the first lane of every group, over and over.
+        order = np.arange(32) % rows * (32 // rows)
+        yield f"{name}: word i of the rows in lane i ({rows} rows, then again)", of_lanes(order)

@@ -6,16 +6,15 @@ There are too many pairs to try: what is wrong (`Kernel.suspects`) tells which m
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import suppress
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dtypes import Array
 from emulator.errors import OperandError
-from emulator.tools.faults.kernel import Change, Kernel
-from emulator.tools.faults.registers import Variant
+from emulator.tools.faults.kernel import Kernel, Variant
+from emulator.tools.faults.registers import Ways, each_operand, exchanged, of_lanes
 
 #: more wrong rows (columns), and more lanes that hold something wrong, are no exchange of two
 _MOST_LINES, _MOST_LANES = 4, 16
@@ -27,10 +26,10 @@ def exchanged_lines(kernel: Kernel) -> Iterator[Variant]:
     if kernel.ins.form.pipe == "quad":  # four matrices at once
         return
     for name, axis in (("a", 0), ("b", 1), ("d", 0), ("d", 1)):
-        for i, j in combinations(_wrong_lines(kernel, name, axis), 2):
-            if changed := _with_lines(kernel, name, axis, (i, j)):
-                text = f"{_LINES[axis]}s {i} and {j} of {name.upper()} exchanged"
-                yield Variant(name, text, changed)
+        for pair in combinations(_wrong_lines(kernel, name, axis), 2):
+            text = f"{_LINES[axis]}s {pair[0]} and {pair[1]} of {name.upper()} exchanged"
+            with suppress(OperandError):  # a tile of which two elements share a byte
+                yield Variant(name, text, _with_lines(kernel, name, axis, pair))
 
 
 def _wrong_lines(kernel: Kernel, name: str, axis: int) -> list[int]:
@@ -43,29 +42,25 @@ def _wrong_lines(kernel: Kernel, name: str, axis: int) -> list[int]:
     return [int(x) for x in lines] if len(lines) <= _MOST_LINES else []
 
 
-def _with_lines(kernel: Kernel, name: str, axis: int, pair: tuple[int, int]) -> Kernel | None:
-    order = _exchanged((kernel.ins.m, kernel.ins.n)[axis], pair)
+def _with_lines(kernel: Kernel, name: str, axis: int, pair: tuple[int, int]) -> Kernel:
+    order = exchanged((kernel.ins.m, kernel.ins.n)[axis], pair)
     if name == "d":
-        fragment = kernel.ins.fragment("d")
+        d = kernel.ins.fragment("d")
         return kernel.changing(
-            "d", lambda words: fragment.scatter(np.take(fragment.gather(words), order, axis - 2))
+            "d", lambda words: d.scatter(np.take(d.gather(words), order, axis - 2))
         )
-    try:
-        changed = kernel.holding(name, np.take(kernel.matrix(name), order, axis))
-        if name == "a" and "e" in kernel.words:  # a row of a sparse A takes its metadata along
-            changed = changed.holding("e", np.take(kernel.matrix("e"), order, 0))
-    except OperandError:
-        return None  # a tile of which two elements share a byte
+    changed = kernel.holding(name, np.take(kernel.matrix(name), order, axis))
+    if name == "a" and "e" in kernel.words:  # a row of a sparse A takes its metadata along
+        changed = changed.holding("e", np.take(kernel.matrix("e"), order, 0))
     return changed
 
 
-def exchanged_lanes(kernel: Kernel) -> Iterator[Variant]:
+@each_operand
+def exchanged_lanes(kernel: Kernel, name: str, count: int) -> Ways:
     """All registers of an operand in two lanes."""
-    for name in kernel.words_per_lane:
-        for i, j in _pairs_of_lanes(kernel, name):
-            change = _in_order(_exchanged(kernel.ins.lanes, (i, j)))
-            yield Variant(name, f"{name}: lanes {i} and {j} exchanged",
-                          kernel.changing(name, change))  # fmt: skip
+    for pair in _pairs_of_lanes(kernel, name):
+        text = f"{name}: lanes {pair[0]} and {pair[1]} exchanged"
+        yield text, of_lanes(exchanged(kernel.ins.lanes, pair))
 
 
 def _pairs_of_lanes(kernel: Kernel, name: str) -> list[tuple[int, int]]:
@@ -94,18 +89,3 @@ def _pairs_of_lanes(kernel: Kernel, name: str) -> list[tuple[int, int]]:
         return []
     return [(int(i), int(j)) for i, j in combinations(lanes, 2)
             if not (wrong & ~(held[i] | held[j])).any()]  # fmt: skip
-
-
-def _exchanged(size: int, pair: tuple[int, int]) -> Array:
-    order = np.arange(size)
-    order[list(pair)] = pair[::-1]
-    return order
-
-
-def _in_order(order: Array) -> Change:
-    return lambda words: words[..., order, :]
-
-
-def suspecting(kernel: Kernel, name: str, wrong: Array) -> Kernel:
-    """The kernel, of whose matrix or result `name` the elements `wrong` are."""
-    return replace(kernel, suspects={name: wrong})

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from emulator.errors import OperandError
+from emulator.errors import OperandError, quoted
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.picture import document
-from emulator.tools.answer import Answer
-from emulator.tools.descriptors.numbers import swizzle_width, whole_number
+from emulator.tools.descriptors.tiles import swizzle_width, whole_number
+from emulator.tools.files import write_text
 from emulator.tools.pictures.page import Page
 from emulator.tools.pictures.panels import Memory, arranged, in_a_row
+from emulator.tools.report import Answer
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 _LEGEND = (
     "Cells of registers are labelled lane:register, then the bits of the register; cells of shared "
@@ -20,13 +24,26 @@ _LEGEND = (
 )
 
 
-def view(
+def view_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("opcode")
+    add("--operand", help="only this one: a, b, c, d, e, scale_a, p, ...")
+    add("--target", help="tell what it does on this target only")
+    add("--format", choices=("html", "svg"), help="default: by the file name, or html")
+    add("-o", "--output", metavar="FILE", help="default: standard output")
+    tile = parser.add_argument_group("tiles of wgmma in shared memory").add_argument
+    tile("--swizzle", metavar="WIDTH", help="none, 32B, 64B or 128B (default)")
+    tile("--major", choices=("k", "mn"), help="default k")
+    tile("--start-address", metavar="BYTE", help="0x400, 1024, ... (default 0)")
+
+
+def view_command(
     opcode: str,
     operand: str | None = None,
     target: str | None = None,
     format: Literal["html", "svg"] | None = None,
     output: str | None = None,
-    **tile: int | str | None,
+    **tile: str | None,
 ) -> Answer:
     """The page or the SVG, printed or written to the file `output`, whose suffix may tell which.
 
@@ -38,18 +55,14 @@ def view(
     page = Page(ins, operand or "", target, _memory(ins, tile))
     format = format or _format_of(output)
     if format == "html":
-        text = str(page)
+        text = page.html()
     else:
         placed = (in_a_row if operand else arranged)(page.sections())
         text = document(placed, str(ins), _LEGEND) + "\n"
     data = {"opcode": str(ins), "operand": operand, "format": format, "output": output}
     if output is None:
         return Answer(text.rstrip("\n").split("\n"), data | {"document": text})
-    try:
-        Path(output).write_text(text, "utf-8")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise OperandError(f"cannot write {output!r:.200}: {reason}") from None
+    write_text(output, text)
     return Answer([f"wrote {output}: {ins}, {-(-len(text) // 1024)} KiB of {format}"], data)
 
 
@@ -57,18 +70,18 @@ def _format_of(output: str | None) -> Literal["html", "svg"]:
     suffix = Path(output).suffix.lower() if output else ".html"
     if suffix not in (".html", ".htm", ".svg"):
         raise OperandError(
-            f"{output!r:.200} is neither .html nor .svg: name the file so, or give --format"
+            f"{quoted(output or '')} is neither .html nor .svg: name the file so, or give --format"
         )
     return "svg" if suffix == ".svg" else "html"
 
 
-def _memory(ins: Instruction, tile: dict[str, int | str | None]) -> Memory:
-    given = {name: value for name, value in tile.items() if value is not None}
+def _memory(ins: Instruction, tile: dict[str, str | None]) -> Memory:
+    given: dict[str, Any] = {name: value for name, value in tile.items() if value is not None}
     if given and not (isinstance(ins, MatrixInstruction) and ins.is_wgmma):
         options = ", ".join("--" + name.replace("_", "-") for name in given)
         raise OperandError(f"{options}: only wgmma reads tiles of shared memory; {ins} does not")
     if "swizzle" in given:
-        given["swizzle_bytes"] = swizzle_width(str(given.pop("swizzle")), "--swizzle")
+        given["swizzle_bytes"] = swizzle_width(given.pop("swizzle"), "--swizzle")
     if "start_address" in given:
-        given["start_address"] = whole_number("--start-address", str(given["start_address"]))
-    return Memory(**given)  # type: ignore[arg-type]
+        given["start_address"] = whole_number("--start-address", given["start_address"])
+    return Memory(**given)

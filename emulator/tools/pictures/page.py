@@ -7,14 +7,15 @@ lights what belongs together and ``page.css`` is its style. Nothing is loaded fr
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
+from typing import Any
 
-from emulator.isa.instruction import Instruction
+from emulator.isa.instruction import Instruction, as_instruction
 from emulator.layout.picture import ABOVE, FONT, LEFT, Size, colour, drawing, extent
-from emulator.tools.info import info
+from emulator.tools.info import info_command
 from emulator.tools.pictures.panels import (
     LEFT_AREAS,
     TOP_AREAS,
@@ -24,6 +25,7 @@ from emulator.tools.pictures.panels import (
     only,
     sections,
 )
+from emulator.tools.report import Report
 
 #: CSS pixels of a landscape page, without its margins
 _PAPER: Size = (1040, 680)
@@ -33,42 +35,68 @@ _HELP = (
 )
 
 
-@dataclass(frozen=True)
-class Page:
-    """The page of an instruction; notebooks show it, ``str()`` is its HTML.
+@dataclass(frozen=True, repr=False)
+class Page(Report):
+    """The page of an instruction, `html()`; its text is what `info` says.
 
     `operand` restricts it to one, `target` to what one target computes, `memory` says how the tiles
     of wgmma lie. Raises OperandError or UnsupportedError where the instruction has none of these.
     """
 
-    instruction: Instruction
+    #: or its opcode
+    instruction: Instruction | str
     operand: str = ""
     target: str | None = None
     memory: Memory = field(default=Memory())
 
     def __post_init__(self) -> None:
         if self.target is not None:
-            self.instruction.fidelity(self.target)
+            self.ins.fidelity(self.target)
         self.sections()
 
-    def sections(self) -> list[Section]:
-        found = sections(self.instruction, self.memory)
-        return only(found, self.operand) if self.operand else found
+    @property
+    def ins(self) -> Instruction:
+        return as_instruction(self.instruction)
 
-    def __str__(self) -> str:
-        return _html(self.instruction, self.target, self.sections())
+    @property
+    def title(self) -> str:
+        return str(self.ins)
+
+    def sections(self) -> list[Section]:
+        found = sections(self.ins, self.memory)
+        every = isinstance(self.operand, str) and not self.operand
+        return found if every else only(found, self.operand)
+
+    def lines(self) -> Iterator[str]:
+        return info_command(str(self.ins), self.target).lines()
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Where every element of every picture is; arrays are little-endian uint16 in base64."""
+        return {"opcode": str(self.ins), **_data(self.ins, _panels(self.sections()))}
+
+    def html(self) -> str:
+        return _html(self.ins, list(self.lines()), self.sections())
 
     def _repr_html_(self) -> str:
         # A frame of its own: neither the page's style nor its script reach the notebook.
         return (
-            f'<iframe title="{escape(str(self.instruction))}" srcdoc="{escape(str(self))}" '
+            f'<iframe title="{escape(self.title)}" srcdoc="{escape(self.html())}" '
             'style="width:100%;height:720px;border:0"></iframe>'
         )
 
 
-def _html(ins: Instruction, target: str | None, found: list[Section]) -> str:
-    panels = [(number, x, size) for number, section in enumerate(found)
-              for x, size in zip(section.panels, section.cell_sizes(), strict=True)]  # fmt: skip
+#: a panel with the number of its section and the size of its cells
+_Shown = tuple[int, Panel, Size]
+
+
+def _panels(found: list[Section]) -> list[_Shown]:
+    return [(number, x, size) for number, section in enumerate(found)
+            for x, size in zip(section.panels, section.cell_sizes(), strict=True)]  # fmt: skip
+
+
+def _html(ins: Instruction, facts: list[str], found: list[Section]) -> str:
+    panels = _panels(found)
     index = {id(x): i for i, (_, x, _) in enumerate(panels)}
     sizes = {id(x): size for _, x, size in panels}
     title = escape(str(ins))
@@ -76,6 +104,7 @@ def _html(ins: Instruction, target: str | None, found: list[Section]) -> str:
                      for kind in ("js", "css"))  # fmt: skip
     fit = min(1, *(space / size for x in found
                    for space, size in zip(_PAPER, _extent(x, sizes), strict=True)))  # fmt: skip
+    data = json.dumps(_data(ins, panels), separators=(",", ":")).replace("<", "\\u003c")
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
@@ -88,16 +117,12 @@ def _html(ins: Instruction, target: str | None, found: list[Section]) -> str:
             _header(title, ins.lanes, [x for _, x, _ in panels]),
             "<main class=several>" if len(found) > 1 else "<main>",
             *(_section(x, index, sizes) for x in found),
-            f"</main>\n<footer><pre>{escape(_facts(ins, target))}</pre></footer>",
-            f'<script type="application/json" id="facts">{_data(ins, panels)}</script>',
+            # The name is the title already.
+            f"</main>\n<footer><pre>{escape(chr(10).join(facts[1:]))}</pre></footer>",
+            f'<script type="application/json" id="facts">{data}</script>',
             f"<script>\n{script}</script>\n</body>\n</html>\n",
         ]
     )
-
-
-def _facts(ins: Instruction, target: str | None) -> str:
-    """What `info` says, but for the name, which is the title."""
-    return "\n".join(list(info(str(ins), target).lines)[1:])
 
 
 def _searches(panels: Sequence[Panel]) -> str:
@@ -172,21 +197,18 @@ def _extent(section: Section, sizes: dict[int, Size]) -> Size:
     return width, height
 
 
-def _data(ins: Instruction, panels: Sequence[tuple[int, Panel, Size]]) -> str:
-    """What the script knows, as JSON that may stand in HTML."""
+def _data(ins: Instruction, panels: Sequence[_Shown]) -> dict[str, Any]:
+    """What the script knows."""
     several = {x.name for _, x, _ in panels if x.group}
     every = []
     for section, panel, (width, height) in panels:
         rows, cols = panel.grid.shape
-        every.append(
-            {
-                "name": panel.name, "also": panel.also, "area": panel.area, "section": section,
-                "group": panel.group, "several": panel.name in several, "rows": rows, "cols": cols,
-                "w": width, "h": height, "axes": panel.axes, "grain": panel.grain, **panel.data,
-            }
-        )  # fmt: skip
-    facts = {
+        every.append({
+            "name": panel.name, "also": panel.also, "area": panel.area, "section": section,
+            "group": panel.group, "several": panel.name in several, "rows": rows, "cols": cols,
+            "w": width, "h": height, "axes": panel.axes, "grain": panel.grain, **panel.data,
+        })  # fmt: skip
+    return {
         "lanes": ins.lanes, "left": LEFT, "above": ABOVE, "help": _HELP,
         "also": _searches([x for _, x, _ in panels]), "panels": every,
     }  # fmt: skip
-    return json.dumps(facts, separators=(",", ":")).replace("<", "\\u003c")

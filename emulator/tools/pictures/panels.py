@@ -10,17 +10,17 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import singledispatch
 from typing import NamedTuple
 
 import numpy as np
 
 from dtypes import FORMATS, Array
-from emulator.errors import OperandError, listing
+from emulator.errors import OperandError, one_of
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.isa.wmma import WmmaMultiply
+from emulator.layout.addressing import encode_descriptor
 from emulator.layout.descriptor import Descriptor
 from emulator.layout.fragment import Fragment
 from emulator.layout.grids import (
@@ -31,8 +31,8 @@ from emulator.layout.grids import (
     tile_grid,
     tile_places,
 )
-from emulator.layout.picture import Grid, Placed, Size, cell_size, side_by_side, with_caption
-from emulator.layout.tile import TileShape
+from emulator.layout.picture import Grid, PlacedGrid, Size, cell_size, side_by_side, with_caption
+from emulator.tools.descriptors.tiles import read_tile
 from emulator.tools.lookup import group_names
 
 #: name of an area -> its axes; left to right and top to bottom of what stands before D
@@ -107,25 +107,30 @@ class Section(NamedTuple):
 # --- what an instruction has ----------------------------------------------------------------------
 
 
-@singledispatch
 def sections(ins: Instruction, memory: Memory) -> list[Section]:
     """The pictures of an instruction; raises OperandError where there is nothing to draw."""
-    fragments = {}
-    for name in ins.operands:
-        try:
-            fragments[name] = ins.fragment(name)
-        except OperandError:
-            continue
-    if not fragments:
+    if isinstance(ins, MatrixInstruction):
+        return _product(ins, memory)
+    if isinstance(ins, WmmaMultiply):
+        held = [panel for name in "ab" for panel in _held(ins, ins.fragment(name), name)]
+        return [Section("", held + _accumulators(ins))]
+    panels = []
+    for name, fragment in ins.fragments.items():
+        left = isinstance(ins, Movement) and name != "d"
+        panels += _held(ins, fragment, "a" if left else "d")
+    if not panels:
         raise OperandError(
             f"there is nothing to draw of {ins}: every lane works by itself (`info` shows how)"
         )
-    panels = [panel for x in fragments.values() for panel in _held(ins, x, "d")]
-    return [Section("", panels)]
+    if not isinstance(ins, Movement):
+        return [Section("", panels)]
+    if "p" in ins.operands:
+        panels = _rows(ins) + panels if ins.operands[0] == "p" else panels + _rows(ins)
+    # All of them show a tile as it lies in memory: the same places are the same elements.
+    return _by_group([replace(panel, axes=("row", "element")) for panel in panels], "tile")
 
 
-@sections.register
-def _(ins: MatrixInstruction, memory: Memory) -> list[Section]:
+def _product(ins: MatrixInstruction, memory: Memory) -> list[Section]:
     panels = []
     for name in ("e", "scale_a", "a", "scale_b", "b"):
         if name in ins.fragments:
@@ -136,27 +141,8 @@ def _(ins: MatrixInstruction, memory: Memory) -> list[Section]:
     if ins.is_sparse:
         grains = {"a": (1, ins.chunk // 2), "b": (ins.chunk, 1)}
         panels = [replace(x, grain=grains.get(x.area, x.grain)) for x in panels]
-    return (
-        _by_group(panels, "computation") if ins.fragment("d").groups > 1 else [Section("", panels)]
-    )
-
-
-@sections.register
-def _(ins: WmmaMultiply, memory: Memory) -> list[Section]:
-    held = [panel for name in "ab" for panel in _held(ins, ins.fragment(name), name)]
-    return [Section("", held + _accumulators(ins))]
-
-
-@sections.register
-def _(ins: Movement, memory: Memory) -> list[Section]:
-    panels = []
-    for name in ins.operands:
-        if name == "p":
-            panels += _rows(ins)
-        else:
-            panels += _held(ins, ins.fragment(name), "d" if name == "d" else "a")
-    # All of them show a tile as it lies in memory: the same places are the same elements.
-    return _by_group([replace(panel, axes=("row", "element")) for panel in panels], "tile")
+    several = ins.fragment("d").groups > 1
+    return _by_group(panels, "computation") if several else [Section("", panels)]
 
 
 def _by_group(panels: list[Panel], what: str) -> list[Section]:
@@ -171,8 +157,7 @@ def _by_group(panels: list[Panel], what: str) -> list[Section]:
 def only(found: list[Section], operand: str) -> list[Section]:
     """The panels of one operand; raises OperandError where there are none."""
     names = dict.fromkeys(n for x in found for p in x.panels for n in (p.name, *p.also))
-    if operand not in names:
-        raise OperandError(f"no operand {operand!r:.80} to draw; there are {listing(names)}")
+    one_of("an operand to draw", operand, names)
     return [Section(x.title, [p for p in x.panels if operand in (p.name, *p.also)]) for x in found]
 
 
@@ -182,26 +167,18 @@ def only(found: list[Section], operand: str) -> list[Section]:
 def _held(ins: Instruction, fragment: Fragment, area: str) -> list[Panel]:
     """An operand in registers: one panel for each of its matrices."""
     several = fragment.groups > 1
-    name = group_names(ins, fragment)
-    names = [name(i) for i in range(fragment.groups)] if several else []
+    names = [group_names(ins, fragment)(i) for i in range(fragment.groups)] if several else []
     slots, where = slots_of(fragment), fragment.place
-    return [
-        Panel(
-            fragment.operand,
-            area,
-            AXES[area],
-            names[i] if several else "registers",
-            grid,
-            {
-                "kind": "registers", "places": _encoded(slots[i]), "copies": slots.shape[-1],
-                "elements": fragment.elements, "width": where.width, "shift": where.shift,
-                "bits": where.code_bits, "word": fragment.word_bits,
-                "registers": fragment.registers,
-            },
-            i,
-        )
-        for i, grid in enumerate(fragment_grids(fragment, names))
-    ]  # fmt: skip
+    panels = []
+    for i, grid in enumerate(fragment_grids(fragment, names)):
+        data: dict[str, object] = {
+            "kind": "registers", "places": _encoded(slots[i]), "copies": slots.shape[-1],
+            "elements": fragment.elements, "width": where.width, "shift": where.shift,
+            "bits": where.code_bits, "word": fragment.word_bits, "registers": fragment.registers,
+        }  # fmt: skip
+        label = names[i] if several else "registers"
+        panels.append(Panel(fragment.operand, area, AXES[area], label, grid, data, i))
+    return panels
 
 
 def _accumulators(ins: MatrixInstruction | WmmaMultiply) -> list[Panel]:
@@ -218,38 +195,30 @@ def _accumulators(ins: MatrixInstruction | WmmaMultiply) -> list[Panel]:
 
 def _tile(ins: MatrixInstruction, operand: str, memory: Memory) -> Panel:
     """A or B of wgmma in shared memory, in the canonical layout."""
-    rows, k = (ins.m, ins.stored_k) if operand == "a" else (ins.n, ins.k)
-    fmt = FORMATS[ins.a_type if operand == "a" else ins.b_type]
-    tile = TileShape.of(rows, k, fmt, memory.major)
+    read = read_tile(ins, operand, memory.major)
+    tile, bits, rows = read.shape, FORMATS[read.type].bits, read.shape.rows
     # A kernel steps along k inside of the lines of a swizzle: the tile then starts where they do.
-    step = (
-        memory.start_address % LINE_OF_BANKS if memory.swizzle_bytes and memory.major == "k" else 0
-    )
-    if step + tile.k * tile.element_bytes > memory.swizzle_bytes:
-        step = 0
+    step = 0
+    encode_descriptor(memory.start_address, swizzle_bytes=memory.swizzle_bytes)  # may raise
+    if memory.swizzle_bytes and memory.major == "k":
+        step = memory.start_address % LINE_OF_BANKS
+        step = step if step + tile.line_bytes <= memory.swizzle_bytes else 0
     descriptor = Descriptor.for_tile(
-        rows, k, fmt, major=memory.major, swizzle_bytes=memory.swizzle_bytes,
+        rows, read.k, read.type, major=memory.major, swizzle_bytes=memory.swizzle_bytes,
         start_address=memory.start_address - step,
     ).descriptor.stepped(step)  # fmt: skip
-    transposed = operand == "b"
-    places = tile_places(descriptor, tile, fmt.bits, transposed) // 8
-    start = int(places.min())
-    return Panel(
-        operand,
-        operand,
-        AXES[operand],
-        "shared memory",
-        tile_grid(operand, descriptor, tile, fmt.bits, transposed),
-        {
-            "kind": "memory", "places": _encoded(places - start), "start": start,
-            "bits": fmt.bits, "copies": 1,
-        },
-    )  # fmt: skip
+    grid = tile_grid(operand, descriptor, tile, bits, transposed=operand == "b")
+    places = tile_places(descriptor, tile, bits, operand == "b") // 8
+    data: dict[str, object] = {
+        "kind": "memory", "places": _encoded(places - places.min()), "start": int(places.min()),
+        "bits": bits, "copies": 1,
+    }  # fmt: skip
+    return Panel(operand, operand, AXES[operand], "shared memory", grid, data)
 
 
 def _rows(ins: Movement) -> list[Panel]:
     """The rows that lanes address, tile by tile."""
-    _, cols = next(ins.fragment(x) for x in ins.operands if x != "p").shape
+    _, cols = next(iter(ins.fragments.values())).shape
     size = {"b16": 16, "b8": 8}.get(ins.form.type) or int(ins.source[1])
     assert cols * size <= ROW_BYTES * 8
     return [
@@ -268,9 +237,9 @@ def _encoded(places: Array) -> str:
 # --- a still picture ------------------------------------------------------------------------------
 
 
-def arranged(found: Sequence[Section]) -> list[Placed]:
+def arranged(found: Sequence[Section]) -> list[PlacedGrid]:
     """The first alternative of every area, as a product; sections below each other."""
-    out: list[Placed] = []
+    out: list[PlacedGrid] = []
     y = 0
     for section in found:
         sizes = dict(zip(map(id, section.panels), section.cell_sizes(), strict=True))
@@ -281,18 +250,18 @@ def arranged(found: Sequence[Section]) -> list[Placed]:
         below = y + sum(extents[id(x)][1] + _GAP for x in top)
         x = 0
         for panel in left:
-            out.append(Placed(panel.grid, sizes[id(panel)], x, below))
+            out.append(PlacedGrid(panel.grid, sizes[id(panel)], x, below))
             x += extents[id(panel)][0] + _GAP
         for panel in top:
-            out.append(Placed(panel.grid, sizes[id(panel)], x, y))
+            out.append(PlacedGrid(panel.grid, sizes[id(panel)], x, y))
             y += extents[id(panel)][1] + _GAP
         if "d" in first:
-            out.append(Placed(first["d"].grid, sizes[id(first["d"])], x, below))
+            out.append(PlacedGrid(first["d"].grid, sizes[id(first["d"])], x, below))
         y = below + max((extents[id(z)][1] for z in first.values() if z not in top), default=0)
         y += _GAP
     return out
 
 
-def in_a_row(found: Sequence[Section]) -> list[Placed]:
+def in_a_row(found: Sequence[Section]) -> list[PlacedGrid]:
     """All alternatives side by side: what there is to see of one operand."""
     return side_by_side(panel.grid for section in found for panel in section.panels)

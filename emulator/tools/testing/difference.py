@@ -20,14 +20,13 @@ from dtypes import (
     Place,
     array_from_codes,
     array_type,
-    code_type,
     decode_values,
+    unpack,
 )
-from dtypes import codes_from_array as codes_of
-from dtypes import unpack as unpack_words
-from emulator.errors import EmulatorError, OperandError
+from emulator.errors import EmulatorError, OperandError, one_of, shown
 from emulator.isa.instruction import Instruction, as_instruction
 from emulator.layout.fragment import Fragment
+from emulator.tools.operands import as_array, as_codes
 from emulator.tools.testing.difference_kinds import (
     KINDS,
     Kinds,
@@ -172,15 +171,12 @@ def find_differences(
     """
     __tracebackhide__ = True
     for what, given, legal in (("nan", nan, Nan), ("signed_zero", signed_zero, SignedZero)):
-        if given not in get_args(legal):
-            raise OperandError(
-                f"{what}= is {' or '.join(map(repr, get_args(legal)))}; got {given!r:.80}"
-            )
+        one_of(f"{what}=", given, get_args(legal))
     if isinstance(fragment, Instruction | str):
         fragment = as_instruction(fragment).fragment("d")
     if not isinstance(fragment, Fragment | None):
         raise OperandError(
-            f"fragment= is a Fragment, an Instruction or its opcode; got {fragment!r:.80}"
+            f"fragment= is a Fragment, an Instruction or its opcode; got {shown(fragment)}"
         )
     known = None if fmt is None else find_format(fmt)
     if fragment is not None:
@@ -189,7 +185,7 @@ def find_differences(
                 f"fragment= holds {fragment.fmt.name}, not {known.name}: leave out fmt="
             )
         known = fragment.fmt
-    actual, expected = np.asarray(actual), np.asarray(expected)
+    actual, expected = as_array("actual", actual), as_array("expected", expected)
     _check_alike(actual, expected, known, name)
     if fragment is not None and _are_registers(fragment, actual):
         got, want = fragment.check_registers(actual), fragment.check_registers(expected)
@@ -209,29 +205,24 @@ def find_differences(
 
 def _check_alike(actual: Array, expected: Array, fmt: Format | None, name: str) -> None:
     __tracebackhide__ = True
-    what = f"{name}: " if name else ""
-    if actual.shape != expected.shape:
-        raise AssertionError(
-            f"{what}shapes differ: actual is {actual.dtype} {actual.shape}, expected is "
-            f"{expected.dtype} {expected.shape}{_shape_hint(actual.shape, expected.shape)}"
-        )
-    # Codes on one side and numbers on the other have the same bits, once the format is known.
-    mixed = fmt is not None and "u" in (actual.dtype.kind, expected.dtype.kind)
-    if actual.dtype != expected.dtype and not mixed:
-        same = actual.dtype.itemsize == expected.dtype.itemsize
-        hint = "; .view gives bits of another type, .astype its numbers" if same else ""
-        raise AssertionError(
-            f"{what}types differ: actual is {actual.dtype} {actual.shape}, expected is "
-            f"{expected.dtype} {expected.shape}{hint}"
-        )
-
-
-def _shape_hint(actual: tuple[int, ...], expected: tuple[int, ...]) -> str:
-    if len(actual) > 1 and actual == (*expected[:-2], *expected[:-3:-1]):
-        return "; one is the transpose of the other"
-    if np.prod(actual) == np.prod(expected):
-        return "; both have the same number of elements"
-    return ""
+    (m, n), hint, what = (actual.shape, expected.shape), "", "shapes"
+    if m != n:
+        if len(m) > 1 and m == (*n[:-2], *n[:-3:-1]):
+            hint = "; one is the transpose of the other"
+        elif np.prod(m) == np.prod(n):
+            hint = "; both have the same number of elements"
+    else:
+        # Codes on one side and numbers on the other have the same bits in a known format.
+        mixed = fmt is not None and "u" in (actual.dtype.kind, expected.dtype.kind)
+        if actual.dtype == expected.dtype or mixed:
+            return
+        what = "types"
+        if actual.dtype.itemsize == expected.dtype.itemsize:
+            hint = "; .view gives bits of another type, .astype its numbers"
+    raise AssertionError(
+        f"{name}{': ' if name else ''}{what} differ: actual is {actual.dtype} {m}, expected is "
+        f"{expected.dtype} {n}{hint}"
+    )
 
 
 def _format_of_type(dtype: np.dtype[Any]) -> Format | None:
@@ -244,21 +235,17 @@ def _format_of_type(dtype: np.dtype[Any]) -> Format | None:
 
 def _codes(array: Array, fmt: Format | None, what: str) -> Array:
     """The bits of an array: codes of `fmt`, or words of its own size."""
-    if fmt is None:
-        if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-            raise OperandError(f"{what}: bits of {array.dtype} arrays are not compared")
-        native = array.astype(array.dtype.newbyteorder("="), order="C")
-        return native.view(f"u{array.dtype.itemsize}")
-    if array.dtype.kind == "u" and array.dtype != array_type(fmt):
-        if array.size and int(array.max()) > fmt.code_mask:
+    native = array.astype(array.dtype.newbyteorder("="), order="C", copy=False)
+    if fmt is not None:
+        if array.dtype.kind != "u" and native.dtype != array_type(fmt):
             raise OperandError(
-                f"{what}: code {int(array.max()):#x} does not fit the {fmt.bits} bits of {fmt.name}"
+                f"{what}: {array.dtype} is neither {array_type(fmt)}, the type of {fmt.name}, nor "
+                "codes; codes are unsigned integers"
             )
-        return array.astype(code_type(fmt.bits))
-    try:
-        return codes_of(fmt, array.astype(array.dtype.newbyteorder("="), copy=False))
-    except TypeError as error:
-        raise OperandError(f"{what}: {error}; codes are unsigned integers") from None
+        return as_codes(what, fmt, native)
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        raise OperandError(f"{what}: bits of {array.dtype} arrays are not compared")
+    return np.ascontiguousarray(native).view(f"u{array.dtype.itemsize}")
 
 
 def _shower(fmt: Format | None, dtype: np.dtype[Any]) -> Callable[[Any], str]:
@@ -282,6 +269,11 @@ def _index(index: tuple[int, ...]) -> str:
     return "the only element" if not index else str(list(index))
 
 
+def _are_registers(fragment: Fragment, array: Array) -> bool:
+    words = array.dtype.kind == "u" and array.dtype.itemsize * 8 == fragment.word_bits
+    return words and array.shape[-2:] == (fragment.lanes, fragment.registers)
+
+
 def _matrix_place(fragment: Fragment, shape: tuple[int, ...]) -> Callable[[tuple[int, ...]], str]:
     """The place of an element of a matrix ``(…, [groups,] rows, cols)``, and who holds it."""
     want = fragment.lane_map.shape if fragment.groups > 1 else fragment.shape
@@ -301,38 +293,25 @@ def _matrix_place(fragment: Fragment, shape: tuple[int, ...]) -> Callable[[tuple
     return place
 
 
-def _are_registers(fragment: Fragment, array: Array) -> bool:
-    words = array.dtype.kind == "u" and array.dtype.itemsize * 8 == fragment.word_bits
-    return words and array.shape[-2:] == (fragment.lanes, fragment.registers)
-
-
 def _registers(
-    fragment: Fragment,
-    actual: Array,
-    expected: Array,
-    nan: Nan,
-    signed_zero: SignedZero,
-    name: str,
+    fragment: Fragment, actual: Array, expected: Array, nan: Nan, signed_zero: SignedZero, name: str
 ) -> Differences | None:
     """As `find_differences`, of lane registers, element by element."""
-    got, want = (unpack_words(x, fragment.place, fragment.word_bits) for x in (actual, expected))
+    where, word_bits = fragment.place, fragment.word_bits
+    got, want = (unpack(x, where, word_bits) for x in (actual, expected))
     found = forgive(kinds(fragment.fmt, got, want), nan, signed_zero)
     # Elements that are alike may lie among bits of a register that no element uses.
-    width = fragment.place.width
-    whole = Place(width, 0, width)
-    unlike = unpack_words(actual ^ expected, whole, fragment.word_bits) != 0
+    unlike = unpack(actual ^ expected, Place(where.width, 0, where.width), word_bits) != 0
     found[(got == want) & unlike] = KINDS.index("padding bits")
     if not found.any():
         return None
-    per_register = fragment.word_bits // width
 
     def place(index: tuple[int, ...]) -> str:
         *rest, lane, element = index
-        register, number = divmod(element, per_register)
-        low, bits = number * width + fragment.place.shift, fragment.place.code_bits
+        register, number = divmod(element, word_bits // where.width)
         row, col = (int(x) for x in fragment.coords[lane, element])
         group = int(fragment.group[lane, element])
-        held = _held(lane, register, low, bits)
+        held = _held(lane, register, number * where.width + where.shift, where.code_bits)
         return f"{held}, {_element(fragment, group, row, col)}{_batch(rest)}"
 
     show = _shower(fragment.fmt, actual.dtype)

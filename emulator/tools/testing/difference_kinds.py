@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import FORMATS, Array, Format, NumberClass, decode
-from emulator.errors import OperandError, listing, nearest
+from emulator.errors import one_of
 
 #: "payload": NaNs are equal where their bits are; "any": every NaN equals every other
 Nan = Literal["payload", "any"]
@@ -99,12 +99,7 @@ def find_format(fmt: Format | str) -> Format:
     """The format of that name; raises OperandError for any other."""
     if isinstance(fmt, Format):
         return fmt
-    if fmt not in FORMATS:
-        raise OperandError(
-            f"no format {fmt!r:.80}; formats are {listing(FORMATS, 24)}; "
-            f"nearest is {nearest(str(fmt)[:80], FORMATS)[0]!r}"
-        )
-    return FORMATS[fmt]
+    return FORMATS[one_of("a format", fmt, FORMATS)]
 
 
 def _magnitudes(fmt: Format, codes: Array) -> NDArray[np.uint64]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Literal
 
-from emulator.errors import OperandError, UnsupportedError, listing, nearest
-from emulator.isa.catalogue import instructions
+from emulator.errors import OperandError, UnsupportedError, shown
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
-from emulator.targets import Target, find_target
-from emulator.tools.facts import element_types
+from emulator.targets import Target
+from emulator.tools.listing import find_instructions
 
 
 def all_forms(
@@ -29,30 +29,24 @@ def all_forms(
     Raises UnsupportedError for an unknown target, OperandError for an unknown family, type or n,
     and where nothing is left: a test that ran over no form would pass.
     """
-    chosen = None if target is None else find_target(target).name
-    if n not in ("sample", "all") and (isinstance(n, str) or not isinstance(n, Iterable)):
-        raise OperandError(f"n= is 'sample', 'all' or the values of N; got {n!r:.80}")
-    sizes = n if isinstance(n, str) else tuple(n)
-    found = [
-        ins
-        for ins in instructions()
-        if (chosen is None or chosen in ins.targets)
-        and (family is None or family in _families(ins))
-        and _has_size(ins, sizes)
-        and (type is None or type in element_types(ins).values())
-    ]
+    sizes = _sizes(n)
+    found = [ins for ins in find_instructions(target, type, family) if _has_size(ins, sizes)]
     if not found:
-        _check("family", family, (name for ins in instructions() for name in _families(ins)))
-        types = (name for ins in instructions() for name in element_types(ins).values())
-        _check("type", type, types)
-        asked = {"target": chosen, "family": family, "type": type, "n": n}
+        asked = {"target": target, "family": family, "type": type, "n": sizes}
         words = ", ".join(f"{k} {v}" for k, v in asked.items() if v not in (None, "sample"))
-        raise UnsupportedError(f"no instruction has {words}; `python -m emulator list` shows all")
+        raise UnsupportedError(
+            f"no instruction has {words:.200}; `python -m emulator list` shows all"
+        )
     return found
 
 
-def _families(ins: Instruction) -> tuple[str, str]:
-    return ins.family.split("::")[0], ins.family
+def _sizes(n: object) -> str | tuple[int, ...]:
+    if isinstance(n, str) and n in ("sample", "all"):
+        return n
+    try:
+        return tuple(operator.index(size) for size in n)  # type: ignore[attr-defined]
+    except TypeError:
+        raise OperandError(f"n= is 'sample', 'all' or the values of N; got {shown(n)}") from None
 
 
 def _has_size(ins: Instruction, sizes: str | tuple[int, ...]) -> bool:
@@ -61,12 +55,3 @@ def _has_size(ins: Instruction, sizes: str | tuple[int, ...]) -> bool:
     legal = ins.form.n
     sample = (legal[0], legal[len(legal) // 2], legal[-1])
     return ins.n in (sample if sizes == "sample" else sizes)
-
-
-def _check(what: str, given: str | None, known: Iterable[str]) -> None:
-    names = list(dict.fromkeys(known))
-    if given is not None and given not in names:
-        raise OperandError(
-            f"no {what} {given!r:.80}; there are {listing(names, 24)}; nearest is "
-            f"{nearest(str(given)[:80], names)[0]!r}"
-        )

@@ -6,13 +6,8 @@ of their type beside the provenance.
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import platform
-import tempfile
-import zipfile
-import zlib
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,21 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dtypes import Array
-from emulator.errors import OperandError
+from emulator.errors import OperandError, shown
 from emulator.isa.instruction import Instruction, as_instruction
 from emulator.layout.fragment import Fragment
+from emulator.tools.files import read_npz, write_npz
 from emulator.tools.testing.difference import find_differences
 from emulator.tools.testing.difference_kinds import Nan, SignedZero
 
 #: the entry of the .npz that holds the types and the provenance as JSON
 ABOUT = "about.json"
-#: zip entries carry a time; a fixed one gives equal files for equal arrays
-_TIME = (1980, 1, 1, 0, 0, 0)
-#: what NumPy and zipfile raise for files that are not what they should be
-_DAMAGED = (
-    OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile,
-    zlib.error,
-)  # fmt: skip
 
 
 class Golden(NamedTuple):
@@ -46,60 +35,76 @@ class Golden(NamedTuple):
 
 def read_golden(path: Path) -> Golden:
     """The arrays and provenance of a file; raises OperandError where it is damaged."""
+    again = "--update-golden writes a new one"
     try:
-        # NumPy leaves a damaged file open that it has opened itself.
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            about = json.loads(str(file[ABOUT]))
-            arrays = {name: file[name] for name in file.files if name != ABOUT}
+        arrays = read_npz(path)
+    except OperandError as error:
+        raise OperandError(f"{error}; {again}") from None
+    try:
+        about = json.loads(str(arrays.pop(ABOUT)))
         types = {name: _type(spelled) for name, spelled in about["types"].items()}
-        return Golden({k: x.view(types.get(k, x.dtype)) for k, x in arrays.items()},
-                      about["provenance"])  # fmt: skip
-    except _DAMAGED as error:
-        raise OperandError(
-            f"{path} {_what_is_wrong(path, error)}; --update-golden writes a new one"
-        ) from error
+        typed = {name: x.view(types.get(name, x.dtype)) for name, x in arrays.items()}
+        return Golden(typed, about["provenance"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise OperandError(f"{path} is no golden file, or a damaged one; {again}") from error
 
 
-def _what_is_wrong(path: Path, error: Exception) -> str:
-    """Why a file cannot be read, in words of ours: NumPy's suggest to load pickles."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"cannot be read ({error.strerror})"
-    if not zipfile.is_zipfile(path):
-        return "is no golden file: no whole .npz"
-    return "is no golden file, or a damaged one"
+def _type(name: str) -> np.dtype[Any]:
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, name))
 
 
 def write_golden(path: Path, arrays: dict[str, Array], provenance: dict[str, str]) -> bool:
     """Writes a file whole or not at all; False where it already holds the same bits.
 
-    Raises OperandError for arrays that only a pickle could hold.
+    Raises OperandError for arrays that only a pickle could hold, and where it cannot be written.
     """
     for name, array in arrays.items():
         if not name.isidentifier():
-            raise OperandError(f"the name of an array is a Python name; got {name!r:.80}")
+            raise OperandError(f"the name of an array is a Python name; got {shown(name)}")
         if array.dtype.kind not in "biufc" and not _is_foreign(array):
             raise OperandError(
-                f"array {name!r} has elements of type {array.dtype}; golden files hold numbers"
+                f"array {shown(name)} has elements of type {array.dtype}; golden files hold numbers"
             )
     if path.exists() and _same_bits(path, arrays):
         return False
     types = {name: x.dtype.name for name, x in arrays.items() if _is_foreign(x)}
     about = {"provenance": provenance | _origin(), "types": types}
+    bits = {name: x.view(f"u{x.dtype.itemsize}") if name in types else x
+            for name, x in arrays.items()}  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as out, zipfile.ZipFile(out, "w") as file:
-            for name, array in ({ABOUT: np.array(json.dumps(about))} | arrays).items():
-                bits = array.view(f"u{array.dtype.itemsize}") if _is_foreign(array) else array
-                member = io.BytesIO()
-                np.lib.format.write_array(member, bits, allow_pickle=False)
-                entry = zipfile.ZipInfo(f"{name}.npy", _TIME)
-                file.writestr(entry, member.getvalue(), zipfile.ZIP_DEFLATED)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    write_npz(path, {ABOUT: np.array(json.dumps(about))} | bits)
     return True
+
+
+def _is_foreign(array: Array) -> bool:
+    """A type of another library, which NumPy's file format does not know."""
+    return array.dtype.isbuiltin == 2
+
+
+def _same_bits(path: Path, arrays: dict[str, Array]) -> bool:
+    try:
+        known = read_golden(path).arrays
+    except OperandError:
+        return False
+    return known.keys() == arrays.keys() and all(
+        (x.dtype, x.shape, x.tobytes()) == (arrays[k].dtype, arrays[k].shape, arrays[k].tobytes())
+        for k, x in known.items()
+    )
+
+
+def _origin() -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        own = version("ptx-mma-emulator")
+    except PackageNotFoundError:  # a checkout that is not installed
+        own = "source checkout"
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    return {
+        "emulator": own, "numpy": np.__version__, "python": platform.python_version(), "date": now,
+    }  # fmt: skip
 
 
 def golden_problem(
@@ -135,38 +140,3 @@ def golden_problem(
         known = [f"{key} {value}" for key, value in golden.provenance.items()]
         problems.append(f"recorded with {', '.join(known)}")
     return "\n".join(problems)
-
-
-def _origin() -> dict[str, str]:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        own = version("ptx-mma-emulator")
-    except PackageNotFoundError:  # a checkout that is not installed
-        own = "source checkout"
-    now = datetime.now(timezone.utc).strftime("%Y-%m-%d")
-    return {
-        "emulator": own, "numpy": np.__version__, "python": platform.python_version(), "date": now,
-    }  # fmt: skip
-
-
-def _is_foreign(array: Array) -> bool:
-    """A type of another library, which NumPy's file format does not know."""
-    return array.dtype.isbuiltin == 2
-
-
-def _type(name: str) -> np.dtype[Any]:
-    import ml_dtypes
-
-    return np.dtype(getattr(ml_dtypes, name))
-
-
-def _same_bits(path: Path, arrays: dict[str, Array]) -> bool:
-    try:
-        known = read_golden(path).arrays
-    except OperandError:
-        return False
-    return known.keys() == arrays.keys() and all(
-        (x.dtype, x.shape, x.tobytes()) == (arrays[k].dtype, arrays[k].shape, arrays[k].tobytes())
-        for k, x in known.items()
-    )

@@ -8,7 +8,7 @@ takes several cases, one for each digit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -17,17 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array, Format, code_type, decode_values, encode
-from emulator.errors import OperandError
+from emulator.errors import OperandError, one_of
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
-from emulator.tools.testing.lane_inputs import (
-    Inputs,
+from emulator.tools.operands import (
     Multiplication,
-    check_multiplies,
+    as_array,
+    as_multiplication,
     format_of,
-    kind_of,
     operand_shapes,
+    traits,
 )
+from emulator.tools.testing.lane_inputs import Inputs
 from emulator.warp.sparse import legal_nibbles, select
 
 #: significand bits that every accumulator keeps (those of fp8 on Hopper's wgmma)
@@ -107,7 +108,7 @@ class LaneUnique(Inputs):
             )
 
     def _matrix(self, d: Any) -> Array:
-        fragment, given = self.ins.fragment("d"), np.asarray(d)
+        fragment, given = self.ins.fragment("d"), as_array("d", d)
         codes = given
         if codes.shape[-2:] == (fragment.lanes, fragment.registers):
             codes = fragment.gather(codes)
@@ -123,7 +124,7 @@ class LaneUnique(Inputs):
         *group, row, col = index
         name = f"{operand.upper() if len(operand) == 1 else operand}[{row}][{col}]"
         which = f" of matrix {group[0]}" if group else ""
-        if operand == "b" and kind_of(self.ins)[0]:
+        if operand == "b" and traits(self.ins).wgmma:
             return name + which
         held = self.ins.fragment("e" if operand == "nibbles" else operand)
         number = group[0] if group else self.selector if operand == "nibbles" else 0
@@ -142,12 +143,13 @@ def lane_unique(ins: Instruction | str, operand: str = "", *, selector: int = 0)
     on every target, and ``.misplaced(d)`` reads it. Raises OperandError for an instruction that
     does not multiply and for an operand that it lacks. `ins` may be an opcode.
     """
-    ins = check_multiplies(ins)
+    ins = as_multiplication(ins)
     shapes = operand_shapes(ins)
-    if operand:
-        format_of(ins, operand)  # may raise
+    asked: Iterable[str] = shapes
+    if not isinstance(operand, str) or operand:
+        asked = [one_of(f"an operand of {ins}", operand, shapes)]
     cases: list[Case] = []
-    for name in [operand] if operand else shapes:
+    for name in asked:
         base, largest = len(_alphabet(ins, name)), int(np.prod(shapes[name]))
         digits = next(d for d in range(1, 64) if base**d > largest)
         cases += [Case(name, d, first) for d in range(digits) for first in _steps(ins, name)]
@@ -229,7 +231,7 @@ def _kept(ins: MatrixInstruction) -> Index:
 
 def _columns(ins: Multiplication) -> Index:
     """The column of the full A that each stored column is, where all nibbles are the first."""
-    if not kind_of(ins)[1]:
+    if not traits(ins).sparse:
         return np.arange(ins.k)
     assert isinstance(ins, MatrixInstruction)
     chunks = np.arange(0, ins.k, ins.chunk)

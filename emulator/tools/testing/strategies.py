@@ -17,15 +17,10 @@ from emulator.arith.recipes import Arithmetic
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.targets import Target
+from emulator.tools.operands import Multiplication, as_multiplication, format_of, operand_shapes
 from emulator.tools.testing.difference_kinds import find_format
 from emulator.tools.testing.edges import code_of, edge_codes, exponent_range, scales_of_sums
-from emulator.tools.testing.lane_inputs import (
-    Inputs,
-    Multiplication,
-    check_multiplies,
-    format_of,
-    operand_shapes,
-)
+from emulator.tools.testing.lane_inputs import Inputs
 from emulator.warp.sparse import legal_nibbles, select
 
 if TYPE_CHECKING:
@@ -52,7 +47,7 @@ def matrices(ins: Instruction | str, operand: str) -> SearchStrategy[Array]:
     Shapes are those of `Inputs.matrices`: of a sparse A the stored half, of m8n8k4.f16 four
     matrices. Raises OperandError for an operand that the instruction lacks.
     """
-    st, ins = _hypothesis("matrices"), check_multiplies(ins)
+    st, ins = _hypothesis("matrices"), as_multiplication(ins)
     fmt, shape = format_of(ins, operand), operand_shapes(ins)[operand]
     if operand == "nibbles":
         assert isinstance(ins, MatrixInstruction)
@@ -71,7 +66,7 @@ def operands(
     elsewhere. Others have any codes. Metadata is legal, block scales are powers of two or edges.
     Raises UnsupportedError where the target lacks the instruction.
     """
-    st, ins = _hypothesis("operands"), check_multiplies(ins)
+    st, ins = _hypothesis("operands"), as_multiplication(ins)
     arithmetic = ins.arithmetic(target)
     given: Any = {name: matrices(ins, name) for name in operand_shapes(ins)}
     if arithmetic.scale is not None:

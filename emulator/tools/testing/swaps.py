@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from dtypes import Array
-from emulator.errors import OperandError, UndefinedError
+from emulator.errors import OperandError, UndefinedError, one_of, shown
 from emulator.isa.instruction import Instruction
 from emulator.targets import Target
+from emulator.tools.operands import ONE_WORD
 from emulator.tools.testing.lane_inputs import Inputs
 from emulator.tools.testing.lane_unique import lane_unique
 from emulator.warp.execute import execute
@@ -44,16 +45,12 @@ class Swap:
 
     def apply(self, words: Array) -> Array:
         """The registers ``(…, lanes, registers)``, or words ``(…, lanes)``, after the swap."""
-        lanes_last = self.operand in _ONE_WORD
+        lanes_last = self.operand in ONE_WORD
         axis = -1 if self.what == "register" or lanes_last else -2
         order = np.arange(words.shape[axis])
         order[[self.first, self.second]] = self.second, self.first
         swapped: Array = np.take(words, order, axis)
         return swapped
-
-
-#: operands of one register: ``(…, lanes)``
-_ONE_WORD = ("e", "scale_a", "scale_b")
 
 
 def check_swaps(
@@ -96,11 +93,10 @@ def unnoticed_swaps(
     if isinstance(inputs, Instruction | str):
         inputs = lane_unique(inputs)
     if not isinstance(inputs, Inputs):
-        raise OperandError(f"Inputs are needed, such as lane_unique(ins); got {inputs!r:.80}")
-    if lanes not in ("near", "all", "none"):
-        raise OperandError(f"lanes= is 'near', 'all' or 'none'; got {lanes!r:.80}")
+        raise OperandError(f"Inputs are needed, such as lane_unique(ins); got {shown(inputs)}")
+    one_of("lanes=", lanes, get_args(Lanes))
     if run is None:
-        if not target:
+        if isinstance(target, str) and not target:
             raise OperandError("check_swaps needs target=, or run= that computes D")
 
         ins = inputs.ins
@@ -127,7 +123,7 @@ def _swaps(inputs: Inputs, lanes: Lanes) -> Iterator[Swap]:
     for operand, words in inputs.words.items():
         if np.ndim(words) == 0:
             continue  # a descriptor
-        one = operand in _ONE_WORD
+        one = operand in ONE_WORD
         registers = 1 if one else words.shape[-1]
         for i, j in combinations(range(registers), 2):
             if registers <= _ALL_PAIRS or _near(i, j):
