@@ -32,6 +32,7 @@ COMMANDS = {
     "table": ("lookup", "Shows a whole fragment: the elements by lane and register."),
     "view": ("pictures.command", "Draws the operands: a page that answers pointing, or an SVG."),
     "run": ("runfile", "Runs a PTX file and shows the registers that it wrote."),
+    "launch": ("launching", "Runs a kernel of a PTX or CUDA C++ file on arrays."),
     "descriptor": (
         "descriptors.command",
         "Decodes and checks a matrix descriptor of wgmma, or builds the one that a tile needs.",

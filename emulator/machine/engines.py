@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from emulator.machine.options import EngineName
 
@@ -17,16 +17,39 @@ def problem(instruction: object) -> str:
     return statements.problem(instruction)
 
 
-def run_grid(launch: Launch, engine: EngineName) -> int:
-    """Runs all blocks of a launch; statements executed, of strands or, in the reference, threads."""
+def run_grid(launch: Launch, engine: EngineName) -> dict[str, int]:
+    """Runs all blocks of a launch; what was counted."""
     if engine == "reference":
-        from emulator.machine.reference.engine import Grid as Reference
+        from emulator.machine.reference.engine import Grid as ReferenceGrid
 
-        reference = Reference(launch)
-        reference.run()
-        return reference.executed
+        return _counted(ReferenceGrid(launch))
     from emulator.machine.vector.engine import Grid
 
-    grid = Grid(launch)
+    return _counted(Grid(launch))
+
+
+class _Grid(Protocol):
+    """A launch under way, as both engines have it."""
+
+    #: thread blocks of the grid, and threads of each
+    total: int
+    threads: int
+
+    @property
+    def executed(self) -> int:
+        """Statements of threads that execute them together."""
+
+    @property
+    def thread_statements(self) -> int: ...
+
+    def run(self) -> None: ...
+
+
+def _counted(grid: _Grid) -> dict[str, int]:
     grid.run()
-    return grid.executed
+    return {
+        "blocks": grid.total,
+        "threads": grid.total * grid.threads,
+        "statements": grid.executed,
+        "thread_statements": grid.thread_statements,
+    }

@@ -320,15 +320,14 @@ class Launch:
 
     # --- running ---
 
-    def run(self, engine: str) -> Report:
+    def run(self, engine: EngineName) -> Report:
         from emulator.machine.engines import run_grid
 
         placed = self._place()
-        statements = run_grid(self, engine)
+        counters = run_grid(self, engine)
         placed.write_back(self.arena)
         for name, allocation in self._variables.items():
             self.module._variables[name][:] = self.arena.bytes_of(allocation)
-        counters = {"statements": statements}
         return Report(self.function.name, counters=counters, printed=self.printed)
 
     def _place(self) -> Placed:

@@ -82,4 +82,5 @@ class Report:
     printed: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return f"{self.kernel}: {self.counters.get('statements', 0):,} statements of strands"
+        counted = ", ".join(f"{count:,} {name}" for name, count in self.counters.items())
+        return f"{self.kernel}: {counted.replace('_', ' ')}"

@@ -69,6 +69,28 @@ def read_npz(file: str | Path, limit: int = LIMIT) -> dict[str, Array]:
         raise OperandError(f"{shown} is no .npz file of arrays (numpy.savez writes them)") from None
 
 
+def read_array(file: str | Path, limit: int = LIMIT) -> Array:
+    """The array of an .npy file; OperandError for a file that is none, or has more bytes."""
+    shown = quoted(str(file))
+    try:
+        with Path(file).open("rb") as opened, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy's, of headers that old versions wrote
+            size, has_objects = _declared(opened)
+            if has_objects:
+                raise OperandError(f"{shown} holds Python objects; save numbers, of a NumPy type")
+            if size > limit:
+                raise OperandError(f"{shown} has {size:,} bytes, more than {limit:,}")
+            opened.seek(0)
+            array: Array = np.lib.format.read_array(opened, allow_pickle=False)
+    except OperandError:
+        raise
+    except OSError as error:
+        raise OperandError(f"cannot read {shown}: {_reason(error)}") from None
+    except Exception:  # whatever NumPy raises for bytes that are forged
+        raise OperandError(f"{shown} is no .npy file of an array, as numpy.save writes") from None
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
 def _check_members(archive: zipfile.ZipFile, shown: str, limit: int) -> None:
     total = 0
     for member in archive.infolist():

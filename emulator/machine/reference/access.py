@@ -10,10 +10,18 @@ from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.failure import Failure
 from emulator.machine.reference import memory
 from emulator.machine.reference.compute import Run, guarded
-from emulator.machine.reference.operands import addresses, items_of, reader, word_type, writer
+from emulator.machine.reference.operands import addresses, reader, word_type, writer
 from emulator.machine.reference.thread import Thread
 from emulator.memory.windows import LOCAL, RANK_BITS, SHARED, WINDOW_BITS
-from emulator.ptx.program import Address, Bound, Constant, Function, ParameterPlace, Statement
+from emulator.ptx.program import (
+    Address,
+    Bound,
+    Constant,
+    Function,
+    ParameterPlace,
+    Statement,
+    items_of,
+)
 
 
 def ordinary(statement: Statement) -> OrdinaryInstruction:

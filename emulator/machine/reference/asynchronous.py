@@ -16,11 +16,11 @@ from emulator.machine.reference import memory
 from emulator.machine.reference.access import ordinary, space_of
 from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.mbarriers import barrier_of, change, key_of
-from emulator.machine.reference.operands import Read, addresses, items_of, reader
+from emulator.machine.reference.operands import Read, addresses, reader
 from emulator.machine.reference.thread import Thread
 from emulator.memory.mbarrier import Operation
 from emulator.memory.windows import RANK_BITS
-from emulator.ptx.program import Constant, Function, Statement
+from emulator.ptx.program import Constant, Function, Statement, items_of
 
 _SPACES = {"shared": "shared", "shared::cta": "shared", "shared::cluster": "cluster"}
 

@@ -11,13 +11,12 @@ from emulator.machine.reference.operands import (
     Read,
     Write,
     guard_of,
-    items_of,
     reader,
     word_type,
     writer,
 )
 from emulator.machine.reference.thread import Thread
-from emulator.ptx.program import Bound, Constant, Function, Register, Statement
+from emulator.ptx.program import Bound, Constant, Function, Register, Statement, items_of
 
 #: what one thread does
 Run = Callable[[Thread], None]

@@ -31,9 +31,15 @@ class Grid:
             launch.grid, launch.block, launch.cluster, -(-launch.shared_bytes // 256) * 256,
         )  # fmt: skip
 
+        self.threads = self._run.threads
+
     @property
     def executed(self) -> int:
-        """Statements of threads."""
+        """Statements, of threads that go together counted once."""
+        return self._run.statements
+
+    @property
+    def thread_statements(self) -> int:
         return self._run.executed
 
     def run(self) -> None:
@@ -43,11 +49,11 @@ class Grid:
         most = max(1, _THREADS // (run.lanes_of_block * run.blocks_of_cluster))
         vain = 0
         while True:
-            before = run.progress
+            before = run.progress, run.turns
             for cluster in there:
                 run_cluster(cluster)
             there = [cluster for cluster in there if cluster.alive]
-            stuck = run.progress == before
+            stuck = before == (run.progress, run.turns)
             coming = next(left, None) if stuck or len(there) < most else None
             if coming is not None:
                 there.append(coming)

@@ -23,7 +23,6 @@ from emulator.machine.reference.operands import (
     Read,
     addresses,
     guard_of,
-    items_of,
     reader,
     word_type,
     writer,
@@ -32,7 +31,7 @@ from emulator.machine.reference.thread import WARP, Thread, Together
 from emulator.memory.arena import AccessError, Fault
 from emulator.memory.space import Space
 from emulator.memory.windows import RANK_BITS
-from emulator.ptx.program import Address, Bound, Constant, Function, Statement, Vector
+from emulator.ptx.program import Address, Bound, Constant, Function, Statement, Vector, items_of
 from emulator.warp import move, multiply, wmma
 from emulator.warp.call import Call
 

@@ -37,11 +37,6 @@ def word_type(operand: Operand) -> str:
     return first if first == "pred" else f"b{REGISTER_BITS[first]}"
 
 
-def items_of(bound: Bound | None) -> tuple[Bound | None, ...]:
-    """The registers in braces, or the one without."""
-    return bound.items if isinstance(bound, Vector) else (bound,)
-
-
 # --- reading --------------------------------------------------------------------------------------
 
 

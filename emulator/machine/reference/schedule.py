@@ -32,6 +32,9 @@ from emulator.ptx.program import Statement
 
 #: backward branches after which a thread lets others go first, whatever it does
 MOST_TURNS = 4096
+#: statements that a warp may execute without any effect on memory or on other threads; the same
+#: where it goes round and looks at memory which others may change
+_VAIN_STATEMENTS, _VAIN_POLLS = 1 << 21, 1 << 18
 
 
 # --- turns ----------------------------------------------------------------------------------------
@@ -46,15 +49,20 @@ def run_cluster(cluster: Cluster) -> None:
 
 def run_warp(warp: Warp) -> None:
     """Runs until no thread is ready, or those that are give way to other warps."""
+    run = warp.block.run
+    seen, start = run.progress, run.statements
     while ready := [thread for thread in warp.threads if thread.state is State.READY]:
         first = min(ready, key=_order)
         together = [t for t in ready if t.pc == first.pc and t.calls == first.calls]
         epoch = max(thread.epoch for thread in together)
         for thread in together:
             thread.epoch = epoch
-        tired = _advance(together, alone=len(together) == len(ready))
-        if tired:
-            _give_way(tired)
+        pc = _advance(together, alone=len(together) == len(ready))
+        if run.progress != seen:
+            seen, start, warp.vain = run.progress, run.statements, 0
+        if pc is not None:
+            warp.vain += run.statements - start
+            _check_limits(together, pc)
             return
 
 
@@ -62,27 +70,33 @@ def _order(thread: Thread) -> tuple[int, int, int]:
     return thread.epoch, -len(thread.calls), thread.pc
 
 
-def _give_way(threads: list[Thread]) -> None:
-    """Threads have gone round often. Who comes back with the same in all registers looks at memory
-    in vain and lets the other threads of the warp go first; the others do only after very many
-    turns, for they would meet again behind the loop."""
-    warp, run = threads[0].warp, threads[0].run
-    later = max(t.epoch for t in warp.threads if t.state is State.READY) + 1
-    for thread in threads:
-        held = (thread.pc, thread.calls, [list(frame.registers) for frame in thread.frames])
-        vain, thread.polled = held == thread.polled, held
-        run.progress += not vain
-        if vain or thread.loops >= MOST_TURNS:
-            thread.epoch, thread.loops = later, 0
-    limit = run.launch.step_limit
-    if limit is not None and run.executed > limit:
-        failure = Failure("step limit", f"the limit of {limit:,} executed statements is reached")
-        raise placed(failure, threads[:1], run.program.statements[threads[0].pc])
+def _check_limits(threads: list[Thread], pc: int) -> None:
+    """Raises KernelError where the launch executes more than it may, or does so in vain."""
+    run, vain = threads[0].run, threads[0].warp.vain
+    limit, step = run.launch.step_limit, run.code[pc]
+    polls = isinstance(step, Flow) and step.patience < MOST_TURNS
+    if limit is not None and run.statements > limit:
+        kind = "step limit"
+        reason = f"{run.statements:,} statements were executed; step_limit={limit:,}"
+    elif limit is None and vain > _VAIN_POLLS and polls:
+        kind = "deadlock"
+        reason = "the loop waits for a change of memory that no thread will ever make"
+    elif limit is None and vain > _VAIN_STATEMENTS:
+        kind = "endless loop"
+        reason = (
+            f"{vain:,} statements were executed without an effect on memory or on other threads; "
+            "step_limit=N lets a launch execute N"
+        )
+    else:
+        return
+    raise placed(Failure(kind, reason), threads, run.program.statements[pc])
 
 
-def _advance(threads: list[Thread], alone: bool) -> list[Thread]:
-    """Executes statements of threads at one place, until they part, wait, or others go first; those
-    that have gone round often enough to give way."""
+def _advance(threads: list[Thread], alone: bool) -> int | None:
+    """Executes statements of threads at one place, until they part, wait, or others go first.
+
+    Where they have gone round so often that it is time to look at others: the branch of the loop.
+    """
     run, pc = threads[0].run, threads[0].pc
     code, leaders = run.code, run.program.leaders
     thread = threads[0]
@@ -90,6 +104,7 @@ def _advance(threads: list[Thread], alone: bool) -> list[Thread]:
         while True:
             step = code[pc]
             run.executed += len(threads)
+            run.statements += 1
             if isinstance(step, Each):
                 execute = step.run
                 for thread in threads:
@@ -98,10 +113,10 @@ def _advance(threads: list[Thread], alone: bool) -> list[Thread]:
                 if alone or pc not in leaders:
                     continue
                 _go(threads, pc)
-                return []
+                return None
             if isinstance(step, Together):
                 _gather(pc, step, threads)
-                return []
+                return None
             for thread in threads:
                 following = step.run(thread)
                 if following is not None:
@@ -109,7 +124,7 @@ def _advance(threads: list[Thread], alone: bool) -> list[Thread]:
             first = threads[0].pc
             parted = any(t.state is not State.READY or t.pc != first for t in threads)
             if parted or first <= pc or not alone:
-                return _tired(step, threads, pc)
+                return pc if _give_way(step, threads, pc) else None
             pc = first
     except Exception as error:
         raise placed(error, [thread], run.program.statements[pc]) from error
@@ -120,15 +135,28 @@ def _go(threads: Sequence[Thread], pc: int) -> None:
         thread.pc, thread.state = pc, State.READY
 
 
-def _tired(step: Flow, threads: list[Thread], pc: int) -> list[Thread]:
-    """Those of the threads that went back so often that it is time to look at others."""
-    out = []
-    for thread in threads:
-        if thread.state is State.READY and thread.pc <= pc:
-            thread.loops += 1
-            if thread.loops % step.patience == 0:
-                out.append(thread)
-    return out
+def _give_way(step: Flow, threads: list[Thread], pc: int) -> bool:
+    """Whether it is time to look at others, for threads that have executed a branch.
+
+    Who comes back with the same in all registers looks at memory in vain and lets the other threads
+    of the warp go first; the others do only after very many turns, for they would meet again behind
+    the loop.
+    """
+    back = [t for t in threads if t.state is State.READY and t.pc <= pc]
+    for thread in back:
+        thread.loops += 1
+    tired = [thread for thread in back if thread.loops % step.patience == 0]
+    if not tired:
+        return False
+    warp, run = threads[0].warp, threads[0].run
+    later = max(t.epoch for t in warp.threads if t.state is State.READY) + 1
+    for thread in tired:
+        held = (thread.pc, thread.calls, [list(frame.registers) for frame in thread.frames])
+        vain, thread.polled = held == thread.polled, held
+        run.turns += not vain
+        if vain or thread.loops >= MOST_TURNS:
+            thread.epoch, thread.loops = later, 0
+    return True
 
 
 # --- what threads execute together ----------------------------------------------------------------

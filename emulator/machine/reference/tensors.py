@@ -12,7 +12,7 @@ from emulator.machine.reference import memory
 from emulator.machine.reference.access import ordinary, space_of
 from emulator.machine.reference.asynchronous import Issue, constant, poison, submit, words_of
 from emulator.machine.reference.compute import Run, guarded
-from emulator.machine.reference.operands import addresses, guard_of, items_of, reader
+from emulator.machine.reference.operands import addresses, guard_of, reader
 from emulator.machine.reference.thread import WARP, Thread, Together
 from emulator.memory.tensor_copy import plan, store_problem
 from emulator.memory.tensor_copy_reference import Element, elements, load_code
@@ -20,7 +20,7 @@ from emulator.memory.tensor_map import TensorMap
 from emulator.memory.tensor_map_bits import replace_field
 from emulator.memory.tensor_transfer import OUTSIDE_NAN
 from emulator.memory.windows import RANK_BITS
-from emulator.ptx.program import Address, Function, Statement, Vector
+from emulator.ptx.program import Address, Function, Statement, Vector, items_of
 
 MAP_BYTES = 128
 #: what boxes in shared memory must be aligned to

@@ -139,6 +139,8 @@ class Warp:
         self.block, self.number = block, number
         last = min((number + 1) * WARP, block.run.threads)
         self.threads = [Thread(self, i) for i in range(number * WARP, last)]
+        #: statements executed since anything happened that others may wait for
+        self.vain = 0
 
     @property
     def alive(self) -> list[Thread]:
@@ -279,9 +281,13 @@ class Run:
     block: Index
     cluster: Index
     shared_bytes: int
-    #: statements of threads executed, and things done that others may wait for
+    #: statements executed, those of threads that go together counted once, and those of each
+    #: thread
+    statements: int = 0
     executed: int = 0
+    #: things done that others may wait for, and turns of loops that were not in vain
     progress: int = 0
+    turns: int = 0
 
     def __post_init__(self) -> None:
         self.threads = int(np.prod(self.block))

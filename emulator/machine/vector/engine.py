@@ -89,7 +89,8 @@ class Grid:
         self.environment = launch.environment
         self.blocks = launch.blocks(Blocks)
         self.step_limit = launch.step_limit
-        self.executed = 0
+        #: statements, and how often threads executed one
+        self.executed = self.thread_statements = 0
         self.total, self._started = int(np.prod(self.size)), 0
         #: blocks that run may take over others, if these have not started
         self._may_cancel = any(
@@ -207,6 +208,7 @@ class Grid:
 
     def count(self, strand: Strand, statements: int) -> None:
         self.executed += statements
+        self.thread_statements += statements * len(strand)
 
     # --- errors ---
 

@@ -1,0 +1,233 @@
+"""``launch``: a kernel of a PTX or CUDA C++ file, run on arrays from and to .npy files."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from dtypes import Array
+from emulator.errors import OperandError, hint, listing, quoted
+from emulator.machine.launch import Kernel, Module
+from emulator.machine.options import Contract, Order
+from emulator.tools.compiling import SUFFIXES, compile_cuda
+from emulator.tools.files import read_array, replacing
+from emulator.tools.report import Answer, render
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+#: bytes that one array made by ``zeros:…`` may have
+_LARGEST = 1 << 33
+_FILLS = ("zeros", "ones", "random", "arange")
+_NUMBER = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|\d+)")
+
+
+def launch_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("file", help="PTX, or CUDA C++ (.cu), which nvcc or NVRTC compiles; - reads PTX from "
+        "standard input")  # fmt: skip
+    add("kernel", nargs="?", help="its name, or a part of it; may be left out where there is one")
+    add("--grid", default="1", metavar="X,Y,Z", help="thread blocks (default 1)")
+    add("--block", default="1", metavar="X,Y,Z", help="threads of a block (default 1)")
+    add("--cluster", metavar="X,Y,Z", help="thread blocks of a cluster")
+    add("--arg", action="append", default=[], metavar="VALUE", help="one for each parameter: "
+        "a number; IN.npy; IN.npy:OUT.npy; zeros:f4:1024x1024, zeros:f4:1024x1024:OUT.npy; ones, "
+        "arange and random in place of zeros")  # fmt: skip
+    add("--dynamic-shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory")
+    add("--target", help="sm_90a, H100, ... (default: the file's own .target; .cu: sm_90a)")
+    add("--contract", choices=Contract.__args__, default="ptxas",  # type: ignore[attr-defined]
+        help="fuse multiplications and additions as the assembler does, or not")  # fmt: skip
+    add("--async-order", choices=Order.__args__, default="early",  # type: ignore[attr-defined]
+        help="when asynchronous copies take effect")  # fmt: skip
+    add("--seed", type=int, help="of random arrays, and of --async-order random")
+    add("--step-limit", type=int, metavar="N", help="statements that may be executed")
+    add("--problems", action="store_true", help="list what cannot run, and launch nothing")
+    add("--counters", action="store_true", help="show what was counted")
+
+
+def launch_command(
+    file: str,
+    kernel: str | None = None,
+    grid: str = "1",
+    block: str = "1",
+    cluster: str | None = None,
+    arg: Sequence[str] = (),
+    dynamic_shared: int = 0,
+    target: str | None = None,
+    contract: Contract = "ptxas",
+    async_order: Order = "early",
+    seed: int | None = None,
+    step_limit: int | None = None,
+    problems: bool = False,
+    counters: bool = False,
+) -> Answer:
+    """Launches a kernel and answers with what it printed and wrote.
+
+    The arguments are those of the command line. Raises OperandError for files and words that cannot
+    be used, and whatever `Module` and `Kernel.launch` raise.
+    """
+    module = _module(file, target)
+    if problems:
+        return _problems(module)
+    chosen = module[kernel] if kernel else _only(module)
+    values = [_argument(text, seed) for text in arg]
+    before = [x.value.copy() if isinstance(x.value, np.ndarray) else None for x in values]
+    start = time.perf_counter()
+    report = chosen.launch(
+        _sizes("--grid", grid), _sizes("--block", block), [x.value for x in values],
+        dynamic_shared, None if cluster is None else _sizes("--cluster", cluster),
+        contract=contract, async_order=async_order, seed=seed, step_limit=step_limit,
+        progress=_show_progress if sys.stderr is not None and sys.stderr.isatty() else None,
+    )  # fmt: skip
+    seconds = time.perf_counter() - start
+    for value in values:
+        if value.output:
+            with replacing(value.output) as out:
+                np.save(out, value.value, allow_pickle=False)
+    rows = [_row(i, x, old) for i, (x, old) in enumerate(zip(values, before, strict=True))]
+    lines = [f"{chosen.name} on {module.target}: {seconds:.2f} s"]
+    lines += "".join(report.printed).splitlines()
+    lines += render(("argument", "value", "changed", "file"), rows) if rows else []
+    if counters:
+        lines += [f"{name}: {count:,}" for name, count in report.counters.items()]
+    data = {
+        "kernel": chosen.name, "target": str(module.target), "seconds": seconds,
+        "printed": report.printed, "counters": report.counters,
+        "arguments": [dict(zip(("index", "value", "changed", "file"), row, strict=True))
+                      for row in rows],
+    }  # fmt: skip
+    return Answer(lines, data)
+
+
+# --- the module -----------------------------------------------------------------------------------
+
+
+def _module(file: str, target: str | None) -> Module:
+    if file != "-" and Path(file).suffix in SUFFIXES:
+        return Module(compile_cuda(file, target or "sm_90a"))
+    if file == "-":
+        if sys.stdin is None:
+            raise OperandError("standard input is closed")
+        return Module(sys.stdin.read(), target)
+    return Module(Path(file), target)
+
+
+def _only(module: Module) -> Kernel:
+    if len(module.kernels) != 1:
+        names = listing([_signature(module[name]) for name in module.kernels]) or "none"
+        raise OperandError(f"name a kernel; the file has {names}")
+    return module[module.kernels[0]]
+
+
+def _signature(kernel: Kernel) -> str:
+    return f"{kernel.name}({', '.join(f'.{p.type}' for p in kernel.parameters)})"
+
+
+def _problems(module: Module) -> Answer:
+    found = module.problems
+    lines = [f"{len(module.kernels)} kernels, {len(found)} statements cannot run"]
+    lines += [str(problem) for problem in found]
+    data = {"kernels": list(module.kernels), "problems": [x._asdict() for x in found]}
+    return Answer(lines, data, code=1 if found else 0)
+
+
+def _sizes(option: str, text: str) -> tuple[int, ...]:
+    parts = re.split("[,x]", text)
+    if not 1 <= len(parts) <= 3 or not all(re.fullmatch("[0-9]{1,10}", x) for x in parts):
+        raise OperandError(f"{option} is one to three numbers such as 8,8; got {quoted(text)}")
+    return tuple(map(int, parts))
+
+
+def _show_progress(done: int, total: int) -> None:
+    end = "\r\033[K" if done == total else ""
+    print(f"\r{done:,} of {total:,} blocks{end}", end="", file=sys.stderr, flush=True)
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+class _Argument(NamedTuple):
+    value: Any
+    #: the file that it is written to after the launch, "" for none
+    output: str
+
+
+def _argument(text: str, seed: int | None) -> _Argument:
+    """The value that a word of the command line stands for."""
+    if _NUMBER.fullmatch(text):
+        return _Argument(int(text, 0) if "x" in text.lower() else int(text), "")
+    try:
+        return _Argument(float(text), "")
+    except ValueError:
+        pass
+    first, *rest = text.split(":")
+    if first in _FILLS:
+        return _filled(text, first, rest, seed)
+    if first.endswith(".npy") and len(rest) <= 1:
+        return _Argument(np.ascontiguousarray(read_array(first)), rest[0] if rest else "")
+    near = hint(first, _FILLS)
+    raise OperandError(
+        f"--arg is a number, IN.npy, IN.npy:OUT.npy, or {listing(_FILLS)} with a type and a shape "
+        f"such as zeros:f4:1024x1024; got {quoted(text)}{near}"
+    )
+
+
+def _filled(text: str, fill: str, rest: list[str], seed: int | None) -> _Argument:
+    if not 2 <= len(rest) <= 3:
+        forms = f"{fill}:TYPE:SHAPE, or {fill}:TYPE:SHAPE:OUT.npy"
+        raise OperandError(f"--arg is {forms}; got {quoted(text)}")
+    dtype, sizes = _dtype(rest[0]), rest[1].split("x")
+    if not all(re.fullmatch("[0-9]{1,12}", x) for x in sizes):
+        raise OperandError(f"a shape is numbers such as 1024x1024; got {quoted(rest[1])}")
+    shape = tuple(map(int, sizes))
+    if math.prod(shape) * dtype.itemsize > _LARGEST:
+        raise OperandError(f"{quoted(text)} has more than {_LARGEST:,} bytes")
+    return _Argument(_contents(fill, shape, dtype, seed), rest[2] if len(rest) == 3 else "")
+
+
+def _contents(fill: str, shape: tuple[int, ...], dtype: np.dtype[Any], seed: int | None) -> Array:
+    if fill == "zeros":
+        return np.zeros(shape, dtype)
+    if fill == "ones":
+        return np.ones(shape).astype(dtype)
+    if fill == "arange":
+        return np.arange(math.prod(shape)).reshape(shape).astype(dtype)
+    rng = np.random.default_rng(0 if seed is None else seed)
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    """NumPy's and ml_dtypes' types by name: f4, float32, u1, bfloat16, float8_e4m3fn, …"""
+    import ml_dtypes
+
+    try:
+        found = getattr(ml_dtypes, name, None)
+        dtype = np.dtype(found if found is not None else name)
+    except TypeError:
+        raise OperandError(
+            f"no element type {quoted(name)}; types are NumPy's, such as f4, f2, u4, i8, and "
+            "ml_dtypes', such as bfloat16"
+        ) from None
+    if dtype.hasobject or dtype.itemsize == 0 or (dtype.kind in "USVmM" and found is None):
+        raise OperandError(f"no element type {quoted(name)}: elements are numbers")
+    return dtype
+
+
+def _row(index: int, argument: _Argument, before: Array | None) -> tuple[str, str, str, str]:
+    value = argument.value
+    if before is None:
+        return str(index), str(value), "", ""
+    differ = value.reshape(-1).view(np.uint8) != before.reshape(-1).view(np.uint8)
+    changed = int(differ.reshape(-1, value.itemsize).any(1).sum()) if value.size else 0
+    shape = " × ".join(map(str, value.shape))
+    return str(index), f"{value.dtype} {shape}", f"{changed:,} of {value.size:,}", argument.output
