@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from emulator.arith.scalar.rule import bind_reference
@@ -89,7 +90,7 @@ def store(statement: Statement, function: Function) -> Run:
 
 def _part(place: ParameterPlace, offset: int) -> ParameterPlace:
     """What lies so many bytes further in a parameter of a call."""
-    return place._replace(offset=place.offset + offset)
+    return replace(place, offset=place.offset + offset)
 
 
 # --- atom, red ------------------------------------------------------------------------------------

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from emulator.errors import UnsupportedError
-from emulator.machine.externals import EXTERNALS
+from emulator.machine.externals import EXTERNALS, LONGEST_TEXT, Heap
 from emulator.machine.failure import Failure
 from emulator.machine.reference import memory, schedule
 from emulator.machine.reference.operands import guard_of, reader
 from emulator.machine.reference.thread import Frame, Thread
+from emulator.memory.arena import AccessError
 from emulator.ptx.program import Call, Function, Program, Register, Statement, Targets
 
 #: the pc where a thread goes on; None where it has ended or waits
@@ -91,9 +91,7 @@ def call(place: Place) -> Next:
     passed = place.statement.call
     assert passed is not None
     if passed.function in EXTERNALS:
-        raise UnsupportedError(
-            f"the reference engine does not run {passed.function}; engine='vector' does"
-        )
+        return _external(place, passed)
     if passed.function is not None:
         callee = place.program.functions[passed.function]
         return lambda thread: _enter(thread, callee, passed, place)
@@ -125,6 +123,50 @@ def _enter(thread: Thread, callee: Function, passed: Call, place: Place) -> int:
         frame.registers[index] = thread.registers[given]
     thread.enter(frame)
     return callee.first
+
+
+class Host:
+    """A thread, as the functions of the system see it."""
+
+    def __init__(self, thread: Thread) -> None:
+        self.thread = thread
+        launch = thread.run.launch
+        self.heap: Heap = launch.heap
+        self.print: Callable[[str], None] = launch.printed.append
+
+    def read(self, address: int, size: int) -> bytes:
+        return bytes(memory.find(self.thread, "", address, size, 1))
+
+    def text(self, address: int) -> str:
+        held = bytearray(self.read(address, 1))
+        while held[-1] and len(held) < LONGEST_TEXT:
+            try:
+                held += self.read(address + len(held), 1)
+            except AccessError:
+                break
+        return held.rstrip(b"\0").decode("utf-8", "replace")
+
+
+def _external(place: Place, passed: Call) -> Next:
+    """A call of a function that the system supplies."""
+    function = EXTERNALS[passed.function or ""]
+    arguments = [bound.index for bound in passed.arguments if isinstance(bound, Register)]
+
+    def run(thread: Thread) -> int:
+        given = [_integer(thread.registers[index]) for index in arguments]
+        value = function(Host(thread), given)
+        for index in passed.results:
+            held = thread.registers[index]
+            in_bytes = isinstance(held, bytes)
+            thread.registers[index] = value.to_bytes(len(held), "little") if in_bytes else value
+        return place.following
+
+    return run
+
+
+def _integer(held: int | bytes) -> int:
+    """A register's word, or the bytes of a parameter."""
+    return held if isinstance(held, int) else int.from_bytes(held, "little")
 
 
 def trap(place: Place) -> Next:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -16,22 +17,22 @@ from emulator.machine.report import Index, KernelError
 #: threads that are there at a time, unless those that are wait for others
 _THREADS = 1 << 13
 #: times that everyone may look at memory in vain before nothing will ever change
-_VAIN_TURNS = 4
+_VAIN_TURNS = 256
 
 
 class Grid:
     """A `Launch` under way."""
 
     def __init__(self, launch: Any) -> None:
+        self.total, self.threads = launch.total_blocks, math.prod(launch.block)
         self._run = Run(
-            launch, launch.program, launch.function, Code(launch.program), launch.arena,
+            launch, launch.program, launch.function, Code(launch.program).steps(), launch.arena,
             launch.module.target,
             # Matrix instructions have a reference of their own; a launch may take another.
             "reference" if launch.arithmetic == "auto" else launch.arithmetic,
             launch.grid, launch.block, launch.cluster, -(-launch.shared_bytes // 256) * 256,
+            _first_blocks(launch.grid, launch.cluster),
         )  # fmt: skip
-
-        self.threads = self._run.threads
 
     @property
     def executed(self) -> int:
@@ -44,7 +45,7 @@ class Grid:
 
     def run(self) -> None:
         """Runs all thread blocks; raises KernelError where one cannot go on."""
-        run, left = self._run, self._clusters()
+        run = self._run
         there: list[Cluster] = []
         most = max(1, _THREADS // (run.lanes_of_block * run.blocks_of_cluster))
         vain = 0
@@ -52,11 +53,11 @@ class Grid:
             before = run.progress, run.turns
             for cluster in there:
                 run_cluster(cluster)
-            there = [cluster for cluster in there if cluster.alive]
+            there = self._still_there(there)
             stuck = before == (run.progress, run.turns)
-            coming = next(left, None) if stuck or len(there) < most else None
+            coming = next(run.coming, None) if stuck or len(there) < most else None
             if coming is not None:
-                there.append(coming)
+                there.append(self._start(coming))
                 vain = 0
             elif not there:
                 return
@@ -69,18 +70,23 @@ class Grid:
             else:
                 vain = 0
 
-    def _clusters(self) -> Iterator[Cluster]:
-        """Clusters in the order of their blocks, x first."""
+    def _still_there(self, clusters: list[Cluster]) -> list[Cluster]:
+        """The clusters that have not ended; of the others what is under way takes effect."""
+        for cluster in clusters:
+            if not cluster.alive:
+                cluster.pending.finish()
+                self._run.launch.blocks_done(len(cluster.blocks))
+        return [cluster for cluster in clusters if cluster.alive]
+
+    def _start(self, first: Index) -> Cluster:
+        """The cluster whose first block has these coordinates."""
         run, launch = self._run, self._run.launch
-        counts = [n // m for n, m in zip(run.size, run.cluster, strict=True)]
-        for z, y, x in product(*(range(n) for n in counts[::-1])):
-            lanes = run.lanes_of_block * run.blocks_of_cluster
-            cluster = Cluster(run, Pending(lanes, launch.async_order, launch.seed))
-            a, b, c = run.cluster
-            inside = product(range(c), range(b), range(a))
-            for rank, (k, j, i) in enumerate(inside):
-                cluster.blocks.append(Block(cluster, (x * a + i, y * b + j, z * c + k), rank))
-            yield cluster
+        lanes = run.lanes_of_block * run.blocks_of_cluster
+        cluster = Cluster(run, Pending(lanes, launch.async_order, launch.seed))
+        (x, y, z), (a, b, c) = first, run.cluster
+        for rank, (k, j, i) in enumerate(product(range(c), range(b), range(a))):
+            cluster.blocks.append(Block(cluster, (x + i, y + j, z + k), rank))
+        return cluster
 
     def _deadlock(self, there: list[Cluster]) -> KernelError:
         """Nothing can go on: who waits where, and for what."""
@@ -94,12 +100,19 @@ class Grid:
             f"{count} threads of block {block} at line {self._line(pc)}: {why}"
             for (block, pc, why), count in list(found.items())[:20]
         ]
-        return KernelError("deadlock", "no thread can go on:\n  " + "\n  ".join(lines))
+        return KernelError("deadlock", "no thread can ever go on:\n  " + "\n  ".join(lines))
 
     def _line(self, pc: int) -> int:
         run = self._run
         line: int = run.launch.place_of(run.program.statements[pc]).line
         return line
+
+
+def _first_blocks(grid: Index, cluster: Index) -> Iterator[Index]:
+    """The first block of each cluster, x first."""
+    (x, y, z), (a, b, c) = grid, cluster
+    for k, j, i in product(range(0, z, c), range(0, y, b), range(0, x, a)):
+        yield i, j, k
 
 
 def _finish_pending(there: list[Cluster]) -> bool:

@@ -10,6 +10,7 @@ from emulator.machine.failure import Failure
 from emulator.machine.reference import (
     access,
     asynchronous,
+    cancel,
     compute,
     control,
     lanes,
@@ -57,26 +58,25 @@ EACH: dict[str, Callable[[Statement, Function], Run]] = {
     **mbarriers.EACH,
     **asynchronous.EACH,
     **tensors.EACH,
+    **cancel.EACH,
 }
 #: the same of those that say where a thread goes on, and of those that threads execute together
 FLOWS = {**control.FLOWS, **synchronisation.FLOWS, **mbarriers.FLOWS}
 TOGETHER = {**lanes.TOGETHER, **tensors.TOGETHER}
 
 
-class Code(dict[int, Step]):
-    """What the statements of a program do, by their pc, made when they are first met."""
+class Code:
+    """What the statements of a program do."""
 
     def __init__(self, program: Program) -> None:
-        super().__init__()
         self._program = program
 
-    def __missing__(self, pc: int) -> Step:
-        function = self._program.function_at(min(pc, len(self._program.statements) - 1))
-        step = self[pc] = self._step(pc, function)
-        return step
+    def steps(self) -> list[Step]:
+        """The steps by their pc. Raises UnsupportedError for what is not modelled."""
+        functions = sorted(self._program.functions.values(), key=lambda f: f.first)
+        return [self._step(pc, f) for f in functions for pc in range(f.first, f.end)]
 
     def _step(self, pc: int, function: Function) -> Step:
-        """Raises UnsupportedError for what is not modelled."""
         statement = self._program.statements[pc]
         if find := matrix.TOGETHER.get(type(statement.instruction)):
             return find(statement, function)

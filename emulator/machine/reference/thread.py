@@ -6,7 +6,7 @@ modules say what happens to all this: `schedule` who goes next, `barriers` who w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
@@ -271,7 +271,7 @@ class Run:
     program: Program
     function: Function
     #: what the statements do, by their pc
-    code: Mapping[int, Step]
+    code: Sequence[Step]
     arena: Arena
     target: Target
     #: the engine of matrix instructions
@@ -281,6 +281,8 @@ class Run:
     block: Index
     cluster: Index
     shared_bytes: int
+    #: the clusters that have not started, by the coordinates of their first block
+    coming: Iterator[Index]
     #: statements executed, those of threads that go together counted once, and those of each
     #: thread
     statements: int = 0

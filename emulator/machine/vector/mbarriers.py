@@ -58,7 +58,8 @@ def change(wave: Wave, places: Places, operation: Operation) -> Array:
     after, tokens, flags = mbarrier.advance_lanes(words[unique], which, operation)
     if flags.any():
         index = int(np.argmax(flags != 0))
-        raise Failure("mbarrier", mbarrier.undefined_text(int(flags[index]), int(tokens[index])), index)
+        text = mbarrier.undefined_text(int(flags[index]), int(tokens[index]))
+        raise Failure("mbarrier", text, index)
     words[unique] = after
     wave.grid.progress += 1
     wake(wave)
