@@ -249,8 +249,10 @@ def test_atomics_of_many_threads_on_few_places(space):
 
 def test_vectors_of_atomics():
     body = """ld.param.u64 %rd4, [a]; and.b32 %r4, %r0, 7; mad.wide.u32 %rd5, %r4, 16, %rd4;
-    cvt.rn.f32.u32 %f1, %r0; atom.global.add.v4.f32 {%f2, %f3, %f4, %f5}, [%rd5], {%f1, %f1, %f1, %f1};
-    red.global.add.noftz.v2.f16x2 [%rd5], {%r0, %r0}; mov.b32 %r5, %f4; st.global.u32 [%rd2], %r5;"""
+    cvt.rn.f32.u32 %f1, %r0;
+    atom.global.add.v4.f32 {%f2, %f3, %f4, %f5}, [%rd5], {%f1, %f1, %f1, %f1};
+    red.global.add.noftz.v2.f16x2 [%rd5], {%r0, %r0};
+    mov.b32 %r5, %f4; st.global.u32 [%rd2], %r5;"""
     both(kernel(body), 1, 32, [words(32), words(32)])
 
 
@@ -269,7 +271,8 @@ DONE: st.param.b32 [out], %r2; ret; }
 { .reg .b32 %r<3>; ld.param.u32 %r1, [n]; shl.b32 %r2, %r1, 1; st.param.b32 [out], %r2; ret; }
 .func (.param .align 8 .b8 out[16]) swapped(.param .align 8 .b8 given[16])
 { .reg .b64 %rd<3>; .reg .b16 %h1; ld.param.v2.u64 {%rd1, %rd2}, [given];
-  ld.param.u16 %h1, [given+2]; st.param.v2.u64 [out], {%rd2, %rd1}; st.param.b16 [out+6], %h1; ret; }
+  ld.param.u16 %h1, [given+2]; st.param.v2.u64 [out], {%rd2, %rd1};
+  st.param.b16 [out+6], %h1; ret; }
 .global .u64 table[2] = {factorial, twice};
 """
 
@@ -283,7 +286,8 @@ PROTOTYPE: .callprototype (.param .b32 _) _ (.param .b32 _);
       call (q), %rd4, (p), PROTOTYPE; ld.param.b32 %r6, [q]; }
     cvt.u64.u32 %rd5, %r0; cvt.u64.u32 %rd6, %r6;
     { .param .align 8 .b8 p[16]; .param .align 8 .b8 q[16];
-      st.param.v2.u64 [p], {%rd5, %rd6}; call (q), swapped, (p); ld.param.v2.u64 {%rd7, %rd8}, [q]; }
+      st.param.v2.u64 [p], {%rd5, %rd6}; call (q), swapped, (p);
+      ld.param.v2.u64 {%rd7, %rd8}, [q]; }
     stacksave.u64 %rd9; alloca.u64 %rd10, 24; st.local.u32 [%rd10+20], %r6;
     { .param .b32 p; .param .b32 q; st.param.b32 [p], 3;
       call (q), factorial, (p); ld.param.b32 %r7, [q]; }
@@ -378,7 +382,7 @@ WAIT: mbarrier.try_wait.shared.b64 %p2, [bars], %rd3; @!%p2 bra WAIT;
 
 @pytest.mark.parametrize("order", ["early", "late", "random"])
 def test_asynchronous_copies(order):
-    """cp.async with groups, zeros behind the source, and an mbarrier; bulk copies and reductions."""
+    """cp.async with groups, zeros behind the source, an mbarrier; bulk copies, reductions."""
     body = (
         MBARRIER
         + """mad.lo.u32 %r5, %r3, 16, %r4; ld.param.u64 %rd3, [a];
@@ -457,7 +461,8 @@ WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [bar], 0; @!%p2 bra WAIT;
     ld.shared.v4.u32 {%r6, %r7, %r8, %r2}, [%r5]; ld.param.u64 %rd2, [b];
     mad.wide.u32 %rd2, %r1, 16, %rd2; st.global.v4.u32 [%rd2], {%r6, %r7, %r8, %r2};
     @%p1 ret; mov.u32 %r2, 8; mov.u32 %r3, 6;
-    cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%rd1, {%r2, %r3}], [room];
+    cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group
+        [%rd1, {%r2, %r3}], [room];
     cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; mov.u32 %r3, 0;
     cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd1, {%r2, %r3}], [room];
     cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
@@ -486,7 +491,8 @@ def small(count, dtype, seed=0):
 
 
 def test_mma_and_moves_of_matrices():
-    body = """mad.lo.u32 %r5, %r3, 16, room; ld.param.u64 %rd3, [a]; mad.wide.u32 %rd3, %r3, 16, %rd3;
+    body = """mad.lo.u32 %r5, %r3, 16, room; ld.param.u64 %rd3, [a];
+    mad.wide.u32 %rd3, %r3, 16, %rd3;
     ld.global.v4.u32 {%r6, %r7, %r8, %r9}, [%rd3]; st.shared.v4.u32 [%r5], {%r6, %r7, %r8, %r9};
     bar.warp.sync -1; ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r10, %r11, %r12, %r13}, [%r5];
     ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%r14, %r15}, [%r5];
@@ -532,7 +538,8 @@ def test_wmma(space):
 
 def test_wgmma():
     """Four warps together, A in shared memory and in registers, accumulators that stay."""
-    body = """mad.lo.u32 %r5, %r3, 16, room; ld.param.u64 %rd3, [a]; mad.wide.u32 %rd3, %r3, 16, %rd3;
+    body = """mad.lo.u32 %r5, %r3, 16, room; ld.param.u64 %rd3, [a];
+    mad.wide.u32 %rd3, %r3, 16, %rd3;
     ld.global.v4.u32 {%r6, %r7, %r8, %r9}, [%rd3]; st.shared.v4.u32 [%r5], {%r6, %r7, %r8, %r9};
     fence.proxy.async; bar.sync 0; mov.u32 %r10, room; and.b32 %r10, %r10, 0x3ffff;
     shr.u32 %r10, %r10, 4; cvt.u64.u32 %rd4, %r10; or.b64 %rd4, %rd4, 0x0000001000080000;
@@ -549,6 +556,36 @@ def test_wgmma():
     given = [small(1024, np.float16), np.zeros(512, U32)]
     out = both(kernel(body, ".shared .align 1024 .b8 room[4096];"), 1, 128, given)
     assert out[1].any()
+
+
+# --- clusters that take over others ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["vector", "reference"])
+def test_clusters_that_are_cancelled(engine):
+    """Every block is done once, by itself or by one that took it over."""
+    text = """.version 9.1
+.target sm_100a
+.address_size 64
+.visible .entry go(.param .u64 b)
+{ .reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %rd<4>; .reg .b128 %q1;
+    .shared .align 16 .b8 answer[16]; .shared .b64 bar; ld.param.u64 %rd1, [b];
+    mbarrier.init.shared.b64 [bar], 1; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y; mov.u32 %r3, 0;
+LOOP: mad.lo.u32 %r4, %r2, 5, %r1; mad.wide.u32 %rd2, %r4, 4, %rd1;
+    ld.global.u32 %r5, [%rd2]; mad.lo.u32 %r5, %r4, 100, %r5; add.u32 %r5, %r5, 1;
+    st.global.u32 [%rd2], %r5; mbarrier.arrive.expect_tx.shared.b64 _, [bar], 16;
+    clusterlaunchcontrol.try_cancel.async.mbarrier::complete_tx::bytes.b128 [answer], [bar];
+WAIT: mbarrier.try_wait.parity.shared.b64 %p1, [bar], %r3; @!%p1 bra WAIT;
+    xor.b32 %r3, %r3, 1; ld.shared.b128 %q1, [answer];
+    clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p2, %q1; @!%p2 ret;
+    clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128 {%r1, %r2, %r6, %r7}, %q1;
+    clusterlaunchcontrol.query_cancel.get_first_ctaid::y.b32.b128 %r2, %q1; bra LOOP; }
+"""
+    out, seen = np.zeros(20, U32), []
+    launched = Module(text)["go"]
+    launched.launch((5, 4), 1, [out], engine=engine, progress=lambda *done: seen.append(done))
+    assert out.tolist() == [100 * i + 1 for i in range(20)]
+    assert seen[-1] == (20, 20)
 
 
 # --- what cannot go on ----------------------------------------------------------------------------
@@ -603,7 +640,7 @@ WAIT: ld.volatile.global.u32 %r5, [%rd2]; setp.eq.u32 %p2, %r5, 0; @%p2 bra WAIT
 
 def test_step_limit():
     body = "LOOP: add.u32 %r4, %r4, 1; setp.ne.u32 %p1, %r4, 0; @%p1 bra LOOP;"
-    with pytest.raises(KernelError, match="step limit: .*step_limit=10,000"):
+    with pytest.raises(KernelError, match=r"step limit: .*step_limit=10,000"):
         launch("reference", kernel(body), 1, 32, [words(32)] * 2, step_limit=10_000)
 
 
@@ -643,6 +680,14 @@ REST: ld.u32 %r5, [%rd5+4]; { .param .b64 p; st.param.b64 [p], %rd5; call free, 
     assert found[0] == found[1]
     assert found[0][0] == ["t 0 abc\n", "t 1 abc\n", "t 2 abc\n"]
     assert found[0][1][:4] == [200, 201, 202, 3]
+
+
+def test_the_engines_run_the_same_instructions():
+    from emulator.machine.reference import statements as reference
+    from emulator.machine.vector import control, statements
+
+    known = {*reference.EACH, *reference.FLOWS, *reference.TOGETHER}
+    assert known == {*statements.STEPS, *control.ENDS}
 
 
 def test_what_no_engine_runs_is_refused():
