@@ -608,7 +608,7 @@ FAILURES = {
     "arrivals": "mbarrier.init.shared.b64 [room], 2; mbarrier.arrive.shared.b64 _, [room], 3;",
     "mbarrier": "mbarrier.init.shared.b64 [room], 0;",
     "cluster": "barrier.cluster.arrive; barrier.cluster.arrive;",
-    "stack": "call deep, ();",
+    "stack": "setp.gt.u32 %p1, %r3, 1; @%p1 ret; call deep, ();",
 }
 DEEP = ".func deep() { .local .b8 held[64]; call deep, (); ret; }\n"
 
@@ -630,12 +630,28 @@ def test_failures(name):
     assert found[0] == found[1]
 
 
-def test_deadlock_says_who_waits():
-    body = """setp.lt.u32 %p1, %r3, 32; @%p1 bra SOME; barrier.sync 2, 64; ret;
-SOME: mov.u32 %r4, 1;
-WAIT: ld.volatile.global.u32 %r5, [%rd2]; setp.eq.u32 %p2, %r5, 0; @%p2 bra WAIT;"""
-    with pytest.raises(KernelError, match=r"(?s)deadlock.*32 threads of block.*waits at a barrier"):
-        launch("reference", kernel(body), 1, 64, [words(64), np.zeros(64, U32)])
+DEADLOCKS = {
+    "barrier": ("setp.lt.u32 %p1, %r3, 32; @%p1 bra L; barrier.sync 2, 64; L: barrier.sync 3, 64;",
+                r"warp 1 \(32 threads, 32 to 63\) at line 12: barrier 2: 32 of 64 threads arrived"),
+    "mbarrier": ("mbarrier.init.shared.b64 [room+8], 5; bar.sync 0; L: mbarrier.try_wait.parity"
+                 ".shared.b64 %p1, [room+8], 0; @!%p1 bra L;",
+                 r"mbarrier room\[8\], parity 0: 5 of 5 arrivals and 0 bytes are outstanding"),
+    "cluster": ("setp.lt.u32 %p1, %r3, 32; @%p1 bra L; barrier.cluster.arrive; "
+                "barrier.cluster.wait; L: barrier.sync 1, 64;",
+                "barrier of the cluster: 32 threads have not arrived"),
+    "lanes": ("setp.lt.u32 %p1, %r3, 2; @%p1 bra L; bar.warp.sync -1; L: barrier.sync 1, 64;",
+              r"elsewhere: \[0, 1\]"),
+    "memory": ("L: ld.volatile.global.u32 %r5, [%rd2]; setp.eq.u32 %p2, %r5, 0; @%p2 bra L;",
+               "looks at memory that no thread changes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEADLOCKS)
+def test_deadlocks_say_who_waits(name):
+    body, message = DEADLOCKS[name]
+    with pytest.raises(KernelError, match=f"(?s)deadlock: no thread can ever go on.*{message}"):
+        launch("reference", kernel(body, ".shared .align 8 .b8 room[16];"), 1, 64,
+               [words(64), np.zeros(64, U32)])  # fmt: skip
 
 
 def test_step_limit():

@@ -8,16 +8,17 @@ from itertools import product
 from typing import Any
 
 from emulator.machine.pending import Pending
-from emulator.machine.reference import mbarriers
+from emulator.machine.reference import mbarriers, waiting
 from emulator.machine.reference.schedule import run_cluster
 from emulator.machine.reference.statements import Code
-from emulator.machine.reference.thread import Block, Cluster, Run, State
-from emulator.machine.report import Index, KernelError
+from emulator.machine.reference.thread import Block, Cluster, Run
+from emulator.machine.report import Index
 
 #: threads that are there at a time, unless those that are wait for others
 _THREADS = 1 << 13
-#: times that everyone may look at memory in vain before nothing will ever change
-_VAIN_TURNS = 256
+#: times that everyone may look at memory in vain before nothing will ever change; and that all who
+#: wait for a phase may be let go on without it
+_VAIN_TURNS, _TIME_OUTS = 4, 256
 
 
 class Grid:
@@ -48,7 +49,7 @@ class Grid:
         run = self._run
         there: list[Cluster] = []
         most = max(1, _THREADS // (run.lanes_of_block * run.blocks_of_cluster))
-        vain = 0
+        vain = time_outs = 0
         while True:
             before = run.progress, run.turns
             for cluster in there:
@@ -58,17 +59,20 @@ class Grid:
             coming = next(run.coming, None) if stuck or len(there) < most else None
             if coming is not None:
                 there.append(self._start(coming))
-                vain = 0
+                vain = time_outs = 0
             elif not there:
                 return
             elif stuck and not _finish_pending(there):
-                vain += 1
-                if vain > _VAIN_TURNS:
-                    raise self._deadlock(there)
+                if any(cluster.waiting for cluster in there):
+                    time_outs += 1
+                else:
+                    vain += 1
+                if time_outs > _TIME_OUTS or vain > _VAIN_TURNS + time_outs:
+                    raise waiting.deadlock(there)
                 for cluster in there:
                     mbarriers.time_out(cluster)
             else:
-                vain = 0
+                vain = time_outs = 0
 
     def _still_there(self, clusters: list[Cluster]) -> list[Cluster]:
         """The clusters that have not ended; of the others what is under way takes effect."""
@@ -87,25 +91,6 @@ class Grid:
         for rank, (k, j, i) in enumerate(product(range(c), range(b), range(a))):
             cluster.blocks.append(Block(cluster, (x + i, y + j, z + k), rank))
         return cluster
-
-    def _deadlock(self, there: list[Cluster]) -> KernelError:
-        """Nothing can go on: who waits where, and for what."""
-        found: dict[tuple[Index, int, str], int] = {}
-        for cluster in there:
-            for thread in cluster.threads:
-                if thread.state is not State.ENDED:
-                    key = thread.block.index, thread.pc, thread.state.value
-                    found[key] = found.get(key, 0) + 1
-        lines = [
-            f"{count} threads of block {block} at line {self._line(pc)}: {why}"
-            for (block, pc, why), count in list(found.items())[:20]
-        ]
-        return KernelError("deadlock", "no thread can ever go on:\n  " + "\n  ".join(lines))
-
-    def _line(self, pc: int) -> int:
-        run = self._run
-        line: int = run.launch.place_of(run.program.statements[pc]).line
-        return line
 
 
 def _first_blocks(grid: Index, cluster: Index) -> Iterator[Index]:

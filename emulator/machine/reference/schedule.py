@@ -62,26 +62,29 @@ def run_warp(warp: Warp) -> None:
             seen, start, warp.vain = run.progress, run.statements, 0
         if pc is not None:
             warp.vain += run.statements - start
-            _check_limits(together, pc)
+            _check_vain(together, pc)
             return
+        limit = run.launch.step_limit
+        if limit is not None and run.statements > limit:
+            reason = f"{run.statements:,} statements were executed; step_limit={limit:,}"
+            statement = run.program.statements[first.pc]
+            raise placed(Failure("step limit", reason), together, statement)
 
 
 def _order(thread: Thread) -> tuple[int, int, int]:
     return thread.epoch, -len(thread.calls), thread.pc
 
 
-def _check_limits(threads: list[Thread], pc: int) -> None:
-    """Raises KernelError where the launch executes more than it may, or does so in vain."""
+def _check_vain(threads: list[Thread], pc: int) -> None:
+    """Raises KernelError where a warp goes round without end and without effect."""
     run, vain = threads[0].run, threads[0].warp.vain
-    limit, step = run.launch.step_limit, run.code[pc]
-    polls = isinstance(step, Flow) and step.patience < MOST_TURNS
-    if limit is not None and run.statements > limit:
-        kind = "step limit"
-        reason = f"{run.statements:,} statements were executed; step_limit={limit:,}"
-    elif limit is None and vain > _VAIN_POLLS and polls:
+    if run.launch.step_limit is not None:
+        return
+    step = run.code[pc]
+    if isinstance(step, Flow) and step.patience < MOST_TURNS and vain > _VAIN_POLLS:
         kind = "deadlock"
         reason = "the loop waits for a change of memory that no thread will ever make"
-    elif limit is None and vain > _VAIN_STATEMENTS:
+    elif vain > _VAIN_STATEMENTS:
         kind = "endless loop"
         reason = (
             f"{vain:,} statements were executed without an effect on memory or on other threads; "
