@@ -1,10 +1,10 @@
-"""NVIDIA's PTX matrix instructions on simulated warps, register for register and bit for bit.
+"""NVIDIA's PTX on simulated warps, register for register and bit for bit.
 
 ``Instruction.parse`` names an instruction, ``execute`` runs it on lane registers, ``mma`` and
-``gemm`` on matrices, ``Warp`` and ``Warpgroup`` run PTX statements. ``explain`` and ``compare`` say
-why a result came out as it did, ``find_faults`` what a kernel did wrong. Letters: m n k are sizes,
-A is m × k, B is k × n, C and D are m × n; a *code* is the integer of one element, a *word* a
-register.
+``gemm`` on matrices. ``Warp`` and ``Warpgroup`` run PTX statements, ``Module`` whole kernels.
+``explain`` and ``compare`` say why a result came out as it did, ``find_faults`` what a kernel did
+wrong. Letters: m n k are sizes, A is m × k, B is k × n, C and D are m × n; a *code* is the integer
+of one element, a *word* a register. ``python -m emulator guide`` lists the pages of the guide.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dtypes import FORMATS
 from emulator.errors import (
     EmulatorError,
     OperandError,
@@ -27,21 +28,38 @@ from emulator.warp.execute import execute
 from emulator.warp.sparse import compress, decompress
 
 if TYPE_CHECKING:
+    from emulator.layout.descriptor import Descriptor
+    from emulator.machine.arguments import Memory
+    from emulator.machine.launch import Kernel, Module
+    from emulator.machine.report import KernelError
+    from emulator.memory.descriptors import load_tile, store_tile
     from emulator.memory.tensor_map import TensorMap
     from emulator.ptx.machine import Warp, Warpgroup
+    from emulator.tools.descriptors.description import describe_descriptor
+    from emulator.tools.descriptors.difference import diff_descriptors
+    from emulator.tools.descriptors.tiles import StoredTile, needed_descriptor
     from emulator.tools.explanations.comparison import compare
     from emulator.tools.explanations.explanation import explain, explain_registers
     from emulator.tools.faults.finder import find_faults
+    from emulator.tools.pictures.page import Page
+
+#: the version of the distribution ptx-mma-emulator, which pyproject.toml reads here
+__version__ = "0.3.0"
 
 __all__ = [
+    "FORMATS",
     "TARGETS",
+    "Descriptor",
     "EmulatorError",
     "Instruction",
+    "Kernel",
     "KernelError",
     "Memory",
     "Module",
     "OperandError",
+    "Page",
     "ParseError",
+    "StoredTile",
     "TensorMap",
     "UndefinedError",
     "UnsupportedError",
@@ -50,33 +68,43 @@ __all__ = [
     "compare",
     "compress",
     "decompress",
+    "describe_descriptor",
+    "diff_descriptors",
     "execute",
     "explain",
     "explain_registers",
     "find_faults",
     "gemm",
+    "load_tile",
     "mma",
+    "needed_descriptor",
+    "store_tile",
 ]
 
-#: imported when they are first asked for: `import emulator` must not wait for them
+#: module -> what of it is imported when it is first asked for: `import emulator` does not wait
 _LATER = {
-    "KernelError": "emulator.machine.report",
-    "Memory": "emulator.machine.arguments",
-    "Module": "emulator.machine.launch",
-    "Warp": "emulator.ptx.machine",
-    "TensorMap": "emulator.memory.tensor_map",
-    "Warpgroup": "emulator.ptx.machine",
-    "compare": "emulator.tools.explanations.comparison",
-    "explain": "emulator.tools.explanations.explanation",
-    "explain_registers": "emulator.tools.explanations.explanation",
-    "find_faults": "emulator.tools.faults.finder",
+    "emulator.layout.descriptor": "Descriptor",
+    "emulator.machine.arguments": "Memory",
+    "emulator.machine.launch": "Kernel Module",
+    "emulator.machine.report": "KernelError",
+    "emulator.memory.descriptors": "load_tile store_tile",
+    "emulator.memory.tensor_map": "TensorMap",
+    "emulator.ptx.machine": "Warp Warpgroup",
+    "emulator.tools.descriptors.description": "describe_descriptor",
+    "emulator.tools.descriptors.difference": "diff_descriptors",
+    "emulator.tools.descriptors.tiles": "StoredTile needed_descriptor",
+    "emulator.tools.explanations.comparison": "compare",
+    "emulator.tools.explanations.explanation": "explain explain_registers",
+    "emulator.tools.faults.finder": "find_faults",
+    "emulator.tools.pictures.page": "Page",
 }
+_MODULES = {name: module for module, names in _LATER.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _MODULES:
         raise AttributeError(f"module 'emulator' has no attribute {name!r}")
-    value = getattr(import_module(_LATER[name]), name)
+    value = getattr(import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

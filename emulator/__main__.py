@@ -1,4 +1,4 @@
-"""``python -m emulator``: questions about instructions and fragments, and PTX files, from a shell.
+"""``python -m emulator``: questions about instructions, PTX files and kernels, from a shell.
 
 Exit codes: 0 right, 1 wrong (a recording was not reproduced), 2 a mistake of the caller's or output
 that cannot be written, 130 interrupted, 141 the reader of the output left. Results go to stdout,
@@ -15,6 +15,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, TextIO
 
+from emulator import __version__
 from emulator.errors import EmulatorError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 #: command -> module of `emulator.tools` with its NAME_arguments and NAME_command, and its line.
 #: A module is imported when its command is asked for: `lane` must not wait for `run`.
 COMMANDS = {
+    "guide": ("guide", "Shows a page about what one can do, or lists the pages."),
     "list": ("listing", "Lists the instructions, one line each."),
     "info": ("info", "Shows the operands and targets of an instruction, and what it does."),
     "lane": ("lookup", "Shows which lane, register and bits hold an element."),
@@ -77,8 +79,9 @@ def _parser(asked: str) -> argparse.ArgumentParser:
     """The parser of the program, with the arguments of the command that is asked for."""
     parser = _Parser(
         prog="python -m emulator",
-        description="NVIDIA's PTX matrix instructions, register for register and bit for bit.",
+        description="NVIDIA's PTX on simulated warps, register for register and bit for bit.",
     )
+    parser.add_argument("--version", action="version", version=f"emulator {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, (module, text) in COMMANDS.items():
         # Abbreviated, --target of `compare` would be taken for --targets.

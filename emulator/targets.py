@@ -137,6 +137,19 @@ def runs_on(made_for: Target, chip: Target) -> bool:
     return chip.number >= made_for.number
 
 
+def check_made_for(name: str, chip: Target) -> None:
+    """Raises UnsupportedError where PTX whose ``.target`` is `name` cannot be compiled for `chip`.
+
+    PTX for chips without tensor cores runs on all that are known.
+    """
+    if re.fullmatch(r"sm_[1-6]\d", name):
+        return
+    own = find_target(name)
+    if not runs_on(own, chip):
+        why = f", which uses features of {own} alone" if own.specific else ", a later chip"
+        raise UnsupportedError(f"the text is made for {own} (.target){why}: {chip} cannot run it")
+
+
 def select(*, since: int = 0, specific: bool = False, only: str = "") -> tuple[str, ...]:
     """Names of the targets from number `since` on, of those with a suffix if `specific`, or of
     exactly those named in `only`. The tables say with it where a form is legal."""

@@ -5,15 +5,18 @@ Facts are stated here from the manual (PTX ISA 9.7.14, 9.7.15), not taken from t
 
 import csv
 import io
+import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from functools import partial
 
 import numpy as np
 import pytest
 from commands import answer, refusal
 
+from emulator import Instruction
 from emulator import __main__ as command_line
 from emulator.__main__ import main
 from emulator.errors import UnsupportedError
@@ -145,6 +148,31 @@ def test_info_of_a_dense_instruction(ask):
     assert lines[0] == F16
     assert "  targets: sm_80+" in lines
     assert any(line.split()[:5] == ["a", "f16", "16x16", "8", "4"] for line in lines)
+
+
+def test_info_has_the_constants_of_recipes_as_numbers(ask):
+    (hopper,) = ask("info", F16, "--target", "H200", "--json")["recipes"]
+    assert hopper["constants"] == [{"step": "FusedDotAdd", "fields": {
+        "fraction_bits": 25, "floor": -133, "result": "f32", "rounding": "rz", "precision": None,
+        "run": 0, "passes": 0, "group": 1,
+    }}]  # fmt: skip
+    for opcode in (F16, S4, "mma.sync.aligned.m8n8k4.row.col.rz.f64.f64.f64.f64",
+                   "wmma.mma.sync.aligned.row.col.m16n16k16.f16.f16"):  # fmt: skip
+        data, ins = ask("info", opcode, "--json"), Instruction.parse(opcode)
+        for recipe in data["recipes"]:
+            for target in recipe["targets"]:
+                arithmetic = ins.arithmetic(target)
+                said = json.loads(json.dumps([asdict(step) for step in arithmetic.steps]))
+                assert [x["fields"] for x in recipe["constants"]] == said
+                assert [x["step"] for x in recipe["constants"]] == [
+                    type(step).__name__ for step in arithmetic.steps
+                ]
+                assert data["modifiers"] == {
+                    "rounding": arithmetic.rounding, "satfinite": arithmetic.saturate,
+                    "bit_operation": arithmetic.bit_operation,
+                }  # fmt: skip
+    moved = ask("info", "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "--json")
+    assert "modifiers" not in moved and moved["recipes"][0]["constants"] == []
 
 
 def test_info_says_what_a_target_computes_and_how_we_know(ask):
@@ -384,6 +412,7 @@ def test_a_reader_that_leaves_is_no_error():
 def test_a_command_imports_only_what_it_needs():
     code = f"""
 import sys
+from dataclasses import asdict
 from emulator.__main__ import main
 main(["lane", {F16!r}, "a", "0", "0"])
 print(*sorted(m for m in sys.modules if m.startswith("emulator.tools.")))

@@ -27,7 +27,7 @@ def refused(capsys):
 
 # --- run ------------------------------------------------------------------------------------------
 
-PTX = """
+PTX = """.target sm_80
 // .reg .b32 %not; a comment
 .reg .b32 %a<4>, %b<2>;   /* ; */
 .reg .f32 %c<4>,          // first ; second
@@ -71,7 +71,7 @@ def test_run_shows_what_it_wrote(ask, ptx, ones, tmp_path):
     with np.load(ones) as words:
         given = {name: np.zeros_like(array) for name, array in words.items()}
     np.savez(done, **given, **{f"d{i}": np.zeros(32, np.uint32) for i in range(4)})
-    lines = ask("run", ptx, "--registers", done)
+    lines = ask("run", ptx, "--registers", done, "--target", "H100")
     assert lines[0] == "sm_90a, 32 lanes, 5 of 15 registers"
     assert "%d3 .f32  00000000 0.0  in all lanes" in lines
     data = ask("run", ptx, "--registers", done, "--json")
@@ -87,7 +87,7 @@ def test_run_shows_named_registers_in_json(ask, ptx, ones):
     assert data["registers"]["a0"] == {"type": "b32", "words": ["0x3c003c00"] * 32}
     assert data["registers"]["n"]["values"] == list(range(32))
     assert data["changed"] == ["d0", "d1", "d2", "d3", "n"]
-    assert (data["target"], data["lanes"]) == ("sm_90a", 32)
+    assert (data["target"], data["lanes"]) == ("sm_80", 32)
 
 
 def test_run_writes_what_it_can_read_again(ask, ptx, ones, tmp_path):
@@ -107,12 +107,12 @@ def test_run_writes_what_it_can_read_again(ask, ptx, ones, tmp_path):
 def test_run_writes_a_register_named_file(ask, refused, tmp_path):
     """numpy.savez would take it for the file to write to."""
     kernel, out = tmp_path / "kernel.ptx", tmp_path / "out.npz"
-    kernel.write_text(".reg .u32 file; mov.u32 file, 7;")
+    kernel.write_text(".target sm_90a .reg .u32 file; mov.u32 file, 7;")
     assert ask("run", kernel, "-o", out) == [f"wrote {out}: 1 register"]
     before = out.read_bytes()
     with np.load(out) as written:
         assert written.files == ["file"] and (written["file"] == 7).all()
-    kernel.write_text(".reg .u32 file; mov.u32 file, nothing;")
+    kernel.write_text(".target sm_90a .reg .u32 file; mov.u32 file, nothing;")
     refused("run", kernel, "-o", out)
     assert out.read_bytes() == before and sorted(x.name for x in tmp_path.iterdir()) == [
         "kernel.ptx", "out.npz",
@@ -122,7 +122,7 @@ def test_run_writes_a_register_named_file(ask, refused, tmp_path):
 def test_run_keeps_infinities_and_nans_valid_json(ask, tmp_path):
     path = tmp_path / "specials.ptx"
     path.write_text(
-        ".reg .f32 x; .reg .f16x2 h; .reg .f64 y; .reg .pred p;"
+        ".target sm_90a .reg .f32 x; .reg .f16x2 h; .reg .f64 y; .reg .pred p;"
         "mov.f32 x, 0f7F800000; mov.b32 h, 0x7E003C00; mov.f64 y, 0.1; mov.pred p, 1;"
     )
     registers = ask("run", path, "--json")["registers"]
@@ -135,11 +135,13 @@ def test_run_keeps_infinities_and_nans_valid_json(ask, tmp_path):
 
 def test_run_says_that_nothing_changed(ask, tmp_path):
     path = tmp_path / "store.ptx"
-    path.write_text(".reg .b32 p, r; stmatrix.sync.aligned.m8n8.x1.shared.b16 [p], {r};")
+    path.write_text(
+        ".target sm_90 .reg .b32 p, r; stmatrix.sync.aligned.m8n8.x1.shared.b16 [p], {r};"
+    )
     zeros = tmp_path / "zeros.npz"
     np.savez(zeros, p=np.zeros(32, np.uint32), r=np.zeros(32, np.uint32))
     assert ask("run", path, "--registers", zeros) == [
-        "sm_90a, 32 lanes, 0 of 2 registers",
+        "sm_90, 32 lanes, 0 of 2 registers",
         "no register was written, and shared memory holds what it held before",
     ]
 
@@ -147,7 +149,7 @@ def test_run_says_that_nothing_changed(ask, tmp_path):
 def test_run_splits_wide_results_over_blocks(ask, tmp_path):
     path = tmp_path / "wide.ptx"
     moves = "".join(f"mov.b32 %r{i}, %laneid;" for i in range(12))
-    path.write_text(".reg .b32 %r<12>;" + moves)
+    path.write_text(".target sm_70\n.reg .b32 %r<12>;" + moves)
     lines = ask("run", path)
     assert max(map(len, lines)) <= 100
     assert sum(line.startswith("lane ") for line in lines) == 2
@@ -158,6 +160,7 @@ def test_run_splits_wide_results_over_blocks(ask, tmp_path):
 def wgmma_files(tmp_path, fence="wgmma.fence.sync.aligned;"):
     """D = A·B of ones: B is ones all over shared memory, whatever the descriptor points to."""
     text = """
+    .version 8.0 .target sm_90a .address_size 64
     .reg .b32 %a<4>; .reg .f32 %d<4>; .reg .b64 %b;
     mov.b64 %b, 0x0000001000080000;  // 256 bytes between core matrices in n, 128 in k
     FENCE
@@ -198,7 +201,8 @@ def test_run_reports_mistakes_with_their_place(refused, ptx, ones, tmp_path):
     assert "line 7, column 1: " in refused("run", text(PTX.replace("mov.s32", "mov.s33")))
     assert "line 3, column 1: " in refused("run", text(PTX.replace(".b32 %a", ".b33 %a")))
     assert "line 8, column 1: " in refused("run", text(PTX.replace("m16n8k16", "m16n8k17")))
-    assert "not available on sm_75" in refused("run", ptx, "--target", "sm_75")
+    old = text(PTX.replace("sm_80", "sm_75"))
+    assert "not available on sm_75" in refused("run", old, "--registers", ones)
     assert "'%a0' is read and nothing has written it" in refused("run", ptx)
     shown = refused("run", ptx, "--registers", ones, "--show", "d0,d9")
     assert "register 'd9' is not declared" in shown
@@ -210,6 +214,43 @@ def test_run_reports_mistakes_with_their_place(refused, ptx, ones, tmp_path):
     assert "(32,)" in refused("run", ptx, "--registers", tmp_path / "short.npz")
     np.savez(tmp_path / "memory.npz", shared=np.zeros(8, np.uint32))
     assert "uint8 (bytes,)" in refused("run", ptx, "--registers", tmp_path / "memory.npz")
+
+
+def test_run_takes_the_target_of_the_file(ask, refused, tmp_path):
+    def runs(header, *target):
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.ptx"
+        path.write_text(f"{header} .reg .u32 x; mov.u32 x, 7;")
+        return path, *(("--target", *target) if target else ())
+
+    sm_90a = "// all\n.version 8.0\n.target sm_90a, debug .address_size 64"
+    for given, name in (
+        (runs(sm_90a), "sm_90a"),
+        (runs(sm_90a, "H200"), "sm_90a"),
+        (runs(".target sm_80", "H100"), "sm_90a"),
+        (runs(".target sm_52", "A100"), "sm_80"),
+        (runs(".target sm_100f", "B300"), "sm_103a"),
+        (runs("", "sm_75"), "sm_75"),
+    ):
+        assert ask("run", *given)[0].startswith(f"{name}, 32 lanes")
+    assert "has no .target line: say which chip is meant" in refused("run", *runs(""))
+    assert "has no .target line" in refused("run", *runs("/* .target sm_80 */"))
+    why = refused("run", *runs(sm_90a, "B200"))
+    assert "line 3, column 9: the text is made for sm_90a (.target), which uses features" in why
+    why = refused("run", *runs(".target sm_90", "A100"))
+    assert "made for sm_90 (.target), a later chip: sm_80 cannot run it" in why
+    assert "made for sm_100f" in refused("run", *runs(".target sm_100f", "RTX 5090"))
+    assert "too old" in refused("run", *runs(".target sm_52"))
+    assert "no target 'sm_99'" in refused("run", *runs(".target sm_99"))
+    assert "no target 'sm_99'" in refused("run", *runs(".target sm_99", "H100"))
+    assert "a name such as sm_90a" in refused("run", *runs(".target 90"))
+
+
+def test_run_writes_registers_that_nothing_set(ask, tmp_path):
+    path, out = tmp_path / "one.ptx", tmp_path / "one.npz"
+    path.write_text(".target sm_80 .reg .u32 x, y; mov.u32 x, 7;")
+    assert ask("run", path, "-o", out) == [f"wrote {out}: 2 registers"]
+    with np.load(out) as words:
+        assert (words["x"] == 7).all() and not words["y"].any()
 
 
 def test_run_reports_files_that_it_cannot_use(refused, ptx, ones, tmp_path):
@@ -230,7 +271,7 @@ def test_run_reports_files_that_it_cannot_use(refused, ptx, ones, tmp_path):
 
 
 def test_run_reads_standard_input(ask, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO(".reg .u32 x; mov.u32 x, 7;"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(".target sm_75 .reg .u32 x; mov.u32 x, 7;"))
     assert ask("run", "-")[1] == "x .u32  00000007  in all lanes"
 
 

@@ -62,7 +62,7 @@ def layer_of(module):
     ]
     assert found, (
         f"{module} has no layer: give it one in LAYERS of tests/test_imports.py; what each room is "
-        "for stands in README.md, 'The house'"
+        "for stands in emulator/guide/house.md"
     )
     return max(found)[1:]
 

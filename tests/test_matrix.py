@@ -188,7 +188,7 @@ def test_an_opcode_is_an_instruction():
     a, b = np.ones((16, 16), np.float16), np.eye(16, 8, dtype=np.float16)
     assert np.array_equal(mma(str(F16), a, b, target="sm_80"), mma(F16, a, b, target="sm_80"))
     assert (mma("SM80_16x8x16_F32F16F16F32_TN", a, b, target="sm_80") == 1).all()
-    with pytest.raises(OperandError, match="or its opcode, is needed; got float"):
+    with pytest.raises(OperandError, match="or its opcode as text; got float, ndarray, ndarray"):
         mma(1.5, a, b, target="sm_80")
 
 

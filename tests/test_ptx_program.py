@@ -93,6 +93,17 @@ def test_what_cannot_be_bound_declares_nothing(text, error):
     assert warp.variables.end == 512
 
 
+def test_a_text_made_for_a_later_chip_is_refused():
+    warp = machine()
+    before = state(warp)
+    for call in (warp.bind, warp.run):
+        with pytest.raises(UnsupportedError, match=r"line 2, column 9: .* is made for sm_120"):
+            call(".version 8.7\n.target sm_120\n.reg .b32 new; mov.b32 new, 1;")
+        assert state(warp) == before
+    warp.run(".version 6.0 .target sm_70 .address_size 64 .reg .b32 new; mov.b32 new, 1;")
+    assert (warp["new"] == 1).all()
+
+
 def test_a_program_belongs_to_its_machine():
     with pytest.raises(OperandError, match="bound on another machine"):
         machine().run(machine().bind(STORE))

@@ -1,55 +1,58 @@
-"""README's snippets run: Python blocks in one namespace, commands through the CLI."""
+"""README's blocks run, each Python block alone; its tables say what the package says."""
 
 import re
-import shlex
-from pathlib import Path
 
 import pytest
+from snippets import ROOT, blocks, commands, run_command, run_python
 
-ROOT = Path(__file__).parent.parent
+from emulator import __version__
+from emulator.targets import ALIASES, TARGETS
+from emulator.tools.guide import pages
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+@pytest.mark.parametrize("code", blocks(README, "python"), ids=["lines", "kernel"])
+def test_a_python_block_runs_alone(code, tmp_path):
+    run_python(code, tmp_path)
 
 
-def test_python_blocks_run():
-    namespace = {}
-    snippets = blocks("python")
-    assert len(snippets) >= 3
-    for snippet in snippets:
-        # A file of that name would be read as Python by whoever looks for the source.
-        exec(compile(snippet, "<README>", "exec"), namespace)
-
-
-COMMANDS = [
-    line.removeprefix("python -m emulator ")
-    for block in blocks("sh")
-    for line in block.splitlines()
-    if line.startswith("python -m emulator ")
-]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", commands(README))
 def test_command_line_runs(command, capsys, monkeypatch):
-    from emulator.__main__ import main
-
     monkeypatch.chdir(ROOT)
-    assert main(shlex.split(command)) == 0
-    assert capsys.readouterr().out
-
-
-def test_every_place_of_the_house_exists():
-    table = README.split("## The house")[1].split("## Changes")[0]
-    places = re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)
-    assert len(places) > 8
-    for place in places:
-        assert (ROOT / place).exists(), place
+    run_command(command, capsys)
 
 
 def test_first_example_is_ten_lines():
-    assert len(blocks("python")[0].strip().splitlines()) <= 12
+    assert len(blocks(README, "python")[0].strip().splitlines()) <= 12
+
+
+def test_readme_is_short_and_names_two_commands():
+    assert len(README.splitlines()) <= 250
+    assert len(re.findall(r"^python3 -m venv", README, re.MULTILINE)) == 2
+
+
+def test_readme_names_the_distribution_and_the_version():
+    project = (ROOT / "pyproject.toml").read_text()
+    name = re.search(r'^name = "(.+)"$', project, re.MULTILINE)[1]
+    assert f"`{name}`" in README
+    assert f"* **{__version__}**" in README.split("## Changes")[1]
+
+
+def test_readme_links_to_every_page_of_the_guide():
+    links = re.findall(r"\]\(emulator/guide/(\w+)\.md\)", README)
+    assert set(links) == set(pages())
+
+
+def test_readme_names_the_accepted_devices():
+    rows = re.findall(r"^\| [\w ]+ \| sm_.*", README, re.MULTILINE)
+    cells = [row.split("|")[2:4] for row in rows]
+    assert [name for targets, _ in cells for name in targets.split()] == list(TARGETS)
+    shown = {}
+    for _, names in cells:
+        for target, held in re.findall(r"(sm_\w+): ([\w ]+)", names):
+            shown |= dict.fromkeys(held.split(), target)
+    assert shown == ALIASES
 
 
 def test_support_table_is_the_generated_one():

@@ -22,7 +22,8 @@ from emulator.memory.arena import Arena
 from emulator.memory.windows import PARAMETERS
 from emulator.ptx.module import BoundKernel, BoundModule, Problem, bind_kernel
 from emulator.ptx.parser import parse_module
-from emulator.ptx.program import Parameter, Statement
+from emulator.ptx.program import Parameter, Program, Statement
+from emulator.ptx.rewriting import Contracted, Rewritten, contracted
 from emulator.targets import Target, find_target, runs_on
 
 #: limits of all targets: threads of a block, and along each axis; blocks along each axis
@@ -77,10 +78,11 @@ class Module:
             (name,) = alike
         return self._kernel(name)
 
-    def _kernel(self, name: str) -> Kernel:
-        key: tuple[str, Contract] = (name, "ptxas")
+    def _kernel(self, name: str, contract: Contract = "ptxas") -> Kernel:
+        key = (name, contract)
         if key not in self._kernels:
-            self._kernels[key] = Kernel(self, bind_kernel(self._bound, name))
+            bound = bind_kernel(self._bound, name) if contract == "ptxas" else self[name].bound
+            self._kernels[key] = Kernel(self, bound, contract)
         return self._kernels[key]
 
     @property
@@ -141,9 +143,10 @@ def _target(named: Sequence[str], given: str | None) -> Target:
 class Kernel:
     """A kernel of a module. Raises nothing until it is launched."""
 
-    def __init__(self, module: Module, bound: BoundKernel) -> None:
+    def __init__(self, module: Module, bound: BoundKernel, contract: Contract = "ptxas") -> None:
         self.module = module
         self.bound = bound
+        self.contract = contract
         self._blocks: Any = None
         self._problems: list[Problem] | None = None
 
@@ -175,6 +178,39 @@ class Kernel:
             self._problems = found
         return self._problems
 
+    @property
+    def contracted(self) -> list[Contracted]:
+        """What ptxas contracts in the kernel and its functions, in the order of the text: each has
+        line, column, opcode, multiplication (its line) and kind, and is a sentence as ``str()``.
+
+        Raises UnsupportedError for a kernel with `problems`.
+        """
+        self._check_problems()
+        statements, source = self.bound.program.statements, self.module._bound.source
+        out = []
+        for pc, multiplication, kind, half in self.rewritten[1]:
+            line, column = source.position(statements[pc].at)[:2]
+            factor = 0
+            if multiplication is not None:
+                factor = source.position(statements[multiplication].at).line
+            opcode = str(statements[pc].instruction)
+            out.append(Contracted(line, column, opcode, factor, kind, half))
+        return sorted(out)
+
+    @cached_property
+    def rewritten(self) -> tuple[Program, list[Rewritten]]:
+        """The program that runs, and where it is another than the text."""
+        fmad = self.contract == "ptxas"
+        return contracted(self.bound.program, self.module.target, fmad=fmad)
+
+    def _check_problems(self) -> None:
+        if self.problems:
+            first = self.problems[0]
+            more = len(self.problems) - 1
+            raise UnsupportedError(
+                f"{self.name} cannot run: {first}" + (f" (and {more} more)" if more else "")
+            )
+
     def launch(
         self,
         grid: Sequence[int] | int,
@@ -199,18 +235,17 @@ class Kernel:
 
         Raises OperandError for arguments that do not fit, UnsupportedError for a kernel with
         `problems`, KernelError where the kernel cannot go on. Then no array has changed.
+
+        `contract` says which additions take products unrounded: those that ptxas contracts with its
+        default options, or "none", as with its option -fmad=false.
         """
-        if self.problems:
-            first = self.problems[0]
-            more = len(self.problems) - 1
-            raise UnsupportedError(
-                f"{self.name} cannot run: {first}" + (f" (and {more} more)" if more else "")
-            )
+        self._check_problems()
         check_word("engine", engine, EngineName)
         check_word("contract", contract, Contract)
         check_word("async_order", async_order, Order)
         launch = Launch(
-            self, _sizes("grid", grid, _GRID), _sizes("block", block, _BLOCK), args,
+            self.module._kernel(self.name, contract),
+            _sizes("grid", grid, _GRID), _sizes("block", block, _BLOCK), args,
             dynamic_shared, cluster, memory, step_limit,
             progress=progress, async_order=async_order, seed=seed,
         )  # fmt: skip
@@ -258,8 +293,8 @@ class Launch:
         self.done_blocks = 0
         self.heap = Heap(self.arena)
         self.module = self.kernel.module
-        self.program = self.kernel.bound.program
-        self.function = self.kernel.bound.function
+        self.program, _ = self.kernel.rewritten
+        self.function = self.program.functions[self.kernel.name]
         self.reserved_shared = self.module.target.reserved_shared
         directives = self.function.directives
         threads = int(np.prod(self.block))

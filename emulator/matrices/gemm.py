@@ -14,11 +14,17 @@ from emulator.arrays import accepts_tensors
 from emulator.errors import OperandError, UnsupportedError
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
-from emulator.matrices.operands import as_matrix_instruction, batches_named, operand_codes
+from emulator.matrices.operands import (
+    as_matrix_instruction,
+    batches_named,
+    instruction_first_or_named,
+    operand_codes,
+)
 from emulator.matrices.tiles import Order, accumulate, part_of, tiles_of
 from emulator.targets import Target
 
 
+@instruction_first_or_named
 @accepts_tensors()
 def gemm(
     a: Any,
@@ -36,6 +42,7 @@ def gemm(
 ) -> Array:
     """D = A·B + C of any size, accumulated over k in steps of the instruction's k.
 
+    ``gemm(instruction, a, b, c)`` is the same as ``gemm(a, b, c, instruction=…)``.
     Each step's result is the accumulator of the next, as in a kernel's main loop; k is padded with
     zeros. `a` is ``(…, m, k)``, `b` ``(…, k, n)``, `c` ``(…, m, n)`` or None, as for `mma`.
 

@@ -16,6 +16,7 @@ from emulator.matrices.operands import (
     as_matrix_instruction,
     batches_named,
     check_shape,
+    instruction_first_or_named,
     operand_codes,
 )
 from emulator.targets import Target
@@ -23,9 +24,10 @@ from emulator.warp.call import Undefined, check_undefined
 from emulator.warp.sparse import check_metadata, matmul_compressed, metadata
 
 
+@instruction_first_or_named
 @accepts_tensors()
 def mma(
-    ins: Instruction | str,
+    instruction: Instruction | str,
     a: Any,
     b: Any,
     c: Any = None,
@@ -38,8 +40,8 @@ def mma(
     engine: Engine = "auto",
     undefined: Undefined = "raise",
 ) -> Array:
-    """D = A·B + C with the arithmetic of `ins`, or an opcode, on `target`; a leading batch
-    broadcasts.
+    """D = A·B + C with the arithmetic of an instruction, or its opcode, on `target`; a leading
+    batch broadcasts. ``mma(a, b, c, instruction=…)`` is the same.
 
     `a` is ``(…, m, k)``, `b` ``(…, k, n)``, `c` ``(…, m, n)`` (None: zeros), as NumPy or ml_dtypes
     arrays of the operand's type (tf32 as float32), or with ``codes=True`` as unsigned element codes
@@ -54,7 +56,7 @@ def mma(
     Raises OperandError for arrays of another shape or type, UnsupportedError where the target
     lacks the instruction, UndefinedError for metadata that PTX leaves undefined.
     """
-    ins = as_matrix_instruction(ins)
+    ins = as_matrix_instruction(instruction)
     check_undefined(undefined)
     arithmetic = ins.arithmetic(target)
     stored = ins.stored_k if nibbles is not None else ins.k

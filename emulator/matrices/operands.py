@@ -2,20 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dtypes import Array, Format, array_type, code_type, codes_from_array
 from emulator.arrays import as_array
 from emulator.errors import EmulatorError, OperandError
-from emulator.isa.instruction import as_instruction
+from emulator.isa.instruction import Instruction, as_instruction
 from emulator.isa.matrix import MatrixInstruction
+
+_R = TypeVar("_R")
 
 #: names of the axes, for messages where a size may be any
 _AXES = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
+
+
+# --- the order of a call --------------------------------------------------------------------------
+
+
+def instruction_first_or_named(function: Callable[..., _R]) -> Callable[..., _R]:
+    """Lets ``f(a, b, c, instruction=…)`` be called as ``f(instruction, a, b, c)``, too.
+
+    Raises OperandError where the instruction stands elsewhere, is missing or is given twice, and
+    for matrices that are too many or too few.
+    """
+    name = function.__name__
+
+    @wraps(function)
+    def call(
+        *operands: Any,
+        instruction: Instruction | str | None = None,
+        ins: Instruction | str | None = None,  # as version 0.2 called that of mma
+        a: Any = None,
+        b: Any = None,
+        c: Any = None,
+        **options: Any,
+    ) -> _R:
+        named = [x for x in (instruction, ins) if x is not None]
+        found, matrices = _apart(name, operands, named)
+        given = {letter: x for letter, x in zip("abc", (a, b, c), strict=True) if x is not None}
+        for letter, matrix in zip("abc", matrices, strict=False):
+            if letter in given:
+                raise OperandError(
+                    f"{name}: {letter} is given twice, by its place and as {letter}="
+                )
+            given[letter] = matrix
+        if len(matrices) > 3:
+            raise OperandError(f"{name} takes matrices A, B and C; got {len(matrices)}")
+        if not {"a", "b"} <= given.keys():
+            raise OperandError(f"{name} needs A and B; {_ORDERS.format(name)}")
+        return function(instruction=found, **given, **options)
+
+    return call
+
+
+_ORDERS = "call {0}(instruction, a, b, c) or {0}(a, b, c, instruction=…)"
+
+
+def _apart(name: str, operands: Sequence[Any], named: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+    """The instruction, and the matrices."""
+    places = [i for i, x in enumerate(operands) if isinstance(x, (str, Instruction))]
+    if len(named) + len(places) > 1:
+        raise OperandError(f"{name} takes one instruction; got {len(named) + len(places)}")
+    if named:
+        return named[0], operands
+    if places == [0]:
+        return operands[0], operands[1:]
+    if places:
+        where = ("", "second", "third", "fourth")[places[0]] if places[0] < 4 else "last"
+        raise OperandError(f"the instruction stands {where}; {_ORDERS.format(name)}")
+    kinds = ", ".join(type(x).__name__ for x in operands[:4])
+    raise OperandError(
+        f"{name} needs an instruction, or its opcode as text; got {kinds or 'none'}; "
+        f"{_ORDERS.format(name)}"
+    )
+
+
+# --- matrices -------------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -154,6 +154,15 @@ def parity_over(word: Any, parity: Any) -> Any:
     return word >> _PARITY != (parity & 1)
 
 
+def token(word: Any, expects_bytes: bool) -> Any:
+    """What an arrival returns of the word before it (measured on an H200).
+
+    ``arrive.expect_tx`` gives all of it; the others define the upper half alone, and leave the
+    lower one to chance: here it is 0.
+    """
+    return word if expects_bytes else word & np.uint64(0xFFFF_FFFF_0000_0000)
+
+
 def pending_count(token: Any) -> Any:
     """``mbarrier.pending_count``: the arrivals that were pending when the token was given."""
     return -(token >> _PENDING) & _COUNT_MASK

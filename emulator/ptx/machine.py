@@ -20,8 +20,8 @@ from emulator.ptx.registers import RegisterFile, words_of
 from emulator.ptx.shared import SharedVariables
 from emulator.ptx.state import State
 from emulator.ptx.statements import Step, bind, declare, placed
-from emulator.ptx.syntax import Call, Declaration, parse
-from emulator.targets import Target, find_target
+from emulator.ptx.syntax import Call, Declaration, parse, target_of
+from emulator.targets import Target, check_made_for, find_target
 from emulator.warp.call import Undefined, check_undefined
 
 #: bytes of shared memory that all of a batch may have together
@@ -200,10 +200,15 @@ class Warp:
         """Declares what `text` declares and checks its statements; nothing runs yet.
 
         ``run`` then runs the program as often as it is asked to, without reading the text again.
-        Where it raises, nothing is declared. Raises ParseError, UnsupportedError or OperandError,
+        Where it raises, nothing is declared. A text whose ``.target`` this machine's cannot run is
+        refused. Raises ParseError, UnsupportedError or OperandError,
         with line and column.
         """
         state, statements = self._state, parse(text)
+        if made_for := target_of(text):
+            name, position = made_for
+            with placed(position):
+                check_made_for(name, self.target)
         state.settle()
         scope = Scope(state.registers, state.variables)
         known, variables, end = len(state.registers), set(state.variables), state.variables.end
@@ -211,7 +216,7 @@ class Warp:
         try:
             for statement in statements:
                 if isinstance(statement, Call):
-                    with placed(statement):
+                    with placed(statement.position):
                         steps.append((statement, bind(statement, scope, self.target, self.lanes)))
                 else:
                     declare(statement, scope, state.shared.bytes)
@@ -236,7 +241,7 @@ class Warp:
         try:
             state.begin(*((bound.registers, bound.variables, end) if bound is not program else ()))
             for statement, step in bound.steps:
-                with placed(statement):
+                with placed(statement.position):
                     step.run(state)
             state.end()
         except BaseException:

@@ -170,6 +170,8 @@ class Statement:
     targets: tuple[int, ...] = ()
     #: parts of registers that operands name, as the rule takes them: asel -> "b2"
     selectors: dict[str, str] = field(default_factory=dict)
+    #: what runs in its place, one after the other, where ptxas makes something else of it
+    expansion: tuple[Statement, ...] = ()
 
     @property
     def name(self) -> str:
@@ -318,6 +320,12 @@ class Liveness:
 def _effects(statement: Statement) -> tuple[int, int]:
     """Registers that a statement reads, and those that it writes whatever happens."""
     reads = kills = 0
+    if statement.expansion:
+        for part in statement.expansion:
+            more, also = _effects(part)
+            reads |= more & ~kills
+            kills |= also
+        return reads, kills
     for operand in statement.signature.operands:
         bound = statement.operands.get(operand.name)
         bits = sum(1 << i for i in set(registers_of(bound)))

@@ -17,7 +17,7 @@ from emulator.ptx.registers import RegisterFile
 from emulator.ptx.shared import SharedVariables
 from emulator.ptx.state import State
 from emulator.ptx.synchronise import bind_synchronisation, is_synchronisation
-from emulator.ptx.syntax import Call, Declaration, SharedDeclaration, parse
+from emulator.ptx.syntax import Call, Declaration, Position, SharedDeclaration, parse
 from emulator.targets import Target, find_target
 
 _WARPGROUP_LANES = 128
@@ -42,7 +42,7 @@ def check_statement(text: str, target: str | Target) -> None:
     scope = Scope(RegisterFile(0, ()), SharedVariables())
     for statement in parse(text):
         if isinstance(statement, Call):
-            with placed(statement):
+            with placed(statement.position):
                 bind(statement, scope, chosen, _WARPGROUP_LANES)
         else:
             declare(statement, scope)
@@ -93,11 +93,11 @@ def bind(call: Call, scope: Scope, target: Target, lanes: int) -> Step:
 
 
 @contextmanager
-def placed(call: Call) -> Iterator[None]:
-    """Errors of a statement say where it stands, if they do not yet."""
+def placed(position: Position) -> Iterator[None]:
+    """Errors say where their statement stands, if they do not yet."""
     try:
         yield
     except EmulatorError as error:
         if not str(error).startswith("line "):
-            error.args = (f"{call.position}: {error}",)
+            error.args = (f"{position}: {error}",)
         raise

@@ -1,9 +1,9 @@
 """PTX text to statements: a lexer and a parser for straight-line code.
 
 What it reads: comments, ``.reg`` and ``.shared`` declarations, and instructions with registers,
-vectors, immediates and addresses as operands. The lines that open a PTX file, ``.version``,
-``.target`` and ``.address_size``, are skipped. Every statement and operand knows its line and
-column.
+vectors, immediates and addresses as operands. Of the lines that open a PTX file, ``.version`` and
+``.address_size`` are skipped, and `target_of` reads ``.target``. Every statement and operand knows
+its line and column.
 """
 
 from __future__ import annotations
@@ -179,14 +179,28 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 def parse(text: str) -> list[Statement]:
     """The statements of `text`; raises ParseError with line and column."""
-    if not isinstance(text, str):
-        raise ParseError(f"PTX is a string; got {type(text).__name__}")
     return list(_Parser(text).statements())
+
+
+def target_of(text: str) -> tuple[str, Position] | None:
+    """The target that the ``.target`` line of `text` names, and where; None without such a line.
+
+    Raises ParseError for a line that is not one.
+    """
+    if isinstance(text, str) and ".target" not in text:
+        return None
+    parser = _Parser(text)
+    parser.header()
+    return parser.target
 
 
 class _Parser:
     def __init__(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise ParseError(f"PTX is a string; got {type(text).__name__}")
         self._rest = list(_tokens(text))[::-1]
+        #: what the .target line names, and where
+        self.target: tuple[str, Position] | None = None
 
     def _fail(self, wanted: str) -> NoReturn:
         found = self._rest[-1]
@@ -212,15 +226,17 @@ class _Parser:
             self._fail(wanted)
         return self._rest.pop()
 
-    def _header(self) -> None:
-        """Skips what opens a PTX file; which target runs it, the caller says."""
+    def header(self) -> None:
+        """Passes what opens a PTX file; which target runs it, the caller says."""
         while self._rest[-1].text in _HEADER:
             name = self._rest.pop().text
             pattern, wanted = _HEADER[name]
             while True:
                 if not pattern.fullmatch(self._rest[-1].text):
                     self._fail(wanted)
-                self._rest.pop()
+                found = self._rest.pop()
+                if name == ".target" and self.target is None:
+                    self.target = found.text, found.position
                 if name != ".target" or not self._accept(","):
                     break
 
@@ -235,7 +251,7 @@ class _Parser:
             )
 
     def statements(self) -> Iterator[Statement]:
-        self._header()
+        self.header()
         while self._rest[-1].kind != "end":
             if self._accept(";"):
                 continue

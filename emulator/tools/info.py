@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from textwrap import wrap
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from emulator.errors import runs
 from emulator.isa.instruction import Instruction
 from emulator.targets import find_target
 from emulator.tools.facts import Operand, choices, element_types, operands, sizes, summary
+from emulator.tools.operands import Multiplication
 from emulator.tools.report import WIDTH, Answer, render
 from emulator.tools.wording import short_targets, steps
 
@@ -18,12 +20,14 @@ if TYPE_CHECKING:
 
 
 class Recipe(NamedTuple):
-    """What these targets compute, how we know, and the steps in words."""
+    """What these targets compute, how we know, and the steps in words and in numbers."""
 
     targets: list[str]
     fidelity: str
     detail: str
     steps: list[str]
+    #: of every step its name and its constants
+    constants: list[dict[str, Any]]
 
 
 def info_arguments(parser: ArgumentParser) -> None:
@@ -43,16 +47,35 @@ def info_command(opcode: str, target: str | None = None) -> Answer:
     recipes: dict[object, Recipe] = {}  # targets that agree in all share one
     for name in ins.targets if target is None else [find_target(target).name]:
         fidelity, words = ins.fidelity(name), steps(ins, name)
-        own = Recipe([], fidelity.level, fidelity.detail, words)
-        recipes.setdefault((*own[1:3], *words), own).targets.append(name)
+        own = Recipe([], fidelity.level, fidelity.detail, words, _constants(ins, name))
+        recipes.setdefault(repr(own), own).targets.append(name)
     held = operands(ins)
     data = {
         "opcode": str(ins), "family": ins.family, **sizes(ins), "lanes": ins.lanes,
-        "types": element_types(ins), "targets": list(ins.targets),
+        "types": element_types(ins), **_modifiers(ins), "targets": list(ins.targets),
         "operands": [operand._asdict() for operand in held], **choices(ins),
         "recipes": [recipe._asdict() for recipe in recipes.values()],
     }  # fmt: skip
     return Answer(_lines(ins, held, list(recipes.values())), data)
+
+
+def _constants(ins: Instruction, target: str) -> list[dict[str, Any]]:
+    """The constants of the steps on a target; nothing of an instruction without a recipe."""
+    if not isinstance(ins, Multiplication):
+        return []
+    steps = ins.arithmetic(target).steps
+    return [{"step": type(step).__name__, "fields": asdict(step)} for step in steps]
+
+
+def _modifiers(ins: Instruction) -> dict[str, Any]:
+    """What the opcode says of the arithmetic, where it multiplies."""
+    if not isinstance(ins, Multiplication):
+        return {}
+    arithmetic = ins.arithmetic(ins.targets[0])
+    return {"modifiers": {
+        "rounding": arithmetic.rounding, "satfinite": arithmetic.saturate,
+        "bit_operation": arithmetic.bit_operation,
+    }}  # fmt: skip
 
 
 def _lines(ins: Instruction, held: list[Operand], recipes: list[Recipe]) -> Iterator[str]:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dtypes import Array
-from emulator.errors import OperandError
+from emulator.errors import OperandError, quoted
 from emulator.ptx.machine import Warp, Warpgroup
 from emulator.ptx.registers import Register
-from emulator.ptx.syntax import Call, parse
+from emulator.ptx.syntax import Call, parse, target_of
 from emulator.tools.files import read_npz, read_text, write_npz
 from emulator.tools.report import WIDTH, Answer, in_width, render
 
@@ -32,7 +32,7 @@ _DECLARATION = re.compile(r"(?<![\w$%.])\.reg\b[^;]*;")
 def run_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("file", help="straight-line PTX; - reads from standard input")
-    add("--target", default="sm_90a", help="sm_80, H100, ... (default sm_90a)")
+    add("--target", help="sm_80, H100, ... (default: the .target of the file)")
     add("--registers", metavar="IN.npz", help="register words to start with, by name without %%: "
         "uint32 or uint64 (lanes,); `shared`: uint8 bytes")  # fmt: skip
     add("-o", "--output", metavar="OUT.npz", help="where to write all registers")
@@ -41,21 +41,21 @@ def run_arguments(parser: ArgumentParser) -> None:
 
 def run_command(
     file: str,
-    target: str = "sm_90a",
+    target: str | None = None,
     registers: str | None = None,
     output: str | None = None,
     show: str | None = None,
 ) -> Answer:
     """Runs a PTX file ("-": standard input) and answers with the registers that it wrote.
 
-    `registers` and `output` are .npz files, `show` names registers, with commas between them, to
-    answer with instead. Raises OperandError for files that cannot be used and unknown registers,
-    and whatever `Warp.run` raises.
+    It runs on `target`, or on the one that the file names. `registers` and `output` are .npz files,
+    `show` names registers, with commas between them, to answer with instead. Raises OperandError
+    for files that cannot be used and unknown registers, and whatever `Warp.run` raises.
     """
     text = read_text(file)
     start = {} if registers is None else read_npz(registers)
     memory = start.pop(SHARED, None)
-    machine = _machine(text, target, memory)
+    machine = _machine(text, _target(file, text, target), memory)
 
     # Values go in between the declarations and the first statement.
     declarations, statements = _split(text)
@@ -88,6 +88,17 @@ def run_command(
         count = len(machine.registers)
         lines.append(f"wrote {output}: {count} register{'' if count == 1 else 's'}")
     return Answer(lines, data)
+
+
+def _target(file: str, text: str, asked: str | None) -> str:
+    """The target that is asked for, or else that of the file."""
+    if asked is not None:
+        return asked  # the machine refuses a text that is made for another
+    if (own := target_of(text)) is None:
+        raise OperandError(
+            f"{quoted(file)} has no .target line: say which chip is meant, such as --target sm_90a"
+        )
+    return own[0]
 
 
 def _machine(text: str, target: str, memory: Array | None) -> Warp:
@@ -135,7 +146,11 @@ def _key(machine: Warp, name: str) -> str:
 
 def _arrays(machine: Warp, with_memory: bool) -> dict[str, Array]:
     """What an .npz file keeps of the machine."""
-    arrays = {_key(machine, name): machine[name] for name in machine.registers}
+    # Words that results of a wgmma in flight will replace are refused, those never set are zeros.
+    arrays = {
+        _key(machine, x.name): machine[x.name] if x.written else x.words
+        for x in machine.registers.values()
+    }
     if not with_memory:
         return arrays
     if SHARED in arrays:

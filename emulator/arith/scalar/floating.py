@@ -176,9 +176,11 @@ def mul(
     rounding: Rounding = "rn",
     ftz: bool = False,
     sat: bool = False,
+    exponent: str = "",
 ) -> int:
-    """9.7.3.5: a times b."""
-    return saturated(t, _product(t, a, b, rounding, ftz), sat)
+    """9.7.3.5: a times b; times 2^exponent before it is rounded, where ptxas puts a factor of f32
+    into the multiplication (FMUL.D4 to FMUL.M8; subnormal results of those are not measured)."""
+    return saturated(t, _product(t, a, b, rounding, ftz, int(exponent or 0)), sat)
 
 
 @mul.vector
@@ -190,11 +192,16 @@ def _(
     rounding: Rounding = "rn",
     ftz: bool = False,
     sat: bool = False,
+    exponent: str = "",
 ) -> Array:
     x, y = rounded.values(t, a, ftz), rounded.values(t, b, ftz)
+    product: Array
+    if exponent:
+        product = x.astype(np.float64) * y * 2.0 ** int(exponent)
+        words = rounded.narrowed(t, product, rounding, ftz)
+        return rounded.finished(t, words, np.isnan(product), sat)
     if t is _F64:
         return _product64(x, y, rounding, b, a)
-    product: Array
     if rounding == "rn":
         # The float32 product of f16 or bf16 is exact, or long enough to be rounded again.
         product = x * y
@@ -207,7 +214,7 @@ def _(
     return rounded.finished(t, words, np.isnan(product), sat)
 
 
-def _product(t: ScalarType, a: int, b: int, rounding: Rounding, ftz: bool) -> int:
+def _product(t: ScalarType, a: int, b: int, rounding: Rounding, ftz: bool, exponent: int) -> int:
     fmt = t.format
     x, y = exact.read(fmt, a, ftz), exact.read(fmt, b, ftz)
     classes, sign = {x.number_class, y.number_class}, x.sign ^ y.sign
@@ -219,7 +226,8 @@ def _product(t: ScalarType, a: int, b: int, rounding: Rounding, ftz: bool) -> in
         return exact.infinity(fmt, sign)
     if _ZERO in classes:
         return exact.zero(fmt, sign)
-    return exact.rounded(fmt, exact.value(fmt, x) * exact.value(fmt, y), rounding, ftz)
+    product = exact.value(fmt, x) * exact.value(fmt, y) * Fraction(2) ** exponent
+    return exact.rounded(fmt, product, rounding, ftz)
 
 
 def _product64(x: Float64, y: Float64, rounding: Rounding, b: Array, a: Array) -> Array:

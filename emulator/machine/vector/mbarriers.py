@@ -118,7 +118,7 @@ def _operation(
 def arrive(statement: Statement, function: Function) -> Step:
     """arrive, arrive_drop, expect_tx, complete_tx, and arrivals that expect bytes."""
     places, make = find_barriers(statement, function), _operation(statement, function)
-    bound = statement.operands.get("d")
+    bound, expects = statement.operands.get("d"), "bytes" in statement.operands
     write = writer(bound, "b64", function) if bound is not None else None
 
     def run(s: Strand, mask: Array | None) -> None:
@@ -126,7 +126,7 @@ def arrive(statement: Statement, function: Function) -> Step:
         lanes = len(s) if mask is None else int(mask.sum())
         tokens = change(s.wave, np.broadcast_to(at, (lanes,)), make(s, mask))
         if write is not None:
-            _put(s, write, tokens, mask)
+            _put(s, write, mbarrier.token(tokens, expects), mask)
 
     return guarded(statement, run)
 

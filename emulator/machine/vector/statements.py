@@ -20,6 +20,7 @@ from emulator.machine.vector import (
 )
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.lanes import whole_or_split
+from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import Function, Statement
 
 Make = Callable[[Statement, Function], Step]
@@ -64,6 +65,8 @@ STEPS: dict[str, Make] = {
 
 def step_of(statement: Statement, function: Function) -> Step:
     """The function that executes a statement."""
+    if statement.expansion:
+        return _in_turn([step_of(part, function) for part in statement.expansion])
     ins = statement.instruction
     if make := matrix.STEPS.get(type(ins)):
         return whole_or_split(statement, make(statement, function))
@@ -91,6 +94,14 @@ def rule_of(instruction: object) -> str:
     if isinstance(instruction, (OrdinaryInstruction, Conversion)):
         return instruction.rule
     return ""
+
+
+def _in_turn(steps: list[Step]) -> Step:
+    def run(strand: Strand) -> None:
+        for step in steps:
+            step(strand)
+
+    return run
 
 
 def runs(instruction: object) -> bool:

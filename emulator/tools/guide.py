@@ -1,0 +1,46 @@
+"""``guide``: the pages about what one can do, which come with the package."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from emulator.errors import OperandError, hint, listing, quoted
+from emulator.tools.report import Answer, render
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+
+def pages() -> dict[str, str]:
+    """The text of every page by its name, in the order of the names."""
+    folder = files("emulator") / "guide"
+    held = sorted(x.name for x in folder.iterdir() if x.name.endswith(".md"))
+    return {name[:-3]: (folder / name).read_text(encoding="utf-8") for name in held}
+
+
+def title(text: str) -> str:
+    """What stands in the first line of a page."""
+    return text.partition("\n")[0].removeprefix("# ")
+
+
+def guide_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="PAGE", help="kernels, explain, testing, ...")
+
+
+def guide_command(name: str | None = None) -> Answer:
+    """One page, or with no name the list of all.
+
+    Raises OperandError for a name that no page has.
+    """
+    held = pages()
+    if name is None:
+        rows = [[page, title(text)] for page, text in held.items()]
+        lines = [*render(["page", ""], rows), "", "python -m emulator guide PAGE shows one"]
+        return Answer(lines, {page: title(text) for page, text in held.items()})
+    if name not in held:
+        raise OperandError(
+            f"no page {quoted(name)}; pages are {listing(held, 40)}{hint(name, held)}"
+        )
+    text = held[name]
+    return Answer(text.splitlines(), {"page": name, "title": title(text), "text": text})
