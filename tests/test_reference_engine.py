@@ -302,8 +302,7 @@ def test_the_stack_of_a_callee_lies_behind_alloca():
     { .param .b32 p; .param .b32 q; st.param.b32 [p], 3;
       call (q), factorial, (p); ld.param.b32 %r7, [q]; }
     ld.local.u32 %r8, [%rd3]; mad.lo.u32 %r8, %r7, 100, %r8; st.global.u32 [%rd2], %r8;"""
-    got = launch("reference", kernel(body, functions=FUNCTIONS), 1, 32, [words(32)] * 2)[1]
-    assert set(got.tolist()) == {677}
+    assert set(run(body, functions=FUNCTIONS).tolist()) == {677}
 
 
 # --- warps ----------------------------------------------------------------------------------------
@@ -556,6 +555,40 @@ def test_wgmma():
     given = [small(1024, np.float16), np.zeros(512, U32)]
     out = both(kernel(body, ".shared .align 1024 .b8 room[4096];"), 1, 128, given)
     assert out[1].any()
+
+
+def test_bulk_stores_of_some_bytes():
+    text = """.version 9.1
+.target sm_100a
+.address_size 64
+.visible .entry go(.param .u64 a, .param .u64 b)
+{ .reg .pred %p1; .reg .b16 %h1; .reg .b32 %r<9>; .reg .b64 %rd<9>; .shared .align 16 .b8 room[64];
+    mov.u32 %r1, %tid.x; mad.lo.u32 %r2, %r1, 4, room;
+    ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b];
+    mad.wide.u32 %rd3, %r1, 4, %rd1; ld.global.u32 %r3, [%rd3]; st.shared.u32 [%r2], %r3;
+    bar.sync 0; setp.ne.u32 %p1, %r1, 0; @%p1 ret; mov.b16 %h1, 0x8305; mov.u32 %r4, room;
+    mov.u64 %rd4, 16; add.u32 %r5, %r4, 32; st.bulk.weak.shared::cta [%r5], %rd4, 0;
+    cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%rd2], [%r4], 64, %h1;
+    cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; }
+"""
+    given, results = words(16).view(np.uint8), []
+    for engine in ("vector", "reference"):
+        out = np.full(64, 7, np.uint8)
+        Module(text)["go"].launch(1, 16, [given, out], engine=engine)
+        results.append(out)
+    stored = np.concatenate([given[:32], np.zeros(16, np.uint8), given[48:]])
+    want = np.where(0x8305 >> np.arange(64) % 16 & 1, stored, 7)
+    assert results[0].tolist() == results[1].tolist() == want.tolist()
+
+
+@pytest.mark.parametrize(
+    "body", ["@%p1 ret;", "mov.u32 %r4, 1;", "bar.sync 0;", "L: bar.warp.sync -1;"]
+)
+def test_threads_end_behind_the_last_statement(body):
+    text = ".visible .entry go(.param .u64 b) {{ .reg .pred %p1; .reg .b32 %r<9>; {} }}"
+    for engine in ("vector", "reference"):
+        launch(engine, text.format(body), 2, 64, [words(1)])
+        launch(engine, text.format(""), 2, 64, [words(1)])
 
 
 # --- clusters that take over others ---------------------------------------------------------------

@@ -9,7 +9,6 @@ import numpy as np
 
 from emulator.arith.scalar.rule import bind_reference
 from emulator.arith.scalar.types import TYPES
-from emulator.errors import UnsupportedError
 from emulator.machine.failure import Failure
 from emulator.machine.pending import POISON, Transfer
 from emulator.machine.reference import memory
@@ -164,9 +163,9 @@ def poison(thread: Thread, place: memoryview) -> None:
 
 def bulk_copy(statement: Statement, function: Function) -> Run:
     """cp.async.bulk between global memory, shared memory, and that of the cluster."""
-    if "cp_mask" in words_of(statement):
-        raise UnsupportedError(f"{statement.instruction} is legal PTX, not modelled here")
     issue = Issue(statement)
+    given = statement.operands.get("byte_mask")
+    mask = reader(given, "u16") if given is not None else lambda thread: 0xFFFF
     assert issue.size is not None and issue.origin is not None
     count, origin = issue.size, issue.origin
 
@@ -179,13 +178,21 @@ def bulk_copy(statement: Statement, function: Function) -> Run:
             place = memory.find(thread, space, address, size, 16, write=True)
             if barrier is not None:
                 poison(thread, place)
-            submit(thread, barrier, size, _moves(thread, source, place))
+            submit(thread, barrier, size, _moves(thread, source, place, mask(thread)))
 
     return guarded(statement, run)
 
 
-def _moves(thread: Thread, source: memoryview, place: memoryview) -> Callable[[], None]:
-    return lambda: memory.put(thread, place, bytes(source))
+def _moves(thread: Thread, source: memoryview, place: memoryview, mask: int) -> Callable[[], None]:
+    """Copies of every 16 bytes those whose bit of the mask is set."""
+
+    def perform() -> None:
+        pairs = enumerate(zip(source, place, strict=True))
+        memory.put(
+            thread, place, bytes(new if mask >> i % 16 & 1 else old for i, (new, old) in pairs)
+        )
+
+    return perform
 
 
 def bulk_reduce(statement: Statement, function: Function) -> Run:
@@ -270,6 +277,24 @@ def store_and_signal(statement: Statement, function: Function) -> Run:
     return guarded(statement, run)
 
 
+def clear(statement: Statement, function: Function) -> Run:
+    """st.bulk: zeros in shared memory."""
+    address, space = (
+        addresses(statement.operands["a"]),
+        space_of(statement, statement.operands["a"]),
+    )
+    count = reader(statement.operands["size"], "u64")
+
+    def run(thread: Thread) -> None:
+        size = count(thread)
+        if size % 8:
+            raise Failure("st.bulk", f"{size} bytes: a multiple of 8 is set")
+        place = memory.find(thread, space, address(thread), size, 8, write=True)
+        memory.put(thread, place, bytes(size))
+
+    return guarded(statement, run)
+
+
 EACH = {
     "cp.async": copy,
     "cp.async.commit_group": commit_copies,
@@ -281,5 +306,6 @@ EACH = {
     "cp.async.bulk.wait_group": wait_bulk,
     "cp.reduce.async.bulk": bulk_reduce,
     "st.async": store_and_signal,
+    "st.bulk": clear,
     "red.async": store_and_signal,
 }

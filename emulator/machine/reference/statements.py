@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from emulator.errors import UnsupportedError
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.machine.failure import Failure
 from emulator.machine.reference import (
     access,
     asynchronous,
@@ -22,7 +21,7 @@ from emulator.machine.reference import (
 from emulator.machine.reference.compute import Run
 from emulator.machine.reference.control import Place
 from emulator.machine.reference.schedule import MOST_TURNS
-from emulator.machine.reference.thread import Each, Flow, Step, Thread
+from emulator.machine.reference.thread import Each, Flow, Step
 from emulator.ptx.program import Function, Program, Statement
 
 #: backward branches after which it is time to look at others, where a thread looks at memory that
@@ -90,22 +89,12 @@ class Code:
             if words in TOGETHER:
                 return TOGETHER[words](statement, function)
             if words in EACH:
-                return Each(self._kept(EACH[words](statement, function), pc, function))
+                return Each(EACH[words](statement, function))
         if getattr(ins, "rule", "") and ins.scope == "thread":
-            return Each(self._kept(compute.compute(statement, function), pc, function))
+            return Each(compute.compute(statement, function))
         if getattr(ins, "rule", ""):
             return lanes.over_warp(statement, function)
         raise UnsupportedError(f"{ins} is legal PTX, not modelled here")
-
-    def _kept(self, run: Run, pc: int, function: Function) -> Run:
-        """`run`, which must not be the last statement of its function."""
-        if pc + 1 < function.end:
-            return run
-
-        def last(thread: Thread) -> None:
-            raise Failure("end of code", f"{function.name} has no ret behind its last statement")
-
-        return last
 
     def _patience(self, pc: int) -> int:
         """Backward branches until a thread gives way: what stands before them decides."""

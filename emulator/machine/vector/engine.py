@@ -65,8 +65,7 @@ class Blocks(dict[int, Block]):
                 break
             steps.append(step_of(statement, function))
         else:
-            end = control.past_the_end(function)
-            statements.append(program.statements[function.end - 1])
+            raise AssertionError("a function ends with a statement that nothing follows")
         return Block(tuple(statements), tuple(steps), end, polls)
 
 
