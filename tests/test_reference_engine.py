@@ -629,6 +629,8 @@ FAILURES = {
     "misaligned": "ld.global.u32 %r4, [%rd1+2];",
     "read-only": "ld.param.u64 %rd3, [a]; mov.b64 %rd4, a; st.global.u32 [%rd4], %r0;",
     "shared": "st.shared.u32 [room+5000], %r0;",
+    "before local": "ld.local.u32 %r5, [mine+-8];",
+    "before shared": "st.shared.u32 [room+-4096], %r0;",
     "local": "mov.u32 %r4, 8; ld.local.u32 %r5, [%r4+4096];",
     "trap": "setp.eq.u32 %p1, %r3, 33; @%p1 trap;",
     "membermask": "bar.warp.sync 0x7fffffff;",
@@ -649,7 +651,8 @@ DEEP = ".func deep() { .local .b8 held[64]; call deep, (); ret; }\n"
 @pytest.mark.parametrize("name", FAILURES)
 def test_failures(name):
     """Both engines say the same of what happened; neither has written anything."""
-    text = kernel(FAILURES[name], ".shared .align 128 .b8 room[512];", DEEP)
+    declared = ".shared .align 128 .b8 room[512]; .local .b8 mine[64];"
+    text = kernel(FAILURES[name], declared, DEEP)
     found = []
     for engine in ("vector", "reference"):
         buffers = [words(64), words(64, 1)]

@@ -4,6 +4,7 @@ mbarrier (PTX ISA 9.7.9.25, 9.7.13.14). Tensor copies have a module of their own
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from emulator.machine.reference.thread import Thread
 from emulator.memory.mbarrier import Operation
 from emulator.memory.windows import RANK_BITS
 from emulator.ptx.program import Constant, Function, Statement, items_of
+
+#: finds the bytes of an access when it takes effect: memory may have grown since its issue
+Find = Callable[[], memoryview]
 
 _SPACES = {"shared": "shared", "shared::cta": "shared", "shared::cluster": "cluster"}
 
@@ -173,24 +177,24 @@ def bulk_copy(statement: Statement, function: Function) -> Run:
         size = count(thread)
         if size % 16:
             raise Failure("bulk copy", f"{size} bytes: a multiple of 16 is copied")
-        source = memory.find(thread, issue.source, origin(thread), size, 16)
+        source = partial(memory.find, thread, issue.source, origin(thread), size, 16)
+        source()
         for space, address, barrier in issue.targets(thread, size, 16):
-            place = memory.find(thread, space, address, size, 16, write=True)
+            place = partial(memory.find, thread, space, address, size, 16, write=True)
             if barrier is not None:
-                poison(thread, place)
+                poison(thread, place())
             submit(thread, barrier, size, _moves(thread, source, place, mask(thread)))
 
     return guarded(statement, run)
 
 
-def _moves(thread: Thread, source: memoryview, place: memoryview, mask: int) -> Callable[[], None]:
+def _moves(thread: Thread, source: Find, place: Find, mask: int) -> Callable[[], None]:
     """Copies of every 16 bytes those whose bit of the mask is set."""
 
     def perform() -> None:
-        pairs = enumerate(zip(source, place, strict=True))
-        memory.put(
-            thread, place, bytes(new if mask >> i % 16 & 1 else old for i, (new, old) in pairs)
-        )
+        pairs = enumerate(zip(source(), place(), strict=True))
+        data = bytes(new if mask >> i % 16 & 1 else old for i, (new, old) in pairs)
+        memory.put(thread, place(), data)
 
     return perform
 
@@ -208,9 +212,10 @@ def bulk_reduce(statement: Statement, function: Function) -> Run:
         size = count(thread)
         if size % 16:
             raise Failure("bulk reduction", f"{size} bytes: a multiple of 16 is combined")
-        source = memory.find(thread, issue.source, origin(thread), size, 16)
+        source = partial(memory.find, thread, issue.source, origin(thread), size, 16)
+        source()
         for space, address, barrier in issue.targets(thread, size, 16):
-            place = memory.find(thread, space, address, size, 16, write=True)
+            place = partial(memory.find, thread, space, address, size, 16, write=True)
             submit(thread, barrier, size, _combines(thread, source, place, element, rule))
 
     return guarded(statement, run)
@@ -218,18 +223,19 @@ def bulk_reduce(statement: Statement, function: Function) -> Run:
 
 def _combines(
     thread: Thread,
-    source: memoryview | bytes,
-    place: memoryview,
+    source: Callable[[], memoryview | bytes],
+    place: Find,
     size: int,
     rule: Callable[..., int],
 ) -> Callable[[], None]:
     """Combines elements of `size` bytes."""
 
     def perform() -> None:
-        for start in range(0, len(place), size):
+        held, data = place(), source()
+        for start in range(0, len(held), size):
             here = slice(start, start + size)
-            old, given = (int.from_bytes(x[here], "little") for x in (place, source))
-            memory.put(thread, place[here], rule(old, given).to_bytes(size, "little"))
+            old, given = (int.from_bytes(x[here], "little") for x in (held, data))
+            memory.put(thread, held[here], rule(old, given).to_bytes(size, "little"))
 
     return perform
 
@@ -272,7 +278,8 @@ def store_and_signal(statement: Statement, function: Function) -> Run:
             poison(thread, place)
             submit(thread, at, size, lambda: memory.put(thread, place, data))
         else:
-            submit(thread, at, size, _combines(thread, data, place, element, rule))
+            find = partial(memory.find, thread, space, address(thread), size, size, write=True)
+            submit(thread, at, size, _combines(thread, lambda: data, find, element, rule))
 
     return guarded(statement, run)
 

@@ -25,6 +25,9 @@ from emulator.ptx.program import (
     Vector,
 )
 
+#: of 64-bit addresses
+_MASK = (1 << 64) - 1
+
 Read = Callable[[Thread], int]
 Write = Callable[[Thread, int], None]
 
@@ -82,14 +85,14 @@ def addresses(bound: Bound) -> Read:
     assert isinstance(bound, Address), bound
     base, offset = bound.base, bound.offset
     if isinstance(base, Constant):
-        word = base.word + offset & (1 << 64) - 1
+        word = base.word + offset & _MASK
         return lambda thread: word
     if isinstance(base, LocalAddress):
         place = base.offset + offset
-        return lambda thread: thread.frames[-1].local + place
+        return lambda thread: thread.frames[-1].local + place & _MASK
     if isinstance(base, SharedAddress):
         inside = base.offset + offset
-        return lambda thread: shared_rank(thread) + inside
+        return lambda thread: shared_rank(thread) + inside & _MASK
     index = base.index
 
     def address(thread: Thread) -> int:
