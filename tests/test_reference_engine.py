@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from one_instruction import OneInstruction
+from random_kernels import RandomKernel
 
 from emulator import KernelError, Module, OperandError, TensorMap, UnsupportedError
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
@@ -746,6 +747,32 @@ def test_what_no_engine_runs_is_refused():
     with pytest.raises(UnsupportedError, match="not modelled"):
         launch("reference", kernel("mov.u32 %r4, %pm0; st.global.u32 [%rd2], %r4;"), 1, 32,
                [words(32)] * 2)  # fmt: skip
+
+
+# --- random kernels -------------------------------------------------------------------------------
+
+
+def check_random(seed):
+    rng, text = np.random.default_rng(seed), RandomKernel(seed).text
+    given = rng.integers(0, 1 << 32, 64 * 2 * 16, np.uint64).astype(U32)
+    given[::7] &= 15
+    results = []
+    for engine in ("vector", "reference"):
+        out = np.zeros_like(given)
+        Module(text)["go"].launch(2, 64, [given.copy(), out], engine=engine)
+        results.append(out)
+    assert np.flatnonzero(results[0] != results[1]).tolist() == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_kernels(seed):
+    check_random(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4, 100))
+def test_more_random_kernels(seed):
+    check_random(seed)
 
 
 # --- recordings -----------------------------------------------------------------------------------
