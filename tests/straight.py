@@ -53,7 +53,7 @@ def run(type_, body, sources, contract="ptxas", target="sm_90a", before=""):
     return out[: len(sources[0])]
 
 
-def cases(type_, seed=0, most=1500):
+def cases(type_, seed=0, most=800):
     """Words of a, b, c: boundaries with each other, random ones, and sums that nearly cancel."""
     rng = np.random.default_rng(seed)
     edges = boundary_words(type_)

@@ -68,7 +68,7 @@ def test_a_sum_takes_its_product_unrounded(type_, sum_):
         assert np.isnan(found[nan].view(np.float64)).all()
         found[nan] = rounded[nan]
     assert_same_codes(found, rounded, a=a, b=b, c=c)
-    assert (fused != rounded).sum() > 100
+    assert (fused != rounded).sum() > 30
 
 
 @pytest.mark.parametrize(
@@ -453,7 +453,7 @@ def test_contracted_says_what_and_where():
 def test_contract_is_one_of_two():
     words = np.zeros(1, np.uint32)
     for wrong in ("ptx", "fast", None, True, 1, ["ptxas"]):
-        with pytest.raises(OperandError, match=r"contract is 'ptxas', .* or 'none'.*got"):
+        with pytest.raises(OperandError, match="contract is one of ptxas, none; got "):
             Module(TEXT)["k"].launch(1, 1, [words], contract=wrong)
 
 

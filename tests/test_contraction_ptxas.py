@@ -16,7 +16,7 @@ from random_programs import STRAIGHT, TYPES, branching, module, straight
 from written_out import written_out
 
 TARGETS = ("sm_80", "sm_90a", "sm_100a", "sm_120a")
-PROGRAMS = 60
+PROGRAMS = 40
 
 needs_tools = [
     pytest.mark.slow,

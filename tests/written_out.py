@@ -22,6 +22,8 @@ def written_out(text, target=None):
     edits, count = [], 0
     for name in module.kernels:
         kernel = module[name]
+        if kernel.problems:
+            continue
         program, changed = kernel.rewritten
         count += len(changed)
         before = kernel.bound.program

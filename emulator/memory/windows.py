@@ -1,7 +1,8 @@
 """Where generic addresses lead: windows of the 64-bit address space (PTX ISA 5.1, 6.4.1.1).
 
 Which addresses these are is open to an implementation; what is in no window is global memory, and
-so are kernel parameters and constants here, whose addresses are generic ones.
+so are constants here, whose addresses are generic ones. The bytes of kernel parameters lie in a
+window, too: in their own space an address is what it is in the window, of 32 bits.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from dtypes import FORMATS, encode
 from emulator.arith.scalar.types import TYPES
 from emulator.errors import OperandError, hint, listing
 from emulator.isa.signature import Operand, Signature
+from emulator.memory.windows import WINDOW_BITS
 from emulator.ptx import tree
 from emulator.ptx.names import ELEMENTS, Scope
 from emulator.ptx.program import (
@@ -167,6 +168,8 @@ class Binder:
         if symbol.space == "param::func":
             self.refuse(given, "the address of a parameter of a function cannot be taken:")
         bits = TYPES[operand.type].size if operand.type in TYPES else 64
+        if symbol.space == "param":
+            bits = min(bits, WINDOW_BITS)
         return Constant(symbol.place + offset & (1 << bits) - 1)
 
     def _constant(self, operand: Operand, given: tree.Integer | tree.Float) -> Constant:

@@ -107,8 +107,8 @@ def contracted(program: Program, target: Target, *, fmad: bool) -> tuple[Program
 
 
 def _is_concerned(statement: Statement) -> bool:
-    type_ = getattr(statement.instruction, "types", ())[-1:]
-    return statement.name in _CONCERNED and type_[0] in _CONCERNED[statement.name]
+    type_ = str(statement.instruction).rpartition(".")[2]
+    return type_ in _CONCERNED.get(statement.name, ())
 
 
 # --- what the rules see ---

@@ -26,7 +26,7 @@ from emulator.machine.vector.operands import (
     writer,
 )
 from emulator.machine.vector.strand import Strand
-from emulator.memory.windows import LOCAL, RANK_BITS, SHARED, WINDOW_BITS
+from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 from emulator.ptx.program import (
     Address,
     Bound,
@@ -175,11 +175,11 @@ def _by_element(rule: Callable[..., Array], dtype: np.dtype[Any], *words: Array)
 
 # --- addresses ------------------------------------------------------------------------------------
 
-_WINDOWS = {"shared": SHARED, "local": LOCAL}
+_WINDOWS = {"shared": SHARED, "local": LOCAL, "param": PARAMETERS}
 
 
 def convert_address(statement: Statement, function: Function) -> Step:
-    """cvta: generic addresses of other spaces than shared and local are those of the space."""
+    """cvta: generic addresses of global memory and constants are those of the space."""
     ins = statement.instruction
     assert isinstance(ins, OrdinaryInstruction)
     window = _WINDOWS.get(ins.modifiers["space"].partition("::")[0], 0)

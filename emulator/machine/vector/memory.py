@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.memory.arena import AccessError, Fault
-from emulator.memory.windows import FUNCTIONS, LOCAL, RANK_BITS, SHARED, WINDOW_BITS
+from emulator.memory.windows import FUNCTIONS, LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 
 if TYPE_CHECKING:
     from emulator.machine.vector.strand import Strand
@@ -32,6 +32,7 @@ _INSIDE = np.uint64((1 << WINDOW_BITS) - 1)
 _RANK, _OFFSET = np.uint64(RANK_BITS), np.uint64((1 << RANK_BITS) - 1)
 #: spaces whose addresses are generic addresses
 _OF_ARENA = ("global", "const", "param")
+_PARAMETERS = np.uint64(PARAMETERS)
 
 
 class Who(NamedTuple):
@@ -159,6 +160,7 @@ def access(
     """
     try:
         if space in _OF_ARENA:
+            addresses = _generic_in(space, addresses)
             return _in_arena(s.wave, addresses, size, run, None, write)
         if space == "":
             return _generic(who(s, positions), addresses, size, run, write)
@@ -168,6 +170,11 @@ def access(
             raise
         index = int(positions[error.fault.index])
         raise AccessError(replace(error.fault, index=index)) from None
+
+
+def _generic_in(space: str, addresses: Addresses) -> Addresses:
+    """Generic addresses of addresses in a space of the arena."""
+    return (addresses & _INSIDE) + _PARAMETERS if space == "param" else addresses
 
 
 def _generic(lanes: Who, addresses: Addresses, size: int, run: Access, write: bool) -> Any:
@@ -380,6 +387,7 @@ def bytes_at(
         if space != "global":
             addresses = addresses & _INSIDE
     if space in _OF_ARENA:
+        addresses = _generic_in(space, addresses)
         if alignment > 1 and (addresses & np.uint64(alignment - 1)).any():
             index = int(np.argmax((addresses & np.uint64(alignment - 1)) != 0))
             reason = f"address {int(addresses[index]):#x} is no multiple of {alignment}"

@@ -1,0 +1,137 @@
+"""What cannot go on ends with a KernelError that says who waits where, and nothing is written."""
+
+import numpy as np
+import pytest
+
+from emulator import KernelError, Module, OperandError
+from emulator.machine.vector import engine
+
+HEAD = """
+.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 p)
+{
+    .reg .b64 %rd<9>; .reg .b32 %r<9>; .reg .pred %p<9>;
+    .shared .align 8 .b64 full[2];
+    ld.param.u64 %rd1, [p];
+    mov.u32 %r1, %tid.x;
+    st.global.u32 [%rd1], 7;
+    BODY
+    ret;
+}
+"""
+INIT = "setp.ne.u32 %p1, %r1, 0; @%p1 bra S; mbarrier.init.shared.b64 [full+8], 3; S: bar.sync 0;"
+
+
+def run(body, **options):
+    array = np.zeros(8, "u4")
+    try:
+        Module(HEAD.replace("BODY", body))["k"].launch(2, 128, [array], **options)
+    finally:
+        if body and "exits" not in options:
+            assert options or not array.any() or body.startswith("//runs")
+    return array
+
+
+@pytest.mark.parametrize(
+    "body, said",
+    [
+        ("setp.lt.u32 %p1, %r1, 64; @%p1 bar.sync 3, 128;", [
+            "block (0, 0, 0), warps 0-1 (64 threads)", "barrier 3: 64 of 128 threads arrived"]),
+        ("setp.lt.u32 %p1, %r1, 32; @%p1 bra D; bar.sync 0; bra E; D: bar.sync 1; E:", [
+            "barrier 0: 96 of 128 threads arrived; missing warps 0",
+            "barrier 1: 32 of 128 threads arrived; missing warps 1-3"]),
+        (f"{INIT} L: mbarrier.try_wait.parity.shared.b64 %p2, [full+8], 0; @!%p2 bra L;", [
+            "mbarrier full[1], parity 0: 3 of 3 arrivals and 0 bytes are outstanding"]),
+        ("setp.lt.u32 %p1, %r1, 16; @%p1 bra D; bar.warp.sync -1; D: bar.sync 0;", [
+            "warp 0 (16 threads, 16 to 31)", "threads elsewhere: 0-15"]),
+    ],
+)  # fmt: skip
+def test_a_deadlock_says_who_waits_where(body, said):
+    with pytest.raises(KernelError) as caught:
+        run(body)
+    assert caught.value.kind == "deadlock"
+    assert caught.value.line == HEAD.split("BODY")[0].count("\n") + 1
+    for text in said:
+        assert text in str(caught.value)
+
+
+def test_a_cluster_that_waits_for_a_block():
+    text = HEAD.replace(".visible .entry k(.param .u64 p)",
+                        ".visible .entry k(.param .u64 p) .reqnctapercluster 2, 1, 1")  # fmt: skip
+    body = (
+        "mov.u32 %r2, %cluster_ctarank; setp.eq.u32 %p1, %r2, 1; @%p1 bra L; "
+        "barrier.cluster.arrive; barrier.cluster.wait; ret; L: bar.sync 0, 256;"
+    )
+    with pytest.raises(KernelError, match=r"128 threads of blocks \(1, 0, 0\) have not arrived"):
+        Module(text.replace("BODY", body))["k"].launch(2, 128, [np.zeros(8, "u4")])
+
+
+def test_loops_without_an_end(monkeypatch):
+    monkeypatch.setattr(engine, "_VAIN_STATEMENTS", 5000)
+    monkeypatch.setattr(engine, "_VAIN_POLLS", 5000)
+    with pytest.raises(KernelError, match=r"endless loop: .* step_limit=N"):
+        run("L: add.u32 %r2, %r2, 1; bra L;")
+    with pytest.raises(KernelError, match="deadlock: the loop waits for a change of memory"):
+        run("L: ld.volatile.global.u32 %r2, [%rd1]; setp.eq.u32 %p1, %r2, 77; @!%p1 bra L;")
+
+
+def test_a_step_limit():
+    body = "L: add.u32 %r2, %r2, 1; st.global.u32 [%rd1], %r2; bra L;"
+    with pytest.raises(KernelError, match=r"step limit: 1[0-9],[0-9]{3} statements.*=10,000"):
+        run(body, step_limit=10_000)
+    assert run("//runs\n add.u32 %r2, %r2, 1;", step_limit=10_000)[0] == 7
+
+
+def test_endless_recursion():
+    text = HEAD.replace(".visible", ".func f() { call f; ret; }\n.visible").replace(
+        "BODY", "call f;"
+    )
+    with pytest.raises(KernelError, match="stack overflow: more than 2048 calls"):
+        Module(text)["k"].launch(1, 1, [np.zeros(8, "u4")])
+
+
+def test_a_lock_between_blocks():
+    body = (
+        "//runs\n L: atom.global.cas.b32 %r2, [%rd1+4], 0, 1; setp.ne.u32 %p1, %r2, 0; @%p1 bra L; "
+        "ld.volatile.global.u32 %r3, [%rd1+8]; add.u32 %r3, %r3, 1; "
+        "st.volatile.global.u32 [%rd1+8], %r3; membar.gl; atom.global.exch.b32 %r3, [%rd1+4], 0;"
+    )
+    array = np.zeros(8, "u4")
+    Module(HEAD.replace("BODY", body))["k"].launch(2, 16, [array])
+    assert array[:3].tolist() == [7, 0, 32]
+
+
+def test_blocks_that_wait_for_later_ones():
+    """More blocks than run together: the first waits for a flag of the last."""
+    body = (
+        "//runs\n mov.u32 %r2, %ctaid.x; mov.u32 %r3, %nctaid.x; sub.u32 %r3, %r3, 1; "
+        "setp.eq.u32 %p1, %r2, %r3; @%p1 st.volatile.global.u32 [%rd1+4], 1; "
+        "L: ld.volatile.global.u32 %r4, [%rd1+4]; setp.eq.u32 %p2, %r4, 0; @%p2 bra L;"
+    )
+    array = np.zeros(8, "u4")
+    Module(HEAD.replace("BODY", body))["k"].launch(40, 1024, [array])
+    assert array[:2].tolist() == [7, 1]
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"engine": "bogus"}, "engine is one of auto, vector"),
+        ({"contract": "all"}, "contract is one of ptxas, none"),
+        ({"async_order": "erly"}, "async_order is one of early, late, random.*nearest is 'early'"),
+    ],
+)
+def test_words_that_are_none(options, said):
+    with pytest.raises(OperandError, match=said):
+        run("", **options)
+
+
+def test_progress_is_told():
+    told = []
+    Module(HEAD.replace("BODY", ""))["k"].launch(
+        40, 1024, [np.zeros(8, "u4")], progress=lambda done, total: told.append((done, total))
+    )
+    assert told[-1] == (40, 40)
+    assert told == sorted(told)
