@@ -13,7 +13,7 @@ from emulator.machine.reference import memory
 from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.operands import addresses, reader, word_type, writer
 from emulator.machine.reference.thread import Thread
-from emulator.memory.windows import LOCAL, RANK_BITS, SHARED, WINDOW_BITS
+from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 from emulator.ptx.program import (
     Address,
     Bound,
@@ -128,11 +128,11 @@ def atomic(statement: Statement, function: Function) -> Run:
 
 # --- addresses ------------------------------------------------------------------------------------
 
-_WINDOWS = {"shared": SHARED, "local": LOCAL}
+_WINDOWS = {"shared": SHARED, "local": LOCAL, "param": PARAMETERS}
 
 
 def convert_address(statement: Statement, function: Function) -> Run:
-    """cvta: generic addresses of other spaces than shared and local are those of the space."""
+    """cvta: generic addresses of global memory and constants are those of the space."""
     modifiers = ordinary(statement).modifiers
     window = _WINDOWS.get(modifiers["space"].partition("::")[0], 0)
     read = reader(statement.operands["a"], "u64")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+from emulator.arith import Engine
 from emulator.machine.pending import Pending
 from emulator.machine.reference import mbarriers, waiting
 from emulator.machine.reference.schedule import run_cluster
@@ -14,6 +15,8 @@ from emulator.machine.reference.statements import Code
 from emulator.machine.reference.thread import Block, Cluster, Run
 from emulator.machine.report import Index
 
+#: matrix instructions have a reference of their own; a launch may take another
+ARITHMETIC: Engine = "reference"
 #: threads that are there at a time, unless those that are wait for others
 _THREADS = 1 << 13
 #: times that everyone may look at memory in vain before nothing will ever change; and that all who
@@ -29,8 +32,7 @@ class Grid:
         self._run = Run(
             launch, launch.program, launch.function, Code(launch.program).steps(), launch.arena,
             launch.module.target,
-            # Matrix instructions have a reference of their own; a launch may take another.
-            "reference" if launch.arithmetic == "auto" else launch.arithmetic,
+            ARITHMETIC if launch.arithmetic == "auto" else launch.arithmetic,
             launch.grid, launch.block, launch.cluster, -(-launch.shared_bytes // 256) * 256,
             _first_blocks(launch.grid, launch.cluster),
         )  # fmt: skip

@@ -1,6 +1,6 @@
 """Where the accesses of a thread lead: the state spaces, and generic addresses (PTX ISA 5.1).
 
-Spaces are "global" (and "const", "param", whose addresses are generic ones), "shared" (of the own
+Spaces are "global" and "const", whose addresses are generic ones, "param", "shared" (of the own
 thread block), "cluster" (shared memory of any block of the cluster), "local", and "" for generic
 addresses. Every access ends at `find`, which gives the bytes that it goes to.
 """
@@ -14,11 +14,11 @@ import numpy as np
 from emulator.machine.failure import Failure
 from emulator.machine.reference.thread import Block, Thread
 from emulator.memory.arena import AccessError, Fault
-from emulator.memory.windows import FUNCTIONS, LOCAL, RANK_BITS, SHARED, WINDOW_BITS
+from emulator.memory.windows import FUNCTIONS, LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 
 _INSIDE = (1 << WINDOW_BITS) - 1
 _OFFSET = (1 << RANK_BITS) - 1
-_OF_ARENA = ("global", "const", "param")
+_OF_ARENA = ("global", "const")
 _WINDOWS = {SHARED >> WINDOW_BITS: "cluster", LOCAL >> WINDOW_BITS: "local"}
 
 
@@ -115,6 +115,8 @@ def block_of(thread: Thread, address: int) -> Block:
 
 def resolve(space: str, address: int) -> tuple[str, int]:
     """The space that an address leads into, and the address in it."""
+    if space == "param":
+        return "global", PARAMETERS + (address & _INSIDE)
     if space:
         return space, address
     found = _WINDOWS.get(address >> WINDOW_BITS)
