@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+from emulator.machine.options import EngineName
 
 if TYPE_CHECKING:
     from emulator.machine.launch import Launch
@@ -15,11 +17,35 @@ def problem(instruction: object) -> str:
     return statements.problem(instruction)
 
 
-def run_grid(launch: Launch, engine: str) -> dict[str, int]:
+def run_grid(launch: Launch, engine: EngineName) -> dict[str, int]:
     """Runs all blocks of a launch; what was counted."""
+    if engine == "reference":
+        from emulator.machine.reference.engine import Grid as ReferenceGrid
+
+        return _counted(ReferenceGrid(launch))
     from emulator.machine.vector.engine import Grid
 
-    grid = Grid(launch)
+    return _counted(Grid(launch))
+
+
+class _Grid(Protocol):
+    """A launch under way, as both engines have it."""
+
+    #: thread blocks of the grid, and threads of each
+    total: int
+    threads: int
+
+    @property
+    def executed(self) -> int:
+        """Statements of threads that execute them together."""
+
+    @property
+    def thread_statements(self) -> int: ...
+
+    def run(self) -> None: ...
+
+
+def _counted(grid: _Grid) -> dict[str, int]:
     grid.run()
     return {
         "blocks": grid.total,

@@ -356,7 +356,7 @@ class Launch:
 
     # --- running ---
 
-    def run(self, engine: str) -> Report:
+    def run(self, engine: EngineName) -> Report:
         from emulator.machine.engines import run_grid
 
         placed = self._place()

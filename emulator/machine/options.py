@@ -10,8 +10,8 @@ from emulator.errors import OperandError, hint, quoted
 Contract = Literal["ptxas", "none"]
 #: when asynchronous operations take effect: at their issue, when a wait needs them, or in between
 Order = Literal["early", "late", "random"]
-#: who runs the grid; "auto" takes the fastest
-EngineName = Literal["auto", "vector"]
+#: who runs the grid, with the same bits; "auto" takes the fastest
+EngineName = Literal["auto", "vector", "reference"]
 
 
 def check_word(name: str, given: Any, words: Any) -> None:

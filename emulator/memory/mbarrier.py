@@ -119,6 +119,24 @@ class Barrier(NamedTuple):
         return out
 
 
+_MEANING = {
+    Undefined.COUNT: f"the count of arrivals is not 1 … {MAX_COUNT}",
+    Undefined.TOO_MANY: "more threads arrive than the phase still expects",
+    Undefined.TRANSACTIONS: f"more than {MAX_COUNT} bytes are outstanding",
+    Undefined.COMPLETED: "an arrival with .noComplete completes the phase",
+}
+
+
+def undefined_text(flags: int, word: int) -> str:
+    """What is undefined of an operation on a barrier, in words; `word` is the one before it."""
+    held = Barrier.decode(word)
+    reasons = [text for flag, text in _MEANING.items() if flags & flag]
+    return (
+        f"{'; '.join(reasons)} (pending {held.pending} of {held.expected} arrivals, "
+        f"{held.transactions} bytes)"
+    )
+
+
 # --- tokens and waits: of an integer or an array of words ---
 
 

@@ -246,6 +246,10 @@ class _KernelBinder:
                 self._item(item, inner, made, lines)
             else:
                 stack.pop()
+        if _falls_off(lines) or made.first + len(lines) in self.program.leaders:
+            # ptxas puts an exit behind the last statement, too.
+            end = tree.Instruction("ret", (), None, None, None, function.body.at)
+            lines.append(_Line(end, scope))
         made.end = made.first + len(lines)
 
     def _count(self) -> int:
@@ -408,6 +412,14 @@ def _uses_carry(instruction: Instruction) -> bool:
     return bool(
         getattr(instruction, "reads_carry", False) or getattr(instruction, "writes_carry", False)
     )
+
+
+def _falls_off(lines: list[_Line]) -> bool:
+    """Whether something may follow the last statement of a function."""
+    if not lines:
+        return True
+    last = lines[-1].instruction
+    return last.guard is not None or last.opcode.partition(".")[0] not in ("ret", "exit", "bra")
 
 
 def _guard(given: tree.Instruction, scope: Scope) -> Guard | None:

@@ -17,6 +17,7 @@ from emulator.arith.scalar.types import TYPES
 from emulator.isa.instruction import Instruction
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.failure import Failure
+from emulator.machine.pending import POISON, Transfer
 from emulator.machine.vector import memory
 from emulator.machine.vector.access import space_of
 from emulator.machine.vector.compute import Step, guarded
@@ -24,7 +25,6 @@ from emulator.machine.vector.lanes import together, whole_or_split
 from emulator.machine.vector.mbarriers import change, find_barriers
 from emulator.machine.vector.memory import Who
 from emulator.machine.vector.operands import Read, addresses, reader, selected
-from emulator.machine.vector.pending import POISON, Transfer
 from emulator.machine.vector.strand import Strand
 from emulator.machine.vector.wave import Wave
 from emulator.memory.arena import AccessError, Arena
@@ -221,18 +221,24 @@ class _Issue:
 def bulk_copy(statement: Statement, function: Function) -> Step:
     """cp.async.bulk between global memory, shared memory, and that of the cluster."""
     issue = _Issue(statement, function)
+    given = statement.operands.get("byte_mask")
+    chosen = reader(given, "u16", function) if given is not None else None
 
     def run(s: Strand, mask: Array | None) -> None:
         values = issue.values(s)
         barriers = None if issue.barriers is None else issue.barriers(s, None)
+        masks = np.array([0xFFFF], np.uint16) if chosen is None else chosen(s)
         for i, lane in _each(s, mask):
             size = _at(values["size"], i)
             if size % 16:
                 raise Failure("bulk copy", f"{size} bytes: a multiple of 16 is copied", i)
+            # Of every 16 bytes those are copied whose bit is set.
+            every = np.arange(size)
+            columns = every[_at(masks, i) >> every % 16 & 1 == 1]
             source, start = _bytes(lane, issue.source, _at(values["src"], i), size, 16, False, i)
             for target, place, barrier in _targets(lane, issue, values, barriers, size, 16, i):
-                data = source[start : start + size].copy
-                _submit(lane, target, place + np.arange(size), barrier, size, data)
+                data = partial(source.take, start + columns)
+                _submit(lane, target, place + columns, barrier, size, data)
 
     return guarded(statement, run)
 
@@ -542,6 +548,25 @@ def store_and_signal(statement: Statement, function: Function) -> Step:
     return guarded(statement, run)
 
 
+def clear(statement: Statement, function: Function) -> Step:
+    """st.bulk: zeros in shared memory."""
+    find = addresses(statement.operands["a"], function)
+    space = space_of(statement, statement.operands["a"])
+    count = reader(statement.operands["size"], "u64", function)
+
+    def run(s: Strand, mask: Array | None) -> None:
+        where, sizes = find(s), count(s)
+        for i, lane in _each(s, mask):
+            size = _at(sizes, i)
+            if size % 8:
+                raise Failure("st.bulk", f"{size} bytes: a multiple of 8 is set", i)
+            held, place = _bytes(lane, space, _at(where, i), size, 8, True, i)
+            held[place : place + size] = 0
+            s.wave.grid.progress += 1
+
+    return guarded(statement, run)
+
+
 # --- editing of tensor maps -----------------------------------------------------------------------
 
 
@@ -603,6 +628,7 @@ STEPS = {
     ),
     "cp.reduce.async.bulk.tensor": tensor_store,
     "st.async": store_and_signal,
+    "st.bulk": clear,
     "red.async": store_and_signal,
     "tensormap.replace": replace_in_map,
     "tensormap.cp_fenceproxy": copy_map,

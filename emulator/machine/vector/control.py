@@ -27,15 +27,6 @@ def fall_through(pc: int) -> End:
     return lambda s: pc
 
 
-def past_the_end(function: Function) -> End:
-    """Behind the last statement of a function."""
-
-    def end(s: Strand) -> int | None:
-        raise Failure("end of code", f"{function.name} has no ret behind its last statement")
-
-    return end
-
-
 def branch(statement: Statement, function: Function, program: Program) -> End:
     (target,), following = statement.targets, statement.pc + 1
     if statement.guard is None:
@@ -57,7 +48,7 @@ def branch(statement: Statement, function: Function, program: Program) -> End:
 
 def indexed_branch(statement: Statement, function: Function, program: Program) -> End:
     """brx.idx: a lane goes to the target that its index picks."""
-    index = reader(statement.operands["a"], "u32", function)
+    index = reader(statement.operands["index"], "u32", function)
     targets = statement.operands["targets"]
     assert isinstance(targets, Targets)
 
@@ -147,7 +138,7 @@ def call(statement: Statement, function: Function, program: Program) -> End:
         return _external(statement, passed, function)
     if passed.function is not None:
         callee = program.functions[passed.function]
-        return _under_guard(statement, lambda s: _enter(s, callee, statement, function))
+        return _under_guard(statement, lambda s: _enter(s, callee, statement))
     assert passed.register is not None
     pointer = reader(Register(passed.register), "u64", function)
 
@@ -156,10 +147,10 @@ def call(statement: Statement, function: Function, program: Program) -> End:
         if len(words) > 1 and (words != words[0]).any():
             for word in np.unique(words).tolist():
                 part = s.child(s.lanes[words == word], statement.pc)
-                part.pc = _enter(part, function_of(program, word), statement, function)
+                part.pc = _enter(part, function_of(program, word), statement)
                 s.wave.ready.append(part)
             return None
-        return _enter(s, function_of(program, int(words[0])), statement, function)
+        return _enter(s, function_of(program, int(words[0])), statement)
 
     return _under_guard(statement, choose)
 
@@ -189,13 +180,13 @@ def function_of(program: Program, address: int) -> Function:
     return program.functions[name]
 
 
-def _enter(s: Strand, callee: Function, statement: Statement, caller: Function) -> int:
+def _enter(s: Strand, callee: Function, statement: Statement) -> int:
     passed = statement.call
     assert passed is not None
     if len(s.frames) > MOST_CALLS:
         raise Failure("stack overflow", f"more than {MOST_CALLS} calls within calls")
     arguments = [s.read(bound.index) for bound in passed.arguments if isinstance(bound, Register)]
-    local = s.frames[-1].local + -(-caller.local_bytes // 16) * 16
+    local = -(-s.wave.stack_top(s) // 16) * 16
     frame = Frame(callee, s.lanes, local=local)
     frame.return_pc = statement.pc + 1
     s.wave.grid.need_local(s.wave, local + callee.local_bytes)

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from emulator.errors import EmulatorError
 from emulator.machine.failure import Failure
+from emulator.machine.pending import Pending
 from emulator.machine.report import KernelError
 from emulator.machine.vector import control, waiting
 from emulator.machine.vector.barriers import Barriers
 from emulator.machine.vector.clusters import Clusters
-from emulator.machine.vector.pending import Pending
 from emulator.machine.vector.statements import POLLING, step_of
 from emulator.machine.vector.strand import Strand
 from emulator.machine.vector.wave import Block, Wave
@@ -65,8 +65,7 @@ class Blocks(dict[int, Block]):
                 break
             steps.append(step_of(statement, function))
         else:
-            end = control.past_the_end(function)
-            statements.append(program.statements[function.end - 1])
+            raise AssertionError("a function ends with a statement that nothing follows")
         return Block(tuple(statements), tuple(steps), end, polls)
 
 
@@ -183,7 +182,7 @@ class Grid:
     def _start(self, ctas: NDArray[np.int64]) -> Wave:
         wave = Wave(self, ctas)
         wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
-        wave.pending = Pending(wave, self.launch.async_order, self.launch.seed)
+        wave.pending = Pending(len(wave.thread), self.launch.async_order, self.launch.seed)
         self.need_local(wave, self.function.local_bytes)
         wave.start(self.function, lambda frame: None)
         return wave

@@ -230,7 +230,10 @@ def movement(statement: Statement, function: Function) -> Step:
         _whole(s, WARP, ins)
         places = _rows_of(s, ins, find(s))
         s.wave.grid.progress += 1
-        move.store(ins, places, vectors["r"].read(s), _flat_shared(s), warps=len(places))
+        words, warps = vectors["r"].read(s), len(places)
+        if warps == 1:
+            places, words = places[0], words[0]
+        move.store(ins, places, words, _flat_shared(s), warps=warps)
 
     return load if ins.family == "ldmatrix" else store
 

@@ -21,7 +21,7 @@ from emulator.machine.vector.lanes import whole_or_split
 from emulator.machine.vector.operands import Write, addresses, reader, selected, writer
 from emulator.machine.vector.strand import Parked, State, Strand
 from emulator.memory import mbarrier
-from emulator.memory.mbarrier import MAX_COUNT, Operation, Undefined
+from emulator.memory.mbarrier import MAX_COUNT, Operation
 from emulator.ptx.program import Function, Statement
 
 if TYPE_CHECKING:
@@ -58,28 +58,12 @@ def change(wave: Wave, places: Places, operation: Operation) -> Array:
     after, tokens, flags = mbarrier.advance_lanes(words[unique], which, operation)
     if flags.any():
         index = int(np.argmax(flags != 0))
-        raise Failure("mbarrier", _undefined(int(flags[index]), int(tokens[index])), index)
+        text = mbarrier.undefined_text(int(flags[index]), int(tokens[index]))
+        raise Failure("mbarrier", text, index)
     words[unique] = after
     wave.grid.progress += 1
     wake(wave)
     return tokens
-
-
-_MEANING = {
-    Undefined.COUNT: f"the count of arrivals is not 1 … {MAX_COUNT}",
-    Undefined.TOO_MANY: "more threads arrive than the phase still expects",
-    Undefined.TRANSACTIONS: f"more than {MAX_COUNT} bytes are outstanding",
-    Undefined.COMPLETED: "an arrival with .noComplete completes the phase",
-}
-
-
-def _undefined(flags: int, word: int) -> str:
-    held = mbarrier.Barrier.decode(word)
-    reasons = [text for flag, text in _MEANING.items() if flags & flag]
-    return (
-        f"{'; '.join(reasons)} (pending {held.pending} of {held.expected} arrivals, "
-        f"{held.transactions} bytes)"
-    )
 
 
 # --- init, arrive, expect_tx, … -------------------------------------------------------------------

@@ -262,10 +262,11 @@ def _shared_places(
 
 def _check(places: Places, limit: int, space: str, size: int, alignment: int, write: bool) -> None:
     """AccessError for the first access past the end, or no multiple of `alignment`."""
-    wrong = places > limit - size
+    # Addresses of the upper half have come here as negative numbers.
+    wrong = (places > limit - size) | (places < 0)
     if wrong.any():
         index = int(np.argmax(wrong))
-        address, verb = int(places[index]), "written" if write else "read"
+        address, verb = int(places[index]) & (1 << 64) - 1, "written" if write else "read"
         reason = (
             f"{size} byte{'s' * (size > 1)} at {address:#x} of {space} memory are {verb}, which "
             f"has {limit} bytes"

@@ -30,6 +30,9 @@ from emulator.ptx.program import (
     Vector,
 )
 
+#: of 64-bit addresses
+_MASK = (1 << 64) - 1
+
 Read = Callable[[Strand], Array]
 Write = Callable[[Strand, Array, Array | None], None]
 #: a mask of the lanes where a statement runs; None: it runs in all, False: in none
@@ -63,9 +66,10 @@ def reader(bound: Bound | None, type_: str, function: Function) -> Read:
         return lambda s: ~s.read(index)
     if isinstance(bound, LocalAddress):
         offset = bound.offset
-        return lambda s: np.array([s.frames[-1].local + offset], kind.dtype)
+        low = (1 << kind.size) - 1
+        return lambda s: np.array([s.frames[-1].local + offset & low], kind.dtype)
     if isinstance(bound, SharedAddress):
-        address = np.uint64(bound.offset)
+        address = np.uint64(bound.offset & _MASK)
         return lambda s: (shared_rank(s) + address).astype(kind.dtype)
     if isinstance(bound, ParameterPlace):
         index, offset, size = bound.index, bound.offset, kind.size // 8
@@ -180,9 +184,9 @@ def addresses(bound: Bound, function: Function) -> Callable[[Strand], NDArray[np
         return lambda s: words
     if isinstance(base, LocalAddress):
         place = base.offset + offset
-        return lambda s: np.array([s.frames[-1].local + place], np.uint64)
+        return lambda s: np.array([s.frames[-1].local + place & _MASK], np.uint64)
     if isinstance(base, SharedAddress):
-        inside = np.uint64(base.offset + offset)
+        inside = np.uint64(base.offset + offset & _MASK)
         return lambda s: shared_rank(s) + inside
     index = base.index
     bits = REGISTER_BITS[function.registers[index].type]

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emulator.machine.options import Order
-
-if TYPE_CHECKING:
-    from emulator.machine.vector.wave import Wave
 
 #: bytes that stand where an operation has yet to write: NaN in every format, and no valid address
 POISON = 0xFF
@@ -63,10 +59,9 @@ class Copies:
 
 
 class Pending:
-    """What the threads of a wave have issued and not yet waited for."""
+    """What threads, numbered from 0 on, have issued and not yet waited for."""
 
-    def __init__(self, wave: Wave, order: Order, seed: int | None) -> None:
-        lanes = len(wave.thread)
+    def __init__(self, lanes: int, order: Order, seed: int | None) -> None:
         self.order = order
         self.copies: list[Copies] = []
         self.transfers: list[Transfer] = []

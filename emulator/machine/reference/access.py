@@ -1,0 +1,220 @@
+"""Statements that load, store, update memory atomically, and compute addresses (PTX ISA 9.7.9)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from emulator.arith.scalar.rule import bind_reference
+from emulator.arith.scalar.types import TYPES
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.machine.failure import Failure
+from emulator.machine.reference import memory
+from emulator.machine.reference.compute import Run, guarded
+from emulator.machine.reference.operands import addresses, reader, word_type, writer
+from emulator.machine.reference.thread import Thread
+from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
+from emulator.ptx.program import (
+    Address,
+    Bound,
+    Constant,
+    Function,
+    ParameterPlace,
+    Statement,
+    items_of,
+)
+
+
+def ordinary(statement: Statement) -> OrdinaryInstruction:
+    ins = statement.instruction
+    assert isinstance(ins, OrdinaryInstruction)
+    return ins
+
+
+def space_of(statement: Statement, bound: Bound) -> str:
+    """The state space that a statement names, or its variable lies in; "" for a generic address."""
+    own = bound.space if isinstance(bound, Address) else ""
+    named = ordinary(statement).modifiers.get("space", "") or own
+    return "cluster" if named == "shared::cluster" else named.partition("::")[0]
+
+
+# --- ld, ldu, st ----------------------------------------------------------------------------------
+
+
+def load(statement: Statement, function: Function) -> Run:
+    type_, place = ordinary(statement).types[-1], statement.operands["a"]
+    items = items_of(statement.operands.get("d"))
+    writes = [writer(item, type_, function) for item in items]
+    size = TYPES[type_].size // 8
+    if isinstance(place, ParameterPlace):
+        parts = [_part(place, i * size) for i in range(len(items))]
+        reads = [reader(part, type_) for part in parts]
+
+        def move(thread: Thread) -> None:
+            for read, write in zip(reads, writes, strict=True):
+                write(thread, read(thread))
+
+        return guarded(statement, move)
+    space, address = space_of(statement, place), addresses(place)
+    total, mask = size * len(items), (1 << 8 * size) - 1
+
+    def run(thread: Thread) -> None:
+        word = memory.load(thread, space, address(thread), total)
+        for i, write in enumerate(writes):
+            write(thread, word >> 8 * size * i & mask)
+
+    return guarded(statement, run)
+
+
+def store(statement: Statement, function: Function) -> Run:
+    type_, place = ordinary(statement).types[-1], statement.operands["a"]
+    reads = [reader(item, type_) for item in items_of(statement.operands["b"])]
+    size = TYPES[type_].size // 8
+    if isinstance(place, ParameterPlace):
+        parts = [_part(place, i * size) for i in range(len(reads))]
+        writes = [writer(part, type_, function) for part in parts]
+
+        def move(thread: Thread) -> None:
+            for read, write in zip(reads, writes, strict=True):
+                write(thread, read(thread))
+
+        return guarded(statement, move)
+    space, address = space_of(statement, place), addresses(place)
+
+    def run(thread: Thread) -> None:
+        word = sum(read(thread) << 8 * size * i for i, read in enumerate(reads))
+        memory.store(thread, space, address(thread), size * len(reads), word)
+
+    return guarded(statement, run)
+
+
+def _part(place: ParameterPlace, offset: int) -> ParameterPlace:
+    """What lies so many bytes further in a parameter of a call."""
+    return replace(place, offset=place.offset + offset)
+
+
+# --- atom, red ------------------------------------------------------------------------------------
+
+
+def atomic(statement: Statement, function: Function) -> Run:
+    """Each element of a vector is a location by itself."""
+    ins, place = ordinary(statement), statement.operands["a"]
+    type_ = ins.types[-1]
+    space, address = space_of(statement, place), addresses(place)
+    sources = [items_of(statement.operands[x]) for x in "bc" if x in statement.operands]
+    reads = [[reader(item, type_) for item in items] for items in sources]
+    count, size = len(reads[0]), TYPES[type_].size
+    bound = statement.operands.get("d")
+    writes = [writer(item, type_, function) for item in items_of(bound)] if bound else []
+    rules = {where: bind_reference(ins, space=where) for where in ("global", "shared")}
+    mask = (1 << size) - 1
+
+    def run(thread: Thread) -> None:
+        where, _ = memory.resolve(space, at := address(thread))
+        rule = rules["shared" if where in ("shared", "cluster") else "global"]
+        words = [[read(thread) for read in items] for items in reads]
+
+        def change(old: int) -> int:
+            parts = [old >> i * size & mask for i in range(count)]
+            new = [rule(part, *given) for part, *given in zip(parts, *words, strict=True)]
+            return sum(word << i * size for i, word in enumerate(new))
+
+        old = memory.update(thread, space, at, size * count // 8, change)
+        for i, write in enumerate(writes):
+            write(thread, old >> i * size & mask)
+
+    return guarded(statement, run)
+
+
+# --- addresses ------------------------------------------------------------------------------------
+
+_WINDOWS = {"shared": SHARED, "local": LOCAL, "param": PARAMETERS}
+
+
+def convert_address(statement: Statement, function: Function) -> Run:
+    """cvta: generic addresses of global memory and constants are those of the space."""
+    modifiers = ordinary(statement).modifiers
+    window = _WINDOWS.get(modifiers["space"].partition("::")[0], 0)
+    read = reader(statement.operands["a"], "u64")
+    write = writer(statement.operands["d"], "u64", function)
+    inside = (1 << WINDOW_BITS) - 1
+
+    def run(thread: Thread) -> None:
+        word = read(thread)
+        if window:
+            word = (word & inside) + (0 if modifiers["to"] else window)
+        write(thread, word)
+
+    return guarded(statement, run)
+
+
+def is_in_space(statement: Statement, function: Function) -> Run:
+    space = ordinary(statement).modifiers["space"]
+    read = reader(statement.operands["a"], "u64")
+    write = writer(statement.operands["p"], "pred", function)
+
+    def run(thread: Thread) -> None:
+        write(thread, int(memory.leads_to(thread, read(thread), space)))
+
+    return guarded(statement, run)
+
+
+def map_to_rank(statement: Statement, function: Function) -> Run:
+    """mapa: the address of the same place in shared memory of another block of the cluster."""
+    ins = ordinary(statement)
+    type_ = ins.types[-1]
+    read, rank = reader(statement.operands["a"], type_), reader(statement.operands["b"], "u32")
+    write = writer(statement.operands["d"], type_, function)
+    window = SHARED if type_ == "u64" and not ins.modifiers["space"] else 0
+
+    def run(thread: Thread) -> None:
+        chosen, size = rank(thread), thread.run.blocks_of_cluster
+        if chosen >= size:
+            raise Failure("cluster", f"rank {chosen} in a cluster of {size} blocks")
+        inside = read(thread) & (1 << RANK_BITS) - 1
+        write(thread, (inside | chosen << RANK_BITS) + window)
+
+    return guarded(statement, run)
+
+
+def rank_of(statement: Statement, function: Function) -> Run:
+    """getctarank: the block of the cluster whose shared memory an address leads to."""
+    read = reader(statement.operands["a"], ordinary(statement).types[-1])
+    write = writer(statement.operands["d"], "u32", function)
+    return guarded(statement, lambda thread: write(thread, memory.rank_at(read(thread))))
+
+
+# --- the stack ------------------------------------------------------------------------------------
+
+
+def allocate_on_stack(statement: Statement, function: Function) -> Run:
+    """alloca: room in local memory until the function returns."""
+    type_ = ordinary(statement).types[-1]
+    size = reader(statement.operands["size"], type_)
+    write = writer(statement.operands["d"], type_, function)
+    given: Any = statement.operands.get("alignment")
+    alignment = given.word if isinstance(given, Constant) else 8
+
+    def run(thread: Thread) -> None:
+        frame = thread.frames[-1]
+        start = -(-frame.top // alignment) * alignment
+        end = start + size(thread)
+        memory.need_local(thread, end)
+        frame.stack = end
+        write(thread, start)
+
+    return guarded(statement, run)
+
+
+def save_stack(statement: Statement, function: Function) -> Run:
+    write = writer(statement.operands["d"], word_type(statement.signature["d"]), function)
+    return guarded(statement, lambda thread: write(thread, thread.frames[-1].top))
+
+
+def restore_stack(statement: Statement, function: Function) -> Run:
+    read = reader(statement.operands["a"], word_type(statement.signature["a"]))
+
+    def run(thread: Thread) -> None:
+        thread.frames[-1].stack = read(thread)
+
+    return guarded(statement, run)

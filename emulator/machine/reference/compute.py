@@ -1,0 +1,96 @@
+"""Statements that compute on registers, by the rules of `emulator.arith.scalar` on integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from emulator.arith.scalar.rule import bind_reference
+from emulator.isa.signature import Operand
+from emulator.machine.reference.operands import (
+    Read,
+    Write,
+    guard_of,
+    reader,
+    word_type,
+    writer,
+)
+from emulator.machine.reference.thread import Thread
+from emulator.ptx.program import Bound, Constant, Function, Register, Statement, items_of
+
+#: what one thread does
+Run = Callable[[Thread], None]
+
+
+def compute(statement: Statement, function: Function) -> Run:
+    """Computes the destinations of a statement from its sources."""
+    ins = statement.instruction
+    rule = bind_reference(ins, **statement.selectors)  # type: ignore[arg-type]
+    reads, writes = sources(statement), destinations(statement, function)
+    carry = Register(function.carry) if function.carry is not None else None
+    if getattr(ins, "reads_carry", False):
+        reads.append(reader(carry, "pred"))
+    if getattr(ins, "writes_carry", False):
+        writes.append(writer(carry, "pred", function))
+
+    def run(thread: Thread) -> None:
+        put(thread, writes, rule(*[read(thread) for read in reads]))
+
+    return guarded(statement, run)
+
+
+def put(thread: Thread, writes: list[Write], result: Any) -> None:
+    """Writes one result, or several; what is left over was not asked for."""
+    words = result if isinstance(result, tuple) else (result,)
+    for write, word in zip(writes, words, strict=False):
+        write(thread, int(word))
+
+
+def sources(statement: Statement) -> list[Read]:
+    """Readers of the operands that are read, in order; the items of a vector one by one."""
+    out = []
+    for operand in statement.signature.operands:
+        bound = statement.operands.get(operand.name)
+        if operand.use == "written" or bound is None:
+            continue
+        if operand.kind == "immediate":
+            assert isinstance(bound, Constant)
+            out.append(_immediate(bound.word))
+            continue
+        for item in _items(operand, bound):
+            out.append(reader(item, word_type(operand)))
+    return out
+
+
+def _immediate(value: int) -> Read:
+    return lambda thread: value
+
+
+def destinations(statement: Statement, function: Function) -> list[Write]:
+    """Writers of the operands that are written, in order."""
+    out = []
+    for operand in statement.signature.operands:
+        bound = statement.operands.get(operand.name)
+        if operand.use == "read" or (bound is None and operand.paired):
+            continue
+        for item in _items(operand, bound):
+            out.append(writer(item, word_type(operand), function))
+    return out
+
+
+def _items(operand: Operand, bound: Bound | None) -> tuple[Bound | None, ...]:
+    """The registers of a vector; others in braces share the bits of one word."""
+    return items_of(bound) if operand.kind == "vector" else (bound,)
+
+
+def guarded(statement: Statement, run: Run) -> Run:
+    """`run` where the statement's guard holds."""
+    holds = guard_of(statement.guard)
+    if holds is None:
+        return run
+
+    def guarded(thread: Thread) -> None:
+        if holds(thread):
+            run(thread)
+
+    return guarded

@@ -1,0 +1,191 @@
+"""Statements that say where a thread goes on: branches, calls, returns, ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from emulator.machine.externals import EXTERNALS, LONGEST_TEXT, Heap
+from emulator.machine.failure import Failure
+from emulator.machine.reference import memory, schedule
+from emulator.machine.reference.operands import guard_of, reader
+from emulator.machine.reference.thread import Frame, Thread
+from emulator.memory.arena import AccessError
+from emulator.ptx.program import Call, Function, Program, Register, Statement, Targets
+
+#: the pc where a thread goes on; None where it has ended or waits
+Next = Callable[[Thread], int | None]
+
+#: calls within calls
+MOST_CALLS = 2048
+
+
+class Place(NamedTuple):
+    """A statement, and what it is part of."""
+
+    statement: Statement
+    function: Function
+    program: Program
+
+    @property
+    def following(self) -> int:
+        return self.statement.pc + 1
+
+
+def under_guard(statement: Statement, run: Next) -> Next:
+    """`run` where the guard holds; else the next statement."""
+    holds, following = guard_of(statement.guard), statement.pc + 1
+    if holds is None:
+        return run
+    return lambda thread: run(thread) if holds(thread) else following
+
+
+def branch(place: Place) -> Next:
+    (target,) = place.statement.targets
+    return lambda thread: target
+
+
+def indexed_branch(place: Place) -> Next:
+    """brx.idx: a thread goes to the target that its index picks."""
+    operands = place.statement.operands
+    index, targets = reader(operands["index"], "u32"), operands["targets"]
+    assert isinstance(targets, Targets)
+
+    def choose(thread: Thread) -> int:
+        word = index(thread)
+        if word >= len(targets.pcs):
+            raise Failure("target", f"the index {word} is past the {len(targets.pcs)} targets")
+        return targets.pcs[word]
+
+    return choose
+
+
+def end(place: Place) -> Next:
+    """exit: the thread ends."""
+
+    def run(thread: Thread) -> None:
+        schedule.end(thread)
+
+    return run
+
+
+def leave(place: Place) -> Next:
+    """ret: back to the caller; a kernel's thread ends."""
+    if place.function.is_kernel:
+        return end(place)
+    results = place.function.result_registers
+
+    def run(thread: Thread) -> int:
+        frame = thread.leave()
+        call = place.program.statements[frame.return_pc - 1].call
+        assert call is not None
+        for index, own in zip(call.results, results, strict=True):
+            thread.registers[index] = frame.registers[own]
+        return frame.return_pc
+
+    return run
+
+
+def call(place: Place) -> Next:
+    """A call of a function of the module, or through a pointer."""
+    passed = place.statement.call
+    assert passed is not None
+    if passed.function in EXTERNALS:
+        return _external(place, passed)
+    if passed.function is not None:
+        callee = place.program.functions[passed.function]
+        return lambda thread: _enter(thread, callee, passed, place)
+    assert passed.register is not None
+    pointer = reader(Register(passed.register), "u64")
+
+    def run(thread: Thread) -> int:
+        callee = _function_at(place.program, pointer(thread))
+        return _enter(thread, callee, passed, place)
+
+    return run
+
+
+def _function_at(program: Program, address: int) -> Function:
+    name = program.addresses.get(address)
+    if name is None:
+        raise Failure("target", f"no function is at address {address:#x}")
+    return program.functions[name]
+
+
+def _enter(thread: Thread, callee: Function, passed: Call, place: Place) -> int:
+    if len(thread.frames) > MOST_CALLS:
+        raise Failure("stack overflow", f"more than {MOST_CALLS} calls within calls")
+    local = -(-thread.frames[-1].top // 16) * 16
+    frame = Frame(callee, local, place.following)
+    memory.need_local(thread, local + callee.local_bytes)
+    arguments = [bound.index for bound in passed.arguments if isinstance(bound, Register)]
+    for index, given in zip(callee.parameter_registers, arguments, strict=True):
+        frame.registers[index] = thread.registers[given]
+    thread.enter(frame)
+    return callee.first
+
+
+class Host:
+    """A thread, as the functions of the system see it."""
+
+    def __init__(self, thread: Thread) -> None:
+        self.thread = thread
+        launch = thread.run.launch
+        self.heap: Heap = launch.heap
+        self.print: Callable[[str], None] = launch.printed.append
+
+    def read(self, address: int, size: int) -> bytes:
+        return bytes(memory.find(self.thread, "", address, size, 1))
+
+    def text(self, address: int) -> str:
+        held = bytearray(self.read(address, 1))
+        while held[-1] and len(held) < LONGEST_TEXT:
+            try:
+                held += self.read(address + len(held), 1)
+            except AccessError:
+                break
+        return held.rstrip(b"\0").decode("utf-8", "replace")
+
+
+def _external(place: Place, passed: Call) -> Next:
+    """A call of a function that the system supplies."""
+    function = EXTERNALS[passed.function or ""]
+    arguments = [bound.index for bound in passed.arguments if isinstance(bound, Register)]
+
+    def run(thread: Thread) -> int:
+        given = [_integer(thread.registers[index]) for index in arguments]
+        value = function(Host(thread), given)
+        for index in passed.results:
+            held = thread.registers[index]
+            in_bytes = isinstance(held, bytes)
+            thread.registers[index] = value.to_bytes(len(held), "little") if in_bytes else value
+        return place.following
+
+    return run
+
+
+def _integer(held: int | bytes) -> int:
+    """A register's word, or the bytes of a parameter."""
+    return held if isinstance(held, int) else int.from_bytes(held, "little")
+
+
+def trap(place: Place) -> Next:
+    """trap: the grid ends with an error; brkpt, which a debugger would catch, too."""
+    name = place.statement.name
+
+    def run(thread: Thread) -> None:
+        raise Failure("trap", f"{name} was executed")
+
+    return run
+
+
+#: first word of an opcode -> where threads go on
+FLOWS: dict[str, Callable[[Place], Next]] = {
+    "bra": branch,
+    "brx": indexed_branch,
+    "ret": leave,
+    "exit": end,
+    "call": call,
+    "trap": trap,
+    "brkpt": trap,
+}

@@ -1,0 +1,168 @@
+"""Where the accesses of a thread lead: the state spaces, and generic addresses (PTX ISA 5.1).
+
+Spaces are "global" and "const", whose addresses are generic ones, "param", "shared" (of the own
+thread block), "cluster" (shared memory of any block of the cluster), "local", and "" for generic
+addresses. Every access ends at `find`, which gives the bytes that it goes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from emulator.machine.failure import Failure
+from emulator.machine.reference.thread import Block, Thread
+from emulator.memory.arena import AccessError, Fault
+from emulator.memory.windows import FUNCTIONS, LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
+
+_INSIDE = (1 << WINDOW_BITS) - 1
+_OFFSET = (1 << RANK_BITS) - 1
+_OF_ARENA = ("global", "const")
+_WINDOWS = {SHARED >> WINDOW_BITS: "cluster", LOCAL >> WINDOW_BITS: "local"}
+
+
+# --- accesses -------------------------------------------------------------------------------------
+
+
+def load(thread: Thread, space: str, address: int, size: int) -> int:
+    """The integer of `size` bytes."""
+    return int.from_bytes(find(thread, space, address, size, size), "little")
+
+
+def store(thread: Thread, space: str, address: int, size: int, word: int) -> None:
+    """Writes an integer as `size` bytes."""
+    put(thread, find(thread, space, address, size, size, write=True), word.to_bytes(size, "little"))
+
+
+def put(thread: Thread, place: memoryview, data: bytes) -> None:
+    """Writes bytes to where `find` has led."""
+    place[:] = data
+    thread.run.progress += 1
+
+
+def update(
+    thread: Thread, space: str, address: int, size: int, change: Callable[[int], int]
+) -> int:
+    """An atomic operation: nothing comes between its load and its store. What was there before."""
+    place = find(thread, space, address, size, size, write=True)
+    old = int.from_bytes(place, "little")
+    put(thread, place, change(old).to_bytes(size, "little"))
+    return old
+
+
+def find(
+    thread: Thread, space: str, address: int, size: int, alignment: int, *, write: bool = False
+) -> memoryview:
+    """The bytes of an access.
+
+    Raises AccessError for one that is out of bounds, no multiple of `alignment`, or written where
+    that is not allowed.
+    """
+    space, address = resolve(space, address)
+    if space in _OF_ARENA:
+        return _in_arena(thread, address, size, alignment, write)
+    what = "local" if space == "local" else "shared"
+    if space == "local":
+        held, inside = memoryview(thread.local), address
+    else:
+        block = block_of(thread, address) if space == "cluster" else thread.block
+        held, inside = block.shared.data, address & _OFFSET
+    if inside > len(held) - size:
+        verb = "written" if write else "read"
+        reason = (
+            f"{size} byte{'s' * (size > 1)} at {inside:#x} of {what} memory are {verb}, which "
+            f"has {len(held)} bytes"
+        )
+        raise AccessError(Fault(0, inside, "out of bounds", reason))
+    if inside % alignment:
+        raise _misaligned(inside, alignment)
+    return held[inside : inside + size]
+
+
+def _in_arena(thread: Thread, address: int, size: int, alignment: int, write: bool) -> memoryview:
+    arena = thread.run.arena
+    found = arena.find(address)
+    if alignment > 1 and address % alignment:
+        raise _misaligned(address, alignment)
+    if found is None or address + size > found.end or found.freed or (write and not found.writable):
+        arena.locate_bytes(np.array([address], np.uint64), size, write=write)
+        raise AssertionError("the arena refuses what it does not hold")
+    start = found.start + address - found.address
+    return arena.view(1).data[start : start + size]
+
+
+def _misaligned(address: int, alignment: int) -> AccessError:
+    reason = f"address {address:#x} is no multiple of {alignment}, the bytes of the access"
+    return AccessError(Fault(0, address, "misaligned", reason))
+
+
+def block_of(thread: Thread, address: int) -> Block:
+    """The block of the cluster whose shared memory an address leads to, by the rank in it."""
+    cluster, rank = thread.cluster, address >> RANK_BITS
+    if len(cluster.blocks) == 1 and not rank:
+        return thread.block
+    if rank >= len(cluster.blocks):
+        reason = (
+            f"address {address:#x} is that of block {rank} of a cluster of {len(cluster.blocks)}"
+        )
+        raise AccessError(Fault(0, address, "out of bounds", reason))
+    return cluster.blocks[rank]
+
+
+# --- generic addresses ----------------------------------------------------------------------------
+
+
+def resolve(space: str, address: int) -> tuple[str, int]:
+    """The space that an address leads into, and the address in it."""
+    if space == "param":
+        return "global", PARAMETERS + (address & _INSIDE)
+    if space:
+        return space, address
+    found = _WINDOWS.get(address >> WINDOW_BITS)
+    return (found, address & _INSIDE) if found else ("global", address)
+
+
+def leads_to(thread: Thread, address: int, space: str) -> bool:
+    """isspacep: whether a generic address leads into a space."""
+    window = address >> WINDOW_BITS
+    if space.startswith("shared"):
+        inside = window == SHARED >> WINDOW_BITS
+        if space == "shared::cluster":
+            return inside
+        return inside and rank_at(address) == thread.block.rank
+    if space == "local":
+        return window == LOCAL >> WINDOW_BITS
+    if space == "global":
+        return window not in [x >> WINDOW_BITS for x in (SHARED, LOCAL, FUNCTIONS)]
+    held = thread.run.arena.find(address)
+    if space.startswith("param"):
+        return held is not None and held.name == "parameters"
+    return held is not None and not held.writable and held.name != "parameters"
+
+
+def rank_at(address: int) -> int:
+    """The rank in the cluster of the block whose shared memory an address leads to."""
+    return (address & _INSIDE) >> RANK_BITS
+
+
+def to_shared(address: int) -> int:
+    """The address in shared memory of a generic address, which must lead there."""
+    if address >> WINDOW_BITS != SHARED >> WINDOW_BITS:
+        reason = f"the generic address {address:#x} does not lead into shared memory"
+        raise AccessError(Fault(0, address, "address space", reason))
+    return address & _INSIDE
+
+
+# --- local memory ---------------------------------------------------------------------------------
+
+#: bytes of local memory that a thread can have
+_MOST_LOCAL = 1 << 26
+
+
+def need_local(thread: Thread, size: int) -> None:
+    """Room for so many bytes of local memory. A view of it must not be held meanwhile."""
+    if size > _MOST_LOCAL:
+        raise Failure("stack overflow", f"threads need {size} bytes of local memory each")
+    if size > len(thread.local):
+        thread.local = thread.local + bytes(size - len(thread.local))

@@ -1,0 +1,259 @@
+"""Which threads go next, and where they meet.
+
+Of the threads of a warp those go first that are innermost in calls and lowest in the program, all
+that are at one place together, statement by statement, each by itself: compilers lay code out so
+that the lanes of a warp meet again that way. Threads that go round and round in vain give way to
+others (an *epoch* later), so that a lane which waits for another lane of its own warp gets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emulator.errors import EmulatorError
+from emulator.machine.failure import Failure
+from emulator.machine.reference import barriers
+from emulator.machine.reference.thread import (
+    WARP,
+    Cluster,
+    Each,
+    Flow,
+    State,
+    Thread,
+    Together,
+    Warp,
+)
+from emulator.machine.report import Index, KernelError
+from emulator.memory.arena import AccessError
+from emulator.ptx.program import Statement
+
+#: backward branches after which a thread lets others go first, whatever it does
+MOST_TURNS = 4096
+#: statements that a warp may execute without any effect on memory or on other threads; the same
+#: where it goes round and looks at memory which others may change
+_VAIN_STATEMENTS, _VAIN_POLLS = 1 << 21, 1 << 18
+
+
+# --- turns ----------------------------------------------------------------------------------------
+
+
+def run_cluster(cluster: Cluster) -> None:
+    """Gives every warp its turn."""
+    for block in cluster.blocks:
+        for warp in block.warps:
+            run_warp(warp)
+
+
+def run_warp(warp: Warp) -> None:
+    """Runs until no thread is ready, or those that are give way to other warps."""
+    run = warp.block.run
+    seen, start = run.progress, run.statements
+    while ready := [thread for thread in warp.threads if thread.state is State.READY]:
+        first = min(ready, key=_order)
+        together = [t for t in ready if t.pc == first.pc and t.calls == first.calls]
+        epoch = max(thread.epoch for thread in together)
+        for thread in together:
+            thread.epoch = epoch
+        pc = _advance(together, alone=len(together) == len(ready))
+        if run.progress != seen:
+            seen, start, warp.vain = run.progress, run.statements, 0
+        if pc is not None:
+            warp.vain += run.statements - start
+            _check_vain(together, pc)
+            return
+        limit = run.launch.step_limit
+        if limit is not None and run.statements > limit:
+            reason = f"{run.statements:,} statements were executed; step_limit={limit:,}"
+            statement = run.program.statements[first.pc]
+            raise placed(Failure("step limit", reason), together, statement)
+
+
+def _order(thread: Thread) -> tuple[int, int, int]:
+    return thread.epoch, -len(thread.calls), thread.pc
+
+
+def _check_vain(threads: list[Thread], pc: int) -> None:
+    """Raises KernelError where a warp goes round without end and without effect."""
+    run, vain = threads[0].run, threads[0].warp.vain
+    if run.launch.step_limit is not None:
+        return
+    step = run.code[pc]
+    if isinstance(step, Flow) and step.patience < MOST_TURNS and vain > _VAIN_POLLS:
+        kind = "deadlock"
+        reason = "the loop waits for a change of memory that no thread will ever make"
+    elif vain > _VAIN_STATEMENTS:
+        kind = "endless loop"
+        reason = (
+            f"{vain:,} statements were executed without an effect on memory or on other threads; "
+            "step_limit=N lets a launch execute N"
+        )
+    else:
+        return
+    raise placed(Failure(kind, reason), threads, run.program.statements[pc])
+
+
+def _advance(threads: list[Thread], alone: bool) -> int | None:
+    """Executes statements of threads at one place, until they part, wait, or others go first.
+
+    Where they have gone round so often that it is time to look at others: the branch of the loop.
+    """
+    run, pc = threads[0].run, threads[0].pc
+    code, leaders = run.code, run.program.leaders
+    thread = threads[0]
+    try:
+        while True:
+            step = code[pc]
+            run.executed += len(threads)
+            run.statements += 1
+            if isinstance(step, Each):
+                execute = step.run
+                for thread in threads:
+                    execute(thread)
+                pc += 1
+                if alone or pc not in leaders:
+                    continue
+                _go(threads, pc)
+                return None
+            if isinstance(step, Together):
+                _gather(pc, step, threads)
+                return None
+            for thread in threads:
+                following = step.run(thread)
+                if following is not None:
+                    thread.pc = following
+            first = threads[0].pc
+            parted = any(t.state is not State.READY or t.pc != first for t in threads)
+            if parted or first <= pc or not alone:
+                return pc if _give_way(step, threads, pc) else None
+            pc = first
+    except Exception as error:
+        raise placed(error, [thread], run.program.statements[pc]) from error
+
+
+def _go(threads: Sequence[Thread], pc: int) -> None:
+    for thread in threads:
+        thread.pc, thread.state = pc, State.READY
+
+
+def _give_way(step: Flow, threads: list[Thread], pc: int) -> bool:
+    """Whether it is time to look at others, for threads that have executed a branch.
+
+    Who comes back with the same in all registers looks at memory in vain and lets the other threads
+    of the warp go first; the others do only after very many turns, for they would meet again behind
+    the loop.
+    """
+    back = [t for t in threads if t.state is State.READY and t.pc <= pc]
+    for thread in back:
+        thread.loops += 1
+    tired = [thread for thread in back if thread.loops % step.patience == 0]
+    if not tired:
+        return False
+    warp, run = threads[0].warp, threads[0].run
+    later = max(t.epoch for t in warp.threads if t.state is State.READY) + 1
+    for thread in tired:
+        held = (thread.pc, thread.calls, [list(frame.registers) for frame in thread.frames])
+        vain, thread.polled = held == thread.polled, held
+        run.turns += not vain
+        if vain or thread.loops >= MOST_TURNS:
+            thread.epoch, thread.loops = later, 0
+    return True
+
+
+# --- what threads execute together ----------------------------------------------------------------
+
+
+def _gather(pc: int, step: Together, threads: list[Thread]) -> None:
+    """Threads come to a statement that they execute together."""
+    here = threads
+    if step.guard is not None:
+        here = [thread for thread in threads if step.guard(thread)]
+        _go([thread for thread in threads if not step.guard(thread)], pc + 1)
+    if not here:
+        return
+    if not step.lanes:
+        _execute_together(pc, step, here)
+        return
+    for thread in here:
+        if step.mask is not None and not (mask := step.mask(thread)) >> thread.lane & 1:
+            failure = Failure("membermask", f"the lane is not in its own membermask {mask:#010x}")
+            raise placed(failure, [thread], thread.run.program.statements[pc])
+        thread.stops(State.LANES, pc)
+    _meet(here[0].warp, pc, step)
+
+
+def _meet(warp: Warp, pc: int, step: Together) -> None:
+    """Executes a statement if all are there that its threads wait for."""
+    peers = warp.threads if step.lanes <= WARP else warp.block.warpgroup(warp.number)
+    here = [t for t in peers if t.state is State.LANES and t.pc == pc]
+    alive = [t for t in peers if t.state is not State.ENDED]
+    if step.mask is None:
+        if here and len(here) == len(alive):
+            _execute_together(pc, step, here)
+        return
+    masks = {thread: step.mask(thread) for thread in here}
+    for mask in dict.fromkeys(masks.values()):
+        # Lanes with different membermasks do not meet, but each must be there for the other.
+        if all(thread in masks for thread in alive if mask >> thread.lane & 1):
+            _execute_together(pc, step, [t for t in here if masks[t] == mask])
+
+
+def _execute_together(pc: int, step: Together, threads: Sequence[Thread]) -> None:
+    """Executes a statement whose threads are all there."""
+    run = threads[0].run
+    try:
+        if step.whole and len(threads) < step.lanes:
+            reason = f"{step.whole} needs all {step.lanes} lanes; some have ended"
+            raise Failure("lanes missing", reason)
+        step.run(threads)
+    except Exception as error:
+        raise placed(error, threads, run.program.statements[pc]) from error
+    _go(threads, pc + 1)
+    run.progress += 1
+
+
+def end(thread: Thread) -> None:
+    """A thread ends: what waited for it may be complete without it."""
+    thread.state = State.ENDED
+    thread.run.progress += 1
+    for peer in thread.block.warpgroup(thread.warp.number):
+        if peer.state is State.LANES:
+            step = thread.run.code[peer.pc]
+            assert isinstance(step, Together)
+            _meet(peer.warp, peer.pc, step)
+    barriers.thread_ended(thread)
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Coordinates:
+    """Threads, as messages ask for them."""
+
+    threads: Sequence[Thread]
+
+    def coordinates(self, index: int) -> tuple[Index, Index]:
+        thread = self.threads[index]
+        return thread.block.index, thread.coordinates
+
+
+def placed(error: Exception, threads: Sequence[Thread], statement: Statement) -> Exception:
+    """The error with the place where it happened; what is no failure of a kernel stays."""
+    index: int | None = None
+    if isinstance(error, AccessError):
+        kind, reason, index = error.fault.kind, error.fault.reason, error.fault.index
+    elif isinstance(error, Failure):
+        kind, reason, index = error.kind, error.reason, error.index
+    elif isinstance(error, EmulatorError) and not isinstance(error, KernelError):
+        kind, reason = type(error).__name__.removesuffix("Error"), str(error)
+    else:
+        return error
+    chosen = threads if index is None else threads[index : index + 1]
+    launch = threads[0].run.launch
+    found: Exception = launch.error(
+        kind, reason, statement, _Coordinates(chosen), np.arange(len(chosen))
+    )
+    return found

@@ -1,0 +1,113 @@
+"""Which function executes which statement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from emulator.errors import UnsupportedError
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.machine.reference import (
+    access,
+    asynchronous,
+    cancel,
+    compute,
+    control,
+    lanes,
+    matrix,
+    mbarriers,
+    synchronisation,
+    tensors,
+)
+from emulator.machine.reference.compute import Run
+from emulator.machine.reference.control import Place
+from emulator.machine.reference.schedule import MOST_TURNS
+from emulator.machine.reference.thread import Each, Flow, Step
+from emulator.ptx.program import Function, Program, Statement
+
+#: backward branches after which it is time to look at others, where a thread looks at memory that
+#: they may change
+_POLLS = 16
+_POLLING = ("atom", "nanosleep", "mbarrier", "ld")
+
+
+def nothing(statement: Statement, function: Function) -> Run:
+    """What has no effect on values: hints, and fences where every access takes effect at once."""
+    return lambda thread: None
+
+
+_WITHOUT_EFFECT = (
+    "prefetch", "prefetchu", "applypriority", "discard", "createpolicy", "nanosleep", "pmevent",
+    "griddepcontrol", "membar", "fence", "cp.async.bulk.prefetch",
+)  # fmt: skip
+#: first words of an opcode -> what each thread does; the longest that fits counts
+EACH: dict[str, Callable[[Statement, Function], Run]] = {
+    "ld": access.load,
+    "ldu": access.load,
+    "st": access.store,
+    "atom": access.atomic,
+    "red": access.atomic,
+    "cvta": access.convert_address,
+    "isspacep": access.is_in_space,
+    "mapa": access.map_to_rank,
+    "getctarank": access.rank_of,
+    "alloca": access.allocate_on_stack,
+    "stacksave": access.save_stack,
+    "stackrestore": access.restore_stack,
+    **dict.fromkeys(_WITHOUT_EFFECT, nothing),
+    **mbarriers.EACH,
+    **asynchronous.EACH,
+    **tensors.EACH,
+    **cancel.EACH,
+}
+#: the same of those that say where a thread goes on, and of those that threads execute together
+FLOWS = {**control.FLOWS, **synchronisation.FLOWS, **mbarriers.FLOWS}
+TOGETHER = {**lanes.TOGETHER, **tensors.TOGETHER}
+
+
+class Code:
+    """What the statements of a program do."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def steps(self) -> list[Step]:
+        """The steps by their pc. Raises UnsupportedError for what is not modelled."""
+        functions = sorted(self._program.functions.values(), key=lambda f: f.first)
+        return [self._step(pc, f) for f in functions for pc in range(f.first, f.end)]
+
+    def _step(self, pc: int, function: Function) -> Step:
+        statement = self._program.statements[pc]
+        if find := matrix.TOGETHER.get(type(statement.instruction)):
+            return find(statement, function)
+        ins = statement.instruction
+        if isinstance(ins, OrdinaryInstruction):
+            words = _longest({*EACH, *FLOWS, *TOGETHER}, str(ins))
+            if words in FLOWS:
+                place = Place(statement, function, self._program)
+                run = control.under_guard(statement, FLOWS[words](place))
+                return Flow(run, self._patience(pc))
+            if words in TOGETHER:
+                return TOGETHER[words](statement, function)
+            if words in EACH:
+                return Each(EACH[words](statement, function))
+        if getattr(ins, "rule", "") and ins.scope == "thread":
+            return Each(compute.compute(statement, function))
+        if getattr(ins, "rule", ""):
+            return lanes.over_warp(statement, function)
+        raise UnsupportedError(f"{ins} is legal PTX, not modelled here")
+
+    def _patience(self, pc: int) -> int:
+        """Backward branches until a thread gives way: what stands before them decides."""
+        statements, leaders = self._program.statements, self._program.leaders
+        first = pc
+        while first not in leaders and first > 0 and statements[first - 1].name not in FLOWS:
+            first -= 1
+        polls = any(statements[i].name in _POLLING for i in range(first, pc))
+        return _POLLS if polls else MOST_TURNS
+
+
+def _longest(known: set[str], opcode: str) -> str:
+    """The longest beginning of an opcode, in whole words, that is known; "" for none."""
+    words = opcode.split(".")
+    beginnings = (".".join(words[:count]) for count in range(len(words), 0, -1))
+    return next((found for found in beginnings if found in known), "")

@@ -1,0 +1,302 @@
+"""What a launch under way consists of: threads, warps, blocks and clusters, and what they hold.
+
+A register holds the integer of its bits, a predicate 0 or 1, a variable in .param its bytes. Other
+modules say what happens to all this: `schedule` who goes next, `barriers` who waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from emulator.arith import Engine
+from emulator.machine.pending import Pending
+from emulator.machine.report import Index
+from emulator.memory.arena import Arena
+from emulator.ptx.program import Function, Program
+from emulator.targets import Target
+
+WARP, WARPGROUP = 32, 128
+#: barriers of a block
+BARRIERS = 16
+
+
+class State(Enum):
+    """What a thread does."""
+
+    READY = "ready"
+    LANES = "waits for threads that execute the statement with it"
+    BARRIER = "waits at a barrier"
+    CLUSTER = "waits at the barrier of its cluster"
+    MBARRIER = "waits for a phase of an mbarrier"
+    ENDED = "ended"
+
+
+# --- threads --------------------------------------------------------------------------------------
+
+
+class Frame:
+    """One call of a function."""
+
+    __slots__ = ("function", "local", "registers", "return_pc", "stack")
+
+    def __init__(self, function: Function, local: int = 0, return_pc: int = -1) -> None:
+        self.function = function
+        #: what a register holds before anything is written to it: zeros
+        self.registers: list[Any] = [
+            bytes(info.zero.shape[1]) if info.type == "bytes" else 0 for info in function.registers
+        ]
+        #: where the call's local memory starts, and the end of what alloca has taken; 0: nothing
+        self.local, self.stack = local, 0
+        self.return_pc = return_pc
+
+    @property
+    def top(self) -> int:
+        """First byte of local memory that the call does not take."""
+        return max(self.stack, self.local + self.function.local_bytes)
+
+
+class Thread:
+    """One thread of a block; `index` counts the threads of its block."""
+
+    __slots__ = (
+        "calls", "epoch", "frames", "index", "lane", "local", "loops", "pc", "polled", "registers",
+        "state", "wait", "warp",
+    )  # fmt: skip
+
+    def __init__(self, warp: Warp, index: int) -> None:
+        function = warp.block.run.function
+        self.warp = warp
+        self.index, self.lane = index, index % WARP
+        self.pc = function.first
+        self.frames = [Frame(function)]
+        self.registers = self.frames[-1].registers
+        #: where its calls return to, the innermost last
+        self.calls: tuple[int, ...] = ()
+        self.local = bytearray(function.local_bytes)
+        self.state = State.READY
+        #: what it waits for, for whoever lets it go on
+        self.wait: Any = None
+        #: threads of an earlier epoch go first
+        self.epoch = 0
+        #: backward branches since it last gave way to others, and what it held at the last look
+        self.loops = 0
+        self.polled: Any = None
+
+    @property
+    def block(self) -> Block:
+        return self.warp.block
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.warp.block.cluster
+
+    @property
+    def run(self) -> Run:
+        return self.warp.block.run
+
+    @property
+    def coordinates(self) -> Index:
+        """%tid"""
+        x, y, _ = self.run.block
+        return self.index % x, self.index // x % y, self.index // (x * y)
+
+    @property
+    def number(self) -> int:
+        """Counts the threads of the cluster."""
+        return self.block.rank * self.run.lanes_of_block + self.index
+
+    def enter(self, frame: Frame) -> None:
+        """Calls a function."""
+        self.frames.append(frame)
+        self.registers = frame.registers
+        self.calls = (*self.calls, frame.return_pc)
+
+    def leave(self) -> Frame:
+        """Returns from a function; the frame that was left."""
+        left = self.frames.pop()
+        self.registers = self.frames[-1].registers
+        self.calls = self.calls[:-1]
+        return left
+
+    def stops(self, state: State, pc: int, wait: Any = None) -> None:
+        """The thread waits; `pc` is where it goes on."""
+        self.state, self.pc, self.wait = state, pc, wait
+
+    def goes_on(self) -> None:
+        self.state, self.wait = State.READY, None
+        self.run.progress += 1
+
+
+class Warp:
+    """32 threads of a block."""
+
+    def __init__(self, block: Block, number: int) -> None:
+        self.block, self.number = block, number
+        last = min((number + 1) * WARP, block.run.threads)
+        self.threads = [Thread(self, i) for i in range(number * WARP, last)]
+        #: statements executed since anything happened that others may wait for
+        self.vain = 0
+
+    @property
+    def alive(self) -> list[Thread]:
+        return [thread for thread in self.threads if thread.state is not State.ENDED]
+
+    @property
+    def alive_mask(self) -> int:
+        return sum(1 << thread.lane for thread in self.alive)
+
+
+# --- blocks and clusters --------------------------------------------------------------------------
+
+
+class Votes(NamedTuple):
+    """What threads said at a bar.red."""
+
+    given: int = 0
+    true: int = 0
+
+
+@dataclass
+class Barrier:
+    """A barrier of a block; `arrived` counts 32 threads for each warp, however many it has."""
+
+    arrived: int = 0
+    #: threads that are expected; 0: all of the block that have not ended
+    expected: int = 0
+    votes: Votes = field(default_factory=Votes)
+    #: warp -> lanes that have arrived, of warps that are not complete
+    partly: dict[int, int] = field(default_factory=dict)
+
+
+class Block:
+    """A thread block: shared memory, barriers, warps. `index` is %ctaid, `rank` that of mapa."""
+
+    def __init__(self, cluster: Cluster, index: Index, rank: int) -> None:
+        run = cluster.run
+        self.cluster, self.run, self.index, self.rank = cluster, run, index, rank
+        self.shared = np.zeros(run.shared_bytes, np.uint8)
+        self.barriers = [Barrier() for _ in range(BARRIERS)]
+        self.warps = [Warp(self, i) for i in range(-(-run.threads // WARP))]
+
+    @property
+    def threads(self) -> list[Thread]:
+        return [thread for warp in self.warps for thread in warp.threads]
+
+    @property
+    def number(self) -> int:
+        """Counts the blocks of the grid."""
+        x, y, z = self.index
+        return x + self.run.size[0] * (y + self.run.size[1] * z)
+
+    def warpgroup(self, warp: int) -> list[Thread]:
+        """The threads of the warpgroup of a warp."""
+        first = warp // 4 * 4
+        return [thread for each in self.warps[first : first + 4] for thread in each.threads]
+
+
+@dataclass(eq=False)
+class Cluster:
+    """Thread blocks that see each other's shared memory, and are there at the same time."""
+
+    run: Run
+    pending: Pending
+    blocks: list[Block] = field(default_factory=list)
+    #: threads that wait for phases of mbarriers in this cluster
+    waiting: list[Thread] = field(default_factory=list)
+    #: phase of barrier.cluster, and the phase that threads which have not waited since arrived in
+    phase: int = 0
+    arrived: dict[Thread, int] = field(default_factory=dict)
+
+    @property
+    def threads(self) -> list[Thread]:
+        return [thread for block in self.blocks for thread in block.threads]
+
+    @property
+    def alive(self) -> bool:
+        return any(thread.state is not State.ENDED for thread in self.threads)
+
+
+# --- statements -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Each:
+    """A statement that every thread executes by itself, and goes on behind it."""
+
+    run: Callable[[Thread], None]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A statement that says where a thread goes on; None where it has ended or waits."""
+
+    run: Callable[[Thread], int | None]
+    #: backward branches after which it is time to look at others
+    patience: int = 0
+
+
+@dataclass(frozen=True)
+class Together:
+    """A statement that threads execute together, once all that it needs are there.
+
+    `lanes` of a warp or warpgroup wait for each other, or those of a membermask. With 0 lanes
+    nobody waits: those execute it who are there.
+    """
+
+    lanes: int
+    run: Callable[[Sequence[Thread]], None]
+    mask: Callable[[Thread], int] | None = None
+    guard: Callable[[Thread], int] | None = None
+    #: an instruction on a matrix has no lanes to spare: none may have ended
+    whole: str = ""
+
+
+Step = Each | Flow | Together
+
+
+# --- the launch -----------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Run:
+    """A launch under way: what all its threads share."""
+
+    #: the `Launch`, which also says where errors happened
+    launch: Any
+    program: Program
+    function: Function
+    #: what the statements do, by their pc
+    code: Sequence[Step]
+    arena: Arena
+    target: Target
+    #: the engine of matrix instructions
+    arithmetic: Engine
+    #: blocks of the grid, threads of a block, blocks of a cluster
+    size: Index
+    block: Index
+    cluster: Index
+    shared_bytes: int
+    #: the clusters that have not started, by the coordinates of their first block
+    coming: Iterator[Index]
+    #: statements executed, those of threads that go together counted once, and those of each
+    #: thread
+    statements: int = 0
+    executed: int = 0
+    #: things done that others may wait for, and turns of loops that were not in vain
+    progress: int = 0
+    turns: int = 0
+
+    def __post_init__(self) -> None:
+        self.threads = int(np.prod(self.block))
+        self.lanes_of_block = -(-self.threads // WARP) * WARP
+        self.blocks_of_cluster = int(np.prod(self.cluster))
+
+    def now(self) -> int:
+        """The time, in statements executed."""
+        self.executed += 1
+        return self.executed

@@ -1,0 +1,87 @@
+"""The table of a deadlock: who waits where, and for what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from emulator.machine.failure import Failure
+from emulator.machine.reference import memory
+from emulator.machine.reference.mbarriers import SIZE, PhaseWait
+from emulator.machine.reference.schedule import placed
+from emulator.machine.reference.thread import WARP, Cluster, State, Thread
+from emulator.memory.mbarrier import Barrier
+from emulator.memory.windows import RANK_BITS
+
+#: rows of the table
+_ROWS = 12
+
+
+def deadlock(clusters: Sequence[Cluster]) -> Exception:
+    """The error that says who waits where, and for what."""
+    groups: dict[tuple[object, ...], list[Thread]] = {}
+    for cluster in clusters:
+        for thread in cluster.threads:
+            if thread.state is not State.ENDED:
+                key = thread.block.index, thread.warp.number, thread.pc, thread.state
+                groups.setdefault(key, []).append(thread)
+    rows = [f"  {_row(threads)}" for threads in groups.values()]
+    if len(rows) > _ROWS:
+        rows[_ROWS:] = [f"  and {len(rows) - _ROWS} more like these"]
+    reason = "\n".join(["no thread can ever go on:", *rows])
+    first = next(iter(groups.values()))
+    statement = first[0].run.program.statements[_place(first[0])]
+    return placed(Failure("deadlock", reason), first, statement)
+
+
+def _place(thread: Thread) -> int:
+    """The number of the statement that a thread waits at."""
+    after = thread.state in (State.BARRIER, State.CLUSTER, State.MBARRIER)
+    return thread.pc - 1 if after else thread.pc
+
+
+def _row(threads: Sequence[Thread]) -> str:
+    """Threads of one warp that wait for the same."""
+    first = threads[0]
+    place = first.run.launch.place_of(first.run.program.statements[_place(first)])
+    source = f", {place.source[0]}" if place.source else ""
+    count = f"{len(threads)} thread{'s' * (len(threads) > 1)}"
+    who = f"block {first.block.index}, warp {first.warp.number} ({count}, {first.index} to "
+    return f"{who}{threads[-1].index}) at line {place.line}{source}: {_what(threads)}"
+
+
+def _what(threads: Sequence[Thread]) -> str:
+    first = threads[0]
+    if first.state is State.BARRIER:
+        return _barrier(first)
+    if first.state is State.MBARRIER:
+        return _mbarrier(first)
+    if first.state is State.CLUSTER:
+        missing = [
+            t for t in first.cluster.threads
+            if t.state is not State.ENDED and t not in first.cluster.arrived
+        ]  # fmt: skip
+        return f"barrier of the cluster: {len(missing)} threads have not arrived"
+    if first.state is State.LANES:
+        absent = [t.index for t in first.warp.alive if t not in threads]
+        return f"{first.state.value}; threads of its warp elsewhere: {absent or 'none'}"
+    return "looks at memory that no thread changes"
+
+
+def _barrier(thread: Thread) -> str:
+    number = thread.wait[0]
+    barrier = thread.block.barriers[number]
+    whole = barrier.expected or WARP * sum(bool(warp.alive) for warp in thread.block.warps)
+    text = f"barrier {number}: {barrier.arrived} of {whole} threads arrived"
+    partly = len(barrier.partly)
+    return text + (f"; of {partly} warps only some lanes" if partly else "")
+
+
+def _mbarrier(thread: Thread) -> str:
+    wait: PhaseWait = thread.wait
+    held = Barrier.decode(memory.load(thread, "cluster", wait.address, SIZE))
+    name = thread.run.launch.shared_name(wait.address & (1 << RANK_BITS) - 1)
+    phase = f"parity {wait.given & 1}" if wait.by_parity else "its token's phase"
+    return (
+        f"mbarrier {name}, {phase}: {held.pending} of {held.expected} arrivals and "
+        f"{held.transactions} bytes are outstanding"
+    )
