@@ -70,8 +70,9 @@ class Thread:
 
     def __init__(self, warp: Warp, index: int) -> None:
         function = warp.block.run.function
-        self.warp = warp
-        self.index, self.lane = index, index % WARP
+        self.warp: Warp = warp
+        self.index: int = index
+        self.lane: int = index % WARP
         self.pc = function.first
         self.frames = [Frame(function)]
         self.registers = self.frames[-1].registers
@@ -181,7 +182,7 @@ class Block:
         self.cluster, self.run, self.index, self.rank = cluster, run, index, rank
         self.shared = np.zeros(run.shared_bytes, np.uint8)
         self.barriers = [Barrier() for _ in range(BARRIERS)]
-        self.warps = [Warp(self, i) for i in range(-(-run.threads // WARP))]
+        self.warps: list[Warp] = [Warp(self, i) for i in range(-(-run.threads // WARP))]
 
     @property
     def threads(self) -> list[Thread]:
