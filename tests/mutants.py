@@ -100,6 +100,6 @@ def _caches():
     """What remembers the arithmetic of instructions."""
     return [
         found for found in gc.get_objects()
-        if isinstance(found, functools._lru_cache_wrapper)
+        if type(found) is functools._lru_cache_wrapper
         and found.__module__.startswith(("emulator.isa", "emulator.arith.recipes"))
     ]  # fmt: skip

@@ -53,6 +53,7 @@ def run_python(code, folder):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment.pop("TRITON_INTERPRET", None)  # of other tests in this process
     subprocess.run([sys.executable, path], cwd=folder, env=environment, check=True, timeout=600)
 
 

@@ -36,6 +36,10 @@ def on(target: str | Target, kernel: Any, **options: Any) -> OnTarget:
     not compile for.
     """
     chosen = find_target(target)
+    if type(kernel).__name__ == "InterpretedFunction":
+        raise OperandError(
+            "Triton interprets this kernel (TRITON_INTERPRET=1); without that it is compiled"
+        )
     if not hasattr(kernel, "run") or not hasattr(kernel, "__getitem__"):
         raise OperandError(f"a Triton kernel is a @triton.jit function; got {kernel!r:.80}")
     return OnTarget(chosen, kernel, options)
