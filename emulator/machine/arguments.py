@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dtypes import Array
-from emulator.errors import OperandError, hint, listing
+from emulator.errors import OperandError, hint, listing, quoted
 from emulator.memory.arena import Allocation, Arena, bytes_view
 from emulator.memory.tensor_map import TensorMap
 from emulator.ptx.program import Function, Parameter
@@ -104,8 +104,19 @@ def place_arguments(
 
 def _in_order(function: Function, given: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
     names = [parameter.name for parameter in function.parameters]
+    if not isinstance(given, (Sequence, Mapping)) or isinstance(given, (str, bytes)):
+        raise OperandError(
+            f"args is a list with an entry for each parameter, or a dict that names them; got "
+            f"{type(given).__name__}"
+        )
     if isinstance(given, Mapping) and set(given) == set(names):
         return [given[name] for name in names]
+    if isinstance(given, Mapping) and (known := set(given) & set(names)):
+        other = next(str(name) for name in given if name not in known)
+        raise OperandError(
+            f"{function.name} has no parameter {quoted(other)}; parameters are "
+            f"{listing(names, 40)}{hint(other, names)}"
+        )
     values = list(given.values()) if isinstance(given, Mapping) else list(given)
     if len(values) != len(names):
         kinds = listing((f".{p.type} {p.name}" for p in function.parameters), 40)

@@ -16,6 +16,7 @@ from emulator.arith import Engine
 from emulator.errors import OperandError, UnsupportedError, hint, listing, quoted
 from emulator.machine.arguments import Memory, Placed, place_arguments
 from emulator.machine.externals import Heap
+from emulator.machine.failure import Failure
 from emulator.machine.options import Contract, EngineName, Order, check_word
 from emulator.machine.report import Index, KernelError, Place, Report
 from emulator.memory.arena import Arena
@@ -26,6 +27,12 @@ from emulator.ptx.program import Parameter, Program, Statement
 from emulator.ptx.rewriting import Contracted, Rewritten, contracted
 from emulator.targets import Target, find_target, runs_on
 
+#: the newest version of PTX
+_NEWEST = (9, 5)
+#: bytes of local memory that a thread may have, and of the variables of a module
+_LOCAL, _VARIABLES = 512 << 10, 1 << 33
+#: threads of a grid that are run without a limit of statements
+_ALL_THREADS = 1 << 27
 #: limits of all targets: threads of a block, and along each axis; blocks along each axis
 _THREADS, _BLOCK, _GRID = 1024, (1024, 1024, 64), (2**31 - 1, 65535, 65535)
 
@@ -43,6 +50,7 @@ class Module:
     def __init__(self, source: str | os.PathLike[str], target: str | None = None) -> None:
         text, self.path = _text(source)
         parsed = parse_module(text)
+        _check_version(parsed.header.version)
         self.target = _target(parsed.header.targets, target)
         self._bound = BoundModule(parsed, self.target, self.target.reserved_shared)
         self._kernels: dict[tuple[str, Contract], Kernel] = {}
@@ -101,6 +109,9 @@ class Module:
         return self._variables[name]
 
     def _load_variables(self) -> None:
+        total = sum(self._bound.variable_sizes)
+        if total > _VARIABLES:
+            raise OperandError(f"the variables of the module have {total:,} bytes together")
         if not self._variables:
             for name, _, contents, _ in self._bound.contents():
                 self._variables[name] = np.frombuffer(contents, np.uint8).copy()
@@ -125,6 +136,14 @@ def _text(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
     if not isinstance(source, str):
         raise OperandError(f"a module is PTX text or a path; got {type(source).__name__}")
     return source, None
+
+
+def _check_version(version: tuple[int, int] | None) -> None:
+    if version is not None and version > _NEWEST:
+        raise UnsupportedError(
+            f"the file is PTX {version[0]}.{version[1]}; the newest known here is "
+            f"{_NEWEST[0]}.{_NEWEST[1]}"
+        )
 
 
 def _target(named: Sequence[str], given: str | None) -> Target:
@@ -242,6 +261,7 @@ class Kernel:
         """
         self._check_problems()
         check_word("engine", engine, EngineName)
+        _check_options(check, step_limit, seed, memory, progress)
         check_word("contract", contract, Contract)
         check_word("async_order", async_order, Order)
         launch = Launch(
@@ -253,9 +273,25 @@ class Kernel:
         return launch.run(engine)
 
 
+def _check_options(check: Any, step_limit: Any, seed: Any, memory: Any, progress: Any) -> None:
+    """Raises OperandError for options of wrong kinds, UnsupportedError for what is not there."""
+    if check is not False:
+        raise UnsupportedError("check=True looks for races and such: not modelled here")
+    for name, value in (("step_limit", step_limit), ("seed", seed)):
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0
+        ):
+            raise OperandError(f"{name} is a number from 0 on, or None; got {value!r:.80}")
+    if memory is not None and not isinstance(memory, Memory):
+        raise OperandError(f"memory is a Memory; got {type(memory).__name__}")
+    if progress is not None and not callable(progress):
+        raise OperandError(f"progress is called with two numbers; got {type(progress).__name__}")
+
+
 def _sizes(what: str, given: Any, most: Index) -> Index:
     """Sizes along x, y, z; those that are not given are 1."""
-    values = (given,) if isinstance(given, (int, np.integer)) else tuple(given)
+    single = isinstance(given, (int, np.integer)) or not isinstance(given, (Sequence, np.ndarray))
+    values = (given,) if single else tuple(given)
     if not 1 <= len(values) <= 3 or any(
         not isinstance(v, (int, np.integer)) or isinstance(v, bool) for v in values
     ):
@@ -301,6 +337,16 @@ class Launch:
         threads = int(np.prod(self.block))
         if threads > _THREADS:
             raise OperandError(f"a block has at most {_THREADS} threads; got {threads}")
+        if self.step_limit is None and threads * self.total_blocks > _ALL_THREADS:
+            raise OperandError(
+                f"{_by(self.grid)} blocks of {threads} threads are {threads * self.total_blocks:,} "
+                f"threads, which would take hours; step_limit=N runs them up to N statements"
+            )
+        if self.function.local_bytes > _LOCAL:
+            raise OperandError(
+                f"{self.function.name} takes {self.function.local_bytes:,} bytes of local memory "
+                f"in each thread, which may have {_LOCAL:,}"
+            )
         self._check_block(directives)
         self.cluster, self.explicit_cluster = self._cluster(directives)
         self.shared_bytes = self._shared()
@@ -360,7 +406,10 @@ class Launch:
         from emulator.machine.engines import run_grid
 
         placed = self._place()
-        counters = run_grid(self, engine)
+        try:
+            counters = run_grid(self, engine)
+        except Failure as failure:  # of the whole launch: no statement is to blame
+            raise KernelError(failure.kind, failure.reason) from None
         placed.write_back(self.arena)
         for name, allocation in self._variables.items():
             self.module._variables[name][:] = self.arena.bytes_of(allocation)

@@ -116,6 +116,11 @@ class BoundModule:
             start = -(-placed.end // 4096) * 4096
         return out
 
+    @property
+    def variable_sizes(self) -> list[int]:
+        """Bytes of each variable of .global and .const."""
+        return [extent(variable).bytes for variable in self.variables.values()]
+
     def contents(self) -> Iterator[tuple[str, int, bytes, bool]]:
         """(name, address, bytes, whether a kernel may write it) of every variable."""
         for name, variable in self.variables.items():
