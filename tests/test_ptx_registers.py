@@ -166,9 +166,9 @@ def test_names_of_ptx_cannot_be_declared(name):
 
 def test_many_registers_are_declared_at_once():
     machine = Warp("sm_90a")
-    start = time.perf_counter()
+    start = time.process_time()
     machine.run(".reg .b32 %a<40000>;")
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert len(machine.registers) == 40_000
     with pytest.raises(ParseError, match=r"line 1, .* a number of registers is 0 … 131,072"):
         machine.run(".reg .b32 %b<1000000000000>;")

@@ -1,13 +1,18 @@
-"""The engines that run a grid, by name."""
+"""The engines that run a grid, by name; each is imported when it is asked for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from importlib import import_module
+from typing import Any, Protocol
 
 from emulator.machine.options import EngineName
 
-if TYPE_CHECKING:
-    from emulator.machine.launch import Launch
+#: engine -> the module that has its ``Grid``. They build on `launch`, which calls this module.
+_GRIDS: dict[EngineName, str] = {
+    "auto": "emulator.machine.vector.engine",
+    "vector": "emulator.machine.vector.engine",
+    "reference": "emulator.machine.reference.engine",
+}
 
 
 def problem(instruction: object) -> str:
@@ -15,17 +20,6 @@ def problem(instruction: object) -> str:
     from emulator.machine.vector import statements
 
     return statements.problem(instruction)
-
-
-def run_grid(launch: Launch, engine: EngineName) -> dict[str, int]:
-    """Runs all blocks of a launch; what was counted."""
-    if engine == "reference":
-        from emulator.machine.reference.engine import Grid as ReferenceGrid
-
-        return _counted(ReferenceGrid(launch))
-    from emulator.machine.vector.engine import Grid
-
-    return _counted(Grid(launch))
 
 
 class _Grid(Protocol):
@@ -45,7 +39,9 @@ class _Grid(Protocol):
     def run(self) -> None: ...
 
 
-def _counted(grid: _Grid) -> dict[str, int]:
+def run_grid(launch: Any, engine: EngineName) -> dict[str, int]:
+    """Runs all blocks of a `Launch`; what was counted."""
+    grid: _Grid = import_module(_GRIDS[engine]).Grid(launch)
     grid.run()
     return {
         "blocks": grid.total,
