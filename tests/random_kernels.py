@@ -9,7 +9,7 @@ _ARITHMETIC = (
     "bfind.u32", "popc.b32", "brev.b32", "sad.u32", "add.cc.u32", "addc.u32", "sub.cc.u32",
     "subc.u32", "bfe.s32", "dp4a.u32.s32", "add.f32", "mul.rz.f32", "fma.rn.f32", "div.rn.f32",
     "sqrt.approx.f32", "ex2.approx.ftz.f32", "min.NaN.f32", "neg.f32", "add.f16x2",
-    "fma.rn.relu.f16x2", "mul.bf16x2",
+    "fma.rn.relu.f16x2", "mul.bf16x2", "mul.f32", "mul.f32", "sub.f32", "mul.f16x2", "div.full.f32",
 )  # fmt: skip
 _SOURCES = {
     "mad": 3, "fma": 3, "shf": 3, "prmt": 3, "sad": 3, "bfe": 3, "dp4a": 3,

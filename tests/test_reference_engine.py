@@ -305,6 +305,20 @@ def test_the_stack_of_a_callee_lies_behind_alloca():
     assert set(run(body, functions=FUNCTIONS).tolist()) == {677}
 
 
+@pytest.mark.parametrize("contract", ["ptxas", "none"])
+def test_contracted_statements(contract):
+    """Products whose factors change before the addition, differences, scaled products, halves."""
+    body = """ld.global.f32 %f1, [%rd1]; mov.b32 %f2, 0x3f9d70a4; mov.f32 %f6, %f1;
+    mul.f32 %f3, %f1, %f2; mul.f32 %f4, %f1, %f1; mov.f32 %f1, 0f40000000; add.f32 %f5, %f3, %f4;
+    mul.f32 %f3, %f6, %f2; sub.f32 %f3, %f5, %f3; setp.gt.f32 %p1, %f3, 0f00000000;
+    mul.f32 %f7, %f3, %f6; @%p1 add.f32 %f5, %f7, %f5; mul.f32 %f8, %f5, 0f3f000000;
+    div.full.f32 %f7, %f6, %f2; add.f32 %f7, %f7, %f5; mov.b32 %r4, %f5; mov.b32 %r5, %f8;
+    mul.f16x2 %r6, %r4, %r5; add.f16x2 %r6, %r6, %r4; xor.b32 %r4, %r4, %r6; mov.b32 %r5, %f7;
+    xor.b32 %r4, %r4, %r5; st.global.u32 [%rd2], %r4;"""
+    given = np.random.default_rng(0).normal(size=128).astype(np.float32).view(U32)
+    both(kernel(body), 2, 64, [given, np.zeros(128, U32)], contract=contract)
+
+
 # --- warps ----------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from emulator.machine.reference import (
 from emulator.machine.reference.compute import Run
 from emulator.machine.reference.control import Place
 from emulator.machine.reference.schedule import MOST_TURNS
-from emulator.machine.reference.thread import Each, Flow, Step
+from emulator.machine.reference.thread import Each, Flow, Step, Thread
 from emulator.ptx.program import Function, Program, Statement
 
 #: backward branches after which it is time to look at others, where a thread looks at memory that
@@ -76,7 +76,11 @@ class Code:
         return [self._step(pc, f) for f in functions for pc in range(f.first, f.end)]
 
     def _step(self, pc: int, function: Function) -> Step:
-        statement = self._program.statements[pc]
+        return self._step_of(self._program.statements[pc], function)
+
+    def _step_of(self, statement: Statement, function: Function) -> Step:
+        if statement.expansion:
+            return Each(_in_turn([self._step_of(x, function) for x in statement.expansion]))
         if find := matrix.TOGETHER.get(type(statement.instruction)):
             return find(statement, function)
         ins = statement.instruction
@@ -85,7 +89,7 @@ class Code:
             if words in FLOWS:
                 place = Place(statement, function, self._program)
                 run = control.under_guard(statement, FLOWS[words](place))
-                return Flow(run, self._patience(pc))
+                return Flow(run, self._patience(statement.pc))
             if words in TOGETHER:
                 return TOGETHER[words](statement, function)
             if words in EACH:
@@ -104,6 +108,18 @@ class Code:
             first -= 1
         polls = any(statements[i].name in _POLLING for i in range(first, pc))
         return _POLLS if polls else MOST_TURNS
+
+
+def _in_turn(steps: list[Step]) -> Run:
+    """What runs in place of one statement, where each thread acts by itself."""
+    runs = [step.run for step in steps if isinstance(step, Each)]
+    assert len(runs) == len(steps)
+
+    def run(thread: Thread) -> None:
+        for each in runs:
+            each(thread)
+
+    return run
 
 
 def _longest(known: set[str], opcode: str) -> str:
