@@ -3,7 +3,7 @@
 Integers are .s64, or .u64 where they are written with U or do not fit .s64; decimal floating point
 is .f64. The manual leaves out what the types of some results are, and what a shift by 64 or more
 does: there the rules are those of ptxas 13.5, read off the data that it made of 120 expressions
-(tests/test_ptx_constants.py).
+(tests/ptx/test_ptx_module_constants.py).
 """
 
 from __future__ import annotations

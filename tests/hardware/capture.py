@@ -6,8 +6,8 @@
     python tests/hardware/capture.py record --probes -o OUT.npz
 
 Every instruction of the table that the GPU's target has is run, on random cases, or on the probes
-of tests/probes.py, which show each constant of its recipe. Needs the driver alone: no CUDA toolkit,
-no further Python package. Exit codes: 0 all bits equal, 1 differences or failures, 2 wrong
+of tests/oracle/probes.py, which show each constant of its recipe. Needs the driver alone: no CUDA
+toolkit, no further Python package. Exit codes: 0 all bits equal, 1 differences or failures, 2 wrong
 arguments, 4 no GPU.
 """
 
@@ -25,7 +25,7 @@ from datetime import date
 from pathlib import Path
 
 _TESTS = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(_TESTS.parent), str(_TESTS)]
+sys.path[:0] = [str(x) for x in (_TESTS.parent, _TESTS, _TESTS / "oracle")]
 
 from emulator import TARGETS, Instruction  # noqa: E402
 from emulator.isa.matrix import MatrixInstruction  # noqa: E402

@@ -75,7 +75,7 @@ def draw(variant: Variant, rng: Rng, cases: int, wild: bool = False) -> Batch:
 
 
 def with_probes(variant: Variant, rng: Rng, target: str) -> Batch | None:
-    """Cases with the probes of tests/probes.py along the diagonals of D, zeros elsewhere.
+    """Cases with the probes of tests/oracle/probes.py along the diagonals of D, zeros elsewhere.
 
     None where it has none, as integers have. Metadata are random.
     """

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 _TESTS = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(_TESTS.parent), str(_TESTS)]
+sys.path[:0] = [str(x) for x in (_TESTS.parent, _TESTS, _TESTS / "oracle")]
 
 from dtypes import Array  # noqa: E402
 from emulator import execute  # noqa: E402

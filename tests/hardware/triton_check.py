@@ -26,7 +26,7 @@ import torch
 import triton
 
 _TESTS = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(_TESTS.parent), str(_TESTS)]
+sys.path[:0] = [str(x) for x in (_TESTS.parent, _TESTS, _TESTS / "oracle")]
 
 from dtypes import Array  # noqa: E402
 from emulator import UnsupportedError  # noqa: E402

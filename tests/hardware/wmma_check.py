@@ -6,8 +6,8 @@
 A case loads A, B and C with wmma.load, multiplies, and stores D with wmma.store; what is compared
 is the memory of D. Which lane holds which element is the hardware's own business. Every wmma.mma is
 run with all layouts of C and D, dense and with longer strides, through .global and generic
-addresses. What is recorded is dense, with random layouts: the probes of tests/probes.py, and random
-cases. Exit codes as of capture.py.
+addresses. What is recorded is dense, with random layouts: the probes of tests/oracle/probes.py, and
+random cases. Exit codes as of capture.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from zlib import crc32
 import numpy as np
 
 _TESTS = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(_TESTS.parent), str(_TESTS)]
+sys.path[:0] = [str(x) for x in (_TESTS.parent, _TESTS, _TESTS / "oracle")]
 
 from probes import probe_codes, probes  # noqa: E402
 

@@ -1,0 +1,311 @@
+"""`matmul`: the quick ways of the vector and the compiled engine, code for code as single dots.
+
+The operands aim at what the float arithmetic can get wrong (see `edges`). What they are compared
+with is `vector.dot`, element by element and instruction by instruction, which test_engines compares
+with the reference.
+"""
+
+import importlib
+import math
+
+import numpy as np
+import pytest
+from bits import assert_same_codes
+from designed import Case
+from dots import FAST, by_hand, each_fast
+from edges import ORDINARY, REGIMES, chain, masks_of_recomputed, matrices
+from recipe_cases import CASES
+
+from dtypes import encode
+from emulator.arith import fused, matmul, reference
+from emulator.arith.factors import plan
+from emulator.arith.recipes import RECIPES, arithmetic_for_row, find_recipe
+from emulator.arith.steps import FusedDotAdd
+
+#: the module; `emulator.arith.matmul` is the function
+quick = importlib.import_module("emulator.arith.matmul")
+#: recipes for one type of C, which test_engines tries with the type of D
+CONVERTING = tuple(
+    Case(f"{row.generations.split()[0]}-c.{row.c or row.d}-{row.d}",
+         arithmetic_for_row(row, "f16", "f16", row.c or row.d), 16, 0)
+    for row in RECIPES if row.pipe == "wmma" and row.a == "f16"
+)  # fmt: skip
+#: every arithmetic once: generations share many
+EACH = tuple({(c.arithmetic, c.k, c.v): c for c in reversed((*CASES, *CONVERTING))}.values())
+FLOAT = tuple(c for c in EACH if c.arithmetic.a.is_float)
+each_float = pytest.mark.parametrize("case", FLOAT, ids=[case.name for case in FLOAT])
+#: all but most pairs of different fp8, fp6 and fp4 types
+SOME = [c for i, c in enumerate(FLOAT) if c.arithmetic.a is c.arithmetic.b or i % 8 == 0]
+FUSED = tuple(c for c in FLOAT if plan(c.arithmetic, c.k) is not None)
+#: fp4 with several scales
+GROUPED = tuple(c for c in FLOAT if c.v > 1)
+
+
+def steps_of(case, count):
+    """k of a chain of `count` instructions, or of one where C and D differ in type."""
+    return case.k * (count if case.arithmetic.c is case.arithmetic.d else 1)
+
+
+def drawn(case, seed, shape, count=2, regimes=REGIMES):
+    """All regimes, one after the other along the batch axis."""
+    rng = np.random.default_rng(seed)
+    size = (*shape, steps_of(case, count))
+    parts = [matrices(rng, case, regime, size, case.k) for regime in regimes]
+    return [np.concatenate(x) for x in zip(*parts, strict=True)]
+
+
+@pytest.fixture
+def whatever_its_share(monkeypatch):
+    """Elements are recomputed one by one, however many: the others come from the quick way."""
+    monkeypatch.setattr(quick, "_MOSTLY_ORDINARY", 0)
+
+
+def check(case, engine, operands, want=None):
+    want = chain(case, case.k, *operands) if want is None else want
+    got = matmul(case.arithmetic, *operands, k=case.k, engine=engine)
+    assert_same_codes(got, want, c=operands[2])
+
+
+@pytest.mark.parametrize("case", SOME, ids=[case.name for case in SOME])
+def test_designed_matrices(case, whatever_its_share):
+    operands = drawn(case, 200, (1, 5, 6))
+    want = chain(case, case.k, *operands)
+    for engine in FAST:
+        check(case, engine, operands, want)
+
+
+@pytest.mark.parametrize("case", FLOAT[::13], ids=[case.name for case in FLOAT[::13]])
+def test_the_reference_says_the_same(case):
+    """A sample: what the other tests compare with is itself right."""
+    operands = drawn(case, 201, (1, 2, 2))
+    assert_same_codes(
+        chain(case, case.k, *operands), chain(case, case.k, *operands, dot=reference.dot)
+    )
+
+
+@pytest.mark.slow
+@each_float
+def test_designed_matrices_at_length(case, whatever_its_share):
+    """Some three million dots for each engine: chains of three instructions, both orientations."""
+    for seed, (t, m, n) in enumerate(((3, 9, 37), (3, 35, 8))):
+        operands = drawn(case, 210 + seed, (t, m, n), 3)
+        want = chain(case, case.k, *operands)
+        for engine in FAST:
+            check(case, engine, operands, want)
+
+
+# --- shapes ---------------------------------------------------------------------------------------
+
+SHAPES = [(1, 1), (1, 40), (40, 1), (33, 7), (32, 32), (65, 40), (3, 257), (270, 5), (9, 513)]
+WHERE = ("mma hopper f16 f32", "mma ampere f16 f16", "mma hopper e4m3 f32", "wgmma hopper e5m2 f32",
+         "mma turing f16 f32")  # fmt: skip
+
+
+def shape_case(where, k):
+    return Case(where, by_hand(where), k, 0)
+
+
+@each_fast
+@pytest.mark.parametrize("where", WHERE[1:4])
+def test_shapes(where, engine):
+    """Rows and columns that fill no tile, more columns than a block has, k that fills no run."""
+    for seed, (m, n) in enumerate(SHAPES):
+        case = shape_case(where, 16 if seed % 2 or "e4m3" in where else 8)
+        operands = drawn(case, 220 + seed, (1, m, n), 2, ("near", "zeros"))
+        check(case, engine, operands)
+
+
+@each_fast
+def test_any_k(engine, whatever_its_share):
+    """No instruction has such a k; `dot` of any length goes this way, too."""
+    for k in (1, 2, 3, 5, 7, 9, 12, 20):
+        case = shape_case("mma hopper bf16 f32", k)
+        check(case, engine, drawn(case, 230 + k, (1, 4, 6)))
+
+
+BATCHES = [
+    # leading axes of a, b and c
+    ((3,), (3,), (3,)),
+    ((3,), (1,), ()),
+    ((), (3,), (1,)),
+    ((), (), (3,)),
+    ((2, 1), (1, 3), ()),
+    ((1, 3), (2, 1), (2, 3)),
+    ((1, 1), (), (1,)),
+    ((0,), (1,), ()),
+    ((), (), (2, 0)),
+]
+
+
+def shuffled(operands):
+    """The regimes in another order for each operand; they still meet in all ways."""
+    return [np.random.default_rng(i).permuted(x, axis=0) for i, x in enumerate(operands)]
+
+
+@each_fast
+@pytest.mark.parametrize(
+    ("where", "pieces"),
+    [("mma hopper f16 f32", 1), ("mma hopper f16 f32", 1 << 18), ("mma hopper e4m3 f16", 1),
+     ("mma hopper e4m3 f32", 1 << 18), ("quad hopper f16 f16", 1)],
+)  # fmt: skip
+def test_batch_axes_broadcast(where, pieces, engine, monkeypatch):
+    for name in ("_PIECE", "_COMPILED_PIECE"):
+        monkeypatch.setattr(quick, name, pieces)
+    monkeypatch.setattr(fused, "_PRODUCTS", pieces)
+    case = Case(where, by_hand(where), 4, 0)
+    m, n = (4, 5) if pieces == 1 else (5, 4)
+    given = shuffled(drawn(case, 240, (1, m, n)))
+    for batches in BATCHES:
+        operands = [
+            x[: math.prod(leading)].reshape(*leading, *x.shape[1:])
+            for x, leading in zip(given, batches, strict=True)
+        ]
+        check(case, engine, operands)
+
+
+@each_fast
+def test_scales_have_batch_axes_too(engine):
+    row = find_recipe("mma", "rtx_blackwell", "e4m3", "f32", "mxf8f6f4")
+    one = Case("", arithmetic_for_row(row, "e4m3", "e5m2", "f32", "ue8m0"), 32, 1)
+    for case in (one, *GROUPED):
+        check_batches_of_scales(case, engine)
+
+
+def check_batches_of_scales(case, engine):
+    a, b, c, scale_a, scale_b = drawn(case, 250, (3, 5, 4), 1, ("near",))
+    for operands in ((a[0], b, c, scale_a, scale_b), (a, b[0], c[0], scale_a[0], scale_b[0]),
+                     (a[0], b[0], c[0], scale_a, scale_b[:, None])):  # fmt: skip
+        check(case, engine, operands)
+
+
+@each_fast
+def test_operands_are_left_alone_and_need_not_be_contiguous(engine):
+    case = shape_case("mma hopper f16 f32", 16)
+    operands = drawn(case, 251, (2, 6, 9))
+    spread = [np.asfortranarray(x) for x in operands]
+    spread[0] = np.repeat(operands[0], 2, -1)[..., ::2]
+    for x in spread:
+        x.flags.writeable = False
+    before = [x.copy() for x in spread]
+    check(case, engine, spread)
+    assert all(np.array_equal(x, y) for x, y in zip(spread, before, strict=True))
+
+
+@each_fast
+def test_numpy_may_be_set_to_raise(engine):
+    """`np.seterr(all="raise")` in a user's program: what overflows on the way is not an error."""
+    for where in (*WHERE, "mma hopper tf32 f32", "mma hopper f64 f64"):
+        case = shape_case(where, 8)
+        operands = drawn(case, 252, (2, 6, 9))
+        want = chain(case, case.k, *operands)
+        with np.errstate(all="raise"):
+            check(case, engine, operands, want)
+
+
+# --- the quick way is taken, and left where it must be --------------------------------------------
+
+
+@pytest.fixture
+def recomputed(monkeypatch):
+    return masks_of_recomputed(monkeypatch)
+
+
+def gaussian(case, m, n, k, seed=0):
+    rng, arithmetic = np.random.default_rng(seed), case.arithmetic
+    values = (rng.standard_normal(size) for size in ((m, k), (n, k), (m, n)))
+    formats = arithmetic.a, arithmetic.b, arithmetic.c
+    scales = (encode(arithmetic.scale, np.ones((x, case.v))) for x in (m, n) if case.v)
+    return [*(encode(fmt, x) for fmt, x in zip(formats, values, strict=True)), *scales]
+
+
+@each_fast
+def test_ordinary_numbers_take_the_quick_way(engine, recomputed):
+    """A single dot for any of them would be slow, and nobody would notice."""
+    for case in FUSED + GROUPED:
+        matmul(case.arithmetic, *gaussian(case, 8, 9, steps_of(case, 2)), k=case.k, engine=engine)
+        assert not recomputed, case.name
+
+
+@each_fast
+@pytest.mark.parametrize("where", ("mma hopper f16 f32", "mma ampere f16 f32"))
+def test_edges_within_f16_take_the_quick_way(where, engine, recomputed):
+    case = shape_case(where, 16)
+    matmul(case.arithmetic, *drawn(case, 260, (3, 8, 9), regimes=ORDINARY), k=16, engine=engine)
+    assert not recomputed
+
+
+def test_every_recipe_of_one_fused_dot_add_has_a_quick_way():
+    """All but fp4 in groups, which have a way of their own, and those that take an accumulator of
+    another type as it is."""
+    for case in FLOAT:
+        steps = [s for s in case.arithmetic.steps if isinstance(s, FusedDotAdd)]
+        if steps and case not in FUSED:
+            (step,), first = steps, case.arithmetic.steps[0]
+            assert step.group > 1 or (first is step and case.arithmetic.c.name != step.result)
+
+
+@each_fast
+def test_special_elements_mark_their_row_or_column(engine, recomputed):
+    case = shape_case("mma hopper f16 f32", 16)
+    for operand, codes in ((0, (0x7C00, 0xFC00, 0x7C01, 0x7FFF)), (1, (0x7C00, 0xFFFF))):
+        for code in codes:
+            recomputed.clear()
+            operands = gaussian(case, 40, 50, 32)
+            operands[operand][17, 30] = code
+            check(case, engine, operands)
+            want = np.zeros((1, 40, 50), bool)
+            want[(0, 17) if operand == 0 else (0, slice(None), 17)] = True
+            assert np.array_equal(recomputed, [want])
+
+
+@each_fast
+@pytest.mark.parametrize("code", (0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001, 0x7F7FFFFF))
+def test_special_accumulators_mark_themselves(code, engine, recomputed):
+    for where in ("mma hopper f16 f32", "wgmma hopper e4m3 f32", "mma hopper e4m3 f32"):
+        case = shape_case(where, 16)
+        recomputed.clear()
+        operands = gaussian(case, 40, 50, 32)
+        operands[2][3, 44] = code
+        check(case, engine, operands)
+        if code != 0x7F7FFFFF or where != "mma hopper e4m3 f32":  # there c is added in plain f32
+            (mask,) = recomputed
+            assert np.argwhere(mask).tolist() == [[0, 3, 44]]
+
+
+@each_fast
+def test_an_overflow_to_infinity_marks_its_element(engine, recomputed):
+    case = shape_case("mma hopper f16 f16", 16)
+    operands = gaussian(case, 40, 50, 32)
+    operands[2][3, 44] = 0x7BFF
+    operands[0][3, :2], operands[1][44, :2] = 0x4C00, 0x4C00  # 16 · 16: past the halfway point
+    operands[0][3, 2:], operands[1][44, 2:] = 0, 0
+    check(case, engine, operands)
+    assert [0, 3, 44] in np.argwhere(recomputed[0]).tolist()
+    assert matmul(case.arithmetic, *operands, k=16, engine=engine)[3, 44] == 0x7C00
+
+
+@each_fast
+@pytest.mark.parametrize(
+    ("power", "marked"), [(62, False), (63, False), (64, True), (-63, False), (-64, True)]
+)
+def test_elements_out_of_the_range_of_products_are_marked(power, marked, engine, recomputed):
+    """The limits of `factors`, exactly: each side of 2**63 and of 2**-63."""
+    case = shape_case("mma hopper tf32 f32", 8)
+    operands = gaussian(case, 20, 20, 8)
+    operands[0][2, 3] = power + 127 << 23 | 0x7FE000
+    check(case, engine, operands)
+    assert bool(recomputed) == marked
+    assert not marked or np.array_equal(np.nonzero(recomputed[0][0].all(1))[0], [2])
+
+
+@each_fast
+@pytest.mark.parametrize("share", (0.05, 0.5))
+def test_many_marked_elements_are_computed_all_together(share, engine, monkeypatch):
+    called = []
+    monkeypatch.setattr(quick, "_recompute", lambda *_: called.append("one by one"))
+    monkeypatch.setattr(quick, "_by_dots", lambda *_: called.append("all") or operands[2][None])
+    case = shape_case("mma hopper f16 f32", 16)
+    operands = gaussian(case, 40, 40, 16)
+    operands[0][: int(40 * share), 0] = 0x7C00
+    matmul(case.arithmetic, *operands, engine=engine)
+    assert called == ["one by one" if share < 0.1 else "all"]

@@ -1,0 +1,290 @@
+"""The house rules that a machine can check: import direction, tables, file sizes, import cost."""
+
+import ast
+import re
+import subprocess
+import sys
+
+import pytest
+from paths import ROOT
+
+#: Layers from the lowest up: a module imports from its own layer or from lower ones, wherever the
+#: statement stands, and under TYPE_CHECKING too. A string names the packages and modules of one
+#: layer; those of one tuple are siblings that do not meet.
+LAYERS = (
+    ("dtypes",),
+    ("emulator.errors emulator.targets emulator.arrays emulator.report",),
+    ("emulator.layout", "emulator.arith"),
+    ("emulator.memory",),
+    ("emulator.isa",),
+    ("emulator.warp",),
+    ("emulator.matrices", "emulator.ptx"),
+    ("emulator.machine",),
+    ("emulator.tools",),
+    ("emulator emulator.__main__ emulator.testing emulator.adapters",),
+)
+#: files that may say what a target or a generation does
+TABLES = (
+    "emulator/targets.py", "emulator/isa/matrix_forms.py", "emulator/arith/recipes.py",
+    "emulator/arith/evidence.py",
+)  # fmt: skip
+#: lines of the statements of a function, its docstring apart
+MAX_LINES = 60
+GENERATIONS = {"volta", "turing", "ampere", "ada", "hopper", "blackwell", "rtx_blackwell"}
+
+
+def package_files():
+    return sorted(path for top in ("dtypes", "emulator") for path in (ROOT / top).rglob("*.py"))
+
+
+def module_name(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in package_files()}
+
+
+def layer_of(module):
+    """(height, sibling) of a module, by the longest name in LAYERS that it belongs to."""
+    found = [
+        (len(name), height, sibling)
+        for height, siblings in enumerate(LAYERS)
+        for sibling, names in enumerate(siblings)
+        for name in names.split()
+        # "emulator" itself is the package's own file: it does not stand for what lies below it.
+        if module == name or (module.startswith(name + ".") and name != "emulator")
+    ]
+    assert found, (
+        f"{module} has no layer: give it one in LAYERS of tests/facade/test_imports.py; what each "
+        "room is for stands in emulator/guide/house.md"
+    )
+    return max(found)[1:]
+
+
+def imported(source, module, is_package=False):
+    """Modules of this project that a source imports."""
+    package = module if is_package else module.rpartition(".")[0]
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                kept = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*kept, *([base] if base else [])])
+            # "from package import module" imports the module, "from module import name" does not
+            inner = {f"{base}.{alias.name}" for alias in node.names} & set(MODULES)
+            names |= inner or {base}
+    return {name for name in names if name.split(".")[0] in ("dtypes", "emulator")}
+
+
+def named(source):
+    """Modules that a source names as text, to import them when they are needed: those of a table
+    build on the module that has the table, so that only their layer counts."""
+    texts = {x.value for x in ast.walk(ast.parse(source)) if isinstance(x, ast.Constant)}
+    return {text for text in texts if isinstance(text, str) and "." in text and text in MODULES}
+
+
+def wrong_imports(source, module, is_package=False):
+    """Imports that go up, or across to a sibling layer."""
+    height, sibling = layer_of(module)
+    wrong = []
+    for name in sorted(imported(source, module, is_package) | named(source)):
+        other_height, other = layer_of(name)
+        if other_height > height or (other_height == height and other != sibling):
+            wrong.append(name)
+    return wrong
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_down(module):
+    path = MODULES[module]
+    assert wrong_imports(path.read_text(), module, path.name == "__init__.py") == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "wrong"),
+    [
+        ("dtypes.codec", "import emulator.errors", ["emulator.errors"]),
+        ("emulator.errors", "from emulator.layout import fragment", ["emulator.layout.fragment"]),
+        ("emulator.layout.fragment", "from emulator.arith import dot", ["emulator.arith"]),
+        ("emulator.arith.vector", "from ..layout.lanemap import COL", ["emulator.layout.lanemap"]),
+        ("emulator.isa.matrix_forms", "def f():\n  from emulator.warp import multiply",
+         ["emulator.warp.multiply"]),
+        ("emulator.warp.execute", "from emulator import Instruction", ["emulator"]),
+        ("emulator.warp.execute", "from emulator.isa.matrix_forms import FORMS; import numpy", []),
+        ("emulator.warp.execute", "from .multiply import Undefined", []),
+        ("emulator.warp.execute", "LATER = {'x': 'emulator.matrices.mma'}",
+         ["emulator.matrices.mma"]),
+        ("emulator.warp.execute", "if TYPE_CHECKING:\n  from emulator.ptx.machine import Warp",
+         ["emulator.ptx.machine"]),
+        ("emulator.matrices.mma", "from emulator.ptx import machine", ["emulator.ptx.machine"]),
+        ("emulator.tools.info", "from emulator import execute", ["emulator"]),
+        ("emulator.tools.info", "import emulator.testing", ["emulator.testing"]),
+        ("emulator.adapters.dots", "from emulator import execute", []),
+        ("emulator", "from emulator.tools import info", []),
+    ],
+)  # fmt: skip
+def test_wrong_imports_are_found(module, source, wrong):
+    assert wrong_imports(source, module) == wrong
+
+
+def test_a_module_without_a_layer_is_found():
+    with pytest.raises(AssertionError, match=r"emulator\.helpers has no layer"):
+        layer_of("emulator.helpers")
+
+
+def test_modules_do_not_import_in_circles():
+    graph = {
+        module: set(MODULES) & imported(path.read_text(), module, path.name == "__init__.py")
+        for module, path in MODULES.items()
+    }
+    assert circles(graph) == set()
+
+
+def test_circles_are_found():
+    straight = {"a": {"b", "c"}, "b": {"c"}, "c": set()}
+    assert circles(straight) == set()
+    assert circles(straight | {"c": {"b"}}) == {frozenset("bc")}
+    assert circles(straight | {"c": {"a"}}) == {frozenset("abc")}
+    assert circles(straight | {"c": {"c"}}) == {frozenset("c")}
+
+
+def circles(graph):
+    """The modules of every circle of imports: those that reach each other."""
+    reached = {module: set(names) for module, names in graph.items()}
+    for middle in graph:
+        for names in reached.values():
+            if middle in names:
+                names |= reached[middle]
+    return {
+        frozenset(x for x in graph if x in reached[module] and module in reached[x])
+        for module in graph
+        if module in reached[module]
+    }
+
+
+# --- what a target does stands in tables only ---
+
+
+def names_a_target(node):
+    """A string such as "sm_90a" or "hopper", alone or in a tuple, list or set."""
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        return any(names_a_target(element) for element in node.elts)
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+        return False
+    return any(re.fullmatch(r"sm_\d*[af]?", w) or w in GENERATIONS for w in node.value.split())
+
+
+def target_comparisons(source):
+    """Lines that compare something with the name of a target or a generation."""
+    lines = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Compare):
+            compared = [node.left, *node.comparators]
+        elif isinstance(node, ast.MatchValue):
+            compared = [node.value]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            compared = node.args if node.func.attr in ("startswith", "endswith") else []
+        else:
+            continue
+        if any(names_a_target(x) for x in compared):
+            lines.append(node.value.lineno if isinstance(node, ast.MatchValue) else node.lineno)
+    return lines
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_only_tables_speak_of_targets(module):
+    path = MODULES[module]
+    if path.relative_to(ROOT).as_posix() not in TABLES:
+        assert target_comparisons(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'if target == "sm_90a": pass',
+        'x = target.generation != "hopper"',
+        'if "blackwell rtx_blackwell" in row: pass',
+        'if name in ("sm_80", other): pass',
+        'if name not in {"ada"}: pass',
+        'x = name.startswith("sm_") or 1',
+        'match target:\n  case "sm_75": pass',
+    ],
+)
+def test_target_comparisons_are_found(source):
+    assert target_comparisons(source)
+
+
+@pytest.mark.parametrize(
+    "source", ['"""sm_90a alone"""', 'd = find("sm_90a")', 'x == "sm90"', 'x.startswith("sp")']
+)
+def test_other_lines_are_no_target_comparisons(source):
+    assert target_comparisons(source) == []
+
+
+# --- files ---
+
+
+def long_functions(source):
+    """(name, lines) of functions with too many lines of statements."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef):
+            statements = node.body[1:] if ast.get_docstring(node) else node.body
+            lines = node.end_lineno - statements[0].lineno + 1 if statements else 0
+            if lines > MAX_LINES:
+                found.append((node.name, lines))
+    return found
+
+
+def test_functions_are_short():
+    found = {
+        f"{path.relative_to(ROOT).as_posix()} {name}": lines
+        for path in package_files()
+        for name, lines in long_functions(path.read_text())
+    }
+    assert found == {}
+
+
+def test_long_functions_are_found():
+    body = "\n".join(["    x = 1"] * MAX_LINES)
+    assert long_functions(f"def f():\n    'doc'\n{body}") == []
+    assert long_functions(f"def f():\n    y = 2\n{body}") == [("f", MAX_LINES + 1)]
+
+
+@pytest.mark.parametrize("name", ["utils", "helpers", "base", "common", "misc"])
+def test_files_have_telling_names(name):
+    assert [path for path in package_files() if path.stem == name] == []
+
+
+def test_no_star_imports():
+    for path in package_files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                assert all(alias.name != "*" for alias in node.names), path
+
+
+# --- what `import emulator` costs ---
+
+
+def modules_after(statement):
+    code = f"import sys; {statement}; print(*sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return set(run.stdout.split())
+
+
+def test_import_is_cheap():
+    heavy = {"numba", "ml_dtypes", "pytest", "hypothesis", "argparse", "asyncio", "unittest"}
+    # NumPy's own imports are not ours to judge.
+    loaded = modules_after("import emulator") - modules_after("import numpy")
+    assert "emulator.isa.matrix" in loaded
+    # The tables of opcodes come with the first opcode.
+    assert {name for name in loaded if name.endswith("_opcodes")} == set()
+    assert loaded & heavy == set()
+    assert "ml_dtypes" in modules_after("import ml_dtypes")

@@ -1,0 +1,189 @@
+"""Which bytes tensor copies move: as the specification says, anywhere; and what is refused."""
+
+import numpy as np
+import pytest
+from bits import assert_same_codes
+from boxes import BASE, Memory, random_map, random_place, shared_image
+
+from emulator import OperandError, TensorMap, UnsupportedError
+from emulator.layout.descriptor import Descriptor
+from emulator.layout.tile import TileShape
+from emulator.memory.tensor_copy import MODES, modelled, plan, store_problem, swizzled
+from emulator.memory.tensor_copy_reference import elements, load_code, swizzled_byte
+from emulator.memory.tensor_map_bits import SWIZZLES
+from emulator.memory.tensor_transfer import OUTSIDE_NAN, load_box
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_copies_equal_the_specification(mode):
+    rng = np.random.default_rng(list(MODES).index(mode))
+    partly = 0
+    for _ in range(150):
+        size, tensor_map = random_map(rng, mode)
+        coordinates, offsets = random_place(rng, tensor_map, mode)
+        shared = int(rng.integers(0, 64)) * 128
+        copy = plan(tensor_map, mode).at(BASE, coordinates, offsets)
+        wanted = list(elements(tensor_map, mode, coordinates, offsets, shared))
+        inside = np.array([e.global_address is not None for e in wanted])
+        assert len(wanted) * copy.plan.element_bytes == copy.plan.bytes
+        assert (copy.element_inside.ravel() == inside).all(), tensor_map
+        found = copy.element_address.ravel()[inside]
+        assert found.tolist() == [e.global_address for e in wanted if e.global_address is not None]
+        runs = copy.plan.run_addresses(shared)
+        steps = np.arange(16 // copy.plan.element_bytes) * copy.plan.element_bytes
+        places = (runs[..., None] + steps).ravel()
+        assert places.tolist() == [e.shared_address for e in wanted], tensor_map
+        assert copy.whole == inside.all()
+        partly += inside.any() and not inside.all()
+
+        data = rng.integers(0, 256, size, dtype=np.uint8)
+        box = load_box(copy, Memory(data).read).reshape(-1)
+        kind, outside = f"u{copy.plan.element_bytes}", 0
+        if tensor_map.fill == "nan":
+            outside = OUTSIDE_NAN[tensor_map.dtype]
+        codes = []
+        for element in wanted:
+            code = outside
+            if element.global_address is not None:
+                at = element.global_address - BASE
+                bits = data[at : at + copy.plan.element_bytes].view(kind)[0]
+                code = load_code(tensor_map.dtype, int(bits))
+            codes.append(code)
+        assert_same_codes(box.view(kind), np.array(codes, kind))
+    assert partly > 20
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_many_copies_at_once(mode):
+    rng = np.random.default_rng(50)
+    for _ in range(10):
+        size, tensor_map = random_map(rng, mode)
+        memory = Memory(rng.integers(0, 256, size, dtype=np.uint8))
+        places = [random_place(rng, tensor_map, mode) for _ in range(12)]
+        coordinates = np.array([c for c, _ in places], np.int32).reshape(3, 4, -1)
+        offsets = np.array([o for _, o in places], np.uint16).reshape(3, 4, -1)
+        several = plan(tensor_map, mode).at(BASE, coordinates, offsets)
+        boxes = load_box(several, memory.read)
+        for i, (one, shift) in enumerate(places):
+            alone = plan(tensor_map, mode).at(BASE, one, shift)
+            assert_same_codes(boxes.reshape(12, *boxes.shape[2:])[i], load_box(alone, memory.read))
+
+
+@pytest.mark.parametrize("swizzle", SWIZZLES)
+def test_swizzles_equal_the_specification(swizzle):
+    addresses = np.arange(8192)
+    wanted = [swizzled_byte(int(a), swizzle) for a in addresses]
+    assert swizzled(addresses, swizzle).tolist() == wanted
+    assert swizzled(5555, swizzle) == swizzled_byte(5555, swizzle)
+    assert sorted(wanted) == list(range(8192))
+
+
+@pytest.mark.parametrize("swizzle", SWIZZLES[1:])
+@pytest.mark.parametrize("start", [0x400, 0x480, 0x1380])
+def test_wgmma_reads_what_a_load_has_written(swizzle, start):
+    """The layout of matrix descriptors was measured by itself."""
+    width = int(swizzle[:-1])
+    x = np.arange(64 * width // 2, dtype=np.uint16).reshape(64, width // 2)
+    tensor_map = TensorMap.tiled(x, box=x.shape[::-1], swizzle=swizzle)
+    copy = plan(tensor_map).at(BASE, (0, 0))
+    image = shared_image(copy, load_box(copy, Memory(x).read), start, 0x4000)
+    descriptor = Descriptor(start, 16, 8 * width, 0, width)
+    tile = TileShape.of(64, width // 2, "f16")
+    assert_same_codes(image.view(np.uint16)[descriptor.addresses(tile) // 2], x)
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("mode", "error", "words"),
+    [
+        ("im2col", OperandError, "needs a map in im2col mode; TensorMap.tiled("),
+        ("im2col::w", UnsupportedError, "legal PTX, not modelled here"),
+        ("im2col::w::128", UnsupportedError, "legal PTX, not modelled here"),
+        ("tiles", OperandError, "no mode 'tiles' of tensor copies; nearest is 'tile'"),
+        ("tile::gather4", OperandError, "rank 2 with a box of one row"),
+    ],
+)
+def test_modes_that_do_not_go(mode, error, words):
+    tensor_map = TensorMap.tiled(BASE, dtype="uint8", dims=(64, 8), box=(64, 2))
+    with pytest.raises(error) as caught:
+        plan(tensor_map, mode)
+    assert words in str(caught.value)
+
+
+def test_interleave_is_not_modelled():
+    tensor_map = TensorMap.tiled(
+        BASE, dtype="uint8", dims=(64, 8, 2), box=(64, 2, 1), interleave="16B"
+    )
+    with pytest.raises(UnsupportedError, match="interleave 16B are not modelled"):
+        plan(tensor_map)
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "offsets", "words"),
+    [
+        ((0,), (), "takes 2 coordinates; got int64 (1,)"),
+        ((0, 1.5), (), "got float64 (2,)"),
+        ((0, 0), (1,), "takes 0 im2col offsets"),
+    ],
+)
+def test_wrong_coordinates(coordinates, offsets, words):
+    tensor_map = TensorMap.tiled(BASE, dtype="uint8", dims=(64, 8), box=(64, 2))
+    with pytest.raises(OperandError) as error:
+        plan(tensor_map).at(BASE, coordinates, offsets)
+    assert words in str(error.value)
+
+
+def test_coordinates_are_signed_registers():
+    copies = plan(TensorMap.tiled(BASE, dtype="uint8", dims=(64, 8), box=(64, 4)))
+    registers = copies.at(BASE, np.array([0, 2**32 - 2], np.uint32))
+    assert registers.row_inside.tolist() == [False, False, True, True]
+    assert registers.row_address.tolist() == copies.at(BASE, (0, -2)).row_address.tolist()
+
+
+def test_a_box_beyond_shared_memory_is_refused_before_it_takes_memory():
+    vast = TensorMap.tiled(BASE, dtype="uint64", dims=(256,) * 5, box=(256,) * 5)
+    with pytest.raises(OperandError, match="a box of more than 262144 bytes"):
+        plan(vast)
+    # Element strides thin a box out.
+    thin = TensorMap.tiled(
+        BASE, dtype="uint8", dims=(64, 256, 256), box=(64, 256, 256), element_strides=(1, 8, 8)
+    )
+    assert plan(thin).bytes == 64 * 32 * 32
+
+
+def test_what_stores_must_not_do():
+    tile = plan(TensorMap.tiled(BASE, dtype="uint8", dims=(64, 8), box=(64, 4)))
+    assert store_problem(tile, (0, 7)) == ""
+    assert "not negative" in store_problem(tile, (0, -1))
+    image = {"dtype": "uint8", "dims": (64, 9, 9, 2), "channels": 64, "pixels": 8}
+    for lower, upper, words in (((0, 0), (0, -1), ""), ((0, -1), (0, 0), "within the tensor"),
+                                ((0, 0), (1, 0), "within the tensor")):  # fmt: skip
+        through = plan(TensorMap.im2col(BASE, lower=lower, upper=upper, **image), "im2col_no_offs")
+        assert words in store_problem(through, (0, 0, 0, 0))
+        assert bool(words) == bool(store_problem(through, (0, 0, 0, 0)))
+
+
+def test_a_plan_is_kept_for_every_address():
+    x = np.zeros((8, 64), np.uint8)
+    tensor_map = TensorMap.tiled(x, box=(64, 4))
+    assert plan(tensor_map) is plan(tensor_map.with_address(BASE))
+    assert plan(tensor_map) is not plan(TensorMap.tiled(x, box=(64, 2)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mode", "words"),
+    [
+        ({}, "tile", []),
+        ({"swizzle": "64B"}, "tile", []),
+        ({"swizzle": "128B"}, "tile", ["rows narrower"]),
+        ({"fill": "nan", "element_strides": (1, 2)}, "tile", ["element strides", "the NaN"]),
+        ({"dtype": "tfloat32"}, "tile", ["flushing"]),
+        ({"box": (16, 1)}, "tile::gather4", ["gather4"]),
+    ],
+)
+def test_what_no_recording_covers_is_told(arguments, mode, words):
+    common = {"dtype": "float32", "dims": (16, 8), "box": (16, 4)} | arguments
+    found = modelled(TensorMap.tiled(BASE, **common), mode)
+    assert [text[: len(word)] for text, word in zip(found, words, strict=True)] == words

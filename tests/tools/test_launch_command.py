@@ -1,0 +1,191 @@
+"""``python -m emulator launch``: arguments, files, what it shows and refuses."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from paths import CUDA
+
+from emulator import EmulatorError
+from emulator.__main__ import main
+from emulator.tools import compiling
+from emulator.tools.compiling import compile_cuda
+from emulator.tools.launching import launch_command
+
+SCALE = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry scale(.param .u64 x, .param .u64 y, .param .f32 a)
+{
+    .reg .b64 %x, %y, %i; .reg .f32 %v, %a; .reg .b32 %t, %n, %b;
+    ld.param.u64 %x, [x]; ld.param.u64 %y, [y]; ld.param.f32 %a, [a];
+    mov.u32 %t, %tid.x; mov.u32 %n, %ntid.x; mov.u32 %b, %ctaid.x; mad.lo.u32 %t, %b, %n, %t;
+    mul.wide.u32 %i, %t, 4; add.u64 %x, %x, %i; add.u64 %y, %y, %i;
+    ld.global.f32 %v, [%x]; mul.f32 %v, %v, %a; st.global.f32 [%y], %v;
+    ret;
+}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("scale.ptx").write_text(SCALE)
+    np.save("x.npy", np.arange(64, dtype="f4"))
+    return tmp_path
+
+
+def test_arrays_from_and_to_files(folder, capsys):
+    words = "launch scale.ptx scale --grid 2 --block 32 --arg x.npy --arg zeros:f4:8x8:y.npy"
+    assert main([*words.split(), "--arg", "2.5", "--counters"]) == 0
+    assert (np.load("y.npy") == 2.5 * np.arange(64).reshape(8, 8)).all()
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("scale on sm_80: ")
+    assert out[1:5] == [
+        "argument  value          changed   file",
+        "0         float32 64     0 of 64",
+        "1         float32 8 × 8  63 of 64  y.npy",
+        "2         2.5",
+    ]
+    assert "blocks: 2" in out and "threads: 64" in out
+
+
+def test_an_array_that_is_changed_in_place(folder):
+    launch_command("scale.ptx", block="64", arg=["x.npy:x.npy", "x.npy", "2"])
+    assert (np.load("x.npy") == np.arange(64)).all()  # the second array was written
+    launch_command("scale.ptx", block="64", arg=["x.npy", "x.npy:z.npy", "2"])
+    assert (np.load("z.npy") == 2 * np.arange(64)).all()
+
+
+@pytest.mark.parametrize(
+    "text, values",
+    [
+        ("ones:bfloat16:4", [1, 1, 1, 1]),
+        ("arange:f4:2x2", [[0, 1], [2, 3]]),
+        ("zeros:u1:3", [0, 0, 0]),
+    ],
+)
+def test_arrays_that_are_made(text, values):
+    from emulator.tools.launching import _argument
+
+    made = _argument(text, None).value
+    assert made.astype(float).tolist() == values
+
+
+def test_random_arrays_have_a_seed():
+    from emulator.tools.launching import _argument
+
+    one, other, third = (_argument("random:f4:9", seed).value for seed in (None, 0, 1))
+    assert (one == other).all() and (one != third).any()
+    assert len(set(_argument("random:u1:1000", 3).value.tolist())) > 200
+
+
+def test_json(folder, capsys):
+    words = "launch scale.ptx --block 64 --arg x.npy --arg zeros:f4:64 --arg 3 --json"
+    assert main(words.split()) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["kernel"] == "scale" and data["counters"]["threads"] == 64
+    assert data["arguments"][1] == {
+        "index": "1", "value": "float32 64", "changed": "63 of 64", "file": ""
+    }  # fmt: skip
+
+
+def test_problems(folder, capsys):
+    assert main(["launch", "scale.ptx", "--problems"]) == 0
+    fetch = ".reg .f32 %f<5>; tex.2d.v4.f32.f32 {%f0,%f1,%f2,%f3}, [%x, {%f4,%f4}];"
+    Path("tex.ptx").write_text(SCALE.replace("    ret;", f"    {fetch}\n    ret;"))
+    assert main(["launch", "tex.ptx", "--problems"]) == 1
+    assert "'tex.2d.v4.f32.f32' is legal PTX, not modelled here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ("nothing.ptx", "cannot be read"),
+        ("scale.ptx scal3", "no kernel 'scal3'; kernels are scale; nearest is 'scale'"),
+        ("scale.ptx --grid 0", "grid along x is 1"),
+        ("scale.ptx --grid a,b", "--grid is one to three numbers such as 8,8; got 'a,b'"),
+        ("scale.ptx --block 2048", "block"),
+        ("scale.ptx --arg zero:f4:4", "nearest is 'zeros'"),
+        ("scale.ptx --arg zeros:f4", "--arg is zeros:TYPE:SHAPE"),
+        ("scale.ptx --arg zeros:g4:4", "no element type 'g4'"),
+        ("scale.ptx --arg zeros:O:4", "elements are numbers"),
+        ("scale.ptx --arg zeros:f4:4xx4", "a shape is numbers"),
+        ("scale.ptx --arg zeros:f8:99999999999", "has more than 8,589,934,592 bytes"),
+        ("scale.ptx --arg missing.npy", "cannot read 'missing.npy'"),
+        ("scale.ptx --arg scale.ptx.npy", "is no .npy file of an array"),
+        ("scale.ptx --arg x.npy", "scale takes 3 arguments"),
+        ("scale.ptx --target sm_75", "sm_75 cannot run"),
+    ],
+)
+def test_mistakes_are_told(folder, capsys, words, said):
+    Path("scale.ptx.npy").write_text("not an array")
+    assert main(["launch", *words.split()]) == 2
+    error = capsys.readouterr().err
+    assert said in error and len(error) < 1000
+
+
+def test_output_that_cannot_be_written(folder, capsys):
+    words = "launch scale.ptx --block 64 --arg x.npy --arg zeros:f4:64:no/where.npy --arg 1"
+    assert main(words.split()) == 2
+    assert "cannot write 'no/where.npy'" in capsys.readouterr().err
+
+
+# --- CUDA C++ -------------------------------------------------------------------------------------
+
+ADD = (
+    'extern "C" __global__ void add(float* y, int n) { if (threadIdx.x < n) y[threadIdx.x] += 1; }'
+)
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+def test_cuda_by_nvcc(folder):
+    Path("add.cu").write_text(ADD)
+    launch_command("add.cu", block="32", arg=["ones:f4:32:y.npy", "8"])
+    assert np.load("y.npy").tolist() == [2] * 8 + [1] * 24
+    Path("wrong.cu").write_text("int f(")
+    with pytest.raises(EmulatorError, match=r"nvcc refuses 'wrong.cu':\n.*error"):
+        compile_cuda("wrong.cu", "sm_90a")
+
+
+def test_cuda_by_nvrtc(folder, monkeypatch):
+    library = compiling._nvrtc()
+    if library is None:
+        pytest.skip("nvidia-cuda-nvrtc is not installed")
+    monkeypatch.setattr(compiling, "_nvcc", lambda: None)
+    Path("add.cu").write_text(ADD)
+    launch_command("add.cu", block="32", arg=["ones:f4:32:y.npy", "8"])
+    assert np.load("y.npy").tolist() == [2] * 8 + [1] * 24
+    Path("wrong.cu").write_text("int f(")
+    with pytest.raises(EmulatorError, match="NVRTC refuses"):
+        compile_cuda("wrong.cu", "sm_90a")
+
+
+def test_cuda_without_a_compiler(folder, monkeypatch):
+    Path("add.cu").write_text(ADD)
+    monkeypatch.setattr(compiling, "_nvcc", lambda: None)
+    monkeypatch.setattr(compiling, "_nvrtc", lambda: None)
+    with pytest.raises(EmulatorError, match="pip install nvidia-cuda-nvrtc"):
+        compile_cuda("add.cu", "sm_90a")
+
+
+@pytest.mark.slow
+def test_the_recorded_ptx_is_what_nvcc_makes():
+    if shutil.which("nvcc") is None:
+        pytest.skip("nvcc is not installed")
+    made = compile_cuda(CUDA / "system.cu", "sm_80")
+    statements = [line for line in made.splitlines() if line.strip().endswith(";")]
+    kept = (CUDA / "system.ptx").read_text()
+    assert sum(line in kept for line in statements) > 0.9 * len(statements)
+
+
+def test_progress_goes_to_a_terminal_alone(folder):
+    words = [sys.executable, "-m", "emulator", "launch", "scale.ptx", "--block", "64"]
+    words += ["--arg", "x.npy", "--arg", "zeros:f4:64", "--arg", "1"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stderr == ""

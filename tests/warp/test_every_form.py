@@ -1,0 +1,41 @@
+"""Every form of the table is executed: all engines give the same registers, on each generation."""
+
+import numpy as np
+import pytest
+from dots import FAST
+from each_form import ALL, operands
+
+from emulator import execute
+from emulator.isa.matrix_forms import FORMS
+from emulator.targets import TARGETS
+
+
+def one_target_of_each_generation(ins):
+    return list({TARGETS[name].generation: name for name in ins.targets}.values())
+
+
+@pytest.mark.parametrize("ins", ALL, ids=str)
+def test_engines_agree_on_the_newest_generation(ins):
+    check(ins, one_target_of_each_generation(ins)[-1:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ins", ALL, ids=str)
+def test_engines_agree_on_every_generation(ins):
+    check(ins, one_target_of_each_generation(ins))
+
+
+def check(ins, targets):
+    rng = np.random.default_rng(len(str(ins)))
+    registers, options = operands(ins, rng)
+    for target in targets:
+        slow = execute(ins, *registers, target=target, engine="reference", **options)
+        assert slow.shape == (ins.lanes, ins.fragment("d").registers)
+        for engine in FAST:
+            fast = execute(ins, *registers, target=target, engine=engine, **options)
+            assert np.array_equal(fast, slow), (target, engine)
+
+
+def test_no_form_is_left_out():
+    """A form whose types an earlier one takes first would never be reached, nor executed."""
+    assert {ins.form for ins in ALL} == set(FORMS)
