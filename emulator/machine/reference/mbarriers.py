@@ -82,9 +82,9 @@ def arrive(statement: Statement, function: Function) -> Run:
             raise Failure("mbarrier", "a count of arrivals is not 0")
         transactions = 0 if moved is None else sign * moved(thread)
         operation = Operation(arrivals, arrivals if drops else 0, transactions, completes)
-        token = change(thread, address(thread), operation)
+        word = change(thread, address(thread), operation)
         if write is not None:
-            write(thread, token)
+            write(thread, mbarrier.token(word, moved is not None))
 
     return guarded(statement, run)
 
