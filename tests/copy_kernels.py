@@ -277,6 +277,18 @@ def box_bytes(given: dict[str, Any]) -> int:
     return size * prod(counts)
 
 
+def room(given: dict[str, Any]) -> int:
+    """Bytes of shared memory that a box with a map of these arguments takes, or a little more.
+
+    Rows narrower than the swizzle lie as far apart as it is wide.
+    """
+    size, interleaved = ELEMENT_TYPES[given["dtype"]].bytes, slice_bytes(given)
+    row = size * (given["channels"] if given["mode"] == "im2col" else given["box"][0])
+    width = 0 if given["swizzle"] == "none" else int(given["swizzle"][:-1])
+    stretched = box_bytes(given) if interleaved else box_bytes(given) // row * max(row, width)
+    return -(-stretched // 128) * 128
+
+
 def slice_bytes(given: dict[str, Any]) -> int:
     """Bytes of a slice of channels of an interleaved tensor, 0 where there are none."""
     return {"none": 0, "16B": 16, "32B": 32}[given["interleave"]]

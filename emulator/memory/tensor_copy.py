@@ -83,9 +83,8 @@ class Geometry(NamedTuple):
         elements = unit // m.element_type.bytes
         # A copy takes one slice, whatever the box says.
         box = (*m.box[:-2], 1, *m.box[-1:]) if m.box else ()
-        return Geometry(
-            (elements, *m.dims), (unit, *m.strides), elements, box, m.element_strides
-        )
+        dims, strides = (elements, *m.dims), (unit, *m.strides)
+        return Geometry(dims, strides, elements, box, m.element_strides)
 
 
 class Copy(NamedTuple):
@@ -123,13 +122,13 @@ class Copy(NamedTuple):
         return self.row_inside[..., None] & columns[..., None, :]
 
     @property
-    def stored(self) -> Copy:
-        """What a store writes: runs of 16 bytes of which the first byte lies inside, all of them.
+    def behind(self) -> Copy:
+        """What a store writes besides: the rest of the last 16 bytes of a row that it enters.
 
         So up to 15 bytes behind the tensor are written in dimension 0. Measured on an H200.
         """
         elements = RUN // self.plan.element_bytes
-        return self._replace(last=-(-self.last // elements) * elements)
+        return self._replace(first=self.last, last=-(-self.last // elements) * elements)
 
     def pieces(self) -> list[tuple[Bool, Int64, slice]]:
         """What lies inside, as pieces of rows of equal length.

@@ -7,11 +7,13 @@ Memory is what the caller makes of it: ``read(addresses, size)`` returns ``(n, s
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
+from emulator.memory.arena import AccessError
 from emulator.memory.tensor_copy import Copy, Int64
 
 Bytes = NDArray[np.uint8]
@@ -47,8 +49,10 @@ def load_box(copy: Copy, read: Read) -> Bytes:
 
 def store_box(copy: Copy, box: Bytes, write: Write) -> None:
     """Writes a box ``(…, rows, row_bytes)``, taken out of its swizzle, to the tensor."""
-    for mask, addresses, span in copy.stored.pieces():
+    for mask, addresses, span in copy.pieces():
         write(addresses, box[mask, span])
+    for mask, addresses, span in copy.behind.pieces():
+        _where_there(write, addresses, box[mask, span])
 
 
 def reduce_box(copy: Copy, box: Bytes, read: Read, write: Write, combine: Combine) -> None:
@@ -60,13 +64,25 @@ def reduce_box(copy: Copy, box: Bytes, read: Read, write: Write, combine: Combin
         memory = np.ascontiguousarray(read(addresses, data.shape[-1])).view(kind)
         write(addresses, np.ascontiguousarray(combine(memory, codes)).view(np.uint8))
 
-    for mask, addresses, span in copy.stored.pieces():
+    for mask, addresses, span in copy.pieces():
         data = box[mask, span]
         if (np.diff(np.sort(addresses)) < data.shape[-1]).any():
             for i in range(len(addresses)):
                 update(addresses[i : i + 1], data[i : i + 1])
         else:
             update(addresses, data)
+    for mask, addresses, span in copy.behind.pieces():
+        _where_there(update, addresses, box[mask, span])
+
+
+def _where_there(change: Write, addresses: Int64, rows: Bytes) -> None:
+    """Changes bytes behind a tensor, unless memory ends there: nothing shows what lies behind."""
+    try:
+        change(addresses, rows)
+    except AccessError:
+        for i in range(len(addresses)):
+            with suppress(AccessError):
+                change(addresses[i : i + 1], rows[i : i + 1])
 
 
 def load_conversion(dtype: str, data: Bytes) -> Bytes:

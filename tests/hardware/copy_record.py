@@ -1,10 +1,11 @@
-"""Records what this machine's GPU makes of the asynchronous copies of copy_cases.py.
+"""Records what this machine's GPU makes of asynchronous copies of every kind.
 
     python tests/hardware/copy_record.py -o OUT.json.gz [--seed N] [--match TEXT] [--whole OUT.npz]
 
-A recording is a case with a digest of everything that its launch has written, window by window, or
-the error that the GPU gave. `--whole` keeps the bytes themselves beside it. Exit codes as of
-capture.py.
+Cases are drawn by copy_tensors.py, copy_bulk.py and copy_edits.py: random arguments, the same for
+a seed. A recording is a case with a digest of everything that its launch has written, window by
+window, or the error that the GPU gave. `--whole` keeps the bytes themselves beside it. Exit codes
+as of capture.py.
 """
 
 from __future__ import annotations
@@ -17,20 +18,50 @@ import pickle
 import sys
 import tempfile
 from pathlib import Path
+from random import Random
 
 _TESTS = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(_TESTS.parent), str(_TESTS)]
 
 import numpy as np  # noqa: E402
-from copy_kernels import ENTRY, THREADS, Case, buffers, digest, results, tensor_map, text  # noqa: E402
+from copy_kernels import (  # noqa: E402
+    ENTRY,
+    THREADS,
+    Case,
+    buffers,
+    digest,
+    results,
+    tensor_map,
+    text,
+)
 
 from hardware.capture import NO_GPU, provenance, say, target_of  # noqa: E402
-from hardware.copy_cases import draw  # noqa: E402
+from hardware.copy_bulk import bulk_cases  # noqa: E402
+from hardware.copy_edits import replace_cases  # noqa: E402
+from hardware.copy_tensors import (  # noqa: E402
+    interleaved_cases,
+    multicast_cases,
+    prefetch_cases,
+    reduced_cases,
+    refused_cases,
+    tensor_cases,
+)
 from hardware.driver import CudaError, Gpu, NoGpuError  # noqa: E402
 
 #: a process that has not finished its launches after so many seconds has hung
 PATIENCE = 120
 Found = dict[str, list[bytes] | str]
+
+
+def draw(seed: int) -> list[Case]:
+    """All cases."""
+    out: list[Case] = []
+    for make in (tensor_cases, reduced_cases, refused_cases, interleaved_cases, multicast_cases):
+        out += make(Random(f"{seed} {make.__name__}"))
+    rng = Random(f"{seed} bulk_cases")
+    out += [*bulk_cases(rng), *prefetch_cases(rng)]
+    out += replace_cases(Random(f"{seed} replace_cases"))
+    return out
 
 
 def launch(gpu: Gpu, case: Case) -> list[bytes]:

@@ -119,7 +119,9 @@ class Gpu:
             function = c_void_p()
             self._call("cuModuleGetFunction", byref(function), module, c_char_p(entry.encode()))
             held.extend(self._upload(array) for array in memory)
-            given = [ctypes.create_string_buffer(b, len(b)) for b in by_value([a.value for a in held])]
+            given = [
+                ctypes.create_string_buffer(b, len(b)) for b in by_value([a.value for a in held])
+            ]
             places = [ctypes.addressof(argument) for argument in (*held, *given)]
             sizes = [c_uint(n) for n in (grid, 1, 1, block, 1, 1)]
             slots = (c_void_p * len(places))(*places)

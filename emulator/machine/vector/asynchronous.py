@@ -497,7 +497,7 @@ _FLOATS = {
 _ORDERED = {**_WORDS, "int64": "s64", **_HALVES}
 #: operation of a reduction -> element types of tensor maps that have it, and the types of PTX;
 #: an H200 answers all others with "illegal instruction"
-_REDUCED = {
+REDUCED = {
     "add": {**_WORDS, **_FLOATS}, "min": _ORDERED, "max": _ORDERED, "inc": {"uint32": "u32"},
     "dec": {"uint32": "u32"}, "and": _WORDS, "or": _WORDS, "xor": _WORDS,
 }  # fmt: skip
@@ -513,7 +513,7 @@ class _Reduction(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _combine(operation: str, dtype: str) -> Callable[..., Any]:
-    types = _REDUCED[operation]
+    types = REDUCED[operation]
     if dtype not in types:
         raise Failure(
             "tensor copy", f"no reduction {operation} of {dtype}; it has {listing(types)}"
