@@ -22,22 +22,22 @@ LAUNCHES = {row["case"]["name"]: row for row in RECORDED["launches"]}
 ORDERS = ("early", "late")
 
 
-def launched(case, order="early"):
+def launched(case, order="early", engine="auto"):
     """What a launch writes, as in a recording; or the kind of its error."""
     memory = buffers(case)
     arguments = [*memory, tensor_map(case, memory[2])] if case.map else memory
     kernel = Module(text(case), target="sm_90a")[ENTRY]
     try:
-        kernel.launch(case.grid, THREADS, arguments, async_order=order)
+        kernel.launch(case.grid, THREADS, arguments, async_order=order, engine=engine)
     except KernelError as error:
         return error.kind
     return results(case, memory)
 
 
-def differing(name, order="early"):
+def differing(name, order="early", engine="auto"):
     """Which parts of what a launch has written are not as recorded; an error where there is one."""
     row = LAUNCHES[name]
-    found = launched(Case.of(row["case"]), order)
+    found = launched(Case.of(row["case"]), order, engine)
     if "error" in row or isinstance(found, str):
         return [] if "error" in row and found == "tensor copy" else [found]
     wanted = row["digests"]
@@ -53,6 +53,12 @@ def test_copies_write_what_the_h200_wrote(i, name):
 @pytest.mark.parametrize(("i", "name"), list(enumerate(LAUNCHES)))
 def test_copies_write_what_the_h200_wrote_in_the_other_order(i, name):
     assert differing(name, ORDERS[1 - i % 2]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(LAUNCHES)[::5])
+def test_the_reference_engine_writes_the_same(name):
+    assert differing(name, engine="reference") == []
 
 
 # --- what is recorded ---

@@ -22,6 +22,20 @@ Write = Callable[[Int64, Bytes], None]
 #: the elements in memory and those of the box, as unsigned integers, to the new ones in memory
 Combine = Callable[[Array, Array], Array]
 
+_WORDS = {"uint32": "u32", "int32": "s32", "uint64": "u64"}
+_HALVES = {"float16": "f16", "bfloat16": "bf16"}
+_FLOATS = {
+    **_HALVES, "float32": "f32", "float32_ftz": "f32", "tfloat32": "f32", "tfloat32_ftz": "f32",
+    "float64": "f64",
+}  # fmt: skip
+_ORDERED = {**_WORDS, "int64": "s64", **_HALVES}
+#: operation of a reduction -> element types of tensor maps that have it, and the types of PTX;
+#: an H200 answers all others with "illegal instruction"
+REDUCED = {
+    "add": {**_WORDS, **_FLOATS}, "min": _ORDERED, "max": _ORDERED, "inc": {"uint32": "u32"},
+    "dec": {"uint32": "u32"}, "and": _WORDS, "or": _WORDS, "xor": _WORDS,
+}  # fmt: skip
+
 #: what a load with fill "nan" puts where there is no tensor, in every 16 bits of an element of
 #: whatever type: a NaN for all of them. Measured on an H200.
 OUTSIDE_NAN = 0x7FF7

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from emulator.arith.scalar.rule import bind_reference
+from emulator.errors import listing
 from emulator.machine.failure import Failure
 from emulator.machine.reference import memory
 from emulator.machine.reference.access import ordinary, space_of
@@ -14,11 +15,12 @@ from emulator.machine.reference.asynchronous import Issue, constant, poison, sub
 from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.operands import addresses, guard_of, reader
 from emulator.machine.reference.thread import WARP, Thread, Together
-from emulator.memory.tensor_copy import plan, store_problem
+from emulator.memory.arena import AccessError
+from emulator.memory.tensor_copy import place_problem, plan
 from emulator.memory.tensor_copy_reference import Element, elements, load_code
 from emulator.memory.tensor_map import TensorMap
 from emulator.memory.tensor_map_bits import replace_field
-from emulator.memory.tensor_transfer import OUTSIDE_NAN
+from emulator.memory.tensor_transfer import OUTSIDE_NAN, REDUCED
 from emulator.memory.windows import RANK_BITS
 from emulator.ptx.program import Address, Function, Statement, Vector, items_of
 
@@ -42,12 +44,18 @@ class Box(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Bytes in shared memory, those outside of the tensor included."""
+        """Bytes that are copied, those outside of the tensor included."""
         return plan(self.tensor_map, self.mode).bytes
 
-    def elements(self, address: int) -> Sequence[Element]:
+    @property
+    def room(self) -> int:
+        """Bytes of shared memory from the first to the last."""
+        return plan(self.tensor_map, self.mode).shared_bytes
+
+    def elements(self, address: int, *, stores: bool = False) -> Sequence[Element]:
         """Where its elements lie, with the box at an address of shared memory."""
-        return list(elements(self.tensor_map, self.mode, self.coordinates, self.offsets, address))
+        given = (self.tensor_map, self.mode, self.coordinates, self.offsets, address)
+        return list(elements(*given, stores=stores))
 
 
 class TensorIssue(Issue):
@@ -75,7 +83,7 @@ class TensorIssue(Issue):
             raise Failure("tensor map", f"a map of {found.rank} dimensions in a {self.dims}d copy")
         coordinates = [_signed(read(thread)) for read in self.coordinates]
         made = plan(found, self.mode)
-        if self.to == "global" and (problem := store_problem(made, coordinates)):
+        if problem := place_problem(made, coordinates, self.to == "global"):
             raise Failure("tensor copy", problem)
         offsets = [read(thread) for read in self.offsets]
         return Box(found, made.mode, coordinates, offsets)
@@ -91,8 +99,8 @@ def load(statement: Statement, function: Function) -> Run:
 
     def run(thread: Thread) -> None:
         box = issue.box(thread)
-        for space, address, barrier in issue.targets(thread, box.bytes, _ALIGNMENT):
-            place = memory.find(thread, space, address, box.bytes, _ALIGNMENT, write=True)
+        for space, address, barrier in issue.targets(thread, box.room, _ALIGNMENT):
+            place = memory.find(thread, space, address, box.room, _ALIGNMENT, write=True)
             poison(thread, place)
             submit(thread, barrier, box.bytes, _box_loader(thread, box, space, address))
 
@@ -102,10 +110,10 @@ def load(statement: Statement, function: Function) -> Run:
 def _box_loader(thread: Thread, box: Box, space: str, address: int) -> Callable[[], None]:
     def perform() -> None:
         m = box.tensor_map
-        size, outside = m.element_type.bytes, OUTSIDE_NAN[m.dtype] if m.fill == "nan" else 0
+        size = m.element_type.bytes
         rank = address >> RANK_BITS << RANK_BITS
         for element in box.elements(address - rank):
-            code = outside
+            code = _outside(m, element.shared_address)
             if element.global_address is not None:
                 raw = memory.find(thread, "global", element.global_address, size, 1)
                 code = load_code(m.dtype, int.from_bytes(raw, "little"))
@@ -116,12 +124,12 @@ def _box_loader(thread: Thread, box: Box, space: str, address: int) -> Callable[
     return perform
 
 
-#: element types of tensor maps -> the type that reductions of such elements have
-_REDUCED = {
-    "uint8": "u8", "uint16": "u16", "uint32": "u32", "int32": "s32", "uint64": "u64",
-    "int64": "s64", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
-    "float32_ftz": "f32", "tfloat32": "f32", "tfloat32_ftz": "f32",
-}  # fmt: skip
+def _outside(m: TensorMap, address: int) -> int:
+    """The element that stands where there is no tensor."""
+    if m.fill != "nan":
+        return 0
+    pattern = OUTSIDE_NAN.to_bytes(2, "little") * 8
+    return int.from_bytes(pattern[address % 8 : address % 8 + m.element_type.bytes], "little")
 
 
 class _Reduction(NamedTuple):
@@ -141,7 +149,7 @@ def store(statement: Statement, function: Function) -> Run:
 
     def run(thread: Thread) -> None:
         box, address = issue.box(thread), origin(thread)
-        memory.find(thread, "shared", address, box.bytes, _ALIGNMENT)
+        memory.find(thread, "shared", address, box.room, _ALIGNMENT)
         submit(thread, None, box.bytes, _box_storer(thread, box, address, operation))
 
     return guarded(statement, run)
@@ -152,14 +160,19 @@ def _box_storer(thread: Thread, box: Box, address: int, operation: str) -> Calla
         m = box.tensor_map
         size, combine = m.element_type.bytes, None
         if operation:
-            described = _Reduction("atomic.update", (_REDUCED[m.dtype],), {"operation": operation})
-            combine = bind_reference(described, space="global", bulk="bulk")
+            combine = _combine(operation, m.dtype)
         inside = address & (1 << RANK_BITS) - 1
-        for element in box.elements(inside):
+        proper = {x.global_address for x in box.elements(inside)}
+        for element in box.elements(inside, stores=True):
             if element.global_address is None:
                 continue
             held = memory.find(thread, "shared", element.shared_address, size, 1)
-            place = memory.find(thread, "global", element.global_address, size, 1, write=True)
+            try:
+                place = memory.find(thread, "global", element.global_address, size, 1, write=True)
+            except AccessError:
+                if element.global_address in proper:
+                    raise
+                continue  # behind the tensor, where memory may end
             data = bytes(held)
             if combine is not None:
                 old, given = (int.from_bytes(x, "little") for x in (place, data))
@@ -167,6 +180,16 @@ def _box_storer(thread: Thread, box: Box, address: int, operation: str) -> Calla
             memory.put(thread, place, data)
 
     return perform
+
+
+def _combine(operation: str, dtype: str) -> Callable[..., int]:
+    types = REDUCED[operation]
+    if dtype not in types:
+        raise Failure(
+            "tensor copy", f"no reduction {operation} of {dtype}; it has {listing(types)}"
+        )
+    described = _Reduction("atomic.update", (types[dtype],), {"operation": operation})
+    return bind_reference(described, space="global", bulk="bulk")
 
 
 def transfer(statement: Statement, function: Function) -> Run:
