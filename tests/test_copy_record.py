@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from typing import ClassVar
 
 import pytest
 from hardware import copy_record
@@ -20,7 +21,7 @@ class StandIn:
 
     name, capability, driver, cuda = "stand-in", (9, 0), "none", 13000
     #: launches to come until one fails, and whether the context is lost with it
-    failing: list[bool] = []
+    failing: ClassVar[list[bool]] = []
 
     def launch(self, ptx, entry, grid, block, memory, by_value):
         if self.failing:

@@ -464,7 +464,7 @@ def test_tensor_copies(order, swizzle):
     text = """.visible .entry go(.param .align 64 .b8 m[128], .param .u64 b)
 { .reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %rd<4>;
     .shared .align 1024 .b8 room[2048]; .shared .b64 bar;
-    mov.u32 %r1, %tid.x; setp.ne.u32 %p1, %r1, 0; mov.u32 %r2, -3; mov.u32 %r3, 5;
+    mov.u32 %r1, %tid.x; setp.ne.u32 %p1, %r1, 0; mov.u32 %r2, -4; mov.u32 %r3, 5;
     mov.b64 %rd1, m; cvta.param.u64 %rd1, %rd1;
     @%p1 bra READY; mbarrier.init.shared.b64 [bar], 1;
     mbarrier.arrive.expect_tx.shared.b64 _, [bar], 1024;

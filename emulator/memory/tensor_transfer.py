@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
+from emulator.errors import listing
 from emulator.memory.arena import AccessError
 from emulator.memory.tensor_copy import Copy, Int64
 
@@ -29,6 +30,27 @@ OUTSIDE_NAN = 0x7FF7
 
 #: what a load makes of every NaN that it rounds to tf32; measured on an H200
 TF32_NAN = 0x7FFFE000
+
+
+_WORDS = {"uint32": "u32", "int32": "s32", "uint64": "u64"}
+_HALVES = {"float16": "f16", "bfloat16": "bf16"}
+_FLOATS = {
+    **_HALVES, "float32": "f32", "float32_ftz": "f32", "tfloat32": "f32", "tfloat32_ftz": "f32",
+    "float64": "f64",
+}  # fmt: skip
+_ORDERED = {**_WORDS, "int64": "s64", **_HALVES}
+#: operation of a reduction -> element types of tensor maps that have it, and the types of PTX;
+#: an H200 answers all others with "illegal instruction"
+REDUCED = {
+    "add": {**_WORDS, **_FLOATS}, "min": _ORDERED, "max": _ORDERED, "inc": {"uint32": "u32"},
+    "dec": {"uint32": "u32"}, "and": _WORDS, "or": _WORDS, "xor": _WORDS,
+}  # fmt: skip
+
+
+def reduction_problem(operation: str, dtype: str) -> str:
+    """Why a tensor of a type has no such reduction, in words; "" where it has it."""
+    types = REDUCED[operation]
+    return "" if dtype in types else f"no reduction {operation} of {dtype}; it has {listing(types)}"
 
 
 def load_box(copy: Copy, read: Read) -> Bytes:

@@ -21,10 +21,15 @@ from emulator.ptx.program import Function, Statement
 SIZE = 8
 
 
-def barrier_of(statement: Statement, name: str = "mbarrier") -> Read:
-    """The address of a barrier in shared memory of the cluster, with the rank of its block."""
-    bound = statement.operands[name]
-    find, space = addresses(bound), space_of(statement, bound)
+def barrier_of(statement: Statement, space: str | None = None) -> Read:
+    """The address of a barrier in shared memory of the cluster, with the rank of its block.
+
+    `space` is "cluster" where the barrier is that of the block that an asynchronous copy goes to.
+    """
+    bound = statement.operands["mbarrier"]
+    find = addresses(bound)
+    if space is None:
+        space = space_of(statement, bound)
 
     def address(thread: Thread) -> int:
         given = find(thread)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.arith.scalar.rule import bind_vector
 from emulator.arith.scalar.types import TYPES
-from emulator.errors import listing
 from emulator.isa.instruction import Instruction
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.failure import Failure
@@ -33,7 +32,14 @@ from emulator.memory.mbarrier import Operation
 from emulator.memory.tensor_copy import Copy, place_problem, plan
 from emulator.memory.tensor_map import TensorMap
 from emulator.memory.tensor_map_bits import replace_field
-from emulator.memory.tensor_transfer import Combine, load_box, reduce_box, store_box
+from emulator.memory.tensor_transfer import (
+    REDUCED,
+    Combine,
+    load_box,
+    reduce_box,
+    reduction_problem,
+    store_box,
+)
 from emulator.memory.windows import RANK_BITS
 from emulator.ptx.program import Address, Constant, Function, Statement, Vector
 
@@ -494,21 +500,6 @@ def _box_to_memory(
     return perform
 
 
-_WORDS = {"uint32": "u32", "int32": "s32", "uint64": "u64"}
-_HALVES = {"float16": "f16", "bfloat16": "bf16"}
-_FLOATS = {
-    **_HALVES, "float32": "f32", "float32_ftz": "f32", "tfloat32": "f32", "tfloat32_ftz": "f32",
-    "float64": "f64",
-}  # fmt: skip
-_ORDERED = {**_WORDS, "int64": "s64", **_HALVES}
-#: operation of a reduction -> element types of tensor maps that have it, and the types of PTX;
-#: an H200 answers all others with "illegal instruction"
-REDUCED = {
-    "add": {**_WORDS, **_FLOATS}, "min": _ORDERED, "max": _ORDERED, "inc": {"uint32": "u32"},
-    "dec": {"uint32": "u32"}, "and": _WORDS, "or": _WORDS, "xor": _WORDS,
-}  # fmt: skip
-
-
 class _Reduction(NamedTuple):
     """A reduction as the rules want to know it."""
 
@@ -519,12 +510,10 @@ class _Reduction(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _combine(operation: str, dtype: str) -> Callable[..., Any]:
-    types = REDUCED[operation]
-    if dtype not in types:
-        raise Failure(
-            "tensor copy", f"no reduction {operation} of {dtype}; it has {listing(types)}"
-        )
-    described = _Reduction("atomic.update", (types[dtype],), {"operation": operation})
+    if problem := reduction_problem(operation, dtype):
+        raise Failure("tensor copy", problem)
+    types = (REDUCED[operation][dtype],)
+    described = _Reduction("atomic.update", types, {"operation": operation})
     return bind_vector(described, space="global", bulk="bulk")
 
 
