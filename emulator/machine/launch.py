@@ -427,7 +427,7 @@ class Launch:
                 self._variables[name] = self.arena.allocate(
                     name, len(held[name]), address=address, contents=held[name], writable=writable
                 )
-        # Where blocks of a cooperative grid meet, see cooperative_groups.h: every launch is one here.
+        # Where the blocks of a cooperative grid meet; every launch is one here.
         workspace = self.arena.allocate("workspace of the grid", _WORKSPACE).address
         self.environment = {"%envreg1": workspace >> 32, "%envreg2": workspace & 0xFFFFFFFF}
         placed = place_arguments(self.arena, self.function, self.given, self.memory)
