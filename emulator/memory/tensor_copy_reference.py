@@ -19,6 +19,8 @@ class Element(NamedTuple):
     #: None for an element outside of the tensor
     global_address: int | None
     shared_address: int
+    #: whether it lies behind the tensor, and a store takes it all the same
+    behind: bool = False
 
 
 def elements(
@@ -52,8 +54,9 @@ def elements(
             inside = all(0 <= x < n for x, n in zip(position, dims, strict=True))
             steps = zip((start[0] + i, *place), strides, strict=True)
             where = m.address + sum(x * stride for x, stride in steps)
-            unswizzled = shared_address + row * pitch + i * size
-            yield Element(where if inside else None, swizzled_byte(unswizzled, m.swizzle))
+            shared = swizzled_byte(shared_address + row * pitch + i * size, m.swizzle)
+            behind = inside and start[0] + i >= dims[0]
+            yield Element(where if inside else None, shared, behind)
 
 
 def rows(

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
+from emulator.errors import listing
 from emulator.memory.arena import AccessError
 from emulator.memory.tensor_copy import Copy, Int64
 
@@ -21,6 +22,15 @@ Read = Callable[[Int64, int], Bytes]
 Write = Callable[[Int64, Bytes], None]
 #: the elements in memory and those of the box, as unsigned integers, to the new ones in memory
 Combine = Callable[[Array, Array], Array]
+
+#: what a load with fill "nan" puts where there is no tensor, in every 16 bits of an element of
+#: whatever type: a NaN for all of them. Measured on an H200.
+OUTSIDE_NAN = 0x7FF7
+
+
+#: what a load makes of every NaN that it rounds to tf32; measured on an H200
+TF32_NAN = 0x7FFFE000
+
 
 _WORDS = {"uint32": "u32", "int32": "s32", "uint64": "u64"}
 _HALVES = {"float16": "f16", "bfloat16": "bf16"}
@@ -36,13 +46,11 @@ REDUCED = {
     "dec": {"uint32": "u32"}, "and": _WORDS, "or": _WORDS, "xor": _WORDS,
 }  # fmt: skip
 
-#: what a load with fill "nan" puts where there is no tensor, in every 16 bits of an element of
-#: whatever type: a NaN for all of them. Measured on an H200.
-OUTSIDE_NAN = 0x7FF7
 
-
-#: what a load makes of every NaN that it rounds to tf32; measured on an H200
-TF32_NAN = 0x7FFFE000
+def reduction_problem(operation: str, dtype: str) -> str:
+    """Why a tensor of a type has no such reduction, in words; "" where it has it."""
+    types = REDUCED[operation]
+    return "" if dtype in types else f"no reduction {operation} of {dtype}; it has {listing(types)}"
 
 
 def load_box(copy: Copy, read: Read) -> Bytes:

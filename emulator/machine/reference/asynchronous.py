@@ -265,7 +265,8 @@ def store_and_signal(statement: Statement, function: Function) -> Run:
     type_ = ins.types[-1]
     reads = [reader(item, type_) for item in items_of(operands["b"])]
     address, space = addresses(operands["a"]), space_of(statement, operands["a"])
-    barrier: Read | None = barrier_of(statement, "cluster") if "mbarrier" in operands else None
+    signals = "mbarrier" in operands
+    barrier: Read | None = barrier_of(statement, "cluster") if signals else None
     element = TYPES[type_].size // 8
     rule = bind_reference(ins, space="shared") if ins.modifiers.get("operation", "") else None
 

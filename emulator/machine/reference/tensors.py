@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from emulator.arith.scalar.rule import bind_reference
-from emulator.errors import listing
 from emulator.machine.failure import Failure
 from emulator.machine.reference import memory
 from emulator.machine.reference.access import ordinary, space_of
@@ -20,7 +19,7 @@ from emulator.memory.tensor_copy import place_problem, plan
 from emulator.memory.tensor_copy_reference import Element, elements, load_code
 from emulator.memory.tensor_map import TensorMap
 from emulator.memory.tensor_map_bits import replace_field
-from emulator.memory.tensor_transfer import OUTSIDE_NAN, REDUCED
+from emulator.memory.tensor_transfer import OUTSIDE_NAN, REDUCED, reduction_problem
 from emulator.memory.windows import RANK_BITS
 from emulator.ptx.program import Address, Function, Statement, Vector, items_of
 
@@ -44,18 +43,18 @@ class Box(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Bytes that are copied, those outside of the tensor included."""
+        """Bytes in shared memory, those outside of the tensor included."""
         return plan(self.tensor_map, self.mode).bytes
 
     @property
     def room(self) -> int:
-        """Bytes of shared memory from the first to the last."""
+        """Bytes of shared memory from its first to its last."""
         return plan(self.tensor_map, self.mode).shared_bytes
 
-    def elements(self, address: int, *, stores: bool = False) -> Sequence[Element]:
+    def elements(self, address: int, stores: bool = False) -> Sequence[Element]:
         """Where its elements lie, with the box at an address of shared memory."""
-        given = (self.tensor_map, self.mode, self.coordinates, self.offsets, address)
-        return list(elements(*given, stores=stores))
+        where = self.coordinates, self.offsets, address
+        return list(elements(self.tensor_map, self.mode, *where, stores=stores))
 
 
 class TensorIssue(Issue):
@@ -100,8 +99,11 @@ def load(statement: Statement, function: Function) -> Run:
     def run(thread: Thread) -> None:
         box = issue.box(thread)
         for space, address, barrier in issue.targets(thread, box.room, _ALIGNMENT):
-            place = memory.find(thread, space, address, box.room, _ALIGNMENT, write=True)
-            poison(thread, place)
+            rank = address >> RANK_BITS << RANK_BITS
+            size = box.tensor_map.element_type.bytes
+            for element in box.elements(address - rank):
+                where = element.shared_address + rank
+                poison(thread, memory.find(thread, space, where, size, 1, write=True))
             submit(thread, barrier, box.bytes, _box_loader(thread, box, space, address))
 
     return guarded(statement, run)
@@ -110,26 +112,21 @@ def load(statement: Statement, function: Function) -> Run:
 def _box_loader(thread: Thread, box: Box, space: str, address: int) -> Callable[[], None]:
     def perform() -> None:
         m = box.tensor_map
-        size = m.element_type.bytes
+        size, outside = m.element_type.bytes, bytes(m.element_type.bytes)
+        if m.fill == "nan":
+            outside = OUTSIDE_NAN.to_bytes(2, "little") * (size // 2)
         rank = address >> RANK_BITS << RANK_BITS
         for element in box.elements(address - rank):
-            code = _outside(m, element.shared_address)
+            data = outside
             if element.global_address is not None:
                 raw = memory.find(thread, "global", element.global_address, size, 1)
                 code = load_code(m.dtype, int.from_bytes(raw, "little"))
+                data = code.to_bytes(size, "little")
             where = element.shared_address + rank
             place = memory.find(thread, space, where, size, 1, write=True)
-            memory.put(thread, place, code.to_bytes(size, "little"))
+            memory.put(thread, place, data)
 
     return perform
-
-
-def _outside(m: TensorMap, address: int) -> int:
-    """The element that stands where there is no tensor."""
-    if m.fill != "nan":
-        return 0
-    pattern = OUTSIDE_NAN.to_bytes(2, "little") * 8
-    return int.from_bytes(pattern[address % 8 : address % 8 + m.element_type.bytes], "little")
 
 
 class _Reduction(NamedTuple):
@@ -150,6 +147,8 @@ def store(statement: Statement, function: Function) -> Run:
     def run(thread: Thread) -> None:
         box, address = issue.box(thread), origin(thread)
         memory.find(thread, "shared", address, box.room, _ALIGNMENT)
+        if operation and (problem := reduction_problem(operation, box.tensor_map.dtype)):
+            raise Failure("tensor copy", problem)
         submit(thread, None, box.bytes, _box_storer(thread, box, address, operation))
 
     return guarded(statement, run)
@@ -160,9 +159,10 @@ def _box_storer(thread: Thread, box: Box, address: int, operation: str) -> Calla
         m = box.tensor_map
         size, combine = m.element_type.bytes, None
         if operation:
-            combine = _combine(operation, m.dtype)
+            types = (REDUCED[operation][m.dtype],)
+            described = _Reduction("atomic.update", types, {"operation": operation})
+            combine = bind_reference(described, space="global", bulk="bulk")
         inside = address & (1 << RANK_BITS) - 1
-        proper = {x.global_address for x in box.elements(inside)}
         for element in box.elements(inside, stores=True):
             if element.global_address is None:
                 continue
@@ -170,9 +170,9 @@ def _box_storer(thread: Thread, box: Box, address: int, operation: str) -> Calla
             try:
                 place = memory.find(thread, "global", element.global_address, size, 1, write=True)
             except AccessError:
-                if element.global_address in proper:
-                    raise
-                continue  # behind the tensor, where memory may end
+                if element.behind:
+                    continue  # Memory ends there: nothing shows what lies behind.
+                raise
             data = bytes(held)
             if combine is not None:
                 old, given = (int.from_bytes(x, "little") for x in (place, data))
@@ -180,16 +180,6 @@ def _box_storer(thread: Thread, box: Box, address: int, operation: str) -> Calla
             memory.put(thread, place, data)
 
     return perform
-
-
-def _combine(operation: str, dtype: str) -> Callable[..., int]:
-    types = REDUCED[operation]
-    if dtype not in types:
-        raise Failure(
-            "tensor copy", f"no reduction {operation} of {dtype}; it has {listing(types)}"
-        )
-    described = _Reduction("atomic.update", (types[dtype],), {"operation": operation})
-    return bind_reference(described, space="global", bulk="bulk")
 
 
 def transfer(statement: Statement, function: Function) -> Run:

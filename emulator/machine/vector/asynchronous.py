@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.arith.scalar.rule import bind_vector
 from emulator.arith.scalar.types import TYPES
-from emulator.errors import listing
 from emulator.isa.instruction import Instruction
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.failure import Failure
@@ -38,6 +37,7 @@ from emulator.memory.tensor_transfer import (
     Combine,
     load_box,
     reduce_box,
+    reduction_problem,
     store_box,
 )
 from emulator.memory.windows import RANK_BITS
@@ -510,12 +510,10 @@ class _Reduction(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _combine(operation: str, dtype: str) -> Callable[..., Any]:
-    types = REDUCED[operation]
-    if dtype not in types:
-        raise Failure(
-            "tensor copy", f"no reduction {operation} of {dtype}; it has {listing(types)}"
-        )
-    described = _Reduction("atomic.update", (types[dtype],), {"operation": operation})
+    if problem := reduction_problem(operation, dtype):
+        raise Failure("tensor copy", problem)
+    types = (REDUCED[operation][dtype],)
+    described = _Reduction("atomic.update", types, {"operation": operation})
     return bind_vector(described, space="global", bulk="bulk")
 
 
