@@ -31,6 +31,8 @@ from emulator.targets import Target, find_target, runs_on
 _NEWEST = (9, 5)
 #: bytes of local memory that a thread may have, and of the variables of a module
 _LOCAL, _VARIABLES = 512 << 10, 1 << 33
+#: bytes of the memory through which a cooperative grid synchronises
+_WORKSPACE = 256
 #: threads of a grid that are run without a limit of statements
 _ALL_THREADS = 1 << 27
 #: limits of all targets: threads of a block, and along each axis; blocks along each axis
@@ -425,6 +427,9 @@ class Launch:
                 self._variables[name] = self.arena.allocate(
                     name, len(held[name]), address=address, contents=held[name], writable=writable
                 )
+        # Where the blocks of a cooperative grid meet; every launch is one here.
+        workspace = self.arena.allocate("workspace of the grid", _WORKSPACE).address
+        self.environment = {"%envreg1": workspace >> 32, "%envreg2": workspace & 0xFFFFFFFF}
         placed = place_arguments(self.arena, self.function, self.given, self.memory)
         size = len(placed.parameters)
         if size:

@@ -160,7 +160,7 @@ def token(word: Any, expects_bytes: bool) -> Any:
     ``arrive.expect_tx`` gives all of it; the others define the upper half alone, and leave the
     lower one to chance: here it is 0.
     """
-    return word if expects_bytes else word & np.uint64(0xFFFF_FFFF_0000_0000)
+    return word if expects_bytes else word & 0xFFFF_FFFF_0000_0000
 
 
 def pending_count(token: Any) -> Any:

@@ -3,7 +3,7 @@
 A copy moves *rows*: elements of dimension 0 that lie side by side in global memory and, cut into
 16-byte runs that the swizzle permutes, in shared memory. A `Plan` holds all that follows from the
 map and the mode; the coordinates then place it. `tensor_copy_reference` says the same one element
-at a time. PTX ISA 5.5.3 to 5.5.7, 9.7.9.27.1.
+at a time. PTX ISA 5.5.3 to 5.5.7, 9.7.9.27.1; what the manual leaves open was measured on an H200.
 """
 
 from __future__ import annotations
@@ -57,6 +57,36 @@ MODES = {
 _NOT_MODELLED = ("im2col::w", "im2col::w::128")
 
 
+class Geometry(NamedTuple):
+    """A tensor as its copies see it: an interleaved one has a dimension more, in front.
+
+    The elements of a slice of 16 or 32 bytes are dimension 0 then; the dimensions of the map follow
+    as they are: width, [height, [depth,]] slices, images. Measured on an H200.
+    """
+
+    #: innermost first, as all of these
+    dims: tuple[int, ...]
+    #: bytes, of the dimensions from 1 on
+    strides: tuple[int, ...]
+    #: elements of a row of a copy
+    row_elements: int
+    #: sizes of a tiled copy, and its steps, in the dimensions from 1 on
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    @staticmethod
+    def of(m: TensorMap) -> Geometry:
+        """The tensor of a map."""
+        if not (unit := m.slice_bytes):
+            row = m.row_bytes // m.element_type.bytes
+            return Geometry(m.dims, m.strides, row, m.box[1:], m.element_strides[1:])
+        elements = unit // m.element_type.bytes
+        # A copy takes one slice, whatever the box says.
+        box = (*m.box[:-2], 1, *m.box[-1:]) if m.box else ()
+        dims, strides = (elements, *m.dims), (unit, *m.strides)
+        return Geometry(dims, strides, elements, box, m.element_strides)
+
+
 class Copy(NamedTuple):
     """Tensor copies of one plan, placed: where their rows lie in global memory.
 
@@ -91,6 +121,15 @@ class Copy(NamedTuple):
         columns = (index >= self.first[..., None]) & (index < self.last[..., None])
         return self.row_inside[..., None] & columns[..., None, :]
 
+    @property
+    def behind(self) -> Copy:
+        """What a store writes besides: the rest of the last 16 bytes of a row that it enters.
+
+        So up to 15 bytes behind the tensor are written in dimension 0. Measured on an H200.
+        """
+        elements = RUN // self.plan.element_bytes
+        return self._replace(first=self.last, last=-(-self.last // elements) * elements)
+
     def pieces(self) -> list[tuple[Bool, Int64, slice]]:
         """What lies inside, as pieces of rows of equal length.
 
@@ -115,9 +154,9 @@ class Plan:
 
     tensor_map: TensorMap
     mode: str
-    #: number of rows, and elements of each
+    #: number of rows
     rows: int
-    row_elements: int
+    geometry: Geometry
     #: ``(rank - 1, rows)``: position of each row in the dimensions from 1 on, counted from the
     #: coordinates; None where it depends on them in another way
     positions: Int64 | None = None
@@ -128,9 +167,33 @@ class Plan:
         return self.tensor_map.element_type.bytes
 
     @property
+    def row_elements(self) -> int:
+        """Elements of one row."""
+        return self.geometry.row_elements
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of one row, a multiple of 16."""
         return self.row_elements * self.element_bytes
+
+    @property
+    def row_pitch(self) -> int:
+        """Bytes from one row to the next in shared memory.
+
+        Rows narrower than the swizzle take as much room as it permutes; slices of an interleaved
+        tensor lie without gaps. Measured on an H200.
+        """
+        m = self.tensor_map
+        if m.slice_bytes or m.swizzle == "none":
+            return self.row_bytes
+        return max(self.row_bytes, RUN << SWIZZLE_BITS[m.swizzle])
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory from the first to the last that a copy may touch."""
+        return (self.rows - 1) * self.row_pitch + max(
+            self.row_bytes, min(self.row_pitch, RUN << SWIZZLE_BITS[self.tensor_map.swizzle])
+        )
 
     @property
     def bytes(self) -> int:
@@ -149,10 +212,13 @@ class Plan:
         signed = _integers("coordinates", coordinates, wanted, self.mode).astype(np.int32)
         start = signed.astype(np.int64)
         shift = _integers("im2col offsets", offsets, mode.offsets * (m.rank - 2), self.mode)
+        if m.slice_bytes:
+            start = np.concatenate([np.zeros_like(start[..., :1]), start], -1)
         size, sizes, strides = self.element_bytes, self.sizes, self.strides
         origin = start[..., 0] * size + _wrapped(address)
         first = np.minimum(np.maximum(-start[..., 0], 0), self.row_elements)
-        last = np.maximum(np.minimum(m.dims[0] - start[..., 0], self.row_elements), first)
+        inside_row = np.minimum(self.geometry.dims[0] - start[..., 0], self.row_elements)
+        last = np.maximum(inside_row, first)
 
         corner = start[..., 1:]
         if self.positions is not None and ((corner >= 0) & (corner < self.last_inside)).all():
@@ -161,7 +227,7 @@ class Plan:
         if self.positions is not None:
             place = corner[..., None] + self.positions
         elif mode.map_mode == "im2col":
-            place = im2col_positions(m, start, shift)
+            place = im2col_positions(self, start, shift)
         else:
             place = corner[..., None, :]
         inside = np.asarray(((place >= 0) & (place < sizes[:, None])).all(-2))
@@ -171,12 +237,12 @@ class Plan:
     @cached_property
     def sizes(self) -> Int64:
         """``(rank - 1,)``: sizes of the tensor in the dimensions from 1 on."""
-        return np.array(self.tensor_map.dims[1:], np.int64)
+        return np.array(self.geometry.dims[1:], np.int64)
 
     @cached_property
     def strides(self) -> Int64:
         """``(rank - 1,)``: bytes between neighbours in the dimensions from 1 on."""
-        return np.array(self.tensor_map.strides, np.int64)
+        return np.array(self.geometry.strides, np.int64)
 
     @cached_property
     def last_inside(self) -> Int64:
@@ -217,7 +283,7 @@ def plan(tensor_map: TensorMap, mode: str = "tile") -> Plan:
     """The plan of copies with a map in one of `MODES`, kept for the next call.
 
     Raises OperandError where map and mode do not go together, UnsupportedError for what is legal
-    but not modelled: ``im2col::w``, maps with interleave.
+    but not modelled: ``im2col::w``.
     """
     return _plan(tensor_map.placeless, mode)
 
@@ -235,39 +301,49 @@ def _plan(m: TensorMap, mode: str) -> Plan:
         raise OperandError(
             f"a tensor copy in mode {mode} needs a map in {MODES[mode].map_mode} mode; {m!r:.200}"
         )
-    if m.interleave != "none":
-        raise UnsupportedError(
-            f"tensor copies with interleave {m.interleave} are not modelled: no document says "
-            "where the slices of channels lie"
-        )
-    row_elements = m.row_bytes // m.element_type.bytes
-    steps = [-(-size // s) for size, s in zip(m.box[1:], m.element_strides[1:], strict=False)]
-    if (m.pixels or prod(steps)) * m.row_bytes > MAX_BYTES:
+    geometry = Geometry.of(m)
+    steps = [-(-size // s) for size, s in zip(geometry.box, geometry.steps, strict=False)]
+    row_bytes = geometry.row_elements * m.element_type.bytes
+    if (m.pixels or prod(steps)) * row_bytes > MAX_BYTES:
         raise OperandError(
             f"a box of more than {MAX_BYTES} bytes fits no shared memory; {m!r:.200}"
         )
     if m.mode == "im2col":
-        return Plan(m, mode, m.pixels, row_elements)
+        return Plan(m, mode, m.pixels, geometry)
     if mode == "tile":
         grid = np.indices(steps[::-1], np.int64).reshape(len(steps), prod(steps))[::-1]
-        thin = np.array(m.element_strides[1:], np.int64)[:, None]
-        return Plan(m, mode, grid.shape[1], row_elements, grid * thin)
+        thin = np.array(geometry.steps, np.int64)[:, None]
+        return Plan(m, mode, grid.shape[1], geometry, grid * thin)
     if m.rank != 2 or m.box[1] != 1:
         raise OperandError(
             f"a tensor copy in mode {mode} needs a map of rank 2 with a box of one row; {m!r:.200}"
         )
-    return Plan(m, mode, 4, row_elements)
+    return Plan(m, mode, 4, geometry)
 
 
-def store_problem(p: Plan, coordinates: Any) -> str:
-    """What the manual forbids of stores and reductions, in words; "" where nothing is wrong.
+def place_problem(p: Plan, coordinates: Any, stores: bool) -> str:
+    """Why a copy may not begin at coordinates, in words; "" where it may.
 
-    An H200 answered a reduction at a negative coordinate with "illegal instruction". PTX ISA
-    9.7.9.27.1.1.
+    An H200 answers each of these with "illegal instruction". What holds for stores and reductions
+    alone is in the manual, too: PTX ISA 9.7.9.27.1.1.
     """
-    if (np.asarray(coordinates).astype(np.int32) < 0).any():
+    m, start = p.tensor_map, np.asarray(coordinates).astype(np.int32).astype(np.int64)
+    if not m.slice_bytes and (start[..., 0] * p.element_bytes % RUN).any():
+        return (
+            f"coordinate {int(start[..., 0].flat[0])} of dimension 0: a copy starts at a multiple "
+            f"of {RUN} bytes, {RUN // p.element_bytes} elements"
+        )
+    for k, (low, high) in enumerate(zip(m.lower, m.upper, strict=True), not m.slice_bytes):
+        last = m.dims[k] - 1 + high
+        if ((start[..., k] < low) | (start[..., k] > last)).any():
+            return (
+                f"coordinate {int(start[..., k].flat[0])} of dimension {k}: a copy through im2col "
+                f"starts between the corners, at {low} to {last}"
+            )
+    if not stores:
+        return ""
+    if (start < 0).any():
         return "a store to a tensor starts at coordinates that are not negative"
-    m = p.tensor_map
     if any(low < 0 for low in m.lower) or any(high > 0 for high in m.upper):
         return "a store through im2col needs a box within the tensor: lower >= 0, upper <= 0"
     return ""
@@ -276,19 +352,6 @@ def store_problem(p: Plan, coordinates: Any) -> str:
 #: what no recording covers: when a copy does it, and on what the answer rests
 _MODELLED: tuple[tuple[Callable[[TensorMap, str], bool], str], ...] = (
     (lambda m, mode: "4" in mode, "gather4 and scatter4: as the manual describes them"),
-    (
-        lambda m, mode: mode == "tile" and max(m.element_strides) > 1,
-        "element strides: as the driver's documentation describes them, ignored in dimension 0",
-    ),
-    (
-        lambda m, mode: m.row_bytes < RUN << SWIZZLE_BITS[m.swizzle],
-        "rows narrower than the swizzle lie without gaps",
-    ),
-    (lambda m, mode: m.fill == "nan", "the NaN outside of the tensor: published for float16 alone"),
-    (
-        lambda m, mode: m.dtype in ("float32_ftz", "tfloat32", "tfloat32_ftz"),
-        "flushing as its name says; rounding to tf32 as published for another chip",
-    ),
 )
 
 
@@ -297,28 +360,34 @@ def modelled(tensor_map: TensorMap, mode: str = "tile") -> tuple[str, ...]:
     return tuple(text for applies, text in _MODELLED if applies(tensor_map, mode))
 
 
-def im2col_positions(m: TensorMap, start: Int64, shift: Int64) -> Int64:
+def im2col_positions(p: Plan, start: Int64, shift: Int64) -> Int64:
     """``(…, rank - 1, pixels)``: where the pixels of im2col copies lie, images last.
 
     The pixels walk through the box of filter positions, width first, from the coordinates on: past
     the upper corner of a dimension they go on at its lower one and one step further in the next.
-    `shift`, the position within the filter, is added to each. PTX ISA 5.5.4.
+    `shift`, the position within the filter, is added to each. PTX ISA 5.5.4; that images have an
+    element stride, too, was measured on an H200.
     """
+    m, g = p.tensor_map, p.geometry
     index = np.broadcast_to(np.arange(m.pixels), (*start.shape[:-1], m.pixels))
     place = []
-    for k in range(1, m.rank - 1):
-        here, step = start[..., k, None], m.element_strides[k]
-        low, high = m.lower[k - 1], m.dims[k] - 1 + m.upper[k - 1]
+    walked = len(m.lower)
+    steps = m.element_strides[:walked] if m.slice_bytes else m.element_strides[1 : walked + 1]
+    for k, step in enumerate(steps, 1):
+        here = start[..., k, None]
+        low, high = m.lower[k - 1], g.dims[k] - 1 + m.upper[k - 1]
         # Steps before the walk leaves the box for the first time, and from then on.
         fresh = np.maximum((high - here) // step + 1, 1)
         round_trip = max((high - low) // step + 1, 1)
         later = index - fresh
         place.append(np.where(later < 0, here + index * step, low + later % round_trip * step))
         index = np.where(later < 0, 0, 1 + later // round_trip)
-    place.append(start[..., -1:] + index)
+    if m.slice_bytes:
+        place.append(np.broadcast_to(start[..., -2:-1], index.shape))
+    place.append(start[..., -1:] + index * m.element_strides[-1])
     out = np.stack(place, -2)
     if shift.shape[-1]:
-        out[..., :-1, :] += shift[..., None]
+        out[..., :walked, :] += shift[..., None]
     return out
 
 
@@ -337,7 +406,8 @@ def swizzled(address: Any, swizzle: str) -> Any:
 
 @lru_cache(maxsize=256)
 def _swizzled_runs(p: Plan, base: int) -> Int64:
-    runs = base + RUN * np.arange(p.bytes // RUN, dtype=np.int64)
-    out: Int64 = swizzled(runs, p.tensor_map.swizzle).reshape(p.rows, -1)
+    rows = base + p.row_pitch * np.arange(p.rows, dtype=np.int64)
+    runs = rows[:, None] + RUN * np.arange(p.row_bytes // RUN, dtype=np.int64)
+    out: Int64 = swizzled(runs, p.tensor_map.swizzle)
     out.flags.writeable = False
     return out

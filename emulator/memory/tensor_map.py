@@ -208,6 +208,11 @@ box=(64, 32), swizzle='128B')
         row = self.box[0] if self.mode == "tiled" else self.channels
         return row * self.element_type.bytes
 
+    @property
+    def slice_bytes(self) -> int:
+        """Bytes of a slice of channels where the map is interleaved, 0 where it is not."""
+        return 0 if self.interleave == "none" else int(self.interleave[:-1])
+
     @cached_property
     def placeless(self) -> TensorMap:
         """The map without address and array: what the shape of its copies depends on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
 
@@ -94,6 +94,45 @@ class Gpu:
             return out
         finally:
             # After a fatal error these fail too; that one is the error to report.
+            for address in held:
+                self._cuda.cuMemFree_v2(address)
+            self._cuda.cuModuleUnload(module)
+
+    def launch(
+        self,
+        ptx: str,
+        entry: str,
+        grid: int,
+        block: int,
+        memory: Sequence[Array],
+        by_value: Callable[[Sequence[int]], Sequence[bytes]] = lambda addresses: (),
+    ) -> list[Array]:
+        """Runs `entry` of a module; returns what memory holds afterwards.
+
+        The kernel takes the addresses of the arrays, then what `by_value` makes of them. Raises
+        CudaError, with the compiler's words where it refuses the text.
+        """
+        self._use_context()
+        module = self._load(ptx)
+        held: list[c_uint64] = []
+        try:
+            function = c_void_p()
+            self._call("cuModuleGetFunction", byref(function), module, c_char_p(entry.encode()))
+            held.extend(self._upload(array) for array in memory)
+            given = [
+                ctypes.create_string_buffer(b, len(b)) for b in by_value([a.value for a in held])
+            ]
+            places = [ctypes.addressof(argument) for argument in (*held, *given)]
+            sizes = [c_uint(n) for n in (grid, 1, 1, block, 1, 1)]
+            slots = (c_void_p * len(places))(*places)
+            self._call("cuLaunchKernel", function, *sizes, c_uint(0), None, slots, None)
+            self._call("cuCtxSynchronize")
+            out = [np.empty(array.shape, array.dtype) for array in memory]
+            for array, address in zip(out, held, strict=True):
+                target = array.ctypes.data_as(c_void_p)
+                self._call("cuMemcpyDtoH_v2", target, address, c_size_t(array.nbytes))
+            return out
+        finally:
             for address in held:
                 self._cuda.cuMemFree_v2(address)
             self._cuda.cuModuleUnload(module)

@@ -69,7 +69,7 @@ def test_arguments(args, said):
     [
         (0, "out of bounds", "the null pointer is written"),
         (None, "out of bounds", "the null pointer"),
-        (0x7F0000000000, "out of bounds", "no allocation is near"),
+        (0x10000, "out of bounds", "no allocation is near"),
         (-5, "misaligned", "no multiple of 4"),
         (READ_ONLY, "read-only", r"p\[0\] is written, and it is read-only"),
         (np.zeros(3, "u4"), "out of bounds", "1 byte after the end of p"),

@@ -381,6 +381,7 @@ LOOP: mad.lo.u32 %r7, %r20, 77, %r0; st.shared.u32 [%r5], %r7;
     mbarrier.arrive.shared.b64 %rd3, [bars];
 WAIT: mbarrier.try_wait.shared.b64 %p2, [bars], %rd3; @!%p2 bra WAIT;
     mbarrier.test_wait.parity.shared.b64 %p3, [bars], %r20; mbarrier.pending_count.b64 %r8, %rd3;
+    cvt.u32.u64 %r10, %rd3; xor.b32 %r21, %r21, %r10;
     ld.shared.u32 %r9, [%r6]; add.u32 %r21, %r21, %r9; mad.lo.u32 %r21, %r21, 5, 1;
     @%p3 add.u32 %r21, %r21, 3; bar.sync 1; add.u32 %r20, %r20, 1;
     setp.lt.u32 %p4, %r20, 4; @%p4 bra LOOP;
@@ -463,7 +464,7 @@ def test_tensor_copies(order, swizzle):
     text = """.visible .entry go(.param .align 64 .b8 m[128], .param .u64 b)
 { .reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %rd<4>;
     .shared .align 1024 .b8 room[2048]; .shared .b64 bar;
-    mov.u32 %r1, %tid.x; setp.ne.u32 %p1, %r1, 0; mov.u32 %r2, -3; mov.u32 %r3, 5;
+    mov.u32 %r1, %tid.x; setp.ne.u32 %p1, %r1, 0; mov.u32 %r2, -4; mov.u32 %r3, 5;
     mov.b64 %rd1, m; cvta.param.u64 %rd1, %rd1;
     @%p1 bra READY; mbarrier.init.shared.b64 [bar], 1;
     mbarrier.arrive.expect_tx.shared.b64 _, [bar], 1024;

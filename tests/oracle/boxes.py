@@ -46,21 +46,26 @@ def random_map(rng, mode):
     rank = int(rng.integers(3, 6) if "im2col" in mode else rng.integers(1, 6))
     if "4" in mode:
         rank = 2
+    interleave = rng.choice(["none", "none", "16B", "32B"]) if rank > 2 else "none"
     dims = [int(rng.integers(1, 3 * row)), *(int(n) for n in rng.integers(1, 7, rank - 1))]
-    strides, step = [], dims[0] * kind.bytes
+    unit = {"none": 16, "16B": 16, "32B": 32}[interleave]
+    strides, step = [], dims[0] * (kind.bytes if interleave == "none" else unit)
     for size in dims[1:]:
-        step = -(-step // 16) * 16 + 16 * int(rng.integers(0, 3))
+        step = -(-step // unit) * unit + unit * int(rng.integers(0, 3))
         strides.append(step)
         step *= size
+    step = -(-step // 16) * 16
     steps = [1, *(int(n) for n in rng.integers(1, 4, rank - 1))]
+    fill = "nan" if kind.is_float and rng.random() < 0.5 else "zeros"
     common = {
         "dtype": dtype, "dims": dims, "strides": strides, "element_strides": steps,
-        "swizzle": swizzle, "fill": "nan" if kind.is_float and rng.random() < 0.5 else "zeros",
+        "swizzle": swizzle, "interleave": interleave, "fill": fill,
     }  # fmt: skip
     if "im2col" in mode:
         lower = [int(n) for n in rng.integers(-2, 2, rank - 2)]
         # A box that is not empty.
-        smallest = [max(-2, low - n + 1) for low, n in zip(lower, dims[1:-1], strict=True)]
+        walked = dims[1:-1] if interleave == "none" else dims[:-2]
+        smallest = [max(-2, low - n + 1) for low, n in zip(lower, walked, strict=True)]
         upper = [int(rng.integers(low, 3)) for low in smallest]
         return step, TensorMap.im2col(
             BASE, lower=lower, upper=upper, channels=row, pixels=int(rng.integers(1, 30)), **common
@@ -77,5 +82,7 @@ def random_place(rng, tensor_map, mode):
     if "4" in mode:
         sizes = [sizes[0], *[sizes[1]] * 4]
     coordinates = [int(rng.integers(-3, size + 2)) for size in sizes]
+    if not tensor_map.slice_bytes:
+        coordinates[0] -= coordinates[0] % (16 // tensor_map.element_type.bytes)
     offsets = [int(n) for n in rng.integers(0, 4, MODES[mode].offsets * (tensor_map.rank - 2))]
     return coordinates, offsets

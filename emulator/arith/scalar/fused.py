@@ -141,6 +141,8 @@ def _fused16(t: ScalarType, x: Array, y: Array, z: Array) -> tuple[Array, Array]
         far = [np.broadcast_to(a, total.shape)[doubtful].astype(np.float64) for a in (x, y, z)]
         sums = rounded.odd_sum(far[0] * far[1], far[2])
         words[doubtful] = rounded.nearest(t, sums)
+        with np.errstate(over="ignore"):
+            total[doubtful] = sums
     return words, total
 
 

@@ -193,7 +193,7 @@ _STORES = (
         Row(
             f"red.async.semantics=relaxed.scope=cluster{{.space=shared::cluster}}.{_BYTES}.{operation}.type={types}",
             "[a:space], b, [mbarrier:shared]",
-            "",
+            "atomic.update",
             _90,
             "8.1",
         )

@@ -121,7 +121,7 @@ class Issue:
         self.target, self.origin = places.get("dst"), places.get("src")
         self.size = reader(operands["size"], "u32") if "size" in operands else None
         self.mask = reader(operands["mask"], "u16") if "mask" in operands else None
-        self.barrier = barrier_of(statement) if "mbarrier" in operands else None
+        self.barrier = barrier_of(statement, self.to) if "mbarrier" in operands else None
 
     def targets(
         self, thread: Thread, size: int, alignment: int
@@ -265,7 +265,8 @@ def store_and_signal(statement: Statement, function: Function) -> Run:
     type_ = ins.types[-1]
     reads = [reader(item, type_) for item in items_of(operands["b"])]
     address, space = addresses(operands["a"]), space_of(statement, operands["a"])
-    barrier: Read | None = barrier_of(statement) if "mbarrier" in operands else None
+    signals = "mbarrier" in operands
+    barrier: Read | None = barrier_of(statement, "cluster") if signals else None
     element = TYPES[type_].size // 8
     rule = bind_reference(ins, space="shared") if ins.modifiers.get("operation", "") else None
 

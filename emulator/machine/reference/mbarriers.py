@@ -21,10 +21,15 @@ from emulator.ptx.program import Function, Statement
 SIZE = 8
 
 
-def barrier_of(statement: Statement, name: str = "mbarrier") -> Read:
-    """The address of a barrier in shared memory of the cluster, with the rank of its block."""
-    bound = statement.operands[name]
-    find, space = addresses(bound), space_of(statement, bound)
+def barrier_of(statement: Statement, space: str | None = None) -> Read:
+    """The address of a barrier in shared memory of the cluster, with the rank of its block.
+
+    `space` is "cluster" where the barrier is that of the block that an asynchronous copy goes to.
+    """
+    bound = statement.operands["mbarrier"]
+    find = addresses(bound)
+    if space is None:
+        space = space_of(statement, bound)
 
     def address(thread: Thread) -> int:
         given = find(thread)
@@ -82,9 +87,9 @@ def arrive(statement: Statement, function: Function) -> Run:
             raise Failure("mbarrier", "a count of arrivals is not 0")
         transactions = 0 if moved is None else sign * moved(thread)
         operation = Operation(arrivals, arrivals if drops else 0, transactions, completes)
-        token = change(thread, address(thread), operation)
+        word = change(thread, address(thread), operation)
         if write is not None:
-            write(thread, token)
+            write(thread, mbarrier.token(word, moved is not None))
 
     return guarded(statement, run)
 

@@ -14,11 +14,12 @@ from emulator.machine.reference.asynchronous import Issue, constant, poison, sub
 from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.operands import addresses, guard_of, reader
 from emulator.machine.reference.thread import WARP, Thread, Together
-from emulator.memory.tensor_copy import plan, store_problem
+from emulator.memory.arena import AccessError
+from emulator.memory.tensor_copy import place_problem, plan
 from emulator.memory.tensor_copy_reference import Element, elements, load_code
 from emulator.memory.tensor_map import TensorMap
 from emulator.memory.tensor_map_bits import replace_field
-from emulator.memory.tensor_transfer import OUTSIDE_NAN
+from emulator.memory.tensor_transfer import OUTSIDE_NAN, REDUCED, reduction_problem
 from emulator.memory.windows import RANK_BITS
 from emulator.ptx.program import Address, Function, Statement, Vector, items_of
 
@@ -45,9 +46,15 @@ class Box(NamedTuple):
         """Bytes in shared memory, those outside of the tensor included."""
         return plan(self.tensor_map, self.mode).bytes
 
-    def elements(self, address: int) -> Sequence[Element]:
+    @property
+    def room(self) -> int:
+        """Bytes of shared memory from its first to its last."""
+        return plan(self.tensor_map, self.mode).shared_bytes
+
+    def elements(self, address: int, stores: bool = False) -> Sequence[Element]:
         """Where its elements lie, with the box at an address of shared memory."""
-        return list(elements(self.tensor_map, self.mode, self.coordinates, self.offsets, address))
+        where = self.coordinates, self.offsets, address
+        return list(elements(self.tensor_map, self.mode, *where, stores=stores))
 
 
 class TensorIssue(Issue):
@@ -75,7 +82,7 @@ class TensorIssue(Issue):
             raise Failure("tensor map", f"a map of {found.rank} dimensions in a {self.dims}d copy")
         coordinates = [_signed(read(thread)) for read in self.coordinates]
         made = plan(found, self.mode)
-        if self.to == "global" and (problem := store_problem(made, coordinates)):
+        if problem := place_problem(made, coordinates, self.to == "global"):
             raise Failure("tensor copy", problem)
         offsets = [read(thread) for read in self.offsets]
         return Box(found, made.mode, coordinates, offsets)
@@ -91,9 +98,12 @@ def load(statement: Statement, function: Function) -> Run:
 
     def run(thread: Thread) -> None:
         box = issue.box(thread)
-        for space, address, barrier in issue.targets(thread, box.bytes, _ALIGNMENT):
-            place = memory.find(thread, space, address, box.bytes, _ALIGNMENT, write=True)
-            poison(thread, place)
+        for space, address, barrier in issue.targets(thread, box.room, _ALIGNMENT):
+            rank = address >> RANK_BITS << RANK_BITS
+            size = box.tensor_map.element_type.bytes
+            for element in box.elements(address - rank):
+                where = element.shared_address + rank
+                poison(thread, memory.find(thread, space, where, size, 1, write=True))
             submit(thread, barrier, box.bytes, _box_loader(thread, box, space, address))
 
     return guarded(statement, run)
@@ -102,26 +112,21 @@ def load(statement: Statement, function: Function) -> Run:
 def _box_loader(thread: Thread, box: Box, space: str, address: int) -> Callable[[], None]:
     def perform() -> None:
         m = box.tensor_map
-        size, outside = m.element_type.bytes, OUTSIDE_NAN[m.dtype] if m.fill == "nan" else 0
+        size, outside = m.element_type.bytes, bytes(m.element_type.bytes)
+        if m.fill == "nan":
+            outside = OUTSIDE_NAN.to_bytes(2, "little") * (size // 2)
         rank = address >> RANK_BITS << RANK_BITS
         for element in box.elements(address - rank):
-            code = outside
+            data = outside
             if element.global_address is not None:
                 raw = memory.find(thread, "global", element.global_address, size, 1)
                 code = load_code(m.dtype, int.from_bytes(raw, "little"))
+                data = code.to_bytes(size, "little")
             where = element.shared_address + rank
             place = memory.find(thread, space, where, size, 1, write=True)
-            memory.put(thread, place, code.to_bytes(size, "little"))
+            memory.put(thread, place, data)
 
     return perform
-
-
-#: element types of tensor maps -> the type that reductions of such elements have
-_REDUCED = {
-    "uint8": "u8", "uint16": "u16", "uint32": "u32", "int32": "s32", "uint64": "u64",
-    "int64": "s64", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
-    "float32_ftz": "f32", "tfloat32": "f32", "tfloat32_ftz": "f32",
-}  # fmt: skip
 
 
 class _Reduction(NamedTuple):
@@ -141,7 +146,9 @@ def store(statement: Statement, function: Function) -> Run:
 
     def run(thread: Thread) -> None:
         box, address = issue.box(thread), origin(thread)
-        memory.find(thread, "shared", address, box.bytes, _ALIGNMENT)
+        memory.find(thread, "shared", address, box.room, _ALIGNMENT)
+        if operation and (problem := reduction_problem(operation, box.tensor_map.dtype)):
+            raise Failure("tensor copy", problem)
         submit(thread, None, box.bytes, _box_storer(thread, box, address, operation))
 
     return guarded(statement, run)
@@ -152,14 +159,20 @@ def _box_storer(thread: Thread, box: Box, address: int, operation: str) -> Calla
         m = box.tensor_map
         size, combine = m.element_type.bytes, None
         if operation:
-            described = _Reduction("atomic.update", (_REDUCED[m.dtype],), {"operation": operation})
+            types = (REDUCED[operation][m.dtype],)
+            described = _Reduction("atomic.update", types, {"operation": operation})
             combine = bind_reference(described, space="global", bulk="bulk")
         inside = address & (1 << RANK_BITS) - 1
-        for element in box.elements(inside):
+        for element in box.elements(inside, stores=True):
             if element.global_address is None:
                 continue
             held = memory.find(thread, "shared", element.shared_address, size, 1)
-            place = memory.find(thread, "global", element.global_address, size, 1, write=True)
+            try:
+                place = memory.find(thread, "global", element.global_address, size, 1, write=True)
+            except AccessError:
+                if element.behind:
+                    continue  # Memory ends there: nothing shows what lies behind.
+                raise
             data = bytes(held)
             if combine is not None:
                 old, given = (int.from_bytes(x, "little") for x in (place, data))

@@ -29,10 +29,17 @@ from emulator.machine.vector.strand import Strand
 from emulator.machine.vector.wave import Wave
 from emulator.memory.arena import AccessError, Arena
 from emulator.memory.mbarrier import Operation
-from emulator.memory.tensor_copy import Copy, plan, store_problem
+from emulator.memory.tensor_copy import Copy, place_problem, plan
 from emulator.memory.tensor_map import TensorMap
 from emulator.memory.tensor_map_bits import replace_field
-from emulator.memory.tensor_transfer import load_box, reduce_box, store_box
+from emulator.memory.tensor_transfer import (
+    REDUCED,
+    Combine,
+    load_box,
+    reduce_box,
+    reduction_problem,
+    store_box,
+)
 from emulator.memory.windows import RANK_BITS
 from emulator.ptx.program import Address, Constant, Function, Statement, Vector
 
@@ -209,9 +216,11 @@ class _Issue:
         for name in ("dst", "src", "map"):
             if name in operands:
                 self.reads[name] = addresses(operands[name], function)
-        self.barriers = find_barriers(statement, function) if "mbarrier" in operands else None
         modifiers = self.ins.modifiers
         self.to = _SPACES.get(modifiers.get("to", ""), modifiers.get("to", ""))
+        self.barriers = None
+        if "mbarrier" in operands:
+            self.barriers = find_barriers(statement, function, self.to)
         self.source = _SPACES.get(modifiers.get("from", ""), modifiers.get("from", ""))
 
     def values(self, s: Strand) -> dict[str, Array]:
@@ -411,7 +420,7 @@ class _TensorIssue(_Issue):
         offsets = [_at(read(s), i) for read in self.offsets]
         made = plan(tensor_map, self.mode)
         assert tensor_map.address is not None
-        if not self.loads and (problem := store_problem(made, coordinates)):
+        if problem := place_problem(made, coordinates, not self.loads):
             raise Failure("tensor copy", problem, i)
         return made.at(tensor_map.address, coordinates, offsets)
 
@@ -435,7 +444,8 @@ def tensor_load(statement: Statement, function: Function) -> Step:
         for i, lane in _each(s, mask):
             box = issue.placed(s, lane, values, i)
             size, arena = box.plan.bytes, lane.wave.grid.arena
-            for target, place, barrier in _targets(lane, issue, values, barriers, size, 128, i):
+            room = box.plan.shared_bytes
+            for target, place, barrier in _targets(lane, issue, values, barriers, room, 128, i):
                 runs = _runs(lane.wave, box, place)
                 _submit(lane, target, runs, barrier, size, partial(_rows_of_box, box, arena))
 
@@ -464,38 +474,30 @@ def tensor_store(statement: Statement, function: Function) -> Step:
         values = issue.values(s)
         for i, lane in _each(s, mask):
             box = issue.placed(s, lane, values, i)
-            size, arena = box.plan.bytes, lane.wave.grid.arena
-            held, place = _bytes(lane, "shared", _at(values["src"], i), size, 128, False, i)
+            room, arena = box.plan.shared_bytes, lane.wave.grid.arena
+            held, place = _bytes(lane, "shared", _at(values["src"], i), room, 128, False, i)
             runs = _runs(lane.wave, box, place)
-            perform = _box_to_memory(lane.wave, box, held, runs, operation, arena)
+            combine = _combine(operation, box.plan.tensor_map.dtype) if operation else None
+            perform = _box_to_memory(lane.wave, box, held, runs, combine, arena)
             lane.wave.pending.transfer(Transfer(lane.lane, perform))
 
     return guarded(statement, run)
 
 
 def _box_to_memory(
-    wave: Wave, box: Copy, held: Array, runs: Int64, operation: str, arena: Any
+    wave: Wave, box: Copy, held: Array, runs: Int64, combine: Combine | None, arena: Arena
 ) -> Callable[[], None]:
     shape = (*box.row_inside.shape, box.plan.row_bytes)
 
     def perform() -> None:
         data = held[runs].reshape(shape)
         wave.grid.progress += 1
-        if not operation:
+        if combine is None:
             store_box(box, data, arena.write_rows)
-            return
-        combine = _combine(operation, box.plan.tensor_map.dtype)
-        reduce_box(box, data, arena.read_rows, arena.write_rows, combine)
+        else:
+            reduce_box(box, data, arena.read_rows, arena.write_rows, combine)
 
     return perform
-
-
-#: element types of tensor maps -> the type that reductions of such elements have
-_REDUCED = {
-    "uint8": "u8", "uint16": "u16", "uint32": "u32", "int32": "s32", "uint64": "u64",
-    "int64": "s64", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
-    "float32_ftz": "f32", "tfloat32": "f32", "tfloat32_ftz": "f32",
-}  # fmt: skip
 
 
 class _Reduction(NamedTuple):
@@ -508,7 +510,10 @@ class _Reduction(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _combine(operation: str, dtype: str) -> Callable[..., Any]:
-    described = _Reduction("atomic.update", (_REDUCED[dtype],), {"operation": operation})
+    if problem := reduction_problem(operation, dtype):
+        raise Failure("tensor copy", problem)
+    types = (REDUCED[operation][dtype],)
+    described = _Reduction("atomic.update", types, {"operation": operation})
     return bind_vector(described, space="global", bulk="bulk")
 
 
@@ -524,7 +529,8 @@ def store_and_signal(statement: Statement, function: Function) -> Step:
     reads = [reader(item, type_, function) for item in items]
     find = addresses(statement.operands["a"], function)
     space = space_of(statement, statement.operands["a"])
-    barriers = find_barriers(statement, function) if "mbarrier" in statement.operands else None
+    signals = "mbarrier" in statement.operands
+    barriers = find_barriers(statement, function, "cluster") if signals else None
     size = TYPES[type_].size // 8 * len(items)
     operation = ins.modifiers.get("operation", "")
     rule = bind_vector(ins, space="shared") if operation else None

@@ -31,11 +31,16 @@ Places = NDArray[np.int64]
 
 
 def find_barriers(
-    statement: Statement, function: Function, name: str = "mbarrier"
+    statement: Statement, function: Function, space: str | None = None
 ) -> Callable[[Strand, Array | None], Places]:
-    """Places of barriers in the shared memory of the wave, as numbers of 8-byte words."""
-    bound = statement.operands[name]
-    find, space = addresses(bound, function), space_of(statement, bound)
+    """Places of barriers in the shared memory of the wave, as numbers of 8-byte words.
+
+    `space` is "cluster" where the barrier is that of the block that an asynchronous copy goes to.
+    """
+    bound = statement.operands["mbarrier"]
+    find = addresses(bound, function)
+    if space is None:
+        space = space_of(statement, bound)
 
     def places(s: Strand, mask: Array | None) -> Places:
         given, positions = selected(find(s), mask), memory.positions_of(mask)
