@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 
 _TESTS = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(_TESTS.parent), str(_TESTS)]
+sys.path[:0] = [str(x) for x in (_TESTS.parent, _TESTS, _TESTS / "oracle")]
 
 import numpy as np  # noqa: E402
 from copy_kernels import (  # noqa: E402

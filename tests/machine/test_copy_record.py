@@ -5,12 +5,12 @@ import json
 from typing import ClassVar
 
 import pytest
+from copy_kernels import Case, digest
 from hardware import copy_record
 from hardware.driver import CudaError, NoGpuError
+from test_copy_recordings import LAUNCHES
 
 from emulator import Memory, Module
-from tests.copy_kernels import Case, digest
-from tests.test_copy_recordings import LAUNCHES
 
 NAMES = ("tile load 2d 64B 0", "im2col store 3d 32B", "bulk to cta 0", "replace rank 1 in global")
 FIRST = 0x7F0000000000

@@ -3,21 +3,19 @@
 import gzip
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
+from copy_kernels import ENTRY, THREADS, Case, buffers, digest, results, tensor_map, text
 from hardware.copy_record import draw
+from paths import GOLDEN
 
 from emulator import KernelError, Module
 from emulator.machine.vector import asynchronous
 from emulator.memory import tensor_copy, tensor_transfer
 from emulator.memory.tensor_map_bits import ELEMENT_TYPES, SWIZZLES
-from tests.copy_kernels import ENTRY, THREADS, Case, buffers, digest, results, tensor_map, text
 
-RECORDED = json.loads(
-    gzip.decompress((Path(__file__).parent / "golden" / "h200_copies.json.gz").read_bytes())
-)
+RECORDED = json.loads(gzip.decompress((GOLDEN / "h200_copies.json.gz").read_bytes()))
 LAUNCHES = {row["case"]["name"]: row for row in RECORDED["launches"]}
 ORDERS = ("early", "late")
 
