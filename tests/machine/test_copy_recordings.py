@@ -42,21 +42,22 @@ def differing(name, order="early", engine="vector"):
     return [i for i, (a, b) in enumerate(zip(found, wanted, strict=True)) if digest(a) != b]
 
 
-@pytest.mark.parametrize(("i", "name"), list(enumerate(LAUNCHES)))
+@pytest.mark.parametrize(("i", "name"), list(enumerate(LAUNCHES))[::8])
 def test_copies_write_what_the_h200_wrote(i, name):
-    assert differing(name, ORDERS[i % 2]) == []
+    assert differing(name, ORDERS[i // 8 % 2]) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("i", "name"), list(enumerate(LAUNCHES)))
-def test_copies_write_what_the_h200_wrote_in_the_other_order(i, name):
-    assert differing(name, ORDERS[1 - i % 2]) == []
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_all_copies_write_what_the_h200_wrote_in_both_orders(name):
+    assert differing(name, "early") == []
+    assert differing(name, "late") == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("i", "name"), list(enumerate(LAUNCHES)))
+@pytest.mark.parametrize(("i", "name"), list(enumerate(LAUNCHES))[::4])
 def test_the_reference_engine_writes_what_the_h200_wrote(i, name):
-    assert differing(name, ORDERS[i % 2], "reference") == []
+    assert differing(name, ORDERS[i // 4 % 2], "reference") == []
 
 
 @pytest.mark.parametrize(("i", "name"), list(enumerate(LAUNCHES))[::53])
