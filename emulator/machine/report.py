@@ -77,7 +77,7 @@ class Report(report.Report):
 
     kernel: str
     #: what the checks found
-    findings: list[object] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     #: what was counted, by name
     counters: dict[str, int] = field(default_factory=dict)
     #: what the kernel printed, one entry for each call
