@@ -143,7 +143,7 @@ class SharedAccesses:
     def _aspects(self, columns: Lanes) -> list[tuple[Aspect, Bools]]:
         behind = columns - self.warps
         return [
-            (Aspect.PLAIN, (behind < 0) | (behind == self.groups + _REMOTE)),
+            (Aspect.READS, (behind < 0) | (behind == self.groups + _REMOTE)),
             (Aspect.WGMMA, (behind >= 0) & (behind < self.groups)),
             (Aspect.BULK_READ, behind == self.groups + _BULK),
         ]
@@ -153,7 +153,7 @@ class SharedAccesses:
         first = blocks * self.clocks.per_block + warps * WARP
         others = (first[:, None] + np.arange(WARP)).reshape(-1)
         known = self.clocks.ordered(
-            Aspect.PLAIN, np.repeat(lanes, WARP), others, np.repeat(events, WARP)
+            Aspect.READS, np.repeat(lanes, WARP), others, np.repeat(events, WARP)
         )
         out: Bools = (known | ~self.alive[others]).reshape(-1, WARP).all(1)
         return out

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 Events = NDArray[np.int32]
 Bools = NDArray[np.bool_]
+#: lanes of a warpgroup
+_GROUP = 4 * WARP
 #: elements that a matrix may have
 _MOST_ELEMENTS = 1 << 28
 #: mbarriers of a cluster that there is room for at first
@@ -50,9 +52,13 @@ class Aspect(IntEnum):
     BULK_READ = 4
     #: its wgmma: complete
     WGMMA = 5
+    #: its ordinary reads alone: they are over when their values are passed on by a shuffle
+    READS = 6
 
 
 _COUNT = len(Aspect)
+#: what a thread knows of itself without more
+_OWN = [Aspect.PLAIN, Aspect.READS]
 
 
 class Clocks:
@@ -90,9 +96,16 @@ class Clocks:
             return known
         mine, theirs, when = lanes[left], others[left], events[left]
         same = mine == theirs
-        known[left] = same if aspect is Aspect.PLAIN else same & (when <= self.own[aspect, theirs])
+        if aspect in _OWN:
+            known[left] = same
+        else:
+            known[left] = same & (when <= self.own[aspect, theirs])
         same_warp = mine // WARP == theirs // WARP
         known[left] |= same_warp & (when <= self.warp[aspect, theirs])
+        if aspect is Aspect.WGMMA:
+            # It is the warpgroup's, and known by its first lane; all its lanes wait for it.
+            same_group = mine // _GROUP == theirs // _GROUP
+            known[left] |= same_group & (when <= self.own[aspect, mine])
         if aspect is Aspect.PROXY:
             same_block = mine // self.per_block == theirs // self.per_block
             known[left] |= same_block & (when <= self.fenced_block[mine])
@@ -118,7 +131,7 @@ class Clocks:
         """All threads of blocks have met."""
         shape = (len(self.full), self.per_block)
         own = self.own.reshape(_COUNT, *shape)
-        own[Aspect.PLAIN, blocks] = now
+        own[np.ix_(_OWN, blocks)] = now
         fenced = np.maximum(self.fenced_block, self.fenced_warp).reshape(shape)
         best = self.fenced_block.reshape(shape)[blocks].max(1)
         # What a lane's fence covered of its own warp is known to all now.
@@ -137,9 +150,8 @@ class Clocks:
     def warp_barrier(self, lanes: Lanes, whole: Bools, now: int) -> None:
         """Lanes have met those of their warp; `whole`: with all that have not ended."""
         full = lanes[whole]
-        self.own[Aspect.PLAIN, full] = now
         every = (np.unique(full // WARP)[:, None] * WARP + np.arange(WARP)).reshape(-1)
-        self.own[Aspect.PLAIN, every] = now
+        self.own[np.ix_(_OWN, every)] = now
         self.warp[:, every] = np.maximum(self.warp[:, every], self.own[:, every])
         for fenced in (self.fenced_block, self.fenced_warp):
             rows = fenced.reshape(-1, WARP)
@@ -151,6 +163,10 @@ class Clocks:
         for warp in np.unique(lanes[~whole] // WARP).tolist():
             some = lanes[~whole & (lanes // WARP == warp)]
             self.acquire(some, self.released(some, now))
+
+    def shuffled(self, lanes: Lanes, now: int) -> None:
+        """Lanes of warps have exchanged registers: what they read before has arrived."""
+        self.warp[Aspect.READS, lanes] = now
 
     def _join(self, lanes: Lanes) -> None:
         assert self.matrix is not None
@@ -197,8 +213,10 @@ class Clocks:
             inside = lanes[lanes // WARP == warp]
             fenced = int(self.fenced_warp[inside].max())
             np.maximum(mine[Aspect.PROXY], fenced, out=mine[Aspect.PROXY])
-        self.own[Aspect.PLAIN, lanes] = now
+        self.own[np.ix_(_OWN, lanes)] = now
         out[:, rows] = np.maximum(out[:, rows], self.own[:, lanes])
+        first = rows // _GROUP * _GROUP
+        np.maximum.at(out[Aspect.WGMMA], first, self.own[Aspect.WGMMA, lanes])
         return out
 
     def acquire(self, lanes: Lanes, known: Events) -> None:

@@ -17,15 +17,16 @@ import numpy as np
 
 from dtypes import Array
 from emulator.isa.matrix import MatrixInstruction
-from emulator.isa.wmma import WmmaMultiply
 from emulator.machine.checks.finding import Party
-from emulator.machine.vector.operands import active
+from emulator.machine.checks.matrices import Product
+from emulator.machine.vector.operands import active, reader, word_type
 from emulator.machine.vector.strand import Frame, Strand
 from emulator.ptx.program import (
     Address,
     Bound,
     Function,
     Liveness,
+    ParameterPlace,
     Program,
     Register,
     RegisterInfo,
@@ -110,6 +111,9 @@ class Use:
     active: Callable[[Strand], Array | bool | None]
     #: of selp: the predicate, which picks one of two sources
     chooser: int | None
+    #: of a multiplication: whether it adds to D, and its operands
+    adds: Callable[[Strand], Array] | None = None
+    product: Product | None = None
 
     @classmethod
     def of(cls, statement: Statement, function: Function) -> Use:
@@ -127,16 +131,34 @@ class Use:
             )
             if len(sources) < 2:
                 chooser = None
+        targets = tuple(dict.fromkeys(i + count for i in _indexes(statement, "written")))
+        place = statement.operands.get("a")
+        if statement.name == "st" and isinstance(place, ParameterPlace):
+            targets = (place.index + count,)
+            sources = tuple(i + count for i in registers_of(statement.operands["b"]))
         return cls(
-            sources, tuple(dict.fromkeys(i + count for i in _indexes(statement, "written"))),
+            sources, targets,
             tuple(dict.fromkeys(i + count for i in _bases(statement))), guard,
             _purpose(statement), active(statement.guard), chooser,
+            _addition(statement, function), _product(statement, function),
         )  # fmt: skip
 
 
+def _addition(statement: Statement, function: Function) -> Callable[[Strand], Array] | None:
+    """wgmma reads D only where its scale is not 0."""
+    scale = statement.operands.get("scale_d")
+    if scale is None or not isinstance(statement.instruction, MatrixInstruction):
+        return None
+    return reader(scale, word_type(statement.signature["scale_d"]), function)
+
+
+def _product(statement: Statement, function: Function) -> Product | None:
+    if isinstance(statement.instruction, MatrixInstruction):
+        return Product(statement, function)
+    return None
+
+
 def _purpose(statement: Statement) -> str:
-    if isinstance(statement.instruction, (MatrixInstruction, WmmaMultiply)):
-        return "is an operand of a matrix multiplication"
     if statement.name in ("st", "red", "atom"):
         place = statement.operands.get("a")
         words = str(statement.instruction).split(".")
@@ -155,12 +177,27 @@ def before(watch: Watch, s: Strand, use: Use, mask: Array | None) -> None:
         _refuse(watch, s, use.guard, None, "is the predicate of a statement")
     for base in use.bases:
         _refuse(watch, s, base, mask, "is part of an address")
+    if use.product is not None:
+        _multiply(s, use)
+        return
     shadow = _combined(s, use)
     if shadow is not CLEAN and use.purpose:
         for source in use.sources:
             _refuse(watch, s, source, mask, use.purpose)
     if use.targets:
         put(s, use.targets, shadow, mask)
+
+
+def _multiply(s: Strand, use: Use) -> None:
+    """A multiplication, which whole warps execute."""
+    product = use.product
+    assert product is not None
+    if len(s) % product.lanes:
+        return
+    adds = use.adds is None or bool(use.adds(s).any())
+    shadows = product.result(s, adds)
+    for i, target in enumerate(product.d):
+        s.write(target, CLEAN if shadows is None or not shadows[i].any() else shadows[i])
 
 
 def _combined(s: Strand, use: Use) -> Array:

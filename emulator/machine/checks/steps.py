@@ -224,7 +224,22 @@ def _warp_barrier(statement: Statement, function: Function) -> After:
     return after
 
 
-def _fence(statement: Statement, function: Function) -> After | None:
+def _exchange(statement: Statement, function: Function) -> After:
+    return lambda watch, s, lanes: watch.clocks.shuffled(lanes, watch.now)
+
+
+def _fence(statement: Statement, function: Function) -> After:
+    run = _of_fence(statement)
+
+    def after(watch: Watch, s: Strand, lanes: Lanes) -> None:
+        watch.fences[lanes] = watch.now
+        if run is not None:
+            run(watch, s, lanes)
+
+    return after
+
+
+def _of_fence(statement: Statement) -> After | None:
     words = set(str(statement.instruction).split("."))
     if "proxy" in words:
         if "async" in words or not {"tensormap::generic", "alias"} & words:
@@ -296,6 +311,7 @@ def _set_registers(statement: Statement, function: Function) -> After:
 
 _AFTER: dict[str, Callable[[Statement, Function], After | None]] = {
     "bar.warp.sync": _warp_barrier,
+    **dict.fromkeys(("shfl", "vote", "match", "redux"), _exchange),
     "fence": _fence,
     "membar": _fence,
     "cp.async.commit_group": _commit_copies,

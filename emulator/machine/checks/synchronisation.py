@@ -100,7 +100,10 @@ class Synchronisation:
         for arrival in arrivals:
             for warp in np.unique(arrival.lanes // WARP).tolist():
                 first = seen.setdefault(warp, arrival)
-                if first.pc != arrival.pc and self.watch.is_aligned(arrival.pc):
+                if first.pc == arrival.pc or not self.watch.is_aligned(arrival.pc):
+                    continue
+                # The same lanes may arrive and, later, wait: others came another way.
+                if not np.intersect1d(first.lanes, arrival.lanes).size:
                     self.watch.divergent_barrier(first, arrival, warp)
 
     # --- mbarriers ---
@@ -148,10 +151,16 @@ class Synchronisation:
 
     # --- clusters ---
 
-    def arrive_at_cluster(self, lanes: Lanes) -> None:
+    def arrive_at_cluster(self, lanes: Lanes, *, relaxed: bool) -> None:
+        """Lanes arrive; `relaxed`: what they tell is what they knew at their last fence."""
         for cluster in np.unique(lanes // self.clocks.per_cluster).tolist():
             mine = lanes[lanes // self.clocks.per_cluster == cluster]
             told = self.clocks.released(mine, self.watch.now)
+            if relaxed:
+                plain = told[[Aspect.PLAIN, Aspect.READS]]
+                told[[Aspect.PLAIN, Aspect.READS]] = np.minimum(
+                    plain, self.watch.fences[mine].max()
+                )
             have = self.told.get(cluster)
             self.told[cluster] = told if have is None else wider(have, told)
 

@@ -117,6 +117,8 @@ class Watch:
         self.barriers: set[int] = set()
         #: of warps, how often they have executed setmaxnreg, and where the last one did
         self.counted, self.setting = np.zeros(lanes // WARP, np.int64), 0
+        #: of lanes, the event of the last fence of any sort
+        self.fences = np.zeros(lanes, np.int32)
         #: of warps of the grid, the event of the last fence for tensor maps
         self.map_fences: dict[int, int] = {}
         self.local_written = np.zeros((lanes, 0), np.bool_)
@@ -503,8 +505,7 @@ class Watch:
         shared.note_wgmma(flat, who, self.now)
 
     def cluster_arrive(self, lanes: Lanes) -> None:
-        if "relaxed" not in self.words:
-            self.sync.arrive_at_cluster(lanes)
+        self.sync.arrive_at_cluster(lanes, relaxed="relaxed" in self.words)
 
     # --- calls ---
 
