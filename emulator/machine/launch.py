@@ -15,10 +15,12 @@ from dtypes import Array
 from emulator.arith import Engine
 from emulator.errors import OperandError, UnsupportedError, hint, listing, quoted
 from emulator.machine.arguments import Memory, Placed, place_arguments
+from emulator.machine.checks.finding import Finding
 from emulator.machine.externals import Heap
 from emulator.machine.failure import Failure
 from emulator.machine.options import Contract, EngineName, Order, check_word
-from emulator.machine.report import Index, KernelError, Place, Report
+from emulator.machine.place import Index, Place
+from emulator.machine.report import KernelError, Report
 from emulator.memory.arena import Arena
 from emulator.memory.windows import PARAMETERS
 from emulator.ptx.module import BoundKernel, BoundModule, Problem, bind_kernel

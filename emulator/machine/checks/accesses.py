@@ -118,7 +118,7 @@ class SharedAccesses:
         if not suspect.any():
             return []
         which, columns = np.nonzero(suspect)
-        when, readers = events[which, columns], shadow.reader[at[which], columns]
+        when, readers = events[which, columns], shadow.reader[at[which], columns].astype(np.int64)
         out = []
         for aspect, chosen in self._aspects(columns):
             mine = np.flatnonzero(chosen)
@@ -170,9 +170,7 @@ class SharedAccesses:
         """Ordinary reads of lanes."""
         block = lanes // self.clocks.per_block
         warp = (lanes % self.clocks.per_block) // WARP
-        columns = np.where(
-            at // self.shadow.row == block, warp, self.warps + self.groups + _REMOTE
-        )
+        columns = np.where(at // self.shadow.row == block, warp, self.warps + self.groups + _REMOTE)
         self._note(at, columns, lanes, event)
 
     def note_wgmma(self, at: Places, lanes: Lanes, event: int) -> None:

@@ -58,7 +58,7 @@ class Aspect(IntEnum):
 
 _COUNT = len(Aspect)
 #: what a thread knows of itself without more
-_OWN = [Aspect.PLAIN, Aspect.READS]
+_OWN = np.array([Aspect.PLAIN, Aspect.READS])
 
 
 class Clocks:
@@ -96,7 +96,7 @@ class Clocks:
             return known
         mine, theirs, when = lanes[left], others[left], events[left]
         same = mine == theirs
-        if aspect in _OWN:
+        if aspect in (Aspect.PLAIN, Aspect.READS):
             known[left] = same
         else:
             known[left] = same & (when <= self.own[aspect, theirs])

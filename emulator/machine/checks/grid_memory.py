@@ -105,7 +105,7 @@ class GlobalAccesses:
         self, clocks: Clocks, lanes: Lanes, threads: Lanes, at: Places, *, atomic: bool
     ) -> list[Conflict]:
         shadow = self.shadow
-        events, writers = shadow.written[at], shadow.writer[at]
+        events, writers = shadow.written[at], shadow.writer[at].astype(np.int64)
         suspect = (events > 0) & (writers != threads)
         if atomic:
             suspect &= shadow.sort[at] != Sort.ATOMIC
@@ -122,7 +122,8 @@ class GlobalAccesses:
         self, clocks: Clocks, lanes: Lanes, threads: Lanes, at: Places
     ) -> list[Conflict]:
         out = []
-        for events, readers in zip(self.shadow.read[:, at], self.shadow.reader[:, at], strict=True):
+        every = self.shadow.reader[:, at].astype(np.int64)
+        for events, readers in zip(self.shadow.read[:, at], every, strict=True):
             which = np.flatnonzero((events > 0) & (readers != threads))
             if not which.size:
                 continue

@@ -10,8 +10,8 @@ or to multiply a matrix with it is one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from dtypes import Array
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.checks.finding import Party
 from emulator.machine.checks.matrices import Product
+from emulator.machine.checks.reporter import Reporter
 from emulator.machine.vector.operands import active, reader, word_type
 from emulator.machine.vector.strand import Frame, Strand
 from emulator.ptx.program import (
@@ -34,30 +35,30 @@ from emulator.ptx.program import (
     registers_of,
 )
 
-if TYPE_CHECKING:
-    from emulator.machine.checks.watch import Watch
-
 #: the shadow of a register that no path has written
 NEVER = -1
 CLEAN = np.zeros(1, np.int32)
 _NEVER = np.full(1, NEVER, np.int32)
 
 
-@dataclass(eq=False)
+class ShadowedLiveness(Liveness):
+    """A shadow is live where its register is."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program.statements)
+        self._program = program
+
+    def at(self, pc: int) -> int:
+        bits = super().at(pc)
+        return bits | bits << count_of(self._program.function_at(pc))
+
+
 class ShadowedProgram(Program):
     """A program whose functions have a shadow behind each register."""
 
-    #: the liveness of the registers proper
-    inner: Liveness = field(default_factory=lambda: Liveness([]))
-
-    @property
-    def liveness(self) -> Liveness:  # type: ignore[override]
-        return self  # type: ignore[return-value]
-
-    def at(self, pc: int) -> int:
-        """A shadow is live where its register is."""
-        bits = self.inner.at(pc)
-        return bits | bits << count_of(self.function_at(min(pc, len(self.statements) - 1)))
+    @cached_property
+    def liveness(self) -> Liveness:
+        return ShadowedLiveness(self)
 
 
 def shadowed(program: Program) -> Program:
@@ -71,9 +72,7 @@ def shadowed(program: Program) -> Program:
         )
         for name, function in program.functions.items()
     }
-    return ShadowedProgram(
-        program.statements, functions, program.addresses, program.leaders, program.liveness
-    )
+    return ShadowedProgram(program.statements, functions, program.addresses, program.leaders)
 
 
 def count_of(function: Function) -> int:
@@ -171,7 +170,7 @@ def _purpose(statement: Statement) -> str:
 # --- while it runs --------------------------------------------------------------------------------
 
 
-def before(watch: Watch, s: Strand, use: Use, mask: Array | None) -> None:
+def before(watch: Reporter, s: Strand, use: Use, mask: Array | None) -> None:
     """Looks at the registers that a statement uses, and says what its results are."""
     if use.guard is not None:
         _refuse(watch, s, use.guard, None, "is the predicate of a statement")
@@ -232,7 +231,7 @@ def put(s: Strand, targets: tuple[int, ...], shadow: Array, mask: Array | None) 
         s.write(target, held if held.any() else CLEAN)
 
 
-def after_load(watch: Watch, s: Strand, use: Use, mask: Array | None) -> None:
+def after_load(watch: Reporter, s: Strand, use: Use, mask: Array | None) -> None:
     """A load read what nothing wrote, in some lanes."""
     missing = watch.unwritten
     if missing is None:
@@ -243,7 +242,7 @@ def after_load(watch: Watch, s: Strand, use: Use, mask: Array | None) -> None:
     put(s, use.targets, shadow, mask)
 
 
-def _refuse(watch: Watch, s: Strand, index: int, mask: Array | None, purpose: str) -> None:
+def _refuse(watch: Reporter, s: Strand, index: int, mask: Array | None, purpose: str) -> None:
     """Reports the lanes whose register holds what nobody wrote."""
     shadow = s.read(index)
     if shadow is CLEAN:

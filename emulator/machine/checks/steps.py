@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,19 +12,17 @@ from emulator.machine.checks import registers
 from emulator.machine.checks.clocks import Aspect
 from emulator.machine.checks.registers import Use, count_of
 from emulator.machine.checks.synchronisation import warps_complete
+from emulator.machine.checks.watch import Watch
 from emulator.machine.checks.wgmma import Registers, is_wgmma
 from emulator.machine.vector.lanes import by_warp, present
 from emulator.machine.vector.operands import reader
 from emulator.machine.vector.strand import Lanes, Strand
 from emulator.ptx.program import Constant, Function, Program, Statement, registers_of
 
-if TYPE_CHECKING:
-    from emulator.machine.checks.watch import Watch
-
 Step = Callable[[Strand], None]
 End = Callable[[Strand], int | None]
 #: called when a statement has been executed, with its lanes
-After = Callable[["Watch", Strand, Lanes], None]
+After = Callable[[Watch, Strand, Lanes], None]
 
 
 def checked(statement: Statement, function: Function, program: Program, step: Step) -> Step:
@@ -150,7 +148,9 @@ def _shuffle(
         bits = (there * (1 << np.arange(32))).sum(1)
         warps = np.repeat(bits, there.sum(1)) if len(s) else bits
         wrong = masks >> source & 1 == 0
-        wrong |= (masks >> source & 1 == 1) & (warps >> source & 1 == 0) & _complete(s, masks, warps)
+        wrong |= (
+            (masks >> source & 1 == 1) & (warps >> source & 1 == 0) & _complete(s, masks, warps)
+        )
         if wrong.any():
             index = int(np.argmax(wrong))
             watch.report(

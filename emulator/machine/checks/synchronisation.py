@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dtypes import Array
-from emulator.machine.checks.clocks import Aspect, Clocks, Events, wider
+from emulator.machine.checks.clocks import Aspect, Events, wider
+from emulator.machine.checks.finding import Party
+from emulator.machine.checks.reporter import Reporter
 from emulator.machine.vector.strand import WARP, Lanes, Strand
-
-if TYPE_CHECKING:
-    from emulator.machine.checks.watch import Watch
 
 
 @dataclass
@@ -38,13 +36,15 @@ class Phase:
 class Synchronisation:
     """The objects of a wave that threads synchronise through."""
 
-    watch: Watch
-    clocks: Clocks
+    watch: Reporter
     arrivals: dict[tuple[int, int], list[Arrival]] = field(default_factory=dict)
     phases: dict[int, Phase] = field(default_factory=dict)
     #: of clusters: what was told in the phase under way, and in the last one
     told: dict[int, Events] = field(default_factory=dict)
     over: dict[int, Events] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.clocks = self.watch.clocks
 
     # --- barriers of a block ---
 
@@ -100,11 +100,25 @@ class Synchronisation:
         for arrival in arrivals:
             for warp in np.unique(arrival.lanes // WARP).tolist():
                 first = seen.setdefault(warp, arrival)
-                if first.pc == arrival.pc or not self.watch.is_aligned(arrival.pc):
+                if first.pc == arrival.pc or not self._is_aligned(arrival.pc):
                     continue
                 # The same lanes may arrive and, later, wait: others came another way.
                 if not np.intersect1d(first.lanes, arrival.lanes).size:
-                    self.watch.divergent_barrier(first, arrival, warp)
+                    self._divergent(first, arrival, warp)
+
+    def _is_aligned(self, pc: int) -> bool:
+        words = str(self.watch.all.grid.program.statements[pc].instruction).split(".")
+        return words[0] == "bar" or "aligned" in words
+
+    def _divergent(self, first: Arrival, second: Arrival, warp: int) -> None:
+        lanes = second.lanes[second.lanes // WARP == warp]
+        others = first.lanes[first.lanes // WARP == warp]
+        earlier = Party(self.watch.place(first.pc), *self.watch.who(others), "came to the barrier")
+        self.watch.report(
+            "divergent barrier", lanes, len(lanes),
+            "lanes of one warp come to an aligned barrier by different statements", earlier,
+            first.pc, pc=second.pc,
+        )  # fmt: skip
 
     # --- mbarriers ---
 

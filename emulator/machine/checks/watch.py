@@ -6,33 +6,25 @@ none. The rules themselves are in the other files of this folder.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
-from emulator.arith.scalar.types import TYPES
-from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.checks import registers
 from emulator.machine.checks.accesses import Conflict, SharedAccesses, Sort
-from emulator.machine.checks.clocks import Aspect, Bools, Clocks
-from emulator.machine.checks.finding import MOST_THREADS, Finding, Findings, Party
-from emulator.machine.checks.grid_memory import GlobalAccesses
-from emulator.machine.checks.groups import Groups
-from emulator.machine.checks.kinds import KINDS
-from emulator.machine.checks.synchronisation import Arrival, Synchronisation
+from emulator.machine.checks.clocks import Aspect, Bools
+from emulator.machine.checks.finding import Party
+from emulator.machine.checks.reporter import GridWatch, Reporter
+from emulator.machine.checks.synchronisation import Synchronisation
 from emulator.machine.checks.wgmma import WatchedSpace, WgmmaChecks
 from emulator.machine.vector.strand import WARP, Frame, Lanes, Strand
+from emulator.machine.vector.wave import Wave
 from emulator.memory.mbarrier import Barrier
-from emulator.memory.shadow import SharedShadow, granules
-from emulator.ptx.program import Bound, Program, Statement, Vector
-
-if TYPE_CHECKING:
-    from emulator.machine.vector.engine import Grid
-    from emulator.machine.vector.wave import Wave
+from emulator.memory.shadow import granules
+from emulator.ptx.program import Bound
 
 Places = NDArray[np.int64]
 #: words of an opcode by which a load or store takes part in synchronisation
@@ -41,107 +33,24 @@ _STRONG = frozenset({"relaxed", "acquire", "release", "acq_rel", "mmio"})
 _ASYNC = ("cp",)
 
 
-class GridWatch:
-    """The checks of a launch."""
-
-    def __init__(self, grid: Grid) -> None:
-        self.grid = grid
-        self.findings = Findings()
-        self.now = 1
-        #: of each event the pc
-        self.pcs = array("i", [-1, -1])
-        self.granules = _granules(grid.program)
-        blocks = grid.total
-        per_block = -(-grid.threads // WARP) * WARP
-        self.memory = GlobalAccesses(
-            len(grid.arena.view(1)), self.granules["global"], blocks, per_block
-        )
-
-    def bytes_of_block(self, shared_bytes: int) -> int:
-        """Memory that the state of one block takes."""
-        grid = self.grid
-        warps = -(-grid.threads // WARP)
-        shadow = SharedShadow.bytes_of(
-            shared_bytes, self.granules["shared"], SharedAccesses.columns(warps)
-        )
-        return shadow + 24 * (warps * WARP) ** 2 * int(np.prod(grid.cluster))
-
-    def tick(self, pc: int = -1) -> int:
-        """The next event."""
-        self.now += 1
-        self.pcs.append(pc)
-        return self.now
-
-
-def _granules(program: Program) -> dict[str, int]:
-    """Bytes of the smallest access to shared and to global memory that a program has."""
-    out = {"shared": 16, "global": 16}
-    for statement in program.statements:
-        for part in statement.expansion or (statement,):
-            ins = part.instruction
-            if not isinstance(ins, OrdinaryInstruction) or not ins.types:
-                continue
-            if part.name not in ("ld", "ldu", "st", "atom", "red"):
-                continue
-            size = TYPES[ins.types[-1]].size // 8
-            bound = part.operands.get("d") or part.operands.get("b")
-            if isinstance(bound, Vector):
-                size *= len(bound.items)
-            space = ins.modifiers.get("space", "").partition("::")[0]
-            for name in out:
-                if space in ("", name):
-                    out[name] = min(out[name], size)
-    out["shared"] = min(out["shared"], 8 if _has(program, "mbarrier") else 16)
-    if _has(program, "cp"):
-        out = {name: min(size, 4) for name, size in out.items()}
-    return out
-
-
-def _has(program: Program, name: str) -> bool:
-    return any(statement.name == name for statement in program.statements)
-
-
-class Watch:
+class Watch(Reporter):
     """The checks of a wave."""
 
     def __init__(self, all_: GridWatch, wave: Wave) -> None:
-        self.all, self.wave = all_, wave
-        self.clocks = Clocks(wave)
+        super().__init__(all_, wave)
         self.shared = SharedAccesses(self.clocks, wave.shared_bytes, all_.granules["shared"])
-        self.sync = Synchronisation(self, self.clocks)
-        lanes = len(wave.thread)
-        self.copies, self.bulk, self.wgmma = Groups(lanes), Groups(lanes), Groups(lanes)
-        self.words_per_cluster = wave.shared_bytes // 8 * wave.cluster_size
+        self.sync = Synchronisation(self)
         self.wgmma_checks = WgmmaChecks(self)
         #: places of mbarriers that are initialised, as numbers of 8-byte words
         self.barriers: set[int] = set()
+        lanes = len(wave.thread)
         #: of warps, how often they have executed setmaxnreg, and where the last one did
         self.counted, self.setting = np.zeros(lanes // WARP, np.int64), 0
-        #: of lanes, the event of the last fence of any sort
-        self.fences = np.zeros(lanes, np.int32)
         #: of warps of the grid, the event of the last fence for tensor maps
         self.map_fences: dict[int, int] = {}
         self.local_written = np.zeros((lanes, 0), np.bool_)
-        #: what runs now
-        self.statement: Statement = all_.grid.program.statements[0]
-        self.words: frozenset[str] = frozenset()
-        #: of a load, the accesses that read what nothing wrote; None: there are none
-        self.unwritten: Bools | None = None
         #: places in shared memory of copies that are yet to be told their mbarrier
         self._awaiting: list[Places] = []
-
-    @property
-    def now(self) -> int:
-        return self.all.now
-
-    def tick(self) -> int:
-        return self.all.tick(self.statement.pc)
-
-    def begin(self, statement: Statement, words: frozenset[str]) -> None:
-        """A strand is about to execute a statement."""
-        self.statement, self.words = statement, words
-        self.all.tick(statement.pc)
-        self.unwritten = None
 
     # --- accesses of threads ---
 
@@ -168,7 +77,7 @@ class Watch:
 
     def _lost(self, lanes: Lanes, view: Array, places: Places, size: int, lost: Bools) -> None:
         """Lanes of one statement wrote different words to one place."""
-        if self._memory_of(view) == "local":
+        if self.memory_of(view) == "local":
             return
         index = int(np.argmax(lost))
         winner = int(np.flatnonzero((places == places[index]) & ~lost)[-1])
@@ -176,15 +85,9 @@ class Watch:
             "race", lanes[index : index + 1], int(lost.sum()),
             f"threads write different values to {self.name_of(view, int(places[index]) * size)} "
             "in one statement",
-            Party(self.place(), *self._who(lanes[winner : winner + 1])),
+            Party(self.place(), *self.who(lanes[winner : winner + 1])),
             self.statement.pc,
         )  # fmt: skip
-
-    def _memory_of(self, view: Array) -> str:
-        base = view if view.base is None else view.base
-        if base is self.wave.shared:
-            return "shared"
-        return "local" if base is self.wave.local else "global"
 
     def _access(
         self,
@@ -196,7 +99,7 @@ class Watch:
         changed: Bools | None = None,
     ) -> None:
         places = np.broadcast_to(places, lanes.shape) * size
-        memory = self._memory_of(view)
+        memory = self.memory_of(view)
         if memory == "local":
             self._local(places, size, use)
         elif memory == "shared":
@@ -267,9 +170,7 @@ class Watch:
         count = at.shape[1]
         flat, who = at.reshape(-1), np.repeat(lanes, count)
         threads = memory.threads(self.wave, who)
-        strong = (
-            use == "atomic" or "volatile" in self.words or not _STRONG.isdisjoint(self.words)
-        )
+        strong = use == "atomic" or "volatile" in self.words or not _STRONG.isdisjoint(self.words)
         if strong:
             self._synchronise(lanes, places, use)
         conflicts = memory.conflicts_with_writes(clocks, who, threads, flat, atomic=strong)
@@ -281,9 +182,7 @@ class Watch:
             memory.note_write(flat, threads, now, Sort.ATOMIC if strong else Sort.PLAIN)
         elif not strong:
             memory.note_read(flat, threads, now)
-        self._conflicts(
-            conflicts, who, flat * granule, size, use, changed, count, everywhere=True
-        )
+        self._conflicts(conflicts, who, flat * granule, size, use, changed, count, everywhere=True)
 
     def _check_read_only(self, lanes: Lanes, at: Places, threads: Lanes) -> None:
         if "nc" not in self.words:
@@ -354,11 +253,11 @@ class Watch:
         kind, reason = self._words_of(conflict, everywhere, other, int(who[first]), verb, name)
         earlier = None
         if pc >= 0 and other >= 0:
-            block, threads = self._thread(other) if everywhere else self._who(np.array([other]))
+            block, threads = self.thread(other) if everywhere else self.who(np.array([other]))
             done = "wrote it" if conflict.before == "write" else "read it"
             earlier = Party(self.place(pc), block, threads, done)
         elif pc >= 0:
-            earlier = Party(self.place(pc), self._who(who[first : first + 1])[0], (), "wrote it")
+            earlier = Party(self.place(pc), self.who(who[first : first + 1])[0], (), "wrote it")
         lanes = np.unique(who[which])
         self.report(kind, lanes, len(lanes), reason, earlier, pc)
 
@@ -401,7 +300,7 @@ class Watch:
 
     def touched(self, lanes: Lanes, held: Array, places: Places, size: int, write: bool) -> None:
         """Bytes that a copy, or a load or store of a matrix, finds in memory."""
-        memory = self._memory_of(held)
+        memory = self.memory_of(held)
         if self.statement.name not in _ASYNC:
             every = np.broadcast_to(places, lanes.shape)
             use = "write" if write else "read"
@@ -462,7 +361,7 @@ class Watch:
             first = int(np.argmax(plain))
             pc, other = self.all.pcs[int(events[first])], others[first : first + 1]
             name = self.name_of(self.wave.shared, int(places[which[first]]))
-            earlier = Party(self.place(pc), *self._who(other), "wrote it")
+            earlier = Party(self.place(pc), *self.who(other), "wrote it")
             lanes = np.unique(who[which[plain]])
             self.report(
                 "missing proxy fence", lanes, len(lanes),
@@ -482,7 +381,9 @@ class Watch:
 
     def space(self, held: Array, lanes: Lanes) -> WatchedSpace:
         """Shared memory of blocks for the wgmma of warpgroups, by their first lanes."""
-        return WatchedSpace(self, held, int(lanes.flat[0]) // self.clocks.per_block, lanes)
+        return WatchedSpace(
+            self.wgmma_reads, held, int(lanes.flat[0]) // self.clocks.per_block, lanes
+        )
 
     def wgmma_reads(self, block: int, addresses: Places, lane: int) -> None:
         """Elements in the shared memory of a block that a wgmma of a warpgroup reads."""
@@ -553,7 +454,7 @@ class Watch:
             first = int(conflict.which[0])
             pc = self.all.pcs[int(conflict.events[0])]
             name = self.name_of(self.wave.shared, int(places[first]) * 8)
-            earlier = Party(self.place(pc), *self._who(conflict.others[:1]), "initialised it")
+            earlier = Party(self.place(pc), *self.who(conflict.others[:1]), "initialised it")
             wrong = lanes[conflict.which]
             self.report(
                 "mbarrier", wrong, len(wrong),
@@ -622,73 +523,3 @@ class Watch:
             known = knowledge.held.get(("thread", thread))
             if known is not None:
                 knowledge.learn(("warp", thread // WARP), known)
-
-    def gather(self, row: int) -> None:
-        """A barrier of a block: what its threads know of other blocks, all of them know."""
-        per_block = self.clocks.per_block
-        block = int(self.wave.ctas[row])
-        first = block * per_block
-        self.all.memory.knowledge.gather(
-            block, first, first + per_block, first // WARP, (first + per_block) // WARP
-        )
-
-    def is_aligned(self, pc: int) -> bool:
-        words = str(self.all.grid.program.statements[pc].instruction).split(".")
-        return words[0] == "bar" or "aligned" in words
-
-    def divergent_barrier(self, first: Arrival, second: Arrival, warp: int) -> None:
-        lanes = second.lanes[second.lanes // WARP == warp]
-        others = first.lanes[first.lanes // WARP == warp]
-        earlier = Party(self.place(first.pc), *self._who(others), "came to the barrier")
-        self.report(
-            "divergent barrier", lanes, len(lanes),
-            "lanes of one warp come to an aligned barrier by different statements", earlier,
-            first.pc, pc=second.pc,
-        )  # fmt: skip
-
-    # --- reports ---
-
-    def report(
-        self,
-        kind: str,
-        lanes: Lanes,
-        count: int,
-        reason: str,
-        earlier: Party | None = None,
-        *key: Any,
-        pc: int | None = None,
-    ) -> None:
-        """A mistake that lanes of this wave have made at the statement that runs, or at `pc`."""
-        findings = self.all.findings
-        pc = self.statement.pc if pc is None else pc
-        full = (kind, pc, *key)
-        if not findings.add(full, count):
-            party = Party(self.place(pc), *self._who(lanes))
-            findings.keep(full, Finding(kind, reason, party, earlier, KINDS[kind], count))
-
-    def place(self, pc: int | None = None) -> Any:
-        grid = self.all.grid
-        statement = self.statement if pc is None else grid.program.statements[pc]
-        return grid.launch.place_of(statement)
-
-    def _who(self, lanes: Lanes) -> tuple[Any, tuple[Any, ...]]:
-        found = [self.wave.coordinates(int(lane)) for lane in lanes[: 4 * MOST_THREADS]]
-        block = found[0][0]
-        return block, tuple(thread for cta, thread in found if cta == block)[:MOST_THREADS]
-
-    def _thread(self, number: int) -> tuple[Any, tuple[Any, ...]]:
-        """Block and thread of a number in the grid."""
-        grid, per_block = self.all.grid, self.all.memory.per_block
-        block, thread = divmod(number, per_block)
-        x, y, _ = grid.size
-        a, b, _ = grid.block
-        return (block % x, block // x % y, block // (x * y)), (
-            (thread % a, thread // a % b, thread // (a * b)),
-        )
-
-    def name_of(self, view: Array | None, place: int) -> str:
-        """What lies at a byte of shared memory of the wave, or of the arena."""
-        launch = self.all.grid.launch
-        if view is not None and self._memory_of(view) == "shared":
-            return str(launch.shared_name(place % self.wave.shared_bytes))
-        return str(launch.arena.name_at(place))

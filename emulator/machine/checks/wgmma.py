@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dtypes import Array
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.checks.finding import Party
+from emulator.machine.checks.reporter import Reporter
 from emulator.machine.vector.strand import WARP, Lanes, Strand
 from emulator.memory.space import Space
 from emulator.ptx.program import Function, Program, Statement, registers_of
-
-if TYPE_CHECKING:
-    from emulator.machine.checks.watch import Watch
 
 _GROUP = 4 * WARP
 
@@ -67,7 +66,7 @@ class Warpgroup:
 class WgmmaChecks:
     """The wgmma of the warpgroups of a wave."""
 
-    watch: Watch
+    watch: Reporter
     warpgroups: defaultdict[int, Warpgroup] = field(default_factory=lambda: defaultdict(Warpgroup))
 
     def touched(self, s: Strand, read: frozenset[int], written: frozenset[int], move: bool) -> None:
@@ -93,7 +92,9 @@ class WgmmaChecks:
                 else:
                     warpgroup.dirty[register] = self.watch.statement.pc
 
-    def _report(self, s: Strand, number: int, flight: Flight, used: set[int]) -> None:
+    def _report(
+        self, s: Strand, number: int, flight: Flight, used: set[int] | frozenset[int]
+    ) -> None:
         watch = self.watch
         lanes = s.lanes[s.lanes // _GROUP == number]
         name = s.frames[-1].function.registers[min(used)].name
@@ -146,9 +147,11 @@ class WgmmaChecks:
 class WatchedSpace(Space):
     """Shared memory whose reads by wgmma are told: ``(blocks, 1, bytes)``."""
 
-    def __init__(self, watch: Watch, data: Array, first_block: int, lanes: Lanes) -> None:
+    def __init__(
+        self, read: Callable[[int, Array, int], None], data: Array, first_block: int, lanes: Lanes
+    ) -> None:
         super().__init__("shared memory", data)
-        self._watch, self._first, self._lanes = watch, first_block, lanes
+        self._read, self._first, self._lanes = read, first_block, lanes
 
     def load(self, addresses: Array, size: int, alignment: int = 1) -> Array:
         out: Any = super().load(addresses, size, alignment)
@@ -156,7 +159,5 @@ class WatchedSpace(Space):
         every = np.broadcast_to(addresses, shape)
         for row in range(shape[0]):
             for group in range(shape[1]):
-                self._watch.wgmma_reads(
-                    self._first + row, every[row, group], int(self._lanes[row, group])
-                )
+                self._read(self._first + row, every[row, group], int(self._lanes[row, group]))
         return out

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.errors import EmulatorError
+from emulator.machine.checks.reporter import GridWatch
 from emulator.machine.checks.steps import checked, checked_end
-from emulator.machine.checks.watch import GridWatch, Watch
+from emulator.machine.checks.watch import Watch
 from emulator.machine.failure import Failure
 from emulator.machine.pending import Pending
 from emulator.machine.report import KernelError

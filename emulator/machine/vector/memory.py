@@ -424,9 +424,7 @@ def bytes_at(
     return _told(lanes, memory.reshape(-1), rows * memory.shape[1] + inside, size, write)
 
 
-def _told(
-    lanes: Who, held: Array, places: Places, size: int, write: bool
-) -> tuple[Array, Places]:
+def _told(lanes: Who, held: Array, places: Places, size: int, write: bool) -> tuple[Array, Places]:
     """Memory and places in it, of which the checks are told."""
     if lanes.wave.watch is not None:
         lanes.wave.watch.touched(lanes.lanes, held, places, size, write)
