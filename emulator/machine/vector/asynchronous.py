@@ -409,6 +409,8 @@ class _TensorIssue(_Issue):
     def map_of(self, lane: _Lane, address: int, i: int) -> TensorMap:
         """The map at an address, as it is now."""
         held, place = _bytes(lane, self.map_space, address, MAP_BYTES, 64, False, i)
+        if lane.wave.watch is not None:
+            lane.wave.watch.map_used(lane.lane, held, place)
         found = _decoded(held[place : place + MAP_BYTES].tobytes())
         rank = found.rank
         if rank != self.dims:

@@ -206,6 +206,7 @@ class Grid:
     def need_local(self, wave: Wave, size: int) -> None:
         """Room for so many bytes of local memory in each thread."""
         have = wave.local.shape[1]
+        wave.local_bytes = max(wave.local_bytes, size)
         if size > have:
             size = -(-max(size, 2 * have) // 64) * 64
             if size * len(wave.thread) > 16 * _MEMORY:

@@ -75,6 +75,8 @@ class Wave:
         self.shared_bytes = grid.shared_bytes
         self.shared = np.zeros((len(self.ctas), grid.shared_bytes), np.uint8)
         self.local = np.zeros((len(lanes), 0), np.uint8)
+        #: bytes of it that threads may use: there may be room for more
+        self.local_bytes = 0
         self.cluster_size = int(np.prod(grid.cluster))
         self.executed = 0
         #: statements executed since anything happened that others may wait for
