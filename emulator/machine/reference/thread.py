@@ -15,6 +15,7 @@ import numpy as np
 
 from emulator.arith import Engine
 from emulator.machine.pending import Pending
+from emulator.machine.products import WARPGROUPS, Products
 from emulator.machine.report import Index
 from emulator.memory.arena import Arena
 from emulator.ptx.program import Function, Program
@@ -111,6 +112,10 @@ class Thread:
         """Counts the threads of the cluster."""
         return self.block.rank * self.run.lanes_of_block + self.index
 
+    @property
+    def warpgroup_in_grid(self) -> int:
+        return self.block.number * WARPGROUPS + self.index // WARPGROUP
+
     def enter(self, frame: Frame) -> None:
         """Calls a function."""
         self.frames.append(frame)
@@ -206,6 +211,7 @@ class Cluster:
 
     run: Run
     pending: Pending
+    products: Products
     blocks: list[Block] = field(default_factory=list)
     #: threads that wait for phases of mbarriers in this cluster
     waiting: list[Thread] = field(default_factory=list)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from emulator.errors import EmulatorError
 from emulator.machine.failure import Failure
 from emulator.machine.pending import Pending
+from emulator.machine.products import Products
 from emulator.machine.report import KernelError
 from emulator.machine.vector import control, waiting
 from emulator.machine.vector.barriers import Barriers
@@ -182,7 +183,8 @@ class Grid:
     def _start(self, ctas: NDArray[np.int64]) -> Wave:
         wave = Wave(self, ctas)
         wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
-        wave.pending = Pending(len(wave.thread), self.launch.async_order, self.launch.seed)
+        order, seed = self.launch.async_order, self.launch.seed
+        wave.pending, wave.products = Pending(len(wave.thread), order, seed), Products(order, seed)
         self.need_local(wave, self.function.local_bytes)
         wave.start(self.function, lambda frame: None)
         return wave

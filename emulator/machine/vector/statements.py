@@ -17,6 +17,7 @@ from emulator.machine.vector import (
     matrix,
     mbarriers,
     synchronisation,
+    wgmma,
 )
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.lanes import whole_or_split
@@ -60,6 +61,7 @@ STEPS: dict[str, Make] = {
     **mbarriers.STEPS,
     **asynchronous.STEPS,
     **cancel.STEPS,
+    **wgmma.STEPS,
 }
 
 
