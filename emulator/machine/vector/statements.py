@@ -10,6 +10,7 @@ from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.vector import (
     access,
     asynchronous,
+    bulk,
     cancel,
     compute,
     control,
@@ -17,6 +18,7 @@ from emulator.machine.vector import (
     matrix,
     mbarriers,
     synchronisation,
+    tensors,
     wgmma,
 )
 from emulator.machine.vector.compute import Step
@@ -60,6 +62,8 @@ STEPS: dict[str, Make] = {
     **synchronisation.STEPS,
     **mbarriers.STEPS,
     **asynchronous.STEPS,
+    **bulk.STEPS,
+    **tensors.STEPS,
     **cancel.STEPS,
     **wgmma.STEPS,
 }

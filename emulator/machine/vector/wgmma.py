@@ -15,13 +15,14 @@ import numpy as np
 from dtypes import Array
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.products import Due, Product, poison
+from emulator.machine.vector.asynchronous import constant
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.fragments import Fetch, Registers, whole
 from emulator.machine.vector.lanes import together_in_groups, whole_or_split
 from emulator.machine.vector.strand import WARPGROUP, Lanes, Strand
 from emulator.machine.vector.wave import Wave
 from emulator.memory.space import Space
-from emulator.ptx.program import Constant, Function, Statement
+from emulator.ptx.program import Function, Statement
 from emulator.warp import multiply
 from emulator.warp.call import Call
 
@@ -158,9 +159,7 @@ def commit(statement: Statement, function: Function) -> Step:
 
 
 def wait(statement: Statement, function: Function) -> Step:
-    bound = statement.operands["n"]
-    assert isinstance(bound, Constant)
-    newest = bound.word
+    newest = constant(statement, "n")
     return _by_warpgroups(
         statement, lambda s, numbers: _finish(s, s.wave.products.covered(numbers, newest))
     )
