@@ -1,6 +1,6 @@
 """Records what compute-sanitizer says of the planted mistakes, and what the right twins write.
 
-    python tests/hardware/planted_record.py -o FOLDER [--match TEXT] [--seconds N]
+    python tests/hardware/planted_record.py -o FOLDER [--match REGEX] [--seconds N] [--workers N]
 
 Kernels are those of golden/planted, assembled by ptxas of the path. Each runs alone in a fresh
 process, without a tool and under each of the four, and is killed where it has not ended after
@@ -33,11 +33,9 @@ from hardware.driver import CudaError, Gpu, NoGpuError  # noqa: E402
 
 NO_GPU = 4
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-#: processes that have the GPU at the same time
-_WORKERS = 12
 _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
 #: what a tool says first of each mistake; lines of a stack are indented further
-_SAID = re.compile(r"^========= (?! |COMPUTE|ERROR SUM|RACECHECK SUM|$)(.+)$", re.M)
+_SAID = re.compile(r"^========= (?! |COMPUTE|ERROR SUM|RACECHECK SUM|$)(.+?)(?: at .+)?$", re.M)
 
 
 def assemble(chosen: dict[str, Run], folder: Path) -> None:
@@ -105,6 +103,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--match", default="")
+    parser.add_argument("--workers", type=int, default=12, help="processes at the same time")
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -121,12 +120,12 @@ def main() -> int:
         "date": date.today().isoformat(), "gpu": gpu.name, "driver": gpu.driver,
         "compute_sanitizer": version.strip().splitlines()[-1],
     }  # fmt: skip
-    chosen = {name: run for name, run in runs().items() if options.match in name}
+    chosen = {name: run for name, run in runs().items() if re.search(options.match, name)}
     with tempfile.TemporaryDirectory() as held:
         folder = Path(held)
         assemble(chosen, folder)
         found, logs = {}, {}
-        with ThreadPoolExecutor(_WORKERS) as pool:
+        with ThreadPoolExecutor(options.workers) as pool:
             done = pool.map(lambda name: record(name, options.seconds, folder), chosen)
             for name, (one, said) in zip(chosen, done, strict=True):
                 found[name], logs[name] = one, said

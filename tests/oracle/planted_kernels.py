@@ -27,7 +27,7 @@ _MAPS = (
     {"at": (0, 2 * _COLUMNS * _A), "dims": [_COLUMNS, _B], "box": [64, _B], **_OPERAND},
     {"at": (1, 0), "dtype": "float32", "dims": [_B, _A], "strides": [4 * _B], "box": [16, _A]},
 )
-_ENUM = re.compile(r"    ([A-Z_]+), +// (.+)")
+_ENUM = re.compile(r"    ([A-Z_]+), +// (.+) \[(.+)\]")
 
 
 @dataclass
@@ -129,21 +129,20 @@ def planted():
     found = []
     for file in ("planted.cu", "pipeline.cu"):
         lines = (PLANTED / file).read_text().splitlines()
-        arrows = {}
-        function, said = "", {}
+        arrows, said, function = {}, {}, ""
         for number, line in enumerate(lines, 1):
             if match := _ENUM.fullmatch(line):
-                said[match[1]] = match[2]
+                said[match[1]] = match[2], match[3].split(", ")
             elif match := re.match(r"(MISTAKE|ONE_WARPGROUP)\((\w+)\)", line):
                 function = match[2]
-                said[function] = _comment_above(lines, number - 1)
-            for name in line.partition("// <-")[2].split() or [function]:
-                if "// <-" in line:
-                    arrows.setdefault(name, set()).add(number)
-        for name, mistake in said.items():
+                said[function] = _comment_above(lines, number - 1), [function]
+            if "// <-" in line:
+                word = line.partition("// <-")[2].strip() or function
+                arrows.setdefault(word, set()).add(number)
+        for name, (mistake, words) in said.items():
             twin = "pipeline" if name.isupper() else name
             bad = f"pipeline_{name.lower()}" if name.isupper() else name
-            marked = frozenset(arrows.get(name, ()))
+            marked = frozenset().union(*(arrows[word] for word in words))
             found.append(Planted(bad, file, mistake, f"{bad}_bad", f"{twin}_ok", marked))
     return found
 

@@ -1,33 +1,33 @@
 // A warp-specialised product of matrices with TMA and wgmma, and with one mistake each.
 //
 // D = A B^T: one warpgroup loads tiles of A (64 rows) and B (32 rows) of 64 columns into two stages,
-// two warpgroups multiply, each with 16 rows of B, and store their part of D by TMA. An arrow names
-// the mistakes whose findings may name the line.
+// two warpgroups multiply, each with 16 rows of B, and store their part of D by TMA. Words in brackets
+// are those of the arrows at lines that findings about the mistake may name.
 #include "common.cuh"
 
 enum Mistake {
     NONE,
-    NO_FULL_WAIT,      // the consumers do not wait until a stage is full
-    NO_EMPTY_WAIT,     // the producer does not wait until a stage is empty
-    FULL_PARITY,       // the consumers wait for the first phase in every round
-    EMPTY_PARITY,      // the producer waits for the phase before
-    EARLY_RELEASE,     // a stage is released while wgmma reads it
-    WAIT_ONE,          // one group of wgmma may be open where none may
-    NO_RELEASE,        // the consumers never say that a stage is empty
-    EMPTY_COUNT,       // one of two consumers is enough to empty a stage
-    EXPECT_SMALL,      // the bytes of B are not expected
-    EXPECT_LARGE,      // more bytes are expected than come
-    NO_EXPECT,         // no bytes are expected at all
-    NO_INIT_BARRIER,   // nobody waits for the initialisation of the barriers
-    ONE_WARP_WAITS,    // the first warp of each consumer alone waits for full
-    NO_WGMMA_FENCE,    // registers are set, and wgmma takes them without a fence
-    NO_WGMMA_WAIT,     // the accumulators are read while wgmma may still write them
-    UNSET,             // the accumulators are never set to zero
-    PART_OF_REGISTERS, // two of four warps change their number of registers
-    STORE_NO_FENCE,    // TMA stores what the generic proxy wrote, without a fence
-    STORE_NO_BARRIER,  // TMA stores what other threads may not have written yet
-    STORE_OPEN,        // the block ends while TMA reads its shared memory
-    STORE_UNCOMMITTED, // the store is in no group when it is waited for
+    NO_FULL_WAIT,      // the consumers do not wait until a stage is full [stages, waits]
+    NO_EMPTY_WAIT,     // the producer does not wait until a stage is empty [stages, waits]
+    FULL_PARITY,       // the consumers wait for the first phase in every round [stages, waits]
+    EMPTY_PARITY,      // the producer waits for the phase before [stages, waits]
+    EARLY_RELEASE,     // a stage is released while wgmma reads it [stages]
+    WAIT_ONE,          // one group of wgmma may be open where none may [stages]
+    NO_RELEASE,        // the consumers never say that a stage is empty [waits]
+    EMPTY_COUNT,       // one of two consumers is enough to empty a stage [stages, waits, arrivals]
+    EXPECT_SMALL,      // the bytes of B are not expected [stages, waits, arrivals]
+    EXPECT_LARGE,      // more bytes are expected than come [waits, arrivals]
+    NO_EXPECT,         // no bytes are expected at all [stages, waits, arrivals]
+    NO_INIT_BARRIER,   // nobody waits for the initialisation of the barriers [waits, arrivals, init]
+    ONE_WARP_WAITS,    // the first warp of each consumer alone waits for full [stages]
+    NO_WGMMA_FENCE,    // registers are set, and wgmma takes them without a fence [stages, sums]
+    NO_WGMMA_WAIT,     // the accumulators are read while wgmma may still write them [tile]
+    UNSET,             // the accumulators are never set to zero [stages, tile]
+    PART_OF_REGISTERS, // two of four warps change their number of registers [registers]
+    STORE_NO_FENCE,    // TMA stores what the generic proxy wrote, without a fence [tile, store]
+    STORE_NO_BARRIER,  // TMA stores what other threads may not have written yet [tile, store]
+    STORE_OPEN,        // the block ends while TMA reads its shared memory [store, end]
+    STORE_UNCOMMITTED, // the store is in no group when it is waited for [store, end]
 };
 
 constexpr int ROWS_A = 64, ROWS_B = 32, COLUMNS = 64, STAGES = 2, STEPS = 4;
@@ -46,11 +46,11 @@ DEVICE void load_stages(const CUtensorMap *a, const CUtensorMap *b, Stage *stage
     for (int k = 0; k < STEPS; k++) {
         int i = k % STAGES, round = k / STAGES;
         if (mistake != NO_EMPTY_WAIT && round > 0)
-            wait(&empty[i], mistake == EMPTY_PARITY ? round % 2 : (round - 1) % 2);  // <- NO_RELEASE EXPECT_LARGE EMPTY_COUNT
-        if (mistake == NO_EXPECT) arrive(&full[i]);  // <- NO_EXPECT
-        else arrive_expect(&full[i], int(sizeof(Stage)) + more);  // <- EXPECT_SMALL EXPECT_LARGE NO_INIT_BARRIER
-        tensor_load(stages[i].a, a, COLUMNS * k, 0, &full[i]);  // <- NO_FULL_WAIT NO_EMPTY_WAIT FULL_PARITY EMPTY_PARITY EARLY_RELEASE WAIT_ONE EMPTY_COUNT NO_EXPECT EXPECT_SMALL ONE_WARP_WAITS
-        tensor_load(stages[i].b, b, COLUMNS * k, 0, &full[i]);  // <- NO_FULL_WAIT NO_EMPTY_WAIT FULL_PARITY EMPTY_PARITY EARLY_RELEASE WAIT_ONE EMPTY_COUNT NO_EXPECT EXPECT_SMALL ONE_WARP_WAITS
+            wait(&empty[i], mistake == EMPTY_PARITY ? round % 2 : (round - 1) % 2);  // <- waits
+        if (mistake == NO_EXPECT) arrive(&full[i]);  // <- arrivals
+        else arrive_expect(&full[i], int(sizeof(Stage)) + more);  // <- arrivals
+        tensor_load(stages[i].a, a, COLUMNS * k, 0, &full[i]);  // <- stages
+        tensor_load(stages[i].b, b, COLUMNS * k, 0, &full[i]);  // <- stages
     }
 }
 
@@ -62,17 +62,17 @@ DEVICE void multiply_stages(float (&d)[8], int part, Stage *stages, barrier *ful
     for (int k = 0; k < STEPS; k++) {
         int i = k % STAGES, round = k / STAGES;
         if (mistake != NO_FULL_WAIT && (mistake != ONE_WARP_WAITS || threadIdx.x % 128 < 32))
-            wait(&full[i], mistake == FULL_PARITY ? 0 : round % 2);  // <- EXPECT_LARGE NO_INIT_BARRIER EXPECT_SMALL NO_EXPECT
+            wait(&full[i], mistake == FULL_PARITY ? 0 : round % 2);  // <- waits
         if (mistake != NO_WGMMA_FENCE) wgmma_fence();
         for (int j = 0; j < 4; j++)
-            multiply(d, descriptor(stages[i].a) + 2 * j,  // <- NO_FULL_WAIT NO_EMPTY_WAIT FULL_PARITY EMPTY_PARITY EARLY_RELEASE WAIT_ONE EMPTY_COUNT NO_EXPECT EXPECT_SMALL ONE_WARP_WAITS NO_WGMMA_FENCE UNSET
+            multiply(d, descriptor(stages[i].a) + 2 * j,  // <- stages
                      descriptor(stages[i].b + 16 * COLUMNS * part) + 2 * j);
         wgmma_commit();
         if (mistake == WAIT_ONE) wgmma_wait<1>();
         else if (mistake == NO_WGMMA_WAIT && k == STEPS - 1) {}
         else if (mistake != EARLY_RELEASE) wgmma_wait<0>();
         asm volatile("bar.sync %0, 128;" ::"r"(1 + part) : "memory");
-        if (mistake != NO_RELEASE && threadIdx.x % 128 == 0) arrive(&empty[i]);  // <- EMPTY_COUNT
+        if (mistake != NO_RELEASE && threadIdx.x % 128 == 0) arrive(&empty[i]);  // <- arrivals
         if (mistake == EARLY_RELEASE) wgmma_wait<0>();
         hold(d);
     }
@@ -85,13 +85,13 @@ DEVICE void store(const float (&d)[8], int part, float *tile, const CUtensorMap 
     int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
     for (int j = 0; j < 8; j++) {
         int row = 16 * warp + lane / 4 + j / 2 % 2 * 8, column = j / 4 * 8 + lane % 4 * 2 + j % 2;
-        tile[16 * row + column] = d[j];  // <- NO_WGMMA_WAIT STORE_NO_FENCE STORE_NO_BARRIER
+        tile[16 * row + column] = d[j];  // <- tile
     }
     if (mistake != STORE_NO_FENCE) fence_proxy();
     if (mistake != STORE_NO_BARRIER) asm volatile("bar.sync %0, 128;" ::"r"(1 + part) : "memory");
     if (threadIdx.x % 128 == 0) {
-        tensor_store(map, tile, 16 * part, 0);  // <- STORE_NO_FENCE STORE_NO_BARRIER STORE_OPEN STORE_UNCOMMITTED
-        if (mistake != STORE_UNCOMMITTED) bulk_commit();  // <- STORE_OPEN
+        tensor_store(map, tile, 16 * part, 0);  // <- store
+        if (mistake != STORE_UNCOMMITTED) bulk_commit();  // <- store
         if (mistake != STORE_OPEN) bulk_wait();
     }
 }
@@ -103,8 +103,8 @@ DEVICE void pipeline(const CUtensorMap *a, const CUtensorMap *b, const CUtensorM
     __shared__ barrier full[STAGES], empty[STAGES];
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            init(&full[i], 1);  // <- NO_INIT_BARRIER
-            init(&empty[i], mistake == EMPTY_COUNT ? 1 : 2);  // <- NO_INIT_BARRIER
+            init(&full[i], 1);  // <- init
+            init(&empty[i], mistake == EMPTY_COUNT ? 1 : 2);  // <- init
         }
         fence_init();
     }
@@ -112,13 +112,13 @@ DEVICE void pipeline(const CUtensorMap *a, const CUtensorMap *b, const CUtensorM
     int part = threadIdx.x / 128 - 1;
     if (part < 0) {
         if (mistake != PART_OF_REGISTERS || threadIdx.x < 64)
-            asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");  // <- PART_OF_REGISTERS
+            asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");  // <- registers
         if (threadIdx.x == 0) load_stages<mistake>(a, b, stages, full, empty);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         float sums[8];
         if (mistake != UNSET)
-            for (int j = 0; j < 8; j++) sums[j] = 0;  // <- NO_WGMMA_FENCE
+            for (int j = 0; j < 8; j++) sums[j] = 0;  // <- sums
         multiply_stages<mistake>(sums, part, stages, full, empty);
         store<mistake>(sums, part, tiles[part], d);
     }
@@ -153,8 +153,8 @@ PIPELINE(unset_bad, UNSET)
 PIPELINE(part_of_registers_bad, PART_OF_REGISTERS)
 PIPELINE(store_no_fence_bad, STORE_NO_FENCE)
 PIPELINE(store_no_barrier_bad, STORE_NO_BARRIER)
-PIPELINE(store_open_bad, STORE_OPEN)
-PIPELINE(store_uncommitted_bad, STORE_UNCOMMITTED)
+PIPELINE(store_open_bad, STORE_OPEN)  // <- end
+PIPELINE(store_uncommitted_bad, STORE_UNCOMMITTED)  // <- end
 
 // ---- one warpgroup, other ways to the operands ----
 

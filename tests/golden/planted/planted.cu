@@ -249,8 +249,8 @@ PLANT(sum_of_blocks)
 
 // One block writes, the other waits for a flag; nothing orders the flag behind the data.
 MISTAKE(flag) {
-    int t = threadIdx.x;
-    volatile int *ready = o, *data = o + 128, *copy = o + 256;
+    volatile int *ready = o;
+    int t = threadIdx.x, *data = o + 128, *copy = o + 256;
     if (blockIdx.x == 0) {
         data[t] = 3 * x[t];  // <-
         __syncthreads();
@@ -279,8 +279,10 @@ MISTAKE(fence_scope) {
     } else {
         int seen = 0;
         while (t == 0 && seen == 0)
-            if (right) asm volatile("ld.acquire.gpu.b32 %0, [%1];" : "=r"(seen) : "l"(ready) : "memory");
-            else asm volatile("ld.acquire.cta.b32 %0, [%1];" : "=r"(seen) : "l"(ready) : "memory");  // <-
+            if (right)
+                asm volatile("ld.acquire.gpu.b32 %0, [%1];" : "=r"(seen) : "l"(ready) : "memory");
+            else  // <-
+                asm volatile("ld.acquire.cta.b32 %0, [%1];" : "=r"(seen) : "l"(ready) : "memory");
         __syncthreads();
         copy[t] = data[127 - t];  // <-
     }
@@ -409,7 +411,7 @@ MISTAKE(same_phase) {
     for (int i = 0; i < 2; i++) {
         s[i][t] = x[128 * i + t];  // <-
         arrive(&full);
-        wait(&full, right ? i : 0);
+        wait(&full, right ? i : 0);  // <-
         sum += s[i][127 - t];  // <-
     }
     o[t] = sum;
@@ -501,7 +503,7 @@ MISTAKE(open_group) {
         if (right) bulk_wait();
     }
 }
-PLANT(open_group)
+PLANT(open_group)  // <-
 
 // A tile is set to zero, then loaded over: nothing orders the two.
 MISTAKE(zeroed) {
