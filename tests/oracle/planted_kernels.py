@@ -97,6 +97,11 @@ class Planted:
     #: lines of the source file that a finding about the mistake may name
     lines: frozenset[int]
 
+    @property
+    def title(self):
+        """The mistake, and where it stands."""
+        return f"{_sentence(self.mistake)} (`{self.name}`)"
+
     def run(self, kernel):
         """The launch of `bad` or `ok`."""
         text = ptx(self.file)
@@ -147,6 +152,10 @@ def planted():
     return found
 
 
+def _sentence(mistake):
+    return mistake[0].upper() + mistake[1:].rstrip(".")
+
+
 def _comment_above(lines, index):
     """The comment that ends above a line, as one sentence."""
     words = []
@@ -167,6 +176,15 @@ class Edited:
     line: int
     removed: str
     mistake: str
+    #: lines that a finding about the mistake may name
+    lines: tuple
+
+    @property
+    def title(self):
+        """The mistake, and where it stands."""
+        source = self.recording.rpartition("/")[2]
+        opcode = re.sub(r"^@\S+ ", "", self.removed).split()[0].strip(";")
+        return f"{_sentence(self.mistake)} (`{source}`, without `{opcode}`)"
 
     def run(self, kernel):
         """The launch of "bad", with the statement taken out, or "ok", as it was recorded."""
@@ -226,3 +244,54 @@ def runs():
             if run.addresses is None:
                 out[f"{case.name}_{kernel}"] = run
     return out
+
+
+# --- what is found ---
+
+
+def expected():
+    """Mistake -> kind of the finding about it, or of the error that ends the kernel."""
+    return json.loads((PLANTED / "found.json").read_text())
+
+
+def recorded():
+    """Kernel -> what compute-sanitizer said on an H200, and the digest of what it wrote."""
+    return json.loads((PLANTED / "sanitizer.json").read_text())["kernels"]
+
+
+_TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+
+
+def table():
+    """The guide's table: each mistake, what is said here, and what compute-sanitizer says."""
+    kinds, said = expected(), recorded()
+    yield f"| mistake | here | {' | '.join(_TOOLS)} |"
+    yield "|---" * 6 + "|"
+    for case in [*planted(), *edited()]:
+        name = case.bad if isinstance(case, Planted) else f"{case.name}_bad"
+        verdicts = said.get(name)
+        cells = [_verdict(verdicts[tool]) for tool in _TOOLS] if verdicts else ["not run"] * 4
+        yield f"| {case.title} | {kinds.get(case.name, '–')} | {' | '.join(cells)} |"
+
+
+def _verdict(found):
+    if found.get("hangs"):
+        return "hangs"
+    if found["said"].startswith(("Unknown Error", "Program hit")):
+        return "fails"
+    return "found" if found["count"] else "–"
+
+
+def tally():
+    """Two lines of the guide: how many mistakes are found by whom."""
+    kinds, said = expected(), recorded()
+    cases = [*planted(), *edited()]
+    names = [c.bad if isinstance(c, Planted) else f"{c.name}_bad" for c in cases]
+    run = [name for name in names if name in said]
+    cells = {name: [_verdict(said[name][tool]) for tool in _TOOLS] for name in run}
+    theirs = sum("found" in cell for cell in cells.values())
+    hang = sum("found" not in cell and "hangs" in cell for cell in cells.values())
+    return (
+        f"{sum(case.name in kinds for case in cases)} of {len(cases)} mistakes are found here.\n"
+        f"compute-sanitizer finds {theirs} of the {len(run)} that it ran on; {hang} others hang it."
+    )

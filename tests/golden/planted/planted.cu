@@ -48,7 +48,7 @@ MISTAKE(warp_sum) {
 }
 PLANT(warp_sum)
 
-// bar.sync for 64 threads lets any two of the four warps go on.
+// A barrier for 64 threads lets any two of the four warps go on.
 MISTAKE(pairs_of_warps) {
     __shared__ int s[128];
     int t = threadIdx.x;
