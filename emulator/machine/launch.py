@@ -270,6 +270,9 @@ class Kernel:
 
         `contract` says which additions take products unrounded: those that ptxas contracts with its
         default options, or "none", as with its option -fmad=false.
+
+        `async_order` says when asynchronous copies and wgmma take effect: "early", at their issue;
+        "late", at the wait that covers them; "random", in between, at moments drawn by `seed`.
         """
         self._check_problems()
         check_word("engine", engine, EngineName)
