@@ -15,7 +15,16 @@ from emulator.arrays import accepts_tensors
 from emulator.errors import OperandError, whole
 from emulator.isa.instruction import Instruction, as_instruction
 from emulator.targets import Target, find_target
-from emulator.tools.faults import loops, matrices, registers, sparse, swaps, wgmma
+from emulator.tools.faults import (
+    loops,
+    matrices,
+    registers,
+    rows,
+    sparse,
+    stores,
+    swaps,
+    wgmma,
+)
 from emulator.tools.faults.inputs import Given
 from emulator.tools.faults.kernel import Mistake
 from emulator.tools.faults.report import FaultReport
@@ -38,6 +47,7 @@ MISTAKES: tuple[Mistake, ...] = (
             loops.accumulator),
     Mistake("loop over k", "Each step along k needs its own part of A, of B and of the metadata, "
             "scales and descriptors.", loops.steps_along_k),
+    *rows.MISTAKES,
     Mistake("wrong selector", "The sparsity selector says which lanes of a group of four hold the "
             "metadata.", sparse.wrong_selector),
     Mistake("metadata order", "A nibble holds two 2-bit indices, the lower index in its lower "
@@ -99,8 +109,13 @@ MISTAKES: tuple[Mistake, ...] = (
             "shuffle, or what sets these two lanes apart.", swaps.exchanged_lanes),
     Mistake("wrong index formula", "One term of the row or column of an element is wrong: compare "
             "with `table OPCODE OPERAND --by element`.", matrices.wrong_index),
+    Mistake("store of D", "One term of the row or column to which an element of D is stored is "
+            "wrong, such as a lost + 8 or * 2: compare with `table OPCODE d --by element`.",
+            stores.wrong_store),
     Mistake("fragment of another type or shape", "Each type and shape has a fragment of its own; "
             "`view` and `table` show it.", matrices.other_lane_map),
+    Mistake("what is done to D", "What comes out of the instruction is right, and is changed "
+            "before it is stored: look at the epilogue.", stores.changed_result),
     Mistake("register never loaded", "A register of the operand stays zero: is it loaded, is it "
             "in the operand list?", registers.missing_register),
     Mistake("another target", "Generations differ in alignment and order of sums: the result is "

@@ -26,6 +26,16 @@ Change = Callable[[Array], Array]
 _AT_ONCE = 1 << 22
 
 
+class Rows(NamedTuple):
+    """What ldmatrix loads the words of an operand from."""
+
+    #: uint8 ``(bytes,)``
+    shared: Array
+    #: ``(steps, lanes)``; lane 8 t + i gives row i of tile t
+    addresses: Array
+    trans: bool
+
+
 def split_k(operand: str, codes: Array, steps: int) -> Array:
     """The matrix of an operand as one for each step along k, ``(steps, …, rows, cols)``."""
     return np.stack(np.split(codes, steps, -2 if operand in ("b", "scale_b") else -1))
@@ -48,6 +58,10 @@ class Kernel:
     reads: tuple[Change, ...] = ()
     #: which elements of an operand's matrix or of d are wrong, where that is known
     suspects: Mapping[str, Array] | None = None
+    #: the codes that an operand should have, or that d has, where the search goes for them
+    aims: Mapping[str, Array] = field(default_factory=dict)
+    #: where ldmatrix takes the words of operands from, where that is known
+    rows: Mapping[str, Rows] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -73,6 +87,10 @@ class Kernel:
 
     def using(self, **words: Array) -> Kernel:
         return replace(self, words={**self.words, **words})
+
+    def loading(self, operand: str, rows: Rows, words: Array) -> Kernel:
+        """With the words of `operand` loaded from other rows."""
+        return replace(self.using(**{operand: words}), rows={**self.rows, operand: rows})
 
     def setting(self, **options: Any) -> Kernel:
         return replace(self, options={**self.options, **options})
