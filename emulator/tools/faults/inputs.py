@@ -12,7 +12,8 @@ from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.descriptor import Descriptor, as_words
 from emulator.layout.tile import WINDOW, TileShape
 from emulator.targets import Target
-from emulator.tools.faults.kernel import Kernel, Rows, split_k
+from emulator.tools.faults.copies import as_boxes, filled
+from emulator.tools.faults.kernel import Copies, Kernel, Rows, split_k
 from emulator.tools.faults.rows import load_rows
 from emulator.tools.operands import (
     ONE_WORD,
@@ -50,7 +51,12 @@ class Given:
     """The arguments of `find_faults`, checked; all matrices as codes."""
 
     def __init__(
-        self, ins: object, target: Target, matrices: dict[str, Any], passed: dict[str, Any]
+        self,
+        ins: object,
+        target: Target,
+        matrices: dict[str, Any],
+        passed: dict[str, Any],
+        boxes: Any = (),
     ) -> None:
         if not isinstance(ins, MatrixInstruction):
             raise OperandError(
@@ -74,6 +80,11 @@ class Given:
         given = {legal[x]: as_array(x, as_words(y)) for x, y in passed.items() if legal[x]}
         self.steps = self._steps(given)
         self.words = {x: self._words(x, y) for x, y in given.items()}
+        self.copies: Copies | None = None
+        if held := as_boxes(boxes):
+            before = self.words.get("shared", np.zeros(WINDOW, np.uint8))
+            self.copies = Copies(before, held)
+            self.words["shared"] = filled(before, held)
         #: what ldmatrix loads, and why it cannot, by operand
         self.rows: dict[str, Rows] = {}
         self.unreadable: dict[str, str] = {}
@@ -225,7 +236,10 @@ class Given:
         for one, other in (("a", "descriptor_a"), ("descriptor_a", "a")):
             if one in self.words:
                 words.pop(other, None)
-        return Kernel(self.ins, self.target, words | self.words, self.options, rows=self.rows)
+        return Kernel(
+            self.ins, self.target, words | self.words, self.options, rows=self.rows,
+            copies=self.copies,
+        )  # fmt: skip
 
     def _compressed(self, codes: dict[str, Array], words: dict[str, Array]) -> dict[str, Array]:
         """A full A to stored elements and metadata; the user's own where they mean the same."""

@@ -16,6 +16,7 @@ from emulator.arith import matmul
 from emulator.errors import EmulatorError
 from emulator.isa.matrix import MatrixInstruction
 from emulator.memory.descriptors import store_tile
+from emulator.memory.tensor_map import TensorMap
 from emulator.targets import Target
 from emulator.tools.operands import ONE_WORD, gather, load_matrix, scatter, tile_in_memory
 from emulator.warp.execute import execute
@@ -34,6 +35,24 @@ class Rows(NamedTuple):
     #: ``(steps, lanes)``; lane 8 t + i gives row i of tile t
     addresses: Array
     trans: bool
+
+
+class Box(NamedTuple):
+    """One tensor copy from global to shared memory."""
+
+    tensor_map: TensorMap
+    #: of the tensor, innermost dimension first
+    coordinates: tuple[int, ...]
+    #: of shared memory
+    address: int
+
+
+class Copies(NamedTuple):
+    """The tensor copies that fill shared memory."""
+
+    #: uint8 ``(bytes,)``
+    before: Array
+    boxes: tuple[Box, ...]
 
 
 def split_k(operand: str, codes: Array, steps: int) -> Array:
@@ -62,6 +81,8 @@ class Kernel:
     aims: Mapping[str, Array] = field(default_factory=dict)
     #: where ldmatrix takes the words of operands from, where that is known
     rows: Mapping[str, Rows] = field(default_factory=dict)
+    #: how shared memory came to hold what it does, where that is known
+    copies: Copies | None = None
 
     @property
     def steps(self) -> int:

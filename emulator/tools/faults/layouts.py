@@ -6,7 +6,6 @@ What is not of this form, such as blocks of 8 lines, is not found.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,8 +79,7 @@ def find_layout(shared: Array, rows: Array) -> RowLayout | None:
     if width % LINE_BYTES or count < 2:
         return None
     units = rows.reshape(count, width // LINE_BYTES, LINE_BYTES)
-    memory = shared.tobytes()
-    firsts, seconds = (list(_places(memory, units[row, 0].tobytes())) for row in (0, 1))
+    firsts, seconds = (places_of(shared, units[row, 0]) for row in (0, 1))
     row = np.arange(count)[:, None]
     byte = np.arange(0, width, LINE_BYTES)
     within = np.arange(LINE_BYTES)
@@ -107,13 +105,15 @@ def _through(first: int, second: int, bits: int, shift: int, relative: bool) -> 
     return layout._replace(start=start, stride=int(layout.swizzled(second)) - start)
 
 
-def _places(memory: bytes, unit: bytes) -> Iterator[int]:
-    at = memory.find(unit)
-    for _ in range(_MOST):
-        if at < 0:
-            return
-        yield at
-        at = memory.find(unit, at + 1)
+def places_of(shared: Array, held: Array) -> list[int]:
+    """Where some bytes lie in shared memory: the first few places."""
+    memory, wanted = shared.tobytes(), held.tobytes()
+    out: list[int] = []
+    at = memory.find(wanted)
+    while at >= 0 and len(out) < _MOST:
+        out.append(at)
+        at = memory.find(wanted, at + 1)
+    return out
 
 
 def fit_layout(addresses: Int64, row: Int64, byte: Int64) -> tuple[RowLayout, Int64] | None:
