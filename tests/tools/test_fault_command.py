@@ -137,6 +137,35 @@ def test_bad_arguments_are_named():
         find_faults(SPARSE, np.ones((16, 32), "f2"), np.ones((32, 8), "f2"), target="sm_80", d=d)
 
 
+def test_addresses_and_memory_in_a_file(capsys, save):
+    """Rows of A 48 bytes apart, addressed as if 32."""
+    lane, a = np.arange(32), np.random.default_rng(0).standard_normal((16, 16)).astype("f2")
+    shared = np.zeros((16, 48), np.uint8)
+    shared[:, :32] = a.view(np.uint8)
+    b = np.ones((16, 8), "f2")
+    for stride, said in ((48, "registers of a: right"), (32, "rows 48 bytes apart instead of 32")):
+        addresses = lane % 16 * stride + lane // 16 * 16
+        file = save(A=a, B=b, shared=shared.reshape(-1), addresses_a=addresses)
+        lines = answer(capsys, *fault(file))
+        assert any(said in line for line in lines), lines
+
+
+def test_d_alone_asks_for_what_decides():
+    a, b = (np.random.default_rng(x).standard_normal(y).astype("f2")
+            for x, y in enumerate(((16, 16), (16, 8))))  # fmt: skip
+    wanted = "D shows how an operand is wrong"
+    for other, asks in (((a.T, b), "addresses_a="), ((a, b.reshape(8, 16).T), "addresses_b="),
+                        ((a, b), None)):  # fmt: skip
+        d = mma(DENSE, *(np.ascontiguousarray(x) for x in other), target="sm_80")
+        notes = [x for x in find_faults(DENSE, a, b, target="sm_80", d=d).notes if wanted in x]
+        assert len(notes) == (asks is not None) and all(asks in x for x in notes)
+    # The registers are given: then it is known.
+    registers = DENSE.fragment("a").scatter(a.view("u2"))
+    d = mma(DENSE, a.T.copy(), b, target="sm_80")
+    report = find_faults(DENSE, a, b, target="sm_80", d=d, registers_a=registers)
+    assert not any("addresses_a=" in x for x in report.notes)
+
+
 # --- the table ------------------------------------------------------------------------------------
 
 
