@@ -15,10 +15,11 @@ from dtypes import Array
 from emulator.arith import Engine
 from emulator.errors import OperandError, UnsupportedError, hint, listing, quoted
 from emulator.machine.arguments import Memory, Placed, place_arguments
+from emulator.machine.checks.report import Report
 from emulator.machine.externals import Heap
 from emulator.machine.failure import Failure
 from emulator.machine.options import Contract, EngineName, Order, check_word
-from emulator.machine.report import Index, KernelError, Place, Report
+from emulator.machine.report import Index, KernelError, Place
 from emulator.memory.arena import Arena
 from emulator.memory.windows import PARAMETERS
 from emulator.ptx.module import BoundKernel, BoundModule, Problem, bind_kernel
@@ -248,6 +249,7 @@ class Kernel:
         step_limit: int | None = None,
         memory: Memory | None = None,
         progress: Callable[[int, int], None] | None = None,
+        counters: bool = False,
     ) -> Report:
         """Runs the kernel; arrays among `args` hold afterwards what it has written.
 
@@ -260,10 +262,13 @@ class Kernel:
 
         `contract` says which additions take products unrounded: those that ptxas contracts with its
         default options, or "none", as with its option -fmad=false.
+
+        With `counters` the report has `counts`: what was counted at each statement. Only the
+        vector engine counts.
         """
         self._check_problems()
         check_word("engine", engine, EngineName)
-        _check_options(check, step_limit, seed, memory, progress)
+        _check_options(check, step_limit, seed, memory, progress, counters)
         check_word("contract", contract, Contract)
         check_word("async_order", async_order, Order)
         launch = Launch(
@@ -272,10 +277,26 @@ class Kernel:
             dynamic_shared, cluster, memory, step_limit,
             progress=progress, async_order=async_order, seed=seed,
         )  # fmt: skip
-        return launch.run(engine)
+        if not counters:
+            return launch.run(engine)
+        return _counted(launch, engine)
 
 
-def _check_options(check: Any, step_limit: Any, seed: Any, memory: Any, progress: Any) -> None:
+def _counted(launch: Launch, engine: EngineName) -> Report:
+    """Runs a launch and counts."""
+    from emulator.machine.checks.counting import Counting
+
+    counting = Counting()
+    launch.watchers += (counting.watch,)
+    report = launch.run(engine)
+    report.counts = counting.counts(launch.place_of)
+    report.counters |= report.counts.totals
+    return report
+
+
+def _check_options(
+    check: Any, step_limit: Any, seed: Any, memory: Any, progress: Any, counters: Any
+) -> None:
     """Raises OperandError for options of wrong kinds, UnsupportedError for what is not there."""
     if check is not False:
         raise UnsupportedError("check=True looks for races and such: not modelled here")
@@ -286,6 +307,8 @@ def _check_options(check: Any, step_limit: Any, seed: Any, memory: Any, progress
             raise OperandError(f"{name} is a number from 0 on, or None; got {value!r:.80}")
     if memory is not None and not isinstance(memory, Memory):
         raise OperandError(f"memory is a Memory; got {type(memory).__name__}")
+    if not isinstance(counters, (bool, np.bool_)):
+        raise OperandError(f"counters is True or False; got {counters!r:.80}")
     if progress is not None and not callable(progress):
         raise OperandError(f"progress is called with two numbers; got {type(progress).__name__}")
 
@@ -327,6 +350,9 @@ class Launch:
     seed: int | None = None
     #: the engine of `emulator.arith` for matrix instructions
     arithmetic: Engine = "auto"
+    #: each is called with a step, its statement and its function when the vector engine makes the
+    #: step, and returns what runs in its place
+    watchers: tuple[Callable[..., Any], ...] = ()
 
     def __post_init__(self) -> None:
         self.done_blocks = 0
@@ -407,6 +433,10 @@ class Launch:
     def run(self, engine: EngineName) -> Report:
         from emulator.machine.engines import run_grid
 
+        if self.watchers and engine == "reference":
+            raise UnsupportedError(
+                "counters and checks are the vector engine's; leave engine='reference' out"
+            )
         placed = self._place()
         try:
             counters = run_grid(self, engine)
@@ -415,7 +445,11 @@ class Launch:
         placed.write_back(self.arena)
         for name, allocation in self._variables.items():
             self.module._variables[name][:] = self.arena.bytes_of(allocation)
-        return Report(self.function.name, counters=counters, printed=self.printed)
+        return Report(
+            self.function.name, counters=counters, printed=self.printed,
+            files={name.rpartition("/")[2]: name for name in self._files().values()},
+            text_of_module=self.module._bound.source.text,
+        )  # fmt: skip
 
     def _place(self) -> Placed:
         """Puts variables, arrays and parameters into memory."""
@@ -445,9 +479,11 @@ class Launch:
         if self.progress is not None:
             self.progress(self.done_blocks, self.total_blocks)
 
-    def blocks(self, make: Callable[[Any], Any]) -> Any:
-        """The kernel's blocks of statements, which launches share."""
+    def blocks(self, make: Callable[..., Any]) -> Any:
+        """The kernel's blocks of statements, which launches share unless someone watches."""
         kernel = self.kernel
+        if self.watchers:
+            return make(self.program, self.watchers)
         if kernel._blocks is None:
             kernel._blocks = make(self.program)
         return kernel._blocks
@@ -488,14 +524,17 @@ class Launch:
         return " ".join(text[statement.at : end + 1][:200].split())
 
     def _source_lines(self, statement: Statement) -> tuple[str, ...]:
-        files = {file.number: file.name for file in self.module._bound.parsed.files}
-        out = []
+        files, out = self._files(), []
         location = statement.location
         while location is not None:
             name = files.get(location.file, f"file {location.file}").rpartition("/")[2]
             out.append(f"{name}:{location.line}")
             location = location.inlined_at
         return tuple(out)
+
+    def _files(self) -> dict[int, str]:
+        """The source files that the PTX names, by their numbers."""
+        return {file.number: file.name for file in self.module._bound.parsed.files}
 
     @cached_property
     def total_blocks(self) -> int:

@@ -1,12 +1,10 @@
-"""What a launch reports: that it failed, and where; what it counted; what it printed."""
+"""Where a statement stands, and the error of a kernel that cannot go on there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from emulator import report
 from emulator.errors import EmulatorError
 
 Index = tuple[int, int, int]
@@ -69,34 +67,3 @@ class KernelError(EmulatorError):
 
 def _index(index: Index) -> str:
     return f"({', '.join(map(str, index))})"
-
-
-@dataclass(repr=False)
-class Report(report.Report):
-    """What a launch did."""
-
-    kernel: str
-    #: what the checks found
-    findings: list[object] = field(default_factory=list)
-    #: what was counted, by name
-    counters: dict[str, int] = field(default_factory=dict)
-    #: what the kernel printed, one entry for each call
-    printed: list[str] = field(default_factory=list)
-
-    @property
-    def title(self) -> str:
-        counted = ", ".join(f"{count:,} {name}" for name, count in self.counters.items())
-        return f"{self.kernel}: {counted.replace('_', ' ')}"
-
-    @property
-    def data(self) -> dict[str, Any]:
-        return {
-            "kernel": self.kernel, "findings": [str(finding) for finding in self.findings],
-            "counters": dict(self.counters), "printed": list(self.printed),
-        }  # fmt: skip
-
-    def lines(self) -> Iterator[str]:
-        yield self.title
-        for finding in self.findings:
-            yield from str(finding).splitlines()
-        yield from "".join(self.printed).splitlines()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from emulator.memory.arena import AccessError
 if TYPE_CHECKING:
     from emulator.machine.launch import Launch
     from emulator.memory.arena import Arena
-    from emulator.ptx.program import Program, Statement
+    from emulator.ptx.program import Function, Program, Statement
 
 #: lanes that run together: their registers fit a cache, and calls of NumPy cost little for each
 LANES = 1 << 14
@@ -37,12 +37,16 @@ _VAIN_STATEMENTS = 1 << 21
 _VAIN_POLLS = 1 << 18
 
 
+#: puts something around a step or an end, which it calls
+Watcher = Callable[[Any, "Statement", "Function"], Any]
+
+
 class Blocks(dict[int, Block]):
     """Blocks of statements by their first pc, made when they are first met."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, watchers: Sequence[Watcher] = ()) -> None:
         super().__init__()
-        self._program = program
+        self._program, self._watchers = program, watchers
 
     def __missing__(self, pc: int) -> Block:
         block = self[pc] = self._make(pc)
@@ -62,11 +66,17 @@ class Blocks(dict[int, Block]):
             polls |= statement.name in POLLING
             if statement.name in control.ENDS:
                 end = control.ENDS[statement.name](statement, function, program)
+                end = self._watched(end, statement, function)
                 break
-            steps.append(step_of(statement, function))
+            steps.append(self._watched(step_of(statement, function), statement, function))
         else:
             raise AssertionError("a function ends with a statement that nothing follows")
         return Block(tuple(statements), tuple(steps), end, polls)
+
+    def _watched(self, step: Any, statement: Statement, function: Function) -> Any:
+        for watch in self._watchers:
+            step = watch(step, statement, function)
+        return step
 
 
 class Grid:
