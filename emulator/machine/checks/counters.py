@@ -166,11 +166,11 @@ def _number(name: str) -> Callable[[Numbers], str]:
 
 
 COLUMNS = (
-    Column("warp statements", _number("warps")),
+    Column("warps", _number("warps")),
     Column("lanes", lambda x: f"{x.lanes / x.warps:.3g}" if x.warps else ""),
     Column("guard held", lambda x: f"{x.executed / x.warps:.3g}" if x.executed < x.lanes else ""),
     Column("matrix", _number("matrices")),
-    Column("multiply-adds", _number("multiply_adds")),
+    Column("MACs", _number("multiply_adds")),
     Column("shared passes (least)", _of("passes", "least_passes")),
     Column("bank conflicts", _number("conflicts")),
     Column("sectors (least)", _of("sectors", "least_sectors")),
