@@ -298,7 +298,7 @@ def test_text_data_and_page(report):
     assert data["lines"].keys() == lines.keys()
     assert sum(x["lanes"] for x in data["statements"]) == sum(x.lanes for x in lines.values())
     source = (CUDA / "system.cu").read_text().splitlines()
-    number = int(list(lines)[0].rpartition(":")[2])
+    number = int(next(iter(lines)).rpartition(":")[2])
     page = report.html(source=CUDA)
     from html import escape
 

@@ -68,13 +68,17 @@ class Report(report.Report):
 
     @property
     def data(self) -> dict[str, Any]:
-        return {
+        data: dict[str, Any] = {
             "kernel": self.kernel, "findings": [finding.data for finding in self.findings],
-            "left_out": self.left_out, "counters": dict(self.counters),
-            "printed": list(self.printed), "statements": [count.data for count in self.counts],
-            "lines": {line: numbers_data(x) for line, x in self.counts.by_line.items()},
-            "opcodes": {opcode: numbers_data(x) for opcode, x in self.counts.by_opcode.items()},
+            "counters": dict(self.counters), "printed": list(self.printed),
         }  # fmt: skip
+        if self.left_out:
+            data["left_out"] = self.left_out
+        if self.counts:
+            data["statements"] = [count.data for count in self.counts]
+            for name, rows in (("lines", self.counts.by_line), ("opcodes", self.counts.by_opcode)):
+                data[name] = {key: numbers_data(numbers) for key, numbers in rows.items()}
+        return data
 
     def lines(self) -> Iterator[str]:
         yield self.title
