@@ -263,6 +263,10 @@ class Kernel:
         `contract` says which additions take products unrounded: those that ptxas contracts with its
         default options, or "none", as with its option -fmad=false.
 
+        `seed` picks another legal order of thread blocks, of warps, of the sides of branches, and
+        of lanes that come to one place; the same seed gives the same order. `async_order` says when
+        asynchronous operations take effect; "random" takes the seed, too.
+
         With `counters` the report has `counts`: what was counted at each statement. Only the
         vector engine counts.
         """
@@ -437,6 +441,8 @@ class Launch:
             raise UnsupportedError(
                 "counters and checks are the vector engine's; leave engine='reference' out"
             )
+        if self.seed is not None and engine == "reference" and self.async_order != "random":
+            raise UnsupportedError("seed: engine='reference' has one order of warps alone")
         placed = self._place()
         try:
             counters = run_grid(self, engine)

@@ -15,6 +15,7 @@ from emulator.machine.report import KernelError
 from emulator.machine.vector import control, waiting
 from emulator.machine.vector.barriers import Barriers
 from emulator.machine.vector.clusters import Clusters
+from emulator.machine.vector.schedule import Schedule
 from emulator.machine.vector.statements import POLLING, step_of
 from emulator.machine.vector.strand import Strand
 from emulator.machine.vector.wave import Block, Wave
@@ -101,6 +102,11 @@ class Grid:
         #: statements, and how often threads executed one
         self.executed = self.thread_statements = 0
         self.total, self._started = int(np.prod(self.size)), 0
+        #: the order of a seed; None: ascending
+        self.schedule: Schedule | None = None
+        if launch.seed is not None:
+            clusters = self.total // int(np.prod(self.cluster))
+            self.schedule = Schedule(launch.seed, clusters)
         #: blocks that run may take over others, if these have not started
         self._may_cancel = any(
             statement.name == "clusterlaunchcontrol" for statement in self.program.statements
@@ -162,10 +168,11 @@ class Grid:
         count = max(1, min(LANES // lanes, _MEMORY // max(1, memory)))
         if self._may_cancel:
             count = min(count, self.processors)
+        if self.schedule:
+            count = self.schedule.together(count)
         count = max(cluster, count // cluster * cluster)
         first, self._started = self._started, min(self.total, self._started + count)
-        places = np.arange(first, self._started)
-        return places if cluster == 1 else self._by_cluster(places)
+        return self._blocks_at(np.arange(first, self._started))
 
     def cancel(self) -> tuple[int, int, int] | None:
         """Takes the next cluster out that has not started: the first of its thread blocks."""
@@ -174,9 +181,16 @@ class Grid:
         first = self._started
         self._started += int(np.prod(self.cluster))
         self.launch.blocks_done(self._started - first)
-        block = int(self._by_cluster(np.array([first]))[0])
+        block = int(self._blocks_at(np.array([first]))[0])
         x, y, _ = self.size
         return block % x, block // x % y, block // (x * y)
+
+    def _blocks_at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of the blocks that start at these places in the order."""
+        cluster = int(np.prod(self.cluster))
+        if self.schedule:
+            places = self.schedule.blocks(places, cluster)
+        return places if cluster == 1 else self._by_cluster(places)
 
     def _by_cluster(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Linear numbers of blocks that are counted cluster by cluster."""

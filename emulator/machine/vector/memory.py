@@ -78,11 +78,16 @@ def load(
 def store(
     s: Strand, space: str, addresses: Addresses, words: Array, positions: Positions = None
 ) -> None:
-    """Writes words ``(n,)`` or ``(n, words of 8 bytes)``; of lanes at one address the last wins."""
+    """Writes words ``(n,)`` or ``(n, words of 8 bytes)``; of lanes at one address the last wins,
+    or the one that the schedule picks."""
     size = words.itemsize * (words.shape[1] if words.ndim > 1 else 1)
+    schedule = s.wave.grid.schedule
 
     def put(view: Array, places: Places, chosen: Positions) -> None:
         mine = words if chosen is None or len(words) == 1 else words[chosen]
+        if schedule and len(mine) > 1:
+            order = schedule.order(len(mine))
+            mine, places = mine[order], places[order] if len(places) > 1 else places
         view[places] = mine[-1:] if len(places) == 1 else mine
 
     s.wave.grid.progress += 1
@@ -97,7 +102,7 @@ def update(
     rule: Callable[..., Any],
     positions: Positions = None,
 ) -> Array:
-    """Atomic operations, lane by lane in ascending order: what was there before.
+    """Atomic operations, lane by lane in ascending order or the schedule's: what was there before.
 
     ``rule(old, *operands)`` gives what is there afterwards.
     """
@@ -109,7 +114,7 @@ def update(
 
     def change(view: Array, places: Places, chosen: Positions) -> None:
         every = np.arange(lanes) if chosen is None else chosen
-        for turn in turns(places):
+        for turn in _turns_of(s, places):
             at, mine = places[turn], every[turn]
             before = view[at]
             old[mine] = before.view(old.dtype).reshape(old[mine].shape)
@@ -121,6 +126,15 @@ def update(
 
     access(s, space, addresses, size, change, positions, write=True)
     return old
+
+
+def _turns_of(s: Strand, places: Places) -> list[Any]:
+    """The turns of lanes, in the order of the schedule if there is one."""
+    schedule = s.wave.grid.schedule
+    if not schedule or len(places) == 1:
+        return turns(places)
+    order = schedule.order(len(places))
+    return [order[turn] for turn in turns(places[order])]
 
 
 def turns(places: Places) -> list[Any]:
