@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from emulator.tools.explanations.comparison import compare
     from emulator.tools.explanations.explanation import explain, explain_registers
     from emulator.tools.faults.finder import find_faults
+    from emulator.tools.orders import check_order
     from emulator.tools.pictures.page import Page
 
 #: the version of the distribution ptx-mma-emulator, which pyproject.toml reads here
@@ -65,6 +66,7 @@ __all__ = [
     "UnsupportedError",
     "Warp",
     "Warpgroup",
+    "check_order",
     "compare",
     "compress",
     "decompress",
@@ -96,6 +98,7 @@ _LATER = {
     "emulator.tools.explanations.comparison": "compare",
     "emulator.tools.explanations.explanation": "explain explain_registers",
     "emulator.tools.faults.finder": "find_faults",
+    "emulator.tools.orders": "check_order",
     "emulator.tools.pictures.page": "Page",
 }
 _MODULES = {name: module for module, names in _LATER.items() for name in names.split()}

@@ -111,6 +111,12 @@ class Module:
             )
         return self._variables[name]
 
+    def variables(self) -> dict[str, Array]:
+        """The bytes of all variables of .global and .const by name, as the last launch left
+        them."""
+        self._load_variables()
+        return dict(self._variables)
+
     def _load_variables(self) -> None:
         total = sum(self._bound.variable_sizes)
         if total > _VARIABLES:

@@ -7,20 +7,18 @@ computes the same in every order; what it computes in one that a seed picks, a G
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import gcd
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emulator.machine.vector.strand import WARP, Lanes, Strand
 
-#: how often the strand goes that would go without a seed: a loop needs it to get on
-_USUAL = 0.5
+#: how often the strand goes that the launch prefers, not just any
+_PREFERRED = 0.5
 #: how often a strand is divided into warps that go by themselves, and into how many strands of a
 #: wave at most
-_DIVIDES, _MOST = 0.25, 24
+_DIVIDES, _MOST = 0.4, 24
 #: blocks of statements that a strand runs before the next choice
 _LONGEST = 12
 #: waves are so many times smaller than they could be
@@ -40,6 +38,9 @@ class Schedule:
         if 2 < clusters < _MIXED:
             factors = self._random.integers(1, clusters, 64).tolist()
             self._factor = next((x for x in factors if gcd(x, clusters) == 1), clusters - 1)
+        #: whether strands that are far in the program are preferred, as without a seed they never
+        #: are: for every other seed, so that a few seeds have both
+        self._farthest = seed % 2 == 0
 
     # --- thread blocks ---
 
@@ -54,11 +55,12 @@ class Schedule:
 
     # --- warps ---
 
-    def pick(self, ready: list[Strand], usual: Callable[[Strand], Any]) -> Strand:
+    def pick(self, ready: list[Strand]) -> Strand:
         """One of the strands that are ready."""
-        if self._random.random() < _USUAL:
-            return min(ready, key=usual)
-        return ready[int(self._random.integers(len(ready)))]
+        if self._random.random() >= _PREFERRED:
+            return ready[int(self._random.integers(len(ready)))]
+        sign = -1 if self._farthest else 1
+        return min(ready, key=lambda s: (s.epoch, -len(s.frames), sign * s.pc))
 
     def part(self, strand: Strand) -> Strand:
         """A strand, or some of its warps: the others are ready, too."""

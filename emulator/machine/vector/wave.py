@@ -142,7 +142,7 @@ class Wave:
         if not self.ready:
             return None
         schedule = self.grid.schedule
-        first = schedule.pick(self.ready, _order) if schedule else min(self.ready, key=_order)
+        first = schedule.pick(self.ready) if schedule else min(self.ready, key=_order)
         if len(self.ready) > 1:
             place = first.place
             same = [strand for strand in self.ready if strand.place == place]
