@@ -18,7 +18,7 @@ from emulator.machine.arguments import Memory, Placed, place_arguments
 from emulator.machine.checks.report import Report
 from emulator.machine.externals import Heap
 from emulator.machine.failure import Failure
-from emulator.machine.options import Contract, EngineName, Order, check_word
+from emulator.machine.options import Contract, EngineName, Order, Special, check_word
 from emulator.machine.report import Index, KernelError, Place
 from emulator.memory.arena import Arena
 from emulator.memory.windows import PARAMETERS
@@ -256,6 +256,7 @@ class Kernel:
         memory: Memory | None = None,
         progress: Callable[[int, int], None] | None = None,
         counters: bool = False,
+        stop_at: Special | None = None,
     ) -> Report:
         """Runs the kernel; arrays among `args` hold afterwards what it has written.
 
@@ -273,20 +274,28 @@ class Kernel:
         of lanes that come to one place; the same seed gives the same order. `async_order` says when
         asynchronous operations take effect; "random" takes the seed, too.
 
-        With `counters` the report has `counts`: what was counted at each statement. Only the
-        vector engine counts.
+        With `counters` the report has `counts`: what was counted at each statement. `stop_at` ends
+        the launch with a KernelError where a statement makes a NaN of operands that are none
+        ("nan"), an infinity of finite operands ("inf"), or either ("any"). The vector engine alone
+        does both.
         """
         self._check_problems()
         check_word("engine", engine, EngineName)
         _check_options(check, step_limit, seed, memory, progress, counters)
         check_word("contract", contract, Contract)
         check_word("async_order", async_order, Order)
+        if stop_at is not None:
+            check_word("stop_at", stop_at, Special)
         launch = Launch(
             self.module._kernel(self.name, contract),
             _sizes("grid", grid, _GRID), _sizes("block", block, _BLOCK), args,
             dynamic_shared, cluster, memory, step_limit,
             progress=progress, async_order=async_order, seed=seed,
         )  # fmt: skip
+        if stop_at is not None:
+            from emulator.machine.checks.nonfinite import watcher
+
+            launch.watchers += (watcher(stop_at),)
         if not counters:
             return launch.run(engine)
         return _counted(launch, engine)
@@ -445,7 +454,7 @@ class Launch:
 
         if self.watchers and engine == "reference":
             raise UnsupportedError(
-                "counters and checks are the vector engine's; leave engine='reference' out"
+                "counters and stop_at are the vector engine's; leave engine='reference' out"
             )
         if self.seed is not None and engine == "reference" and self.async_order != "random":
             raise UnsupportedError("seed: engine='reference' has one order of warps alone")

@@ -19,7 +19,7 @@ from emulator.errors import OperandError, hint, listing, quoted
 from emulator.machine.checks.finding import Finding, Party
 from emulator.machine.checks.report import Report as MachineReport
 from emulator.machine.launch import Kernel, Module
-from emulator.machine.options import Contract, Order
+from emulator.machine.options import Contract, Order, Special
 from emulator.machine.report import KernelError
 from emulator.tools.compiling import SUFFIXES, compile_cuda
 from emulator.tools.files import read_array, replacing
@@ -68,6 +68,8 @@ def _arguments(parser: ArgumentParser) -> None:
     add("--schedule-seed", type=int, metavar="SEED",
         help="run blocks, warps and atomics in another legal order")  # fmt: skip
     add("--step-limit", type=int, metavar="N", help="statements that may be executed")
+    add("--stop-at", choices=Special.__args__,  # type: ignore[attr-defined]
+        help="end at the first NaN or infinity that is made of operands without any")  # fmt: skip
     add("--counters", action="store_true", help="show what was counted, by source line")
     add("--html", metavar="OUT.html", help="write a page with the source beside what was found "
         "and counted")  # fmt: skip
@@ -94,6 +96,7 @@ class _Command:
     seed: int | None = None
     schedule_seed: int | None = None
     step_limit: int | None = None
+    stop_at: Special | None = None
     counters: bool = False
     html: str | None = None
     source: str | None = None
@@ -119,7 +122,7 @@ class _Command:
             "dynamic_shared": self.dynamic_shared,
             "cluster": None if self.cluster is None else _sizes("--cluster", self.cluster),
             "contract": self.contract, "async_order": self.async_order, "seed": seed,
-            "step_limit": self.step_limit,
+            "step_limit": self.step_limit, "stop_at": self.stop_at,
             "progress": _show_progress if sys.stderr is not None and sys.stderr.isatty() else None,
         }  # fmt: skip
 
@@ -232,7 +235,7 @@ def _orders(command: _Command, seeds: int) -> OrderReport:
     for value, before in zip(command.values, command.before, strict=True):
         if before is not None:
             value.value[...] = before
-    left_out = {"seed", "counters", "progress"}
+    left_out = {"seed", "counters", "progress", "stop_at"}
     if command.async_order == "early":  # the default here; check_order has another
         left_out.add("async_order")
     options = {name: x for name, x in command.options.items() if name not in left_out}
