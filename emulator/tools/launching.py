@@ -17,10 +17,10 @@ import numpy as np
 from dtypes import Array
 from emulator.errors import OperandError, hint, listing, quoted
 from emulator.machine.checks.finding import Finding, Party
-from emulator.machine.checks.report import Report as MachineReport
 from emulator.machine.launch import Kernel, Module
 from emulator.machine.options import Contract, Order, Special
 from emulator.machine.report import KernelError
+from emulator.machine.report import Report as MachineReport
 from emulator.tools.compiling import SUFFIXES, compile_cuda
 from emulator.tools.files import read_array, replacing
 from emulator.tools.orders import OrderReport, check_order

@@ -267,7 +267,7 @@ def test_off_by_default():
 def test_watched_statements_leave_others_alone():
     kernel = Module(HEAD.format("sm_80") + ".entry k() { ret; }")["k"]
     first = kernel.launch(1, 32, counters=True)
-    assert kernel._blocks is None
+    assert not kernel._blocks
     kernel.launch(1, 32)
     assert kernel.launch(1, 64, counters=True).counts[0].numbers.lanes == 64
     assert first.counts[0].numbers.lanes == 32

@@ -10,9 +10,9 @@ import pytest
 from emulator import EmulatorError, Module
 from emulator.__main__ import main
 from emulator.machine.checks.finding import Finding, Party
-from emulator.machine.checks.report import Report
 from emulator.machine.launch import Kernel
-from emulator.machine.report import Place
+from emulator.machine.place import Place
+from emulator.machine.report import Report
 from emulator.testing import assert_clean
 from emulator.tools.launching import check_command
 

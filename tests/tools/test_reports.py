@@ -9,7 +9,7 @@ import pytest
 
 from emulator import Instruction, compare, explain, find_faults
 from emulator.__main__ import COMMANDS
-from emulator.machine.checks import report as machine
+from emulator.machine import report as machine
 from emulator.report import Report
 from emulator.testing import find_differences
 from emulator.tools.descriptors.description import describe_descriptor

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.machine.report import Index, Place
+from emulator.machine.place import Index, Place, shown
 
 #: findings that a report keeps; of more it says how many there were
 MOST_FINDINGS = 200
@@ -27,9 +27,9 @@ class Party:
 
     def __str__(self) -> str:
         more = f" and {len(self.threads) - 1} others" if len(self.threads) > 1 else ""
-        thread = f", thread {_index(self.threads[0])}{more}" if self.threads else ""
+        thread = f", thread {shown(self.threads[0])}{more}" if self.threads else ""
         what = f"{self.what} " if self.what else ""
-        return f"{what}in block {_index(self.block)}{thread}\n    at {self.place}"
+        return f"{what}in block {shown(self.block)}{thread}\n    at {self.place}"
 
 
 @dataclass
@@ -127,7 +127,3 @@ class Findings:
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.found.values())
-
-
-def _index(index: Index) -> str:
-    return f"({', '.join(map(str, index))})"

@@ -62,25 +62,25 @@ def _type_of(statement: Statement, operand: Operand) -> str:
 
 def specials(fmt: Format, codes: Array) -> tuple[Array, Array]:
     """Where codes of a format are NaN, and where they are infinite."""
-    nan: Array = np.zeros(codes.shape, np.bool_)
-    infinite: Array = nan
+    none = np.zeros(codes.shape, np.bool_)
     if not fmt.is_float or fmt.nan is None:
-        return nan, infinite
+        return none, none
     magnitude: Array = codes & codes.dtype.type(fmt.code_mask ^ fmt.sign_mask)
     if fmt.infinity is None:
-        nan = np.equal(magnitude, fmt.nan & ~fmt.sign_mask)
-    else:
-        # Bits that the format ignores, such as the low ones of tf32, tell nothing.
-        magnitude, infinity = magnitude >> fmt.ignored_bits, fmt.infinity >> fmt.ignored_bits
-        nan, infinite = np.greater(magnitude, infinity), np.equal(magnitude, infinity)
-    return nan, infinite
+        return np.isin(magnitude, fmt.nan & ~fmt.sign_mask), none
+    # Bits that the format ignores, such as the low ones of tf32, tell nothing.
+    magnitude = magnitude >> fmt.ignored_bits
+    infinity = fmt.infinity >> fmt.ignored_bits
+    finite: Array = magnitude < infinity
+    infinite: Array = np.isin(magnitude, infinity)
+    return ~(finite | infinite), infinite
 
 
 def specials_of_words(words: Array, type_: str) -> tuple[Array, Array]:
     """For each lane whether any element of its word is NaN, and whether any is infinite."""
     kind = TYPES[type_]
     nan, infinite = specials(kind.format, elements(words, kind))
-    return nan.any(-1), infinite.any(-1)
+    return np.asarray(nan.any(-1)), np.asarray(infinite.any(-1))
 
 
 def elements(words: Array, kind: ScalarType) -> Array:

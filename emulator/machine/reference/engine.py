@@ -9,11 +9,11 @@ from typing import Any
 
 from emulator.arith import Engine
 from emulator.machine.pending import Pending
+from emulator.machine.place import Index
 from emulator.machine.reference import mbarriers, waiting
 from emulator.machine.reference.schedule import run_cluster
 from emulator.machine.reference.statements import Code
 from emulator.machine.reference.thread import Block, Cluster, Run
-from emulator.machine.report import Index
 
 #: matrix instructions have a reference of their own; a launch may take another
 ARITHMETIC: Engine = "reference"

@@ -15,7 +15,7 @@ import numpy as np
 
 from emulator.arith import Engine
 from emulator.machine.pending import Pending
-from emulator.machine.report import Index
+from emulator.machine.place import Index
 from emulator.memory.arena import Arena
 from emulator.ptx.program import Function, Program
 from emulator.targets import Target

@@ -306,6 +306,8 @@ def _submit(
 ) -> None:
     """Issues a copy of `size` bytes to places; `data` is read when it takes effect."""
     wave = lane.wave
+    if wave.watch is not None:
+        wave.watch.issued(lane.lane, barrier)
 
     def perform() -> None:
         target[places] = data()

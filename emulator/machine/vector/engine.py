@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emulator.errors import EmulatorError
+from emulator.machine.checks.reporter import GridWatch
+from emulator.machine.checks.steps import checked, checked_end
+from emulator.machine.checks.watch import Watch
 from emulator.machine.failure import Failure
 from emulator.machine.pending import Pending
 from emulator.machine.report import KernelError
@@ -45,9 +49,11 @@ Watcher = Callable[[Any, "Statement", "Function"], Any]
 class Blocks(dict[int, Block]):
     """Blocks of statements by their first pc, made when they are first met."""
 
-    def __init__(self, program: Program, watchers: Sequence[Watcher] = ()) -> None:
+    def __init__(
+        self, program: Program, *, checked: bool = False, watchers: Sequence[Watcher] = ()
+    ) -> None:
         super().__init__()
-        self._program, self._watchers = program, watchers
+        self._program, self._checked, self._watchers = program, checked, watchers
 
     def __missing__(self, pc: int) -> Block:
         block = self[pc] = self._make(pc)
@@ -67,9 +73,14 @@ class Blocks(dict[int, Block]):
             polls |= statement.name in POLLING
             if statement.name in control.ENDS:
                 end = control.ENDS[statement.name](statement, function, program)
+                if self._checked:
+                    end = checked_end(statement, function, end)
                 end = self._watched(end, statement, function)
                 break
-            steps.append(self._watched(step_of(statement, function), statement, function))
+            step = step_of(statement, function)
+            if self._checked:
+                step = checked(statement, function, program, step)
+            steps.append(self._watched(step, statement, function))
         else:
             raise AssertionError("a function ends with a statement that nothing follows")
         return Block(tuple(statements), tuple(steps), end, polls)
@@ -97,7 +108,7 @@ class Grid:
         self.target, self.arithmetic = launch.module.target, launch.arithmetic
         self.processors = launch.processors
         self.environment = launch.environment
-        self.blocks = launch.blocks(Blocks)
+        self.blocks = launch.blocks(partial(Blocks, checked=launch.check))
         self.step_limit = launch.step_limit
         #: statements, and how often threads executed one
         self.executed = self.thread_statements = 0
@@ -113,6 +124,7 @@ class Grid:
         )
         #: changes whenever something happens that another thread may wait for
         self.progress = 0
+        self.watch = GridWatch(self) if launch.check else None
 
     # --- running ---
 
@@ -125,11 +137,15 @@ class Grid:
                 wave.run()
                 if wave.is_over:
                     wave.pending.finish()
+                    if wave.watch is not None:
+                        wave.watch.finish()
                     waves.remove(wave)
                     self.launch.blocks_done(len(wave.ctas))
             if self._started < self.total:
                 waves.append(self._start(self._next_blocks()))
             elif not waves:
+                if self.watch is not None:
+                    self.launch.findings = list(self.watch.findings)
                 return
             elif self.progress != before:
                 before, turns = self.progress, 0
@@ -164,6 +180,8 @@ class Grid:
         """Numbers of the thread blocks that run together, those of a cluster side by side."""
         cluster = int(np.prod(self.cluster))
         memory = self.shared_bytes + self.function.local_bytes * self.threads
+        if self.watch is not None:
+            memory += self.watch.bytes_of_block(self.shared_bytes)
         lanes = -(-self.threads // 32) * 32
         count = max(1, min(LANES // lanes, _MEMORY // max(1, memory)))
         if self._may_cancel:
@@ -207,6 +225,8 @@ class Grid:
         wave = Wave(self, ctas)
         wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
         wave.pending = Pending(len(wave.thread), self.launch.async_order, self.launch.seed)
+        if self.watch is not None:
+            wave.watch = Watch(self.watch, wave)
         self.need_local(wave, self.function.local_bytes)
         wave.start(self.function, lambda frame: None)
         return wave

@@ -129,10 +129,19 @@ def _on_shared(
     for (part, shape), memory_ in zip(parts, spaces, strict=True):
         mine = {name: _part(x, part, shape) for name, x in operands.items()}
         chosen = {name: _part(x, part, shape) for name, x in options.items()}
-        chosen["shared"] = Space("shared memory", memory_)
+        chosen["shared"] = _space(s, memory_, part, shape)
         d = multiply.run(Call(ins, mine, chosen, grid.target, grid.arithmetic, "hardware"))
         out.append(d.reshape(-1, *d.shape[-2:]))
     return out[0] if len(out) == 1 else np.concatenate(out)
+
+
+def _space(s: Strand, held: Array, part: slice, shape: tuple[int, int]) -> Space:
+    """Shared memory of some blocks, from which the checks hear what is read."""
+    if s.wave.watch is None:
+        return Space("shared memory", held)
+    lanes = s.lanes[::WARPGROUP][part].reshape(shape)
+    made: Space = s.wave.watch.space(held, lanes)
+    return made
 
 
 def _part(x: Any, part: slice, shape: tuple[int, int]) -> Any:
@@ -223,12 +232,14 @@ def movement(statement: Statement, function: Function) -> Step:
         together(s, statement.pc)
         _whole(s, WARP, ins)
         places = _rows_of(s, ins, find(s))
+        _tell_rows(s, ins, places, write=False)
         vectors["d"].write(s, move.load(ins, places, _flat_shared(s)))
 
     def store(s: Strand) -> None:
         together(s, statement.pc)
         _whole(s, WARP, ins)
         places = _rows_of(s, ins, find(s))
+        _tell_rows(s, ins, places, write=True)
         s.wave.grid.progress += 1
         words, warps = vectors["r"].read(s), len(places)
         if warps == 1:
@@ -252,6 +263,13 @@ def _rows_of(s: Strand, ins: Movement, given: Array) -> Array:
     used = inside[:, : ins.rows]
     _check_rows(s, ins, used)
     return inside + (s.wave.row(s).reshape(-1, WARP) * s.wave.shared_bytes)
+
+
+def _tell_rows(s: Strand, ins: Movement, places: Array, *, write: bool) -> None:
+    """The checks are told of the rows that lanes give the addresses of."""
+    if s.wave.watch is not None:
+        lanes = s.lanes.reshape(-1, WARP)[:, : ins.rows].reshape(-1)
+        s.wave.watch.rows(lanes, places[:, : ins.rows].reshape(-1), ROW_BYTES, write=write)
 
 
 def _check_rows(s: Strand, ins: Movement, places: Array) -> None:

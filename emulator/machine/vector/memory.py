@@ -68,7 +68,11 @@ def load(
     `addresses` are those of the lanes at `positions`, or one for all of them.
     """
 
+    watch = s.wave.watch
+
     def take(view: Array, places: Places, chosen: Positions) -> Array:
+        if watch is not None:
+            watch.loaded(s, view, places, size, _among(positions, chosen))
         return view.take(places, 0)
 
     words: Array = access(s, space, addresses, size, take, positions)
@@ -81,10 +85,13 @@ def store(
     """Writes words ``(n,)`` or ``(n, words of 8 bytes)``; of lanes at one address the last wins,
     or the one that the schedule picks."""
     size = words.itemsize * (words.shape[1] if words.ndim > 1 else 1)
-    schedule = s.wave.grid.schedule
+    schedule, watch = s.wave.grid.schedule, s.wave.watch
 
     def put(view: Array, places: Places, chosen: Positions) -> None:
         mine = words if chosen is None or len(words) == 1 else words[chosen]
+        if watch is not None:
+            watch.store(s, view, places, mine, _among(positions, chosen))
+            return
         if schedule and len(mine) > 1:
             order = schedule.order(len(mine))
             mine, places = mine[order], places[order] if len(places) > 1 else places
@@ -112,7 +119,11 @@ def update(
     size = words[0].itemsize * (words[0].shape[1] if words[0].ndim > 1 else 1)
     old = np.empty(words[0].shape, words[0].dtype)
 
+    watch = s.wave.watch
+
     def change(view: Array, places: Places, chosen: Positions) -> None:
+        if watch is not None:
+            watch.updated(s, view, places, size, _among(positions, chosen))
         every = np.arange(lanes) if chosen is None else chosen
         for turn in _turns_of(s, places):
             at, mine = places[turn], every[turn]
@@ -135,6 +146,13 @@ def _turns_of(s: Strand, places: Places) -> list[Any]:
         return turns(places)
     order = schedule.order(len(places))
     return [order[turn] for turn in turns(places[order])]
+
+
+def _among(positions: Positions, chosen: Positions) -> Positions:
+    """The positions in the strand of some of the accesses."""
+    if chosen is None or positions is None:
+        return chosen if positions is None else positions
+    return positions[chosen]
 
 
 def turns(places: Places) -> list[Any]:
@@ -407,14 +425,22 @@ def bytes_at(
             reason = f"address {int(addresses[index]):#x} is no multiple of {alignment}"
             raise AccessError(Fault(index, int(addresses[index]), "misaligned", reason))
         arena = lanes.wave.grid.arena
-        return arena.view(1), arena.locate_bytes(addresses, size, write=write)
+        places = arena.locate_bytes(addresses, size, write=write)
+        return _told(lanes, arena.view(1), places, size, write)
     memory = lanes.wave.local if space == "local" else lanes.wave.shared
     rows = lanes.lanes if space == "local" else lanes.rows
     if space == "cluster":
         rows = rows_of_ranks(lanes, addresses)
     inside = (addresses & _OFFSET if space != "local" else addresses).astype(np.int64)
     _check(inside, memory.shape[1], space, size, alignment, write)
-    return memory.reshape(-1), rows * memory.shape[1] + inside
+    return _told(lanes, memory.reshape(-1), rows * memory.shape[1] + inside, size, write)
+
+
+def _told(lanes: Who, held: Array, places: Places, size: int, write: bool) -> tuple[Array, Places]:
+    """Memory and places in it, of which the checks are told."""
+    if lanes.wave.watch is not None:
+        lanes.wave.watch.touched(lanes.lanes, held, places, size, write)
+    return held, places
 
 
 def shared_places(

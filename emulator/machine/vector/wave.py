@@ -83,7 +83,10 @@ class Wave:
         self.barriers: Any = None
         self.clusters: Any = None
         self.pending: Any = None
+        #: what looks for mistakes; None: nothing does
+        self.watch: Any = None
         self.specials: dict[str, Array] = {}
+        self._rows: Lanes | None = None
 
     # --- start and end ---
 
@@ -97,6 +100,8 @@ class Wave:
     def end(self, strand: Strand, gone: Array | None, following: int) -> None:
         """Lanes of a strand end, all or those of a mask; the others go on at `following`."""
         lanes = strand.lanes if gone is None else strand.lanes[gone]
+        if self.watch is not None:
+            self.watch.ended(lanes)
         self.alive[lanes] = False
         self.version += 1
         self.grid.progress += 1
@@ -284,6 +289,13 @@ class Wave:
         if found is None:
             found = strand.marks["row"] = strand.lanes // self.lanes_per_cta
         return found
+
+    def rows_by_cta(self, ctas: Lanes) -> Lanes:
+        """Where blocks of the grid stand in the wave; -1: they are not in it."""
+        if self._rows is None:
+            self._rows = np.full(self.grid.total, -1, np.int64)
+            self._rows[self.ctas] = np.arange(len(self.ctas))
+        return self._rows[ctas]
 
     def coordinates(self, lane: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """Block and thread of a lane, for messages."""

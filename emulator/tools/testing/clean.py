@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from emulator.errors import OperandError
-from emulator.machine.checks.report import Report
 from emulator.machine.launch import Kernel
-from emulator.machine.report import KernelError
+from emulator.machine.report import KernelError, Report
 
 
 def assert_clean(
