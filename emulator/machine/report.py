@@ -102,8 +102,9 @@ class Report(report.Report):
 
     @property
     def title(self) -> str:
-        counted = ", ".join(f"{count:,} {name}" for name, count in self.counters.items())
-        found = f"{len(self.findings)} findings; " if self.findings else ""
+        counted = ", ".join(f"{count:,} {name}" for name, count in self.counters.items() if count)
+        count = len(self.findings)
+        found = f"{count} finding{'s' * (count > 1)}; " if count else ""
         return f"{self.kernel}: {found}{counted.replace('_', ' ')}"
 
     @property

@@ -43,6 +43,16 @@ ORDERED = """.visible .entry ordered(.param .u64 out)
     ret;
 }
 """
+#: every thread writes its number to one place
+RACY = """.visible .entry racy(.param .u64 out)
+{
+    .reg .b32 %r<4>; .reg .b64 %rd<4>;
+    ld.param.u64 %rd0, [out]; mov.u32 %r0, %tid.x;
+    .loc 1 3 3
+    st.global.u32 [%rd0], %r0;
+    ret;
+}
+"""
 TRAPS = ".visible .entry traps() {\n    .loc 1 3 1\n    trap;\n    ret;\n}\n"
 SOURCE = "// box.cu\nint i = threadIdx.x;\nout[i] = <i>;\n"
 
@@ -51,7 +61,7 @@ SOURCE = "// box.cu\nint i = threadIdx.x;\nout[i] = <i>;\n"
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("box.cu").write_text(SOURCE)
-    for text in (RIGHT, ORDERED, TRAPS):
+    for text in (RIGHT, ORDERED, RACY, TRAPS):
         Path(text.split()[2].partition("(")[0] + ".ptx").write_text(HEAD + text)
     return tmp_path
 
@@ -72,7 +82,7 @@ def findings(monkeypatch):
     held, launch = [], Kernel.launch
 
     def find(kernel, *args, check=False, **options):
-        report = launch(kernel, *args, **options)
+        report = launch(kernel, *args, check=check, **options)
         report.findings += held if check else []
         return report
 
@@ -104,6 +114,13 @@ def test_findings(folder, findings, capsys):
     assert data["findings"][0]["source"] == ["box.cu:3", "box.cu:1"]
     assert data["findings"][0]["count"] == 64 and data["target"] == "sm_80"
     assert data["arguments"][0]["changed"] == "63 of 64"
+
+
+def test_a_race_is_found(folder, capsys):
+    assert main(["check", "racy.ptx", "--block", "64", "--arg", "zeros:u4:1"]) == 1
+    out = capsys.readouterr().out
+    assert "racy on sm_80: 1 finding\nrace: " in out and "(box.cu:3)" in out
+    assert main(["check", "racy.ptx", "--block", "1", "--arg", "zeros:u4:1"]) == 0
 
 
 def test_a_kernel_that_cannot_go_on(folder, findings, capsys):
@@ -201,6 +218,11 @@ def test_assert_clean(findings):
     findings.append(finding())
     with pytest.raises(AssertionError, match=r"right is not clean:\nrace: out\[5\] is written"):
         assert_clean(kernel, 1, 64, [out])
+    findings.clear()
+    racy = Module(HEAD + RACY)["racy"]
+    assert_clean(racy, 1, 1, [out])
+    with pytest.raises(AssertionError, match=r"(?s)racy is not clean:\nrace: .*box.cu:3"):
+        assert_clean(racy, 1, 64, [out])
     with pytest.raises(AssertionError, match=r"(?s)trap: trap was executed\n.*at traps, PTX line"):
         assert_clean(Module(HEAD + TRAPS)["traps"], 1, 1)
     for wrong in (None, "right", kernel.module):
@@ -209,41 +231,26 @@ def test_assert_clean(findings):
 
 
 def test_the_fixture_checks_every_launch(pytester):
-    pytester.makeconftest(f"""
+    pytester.makepyfile(f"""
         import numpy as np
-        import pytest
         from emulator import Module
-        from emulator.machine.launch import Kernel
 
-        launch = Kernel.launch
+        RACY = Module({HEAD + RACY!r})["racy"]
 
-        def find(kernel, *args, check=False, **options):
-            report = launch(kernel, *args, **options)
-            report.findings += ["found"] * check
-            return report
+        def test_checked(clean_launches):
+            RACY.launch(1, 1, [np.zeros(1, "u4")])
+            RACY.launch(1, 64, [np.zeros(1, "u4")])
 
-        Kernel.launch = find
-        MODULE = Module({HEAD + RIGHT!r})
+        def test_off(clean_launches):
+            RACY.launch(1, 64, [np.zeros(1, "u4")], check=False)
 
-        @pytest.fixture
-        def launch_it():
-            return lambda **x: MODULE["right"].launch(1, 4, [np.zeros(4, "u4")], **x)
-    """)
-    pytester.makepyfile("""
-        def test_checked(clean_launches, launch_it):
-            launch_it()
-
-        def test_off(clean_launches, launch_it):
-            launch_it(check=False)
-
-        def test_without(launch_it):
-            launch_it()
+        def test_without():
+            RACY.launch(1, 64, [np.zeros(1, "u4")])
     """)
     result = pytester.runpytest_subprocess(
         # The source, not the copy that an installation has made of it.
         "-p", "no:emulator.testing", "-p", "emulator.tools.testing.pytest_plugin",
-        "-W", "error", "-p", "no:cacheprovider",
-        "-p", "no:hypothesispytest",
+        "-W", "error", "-p", "no:cacheprovider", "-p", "no:hypothesispytest",
     )  # fmt: skip
     result.assert_outcomes(failed=1, passed=2)
-    result.stdout.fnmatch_lines(["*AssertionError: right is not clean:", "*found"])
+    result.stdout.fnmatch_lines(["*AssertionError: racy is not clean:", "*race: *"])
