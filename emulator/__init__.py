@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from emulator.tools.descriptors.tiles import StoredTile, needed_descriptor
     from emulator.tools.explanations.comparison import compare
     from emulator.tools.explanations.explanation import explain, explain_registers
+    from emulator.tools.explanations.launches import compare_launches
     from emulator.tools.faults.finder import find_faults
     from emulator.tools.orders import check_order
     from emulator.tools.pictures.page import Page
@@ -68,6 +69,7 @@ __all__ = [
     "Warpgroup",
     "check_order",
     "compare",
+    "compare_launches",
     "compress",
     "decompress",
     "describe_descriptor",
@@ -97,6 +99,7 @@ _LATER = {
     "emulator.tools.descriptors.tiles": "StoredTile needed_descriptor",
     "emulator.tools.explanations.comparison": "compare",
     "emulator.tools.explanations.explanation": "explain explain_registers",
+    "emulator.tools.explanations.launches": "compare_launches",
     "emulator.tools.faults.finder": "find_faults",
     "emulator.tools.orders": "check_order",
     "emulator.tools.pictures.page": "Page",

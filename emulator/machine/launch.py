@@ -65,6 +65,11 @@ class Module:
         return f"<Module of {len(self.kernels)} kernels, {self.target}>"
 
     @property
+    def text(self) -> str:
+        """The PTX."""
+        return self._bound.source.text
+
+    @property
     def kernels(self) -> tuple[str, ...]:
         """Names of the kernels, in the order of the file."""
         return self._bound.kernels
@@ -288,28 +293,52 @@ class Kernel:
         ("nan"), an infinity of finite operands ("inf"), or either ("any"). The vector engine alone
         does both.
         """
-        self._check_problems()
         check_word("engine", engine, EngineName)
         if check and engine == "reference":
             raise UnsupportedError("the reference engine has no checks: engine='vector' has them")
-        _check_options(check, step_limit, seed, memory, progress, counters)
-        check_word("contract", contract, Contract)
-        check_word("async_order", async_order, Order)
+        if not isinstance(counters, (bool, np.bool_)):
+            raise OperandError(f"counters is True or False; got {counters!r:.80}")
         if stop_at is not None:
             check_word("stop_at", stop_at, Special)
-        launch = Launch(
-            self.module._kernel(self.name, contract),
-            _sizes("grid", grid, _GRID), _sizes("block", block, _BLOCK), args,
-            dynamic_shared, cluster, memory, step_limit,
-            progress=progress, async_order=async_order, seed=seed, check=bool(check),
+        launch = self.prepare(
+            grid, block, args, dynamic_shared, cluster, check=check, contract=contract,
+            async_order=async_order, seed=seed, step_limit=step_limit, memory=memory,
+            progress=progress,
         )  # fmt: skip
         if stop_at is not None:
             from emulator.machine.checks.nonfinite import watcher
 
             launch.watchers += (watcher(stop_at),)
-        if not counters:
-            return launch.run(engine)
-        return _counted(launch, engine)
+        return _counted(launch, engine) if counters else launch.run(engine)
+
+    def prepare(
+        self,
+        grid: Sequence[int] | int,
+        block: Sequence[int] | int,
+        args: Sequence[Any] | Mapping[str, Any] = (),
+        dynamic_shared: int = 0,
+        cluster: Sequence[int] | int | None = None,
+        *,
+        check: bool = False,
+        contract: Contract = "ptxas",
+        async_order: Order = "early",
+        seed: int | None = None,
+        step_limit: int | None = None,
+        memory: Memory | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Launch:
+        """A launch that has yet to `run`, once; tools put `watchers` around its steps. Arguments
+        and errors are those of `launch`."""
+        self._check_problems()
+        _check_options(check, step_limit, seed, memory, progress)
+        check_word("contract", contract, Contract)
+        check_word("async_order", async_order, Order)
+        return Launch(
+            self.module._kernel(self.name, contract),
+            _sizes("grid", grid, _GRID), _sizes("block", block, _BLOCK), args,
+            dynamic_shared, cluster, memory, step_limit,
+            progress=progress, async_order=async_order, seed=seed, check=bool(check),
+        )  # fmt: skip
 
 
 def _counted(launch: Launch, engine: EngineName) -> Report:
@@ -324,9 +353,7 @@ def _counted(launch: Launch, engine: EngineName) -> Report:
     return report
 
 
-def _check_options(
-    check: Any, step_limit: Any, seed: Any, memory: Any, progress: Any, counters: Any
-) -> None:
+def _check_options(check: Any, step_limit: Any, seed: Any, memory: Any, progress: Any) -> None:
     """Raises OperandError for options of wrong kinds, UnsupportedError for what is not there."""
     if not isinstance(check, (bool, np.bool_)):
         raise OperandError(f"check is True or False; got {check!r:.80}")
@@ -337,8 +364,6 @@ def _check_options(
             raise OperandError(f"{name} is a number from 0 on, or None; got {value!r:.80}")
     if memory is not None and not isinstance(memory, Memory):
         raise OperandError(f"memory is a Memory; got {type(memory).__name__}")
-    if not isinstance(counters, (bool, np.bool_)):
-        raise OperandError(f"counters is True or False; got {counters!r:.80}")
     if progress is not None and not callable(progress):
         raise OperandError(f"progress is called with two numbers; got {type(progress).__name__}")
 
@@ -484,7 +509,7 @@ class Launch:
         return Report(
             self.function.name, findings=self.findings, counters=counters, printed=self.printed,
             files={name.rpartition("/")[2]: name for name in self._files().values()},
-            text_of_module=self.module._bound.source.text,
+            text_of_module=self.module.text,
         )  # fmt: skip
 
     def _place(self) -> Placed:

@@ -54,8 +54,8 @@ class Dependence:
         shown = [self._run(*run) for run in self.runs[:_RUNS]]
         more = len(self.runs) - len(shown)
         yield f"  {', '.join(shown)}{f' and {more:,} places more' if more else ''}"
-        place = int(np.argmax(_other_elements(self.usual, self.other)))
-        usual, other = (_value(array, place) for array in (self.usual, self.other))
+        place = int(np.argmax(other_elements(self.usual, self.other)))
+        usual, other = (element_text(array, place) for array in (self.usual, self.other))
         yield f"  {self._index(place)} is {usual}, and {other} in the order of seed {self.seeds[0]}"
 
     def _run(self, first: int, last: int) -> str:
@@ -198,7 +198,7 @@ def _compare(
     found: dict[int, Dependence], state: _State, usual: Sequence[Array], seed: int
 ) -> None:
     for i, ((name, array), old) in enumerate(zip(state, usual, strict=True)):
-        differs = _other_elements(old, array)
+        differs = other_elements(old, array)
         if not differs.any():
             continue
         if i not in found:
@@ -208,13 +208,13 @@ def _compare(
             found[i].seeds.append(seed)
 
 
-def _other_elements(a: Array, b: Array) -> Array:
+def other_elements(a: Array, b: Array) -> Array:
     """``bool (elements,)``: where two arrays have other bits."""
     raw = [np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b)]
     return (raw[0] != raw[1]).reshape(a.size, -1).any(1)
 
 
-def _value(array: Array, place: int) -> str:
+def element_text(array: Array, place: int) -> str:
     """An element, with its bits where it is a number with a fraction."""
     element = array.reshape(-1)[place : place + 1]
     if element.dtype.kind in "iub":

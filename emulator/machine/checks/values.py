@@ -10,7 +10,9 @@ import numpy as np
 from dtypes import Array, Format
 from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.isa.conversion import Conversion
+from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.signature import Operand
+from emulator.isa.wmma import WmmaMultiply
 from emulator.machine.vector.operands import Read, reader, word_type
 from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import Function, Statement, items_of
@@ -48,13 +50,16 @@ def _values(statement: Statement, function: Function, written: bool) -> Iterator
 
 def _type_of(statement: Statement, operand: Operand) -> str:
     """The type that the opcode names for an operand, or that of its register."""
-    ins = statement.instruction
+    ins, word = statement.instruction, word_type(operand)
     if isinstance(ins, Conversion):
         named = str(ins).split(".")[-1 if operand.use == "read" else -2]
-        size = TYPES[word_type(operand)].size
-        if named in TYPES and TYPES[named].size == size:
-            return named
-    return word_type(operand)
+    elif isinstance(ins, (MatrixInstruction, WmmaMultiply)) and operand.name in ins.fragments:
+        fragment = ins.fragments[operand.name]
+        count = fragment.elements // fragment.registers
+        named = fragment.fmt.name + (f"x{count}" if count > 1 else "")
+    else:
+        return word
+    return named if named in TYPES and TYPES[named].size == TYPES[word].size else word
 
 
 # --- NaN and infinity -----------------------------------------------------------------------------
