@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from emulator.machine.report import KernelError
 from emulator.machine.vector import control, waiting
 from emulator.machine.vector.barriers import Barriers
 from emulator.machine.vector.clusters import Clusters
+from emulator.machine.vector.schedule import Schedule
 from emulator.machine.vector.statements import POLLING, step_of
 from emulator.machine.vector.strand import Strand
 from emulator.machine.vector.wave import Block, Wave
@@ -28,7 +29,7 @@ from emulator.memory.arena import AccessError
 if TYPE_CHECKING:
     from emulator.machine.launch import Launch
     from emulator.memory.arena import Arena
-    from emulator.ptx.program import Program, Statement
+    from emulator.ptx.program import Function, Program, Statement
 
 #: lanes that run together: their registers fit a cache, and calls of NumPy cost little for each
 LANES = 1 << 14
@@ -42,12 +43,18 @@ _VAIN_STATEMENTS = 1 << 21
 _VAIN_POLLS = 1 << 18
 
 
+#: puts something around a step or an end, which it calls
+Watcher = Callable[[Any, "Statement", "Function"], Any]
+
+
 class Blocks(dict[int, Block]):
     """Blocks of statements by their first pc, made when they are first met."""
 
-    def __init__(self, program: Program, *, checked: bool = False) -> None:
+    def __init__(
+        self, program: Program, *, checked: bool = False, watchers: Sequence[Watcher] = ()
+    ) -> None:
         super().__init__()
-        self._program, self._checked = program, checked
+        self._program, self._checked, self._watchers = program, checked, watchers
 
     def __missing__(self, pc: int) -> Block:
         block = self[pc] = self._make(pc)
@@ -69,12 +76,20 @@ class Blocks(dict[int, Block]):
                 end = control.ENDS[statement.name](statement, function, program)
                 if self._checked:
                     end = checked_end(statement, function, end)
+                end = self._watched(end, statement, function)
                 break
             step = step_of(statement, function)
-            steps.append(checked(statement, function, program, step) if self._checked else step)
+            if self._checked:
+                step = checked(statement, function, program, step)
+            steps.append(self._watched(step, statement, function))
         else:
             raise AssertionError("a function ends with a statement that nothing follows")
         return Block(tuple(statements), tuple(steps), end, polls)
+
+    def _watched(self, step: Any, statement: Statement, function: Function) -> Any:
+        for watch in self._watchers:
+            step = watch(step, statement, function)
+        return step
 
 
 class Grid:
@@ -99,6 +114,11 @@ class Grid:
         #: statements, and how often threads executed one
         self.executed = self.thread_statements = 0
         self.total, self._started = int(np.prod(self.size)), 0
+        #: the order of a seed; None: ascending
+        self.schedule: Schedule | None = None
+        if launch.seed is not None:
+            clusters = self.total // int(np.prod(self.cluster))
+            self.schedule = Schedule(launch.seed, clusters)
         #: blocks that run may take over others, if these have not started
         self._may_cancel = any(
             statement.name == "clusterlaunchcontrol" for statement in self.program.statements
@@ -167,10 +187,11 @@ class Grid:
         count = max(1, min(LANES // lanes, _MEMORY // max(1, memory)))
         if self._may_cancel:
             count = min(count, self.processors)
+        if self.schedule:
+            count = self.schedule.together(count)
         count = max(cluster, count // cluster * cluster)
         first, self._started = self._started, min(self.total, self._started + count)
-        places = np.arange(first, self._started)
-        return places if cluster == 1 else self._by_cluster(places)
+        return self._blocks_at(np.arange(first, self._started))
 
     def cancel(self) -> tuple[int, int, int] | None:
         """Takes the next cluster out that has not started: the first of its thread blocks."""
@@ -179,9 +200,16 @@ class Grid:
         first = self._started
         self._started += int(np.prod(self.cluster))
         self.launch.blocks_done(self._started - first)
-        block = int(self._by_cluster(np.array([first]))[0])
+        block = int(self._blocks_at(np.array([first]))[0])
         x, y, _ = self.size
         return block % x, block // x % y, block // (x * y)
+
+    def _blocks_at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of the blocks that start at these places in the order."""
+        cluster = int(np.prod(self.cluster))
+        if self.schedule:
+            places = self.schedule.blocks(places, cluster)
+        return places if cluster == 1 else self._by_cluster(places)
 
     def _by_cluster(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Linear numbers of blocks that are counted cluster by cluster."""

@@ -162,14 +162,15 @@ class Wave:
         """The strand that goes next, merged with all others that are at its place."""
         if not self.ready:
             return None
-        first = min(self.ready, key=_order)
+        schedule = self.grid.schedule
+        first = schedule.pick(self.ready) if schedule else min(self.ready, key=_order)
         if len(self.ready) > 1:
             place = first.place
             same = [strand for strand in self.ready if strand.place == place]
             if len(same) > 1:
                 first = self._merge(same)
         self.ready.remove(first)
-        return first
+        return schedule.part(first) if schedule else first
 
     def _merge(self, strands: list[Strand]) -> Strand:
         """One strand of several that are ready at one place."""
@@ -223,6 +224,8 @@ class Wave:
     def _advance(self, strand: Strand) -> None:
         """Runs a strand until another one should go first."""
         blocks, others = self.grid.blocks, min(map(_order, self.ready), default=None)
+        schedule = self.grid.schedule
+        left = schedule.turns() if schedule else 0
         while True:
             block = blocks[strand.pc]
             following = self._run_block(strand, block)
@@ -236,7 +239,12 @@ class Wave:
                     self._give_way(strand, block)
                     return
             strand.pc = following
-            if others is not None and _order(strand) >= others:
+            if schedule:
+                left -= 1
+                if left <= 0:
+                    self.ready.append(strand)
+                    return
+            elif others is not None and _order(strand) >= others:
                 self.ready.append(strand)
                 return
 
