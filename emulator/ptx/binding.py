@@ -34,7 +34,7 @@ from emulator.ptx.program import (
 _MASK = (1 << 64) - 1
 #: the type of an integer immediate beside registers: like .s32, but not the same
 _INTEGER = "integer"
-#: types of a register that holds an address, where no operand says otherwise
+#: types of a register that holds an address; some operands take more
 _ADDRESS_TYPES = ("b64", "u64", "s64", "b32", "u32", "s32")
 #: `Operand.constants` -> what may stand in place of a register, and that in words
 _LEGAL_CONSTANTS: dict[Constants, tuple[type, ...]] = {
@@ -75,6 +75,9 @@ class Binder:
             bound = self.operand(operand, left.pop(0)[0])
             if bound is not None:
                 out[operand.name] = bound
+        packed = [x for x in signature.operands if x.pieces and x.name in out]
+        if all(isinstance(out[x.name], Vector) for x in packed) and len(packed) > 1:
+            raise OperandError(f"{self.opcode} packs or unpacks one vector, not two")
         if left:
             names = listing(signature.names)
             self.refuse(left[0][0], f"{self.opcode} takes {names}; one operand too many is")
@@ -148,7 +151,7 @@ class Binder:
                     return Constant(32)
                 if name in self.functions:
                     return Constant(self.functions[name])
-                if self.scope.symbol(name) is not None:
+                if self.scope.symbol(name) is not None and operand.use == "read":
                     return self._variable(operand, tree.Offset(name, 0, given.at))
             if is_special(name):
                 return SpecialRegister(name)
@@ -158,10 +161,10 @@ class Binder:
         held = self.scope.function.registers[register.index].type
         if operand.types and held not in operand.types:
             types = listing(f".{t}" for t in operand.types)
-            self.refuse(
-                given,
+            raise BindError(
                 f"operand {operand.name} of {self.opcode} takes registers of type {types}; "
-                f".{held} is",
+                f"{spelled(given)} is .{held}",
+                given.at,
             )
 
     def _variable(self, operand: Operand, given: tree.Offset | tree.Index) -> Bound:
@@ -171,6 +174,10 @@ class Binder:
             if isinstance(given, tree.Offset) and given.name in self.functions:
                 return Constant(self.functions[given.name] + given.offset)
             self._undeclared(given, given.name)
+        type_ = TYPES.get(operand.type or _bits_of(operand))
+        if type_ is None or type_.kind not in ("unsigned", "signed", "bits"):
+            what = f"operand {operand.name} of {self.opcode} takes no address"
+            raise BindError(f"{what}; {given.name!r:.100} is a variable", given.at)
         if isinstance(given, tree.Offset):
             offset = given.offset
         else:
@@ -188,16 +195,19 @@ class Binder:
 
     def _constant(self, operand: Operand, given: tree.Integer | tree.Float) -> Constant:
         if operand.kind == "predicate":
-            if isinstance(given, tree.Integer):
+            # Of the matrix instructions alone ptxas wants 0 or 1.
+            if isinstance(given, tree.Integer) and (operand.type or given.value in (0, 1)):
                 return Constant(int(given.value != 0))
-            self.refuse(given, f"operand {operand.name} of {self.opcode} is a predicate; got")
+            what = f"operand {operand.name} of {self.opcode} is a predicate, or 0 or 1"
+            self.refuse(given, f"{what}; got")
         if operand.kind == "descriptor" and isinstance(given, tree.Integer):
             return Constant(given.value & _MASK)
         type_ = TYPES.get(operand.type or _bits_of(operand))
         legal = _LEGAL_CONSTANTS[operand.constants]
         if type_ is None or not isinstance(given, legal):
             also = _CONSTANTS_IN_WORDS[operand.constants]
-            self.refuse(given, f"operand {operand.name} of {self.opcode} is a register{also}; got")
+            what = f"operand {operand.name} of {self.opcode} is a single register{also}"
+            self.refuse(given, f"{what}; got")
         if isinstance(given, tree.Float):
             return Constant(self._float(operand, given))
         if type_.is_float:
@@ -213,7 +223,7 @@ class Binder:
         if operand.constants != "values" and (type_.kind == "bits" or not operand.type):
             # Of an f64 ptxas would take the low half, so that 1.0 becomes 0.
             what = f"operand {operand.name} of {self.opcode} has {type_.size} bits"
-            hexadecimal = f"0f and 8 digits" if type_.size == 32 else "0d and 16 digits"
+            hexadecimal = "0f and 8 digits" if type_.size == 32 else "0d and 16 digits"
             self.refuse(given, f"{what}, written hexadecimal as {hexadecimal}; got")
         if type_.size == 32:
             return int(encode(FORMATS["f32"], given.value))
@@ -222,15 +232,13 @@ class Binder:
 
     def _immediate(self, operand: Operand, given: tree.Operand) -> Constant:
         if not isinstance(given, tree.Integer):
-            self.refuse(
-                given, f"operand {operand.name} of {self.opcode} is an integer immediate; got"
-            )
+            legal = f", {_either(operand.values)}" if operand.values else ""
+            what = f"operand {operand.name} of {self.opcode} is an integer immediate{legal}"
+            self.refuse(given, f"{what}; got")
         value = given.value - (1 << 64) if given.value >> 63 else given.value
         if operand.values and value not in operand.values and given.value not in operand.values:
-            self.refuse(
-                given,
-                f"operand {operand.name} of {self.opcode} is one of {listing(operand.values)}; got",
-            )
+            what = f"operand {operand.name} of {self.opcode} is {_either(operand.values)}"
+            self.refuse(tree.Integer(value, given.at), f"{what}; got")
         return Constant(given.value & _MASK)
 
     def _vector(self, operand: Operand, given: tree.Operand) -> Vector:
@@ -264,13 +272,12 @@ class Binder:
     def _fragment(self, operand: Operand, given: tree.Operand) -> Vector:
         """The registers of a matrix. ptxas gives the vector a type: that of all its elements, or
         .b where they differ; measured, form by form, with `isa.register_types`."""
-        many = f"{operand.count} register{'s' if operand.count > 1 else ''} in braces"
+        many = f"{operand.count} register{'s' if operand.count > 1 else ''}"
+        what = f"operand {operand.name} of {self.opcode}"
         if not isinstance(given, tree.Vector):
-            self.refuse(given, f"operand {operand.name} of {self.opcode} is {many}; got")
+            self.refuse(given, f"{what} is a vector of {many} in braces; got")
         if len(given.items) != operand.count:
-            count = len(given.items)
-            what = f"operand {operand.name} of {self.opcode} takes {many}; {count} are given:"
-            self.refuse(given, what)
+            self.refuse(given, f"{what} takes {many}; {len(given.items)} are given:")
         return Vector(tuple(self._elements(operand, given)))
 
     def _elements(self, operand: Operand, given: tree.Vector) -> list[Bound | None]:
@@ -284,17 +291,21 @@ class Binder:
                 continue
             type_ = self._element_type(operand, item, bound)
             if types and not _fit(types[-1], type_):
-                bits = REGISTER_BITS[operand.types[0]]
-                self.refuse(
-                    item,
-                    f"operand {operand.name} of {self.opcode}: .{type_} stands beside "
-                    f".{types[-1]}, and only .b{bits} goes with other types:",
+                raise BindError(
+                    f"{spelled(item)} is .{type_} and stands beside .{types[-1]} in operand "
+                    f"{operand.name} of {self.opcode}; only .b{REGISTER_BITS[operand.types[0]]} "
+                    "goes with other types",
+                    item.at,
                 )
             types.append(type_)
         what = f"operand {operand.name} of {self.opcode}"
         if not types:
             self.refuse(given, f"{what} is all '_', where one register at least is needed:")
-        registers = [x for x in zip(given.items, out, strict=True) if isinstance(x[1], Register)]
+        registers = [
+            (item, bound)
+            for item, bound in zip(given.items, out, strict=True)
+            if isinstance(bound, Register)
+        ]
         if not registers:
             type_ = types[0]
             if type_ == _INTEGER:
@@ -329,6 +340,7 @@ class Binder:
             self.refuse(item, what)
         if operand.constants == "integers" and isinstance(item, tree.Float):
             self.refuse(item, f"operand {operand.name} of {self.opcode} is of integers; got")
+        assert isinstance(item, (tree.Integer, tree.Float))
         if operand.constants in ("words", "integers") or operand.braces:
             # Beside registers, floats stand where integers do.
             return self._constant(replace(operand, constants="any"), item)
@@ -361,14 +373,17 @@ class Binder:
         if operand.use == "written" and all(_is_dropped(item) for item in given.items):
             what = f"operand {operand.name} of {self.opcode} is all '_', which moves nothing:"
             self.refuse(given, what)
-        if count not in operand.pieces:
-            legal = " or ".join(map(str, operand.pieces))
+        bits = TYPES[operand.type].size // count
+        types = tuple(t for t, size in REGISTER_BITS.items() if size == bits)
+        if count not in operand.pieces or not types:
+            size = TYPES[operand.type].size
+            legal = " or ".join(str(n) for n in operand.pieces if size // n >= 8)
             self.refuse(given, f"operand {operand.name} of {self.opcode} has {legal} parts; got")
         if count == 1:
             return Vector((self._item(operand, given.items[0]),))
-        bits = TYPES[operand.type].size // count
-        types = tuple(t for t, size in REGISTER_BITS.items() if size == bits)
-        part = replace(operand, type=f"b{bits}", types=types, kind="vector", constants="words")
+        part = replace(
+            operand, type=f"b{bits}", types=types, kind="vector", constants="words", symbol=False
+        )
         return Vector(tuple(self._item(part, item) for item in given.items))
 
     def _item(self, operand: Operand, item: tree.Operand) -> Bound | None:
@@ -383,7 +398,11 @@ class Binder:
     def address(self, operand: Operand, given: tree.Operand) -> Address | ParameterPlace:
         """``[…]``, or a vector of coordinates behind a tensor map's address."""
         if not isinstance(given, tree.Address):
-            self.refuse(given, f"operand {operand.name} of {self.opcode} is an address […]; got")
+            self.refuse(
+                given,
+                f"operand {operand.name} of {self.opcode} is an address, [register+offset] or "
+                "[variable+offset]; got",
+            )
         coordinates = tuple(self._coordinates(x) for x in given.coordinates)
         if given.base is None:
             return Address(Constant(given.offset & _MASK), 0, operand.space, coordinates)
@@ -391,10 +410,14 @@ class Binder:
         register = self.scope.register(name)
         if register is not None:
             held = self.scope.function.registers[register.index].type
-            if held not in (operand.types or _ADDRESS_TYPES):
-                legal = listing(f".{t}" for t in operand.types or _ADDRESS_TYPES)
+            types = dict.fromkeys((*_ADDRESS_TYPES, *operand.types))
+            if held not in types:
+                legal = listing(f".{t}" for t in types)
                 what = f"the address of {self.opcode}, operand {operand.name}, is a register of"
                 self.refuse(given, f"{what} type {legal}; {name!r} is .{held}:")
+            if REGISTER_BITS[held] < 64 and not -(1 << 31) <= given.offset < 1 << 32:
+                what = f"the offset of operand {operand.name} of {self.opcode} has 32 bits"
+                self.refuse(given, f"{what}; got")
             return Address(register, given.offset, operand.space, coordinates)
         symbol = self.scope.symbol(name)
         if symbol is None:
@@ -476,7 +499,15 @@ class Binder:
         raise BindError(f"{message} {spelled(given)}", given.at)
 
     def _undeclared(self, given: tree.Operand, name: str) -> NoReturn:
+        symbol = self.scope.symbol(name)
+        if symbol is not None:
+            space = symbol.space.partition("::")[0]
+            raise BindError(
+                f"{name!r:.100} is a variable in .{space} memory, not a register", given.at
+            )
         known = self.scope.known()
+        if isinstance(given, (tree.Offset, tree.Index)):
+            known = [x for scope in self.scope.around() for x in scope.symbols]
         raise BindError(
             f"{name!r:.100} is not declared; declared are {listing(known) or 'none'}"
             f"{hint(name, known)}",
@@ -529,6 +560,12 @@ def _may_be(operand: Operand, given: tree.Operand) -> bool:
     if operand.kind == "vector":
         return isinstance(given, tree.Vector)
     return not isinstance(given, (tree.Address, tree.Vector))
+
+
+def _either(values: tuple[int, ...] | range) -> str:
+    if isinstance(values, range) and len(values) > 12 and values.step == 1:
+        return f"{values[0]} … {values[-1]}"
+    return f"one of {listing(values)}" if len(values) > 2 else " or ".join(map(str, values))
 
 
 def _is_dropped(given: tree.Operand) -> bool:

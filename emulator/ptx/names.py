@@ -44,6 +44,16 @@ class Symbol(NamedTuple):
     element_bytes: int = 1
 
 
+def place_name(symbols: Iterable[Symbol], offset: int) -> str:
+    """What lies at an offset in shared memory, for messages: ``tile[3]``."""
+    below = [symbol for symbol in symbols if symbol.place <= offset]
+    if not below:
+        return f"at shared offset {offset:#x}"
+    symbol = max(below, key=lambda symbol: symbol.place)
+    index, rest = divmod(offset - symbol.place, symbol.element_bytes)
+    return f"{symbol.name}[{index}]" if index or rest else symbol.name
+
+
 @dataclass(frozen=True, slots=True)
 class _Range:
     """``%r<5>``: %r0 to %r4 exist from when they are first named."""

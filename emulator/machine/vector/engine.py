@@ -15,15 +15,17 @@ from emulator.machine.report import KernelError
 from emulator.machine.vector import control, waiting
 from emulator.machine.vector.barriers import Barriers
 from emulator.machine.vector.clusters import Clusters
+from emulator.machine.vector.compute import Step
 from emulator.machine.vector.statements import POLLING, step_of
 from emulator.machine.vector.strand import Strand
 from emulator.machine.vector.wave import Block, Wave
 from emulator.memory.arena import AccessError
+from emulator.warp.call import Undefined
 
 if TYPE_CHECKING:
     from emulator.machine.launch import Launch
     from emulator.memory.arena import Arena
-    from emulator.ptx.program import Program, Statement
+    from emulator.ptx.program import Function, Program, Statement
 
 #: lanes that run together: their registers fit a cache, and calls of NumPy cost little for each
 LANES = 1 << 14
@@ -61,16 +63,27 @@ class Blocks(dict[int, Block]):
             statements.append(statement)
             polls |= statement.name in POLLING
             if statement.name in control.ENDS:
-                end = control.ENDS[statement.name](statement, function, program)
+                end = self._end(statement, function)
                 break
-            steps.append(step_of(statement, function))
+            steps.append(self._step(statement, function))
         else:
             raise AssertionError("a function ends with a statement that nothing follows")
         return Block(tuple(statements), tuple(steps), end, polls)
 
+    def _step(self, statement: Statement, function: Function) -> Step:
+        return step_of(statement, function)
+
+    def _end(self, statement: Statement, function: Function) -> control.End:
+        return control.ENDS[statement.name](statement, function, self._program)
+
 
 class Grid:
     """A launch under way: its thread blocks, its memory, its waves."""
+
+    #: what is done where PTX leaves the result of a matrix instruction undefined
+    undefined: Undefined = "hardware"
+    #: there is no global memory: an address in no window is one in shared memory
+    only_shared = False
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
@@ -82,7 +95,7 @@ class Grid:
         self.arena: Arena = launch.arena
         self.reserved_shared = launch.reserved_shared
         self.dynamic_shared = launch.dynamic_shared
-        self.shared_bytes = -(-launch.shared_bytes // 256) * 256
+        self.shared_bytes = self.shared_limit = -(-launch.shared_bytes // 256) * 256
         self.target, self.arithmetic = launch.module.target, launch.arithmetic
         self.processors = launch.processors
         self.environment = launch.environment

@@ -23,9 +23,9 @@ from emulator.machine.vector import memory
 from emulator.machine.vector.lanes import together, together_in_groups
 from emulator.machine.vector.operands import addresses, reader, word_type, writer
 from emulator.machine.vector.strand import Strand
+from emulator.machine.vector.wave import Wave
 from emulator.memory.arena import AccessError, Fault
 from emulator.memory.space import Space
-from emulator.memory.windows import RANK_BITS
 from emulator.ptx.program import Address, Bound, Constant, Function, Statement, Vector
 from emulator.warp import move, multiply, wmma
 from emulator.warp.call import Call
@@ -102,7 +102,7 @@ def multiplication(statement: Statement, function: Function) -> Step:
         operands, options = fetch(s)
         grid = s.wave.grid
         if not fetch.in_memory:
-            call = Call(ins, operands, options, grid.target, grid.arithmetic, "hardware")
+            call = Call(ins, operands, options, grid.target, grid.arithmetic, grid.undefined)
             fetch.result.write(s, run(call))
             return
         fetch.result.write(s, _on_shared(s, ins, operands, options))
@@ -115,22 +115,24 @@ def _on_shared(
 ) -> Array:
     """A wgmma of several warpgroups, each on the shared memory of its block."""
     grid, wave = s.wave.grid, s.wave
+    shared = wave.shared[:, : wave.shared_limit]
     rows = wave.row(s)[::WARPGROUP]
     blocks, starts, counts = np.unique(rows, return_index=True, return_counts=True)
     if (counts == counts[0]).all() and blocks[-1] - blocks[0] + 1 == len(blocks):
         parts = [(slice(None), (len(blocks), int(counts[0])))]
-        spaces = [wave.shared[blocks[0] : blocks[-1] + 1, None]]
+        spaces = [shared[blocks[0] : blocks[-1] + 1, None]]
     else:
         parts = [
             (slice(int(a), int(a + n)), (1, int(n))) for a, n in zip(starts, counts, strict=True)
         ]
-        spaces = [wave.shared[block : block + 1, None] for block in blocks]
+        spaces = [shared[block : block + 1, None] for block in blocks]
     out = []
     for (part, shape), memory_ in zip(parts, spaces, strict=True):
         mine = {name: _part(x, part, shape) for name, x in operands.items()}
         chosen = {name: _part(x, part, shape) for name, x in options.items()}
         chosen["shared"] = Space("shared memory", memory_)
-        d = multiply.run(Call(ins, mine, chosen, grid.target, grid.arithmetic, "hardware"))
+        call = Call(ins, mine, chosen, grid.target, grid.arithmetic, grid.undefined)
+        d = multiply.run(call)
         out.append(d.reshape(-1, *d.shape[-2:]))
     return out[0] if len(out) == 1 else np.concatenate(out)
 
@@ -242,8 +244,15 @@ def _shared_addresses(bound: Bound, function: Function) -> Callable[[Strand], Ar
     """Addresses in shared memory, also of generic ones that lead there."""
     find = addresses(bound, function)
     generic = isinstance(bound, Address) and bound.space == ""
-    own = np.uint64((1 << RANK_BITS) - 1)
-    return lambda s: (memory.to_shared(find(s)) if generic else find(s)) & own
+    if generic:
+        return lambda s: _generic_offsets(s.wave, find(s))
+    return lambda s: find(s) & s.wave.offset_bits
+
+
+def _generic_offsets(wave: Wave, given: Array) -> Array:
+    """Generic addresses as offsets in shared memory; without global memory they may be that."""
+    inside = memory.to_shared(wave, given)
+    return inside if wave.grid.only_shared else inside & wave.offset_bits
 
 
 def _rows_of(s: Strand, ins: Movement, given: Array) -> Array:
@@ -256,20 +265,23 @@ def _rows_of(s: Strand, ins: Movement, given: Array) -> Array:
 
 def _check_rows(s: Strand, ins: Movement, places: Array) -> None:
     """AccessError, with the lane, for a row outside of shared memory or misaligned."""
-    wrong = (places > s.wave.shared_bytes - ROW_BYTES) | (places % ROW_BYTES != 0)
+    wrong = (places > s.wave.shared_limit - ROW_BYTES) | (places % ROW_BYTES != 0)
     if not wrong.any():
         return
     warp, row = (int(i) for i in np.argwhere(wrong)[0])
     address = int(places[warp, row])
     what, kind = f"is no multiple of {ROW_BYTES}", "misaligned"
-    if address > s.wave.shared_bytes - ROW_BYTES:
-        what, kind = f"leaves shared memory, which has {s.wave.shared_bytes} bytes", "out of bounds"
+    if address > s.wave.shared_limit - ROW_BYTES:
+        what, kind = f"leaves shared memory, which has {s.wave.shared_limit} bytes", "out of bounds"
     reason = f"{ins.family}: the address of lane {row}, {address:#x}, {what}"
     raise AccessError(Fault(warp * WARP + row, address, kind, reason))
 
 
 def _flat_shared(s: Strand) -> Space:
-    return Space("shared memory", s.wave.shared.reshape(-1))
+    space = Space("shared memory", s.wave.shared.reshape(-1))
+    if s.wave.journal is not None:
+        space.replaced = s.wave.journal.replaced
+    return space
 
 
 # --- wmma.load, wmma.store ------------------------------------------------------------------------
