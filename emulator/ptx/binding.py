@@ -135,13 +135,7 @@ class Binder:
         self.refuse(given, f"operand {operand.name} of {self.opcode} is a single register; got")
 
     def _named(self, operand: Operand, given: tree.Name | tree.Element) -> Bound:
-        name = _spelled_name(given)
-        register = self.scope.register(name)
-        if register is None and isinstance(given, tree.Element):
-            parts = self.scope.vector(given.register)
-            if parts is not None and given.element in ELEMENTS:
-                place = ELEMENTS[given.element]
-                register = Register(parts[place]) if place < len(parts) else None
+        name, register = _spelled_name(given), self._register(given)
         if register is not None:
             self._check_type(operand, register, given)
             return register
@@ -156,6 +150,16 @@ class Binder:
             if is_special(name):
                 return SpecialRegister(name)
         self._undeclared(given, name)
+
+    def _register(self, given: tree.Name | tree.Element) -> Register | None:
+        """The register of that name, or an element of a vector register."""
+        register = self.scope.register(_spelled_name(given))
+        if register is None and isinstance(given, tree.Element):
+            parts = self.scope.vector(given.register)
+            if parts is not None and given.element in ELEMENTS:
+                place = ELEMENTS[given.element]
+                register = Register(parts[place]) if place < len(parts) else None
+        return register
 
     def _check_type(self, operand: Operand, register: Register, given: tree.Operand) -> None:
         held = self.scope.function.registers[register.index].type
@@ -175,7 +179,8 @@ class Binder:
                 return Constant(self.functions[given.name] + given.offset)
             self._undeclared(given, given.name)
         type_ = TYPES.get(operand.type or _bits_of(operand))
-        if type_ is None or type_.kind not in ("unsigned", "signed", "bits"):
+        part = operand.kind == "vector" and not operand.symbol
+        if part or type_ is None or type_.kind not in ("unsigned", "signed", "bits"):
             what = f"operand {operand.name} of {self.opcode} takes no address"
             raise BindError(f"{what}; {given.name!r:.100} is a variable", given.at)
         if isinstance(given, tree.Offset):
@@ -329,8 +334,9 @@ class Binder:
                 self.refuse(item, f"{what}, {why}:")
             return None
         if isinstance(item, (tree.Name, tree.Element)):
-            bound = self._named(replace(operand, types=(), use="written"), item)
-            assert isinstance(bound, Register)
+            bound = self._register(item)
+            if bound is None:
+                self._undeclared(item, _spelled_name(item))
             held = self.scope.function.registers[bound.index].type
             if REGISTER_BITS[held] != REGISTER_BITS[operand.types[0]]:
                 self._check_type(operand, bound, item)

@@ -103,11 +103,33 @@ def multiplication(statement: Statement, function: Function) -> Step:
         grid = s.wave.grid
         if not fetch.in_memory:
             call = Call(ins, operands, options, grid.target, grid.arithmetic, grid.undefined)
-            fetch.result.write(s, run(call))
+            fetch.result.write(s, _by_ids(run, call, fetch.ids))
             return
         fetch.result.write(s, _on_shared(s, ins, operands, options))
 
     return step
+
+
+def _by_ids(run: Callable[[Call], Array], call: Call, ids: tuple[str, ...]) -> Array:
+    """The result where registers may hold byte-ids and thread-ids: warps of the same together."""
+    if not ids:
+        return run(call)
+    held = np.stack(np.broadcast_arrays(*(call.options[name] for name in ids)), axis=-1)
+    kinds, which = np.unique(held, axis=0, return_inverse=True)
+    parts = []
+    for i, values in enumerate(kinds.tolist()):
+        chosen = dict(zip(ids, values, strict=True))
+        if len(kinds) == 1:
+            return run(call._replace(options=call.options | chosen))
+        mine = np.flatnonzero(which.reshape(-1) == i)
+        operands = {name: x[mine] for name, x in call.operands.items()}
+        scales = {name: call.options[name][mine] for name in ("scale_a", "scale_b")}
+        options = call.options | scales | chosen
+        parts.append((mine, run(call._replace(operands=operands, options=options))))
+    out = np.empty((len(held), *parts[0][1].shape[1:]), parts[0][1].dtype)
+    for mine, result in parts:
+        out[mine] = result
+    return out
 
 
 def _on_shared(
@@ -154,6 +176,8 @@ class _Fetch:
         self.singles: dict[str, Any] = {}
         self.constants: dict[str, int] = {}
         self.in_memory = False
+        #: byte-ids and thread-ids, which a statement names for each scale
+        self.ids: tuple[str, ...] = ()
         for operand in statement.signature.operands:
             bound = statement.operands.get(operand.name)
             if bound is None:
@@ -166,6 +190,7 @@ class _Fetch:
             elif operand.kind == "ids":
                 assert isinstance(bound, Vector)
                 for part, item in zip(operand.parts, bound.items, strict=True):
+                    self.ids += (part.name,)
                     self.singles[part.name] = reader(item, "b16", function)
             else:
                 self.in_memory |= operand.kind == "descriptor"
@@ -190,8 +215,7 @@ class _Fetch:
             elif name in ("a", "b"):
                 operands[name] = _one_for_all(words, s, self.lanes, name)
             else:
-                held = _one_for_all(words, s, self.lanes, name)
-                options[name] = int(held[0]) if name.endswith(("_a", "_b")) else held
+                options[name] = _one_for_all(words, s, self.lanes, name)
         return operands, options
 
 

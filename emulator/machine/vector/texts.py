@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from dtypes import Array, code_type
 from emulator.errors import EmulatorError, OperandError, UndefinedError, UnsupportedError
-from emulator.isa.register_types import REGISTER_BITS
 from emulator.machine.failure import Failure
 from emulator.machine.pending import Pending
 from emulator.machine.report import KernelError, Place
@@ -33,11 +32,14 @@ from emulator.ptx.names import place_name
 from emulator.ptx.statements import Text, at_place
 
 if TYPE_CHECKING:
+    from emulator.machine.registers import Register
     from emulator.machine.state import State
     from emulator.ptx.program import Function, Statement
 
 #: rows of shared memory are multiples of the largest access
 _ROW = 32
+#: first words of statements that leave something behind in a barrier
+_BARRIERS = ("bar", "barrier")
 #: what of the things that stop a kernel is a mistake in its operands, and what ends the kernel
 _OPERANDS = ("operand",)
 _ENDS = ("trap", "deadlock", "endless loop", "step limit", "stack overflow", "target")
@@ -65,6 +67,11 @@ class TextGrid(Grid):
         self.total, self._started = 1, 0
         self._may_cancel = False
         self._left: list[Frame] = []
+        self._wave: Wave | None = None
+        self._has_barriers = any(x.name in _BARRIERS for x in text.program.statements)
+        self._registers = [(i, state.registers[name]) for name, i in text.registers.items()]
+        #: what is computed of the lanes of the whole wave, which is the same in every run
+        self._marks: dict[str, Any] = {}
 
     @property
     def arena(self) -> Any:  # type: ignore[override]
@@ -83,21 +90,20 @@ class TextGrid(Grid):
         self.undefined, self.arithmetic = state.undefined, state.engine
         self.step_limit = step_limit
         self.executed = self.thread_statements = self.progress = self._started = 0
-        before = {
-            name: _loaded(state.registers[name])
-            for name in self.text.registers
-            if state.registers[name].written
-        }
-        self._before, self._left = before, []
+        self._before = {i: _loaded(x) for i, x in self._registers if x.written}
+        self._left = []
         memory = _Memory(state.shared, self._machines)
         self._memory = memory
         self.shared_bytes, self.shared_limit = memory.rows.shape[1], state.shared.bytes
         self.run()
         frame = self._final()
-        for name, index in self.text.registers.items():
-            if frame.was_written(index) and frame.read(index) is not before.get(name):
-                type_ = self.function.registers[index].type
-                state.registers.write(name, _stored(frame.read(index), type_))
+        for index, register in self._registers:
+            if not frame.was_written(index):
+                continue
+            words = frame.read(index)
+            if words is not self._before.get(index):
+                code = code_type(register.bits)
+                state.registers.write(register.name, words.astype(code, copy=False))
         memory.write_back()
 
     def _next_blocks(self) -> NDArray[np.int64]:
@@ -105,17 +111,26 @@ class TextGrid(Grid):
         return np.arange(self._machines)
 
     def _start(self, ctas: NDArray[np.int64]) -> Wave:
-        memory = self._memory
-        wave = Wave(self, ctas, memory.rows, journal=memory.journal, left=self._left)
-        wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
-        wave.pending = Pending(len(wave.thread), "early", None)
-        self.need_local(wave, self.function.local_bytes)
+        memory, wave = self._memory, self._wave
+        if wave is None:
+            wave = self._wave = Wave(self, ctas, memory.rows)
+            wave.pending = Pending(len(wave.thread), "early", None)
+        else:
+            wave.renew()
+        wave.shared, wave.journal, wave.left = memory.rows, memory.journal, self._left
+        if wave.barriers is None or self._has_barriers:
+            wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
+        if self.function.local_bytes:
+            wave.local = np.zeros((len(wave.thread), 0), np.uint8)
+            self.need_local(wave, self.function.local_bytes)
         wave.start(self.function, self._load)
+        self._marks.pop("whole", None)  # which lanes end is another thing every time
+        wave.ready[0].marks = self._marks
         return wave
 
     def _load(self, frame: Frame) -> None:
-        for name, words in self._before.items():
-            frame.registers[self.text.registers[name]] = words
+        for index, words in self._before.items():
+            frame.registers[index] = words
 
     def _final(self) -> Frame:
         """The registers of all lanes, wherever in the text these have ended."""
@@ -186,14 +201,9 @@ class _Source:
 # --- registers and memory -------------------------------------------------------------------------
 
 
-def _loaded(register: Any) -> Array:
+def _loaded(register: Register) -> Array:
     """A register's words as the engine has them."""
-    held: Array = register.held
-    return held.view(np.bool_) if register.type == "pred" else held
-
-
-def _stored(words: Array, type_: str) -> Array:
-    return words.astype(code_type(REGISTER_BITS[type_]), copy=False)
+    return register.held.view(np.bool_) if register.type == "pred" else register.held
 
 
 class _Memory:

@@ -101,6 +101,12 @@ class Wave:
 
     # --- start and end ---
 
+    def renew(self) -> None:
+        """Nothing has happened yet: the same blocks may run once more."""
+        self.alive[:] = self.thread < self.grid.threads
+        self.version = self.executed = self.vain = 0
+        self.ready, self.waiting = [], []
+
     def start(self, function: Function, initial: Callable[[Frame], None]) -> None:
         """All threads at the first statement of a kernel."""
         lanes = np.flatnonzero(self.alive)
@@ -114,7 +120,7 @@ class Wave:
         if self.left is not None:
             frame = strand.frames[0]
             self.left.append(frame if gone is None else Frame(frame.function, lanes, frame))
-        self.alive[lanes] = False
+        self.alive[slice(None) if len(lanes) == len(self.alive) else lanes] = False
         self.version += 1
         self.grid.progress += 1
         if gone is None:
