@@ -33,8 +33,6 @@ LANES = 1 << 14
 _MEMORY = 1 << 28
 #: times that all who wait may be let go on, as try_wait may, before nothing will ever change
 _VAIN_TURNS = 256
-#: statements that may be executed without any effect on memory or on other threads
-_VAIN_STATEMENTS = 1 << 21
 #: the same for loops that look at memory which others may change
 _VAIN_POLLS = 1 << 18
 
@@ -84,6 +82,8 @@ class Grid:
     undefined: Undefined = "hardware"
     #: there is no global memory: an address in no window is one in shared memory
     only_shared = False
+    #: statements that may be executed without any effect on memory or on other threads
+    most_in_vain = 1 << 21
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
@@ -147,7 +147,7 @@ class Grid:
         elif self.step_limit is None and wave.vain > _VAIN_POLLS and block.polls:
             kind = "deadlock"
             reason = "the loop waits for a change of memory that no thread will ever make"
-        elif self.step_limit is None and wave.vain > _VAIN_STATEMENTS:
+        elif self.step_limit is None and wave.vain > self.most_in_vain:
             kind = "endless loop"
             reason = (
                 f"{wave.vain:,} statements were executed without an effect on memory or on other "

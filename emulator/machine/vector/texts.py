@@ -49,6 +49,8 @@ class TextGrid(Grid):
     """A text on its machine: runs as often as it is asked to."""
 
     only_shared = True
+    #: a warp alone is slow
+    most_in_vain = 1 << 18
 
     def __init__(self, text: Text, state: State) -> None:
         self.text, self.state = text, state

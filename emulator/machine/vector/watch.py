@@ -16,8 +16,9 @@ from emulator.machine.ordering import WgmmaOrder
 from emulator.machine.state import unwritten
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.control import End
+from emulator.machine.vector.lanes import together_in_groups
 from emulator.machine.vector.operands import active, reader
-from emulator.machine.vector.strand import Parked, Strand
+from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import Address, Constant, Function, Statement, Vector, registers_of
 
 if TYPE_CHECKING:
@@ -47,22 +48,19 @@ class Watch:
         check, find, state = self._check(statement, function), active(statement.guard), self._state
         guard = self._guard(statement)
 
-        def watched(s: Strand) -> None:
-            if state.undefined != "raise":
-                run(s)
-                return
-            guard(s)
-            if find(s) is False:
-                return
-            before = state.order.saved()
-            try:
+        def plain(s: Strand) -> None:
+            if state.undefined == "raise":
                 check(s)
-                run(s)
-            except Parked:
-                state.order.restore(before)  # the statement comes again
-                raise
+            run(s)
 
-        return watched
+        def guarded(s: Strand) -> None:
+            if state.undefined == "raise":
+                guard(s)
+                if find(s) is not False:
+                    check(s)
+            run(s)
+
+        return plain if statement.guard is None else guarded
 
     def end(self, statement: Statement, run: End) -> End:
         """The same for a statement that says where lanes go on."""
@@ -124,9 +122,10 @@ class Watch:
         keep: Any = None if isinstance(keeps, Constant) else reader(keeps, "pred", function)
         always = isinstance(keeps, Constant) and bool(keeps.word)
         names = [tuple(map(self._name, part)) for part in (accumulator, inputs, others)]
-        where = str(self._text.source.position(statement.at))
+        where, pc = str(self._text.source.position(statement.at)), statement.pc
 
         def check(s: Strand) -> None:
+            together_in_groups(s, pc)  # once it is issued, it is not issued again
             _check_written(s, others)
             if always or (keep is not None and keep(s).any()):
                 _check_written(s, accumulator)
