@@ -15,10 +15,12 @@ from dtypes import Array
 from emulator.arith import Engine
 from emulator.errors import OperandError, UnsupportedError, hint, listing, quoted
 from emulator.machine.arguments import Memory, Placed, place_arguments
+from emulator.machine.checks.finding import Finding
 from emulator.machine.externals import Heap
 from emulator.machine.failure import Failure
 from emulator.machine.options import Contract, EngineName, Order, check_word
-from emulator.machine.report import Index, KernelError, Place, Report
+from emulator.machine.place import Index, Place
+from emulator.machine.report import KernelError, Report
 from emulator.memory.arena import Arena
 from emulator.memory.windows import PARAMETERS
 from emulator.ptx.module import BoundKernel, BoundModule, Problem, bind_kernel
@@ -170,7 +172,8 @@ class Kernel:
         self.module = module
         self.bound = bound
         self.contract = contract
-        self._blocks: Any = None
+        #: steps of the blocks of statements, by whether they are checked
+        self._blocks: dict[bool, Any] = {}
         self._problems: list[Problem] | None = None
 
     def __repr__(self) -> str:
@@ -226,6 +229,13 @@ class Kernel:
         fmad = self.contract == "ptxas"
         return contracted(self.bound.program, self.module.target, fmad=fmad)
 
+    @cached_property
+    def checked(self) -> Program:
+        """The program that runs with checks."""
+        from emulator.machine.checks.registers import shadowed
+
+        return shadowed(self.rewritten[0])
+
     def _check_problems(self) -> None:
         if self.problems:
             first = self.problems[0]
@@ -261,9 +271,14 @@ class Kernel:
 
         `contract` says which additions take products unrounded: those that ptxas contracts with its
         default options, or "none", as with its option -fmad=false.
+
+        `async_order` says when asynchronous copies and wgmma take effect: "early", at their issue;
+        "late", at the wait that covers them; "random", in between, at moments drawn by `seed`.
         """
         self._check_problems()
         check_word("engine", engine, EngineName)
+        if check and engine == "reference":
+            raise UnsupportedError("the reference engine has no checks: engine='vector' has them")
         _check_options(check, step_limit, seed, memory, progress)
         check_word("contract", contract, Contract)
         check_word("async_order", async_order, Order)
@@ -271,15 +286,15 @@ class Kernel:
             self.module._kernel(self.name, contract),
             _sizes("grid", grid, _GRID), _sizes("block", block, _BLOCK), args,
             dynamic_shared, cluster, memory, step_limit,
-            progress=progress, async_order=async_order, seed=seed,
+            progress=progress, async_order=async_order, seed=seed, check=bool(check),
         )  # fmt: skip
         return launch.run(engine)
 
 
 def _check_options(check: Any, step_limit: Any, seed: Any, memory: Any, progress: Any) -> None:
     """Raises OperandError for options of wrong kinds, UnsupportedError for what is not there."""
-    if check is not False:
-        raise UnsupportedError("check=True looks for races and such: not modelled here")
+    if not isinstance(check, (bool, np.bool_)):
+        raise OperandError(f"check is True or False; got {check!r:.80}")
     for name, value in (("step_limit", step_limit), ("seed", seed)):
         if value is not None and (
             isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0
@@ -326,14 +341,18 @@ class Launch:
     progress: Callable[[int, int], None] | None = None
     async_order: Order = "early"
     seed: int | None = None
+    #: looks for mistakes
+    check: bool = False
     #: the engine of `emulator.arith` for matrix instructions
     arithmetic: Engine = "auto"
 
     def __post_init__(self) -> None:
         self.done_blocks = 0
+        #: what the checks found
+        self.findings: list[Finding] = []
         self.heap = Heap(self.arena)
         self.module = self.kernel.module
-        self.program, _ = self.kernel.rewritten
+        self.program = self.kernel.checked if self.check else self.kernel.rewritten[0]
         self.function = self.program.functions[self.kernel.name]
         self.reserved_shared = self.module.target.reserved_shared
         directives = self.function.directives
@@ -416,7 +435,9 @@ class Launch:
         placed.write_back(self.arena)
         for name, allocation in self._variables.items():
             self.module._variables[name][:] = self.arena.bytes_of(allocation)
-        return Report(self.function.name, counters=counters, printed=self.printed)
+        return Report(
+            self.function.name, findings=self.findings, counters=counters, printed=self.printed
+        )
 
     def _place(self) -> Placed:
         """Puts variables, arrays and parameters into memory."""
@@ -449,9 +470,9 @@ class Launch:
     def blocks(self, make: Callable[[Any], Any]) -> Any:
         """The kernel's blocks of statements, which launches share."""
         kernel = self.kernel
-        if kernel._blocks is None:
-            kernel._blocks = make(self.program)
-        return kernel._blocks
+        if self.check not in kernel._blocks:
+            kernel._blocks[self.check] = make(self.program)
+        return kernel._blocks[self.check]
 
     # --- errors ---
 

@@ -8,25 +8,8 @@ from typing import Any
 
 from emulator import report
 from emulator.errors import EmulatorError
-
-Index = tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where in a kernel and in its sources a statement stands."""
-
-    kernel: str
-    #: line and column of the PTX text, and the statement
-    line: int
-    column: int
-    statement: str
-    #: "kernel.cu:12", and behind it where it was inlined; empty where the file does not say
-    source: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        source = f" ({', inlined at '.join(self.source)})" if self.source else ""
-        return f"{self.kernel}, PTX line {self.line}{source}: {self.statement}"
+from emulator.machine.checks.finding import Finding
+from emulator.machine.place import Index, Place, shown
 
 
 class KernelError(EmulatorError):
@@ -57,18 +40,14 @@ class KernelError(EmulatorError):
     def _text(self) -> str:
         parts = [f"{self.kind}: {self.reason}"]
         if self.block is not None:
-            who = f"block {_index(self.block)}"
+            who = f"block {shown(self.block)}"
             if self.threads:
                 more = f" and {len(self.threads) - 1} others" if len(self.threads) > 1 else ""
-                who += f", thread {_index(self.threads[0])}{more}"
+                who += f", thread {shown(self.threads[0])}{more}"
             parts.append(f"  in {who}")
         if self.place is not None:
             parts.append(f"  at {self.place}")
         return "\n".join(parts)
-
-
-def _index(index: Index) -> str:
-    return f"({', '.join(map(str, index))})"
 
 
 @dataclass(repr=False)
@@ -77,7 +56,7 @@ class Report(report.Report):
 
     kernel: str
     #: what the checks found
-    findings: list[object] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     #: what was counted, by name
     counters: dict[str, int] = field(default_factory=dict)
     #: what the kernel printed, one entry for each call

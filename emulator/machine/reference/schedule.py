@@ -15,6 +15,7 @@ import numpy as np
 
 from emulator.errors import EmulatorError
 from emulator.machine.failure import Failure
+from emulator.machine.place import Index
 from emulator.machine.reference import barriers
 from emulator.machine.reference.thread import (
     WARP,
@@ -26,7 +27,7 @@ from emulator.machine.reference.thread import (
     Together,
     Warp,
 )
-from emulator.machine.report import Index, KernelError
+from emulator.machine.report import KernelError
 from emulator.memory.arena import AccessError
 from emulator.ptx.program import Statement
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emulator.errors import EmulatorError
+from emulator.machine.checks.reporter import GridWatch
+from emulator.machine.checks.steps import checked, checked_end
+from emulator.machine.checks.watch import Watch
 from emulator.machine.failure import Failure
 from emulator.machine.pending import Pending
+from emulator.machine.products import Products
 from emulator.machine.report import KernelError
 from emulator.machine.vector import control, waiting
 from emulator.machine.vector.barriers import Barriers
@@ -40,9 +45,9 @@ _VAIN_POLLS = 1 << 18
 class Blocks(dict[int, Block]):
     """Blocks of statements by their first pc, made when they are first met."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, checked: bool = False) -> None:
         super().__init__()
-        self._program = program
+        self._program, self._checked = program, checked
 
     def __missing__(self, pc: int) -> Block:
         block = self[pc] = self._make(pc)
@@ -69,10 +74,12 @@ class Blocks(dict[int, Block]):
         return Block(tuple(statements), tuple(steps), end, polls)
 
     def _step(self, statement: Statement, function: Function) -> Step:
-        return step_of(statement, function)
+        step = step_of(statement, function)
+        return checked(statement, function, self._program, step) if self._checked else step
 
     def _end(self, statement: Statement, function: Function) -> control.End:
-        return control.ENDS[statement.name](statement, function, self._program)
+        end = control.ENDS[statement.name](statement, function, self._program)
+        return checked_end(statement, function, end) if self._checked else end
 
 
 class Grid:
@@ -99,7 +106,7 @@ class Grid:
         self.target, self.arithmetic = launch.module.target, launch.arithmetic
         self.processors = launch.processors
         self.environment = launch.environment
-        self.blocks = launch.blocks(Blocks)
+        self.blocks = launch.blocks(partial(Blocks, checked=launch.check))
         self.step_limit = launch.step_limit
         #: statements, and how often threads executed one
         self.executed = self.thread_statements = 0
@@ -110,6 +117,7 @@ class Grid:
         )
         #: changes whenever something happens that another thread may wait for
         self.progress = 0
+        self.watch = GridWatch(self) if launch.check else None
 
     # --- running ---
 
@@ -122,11 +130,15 @@ class Grid:
                 wave.run()
                 if wave.is_over:
                     wave.pending.finish()
+                    if wave.watch is not None:
+                        wave.watch.finish()
                     waves.remove(wave)
                     self.launch.blocks_done(len(wave.ctas))
             if self._started < self.total:
                 waves.append(self._start(self._next_blocks()))
             elif not waves:
+                if self.watch is not None:
+                    self.launch.findings = list(self.watch.findings)
                 return
             elif self.progress != before:
                 before, turns = self.progress, 0
@@ -161,6 +173,8 @@ class Grid:
         """Numbers of the thread blocks that run together, those of a cluster side by side."""
         cluster = int(np.prod(self.cluster))
         memory = self.shared_bytes + self.function.local_bytes * self.threads
+        if self.watch is not None:
+            memory += self.watch.bytes_of_block(self.shared_bytes)
         lanes = -(-self.threads // 32) * 32
         count = max(1, min(LANES // lanes, _MEMORY // max(1, memory)))
         if self._may_cancel:
@@ -195,7 +209,10 @@ class Grid:
     def _start(self, ctas: NDArray[np.int64]) -> Wave:
         wave = Wave(self, ctas)
         wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
-        wave.pending = Pending(len(wave.thread), self.launch.async_order, self.launch.seed)
+        order, seed = self.launch.async_order, self.launch.seed
+        wave.pending, wave.products = Pending(len(wave.thread), order, seed), Products(order, seed)
+        if self.watch is not None:
+            wave.watch = Watch(self.watch, wave)
         self.need_local(wave, self.function.local_bytes)
         wave.start(self.function, lambda frame: None)
         return wave
@@ -203,6 +220,7 @@ class Grid:
     def need_local(self, wave: Wave, size: int) -> None:
         """Room for so many bytes of local memory in each thread."""
         have = wave.local.shape[1]
+        wave.local_bytes = max(wave.local_bytes, size)
         if size > have:
             size = -(-max(size, 2 * have) // 64) * 64
             if size * len(wave.thread) > 16 * _MEMORY:

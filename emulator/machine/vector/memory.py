@@ -68,7 +68,11 @@ def load(
     `addresses` are those of the lanes at `positions`, or one for all of them.
     """
 
+    watch = s.wave.watch
+
     def take(view: Array, places: Places, chosen: Positions) -> Array:
+        if watch is not None:
+            watch.loaded(s, view, places, size, _among(positions, chosen))
         return view.take(places, 0)
 
     words: Array = access(s, space, addresses, size, take, positions)
@@ -81,8 +85,13 @@ def store(
     """Writes words ``(n,)`` or ``(n, words of 8 bytes)``; of lanes at one address the last wins."""
     size = words.itemsize * (words.shape[1] if words.ndim > 1 else 1)
 
+    watch = s.wave.watch
+
     def put(view: Array, places: Places, chosen: Positions) -> None:
         mine = words if chosen is None or len(words) == 1 else words[chosen]
+        if watch is not None:
+            watch.store(s, view, places, mine, _among(positions, chosen))
+            return
         view[places] = mine[-1:] if len(places) == 1 else mine
 
     s.wave.grid.progress += 1
@@ -107,7 +116,11 @@ def update(
     size = words[0].itemsize * (words[0].shape[1] if words[0].ndim > 1 else 1)
     old = np.empty(words[0].shape, words[0].dtype)
 
+    watch = s.wave.watch
+
     def change(view: Array, places: Places, chosen: Positions) -> None:
+        if watch is not None:
+            watch.updated(s, view, places, size, _among(positions, chosen))
         every = np.arange(lanes) if chosen is None else chosen
         for turn in turns(places):
             at, mine = places[turn], every[turn]
@@ -121,6 +134,13 @@ def update(
 
     access(s, space, addresses, size, change, positions, write=True)
     return old
+
+
+def _among(positions: Positions, chosen: Positions) -> Positions:
+    """The positions in the strand of some of the accesses."""
+    if chosen is None or positions is None:
+        return chosen if positions is None else positions
+    return positions[chosen]
 
 
 def turns(places: Places) -> list[Any]:
@@ -258,10 +278,9 @@ def _in_cluster(
 def _in_local(
     lanes: Who, addresses: Addresses, size: int, run: Access, chosen: Positions, write: bool
 ) -> Any:
-    limit = lanes.wave.local.shape[1]
     inside = addresses.astype(np.int64)
-    _check(inside, limit, "local", size, size, write)
-    places = lanes.lanes * limit + inside
+    _check(inside, lanes.wave.local_bytes, "local", size, size, write)
+    places = lanes.lanes * lanes.wave.local.shape[1] + inside
     return run(words_of(lanes.wave.local, size), places // size, chosen)
 
 
@@ -417,19 +436,28 @@ def bytes_at(
             reason = f"address {int(addresses[index]):#x} is no multiple of {alignment}"
             raise AccessError(Fault(index, int(addresses[index]), "misaligned", reason))
         arena = lanes.wave.grid.arena
-        return arena.view(1), arena.locate_bytes(addresses, size, write=write)
+        places = arena.locate_bytes(addresses, size, write=write)
+        return _told(lanes, arena.view(1), places, size, write)
     wave = lanes.wave
     if space == "local":
-        inside, row = addresses.astype(np.int64), wave.local.shape[1]
-        _check(inside, row, space, size, alignment, write)
-        return wave.local.reshape(-1), lanes.lanes * row + inside
+        inside = addresses.astype(np.int64)
+        _check(inside, wave.local_bytes, space, size, alignment, write)
+        places = lanes.lanes * wave.local.shape[1] + inside
+        return _told(lanes, wave.local.reshape(-1), places, size, write)
     rows = rows_of_ranks(lanes, addresses) if space == "cluster" else lanes.rows
     inside = (addresses & wave.offset_bits).astype(np.int64)
     _check(inside, wave.shared_limit, space, size, alignment, write)
     places = rows * wave.shared_bytes + inside
     if write and wave.journal is not None:
         wave.journal.keep(places, size)
-    return wave.shared.reshape(-1), places
+    return _told(lanes, wave.shared.reshape(-1), places, size, write)
+
+
+def _told(lanes: Who, held: Array, places: Places, size: int, write: bool) -> tuple[Array, Places]:
+    """Memory and places in it, of which the checks are told."""
+    if lanes.wave.watch is not None:
+        lanes.wave.watch.touched(lanes.lanes, held, places, size, write)
+    return held, places
 
 
 def shared_places(

@@ -17,14 +17,16 @@ from dtypes import Array, code_type
 from emulator.errors import EmulatorError, OperandError, UndefinedError, UnsupportedError
 from emulator.machine.failure import Failure
 from emulator.machine.pending import Pending
-from emulator.machine.report import KernelError, Place
+from emulator.machine.place import Place
+from emulator.machine.products import Products
+from emulator.machine.report import KernelError
 from emulator.machine.vector.barriers import Barriers
 from emulator.machine.vector.clusters import Clusters
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.control import End
+from emulator.machine.vector.defined import Defined
 from emulator.machine.vector.engine import Blocks, Grid
 from emulator.machine.vector.strand import Frame, Lanes, Strand, joined
-from emulator.machine.vector.watch import Watch
 from emulator.machine.vector.wave import Wave
 from emulator.memory.arena import AccessError
 from emulator.memory.space import Space
@@ -66,7 +68,8 @@ class TextGrid(Grid):
         self.blocks = _TextBlocks(self)
         self.step_limit = None
         self.executed = self.thread_statements = self.progress = 0
-        self.total, self._started = 1, 0
+        self.total, self._started = self._machines, 0
+        self.watch = None
         self._may_cancel = False
         self._left: list[Frame] = []
         self._wave: Wave | None = None
@@ -117,13 +120,14 @@ class TextGrid(Grid):
         if wave is None:
             wave = self._wave = Wave(self, ctas, memory.rows)
             wave.pending = Pending(len(wave.thread), "early", None)
+            wave.products = Products("early", None)
         else:
             wave.renew()
         wave.shared, wave.journal, wave.left = memory.rows, memory.journal, self._left
         if wave.barriers is None or self._has_barriers:
             wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
         if self.function.local_bytes:
-            wave.local = np.zeros((len(wave.thread), 0), np.uint8)
+            wave.local, wave.local_bytes = np.zeros((len(wave.thread), 0), np.uint8), 0
             self.need_local(wave, self.function.local_bytes)
         wave.start(self.function, self._load)
         self._marks.pop("whole", None)  # which lanes end is another thing every time
@@ -165,13 +169,13 @@ class _TextBlocks(Blocks):
     def __init__(self, grid: TextGrid) -> None:
         super().__init__(grid.program)
         own = {index: name for name, index in grid.text.registers.items()}
-        self._watch = Watch(grid.state, grid.text, own)
+        self._defined = Defined(grid.state, grid.text, own)
 
     def _step(self, statement: Statement, function: Function) -> Step:
-        return self._watch.step(statement, function, super()._step(statement, function))
+        return self._defined.step(statement, function, super()._step(statement, function))
 
     def _end(self, statement: Statement, function: Function) -> End:
-        return self._watch.end(statement, super()._end(statement, function))
+        return self._defined.end(statement, super()._end(statement, function))
 
 
 class _Source:

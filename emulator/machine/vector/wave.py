@@ -16,7 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
-from emulator.machine.vector.strand import WARP, Frame, Lanes, Parked, State, Strand, merged
+from emulator.machine.products import WARPGROUPS
+from emulator.machine.vector.strand import (
+    WARP,
+    WARPGROUP,
+    Frame,
+    Lanes,
+    Parked,
+    State,
+    Strand,
+    merged,
+)
 from emulator.memory.windows import RANK_BITS, WINDOW_BITS
 
 if TYPE_CHECKING:
@@ -76,7 +86,9 @@ class Wave:
         self.warps_per_cta = -(-grid.threads // WARP)
         self.lanes_per_cta = self.warps_per_cta * WARP
         lanes = np.arange(len(self.ctas) * self.lanes_per_cta)
-        self.thread = lanes % self.lanes_per_cta
+        row, self.thread = np.divmod(lanes, self.lanes_per_cta)
+        #: for each lane the number of its warpgroup in the wave; blocks start with a new one
+        self.warpgroup = row * -(-self.lanes_per_cta // WARPGROUP) + self.thread // WARPGROUP
         self.alive = self.thread < grid.threads
         #: changes whenever lanes end
         self.version = 0
@@ -85,6 +97,8 @@ class Wave:
         if self.shared is None:
             self.shared = np.zeros((len(self.ctas), grid.shared_bytes), np.uint8)
         self.local = np.zeros((len(lanes), 0), np.uint8)
+        #: bytes of it that threads may use: there may be room for more
+        self.local_bytes = 0
         self.cluster_size = int(np.prod(grid.cluster))
         #: the bits of an address in shared memory that are its offset: in a grid the rank of the
         #: block stands above
@@ -97,7 +111,11 @@ class Wave:
         self.barriers: Any = None
         self.clusters: Any = None
         self.pending: Any = None
+        self.products: Any = None
+        #: what looks for mistakes; None: nothing does
+        self.watch: Any = None
         self.specials: dict[str, Array] = {}
+        self._rows: Lanes | None = None
 
     # --- start and end ---
 
@@ -120,6 +138,8 @@ class Wave:
         if self.left is not None:
             frame = strand.frames[0]
             self.left.append(frame if gone is None else Frame(frame.function, lanes, frame))
+        if self.watch is not None:
+            self.watch.ended(lanes)
         self.alive[slice(None) if len(lanes) == len(self.alive) else lanes] = False
         self.version += 1
         self.grid.progress += 1
@@ -129,11 +149,11 @@ class Wave:
             self.ready.append(strand.child(strand.lanes[~gone], following))
         if not self.waiting:
             return
-        warps = np.unique(lanes // WARP)
+        groups = np.unique(self.warpgroup[lanes])
         for other in list(self.waiting):
             if other.state not in (State.WARP, State.WARPGROUP):
                 continue
-            if np.isin(self.warps_of(other).numbers, warps).any():
+            if np.isin(self.warpgroup[other.lanes], groups).any():
                 self.wake(other)
         self.barriers.lanes_ended(lanes)
         self.clusters.lanes_ended(lanes)
@@ -198,7 +218,12 @@ class Wave:
             return strands[0]
         liveness = self.grid.program.liveness
         pcs = [frame.return_pc for frame in strands[0].frames[1:]] + [strands[0].pc]
-        return merged(strands, [liveness.at(pc) for pc in pcs])
+        live = [liveness.at(pc) for pc in pcs]
+        for product in self.products:
+            # A wgmma reads registers after the last statement that names them.
+            if product.depth <= len(live):
+                live[product.depth - 1] |= product.sources
+        return merged(strands, live)
 
     @property
     def is_over(self) -> bool:
@@ -288,6 +313,12 @@ class Wave:
             known = strand.marks["whole"] = (self.version, whole)
         return bool(known[1])
 
+    def warpgroups_in_grid(self, lanes: Lanes) -> list[int]:
+        """Numbers in the grid of the warpgroups that lanes belong to, one after the other."""
+        blocks = self.ctas[lanes // self.lanes_per_cta]
+        numbers = blocks * WARPGROUPS + self.thread[lanes] // WARPGROUP
+        return list(dict.fromkeys(numbers.tolist()))
+
     def stack_top(self, strand: Strand) -> int:
         """First byte of local memory that no frame of a strand takes."""
         frame = strand.frames[-1]
@@ -299,6 +330,13 @@ class Wave:
         if found is None:
             found = strand.marks["row"] = strand.lanes // self.lanes_per_cta
         return found
+
+    def rows_by_cta(self, ctas: Lanes) -> Lanes:
+        """Where blocks of the grid stand in the wave; -1: they are not in it."""
+        if self._rows is None:
+            self._rows = np.full(self.grid.total, -1, np.int64)
+            self._rows[self.ctas] = np.arange(len(self.ctas))
+        return self._rows[ctas]
 
     def coordinates(self, lane: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """Block and thread of a lane, for messages."""

@@ -34,7 +34,7 @@ _EFFECTS: dict[str, Callable[[WgmmaOrder, int], None]] = {
 _Check = Callable[[Strand], None]
 
 
-class Watch:
+class Defined:
     """Puts the checks of a machine before the steps of a text; `names` are its registers'."""
 
     def __init__(self, state: State, text: Text, names: dict[int, str]) -> None:
