@@ -46,6 +46,8 @@ class KernelError(EmulatorError):
     ) -> None:
         self.kind, self.reason, self.place = kind, reason, place
         self.block, self.threads = block, tuple(threads)
+        #: what checks had found before
+        self.findings: list[Finding] = []
         super().__init__(self._text())
 
     @property
@@ -57,6 +59,12 @@ class KernelError(EmulatorError):
     def source(self) -> str | None:
         """File and line of the CUDA or Python source."""
         return self.place.source[0] if self.place and self.place.source else None
+
+    def __str__(self) -> str:
+        text = self._text()
+        if self.findings:
+            text += f"\nChecks had found before ({len(self.findings)} in all):\n{self.findings[0]}"
+        return text
 
     def _text(self) -> str:
         parts = [f"{self.kind}: {self.reason}"]

@@ -90,10 +90,10 @@ class Watch(Reporter):
             return
         index = int(np.argmax(lost))
         winner = int(np.flatnonzero((places == places[index]) & ~lost)[-1])
+        name = self.name_of(view, int(places[index]) * size, size)
         self.report(
             "race", lanes[index : index + 1], int(lost.sum()),
-            f"threads write different values to {self.name_of(view, int(places[index]) * size)} "
-            "in one statement",
+            f"threads write different values to {name} in one statement",
             Party(self.place(), *self.who(lanes[winner : winner + 1])),
             self.statement.pc,
         )  # fmt: skip
@@ -170,7 +170,7 @@ class Watch(Reporter):
             verb = "read" if use == "read" else "written"
             self.report(
                 "another variable", lanes[wrong], int(wrong.sum()),
-                f"{launch.shared_name(int(inside[index]))} is {verb} through an address of "
+                f"{launch.shared_name(int(inside[index]), size)} is {verb} through an address of "
                 f"{launch.shared_name(extent.first)}",
             )  # fmt: skip
 
@@ -257,7 +257,8 @@ class Watch(Reporter):
                 which, events, others = which[keep], events[keep], others[keep]
             if not which.size:
                 continue
-            self._conflict(conflict, which, events, others, who, places, use, everywhere)
+            element = size if size <= 8 else 4
+            self._conflict(conflict, which, events, others, who, places, element, use, everywhere)
 
     def _conflict(
         self,
@@ -267,6 +268,7 @@ class Watch(Reporter):
         others: Lanes,
         who: Lanes,
         places: Places,
+        size: int,
         use: str,
         everywhere: bool,
     ) -> None:
@@ -274,7 +276,7 @@ class Watch(Reporter):
         event, other = int(events[0]), int(others[0])
         pc = self.all.pcs[event]
         view = None if everywhere else self.wave.shared
-        name = self.name_of(view, int(places[first]))
+        name = self.name_of(view, int(places[first]), size)
         verb = {"read": "reads", "write": "writes", "atomic": "updates"}[use]
         kind, reason = self._words_of(conflict, everywhere, other, int(who[first]), verb, name)
         earlier = None
@@ -296,7 +298,8 @@ class Watch(Reporter):
                 f"{verb} {name}, which an asynchronous operation may still read",
             )
         if conflict.sort in (Sort.COPY, Sort.BARRIER):
-            return "read before wait", f"{verb} {name}, which a copy under way writes"
+            kind = "read before wait" if verb == "reads" else "overwritten too early"
+            return kind, f"{verb} {name}, which a copy under way writes"
         done = "wrote" if conflict.before == "write" else "read"
         if everywhere:
             block = self.wave.ctas[lane // self.clocks.per_block]
@@ -535,7 +538,7 @@ class Watch(Reporter):
         unknown = np.array([place not in self.barriers for place in places.tolist()])
         if unknown.any():
             index = int(np.argmax(unknown))
-            name = self.name_of(self.wave.shared, int(places[index]) * 8)
+            name = self.name_of(self.wave.shared, int(places[index]) * 8, 8)
             self.report(
                 "mbarrier", lanes[unknown], int(unknown.sum()),
                 f"{name} is used as an mbarrier, and no mbarrier.init has made it one",
@@ -546,7 +549,7 @@ class Watch(Reporter):
         for conflict in self.shared.conflicts_with_writes(lanes, at, atomic=True):
             first = int(conflict.which[0])
             pc = self.all.pcs[int(conflict.events[0])]
-            name = self.name_of(self.wave.shared, int(places[first]) * 8)
+            name = self.name_of(self.wave.shared, int(places[first]) * 8, 8)
             earlier = Party(self.place(pc), *self.who(conflict.others[:1]), "initialised it")
             wrong = lanes[conflict.which]
             self.report(
@@ -578,7 +581,7 @@ class Watch(Reporter):
             held = Barrier.decode(int(words[place]))
             if held.transactions:
                 row, offset = divmod(8 * place, self.wave.shared_bytes)
-                name = self.all.grid.launch.shared_name(offset)
+                name = self.all.grid.launch.shared_name(offset, 8)
                 lane = np.array([row * self.clocks.per_block])
                 what = "are expected that never came" if held.transactions > 0 else "too many came"
                 self.report(

@@ -139,6 +139,8 @@ class Grid:
         #: changes whenever something happens that another thread may wait for
         self.progress = 0
         self.watch = GridWatch(self) if launch.check else None
+        if self.watch is not None:
+            launch.found = self.watch.findings
 
     # --- running ---
 
@@ -158,8 +160,6 @@ class Grid:
             if self._started < self.total:
                 waves.append(self._start(self._next_blocks()))
             elif not waves:
-                if self.watch is not None:
-                    self.launch.findings = list(self.watch.findings)
                 return
             elif self.progress != before:
                 before, turns = self.progress, 0
