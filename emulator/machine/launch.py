@@ -284,9 +284,11 @@ class Kernel:
         `contract` says which additions take products unrounded: those that ptxas contracts with its
         default options, or "none", as with its option -fmad=false.
 
+        `async_order` says when asynchronous copies and wgmma take effect: "early", at their issue;
+        "late", at the wait that covers them; "random", in between, at moments drawn by `seed`.
+
         `seed` picks another legal order of thread blocks, of warps, of the sides of branches, and
-        of lanes that come to one place; the same seed gives the same order. `async_order` says when
-        asynchronous operations take effect; "random" takes the seed, too.
+        of lanes that come to one place; the same seed gives the same order.
 
         With `counters` the report has `counts`: what was counted at each statement. `stop_at` ends
         the launch with a KernelError where a statement makes a NaN of operands that are none

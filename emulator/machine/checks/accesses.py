@@ -103,7 +103,8 @@ class SharedAccesses:
         if sort == Sort.BARRIER:
             return clocks.ordered_by_barrier(lanes, writers, events)
         if sort == Sort.COPY:
-            return clocks.ordered(Aspect.COPIES, lanes, writers, events)
+            done = clocks.ordered(Aspect.COPIES, lanes, writers, events)
+            return done & clocks.ordered(Aspect.PROXY, lanes, writers, events) if proxy else done
         return clocks.ordered(Aspect.PROXY if proxy else Aspect.PLAIN, lanes, writers, events)
 
     def conflicts_with_reads(self, lanes: Lanes, at: Places) -> list[Conflict]:

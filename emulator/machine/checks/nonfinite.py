@@ -21,7 +21,7 @@ from emulator.machine.checks.values import (
 )
 from emulator.machine.failure import Failure
 from emulator.machine.options import Special
-from emulator.machine.vector.matrix import Registers
+from emulator.machine.vector.fragments import Registers
 from emulator.machine.vector.operands import active
 from emulator.machine.vector.statements import rule_of
 from emulator.machine.vector.strand import Strand

@@ -120,16 +120,9 @@ class Use:
         guard = None if statement.guard is None else statement.guard.index + count
         sources = tuple(dict.fromkeys(i + count for i in _indexes(statement, "read")))
         chooser = None
-        if statement.name == "selp" and isinstance(statement.operands.get("c"), Register):
-            chooser = next(registers_of(statement.operands["c"]))
-            sources = tuple(
-                i + count
-                for name in "ab"
-                for i in [next(registers_of(statement.operands[name]), None)]
-                if i is not None
-            )
-            if len(sources) < 2:
-                chooser = None
+        if statement.name == "selp" and len(sources) == 3:
+            *sources_, picks = sources
+            sources, chooser = tuple(sources_), picks - count
         targets = tuple(dict.fromkeys(i + count for i in _indexes(statement, "written")))
         place = statement.operands.get("a")
         if statement.name == "st" and isinstance(place, ParameterPlace):
@@ -158,7 +151,9 @@ def _product(statement: Statement, function: Function) -> Product | None:
 
 
 def _purpose(statement: Statement) -> str:
-    if statement.name in ("st", "red", "atom"):
+    if statement.name in ("st", "red", "atom") and not isinstance(
+        statement.operands.get("a"), ParameterPlace
+    ):
         place = statement.operands.get("a")
         words = str(statement.instruction).split(".")
         if "global" in words or (isinstance(place, Address) and place.space in ("", "global")):
@@ -202,9 +197,10 @@ def _multiply(s: Strand, use: Use) -> None:
 def _combined(s: Strand, use: Use) -> Array:
     if use.chooser is not None:
         first, second = (s.read(i) for i in use.sources)
-        if first is CLEAN and second is CLEAN:
+        picks = s.read(use.chooser + count_of(s.frames[-1].function))
+        if first is CLEAN and second is CLEAN and picks is CLEAN:
             return CLEAN
-        out: Array = np.where(s.read(use.chooser), first, second)
+        out: Array = np.minimum(np.where(s.read(use.chooser), first, second), picks)
         return out if out.any() else CLEAN
     found: list[Array] = []
     for i in use.sources:

@@ -33,6 +33,8 @@ class GridWatch:
         #: of each event the pc
         self.pcs = array("i", [-1, -1])
         self.granules = _granules(grid.program)
+        #: blocks may look into each other's shared memory
+        self.has_peers = int(np.prod(grid.cluster)) > 1
         blocks = grid.total
         per_block = -(-grid.threads // WARP) * WARP
         self.memory = GlobalAccesses(

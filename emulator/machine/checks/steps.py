@@ -82,8 +82,8 @@ def _only_guard(use: Use) -> Use:
 def _before(
     statement: Statement, function: Function, program: Program
 ) -> Callable[[Watch, Strand, Array | None], None] | None:
-    if statement.name == "shfl":
-        return _shuffle(statement, function)
+    if "membermask" in statement.operands:
+        return _with_members(statement, function)
     found = _wgmma_registers(program, function)
     if not found.accumulators:
         return None
@@ -124,6 +124,27 @@ def _wgmma_registers(program: Program, function: Function) -> Registers:
         _KNOWN.clear()
         known = _KNOWN[id(function)] = (function, Registers.of_function(program, function))
     return known[1]
+
+
+def _with_members(
+    statement: Statement, function: Function
+) -> Callable[[Watch, Strand, Array | None], None]:
+    """Lanes that name each other in a membermask name the same lanes, at the same statement."""
+    members = reader(statement.operands["membermask"], "u32", function)
+    shuffle = _shuffle(statement, function) if statement.name == "shfl" else None
+
+    def look(watch: Watch, s: Strand, mask: Array | None) -> None:
+        if mask is not None:
+            return
+        masks = members(s)
+        if len(masks) > 1 and (masks != masks[0]).any():
+            watch.masks_disagree(s, masks)
+        if not s.wave.is_whole(s):
+            watch.masks_elsewhere(s, s.spread(masks))
+        if shuffle is not None:
+            shuffle(watch, s, mask)
+
+    return look
 
 
 def _shuffle(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.machine.checks import registers
 from emulator.machine.checks.accesses import Conflict, SharedAccesses, Sort
-from emulator.machine.checks.clocks import Aspect, Bools
+from emulator.machine.checks.clocks import Aspect, Bools, Events, wider
 from emulator.machine.checks.finding import Party
 from emulator.machine.checks.reporter import GridWatch, Reporter
 from emulator.machine.checks.synchronisation import Synchronisation
@@ -29,6 +29,7 @@ from emulator.ptx.program import Bound
 Places = NDArray[np.int64]
 #: words of an opcode by which a load or store takes part in synchronisation
 _STRONG = frozenset({"relaxed", "acquire", "release", "acq_rel", "mmio"})
+_DONE = {"read": "read", "write": "written"}
 #: words of asynchronous copies' opcodes
 _ASYNC = ("cp",)
 
@@ -46,6 +47,12 @@ class Watch(Reporter):
         lanes = len(wave.thread)
         #: of warps, how often they have executed setmaxnreg, and where the last one did
         self.counted, self.setting = np.zeros(lanes // WARP, np.int64), 0
+        #: by block and lane of another block: its last access to the block's shared memory
+        self.visits: dict[tuple[int, int], tuple[int, int]] = {}
+        #: of blocks, what their threads knew when they ended
+        self.farewell: dict[int, Events] = {}
+        #: of warps, by the pc of a statement that waits for lanes: its membermask, and who is there
+        self.expecting: dict[int, dict[int, tuple[int, int]]] = {}
         #: of warps of the grid, the event of the last fence for tensor maps
         self.map_fences: dict[int, int] = {}
         self.local_written = np.zeros((lanes, 0), np.bool_)
@@ -144,21 +151,16 @@ class Watch(Reporter):
             shared.note_write(flat, who, now, Sort.ATOMIC if strong else Sort.PLAIN)
 
     def _check_peers(self, lanes: Lanes, places: Places) -> None:
-        """Shared memory of another block of the cluster: has that block ended?"""
+        """Shared memory of another block of the cluster is accessed: that block must not end
+        before."""
         rows, own = places // self.wave.shared_bytes, lanes // self.clocks.per_block
         far = rows != own
         if not far.any():
             return
-        alive = self.wave.alive.reshape(len(self.wave.ctas), -1).any(1)
-        gone = far & ~alive[rows]
-        if gone.any():
-            index = int(np.argmax(gone))
-            block, _ = self.wave.coordinates(int(rows[index]) * self.clocks.per_block)
-            self.report(
-                "peer has ended", lanes[gone], int(gone.sum()),
-                f"{self.name_of(self.wave.shared, int(places[index]))} of block {block} is "
-                "accessed, all of whose threads have ended",
-            )  # fmt: skip
+        for row, lane, place in zip(
+            rows[far].tolist(), lanes[far].tolist(), places[far].tolist(), strict=True
+        ):
+            self.visits[row, lane] = self.now, place
 
     def _global(
         self, lanes: Lanes, places: Places, size: int, use: str, changed: Bools | None
@@ -171,7 +173,7 @@ class Watch(Reporter):
         flat, who = at.reshape(-1), np.repeat(lanes, count)
         threads = memory.threads(self.wave, who)
         strong = use == "atomic" or "volatile" in self.words or not _STRONG.isdisjoint(self.words)
-        if strong:
+        if strong and "cta" not in self.words:
             self._synchronise(lanes, places, use)
         conflicts = memory.conflicts_with_writes(clocks, who, threads, flat, atomic=strong)
         if use == "read" and not strong:
@@ -333,8 +335,11 @@ class Watch(Reporter):
                     shared.note_bulk_read(flat[who == lane], lane, self.now)
                 self.bulk.issue(lanes, self.now)
             return
-        conflicts = shared.conflicts_with_writes(who, flat)
-        conflicts += shared.conflicts_with_reads(who, flat)
+        self._of_proxy(
+            shared.conflicts_with_writes(who, flat, proxy=bulk), who, flat * granule, size,
+            at.shape[1], "write",
+        )  # fmt: skip
+        conflicts = shared.conflicts_with_reads(who, flat)
         self._conflicts(conflicts, who, flat * granule, size, use, None, at.shape[1])
         if bulk or "mbarrier::complete_tx::bytes" in self.words:
             self._awaiting.append(flat)
@@ -343,19 +348,28 @@ class Watch(Reporter):
             self.copies.issue(lanes, self.now)
 
     def _of_proxy(
-        self, conflicts: Sequence[Conflict], who: Lanes, places: Places, size: int, count: int
+        self,
+        conflicts: Sequence[Conflict],
+        who: Lanes,
+        places: Places,
+        size: int,
+        count: int,
+        use: str = "read",
     ) -> None:
         """Conflicts of reads by the asynchronous proxy: those that a fence alone would mend are
         told apart."""
         for conflict in conflicts:
             which, events, others = conflict.which, conflict.events, conflict.others
-            if conflict.sort > Sort.ATOMIC:
-                self._conflicts([conflict], who, places, size, "read", None, count)
+            if conflict.sort == Sort.BARRIER:
+                self._conflicts([conflict], who, places, size, use, None, count)
                 continue
-            plain = self.clocks.ordered(Aspect.PLAIN, who[which], others, events)
+            aspect = Aspect.COPIES if conflict.sort == Sort.COPY else Aspect.PLAIN
+            plain = self.clocks.ordered(aspect, who[which], others, events)
             if not plain.all():
-                rest = Conflict("write", which[~plain], events[~plain], others[~plain], 0)
-                self._conflicts([rest], who, places, size, "read", None, count)
+                rest = Conflict(
+                    "write", which[~plain], events[~plain], others[~plain], conflict.sort
+                )
+                self._conflicts([rest], who, places, size, use, None, count)
             if not plain.any():
                 continue
             first = int(np.argmax(plain))
@@ -365,8 +379,8 @@ class Watch(Reporter):
             lanes = np.unique(who[which[plain]])
             self.report(
                 "missing proxy fence", lanes, len(lanes),
-                f"{name} was written by ordinary stores and is read by the asynchronous proxy; no "
-                "fence.proxy.async stands between them", earlier, pc,
+                f"{name} was written by the generic proxy and is {_DONE[use]} by the asynchronous "
+                "one; no fence.proxy.async stands between them", earlier, pc,
             )  # fmt: skip
 
     def issued(self, lane: int, barrier: int | None) -> None:
@@ -393,9 +407,12 @@ class Watch(Reporter):
         mark[addresses // granule] = True
         flat = np.flatnonzero(mark) + block * row
         who = np.full(len(flat), lane)
+        # Each of the four warps must know of what is read.
+        warps, every = np.repeat(lane + WARP * np.arange(4), len(flat)), np.tile(flat, 4)
         self._of_proxy(
-            shared.conflicts_with_writes(who, flat, proxy=True), who, flat * granule, granule, 1
-        )
+            shared.conflicts_with_writes(warps, every, proxy=True), warps, every * granule, granule,
+            1,
+        )  # fmt: skip
         missing = shared.shadow.written[flat] == 0
         if missing.any():
             name = self.name_of(self.wave.shared, int(flat[int(np.argmax(missing))]) * granule)
@@ -420,6 +437,44 @@ class Watch(Reporter):
         """A function of the system has returned."""
         count = registers.count_of(s.frames[-1].function)
         registers.put(s, tuple(i + count for i in results), registers.CLEAN, None)
+
+    # --- membermasks ---
+
+    def masks_disagree(self, s: Strand, masks: Array) -> None:
+        """Lanes of one warp name different masks, which have lanes in common."""
+        warps = s.lanes // WARP
+        first = masks[np.searchsorted(warps, warps)]
+        for warp in np.unique(warps[masks != first]).tolist():
+            mine = np.flatnonzero(warps == warp)
+            different = np.unique(masks[mine]).tolist()
+            common = [a & b for i, a in enumerate(different) for b in different[:i]]
+            if any(common):
+                names = ", ".join(f"{mask:#010x}" for mask in different[:3])
+                self.report(
+                    "shuffle", s.lanes[mine], len(mine),
+                    f"lanes of one warp name different membermasks: {names}",
+                )  # fmt: skip
+
+    def masks_elsewhere(self, s: Strand, masks: Array) -> None:
+        """Some lanes of warps are here: are they waited for at another statement?"""
+        pc, lanes = self.statement.pc, s.lanes
+        for warp in np.unique(lanes // WARP).tolist():
+            mine = lanes // WARP == warp
+            here = int((1 << (lanes[mine] % WARP)).sum())
+            waiting = self.expecting.setdefault(warp, {})
+            for other, (mask, there) in waiting.items():
+                if other != pc and mask & ~there & here:
+                    block, thread = self.wave.coordinates(warp * WARP)
+                    earlier = Party(self.place(other), block, (thread,), "waits for all it names")
+                    self.report(
+                        "shuffle", lanes[mine], int(mine.sum()),
+                        f"lanes that a membermask {mask:#010x} names elsewhere are here", earlier,
+                        other,
+                    )  # fmt: skip
+            mask, there = waiting.get(pc, (0, 0))
+            waiting[pc] = mask | int(np.bitwise_or.reduce(masks[mine])), there | here
+            if waiting[pc][0] & ~waiting[pc][1] == 0:
+                del waiting[pc]
 
     # --- mbarriers ---
 
@@ -466,6 +521,11 @@ class Watch(Reporter):
 
     def ended(self, lanes: Lanes) -> None:
         """Lanes end: what they have issued must be over."""
+        if self.all.has_peers:
+            for row in np.unique(lanes // self.clocks.per_block).tolist():
+                mine = lanes[lanes // self.clocks.per_block == row]
+                told, have = self.clocks.released(mine, self.now), self.farewell.get(row)
+                self.farewell[row] = told if have is None else wider(have, told)
         open_ = self.bulk.issued[lanes] > self.clocks.own[Aspect.BULK_READ, lanes]
         if open_.any():
             self.report(
@@ -487,7 +547,22 @@ class Watch(Reporter):
                     "left open", lane, 1,
                     f"mbarrier {name}: {abs(held.transactions)} bytes {what}", None, offset,
                 )  # fmt: skip
+        self._check_visits()
         self._check_registers_of_warps()
+
+    def _check_visits(self) -> None:
+        """Every access to another block's shared memory comes before that block's end."""
+        clocks = self.clocks
+        for (row, lane), (event, place) in self.visits.items():
+            known = self.farewell.get(row)
+            if known is not None and event <= known[Aspect.PLAIN, lane % clocks.per_cluster]:
+                continue
+            block, _ = self.wave.coordinates(row * clocks.per_block)
+            self.report(
+                "peer has ended", np.array([lane]), 1,
+                f"{self.name_of(self.wave.shared, place)} of block {block} is accessed, and "
+                "nothing keeps that block from ending before", pc=self.all.pcs[event],
+            )  # fmt: skip
 
     def set_registers(self, lanes: Lanes) -> None:
         self.counted[np.unique(lanes // WARP)] += 1
@@ -505,6 +580,25 @@ class Watch(Reporter):
                     f"warps {first} to {first + 3}, a warpgroup, execute setmaxnreg "
                     f"{counts[uneven[0]].tolist()} times", pc=self.setting,
                 )  # fmt: skip
+
+    def map_used(self, lane: int, held: Array, place: int) -> None:
+        """A tensor copy reads the map at a place of global memory."""
+        if self.memory_of(held) != "global":
+            return
+        memory = self.all.memory
+        at = np.unique(np.arange(place, place + 128) // memory.shadow.granule)
+        edited = memory.shadow.written[at]
+        last = int(edited.max())
+        warp = int(memory.threads(self.wave, np.array([lane]))[0]) // WARP
+        if last and self.map_fences.get(warp, 0) < last:
+            pc = self.all.pcs[last]
+            writer = int(memory.shadow.writer[at[int(np.argmax(edited))]])
+            earlier = Party(self.place(pc), *self.thread(writer), "changed it")
+            self.report(
+                "tensor map", np.array([lane]), 1,
+                f"the tensor map {self.name_of(None, place)} was changed, and no fence of its "
+                "proxy stands before the copy that uses it", earlier, pc,
+            )  # fmt: skip
 
     def tensor_map_fence(self, lanes: Lanes) -> None:
         threads = self.all.memory.threads(self.wave, lanes)

@@ -109,6 +109,8 @@ def _return(s: Strand, program: Program) -> int:
     call = program.statements[frame.return_pc - 1].call
     assert call is not None
     results = [frame.read(i) for i in frame.function.result_registers]
+    if not s.wave.pending.at_once:
+        s.wave.products.forget(s.wave.warpgroups_in_grid(s.lanes), len(s.frames))
     s.leave()
     for index, words in zip(call.results, results, strict=True):
         s.write(index, words)

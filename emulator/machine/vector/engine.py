@@ -15,6 +15,7 @@ from emulator.machine.checks.steps import checked, checked_end
 from emulator.machine.checks.watch import Watch
 from emulator.machine.failure import Failure
 from emulator.machine.pending import Pending
+from emulator.machine.products import Products
 from emulator.machine.report import KernelError
 from emulator.machine.vector import control, waiting
 from emulator.machine.vector.barriers import Barriers
@@ -224,7 +225,8 @@ class Grid:
     def _start(self, ctas: NDArray[np.int64]) -> Wave:
         wave = Wave(self, ctas)
         wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
-        wave.pending = Pending(len(wave.thread), self.launch.async_order, self.launch.seed)
+        order, seed = self.launch.async_order, self.launch.seed
+        wave.pending, wave.products = Pending(len(wave.thread), order, seed), Products(order, seed)
         if self.watch is not None:
             wave.watch = Watch(self.watch, wave)
         self.need_local(wave, self.function.local_bytes)
@@ -234,6 +236,7 @@ class Grid:
     def need_local(self, wave: Wave, size: int) -> None:
         """Room for so many bytes of local memory in each thread."""
         have = wave.local.shape[1]
+        wave.local_bytes = max(wave.local_bytes, size)
         if size > have:
             size = -(-max(size, 2 * have) // 64) * 64
             if size * len(wave.thread) > 16 * _MEMORY:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,194 +15,42 @@ from dtypes import Array
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import ROW_BYTES, Movement
-from emulator.isa.signature import Operand
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
-from emulator.machine.failure import Failure
-from emulator.machine.vector import memory
-from emulator.machine.vector.lanes import together, together_in_groups
-from emulator.machine.vector.operands import addresses, reader, word_type, writer
-from emulator.machine.vector.strand import Strand
+from emulator.machine.vector import memory, wgmma
+from emulator.machine.vector.fragments import Fetch, Registers, one_for_all, whole
+from emulator.machine.vector.lanes import together
+from emulator.machine.vector.operands import addresses, reader
+from emulator.machine.vector.strand import WARP, Strand
 from emulator.memory.arena import AccessError, Fault
 from emulator.memory.space import Space
 from emulator.memory.windows import RANK_BITS
-from emulator.ptx.program import Address, Bound, Constant, Function, Statement, Vector
+from emulator.ptx.program import Address, Bound, Function, Statement
 from emulator.warp import move, multiply, wmma
 from emulator.warp.call import Call
 
-WARP, WARPGROUP = 32, 128
 Step = Callable[[Strand], None]
 
 
-def _whole(s: Strand, lanes: int, ins: Instruction) -> None:
-    """All lanes must be there: an instruction on a matrix has no lanes to spare."""
-    if len(s) % lanes or (len(s) // lanes) * lanes != len(s) or not _aligned(s, lanes):
-        raise Failure("lanes missing", f"{ins} needs all {lanes} lanes; some have ended")
-
-
-def _aligned(s: Strand, lanes: int) -> bool:
-    first = s.lanes[::lanes]
-    last = s.lanes[lanes - 1 :: lanes]
-    return bool((first % lanes == 0).all() and (last - first == lanes - 1).all())
-
-
-# --- registers ------------------------------------------------------------------------------------
-
-
-class Registers:
-    """A vector operand: words ``(warps, lanes, registers)`` of a strand."""
-
-    def __init__(self, operand: Operand, bound: Bound, function: Function, lanes: int) -> None:
-        items = bound.items if isinstance(bound, Vector) else (bound,)
-        type_ = word_type(operand)
-        self.lanes = lanes
-        self.count = len(items)
-        self.reads = [None if x is None else reader(x, type_, function) for x in items]
-        self.writes = [writer(x, type_, function) for x in items] if operand.use != "read" else []
-
-    def read(self, s: Strand) -> Array:
-        first = next(read for read in self.reads if read is not None)(s)
-        out = np.empty((len(s), self.count), first.dtype)
-        for i, read in enumerate(self.reads):
-            out[:, i] = 0 if read is None else read(s)
-        return out.reshape(-1, self.lanes, self.count)
-
-    def write(self, s: Strand, words: Array) -> None:
-        columns = np.ascontiguousarray(words.reshape(len(s), self.count).T)
-        for write, column in zip(self.writes, columns, strict=True):
-            write(s, column, None)
-
-
-def _one_for_all(words: Array, s: Strand, lanes: int, what: str) -> Array:
-    """The word that all lanes of each warp or warpgroup hold: ``(warps,)``, or ``(1,)``."""
-    if len(words) == 1:
-        return words
-    each = words.reshape(-1, lanes)
-    if (each != each[:, :1]).any():
-        raise Failure("operand", f"operand {what} must hold the same in all lanes")
-    return each[:, 0]
-
-
-# --- mma, wgmma, wmma.mma -------------------------------------------------------------------------
+# --- mma, wmma.mma -------------------------------------------------------------------------
 
 
 def multiplication(statement: Statement, function: Function) -> Step:
     ins = statement.instruction
     assert isinstance(ins, (MatrixInstruction, WmmaMultiply))
-    lanes = ins.lanes
-    fetch = _Fetch(statement, function, lanes)
+    if isinstance(ins, MatrixInstruction) and ins.is_wgmma:
+        return wgmma.multiplication(statement, function)
+    fetch = Fetch(statement, function, WARP)
     run = wmma.run if isinstance(ins, WmmaMultiply) else multiply.run
 
     def step(s: Strand) -> None:
-        if lanes == WARP:
-            together(s, statement.pc)
-        else:
-            together_in_groups(s, statement.pc)
-        _whole(s, lanes, ins)
+        together(s, statement.pc)
+        whole(s, WARP, ins)
         operands, options = fetch(s)
         grid = s.wave.grid
-        if not fetch.in_memory:
-            call = Call(ins, operands, options, grid.target, grid.arithmetic, "hardware")
-            fetch.result.write(s, run(call))
-            return
-        fetch.result.write(s, _on_shared(s, ins, operands, options))
+        call = Call(ins, operands, options, grid.target, grid.arithmetic, "hardware")
+        fetch.result.write(s, run(call))
 
     return step
-
-
-def _on_shared(
-    s: Strand, ins: Instruction, operands: dict[str, Any], options: dict[str, Any]
-) -> Array:
-    """A wgmma of several warpgroups, each on the shared memory of its block."""
-    grid, wave = s.wave.grid, s.wave
-    rows = wave.row(s)[::WARPGROUP]
-    blocks, starts, counts = np.unique(rows, return_index=True, return_counts=True)
-    if (counts == counts[0]).all() and blocks[-1] - blocks[0] + 1 == len(blocks):
-        parts = [(slice(None), (len(blocks), int(counts[0])))]
-        spaces = [wave.shared[blocks[0] : blocks[-1] + 1, None]]
-    else:
-        parts = [
-            (slice(int(a), int(a + n)), (1, int(n))) for a, n in zip(starts, counts, strict=True)
-        ]
-        spaces = [wave.shared[block : block + 1, None] for block in blocks]
-    out = []
-    for (part, shape), memory_ in zip(parts, spaces, strict=True):
-        mine = {name: _part(x, part, shape) for name, x in operands.items()}
-        chosen = {name: _part(x, part, shape) for name, x in options.items()}
-        chosen["shared"] = _space(s, memory_, part, shape)
-        d = multiply.run(Call(ins, mine, chosen, grid.target, grid.arithmetic, "hardware"))
-        out.append(d.reshape(-1, *d.shape[-2:]))
-    return out[0] if len(out) == 1 else np.concatenate(out)
-
-
-def _space(s: Strand, held: Array, part: slice, shape: tuple[int, int]) -> Space:
-    """Shared memory of some blocks, from which the checks hear what is read."""
-    if s.wave.watch is None:
-        return Space("shared memory", held)
-    lanes = s.lanes[::WARPGROUP][part].reshape(shape)
-    made: Space = s.wave.watch.space(held, lanes)
-    return made
-
-
-def _part(x: Any, part: slice, shape: tuple[int, int]) -> Any:
-    """The warpgroups of some blocks as ``(blocks, warpgroups, …)``."""
-    if not isinstance(x, np.ndarray) or x.ndim == 0 or len(x) == 1:
-        return x[0] if isinstance(x, np.ndarray) and x.ndim == 1 else x
-    held = x[part]
-    return held.reshape(*shape, *held.shape[1:])
-
-
-class _Fetch:
-    """The operands of a multiplication by name, as `warp` takes them."""
-
-    def __init__(self, statement: Statement, function: Function, lanes: int) -> None:
-        self.lanes = lanes
-        self.vectors: dict[str, Registers] = {}
-        self.singles: dict[str, Any] = {}
-        self.constants: dict[str, int] = {}
-        self.in_memory = False
-        for operand in statement.signature.operands:
-            bound = statement.operands.get(operand.name)
-            if bound is None:
-                continue
-            if operand.kind == "vector":
-                self.vectors[operand.name] = Registers(operand, bound, function, lanes)
-            elif operand.kind == "immediate":
-                assert isinstance(bound, Constant)
-                self.constants[operand.name] = _signed(bound.word)
-            elif operand.kind == "ids":
-                assert isinstance(bound, Vector)
-                for part, item in zip(operand.parts, bound.items, strict=True):
-                    self.singles[part.name] = reader(item, "b16", function)
-            else:
-                self.in_memory |= operand.kind == "descriptor"
-                self.singles[operand.name] = reader(bound, word_type(operand), function)
-        result = next(o.name for o in statement.signature.operands if o.use != "read")
-        self.result = self.vectors[result]
-        self.updates = statement.signature[result].use == "updated"
-        self.result_name = result
-
-    def __call__(self, s: Strand) -> tuple[dict[str, Any], dict[str, Any]]:
-        operands: dict[str, Any] = {}
-        options: dict[str, Any] = dict(self.constants)
-        for name, vector in self.vectors.items():
-            if name != self.result_name or self.updates:
-                operands[name] = vector.read(s)
-        for name, read in self.singles.items():
-            words = read(s)
-            if name == "e":
-                operands[name] = s.spread(words).reshape(-1, self.lanes)
-            elif name in ("scale_a", "scale_b"):
-                options[name] = s.spread(words).reshape(-1, self.lanes)
-            elif name in ("a", "b"):
-                operands[name] = _one_for_all(words, s, self.lanes, name)
-            else:
-                held = _one_for_all(words, s, self.lanes, name)
-                options[name] = int(held[0]) if name.endswith(("_a", "_b")) else held
-        return operands, options
-
-
-def _signed(word: int) -> int:
-    return word - (1 << 64) if word >> 63 else word
 
 
 # --- ldmatrix, stmatrix, movmatrix ----------------------------------------------------------------
@@ -222,7 +69,7 @@ def movement(statement: Statement, function: Function) -> Step:
 
         def transpose(s: Strand) -> None:
             together(s, statement.pc)
-            _whole(s, WARP, ins)
+            whole(s, WARP, ins)
             vectors["d"].write(s, move.transpose(ins, vectors["a"].read(s)))
 
         return transpose
@@ -230,14 +77,14 @@ def movement(statement: Statement, function: Function) -> Step:
 
     def load(s: Strand) -> None:
         together(s, statement.pc)
-        _whole(s, WARP, ins)
+        whole(s, WARP, ins)
         places = _rows_of(s, ins, find(s))
         _tell_rows(s, ins, places, write=False)
         vectors["d"].write(s, move.load(ins, places, _flat_shared(s)))
 
     def store(s: Strand) -> None:
         together(s, statement.pc)
-        _whole(s, WARP, ins)
+        whole(s, WARP, ins)
         places = _rows_of(s, ins, find(s))
         _tell_rows(s, ins, places, write=True)
         s.wave.grid.progress += 1
@@ -310,9 +157,9 @@ def transfer(statement: Statement, function: Function) -> Step:
 
     def step(s: Strand) -> None:
         together(s, statement.pc)
-        _whole(s, WARP, ins)
-        base = _one_for_all(find(s), s, WARP, "p")
-        step_ = None if stride is None else _one_for_all(stride(s), s, WARP, "stride")
+        whole(s, WARP, ins)
+        base = one_for_all(find(s), s, WARP, "p")
+        step_ = None if stride is None else one_for_all(stride(s), s, WARP, "stride")
         starts = wmma.line_addresses(ins, base.astype(np.int64), step_)
         starts = np.broadcast_to(starts, (len(s) // WARP, starts.shape[-1]))
         size = wmma.line_bytes(ins)

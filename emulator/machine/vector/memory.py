@@ -271,10 +271,9 @@ def _in_cluster(
 def _in_local(
     lanes: Who, addresses: Addresses, size: int, run: Access, chosen: Positions, write: bool
 ) -> Any:
-    limit = lanes.wave.local.shape[1]
     inside = addresses.astype(np.int64)
-    _check(inside, limit, "local", size, size, write)
-    places = lanes.lanes * limit + inside
+    _check(inside, lanes.wave.local_bytes, "local", size, size, write)
+    places = lanes.lanes * lanes.wave.local.shape[1] + inside
     return run(words_of(lanes.wave.local, size), places // size, chosen)
 
 
@@ -432,7 +431,8 @@ def bytes_at(
     if space == "cluster":
         rows = rows_of_ranks(lanes, addresses)
     inside = (addresses & _OFFSET if space != "local" else addresses).astype(np.int64)
-    _check(inside, memory.shape[1], space, size, alignment, write)
+    limit = lanes.wave.local_bytes if space == "local" else memory.shape[1]
+    _check(inside, limit, space, size, alignment, write)
     return _told(lanes, memory.reshape(-1), rows * memory.shape[1] + inside, size, write)
 
 

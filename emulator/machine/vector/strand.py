@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 Lanes = NDArray[np.int64]
 
-
-WARP = 32
+WARP, WARPGROUP = 32, 128
 
 
 class Parked(Exception):

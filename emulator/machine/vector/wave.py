@@ -16,7 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
-from emulator.machine.vector.strand import WARP, Frame, Lanes, Parked, State, Strand, merged
+from emulator.machine.products import WARPGROUPS
+from emulator.machine.vector.strand import (
+    WARP,
+    WARPGROUP,
+    Frame,
+    Lanes,
+    Parked,
+    State,
+    Strand,
+    merged,
+)
 
 if TYPE_CHECKING:
     from emulator.ptx.program import Function, Statement
@@ -68,13 +78,17 @@ class Wave:
         self.warps_per_cta = -(-grid.threads // WARP)
         self.lanes_per_cta = self.warps_per_cta * WARP
         lanes = np.arange(len(self.ctas) * self.lanes_per_cta)
-        self.thread = lanes % self.lanes_per_cta
+        row, self.thread = np.divmod(lanes, self.lanes_per_cta)
+        #: for each lane the number of its warpgroup in the wave; blocks start with a new one
+        self.warpgroup = row * -(-self.lanes_per_cta // WARPGROUP) + self.thread // WARPGROUP
         self.alive = self.thread < grid.threads
         #: changes whenever lanes end
         self.version = 0
         self.shared_bytes = grid.shared_bytes
         self.shared = np.zeros((len(self.ctas), grid.shared_bytes), np.uint8)
         self.local = np.zeros((len(lanes), 0), np.uint8)
+        #: bytes of it that threads may use: there may be room for more
+        self.local_bytes = 0
         self.cluster_size = int(np.prod(grid.cluster))
         self.executed = 0
         #: statements executed since anything happened that others may wait for
@@ -83,6 +97,7 @@ class Wave:
         self.barriers: Any = None
         self.clusters: Any = None
         self.pending: Any = None
+        self.products: Any = None
         #: what looks for mistakes; None: nothing does
         self.watch: Any = None
         self.specials: dict[str, Array] = {}
@@ -111,11 +126,11 @@ class Wave:
             self.ready.append(strand.child(strand.lanes[~gone], following))
         if not self.waiting:
             return
-        warps = np.unique(lanes // WARP)
+        groups = np.unique(self.warpgroup[lanes])
         for other in list(self.waiting):
             if other.state not in (State.WARP, State.WARPGROUP):
                 continue
-            if np.isin(self.warps_of(other).numbers, warps).any():
+            if np.isin(self.warpgroup[other.lanes], groups).any():
                 self.wake(other)
         self.barriers.lanes_ended(lanes)
         self.clusters.lanes_ended(lanes)
@@ -181,7 +196,12 @@ class Wave:
             return strands[0]
         liveness = self.grid.program.liveness
         pcs = [frame.return_pc for frame in strands[0].frames[1:]] + [strands[0].pc]
-        return merged(strands, [liveness.at(pc) for pc in pcs])
+        live = [liveness.at(pc) for pc in pcs]
+        for product in self.products:
+            # A wgmma reads registers after the last statement that names them.
+            if product.depth <= len(live):
+                live[product.depth - 1] |= product.sources
+        return merged(strands, live)
 
     @property
     def is_over(self) -> bool:
@@ -277,6 +297,12 @@ class Wave:
             whole = bool((warps.bits == self.alive_bits(warps.numbers)).all())
             known = strand.marks["whole"] = (self.version, whole)
         return bool(known[1])
+
+    def warpgroups_in_grid(self, lanes: Lanes) -> list[int]:
+        """Numbers in the grid of the warpgroups that lanes belong to, one after the other."""
+        blocks = self.ctas[lanes // self.lanes_per_cta]
+        numbers = blocks * WARPGROUPS + self.thread[lanes] // WARPGROUP
+        return list(dict.fromkeys(numbers.tolist()))
 
     def stack_top(self, strand: Strand) -> int:
         """First byte of local memory that no frame of a strand takes."""
