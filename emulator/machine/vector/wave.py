@@ -3,7 +3,8 @@
 Of the strands that can run, the one goes first that is innermost in calls and lowest in the
 program: compilers lay code out so that the lanes of a warp meet again that way. A strand that goes
 round and round while others wait gives way to them (an *epoch* later), so that a lane which waits
-for another lane of its own warp gets it.
+for another lane of its own warp gets it. Whom activemask sees after a recursion is said where the
+reference engine chooses its threads.
 """
 
 from __future__ import annotations
