@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from emulator.machine.arguments import Memory
     from emulator.machine.launch import Kernel, Module
     from emulator.machine.report import KernelError
+    from emulator.machine.warp import Warp, Warpgroup
     from emulator.memory.descriptors import load_tile, store_tile
     from emulator.memory.tensor_map import TensorMap
-    from emulator.ptx.machine import Warp, Warpgroup
     from emulator.tools.descriptors.description import describe_descriptor
     from emulator.tools.descriptors.difference import diff_descriptors
     from emulator.tools.descriptors.tiles import StoredTile, needed_descriptor
@@ -93,7 +93,7 @@ _LATER = {
     "emulator.machine.report": "KernelError",
     "emulator.memory.descriptors": "load_tile store_tile",
     "emulator.memory.tensor_map": "TensorMap",
-    "emulator.ptx.machine": "Warp Warpgroup",
+    "emulator.machine.warp": "Warp Warpgroup",
     "emulator.tools.descriptors.description": "describe_descriptor",
     "emulator.tools.descriptors.difference": "diff_descriptors",
     "emulator.tools.descriptors.tiles": "StoredTile needed_descriptor",

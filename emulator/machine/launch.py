@@ -24,6 +24,7 @@ from emulator.machine.report import KernelError, Report
 from emulator.memory.arena import Arena
 from emulator.memory.windows import PARAMETERS
 from emulator.ptx.module import BoundKernel, BoundModule, Problem, bind_kernel
+from emulator.ptx.names import place_name
 from emulator.ptx.parser import parse_module
 from emulator.ptx.program import Parameter, Program, Statement
 from emulator.ptx.rewriting import Contracted, Rewritten, contracted
@@ -284,16 +285,16 @@ class Kernel:
         `contract` says which additions take products unrounded: those that ptxas contracts with its
         default options, or "none", as with its option -fmad=false.
 
-        `async_order` says when asynchronous copies and wgmma take effect: "early", at their issue;
-        "late", at the wait that covers them; "random", in between, at moments drawn by `seed`.
-
         `seed` picks another legal order of thread blocks, of warps, of the sides of branches, and
-        of lanes that come to one place; the same seed gives the same order.
+        of lanes that come to one place; the same seed gives the same order. `async_order` says when
+        asynchronous copies and wgmma take effect: "early", at their issue; "late", at the wait that
+        covers them; "random", in between, at moments drawn by `seed`.
 
-        With `counters` the report has `counts`: what was counted at each statement. `stop_at` ends
-        the launch with a KernelError where a statement makes a NaN of operands that are none
-        ("nan"), an infinity of finite operands ("inf"), or either ("any"). The vector engine alone
-        does both.
+        With `check` the report has `findings`: races, words that nothing wrote, waits and fences
+        that are missing. With `counters` it has `counts`: what was counted at each statement.
+        `stop_at` ends the launch with a KernelError where a statement makes a NaN of operands that
+        are none ("nan"), an infinity of finite operands ("inf"), or either ("any"). The vector
+        engine alone does all three.
         """
         check_word("engine", engine, EngineName)
         if check and engine == "reference":
@@ -564,27 +565,15 @@ class Launch:
 
     def shared_name(self, offset: int) -> str:
         """The variable of shared memory that an offset lies in, for messages."""
-        symbols = self.kernel.bound.shared_symbols.values()
-        below = [symbol for symbol in symbols if symbol.place <= offset]
-        if not below:
-            return f"at shared offset {offset:#x}"
-        symbol = max(below, key=lambda symbol: symbol.place)
-        index, rest = divmod(offset - symbol.place, symbol.element_bytes)
-        return f"{symbol.name}[{index}]" if index or rest else symbol.name
+        return place_name(self.kernel.bound.shared_symbols.values(), offset)
 
     def place_of(self, statement: Statement) -> Place:
         source = self.module._bound.source
         position = source.position(statement.at)
         return Place(
             self.function.name, position.line, position.column,
-            self.statement_text(statement), self._source_lines(statement),
+            source.statement(statement.at), self._source_lines(statement),
         )  # fmt: skip
-
-    def statement_text(self, statement: Statement) -> str:
-        """The statement as it stands in the file, on one line."""
-        text = self.module._bound.source.text
-        end = text.find(";", statement.at)
-        return " ".join(text[statement.at : end + 1][:200].split())
 
     def _source_lines(self, statement: Statement) -> tuple[str, ...]:
         files, out = self._files(), []

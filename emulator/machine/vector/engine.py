@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,13 @@ from emulator.machine.report import KernelError
 from emulator.machine.vector import control, waiting
 from emulator.machine.vector.barriers import Barriers
 from emulator.machine.vector.clusters import Clusters
+from emulator.machine.vector.compute import Step
 from emulator.machine.vector.schedule import Schedule
 from emulator.machine.vector.statements import POLLING, step_of
 from emulator.machine.vector.strand import Strand
 from emulator.machine.vector.wave import Block, Wave
 from emulator.memory.arena import AccessError
+from emulator.warp.call import Undefined
 
 if TYPE_CHECKING:
     from emulator.machine.launch import Launch
@@ -37,8 +39,6 @@ LANES = 1 << 14
 _MEMORY = 1 << 28
 #: times that all who wait may be let go on, as try_wait may, before nothing will ever change
 _VAIN_TURNS = 256
-#: statements that may be executed without any effect on memory or on other threads
-_VAIN_STATEMENTS = 1 << 21
 #: the same for loops that look at memory which others may change
 _VAIN_POLLS = 1 << 18
 
@@ -73,18 +73,24 @@ class Blocks(dict[int, Block]):
             statements.append(statement)
             polls |= statement.name in POLLING
             if statement.name in control.ENDS:
-                end = control.ENDS[statement.name](statement, function, program)
-                if self._checked:
-                    end = checked_end(statement, function, end)
-                end = self._watched(end, statement, function)
+                end = self._end(statement, function)
                 break
-            step = step_of(statement, function)
-            if self._checked:
-                step = checked(statement, function, program, step)
-            steps.append(self._watched(step, statement, function))
+            steps.append(self._step(statement, function))
         else:
             raise AssertionError("a function ends with a statement that nothing follows")
         return Block(tuple(statements), tuple(steps), end, polls)
+
+    def _step(self, statement: Statement, function: Function) -> Step:
+        step = step_of(statement, function)
+        if self._checked:
+            step = checked(statement, function, self._program, step)
+        return cast(Step, self._watched(step, statement, function))
+
+    def _end(self, statement: Statement, function: Function) -> control.End:
+        end = control.ENDS[statement.name](statement, function, self._program)
+        if self._checked:
+            end = checked_end(statement, function, end)
+        return cast(control.End, self._watched(end, statement, function))
 
     def _watched(self, step: Any, statement: Statement, function: Function) -> Any:
         for watch in self._watchers:
@@ -94,6 +100,13 @@ class Blocks(dict[int, Block]):
 
 class Grid:
     """A launch under way: its thread blocks, its memory, its waves."""
+
+    #: what is done where PTX leaves the result of a matrix instruction undefined
+    undefined: Undefined = "hardware"
+    #: there is no global memory: an address in no window is one in shared memory
+    only_shared = False
+    #: statements that may be executed without any effect on memory or on other threads
+    most_in_vain = 1 << 21
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
@@ -105,7 +118,7 @@ class Grid:
         self.arena: Arena = launch.arena
         self.reserved_shared = launch.reserved_shared
         self.dynamic_shared = launch.dynamic_shared
-        self.shared_bytes = -(-launch.shared_bytes // 256) * 256
+        self.shared_bytes = self.shared_limit = -(-launch.shared_bytes // 256) * 256
         self.target, self.arithmetic = launch.module.target, launch.arithmetic
         self.processors = launch.processors
         self.environment = launch.environment
@@ -167,7 +180,7 @@ class Grid:
         elif self.step_limit is None and wave.vain > _VAIN_POLLS and block.polls:
             kind = "deadlock"
             reason = "the loop waits for a change of memory that no thread will ever make"
-        elif self.step_limit is None and wave.vain > _VAIN_STATEMENTS:
+        elif self.step_limit is None and wave.vain > self.most_in_vain:
             kind = "endless loop"
             reason = (
                 f"{wave.vain:,} statements were executed without an effect on memory or on other "
