@@ -232,9 +232,10 @@ def _as_text(heading: str, rows: Mapping[str, Numbers]) -> Iterator[str]:
 
 
 def _finding_html(finding: Finding, sources: _Sources) -> str:
-    parts = [f"<div class=finding><pre>{escape(str(finding))}</pre>"]
-    parts += [_excerpt(party, sources) for party in (finding.party, finding.earlier) if party]
-    return "".join([*parts, "</div>"])
+    excerpts = [_excerpt(party, sources) for party in (finding.party, finding.earlier) if party]
+    # Both accesses may stand in one line.
+    shown_once = "".join(dict.fromkeys(excerpts))
+    return f"<div class=finding><pre>{escape(str(finding))}</pre>{shown_once}</div>"
 
 
 def _excerpt(party: Party, sources: _Sources) -> str:

@@ -186,6 +186,13 @@ def test_the_page_has_the_source_beside(folder, findings):
     assert "http" not in page.replace("http-equiv", "")
 
 
+def test_two_accesses_in_one_line_show_it_once(folder, findings):
+    both = finding()
+    both.earlier = both.party
+    findings.append(both)
+    assert page_of({"file": "right.ptx"}, findings).count("<tr class=here>") == 1
+
+
 def test_source_files_elsewhere_and_nowhere(folder, findings):
     findings.append(finding())
     Path("sub").mkdir()
