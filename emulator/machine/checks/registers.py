@@ -12,13 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from dtypes import Array
 from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.movement import Movement
+from emulator.machine.checks.clocks import Bools
 from emulator.machine.checks.finding import Party
-from emulator.machine.checks.matrices import Product
+from emulator.machine.checks.matrices import (
+    Product,
+    registers_of_rows,
+    rows_of_registers,
+)
 from emulator.machine.checks.reporter import Reporter
 from emulator.machine.vector.operands import active, reader, word_type
 from emulator.machine.vector.strand import Frame, Strand
@@ -113,6 +120,10 @@ class Use:
     #: of a multiplication: whether it adds to D, and its operands
     adds: Callable[[Strand], Array] | None = None
     product: Product | None = None
+    #: it stores to memory, and how the rows of stmatrix come from registers
+    stores: Callable[[Strand], Bools] | bool = False
+    #: of ldmatrix: the shadows that rows without values give
+    loads: Callable[[Bools], list[Bools]] | None = None
 
     @classmethod
     def of(cls, statement: Statement, function: Function) -> Use:
@@ -133,6 +144,7 @@ class Use:
             tuple(dict.fromkeys(i + count for i in _bases(statement))), guard,
             _purpose(statement), active(statement.guard), chooser,
             _addition(statement, function), _product(statement, function),
+            _stores(statement, sources), _loads(statement),
         )  # fmt: skip
 
 
@@ -142,6 +154,22 @@ def _addition(statement: Statement, function: Function) -> Callable[[Strand], Ar
     if scale is None or not isinstance(statement.instruction, MatrixInstruction):
         return None
     return reader(scale, word_type(statement.signature["scale_d"]), function)
+
+
+def _stores(statement: Statement, sources: tuple[int, ...]) -> Any:
+    ins = statement.instruction
+    if isinstance(ins, Movement) and ins.family == "stmatrix":
+        if ins.form.type != "b16":
+            return False
+        return lambda s: rows_of_registers(s, sources, ins.trans)
+    return statement.name == "st"
+
+
+def _loads(statement: Statement) -> Callable[[Bools], list[Bools]] | None:
+    ins = statement.instruction
+    if isinstance(ins, Movement) and ins.family == "ldmatrix":
+        return lambda missing: registers_of_rows(ins, missing)
+    return None
 
 
 def _product(statement: Statement, function: Function) -> Product | None:
@@ -175,6 +203,10 @@ def before(watch: Reporter, s: Strand, use: Use, mask: Array | None) -> None:
         _multiply(watch, s, use)
         return
     shadow = _combined(s, use)
+    if shadow is not CLEAN and use.stores:
+        watch.storing = use.stores(s) if callable(use.stores) else spread(s, shadow) < 0
+        if mask is not None:
+            watch.storing = watch.storing[mask]
     if shadow is not CLEAN and use.purpose:
         for source in use.sources:
             _refuse(watch, s, source, mask, use.purpose)
@@ -220,6 +252,10 @@ def _combined(s: Strand, use: Use) -> Array:
     return out if out.any() else CLEAN
 
 
+def spread(s: Strand, shadow: Array) -> Array:
+    return np.broadcast_to(shadow, (len(s),))
+
+
 def put(s: Strand, targets: tuple[int, ...], shadow: Array, mask: Array | None) -> None:
     for target in targets:
         if mask is None:
@@ -236,6 +272,10 @@ def after_load(watch: Reporter, s: Strand, use: Use, mask: Array | None) -> None
     """A load read what nothing wrote, in some lanes."""
     missing = watch.unwritten
     if missing is None:
+        return
+    if use.loads is not None:
+        for target, held in zip(use.targets, use.loads(missing), strict=True):
+            s.write(target, np.where(held, -watch.now, 0).astype(np.int32))
         return
     shadow = np.zeros(len(s), np.int32)
     where = np.arange(len(s)) if mask is None else np.flatnonzero(mask)

@@ -16,6 +16,7 @@ from emulator.machine.checks.finding import MOST_THREADS, Finding, Findings, Par
 from emulator.machine.checks.grid_memory import GlobalAccesses
 from emulator.machine.checks.groups import Groups
 from emulator.machine.checks.kinds import KINDS
+from emulator.machine.checks.variables import extents
 from emulator.machine.vector.strand import WARP, Lanes
 from emulator.machine.vector.wave import Wave
 from emulator.memory.shadow import SharedShadow
@@ -33,6 +34,12 @@ class GridWatch:
         #: of each event the pc
         self.pcs = array("i", [-1, -1])
         self.granules = _granules(grid.program)
+        launch = grid.launch
+        symbols = launch.kernel.bound.shared_symbols.values()
+        #: by pc, the variable of shared memory that an access means
+        self.extents = extents(
+            grid.program, [symbol.place for symbol in symbols], launch.shared_bytes
+        )
         #: blocks may look into each other's shared memory
         self.has_peers = int(np.prod(grid.cluster)) > 1
         blocks = grid.total
@@ -96,6 +103,8 @@ class Reporter:
         self.words: frozenset[str] = frozenset()
         #: of a load, the accesses that read what nothing wrote; None: there are none
         self.unwritten: Bools | None = None
+        #: of a store, whether what it stores is nothing that anybody wrote ``(lanes,)``
+        self.storing: Bools | None = None
         lanes = len(wave.thread)
         self.copies, self.bulk, self.wgmma = Groups(lanes), Groups(lanes), Groups(lanes)
         self.words_per_cluster = wave.shared_bytes // 8 * wave.cluster_size
@@ -113,7 +122,7 @@ class Reporter:
         """A strand is about to execute a statement."""
         self.statement, self.words = statement, words
         self.all.tick(statement.pc)
-        self.unwritten = None
+        self.unwritten = self.storing = None
 
     def gather(self, row: int) -> None:
         """A barrier of a block: what its threads know of other blocks, all of them know."""

@@ -47,6 +47,8 @@ class Watch(Reporter):
         lanes = len(wave.thread)
         #: of warps, how often they have executed setmaxnreg, and where the last one did
         self.counted, self.setting = np.zeros(lanes // WARP, np.int64), 0
+        #: of a wgmma, by the first lanes of warpgroups: elements of its tiles that nobody wrote
+        self.spoilt: dict[int, list[Bools]] = {}
         #: by block and lane of another block: its last access to the block's shared memory
         self.visits: dict[tuple[int, int], tuple[int, int]] = {}
         #: of blocks, what their threads knew when they ended
@@ -123,7 +125,7 @@ class Watch(Reporter):
         flat = self.local_written.reshape(-1)
         every = places[:, None] + np.arange(size)
         if use == "read":
-            missing = ~flat[every].all(1)
+            missing: Bools = ~flat[every].all(1)
             self.unwritten = missing if missing.any() else None
         else:
             flat[every] = True
@@ -138,9 +140,11 @@ class Watch(Reporter):
         strong = use == "atomic" or not _STRONG.isdisjoint(self.words)
         if self.wave.cluster_size > 1:
             self._check_peers(lanes, places)
+        if self.statement.pc in self.all.extents:
+            self._check_variable(lanes, places, size, use)
         conflicts = shared.conflicts_with_writes(who, flat, atomic=strong)
         if use == "read":
-            missing = (shared.shadow.written[at] == 0).any(1)
+            missing: Any = shared.shadow.unwritten(at).any(1)
             self.unwritten = missing if missing.any() else None
         else:
             conflicts += shared.conflicts_with_reads(who, flat)
@@ -149,6 +153,26 @@ class Watch(Reporter):
             shared.note_read(flat, who, now)
         else:
             shared.note_write(flat, who, now, Sort.ATOMIC if strong else Sort.PLAIN)
+            undefined = self.storing
+            if undefined is not None and len(undefined) == len(lanes):
+                shared.shadow.define(flat, np.repeat(undefined, count))
+            else:
+                shared.shadow.define(flat, None)
+
+    def _check_variable(self, lanes: Lanes, places: Places, size: int, use: str) -> None:
+        """Accesses stay within the variable whose address they were computed from."""
+        extent = self.all.extents[self.statement.pc]
+        inside = places % self.wave.shared_bytes
+        wrong = (inside < extent.first) | (inside + size > extent.last)
+        if wrong.any():
+            index = int(np.argmax(wrong))
+            launch = self.all.grid.launch
+            verb = "read" if use == "read" else "written"
+            self.report(
+                "another variable", lanes[wrong], int(wrong.sum()),
+                f"{launch.shared_name(int(inside[index]))} is {verb} through an address of "
+                f"{launch.shared_name(extent.first)}",
+            )  # fmt: skip
 
     def _check_peers(self, lanes: Lanes, places: Places) -> None:
         """Shared memory of another block of the cluster is accessed: that block must not end
@@ -345,6 +369,7 @@ class Watch(Reporter):
             self._awaiting.append(flat)
         else:
             shared.note_write(flat, who, self.now, Sort.COPY)
+            shared.shadow.define(flat, None)
             self.copies.issue(lanes, self.now)
 
     def _of_proxy(
@@ -392,6 +417,7 @@ class Watch(Reporter):
         column = self.sync.tell_copy(barrier)
         for flat in awaiting:
             self.shared.note_write(flat, np.full(len(flat), column), self.now, Sort.BARRIER)
+            self.shared.shadow.define(flat, None)
 
     def space(self, held: Array, lanes: Lanes) -> WatchedSpace:
         """Shared memory of blocks for the wgmma of warpgroups, by their first lanes."""
@@ -413,14 +439,26 @@ class Watch(Reporter):
             shared.conflicts_with_writes(warps, every, proxy=True), warps, every * granule, granule,
             1,
         )  # fmt: skip
-        missing = shared.shadow.written[flat] == 0
+        shared.note_wgmma(flat, who, self.now)
+        missing = shared.shadow.unwritten(flat)
         if missing.any():
-            name = self.name_of(self.wave.shared, int(flat[int(np.argmax(missing))]) * granule)
+            every_place = addresses // granule + block * row
+            self.spoilt.setdefault(lane, []).append(shared.shadow.unwritten(every_place))
+        else:
+            self.spoilt.setdefault(lane, []).append(np.zeros(0, np.bool_))
+
+    def stored_by_copy(self, lane: int, places: Places) -> None:
+        """Bytes of shared memory that a bulk copy stores to global memory."""
+        shared = self.shared
+        at = np.unique(places // shared.shadow.granule)
+        missing = shared.shadow.unwritten(at)
+        if missing.any():
+            place = int(at[int(np.argmax(missing))]) * shared.shadow.granule
             self.report(
                 "uninitialised memory", np.array([lane]), 1,
-                f"{name}, which nothing has written, is an operand of a matrix multiplication",
+                f"{self.name_of(self.wave.shared, place)}, which nothing has written, is stored to "
+                "global memory",
             )  # fmt: skip
-        shared.note_wgmma(flat, who, self.now)
 
     def cluster_arrive(self, lanes: Lanes) -> None:
         self.sync.arrive_at_cluster(lanes, relaxed="relaxed" in self.words)
