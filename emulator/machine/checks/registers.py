@@ -200,7 +200,7 @@ def before(watch: Reporter, s: Strand, use: Use, mask: Array | None) -> None:
     for base in use.bases:
         _refuse(watch, s, base, mask, "is part of an address")
     if use.product is not None:
-        _multiply(watch, s, use)
+        _multiply(s, use)
         return
     shadow = _combined(s, use)
     if shadow is not CLEAN and use.stores:
@@ -214,18 +214,13 @@ def before(watch: Reporter, s: Strand, use: Use, mask: Array | None) -> None:
         put(s, use.targets, shadow, mask)
 
 
-def _multiply(watch: Reporter, s: Strand, use: Use) -> None:
+def _multiply(s: Strand, use: Use) -> None:
     """A multiplication, which whole warps execute."""
     product = use.product
     assert product is not None
     if len(s) % product.lanes:
         return
     adds = use.adds is None or bool(use.adds(s).any())
-    if adds:
-        for index in product.addends:
-            # Rows that nothing has filled may go along; a sum that never began is a mistake.
-            if (s.read(index) == NEVER).all():
-                _refuse(watch, s, index, None, "is added to")
     shadows = product.result(s, adds)
     for i, target in enumerate(product.d):
         s.write(target, CLEAN if shadows is None or not shadows[i].any() else shadows[i])

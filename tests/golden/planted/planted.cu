@@ -110,7 +110,7 @@ MISTAKE(histogram) {
 }
 PLANT(histogram)
 
-// ldmatrix takes rows that another warp has stored.
+// Rows that another warp has stored are taken by ldmatrix.
 MISTAKE(matrix_rows) {
     __shared__ alignas(16) int s[128];
     int t = threadIdx.x, d;
@@ -229,7 +229,7 @@ MISTAKE(freed) {
 }
 PLANT(freed)
 
-// ld.global.nc reads what the kernel has written.
+// What the kernel has written is read by ld.global.nc.
 MISTAKE(read_only) {
     int t = threadIdx.x;
     o[t] = x[t];  // <-
