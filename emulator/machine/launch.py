@@ -18,12 +18,13 @@ from emulator.machine.arguments import Memory, Placed, place_arguments
 from emulator.machine.checks.finding import Finding
 from emulator.machine.externals import Heap
 from emulator.machine.failure import Failure
-from emulator.machine.options import Contract, EngineName, Order, check_word
+from emulator.machine.options import Contract, EngineName, Order, Special, check_word
 from emulator.machine.place import Index, Place
 from emulator.machine.report import KernelError, Report
 from emulator.memory.arena import Arena
 from emulator.memory.windows import PARAMETERS
 from emulator.ptx.module import BoundKernel, BoundModule, Problem, bind_kernel
+from emulator.ptx.names import place_name
 from emulator.ptx.parser import parse_module
 from emulator.ptx.program import Parameter, Program, Statement
 from emulator.ptx.rewriting import Contracted, Rewritten, contracted
@@ -63,6 +64,11 @@ class Module:
 
     def __repr__(self) -> str:
         return f"<Module of {len(self.kernels)} kernels, {self.target}>"
+
+    @property
+    def text(self) -> str:
+        """The PTX."""
+        return self._bound.source.text
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -111,6 +117,12 @@ class Module:
                 f"no variable {quoted(name)}; there are {listing(self._variables) or 'none'}"
             )
         return self._variables[name]
+
+    def variables(self) -> dict[str, Array]:
+        """The bytes of all variables of .global and .const by name, as the last launch left
+        them."""
+        self._load_variables()
+        return dict(self._variables)
 
     def _load_variables(self) -> None:
         total = sum(self._bound.variable_sizes)
@@ -258,6 +270,8 @@ class Kernel:
         step_limit: int | None = None,
         memory: Memory | None = None,
         progress: Callable[[int, int], None] | None = None,
+        counters: bool = False,
+        stop_at: Special | None = None,
     ) -> Report:
         """Runs the kernel; arrays among `args` hold afterwards what it has written.
 
@@ -271,23 +285,75 @@ class Kernel:
         `contract` says which additions take products unrounded: those that ptxas contracts with its
         default options, or "none", as with its option -fmad=false.
 
-        `async_order` says when asynchronous copies and wgmma take effect: "early", at their issue;
-        "late", at the wait that covers them; "random", in between, at moments drawn by `seed`.
+        `seed` picks another legal order of thread blocks, of warps, of the sides of branches, and
+        of lanes that come to one place; the same seed gives the same order. `async_order` says when
+        asynchronous copies and wgmma take effect: "early", at their issue; "late", at the wait that
+        covers them; "random", in between, at moments drawn by `seed`.
+
+        With `check` the report has `findings`: races, words that nothing wrote, waits and fences
+        that are missing. With `counters` it has `counts`: what was counted at each statement.
+        `stop_at` ends the launch with a KernelError where a statement makes a NaN of operands that
+        are none ("nan"), an infinity of finite operands ("inf"), or either ("any"). The vector
+        engine alone does all three.
         """
-        self._check_problems()
         check_word("engine", engine, EngineName)
         if check and engine == "reference":
             raise UnsupportedError("the reference engine has no checks: engine='vector' has them")
+        if not isinstance(counters, (bool, np.bool_)):
+            raise OperandError(f"counters is True or False; got {counters!r:.80}")
+        if stop_at is not None:
+            check_word("stop_at", stop_at, Special)
+        launch = self.prepare(
+            grid, block, args, dynamic_shared, cluster, check=check, contract=contract,
+            async_order=async_order, seed=seed, step_limit=step_limit, memory=memory,
+            progress=progress,
+        )  # fmt: skip
+        if stop_at is not None:
+            from emulator.machine.checks.nonfinite import watcher
+
+            launch.watchers += (watcher(stop_at),)
+        return _counted(launch, engine) if counters else launch.run(engine)
+
+    def prepare(
+        self,
+        grid: Sequence[int] | int,
+        block: Sequence[int] | int,
+        args: Sequence[Any] | Mapping[str, Any] = (),
+        dynamic_shared: int = 0,
+        cluster: Sequence[int] | int | None = None,
+        *,
+        check: bool = False,
+        contract: Contract = "ptxas",
+        async_order: Order = "early",
+        seed: int | None = None,
+        step_limit: int | None = None,
+        memory: Memory | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Launch:
+        """A launch that has yet to `run`, once; tools put `watchers` around its steps. Arguments
+        and errors are those of `launch`."""
+        self._check_problems()
         _check_options(check, step_limit, seed, memory, progress)
         check_word("contract", contract, Contract)
         check_word("async_order", async_order, Order)
-        launch = Launch(
+        return Launch(
             self.module._kernel(self.name, contract),
             _sizes("grid", grid, _GRID), _sizes("block", block, _BLOCK), args,
             dynamic_shared, cluster, memory, step_limit,
             progress=progress, async_order=async_order, seed=seed, check=bool(check),
         )  # fmt: skip
-        return launch.run(engine)
+
+
+def _counted(launch: Launch, engine: EngineName) -> Report:
+    """Runs a launch and counts."""
+    from emulator.machine.checks.counting import Counting
+
+    counting = Counting()
+    launch.watchers += (counting.watch,)
+    report = launch.run(engine)
+    report.counts = counting.counts(launch.place_of)
+    report.counters |= report.counts.totals
+    return report
 
 
 def _check_options(check: Any, step_limit: Any, seed: Any, memory: Any, progress: Any) -> None:
@@ -344,6 +410,9 @@ class Launch:
     check: bool = False
     #: the engine of `emulator.arith` for matrix instructions
     arithmetic: Engine = "auto"
+    #: each is called with a step, its statement and its function when the vector engine makes the
+    #: step, and returns what runs in its place
+    watchers: tuple[Callable[..., Any], ...] = ()
 
     def __post_init__(self) -> None:
         self.done_blocks = 0
@@ -426,6 +495,12 @@ class Launch:
     def run(self, engine: EngineName) -> Report:
         from emulator.machine.engines import run_grid
 
+        if self.watchers and engine == "reference":
+            raise UnsupportedError(
+                "counters and stop_at are the vector engine's; leave engine='reference' out"
+            )
+        if self.seed is not None and engine == "reference" and self.async_order != "random":
+            raise UnsupportedError("seed: engine='reference' has one order of warps alone")
         placed = self._place()
         try:
             counters = run_grid(self, engine)
@@ -435,8 +510,10 @@ class Launch:
         for name, allocation in self._variables.items():
             self.module._variables[name][:] = self.arena.bytes_of(allocation)
         return Report(
-            self.function.name, findings=self.findings, counters=counters, printed=self.printed
-        )
+            self.function.name, findings=self.findings, counters=counters, printed=self.printed,
+            files={name.rpartition("/")[2]: name for name in self._files().values()},
+            text_of_module=self.module.text,
+        )  # fmt: skip
 
     def _place(self) -> Placed:
         """Puts variables, arrays and parameters into memory."""
@@ -466,9 +543,11 @@ class Launch:
         if self.progress is not None:
             self.progress(self.done_blocks, self.total_blocks)
 
-    def blocks(self, make: Callable[[Any], Any]) -> Any:
-        """The kernel's blocks of statements, which launches share."""
+    def blocks(self, make: Callable[..., Any]) -> Any:
+        """The kernel's blocks of statements, which launches share unless someone watches."""
         kernel = self.kernel
+        if self.watchers:
+            return make(self.program, watchers=self.watchers)
         if self.check not in kernel._blocks:
             kernel._blocks[self.check] = make(self.program)
         return kernel._blocks[self.check]
@@ -486,37 +565,28 @@ class Launch:
 
     def shared_name(self, offset: int) -> str:
         """The variable of shared memory that an offset lies in, for messages."""
-        symbols = self.kernel.bound.shared_symbols.values()
-        below = [symbol for symbol in symbols if symbol.place <= offset]
-        if not below:
-            return f"at shared offset {offset:#x}"
-        symbol = max(below, key=lambda symbol: symbol.place)
-        index, rest = divmod(offset - symbol.place, symbol.element_bytes)
-        return f"{symbol.name}[{index}]" if index or rest else symbol.name
+        return place_name(self.kernel.bound.shared_symbols.values(), offset)
 
     def place_of(self, statement: Statement) -> Place:
         source = self.module._bound.source
         position = source.position(statement.at)
         return Place(
             self.function.name, position.line, position.column,
-            self.statement_text(statement), self._source_lines(statement),
+            source.statement(statement.at), self._source_lines(statement),
         )  # fmt: skip
 
-    def statement_text(self, statement: Statement) -> str:
-        """The statement as it stands in the file, on one line."""
-        text = self.module._bound.source.text
-        end = text.find(";", statement.at)
-        return " ".join(text[statement.at : end + 1][:200].split())
-
     def _source_lines(self, statement: Statement) -> tuple[str, ...]:
-        files = {file.number: file.name for file in self.module._bound.parsed.files}
-        out = []
+        files, out = self._files(), []
         location = statement.location
         while location is not None:
             name = files.get(location.file, f"file {location.file}").rpartition("/")[2]
             out.append(f"{name}:{location.line}")
             location = location.inlined_at
         return tuple(out)
+
+    def _files(self) -> dict[int, str]:
+        """The source files that the PTX names, by their numbers."""
+        return {file.number: file.name for file in self.module._bound.parsed.files}
 
     @cached_property
     def total_blocks(self) -> int:

@@ -115,8 +115,8 @@ class Use:
     #: what its sources are used for, where a word that nobody wrote is a mistake
     purpose: str
     active: Callable[[Strand], Array | bool | None]
-    #: of selp: the predicate, which picks one of two sources
-    chooser: int | None
+    #: of selp: the registers of its operands, the last of which picks one of the others
+    chooser: tuple[int | None, ...] | None
     #: of a multiplication: whether it adds to D, and its operands
     adds: Callable[[Strand], Array] | None = None
     product: Product | None = None
@@ -131,9 +131,8 @@ class Use:
         guard = None if statement.guard is None else statement.guard.index + count
         sources = tuple(dict.fromkeys(i + count for i in _indexes(statement, "read")))
         chooser = None
-        if statement.name == "selp" and len(sources) == 3:
-            *sources_, picks = sources
-            sources, chooser = tuple(sources_), picks - count
+        if statement.name == "selp":
+            chooser = tuple(next(registers_of(statement.operands[name]), None) for name in "abc")
         targets = tuple(dict.fromkeys(i + count for i in _indexes(statement, "written")))
         place = statement.operands.get("a")
         if statement.name == "st" and isinstance(place, ParameterPlace):
@@ -228,11 +227,11 @@ def _multiply(s: Strand, use: Use) -> None:
 
 def _combined(s: Strand, use: Use) -> Array:
     if use.chooser is not None:
-        first, second = (s.read(i) for i in use.sources)
-        picks = s.read(use.chooser + count_of(s.frames[-1].function))
-        if first is CLEAN and second is CLEAN and picks is CLEAN:
+        count = count_of(s.frames[-1].function)
+        first, second, picks = (CLEAN if i is None else s.read(i + count) for i in use.chooser)
+        if (first is CLEAN and second is CLEAN and picks is CLEAN) or use.chooser[2] is None:
             return CLEAN
-        out: Array = np.minimum(np.where(s.read(use.chooser), first, second), picks)
+        out: Array = np.minimum(np.where(s.read(use.chooser[2]), first, second), picks)
         return out if out.any() else CLEAN
     found: list[Array] = []
     for i in use.sources:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +20,18 @@ from emulator.machine.report import KernelError
 from emulator.machine.vector import control, waiting
 from emulator.machine.vector.barriers import Barriers
 from emulator.machine.vector.clusters import Clusters
+from emulator.machine.vector.compute import Step
+from emulator.machine.vector.schedule import Schedule
 from emulator.machine.vector.statements import POLLING, step_of
 from emulator.machine.vector.strand import Strand
 from emulator.machine.vector.wave import Block, Wave
 from emulator.memory.arena import AccessError
+from emulator.warp.call import Undefined
 
 if TYPE_CHECKING:
     from emulator.machine.launch import Launch
     from emulator.memory.arena import Arena
-    from emulator.ptx.program import Program, Statement
+    from emulator.ptx.program import Function, Program, Statement
 
 #: lanes that run together: their registers fit a cache, and calls of NumPy cost little for each
 LANES = 1 << 14
@@ -36,18 +39,22 @@ LANES = 1 << 14
 _MEMORY = 1 << 28
 #: times that all who wait may be let go on, as try_wait may, before nothing will ever change
 _VAIN_TURNS = 256
-#: statements that may be executed without any effect on memory or on other threads
-_VAIN_STATEMENTS = 1 << 21
 #: the same for loops that look at memory which others may change
 _VAIN_POLLS = 1 << 18
+
+
+#: puts something around a step or an end, which it calls
+Watcher = Callable[[Any, "Statement", "Function"], Any]
 
 
 class Blocks(dict[int, Block]):
     """Blocks of statements by their first pc, made when they are first met."""
 
-    def __init__(self, program: Program, *, checked: bool = False) -> None:
+    def __init__(
+        self, program: Program, *, checked: bool = False, watchers: Sequence[Watcher] = ()
+    ) -> None:
         super().__init__()
-        self._program, self._checked = program, checked
+        self._program, self._checked, self._watchers = program, checked, watchers
 
     def __missing__(self, pc: int) -> Block:
         block = self[pc] = self._make(pc)
@@ -66,19 +73,40 @@ class Blocks(dict[int, Block]):
             statements.append(statement)
             polls |= statement.name in POLLING
             if statement.name in control.ENDS:
-                end = control.ENDS[statement.name](statement, function, program)
-                if self._checked:
-                    end = checked_end(statement, function, end)
+                end = self._end(statement, function)
                 break
-            step = step_of(statement, function)
-            steps.append(checked(statement, function, program, step) if self._checked else step)
+            steps.append(self._step(statement, function))
         else:
             raise AssertionError("a function ends with a statement that nothing follows")
         return Block(tuple(statements), tuple(steps), end, polls)
 
+    def _step(self, statement: Statement, function: Function) -> Step:
+        step = step_of(statement, function)
+        if self._checked:
+            step = checked(statement, function, self._program, step)
+        return cast(Step, self._watched(step, statement, function))
+
+    def _end(self, statement: Statement, function: Function) -> control.End:
+        end = control.ENDS[statement.name](statement, function, self._program)
+        if self._checked:
+            end = checked_end(statement, function, end)
+        return cast(control.End, self._watched(end, statement, function))
+
+    def _watched(self, step: Any, statement: Statement, function: Function) -> Any:
+        for watch in self._watchers:
+            step = watch(step, statement, function)
+        return step
+
 
 class Grid:
     """A launch under way: its thread blocks, its memory, its waves."""
+
+    #: what is done where PTX leaves the result of a matrix instruction undefined
+    undefined: Undefined = "hardware"
+    #: there is no global memory: an address in no window is one in shared memory
+    only_shared = False
+    #: statements that may be executed without any effect on memory or on other threads
+    most_in_vain = 1 << 21
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
@@ -90,7 +118,7 @@ class Grid:
         self.arena: Arena = launch.arena
         self.reserved_shared = launch.reserved_shared
         self.dynamic_shared = launch.dynamic_shared
-        self.shared_bytes = -(-launch.shared_bytes // 256) * 256
+        self.shared_bytes = self.shared_limit = -(-launch.shared_bytes // 256) * 256
         self.target, self.arithmetic = launch.module.target, launch.arithmetic
         self.processors = launch.processors
         self.environment = launch.environment
@@ -99,6 +127,11 @@ class Grid:
         #: statements, and how often threads executed one
         self.executed = self.thread_statements = 0
         self.total, self._started = int(np.prod(self.size)), 0
+        #: the order of a seed; None: ascending
+        self.schedule: Schedule | None = None
+        if launch.seed is not None:
+            clusters = self.total // int(np.prod(self.cluster))
+            self.schedule = Schedule(launch.seed, clusters)
         #: blocks that run may take over others, if these have not started
         self._may_cancel = any(
             statement.name == "clusterlaunchcontrol" for statement in self.program.statements
@@ -147,7 +180,7 @@ class Grid:
         elif self.step_limit is None and wave.vain > _VAIN_POLLS and block.polls:
             kind = "deadlock"
             reason = "the loop waits for a change of memory that no thread will ever make"
-        elif self.step_limit is None and wave.vain > _VAIN_STATEMENTS:
+        elif self.step_limit is None and wave.vain > self.most_in_vain:
             kind = "endless loop"
             reason = (
                 f"{wave.vain:,} statements were executed without an effect on memory or on other "
@@ -167,10 +200,11 @@ class Grid:
         count = max(1, min(LANES // lanes, _MEMORY // max(1, memory)))
         if self._may_cancel:
             count = min(count, self.processors)
+        if self.schedule:
+            count = self.schedule.together(count)
         count = max(cluster, count // cluster * cluster)
         first, self._started = self._started, min(self.total, self._started + count)
-        places = np.arange(first, self._started)
-        return places if cluster == 1 else self._by_cluster(places)
+        return self._blocks_at(np.arange(first, self._started))
 
     def cancel(self) -> tuple[int, int, int] | None:
         """Takes the next cluster out that has not started: the first of its thread blocks."""
@@ -179,9 +213,16 @@ class Grid:
         first = self._started
         self._started += int(np.prod(self.cluster))
         self.launch.blocks_done(self._started - first)
-        block = int(self._by_cluster(np.array([first]))[0])
+        block = int(self._blocks_at(np.array([first]))[0])
         x, y, _ = self.size
         return block % x, block // x % y, block // (x * y)
+
+    def _blocks_at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of the blocks that start at these places in the order."""
+        cluster = int(np.prod(self.cluster))
+        if self.schedule:
+            places = self.schedule.blocks(places, cluster)
+        return places if cluster == 1 else self._by_cluster(places)
 
     def _by_cluster(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Linear numbers of blocks that are counted cluster by cluster."""

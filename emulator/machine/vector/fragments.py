@@ -110,6 +110,8 @@ class Fetch:
         self.vectors: dict[str, Registers] = {}
         self.singles: dict[str, Any] = {}
         self.constants: dict[str, int] = {}
+        #: byte-ids and thread-ids, which a statement names for each scale
+        self.ids: tuple[str, ...] = ()
         for operand in statement.signature.operands:
             bound = statement.operands.get(operand.name)
             if bound is None:
@@ -122,6 +124,7 @@ class Fetch:
             elif operand.kind == "ids":
                 assert isinstance(bound, Vector)
                 for part, item in zip(operand.parts, bound.items, strict=True):
+                    self.ids += (part.name,)
                     self.singles[part.name] = reader(item, "b16", function)
             else:
                 self.singles[operand.name] = reader(bound, word_type(operand), function)
@@ -145,8 +148,7 @@ class Fetch:
             elif name in ("a", "b"):
                 operands[name] = one_for_all(words, s, self.lanes, name)
             else:
-                held = one_for_all(words, s, self.lanes, name)
-                options[name] = int(held[0]) if name.endswith(("_a", "_b")) else held
+                options[name] = one_for_all(words, s, self.lanes, name)
         return operands, options
 
 

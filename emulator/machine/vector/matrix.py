@@ -21,9 +21,9 @@ from emulator.machine.vector.fragments import Fetch, Registers, one_for_all, who
 from emulator.machine.vector.lanes import together
 from emulator.machine.vector.operands import addresses, reader
 from emulator.machine.vector.strand import WARP, Strand
+from emulator.machine.vector.wave import Wave
 from emulator.memory.arena import AccessError, Fault
 from emulator.memory.space import Space
-from emulator.memory.windows import RANK_BITS
 from emulator.ptx.program import Address, Bound, Function, Statement
 from emulator.warp import move, multiply, wmma
 from emulator.warp.call import Call
@@ -47,10 +47,32 @@ def multiplication(statement: Statement, function: Function) -> Step:
         whole(s, WARP, ins)
         operands, options = fetch(s)
         grid = s.wave.grid
-        call = Call(ins, operands, options, grid.target, grid.arithmetic, "hardware")
-        fetch.result.write(s, run(call))
+        call = Call(ins, operands, options, grid.target, grid.arithmetic, grid.undefined)
+        fetch.result.write(s, _by_ids(run, call, fetch.ids))
 
     return step
+
+
+def _by_ids(run: Callable[[Call], Array], call: Call, ids: tuple[str, ...]) -> Array:
+    """The result where registers may hold byte-ids and thread-ids: warps of the same together."""
+    if not ids:
+        return run(call)
+    held = np.stack(np.broadcast_arrays(*(call.options[name] for name in ids)), axis=-1)
+    kinds, which = np.unique(held, axis=0, return_inverse=True)
+    parts = []
+    for i, values in enumerate(kinds.tolist()):
+        chosen = dict(zip(ids, values, strict=True))
+        if len(kinds) == 1:
+            return run(call._replace(options=call.options | chosen))
+        mine = np.flatnonzero(which.reshape(-1) == i)
+        operands = {name: x[mine] for name, x in call.operands.items()}
+        scales = {name: call.options[name][mine] for name in ("scale_a", "scale_b")}
+        options = call.options | scales | chosen
+        parts.append((mine, run(call._replace(operands=operands, options=options))))
+    out = np.empty((len(held), *parts[0][1].shape[1:]), parts[0][1].dtype)
+    for mine, result in parts:
+        out[mine] = result
+    return out
 
 
 # --- ldmatrix, stmatrix, movmatrix ----------------------------------------------------------------
@@ -100,8 +122,15 @@ def _shared_addresses(bound: Bound, function: Function) -> Callable[[Strand], Ar
     """Addresses in shared memory, also of generic ones that lead there."""
     find = addresses(bound, function)
     generic = isinstance(bound, Address) and bound.space == ""
-    own = np.uint64((1 << RANK_BITS) - 1)
-    return lambda s: (memory.to_shared(find(s)) if generic else find(s)) & own
+    if generic:
+        return lambda s: _generic_offsets(s.wave, find(s))
+    return lambda s: find(s) & s.wave.offset_bits
+
+
+def _generic_offsets(wave: Wave, given: Array) -> Array:
+    """Generic addresses as offsets in shared memory; without global memory they may be that."""
+    inside = memory.to_shared(wave, given)
+    return inside if wave.grid.only_shared else inside & wave.offset_bits
 
 
 def _rows_of(s: Strand, ins: Movement, given: Array) -> Array:
@@ -121,20 +150,23 @@ def _tell_rows(s: Strand, ins: Movement, places: Array, *, write: bool) -> None:
 
 def _check_rows(s: Strand, ins: Movement, places: Array) -> None:
     """AccessError, with the lane, for a row outside of shared memory or misaligned."""
-    wrong = (places > s.wave.shared_bytes - ROW_BYTES) | (places % ROW_BYTES != 0)
+    wrong = (places > s.wave.shared_limit - ROW_BYTES) | (places % ROW_BYTES != 0)
     if not wrong.any():
         return
     warp, row = (int(i) for i in np.argwhere(wrong)[0])
     address = int(places[warp, row])
     what, kind = f"is no multiple of {ROW_BYTES}", "misaligned"
-    if address > s.wave.shared_bytes - ROW_BYTES:
-        what, kind = f"leaves shared memory, which has {s.wave.shared_bytes} bytes", "out of bounds"
+    if address > s.wave.shared_limit - ROW_BYTES:
+        what, kind = f"leaves shared memory, which has {s.wave.shared_limit} bytes", "out of bounds"
     reason = f"{ins.family}: the address of lane {row}, {address:#x}, {what}"
     raise AccessError(Fault(warp * WARP + row, address, kind, reason))
 
 
 def _flat_shared(s: Strand) -> Space:
-    return Space("shared memory", s.wave.shared.reshape(-1))
+    space = Space("shared memory", s.wave.shared.reshape(-1))
+    if s.wave.journal is not None:
+        space.replaced = s.wave.journal.replaced
+    return space
 
 
 # --- wmma.load, wmma.store ------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def find_barriers(
     def places(s: Strand, mask: Array | None) -> Places:
         given, positions = selected(find(s), mask), memory.positions_of(mask)
         if space == "":
-            return memory.shared_places(s, "cluster", memory.to_shared(given), 8, positions)
+            return memory.shared_places(s, "cluster", memory.to_shared(s.wave, given), 8, positions)
         return memory.shared_places(s, space, given, 8, positions)
 
     return places

@@ -3,7 +3,8 @@
 Of the strands that can run, the one goes first that is innermost in calls and lowest in the
 program: compilers lay code out so that the lanes of a warp meet again that way. A strand that goes
 round and round while others wait gives way to them (an *epoch* later), so that a lane which waits
-for another lane of its own warp gets it.
+for another lane of its own warp gets it. Whom activemask sees after a recursion is said where the
+reference engine chooses its threads.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from emulator.machine.vector.strand import (
     Strand,
     merged,
 )
+from emulator.memory.windows import RANK_BITS, WINDOW_BITS
 
 if TYPE_CHECKING:
+    from emulator.memory.space import Space
     from emulator.ptx.program import Function, Statement
 
 #: backward branches after which a strand lets others go first; fewer where it looks at memory that
@@ -70,8 +73,14 @@ class Wave:
     grid: Any
     #: linear numbers of the blocks
     ctas: Lanes
+    #: bytes of shared memory, a row for each block; None: zeros
+    shared: Array = None  # type: ignore[assignment]
     ready: list[Strand] = field(default_factory=list)
     waiting: list[Strand] = field(default_factory=list)
+    #: what shared memory held before it was written goes there; None: nobody wants it back
+    journal: Space | None = None
+    #: registers of lanes that have ended; None: nobody looks at them
+    left: list[Frame] | None = None
 
     def __post_init__(self) -> None:
         grid = self.grid
@@ -84,12 +93,18 @@ class Wave:
         self.alive = self.thread < grid.threads
         #: changes whenever lanes end
         self.version = 0
-        self.shared_bytes = grid.shared_bytes
-        self.shared = np.zeros((len(self.ctas), grid.shared_bytes), np.uint8)
+        #: bytes of a row of shared memory, and those that may be accessed
+        self.shared_bytes, self.shared_limit = grid.shared_bytes, grid.shared_limit
+        if self.shared is None:
+            self.shared = np.zeros((len(self.ctas), grid.shared_bytes), np.uint8)
         self.local = np.zeros((len(lanes), 0), np.uint8)
         #: bytes of it that threads may use: there may be room for more
         self.local_bytes = 0
         self.cluster_size = int(np.prod(grid.cluster))
+        #: the bits of an address in shared memory that are its offset: in a grid the rank of the
+        #: block stands above
+        bits = WINDOW_BITS if grid.only_shared else RANK_BITS
+        self.offset_bits = np.uint64((1 << bits) - 1)
         self.executed = 0
         #: statements executed since anything happened that others may wait for
         self.vain = 0
@@ -105,6 +120,12 @@ class Wave:
 
     # --- start and end ---
 
+    def renew(self) -> None:
+        """Nothing has happened yet: the same blocks may run once more."""
+        self.alive[:] = self.thread < self.grid.threads
+        self.version = self.executed = self.vain = 0
+        self.ready, self.waiting = [], []
+
     def start(self, function: Function, initial: Callable[[Frame], None]) -> None:
         """All threads at the first statement of a kernel."""
         lanes = np.flatnonzero(self.alive)
@@ -115,9 +136,12 @@ class Wave:
     def end(self, strand: Strand, gone: Array | None, following: int) -> None:
         """Lanes of a strand end, all or those of a mask; the others go on at `following`."""
         lanes = strand.lanes if gone is None else strand.lanes[gone]
+        if self.left is not None:
+            frame = strand.frames[0]
+            self.left.append(frame if gone is None else Frame(frame.function, lanes, frame))
         if self.watch is not None:
             self.watch.ended(lanes)
-        self.alive[lanes] = False
+        self.alive[slice(None) if len(lanes) == len(self.alive) else lanes] = False
         self.version += 1
         self.grid.progress += 1
         if gone is None:
@@ -161,14 +185,15 @@ class Wave:
         """The strand that goes next, merged with all others that are at its place."""
         if not self.ready:
             return None
-        first = min(self.ready, key=_order)
+        schedule = self.grid.schedule
+        first = schedule.pick(self.ready) if schedule else min(self.ready, key=_order)
         if len(self.ready) > 1:
             place = first.place
             same = [strand for strand in self.ready if strand.place == place]
             if len(same) > 1:
                 first = self._merge(same)
         self.ready.remove(first)
-        return first
+        return schedule.part(first) if schedule else first
 
     def _merge(self, strands: list[Strand]) -> Strand:
         """One strand of several that are ready at one place."""
@@ -222,6 +247,8 @@ class Wave:
     def _advance(self, strand: Strand) -> None:
         """Runs a strand until another one should go first."""
         blocks, others = self.grid.blocks, min(map(_order, self.ready), default=None)
+        schedule = self.grid.schedule
+        left = schedule.turns() if schedule else 0
         while True:
             block = blocks[strand.pc]
             following = self._run_block(strand, block)
@@ -235,7 +262,12 @@ class Wave:
                     self._give_way(strand, block)
                     return
             strand.pc = following
-            if others is not None and _order(strand) >= others:
+            if schedule:
+                left -= 1
+                if left <= 0:
+                    self.ready.append(strand)
+                    return
+            elif others is not None and _order(strand) >= others:
                 self.ready.append(strand)
                 return
 

@@ -117,17 +117,17 @@ def _calls(
 
     `watch` hears what is read of it.
     """
-    grid = wave.grid
+    grid, shared = wave.grid, wave.shared[:, : wave.shared_limit]
     rows = first // wave.lanes_per_cta
     blocks, starts, counts = np.unique(rows, return_index=True, return_counts=True)
     if (counts == counts[0]).all() and blocks[-1] - blocks[0] + 1 == len(blocks):
         parts = [(slice(None), (len(blocks), int(counts[0])))]
-        spaces = [wave.shared[blocks[0] : blocks[-1] + 1, None]]
+        spaces = [shared[blocks[0] : blocks[-1] + 1, None]]
     else:
         parts = [
             (slice(int(a), int(a + n)), (1, int(n))) for a, n in zip(starts, counts, strict=True)
         ]
-        spaces = [wave.shared[block : block + 1, None] for block in blocks]
+        spaces = [shared[block : block + 1, None] for block in blocks]
     for (part, shape), memory in zip(parts, spaces, strict=True):
         mine = {name: _part(x, part, shape) for name, x in operands.items()}
         chosen = {name: _part(x, part, shape) for name, x in options.items()}
@@ -136,7 +136,7 @@ def _calls(
             if watch is None
             else watch.space(memory, first[part].reshape(shape))
         )
-        yield Call(ins, mine, chosen, grid.target, grid.arithmetic, "hardware")
+        yield Call(ins, mine, chosen, grid.target, grid.arithmetic, grid.undefined)
 
 
 def _sums(calls: Iterable[Call]) -> Array:
