@@ -69,7 +69,7 @@ class TextGrid(Grid):
         self.step_limit = None
         self.executed = self.thread_statements = self.progress = 0
         self.total, self._started = self._machines, 0
-        self.watch = None
+        self.watch = self.schedule = None
         self._may_cancel = False
         self._left: list[Frame] = []
         self._wave: Wave | None = None
