@@ -423,6 +423,37 @@ def test_an_error_shows_the_statement():
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("st.shared.u32 [g, {r}], r;", "the address of st.shared.u32, operand a, takes no coord"),
+        (
+            "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [g, {r}];",
+            "takes 2 coordinates in braces; got [g]",
+        ),
+        ("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [g];", "takes 2 coordinates in braces"),
+        (
+            "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [g, {r, 1.5}];",
+            "is an integer; got 1.5",
+        ),
+        ("mov.b32 r, tile[1];", "'tile' is not declared"),
+    ],
+)
+def test_operands_that_no_statement_takes(text, words):
+    machine = Warp("sm_90a")
+    machine.run(".reg .u32 r; .reg .u64 g;")
+    with pytest.raises(OperandError) as error:
+        machine.run(text)
+    assert words in str(error.value)
+
+
+def test_a_large_reduction_takes_no_memory():
+    machine = Warp("sm_90a")
+    machine.run(".reg .u32 r; .reg .u64 g; mov.u32 r, 0xfffffff0; mov.u64 g, 0;")
+    with pytest.raises(EmulatorError, match="line 1, column 1"):
+        machine.run("cp.reduce.async.bulk.global.shared::cta.bulk_group.inc.u32 [g], [r], r;")
+
+
 def test_ids_of_scales_are_each_machines_own():
     opcode = (
         "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X"
