@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from emulator.tools.descriptors.tiles import StoredTile, needed_descriptor
     from emulator.tools.explanations.comparison import compare
     from emulator.tools.explanations.explanation import explain, explain_registers
+    from emulator.tools.explanations.launches import compare_launches
     from emulator.tools.faults.finder import find_faults
+    from emulator.tools.orders import check_order
     from emulator.tools.pictures.page import Page
 
 #: the version of the distribution ptx-mma-emulator, which pyproject.toml reads here
@@ -65,7 +67,9 @@ __all__ = [
     "UnsupportedError",
     "Warp",
     "Warpgroup",
+    "check_order",
     "compare",
+    "compare_launches",
     "compress",
     "decompress",
     "describe_descriptor",
@@ -95,7 +99,9 @@ _LATER = {
     "emulator.tools.descriptors.tiles": "StoredTile needed_descriptor",
     "emulator.tools.explanations.comparison": "compare",
     "emulator.tools.explanations.explanation": "explain explain_registers",
+    "emulator.tools.explanations.launches": "compare_launches",
     "emulator.tools.faults.finder": "find_faults",
+    "emulator.tools.orders": "check_order",
     "emulator.tools.pictures.page": "Page",
 }
 _MODULES = {name: module for module, names in _LATER.items() for name in names.split()}

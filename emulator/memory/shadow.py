@@ -24,14 +24,30 @@ class SharedShadow:
         self.written = np.zeros(count, np.int32)
         self.writer = np.zeros(count, np.int32)
         self.sort = np.zeros(count, np.int8)
+        #: holds what somebody wrote who had it from nobody
+        self.undefined = np.zeros(count, np.bool_)
+        self.any_undefined = False
         #: the last read of each column of readers (a warp, say), and its lane; -1: several lanes
         self.read = np.zeros((count, columns), np.int32)
         self.reader = np.zeros((count, columns), np.int32)
 
+    def unwritten(self, at: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which granules hold nothing that anybody meant to write."""
+        out: NDArray[np.bool_] = self.written[at] == 0
+        return out | self.undefined[at] if self.any_undefined else out
+
+    def define(self, at: NDArray[np.int64], undefined: NDArray[np.bool_] | None) -> None:
+        """What was just written to granules is, or is not, what somebody meant to write."""
+        if undefined is not None and undefined.any():
+            self.any_undefined = True
+            self.undefined[at] = undefined
+        elif self.any_undefined:
+            self.undefined[at] = False
+
     @staticmethod
     def bytes_of(size: int, granule: int, columns: int) -> int:
         """How much memory the state of one block takes."""
-        return size // granule * (9 + 8 * columns)
+        return size // granule * (10 + 8 * columns)
 
 
 class GlobalShadow:

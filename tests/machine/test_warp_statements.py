@@ -361,6 +361,28 @@ def test_memory_that_is_no_rows():
             machine.run(wrong)
 
 
+def test_a_program_follows_its_machines_memory():
+    """Its size and its bytes may be others in every run, and so may what alloca takes."""
+    machine = Warp("sm_90a", shared_bytes=64)
+    machine.run(".reg .u32 r, at; mov.u32 at, 60;")
+    program = machine.bind("st.shared.u32 [at], at; mov.u32 r, %total_smem_size;")
+    for size in (64, 256, 100, 61):
+        memory = np.zeros(size, np.uint8)
+        machine.shared = memory
+        if size < 64:
+            with pytest.raises(UndefinedError, match="which has 61 bytes"):
+                machine.run(program)
+            continue
+        machine.run(program)
+        assert memory[60] == 60 and memory.sum() == 60
+    stack = machine.bind(
+        "{ .reg .u64 a; alloca.u64 a, 16, 8; ld.local.u32 r, [a]; st.local.u32 [a], at; }"
+    )
+    for _ in range(2):
+        machine.run(stack)
+        assert (machine["r"] == 0).all()
+
+
 # --- what never ends, what there is not ---
 
 

@@ -5,6 +5,7 @@ Facts are stated here and in descriptor_words.py; test_descriptor_faults.py has 
 
 import itertools
 import re
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,15 +13,18 @@ import pytest
 from commands import answer
 from descriptor_words import CODES, address, word
 
-from emulator import Instruction, OperandError, execute
+from emulator import Instruction, OperandError, TensorMap, UndefinedError, execute
 from emulator.layout.descriptor import Descriptor, TileShape
 from emulator.memory.descriptors import load_tile
+from emulator.memory.tensor_copy_reference import elements
+from emulator.tools.descriptors.command import descriptor_command
 from emulator.tools.descriptors.description import describe_descriptor
 from emulator.tools.descriptors.difference import diff_descriptors
 from emulator.tools.descriptors.tiles import StoredTile, needed_descriptor
 
 F16 = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 U8 = "wgmma.mma_async.sync.aligned.m64n64k32.s32.u8.u8"
+N24 = F16.replace("n64", "n24")
 B1 = "wgmma.mma_async.sync.aligned.m64n64k256.s32.b1.b1.and.popc"
 TF32 = "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32"
 SPARSE = "wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16"
@@ -329,11 +333,15 @@ def test_a_part_of_a_stored_tile_is_read_from_where_the_tile_holds_it():
         (StoredTile(leading_bytes=256), "128 bytes .64 elements. apart.*nearest is 128 bytes"),
         (StoredTile(0, leading_bytes=32), "no swizzle the lines.*nearest is 32 bytes, the 32-byte"),
         (StoredTile(rows=32), "32 rows × 16 columns is smaller than operand b: 64 rows"),
-        (StoredTile(k=64, column=56), r"column 0 … 48 of a stored tile that has 64; got 56"),
-        (StoredTile(k=128, column=56), r"columns in steps of 16; nearest is \(0, 48\)"),
-        (StoredTile(rows=72, row=4), r"rows in steps of 8 .*nearest is \(0, 0\)"),
-        (StoredTile(start_address=0x410), "1040 is no multiple of 128.*0x400, with column=8 for"),
-        (StoredTile(start_address=0x420, major="mn"), "nearest is 0x400, with row=16 for what"),
+        (StoredTile(k=64, column=56), r"of 64 × 64: it would .* end behind it.*is \(0, 48\)"),
+        (StoredTile(k=128, column=56), r"would cut blocks of 8 lines of 128.*is \(0, 48\)"),
+        (StoredTile(rows=72, row=4), r"of 72 × 16: it would cut.*nearest is \(0, 0\)"),
+        (StoredTile(rows=72, row=12, column=9), r"nearest is \(8, 0\)"),
+        (StoredTile(start_address=0x410), "nearest is 0x400, with tile=64x64,column=8 for what"),
+        (StoredTile(start_address=0x408), "1032 is no multiple of 128.*nearest is 0x400$"),
+        (StoredTile(start_address=0x420), "0x400, with tile=64x64,column=16 for what lies 32 by"),
+        (StoredTile(k=64, start_address=0x460), "0x400, with column=48 for what lies 96 bytes on"),
+        (StoredTile(start_address=0x420, major="mn"), "nearest is 0x400$"),
         (StoredTile(32, start_address=0x440), "1088 is no multiple of 128.*nearest is 0x400$"),
     ],
 )
@@ -360,6 +368,161 @@ def test_tiles_that_no_descriptor_describes(stored, words):
 def test_no_stored_tile(given, words):
     with pytest.raises(OperandError, match=words):
         StoredTile(**given)
+
+
+def suggested(message, spec):
+    """A spec with what a message calls nearest; None where it says nothing that can be typed."""
+    if found := re.search(r"starts; nearest is (\w+)(?:, with (\S+) for)?", message):
+        more = (part.split("=") for part in found[2].split(",")) if found[2] else ()
+        return spec | {"start": found[1]} | dict(more)
+    if found := re.search(r"nearest is \((\d+), (\d+)\)", message):
+        return spec | {"row": found[1], "column": found[2]}
+    if found := re.search(r"nearest is start=(\w+)|start_address at most (\w+)", message):
+        return spec | {"start": found[1] or found[2]}
+    return None
+
+
+def needs(count):
+    """Words and needs of tiles, many of them wrong."""
+    rng = np.random.default_rng(5)
+    choices = {
+        "swizzle": ["none", "32B", "64B", "128B"], "row": [4, 8, 32, 64], "order": ["columns"],
+        "start": ["0", "0x400", "0x408", "0x410", "0x440", "0x470", "0x480", "0x3f800"],
+        "tile": ["64x16", "64x64", "128x64", "256x32", "64x128", "72x24"],
+        "column": [4, 8, 16, 24, 48],
+    }  # fmt: skip
+    for _ in range(count):
+        spec = {
+            name: str(rng.choice(values)) for name, values in choices.items() if rng.random() < 0.4
+        }
+        numbers = (rng.choice([0, 0x400, 0x410, 0x470, 0x480, 0x4A0, 0x3F800]),
+                   rng.choice([16, 128, 1024]), rng.choice([128, 512, 1024]), rng.choice([0, 1]),
+                   rng.choice([0, 32, 64, 128]))  # fmt: skip
+        yield word(*map(int, numbers)), (F16, N24, U8, TF32)[int(rng.integers(4))], spec
+
+
+def test_a_need_suggests_nothing_that_its_own_text_contradicts():
+    """What is called nearest is taken, and one start is suggested, the one that is needed."""
+    answered = refused = 0
+    for given, opcode, spec in needs(200):
+        major = "mn" if spec.get("row") == "64" and opcode in (F16, N24) else "k"
+        more = {"major": major, "shared_size": "0x3f000"}
+        for left in (3, 2, 1, 0):  # start, place and end of shared memory, one after another
+            need = ",".join(f"{name}={value}" for name, value in spec.items()) or "order=rows"
+            try:
+                answer_ = descriptor_command([hex(given), opcode], need=need, **more)
+            except OperandError as error:
+                refused += 1
+                if (other := suggested(str(error), spec)) is None:
+                    break
+                assert left and other != spec, (need, str(error))
+                spec = other
+                continue
+            lines, needed = answer_.shown, int(answer_.data["needed"], 16)
+            starts = {int(x, 16) for x in re.findall(r"nearest is (0x\w+)", "\n".join(lines))}
+            starts |= {int(x) for x in re.findall(r"legal: start_address (\d+)", "\n".join(lines))}
+            assert starts <= {(needed & 0x3FFF) << 4}, (need, lines)
+            assert not any("nothing is wrong" in line for line in lines)
+            own = describe_descriptor(needed, opcode, major=major, shared_size=0x3F000)
+            assert own.findings == (), (need, own)
+            answered += 1
+            break
+    assert answered > 80 and refused > 80
+
+
+NEAREST = re.compile(r"nearest is (?:(\w+_offset) )?(\w+)(?: with (\w+) (\d+))?|at most (\w+)")
+
+
+def test_legal_values_of_findings_are_legal():
+    """What a finding calls nearest leaves no finding of that field."""
+    tried = 0
+    for given, opcode, _ in needs(300):
+        for finding in describe_descriptor(given, opcode, shared_size=0x3F000).findings:
+            near = NEAREST.search(finding.legal)
+            if finding.field == "tile" or not near:
+                continue
+            values = {near[1] or finding.field: int(near[2] or near[5], 0)}
+            values |= {near[3]: int(near[4])} if near[3] else {}
+            better = replace(Descriptor.decode(given), **values).encode()
+            left = describe_descriptor(int(better), opcode, shared_size=0x3F000).findings
+            assert finding not in left, (finding, left)
+            assert (finding.level, finding.field) not in {(x.level, x.field) for x in left}
+            tried += 1
+    assert tried > 100
+
+
+# --- a tile is stored -----------------------------------------------------------------------------
+
+
+def copied(matrix, swizzle, start):
+    """Shared memory after one tensor copy of a whole matrix, element by element."""
+    memory = np.zeros(1 << 15, np.uint8)
+    size, bytes_ = matrix.dtype.itemsize, np.ascontiguousarray(matrix).reshape(-1).view(np.uint8)
+    box = matrix.shape[::-1]
+    tensor = TensorMap.tiled(matrix, box=box, swizzle=swizzle).with_address(0)
+    for element in elements(tensor, "tile", (0, 0), shared_address=start):
+        at, to = element.global_address, element.shared_address
+        memory[to : to + size] = bytes_[at : at + size]
+    return memory
+
+
+@pytest.mark.parametrize("dtype", ["f2", "i1", "f4"])
+@pytest.mark.parametrize("width", CODES)
+@pytest.mark.parametrize("major", ["k", "mn"])
+def test_a_stored_tile_is_what_a_tensor_copy_writes(dtype, width, major):
+    if major == "mn" and dtype != "f2":
+        return
+    rng = np.random.default_rng(9)
+    lines, unit = 32, (width or 16) // np.dtype(dtype).itemsize
+    held = rng.integers(-100, 100, (lines, 2 * unit)).astype(dtype)
+    matrix = held if major == "k" else held.T
+    # Boxes as wide as the swizzle lie one after another.
+    order = "rows" if major == "k" else "columns"
+    tile = StoredTile(width, major, 1024, *matrix.shape, order)
+    got = tile.store(matrix)
+    want = np.zeros(1 << 15, np.uint8)
+    for i in range(2):
+        part = np.ascontiguousarray(held[:, i * unit : (i + 1) * unit])
+        want |= copied(part, f"{width}B" if width else "none", 1024 + i * part.nbytes)
+    assert len(got) == 1024 + matrix.nbytes and np.array_equal(got, want[: len(got)])
+    memory = np.full(1 << 14, 7, np.uint8)
+    assert tile.store(matrix, shared=memory) is memory
+    assert np.array_equal(memory[1024 : len(got)], got[1024:]) and (memory[:1024] == 7).all()
+
+
+def test_an_instruction_reads_a_stored_tile():
+    """Also where the pattern starts with the tile, and of elements below a byte."""
+    rng = np.random.default_rng(3)
+    matrix = rng.standard_normal((64, 64)).astype("f2")
+    tile = StoredTile(128, "k", 0x480, 64, 64, column=16)
+    needed = needed_descriptor(F16, "b", tile).descriptor
+    codes = load_tile(tile.store(matrix), needed, 64, 16, "f16")
+    assert np.array_equal(codes.view("f2"), matrix[:, 16:32])
+    bits = rng.integers(0, 2, (64, 256), np.uint8)
+    held = StoredTile(32).store(bits, "b1")
+    assert len(held) == 2048
+    needed = needed_descriptor(B1, "b", StoredTile(32)).descriptor
+    assert np.array_equal(load_tile(held, needed, 64, 256, "b1"), bits)
+
+
+@pytest.mark.parametrize(
+    ("stored", "given", "words"),
+    [
+        (StoredTile(rows=64, k=64), np.zeros((64, 32), "f2"), "matrix is .*64 × 64.*got float16"),
+        (StoredTile(), np.zeros(64, "f2"), r"matrix is \(rows, k\)"),
+        (StoredTile(), np.zeros((64, 64)), "the type of the elements .* got None"),
+        (StoredTile(0, "mn"), np.zeros((64, 32), "i1"), "only 16-bit types can be transposed"),
+        (StoredTile(start_address=0x410), np.zeros((64, 64), "f2"), "no multiple of 128"),
+    ],
+)
+def test_matrices_that_are_not_stored(stored, given, words):
+    with pytest.raises(OperandError, match=words):
+        stored.store(given)
+
+
+def test_a_tile_is_not_stored_behind_the_end():
+    with pytest.raises(UndefinedError, match="lies at byte 4096 of shared memory, which has 4096"):
+        StoredTile().store(np.zeros((64, 64), "f2"), shared=np.zeros(4096, np.uint8))
 
 
 @pytest.mark.parametrize("stored", ["swizzle=128B", 128, ()])

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from emulator import Instruction, OperandError, UnsupportedError, mma
 from emulator.__main__ import main
 from emulator.isa.matrix_opcodes import expand as matrix_instructions
 from emulator.targets import find_target
+from emulator.tools.faults import copies, rows
 from emulator.tools.faults.finder import MISTAKES, find_faults
 from emulator.tools.faults.inputs import Given
 from emulator.tools.faults.variants import probe_of
@@ -135,11 +137,43 @@ def test_bad_arguments_are_named():
         find_faults(SPARSE, np.ones((16, 32), "f2"), np.ones((32, 8), "f2"), target="sm_80", d=d)
 
 
+def test_addresses_and_memory_in_a_file(capsys, save):
+    """Rows of A 48 bytes apart, addressed as if 32."""
+    lane, a = np.arange(32), np.random.default_rng(0).standard_normal((16, 16)).astype("f2")
+    shared = np.zeros((16, 48), np.uint8)
+    shared[:, :32] = a.view(np.uint8)
+    b = np.ones((16, 8), "f2")
+    for stride, said in ((48, "registers of a: right"), (32, "rows 48 bytes apart instead of 32")):
+        addresses = lane % 16 * stride + lane // 16 * 16
+        file = save(A=a, B=b, shared=shared.reshape(-1), addresses_a=addresses)
+        lines = answer(capsys, *fault(file))
+        assert any(said in line for line in lines), lines
+
+
+def test_d_alone_asks_for_what_decides():
+    a, b = (np.random.default_rng(x).standard_normal(y).astype("f2")
+            for x, y in enumerate(((16, 16), (16, 8))))  # fmt: skip
+    wanted = "D shows how an operand is wrong"
+    for other, asks in (((a.T, b), "addresses_a="), ((a, b.reshape(8, 16).T), "addresses_b="),
+                        ((a, b), None)):  # fmt: skip
+        d = mma(DENSE, *(np.ascontiguousarray(x) for x in other), target="sm_80")
+        notes = [x for x in find_faults(DENSE, a, b, target="sm_80", d=d).notes if wanted in x]
+        assert len(notes) == (asks is not None) and all(asks in x for x in notes)
+    # The registers are given: then it is known.
+    registers = DENSE.fragment("a").scatter(a.view("u2"))
+    d = mma(DENSE, a.T.copy(), b, target="sm_80")
+    report = find_faults(DENSE, a, b, target="sm_80", d=d, registers_a=registers)
+    assert not any("addresses_a=" in x for x in report.notes)
+
+
 # --- the table ------------------------------------------------------------------------------------
 
 
 def test_every_mistake_can_be_made():
-    """Each row of the table has a way of making it in one of five kernels, and changes D there."""
+    """Each row of the table has a way of making it in one of five kernels, and changes D there.
+
+    Those of addresses and copies are made in test_faults_memory.py.
+    """
     seen = {}
     for ins, target, steps in (
         (DENSE, "sm_80", 1), (SPARSE, "sm_80", 2), (WGMMA, "sm_90a", 2), (SCALED, "sm_120a", 1),
@@ -147,6 +181,7 @@ def test_every_mistake_can_be_made():
     ):  # fmt: skip
         kernel = kernel_of(ins, target, steps)
         right = kernel.result()
+        kernel = replace(kernel, aims={"d": right * 2})
         assert not repeated_names(kernel)
         for mistake in MISTAKES:
             for variant in mistake.variants(kernel):
@@ -154,7 +189,8 @@ def test_every_mistake_can_be_made():
                 if result is not None and (result != right).any():
                     seen[mistake.name] = variant
                     break
-    assert seen.keys() == {x.name for x in MISTAKES}
+    of_memory = {x.name for x in (*rows.MISTAKES, rows.OF_LANES, *copies.MISTAKES)}
+    assert seen.keys() == {x.name for x in MISTAKES} - of_memory
     assert len(MISTAKES) == len({x.name for x in MISTAKES})
 
 

@@ -91,7 +91,7 @@ WGMMA_FAULTS = {
     ),
     "advanced by elements, not bytes": (
         {"b": lambda step: descriptor(B_AT + 16 * step)},
-        ("wrong start address", "b", "advanced half as far"),
+        ("wrong step along k", "b", "16 bytes apart instead of 32: half as far"),
     ),
     "imm-trans-b": (
         {"edits": [(", 1, 1, 0, 0;", ", 1, 1, 0, 1;")]},

@@ -87,11 +87,11 @@ def scattered(d):
 
 
 def scaled(d):
-    d *= -4
+    d[1:] *= -4
 
 
 def flipped(d):
-    d *= -1
+    d[:, 1:] *= -1
 
 
 def blank(d):
@@ -116,8 +116,8 @@ WHERE = {
     in_lanes: ("wrong: row 3, odd columns; that is lanes 12-15, register 1",
                "every wrong element is 5"),
     scattered: ("wrong: in lanes 0, 4, 9, registers 0-1 (3 of 6 elements there)", "is 6, not"),
-    scaled: ("wrong: every element", "every wrong element is -2^2 times what is right"),
-    flipped: ("wrong: every element", "every wrong element has the other sign"),
+    scaled: ("wrong: rows 1-15, every column", "every wrong element is -2^2 times what is right"),
+    flipped: ("wrong: every row, columns 1-7", "every wrong element has the other sign"),
     blank: ("wrong: every element", "is zero, with the sign of the right one"),
     nan: ("wrong: rows 0-7, every column; that is every lane, registers 0-1",
           "every wrong element is NaN", "D(0, 0) is NaN (0x7fc00000), not"),
@@ -138,13 +138,29 @@ def test_where_and_how_an_unexplained_result_is_wrong(dense, damage):
     assert report.data["where"] == list(report.where)
 
 
-def test_an_explained_result_needs_no_place(dense):
+def test_an_explained_result_needs_no_place_unless_d_is_misplaced(dense):
     d = product(dense[0][::-1], *dense[1:])
     d[0, 0] += 1
     assert find_faults(DENSE, *dense, target="sm_80", d=d).where
-    d = exchanged(product(*dense), 0, 1)
+    d = product(exchanged(dense[0], 0, 1), dense[1], dense[2])
     report = find_faults(DENSE, *dense, target="sm_80", d=d)
     assert report.verdict == "found" and not report.where
+    d = exchanged(product(*dense), 0, 1)
+    report = find_faults(DENSE, *dense, target="sm_80", d=d)
+    assert report.verdict == "found"
+    assert any(x.startswith("D(0, 0) holds the bits of D(1, 0): ") for x in report.where)
+
+
+def test_one_element_that_holds_the_bits_of_another(dense):
+    d = product(*dense)
+    d[0, 3] = d[0, 6]
+    report = find_faults(DENSE, *dense, target="sm_80", d=d)
+    assert report.verdict == "none"
+    assert any(x.startswith("D(0, 3) holds the bits of D(0, 6): ") for x in report.where)
+    # A zero, and what several elements are, belong to no one.
+    d[0, 3] = 0
+    report = find_faults(DENSE, *dense, target="sm_80", d=d)
+    assert any(x.startswith("D(0, 3) is 0, not ") for x in report.where)
 
 
 def test_pairs_are_mentioned_where_they_were_not_tried(dense):

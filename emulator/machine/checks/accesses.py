@@ -185,7 +185,9 @@ class SharedAccesses:
     def _note(self, at: Places, columns: Lanes, lanes: Lanes, event: int) -> None:
         shadow = self.shadow
         before, who = shadow.read[at, columns], shadow.reader[at, columns]
-        floor = self.clocks.warp[Aspect.PLAIN, lanes]
+        clocks = self.clocks
+        full = clocks.full[lanes // clocks.per_block]
+        floor = np.maximum(clocks.warp[Aspect.PLAIN, lanes], full)
         # A read that the lane does not know of stays: then there are several readers.
         several = (before > floor) & (who != lanes)
         shadow.read[at, columns] = event

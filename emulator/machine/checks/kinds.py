@@ -26,6 +26,7 @@ KINDS: dict[str, str] = {
     ),
     "uninitialised memory": "write it first; what it holds is left over from another kernel",
     "uninitialised register": "give it a value on every path that leads here",
+    "another variable": "the index leaves its array: check the sizes of arrays in shared memory",
     "mbarrier": "initialise it once, and let a barrier or fence follow before others use it",
     "divergent barrier": (
         "all lanes of a warp must reach the same barrier statement: move it out of the branch, or "

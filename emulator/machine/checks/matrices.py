@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.movement import Movement
 from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import Function, Statement, registers_of
 
@@ -94,6 +95,26 @@ class Product:
             return None
         return self.spread(s, spoilt[0], spoilt[1], before, other)
 
+    def with_shared(self, s: Strand, missing: dict[int, list[NDArray[np.bool_]]]) -> None:
+        """Adds what tiles in shared memory spoil: by the first lanes of warpgroups, the rows of A,
+        if it lies there, and the columns of B that nobody wrote."""
+        groups = len(s) // self.lanes
+        tables: list[Shadows | None] = [None, None]
+        for number, first in enumerate(s.lanes[:: self.lanes].tolist()):
+            tiles = missing.get(first, [])
+            for axis, tile in zip((1,) if len(tiles) == 1 else (0, 1), tiles, strict=False):
+                if tile.any():
+                    held = tables[axis]
+                    if held is None:
+                        held = tables[axis] = np.zeros((groups, len(tile)), np.int32)
+                    held[number] = np.where(tile, -s.wave.watch.now, 0)
+        if tables[0] is None and tables[1] is None:
+            return
+        for target, shadow in zip(
+            self.d, self.spread(s, tables[0], tables[1], _registers(s, self.d)), strict=True
+        ):
+            s.write(target, shadow)
+
     def spread(
         self,
         s: Strand,
@@ -114,3 +135,31 @@ class Product:
         if other is not None and other.any():
             held = np.minimum(held, np.broadcast_to(other, (len(s),))[:, None])
         return list(np.ascontiguousarray(held.T))
+
+
+# --- ldmatrix, stmatrix ---------------------------------------------------------------------------
+
+
+def rows_of_registers(s: Strand, indexes: tuple[int, ...], trans: bool) -> NDArray[np.bool_]:
+    """Which rows that stmatrix stores are spoilt, in the order of the lanes that address them."""
+    held = _registers(s, indexes).reshape(-1, 32, len(indexes)) < 0
+    lanes = np.arange(32)
+    out = np.zeros((len(held), len(indexes), 8), np.bool_)
+    for row in range(8):
+        # A lane holds two neighbours of a row, or where the tile is transposed, of a column.
+        mine = lanes % 4 == row // 2 if trans else lanes // 4 == row
+        out[:, :, row] = held[:, mine].any(1)
+    return out.reshape(-1)
+
+
+def registers_of_rows(ins: Movement, missing: NDArray[np.bool_]) -> list[NDArray[np.bool_]]:
+    """For each register of ldmatrix the lanes that hold something of rows that nobody wrote."""
+    tiles = missing.reshape(-1, ins.count, ins.form.rows)
+    registers = ins.count * ins.form.rows // 8
+    if ins.form.type != "b16":
+        spoilt = np.repeat(tiles.any(-1), registers // ins.count, axis=1)
+        return [np.repeat(spoilt[:, i], 32) for i in range(registers)]
+    lanes = np.arange(32)
+    first, second = (2 * (lanes % 4), 2 * (lanes % 4) + 1) if ins.trans else (lanes // 4,) * 2
+    held = tiles[..., first] | tiles[..., second]  # (warps, tiles, 32)
+    return [held[:, i].reshape(-1) for i in range(ins.count)]

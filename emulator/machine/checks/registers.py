@@ -12,13 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from dtypes import Array
 from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.movement import Movement
+from emulator.machine.checks.clocks import Bools
 from emulator.machine.checks.finding import Party
-from emulator.machine.checks.matrices import Product
+from emulator.machine.checks.matrices import (
+    Product,
+    registers_of_rows,
+    rows_of_registers,
+)
 from emulator.machine.checks.reporter import Reporter
 from emulator.machine.vector.operands import active, reader, word_type
 from emulator.machine.vector.strand import Frame, Strand
@@ -108,11 +115,15 @@ class Use:
     #: what its sources are used for, where a word that nobody wrote is a mistake
     purpose: str
     active: Callable[[Strand], Array | bool | None]
-    #: of selp: the predicate, which picks one of two sources
-    chooser: int | None
+    #: of selp: the registers of its operands, the last of which picks one of the others
+    chooser: tuple[int | None, ...] | None
     #: of a multiplication: whether it adds to D, and its operands
     adds: Callable[[Strand], Array] | None = None
     product: Product | None = None
+    #: it stores to memory, and how the rows of stmatrix come from registers
+    stores: Callable[[Strand], Bools] | bool = False
+    #: of ldmatrix: the shadows that rows without values give
+    loads: Callable[[Bools], list[Bools]] | None = None
 
     @classmethod
     def of(cls, statement: Statement, function: Function) -> Use:
@@ -120,9 +131,8 @@ class Use:
         guard = None if statement.guard is None else statement.guard.index + count
         sources = tuple(dict.fromkeys(i + count for i in _indexes(statement, "read")))
         chooser = None
-        if statement.name == "selp" and len(sources) == 3:
-            *sources_, picks = sources
-            sources, chooser = tuple(sources_), picks - count
+        if statement.name == "selp":
+            chooser = tuple(next(registers_of(statement.operands[name]), None) for name in "abc")
         targets = tuple(dict.fromkeys(i + count for i in _indexes(statement, "written")))
         place = statement.operands.get("a")
         if statement.name == "st" and isinstance(place, ParameterPlace):
@@ -133,6 +143,7 @@ class Use:
             tuple(dict.fromkeys(i + count for i in _bases(statement))), guard,
             _purpose(statement), active(statement.guard), chooser,
             _addition(statement, function), _product(statement, function),
+            _stores(statement, sources), _loads(statement),
         )  # fmt: skip
 
 
@@ -142,6 +153,22 @@ def _addition(statement: Statement, function: Function) -> Callable[[Strand], Ar
     if scale is None or not isinstance(statement.instruction, MatrixInstruction):
         return None
     return reader(scale, word_type(statement.signature["scale_d"]), function)
+
+
+def _stores(statement: Statement, sources: tuple[int, ...]) -> Any:
+    ins = statement.instruction
+    if isinstance(ins, Movement) and ins.family == "stmatrix":
+        if ins.form.type != "b16":
+            return False
+        return lambda s: rows_of_registers(s, sources, ins.trans)
+    return statement.name == "st"
+
+
+def _loads(statement: Statement) -> Callable[[Bools], list[Bools]] | None:
+    ins = statement.instruction
+    if isinstance(ins, Movement) and ins.family == "ldmatrix":
+        return lambda missing: registers_of_rows(ins, missing)
+    return None
 
 
 def _product(statement: Statement, function: Function) -> Product | None:
@@ -175,6 +202,10 @@ def before(watch: Reporter, s: Strand, use: Use, mask: Array | None) -> None:
         _multiply(s, use)
         return
     shadow = _combined(s, use)
+    if shadow is not CLEAN and use.stores:
+        watch.storing = use.stores(s) if callable(use.stores) else spread(s, shadow) < 0
+        if mask is not None:
+            watch.storing = watch.storing[mask]
     if shadow is not CLEAN and use.purpose:
         for source in use.sources:
             _refuse(watch, s, source, mask, use.purpose)
@@ -196,11 +227,11 @@ def _multiply(s: Strand, use: Use) -> None:
 
 def _combined(s: Strand, use: Use) -> Array:
     if use.chooser is not None:
-        first, second = (s.read(i) for i in use.sources)
-        picks = s.read(use.chooser + count_of(s.frames[-1].function))
-        if first is CLEAN and second is CLEAN and picks is CLEAN:
+        count = count_of(s.frames[-1].function)
+        first, second, picks = (CLEAN if i is None else s.read(i + count) for i in use.chooser)
+        if (first is CLEAN and second is CLEAN and picks is CLEAN) or use.chooser[2] is None:
             return CLEAN
-        out: Array = np.minimum(np.where(s.read(use.chooser), first, second), picks)
+        out: Array = np.minimum(np.where(s.read(use.chooser[2]), first, second), picks)
         return out if out.any() else CLEAN
     found: list[Array] = []
     for i in use.sources:
@@ -213,6 +244,10 @@ def _combined(s: Strand, use: Use) -> Array:
     for more in found[1:]:
         out = np.minimum(out, more)
     return out if out.any() else CLEAN
+
+
+def spread(s: Strand, shadow: Array) -> Array:
+    return np.broadcast_to(shadow, (len(s),))
 
 
 def put(s: Strand, targets: tuple[int, ...], shadow: Array, mask: Array | None) -> None:
@@ -231,6 +266,10 @@ def after_load(watch: Reporter, s: Strand, use: Use, mask: Array | None) -> None
     """A load read what nothing wrote, in some lanes."""
     missing = watch.unwritten
     if missing is None:
+        return
+    if use.loads is not None:
+        for target, held in zip(use.targets, use.loads(missing), strict=True):
+            s.write(target, np.where(held, -watch.now, 0).astype(np.int32))
         return
     shadow = np.zeros(len(s), np.int32)
     where = np.arange(len(s)) if mask is None else np.flatnonzero(mask)

@@ -9,7 +9,8 @@ import numpy as np
 
 from dtypes import Array
 from emulator.machine.checks import registers
-from emulator.machine.checks.clocks import Aspect
+from emulator.machine.checks.clocks import Aspect, Bools
+from emulator.machine.checks.matrices import Product
 from emulator.machine.checks.registers import Use, count_of
 from emulator.machine.checks.synchronisation import warps_complete
 from emulator.machine.checks.watch import Watch
@@ -217,6 +218,8 @@ def _source(mode: str, own: Array, b: Array, c: Array) -> Array:
 
 
 def _after(statement: Statement, function: Function) -> After | None:
+    if is_wgmma(statement):
+        return _multiplied(statement, function)
     words = str(statement.instruction).split(".")
     if words[:3] == ["cp", "async", "bulk"] and len(words) > 3:
         bulk = _AFTER_BULK.get(words[3])
@@ -305,6 +308,29 @@ def _wait_bulk(statement: Statement, function: Function) -> After:
             own[lanes] = np.maximum(own[lanes], events)
 
     return after
+
+
+def _multiplied(statement: Statement, function: Function) -> After:
+    """A wgmma was executed: rows and columns of its tiles that nobody wrote spoil its sums."""
+    product = Product(statement, function)
+    ins: Any = statement.instruction
+
+    def after(watch: Watch, s: Strand, lanes: Lanes) -> None:
+        spoilt, watch.spoilt = watch.spoilt, {}
+        if not any(tile.any() for tiles in spoilt.values() for tile in tiles):
+            return
+        sizes = (ins.n,) if product.a is not None else (ins.m, ins.n)
+        product.with_shared(s, {
+            first: [_spoilt(tile, size) for tile, size in zip(tiles, sizes, strict=True)]
+            for first, tiles in spoilt.items()
+        })  # fmt: skip
+
+    return after
+
+
+def _spoilt(tile: Bools, size: int) -> Any:
+    """The rows of a tile of which an element is spoilt."""
+    return tile.reshape(size, -1).any(1) if tile.size else np.zeros(size, np.bool_)
 
 
 def _wgmma_fence(statement: Statement, function: Function) -> After:

@@ -47,6 +47,8 @@ class Watch(Reporter):
         lanes = len(wave.thread)
         #: of warps, how often they have executed setmaxnreg, and where the last one did
         self.counted, self.setting = np.zeros(lanes // WARP, np.int64), 0
+        #: of a wgmma, by the first lanes of warpgroups: elements of its tiles that nobody wrote
+        self.spoilt: dict[int, list[Bools]] = {}
         #: by block and lane of another block: its last access to the block's shared memory
         self.visits: dict[tuple[int, int], tuple[int, int]] = {}
         #: of blocks, what their threads knew when they ended
@@ -88,10 +90,10 @@ class Watch(Reporter):
             return
         index = int(np.argmax(lost))
         winner = int(np.flatnonzero((places == places[index]) & ~lost)[-1])
+        name = self.name_of(view, int(places[index]) * size, size)
         self.report(
             "race", lanes[index : index + 1], int(lost.sum()),
-            f"threads write different values to {self.name_of(view, int(places[index]) * size)} "
-            "in one statement",
+            f"threads write different values to {name} in one statement",
             Party(self.place(), *self.who(lanes[winner : winner + 1])),
             self.statement.pc,
         )  # fmt: skip
@@ -123,7 +125,7 @@ class Watch(Reporter):
         flat = self.local_written.reshape(-1)
         every = places[:, None] + np.arange(size)
         if use == "read":
-            missing = ~flat[every].all(1)
+            missing: Bools = ~flat[every].all(1)
             self.unwritten = missing if missing.any() else None
         else:
             flat[every] = True
@@ -138,9 +140,11 @@ class Watch(Reporter):
         strong = use == "atomic" or not _STRONG.isdisjoint(self.words)
         if self.wave.cluster_size > 1:
             self._check_peers(lanes, places)
+        if self.statement.pc in self.all.extents:
+            self._check_variable(lanes, places, size, use)
         conflicts = shared.conflicts_with_writes(who, flat, atomic=strong)
         if use == "read":
-            missing = (shared.shadow.written[at] == 0).any(1)
+            missing: Any = shared.shadow.unwritten(at).any(1)
             self.unwritten = missing if missing.any() else None
         else:
             conflicts += shared.conflicts_with_reads(who, flat)
@@ -149,6 +153,26 @@ class Watch(Reporter):
             shared.note_read(flat, who, now)
         else:
             shared.note_write(flat, who, now, Sort.ATOMIC if strong else Sort.PLAIN)
+            undefined = self.storing
+            if undefined is not None and len(undefined) == len(lanes):
+                shared.shadow.define(flat, np.repeat(undefined, count))
+            else:
+                shared.shadow.define(flat, None)
+
+    def _check_variable(self, lanes: Lanes, places: Places, size: int, use: str) -> None:
+        """Accesses stay within the variable whose address they were computed from."""
+        extent = self.all.extents[self.statement.pc]
+        inside = places % self.wave.shared_bytes
+        wrong = (inside < extent.first) | (inside + size > extent.last)
+        if wrong.any():
+            index = int(np.argmax(wrong))
+            launch = self.all.grid.launch
+            verb = "read" if use == "read" else "written"
+            self.report(
+                "another variable", lanes[wrong], int(wrong.sum()),
+                f"{launch.shared_name(int(inside[index]), size)} is {verb} through an address of "
+                f"{launch.shared_name(extent.first)}",
+            )  # fmt: skip
 
     def _check_peers(self, lanes: Lanes, places: Places) -> None:
         """Shared memory of another block of the cluster is accessed: that block must not end
@@ -233,7 +257,8 @@ class Watch(Reporter):
                 which, events, others = which[keep], events[keep], others[keep]
             if not which.size:
                 continue
-            self._conflict(conflict, which, events, others, who, places, use, everywhere)
+            element = size if size <= 8 else 4
+            self._conflict(conflict, which, events, others, who, places, element, use, everywhere)
 
     def _conflict(
         self,
@@ -243,6 +268,7 @@ class Watch(Reporter):
         others: Lanes,
         who: Lanes,
         places: Places,
+        size: int,
         use: str,
         everywhere: bool,
     ) -> None:
@@ -250,7 +276,7 @@ class Watch(Reporter):
         event, other = int(events[0]), int(others[0])
         pc = self.all.pcs[event]
         view = None if everywhere else self.wave.shared
-        name = self.name_of(view, int(places[first]))
+        name = self.name_of(view, int(places[first]), size)
         verb = {"read": "reads", "write": "writes", "atomic": "updates"}[use]
         kind, reason = self._words_of(conflict, everywhere, other, int(who[first]), verb, name)
         earlier = None
@@ -272,7 +298,8 @@ class Watch(Reporter):
                 f"{verb} {name}, which an asynchronous operation may still read",
             )
         if conflict.sort in (Sort.COPY, Sort.BARRIER):
-            return "read before wait", f"{verb} {name}, which a copy under way writes"
+            kind = "read before wait" if verb == "reads" else "overwritten too early"
+            return kind, f"{verb} {name}, which a copy under way writes"
         done = "wrote" if conflict.before == "write" else "read"
         if everywhere:
             block = self.wave.ctas[lane // self.clocks.per_block]
@@ -345,6 +372,7 @@ class Watch(Reporter):
             self._awaiting.append(flat)
         else:
             shared.note_write(flat, who, self.now, Sort.COPY)
+            shared.shadow.define(flat, None)
             self.copies.issue(lanes, self.now)
 
     def _of_proxy(
@@ -392,6 +420,7 @@ class Watch(Reporter):
         column = self.sync.tell_copy(barrier)
         for flat in awaiting:
             self.shared.note_write(flat, np.full(len(flat), column), self.now, Sort.BARRIER)
+            self.shared.shadow.define(flat, None)
 
     def space(self, held: Array, lanes: Lanes) -> WatchedSpace:
         """Shared memory of blocks for the wgmma of warpgroups, by their first lanes."""
@@ -413,14 +442,26 @@ class Watch(Reporter):
             shared.conflicts_with_writes(warps, every, proxy=True), warps, every * granule, granule,
             1,
         )  # fmt: skip
-        missing = shared.shadow.written[flat] == 0
+        shared.note_wgmma(flat, who, self.now)
+        missing = shared.shadow.unwritten(flat)
         if missing.any():
-            name = self.name_of(self.wave.shared, int(flat[int(np.argmax(missing))]) * granule)
+            every_place = addresses // granule + block * row
+            self.spoilt.setdefault(lane, []).append(shared.shadow.unwritten(every_place))
+        else:
+            self.spoilt.setdefault(lane, []).append(np.zeros(0, np.bool_))
+
+    def stored_by_copy(self, lane: int, places: Places) -> None:
+        """Bytes of shared memory that a bulk copy stores to global memory."""
+        shared = self.shared
+        at = np.unique(places // shared.shadow.granule)
+        missing = shared.shadow.unwritten(at)
+        if missing.any():
+            place = int(at[int(np.argmax(missing))]) * shared.shadow.granule
             self.report(
                 "uninitialised memory", np.array([lane]), 1,
-                f"{name}, which nothing has written, is an operand of a matrix multiplication",
+                f"{self.name_of(self.wave.shared, place)}, which nothing has written, is stored to "
+                "global memory",
             )  # fmt: skip
-        shared.note_wgmma(flat, who, self.now)
 
     def cluster_arrive(self, lanes: Lanes) -> None:
         self.sync.arrive_at_cluster(lanes, relaxed="relaxed" in self.words)
@@ -497,7 +538,7 @@ class Watch(Reporter):
         unknown = np.array([place not in self.barriers for place in places.tolist()])
         if unknown.any():
             index = int(np.argmax(unknown))
-            name = self.name_of(self.wave.shared, int(places[index]) * 8)
+            name = self.name_of(self.wave.shared, int(places[index]) * 8, 8)
             self.report(
                 "mbarrier", lanes[unknown], int(unknown.sum()),
                 f"{name} is used as an mbarrier, and no mbarrier.init has made it one",
@@ -508,7 +549,7 @@ class Watch(Reporter):
         for conflict in self.shared.conflicts_with_writes(lanes, at, atomic=True):
             first = int(conflict.which[0])
             pc = self.all.pcs[int(conflict.events[0])]
-            name = self.name_of(self.wave.shared, int(places[first]) * 8)
+            name = self.name_of(self.wave.shared, int(places[first]) * 8, 8)
             earlier = Party(self.place(pc), *self.who(conflict.others[:1]), "initialised it")
             wrong = lanes[conflict.which]
             self.report(
@@ -540,7 +581,7 @@ class Watch(Reporter):
             held = Barrier.decode(int(words[place]))
             if held.transactions:
                 row, offset = divmod(8 * place, self.wave.shared_bytes)
-                name = self.all.grid.launch.shared_name(offset)
+                name = self.all.grid.launch.shared_name(offset, 8)
                 lane = np.array([row * self.clocks.per_block])
                 what = "are expected that never came" if held.transactions > 0 else "too many came"
                 self.report(

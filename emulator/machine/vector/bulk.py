@@ -191,6 +191,8 @@ def bulk_copy(statement: Statement, function: Function) -> Step:
             for target, barrier in targets_of(lane, issue, values, barriers, size, 16, i):
                 if barrier is not None:
                     poison(lane, target, columns)
+                if lane.wave.watch is not None and issue.to == "global":
+                    lane.wave.watch.stored_by_copy(lane.lane, source.start + columns)
                 submit(lane, barrier, size, _movement(source, target, columns))
 
     return guarded(statement, run)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from emulator.machine.vector import control, waiting
 from emulator.machine.vector.barriers import Barriers
 from emulator.machine.vector.clusters import Clusters
 from emulator.machine.vector.compute import Step
+from emulator.machine.vector.schedule import Schedule
 from emulator.machine.vector.statements import POLLING, step_of
 from emulator.machine.vector.strand import Strand
 from emulator.machine.vector.wave import Block, Wave
@@ -40,12 +41,18 @@ _VAIN_TURNS = 256
 _VAIN_POLLS = 1 << 18
 
 
+#: puts something around a step or an end, which it calls
+Watcher = Callable[[Any, "Statement", "Function"], Any]
+
+
 class Blocks(dict[int, Block]):
     """Blocks of statements by their first pc, made when they are first met."""
 
-    def __init__(self, program: Program, *, checked: bool = False) -> None:
+    def __init__(
+        self, program: Program, *, checked: bool = False, watchers: Sequence[Watcher] = ()
+    ) -> None:
         super().__init__()
-        self._program, self._checked = program, checked
+        self._program, self._checked, self._watchers = program, checked, watchers
 
     def __missing__(self, pc: int) -> Block:
         block = self[pc] = self._make(pc)
@@ -73,19 +80,24 @@ class Blocks(dict[int, Block]):
 
     def _step(self, statement: Statement, function: Function) -> Step:
         step = step_of(statement, function)
-        if not self._checked:
-            return step
-        from emulator.machine.checks.steps import checked
+        if self._checked:
+            from emulator.machine.checks.steps import checked
 
-        return checked(statement, function, self._program, step)
+            step = checked(statement, function, self._program, step)
+        return cast(Step, self._watched(step, statement, function))
 
     def _end(self, statement: Statement, function: Function) -> control.End:
         end = control.ENDS[statement.name](statement, function, self._program)
-        if not self._checked:
-            return end
-        from emulator.machine.checks.steps import checked_end
+        if self._checked:
+            from emulator.machine.checks.steps import checked_end
 
-        return checked_end(statement, function, end)
+            end = checked_end(statement, function, end)
+        return cast(control.End, self._watched(end, statement, function))
+
+    def _watched(self, step: Any, statement: Statement, function: Function) -> Any:
+        for watch in self._watchers:
+            step = watch(step, statement, function)
+        return step
 
 
 class Grid:
@@ -117,6 +129,11 @@ class Grid:
         #: statements, and how often threads executed one
         self.executed = self.thread_statements = 0
         self.total, self._started = int(np.prod(self.size)), 0
+        #: the order of a seed; None: ascending
+        self.schedule: Schedule | None = None
+        if launch.seed is not None:
+            clusters = self.total // int(np.prod(self.cluster))
+            self.schedule = Schedule(launch.seed, clusters)
         #: blocks that run may take over others, if these have not started
         self._may_cancel = any(
             statement.name == "clusterlaunchcontrol" for statement in self.program.statements
@@ -128,6 +145,7 @@ class Grid:
             from emulator.machine.checks.reporter import GridWatch
 
             self.watch = GridWatch(self)
+            launch.found = self.watch.findings
 
     # --- running ---
 
@@ -147,8 +165,6 @@ class Grid:
             if self._started < self.total:
                 waves.append(self._start(self._next_blocks()))
             elif not waves:
-                if self.watch is not None:
-                    self.launch.findings = list(self.watch.findings)
                 return
             elif self.progress != before:
                 before, turns = self.progress, 0
@@ -189,10 +205,11 @@ class Grid:
         count = max(1, min(LANES // lanes, _MEMORY // max(1, memory)))
         if self._may_cancel:
             count = min(count, self.processors)
+        if self.schedule:
+            count = self.schedule.together(count)
         count = max(cluster, count // cluster * cluster)
         first, self._started = self._started, min(self.total, self._started + count)
-        places = np.arange(first, self._started)
-        return places if cluster == 1 else self._by_cluster(places)
+        return self._blocks_at(np.arange(first, self._started))
 
     def cancel(self) -> tuple[int, int, int] | None:
         """Takes the next cluster out that has not started: the first of its thread blocks."""
@@ -201,9 +218,16 @@ class Grid:
         first = self._started
         self._started += int(np.prod(self.cluster))
         self.launch.blocks_done(self._started - first)
-        block = int(self._by_cluster(np.array([first]))[0])
+        block = int(self._blocks_at(np.array([first]))[0])
         x, y, _ = self.size
         return block % x, block // x % y, block // (x * y)
+
+    def _blocks_at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of the blocks that start at these places in the order."""
+        cluster = int(np.prod(self.cluster))
+        if self.schedule:
+            places = self.schedule.blocks(places, cluster)
+        return places if cluster == 1 else self._by_cluster(places)
 
     def _by_cluster(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Linear numbers of blocks that are counted cluster by cluster."""

@@ -82,16 +82,19 @@ def load(
 def store(
     s: Strand, space: str, addresses: Addresses, words: Array, positions: Positions = None
 ) -> None:
-    """Writes words ``(n,)`` or ``(n, words of 8 bytes)``; of lanes at one address the last wins."""
+    """Writes words ``(n,)`` or ``(n, words of 8 bytes)``; of lanes at one address the last wins,
+    or the one that the schedule picks."""
     size = words.itemsize * (words.shape[1] if words.ndim > 1 else 1)
-
-    watch = s.wave.watch
+    schedule, watch = s.wave.grid.schedule, s.wave.watch
 
     def put(view: Array, places: Places, chosen: Positions) -> None:
         mine = words if chosen is None or len(words) == 1 else words[chosen]
         if watch is not None:
             watch.store(s, view, places, mine, _among(positions, chosen))
             return
+        if schedule and len(mine) > 1:
+            order = schedule.order(len(mine))
+            mine, places = mine[order], places[order] if len(places) > 1 else places
         view[places] = mine[-1:] if len(places) == 1 else mine
 
     s.wave.grid.progress += 1
@@ -106,7 +109,7 @@ def update(
     rule: Callable[..., Any],
     positions: Positions = None,
 ) -> Array:
-    """Atomic operations, lane by lane in ascending order: what was there before.
+    """Atomic operations, lane by lane in ascending order or the schedule's: what was there before.
 
     ``rule(old, *operands)`` gives what is there afterwards.
     """
@@ -122,7 +125,7 @@ def update(
         if watch is not None:
             watch.updated(s, view, places, size, _among(positions, chosen))
         every = np.arange(lanes) if chosen is None else chosen
-        for turn in turns(places):
+        for turn in _turns_of(s, places):
             at, mine = places[turn], every[turn]
             before = view[at]
             old[mine] = before.view(old.dtype).reshape(old[mine].shape)
@@ -134,6 +137,15 @@ def update(
 
     access(s, space, addresses, size, change, positions, write=True)
     return old
+
+
+def _turns_of(s: Strand, places: Places) -> list[Any]:
+    """The turns of lanes, in the order of the schedule if there is one."""
+    schedule = s.wave.grid.schedule
+    if not schedule or len(places) == 1:
+        return turns(places)
+    order = schedule.order(len(places))
+    return [order[turn] for turn in turns(places[order])]
 
 
 def _among(positions: Positions, chosen: Positions) -> Positions:

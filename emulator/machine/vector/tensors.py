@@ -152,11 +152,20 @@ def tensor_store(statement: Statement, function: Function) -> Step:
             room, arena = box.plan.shared_bytes, lane.wave.grid.arena
             source = place_of(lane, "shared", word_at(values["src"], i), room, 128, False, i)
             runs = _runs(lane.wave, box, source)
+            if lane.wave.watch is not None:
+                lane.wave.watch.stored_by_copy(lane.lane, _inside(box, source.start + runs))
             combine = _combine(operation, box.plan.tensor_map.dtype) if operation else None
             perform = _box_storer(box, arena, source, runs, combine)
             submit(lane, None, box.plan.bytes, perform)
 
     return guarded(statement, run)
+
+
+def _inside(box: Copy, places: Int64) -> Int64:
+    """Of the bytes of a box in shared memory those whose elements lie in the tensor."""
+    inside = np.repeat(box.element_inside, box.plan.element_bytes, axis=-1)
+    out: Int64 = places.reshape(*box.row_inside.shape, -1)[..., : inside.shape[-1]][inside]
+    return out
 
 
 def _box_storer(

@@ -3,7 +3,8 @@
 Of the strands that can run, the one goes first that is innermost in calls and lowest in the
 program: compilers lay code out so that the lanes of a warp meet again that way. A strand that goes
 round and round while others wait gives way to them (an *epoch* later), so that a lane which waits
-for another lane of its own warp gets it.
+for another lane of its own warp gets it. Whom activemask sees after a recursion is said where the
+reference engine chooses its threads.
 """
 
 from __future__ import annotations
@@ -184,14 +185,15 @@ class Wave:
         """The strand that goes next, merged with all others that are at its place."""
         if not self.ready:
             return None
-        first = min(self.ready, key=_order)
+        schedule = self.grid.schedule
+        first = schedule.pick(self.ready) if schedule else min(self.ready, key=_order)
         if len(self.ready) > 1:
             place = first.place
             same = [strand for strand in self.ready if strand.place == place]
             if len(same) > 1:
                 first = self._merge(same)
         self.ready.remove(first)
-        return first
+        return schedule.part(first) if schedule else first
 
     def _merge(self, strands: list[Strand]) -> Strand:
         """One strand of several that are ready at one place."""
@@ -245,6 +247,8 @@ class Wave:
     def _advance(self, strand: Strand) -> None:
         """Runs a strand until another one should go first."""
         blocks, others = self.grid.blocks, min(map(_order, self.ready), default=None)
+        schedule = self.grid.schedule
+        left = schedule.turns() if schedule else 0
         while True:
             block = blocks[strand.pc]
             following = self._run_block(strand, block)
@@ -258,7 +262,12 @@ class Wave:
                     self._give_way(strand, block)
                     return
             strand.pc = following
-            if others is not None and _order(strand) >= others:
+            if schedule:
+                left -= 1
+                if left <= 0:
+                    self.ready.append(strand)
+                    return
+            elif others is not None and _order(strand) >= others:
                 self.ready.append(strand)
                 return
 

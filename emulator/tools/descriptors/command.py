@@ -111,10 +111,14 @@ def _word_answer(
     which = (tile.ins, tile.operand) if tile else ()
     major = tile.shape.major if tile else "k"
     found = describe_descriptor(word, *which, major=major, shared_size=memory)
-    lines, data, code = list(found.head()), found.data, found.code
+    parts = None
     if stored is not None and tile is not None:
         parts = diff_descriptors(word, tile.ins, tile.operand, stored)
-        lines += ["", *parts.lines()]
+        _check_place(parts.stored, parts.needed.size, memory)
+        found = replace(found, findings=parts.judged(found.findings))
+    lines, data, code = list(found.head(parts is None)), found.data, found.code
+    if parts:
+        lines += [*([""] if found.findings else []), *parts.lines()]
         data, code = data | parts.data, max(code, parts.code)
     plain = text.strip()
     if re.fullmatch(r"[1-9]\d{0,15}", plain) and _unused(int(plain)) > _unused(int(plain, 16)):
@@ -122,6 +126,18 @@ def _word_answer(
         lines.insert(1, f"note: {note}")
         data = data | {"note": note}
     return Answer([*lines, *found.matrices()], data, code)
+
+
+def _check_place(stored: StoredTile, size: int, memory: int) -> None:
+    """OperandError where a stored tile leaves shared memory, whatever word reads it."""
+    start = stored.start_address
+    if start + size > memory:
+        best = (memory - size) // PATTERN_LINE * PATTERN_LINE
+        nearest = f"; nearest is start={best:#x}" if best >= 0 else ""
+        raise OperandError(
+            f"the stored tile takes bytes {start:#x}-{start + size - 1:#x} ({size}), and shared "
+            f"memory ends at {memory:#x} ({memory}){nearest}"
+        )
 
 
 def _unused(word: int) -> bool:

@@ -68,8 +68,8 @@ class Description(Report):
         yield from self.head()
         yield from self.matrices()
 
-    def head(self) -> Iterator[str]:
-        """The fields, and what is wrong."""
+    def head(self, alone: bool = True) -> Iterator[str]:
+        """The fields, and what is wrong; not `alone`: more is said of it elsewhere."""
         yield as_hex(self.word)
         if self.tile:
             yield f"{self.tile.ins}, {self.tile}"
@@ -84,7 +84,7 @@ class Description(Report):
         for finding in self.findings:
             yield f"{finding.level}: {finding.message}"
             yield f"  legal: {finding.legal}"
-        if not self.findings:
+        if alone and not self.findings:
             known = "no fault can be seen without an instruction: give an opcode, --operand and "
             yield "nothing is wrong with it" if self.tile else f"{known}--major"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from emulator.errors import OperandError
 from emulator.isa.instruction import Instruction
 from emulator.layout.addressing import FIELDS, SWIZZLES
-from emulator.layout.descriptor import Descriptor, Placed
+from emulator.layout.descriptor import Descriptor, Finding, Placed
 from emulator.layout.tile import block_bytes
 from emulator.report import Report
 from emulator.tools.descriptors.description import as_hex
@@ -56,6 +56,21 @@ class Difference(Report):
     @property
     def code(self) -> int:  # type: ignore[override]
         return int(not self.is_same)
+
+    def judged(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+        """What is wrong with the word, with what the stored tile needs as what is legal.
+
+        What is said of a field that is as it has to be follows from another one, and is left out.
+        """
+        out = []
+        for finding in findings:
+            if finding.field in self.fields:
+                want = self.fields[finding.field][1]
+                legal = f"{finding.field} {want}, which the stored tile needs"
+                out.append(finding._replace(legal=legal))
+            elif finding.field not in FIELDS:
+                out.append(finding)
+        return tuple(out)
 
     def lines(self) -> Iterator[str]:
         yield f"{self.stored},"

@@ -6,16 +6,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from dtypes import FORMATS, Array, Format, array_type
 from emulator.errors import OperandError, listing, one_of, quoted, shown, whole
 from emulator.isa.instruction import Instruction, as_instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.addressing import SWIZZLES, encode_descriptor
 from emulator.layout.descriptor import Descriptor, Placed
-from emulator.layout.tile import LINE_BYTES, PATTERN_LINE, WINDOW, TileShape
+from emulator.layout.tile import IN_MEMORY, LINE_BYTES, LINES, PATTERN_LINE, WINDOW, TileShape
+from emulator.memory.descriptors import store_tile
+from emulator.tools.operands import as_array, as_codes
 
 # --- as people write them in a shell --------------------------------------------------------------
 
@@ -134,6 +137,52 @@ class StoredTile:
             f"{how}, {self.major.upper()}-major, blocks of the next {self.order} first"
         )
 
+    def placed(self, fmt: Format | str) -> Placed:
+        """The descriptor of the whole tile of elements of a type, and the bytes that it takes.
+
+        Raises OperandError for a tile without sizes, and for what no descriptor can describe.
+        """
+        if self.rows is None or self.k is None:
+            raise OperandError(f"the size of the stored tile is missing: rows= and k=; got {self}")
+        return Descriptor.for_tile(
+            self.rows, self.k, fmt, major=self.major, swizzle_bytes=self.swizzle_bytes,
+            start_address=self.start_address, order=self.order,
+        )  # fmt: skip
+
+    def store(
+        self, matrix: Any, fmt: Format | str | None = None, shared: Array | None = None
+    ) -> Array:
+        """Writes the tile into shared memory as a tensor copy (TMA) of it does, and returns that.
+
+        `matrix` is ``(rows, k)``, of B thus its transpose, as an array of the element type or as
+        codes of `fmt`; sizes that the tile leaves out are those of the matrix. `shared` is ``uint8
+        (bytes,)`` and is written in place; None: zeros that end with the tile. What a copy with the
+        same swizzle writes is the same where the tile starts at a multiple of its pattern (8
+        lines); elsewhere the pattern starts with the tile, as `needed_descriptor` reads it, and
+        that of a copy goes on through absolute addresses. `row` and `column` do not count.
+
+        Raises OperandError for a matrix of another size or type, and for a tile that no descriptor
+        can describe; UndefinedError for one that leaves `shared`.
+
+        >>> tile = StoredTile(swizzle_bytes=128, rows=8, k=64)
+        >>> tile.store(np.arange(512, dtype="f2").reshape(8, 64))[128:144].view("f2")
+        array([72., 73., 74., 75., 76., 77., 78., 79.], dtype=float16)
+        """
+        array = as_array("matrix", matrix)
+        if fmt is None:
+            fmt = next((x for x in IN_MEMORY if array_type(FORMATS[x]) == array.dtype), None)
+        name = one_of("the type of the elements (fmt=)", getattr(fmt, "name", fmt), IN_MEMORY)
+        codes = as_codes("matrix", FORMATS[name], array)
+        size = tuple(y if x is None else x for x, y in zip((self.rows, self.k), codes.shape,
+                                                           strict=False))  # fmt: skip
+        if codes.ndim != 2 or codes.shape != size:
+            raise OperandError(f"matrix is (rows, k) of {self}; got {array.dtype} {array.shape}")
+        tile, bytes_ = replace(self, rows=size[0], k=size[1]).placed(name)
+        if shared is None:
+            shared = np.zeros(self.start_address + bytes_, np.uint8)
+        store_tile(shared, tile, codes, name, self.major)
+        return shared
+
     def sized(self, tile: ReadTile) -> StoredTile:
         """With the size of what is read where none is given."""
         rows = tile.shape.rows if self.rows is None else self.rows
@@ -151,28 +200,42 @@ def placed_tile(tile: ReadTile, stored: StoredTile) -> tuple[Placed, TileShape]:
     shape = TileShape.of(rows, k, tile.type, stored.major)
     if shape.rows < tile.shape.rows or shape.k < tile.shape.k:
         raise OperandError(f"a stored tile of {rows} rows × {k} columns is smaller than {tile}")
-    if stored.swizzle_bytes:
-        _check_start(tile, stored.start_address, stored.swizzle_bytes)
-    placed = Descriptor.for_tile(
-        rows, k, tile.type, major=stored.major, swizzle_bytes=stored.swizzle_bytes,
-        start_address=stored.start_address, order=stored.order,
-    )  # fmt: skip
-    return placed, shape
+    if stored.swizzle_bytes and stored.start_address % PATTERN_LINE:
+        raise OperandError(_wrong_start(tile, stored))
+    return stored.placed(tile.type), shape
 
 
-def _check_start(tile: ReadTile, start: int, width: int) -> None:
-    """A stored, swizzled tile starts with a line of 128 bytes."""
+def _wrong_start(tile: ReadTile, stored: StoredTile) -> str:
+    """Where the stored, swizzled tile starts, and if it can be, how to say what lies behind."""
+    start, width = stored.start_address, stored.swizzle_bytes
     within = start % PATTERN_LINE
-    if not within:
-        return
-    way, step = ("column", tile.per_k) if tile.shape.major == "k" else ("row", 1)
-    step *= within // tile.shape.element_bytes
-    inside = within < width and within % LINE_BYTES == 0
-    raise OperandError(
+    way, step = ("column", tile.per_k) if stored.major == "k" else ("row", 1)
+    inside = getattr(stored, way) + within // tile.shape.element_bytes * step
+    moved = replace(stored, start_address=start - within)
+    moved = replace(moved, column=inside) if way == "column" else replace(moved, row=inside)
+    high, wide = tile.shape.block(width)
+    larger = {"rows": max(high, tile.shape.rows), "k": max(wide, tile.shape.k) * tile.per_k}
+    more = ""
+    if within < width and within % LINE_BYTES == 0:
+        if _is_readable(tile, moved):
+            more = f", with {way}={inside} for what lies {within} bytes on"
+        elif _is_readable(tile, replace(moved, rows=larger["rows"], k=larger["k"])):
+            more = (
+                f", with tile={larger['rows']}x{larger['k']},{way}={inside} for what lies "
+                f"{within} bytes on"
+            )
+    return (
         f"start_address {start} is no multiple of {PATTERN_LINE}, where the stored tile starts; "
-        f"nearest is {start - within:#x}"
-        + (f", with {way}={step} for what lies {within} bytes on" if inside else "")
+        f"nearest is {start - within:#x}{more}"
     )
+
+
+def _is_readable(tile: ReadTile, stored: StoredTile) -> bool:
+    try:
+        needed_descriptor(tile.ins, tile.operand, stored)
+    except OperandError:
+        return False
+    return True
 
 
 def needed_descriptor(
@@ -195,36 +258,40 @@ stride_byte_offset=1024, base_offset=0, swizzle_bytes=128), size=8192)
         raise OperandError(f"a StoredTile is needed; got {shown(stored)}")
     tile = read_tile(ins, operand, stored.major)
     (large, size), shape = placed_tile(tile, stored)
-    width, per_k = stored.swizzle_bytes, tile.per_k
     _check_leading(tile, stored)
-    row, column = stored.row, stored.column
-    for what, first, reads, all_ in (
-        ("row", row, tile.shape.rows, shape.rows), ("column", column, tile.k, shape.k * per_k)
-    ):  # fmt: skip
-        if first > all_ - reads:
-            raise OperandError(
-                f"{tile} starts at {what} 0 … {all_ - reads} of a stored tile that has {all_}; "
-                f"got {first}"
-            )
-    k = column // per_k
-    places = large.addresses(shape)[row:, k:][: tile.shape.rows, : tile.shape.k]
-    start = int(places[0, 0])
-    if start % LINE_BYTES == 0 and column % per_k == 0:
-        out = replace(large, start_address=start)
-        if "k" not in tile.shape.used_strides(width):
-            # As the tile alone, without what is stored beside it, has it.
-            name = tile.shape.strides(width)["k"]
-            out = replace(out, **{name: getattr(out.with_blocks(tile.shape), name)})
-        if np.array_equal(out.addresses(tile.shape), places):
-            return Placed(out, size)
-    steps = [min(x, y) for x, y in zip(tile.shape.block(width), (tile.shape.rows, tile.shape.k),
-                                       strict=True)]  # fmt: skip
-    best = (row // steps[0] * steps[0], k // steps[1] * steps[1] * per_k)
-    raise OperandError(
-        f"no descriptor reads {tile} from (row {row}, column {column}) of the stored tile on: it "
-        f"cuts blocks of 8 lines of {width or LINE_BYTES} bytes; legal are rows in steps of "
-        f"{steps[0]} and columns in steps of {steps[1] * per_k}; nearest is {best}"
+    if part := _part(tile, large, shape, stored.row, stored.column):
+        return Placed(part, size)
+    width, per_k = stored.swizzle_bytes or LINE_BYTES, tile.per_k
+    last = shape.rows - tile.shape.rows, (shape.k - tile.shape.k) * per_k
+    rows = range(min(stored.row, last[0]) // LINES * LINES, 0, -LINES)
+    columns = range(min(stored.column, last[1]) // per_k * per_k, 0, -per_k)
+    best = (
+        next((x for x in rows if _part(tile, large, shape, x, 0)), 0),
+        next((x for x in columns if _part(tile, large, shape, 0, x)), 0),
     )
+    raise OperandError(
+        f"no descriptor reads {tile} from (row {stored.row}, column {stored.column}) on of a "
+        f"stored tile of {shape.rows} × {shape.k * per_k}: it would cut blocks of 8 lines of "
+        f"{width} bytes, or end behind it; nearest is {best}"
+    )
+
+
+def _part(
+    tile: ReadTile, large: Descriptor, shape: TileShape, row: int, column: int
+) -> Descriptor | None:
+    """The descriptor that reads a tile from (row, column) on; None where there is none."""
+    k = column // tile.per_k
+    places = large.addresses(shape)[row:, k:][: tile.shape.rows, : tile.shape.k]
+    if places.shape != (tile.shape.rows, tile.shape.k) or column % tile.per_k:
+        return None
+    if (start := int(places[0, 0])) % LINE_BYTES:
+        return None
+    out = replace(large, start_address=start)
+    if "k" not in tile.shape.used_strides(large.swizzle_bytes):
+        # As the tile alone, without what is stored beside it, has it.
+        name = tile.shape.strides(large.swizzle_bytes)["k"]
+        out = replace(out, **{name: getattr(out.with_blocks(tile.shape), name)})
+    return out if np.array_equal(out.addresses(tile.shape), places) else None
 
 
 def _check_leading(tile: ReadTile, stored: StoredTile) -> None:

@@ -31,7 +31,8 @@ def fault_arguments(parser: ArgumentParser) -> None:
         help="A, B, C: the matrices that are meant (C may be left out: zeros; bf16, fp8, fp4 as "
         "codes); D: what came out, a matrix or registers (lanes, registers); and what the kernel "
         "passed, as far as it is known: a, b, c (registers), e, selector, scale_a, scale_b, "
-        "byte_id_a, ..., shared, descriptor_a, descriptor_b, scale_d, ...; or, instead of "
+        "byte_id_a, ..., shared, descriptor_a, descriptor_b, addresses_a, addresses_b (of "
+        "ldmatrix), trans_a, scale_d, ...; or, instead of "
         "D, `expected`: the D that a, b, c should give")  # fmt: skip
     add("--pairs", action="store_true", help="try two mistakes at once, too")
     add("--limit", type=int, default=5, help="most faults to list (default 5)")

@@ -15,7 +15,17 @@ from emulator.arrays import accepts_tensors
 from emulator.errors import OperandError, whole
 from emulator.isa.instruction import Instruction, as_instruction
 from emulator.targets import Target, find_target
-from emulator.tools.faults import loops, matrices, registers, sparse, swaps, wgmma
+from emulator.tools.faults import (
+    copies,
+    loops,
+    matrices,
+    registers,
+    rows,
+    sparse,
+    stores,
+    swaps,
+    wgmma,
+)
 from emulator.tools.faults.inputs import Given
 from emulator.tools.faults.kernel import Mistake
 from emulator.tools.faults.report import FaultReport
@@ -38,6 +48,7 @@ MISTAKES: tuple[Mistake, ...] = (
             loops.accumulator),
     Mistake("loop over k", "Each step along k needs its own part of A, of B and of the metadata, "
             "scales and descriptors.", loops.steps_along_k),
+    *rows.MISTAKES,
     Mistake("wrong selector", "The sparsity selector says which lanes of a group of four hold the "
             "metadata.", sparse.wrong_selector),
     Mistake("metadata order", "A nibble holds two 2-bit indices, the lower index in its lower "
@@ -64,14 +75,18 @@ MISTAKES: tuple[Mistake, ...] = (
             "needs (start >> 7) & 7 as base offset.", wgmma.wrong_base_offset),
     Mistake("descriptor not in units of 16 bytes", "Start address, LBO and SBO are stored divided "
             "by 16: (x & 0x3FFFF) >> 4.", wgmma.wrong_units),
-    Mistake("wrong start address", "The start address is that of this step's first element: k "
-            "steps of a K-major tile are k · bytes of an element apart.", wgmma.wrong_start),
+    Mistake("wrong step along k", "Within a line of a K-major tile steps are k · bytes of an "
+            "element apart; from one block to the next, and in an MN-major tile, they are whole "
+            "blocks apart: `descriptor --build` lists them.", wgmma.wrong_step),
+    Mistake("wrong start address", "The start address is that of the first element of a step: look "
+            "at the offsets of the stage and of the tile.", wgmma.wrong_start),
     Mistake("wrong major", "imm-trans is 1 for an MN-major tile of 16-bit elements, else 0.",
             wgmma.wrong_major),
     Mistake("wrong sign", "imm-scale-a and imm-scale-b are 1, or -1 to negate an operand.",
             wgmma.wrong_sign),
     Mistake("wrong LBO or SBO", "The offset of the descriptor is not that of the tile in memory.",
             wgmma.wrong_offset),
+    *copies.MISTAKES,
     Mistake("tile stored in another layout", "The writer of shared memory (TMA, cp.async, st) and "
             "the descriptor must agree on the layout.", wgmma.wrong_tile),
     Mistake("operand transposed", "The lanes hold C and D as `table OPCODE OPERAND` shows: look at "
@@ -99,10 +114,16 @@ MISTAKES: tuple[Mistake, ...] = (
             "shuffle, or what sets these two lanes apart.", swaps.exchanged_lanes),
     Mistake("wrong index formula", "One term of the row or column of an element is wrong: compare "
             "with `table OPCODE OPERAND --by element`.", matrices.wrong_index),
+    Mistake("store of D", "One term of the row or column to which an element of D is stored is "
+            "wrong, such as a lost + 8 or * 2: compare with `table OPCODE d --by element`.",
+            stores.wrong_store),
     Mistake("fragment of another type or shape", "Each type and shape has a fragment of its own; "
             "`view` and `table` show it.", matrices.other_lane_map),
+    Mistake("what is done to D", "What comes out of the instruction is right, and is changed "
+            "before it is stored: look at the epilogue.", stores.changed_result),
     Mistake("register never loaded", "A register of the operand stays zero: is it loaded, is it "
             "in the operand list?", registers.missing_register),
+    rows.OF_LANES,
     Mistake("another target", "Generations differ in alignment and order of sums: the result is "
             "that of another GPU.", matrices.other_target),
 )  # fmt: skip
@@ -120,6 +141,7 @@ def find_faults(
     expected: Any = None,
     scale_a: Any = None,
     scale_b: Any = None,
+    boxes: Any = (),
     pairs: bool = False,
     limit: int = 5,
     **passed: Any,
@@ -137,17 +159,27 @@ def find_faults(
     * Matrices and registers: which registers are wrong, and which mistake makes them so.
     * Matrices and `d`, the matrix or registers that came out: which mistake gives these bits.
     * Registers and `expected`, the D that is right: which change of them gives it.
+    * Matrices and memory: ``shared=`` ``uint8 (bytes,)`` with the ``descriptor_a=``,
+      ``descriptor_b=`` of every step, or with ``addresses_a=``, ``addresses_b=`` ``(steps, lanes)``
+      of ldmatrix (``trans_a=``, ``trans_b=``: .trans), which term of an address is wrong. `boxes`
+      are the tensor copies that fill shared memory, each ``(TensorMap of an array, coordinates,
+      shared address)``; ``shared=`` is what it held before them.
 
     `pairs` also tries two mistakes in different operands: 40,000 pairs at most, of a long K as many
     as take 5 * 10**8 multiply-adds; the report says so where some are left. `limit` bounds
     the list of faults. `ins` may be an opcode, and every array a CPU tensor of PyTorch.
+
+    Not decidable, and named together as one: from D, whether the lanes, the addresses or the bytes
+    in memory were wrong (a note says what to give); of memory, whether the writer or the reader of
+    a tile is, where changing either repairs it; of rows that hold equal bytes, which is read. What
+    a kernel stores outside of D does not show.
 
     Raises OperandError for arrays that do not fit the instruction, or where nothing is given that
     could be compared; UnsupportedError where the target lacks the instruction.
     """
     ins = as_instruction(ins)
     given = Given(ins, find_target(target), {"a": a, "b": b, "c": c, "scale_a": scale_a,
-                                             "scale_b": scale_b}, passed)  # fmt: skip
+                                             "scale_b": scale_b}, passed, boxes)  # fmt: skip
     limit = whole("limit=", limit, 1)
     if d is not None and expected is not None:
         raise OperandError(

@@ -12,7 +12,9 @@ from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.descriptor import Descriptor, as_words
 from emulator.layout.tile import WINDOW, TileShape
 from emulator.targets import Target
-from emulator.tools.faults.kernel import Kernel, split_k
+from emulator.tools.faults.copies import as_boxes, filled
+from emulator.tools.faults.kernel import Copies, Kernel, Rows, split_k
+from emulator.tools.faults.rows import load_rows
 from emulator.tools.operands import (
     ONE_WORD,
     as_array,
@@ -26,10 +28,13 @@ from emulator.warp.sparse import check_selector, decompress, metadata
 
 _SCALES = ("scale_a", "scale_b")
 #: what a kernel passed, by its name as an argument -> name of the words; "": one number
-_ALL = {"registers_a": "a", "registers_c": "c"}
-_NOT_WGMMA = {"registers_b": "b"}
+_ALL = {
+    "registers_a": "a", "registers_c": "c", "addresses_a": "addresses_a", "trans_a": "",
+    "shared": "shared",
+}  # fmt: skip
+_NOT_WGMMA = {"registers_b": "b", "addresses_b": "addresses_b", "trans_b": ""}
 _WGMMA = {
-    "shared": "shared", "descriptor_a": "descriptor_a", "descriptor_b": "descriptor_b",
+    "descriptor_a": "descriptor_a", "descriptor_b": "descriptor_b",
     **dict.fromkeys(
         ("swizzle_bytes", "scale_d", "imm_scale_a", "imm_scale_b", "imm_trans_a", "imm_trans_b"), ""
     ),
@@ -46,7 +51,12 @@ class Given:
     """The arguments of `find_faults`, checked; all matrices as codes."""
 
     def __init__(
-        self, ins: object, target: Target, matrices: dict[str, Any], passed: dict[str, Any]
+        self,
+        ins: object,
+        target: Target,
+        matrices: dict[str, Any],
+        passed: dict[str, Any],
+        boxes: Any = (),
     ) -> None:
         if not isinstance(ins, MatrixInstruction):
             raise OperandError(
@@ -70,6 +80,15 @@ class Given:
         given = {legal[x]: as_array(x, as_words(y)) for x, y in passed.items() if legal[x]}
         self.steps = self._steps(given)
         self.words = {x: self._words(x, y) for x, y in given.items()}
+        self.copies: Copies | None = None
+        if held := as_boxes(boxes):
+            before = self.words.get("shared", np.zeros(WINDOW, np.uint8))
+            self.copies = Copies(before, held)
+            self.words["shared"] = filled(before, held)
+        #: what ldmatrix loads, and why it cannot, by operand
+        self.rows: dict[str, Rows] = {}
+        self.unreadable: dict[str, str] = {}
+        self._load()
         if self.steps > 1 and ins.c_type != ins.d_type:
             raise OperandError(f"{ins} accumulates over k in no loop: C and D differ in type")
 
@@ -83,6 +102,34 @@ class Given:
             # m8n8k4.f16 computes four: one matrix is meant for all of them.
             return np.broadcast_to(codes, (4, *codes.shape))
         return codes
+
+    def _load(self) -> None:
+        """Takes the words of operands from the rows that their addresses lead to."""
+        shared = self.words.get("shared")
+        readers = [x for x in self.words if x.startswith(("descriptor", "addresses"))]
+        if shared is not None and not readers:
+            how = (
+                "descriptor_b=" if self.ins.is_wgmma else "addresses_a= or addresses_b= (ldmatrix)"
+            )
+            raise OperandError(f"shared= and boxes= are read through {how}: that is missing")
+        if not self.ins.is_wgmma:
+            self.words.pop("shared", None)
+        for name in "ab":
+            trans = bool(self.options.pop(f"trans_{name}", False))
+            addresses = self.words.pop(f"addresses_{name}", None)
+            if addresses is None:
+                continue
+            if shared is None:
+                raise OperandError(f"addresses_{name}= lead into shared memory: shared= is missing")
+            if name in self.words:
+                raise OperandError(f"registers_{name}= are what addresses_{name}= load: give one")
+            self.rows[name] = Rows(shared, addresses, trans)
+            fragment = self.ins.fragment(name)
+            try:
+                self.words[name] = load_rows(fragment, self.rows[name])
+            except UndefinedError as error:
+                self.unreadable[name] = f"{name.upper()}: {error}"
+                self.words[name] = fragment.zeros(self.steps)
 
     # --- shapes ---
 
@@ -127,6 +174,13 @@ class Given:
             if array.dtype.kind not in "iu":
                 raise OperandError(f"{name} is a 64-bit word; got {array.dtype}")
             array = array.astype(np.uint64)
+        elif name.startswith("addresses"):
+            if array.dtype.kind not in "iu" or array.shape[-1:] != (lanes,):
+                raise OperandError(
+                    f"{name} are integers, one of each lane, ({lanes},); got {array.dtype} "
+                    f"{array.shape}"
+                )
+            array = array.astype(np.int64)
         elif name in ONE_WORD:
             if array.dtype.itemsize != 4 or array.dtype.kind not in "iu":
                 raise OperandError(f"{name} is one 32-bit word per lane; got {array.dtype}")
@@ -189,7 +243,19 @@ class Given:
         for one, other in (("a", "descriptor_a"), ("descriptor_a", "a")):
             if one in self.words:
                 words.pop(other, None)
-        return Kernel(self.ins, self.target, words | self.words, self.options)
+        words |= self.words
+        if (memory := self.words.get("shared")) is not None and self._made(right):
+            # Behind what the user has lie the tiles that were made.
+            words["shared"] = right.words["shared"].copy()
+            words["shared"][: len(memory)] = memory
+        return Kernel(
+            self.ins, self.target, words, self.options, rows=self.rows, copies=self.copies
+        )
+
+    def _made(self, right: Kernel) -> list[str]:
+        """Operands in shared memory of which the user gave no descriptor."""
+        return [x for x in "ab" if f"descriptor_{x}" in right.words.keys() - self.words.keys()
+                and x not in self.words]  # fmt: skip
 
     def _compressed(self, codes: dict[str, Array], words: dict[str, Array]) -> dict[str, Array]:
         """A full A to stored elements and metadata; the user's own where they mean the same."""
@@ -235,7 +301,7 @@ class Given:
             raise OperandError(f"{own[0]} leads into shared memory: shared= is missing")
         words["shared"] = np.zeros(WINDOW, np.uint8) if memory is None or tiles else memory.copy()
         if memory is not None and tiles:
-            words["shared"][: min(len(memory), WINDOW)] = memory[:WINDOW]
+            words["shared"][: len(memory)] = memory[:WINDOW]
         words |= {x: self.words[x] for x in own if x != "descriptor_a" or "a" not in words}
         for name in tiles:
             words[f"descriptor_{name}"] = self._descriptors(name)
@@ -253,10 +319,18 @@ class Given:
         swizzle = self.swizzle
         if swizzle is None:
             swizzle = next((x for x in (128, 64, 32) if tile.line_bytes % x == 0), 0)
+        start = 1024 if name == "a" else WINDOW // 2
+        memory = self.words.get("shared")
+        if memory is not None and f"descriptor_{name}" not in self.words:
+            start = -(-len(memory) // 1024) * 1024  # behind all that the user has
+            if start + tile.size > WINDOW:
+                raise OperandError(
+                    f"shared= has {len(memory)} bytes and no room for {name.upper()} behind them: "
+                    f"descriptor_{name}= is missing"
+                )
         placed = Descriptor.for_tile(
-            rows, k * self.steps, fmt, major=major, swizzle_bytes=swizzle,
-            start_address=1024 if name == "a" else WINDOW // 2,
-        ).descriptor  # fmt: skip
+            rows, k * self.steps, fmt, major=major, swizzle_bytes=swizzle, start_address=start
+        ).descriptor
         first = placed.addresses(tile)[0]
         steps = first[:: len(first) // self.steps] - first[0]
         return np.array([placed.stepped(int(x)).encode() for x in steps], np.uint64)
@@ -266,7 +340,9 @@ def _dims(name: str) -> int | None:
     """Axes of the words of one step."""
     if name in ("c", "shared"):
         return None
-    return 0 if name.startswith("descriptor") else 1 if name in ONE_WORD else 2
+    if name.startswith("descriptor"):
+        return 0
+    return 1 if name in ONE_WORD or name.startswith("addresses") else 2
 
 
 def _scalar(name: str, given: Any) -> Any:

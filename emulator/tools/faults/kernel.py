@@ -16,6 +16,7 @@ from emulator.arith import matmul
 from emulator.errors import EmulatorError
 from emulator.isa.matrix import MatrixInstruction
 from emulator.memory.descriptors import store_tile
+from emulator.memory.tensor_map import TensorMap
 from emulator.targets import Target
 from emulator.tools.operands import ONE_WORD, gather, load_matrix, scatter, tile_in_memory
 from emulator.warp.execute import execute
@@ -24,6 +25,34 @@ from emulator.warp.execute import execute
 Change = Callable[[Array], Array]
 #: multiply-adds of the variants that are computed at a time
 _AT_ONCE = 1 << 22
+
+
+class Rows(NamedTuple):
+    """What ldmatrix loads the words of an operand from."""
+
+    #: uint8 ``(bytes,)``
+    shared: Array
+    #: ``(steps, lanes)``; lane 8 t + i gives row i of tile t
+    addresses: Array
+    trans: bool
+
+
+class Box(NamedTuple):
+    """One tensor copy from global to shared memory."""
+
+    tensor_map: TensorMap
+    #: of the tensor, innermost dimension first
+    coordinates: tuple[int, ...]
+    #: of shared memory
+    address: int
+
+
+class Copies(NamedTuple):
+    """The tensor copies that fill shared memory."""
+
+    #: uint8 ``(bytes,)``
+    before: Array
+    boxes: tuple[Box, ...]
 
 
 def split_k(operand: str, codes: Array, steps: int) -> Array:
@@ -48,6 +77,12 @@ class Kernel:
     reads: tuple[Change, ...] = ()
     #: which elements of an operand's matrix or of d are wrong, where that is known
     suspects: Mapping[str, Array] | None = None
+    #: the codes that an operand should have, or that d has, where the search goes for them
+    aims: Mapping[str, Array] = field(default_factory=dict)
+    #: where ldmatrix takes the words of operands from, where that is known
+    rows: Mapping[str, Rows] = field(default_factory=dict)
+    #: how shared memory came to hold what it does, where that is known
+    copies: Copies | None = None
 
     @property
     def steps(self) -> int:
@@ -73,6 +108,10 @@ class Kernel:
 
     def using(self, **words: Array) -> Kernel:
         return replace(self, words={**self.words, **words})
+
+    def loading(self, operand: str, rows: Rows, words: Array) -> Kernel:
+        """With the words of `operand` loaded from other rows."""
+        return replace(self.using(**{operand: words}), rows={**self.rows, operand: rows})
 
     def setting(self, **options: Any) -> Kernel:
         return replace(self, options={**self.options, **options})

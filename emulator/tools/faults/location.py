@@ -28,8 +28,23 @@ def describe_wrong(fragment: Fragment, given: Array, expected: Array) -> list[st
     for index in np.argwhere(wrong)[:_SHOWN]:
         at = tuple(int(x) for x in index)
         got, want = (_shown(fmt, x[at]) for x in (given, expected))
-        out.append(f"D({', '.join(map(str, at))}) is {got}, not {want}")
+        if (other := _owner(fmt, given[at], expected)) is not None:
+            out.append(f"{_name(at)} holds the bits of {_name(other)}: {got}, not {want}")
+        else:
+            out.append(f"{_name(at)} is {got}, not {want}")
     return out
+
+
+def _name(at: tuple[int, ...]) -> str:
+    return f"D({', '.join(map(str, at))})"
+
+
+def _owner(fmt: Format, code: Array, expected: Array) -> tuple[int, ...] | None:
+    """The one element of the right D that has this code; None for a zero, and where several do."""
+    places = np.argwhere(expected == code)
+    if len(places) != 1 or decode_values(fmt, np.asarray([code]))[0] == 0:
+        return None
+    return tuple(int(x) for x in places[0])
 
 
 # --- which elements -------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ def wrong_index(kernel: Kernel) -> Iterator[Variant]:
         fragment, codes = kernel.ins.fragment(name), kernel.matrix(name)
         steps = np.arange(1 if name == "c" else kernel.steps)[:, None, None]
         rows, cols = codes.shape
-        for text, lanes, elements in _formulas(fragment):
+        for text, lanes, elements in formulas(fragment):
             # Maybe outside of the matrix; where (steps, lanes, elements) lie in it.
             row, col = (digits(lanes, axis)[:, None] + digits(elements, axis)
                         for axis in (ROW, COL))  # fmt: skip
@@ -147,7 +147,7 @@ def _read(kernel: Kernel, name: str, codes: Array, indices: Array, text: str) ->
     return _packed(kernel, name, memory[indices % memory.size], text)
 
 
-def _formulas(fragment: Fragment) -> Iterator[tuple[str, _Modes, _Modes]]:
+def formulas(fragment: Fragment) -> Iterator[tuple[str, _Modes, _Modes]]:
     """Wrong terms, in words, and the modes that they make of the right ones."""
     lanes, elements = fragment.lane_map.lane_modes, fragment.lane_map.element_modes
     for part, modes in (("lane", lanes), ("element", elements)):

@@ -28,6 +28,10 @@ _SUGGESTION = (
     "give every element of A, B and C another value (random numbers do), and every lane its own"
 )
 _NO_PAIRS = "two mistakes at once were not tried: pairs=True (--pairs) tries them"
+_ASK = (
+    "D shows how an operand is wrong, not where that happens: {} tell whether it is so in the "
+    "lanes or in memory"
+)
 _BETWEEN = (
     "the operands are right as given, so the mistake lies between them and the instruction: the "
     "operand list, the opcode, an immediate, or how D is read"
@@ -83,11 +87,15 @@ class _Search:
         return FaultReport(
             str(self.given.ins), str(self.given.target), tuple(faults), tuple(self.compared),
             self.wrong, self.total, self.tried, self.invisible, self.untold, tuple(self.notes),
-            len(self.kinds), self.operands, () if self._explained() else tuple(self.where),
+            len(self.kinds), self.operands, tuple(self.where) if self._shows_where() else (),
         )  # fmt: skip
 
     def _explained(self) -> bool:
         return any(x.exact for x in self.faults)
+
+    def _shows_where(self) -> bool:
+        """Where D is wrong counts if nothing explains it, or if D itself is misplaced."""
+        return not self._explained() or any(x.exact and x.operand == "d" for x in self.faults)
 
     def _tries(self, kernel: Kernel, among: Collection[str] | None = None) -> Iterator[Try]:
         """All mistakes with a kernel, or those with names `among` some."""
@@ -102,23 +110,26 @@ class _Search:
     def check_operand(self, name: str, right: Kernel, passed: Kernel) -> None:
         """Compares what the instruction takes from an operand with the matrix that is meant."""
         meant, found = right.matrix(name), _matrix(passed, name)
-        wrong = np.ones(meant.shape, bool) if found is None else meant != found
+        unread = self.given.unreadable.get(name)
+        wrong = np.ones(meant.shape, bool) if found is None or unread else meant != found
         self.operands[name] = not wrong.any()
         self.compared.append(f"operand {name}")
         self.total += meant.size
         if not wrong.any():
             return
         self.wrong += int(wrong.sum())
-        right, passed = (replace(x, suspects={name: wrong}) for x in (right, passed))
+        self.notes += [unread] if unread else []
+        right = replace(right, suspects={name: wrong})
+        passed = replace(passed, suspects={name: wrong}, aims={name: meant})
         faults: list[Fault] = []
-        if found is not None and name in passed.words:
+        if found is not None and not unread and name in passed.words:
             faults += self._compare(name, right, found, wrong, "made")
         faults += self._compare(name, passed, meant, wrong, "repair")
         rank = {x.name: i for i, x in enumerate(self.mistakes)}
         exact = sorted((x for x in faults if x.exact), key=lambda x: rank[x.mistake])
         near = sorted((x for x in faults if not x.exact), key=lambda x: -x.explained)
         self.faults += [_merged(exact)] if exact else near[: self.limit]
-        if not exact and found is not None:
+        if not exact and found is not None and not unread:
             self.notes += _elsewhere(name, right, passed)
 
     def _compare(
@@ -156,6 +167,8 @@ class _Search:
         wrong = right != observed
         self.wrong, self.total = self.wrong + int(wrong.sum()), self.total + wrong.size
         base, fragment = replace(base, suspects={"d": wrong}), base.ins.fragment("d")
+        if direction == "made":  # D is what a kernel has stored
+            base = replace(base, aims={"d": observed})
         if wrong.any():
             both = (right, observed) if direction == "repair" else (observed, right)
             self.where = describe_wrong(fragment, *both)
@@ -182,6 +195,7 @@ class _Search:
             near.sort(key=lambda x: -x[0])
             self.faults += [fault for _, fault in near[: self.limit]]
             self.notes += rounded
+        self._ask(base)
         self._tell(base, unseen, probe)
         if wrong.any() and not found:
             if pairs:
@@ -193,6 +207,19 @@ class _Search:
                 self._check_pairs(base, list(singles.values()), wrong, observed, direction)
             elif not rounded:
                 self.notes.append(_NO_PAIRS)
+
+    def _ask(self, base: Kernel) -> None:
+        """For what decides between the causes of a wrong operand, where D alone does not."""
+        known = self.given.words.keys() | self.given.rows.keys()
+        wrong = dict.fromkeys(x.operand for x in self.faults)
+        for name in "ab" if not wrong and self.wrong else wrong:
+            if name not in ("a", "b") or known & {name, f"descriptor_{name}"}:
+                continue
+            if name in base.words:
+                what = f"registers_{name}=, or addresses_{name}= (of ldmatrix) with shared="
+            else:
+                what = f"shared= with descriptor_{name}= of every step along k"
+            self.notes.append(_ASK.format(what))
 
     def _screened(self, base: Kernel, right: Array, observed: Array) -> Iterator[tuple[Try, Array]]:
         """Mistakes and results, of a wide wgmma only those whose first columns are telling."""

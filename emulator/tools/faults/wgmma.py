@@ -5,15 +5,15 @@ Each function yields the ways of making one mistake with a kernel.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dtypes import Array, Place, pack
-from emulator.errors import EmulatorError
+from dtypes import Array
+from emulator.errors import EmulatorError, OperandError
 from emulator.layout.addressing import FIELDS, SWIZZLES
 from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import LINE_BYTES, STRIDES, WINDOW, TileShape
@@ -27,6 +27,7 @@ from emulator.tools.descriptors.mistakes import (
     swizzle_codes,
 )
 from emulator.tools.faults.kernel import Kernel, Variant
+from emulator.tools.faults.layouts import find_layout, places_of, row_bytes
 from emulator.tools.operands import tile_in_memory
 
 #: bytes from one value of a field to the next one that is worth trying
@@ -109,32 +110,108 @@ def wrong_offset(kernel: Kernel) -> Iterator[Variant]:
                     yield _with_fields(kernel, operand, raw, {name: other // LINE_BYTES}, text)
 
 
+def wrong_step(kernel: Kernel) -> Iterator[Variant]:
+    """The start addresses of the steps along k are not as far apart as the steps lie."""
+    for operand, raw in _descriptors(kernel) if kernel.steps > 1 else ():
+        start, (tile, columns) = raw[_START], _whole_tile(kernel, operand)
+        moved, count = start - start[0], np.arange(kernel.steps, dtype=start.dtype)
+        step = columns * tile.element_bytes
+        of_k_major = "the step of a K-major tile"
+        ways = [
+            *_right_steps(kernel, operand),
+            ("not advanced", start - moved),
+            (of_k_major, start[0] + count * (step // LINE_BYTES)),
+            ("twice as far", start + moved),
+            ("half as far", start[0] + moved // 2),
+            ("elements instead of bytes", start[0] + moved // tile.element_bytes),
+            ("16 bytes a step", start[0] + count),
+        ]
+        now, seen = _apart(start), {start.tobytes()}
+        for text, other in ways:
+            if other.tobytes() not in seen:
+                seen.add(other.tobytes())
+                if tile.major == "mn" and now == str(step):
+                    text += f", {step} is {of_k_major}"
+                text = f"steps along k {_apart(other)} bytes apart instead of {now}: {text}"
+                yield _with_fields(kernel, operand, raw, {_START: other}, text)
+
+
+def _right_steps(kernel: Kernel, operand: str) -> Iterator[tuple[str, Array]]:
+    """Raw start addresses of the steps along k, in tiles of all of k that begin as the first."""
+    first, (tile, columns) = _first(kernel, operand), _whole_tile(kernel, operand)
+    kind = "an MN-major" if tile.major == "mn" else "a K-major"
+    for order, text in (("", ""), ("rows", ", blocks of the next rows first"),
+                        ("columns", ", blocks of the next columns first")):  # fmt: skip
+        whole = first.with_blocks(tile, order) if order else first
+        start = _start_of(first, whole.addresses(tile)[0, ::columns])
+        if len(start) == kernel.steps:
+            yield f"as {kind} tile lies{text}", (start // LINE_BYTES).astype(np.uint64)
+
+
+def _first(kernel: Kernel, operand: str) -> Descriptor:
+    return Descriptor.decode(kernel.words[f"descriptor_{operand}"][0])
+
+
+def _whole_tile(kernel: Kernel, operand: str) -> tuple[TileShape, int]:
+    """The tile of all steps along k (of one, where memory holds no more), the columns of each."""
+    rows, k, place, major = tile_in_memory(kernel.ins, operand, kernel.options)
+    size, columns = max(1, place.width // 8), k * min(8, place.width) // 8
+    steps = kernel.steps if rows * columns * kernel.steps * size <= WINDOW else 1
+    return TileShape(rows, columns * steps, size, major), columns
+
+
+def _start_of(first: Descriptor, places: Any) -> Any:
+    """Where descriptors start whose first element lies at `places`: there, but for the swizzle."""
+    units = (first.swizzle_bytes or LINE_BYTES) // LINE_BYTES
+    return places ^ ((places >> 7) - first.base_offset & units - 1) << 4
+
+
+def _apart(raw: Array) -> str:
+    """The bytes between start addresses: one number where all are equal."""
+    apart = (np.diff(raw.astype(np.int64)) * LINE_BYTES).tolist()
+    several = [*dict.fromkeys(apart)]
+    return str(several[0]) if len(several) == 1 else ", ".join(map(str, apart[:8]))
+
+
 def wrong_start(kernel: Kernel) -> Iterator[Variant]:
-    """The start address is off: not advanced along k, or advanced by another amount."""
+    """The start address is off in every step: by steps, by tiles, or from where the tile lies."""
     for operand, raw in _descriptors(kernel):
-        start = raw[_START]
-        rows, k, where, _ = tile_in_memory(kernel.ins, operand, kernel.options)
-        step = k * where.width // 8
-        if kernel.steps > 1:
-            moved, count = start - start[0], np.arange(len(start), dtype=start.dtype)
-            for text, other in (
-                ("not advanced: every step along k reads the first", start - moved),
-                ("advanced twice as far along k", start + moved),
-                ("advanced half as far along k", start[0] + moved // 2),
-                ("advanced by elements where bytes are meant",
-                 start[0] + moved * 8 // max(8, where.width)),
-                ("advanced by 16 bytes for every step along k", start[0] + count),
-                (f"advanced by {step} bytes for every step along k",
-                 start[0] + count * (step // LINE_BYTES)),
-            ):  # fmt: skip
+        start = raw[_START].astype(np.int64)
+        tile, columns = _whole_tile(kernel, operand)
+        sizes = {"tile": tile.size, "step of k": columns * tile.element_bytes}
+        offsets = {*_NEIGHBOURS, tile.size // kernel.steps}
+        offsets |= {n * size for size in sizes.values() for n in range(1, 8)}
+        signed = {s * x for x in offsets for s in (1, -1)}
+        for offset in sorted(signed, key=lambda x: (abs(x), -x)) + _lies_elsewhere(kernel, operand):
+            other = start + offset // LINE_BYTES
+            if (other >= 0).all() and (other < WINDOW // LINE_BYTES).all():
+                text = f"start address {offset:+} bytes off{_counted(offset, sizes)}"
                 yield _with_fields(kernel, operand, raw, {_START: other}, text)
-        offsets = {*(n * step for n in range(1, 8)), *_NEIGHBOURS, rows * step}
-        for offset in (s * x for x in sorted(offsets) for s in (1, -1)):
-            other = start.astype(np.int64) + offset // LINE_BYTES
-            if (other >= 0).all():
-                steps = f" ({abs(offset) // step} steps of k)" if offset % step == 0 else ""
-                text = f"start address {offset:+} bytes off{steps}"
-                yield _with_fields(kernel, operand, raw, {_START: other}, text)
+
+
+def _counted(offset: int, sizes: Mapping[str, int]) -> str:
+    for name, size in sizes.items():
+        if offset % size == 0:
+            return f" ({abs(offset) // size} × the {size} bytes of a {name})"
+    return ""
+
+
+def _lies_elsewhere(kernel: Kernel, operand: str) -> list[int]:
+    """Bytes from the start address to where the matrix that is looked for begins in memory."""
+    if operand not in kernel.aims:
+        return []
+    first, where = _first(kernel, operand), tile_in_memory(kernel.ins, operand, kernel.options)
+    lines = _lines(kernel, operand, kernel.aims[operand])
+    unit = row_bytes(lines[:1, : 128 // where.place.width], where.place)
+    found = (_start_of(first, at) for at in places_of(kernel.words["shared"], unit))
+    return [at - first.start_address for at in found if at % LINE_BYTES == 0]
+
+
+def _lines(kernel: Kernel, operand: str, codes: Array) -> Array:
+    """A matrix as lines of what is contiguous in memory: rows (K-major) or columns of k."""
+    by_rows = codes if operand == "a" else codes.T
+    major = tile_in_memory(kernel.ins, operand, kernel.options).major
+    return by_rows if major == "k" else by_rows.T
 
 
 def wrong_major(kernel: Kernel) -> Iterator[Variant]:
@@ -169,10 +246,34 @@ def wrong_tile(kernel: Kernel) -> Iterator[Variant]:
                 yield Variant(operand, f"{operand.upper()} {text}", kernel.using(shared=shared))
         for text, order in (("row by row", codes), ("column by column", codes.T)):
             shared, start = kernel.words["shared"].copy(), first.start_address
-            bytes_ = _bytes(order, where)
+            bytes_ = row_bytes(order.reshape(1, -1), where)[0]
             shared[start : start + bytes_.size] = bytes_[: shared.size - start]
             text = f"{operand.upper()} stored as a plain matrix, {text} (no core matrices, no "
             yield Variant(operand, f"{text}swizzle)", kernel.using(shared=shared))
+        if operand in kernel.aims:
+            yield from _in_rows(kernel, operand, first)
+
+
+def _in_rows(kernel: Kernel, operand: str, first: Descriptor) -> Iterator[Variant]:
+    """The matrix lies in rows of any stride, which no descriptor leads to."""
+    codes, shared = kernel.aims[operand], kernel.words["shared"]
+    where = tile_in_memory(kernel.ins, operand, kernel.options)
+    lines = _lines(kernel, operand, codes)
+    for turned in (False, True):
+        matrix = row_bytes(lines.T if turned else lines, where.place)
+        layout = find_layout(shared, matrix)
+        if layout and (layout.stride, layout.shift) != (LINE_BYTES << layout.bits, 3):
+            padding = layout.stride - matrix.shape[1]
+            also = f", {padding} of them padding," if 0 < padding < matrix.shape[1] else ""
+            other = " the other way round (see imm-trans)" if turned else ""
+            text = (
+                f"{operand.upper()} stored{other} in rows of {layout.stride} bytes{also} with "
+                f"{layout.how} from {layout.start:#x} on; the descriptor reads blocks of 8 lines "
+                f"of {first.swizzle_bytes or LINE_BYTES} bytes"
+            )
+            with suppress(OperandError):  # strides that keep no two blocks apart
+                yield Variant(operand, text, kernel.holding(operand, codes))
+            return
 
 
 def _other_layouts(first: Descriptor, tile: TileShape) -> Iterator[tuple[str, Descriptor]]:
@@ -189,14 +290,6 @@ def _other_layouts(first: Descriptor, tile: TileShape) -> Iterator[tuple[str, De
         if base != first.base_offset:
             text = f"swizzled as with base offset {base}, the descriptor says {first.base_offset}"
             yield text, replace(first, base_offset=base)
-
-
-def _bytes(codes: Array, where: Place) -> Array:
-    """The bytes of a plain row-major matrix."""
-    flat = np.ascontiguousarray(codes).reshape(1, -1)
-    if where.width < 8:
-        return pack(flat, Place(where.width, 0, where.width), 8)[0]
-    return flat[0].astype(f"<u{where.width // 8}").view(np.uint8)
 
 
 def _mode(bytes_: int) -> str:
