@@ -117,8 +117,10 @@ class TextGrid(Grid):
 
     def _start(self, ctas: NDArray[np.int64]) -> Wave:
         memory, wave = self._memory, self._wave
-        if wave is None:
-            wave = self._wave = Wave(self, ctas, memory.rows)
+        sizes = self.shared_bytes, self.shared_limit
+        if wave is None or (wave.shared_bytes, wave.shared_limit) != sizes:
+            wave, self._marks = Wave(self, ctas, memory.rows), {}
+            self._wave = wave
             wave.pending = Pending(len(wave.thread), "early", None)
             wave.products = Products("early", None)
         else:
@@ -126,7 +128,7 @@ class TextGrid(Grid):
         wave.shared, wave.journal, wave.left = memory.rows, memory.journal, self._left
         if wave.barriers is None or self._has_barriers:
             wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
-        if self.function.local_bytes:
+        if self.function.local_bytes or wave.local_bytes:
             wave.local, wave.local_bytes = np.zeros((len(wave.thread), 0), np.uint8), 0
             self.need_local(wave, self.function.local_bytes)
         wave.start(self.function, self._load)
