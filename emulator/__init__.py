@@ -32,15 +32,17 @@ if TYPE_CHECKING:
     from emulator.machine.arguments import Memory
     from emulator.machine.launch import Kernel, Module
     from emulator.machine.report import KernelError
+    from emulator.machine.warp import Warp, Warpgroup
     from emulator.memory.descriptors import load_tile, store_tile
     from emulator.memory.tensor_map import TensorMap
-    from emulator.ptx.machine import Warp, Warpgroup
     from emulator.tools.descriptors.description import describe_descriptor
     from emulator.tools.descriptors.difference import diff_descriptors
     from emulator.tools.descriptors.tiles import StoredTile, needed_descriptor
     from emulator.tools.explanations.comparison import compare
     from emulator.tools.explanations.explanation import explain, explain_registers
+    from emulator.tools.explanations.launches import compare_launches
     from emulator.tools.faults.finder import find_faults
+    from emulator.tools.orders import check_order
     from emulator.tools.pictures.page import Page
 
 #: the version of the distribution ptx-mma-emulator, which pyproject.toml reads here
@@ -65,7 +67,9 @@ __all__ = [
     "UnsupportedError",
     "Warp",
     "Warpgroup",
+    "check_order",
     "compare",
+    "compare_launches",
     "compress",
     "decompress",
     "describe_descriptor",
@@ -89,13 +93,15 @@ _LATER = {
     "emulator.machine.report": "KernelError",
     "emulator.memory.descriptors": "load_tile store_tile",
     "emulator.memory.tensor_map": "TensorMap",
-    "emulator.ptx.machine": "Warp Warpgroup",
+    "emulator.machine.warp": "Warp Warpgroup",
     "emulator.tools.descriptors.description": "describe_descriptor",
     "emulator.tools.descriptors.difference": "diff_descriptors",
     "emulator.tools.descriptors.tiles": "StoredTile needed_descriptor",
     "emulator.tools.explanations.comparison": "compare",
     "emulator.tools.explanations.explanation": "explain explain_registers",
+    "emulator.tools.explanations.launches": "compare_launches",
     "emulator.tools.faults.finder": "find_faults",
+    "emulator.tools.orders": "check_order",
     "emulator.tools.pictures.page": "Page",
 }
 _MODULES = {name: module for module, names in _LATER.items() for name in names.split()}

@@ -36,6 +36,11 @@ COMMANDS = {
     "view": ("pictures.command", "Draws the operands: a page that answers pointing, or an SVG."),
     "run": ("runfile", "Runs a PTX file and shows the registers that it wrote."),
     "launch": ("launching", "Runs a kernel of a PTX or CUDA C++ file on arrays."),
+    "check": (
+        "launching",
+        "Runs a kernel as `launch` does and looks for mistakes: races, memory that nothing wrote, "
+        "and such. Exit code 0: none; 1: some.",
+    ),
     "descriptor": (
         "descriptors.command",
         "Decodes and checks a matrix descriptor of wgmma, or builds the one that a tile needs.",

@@ -2,14 +2,18 @@
 
 ``assert_bits_equal`` compares arrays or lane registers and says what differs. ``lane_unique`` gives
 operands in which every element is told from every other, ``check_swaps`` finds swapped registers
-that inputs do not show. ``all_forms`` lists the instructions of a target. ``codes``, ``matrices``
-and ``operands`` are Hypothesis strategies (they need ``pip install hypothesis``).
+that inputs do not show. ``assert_clean`` runs a kernel with checks, ``check_order`` in other
+orders. ``all_forms`` lists the instructions of a target. ``codes``, ``matrices`` and ``operands``
+are Hypothesis strategies (they need ``pip install hypothesis``).
 
 As a pytest plugin (by itself where the package is installed, else ``-p emulator.testing``) it adds
-the fixture ``golden`` with ``--update-golden``, and the mark ``all_forms(target="sm_90a")``.
+the fixtures ``golden``, with ``--update-golden``, and ``clean_launches``, and the mark
+``all_forms(target="sm_90a")``.
 PYTEST_DONT_REWRITE.
 """
 
+from emulator.tools.orders import check_order
+from emulator.tools.testing.clean import assert_clean
 from emulator.tools.testing.difference import Differences, assert_bits_equal, find_differences
 from emulator.tools.testing.forms import all_forms
 from emulator.tools.testing.lane_inputs import Inputs
@@ -24,6 +28,8 @@ __all__ = [
     "Swap",
     "all_forms",
     "assert_bits_equal",
+    "assert_clean",
+    "check_order",
     "check_swaps",
     "codes",
     "find_differences",

@@ -102,6 +102,18 @@ def place_arguments(
     return placed
 
 
+def arrays_of(
+    function: Function, given: Sequence[Any] | Mapping[str, Any], memory: Memory | None
+) -> list[tuple[str, Array]]:
+    """Names and arrays of what a launch reads and writes: arguments, also under tensor maps, and
+    what a `Memory` holds. Raises OperandError as `place_arguments`."""
+    values = _in_order(function, given)
+    labels = _labels(given, [parameter.name for parameter in function.parameters])
+    held = [(label, _array_of(value, label)) for label, value in zip(labels, values, strict=True)]
+    mapped = [] if memory is None else [(name, array) for _, array, name in memory.arrays]
+    return [(label, array) for label, array in held if array is not None] + mapped
+
+
 def _in_order(function: Function, given: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
     names = [parameter.name for parameter in function.parameters]
     if not isinstance(given, (Sequence, Mapping)) or isinstance(given, (str, bytes)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,13 +15,16 @@ from dtypes import Array
 from emulator.arith import Engine
 from emulator.errors import OperandError, UnsupportedError, hint, listing, quoted
 from emulator.machine.arguments import Memory, Placed, place_arguments
+from emulator.machine.checks.finding import Finding
 from emulator.machine.externals import Heap
 from emulator.machine.failure import Failure
-from emulator.machine.options import Contract, EngineName, Order, check_word
-from emulator.machine.report import Index, KernelError, Place, Report
+from emulator.machine.options import Contract, EngineName, Order, Special, check_word
+from emulator.machine.place import Index, Place
+from emulator.machine.report import KernelError, Report
 from emulator.memory.arena import Arena
 from emulator.memory.windows import PARAMETERS
 from emulator.ptx.module import BoundKernel, BoundModule, Problem, bind_kernel
+from emulator.ptx.names import place_name
 from emulator.ptx.parser import parse_module
 from emulator.ptx.program import Parameter, Program, Statement
 from emulator.ptx.rewriting import Contracted, Rewritten, contracted
@@ -61,6 +64,11 @@ class Module:
 
     def __repr__(self) -> str:
         return f"<Module of {len(self.kernels)} kernels, {self.target}>"
+
+    @property
+    def text(self) -> str:
+        """The PTX."""
+        return self._bound.source.text
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -109,6 +117,12 @@ class Module:
                 f"no variable {quoted(name)}; there are {listing(self._variables) or 'none'}"
             )
         return self._variables[name]
+
+    def variables(self) -> dict[str, Array]:
+        """The bytes of all variables of .global and .const by name, as the last launch left
+        them."""
+        self._load_variables()
+        return dict(self._variables)
 
     def _load_variables(self) -> None:
         total = sum(self._bound.variable_sizes)
@@ -169,7 +183,8 @@ class Kernel:
         self.module = module
         self.bound = bound
         self.contract = contract
-        self._blocks: Any = None
+        #: steps of the blocks of statements, by whether they are checked
+        self._blocks: dict[bool, Any] = {}
         self._problems: list[Problem] | None = None
 
     def __repr__(self) -> str:
@@ -225,6 +240,13 @@ class Kernel:
         fmad = self.contract == "ptxas"
         return contracted(self.bound.program, self.module.target, fmad=fmad)
 
+    @cached_property
+    def checked(self) -> Program:
+        """The program that runs with checks."""
+        from emulator.machine.checks.registers import shadowed
+
+        return shadowed(self.rewritten[0])
+
     def _check_problems(self) -> None:
         if self.problems:
             first = self.problems[0]
@@ -248,6 +270,8 @@ class Kernel:
         step_limit: int | None = None,
         memory: Memory | None = None,
         progress: Callable[[int, int], None] | None = None,
+        counters: bool = False,
+        stop_at: Special | None = None,
     ) -> Report:
         """Runs the kernel; arrays among `args` hold afterwards what it has written.
 
@@ -260,25 +284,82 @@ class Kernel:
 
         `contract` says which additions take products unrounded: those that ptxas contracts with its
         default options, or "none", as with its option -fmad=false.
+
+        `seed` picks another legal order of thread blocks, of warps, of the sides of branches, and
+        of lanes that come to one place; the same seed gives the same order. `async_order` says when
+        asynchronous copies and wgmma take effect: "early", at their issue; "late", at the wait that
+        covers them; "random", in between, at moments drawn by `seed`.
+
+        With `check` the report has `findings`: races, words that nothing wrote, waits and fences
+        that are missing. With `counters` it has `counts`: what was counted at each statement.
+        `stop_at` ends the launch with a KernelError where a statement makes a NaN of operands that
+        are none ("nan"), an infinity of finite operands ("inf"), or either ("any"). The vector
+        engine alone does all three.
         """
-        self._check_problems()
         check_word("engine", engine, EngineName)
+        if check and engine == "reference":
+            raise UnsupportedError("the reference engine has no checks: engine='vector' has them")
+        if not isinstance(counters, (bool, np.bool_)):
+            raise OperandError(f"counters is True or False; got {counters!r:.80}")
+        if stop_at is not None:
+            check_word("stop_at", stop_at, Special)
+        launch = self.prepare(
+            grid, block, args, dynamic_shared, cluster, check=check, contract=contract,
+            async_order=async_order, seed=seed, step_limit=step_limit, memory=memory,
+            progress=progress,
+        )  # fmt: skip
+        if stop_at is not None:
+            from emulator.machine.checks.nonfinite import watcher
+
+            launch.watchers += (watcher(stop_at),)
+        return _counted(launch, engine) if counters else launch.run(engine)
+
+    def prepare(
+        self,
+        grid: Sequence[int] | int,
+        block: Sequence[int] | int,
+        args: Sequence[Any] | Mapping[str, Any] = (),
+        dynamic_shared: int = 0,
+        cluster: Sequence[int] | int | None = None,
+        *,
+        check: bool = False,
+        contract: Contract = "ptxas",
+        async_order: Order = "early",
+        seed: int | None = None,
+        step_limit: int | None = None,
+        memory: Memory | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Launch:
+        """A launch that has yet to `run`, once; tools put `watchers` around its steps. Arguments
+        and errors are those of `launch`."""
+        self._check_problems()
         _check_options(check, step_limit, seed, memory, progress)
         check_word("contract", contract, Contract)
         check_word("async_order", async_order, Order)
-        launch = Launch(
+        return Launch(
             self.module._kernel(self.name, contract),
             _sizes("grid", grid, _GRID), _sizes("block", block, _BLOCK), args,
             dynamic_shared, cluster, memory, step_limit,
-            progress=progress, async_order=async_order, seed=seed,
+            progress=progress, async_order=async_order, seed=seed, check=bool(check),
         )  # fmt: skip
-        return launch.run(engine)
+
+
+def _counted(launch: Launch, engine: EngineName) -> Report:
+    """Runs a launch and counts."""
+    from emulator.machine.checks.counting import Counting
+
+    counting = Counting()
+    launch.watchers += (counting.watch,)
+    report = launch.run(engine)
+    report.counts = counting.counts(launch.place_of)
+    report.counters |= report.counts.totals
+    return report
 
 
 def _check_options(check: Any, step_limit: Any, seed: Any, memory: Any, progress: Any) -> None:
     """Raises OperandError for options of wrong kinds, UnsupportedError for what is not there."""
-    if check is not False:
-        raise UnsupportedError("check=True looks for races and such: not modelled here")
+    if not isinstance(check, (bool, np.bool_)):
+        raise OperandError(f"check is True or False; got {check!r:.80}")
     for name, value in (("step_limit", step_limit), ("seed", seed)):
         if value is not None and (
             isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0
@@ -325,14 +406,21 @@ class Launch:
     progress: Callable[[int, int], None] | None = None
     async_order: Order = "early"
     seed: int | None = None
+    #: looks for mistakes
+    check: bool = False
     #: the engine of `emulator.arith` for matrix instructions
     arithmetic: Engine = "auto"
+    #: each is called with a step, its statement and its function when the vector engine makes the
+    #: step, and returns what runs in its place
+    watchers: tuple[Callable[..., Any], ...] = ()
 
     def __post_init__(self) -> None:
         self.done_blocks = 0
+        #: what the checks have found so far
+        self.found: Iterable[Finding] = ()
         self.heap = Heap(self.arena)
         self.module = self.kernel.module
-        self.program, _ = self.kernel.rewritten
+        self.program = self.kernel.checked if self.check else self.kernel.rewritten[0]
         self.function = self.program.functions[self.kernel.name]
         self.reserved_shared = self.module.target.reserved_shared
         directives = self.function.directives
@@ -407,15 +495,28 @@ class Launch:
     def run(self, engine: EngineName) -> Report:
         from emulator.machine.engines import run_grid
 
+        if self.watchers and engine == "reference":
+            raise UnsupportedError(
+                "counters and stop_at are the vector engine's; leave engine='reference' out"
+            )
+        if self.seed is not None and engine == "reference" and self.async_order != "random":
+            raise UnsupportedError("seed: engine='reference' has one order of warps alone")
         placed = self._place()
         try:
             counters = run_grid(self, engine)
         except Failure as failure:  # of the whole launch: no statement is to blame
             raise KernelError(failure.kind, failure.reason) from None
+        except KernelError as error:
+            error.findings = list(self.found)
+            raise
         placed.write_back(self.arena)
         for name, allocation in self._variables.items():
             self.module._variables[name][:] = self.arena.bytes_of(allocation)
-        return Report(self.function.name, counters=counters, printed=self.printed)
+        return Report(
+            self.function.name, findings=list(self.found), counters=counters, printed=self.printed,
+            files={name.rpartition("/")[2]: name for name in self._files().values()},
+            text_of_module=self.module.text,
+        )  # fmt: skip
 
     def _place(self) -> Placed:
         """Puts variables, arrays and parameters into memory."""
@@ -445,12 +546,14 @@ class Launch:
         if self.progress is not None:
             self.progress(self.done_blocks, self.total_blocks)
 
-    def blocks(self, make: Callable[[Any], Any]) -> Any:
-        """The kernel's blocks of statements, which launches share."""
+    def blocks(self, make: Callable[..., Any]) -> Any:
+        """The kernel's blocks of statements, which launches share unless someone watches."""
         kernel = self.kernel
-        if kernel._blocks is None:
-            kernel._blocks = make(self.program)
-        return kernel._blocks
+        if self.watchers:
+            return make(self.program, watchers=self.watchers)
+        if self.check not in kernel._blocks:
+            kernel._blocks[self.check] = make(self.program)
+        return kernel._blocks[self.check]
 
     # --- errors ---
 
@@ -463,39 +566,30 @@ class Launch:
         threads = [thread for cta, thread in found if cta == block]
         return KernelError(kind, reason, self.place_of(statement), block, threads)
 
-    def shared_name(self, offset: int) -> str:
-        """The variable of shared memory that an offset lies in, for messages."""
-        symbols = self.kernel.bound.shared_symbols.values()
-        below = [symbol for symbol in symbols if symbol.place <= offset]
-        if not below:
-            return f"at shared offset {offset:#x}"
-        symbol = max(below, key=lambda symbol: symbol.place)
-        index, rest = divmod(offset - symbol.place, symbol.element_bytes)
-        return f"{symbol.name}[{index}]" if index or rest else symbol.name
+    def shared_name(self, offset: int, size: int = 1) -> str:
+        """The variable of shared memory that an access of `size` bytes leads to, for messages."""
+        return place_name(self.kernel.bound.shared_symbols.values(), offset, size)
 
     def place_of(self, statement: Statement) -> Place:
         source = self.module._bound.source
         position = source.position(statement.at)
         return Place(
             self.function.name, position.line, position.column,
-            self.statement_text(statement), self._source_lines(statement),
+            source.statement(statement.at), self._source_lines(statement),
         )  # fmt: skip
 
-    def statement_text(self, statement: Statement) -> str:
-        """The statement as it stands in the file, on one line."""
-        text = self.module._bound.source.text
-        end = text.find(";", statement.at)
-        return " ".join(text[statement.at : end + 1][:200].split())
-
     def _source_lines(self, statement: Statement) -> tuple[str, ...]:
-        files = {file.number: file.name for file in self.module._bound.parsed.files}
-        out = []
+        files, out = self._files(), []
         location = statement.location
         while location is not None:
             name = files.get(location.file, f"file {location.file}").rpartition("/")[2]
             out.append(f"{name}:{location.line}")
             location = location.inlined_at
         return tuple(out)
+
+    def _files(self) -> dict[int, str]:
+        """The source files that the PTX names, by their numbers."""
+        return {file.number: file.name for file in self.module._bound.parsed.files}
 
     @cached_property
     def total_blocks(self) -> int:

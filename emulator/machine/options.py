@@ -12,6 +12,8 @@ Contract = Literal["ptxas", "none"]
 Order = Literal["early", "late", "random"]
 #: who runs the grid, with the same bits; "auto" takes the fastest
 EngineName = Literal["auto", "vector", "reference"]
+#: what a launch stops at: a NaN of operands that are none, an infinity of finite ones, either
+Special = Literal["nan", "inf", "any"]
 
 
 def check_word(name: str, given: Any, words: Any) -> None:

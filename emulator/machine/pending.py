@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +69,11 @@ class Pending:
         #: number of the group that each thread is filling: of cp.async, and of bulk copies
         self.copy_group = np.zeros(lanes, np.int64)
         self.bulk_group = np.zeros(lanes, np.int64)
-        self._random = np.random.default_rng(seed)
+        self._seed = seed
+
+    @cached_property
+    def _random(self) -> np.random.Generator:
+        return np.random.default_rng(self._seed)
 
     # --- issue ---
 

@@ -1,32 +1,36 @@
-"""What a launch reports: that it failed, and where; what it counted; what it printed."""
+"""What a launch reports: that it failed, and where; what the checks found, what was counted, what
+the kernel printed; as text, as data, and as a page with the source beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
 from typing import Any
 
 from emulator import report
 from emulator.errors import EmulatorError
+from emulator.machine.checks.counters import (
+    Column,
+    Counts,
+    Numbers,
+    file_and_line,
+    numbers_data,
+    used_columns,
+)
+from emulator.machine.checks.finding import Finding, Party
+from emulator.machine.place import Index, Place, shown
 
-Index = tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where in a kernel and in its sources a statement stands."""
-
-    kernel: str
-    #: line and column of the PTX text, and the statement
-    line: int
-    column: int
-    statement: str
-    #: "kernel.cu:12", and behind it where it was inlined; empty where the file does not say
-    source: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        source = f" ({', inlined at '.join(self.source)})" if self.source else ""
-        return f"{self.kernel}, PTX line {self.line}{source}: {self.statement}"
+#: lines of a source file that a page shows before and behind those that it speaks of
+_AROUND = 2
+#: lines of the table that the text shows; the page and the data have all
+_ROWS = 25
+_STYLE = """
+.emulator-report td.number { text-align: right; }
+.emulator-report tr.here { background: #fc32; font-weight: 600; }
+.emulator-report .finding { border-left: 3px solid #c22; padding-left: .8em; margin: 1em 0; }
+"""
 
 
 class KernelError(EmulatorError):
@@ -42,6 +46,8 @@ class KernelError(EmulatorError):
     ) -> None:
         self.kind, self.reason, self.place = kind, reason, place
         self.block, self.threads = block, tuple(threads)
+        #: what checks had found before
+        self.findings: list[Finding] = []
         super().__init__(self._text())
 
     @property
@@ -54,49 +60,240 @@ class KernelError(EmulatorError):
         """File and line of the CUDA or Python source."""
         return self.place.source[0] if self.place and self.place.source else None
 
+    def __str__(self) -> str:
+        text = self._text()
+        if self.findings:
+            text += f"\nChecks had found before ({len(self.findings)} in all):\n{self.findings[0]}"
+        return text
+
     def _text(self) -> str:
         parts = [f"{self.kind}: {self.reason}"]
         if self.block is not None:
-            who = f"block {_index(self.block)}"
+            who = f"block {shown(self.block)}"
             if self.threads:
                 more = f" and {len(self.threads) - 1} others" if len(self.threads) > 1 else ""
-                who += f", thread {_index(self.threads[0])}{more}"
+                who += f", thread {shown(self.threads[0])}{more}"
             parts.append(f"  in {who}")
         if self.place is not None:
             parts.append(f"  at {self.place}")
         return "\n".join(parts)
 
 
-def _index(index: Index) -> str:
-    return f"({', '.join(map(str, index))})"
-
-
 @dataclass(repr=False)
 class Report(report.Report):
-    """What a launch did."""
+    """What a launch did.
+
+    `html(source=…)` is a page with the lines of CUDA, Python or PTX beside findings and counts;
+    source files are looked for where the PTX says they are, and in the folder `source`.
+    """
 
     kernel: str
     #: what the checks found
-    findings: list[object] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     #: what was counted, by name
     counters: dict[str, int] = field(default_factory=dict)
     #: what the kernel printed, one entry for each call
     printed: list[str] = field(default_factory=list)
+    #: what was counted at each statement, where the launch was asked to (counters=True)
+    counts: Counts = field(default_factory=Counts)
+    #: different mistakes that were found and are not listed
+    left_out: int = 0
+    #: where the source files are that the PTX names, by the last part of their names
+    files: Mapping[str, str] = field(default_factory=dict)
+    #: the PTX
+    text_of_module: str = field(default="", repr=False)
+
+    @property
+    def code(self) -> int:  # type: ignore[override]
+        """1 where the checks have found something."""
+        return 1 if self.findings else 0
 
     @property
     def title(self) -> str:
-        counted = ", ".join(f"{count:,} {name}" for name, count in self.counters.items())
-        return f"{self.kernel}: {counted.replace('_', ' ')}"
+        counted = ", ".join(f"{count:,} {name}" for name, count in self.counters.items() if count)
+        count = len(self.findings)
+        found = f"{count} finding{'s' * (count > 1)}; " if count else ""
+        return f"{self.kernel}: {found}{counted.replace('_', ' ')}"
 
     @property
     def data(self) -> dict[str, Any]:
-        return {
-            "kernel": self.kernel, "findings": [str(finding) for finding in self.findings],
+        data: dict[str, Any] = {
+            "kernel": self.kernel, "findings": [finding.data for finding in self.findings],
             "counters": dict(self.counters), "printed": list(self.printed),
         }  # fmt: skip
+        if self.left_out:
+            data["left_out"] = self.left_out
+        if self.counts:
+            data["statements"] = [count.data for count in self.counts]
+            for name, rows in (("lines", self.counts.by_line), ("opcodes", self.counts.by_opcode)):
+                data[name] = {key: numbers_data(numbers) for key, numbers in rows.items()}
+        return data
 
     def lines(self) -> Iterator[str]:
         yield self.title
+        yield from self.finding_lines()
+        yield from self.count_lines()
+        yield from "".join(self.printed).splitlines()
+
+    def finding_lines(self) -> Iterator[str]:
+        """The findings, as text."""
         for finding in self.findings:
             yield from str(finding).splitlines()
-        yield from "".join(self.printed).splitlines()
+        if self.left_out:
+            yield f"and {self.left_out:,} more, unlike these"
+
+    def count_lines(self) -> Iterator[str]:
+        """The table of what was counted by source line: those with accesses, matrix instructions
+        and divided warps first, then those that warps executed most."""
+        rows = self.counts.by_line
+        if not rows:
+            return
+        yield from _as_text("line", rows)
+        if len(rows) > _ROWS:
+            yield f"and {len(rows) - _ROWS:,} lines more"
+
+    # --- the page ---
+
+    def html(self, source: str | Path | None = None) -> str:
+        """One self-contained page; `source` is a folder with the source files."""
+        page = Report(**{**vars(self), "files": self._found_in(source)}) if source else self
+        return super(Report, page).html()
+
+    def _found_in(self, source: str | Path) -> dict[str, str]:
+        """The source files with those of a folder in place of others with their names."""
+        found = dict(self.files)
+        for name in {*self.files, *(place.rpartition(":")[0] for place in self._places())}:
+            path = Path(source) / name
+            if path.is_file():
+                found[name] = str(path)
+        return found
+
+    def _places(self) -> Iterator[str]:
+        """``kernel.cu:12`` of all that the report speaks of."""
+        for finding in self.findings:
+            for party in (finding.party, finding.earlier):
+                yield from party.place.source if party is not None else ()
+        for count in self.counts:
+            yield from count.place.source
+
+    def _body(self) -> str:
+        sources = _Sources(self.files, self.text_of_module)
+        parts = [f"<style>{_STYLE}</style>", f"<h2>{escape(self.title)}</h2>"]
+        if self.findings:
+            parts.append("<h3>Findings</h3>")
+            parts += [_finding_html(finding, sources) for finding in self.findings]
+        if self.left_out:
+            parts.append(f"<p>And {self.left_out:,} more, unlike these.</p>")
+        if self.counts:
+            parts.append("<h3>Counts by source line</h3>")
+            parts += _counts_html(self.counts, sources)
+            parts.append("<h3>Counts by opcode</h3>")
+            parts.append(_table_html("opcode", self.counts.by_opcode))
+        if self.printed:
+            parts.append(f"<h3>Printed</h3><pre>{escape(''.join(self.printed))}</pre>")
+        return "\n".join(parts)
+
+
+# --- source files ---------------------------------------------------------------------------------
+
+
+class _Sources:
+    """The lines of source files, as far as they can be read, and of the PTX."""
+
+    def __init__(self, files: Mapping[str, str], ptx: str) -> None:
+        self._files = files
+        self._lines: dict[str, Sequence[str]] = {"": ptx.splitlines()}
+
+    def lines(self, name: str) -> Sequence[str]:
+        """The lines of a file; "" is the PTX. None where it cannot be read."""
+        if name not in self._lines:
+            try:
+                text = Path(self._files[name]).read_text("utf-8", "replace")
+            except (KeyError, OSError, ValueError):
+                text = ""
+            self._lines[name] = text.splitlines()
+        return self._lines[name]
+
+
+# --- text and HTML --------------------------------------------------------------------------------
+
+
+def _as_text(heading: str, rows: Mapping[str, Numbers]) -> Iterator[str]:
+    """The rows that tell most, in their order, as an aligned table."""
+    most = sorted(rows, key=lambda name: (not rows[name].is_special, -rows[name].warps))[:_ROWS]
+    chosen = {name: rows[name] for name in rows if name in set(most)}
+    columns = used_columns(chosen.values())
+    cells = [[heading, *(column.heading for column in columns)]]
+    cells += [[name, *(column.show(x) for column in columns)] for name, x in chosen.items()]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for first, *others in cells:
+        padded = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        yield "  ".join([first.ljust(widths[0]), *padded]).rstrip()
+
+
+def _finding_html(finding: Finding, sources: _Sources) -> str:
+    excerpts = [_excerpt(party, sources) for party in (finding.party, finding.earlier) if party]
+    # Both accesses may stand in one line.
+    shown_once = "".join(dict.fromkeys(excerpts))
+    return f"<div class=finding><pre>{escape(str(finding))}</pre>{shown_once}</div>"
+
+
+def _excerpt(party: Party, sources: _Sources) -> str:
+    """The lines around an access: of the source where it can be read, else of the PTX."""
+    places = [file_and_line(line) for line in party.place.source]
+    name, number = next((x for x in places if sources.lines(x[0])), ("", party.place.line))
+    lines = sources.lines(name)
+    first = max(1, number - _AROUND)
+    rows = "\n".join(
+        f"<tr{' class=here' if i == number else ''}><td class=number>{i}</td>"
+        f"<td>{escape(lines[i - 1])}</td></tr>"
+        for i in range(first, min(len(lines), number + _AROUND) + 1)
+    )
+    if not rows:
+        return ""
+    caption = f"{name}:{number}" if name else f"PTX line {number}"
+    return f'<div class="wide">{escape(caption)}<table><tbody>\n{rows}\n</tbody></table></div>'
+
+
+def _counts_html(counts: Counts, sources: _Sources) -> Iterator[str]:
+    """A table for each source file, with its lines from the first to the last that was executed."""
+    by_file: dict[str, dict[int, Numbers]] = {}
+    for line, numbers in counts.by_line.items():
+        name, number = file_and_line(line)
+        by_file.setdefault(name, {})[number] = numbers
+    for name, numbered in by_file.items():
+        lines, columns = sources.lines(name), used_columns(numbered.values())
+        listed: Sequence[int] = sorted(numbered)
+        if lines:
+            last = min(len(lines), listed[-1] + _AROUND)
+            listed = range(max(0, listed[0] - _AROUND), max(listed[-1], last) + 1)
+        yield f"<h4>{escape(name or 'PTX')}</h4>"
+        rows = []
+        for number in listed:
+            # Line 0 is what a compiler has made of no line.
+            text = lines[number - 1] if 0 < number <= len(lines) else ""
+            rows.append(_row([str(number)], numbered.get(number), columns, text))
+        yield _table([*["line"], *(x.heading for x in columns), "source"], rows)
+
+
+def _table_html(heading: str, named: Mapping[str, Numbers]) -> str:
+    columns = used_columns(named.values())
+    rows = [_row([], numbers, columns, name) for name, numbers in named.items()]
+    return _table([*(x.heading for x in columns), heading], rows)
+
+
+def _row(
+    first: Sequence[str], numbers: Numbers | None, columns: Sequence[Column], text: str
+) -> str:
+    shown = [column.show(numbers) if numbers else "" for column in columns]
+    cells = "".join(f"<td class=number>{escape(cell)}</td>" for cell in (*first, *shown))
+    return f"<tr>{cells}<td>{escape(text)}</td></tr>"
+
+
+def _table(headings: Sequence[str], rows: Sequence[str]) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in headings)
+    body = "\n".join(rows)
+    return (
+        f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n'
+        "</tbody></table></div>"
+    )

@@ -181,6 +181,13 @@ class Arena:
             around, key=lambda x: max(x.address - address, address - x.end + 1, 0), default=None
         )
 
+    def name_at(self, place: int) -> str:
+        """What lies at a place in the array of bytes, in the words of its owner."""
+        for allocation in self._allocations:
+            if allocation.start <= place < allocation.start + allocation.size:
+                return allocation.place(allocation.address + place - allocation.start)
+        return f"byte {place} of global memory"
+
     def bytes_of(self, allocation: Allocation) -> Array:
         """The bytes of an allocation, a view."""
         return self._bytes[allocation.start : allocation.start + allocation.size]

@@ -153,6 +153,16 @@ class Space:
 
     # --- taking stores back ---
 
+    def keep(self, places: NDArray[np.int64], size: int) -> None:
+        """Somebody is about to write `size` bytes at places among all bytes: `roll_back` gives back
+        what is there now. Raises OperandError where the bytes are read-only."""
+        self.check_writable()
+        if self.replaced is not None:
+            low = int(np.bitwise_or.reduce(places.reshape(-1), initial=size | 16))
+            unit = low & -low
+            parts = _parts(places, size, unit)
+            self.replaced.append((unit, parts, self._units(unit).take(parts)))
+
     def roll_back(self) -> None:
         """Gives every byte back that stores have replaced since `replaced` became a list."""
         while self.replaced:

@@ -11,10 +11,10 @@ from typing import NoReturn
 from dtypes import FORMATS, encode
 from emulator.arith.scalar.types import TYPES
 from emulator.errors import OperandError, hint, listing
-from emulator.isa.signature import Operand, Signature
+from emulator.isa.signature import Constants, Operand, Signature
 from emulator.memory.windows import WINDOW_BITS
 from emulator.ptx import tree
-from emulator.ptx.names import ELEMENTS, Scope
+from emulator.ptx.names import ELEMENTS, Scope, is_special
 from emulator.ptx.program import (
     REGISTER_BITS,
     Address,
@@ -32,6 +32,20 @@ from emulator.ptx.program import (
 )
 
 _MASK = (1 << 64) - 1
+#: the type of an integer immediate beside registers: like .s32, but not the same
+_INTEGER = "integer"
+#: types of a register that holds an address; some operands take more
+_ADDRESS_TYPES = ("b64", "u64", "s64", "b32", "u32", "s32")
+#: `Operand.constants` -> what may stand in place of a register, and that in words
+_LEGAL_CONSTANTS: dict[Constants, tuple[type, ...]] = {
+    "none": (), "words": (tree.Integer,), "integers": (tree.Integer,), "values": (tree.Float,),
+    "hexadecimal": (tree.Float,), "any": (tree.Integer, tree.Float),
+}  # fmt: skip
+_CONSTANTS_IN_WORDS: dict[Constants, str] = {
+    "none": "", "words": " or an integer", "integers": " or an integer",
+    "values": " or an f32 immediate", "hexadecimal": " or an f32 immediate in hexadecimal",
+    "any": " or an immediate",
+}  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -61,6 +75,9 @@ class Binder:
             bound = self.operand(operand, left.pop(0)[0])
             if bound is not None:
                 out[operand.name] = bound
+        packed = [x for x in signature.operands if x.pieces and x.name in out]
+        if all(isinstance(out[x.name], Vector) for x in packed) and len(packed) > 1:
+            raise OperandError(f"{self.opcode} packs or unpacks one vector, not two")
         if left:
             names = listing(signature.names)
             self.refuse(left[0][0], f"{self.opcode} takes {names}; one operand too many is")
@@ -93,7 +110,7 @@ class Binder:
         if operand.selector and isinstance(given, tree.Element):
             return self._selected(operand, given)
         if operand.braces and isinstance(given, tree.Vector):
-            given = given.items[0]
+            return self._first_in_braces(operand, given)
         return self.scalar(operand, given)
 
     # --- registers and values ---
@@ -118,13 +135,7 @@ class Binder:
         self.refuse(given, f"operand {operand.name} of {self.opcode} is a single register; got")
 
     def _named(self, operand: Operand, given: tree.Name | tree.Element) -> Bound:
-        name = _spelled_name(given)
-        register = self.scope.register(name)
-        if register is None and isinstance(given, tree.Element):
-            parts = self.scope.vector(given.register)
-            if parts is not None and given.element in ELEMENTS:
-                place = ELEMENTS[given.element]
-                register = Register(parts[place]) if place < len(parts) else None
+        name, register = _spelled_name(given), self._register(given)
         if register is not None:
             self._check_type(operand, register, given)
             return register
@@ -134,20 +145,30 @@ class Binder:
                     return Constant(32)
                 if name in self.functions:
                     return Constant(self.functions[name])
-                if self.scope.symbol(name) is not None:
+                if self.scope.symbol(name) is not None and operand.use == "read":
                     return self._variable(operand, tree.Offset(name, 0, given.at))
-            if name.startswith("%") and self.scope.symbol(name) is None:
+            if is_special(name):
                 return SpecialRegister(name)
         self._undeclared(given, name)
+
+    def _register(self, given: tree.Name | tree.Element) -> Register | None:
+        """The register of that name, or an element of a vector register."""
+        register = self.scope.register(_spelled_name(given))
+        if register is None and isinstance(given, tree.Element):
+            parts = self.scope.vector(given.register)
+            if parts is not None and given.element in ELEMENTS:
+                place = ELEMENTS[given.element]
+                register = Register(parts[place]) if place < len(parts) else None
+        return register
 
     def _check_type(self, operand: Operand, register: Register, given: tree.Operand) -> None:
         held = self.scope.function.registers[register.index].type
         if operand.types and held not in operand.types:
             types = listing(f".{t}" for t in operand.types)
-            self.refuse(
-                given,
+            raise BindError(
                 f"operand {operand.name} of {self.opcode} takes registers of type {types}; "
-                f".{held} is",
+                f"{spelled(given)} is .{held}",
+                given.at,
             )
 
     def _variable(self, operand: Operand, given: tree.Offset | tree.Index) -> Bound:
@@ -157,6 +178,11 @@ class Binder:
             if isinstance(given, tree.Offset) and given.name in self.functions:
                 return Constant(self.functions[given.name] + given.offset)
             self._undeclared(given, given.name)
+        type_ = TYPES.get(operand.type or _bits_of(operand))
+        part = operand.kind == "vector" and not operand.symbol
+        if part or type_ is None or type_.kind not in ("unsigned", "signed", "bits"):
+            what = f"operand {operand.name} of {self.opcode} takes no address"
+            raise BindError(f"{what}; {given.name!r:.100} is a variable", given.at)
         if isinstance(given, tree.Offset):
             offset = given.offset
         else:
@@ -174,14 +200,19 @@ class Binder:
 
     def _constant(self, operand: Operand, given: tree.Integer | tree.Float) -> Constant:
         if operand.kind == "predicate":
-            if isinstance(given, tree.Integer):
+            # Of the matrix instructions alone ptxas wants 0 or 1.
+            if isinstance(given, tree.Integer) and (operand.type or given.value in (0, 1)):
                 return Constant(int(given.value != 0))
-            self.refuse(given, f"operand {operand.name} of {self.opcode} is a predicate; got")
+            what = f"operand {operand.name} of {self.opcode} is a predicate, or 0 or 1"
+            self.refuse(given, f"{what}; got")
         if operand.kind == "descriptor" and isinstance(given, tree.Integer):
             return Constant(given.value & _MASK)
         type_ = TYPES.get(operand.type or _bits_of(operand))
-        if operand.constants == "none" or type_ is None:
-            self.refuse(given, f"operand {operand.name} of {self.opcode} must be a register; got")
+        legal = _LEGAL_CONSTANTS[operand.constants]
+        if type_ is None or not isinstance(given, legal):
+            also = _CONSTANTS_IN_WORDS[operand.constants]
+            what = f"operand {operand.name} of {self.opcode} is a single register{also}"
+            self.refuse(given, f"{what}; got")
         if isinstance(given, tree.Float):
             return Constant(self._float(operand, given))
         if type_.is_float:
@@ -194,9 +225,11 @@ class Binder:
             self.refuse(given, f"operand {operand.name} of {self.opcode} is of .{type_.name}; got")
         if given.width == type_.size:
             return given.bits
-        if type_.kind == "bits":
-            what = f"operand {operand.name} of {self.opcode}"
-            self.refuse(given, f"{what} has {type_.size} bits; got")
+        if operand.constants != "values" and (type_.kind == "bits" or not operand.type):
+            # Of an f64 ptxas would take the low half, so that 1.0 becomes 0.
+            what = f"operand {operand.name} of {self.opcode} has {type_.size} bits"
+            hexadecimal = "0f and 8 digits" if type_.size == 32 else "0d and 16 digits"
+            self.refuse(given, f"{what}, written hexadecimal as {hexadecimal}; got")
         if type_.size == 32:
             return int(encode(FORMATS["f32"], given.value))
         (word,) = struct.unpack("<Q", struct.pack("<d", given.value))
@@ -204,19 +237,19 @@ class Binder:
 
     def _immediate(self, operand: Operand, given: tree.Operand) -> Constant:
         if not isinstance(given, tree.Integer):
-            self.refuse(
-                given, f"operand {operand.name} of {self.opcode} is an integer immediate; got"
-            )
+            legal = f", {_either(operand.values)}" if operand.values else ""
+            what = f"operand {operand.name} of {self.opcode} is an integer immediate{legal}"
+            self.refuse(given, f"{what}; got")
         value = given.value - (1 << 64) if given.value >> 63 else given.value
         if operand.values and value not in operand.values and given.value not in operand.values:
-            self.refuse(
-                given,
-                f"operand {operand.name} of {self.opcode} is one of {listing(operand.values)}; got",
-            )
+            what = f"operand {operand.name} of {self.opcode} is {_either(operand.values)}"
+            self.refuse(tree.Integer(value, given.at), f"{what}; got")
         return Constant(given.value & _MASK)
 
     def _vector(self, operand: Operand, given: tree.Operand) -> Vector:
         items: tuple[tree.Operand, ...]
+        if not operand.type:
+            return self._fragment(operand, given)
         if isinstance(given, tree.Vector):
             items = given.items
         elif isinstance(given, tree.Name) and (parts := self.scope.vector(given.text)):
@@ -239,17 +272,124 @@ class Binder:
             )
         return Vector(tuple(self._item(operand, item) for item in items))
 
+    # --- registers of a matrix ---
+
+    def _fragment(self, operand: Operand, given: tree.Operand) -> Vector:
+        """The registers of a matrix. ptxas gives the vector a type: that of all its elements, or
+        .b where they differ; measured, form by form, with `isa.register_types`."""
+        many = f"{operand.count} register{'s' if operand.count > 1 else ''}"
+        what = f"operand {operand.name} of {self.opcode}"
+        if not isinstance(given, tree.Vector):
+            self.refuse(given, f"{what} is a vector of {many} in braces; got")
+        if len(given.items) != operand.count:
+            self.refuse(given, f"{what} takes {many}; {len(given.items)} are given:")
+        return Vector(tuple(self._elements(operand, given)))
+
+    def _elements(self, operand: Operand, given: tree.Vector) -> list[Bound | None]:
+        """The items of a vector, each beside those that it may stand beside."""
+        out: list[Bound | None] = []
+        types: list[str] = []
+        for item in given.items:
+            bound = self._element(operand, item)
+            out.append(bound)
+            if bound is None:
+                continue
+            type_ = self._element_type(operand, item, bound)
+            if types and not _fit(types[-1], type_):
+                raise BindError(
+                    f"{spelled(item)} is .{type_} and stands beside .{types[-1]} in operand "
+                    f"{operand.name} of {self.opcode}; only .b{REGISTER_BITS[operand.types[0]]} "
+                    "goes with other types",
+                    item.at,
+                )
+            types.append(type_)
+        what = f"operand {operand.name} of {self.opcode}"
+        if not types:
+            self.refuse(given, f"{what} is all '_', where one register at least is needed:")
+        registers = [
+            (item, bound)
+            for item, bound in zip(given.items, out, strict=True)
+            if isinstance(bound, Register)
+        ]
+        if not registers:
+            type_ = types[0]
+            if type_ == _INTEGER:
+                type_ = "s32" if operand.constants == "integers" else "s64"
+            if type_ not in operand.types:
+                legal = listing(f".{t}" for t in operand.types)
+                self.refuse(
+                    given, f"{what} holds immediates alone, of type .{type_}; legal are {legal}:"
+                )
+        if operand.each or len(set(types)) == 1:
+            for item, register in registers:
+                self._check_type(operand, register, item)
+        return out
+
+    def _element(self, operand: Operand, item: tree.Operand) -> Bound | None:
+        """One item of a vector; what its type is beside the others is not asked yet."""
+        if isinstance(item, tree.Name) and item.text == "_":
+            if not operand.sink:
+                why = "ptxas needs it here" if operand.use == "written" else "it is read"
+                what = f"operand {operand.name} of {self.opcode} cannot be discarded"
+                self.refuse(item, f"{what}, {why}:")
+            return None
+        if isinstance(item, (tree.Name, tree.Element)):
+            bound = self._register(item)
+            if bound is None:
+                self._undeclared(item, _spelled_name(item))
+            held = self.scope.function.registers[bound.index].type
+            if REGISTER_BITS[held] != REGISTER_BITS[operand.types[0]]:
+                self._check_type(operand, bound, item)
+            return bound
+        if operand.use != "read":
+            what = f"operand {operand.name} of {self.opcode} is written; an immediate cannot be:"
+            self.refuse(item, what)
+        if operand.constants == "integers" and isinstance(item, tree.Float):
+            self.refuse(item, f"operand {operand.name} of {self.opcode} is of integers; got")
+        assert isinstance(item, (tree.Integer, tree.Float))
+        if operand.constants in ("words", "integers") or operand.braces:
+            # Beside registers, floats stand where integers do.
+            return self._constant(replace(operand, constants="any"), item)
+        return self._constant(operand, item)
+
+    def _element_type(self, operand: Operand, item: tree.Operand, bound: Bound) -> str:
+        """The type that an item has in its vector."""
+        bits = REGISTER_BITS[operand.types[0]]
+        if isinstance(bound, Register):
+            return self.scope.function.registers[bound.index].type
+        type_ = f"f{bits}" if isinstance(item, tree.Float) else f"s{bits}"
+        if operand.each and type_ not in operand.types:
+            self.refuse(item, f"operand {operand.name} of {self.opcode} is a register here; got")
+        return type_ if isinstance(item, tree.Float) else _INTEGER
+
+    def _first_in_braces(self, operand: Operand, given: tree.Vector) -> Bound:
+        """A register in braces, where those behind it do not count: of scales."""
+        if len(given.items) not in (1, 2, 4) or not isinstance(given.items[0], tree.Name):
+            what = f"operand {operand.name} of {self.opcode} is a register, or 1, 2 or 4 in braces"
+            self.refuse(given, f"{what}; got")
+        first = self._elements(operand, given)[0]
+        assert first is not None
+        return first
+
+    # --- registers that share a word ---
+
     def _pieces(self, operand: Operand, given: tree.Vector) -> Vector:
         """Registers in braces that share the bits of one operand, the first one the lowest."""
         count = len(given.items)
-        if count not in operand.pieces:
-            legal = " or ".join(map(str, operand.pieces))
+        if operand.use == "written" and all(_is_dropped(item) for item in given.items):
+            what = f"operand {operand.name} of {self.opcode} is all '_', which moves nothing:"
+            self.refuse(given, what)
+        bits = TYPES[operand.type].size // count
+        types = tuple(t for t, size in REGISTER_BITS.items() if size == bits)
+        if count not in operand.pieces or not types:
+            size = TYPES[operand.type].size
+            legal = " or ".join(str(n) for n in operand.pieces if size // n >= 8)
             self.refuse(given, f"operand {operand.name} of {self.opcode} has {legal} parts; got")
         if count == 1:
             return Vector((self._item(operand, given.items[0]),))
-        bits = TYPES[operand.type].size // count
-        types = tuple(t for t, size in REGISTER_BITS.items() if size == bits)
-        part = replace(operand, type=f"b{bits}", types=types, kind="vector", constants="words")
+        part = replace(
+            operand, type=f"b{bits}", types=types, kind="vector", constants="words", symbol=False
+        )
         return Vector(tuple(self._item(part, item) for item in given.items))
 
     def _item(self, operand: Operand, item: tree.Operand) -> Bound | None:
@@ -264,7 +404,11 @@ class Binder:
     def address(self, operand: Operand, given: tree.Operand) -> Address | ParameterPlace:
         """``[…]``, or a vector of coordinates behind a tensor map's address."""
         if not isinstance(given, tree.Address):
-            self.refuse(given, f"operand {operand.name} of {self.opcode} is an address […]; got")
+            self.refuse(
+                given,
+                f"operand {operand.name} of {self.opcode} is an address, [register+offset] or "
+                "[variable+offset]; got",
+            )
         coordinates = tuple(self._coordinates(x) for x in given.coordinates)
         if given.base is None:
             return Address(Constant(given.offset & _MASK), 0, operand.space, coordinates)
@@ -272,9 +416,14 @@ class Binder:
         register = self.scope.register(name)
         if register is not None:
             held = self.scope.function.registers[register.index].type
-            if held not in ("b64", "u64", "s64", "b32", "u32", "s32"):
-                rule = "an address is a register of 32 or 64 bits"
-                self.refuse(given, f"{rule}; {name!r} is .{held}:")
+            types = dict.fromkeys((*_ADDRESS_TYPES, *operand.types))
+            if held not in types:
+                legal = listing(f".{t}" for t in types)
+                what = f"the address of {self.opcode}, operand {operand.name}, is a register of"
+                self.refuse(given, f"{what} type {legal}; {name!r} is .{held}:")
+            if REGISTER_BITS[held] < 64 and not -(1 << 31) <= given.offset < 1 << 32:
+                what = f"the offset of operand {operand.name} of {self.opcode} has 32 bits"
+                self.refuse(given, f"{what}; got")
             return Address(register, given.offset, operand.space, coordinates)
         symbol = self.scope.symbol(name)
         if symbol is None:
@@ -356,8 +505,20 @@ class Binder:
         raise BindError(f"{message} {spelled(given)}", given.at)
 
     def _undeclared(self, given: tree.Operand, name: str) -> NoReturn:
-        close = hint(name, self.scope.known())
-        raise BindError(f"{name!r} is not declared{close}", given.at)
+        symbol = self.scope.symbol(name)
+        if symbol is not None:
+            space = symbol.space.partition("::")[0]
+            raise BindError(
+                f"{name!r:.100} is a variable in .{space} memory, not a register", given.at
+            )
+        known = self.scope.known()
+        if isinstance(given, (tree.Offset, tree.Index)):
+            known = [x for scope in self.scope.around() for x in scope.symbols]
+        raise BindError(
+            f"{name!r:.100} is not declared; declared are {listing(known) or 'none'}"
+            f"{hint(name, known)}",
+            given.at,
+        )
 
 
 def choose(signatures: tuple[Signature, ...], given: tuple[tree.Operand, ...]) -> Signature:
@@ -405,6 +566,21 @@ def _may_be(operand: Operand, given: tree.Operand) -> bool:
     if operand.kind == "vector":
         return isinstance(given, tree.Vector)
     return not isinstance(given, (tree.Address, tree.Vector))
+
+
+def _either(values: tuple[int, ...] | range) -> str:
+    if isinstance(values, range) and len(values) > 12 and values.step == 1:
+        return f"{values[0]} … {values[-1]}"
+    return f"one of {listing(values)}" if len(values) > 2 else " or ".join(map(str, values))
+
+
+def _is_dropped(given: tree.Operand) -> bool:
+    return isinstance(given, tree.Name) and given.text == "_"
+
+
+def _fit(one: str, other: str) -> bool:
+    """Whether two types may stand beside each other in a vector: ptxas looks at neighbours."""
+    return one == other or "b" in one + other or {one[0], other[0]} <= {"u", "s", "i"}
 
 
 def _spelled_name(given: tree.Name | tree.Element) -> str:

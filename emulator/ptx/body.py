@@ -1,4 +1,4 @@
-"""The statements of a function, or straight-line text: PTX ISA 4.3 and chapters 9 and 11."""
+"""The statements of a function, or of a text without one: PTX ISA 4.3, chapters 9 and 11."""
 
 from __future__ import annotations
 

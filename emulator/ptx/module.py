@@ -151,7 +151,7 @@ class BoundKernel:
     shared_symbols: dict[str, Symbol] = field(default_factory=dict)
 
 
-class _Line(NamedTuple):
+class Line(NamedTuple):
     """An instruction of the text, and the names that it sees."""
 
     instruction: tree.Instruction
@@ -160,15 +160,17 @@ class _Line(NamedTuple):
 
 def bind_kernel(module: BoundModule, name: str) -> BoundKernel:
     """The program of a kernel and of all functions that it may call."""
-    return _KernelBinder(module, name).result()
+    return KernelBinder(module, name).result()
 
 
-class _KernelBinder:
+class KernelBinder:
+    """Binds the statements of a kernel and of what it calls; collects what cannot run."""
+
     def __init__(self, module: BoundModule, name: str) -> None:
         self.module, self.name = module, name
         self.program = Program()
         self.problems: list[Problem] = []
-        self.lines: dict[str, list[_Line]] = {}
+        self.lines: dict[str, list[Line]] = {}
         self.shared: dict[str, Symbol] = {}
 
     def result(self) -> BoundKernel:
@@ -231,17 +233,13 @@ class _KernelBinder:
         """Declares all names of a function and lists its instructions."""
         made = Function(function.name, function.kind == "entry", first=self._count())
         made.directives = {d.name: d.values for d in function.directives}
-        scope = Scope(made)
-        scope.symbols |= self.module.symbols | self.shared
-        self._parameters(made, function, scope)
+        scope = self._body_scope(made, function)
         self.program.functions[function.name] = made
         self.program.addresses[self.module.addresses[function.name]] = function.name
         assert function.body is not None
         lines = self.lines[function.name] = []
         # Blocks nest as deep as a text likes: no recursion.
-        stack: list[tuple[Iterator[tree.Item], Scope]] = [
-            (iter(function.body.items), Scope(made, scope))
-        ]
+        stack: list[tuple[Iterator[tree.Item], Scope]] = [(iter(function.body.items), scope)]
         while stack:
             items, inner = stack[-1]
             for item in items:
@@ -254,8 +252,15 @@ class _KernelBinder:
         if _falls_off(lines) or made.first + len(lines) in self.program.leaders:
             # ptxas puts an exit behind the last statement, too.
             end = tree.Instruction("ret", (), None, None, None, function.body.at)
-            lines.append(_Line(end, scope))
+            lines.append(Line(end, scope))
         made.end = made.first + len(lines)
+
+    def _body_scope(self, made: Function, function: tree.Function) -> Scope:
+        """Where the names of a function's outermost block go."""
+        around = Scope(made)
+        around.symbols |= self.module.symbols | self.shared
+        self._parameters(made, function, around)
+        return Scope(made, around)
 
     def _count(self) -> int:
         return sum(len(lines) for lines in self.lines.values())
@@ -272,9 +277,9 @@ class _KernelBinder:
         made.parameter_registers = tuple(_formal(v, made, scope) for v in function.parameters)
         made.result_registers = tuple(_formal(v, made, scope) for v in function.returns)
 
-    def _item(self, item: tree.Item, scope: Scope, function: Function, lines: list[_Line]) -> None:
+    def _item(self, item: tree.Item, scope: Scope, function: Function, lines: list[Line]) -> None:
         if isinstance(item, tree.Instruction):
-            lines.append(_Line(item, scope))
+            lines.append(Line(item, scope))
         elif isinstance(item, tree.Label):
             scope.labels[item.name] = self._count()
             self.program.leaders.add(self._count())
@@ -322,7 +327,7 @@ class _KernelBinder:
             self.program.statements.append(statement)
             self.program.leaders.update(statement.targets)
 
-    def _statement(self, pc: int, line: _Line, function: Function) -> Statement:
+    def _statement(self, pc: int, line: Line, function: Function) -> Statement:
         given, scope = line.instruction, line.scope
         instruction = parsed(given.opcode, self.module.target)
         guard = _guard(given, scope)
@@ -419,7 +424,7 @@ def _uses_carry(instruction: Instruction) -> bool:
     )
 
 
-def _falls_off(lines: list[_Line]) -> bool:
+def _falls_off(lines: list[Line]) -> bool:
     """Whether something may follow the last statement of a function."""
     if not lines:
         return True
@@ -478,7 +483,8 @@ def _formal(variable: tree.Variable, function: Function, scope: Scope) -> int:
 # --- looking through a tree -----------------------------------------------------------------------
 
 
-def _items(block: tree.Block | None) -> Iterator[tree.Item]:
+def items_of(block: tree.Block | None) -> Iterator[tree.Item]:
+    """What stands in a block and in the blocks within it."""
     stack = [block] if block is not None else []
     while stack:
         for item in stack.pop().items:
@@ -489,13 +495,13 @@ def _items(block: tree.Block | None) -> Iterator[tree.Item]:
 
 
 def _variables_in(block: tree.Block | None) -> Iterator[tree.Variable]:
-    return (item for item in _items(block) if isinstance(item, tree.Variable))
+    return (item for item in items_of(block) if isinstance(item, tree.Variable))
 
 
 def _names_in(block: tree.Block | None) -> set[str]:
     """Every name that operands of a function mention."""
     out: set[str] = set()
-    for item in _items(block):
+    for item in items_of(block):
         if isinstance(item, tree.Instruction):
             for operand in item.operands:
                 if isinstance(operand, tree.Name):

@@ -14,12 +14,24 @@ from emulator.ptx.tree import DeclaredName, Prototype, RegisterDeclaration, Targ
 #: parts of a vector register, by their number
 ELEMENTS = {"x": 0, "y": 1, "z": 2, "w": 3, "r": 0, "g": 1, "b": 2, "a": 3}
 _NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]*)", re.ASCII)
-#: names that no declaration may take: `_` discards a result, the others are special registers
-_RESERVED = re.compile(
-    r"_|WARP_SZ|%(tid|ntid|ctaid|nctaid|laneid|warpid|nwarpid|smid|nsmid|gridid|clock|clock64|"
-    r"clock_hi|globaltimer\w*|lanemask_\w+|cluster_\w+|clusterid|nclusterid|is_explicit_cluster|"
-    r"envreg\d+|pm\d+|dynamic_smem_size|total_smem_size|aggr_smem_size|reserved_smem_\w+)"
+#: registers that PTX predefines (PTX ISA 10)
+_SPECIAL = re.compile(
+    r"%(laneid|warpid|nwarpid|smid|nsmid|gridid|clock(_hi|64)?|lanemask_(eq|le|lt|ge|gt)"
+    r"|globaltimer(_lo|_hi)?|pm\d+(_64)?|envreg\d+|is_explicit_cluster|(cluster_)?n?ctarank"
+    r"|(n?tid|n?ctaid|n?clusterid|cluster_n?ctaid)(\.[xyzw])?|(total|dynamic|aggr)_smem_size"
+    r"|reserved_smem_offset_(begin|end|cap|[01])|current_graph_exec)",
+    re.ASCII,
 )
+
+
+def is_special(name: str) -> bool:
+    """Whether a name is that of a register which PTX predefines."""
+    return _SPECIAL.fullmatch(name) is not None
+
+
+def is_reserved(name: str) -> bool:
+    """Whether no declaration may take a name: `_` discards a result, others PTX has given."""
+    return name in ("_", "WARP_SZ") or is_special(name)
 
 
 class Symbol(NamedTuple):
@@ -30,6 +42,34 @@ class Symbol(NamedTuple):
     #: of .param in a function: the register that holds the bytes; else an address or an offset
     place: int
     element_bytes: int = 1
+
+
+#: how C++ names a variable of a function: ``_ZZ6kernelE4tile``; the last name is its own
+_LOCAL_NAME = re.compile(r"_ZZ.*E(\d+)([A-Za-z_].*?)(?:_\d+)?")
+
+
+def short_name(name: str) -> str:
+    """The name of a variable as its source has it, where the mangled name is that of a local one;
+    any other name as it is."""
+    match = _LOCAL_NAME.fullmatch(name)
+    return match[2] if match and len(match[2]) == int(match[1]) else name
+
+
+def place_name(symbols: Iterable[Symbol], offset: int, size: int = 1) -> str:
+    """What lies at an offset in shared memory, for messages: ``tile[3]``.
+
+    An array of bytes is counted in the `size` bytes of an access, as its source will have it.
+    """
+    below = [symbol for symbol in symbols if symbol.place <= offset]
+    if not below:
+        return f"at shared offset {offset:#x}"
+    symbol = max(below, key=lambda symbol: symbol.place)
+    name, inside = short_name(symbol.name), offset - symbol.place
+    element = symbol.element_bytes
+    if element == 1 and inside % size == 0:
+        element = size
+    index, rest = divmod(inside, element)
+    return f"{name}[{index}]" if index or rest else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +136,8 @@ class Scope:
 
     def check_free(self, name: str, others: Iterable[str] = ()) -> None:
         """OperandError for a name that is taken in this block, or reserved."""
-        if _RESERVED.fullmatch(name):
-            raise OperandError(f"{name!r} is reserved and cannot be declared")
+        if is_reserved(name):
+            raise OperandError(f"{name!r} is a name of PTX's own and cannot be declared")
         taken = (self.registers, self.vectors, self.symbols, others)
         if any(name in known for known in taken) or self._range_of(name):
             raise OperandError(f"{name!r} is declared already")
@@ -134,16 +174,18 @@ class Scope:
             index = scope.registers.get(name)
             if index is not None:
                 return Register(index)
-            if scope.ranges and scope._from_range(name):
+            if scope._makes(name):
                 return Register(scope.registers[name]) if name in scope.registers else None
             if name in scope.symbols:
                 return None
         return None
 
-    def _from_range(self, name: str) -> bool:
+    def _makes(self, name: str) -> bool:
         """Makes a register of a range when it is first named; False where no range has it."""
         if name in self.registers or name in self.vectors:
             return True
+        if not self.ranges:
+            return False
         found = self._range_of(name)
         if found is None:
             return False
@@ -153,7 +195,7 @@ class Scope:
     def vector(self, name: str) -> tuple[int, ...] | None:
         """The elements of a vector register."""
         for scope in self.around():
-            if name in scope.vectors or (scope._from_range(name) and name in scope.vectors):
+            if name in scope.vectors or (scope._makes(name) and name in scope.vectors):
                 return scope.vectors[name]
         return None
 

@@ -1,4 +1,4 @@
-"""PTX modules, and straight-line PTX, as syntax trees.
+"""PTX modules, and statements without a function around them, as syntax trees.
 
 Text only: no table of instructions is asked, so what parses need not be legal. What the grammar of
 ptxas 13.5 refuses is refused, with two exceptions: comments may hold any character, and expressions

@@ -258,13 +258,15 @@ class Program:
     addresses: dict[int, str] = field(default_factory=dict)
     #: pcs that a branch or a call can lead to
     leaders: set[int] = field(default_factory=set)
+    #: registers, as bits, that somebody looks at when threads have ended
+    kept: int = 0
 
     def function_at(self, pc: int) -> Function:
         return next(f for f in self.functions.values() if f.first <= pc < f.end)
 
     @cached_property
     def liveness(self) -> Liveness:
-        return Liveness(self.statements)
+        return Liveness(self.statements, self.kept)
 
 
 # --- liveness -------------------------------------------------------------------------------------
@@ -291,8 +293,8 @@ def items_of(bound: Bound | None) -> tuple[Bound | None, ...]:
 class Liveness:
     """Which registers may still be read from a place on, as sets of bits."""
 
-    def __init__(self, statements: Sequence[Statement]) -> None:
-        self._statements = statements
+    def __init__(self, statements: Sequence[Statement], kept: int = 0) -> None:
+        self._statements, self._kept = statements, kept
         self._before: list[int] = [0] * (len(statements) + 1)
         self._solve()
 
@@ -301,7 +303,7 @@ class Liveness:
         return self._before[pc]
 
     def _solve(self) -> None:
-        facts = [_effects(statement) for statement in self._statements]
+        facts = [_effects(statement, self._kept) for statement in self._statements]
         before, changed = self._before, True
         while changed:
             changed = False
@@ -317,9 +319,11 @@ class Liveness:
                     changed = True
 
 
-def _effects(statement: Statement) -> tuple[int, int]:
-    """Registers that a statement reads, and those that it writes whatever happens."""
-    reads = kills = 0
+def _effects(statement: Statement, kept: int = 0) -> tuple[int, int]:
+    """Registers that a statement reads, and those that it writes whatever happens; `kept` are read
+    where threads end."""
+    reads = kept if statement.name in ("ret", "exit") else 0
+    kills = 0
     if statement.expansion:
         for part in statement.expansion:
             more, also = _effects(part)

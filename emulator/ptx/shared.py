@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from emulator.errors import OperandError, nearest
-from emulator.isa.register_types import REGISTER_BITS
-from emulator.ptx.syntax import SharedDeclaration, Variable
+from emulator.errors import OperandError
+from emulator.ptx.tree import Variable
+from emulator.ptx.variables import extent
 
 
 @dataclass(frozen=True)
@@ -41,39 +41,33 @@ class SharedVariables(Mapping[str, SharedVariable]):
         """The first byte behind all variables."""
         return self._end
 
-    def forget(self, names: Iterable[str], end: int) -> None:
-        """Takes declarations back; `end` is what it was before them."""
-        for name in names:
-            self._variables.pop(name, None)
+    def forget(self, count: int, end: int) -> None:
+        """Takes declarations back: `count` are left, which end at `end`."""
+        for name in list(self._variables)[count:]:
+            del self._variables[name]
         self._end = end
 
-    def declare(self, declaration: SharedDeclaration, limit: int | None) -> None:
-        """Places the variables; raises OperandError where more than `limit` bytes are needed."""
-        bits = REGISTER_BITS.get(declaration.type, 1)
-        if bits == 1:
-            types = [t for t, n in REGISTER_BITS.items() if n > 1]
-            raise OperandError(
-                f"{declaration.position}: no type .{declaration.type} in shared memory; types are "
-                f"{', '.join('.' + t for t in types)}; nearest is "
-                f".{nearest(declaration.type, types)[0]}"
-            )
-        for variable in declaration.variables:
-            self._place(variable, bits // 8, declaration.alignment or bits // 8, limit)
+    def declare(self, variable: Variable, limit: int | None) -> SharedVariable:
+        """Places a variable and remembers its name."""
+        placed = self.place(variable, limit)
+        self._variables[placed.name] = placed
+        return placed
 
-    def _place(self, variable: Variable, size: int, alignment: int, limit: int | None) -> None:
-        if variable.name in self._variables:
-            raise OperandError(
-                f"{variable.position}: variable {variable.name!r:.100} is declared already"
-            )
-        address = -(-self._end // alignment) * alignment
-        end = address + size * variable.count
+    def place(self, variable: Variable, limit: int | None) -> SharedVariable:
+        """Places a variable behind the others.
+
+        Raises OperandError for a type or a size that a variable cannot have, and where more than
+        `limit` bytes are needed.
+        """
+        name, room = variable.name.text, extent(variable)
+        if not room.bytes:
+            raise OperandError(f"variable {name!r:.100} has no elements")
+        address = -(-self._end // room.alignment) * room.alignment
+        end = address + room.bytes
         if limit is not None and end > limit:
             raise OperandError(
-                f"{variable.position}: variable {variable.name!r:.100} takes bytes {address} … "
-                f"{end - 1} of shared memory, which has {limit}; make the machine with "
-                f"shared_bytes={end}"
+                f"variable {name!r:.100} takes bytes {address} … {end - 1} of shared memory, which "
+                f"has {limit}; make the machine with shared_bytes={end}"
             )
-        self._variables[variable.name] = SharedVariable(
-            variable.name, address, size, size * variable.count
-        )
         self._end = end
+        return SharedVariable(name, address, room.element_bytes, room.bytes)

@@ -62,6 +62,15 @@ class Source:
         pad = "".join("\t" if c == "\t" else " " for c in shown[:caret].ljust(caret))
         return f"    {shown}\n    {pad}^"
 
+    def statement(self, at: int) -> str:
+        """The statement at offset `at`, on one line and not too long."""
+        end = self.text.find(";", at)
+        return " ".join(self.text[at : end + 1][:200].split())
+
     def error(self, at: int, message: str) -> ParseError:
         """An error that says where offset `at` is, and shows it."""
-        return ParseError(f"{self.position(at)}: {message}\n{self.excerpt(at)}")
+        return ParseError(self.located(at, message))
+
+    def located(self, at: int, message: str) -> str:
+        """A message with the place of offset `at` before it, and the source line behind it."""
+        return f"{self.position(at)}: {message}\n{self.excerpt(at)}"

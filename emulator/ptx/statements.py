@@ -1,32 +1,191 @@
-"""A parsed statement to a step that runs on a machine; ``check_statement`` stops before it runs."""
+"""Statements as they stand in a kernel, bound to what texts before them have declared.
+
+A machine that runs one text after the other keeps its registers and shared variables from text to
+text. Each text is bound as the body of a kernel whose outermost names are the machine's: a register
+of the machine becomes one of the kernel when the text first names it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import NamedTuple, NoReturn
 
-from emulator.errors import EmulatorError, OperandError, UnsupportedError, quoted
-from emulator.isa.instruction import Instruction, unknown_opcode
-from emulator.isa.kinds import kinds_of
-from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.ptx import instructions
-from emulator.ptx.binder import Scope
-from emulator.ptx.mov import bind_mov
-from emulator.ptx.registers import RegisterFile
-from emulator.ptx.shared import SharedVariables
-from emulator.ptx.state import State
-from emulator.ptx.synchronise import bind_synchronisation, is_synchronisation
-from emulator.ptx.syntax import Call, Declaration, Position, SharedDeclaration, parse
-from emulator.targets import Target, find_target
+from emulator.errors import EmulatorError, OperandError, UnsupportedError, hint
+from emulator.isa.register_types import REGISTER_BITS
+from emulator.ptx import tree
+from emulator.ptx.module import BoundModule, KernelBinder, Line, items_of
+from emulator.ptx.names import Scope, Symbol, is_reserved
+from emulator.ptx.parser import parse_statements
+from emulator.ptx.program import Function, Program, Statement
+from emulator.ptx.shared import SharedVariable, SharedVariables
+from emulator.ptx.source import Source
+from emulator.targets import Target, check_made_for, find_target
 
-_WARPGROUP_LANES = 128
+#: registers that a machine may have: a kernel of ptxas's largest inputs has a tenth of them
+MOST_REGISTERS = 1 << 17
+#: no name of PTX
+_NAME = "<statements>"
 
 
-class Step(Protocol):
-    """A statement with operands that fit it."""
+# --- what is known by name ------------------------------------------------------------------------
 
-    def run(self, state: State) -> None: ...
+
+class Mark(NamedTuple):
+    """How many registers, vectors and variables were declared, and where the variables ended."""
+
+    registers: int
+    vectors: int
+    variables: int
+    end: int
+
+
+class Declared:
+    """Registers and shared variables by name; `limit` is the size of shared memory, if any."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        #: name -> type; of a vector register there are its elements, ``%v.x``
+        self.registers: dict[str, str] = {}
+        #: vector register -> its elements
+        self.vectors: dict[str, tuple[str, ...]] = {}
+        self.variables = SharedVariables()
+        self.limit = limit
+
+    def declare(self, type_: str, names: Sequence[str], vector: int = 1) -> None:
+        """Declares registers; all of them or, on an error, none.
+
+        Raises OperandError for a type that does not exist, and for a name that is taken or PTX's.
+        """
+        if type_ not in REGISTER_BITS:
+            known = [f".{t}" for t in REGISTER_BITS]
+            raise OperandError(
+                f"no register type .{type_:.80}; types are {', '.join(known)}"
+                f"{hint(f'.{type_}', known)}"
+            )
+        self._check_count(len(names))
+        new: set[str] = set()
+        for name in names:
+            if is_reserved(name):
+                raise OperandError(f"{name!r:.100} is a name of PTX's own and cannot be declared")
+            taken = name in self.registers or name in self.vectors or name in self.variables
+            if taken or name in new:
+                raise OperandError(f"{name!r:.100} is declared already")
+            new.add(name)
+        for name in names:
+            parts = tuple(f"{name}.{letter}" for letter in "xyzw"[:vector])
+            if vector > 1:
+                self.vectors[name] = parts
+            self.registers.update(dict.fromkeys(parts if vector > 1 else (name,), type_))
+
+    def _check_count(self, more: int) -> None:
+        if more + len(self.registers) > MOST_REGISTERS:
+            raise OperandError(f"more than {MOST_REGISTERS:,} registers are declared")
+
+    def add(self, declaration: tree.RegisterDeclaration) -> None:
+        """Declares what a ``.reg`` says; raises as `declare`."""
+        names: list[str] = []
+        for name in declaration.names:
+            self._check_count(len(names) + (name.numbered or 1))
+            if name.numbered is None:
+                names.append(name.text)
+            else:
+                names += [f"{name.text}{i}" for i in range(name.numbered)]
+        self.declare(declaration.type, names, declaration.vector)
+
+    def add_variable(self, variable: tree.Variable) -> Symbol:
+        """Places a ``.shared`` variable; raises OperandError for a name that is taken."""
+        name = variable.name.text
+        if name in self.registers or name in self.vectors or name in self.variables:
+            raise OperandError(f"{name!r:.100} is declared already")
+        return _symbol(self.variables.declare(variable, self.limit))
+
+    def symbols(self) -> list[Symbol]:
+        """The variables as names of a scope."""
+        return [_symbol(variable) for variable in self.variables.values()]
+
+    @property
+    def mark(self) -> Mark:
+        """What `forget` needs to come back to here."""
+        variables = self.variables
+        return Mark(len(self.registers), len(self.vectors), len(variables), variables.end)
+
+    def forget(self, mark: Mark) -> None:
+        """Takes declarations back that came after a mark."""
+        for known, count in ((self.registers, mark.registers), (self.vectors, mark.vectors)):
+            for name in list(known)[count:]:
+                del known[name]
+        self.variables.forget(mark.variables, mark.end)
+
+
+def _symbol(variable: SharedVariable) -> Symbol:
+    return Symbol(variable.name, "shared", variable.address, variable.element_bytes)
+
+
+@dataclass(eq=False)
+class _Outermost(Scope):
+    """The names of a machine, and labels of a text; a register takes part once it is named."""
+
+    declared: Declared = field(default_factory=Declared)
+    #: registers of the machine that take part -> their number in the function
+    taking_part: dict[str, int] = field(default_factory=dict)
+
+    def declare(self, declaration: tree.RegisterDeclaration) -> None:
+        self.declared.add(declaration)
+
+    def _makes(self, name: str) -> bool:
+        if name in self.registers or name in self.vectors:
+            return True
+        if name in self.declared.vectors:
+            parts = self.declared.vectors[name]
+            self.vectors[name] = tuple(self._index(part) for part in parts)
+            return True
+        if name in self.declared.registers:
+            self._index(name)
+            return True
+        return False
+
+    def _index(self, name: str) -> int:
+        if name not in self.registers:
+            index = self.new(name, self.declared.registers[name])
+            self.registers[name] = self.taking_part[name] = index
+        return self.registers[name]
+
+    def known(self) -> list[str]:
+        return list(self.declared.registers)
+
+
+# --- binding --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """A text that is bound."""
+
+    source: Source
+    program: Program
+    function: Function
+    #: registers of the machine that it names -> their number in the function
+    registers: dict[str, int]
+    #: statements that were written
+    count: int
+
+
+def bind(text: str, declared: Declared, target: Target, lanes: int) -> Text:
+    """Binds statements, and adds what they declare outside of braces to `declared`.
+
+    Instructions that more than `lanes` lanes execute together are refused, and a text whose
+    ``.target`` cannot run on `target`. Raises ParseError, UnsupportedError or OperandError, with
+    line, column and the source line; then nothing is declared.
+    """
+    block, source = parse_statements(text), Source(text)
+    _check_header(block, source, target)
+    mark = declared.mark
+    try:
+        return _StatementsBinder(source, block, declared, target, lanes).text()
+    except BaseException:
+        declared.forget(mark)
+        raise
 
 
 def check_statement(text: str, target: str | Target) -> None:
@@ -38,66 +197,101 @@ def check_statement(text: str, target: str | Target) -> None:
 
     >>> check_statement(".reg .f32 %f; mov.f32 %f, 1.5;", "sm_80")
     """
-    chosen = find_target(target)
-    scope = Scope(RegisterFile(0, ()), SharedVariables())
-    for statement in parse(text):
-        if isinstance(statement, Call):
-            with placed(statement.position):
-                bind(statement, scope, chosen, _WARPGROUP_LANES)
-        else:
-            declare(statement, scope)
+    bind(text, Declared(), find_target(target), lanes=128)
 
 
-def declare(
-    statement: Declaration | SharedDeclaration, scope: Scope, limit: int | None = None
-) -> None:
-    """Adds the names of a declaration; `limit` is the size of shared memory, if it has one.
+def target_of(text: str) -> str | None:
+    """The target that the ``.target`` line of `text` names; None without such a line.
 
-    Raises OperandError for a type that does not exist and a name that is taken.
+    Raises ParseError for a text that is not PTX.
     """
-    where = f"{statement.position}: "
-    if isinstance(statement, Declaration):
-        taken = [name for name in statement.names if name in scope.variables]
-    else:
-        taken = [x.name for x in statement.variables if x.name in scope.registers]
-    if taken:
-        raise OperandError(f"{where}{taken[0]!r:.100} is declared already")
-    if isinstance(statement, Declaration):
-        scope.registers.declare(statement.type, statement.names, where)
-    else:
-        scope.variables.declare(statement, limit)
+    header = _header(parse_statements(text))
+    return header.targets[0] if header is not None and header.targets else None
 
 
-def bind(call: Call, scope: Scope, target: Target, lanes: int) -> Step:
-    """The step that a statement takes on a machine of `lanes` lanes.
+def instructions(text: str) -> Iterator[tree.Instruction]:
+    """The instructions of `text`, those in braces, too; raises ParseError for what is not PTX."""
+    return (x for x in items_of(parse_statements(text)) if isinstance(x, tree.Instruction))
 
-    Raises ParseError, UnsupportedError or OperandError where the statement is not legal.
-    """
-    if call.opcode.startswith("mov."):
-        return bind_mov(call, scope)
-    if is_synchronisation(call.opcode):
-        return bind_synchronisation(call, scope, lanes)
-    if not kinds_of(call.opcode):
-        raise unknown_opcode(call.opcode)
-    ins = Instruction.parse(call.opcode)
-    if isinstance(ins, OrdinaryInstruction):
-        raise UnsupportedError(
-            f"{quoted(str(ins))} is legal PTX, not modelled here: a Warp runs matrix instructions, "
-            "their moves and conversions, and mov; a kernel of a Module runs all"
-        )
-    if ins.lanes > lanes:
-        raise UnsupportedError(
-            f"{ins} runs on {ins.lanes} lanes, a Warpgroup; this is a Warp of {lanes}"
-        )
-    return instructions.bind(ins, call, scope, target)
+
+def _header(block: tree.Block) -> tree.Header | None:
+    first = block.items[0] if block.items else None
+    return first if isinstance(first, tree.Header) else None
+
+
+def _check_header(block: tree.Block, source: Source, target: Target) -> None:
+    header = _header(block)
+    if header is not None and header.targets:
+        name = header.targets[0].replace("compute_", "sm_")
+        with located(source, source.text.find(header.targets[0], header.at)):
+            check_made_for(name, target)
 
 
 @contextmanager
-def placed(position: Position) -> Iterator[None]:
-    """Errors say where their statement stands, if they do not yet."""
+def located(source: Source, at: int) -> Iterator[None]:
+    """Errors say where in the text they happened."""
     try:
         yield
     except EmulatorError as error:
-        if not str(error).startswith("line "):
-            error.args = (f"{position}: {error}",)
-        raise
+        raise at_place(error, source, at) from error
+
+
+def at_place(error: EmulatorError, source: Source, at: int) -> EmulatorError:
+    """An error of the same kind that says where it happened."""
+    kind = next(x for x in type(error).__mro__ if x.__module__ == EmulatorError.__module__)
+    return kind(source.located(at, str(error)))
+
+
+class _StatementsBinder(KernelBinder):
+    """Binds a text as the body of a kernel; what cannot run is raised."""
+
+    def __init__(
+        self, source: Source, block: tree.Block, declared: Declared, target: Target, lanes: int
+    ) -> None:
+        header = _header(block) or tree.Header(None, (), (), None, 0)
+        body = tree.Function("entry", _NAME, None, (), (), (), (), block, 0)
+        parsed = tree.Module(source, header, (), (), (body,), (), ())
+        super().__init__(BoundModule(parsed, target), _NAME)
+        self.declared, self.lanes, self.count = declared, lanes, 0
+        self.outermost = _Outermost(Function(_NAME, True), declared=declared)
+
+    def text(self) -> Text:
+        self._outline(self.module.functions[_NAME])
+        self._bind(_NAME)
+        self.program.kept = sum(1 << i for i in self.outermost.taking_part.values())
+        return Text(
+            self.module.source, self.program, self.program.functions[_NAME],
+            self.outermost.taking_part, self.count,
+        )  # fmt: skip
+
+    def _body_scope(self, made: Function, function: tree.Function) -> Scope:
+        self.outermost.function = made
+        self.outermost.symbols.update((x.name, x) for x in self.declared.symbols())
+        return self.outermost
+
+    def _item(self, item: tree.Item, scope: Scope, function: Function, lines: list[Line]) -> None:
+        self.count += isinstance(item, tree.Instruction)
+        super()._item(item, scope, function, lines)
+
+    def _variable(self, variable: tree.Variable, scope: Scope, function: Function) -> None:
+        if variable.space != "shared":
+            super()._variable(variable, scope, function)
+        elif scope is self.outermost:
+            scope.symbols[variable.name.text] = self.declared.add_variable(variable)
+        else:
+            scope.check_free(variable.name.text)
+            placed = self.declared.variables.place(variable, self.declared.limit)
+            scope.symbols[placed.name] = _symbol(placed)
+
+    def _statement(self, pc: int, line: Line, function: Function) -> Statement:
+        statement = super()._statement(pc, line, function)
+        if statement.instruction.lanes > self.lanes:
+            raise UnsupportedError(
+                f"{statement.instruction} runs on {statement.instruction.lanes} lanes, a "
+                f"Warpgroup; this is a Warp of {self.lanes}"
+            )
+        return statement
+
+    def _problem(self, at: int, opcode: str, error: Exception, function: str) -> NoReturn:
+        assert isinstance(error, EmulatorError)
+        raise at_place(error, self.module.source, at) from None

@@ -9,7 +9,7 @@ from math import prod
 from typing import NamedTuple
 
 from dtypes import FORMATS, encode
-from emulator.errors import OperandError, UnsupportedError
+from emulator.errors import OperandError, UnsupportedError, hint
 from emulator.ptx import tree
 from emulator.ptx.binding import BindError
 from emulator.ptx.names import Symbol
@@ -37,7 +37,9 @@ def extent(variable: tree.Variable) -> Extent:
         raise UnsupportedError(f".{variable.type} is legal PTX, not modelled here")
     size = ELEMENT_BYTES.get(variable.type)
     if size is None:
-        raise OperandError(f"a variable cannot be .{variable.type}")
+        known = [f".{name}" for name in ELEMENT_BYTES]
+        near = hint(f".{variable.type}", known)
+        raise OperandError(f"a variable cannot be .{variable.type:.80}{near}")
     size *= variable.vector
     count = prod(d or 0 for d in variable.dimensions)
     if variable.dimensions and variable.dimensions[0] is None and variable.initialiser:

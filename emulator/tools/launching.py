@@ -1,4 +1,5 @@
-"""``launch``: a kernel of a PTX or CUDA C++ file, run on arrays from and to .npy files."""
+"""``launch`` and ``check``: a kernel of a PTX or CUDA C++ file, run on arrays from and to .npy
+files; `check` looks for mistakes on the way."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,10 +16,14 @@ import numpy as np
 
 from dtypes import Array
 from emulator.errors import OperandError, hint, listing, quoted
+from emulator.machine.checks.finding import Finding, Party
 from emulator.machine.launch import Kernel, Module
-from emulator.machine.options import Contract, Order
+from emulator.machine.options import Contract, Order, Special
+from emulator.machine.report import KernelError
+from emulator.machine.report import Report as MachineReport
 from emulator.tools.compiling import SUFFIXES, compile_cuda
 from emulator.tools.files import read_array, replacing
+from emulator.tools.orders import OrderReport, check_order
 from emulator.tools.report import Answer, render
 
 if TYPE_CHECKING:
@@ -30,6 +36,18 @@ _NUMBER = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|\d+)")
 
 
 def launch_arguments(parser: ArgumentParser) -> None:
+    _arguments(parser)
+    parser.add_argument("--problems", action="store_true",
+        help="list what cannot run, and launch nothing")  # fmt: skip
+
+
+def check_arguments(parser: ArgumentParser) -> None:
+    _arguments(parser)
+    parser.add_argument("--schedule-seeds", type=int, default=0, metavar="N",
+        help="run N other orders, too, and list which results depend on the order")  # fmt: skip
+
+
+def _arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("file", help="PTX, or CUDA C++ (.cu), which nvcc or NVRTC compiles; - reads PTX from "
         "standard input")  # fmt: skip
@@ -47,63 +65,181 @@ def launch_arguments(parser: ArgumentParser) -> None:
     add("--async-order", choices=Order.__args__, default="early",  # type: ignore[attr-defined]
         help="when asynchronous copies take effect")  # fmt: skip
     add("--seed", type=int, help="of random arrays, and of --async-order random")
+    add("--schedule-seed", type=int, metavar="SEED",
+        help="run blocks, warps and atomics in another legal order")  # fmt: skip
     add("--step-limit", type=int, metavar="N", help="statements that may be executed")
-    add("--problems", action="store_true", help="list what cannot run, and launch nothing")
-    add("--counters", action="store_true", help="show what was counted")
+    add("--stop-at", choices=Special.__args__,  # type: ignore[attr-defined]
+        help="end at the first NaN or infinity that is made of operands without any")  # fmt: skip
+    add("--counters", action="store_true", help="show what was counted, by source line")
+    add("--html", metavar="OUT.html", help="write a page with the source beside what was found "
+        "and counted")  # fmt: skip
+    add("--source", metavar="FOLDER", help="where the source files are that the PTX names")
 
 
-def launch_command(
-    file: str,
-    kernel: str | None = None,
-    grid: str = "1",
-    block: str = "1",
-    cluster: str | None = None,
-    arg: Sequence[str] = (),
-    dynamic_shared: int = 0,
-    target: str | None = None,
-    contract: Contract = "ptxas",
-    async_order: Order = "early",
-    seed: int | None = None,
-    step_limit: int | None = None,
-    problems: bool = False,
-    counters: bool = False,
-) -> Answer:
+@dataclass
+class _Command:
+    """What `launch` and `check` have in common: the words of the command line, and what they name.
+
+    Raises OperandError for files and words that cannot be used.
+    """
+
+    file: str
+    kernel: str | None = None
+    grid: str = "1"
+    block: str = "1"
+    cluster: str | None = None
+    arg: Sequence[str] = ()
+    dynamic_shared: int = 0
+    target: str | None = None
+    contract: Contract = "ptxas"
+    async_order: Order = "early"
+    seed: int | None = None
+    schedule_seed: int | None = None
+    step_limit: int | None = None
+    stop_at: Special | None = None
+    counters: bool = False
+    html: str | None = None
+    source: str | None = None
+
+    def __post_init__(self) -> None:
+        self.module = _module(self.file, self.target)
+
+    def prepare(self) -> None:
+        """Finds the kernel, and reads or makes the arguments."""
+        self.chosen = self.module[self.kernel] if self.kernel else _only(self.module)
+        self.values = [_argument(text, self.seed) for text in self.arg]
+        self.before = [x.value.copy() if isinstance(x.value, np.ndarray) else None
+                       for x in self.values]  # fmt: skip
+        seed = self.schedule_seed
+        if seed is None and self.async_order == "random":
+            seed = self.seed
+        self.sizes: tuple[Any, ...] = (
+            _sizes("--grid", self.grid), _sizes("--block", self.block),
+            [x.value for x in self.values],
+        )  # fmt: skip
+        self.options: dict[str, Any] = {
+            "counters": self.counters,
+            "dynamic_shared": self.dynamic_shared,
+            "cluster": None if self.cluster is None else _sizes("--cluster", self.cluster),
+            "contract": self.contract, "async_order": self.async_order, "seed": seed,
+            "step_limit": self.step_limit, "stop_at": self.stop_at,
+            "progress": _show_progress if sys.stderr is not None and sys.stderr.isatty() else None,
+        }  # fmt: skip
+
+    def launch(self, check: bool = False) -> MachineReport:
+        start = time.perf_counter()
+        report = self.chosen.launch(*self.sizes, **{"check": check} | self.options)
+        self.seconds = time.perf_counter() - start
+        for value in self.values:
+            if value.output:
+                with replacing(value.output) as out:
+                    np.save(out, value.value, allow_pickle=False)
+        return report
+
+    @property
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """What the launch has changed, argument by argument."""
+        pairs = zip(self.values, self.before, strict=True)
+        return [_row(i, x, old) for i, (x, old) in enumerate(pairs)]
+
+    @property
+    def changes(self) -> list[dict[str, str]]:
+        return [dict(zip(_HEADER, row, strict=True)) for row in self.rows]
+
+    def write_page(self, report: MachineReport) -> None:
+        """The page that --html asks for."""
+        if not self.html:
+            return
+        folder = self.source or (None if self.file == "-" else Path(self.file).parent)
+        with replacing(self.html) as out:
+            out.write(report.html(folder).encode())
+
+    def counted(self, report: MachineReport) -> list[str]:
+        if not self.counters:
+            return []
+        totals = [f"{name}: {count:,}" for name, count in report.counters.items()]
+        return [*totals, *report.count_lines()]
+
+
+_HEADER = ("index", "value", "changed", "file")
+
+
+def launch_command(file: str, problems: bool = False, **words: Any) -> Answer:
     """Launches a kernel and answers with what it printed and wrote.
 
     The arguments are those of the command line. Raises OperandError for files and words that cannot
     be used, and whatever `Module` and `Kernel.launch` raise.
     """
-    module = _module(file, target)
+    command = _Command(file, **words)
     if problems:
-        return _problems(module)
-    chosen = module[kernel] if kernel else _only(module)
-    values = [_argument(text, seed) for text in arg]
-    before = [x.value.copy() if isinstance(x.value, np.ndarray) else None for x in values]
-    start = time.perf_counter()
-    report = chosen.launch(
-        _sizes("--grid", grid), _sizes("--block", block), [x.value for x in values],
-        dynamic_shared, None if cluster is None else _sizes("--cluster", cluster),
-        contract=contract, async_order=async_order, seed=seed, step_limit=step_limit,
-        progress=_show_progress if sys.stderr is not None and sys.stderr.isatty() else None,
-    )  # fmt: skip
-    seconds = time.perf_counter() - start
-    for value in values:
-        if value.output:
-            with replacing(value.output) as out:
-                np.save(out, value.value, allow_pickle=False)
-    rows = [_row(i, x, old) for i, (x, old) in enumerate(zip(values, before, strict=True))]
-    lines = [f"{chosen.name} on {module.target}: {seconds:.2f} s"]
+        return _problems(command.module)
+    command.prepare()
+    report, rows = command.launch(), command.rows
+    command.write_page(report)
+    target = str(command.module.target)
+    lines = [f"{command.chosen.name} on {target}: {command.seconds:.2f} s"]
     lines += "".join(report.printed).splitlines()
-    lines += render(("argument", "value", "changed", "file"), rows) if rows else []
-    if counters:
-        lines += [f"{name}: {count:,}" for name, count in report.counters.items()]
-    data = {
-        "kernel": chosen.name, "target": str(module.target), "seconds": seconds,
-        "printed": report.printed, "counters": report.counters,
-        "arguments": [dict(zip(("index", "value", "changed", "file"), row, strict=True))
-                      for row in rows],
+    lines += render(("argument", *_HEADER[1:]), rows) if rows else []
+    lines += command.counted(report)
+    data = report.data | {
+        "target": target, "seconds": command.seconds, "arguments": command.changes,
     }  # fmt: skip
     return Answer(lines, data)
+
+
+def check_command(file: str, schedule_seeds: int = 0, **words: Any) -> Answer:
+    """Launches a kernel with checks and answers with what they found; exit code 1 if anything.
+
+    The arguments are those of the command line. A kernel that cannot go on is a finding, too.
+    Raises OperandError for files and words that cannot be used.
+    """
+    command = _Command(file, **words)
+    command.prepare()
+    if schedule_seeds < 0:
+        raise OperandError(f"--schedule-seeds is a number from 0 on; got {schedule_seeds}")
+    target, failed = str(command.module.target), False
+    try:
+        report = command.launch(check=True)
+    except KernelError as error:
+        report, failed = _failed(command.chosen.name, error), True
+    lines = [f"{command.chosen.name} on {target}: {_sum(report)}", *report.finding_lines()]
+    lines += "".join(report.printed).splitlines()
+    lines += command.counted(report)
+    command.write_page(report)
+    data = report.data | {"target": target, "arguments": command.changes}
+    code = report.code
+    if schedule_seeds and not failed:
+        orders = _orders(command, schedule_seeds)
+        lines += orders.lines()
+        data["orders"] = orders.data
+        code |= orders.code
+    return Answer(lines, data, code)
+
+
+def _sum(report: MachineReport) -> str:
+    count = len(report.findings) + report.left_out
+    return f"{count:,} finding{'s' * (count > 1)}" if count else "no findings"
+
+
+def _failed(kernel: str, error: KernelError) -> MachineReport:
+    """The report of a kernel that cannot go on: the error as a finding."""
+    if error.place is None:
+        raise error
+    party = Party(error.place, error.block or (0, 0, 0), error.threads)
+    finding = Finding(error.kind, error.reason, party, count=max(1, len(error.threads)))
+    return MachineReport(kernel, [finding])
+
+
+def _orders(command: _Command, seeds: int) -> OrderReport:
+    """What depends on the order; the launch before has left its results in the arrays."""
+    for value, before in zip(command.values, command.before, strict=True):
+        if before is not None:
+            value.value[...] = before
+    left_out = {"seed", "counters", "progress", "stop_at"}
+    if command.async_order == "early":  # the default here; check_order has another
+        left_out.add("async_order")
+    options = {name: x for name, x in command.options.items() if name not in left_out}
+    return check_order(command.chosen, *command.sizes, seeds=seeds, **options)
 
 
 # --- the module -----------------------------------------------------------------------------------

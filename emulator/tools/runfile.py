@@ -7,7 +7,6 @@ may have the bytes of shared memory under ``shared``.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +14,9 @@ import numpy as np
 
 from dtypes import Array
 from emulator.errors import OperandError, quoted
-from emulator.ptx.machine import Warp, Warpgroup
-from emulator.ptx.registers import Register
-from emulator.ptx.syntax import Call, parse, target_of
+from emulator.machine.registers import Register
+from emulator.machine.warp import Warp, Warpgroup
+from emulator.ptx.statements import instructions, target_of
 from emulator.tools.files import read_npz, read_text, write_npz
 from emulator.tools.report import WIDTH, Answer, in_width, render
 
@@ -25,13 +24,11 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
 
 SHARED = "shared"
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_DECLARATION = re.compile(r"(?<![\w$%.])\.reg\b[^;]*;")
 
 
 def run_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("file", help="straight-line PTX; - reads from standard input")
+    add("file", help="PTX statements; - reads from standard input")
     add("--target", help="sm_80, H100, ... (default: the .target of the file)")
     add("--registers", metavar="IN.npz", help="register words to start with, by name without %%: "
         "uint32 or uint64 (lanes,); `shared`: uint8 bytes")  # fmt: skip
@@ -58,13 +55,12 @@ def run_command(
     machine = _machine(text, _target(file, text, target), memory)
 
     # Values go in between the declarations and the first statement.
-    declarations, statements = _split(text)
-    machine.run(declarations)
+    program = machine.bind(text)
     for key, words in start.items():
         machine.registers[_name(machine, key)].words = words
     before = {name: register.words for name, register in machine.registers.items()}
     shared_before = machine.shared.copy()
-    machine.run(statements)
+    machine.run(program)
 
     # Every write makes a new array of words.
     written = [x.name for x in machine.registers.values() if x.words is not before[x.name]]
@@ -98,13 +94,13 @@ def _target(file: str, text: str, asked: str | None) -> str:
         raise OperandError(
             f"{quoted(file)} has no .target line: say which chip is meant, such as --target sm_90a"
         )
-    return own[0]
+    return own
 
 
 def _machine(text: str, target: str, memory: Array | None) -> Warp:
     """A warp, or a warpgroup where `text` has a wgmma statement."""
-    calls = [x.opcode for x in parse(text) if isinstance(x, Call)]
-    kind = Warpgroup if any(opcode.startswith("wgmma.") for opcode in calls) else Warp
+    group = any(x.opcode.startswith("wgmma.") for x in instructions(text))
+    kind = Warpgroup if group else Warp
     if memory is None:
         return kind(target)
     if memory.dtype != np.uint8 or memory.ndim != 1:
@@ -115,20 +111,6 @@ def _machine(text: str, target: str, memory: Array | None) -> Warp:
     machine = kind(target, shared_bytes=len(memory))
     machine.shared[:] = memory
     return machine
-
-
-def _split(text: str) -> tuple[str, str]:
-    """The declarations and the other statements, each where it was: the rest is blank."""
-
-    def blank(match: re.Match[str]) -> str:
-        return re.sub(r"[^\n]", " ", match.group())
-
-    bare = _COMMENT.sub(blank, text)
-    statements = _DECLARATION.sub(blank, bare)
-    declarations = "".join(
-        x if y != x or x == "\n" else " " for x, y in zip(bare, statements, strict=True)
-    )
-    return declarations, statements
 
 
 def _name(machine: Warp, key: str) -> str:

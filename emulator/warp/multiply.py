@@ -46,6 +46,13 @@ def run(call: Call) -> Array:
     return ins.fragment("d").scatter(d)
 
 
+def check(call: Call) -> None:
+    """Raises what `run` would, for a wgmma that is computed later."""
+    _wgmma_operands(call)
+    if call.instruction.is_sparse:
+        check_selector(call.instruction, call.options.get("selector", 0))
+
+
 def _argument(ins: MatrixInstruction, name: str, given: Any) -> str:
     """What a call names an operand by, which may be a descriptor or registers."""
     named = {x[name].kind: x[name].argument for x in ins.signatures()}

@@ -17,6 +17,8 @@ _MANAGEMENT = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
 _JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES = 5, 6
 _LOG_BYTES = 8192
+#: the attribute of a function, bytes of dynamic shared memory that it may be given
+_MOST_DYNAMIC_SHARED = 8
 #: errors that belong to one call; after any other the process must not use the GPU again
 _HARMLESS = {1, 2, 200, 209, 218, 221, 222, 500, 701}
 
@@ -112,20 +114,41 @@ class Gpu:
         The kernel takes the addresses of the arrays, then what `by_value` makes of them. Raises
         CudaError, with the compiler's words where it refuses the text.
         """
+
+        def arguments(addresses: Sequence[int]) -> list[bytes]:
+            return [*(a.to_bytes(8, "little") for a in addresses), *by_value(addresses)]
+
+        return self.call(ptx, entry, grid, block, memory, arguments)
+
+    def call(
+        self,
+        image: str | bytes,
+        entry: str,
+        grid: int,
+        block: int,
+        memory: Sequence[Array],
+        arguments: Callable[[Sequence[int]], Sequence[bytes]],
+        dynamic_shared: int = 0,
+    ) -> list[Array]:
+        """Runs `entry` of a module, PTX or machine code; returns what memory holds afterwards.
+
+        `arguments` makes the bytes of the kernel's parameters of the addresses of the arrays.
+        """
         self._use_context()
-        module = self._load(ptx)
+        module = self._load(image)
         held: list[c_uint64] = []
         try:
             function = c_void_p()
             self._call("cuModuleGetFunction", byref(function), module, c_char_p(entry.encode()))
+            shared = c_int(dynamic_shared)
+            self._call("cuFuncSetAttribute", function, _MOST_DYNAMIC_SHARED, shared)
             held.extend(self._upload(array) for array in memory)
             given = [
-                ctypes.create_string_buffer(b, len(b)) for b in by_value([a.value for a in held])
+                ctypes.create_string_buffer(b, len(b)) for b in arguments([a.value for a in held])
             ]
-            places = [ctypes.addressof(argument) for argument in (*held, *given)]
             sizes = [c_uint(n) for n in (grid, 1, 1, block, 1, 1)]
-            slots = (c_void_p * len(places))(*places)
-            self._call("cuLaunchKernel", function, *sizes, c_uint(0), None, slots, None)
+            slots = (c_void_p * len(given))(*(ctypes.addressof(argument) for argument in given))
+            self._call("cuLaunchKernel", function, *sizes, shared, None, slots, None)
             self._call("cuCtxSynchronize")
             out = [np.empty(array.shape, array.dtype) for array in memory]
             for array, address in zip(out, held, strict=True):
@@ -144,12 +167,12 @@ class Gpu:
             self._call("cuCtxSetCurrent", context)
             self._has_context = True
 
-    def _load(self, ptx: str) -> c_void_p:
+    def _load(self, image: str | bytes) -> c_void_p:
         module = c_void_p()
         log = ctypes.create_string_buffer(_LOG_BYTES)
         options = (c_int * 2)(_JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES)
         values = (c_void_p * 2)(ctypes.addressof(log), _LOG_BYTES)
-        text = c_char_p(ptx.encode())
+        text = c_char_p(image.encode() if isinstance(image, str) else image)
         code = self._cuda.cuModuleLoadDataEx(byref(module), text, c_uint(2), options, values)
         if code:
             said = log.value.decode(errors="replace").strip()

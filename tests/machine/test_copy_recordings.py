@@ -11,7 +11,7 @@ from hardware.copy_record import draw
 from paths import GOLDEN
 
 from emulator import KernelError, Module
-from emulator.machine.vector import asynchronous
+from emulator.machine.vector import bulk, tensors
 from emulator.memory import tensor_copy, tensor_transfer
 from emulator.memory.tensor_map_bits import ELEMENT_TYPES, SWIZZLES
 
@@ -131,7 +131,7 @@ def test_recordings_notice_another_nan(constant, value, start, monkeypatch):
 @pytest.mark.parametrize("start", ["refused load 1d", "refused store 3d", "refused 16B 3d"])
 def test_recordings_notice_a_copy_that_must_not_begin(start, monkeypatch):
     assert not noticed(start)
-    monkeypatch.setattr(asynchronous, "place_problem", lambda *_: "")
+    monkeypatch.setattr(tensors, "place_problem", lambda *_: "")
     assert noticed(start)
 
 
@@ -160,19 +160,19 @@ def test_recordings_notice_another_reduction(name, operation, dtype, type_, monk
     assert differing(name) == []
     types = tensor_transfer.REDUCED[operation] | {dtype: type_}
     monkeypatch.setitem(tensor_transfer.REDUCED, operation, types)
-    asynchronous._combine.cache_clear()
-    monkeypatch.setattr(asynchronous, "bind_vector", lambda *_, **__: np.add)
+    tensors._combine.cache_clear()
+    monkeypatch.setattr(tensors, "bind_vector", lambda *_, **__: np.add)
     found = differing(name)
-    asynchronous._combine.cache_clear()
+    tensors._combine.cache_clear()
     assert found
 
 
 def test_recordings_notice_a_signal_to_another_block(monkeypatch):
     """The mbarrier of a copy within a cluster is that of the block that it goes to."""
     assert not noticed("st.async.b32")
-    inner = asynchronous.find_barriers
+    inner = bulk.find_barriers
     monkeypatch.setattr(
-        asynchronous, "find_barriers", lambda statement, function, space=None: inner(
+        bulk, "find_barriers", lambda statement, function, space=None: inner(
             statement, function, "shared" if space == "cluster" else space
         )
     )  # fmt: skip

@@ -69,7 +69,7 @@ def test_a_cluster_that_waits_for_a_block():
 
 
 def test_loops_without_an_end(monkeypatch):
-    monkeypatch.setattr(engine, "_VAIN_STATEMENTS", 5000)
+    monkeypatch.setattr(engine.Grid, "most_in_vain", 5000)
     monkeypatch.setattr(engine, "_VAIN_POLLS", 5000)
     with pytest.raises(KernelError, match=r"endless loop: .* step_limit=N"):
         run("L: add.u32 %r2, %r2, 1; bra L;")

@@ -117,7 +117,8 @@ def test_a_launch_that_raises_leaves_every_array_as_it_was():
         ({"seed": 1.5}, "seed is a number"),
         ({"progress": 5}, "progress is called"),
         ({"engine": 7}, "engine is one of"),
-        ({"check": True}, "not modelled here"),
+        ({"check": "yes"}, "check is True or False"),
+        ({"check": True, "engine": "reference"}, "the reference engine has no checks"),
     ],
 )
 def test_options(options, said):

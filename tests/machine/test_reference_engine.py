@@ -426,6 +426,59 @@ DONE: st.global.u32 [%rd2], %r8;"""
     assert (out[0] != buffers[0]).any()
 
 
+#: what is issued before memory moves, and finished after it
+MOVED = {
+    "bulk copy": (
+        "cp.async.bulk.global.shared::cta.bulk_group [%rd3], [room], 256;",
+        "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;",
+    ),
+    "reduction": (
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd3], [room], 256;",
+        "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;",
+    ),
+    "bulk load": (
+        "mbarrier.arrive.expect_tx.shared.b64 _, [bar], 256;"
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+        " [room], [%rd3], 256, [bar]; fence.proxy.async;",
+        "WAIT: mbarrier.try_wait.parity.shared.b64 %p1, [bar], 0; @!%p1 bra WAIT;",
+    ),
+    "cp.async": (
+        "cp.async.ca.shared.global [room], [%rd3], 16;",
+        "cp.async.wait_all;",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", MOVED)
+def test_memory_grows_before_a_copy_takes_effect(what):
+    """A kernel takes memory by malloc while copies are under way, which may move all of it."""
+    text = """.extern .func (.param .b64 out) malloc(.param .b64 size);
+    .visible .entry go(.param .u64 a, .param .u64 b)
+    { .reg .pred %p1; .reg .b32 %r<5>; .reg .b64 %rd<6>; .shared .align 128 .b32 room[64];
+      .shared .b64 bar; .param .b64 size; .param .b64 out;
+      ld.param.u64 %rd3, [a]; ld.param.u64 %rd4, [b]; mbarrier.init.shared.b64 [bar], 1;
+      st.shared.b32 [room], 7; st.shared.b32 [room+252], 9; fence.proxy.async;
+      ISSUE
+      st.param.b64 [size], 4000000; call (out), malloc, (size); ld.param.b64 %rd5, [out];
+      st.global.b32 [%rd3+64], 5;
+      WAIT
+      ld.shared.v2.b32 {%r1, %r2}, [room]; ld.shared.b32 %r3, [room+252];
+      ld.shared.b32 %r4, [room+64];
+      st.global.v4.b32 [%rd4], {%r1, %r2, %r3, %r4}; ret; }
+    """
+    issue, wait = MOVED[what]
+    buffers = [words(64), np.zeros(4, U32)]
+    text = text.replace("ISSUE", issue).replace("WAIT\n", wait + "\n")
+    out = both(text, 1, 1, buffers, async_order="late")
+    given = buffers[0]
+    if what in ("bulk copy", "reduction"):
+        added = given if what == "reduction" else np.zeros(64, U32)
+        assert (out[0][[0, 63]] == added[[0, 63]] + U32([7, 9])).all()
+    else:
+        last, middle = (9, 0) if what == "cp.async" else (given[63], 5)
+        assert out[1].tolist() == [given[0], given[1], last, middle]
+
+
 # --- clusters -------------------------------------------------------------------------------------
 
 

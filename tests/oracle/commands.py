@@ -18,5 +18,7 @@ def refusal(capsys, *argv):
     assert main([str(word) for word in argv]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("error: ") and err.count("\n") == 1
+    line, *excerpt = err.splitlines()
+    assert line.startswith("error: ") and err.endswith("\n")
+    assert not excerpt or (len(excerpt) == 2 and excerpt[1].strip() == "^")
     return err

@@ -18,19 +18,26 @@ _SWIZZLES = ("none", "32B", "64B", "128B")
 _FILLS = ("zeros", "nan")
 
 
-def differing_bytes(path, **options):
-    """For each buffer how many bytes differ from what the H200 wrote."""
+def differing_bytes(path, findings=None, **options):
+    """For each buffer how many bytes differ from what the H200 wrote; `findings` takes what checks
+    find."""
     held = np.load(path)
     meta, text = json.loads(bytes(held["meta"])), bytes(held["ptx"]).decode()
     launch = _launch_real if "allocations" in meta else _launch
-    return launch(Module(text, target="sm_90a")[meta["entry"]], meta, held, options)
+    kernel = Module(text, target="sm_90a")[meta["entry"]]
+    report, wrong = launch(kernel, meta, held, options)
+    if findings is not None:
+        findings += report.findings
+    return wrong
 
 
 def _launch(kernel, meta, held, options):
     buffers = [held[f"in{i}"].copy() for i in range(sum(x.startswith("in") for x in held.files))]
     arguments = _arguments(meta, buffers, len(kernel.parameters))
-    kernel.launch(meta["grid"], meta["block"], arguments, dynamic_shared=meta["shared"], **options)
-    return [int((b != held[f"out{i}"]).sum()) for i, b in enumerate(buffers)]
+    report = kernel.launch(
+        meta["grid"], meta["block"], arguments, dynamic_shared=meta["shared"], **options
+    )
+    return report, [int((b != held[f"out{i}"]).sum()) for i, b in enumerate(buffers)]
 
 
 def _arguments(meta, buffers, count):
@@ -64,8 +71,8 @@ def _launch_real(kernel, meta, held, options):
     for parameter in meta["params"]:
         arguments.append(bytes(held["params"])[start : start + parameter["size"]])
         start += parameter["size"]
-    kernel.launch(
+    report = kernel.launch(
         meta["grid"], meta["block"], arguments, dynamic_shared=meta["shared"],
         cluster=meta["cluster"], memory=memory, **options,
     )  # fmt: skip
-    return [int((b != held[f"after{i}"]).sum()) for i, b in enumerate(blocks)]
+    return report, [int((b != held[f"after{i}"]).sum()) for i, b in enumerate(blocks)]

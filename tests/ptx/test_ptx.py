@@ -15,7 +15,6 @@ from emulator import (
     Warp,
     execute,
 )
-from emulator.ptx.syntax import Call, Declaration, Float, Integer, Name, Vector, parse
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 REGISTERS = ".reg .b32 %a<4>, %b<2>; .reg .f32 %c<4>, %d<4>;"
@@ -40,56 +39,28 @@ def fill(machine, seed=0):
 # --- syntax ---
 
 
-def test_statements_and_positions():
-    text = (
-        "// head\n.reg .b32 %a<2>, x; /* two\nlines */ mov.b32 %a1, -0x10;\n"
-        "  foo {%a0, 1.5}, [x+8];"
-    )
-    declaration, move, foo = parse(text)
-    assert declaration == Declaration("b32", ("%a0", "%a1", "x"), declaration.position)
-    assert isinstance(move, Call) and move.opcode == "mov.b32"
-    assert (move.position.line, move.position.column) == (3, 10)
-    assert isinstance(move.operands[1], Integer) and move.operands[1].value == -16
-    vector, address = foo.operands
-    assert isinstance(vector, Vector) and isinstance(vector.items[0], Name)
-    assert isinstance(vector.items[1], Float) and vector.items[1].value == 1.5
-    assert (address.base, address.offset) == ("x", 8)
-
-
-@pytest.mark.parametrize(
-    ("literal", "value"),
-    [("7", 7), ("-1", -1), ("0x1F", 31), ("0b101", 5), ("017", 15), ("5U", 5), ("0", 0)],
-)
-def test_integers(literal, value):
-    (call,) = parse(f"mov.b32 a, {literal};")
-    assert call.operands[1].value == value
-
-
-def test_hexadecimal_floats_keep_their_bits():
-    (call,) = parse("mov.f32 a, 0f7fc00001;")
-    assert call.operands[1].bits == 0x7FC00001
-    (call,) = parse("mov.f64 a, 0d3ff0000000000000;")
-    assert (call.operands[1].value, call.operands[1].width) == (1.0, 64)
-
-
 @pytest.mark.parametrize(
     ("text", "where", "what"),
     [
-        ("mov.b32 a, 1", "line 1, column 13", "expected ';'"),
-        ("\n  mov.b32 {a, 1;", "line 2, column 16", "expected '}'"),
-        ("mov.b32 #;", "line 1, column 9", "starts no PTX token"),
-        ("@p mov.b32 a, 1;", "line 1, column 1", "predicated"),
-        ("loop: mov.b32 a, 1;", "line 1, column 1", "labels"),
-        (".global .b8 x[4];", "line 1, column 1", ".global"),
-        (".reg b32 x;", "line 1, column 6", "starts with a dot"),
-        (".version 8.0 .visible .entry f(.param .u64 p) { ret; }", "column 14", "straight-line"),
-        ('\nasm volatile("mov.b32 a, 1;");', "line 2, column 1", "the quotes of an asm"),
-        ('"mov.b32 a, 1;"', "line 1, column 1", "straight-line"),
-        ("{ .reg .b32 x; }", "line 1, column 1", "between the braces"),
-        (".reg .b32 x; mov.b32 x, (1);", "line 1, column 25", "found '('"),
-        (".reg .b32 x; .target sm_90a", "line 1, column 14", "at the top of a file"),
+        ("mov.b32 a, 1", "line 1, column 13", "expected ',' or ';', found the end"),
+        ("\n  mov.b32 {a, 1;", "line 2, column 16", "expected ',' or '}', found ';'"),
+        ("mov.b32 #;", "line 1, column 9", "'#', which PTX does not use"),
+        ("@p L: mov.b32 a, 1;", "line 1, column 1", "a label stands before the predicate"),
+        ("@ mov.b32 a, 1", "line 1, column 3", "expected a predicate"),
+        (".reg b32 x;", "line 1, column 6", "expected a type such as .b32, found 'b32'"),
+        (
+            ".version 8.0 .visible .entry f(.param .u64 p) { ret; }",
+            "column 14",
+            "outside of functions",
+        ),
+        ('\nasm volatile("mov.b32 a, 1;");', "line 2, column 1", "what stands in its quotes"),
+        ('"mov.b32 a, 1;"', "line 1, column 1", "expected a statement"),
+        ("{ .reg .b32 x;", "line 1, column 15", "'}' for the '{' of line 1, column 1"),
+        ("} mov.b32 x, 1;", "line 1, column 1", "expected a statement, found '}'"),
+        (".reg .b32 x; mov.b32 x, {};", "line 1, column 26", "found '}'"),
+        (".reg .b32 x; .target sm_90a", "line 1, column 14", "no directive '.target' among"),
         (".version sm_90a", "line 1, column 10", "a number such as 8.0, found 'sm_90a'"),
-        (".target sm_80,", "line 1, column 15", "a name such as sm_90a, found 'end of text'"),
+        (".target sm_80,", "line 1, column 15", "a name such as sm_90a, found the end of the text"),
         (".address_size 16", "line 1, column 15", "32 or 64"),
     ],
 )
@@ -97,6 +68,25 @@ def test_syntax_errors_name_the_place(text, where, what):
     with pytest.raises(ParseError) as error:
         Warp(target="sm_80").run(text)
     assert where in str(error.value) and what in str(error.value)
+    assert str(error.value).endswith("^")
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "where", "what"),
+    [
+        ("@p mov.b32 a, 1;", OperandError, "column 1", "predicate 'p' is not declared"),
+        (".reg .b32 p; @p ret;", OperandError, "column 14", "'p' guards a statement and is .b32"),
+        ("bra L;", OperandError, "column 5", "no label 'L'"),
+        (".global .b8 x[4];", UnsupportedError, "column 13", "a variable of .global"),
+        ("call f;", OperandError, "column 6", "no function 'f' is declared"),
+        ("{ .reg .b32 x; } mov.b32 x, 1;", OperandError, "column 26", "'x' is not declared"),
+        ("tex.2d.v4.f32.f32 {a,b,c,d}, [t, {x,y}];", UnsupportedError, "column 1", "legal PTX"),
+    ],
+)
+def test_statements_that_no_machine_takes_name_the_place(text, error, where, what):
+    with pytest.raises(error) as raised:
+        Warp(target="sm_80").run(text)
+    assert f"line 1, {where}: " in str(raised.value) and what in str(raised.value)
 
 
 def test_the_lines_that_open_a_file_are_skipped():
@@ -234,7 +224,7 @@ def test_sparse_and_f64_and_block_scale_statements():
         ),
         (STATEMENT.replace("%d0", "1"), OperandError, "an immediate cannot be"),
         (STATEMENT.replace(", {%c0,%c1,%c2,%c3}", ""), OperandError, "lacks operand c"),
-        (STATEMENT.replace(";", ", %a0;"), OperandError, "4 operands here; 5 are given"),
+        (STATEMENT.replace(";", ", %a0;"), OperandError, "one operand too many is '%a0'"),
         (
             STATEMENT.replace("{%b0,%b1}", "[%b0]"),
             OperandError,
@@ -242,12 +232,12 @@ def test_sparse_and_f64_and_block_scale_statements():
         ),
         (STATEMENT.replace("f16.f16.f32", "f16.f15.f32"), ParseError, ".f15"),
         (STATEMENT.replace("k16", "k17"), UnsupportedError, "m16n8k16"),
-        ("ld.global.b32 %a0, [%a1];", UnsupportedError, "legal PTX, not modelled here"),
-        ("mov.b32 %a0, %c0, %c1;", OperandError, "2 operands; 3"),
+        ("ld.global.b32 %a0, [%a1];", UnsupportedError, "a warp has shared memory alone"),
+        ("mov.b32 %a0, %c0, %c1;", OperandError, "takes d, a; one operand too many is '%c1'"),
         ("mov.u32 %a0, %c0;", OperandError, "'%c0' is .f32"),
-        ("mov.f32 %c0, 1;", OperandError, "does not take"),
-        ("mov.f16x2 %a0, %a1;", UnsupportedError, "mov takes"),
-        (".reg .b33 x;", OperandError, "nearest is .b32"),
+        ("mov.f32 %c0, 1;", OperandError, "an f32 immediate"),
+        ("mov.f16x2 %a0, %a1;", ParseError, "unknown modifier '.f16x2'"),
+        (".reg .b33 x;", OperandError, "nearest is '.b32'"),
         (".reg .b32 %a0;", OperandError, "declared already"),
         ("wgmma.fence.sync.aligned;", UnsupportedError, "Warpgroup"),
     ],

@@ -88,9 +88,9 @@ def test_every_lane_converts_its_own():
     ("text", "error", "words"),
     [
         ("cvt.rn.f16x2.f32 %h0, %f0, %f1;", OperandError, "operand d .*.b64; '%h0' is .b16"),
-        ("cvt.rn.f16x2.f32 _, %f0, %f1;", OperandError, "operand d .* a single register"),
+        ("cvt.rn.f16x2.f32 _, %f0, %f1;", OperandError, "operand d .* cannot be dropped; got '_'"),
         ("cvt.rn.f16x2.f32 %w0, %f0;", OperandError, "lacks operand b"),
-        ("cvt.rn.f16x2.f32 %w0, {%f0, %f1};", OperandError, "operand a .*{'%f0', '%f1'}"),
+        ("cvt.rn.f16x2.f32 %w0, {%f0, %f1};", OperandError, "operand a .*{%f0, %f1}"),
         ("cvt.rn.satfinite.e2m1x2.f32 %h0, %f0, %f1;", OperandError, "type .b8; '%h0' is .b16"),
         ("cvt.rn.satfinite.e4m3x2.f32 %w0, %f0, %f1;", OperandError, "type .b16; '%w0' is .b32"),
         ("cvt.rn.f16x2.e4m3x2 %w0, 5;", OperandError, "operand a .*single register; got 5"),
@@ -141,18 +141,24 @@ def test_packing_and_unpacking(text, name, word):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("mov.b32 %w0, {%c0,%c1};", "2 parts .*'%c0' is .b8"),
-        ("mov.b32 %w0, {%c0,%c1,%h0,%c2};", "4 parts .*'%h0' is .b16"),
-        ("mov.b32 %w0, {%c0,%c1,%c2};", "2 or 4 parts of 8, 16 or 32 bits; got mov.b32 with 3"),
-        ("mov.b64 %q, {%c0,%c0,%c0,%c0,%c0,%c0,%c0,%c0};", "got mov.b64 with 8"),
-        ("mov.b16 %h0, {%c0,%c0,%c0,%c0};", "got mov.b16 with 4"),
-        ("mov.u32 %w0, {%h0,%h1};", "got mov.u32 with 2"),
-        ("mov.b32 {%h0,0}, %w0;", "holds registers alone"),
-        ("mov.b32 {_,_}, %w0;", "'_' alone"),
-        ("mov.b32 %w0, {%h0,_};", "'_' is not declared"),
-        ("mov.b32 %w0, {%h0,1.0};", "is an integer"),
+        ("mov.b32 %w0, {%c0,%c1};", "registers of type .b16, .*'%c0' is .b8"),
+        ("mov.b32 %w0, {%c0,%c1,%h0,%c2};", "registers of type .b8, .*'%h0' is .b16"),
+        (
+            "mov.b32 %w0, {%c0,%c1,%c2};",
+            "operand a of mov.b32 has 2 or 4 parts; got {%c0, %c1, %c2}",
+        ),
+        (
+            "mov.b64 %q, {%c0,%c0,%c0,%c0,%c0,%c0,%c0,%c0};",
+            "operand a of mov.b64 has 2 or 4 parts; got",
+        ),
+        ("mov.b16 %h0, {%c0,%c0,%c0,%c0};", "operand a of mov.b16 has 2 parts; got"),
+        ("mov.u32 %w0, {%h0,%h1};", "operand a of mov.u32 is a single register; got"),
+        ("mov.b32 {%h0,0}, %w0;", "operand d of mov.b32 is written; got 0"),
+        ("mov.b32 {_,_}, %w0;", "operand d of mov.b32 is all '_'"),
+        ("mov.b32 %w0, {%h0,_};", "operand a of mov.b32 is read; got '_'"),
+        ("mov.b32 %w0, {%h0,1.0};", "or an integer; got 1.0"),
         ("mov.b32 {%h0,%h1}, {%h1,%h0};", "one vector, not two"),
-        ("mov.b32 [%w0], 1;", "mov writes a register"),
+        ("mov.b32 [%w0], 1;", "operand d of mov.b32 is written; got"),
     ],
 )
 def test_bad_packing(text, words):
@@ -190,7 +196,7 @@ def test_scale_ids_in_registers_are_the_same_in_all_lanes():
     one.run(f"{setup}mov.b16 %h0, 2; {opcode}")
     assert one.registers["%f0"].values.tolist() == [64] * 32
     one["%h0"] = [0, 1] * 16
-    with pytest.raises(OperandError, match="ids_a must hold the same in all lanes"):
+    with pytest.raises(OperandError, match="byte_id_a must hold the same in all lanes"):
         one.run(opcode)
     one["%h0"] = 4
     with pytest.raises(OperandError, match="byte_id_a is 4"):
@@ -216,6 +222,6 @@ def test_a_negated_predicate_and_a_descriptor_in_the_statement():
 def test_checking_leaves_nothing_behind():
     text = ".shared .b8 t[64]; .reg .b32 r; mov.u32 r, t; mov.b32 r, {r};"
     for _ in range(2):
-        with pytest.raises(OperandError, match=r"mov\.b32 with 1"):
+        with pytest.raises(OperandError, match=r"mov\.b32 has 2 or 4 parts"):
             check_statement(text, "sm_80")
     check_statement(text.removesuffix("mov.b32 r, {r};"), "sm_80")

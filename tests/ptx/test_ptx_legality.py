@@ -272,8 +272,9 @@ LOAD = "ldmatrix.sync.aligned.m8n8.x2.shared.b16 "
         (LOAD + "{%f32,%u32}, [%b32];", OperandError, "'%u32' is .u32 .* beside .f32"),
         (LOAD + "{_,_}, [%b32];", OperandError, "all '_'"),
         (LOAD + "{0,%b32}, [%b32];", OperandError, "is written; an immediate"),
-        (LOAD + "{%b32,%b32}, [16];", ParseError, "a register or a variable"),
-        ("movmatrix.sync.aligned.m8n8.trans.b16 {%b32}, %b32;", OperandError, "a single register"),
+        (LOAD + "{%b32,%b32}, [%b32, 16];", ParseError, "coordinates in braces"),
+        ("movmatrix.sync.aligned.m8n8.trans.b16 {%b32}, %b32;", OperandError,
+         r"operand d .* is written; got \{%b32\}"),
         ("cvt.rn.f16x2.f32 %b32, %f32, 1;", OperandError, "an f32 immediate; got 1"),
         ("cvt.rna.tf32.f32 %b32, 1.5;", OperandError, "hexadecimal.*got 1.5"),
         ("cvt.rn.satfinite.e4m3x2.f32 %b16, %f32, %f32;", UnsupportedError, "not available"),
@@ -293,10 +294,10 @@ def test_messages_say_what_is_legal(text, error, words):
 @pytest.mark.parametrize(
     ("operands", "words"),
     [
-        ("%b32, {4,0}, %b32, {0,0};", "ids_a, byte-id,.* one of 0, 1, 2, 3; got 4"),
-        ("%b32, {0,2}, %b32, {0,0};", "ids_a, thread-id,.* is 0 or 1; got 2"),
-        ("%b32, {0,0}, %b32, {0,4};", "ids_b, thread-id,.* one of 0, 1, 2, 3; got 4"),
-        ("%b32, {0}, %b32, {0,0};", r"ids_a.*\{byte-id, thread-id\} in braces; got \{0\}"),
+        ("%b32, {4,0}, %b32, {0,0};", "byte_id_a of .* one of 0, 1, 2, 3; got 4"),
+        ("%b32, {0,2}, %b32, {0,0};", "thread_id_a of .* is 0 or 1; got 2"),
+        ("%b32, {0,0}, %b32, {0,4};", "thread_id_b of .* one of 0, 1, 2, 3; got 4"),
+        ("%b32, {0}, %b32, {0,0};", r"ids_a.*\{byte_id_a, thread_id_a\}; got \{0\}"),
         ("{%b32,%b32,%b32}, {0,0}, %b32, {0,0};", "scale_a.*1, 2 or 4 in braces"),
         ("0, {0,0}, %b32, {0,0};", "scale_a.* is a single register"),
     ],
@@ -311,7 +312,7 @@ def test_messages_of_scales(operands, words):
     [
         ("%b64, %b64, %pred, 0, 1;", "imm_scale_a.* is 1 or -1; got 0"),
         ("%b64, %b64, 2, 1, 1;", "a predicate, or 0 or 1; got 2"),
-        ("%b64, %b64, %pred, 1, 1, 0;", "takes 6 operands here; 7 are given"),
+        ("%b64, %b64, %pred, 1, 1, 0;", "imm_scale_b; one operand too many is 0"),
         ("%b32, %b64, %pred, 1, 1;", "operand a.*'%b32' is .b32"),
     ],
 )

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from emulator import OperandError, ParseError, UndefinedError, UnsupportedError, Warp, Warpgroup
+from emulator.machine.registers import RegisterFile
 from emulator.memory.space import Space
-from emulator.ptx import statements
-from emulator.ptx.registers import RegisterFile
 
 STORE = "stmatrix.sync.aligned.m8n8.x1.shared.b16 [p], {r0};"
 LOAD = "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {r1}, [p];"
@@ -51,9 +50,9 @@ def test_running_reads_no_text(monkeypatch):
     def fail(*_):
         raise AssertionError("text is read again")
 
-    monkeypatch.setattr("emulator.ptx.machine.parse", fail)
-    monkeypatch.setattr(statements.Instruction, "parse", fail)
-    monkeypatch.setattr("emulator.ptx.machine.bind", fail)
+    monkeypatch.setattr("emulator.ptx.statements.parse_statements", fail)
+    monkeypatch.setattr("emulator.ptx.module.Instruction.parse", fail)
+    monkeypatch.setattr("emulator.machine.warp.bind", fail)
     for _ in range(3):
         warp.run(program)
     with pytest.raises(AssertionError, match="text is read again"):
@@ -78,7 +77,9 @@ def test_binding_declares_and_runs_nothing():
         ("mov.b32 {", ParseError),
         ("mov.b32 nowhere, 1;", OperandError),
         ("mma.sync.aligned.m16n8k17.row.col.f32.f16.f16.f32 {};", ParseError),
-        ("bar.sync 0;", UnsupportedError),
+        ("tex.2d.v4.f32.f32 {r0,r0,r0,r0}, [r0, {r0,r0}];", UnsupportedError),
+        ("{ .reg .b32 inner; .shared .b8 y[9]; mov.b32 inner, nowhere; }", OperandError),
+        ("bra NOWHERE;", OperandError),
         (".reg .b32 r0;", OperandError),
         (".shared .b8 tile;", OperandError),
     ],

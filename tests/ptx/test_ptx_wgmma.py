@@ -125,9 +125,9 @@ def test_registers_are_written_together_or_not_at_all():
     [
         (WGMMA.replace("p;", "2;"), OperandError, "a predicate, or 0 or 1"),
         (WGMMA.replace("desc", "%a0"), OperandError, "takes registers of type .b64"),
-        (WGMMA.replace("desc", "{desc}"), OperandError, "descriptor register"),
+        (WGMMA.replace("desc", "{desc}"), OperandError, "is a single register; got"),
         (WGMMA.replace("%d3", "_"), OperandError, "cannot be discarded"),
-        ("wgmma.wait_group.sync.aligned -1;", OperandError, "0 or more"),
+        ("wgmma.wait_group.sync.aligned -1;", OperandError, "is 0 … 2147483647; got -1"),
         ("wgmma.fence.sync;", UnsupportedError, "wgmma.fence.sync.aligned"),
     ],
 )

@@ -31,7 +31,7 @@ _COPIES = (
         for cache, sizes in (("ca", "4,8,16"), ("cg", "16"))
     ),
     Row("cp.async.commit_group", "", "", _80, "7.0"),
-    Row("cp.async.wait_group", "n=", "", _80, "7.0"),
+    Row("cp.async.wait_group", "n=0..2147483647", "", _80, "7.0"),
     Row("cp.async.wait_all", "", "", _80, "7.0"),
     Row(
         "cp.async.mbarrier.arrive{.noinc}{.space=shared|shared::cta}.type=b64",
@@ -81,7 +81,7 @@ _BULK = (
         "8.0",
     ),
     Row("cp.async.bulk.commit_group", "", "", _90, "8.0"),
-    Row("cp.async.bulk.wait_group{.read}", "n=", "", _90, "8.0"),
+    Row("cp.async.bulk.wait_group{.read}", "n=0..2147483647", "", _90, "8.0"),
 )
 
 _REDUCED = (

@@ -111,7 +111,7 @@ _SYNCHRONISATION = (
 
 _WGMMA = tuple(
     Row(f"wgmma.{name}.sync.aligned", operands, "", select(only="90a"), "8.0", scope="warpgroup")
-    for name, operands in (("fence", ""), ("commit_group", ""), ("wait_group", "n="))
+    for name, operands in (("fence", ""), ("commit_group", ""), ("wait_group", "n=0..2147483647"))
 )
 
 ROWS = (*_FLOW, *_BARRIERS, *_SYNCHRONISATION, *_WGMMA)

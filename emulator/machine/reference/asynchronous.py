@@ -276,7 +276,8 @@ def store_and_signal(statement: Statement, function: Function) -> Run:
         data = b"".join(read(thread).to_bytes(element, "little") for read in reads)
         at = None if barrier is None else barrier(thread)
         if rule is None:
-            poison(thread, place)
+            if at is not None:
+                poison(thread, place)
             submit(thread, at, size, lambda: memory.put(thread, place, data))
         else:
             find = partial(memory.find, thread, space, address(thread), size, size, write=True)

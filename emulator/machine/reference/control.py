@@ -76,6 +76,7 @@ def leave(place: Place) -> Next:
     results = place.function.result_registers
 
     def run(thread: Thread) -> int:
+        thread.cluster.products.forget([thread.warpgroup_in_grid], len(thread.frames))
         frame = thread.leave()
         call = place.program.statements[frame.return_pc - 1].call
         assert call is not None

@@ -9,11 +9,12 @@ from typing import Any
 
 from emulator.arith import Engine
 from emulator.machine.pending import Pending
+from emulator.machine.place import Index
+from emulator.machine.products import Products
 from emulator.machine.reference import mbarriers, waiting
 from emulator.machine.reference.schedule import run_cluster
 from emulator.machine.reference.statements import Code
 from emulator.machine.reference.thread import Block, Cluster, Run
-from emulator.machine.report import Index
 
 #: matrix instructions have a reference of their own; a launch may take another
 ARITHMETIC: Engine = "reference"
@@ -88,7 +89,8 @@ class Grid:
         """The cluster whose first block has these coordinates."""
         run, launch = self._run, self._run.launch
         lanes = run.lanes_of_block * run.blocks_of_cluster
-        cluster = Cluster(run, Pending(lanes, launch.async_order, launch.seed))
+        order, seed = launch.async_order, launch.seed
+        cluster = Cluster(run, Pending(lanes, order, seed), Products(order, seed))
         (x, y, z), (a, b, c) = first, run.cluster
         for rank, (k, j, i) in enumerate(product(range(c), range(b), range(a))):
             cluster.blocks.append(Block(cluster, (x + i, y + j, z + k), rank))

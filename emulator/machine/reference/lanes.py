@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from emulator.arith.scalar.rule import bind_reference
 from emulator.machine.reference.compute import destinations, sources
 from emulator.machine.reference.operands import guard_of, reader
-from emulator.machine.reference.thread import WARP, WARPGROUP, Thread, Together
+from emulator.machine.reference.thread import WARP, Thread, Together
 from emulator.ptx.program import Function, Statement
 
 
@@ -40,11 +40,6 @@ def warp_barrier(statement: Statement, function: Function) -> Together:
     return Together(WARP, nothing, mask, guard_of(statement.guard))
 
 
-def order_of_warpgroup(statement: Statement, function: Function) -> Together:
-    """wgmma.fence, commit_group and wait_group: every wgmma is complete when it was issued."""
-    return Together(WARPGROUP, nothing, guard=guard_of(statement.guard))
-
-
 def registers_of_warp(statement: Statement, function: Function) -> Together:
     """setmaxnreg: the number of registers is legal, and has no effect on values."""
     return Together(WARP, nothing, guard=guard_of(statement.guard))
@@ -56,8 +51,5 @@ def nothing(threads: Sequence[Thread]) -> None:
 
 TOGETHER = {
     "bar.warp.sync": warp_barrier,
-    "wgmma.fence": order_of_warpgroup,
-    "wgmma.commit_group": order_of_warpgroup,
-    "wgmma.wait_group": order_of_warpgroup,
     "setmaxnreg": registers_of_warp,
 }

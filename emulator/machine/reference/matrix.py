@@ -5,146 +5,44 @@ What they compute is `emulator.warp`'s, here with the reference engine of its ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from dtypes import Array
-from emulator.arith.scalar.types import TYPES
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import ROW_BYTES, Movement
-from emulator.isa.signature import Operand
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
-from emulator.machine.failure import Failure
-from emulator.machine.reference import memory
-from emulator.machine.reference.operands import (
-    Read,
-    addresses,
-    guard_of,
-    reader,
-    word_type,
-    writer,
-)
+from emulator.machine.reference import memory, wgmma
+from emulator.machine.reference.fragments import Fetch, Registers, Threads, same
+from emulator.machine.reference.operands import Read, addresses, guard_of, reader
 from emulator.machine.reference.thread import WARP, Thread, Together
 from emulator.memory.arena import AccessError, Fault
 from emulator.memory.space import Space
 from emulator.memory.windows import RANK_BITS
-from emulator.ptx.program import Address, Bound, Constant, Function, Statement, Vector, items_of
+from emulator.ptx.program import Address, Bound, Function, Statement
 from emulator.warp import move, multiply, wmma
 from emulator.warp.call import Call
 
-Threads = Sequence[Thread]
-
-
-# --- registers ------------------------------------------------------------------------------------
-
-
-class Registers:
-    """A vector operand: words ``(lanes, registers)`` of threads."""
-
-    def __init__(self, operand: Operand, bound: Bound, function: Function) -> None:
-        items = items_of(bound)
-        type_ = word_type(operand)
-        self.dtype = TYPES[type_].dtype
-        self.reads = [None if x is None else reader(x, type_) for x in items]
-        self.writes = [writer(x, type_, function) for x in items] if operand.use != "read" else []
-
-    def read(self, threads: Threads) -> Array:
-        words = [[0 if read is None else read(thread) for read in self.reads] for thread in threads]
-        return np.array(words, self.dtype).reshape(len(threads), len(self.reads))
-
-    def write(self, threads: Threads, words: Array) -> None:
-        rows = words.reshape(len(threads), len(self.writes)).tolist()
-        for thread, row in zip(threads, rows, strict=True):
-            for write, word in zip(self.writes, row, strict=True):
-                write(thread, word)
-
-
-def _same(threads: Threads, read: Read, what: str) -> int:
-    """The word that all lanes hold."""
-    words = {read(thread) for thread in threads}
-    if len(words) > 1:
-        raise Failure("operand", f"operand {what} must hold the same in all lanes")
-    return words.pop()
-
-
-# --- mma, wgmma, wmma.mma -------------------------------------------------------------------------
+# --- mma, wmma.mma --------------------------------------------------------------------------------
 
 
 def multiplication(statement: Statement, function: Function) -> Together:
     ins = statement.instruction
     assert isinstance(ins, (MatrixInstruction, WmmaMultiply))
-    fetch = _Fetch(statement, function)
+    if isinstance(ins, MatrixInstruction) and ins.is_wgmma:
+        return wgmma.multiplication(statement, function)
+    fetch = Fetch(statement, function)
     compute = wmma.run if isinstance(ins, WmmaMultiply) else multiply.run
 
     def run(threads: Threads) -> None:
         operands, options = fetch(threads)
-        block = threads[0].block
-        if fetch.in_memory:
-            options["shared"] = Space("shared memory", block.shared)
-        engine, target = block.run.arithmetic, block.run.target
+        engine, target = threads[0].run.arithmetic, threads[0].run.target
         call = Call(ins, operands, options, target, engine, "hardware")
         fetch.result.write(threads, compute(call))
 
     return Together(ins.lanes, run, guard=guard_of(statement.guard), whole=str(ins))
-
-
-class _Fetch:
-    """The operands of a multiplication by name, as `warp` takes them."""
-
-    def __init__(self, statement: Statement, function: Function) -> None:
-        self.vectors: dict[str, Registers] = {}
-        #: of words, one in each lane; and of values that all lanes share
-        self.lanes: dict[str, Read] = {}
-        self.shared: dict[str, Read] = {}
-        self.constants: dict[str, int] = {}
-        self.in_memory = False
-        for operand in statement.signature.operands:
-            bound = statement.operands.get(operand.name)
-            if bound is None:
-                continue
-            if operand.kind == "vector":
-                self.vectors[operand.name] = Registers(operand, bound, function)
-            elif operand.kind == "immediate":
-                assert isinstance(bound, Constant)
-                self.constants[operand.name] = _signed(bound.word)
-            elif operand.kind == "ids":
-                assert isinstance(bound, Vector)
-                for part, item in zip(operand.parts, bound.items, strict=True):
-                    self.shared[part.name] = reader(item, "b16")
-            else:
-                self.in_memory |= operand.kind == "descriptor"
-                by_lane = operand.name in ("e", "scale_a", "scale_b")
-                held = self.lanes if by_lane else self.shared
-                held[operand.name] = reader(bound, word_type(operand))
-        self.name = next(o.name for o in statement.signature.operands if o.use != "read")
-        self.result = self.vectors[self.name]
-        self.updates = statement.signature[self.name].use == "updated"
-
-    def __call__(self, threads: Threads) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Operands and options."""
-        operands: dict[str, Any] = {
-            name: vector.read(threads)
-            for name, vector in self.vectors.items()
-            if name != self.name or self.updates
-        }
-        options: dict[str, Any] = dict(self.constants)
-        for name, read in self.lanes.items():
-            words = np.array([read(thread) for thread in threads], np.uint32)
-            (operands if name == "e" else options)[name] = words
-        for name, read in self.shared.items():
-            word = _same(threads, read, name)
-            if name in ("a", "b"):
-                operands[name] = np.uint64(word)
-            else:
-                options[name] = bool(word) if name == "scale_d" else word
-        return operands, options
-
-
-def _signed(word: int) -> int:
-    return word - (1 << 64) if word >> 63 else word
 
 
 # --- ldmatrix, stmatrix, movmatrix ----------------------------------------------------------------
@@ -222,8 +120,8 @@ def transfer(statement: Statement, function: Function) -> Together:
     stride = reader(operands["stride"], "b32") if "stride" in operands else None
 
     def run(threads: Threads) -> None:
-        base = _same(threads, address, "p")
-        step = None if stride is None else _same(threads, stride, "stride")
+        base = same(threads, address, "p")
+        step = None if stride is None else same(threads, stride, "stride")
         starts = wmma.line_addresses(ins, np.int64(base), step).reshape(-1).tolist()
         size, stores = wmma.line_bytes(ins), ins.verb == "store"
         first = threads[0]

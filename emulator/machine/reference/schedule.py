@@ -4,6 +4,14 @@ Of the threads of a warp those go first that are innermost in calls and lowest i
 that are at one place together, statement by statement, each by itself: compilers lay code out so
 that the lanes of a warp meet again that way. Threads that go round and round in vain give way to
 others (an *epoch* later), so that a lane which waits for another lane of its own warp gets it.
+
+Lanes that come to one place in the same calls meet there. PTX promises nobody that they do, nor
+that they do not (PTX ISA 9.7.13, activemask), and code that ptxas made meets so too, but for
+functions that call themselves: an H200 lets lanes of different calls run together where they wait
+at one place, gives the warp's barrier back as the lowest of them saved it, and so parts lanes that
+nothing brings together again (measured: after a recursion whose depth differs between lanes, up to
+a sixth of the warps stay in two or three groups). Here they meet; values do not depend on it, only
+what activemask shows.
 """
 
 from __future__ import annotations
@@ -15,6 +23,7 @@ import numpy as np
 
 from emulator.errors import EmulatorError
 from emulator.machine.failure import Failure
+from emulator.machine.place import Index
 from emulator.machine.reference import barriers
 from emulator.machine.reference.thread import (
     WARP,
@@ -26,7 +35,7 @@ from emulator.machine.reference.thread import (
     Together,
     Warp,
 )
-from emulator.machine.report import Index, KernelError
+from emulator.machine.report import KernelError
 from emulator.memory.arena import AccessError
 from emulator.ptx.program import Statement
 

@@ -17,6 +17,7 @@ from emulator.machine.reference import (
     mbarriers,
     synchronisation,
     tensors,
+    wgmma,
 )
 from emulator.machine.reference.compute import Run
 from emulator.machine.reference.control import Place
@@ -61,7 +62,7 @@ EACH: dict[str, Callable[[Statement, Function], Run]] = {
 }
 #: the same of those that say where a thread goes on, and of those that threads execute together
 FLOWS = {**control.FLOWS, **synchronisation.FLOWS, **mbarriers.FLOWS}
-TOGETHER = {**lanes.TOGETHER, **tensors.TOGETHER}
+TOGETHER = {**lanes.TOGETHER, **tensors.TOGETHER, **wgmma.TOGETHER}
 
 
 class Code:

@@ -15,7 +15,8 @@ import numpy as np
 
 from emulator.arith import Engine
 from emulator.machine.pending import Pending
-from emulator.machine.report import Index
+from emulator.machine.place import Index
+from emulator.machine.products import WARPGROUPS, Products
 from emulator.memory.arena import Arena
 from emulator.ptx.program import Function, Program
 from emulator.targets import Target
@@ -110,6 +111,10 @@ class Thread:
     def number(self) -> int:
         """Counts the threads of the cluster."""
         return self.block.rank * self.run.lanes_of_block + self.index
+
+    @property
+    def warpgroup_in_grid(self) -> int:
+        return self.block.number * WARPGROUPS + self.index // WARPGROUP
 
     def enter(self, frame: Frame) -> None:
         """Calls a function."""
@@ -206,6 +211,7 @@ class Cluster:
 
     run: Run
     pending: Pending
+    products: Products
     blocks: list[Block] = field(default_factory=list)
     #: threads that wait for phases of mbarriers in this cluster
     waiting: list[Thread] = field(default_factory=list)

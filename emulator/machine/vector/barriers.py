@@ -69,6 +69,8 @@ class Barriers:
         if vote is not None:
             np.add.at(self.votes[:, barrier, 0], rows, 1)
             np.add.at(self.votes[:, barrier, 1], rows, vote.astype(np.int64))
+        if wave.watch is not None:
+            wave.watch.sync.arrive(s, barrier, waits=waits, pc=pc - 1)
         blocks = self._count(s, barrier)
         self.expected[blocks, barrier] = threads
         if waits:
@@ -134,6 +136,8 @@ class Barriers:
                 f"{int(reached.max())} threads arrived at barrier {barrier}, which is for "
                 f"{int(wanted[reached > wanted][0])}",
             )
+        if self.wave.watch is not None:
+            self.wave.watch.sync.complete(done, barrier)
         votes = self.votes[:, barrier].copy()
         self.wave.grid.progress += 1
         self.arrived[done, barrier] = 0

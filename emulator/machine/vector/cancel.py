@@ -38,9 +38,11 @@ def try_cancel(statement: Statement, function: Function) -> Step:
         rows = wave.row(s)
         for i in range(len(s)) if mask is None else np.flatnonzero(mask).tolist():
             address = int(at[i if len(at) > 1 else 0])
-            inside = memory.to_shared(np.array([address], np.uint64)) if space == "" else address
+            inside = address
+            if space == "":
+                inside = int(memory.to_shared(wave, np.array([address], np.uint64))[0])
             signal = int(signals[i if len(signals) > 1 else 0])
-            _answer(wave, int(s.lanes[i]), int(rows[i]), int(inside) & _OFFSET, signal, to_all)
+            _answer(wave, int(s.lanes[i]), int(rows[i]), inside & _OFFSET, signal, to_all)
 
     return guarded(statement, run)
 

@@ -42,6 +42,8 @@ class Clusters:
                 int(np.argmax(again)),
             )
         self.arrived[s.lanes] = self.phase[clusters]
+        if self.wave.watch is not None:
+            self.wave.watch.cluster_arrive(s.lanes)
         self._complete(np.unique(clusters))
 
     def wait(self, s: Strand, pc: int) -> None:
@@ -55,15 +57,21 @@ class Clusters:
             )
         done = self.phase[self.of_lanes(s.lanes)] > phases
         if done.all():
-            self.arrived[s.lanes] = -1
+            self._passed(s)
             return
         wave = self.wave
         if done.any():
             going, s = wave.divide(s, done, pc)
-            self.arrived[going.lanes] = -1
+            self._passed(going)
             wave.ready.append(going)
         wave.park(s, State.CLUSTER, None, pc)
         raise Parked
+
+    def _passed(self, s: Strand) -> None:
+        """The phase that lanes arrived in is over, and they know it."""
+        self.arrived[s.lanes] = -1
+        if self.wave.watch is not None:
+            self.wave.watch.sync.wait_at_cluster(s.lanes)
 
     def lanes_ended(self, lanes: Lanes) -> None:
         """Threads that have ended are not waited for."""
@@ -79,6 +87,8 @@ class Clusters:
         if not done.size:
             return
         self.phase[done] += 1
+        if wave.watch is not None:
+            wave.watch.sync.cluster_phase_over(done)
         wave.grid.progress += 1
         for strand in list(wave.waiting):
             if strand.state is State.CLUSTER:
@@ -95,5 +105,5 @@ class Clusters:
             wave.park(staying, State.CLUSTER, None, strand.pc)
             wave.park(going, State.CLUSTER, None, strand.pc)
             strand = going
-        self.arrived[strand.lanes] = -1
+        self._passed(strand)
         wave.wake(strand)

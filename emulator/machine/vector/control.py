@@ -109,9 +109,13 @@ def _return(s: Strand, program: Program) -> int:
     call = program.statements[frame.return_pc - 1].call
     assert call is not None
     results = [frame.read(i) for i in frame.function.result_registers]
+    if not s.wave.pending.at_once:
+        s.wave.products.forget(s.wave.warpgroups_in_grid(s.lanes), len(s.frames))
     s.leave()
     for index, words in zip(call.results, results, strict=True):
         s.write(index, words)
+    if s.wave.watch is not None:
+        s.wave.watch.returned(s, frame, call.results)
     return frame.return_pc
 
 
@@ -192,6 +196,8 @@ def _enter(s: Strand, callee: Function, statement: Statement) -> int:
     s.wave.grid.need_local(s.wave, local + callee.local_bytes)
     for index, words in zip(callee.parameter_registers, arguments, strict=True):
         frame.registers[index] = words
+    if s.wave.watch is not None:
+        s.wave.watch.entered(s, frame, passed.arguments)
     s.enter(frame)
     return callee.first
 
@@ -208,6 +214,8 @@ def _external(statement: Statement, passed: Call, function: Function) -> End:
         values = [_called(run, s, i, [words[i] for words in given]) for i in range(len(s))]
         for index in passed.results:
             s.write(index, _words_like(s.read(index), values))
+        if s.wave.watch is not None:
+            s.wave.watch.written(s, passed.results)
         return following
 
     return _under_guard(statement, end)

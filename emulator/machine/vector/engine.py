@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emulator.errors import EmulatorError
+from emulator.machine.checks.reporter import GridWatch
+from emulator.machine.checks.steps import checked, checked_end
+from emulator.machine.checks.watch import Watch
 from emulator.machine.failure import Failure
 from emulator.machine.pending import Pending
+from emulator.machine.products import Products
 from emulator.machine.report import KernelError
 from emulator.machine.vector import control, waiting
 from emulator.machine.vector.barriers import Barriers
 from emulator.machine.vector.clusters import Clusters
+from emulator.machine.vector.compute import Step
+from emulator.machine.vector.schedule import Schedule
 from emulator.machine.vector.statements import POLLING, step_of
 from emulator.machine.vector.strand import Strand
 from emulator.machine.vector.wave import Block, Wave
 from emulator.memory.arena import AccessError
+from emulator.warp.call import Undefined
 
 if TYPE_CHECKING:
     from emulator.machine.launch import Launch
     from emulator.memory.arena import Arena
-    from emulator.ptx.program import Program, Statement
+    from emulator.ptx.program import Function, Program, Statement
 
 #: lanes that run together: their registers fit a cache, and calls of NumPy cost little for each
 LANES = 1 << 14
@@ -31,18 +39,22 @@ LANES = 1 << 14
 _MEMORY = 1 << 28
 #: times that all who wait may be let go on, as try_wait may, before nothing will ever change
 _VAIN_TURNS = 256
-#: statements that may be executed without any effect on memory or on other threads
-_VAIN_STATEMENTS = 1 << 21
 #: the same for loops that look at memory which others may change
 _VAIN_POLLS = 1 << 18
+
+
+#: puts something around a step or an end, which it calls
+Watcher = Callable[[Any, "Statement", "Function"], Any]
 
 
 class Blocks(dict[int, Block]):
     """Blocks of statements by their first pc, made when they are first met."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(
+        self, program: Program, *, checked: bool = False, watchers: Sequence[Watcher] = ()
+    ) -> None:
         super().__init__()
-        self._program = program
+        self._program, self._checked, self._watchers = program, checked, watchers
 
     def __missing__(self, pc: int) -> Block:
         block = self[pc] = self._make(pc)
@@ -61,16 +73,40 @@ class Blocks(dict[int, Block]):
             statements.append(statement)
             polls |= statement.name in POLLING
             if statement.name in control.ENDS:
-                end = control.ENDS[statement.name](statement, function, program)
+                end = self._end(statement, function)
                 break
-            steps.append(step_of(statement, function))
+            steps.append(self._step(statement, function))
         else:
             raise AssertionError("a function ends with a statement that nothing follows")
         return Block(tuple(statements), tuple(steps), end, polls)
 
+    def _step(self, statement: Statement, function: Function) -> Step:
+        step = step_of(statement, function)
+        if self._checked:
+            step = checked(statement, function, self._program, step)
+        return cast(Step, self._watched(step, statement, function))
+
+    def _end(self, statement: Statement, function: Function) -> control.End:
+        end = control.ENDS[statement.name](statement, function, self._program)
+        if self._checked:
+            end = checked_end(statement, function, end)
+        return cast(control.End, self._watched(end, statement, function))
+
+    def _watched(self, step: Any, statement: Statement, function: Function) -> Any:
+        for watch in self._watchers:
+            step = watch(step, statement, function)
+        return step
+
 
 class Grid:
     """A launch under way: its thread blocks, its memory, its waves."""
+
+    #: what is done where PTX leaves the result of a matrix instruction undefined
+    undefined: Undefined = "hardware"
+    #: there is no global memory: an address in no window is one in shared memory
+    only_shared = False
+    #: statements that may be executed without any effect on memory or on other threads
+    most_in_vain = 1 << 21
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
@@ -82,21 +118,29 @@ class Grid:
         self.arena: Arena = launch.arena
         self.reserved_shared = launch.reserved_shared
         self.dynamic_shared = launch.dynamic_shared
-        self.shared_bytes = -(-launch.shared_bytes // 256) * 256
+        self.shared_bytes = self.shared_limit = -(-launch.shared_bytes // 256) * 256
         self.target, self.arithmetic = launch.module.target, launch.arithmetic
         self.processors = launch.processors
         self.environment = launch.environment
-        self.blocks = launch.blocks(Blocks)
+        self.blocks = launch.blocks(partial(Blocks, checked=launch.check))
         self.step_limit = launch.step_limit
         #: statements, and how often threads executed one
         self.executed = self.thread_statements = 0
         self.total, self._started = int(np.prod(self.size)), 0
+        #: the order of a seed; None: ascending
+        self.schedule: Schedule | None = None
+        if launch.seed is not None:
+            clusters = self.total // int(np.prod(self.cluster))
+            self.schedule = Schedule(launch.seed, clusters)
         #: blocks that run may take over others, if these have not started
         self._may_cancel = any(
             statement.name == "clusterlaunchcontrol" for statement in self.program.statements
         )
         #: changes whenever something happens that another thread may wait for
         self.progress = 0
+        self.watch = GridWatch(self) if launch.check else None
+        if self.watch is not None:
+            launch.found = self.watch.findings
 
     # --- running ---
 
@@ -109,6 +153,8 @@ class Grid:
                 wave.run()
                 if wave.is_over:
                     wave.pending.finish()
+                    if wave.watch is not None:
+                        wave.watch.finish()
                     waves.remove(wave)
                     self.launch.blocks_done(len(wave.ctas))
             if self._started < self.total:
@@ -134,7 +180,7 @@ class Grid:
         elif self.step_limit is None and wave.vain > _VAIN_POLLS and block.polls:
             kind = "deadlock"
             reason = "the loop waits for a change of memory that no thread will ever make"
-        elif self.step_limit is None and wave.vain > _VAIN_STATEMENTS:
+        elif self.step_limit is None and wave.vain > self.most_in_vain:
             kind = "endless loop"
             reason = (
                 f"{wave.vain:,} statements were executed without an effect on memory or on other "
@@ -148,14 +194,17 @@ class Grid:
         """Numbers of the thread blocks that run together, those of a cluster side by side."""
         cluster = int(np.prod(self.cluster))
         memory = self.shared_bytes + self.function.local_bytes * self.threads
+        if self.watch is not None:
+            memory += self.watch.bytes_of_block(self.shared_bytes)
         lanes = -(-self.threads // 32) * 32
         count = max(1, min(LANES // lanes, _MEMORY // max(1, memory)))
         if self._may_cancel:
             count = min(count, self.processors)
+        if self.schedule:
+            count = self.schedule.together(count)
         count = max(cluster, count // cluster * cluster)
         first, self._started = self._started, min(self.total, self._started + count)
-        places = np.arange(first, self._started)
-        return places if cluster == 1 else self._by_cluster(places)
+        return self._blocks_at(np.arange(first, self._started))
 
     def cancel(self) -> tuple[int, int, int] | None:
         """Takes the next cluster out that has not started: the first of its thread blocks."""
@@ -164,9 +213,16 @@ class Grid:
         first = self._started
         self._started += int(np.prod(self.cluster))
         self.launch.blocks_done(self._started - first)
-        block = int(self._by_cluster(np.array([first]))[0])
+        block = int(self._blocks_at(np.array([first]))[0])
         x, y, _ = self.size
         return block % x, block // x % y, block // (x * y)
+
+    def _blocks_at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of the blocks that start at these places in the order."""
+        cluster = int(np.prod(self.cluster))
+        if self.schedule:
+            places = self.schedule.blocks(places, cluster)
+        return places if cluster == 1 else self._by_cluster(places)
 
     def _by_cluster(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Linear numbers of blocks that are counted cluster by cluster."""
@@ -182,7 +238,10 @@ class Grid:
     def _start(self, ctas: NDArray[np.int64]) -> Wave:
         wave = Wave(self, ctas)
         wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
-        wave.pending = Pending(len(wave.thread), self.launch.async_order, self.launch.seed)
+        order, seed = self.launch.async_order, self.launch.seed
+        wave.pending, wave.products = Pending(len(wave.thread), order, seed), Products(order, seed)
+        if self.watch is not None:
+            wave.watch = Watch(self.watch, wave)
         self.need_local(wave, self.function.local_bytes)
         wave.start(self.function, lambda frame: None)
         return wave
@@ -190,6 +249,7 @@ class Grid:
     def need_local(self, wave: Wave, size: int) -> None:
         """Room for so many bytes of local memory in each thread."""
         have = wave.local.shape[1]
+        wave.local_bytes = max(wave.local_bytes, size)
         if size > have:
             size = -(-max(size, 2 * have) // 64) * 64
             if size * len(wave.thread) > 16 * _MEMORY:

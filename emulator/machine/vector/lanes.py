@@ -42,10 +42,9 @@ def together(s: Strand, pc: int, masks: Array | None = None) -> None:
 def together_in_groups(s: Strand, pc: int) -> None:
     """The same for warpgroups, four warps each: all lanes that have not ended must be there."""
     wave = s.wave
-    group = s.lanes // (4 * WARP)
-    have = np.bincount(group, minlength=0)
-    alive = np.flatnonzero(wave.alive) // (4 * WARP)
-    wanted = np.bincount(alive, minlength=len(have))[: len(have)]
+    group = wave.warpgroup[s.lanes]
+    have = np.bincount(group)
+    wanted = np.bincount(wave.warpgroup[wave.alive], minlength=len(have))[: len(have)]
     lacking = (have < wanted)[group]
     if lacking.any():
         _wait(s, lacking, pc, State.WARPGROUP)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,185 +15,64 @@ from dtypes import Array
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import ROW_BYTES, Movement
-from emulator.isa.signature import Operand
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
-from emulator.machine.failure import Failure
-from emulator.machine.vector import memory
-from emulator.machine.vector.lanes import together, together_in_groups
-from emulator.machine.vector.operands import addresses, reader, word_type, writer
-from emulator.machine.vector.strand import Strand
+from emulator.machine.vector import memory, wgmma
+from emulator.machine.vector.fragments import Fetch, Registers, one_for_all, whole
+from emulator.machine.vector.lanes import together
+from emulator.machine.vector.operands import addresses, reader
+from emulator.machine.vector.strand import WARP, Strand
+from emulator.machine.vector.wave import Wave
 from emulator.memory.arena import AccessError, Fault
 from emulator.memory.space import Space
-from emulator.memory.windows import RANK_BITS
-from emulator.ptx.program import Address, Bound, Constant, Function, Statement, Vector
+from emulator.ptx.program import Address, Bound, Function, Statement
 from emulator.warp import move, multiply, wmma
 from emulator.warp.call import Call
 
-WARP, WARPGROUP = 32, 128
 Step = Callable[[Strand], None]
 
 
-def _whole(s: Strand, lanes: int, ins: Instruction) -> None:
-    """All lanes must be there: an instruction on a matrix has no lanes to spare."""
-    if len(s) % lanes or (len(s) // lanes) * lanes != len(s) or not _aligned(s, lanes):
-        raise Failure("lanes missing", f"{ins} needs all {lanes} lanes; some have ended")
-
-
-def _aligned(s: Strand, lanes: int) -> bool:
-    first = s.lanes[::lanes]
-    last = s.lanes[lanes - 1 :: lanes]
-    return bool((first % lanes == 0).all() and (last - first == lanes - 1).all())
-
-
-# --- registers ------------------------------------------------------------------------------------
-
-
-class Registers:
-    """A vector operand: words ``(warps, lanes, registers)`` of a strand."""
-
-    def __init__(self, operand: Operand, bound: Bound, function: Function, lanes: int) -> None:
-        items = bound.items if isinstance(bound, Vector) else (bound,)
-        type_ = word_type(operand)
-        self.lanes = lanes
-        self.count = len(items)
-        self.reads = [None if x is None else reader(x, type_, function) for x in items]
-        self.writes = [writer(x, type_, function) for x in items] if operand.use != "read" else []
-
-    def read(self, s: Strand) -> Array:
-        first = next(read for read in self.reads if read is not None)(s)
-        out = np.empty((len(s), self.count), first.dtype)
-        for i, read in enumerate(self.reads):
-            out[:, i] = 0 if read is None else read(s)
-        return out.reshape(-1, self.lanes, self.count)
-
-    def write(self, s: Strand, words: Array) -> None:
-        columns = np.ascontiguousarray(words.reshape(len(s), self.count).T)
-        for write, column in zip(self.writes, columns, strict=True):
-            write(s, column, None)
-
-
-def _one_for_all(words: Array, s: Strand, lanes: int, what: str) -> Array:
-    """The word that all lanes of each warp or warpgroup hold: ``(warps,)``, or ``(1,)``."""
-    if len(words) == 1:
-        return words
-    each = words.reshape(-1, lanes)
-    if (each != each[:, :1]).any():
-        raise Failure("operand", f"operand {what} must hold the same in all lanes")
-    return each[:, 0]
-
-
-# --- mma, wgmma, wmma.mma -------------------------------------------------------------------------
+# --- mma, wmma.mma -------------------------------------------------------------------------
 
 
 def multiplication(statement: Statement, function: Function) -> Step:
     ins = statement.instruction
     assert isinstance(ins, (MatrixInstruction, WmmaMultiply))
-    lanes = ins.lanes
-    fetch = _Fetch(statement, function, lanes)
+    if isinstance(ins, MatrixInstruction) and ins.is_wgmma:
+        return wgmma.multiplication(statement, function)
+    fetch = Fetch(statement, function, WARP)
     run = wmma.run if isinstance(ins, WmmaMultiply) else multiply.run
 
     def step(s: Strand) -> None:
-        if lanes == WARP:
-            together(s, statement.pc)
-        else:
-            together_in_groups(s, statement.pc)
-        _whole(s, lanes, ins)
+        together(s, statement.pc)
+        whole(s, WARP, ins)
         operands, options = fetch(s)
         grid = s.wave.grid
-        if not fetch.in_memory:
-            call = Call(ins, operands, options, grid.target, grid.arithmetic, "hardware")
-            fetch.result.write(s, run(call))
-            return
-        fetch.result.write(s, _on_shared(s, ins, operands, options))
+        call = Call(ins, operands, options, grid.target, grid.arithmetic, grid.undefined)
+        fetch.result.write(s, _by_ids(run, call, fetch.ids))
 
     return step
 
 
-def _on_shared(
-    s: Strand, ins: Instruction, operands: dict[str, Any], options: dict[str, Any]
-) -> Array:
-    """A wgmma of several warpgroups, each on the shared memory of its block."""
-    grid, wave = s.wave.grid, s.wave
-    rows = wave.row(s)[::WARPGROUP]
-    blocks, starts, counts = np.unique(rows, return_index=True, return_counts=True)
-    if (counts == counts[0]).all() and blocks[-1] - blocks[0] + 1 == len(blocks):
-        parts = [(slice(None), (len(blocks), int(counts[0])))]
-        spaces = [wave.shared[blocks[0] : blocks[-1] + 1, None]]
-    else:
-        parts = [
-            (slice(int(a), int(a + n)), (1, int(n))) for a, n in zip(starts, counts, strict=True)
-        ]
-        spaces = [wave.shared[block : block + 1, None] for block in blocks]
-    out = []
-    for (part, shape), memory_ in zip(parts, spaces, strict=True):
-        mine = {name: _part(x, part, shape) for name, x in operands.items()}
-        chosen = {name: _part(x, part, shape) for name, x in options.items()}
-        chosen["shared"] = Space("shared memory", memory_)
-        d = multiply.run(Call(ins, mine, chosen, grid.target, grid.arithmetic, "hardware"))
-        out.append(d.reshape(-1, *d.shape[-2:]))
-    return out[0] if len(out) == 1 else np.concatenate(out)
-
-
-def _part(x: Any, part: slice, shape: tuple[int, int]) -> Any:
-    """The warpgroups of some blocks as ``(blocks, warpgroups, …)``."""
-    if not isinstance(x, np.ndarray) or x.ndim == 0 or len(x) == 1:
-        return x[0] if isinstance(x, np.ndarray) and x.ndim == 1 else x
-    held = x[part]
-    return held.reshape(*shape, *held.shape[1:])
-
-
-class _Fetch:
-    """The operands of a multiplication by name, as `warp` takes them."""
-
-    def __init__(self, statement: Statement, function: Function, lanes: int) -> None:
-        self.lanes = lanes
-        self.vectors: dict[str, Registers] = {}
-        self.singles: dict[str, Any] = {}
-        self.constants: dict[str, int] = {}
-        self.in_memory = False
-        for operand in statement.signature.operands:
-            bound = statement.operands.get(operand.name)
-            if bound is None:
-                continue
-            if operand.kind == "vector":
-                self.vectors[operand.name] = Registers(operand, bound, function, lanes)
-            elif operand.kind == "immediate":
-                assert isinstance(bound, Constant)
-                self.constants[operand.name] = _signed(bound.word)
-            elif operand.kind == "ids":
-                assert isinstance(bound, Vector)
-                for part, item in zip(operand.parts, bound.items, strict=True):
-                    self.singles[part.name] = reader(item, "b16", function)
-            else:
-                self.in_memory |= operand.kind == "descriptor"
-                self.singles[operand.name] = reader(bound, word_type(operand), function)
-        result = next(o.name for o in statement.signature.operands if o.use != "read")
-        self.result = self.vectors[result]
-        self.updates = statement.signature[result].use == "updated"
-        self.result_name = result
-
-    def __call__(self, s: Strand) -> tuple[dict[str, Any], dict[str, Any]]:
-        operands: dict[str, Any] = {}
-        options: dict[str, Any] = dict(self.constants)
-        for name, vector in self.vectors.items():
-            if name != self.result_name or self.updates:
-                operands[name] = vector.read(s)
-        for name, read in self.singles.items():
-            words = read(s)
-            if name == "e":
-                operands[name] = s.spread(words).reshape(-1, self.lanes)
-            elif name in ("scale_a", "scale_b"):
-                options[name] = s.spread(words).reshape(-1, self.lanes)
-            elif name in ("a", "b"):
-                operands[name] = _one_for_all(words, s, self.lanes, name)
-            else:
-                held = _one_for_all(words, s, self.lanes, name)
-                options[name] = int(held[0]) if name.endswith(("_a", "_b")) else held
-        return operands, options
-
-
-def _signed(word: int) -> int:
-    return word - (1 << 64) if word >> 63 else word
+def _by_ids(run: Callable[[Call], Array], call: Call, ids: tuple[str, ...]) -> Array:
+    """The result where registers may hold byte-ids and thread-ids: warps of the same together."""
+    if not ids:
+        return run(call)
+    held = np.stack(np.broadcast_arrays(*(call.options[name] for name in ids)), axis=-1)
+    kinds, which = np.unique(held, axis=0, return_inverse=True)
+    parts = []
+    for i, values in enumerate(kinds.tolist()):
+        chosen = dict(zip(ids, values, strict=True))
+        if len(kinds) == 1:
+            return run(call._replace(options=call.options | chosen))
+        mine = np.flatnonzero(which.reshape(-1) == i)
+        operands = {name: x[mine] for name, x in call.operands.items()}
+        scales = {name: call.options[name][mine] for name in ("scale_a", "scale_b")}
+        options = call.options | scales | chosen
+        parts.append((mine, run(call._replace(operands=operands, options=options))))
+    out = np.empty((len(held), *parts[0][1].shape[1:]), parts[0][1].dtype)
+    for mine, result in parts:
+        out[mine] = result
+    return out
 
 
 # --- ldmatrix, stmatrix, movmatrix ----------------------------------------------------------------
@@ -213,7 +91,7 @@ def movement(statement: Statement, function: Function) -> Step:
 
         def transpose(s: Strand) -> None:
             together(s, statement.pc)
-            _whole(s, WARP, ins)
+            whole(s, WARP, ins)
             vectors["d"].write(s, move.transpose(ins, vectors["a"].read(s)))
 
         return transpose
@@ -221,14 +99,16 @@ def movement(statement: Statement, function: Function) -> Step:
 
     def load(s: Strand) -> None:
         together(s, statement.pc)
-        _whole(s, WARP, ins)
+        whole(s, WARP, ins)
         places = _rows_of(s, ins, find(s))
+        _tell_rows(s, ins, places, write=False)
         vectors["d"].write(s, move.load(ins, places, _flat_shared(s)))
 
     def store(s: Strand) -> None:
         together(s, statement.pc)
-        _whole(s, WARP, ins)
+        whole(s, WARP, ins)
         places = _rows_of(s, ins, find(s))
+        _tell_rows(s, ins, places, write=True)
         s.wave.grid.progress += 1
         words, warps = vectors["r"].read(s), len(places)
         if warps == 1:
@@ -242,8 +122,15 @@ def _shared_addresses(bound: Bound, function: Function) -> Callable[[Strand], Ar
     """Addresses in shared memory, also of generic ones that lead there."""
     find = addresses(bound, function)
     generic = isinstance(bound, Address) and bound.space == ""
-    own = np.uint64((1 << RANK_BITS) - 1)
-    return lambda s: (memory.to_shared(find(s)) if generic else find(s)) & own
+    if generic:
+        return lambda s: _generic_offsets(s.wave, find(s))
+    return lambda s: find(s) & s.wave.offset_bits
+
+
+def _generic_offsets(wave: Wave, given: Array) -> Array:
+    """Generic addresses as offsets in shared memory; without global memory they may be that."""
+    inside = memory.to_shared(wave, given)
+    return inside if wave.grid.only_shared else inside & wave.offset_bits
 
 
 def _rows_of(s: Strand, ins: Movement, given: Array) -> Array:
@@ -254,22 +141,32 @@ def _rows_of(s: Strand, ins: Movement, given: Array) -> Array:
     return inside + (s.wave.row(s).reshape(-1, WARP) * s.wave.shared_bytes)
 
 
+def _tell_rows(s: Strand, ins: Movement, places: Array, *, write: bool) -> None:
+    """The checks are told of the rows that lanes give the addresses of."""
+    if s.wave.watch is not None:
+        lanes = s.lanes.reshape(-1, WARP)[:, : ins.rows].reshape(-1)
+        s.wave.watch.rows(lanes, places[:, : ins.rows].reshape(-1), ROW_BYTES, write=write)
+
+
 def _check_rows(s: Strand, ins: Movement, places: Array) -> None:
     """AccessError, with the lane, for a row outside of shared memory or misaligned."""
-    wrong = (places > s.wave.shared_bytes - ROW_BYTES) | (places % ROW_BYTES != 0)
+    wrong = (places > s.wave.shared_limit - ROW_BYTES) | (places % ROW_BYTES != 0)
     if not wrong.any():
         return
     warp, row = (int(i) for i in np.argwhere(wrong)[0])
     address = int(places[warp, row])
     what, kind = f"is no multiple of {ROW_BYTES}", "misaligned"
-    if address > s.wave.shared_bytes - ROW_BYTES:
-        what, kind = f"leaves shared memory, which has {s.wave.shared_bytes} bytes", "out of bounds"
+    if address > s.wave.shared_limit - ROW_BYTES:
+        what, kind = f"leaves shared memory, which has {s.wave.shared_limit} bytes", "out of bounds"
     reason = f"{ins.family}: the address of lane {row}, {address:#x}, {what}"
     raise AccessError(Fault(warp * WARP + row, address, kind, reason))
 
 
 def _flat_shared(s: Strand) -> Space:
-    return Space("shared memory", s.wave.shared.reshape(-1))
+    space = Space("shared memory", s.wave.shared.reshape(-1))
+    if s.wave.journal is not None:
+        space.replaced = s.wave.journal.replaced
+    return space
 
 
 # --- wmma.load, wmma.store ------------------------------------------------------------------------
@@ -292,9 +189,9 @@ def transfer(statement: Statement, function: Function) -> Step:
 
     def step(s: Strand) -> None:
         together(s, statement.pc)
-        _whole(s, WARP, ins)
-        base = _one_for_all(find(s), s, WARP, "p")
-        step_ = None if stride is None else _one_for_all(stride(s), s, WARP, "stride")
+        whole(s, WARP, ins)
+        base = one_for_all(find(s), s, WARP, "p")
+        step_ = None if stride is None else one_for_all(stride(s), s, WARP, "stride")
         starts = wmma.line_addresses(ins, base.astype(np.int64), step_)
         starts = np.broadcast_to(starts, (len(s) // WARP, starts.shape[-1]))
         size = wmma.line_bytes(ins)

@@ -45,7 +45,7 @@ def find_barriers(
     def places(s: Strand, mask: Array | None) -> Places:
         given, positions = selected(find(s), mask), memory.positions_of(mask)
         if space == "":
-            return memory.shared_places(s, "cluster", memory.to_shared(given), 8, positions)
+            return memory.shared_places(s, "cluster", memory.to_shared(s.wave, given), 8, positions)
         return memory.shared_places(s, space, given, 8, positions)
 
     return places
@@ -65,6 +65,9 @@ def change(wave: Wave, places: Places, operation: Operation) -> Array:
         index = int(np.argmax(flags != 0))
         text = mbarrier.undefined_text(int(flags[index]), int(tokens[index]))
         raise Failure("mbarrier", text, index)
+    if wave.watch is not None:
+        even = [mbarrier.parity_over(x, np.uint64(0)) for x in (words[unique], after)]
+        wave.watch.sync.phases_over(unique[even[0] != even[1]])
     words[unique] = after
     wave.grid.progress += 1
     wake(wave)
@@ -83,6 +86,8 @@ def initialise(statement: Statement, function: Function) -> Step:
         wrong = (counts == 0) | (counts > MAX_COUNT)
         if wrong.any():
             raise Failure("mbarrier", f"a count is 1 … {MAX_COUNT}; got {int(counts[wrong][0])}")
+        if s.wave.watch is not None:
+            s.wave.watch.mbarrier_init(s.lanes if mask is None else s.lanes[mask], at)
         words_of(s.wave)[at] = mbarrier.init_words(np.broadcast_to(counts, at.shape))
         s.wave.grid.progress += 1
 
@@ -129,6 +134,8 @@ def arrive(statement: Statement, function: Function) -> Step:
     def run(s: Strand, mask: Array | None) -> None:
         at = places(s, mask)
         lanes = len(s) if mask is None else int(mask.sum())
+        if s.wave.watch is not None:
+            s.wave.watch.mbarrier_used(s.lanes if mask is None else s.lanes[mask], at)
         tokens = change(s.wave, np.broadcast_to(at, (lanes,)), make(s, mask))
         if write is not None:
             _put(s, write, mbarrier.token(tokens, expects), mask)
@@ -156,7 +163,13 @@ def pending_count(statement: Statement, function: Function) -> Step:
 
 def invalidate(statement: Statement, function: Function) -> Step:
     places = find_barriers(statement, function)
-    return guarded(statement, lambda s, mask: (places(s, mask), None)[1])
+
+    def run(s: Strand, mask: Array | None) -> None:
+        at = places(s, mask)
+        if s.wave.watch is not None:
+            s.wave.watch.mbarrier_inval(at)
+
+    return guarded(statement, run)
 
 
 # --- waiting --------------------------------------------------------------------------------------
@@ -203,7 +216,9 @@ def test(statement: Statement, function: Function) -> Step:
 
     def step(s: Strand) -> None:
         wait = find(s)
-        wait.write(s, wait.over(s.wave), None)
+        done = wait.over(s.wave)
+        _saw(s, wait, done)
+        wait.write(s, done, None)
 
     return whole_or_split(statement, step)
 
@@ -216,6 +231,7 @@ def try_wait(statement: Statement, function: Function) -> Step:
         wait, wave = find(s), s.wave
         wave.pending.before_wait(wait.places)
         done = wait.over(wave)
+        _saw(s, wait, done)
         if done.all():
             wait.write(s, np.ones(1, np.bool_), None)
             return
@@ -229,6 +245,16 @@ def try_wait(statement: Statement, function: Function) -> Step:
         raise Parked
 
     return whole_or_split(statement, step)
+
+
+def _saw(s: Strand, wait: PhaseWait, done: Array) -> None:
+    """Lanes look at mbarriers, and see those whose phase is over."""
+    watch = s.wave.watch
+    if watch is None:
+        return
+    watch.mbarrier_used(s.lanes, wait.places, arrives=False)
+    seen = np.broadcast_to(done, (len(s),))
+    watch.sync.waited(s.lanes[seen], np.broadcast_to(wait.places, (len(s),))[seen])
 
 
 def wake(wave: Wave) -> None:
@@ -257,6 +283,8 @@ def _release(strand: Strand, free: Array, result: bool) -> None:
         wave.park(staying, State.MBARRIER, wait.part(~free), strand.pc)
         wave.park(going, State.MBARRIER, wait.part(free), strand.pc)
         strand = going
+    if result and wave.watch is not None:
+        wave.watch.sync.waited(strand.lanes, strand.wait.places)
     wait.write(strand, np.full(1, result), None)
     wave.wake(strand)
 

@@ -29,7 +29,7 @@ Positions = NDArray[np.int64] | None
 
 _WINDOW = np.uint64(WINDOW_BITS)
 _INSIDE = np.uint64((1 << WINDOW_BITS) - 1)
-_RANK, _OFFSET = np.uint64(RANK_BITS), np.uint64((1 << RANK_BITS) - 1)
+_RANK = np.uint64(RANK_BITS)
 #: spaces whose addresses are generic addresses
 _OF_ARENA = ("global", "const", "param")
 _PARAMETERS = np.uint64(PARAMETERS)
@@ -68,7 +68,11 @@ def load(
     `addresses` are those of the lanes at `positions`, or one for all of them.
     """
 
+    watch = s.wave.watch
+
     def take(view: Array, places: Places, chosen: Positions) -> Array:
+        if watch is not None:
+            watch.loaded(s, view, places, size, _among(positions, chosen))
         return view.take(places, 0)
 
     words: Array = access(s, space, addresses, size, take, positions)
@@ -78,11 +82,19 @@ def load(
 def store(
     s: Strand, space: str, addresses: Addresses, words: Array, positions: Positions = None
 ) -> None:
-    """Writes words ``(n,)`` or ``(n, words of 8 bytes)``; of lanes at one address the last wins."""
+    """Writes words ``(n,)`` or ``(n, words of 8 bytes)``; of lanes at one address the last wins,
+    or the one that the schedule picks."""
     size = words.itemsize * (words.shape[1] if words.ndim > 1 else 1)
+    schedule, watch = s.wave.grid.schedule, s.wave.watch
 
     def put(view: Array, places: Places, chosen: Positions) -> None:
         mine = words if chosen is None or len(words) == 1 else words[chosen]
+        if watch is not None:
+            watch.store(s, view, places, mine, _among(positions, chosen))
+            return
+        if schedule and len(mine) > 1:
+            order = schedule.order(len(mine))
+            mine, places = mine[order], places[order] if len(places) > 1 else places
         view[places] = mine[-1:] if len(places) == 1 else mine
 
     s.wave.grid.progress += 1
@@ -97,7 +109,7 @@ def update(
     rule: Callable[..., Any],
     positions: Positions = None,
 ) -> Array:
-    """Atomic operations, lane by lane in ascending order: what was there before.
+    """Atomic operations, lane by lane in ascending order or the schedule's: what was there before.
 
     ``rule(old, *operands)`` gives what is there afterwards.
     """
@@ -107,9 +119,13 @@ def update(
     size = words[0].itemsize * (words[0].shape[1] if words[0].ndim > 1 else 1)
     old = np.empty(words[0].shape, words[0].dtype)
 
+    watch = s.wave.watch
+
     def change(view: Array, places: Places, chosen: Positions) -> None:
+        if watch is not None:
+            watch.updated(s, view, places, size, _among(positions, chosen))
         every = np.arange(lanes) if chosen is None else chosen
-        for turn in turns(places):
+        for turn in _turns_of(s, places):
             at, mine = places[turn], every[turn]
             before = view[at]
             old[mine] = before.view(old.dtype).reshape(old[mine].shape)
@@ -121,6 +137,22 @@ def update(
 
     access(s, space, addresses, size, change, positions, write=True)
     return old
+
+
+def _turns_of(s: Strand, places: Places) -> list[Any]:
+    """The turns of lanes, in the order of the schedule if there is one."""
+    schedule = s.wave.grid.schedule
+    if not schedule or len(places) == 1:
+        return turns(places)
+    order = schedule.order(len(places))
+    return [order[turn] for turn in turns(places[order])]
+
+
+def _among(positions: Positions, chosen: Positions) -> Positions:
+    """The positions in the strand of some of the accesses."""
+    if chosen is None or positions is None:
+        return chosen if positions is None else positions
+    return positions[chosen]
 
 
 def turns(places: Places) -> list[Any]:
@@ -183,7 +215,7 @@ def _generic(lanes: Who, addresses: Addresses, size: int, run: Access, write: bo
     if len(window) == 1 or (window == first).all():
         space = _SPACES.get(first)
         if space is None:
-            return _in_arena(lanes.wave, addresses, size, run, None, write)
+            return _in_no_window(lanes, addresses, size, run, None, write)
         return _IN[space](lanes, addresses & _INSIDE, size, run, None, write)
     # Lanes look into different spaces: one after the other.
     out: Array | None = None
@@ -196,7 +228,8 @@ def _generic(lanes: Who, addresses: Addresses, size: int, run: Access, write: bo
         chosen = np.flatnonzero(mask)
         try:
             if number is None:
-                got = _in_arena(lanes.wave, addresses[mask], size, run, chosen, write)
+                rest = lanes.part(mask)
+                got = _in_no_window(rest, addresses[mask], size, run, chosen, write)
             else:
                 inside = addresses[mask] & _INSIDE
                 got = _IN[space](lanes.part(mask), inside, size, run, chosen, write)
@@ -213,6 +246,15 @@ def _generic(lanes: Who, addresses: Addresses, size: int, run: Access, write: bo
 _SPACES = {SHARED >> WINDOW_BITS: "cluster", LOCAL >> WINDOW_BITS: "local"}
 
 
+def _in_no_window(
+    lanes: Who, addresses: Addresses, size: int, run: Access, chosen: Positions, write: bool
+) -> Any:
+    """Global memory; of a machine without it shared memory, whose addresses are offsets then."""
+    if lanes.wave.grid.only_shared:
+        return _in_rows(lanes, addresses, lanes.rows, size, run, chosen, write)
+    return _in_arena(lanes.wave, addresses, size, run, chosen, write)
+
+
 def _in_arena(
     wave: Wave, addresses: Addresses, size: int, run: Access, chosen: Positions, write: bool
 ) -> Any:
@@ -224,7 +266,16 @@ def _in_arena(
 def _in_shared(
     lanes: Who, addresses: Addresses, size: int, run: Access, chosen: Positions, write: bool
 ) -> Any:
-    places = _shared_places(lanes, addresses & _OFFSET, lanes.rows, size, write)
+    inside = addresses & lanes.wave.offset_bits
+    return _in_rows(lanes, inside, lanes.rows, size, run, chosen, write)
+
+
+def _in_rows(
+    lanes: Who, inside: Addresses, rows: Places, size: int, run: Access, chosen: Positions,
+    write: bool,
+) -> Any:  # fmt: skip
+    """Shared memory of the blocks in `rows` of the wave."""
+    places = _shared_places(lanes, inside, rows, size, write)
     return run(words_of(lanes.wave.shared, size), places // size, chosen)
 
 
@@ -232,17 +283,16 @@ def _in_cluster(
     lanes: Who, addresses: Addresses, size: int, run: Access, chosen: Positions, write: bool
 ) -> Any:
     rows = rows_of_ranks(lanes, addresses)
-    places = _shared_places(lanes, addresses & _OFFSET, rows, size, write)
-    return run(words_of(lanes.wave.shared, size), places // size, chosen)
+    inside = addresses & lanes.wave.offset_bits
+    return _in_rows(lanes, inside, rows, size, run, chosen, write)
 
 
 def _in_local(
     lanes: Who, addresses: Addresses, size: int, run: Access, chosen: Positions, write: bool
 ) -> Any:
-    limit = lanes.wave.local.shape[1]
     inside = addresses.astype(np.int64)
-    _check(inside, limit, "local", size, size, write)
-    places = lanes.lanes * limit + inside
+    _check(inside, lanes.wave.local_bytes, "local", size, size, write)
+    places = lanes.lanes * lanes.wave.local.shape[1] + inside
     return run(words_of(lanes.wave.local, size), places // size, chosen)
 
 
@@ -252,12 +302,14 @@ _IN = {"shared": _in_shared, "cluster": _in_cluster, "local": _in_local}
 def _shared_places(
     lanes: Who, addresses: Addresses, rows: Places, size: int, write: bool
 ) -> Places:
-    inside = addresses.astype(np.int64)
-    limit = lanes.wave.shared_bytes
-    _check(inside, limit, "shared", size, size, write)
+    inside, wave = addresses.astype(np.int64), lanes.wave
+    _check(inside, wave.shared_limit, "shared", size, size, write)
     if len(inside) == 1 and len(rows) > 1 and rows[0] == rows[-1]:
         rows = rows[:1]
-    return rows * limit + inside
+    places: Places = rows * wave.shared_bytes + inside
+    if write and wave.journal is not None:
+        wave.journal.keep(places, size)
+    return places
 
 
 def _check(places: Places, limit: int, space: str, size: int, alignment: int, write: bool) -> None:
@@ -354,9 +406,11 @@ def leads_to(s: Strand, addresses: Addresses, space: str) -> Array:
     return np.array([x is not None and not x.writable and x.name != "parameters" for x in held])
 
 
-def to_shared(addresses: Addresses) -> Addresses:
+def to_shared(wave: Wave, addresses: Addresses) -> Addresses:
     """Addresses in shared memory of generic addresses, which must lead there."""
     outside = addresses >> _WINDOW != SHARED >> WINDOW_BITS
+    if wave.grid.only_shared:
+        return np.where(outside, addresses, addresses & _INSIDE)
     if outside.any():
         index = int(np.argmax(outside))
         address = int(addresses[index])
@@ -383,8 +437,9 @@ def bytes_at(
     bounds or no multiple of `alignment`.
     """
     if space == "":
-        space = _SPACES.get(int(addresses[0] >> _WINDOW), "global")
-        if space != "global":
+        elsewhere = "shared" if lanes.wave.grid.only_shared else "global"
+        space = _SPACES.get(int(addresses[0] >> _WINDOW), elsewhere)
+        if space != elsewhere:
             addresses = addresses & _INSIDE
     if space in _OF_ARENA:
         addresses = _generic_in(space, addresses)
@@ -393,14 +448,28 @@ def bytes_at(
             reason = f"address {int(addresses[index]):#x} is no multiple of {alignment}"
             raise AccessError(Fault(index, int(addresses[index]), "misaligned", reason))
         arena = lanes.wave.grid.arena
-        return arena.view(1), arena.locate_bytes(addresses, size, write=write)
-    memory = lanes.wave.local if space == "local" else lanes.wave.shared
-    rows = lanes.lanes if space == "local" else lanes.rows
-    if space == "cluster":
-        rows = rows_of_ranks(lanes, addresses)
-    inside = (addresses & _OFFSET if space != "local" else addresses).astype(np.int64)
-    _check(inside, memory.shape[1], space, size, alignment, write)
-    return memory.reshape(-1), rows * memory.shape[1] + inside
+        places = arena.locate_bytes(addresses, size, write=write)
+        return _told(lanes, arena.view(1), places, size, write)
+    wave = lanes.wave
+    if space == "local":
+        inside = addresses.astype(np.int64)
+        _check(inside, wave.local_bytes, space, size, alignment, write)
+        places = lanes.lanes * wave.local.shape[1] + inside
+        return _told(lanes, wave.local.reshape(-1), places, size, write)
+    rows = rows_of_ranks(lanes, addresses) if space == "cluster" else lanes.rows
+    inside = (addresses & wave.offset_bits).astype(np.int64)
+    _check(inside, wave.shared_limit, space, size, alignment, write)
+    places = rows * wave.shared_bytes + inside
+    if write and wave.journal is not None:
+        wave.journal.keep(places, size)
+    return _told(lanes, wave.shared.reshape(-1), places, size, write)
+
+
+def _told(lanes: Who, held: Array, places: Places, size: int, write: bool) -> tuple[Array, Places]:
+    """Memory and places in it, of which the checks are told."""
+    if lanes.wave.watch is not None:
+        lanes.wave.watch.touched(lanes.lanes, held, places, size, write)
+    return held, places
 
 
 def shared_places(
@@ -409,7 +478,8 @@ def shared_places(
     """Numbers of the words in shared memory of the wave that addresses lead to."""
     lanes = who(s, positions)
     rows = rows_of_ranks(lanes, addresses) if space == "cluster" else lanes.rows
-    return _shared_places(lanes, addresses & _OFFSET, rows, size, True) // size
+    inside = addresses & s.wave.offset_bits
+    return _shared_places(lanes, inside, rows, size, True) // size
 
 
 def gather(held: Array, places: Places, size: int) -> Array:

@@ -190,10 +190,12 @@ def addresses(bound: Bound, function: Function) -> Callable[[Strand], NDArray[np
         return lambda s: shared_rank(s) + inside
     index = base.index
     bits = REGISTER_BITS[function.registers[index].type]
-    add = np.array([offset & (1 << bits) - 1], f"uint{bits}")
     if bits == 64:
+        add = np.array([offset & _MASK], np.uint64)
         return (lambda s: s.read(index) + add) if offset else (lambda s: s.read(index))
-    return lambda s: (s.read(index) + add).astype(np.uint64)
+    # A narrower register is zero-extended.
+    add = np.array([offset & (1 << 32) - 1], np.uint32)
+    return lambda s: (s.read(index).astype(np.uint32) + add).astype(np.uint64)
 
 
 def selected(words: Any, mask: Array | None) -> Any:

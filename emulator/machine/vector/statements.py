@@ -10,6 +10,7 @@ from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.vector import (
     access,
     asynchronous,
+    bulk,
     cancel,
     compute,
     control,
@@ -17,6 +18,8 @@ from emulator.machine.vector import (
     matrix,
     mbarriers,
     synchronisation,
+    tensors,
+    wgmma,
 )
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.lanes import whole_or_split
@@ -59,7 +62,10 @@ STEPS: dict[str, Make] = {
     **synchronisation.STEPS,
     **mbarriers.STEPS,
     **asynchronous.STEPS,
+    **bulk.STEPS,
+    **tensors.STEPS,
     **cancel.STEPS,
+    **wgmma.STEPS,
 }
 
 

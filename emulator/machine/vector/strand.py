@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 Lanes = NDArray[np.int64]
 
-
-WARP = 32
+WARP, WARPGROUP = 32, 128
 
 
 class Parked(Exception):
@@ -79,9 +78,11 @@ class Frame:
     def was_written(self, index: int) -> bool:
         """Whether any lane's path wrote a register."""
         frame: Frame | None = self
+        zero = self.function.registers[index].zero
         while frame is not None:
-            if frame.registers[index] is not None:
-                return True
+            words = frame.registers[index]
+            if words is not None:
+                return words is not zero
             frame = frame.base
         return False
 
@@ -246,17 +247,24 @@ def merged(strands: Sequence[Strand], live: Sequence[int]) -> Strand:
     frames = []
     for depth, frame in enumerate(first.frames):
         parts = [strand.frames[depth] for strand in strands]
-        made = Frame(frame.function, lanes, local=frame.local)
+        made = joined(parts, lanes, order, live[depth])
         made.return_pc = frame.return_pc
-        for index in range(len(frame.registers)):
-            if live[depth] >> index & 1 and any(part.was_written(index) for part in parts):
-                made.registers[index] = _joined(parts, index, order)
         frames.append(made)
     out = Strand(first.wave, lanes, frames, first.pc)
     out.epoch = max(strand.epoch for strand in strands)
     for strand in strands:
         strand.state = State.ENDED
     return out
+
+
+def joined(parts: Sequence[Frame], lanes: Lanes, order: Lanes, live: int) -> Frame:
+    """One frame of `lanes` from frames of one call on parts of them, which `order` sorts; `live`
+    are the registers that it takes."""
+    made = Frame(parts[0].function, lanes, local=parts[0].local)
+    for index in range(len(made.registers)):
+        if live >> index & 1 and any(part.was_written(index) for part in parts):
+            made.registers[index] = _joined(parts, index, order)
+    return made
 
 
 def _joined(parts: Sequence[Frame], index: int, order: Lanes) -> Array:

@@ -1,4 +1,4 @@
-"""Barriers, and statements that warps and warpgroups execute for their order (PTX ISA 9.7.13)."""
+"""Barriers, and statements that warps execute together for their order (PTX ISA 9.7.13)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from emulator.machine.vector.compute import Step
 from emulator.machine.vector.lanes import (
     check_members,
     together,
-    together_in_groups,
     whole_or_split,
 )
 from emulator.machine.vector.operands import reader, writer
@@ -91,12 +90,7 @@ def cluster_wait(statement: Statement, function: Function) -> Step:
     return whole_or_split(statement, lambda s: s.wave.clusters.wait(s, pc))
 
 
-# --- order of wgmma, registers of a warp ----------------------------------------------------------
-
-
-def with_warpgroup(statement: Statement, function: Function) -> Step:
-    """wgmma.fence, commit_group and wait_group: every wgmma is complete when it was issued."""
-    return whole_or_split(statement, lambda s: together_in_groups(s, statement.pc))
+# --- registers of a warp --------------------------------------------------------------------------
 
 
 def registers_of_warp(statement: Statement, function: Function) -> Step:
@@ -112,8 +106,5 @@ STEPS = {
     "bar.warp.sync": warp_barrier,
     "barrier.cluster.arrive": cluster_arrive,
     "barrier.cluster.wait": cluster_wait,
-    "wgmma.fence": with_warpgroup,
-    "wgmma.commit_group": with_warpgroup,
-    "wgmma.wait_group": with_warpgroup,
     "setmaxnreg": registers_of_warp,
 }

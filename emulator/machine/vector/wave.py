@@ -3,7 +3,8 @@
 Of the strands that can run, the one goes first that is innermost in calls and lowest in the
 program: compilers lay code out so that the lanes of a warp meet again that way. A strand that goes
 round and round while others wait gives way to them (an *epoch* later), so that a lane which waits
-for another lane of its own warp gets it.
+for another lane of its own warp gets it. Whom activemask sees after a recursion is said where the
+reference engine chooses its threads.
 """
 
 from __future__ import annotations
@@ -16,9 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
-from emulator.machine.vector.strand import WARP, Frame, Lanes, Parked, State, Strand, merged
+from emulator.machine.products import WARPGROUPS
+from emulator.machine.vector.strand import (
+    WARP,
+    WARPGROUP,
+    Frame,
+    Lanes,
+    Parked,
+    State,
+    Strand,
+    merged,
+)
+from emulator.memory.windows import RANK_BITS, WINDOW_BITS
 
 if TYPE_CHECKING:
+    from emulator.memory.space import Space
     from emulator.ptx.program import Function, Statement
 
 #: backward branches after which a strand lets others go first; fewer where it looks at memory that
@@ -60,22 +73,38 @@ class Wave:
     grid: Any
     #: linear numbers of the blocks
     ctas: Lanes
+    #: bytes of shared memory, a row for each block; None: zeros
+    shared: Array = None  # type: ignore[assignment]
     ready: list[Strand] = field(default_factory=list)
     waiting: list[Strand] = field(default_factory=list)
+    #: what shared memory held before it was written goes there; None: nobody wants it back
+    journal: Space | None = None
+    #: registers of lanes that have ended; None: nobody looks at them
+    left: list[Frame] | None = None
 
     def __post_init__(self) -> None:
         grid = self.grid
         self.warps_per_cta = -(-grid.threads // WARP)
         self.lanes_per_cta = self.warps_per_cta * WARP
         lanes = np.arange(len(self.ctas) * self.lanes_per_cta)
-        self.thread = lanes % self.lanes_per_cta
+        row, self.thread = np.divmod(lanes, self.lanes_per_cta)
+        #: for each lane the number of its warpgroup in the wave; blocks start with a new one
+        self.warpgroup = row * -(-self.lanes_per_cta // WARPGROUP) + self.thread // WARPGROUP
         self.alive = self.thread < grid.threads
         #: changes whenever lanes end
         self.version = 0
-        self.shared_bytes = grid.shared_bytes
-        self.shared = np.zeros((len(self.ctas), grid.shared_bytes), np.uint8)
+        #: bytes of a row of shared memory, and those that may be accessed
+        self.shared_bytes, self.shared_limit = grid.shared_bytes, grid.shared_limit
+        if self.shared is None:
+            self.shared = np.zeros((len(self.ctas), grid.shared_bytes), np.uint8)
         self.local = np.zeros((len(lanes), 0), np.uint8)
+        #: bytes of it that threads may use: there may be room for more
+        self.local_bytes = 0
         self.cluster_size = int(np.prod(grid.cluster))
+        #: the bits of an address in shared memory that are its offset: in a grid the rank of the
+        #: block stands above
+        bits = WINDOW_BITS if grid.only_shared else RANK_BITS
+        self.offset_bits = np.uint64((1 << bits) - 1)
         self.executed = 0
         #: statements executed since anything happened that others may wait for
         self.vain = 0
@@ -83,9 +112,19 @@ class Wave:
         self.barriers: Any = None
         self.clusters: Any = None
         self.pending: Any = None
+        self.products: Any = None
+        #: what looks for mistakes; None: nothing does
+        self.watch: Any = None
         self.specials: dict[str, Array] = {}
+        self._rows: Lanes | None = None
 
     # --- start and end ---
+
+    def renew(self) -> None:
+        """Nothing has happened yet: the same blocks may run once more."""
+        self.alive[:] = self.thread < self.grid.threads
+        self.version = self.executed = self.vain = 0
+        self.ready, self.waiting = [], []
 
     def start(self, function: Function, initial: Callable[[Frame], None]) -> None:
         """All threads at the first statement of a kernel."""
@@ -97,7 +136,12 @@ class Wave:
     def end(self, strand: Strand, gone: Array | None, following: int) -> None:
         """Lanes of a strand end, all or those of a mask; the others go on at `following`."""
         lanes = strand.lanes if gone is None else strand.lanes[gone]
-        self.alive[lanes] = False
+        if self.left is not None:
+            frame = strand.frames[0]
+            self.left.append(frame if gone is None else Frame(frame.function, lanes, frame))
+        if self.watch is not None:
+            self.watch.ended(lanes)
+        self.alive[slice(None) if len(lanes) == len(self.alive) else lanes] = False
         self.version += 1
         self.grid.progress += 1
         if gone is None:
@@ -106,11 +150,11 @@ class Wave:
             self.ready.append(strand.child(strand.lanes[~gone], following))
         if not self.waiting:
             return
-        warps = np.unique(lanes // WARP)
+        groups = np.unique(self.warpgroup[lanes])
         for other in list(self.waiting):
             if other.state not in (State.WARP, State.WARPGROUP):
                 continue
-            if np.isin(self.warps_of(other).numbers, warps).any():
+            if np.isin(self.warpgroup[other.lanes], groups).any():
                 self.wake(other)
         self.barriers.lanes_ended(lanes)
         self.clusters.lanes_ended(lanes)
@@ -141,14 +185,15 @@ class Wave:
         """The strand that goes next, merged with all others that are at its place."""
         if not self.ready:
             return None
-        first = min(self.ready, key=_order)
+        schedule = self.grid.schedule
+        first = schedule.pick(self.ready) if schedule else min(self.ready, key=_order)
         if len(self.ready) > 1:
             place = first.place
             same = [strand for strand in self.ready if strand.place == place]
             if len(same) > 1:
                 first = self._merge(same)
         self.ready.remove(first)
-        return first
+        return schedule.part(first) if schedule else first
 
     def _merge(self, strands: list[Strand]) -> Strand:
         """One strand of several that are ready at one place."""
@@ -175,7 +220,12 @@ class Wave:
             return strands[0]
         liveness = self.grid.program.liveness
         pcs = [frame.return_pc for frame in strands[0].frames[1:]] + [strands[0].pc]
-        return merged(strands, [liveness.at(pc) for pc in pcs])
+        live = [liveness.at(pc) for pc in pcs]
+        for product in self.products:
+            # A wgmma reads registers after the last statement that names them.
+            if product.depth <= len(live):
+                live[product.depth - 1] |= product.sources
+        return merged(strands, live)
 
     @property
     def is_over(self) -> bool:
@@ -197,6 +247,8 @@ class Wave:
     def _advance(self, strand: Strand) -> None:
         """Runs a strand until another one should go first."""
         blocks, others = self.grid.blocks, min(map(_order, self.ready), default=None)
+        schedule = self.grid.schedule
+        left = schedule.turns() if schedule else 0
         while True:
             block = blocks[strand.pc]
             following = self._run_block(strand, block)
@@ -210,7 +262,12 @@ class Wave:
                     self._give_way(strand, block)
                     return
             strand.pc = following
-            if others is not None and _order(strand) >= others:
+            if schedule:
+                left -= 1
+                if left <= 0:
+                    self.ready.append(strand)
+                    return
+            elif others is not None and _order(strand) >= others:
                 self.ready.append(strand)
                 return
 
@@ -265,6 +322,12 @@ class Wave:
             known = strand.marks["whole"] = (self.version, whole)
         return bool(known[1])
 
+    def warpgroups_in_grid(self, lanes: Lanes) -> list[int]:
+        """Numbers in the grid of the warpgroups that lanes belong to, one after the other."""
+        blocks = self.ctas[lanes // self.lanes_per_cta]
+        numbers = blocks * WARPGROUPS + self.thread[lanes] // WARPGROUP
+        return list(dict.fromkeys(numbers.tolist()))
+
     def stack_top(self, strand: Strand) -> int:
         """First byte of local memory that no frame of a strand takes."""
         frame = strand.frames[-1]
@@ -276,6 +339,13 @@ class Wave:
         if found is None:
             found = strand.marks["row"] = strand.lanes // self.lanes_per_cta
         return found
+
+    def rows_by_cta(self, ctas: Lanes) -> Lanes:
+        """Where blocks of the grid stand in the wave; -1: they are not in it."""
+        if self._rows is None:
+            self._rows = np.full(self.grid.total, -1, np.int64)
+            self._rows[self.ctas] = np.arange(len(self.ctas))
+        return self._rows[ctas]
 
     def coordinates(self, lane: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """Block and thread of a lane, for messages."""

@@ -1,4 +1,5 @@
-"""The pytest plugin: the fixture `golden`, the option --update-golden and the mark `all_forms`.
+"""The pytest plugin: the fixtures `golden` and `clean_launches`, the option --update-golden and the
+mark `all_forms`.
 
 PYTEST_DONT_REWRITE. An installed package has this file a second time as a module outside of the
 package, which the entry point names: pytest loads it at every start, and a module inside of the
@@ -72,6 +73,22 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def golden(request: pytest.FixtureRequest) -> GoldenFiles:
     """Compares arrays with those that an earlier run wrote; see `GoldenFiles.__call__`."""
     return GoldenFiles(request)
+
+
+@pytest.fixture
+def clean_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every launch of the test runs with checks, those of Triton kernels too, and fails the test
+    where they find something. A launch with ``check=False`` runs without."""
+    from emulator.machine.launch import Kernel
+    from emulator.tools.testing.clean import clean_launch
+
+    launch = Kernel.launch
+
+    def checked(kernel: Kernel, *args: Any, **options: Any) -> Any:
+        __tracebackhide__ = True
+        return clean_launch(launch.__get__(kernel), *args, **options)
+
+    monkeypatch.setattr(Kernel, "launch", checked)
 
 
 class GoldenFiles:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,34 +14,39 @@ from dtypes import Array
 from emulator.arith import Engine
 from emulator.arith.engines import check_engine
 from emulator.arrays import as_array
-from emulator.errors import OperandError, shown
+from emulator.errors import OperandError, UnsupportedError, shown, whole
+from emulator.machine.engines import problem
+from emulator.machine.registers import RegisterFile, words_of
+from emulator.machine.state import State
 from emulator.memory.space import Space
-from emulator.ptx.binder import Scope
-from emulator.ptx.registers import RegisterFile, words_of
 from emulator.ptx.shared import SharedVariables
-from emulator.ptx.state import State
-from emulator.ptx.statements import Step, bind, declare, placed
-from emulator.ptx.syntax import Call, Declaration, parse, target_of
-from emulator.targets import Target, check_made_for, find_target
+from emulator.ptx.statements import Declared, Text, at_place, bind
+from emulator.targets import Target, find_target
 from emulator.warp.call import Undefined, check_undefined
+
+if TYPE_CHECKING:
+    from emulator.machine.vector.texts import TextGrid
 
 #: bytes of shared memory that all of a batch may have together
 _MOST_SHARED = 1 << 32
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
     """Statements that were checked against the declarations of a machine: ``machine.run`` runs
     them, as often as it is asked to."""
 
     machine: Warp
-    steps: tuple[tuple[Call, Step], ...]
-    #: what the text itself declared
-    registers: tuple[str, ...] = ()
-    variables: tuple[str, ...] = ()
+    text: Text
 
     def __repr__(self) -> str:
-        return f"<Program of {len(self.steps)} statements>"
+        return f"<Program of {self.text.count} statements>"
+
+    @cached_property
+    def _grid(self) -> TextGrid:
+        from emulator.machine.vector.texts import TextGrid
+
+        return TextGrid(self.text, self.machine._state)
 
 
 class Words(Mapping[str, Array]):
@@ -95,10 +101,9 @@ class Warp:
         check_undefined(undefined)
         sizes = _sizes(batch, shared_bytes)
         memory = Space("shared memory", np.zeros(sizes, np.uint8))
-        self._state = State(
-            self.lanes, chosen, engine, undefined, RegisterFile(self.lanes, sizes[:-1]),
-            SharedVariables(), memory,
-        )  # fmt: skip
+        declared = Declared(memory.bytes)
+        registers = RegisterFile(declared, self.lanes, sizes[:-1])
+        self._state = State(self.lanes, chosen, engine, undefined, declared, registers, memory)
         self._state.registers.check_set = self._state.set_from_outside
 
     def __repr__(self) -> str:
@@ -141,7 +146,7 @@ class Warp:
     @property
     def variables(self) -> SharedVariables:
         """Variables of .shared declarations."""
-        return self._state.variables
+        return self._state.declared.variables
 
     @property
     def shared(self) -> Array:
@@ -157,6 +162,7 @@ class Warp:
             sizes = ", ".join([*map(str, batch), "bytes"])
             raise OperandError(f"shared memory is uint8 ({sizes}) here; got {space.data.shape}")
         self._state.shared = Space("shared memory", space.data)
+        self._state.declared.limit = space.bytes
 
     # --- registers ---
 
@@ -164,7 +170,8 @@ class Warp:
         """Declares registers as ``.reg`` does: ``warp.declare("b32", "%r0", "%r1")``."""
         if not all(isinstance(x, str) for x in (type_, *names)):
             raise OperandError("declare takes a type and names, all of them strings")
-        self.registers.declare(type_.removeprefix("."), names)
+        self._state.settle()
+        self._state.declared.declare(type_.removeprefix("."), names)
 
     @property
     def words(self) -> Words:
@@ -172,9 +179,8 @@ class Warp:
         return Words(self)
 
     def __getitem__(self, name: str) -> Array:
-        register = self.registers[name]
-        self._state.check_read([name])
-        return register.words.copy()
+        self._state.settle()
+        return self._state.words_of(name).copy()
 
     def __setitem__(self, name: str, values: Any) -> None:
         self.registers[name].values = values
@@ -197,52 +203,45 @@ class Warp:
     # --- statements ---
 
     def bind(self, text: str) -> Program:
-        """Declares what `text` declares and checks its statements; nothing runs yet.
+        """Declares what `text` declares outside of braces and checks its statements; nothing runs
+        yet.
 
         ``run`` then runs the program as often as it is asked to, without reading the text again.
         Where it raises, nothing is declared. A text whose ``.target`` this machine's cannot run is
-        refused. Raises ParseError, UnsupportedError or OperandError,
-        with line and column.
+        refused. Raises ParseError, UnsupportedError or OperandError, with line and column.
         """
-        state, statements = self._state, parse(text)
-        if made_for := target_of(text):
-            name, position = made_for
-            with placed(position):
-                check_made_for(name, self.target)
+        state = self._state
         state.settle()
-        scope = Scope(state.registers, state.variables)
-        known, variables, end = len(state.registers), set(state.variables), state.variables.end
-        steps = []
-        try:
-            for statement in statements:
-                if isinstance(statement, Call):
-                    with placed(statement.position):
-                        steps.append((statement, bind(statement, scope, self.target, self.lanes)))
-                else:
-                    declare(statement, scope, state.shared.bytes)
-        except BaseException:
-            state.registers.forget(list(state.registers)[known:])
-            state.variables.forget(set(state.variables) - variables, end)
-            raise
-        new = tuple(name for x in statements if isinstance(x, Declaration) for name in x.names)
-        return Program(self, tuple(steps), new, tuple(set(state.variables) - variables))
+        mark = state.declared.mark
+        bound = bind(text, state.declared, state.target, state.lanes)
+        for statement in bound.program.statements:
+            if reason := problem(statement.instruction):
+                state.declared.forget(mark)
+                raise at_place(UnsupportedError(reason), bound.source, statement.at)
+        return Program(self, bound)
 
-    def run(self, program: str | Program) -> None:
-        """Runs PTX statements: declarations, mov, matrix instructions, data movement and cvt.
+    def run(self, program: str | Program, *, step_limit: int | None = None) -> None:
+        """Runs PTX statements as they stand in a kernel: declarations, blocks in braces, branches,
+        and every instruction that needs no memory but registers and shared memory.
 
-        All of the text or program takes effect or, when it raises, none of it, on registers and on
-        shared memory. Raises ParseError, UnsupportedError, OperandError or UndefinedError, with
-        line and column.
+        Statements are executed as they are written, one by one: the multiplications and additions
+        that ptxas fuses in a kernel stay two. All of the text or program takes effect or, when it
+        raises, none of it, on registers and on shared memory. Raises ParseError, UnsupportedError,
+        OperandError or UndefinedError, with line and column; KernelError where the statements never
+        end, or are more than `step_limit`.
         """
-        state, end = self._state, self.variables.end
+        state = self._state
+        state.settle()
+        mark = None if isinstance(program, Program) else state.declared.mark
         bound = program if isinstance(program, Program) else self.bind(program)
         if bound.machine is not self:
             raise OperandError("the program was bound on another machine: bind it here, too")
+        if step_limit is not None:
+            whole("step_limit", step_limit)
         try:
-            state.begin(*((bound.registers, bound.variables, end) if bound is not program else ()))
-            for statement, step in bound.steps:
-                with placed(statement.position):
-                    step.run(state)
+            state.begin(mark)
+            if prod(state.registers.shape):
+                bound._grid.run_text(step_limit)
             state.end()
         except BaseException:
             state.settle()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -10,23 +9,15 @@ import numpy as np
 
 from dtypes import Array, code_type
 from emulator.arrays import as_array
-from emulator.errors import OperandError, hint, listing, nearest, shown
+from emulator.errors import OperandError, hint, listing, shown
 from emulator.isa.register_types import REGISTER_BITS
-from emulator.ptx.syntax import MOST_REGISTERS
+from emulator.ptx.statements import Declared, Mark
 
 #: register type -> NumPy type of its values (bits and packed halves stay words)
 VALUE_TYPES = {
     "f16": "float16", "f16x2": "float16", "f32": "float32", "f64": "float64",
     "s8": "int8", "s16": "int16", "s32": "int32", "s64": "int64", "pred": "bool",
 }  # fmt: skip
-#: names that PTX has given already (PTX ISA 10)
-_SPECIAL = re.compile(
-    r"_|WARP_SZ|%(laneid|warpid|nwarpid|smid|nsmid|gridid|clock(_hi|64)?|lanemask_(eq|le|lt|ge|gt)"
-    r"|globaltimer(_lo|_hi)?|pm\d+(_64)?|envreg\d+|is_explicit_cluster|(cluster_)?n?ctarank"
-    r"|(n?tid|n?ctaid|n?clusterid|cluster_n?ctaid)(\.[xyzw])?|(total|dynamic|aggr)_smem_size"
-    r"|reserved_smem_offset_(begin|end|cap|[01])|current_graph_exec)",
-    re.ASCII,
-)
 
 
 class Register:
@@ -36,11 +27,13 @@ class Register:
     fit.
     """
 
-    __slots__ = ("_file", "_words", "name", "type", "written")
+    __slots__ = ("_file", "_held", "_words", "name", "type", "written")
 
     def __init__(self, name: str, type_: str, file: RegisterFile) -> None:
         self.name, self.type, self._file = name, type_, file
-        self._words = file.zeros(type_)
+        #: as an engine has it: words ``(all lanes,)``, or ``(1,)`` where all hold the same
+        self._held: Array | None = None
+        self._words: Array | None = None
         #: something has set it
         self.written = False
 
@@ -49,8 +42,21 @@ class Register:
         return REGISTER_BITS[self.type]
 
     @property
+    def held(self) -> Array:
+        """The words of all lanes of the batch in one row, or the one that all hold."""
+        if self._held is None:
+            self._held = np.zeros(1, code_type(self.bits))
+        return self._held
+
+    @property
     def words(self) -> Array:
         """The raw words, which cannot be changed in place."""
+        if self._words is None:
+            shape, held = self._file.shape, self.held
+            same = len(held) == 1
+            words = np.full(shape, held[0]) if same else np.ascontiguousarray(held).reshape(shape)
+            words.flags.writeable = False
+            self._words = words
         return self._words
 
     @words.setter
@@ -64,7 +70,7 @@ class Register:
             return self.words.astype(np.bool_)
         if self.type not in VALUE_TYPES:
             return self.words.copy()
-        view = np.ascontiguousarray(self.words)[..., None].view(VALUE_TYPES[self.type])
+        view = self.words[..., None].view(VALUE_TYPES[self.type])
         return view.copy() if view.shape[-1] > 1 else view[..., 0].copy()
 
     @values.setter
@@ -73,97 +79,70 @@ class Register:
 
 
 class RegisterFile(Mapping[str, Register]):
-    """Declared registers by name."""
+    """The declared registers by name."""
 
-    def __init__(self, lanes: int, batch: tuple[int, ...]) -> None:
+    def __init__(self, declared: Declared, lanes: int, batch: tuple[int, ...]) -> None:
         self.shape = (*batch, lanes)
+        self._declared = declared
+        #: those that somebody has named
         self._registers: dict[str, Register] = {}
-        self._zeros: dict[str, Array] = {}
         #: called with the names of registers that are about to be set from outside of statements
         self.check_set: Callable[[Sequence[str]], None] = lambda names: None
         #: what statements replace is kept here, for `roll_back`; None: nothing is kept
-        self.replaced: dict[str, tuple[Array, bool]] | None = None
+        self.replaced: dict[str, tuple[Array | None, Array | None, bool]] | None = None
 
     def __getitem__(self, name: str) -> Register:
-        return self._registers[self.known(name)]
+        register = self._registers.get(name) if isinstance(name, str) else None
+        if register is None:
+            type_ = self._declared.registers[self.known(name)]
+            register = self._registers[name] = Register(name, type_, self)
+        return register
 
     def __setitem__(self, name: str, _: object) -> NoReturn:
         raise OperandError(f'set a register as warp["{name:.100}"] = values, one per lane')
 
     def __contains__(self, name: object) -> bool:
-        return name in self._registers
+        return name in self._declared.registers
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._registers)
+        return iter(self._declared.registers)
 
     def __len__(self) -> int:
-        return len(self._registers)
+        return len(self._declared.registers)
 
-    def known(self, name: str, where: str = "") -> str:
+    def known(self, name: str) -> str:
         """`name`, or OperandError where no such register is declared."""
-        if not isinstance(name, str) or name not in self._registers:
+        known = self._declared.registers
+        if not isinstance(name, str) or name not in known:
             raise OperandError(
-                f"{where}register {shown(name, 100)} is not declared; declared are "
-                f"{listing(self._registers) or 'none'}{hint(shown(name), self._registers)}"
+                f"register {shown(name, 100)} is not declared; declared are "
+                f"{listing(known) or 'none'}{hint(shown(name), known)}"
             )
         return name
 
-    # --- declarations ---
-
-    def declare(self, type_: str, names: Sequence[str], where: str = "") -> None:
-        """Declares registers; all of them or, on an error, none.
-
-        Raises OperandError for a type that does not exist, and for a name that is taken or PTX's.
-        """
-        if type_ not in REGISTER_BITS:
-            raise OperandError(
-                f"{where}no register type .{type_:.80}; types are "
-                f"{', '.join('.' + t for t in REGISTER_BITS)}; nearest is "
-                f".{nearest(type_[:80], REGISTER_BITS)[0]}"
-            )
-        if len(names) + len(self) > MOST_REGISTERS:
-            raise OperandError(f"{where}more than {MOST_REGISTERS:,} registers are declared")
-        new: set[str] = set()
-        for name in names:
-            if _SPECIAL.fullmatch(name):
-                raise OperandError(
-                    f"{where}{name!r:.100} is a name of PTX's own and cannot be declared"
-                )
-            if name in self._registers or name in new:
-                raise OperandError(f"{where}register {name!r:.100} is declared already")
-            new.add(name)
-        for name in names:
-            self._registers[name] = Register(name, type_, self)
-
-    def forget(self, names: Sequence[str]) -> None:
-        """Takes declarations back."""
-        for name in names:
-            self._registers.pop(name, None)
+    def forget(self, mark: Mark) -> None:
+        """Takes declarations back that came after a mark."""
+        self._declared.forget(mark)
+        for name in [x for x in self._registers if x not in self._declared.registers]:
+            del self._registers[name]
 
     # --- words ---
 
-    def zeros(self, type_: str) -> Array:
-        """What a register holds that nothing has written: the same array for all of a type."""
-        if type_ not in self._zeros:
-            self._zeros[type_] = np.zeros(self.shape, code_type(REGISTER_BITS[type_]))
-            self._zeros[type_].flags.writeable = False
-        return self._zeros[type_]
-
     def set(self, words: Mapping[str, Array]) -> None:
         """Sets registers from outside of statements: all of them or, where one may not be, none."""
-        full = {name: self._broadcast(name, x) for name, x in words.items()}
+        full = {name: self._of_all_lanes(name, x) for name, x in words.items()}
         self.check_set(tuple(full))
         for name, x in full.items():
             self.write(name, x)
 
     def write(self, name: str, words: Array) -> None:
-        """Replaces the words ``(*batch, lanes)`` of a register."""
-        register = self._registers[name]
+        """Replaces the words of a register: ``(all lanes,)``, or ``(1,)`` for all of them. They are
+        kept as they are, and must not be changed later."""
+        register = self[name]
         if self.replaced is not None and name not in self.replaced:
-            self.replaced[name] = register._words, register.written
-        held = words.astype(code_type(register.bits), copy=True)
-        held.flags.writeable = False
-        register._words, register.written = held, True
+            self.replaced[name] = register._held, register._words, register.written
+        register._words = None
+        register._held, register.written = words, True
 
     def roll_back(self) -> None:
         """Gives every register back that was written since `replaced` became a dictionary."""
@@ -171,16 +150,18 @@ class RegisterFile(Mapping[str, Register]):
             name = next(reversed(self.replaced))
             if name in self._registers:
                 register = self._registers[name]
-                register._words, register.written = self.replaced[name]
+                register._held, register._words, register.written = self.replaced[name]
             del self.replaced[name]
 
-    def _broadcast(self, name: str, words: Array) -> Array:
+    def _of_all_lanes(self, name: str, words: Array) -> Array:
+        code = code_type(REGISTER_BITS[self._declared.registers[name]])
         try:
-            return np.broadcast_to(words, self.shape)
+            full = np.broadcast_to(words, self.shape)
         except ValueError:
             raise OperandError(
                 f"register {name!r:.100} has one word per lane, {self.shape}; got {words.shape}"
             ) from None
+        return np.array(words if words.size == 1 else full, code, order="C").reshape(-1)
 
 
 # --- from what callers give to words --------------------------------------------------------------

@@ -61,24 +61,24 @@ class WgmmaOrder:
         """All but the `pending` most recent groups are complete."""
         self.groups = self.groups[max(0, len(self.groups) - pending) :]
 
-    def check_read(self, names: Iterable[str], where: str) -> None:
+    def check_read(self, names: Iterable[str]) -> None:
         """Raises UndefinedError where a pending wgmma still writes one of the registers."""
         for op in self._in_flight():
             for name in names:
                 if name in op.accumulator:
                     raise UndefinedError(
-                        f"{where}register {name!r:.100} is read while the wgmma of {op.where} may "
+                        f"register {name!r:.100} is read while the wgmma of {op.where} may "
                         "still be writing it; wgmma.commit_group and a wgmma.wait_group that "
                         "covers it must come first"
                     )
 
-    def check_write(self, names: Iterable[str], where: str) -> None:
+    def check_write(self, names: Iterable[str]) -> None:
         """Raises UndefinedError where a pending wgmma uses one of the registers."""
         for op in self._in_flight():
             for name in names:
                 if name in op.accumulator or name in op.inputs:
                     raise UndefinedError(
-                        f"{where}register {name!r:.100} is written while the wgmma of {op.where} "
+                        f"register {name!r:.100} is written while the wgmma of {op.where} "
                         "may still be using it; wait for it with wgmma.wait_group first"
                     )
 
@@ -89,13 +89,14 @@ class WgmmaOrder:
     def issue(
         self, shape: str, accumulator: tuple[str, ...], inputs: tuple[str, ...], where: str
     ) -> None:
-        """A wgmma: its accumulator is read and written, its inputs are read, later."""
+        """A wgmma at a place in the text: its accumulator is read and written, its inputs are read,
+        later. Raises UndefinedError where they may not be."""
         if not self.fenced:
-            raise UndefinedError(f"{where}wgmma.fence must come before the first wgmma.mma_async")
+            raise UndefinedError("wgmma.fence must come before the first wgmma.mma_async")
         stale = [name for name in (*accumulator, *inputs) if name in self.touched]
         if stale:
             raise UndefinedError(
-                f"{where}register {stale[0]!r:.100} was touched since the last wgmma.fence; a "
+                f"register {stale[0]!r:.100} was touched since the last wgmma.fence; a "
                 "wgmma.fence must come between that and a wgmma that uses it"
             )
         for op in self._in_flight():
@@ -103,14 +104,13 @@ class WgmmaOrder:
             uses = inputs if chained else (*accumulator, *inputs)
             if set(op.accumulator) & set(uses):
                 raise UndefinedError(
-                    f"{where}the wgmma of {op.where} may still be writing registers that this one "
+                    f"the wgmma of {op.where} may still be writing registers that this one "
                     "uses; only wgmmas of one shape on the same accumulator follow each other "
                     "without a wait"
                 )
             if set(op.inputs) & set(accumulator):
                 raise UndefinedError(
-                    f"{where}the wgmma of {op.where} may still be reading registers that this one "
-                    "writes"
+                    f"the wgmma of {op.where} may still be reading registers that this one writes"
                 )
-        issued = _InFlight(shape, accumulator, inputs, where.rstrip(": "))
+        issued = _InFlight(shape, accumulator, inputs, where)
         self.uncommitted = (*self.uncommitted, issued)

@@ -1,0 +1,198 @@
+"""Accesses to memory that conflict: two threads, one place, at least one writes, and nothing says
+which comes first (PTX ISA 8.6 to 8.10)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emulator.machine.checks.clocks import Aspect, Bools, Clocks, Events
+from emulator.machine.vector.strand import WARP, Lanes
+from emulator.memory.shadow import SharedShadow
+
+Places = NDArray[np.int64]
+
+
+class Sort(IntEnum):
+    """How a place was written; of BARRIER the writer is an mbarrier, by its column."""
+
+    PLAIN = 0
+    ATOMIC = 1
+    #: cp.async of the lane
+    COPY = 2
+    #: a copy that signals an mbarrier
+    BARRIER = 3
+
+
+class Conflict(NamedTuple):
+    """Accesses of now that conflict with one of before: which ones, and with whom."""
+
+    #: "write" or "read": what was there before
+    before: str
+    #: positions among the accesses given
+    which: Lanes
+    #: for each the event and the lane of the other access; of a barrier's copy lane -1
+    events: Events
+    others: Lanes
+    sort: int
+
+
+#: how many columns of readers there are besides those of warps: bulk copies, and other blocks
+_BULK, _REMOTE, _MORE = 0, 1, 2
+
+
+class SharedAccesses:
+    """What happened to the shared memory of the blocks of a wave."""
+
+    def __init__(self, clocks: Clocks, shared_bytes: int, granule: int) -> None:
+        wave = clocks.wave
+        self.clocks, self.warps = clocks, wave.warps_per_cta
+        self.groups = -(-self.warps // 4)
+        self.shadow = SharedShadow(
+            len(wave.ctas), shared_bytes, granule, self.warps + self.groups + _MORE
+        )
+        self.alive = wave.alive
+        self.exists = wave.thread < wave.grid.threads
+
+    @staticmethod
+    def columns(warps: int) -> int:
+        return warps + -(-warps // 4) + _MORE
+
+    # --- asking ---
+
+    def conflicts_with_writes(
+        self, lanes: Lanes, at: Places, *, proxy: bool = False, atomic: bool = False
+    ) -> list[Conflict]:
+        """Writes of others that do not come before accesses of `lanes` to granules `at`.
+
+        `proxy`: the accesses are made by the asynchronous proxy, on behalf of the lanes.
+        """
+        shadow = self.shadow
+        events = shadow.written[at]
+        writers, sorts = shadow.writer[at], shadow.sort[at]
+        suspect = events > 0
+        plain_own = (writers == lanes) & (sorts <= Sort.ATOMIC)
+        if not proxy:
+            suspect &= ~plain_own
+        if atomic:
+            suspect &= sorts != Sort.ATOMIC
+        which = np.flatnonzero(suspect)
+        if which.size:
+            floor = self.clocks.full[lanes[which] // self.clocks.per_block]
+            near = writers[which] // self.clocks.per_block == lanes[which] // self.clocks.per_block
+            near &= sorts[which] <= Sort.ATOMIC
+            if not proxy:
+                which = which[~near | (events[which] > floor)]
+        out = []
+        for sort in np.unique(sorts[which]).tolist():
+            mine = which[sorts[which] == sort]
+            ordered = self._ordered(lanes[mine], writers[mine], events[mine], sort, proxy)
+            wrong = mine[~ordered]
+            if wrong.size:
+                others = writers[wrong] if sort != Sort.BARRIER else np.full(len(wrong), -1)
+                out.append(Conflict("write", wrong, events[wrong], others, sort))
+        return out
+
+    def _ordered(
+        self, lanes: Lanes, writers: Lanes, events: Events, sort: int, proxy: bool
+    ) -> Bools:
+        clocks = self.clocks
+        if sort == Sort.BARRIER:
+            return clocks.ordered_by_barrier(lanes, writers, events)
+        if sort == Sort.COPY:
+            done = clocks.ordered(Aspect.COPIES, lanes, writers, events)
+            return done & clocks.ordered(Aspect.PROXY, lanes, writers, events) if proxy else done
+        return clocks.ordered(Aspect.PROXY if proxy else Aspect.PLAIN, lanes, writers, events)
+
+    def conflicts_with_reads(self, lanes: Lanes, at: Places) -> list[Conflict]:
+        """Reads of others that do not come before writes of `lanes` to granules `at`."""
+        shadow, clocks = self.shadow, self.clocks
+        events = shadow.read[at]  # (n, columns)
+        floor = clocks.full[lanes // clocks.per_block]
+        blocks = at // shadow.row
+        near = blocks == lanes // clocks.per_block
+        suspect = events > np.where(near, floor, 0)[:, None]
+        suspect[:, self.warps :] = events[:, self.warps :] > 0
+        if not suspect.any():
+            return []
+        which, columns = np.nonzero(suspect)
+        when, readers = events[which, columns], shadow.reader[at[which], columns].astype(np.int64)
+        out = []
+        for aspect, chosen in self._aspects(columns):
+            mine = np.flatnonzero(chosen)
+            if not mine.size:
+                continue
+            several = readers[mine] < 0
+            ordered = np.zeros(len(mine), np.bool_)
+            one = mine[~several]
+            ordered[~several] = clocks.ordered(aspect, lanes[which[one]], readers[one], when[one])
+            if several.any():
+                many = mine[several]
+                ordered[several] = self._all_ordered(
+                    lanes[which[many]], blocks[which[many]], columns[many], when[many]
+                )
+            wrong = mine[~ordered]
+            if wrong.size:
+                first = blocks[which[wrong]] * clocks.per_block + columns[wrong] * WARP
+                others = np.where(readers[wrong] < 0, first, readers[wrong])
+                out.append(Conflict("read", which[wrong], when[wrong], others, Sort.PLAIN))
+        return out
+
+    def _aspects(self, columns: Lanes) -> list[tuple[Aspect, Bools]]:
+        behind = columns - self.warps
+        return [
+            (Aspect.READS, (behind < 0) | (behind == self.groups + _REMOTE)),
+            (Aspect.WGMMA, (behind >= 0) & (behind < self.groups)),
+            (Aspect.BULK_READ, behind == self.groups + _BULK),
+        ]
+
+    def _all_ordered(self, lanes: Lanes, blocks: Lanes, warps: Lanes, events: Events) -> Bools:
+        """Whether accesses of all lanes of warps come before; of lanes that have ended, they do."""
+        first = blocks * self.clocks.per_block + warps * WARP
+        others = (first[:, None] + np.arange(WARP)).reshape(-1)
+        known = self.clocks.ordered(
+            Aspect.READS, np.repeat(lanes, WARP), others, np.repeat(events, WARP)
+        )
+        out: Bools = (known | ~self.alive[others]).reshape(-1, WARP).all(1)
+        return out
+
+    # --- telling ---
+
+    def note_write(self, at: Places, writers: Lanes, event: int, sort: Sort = Sort.PLAIN) -> None:
+        shadow = self.shadow
+        shadow.written[at] = event
+        shadow.writer[at] = writers
+        shadow.sort[at] = sort
+
+    def note_read(self, at: Places, lanes: Lanes, event: int) -> None:
+        """Ordinary reads of lanes."""
+        block = lanes // self.clocks.per_block
+        warp = (lanes % self.clocks.per_block) // WARP
+        columns = np.where(at // self.shadow.row == block, warp, self.warps + self.groups + _REMOTE)
+        self._note(at, columns, lanes, event)
+
+    def note_wgmma(self, at: Places, lanes: Lanes, event: int) -> None:
+        group = (lanes % self.clocks.per_block) // (4 * WARP)
+        self._note(at, self.warps + group, lanes, event)
+
+    def note_bulk_read(self, at: Places, lane: int, event: int) -> None:
+        column = np.full(len(at), self.warps + self.groups + _BULK)
+        self._note(at, column, np.full(len(at), lane), event)
+
+    def _note(self, at: Places, columns: Lanes, lanes: Lanes, event: int) -> None:
+        shadow = self.shadow
+        before, who = shadow.read[at, columns], shadow.reader[at, columns]
+        clocks = self.clocks
+        full = clocks.full[lanes // clocks.per_block]
+        floor = np.maximum(clocks.warp[Aspect.PLAIN, lanes], full)
+        # A read that the lane does not know of stays: then there are several readers.
+        several = (before > floor) & (who != lanes)
+        shadow.read[at, columns] = event
+        shadow.reader[at, columns] = lanes
+        several |= shadow.reader[at, columns] != lanes
+        several &= columns < self.warps
+        if several.any():
+            shadow.reader[at[several], columns[several]] = -1

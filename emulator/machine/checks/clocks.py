@@ -1,0 +1,262 @@
+"""Who knows of what: which accesses of other threads come before what a thread does now.
+
+Time is counted in events, one for each statement that a strand executes. For two threads the last
+event of the one is kept that the other knows of; what happened up to then is ordered before what
+the other does from now on, what happened later is not. Knowledge spreads by synchronisation alone
+and never by the order in which threads happened to run.
+
+It is kept on three levels, because nearly all of it is of the first two: what all threads of a
+block know of each other (since its last barrier), what all lanes of a warp do (since the last
+bar.warp.sync), and a matrix of threads by threads of a cluster for everything else, which is made
+when it is first needed.
+
+Besides plain accesses a thread has others that are complete later than they are issued. Each sort
+is an *aspect*, with events of its own: see `Aspect`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emulator.errors import UnsupportedError
+from emulator.machine.vector.strand import WARP, Lanes
+
+if TYPE_CHECKING:
+    from emulator.machine.vector.wave import Wave
+
+Events = NDArray[np.int32]
+Bools = NDArray[np.bool_]
+#: lanes of a warpgroup
+_GROUP = 4 * WARP
+#: elements that a matrix may have
+_MOST_ELEMENTS = 1 << 28
+#: mbarriers of a cluster that there is room for at first
+_BARRIERS = 16
+
+
+class Aspect(IntEnum):
+    """What of a thread is known up to an event."""
+
+    #: its ordinary accesses
+    PLAIN = 0
+    #: those that a fence.proxy.async stands behind, for the asynchronous proxy
+    PROXY = 1
+    #: its cp.async: complete
+    COPIES = 2
+    #: its bulk copies of a group: complete, or their sources read
+    BULK = 3
+    BULK_READ = 4
+    #: its wgmma: complete
+    WGMMA = 5
+    #: its ordinary reads alone: they are over when their values are passed on by a shuffle
+    READS = 6
+
+
+_COUNT = len(Aspect)
+#: what a thread knows of itself without more
+_OWN = np.array([Aspect.PLAIN, Aspect.READS])
+
+
+class Clocks:
+    """The knowledge of all lanes of a wave."""
+
+    def __init__(self, wave: Wave) -> None:
+        self.wave = wave
+        lanes, blocks = len(wave.thread), len(wave.ctas)
+        self.per_block = wave.lanes_per_cta
+        self.per_cluster = wave.lanes_per_cta * wave.cluster_size
+        #: (aspect, lane): what the lane itself, its warp, its block know; PLAIN of the lane itself
+        #: is always now
+        self.own = np.zeros((_COUNT, lanes), np.int32)
+        self.warp = np.zeros((_COUNT, lanes), np.int32)
+        self.block = np.zeros((_COUNT, lanes), np.int32)
+        #: PLAIN of all lanes of the block, or of the warp, up to which a fence of the lane stands
+        self.fenced_block = np.zeros(lanes, np.int32)
+        self.fenced_warp = np.zeros(lanes, np.int32)
+        self.full = np.zeros(blocks, np.int32)
+        #: (aspect, cluster, lane of it, lane of it or mbarrier)
+        self.matrix: Events | None = None
+        self._columns: dict[tuple[int, int], int] = {}
+
+    # --- asking ---
+
+    def ordered(self, aspect: Aspect, lanes: Lanes, others: Lanes, events: Events) -> Bools:
+        """For each access of `others`, whether it comes before what the lanes do now.
+
+        All are lanes of the wave, ``(n,)``.
+        """
+        known = events <= self.block[aspect, others]
+        known &= lanes // self.per_block == others // self.per_block
+        left = np.flatnonzero(~known)
+        if not left.size:
+            return known
+        mine, theirs, when = lanes[left], others[left], events[left]
+        same = mine == theirs
+        if aspect in (Aspect.PLAIN, Aspect.READS):
+            known[left] = same
+        else:
+            known[left] = same & (when <= self.own[aspect, theirs])
+        same_warp = mine // WARP == theirs // WARP
+        known[left] |= same_warp & (when <= self.warp[aspect, theirs])
+        if aspect is Aspect.WGMMA:
+            # It is the warpgroup's, and known by its first lane; all its lanes wait for it.
+            same_group = mine // _GROUP == theirs // _GROUP
+            known[left] |= same_group & (when <= self.own[aspect, mine])
+        if aspect is Aspect.PROXY:
+            same_block = mine // self.per_block == theirs // self.per_block
+            known[left] |= same_block & (when <= self.fenced_block[mine])
+            known[left] |= same_warp & (when <= self.fenced_warp[mine])
+        if self.matrix is not None:
+            cluster, column = np.divmod(theirs, self.per_cluster)
+            own, row = np.divmod(mine, self.per_cluster)
+            held = self.matrix[aspect, own, row, column]
+            known[left] |= (cluster == own) & (when <= held)
+        return known
+
+    def ordered_by_barrier(self, lanes: Lanes, columns: Lanes, events: Events) -> Bools:
+        """Whether lanes have waited for the mbarriers that copies signal."""
+        if self.matrix is None:
+            return np.zeros(len(lanes), np.bool_)
+        own, row = np.divmod(lanes, self.per_cluster)
+        out: Bools = events <= self.matrix[Aspect.PLAIN, own, row, self.per_cluster + columns]
+        return out
+
+    # --- the two regular levels ---
+
+    def block_barrier(self, blocks: Lanes, now: int) -> None:
+        """All threads of blocks have met."""
+        shape = (len(self.full), self.per_block)
+        own = self.own.reshape(_COUNT, *shape)
+        own[np.ix_(_OWN, blocks)] = now
+        fenced = np.maximum(self.fenced_block, self.fenced_warp).reshape(shape)
+        best = self.fenced_block.reshape(shape)[blocks].max(1)
+        # What a lane's fence covered of its own warp is known to all now.
+        level = self.block.reshape(_COUNT, *shape)
+        level[:, blocks] = np.maximum(level[:, blocks], own[:, blocks])
+        by_warp = fenced[blocks].reshape(len(blocks), -1, WARP).max(-1)
+        level[Aspect.PROXY, blocks] = np.maximum(
+            level[Aspect.PROXY, blocks], np.repeat(by_warp, WARP, axis=-1)
+        )
+        self.fenced_block.reshape(shape)[blocks] = best[:, None]
+        self.full[blocks] = now
+        if self.matrix is not None:
+            for block in blocks.tolist():
+                self._join(np.arange(block * self.per_block, (block + 1) * self.per_block))
+
+    def warp_barrier(self, lanes: Lanes, whole: Bools, now: int) -> None:
+        """Lanes have met those of their warp; `whole`: with all that have not ended."""
+        full = lanes[whole]
+        every = (np.unique(full // WARP)[:, None] * WARP + np.arange(WARP)).reshape(-1)
+        self.own[np.ix_(_OWN, every)] = now
+        self.warp[:, every] = np.maximum(self.warp[:, every], self.own[:, every])
+        for fenced in (self.fenced_block, self.fenced_warp):
+            rows = fenced.reshape(-1, WARP)
+            numbers = np.unique(full // WARP)
+            rows[numbers] = rows[numbers].max(1, keepdims=True)
+        if self.matrix is not None:
+            for warp in np.unique(full // WARP).tolist():
+                self._join(np.arange(warp * WARP, (warp + 1) * WARP))
+        for warp in np.unique(lanes[~whole] // WARP).tolist():
+            some = lanes[~whole & (lanes // WARP == warp)]
+            self.acquire(some, self.released(some, now))
+
+    def shuffled(self, lanes: Lanes, now: int) -> None:
+        """Lanes of warps have exchanged registers: what they read before has arrived."""
+        self.warp[Aspect.READS, lanes] = now
+
+    def _join(self, lanes: Lanes) -> None:
+        assert self.matrix is not None
+        cluster, rows = int(lanes[0]) // self.per_cluster, lanes % self.per_cluster
+        first, last = int(rows[0]), int(rows[-1]) + 1
+        held = self.matrix[:, cluster, first:last]
+        held[:] = held.max(1, keepdims=True)
+
+    def fence(self, lanes: Lanes, now: int) -> None:
+        """fence.proxy.async of lanes: what they know of is fenced for whoever they tell."""
+        self.own[Aspect.PROXY, lanes] = now
+        self.fenced_block[lanes] = np.maximum(
+            self.fenced_block[lanes], self.full[lanes // self.per_block]
+        )
+        self.fenced_warp[lanes] = np.maximum(
+            self.fenced_warp[lanes], self.warp[Aspect.PLAIN, lanes]
+        )
+        if self.matrix is not None:
+            cluster, row = np.divmod(lanes, self.per_cluster)
+            held = self.matrix
+            held[Aspect.PROXY, cluster, row] = np.maximum(
+                held[Aspect.PROXY, cluster, row], held[Aspect.PLAIN, cluster, row]
+            )
+
+    # --- everything else ---
+
+    def released(self, lanes: Lanes, now: int) -> Events:
+        """What lanes of one cluster know together, ``(aspect, lane of the cluster or mbarrier)``:
+        whoever synchronises with them learns it."""
+        cluster = int(lanes[0]) // self.per_cluster
+        start, rows = cluster * self.per_cluster, lanes % self.per_cluster
+        out = self._need_matrix()[:, cluster, rows].max(1)
+        for block in np.unique(lanes // self.per_block).tolist():
+            every = slice(block * self.per_block, (block + 1) * self.per_block)
+            mine = out[:, every.start - start : every.stop - start]
+            np.maximum(mine, self.block[:, every], out=mine)
+            inside = lanes[lanes // self.per_block == block]
+            fenced = int(self.fenced_block[inside].max())
+            np.maximum(mine[Aspect.PROXY], fenced, out=mine[Aspect.PROXY])
+        for warp in np.unique(lanes // WARP).tolist():
+            every = slice(warp * WARP, (warp + 1) * WARP)
+            mine = out[:, every.start - start : every.stop - start]
+            np.maximum(mine, self.warp[:, every], out=mine)
+            inside = lanes[lanes // WARP == warp]
+            fenced = int(self.fenced_warp[inside].max())
+            np.maximum(mine[Aspect.PROXY], fenced, out=mine[Aspect.PROXY])
+        self.own[np.ix_(_OWN, lanes)] = now
+        out[:, rows] = np.maximum(out[:, rows], self.own[:, lanes])
+        first = rows // _GROUP * _GROUP
+        np.maximum.at(out[Aspect.WGMMA], first, self.own[Aspect.WGMMA, lanes])
+        return out
+
+    def acquire(self, lanes: Lanes, known: Events) -> None:
+        """Lanes of one cluster learn what others have released."""
+        matrix = self._need_matrix()
+        cluster, rows = int(lanes[0]) // self.per_cluster, lanes % self.per_cluster
+        width = known.shape[1]
+        held = matrix[:, cluster, rows, :width]
+        matrix[:, cluster, rows, :width] = np.maximum(held, known[:, None])
+
+    def column(self, cluster: int, barrier: int) -> int:
+        """The number of an mbarrier, by its place, among those of its cluster."""
+        key = (cluster, barrier)
+        found = self._columns.get(key)
+        if found is None:
+            found = sum(1 for other, _ in self._columns if other == cluster)
+            self._columns[key] = found
+            matrix = self._need_matrix()
+            if self.per_cluster + found >= matrix.shape[-1]:
+                more = np.zeros((*matrix.shape[:-1], matrix.shape[-1] - self.per_cluster), np.int32)
+                self.matrix = np.concatenate([matrix, more], axis=-1)
+        return found
+
+    def _need_matrix(self) -> Events:
+        if self.matrix is None:
+            clusters = len(self.wave.thread) // self.per_cluster
+            shape = (_COUNT, clusters, self.per_cluster, self.per_cluster + _BARRIERS)
+            if np.prod(shape, dtype=np.int64) > _MOST_ELEMENTS * _COUNT:
+                raise UnsupportedError(
+                    f"clusters of {self.per_cluster} threads are too many for check=True"
+                )
+            self.matrix = np.zeros(shape, np.int32)
+        return self.matrix
+
+
+def wider(known: Events, other: Events) -> Events:
+    """The union of two released knowledges, one of which may know of more mbarriers."""
+    if known.shape[1] < other.shape[1]:
+        known, other = other, known
+    out = known.copy()
+    part = out[:, : other.shape[1]]
+    np.maximum(part, other, out=part)
+    return out

@@ -1,0 +1,36 @@
+"""Groups of asynchronous operations: when each was committed, and which a wait covers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from emulator.machine.checks.clocks import Events
+from emulator.machine.vector.strand import Lanes
+
+#: groups that may be pending at once and are told apart
+_DEPTH = 64
+
+
+class Groups:
+    """Groups of each lane, by the event of their commit."""
+
+    def __init__(self, lanes: int) -> None:
+        self.count = np.zeros(lanes, np.int64)
+        self._events = np.zeros((lanes, _DEPTH), np.int32)
+        #: the event of the last operation that was issued, and of the last commit
+        self.issued, self.committed = np.zeros(lanes, np.int32), np.zeros(lanes, np.int32)
+
+    def issue(self, lanes: Lanes, now: int) -> None:
+        self.issued[lanes] = now
+
+    def commit(self, lanes: Lanes, now: int) -> None:
+        self._events[lanes, self.count[lanes] % _DEPTH] = now
+        self.count[lanes] += 1
+        self.committed[lanes] = now
+
+    def complete(self, lanes: Lanes, newest: int) -> Events:
+        """Up to which event operations are complete when all but the `newest` groups are."""
+        done = self.count[lanes] - newest
+        held = self._events[lanes, (done - 1) % _DEPTH]
+        out: Events = np.where((done > 0) & (newest < _DEPTH), held, 0).astype(np.int32)
+        return out

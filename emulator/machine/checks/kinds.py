@@ -1,0 +1,48 @@
+"""What checks look for: each kind of mistake, and what to do about it."""
+
+from __future__ import annotations
+
+#: kind -> what to do
+KINDS: dict[str, str] = {
+    "race": (
+        "put a barrier between the two accesses (bar.sync, __syncthreads; within a warp "
+        "bar.warp.sync, __syncwarp), or make both atomic"
+    ),
+    "race between blocks": (
+        "make both accesses atomic, or order them: a fence for the GPU (__threadfence) before a "
+        "flag is written, and a wait for that flag"
+    ),
+    "read before wait": (
+        "wait for the copy (cp.async.wait_group, the phase of its mbarrier) in each thread that "
+        "issued it, and let a barrier follow before others read"
+    ),
+    "overwritten too early": (
+        "wait until the asynchronous operation has read its source (cp.async.bulk.wait_group.read,"
+        " wgmma.wait_group, an arrival at the mbarrier that guards it) before it is written again"
+    ),
+    "missing proxy fence": (
+        "fence.proxy.async (cutlass::arch::fence_view_async_shared) in the threads that wrote, "
+        "before the barrier that the asynchronous operation waits for"
+    ),
+    "uninitialised memory": "write it first; what it holds is left over from another kernel",
+    "uninitialised register": "give it a value on every path that leads here",
+    "another variable": "the index leaves its array: check the sizes of arrays in shared memory",
+    "mbarrier": "initialise it once, and let a barrier or fence follow before others use it",
+    "divergent barrier": (
+        "all lanes of a warp must reach the same barrier statement: move it out of the branch, or "
+        "use barrier.sync, which is not .aligned"
+    ),
+    "shuffle": "name all lanes that take part in the membermask, and read only from those",
+    "wgmma order": "wgmma.fence after other instructions wrote a register that wgmma uses",
+    "wgmma in flight": "wgmma.wait_group before registers of a wgmma under way are touched",
+    "left open": "wait for it before the thread ends: its memory may be given to others",
+    "peer has ended": (
+        "a barrier of the cluster (cluster.sync()) before blocks end whose shared memory others use"
+    ),
+    "tensor map": (
+        "fence.proxy.tensormap::generic.acquire on the map after it was changed and before a copy "
+        "uses it"
+    ),
+    "setmaxnreg": "all warps of a warpgroup execute the same setmaxnreg",
+    "read-only load": "ld.global.nc is for what no thread of the grid writes: use ld.global",
+}

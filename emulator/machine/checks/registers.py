@@ -1,0 +1,324 @@
+"""Registers that hold nothing that anybody wrote: tracked lane by lane, told where they matter.
+
+Each register has a shadow beside it, ``int32 (lanes,)`` or ``(1,)``: 0 where it holds a value, else
+minus the event that brought what nobody wrote (a load), or `NEVER`. Shadows are registers of the
+same frames, so that branches and calls treat them as they treat the words. To copy or to compute
+with such a word is no mistake; to use it as an address or predicate, to store it to global memory,
+or to multiply a matrix with it is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dtypes import Array
+from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.movement import Movement
+from emulator.machine.checks.clocks import Bools
+from emulator.machine.checks.finding import Party
+from emulator.machine.checks.matrices import (
+    Product,
+    registers_of_rows,
+    rows_of_registers,
+)
+from emulator.machine.checks.reporter import Reporter
+from emulator.machine.vector.operands import active, reader, word_type
+from emulator.machine.vector.strand import Frame, Strand
+from emulator.ptx.program import (
+    Address,
+    Bound,
+    Function,
+    Liveness,
+    ParameterPlace,
+    Program,
+    Register,
+    RegisterInfo,
+    Statement,
+    registers_of,
+)
+
+#: the shadow of a register that no path has written
+NEVER = -1
+CLEAN = np.zeros(1, np.int32)
+_NEVER = np.full(1, NEVER, np.int32)
+
+
+class ShadowedLiveness(Liveness):
+    """A shadow is live where its register is."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program.statements)
+        self._program = program
+
+    def at(self, pc: int) -> int:
+        bits = super().at(pc)
+        return bits | bits << count_of(self._program.function_at(pc))
+
+
+class ShadowedProgram(Program):
+    """A program whose functions have a shadow behind each register."""
+
+    @cached_property
+    def liveness(self) -> Liveness:
+        return ShadowedLiveness(self)
+
+
+def shadowed(program: Program) -> Program:
+    functions = {
+        name: replace(
+            function,
+            registers=[
+                *function.registers,
+                *(RegisterInfo(r.name, "shadow", _NEVER) for r in function.registers),
+            ],
+        )
+        for name, function in program.functions.items()
+    }
+    return ShadowedProgram(program.statements, functions, program.addresses, program.leaders)
+
+
+def count_of(function: Function) -> int:
+    """How many registers a function has, without their shadows."""
+    return len(function.registers) // 2
+
+
+# --- what a statement does ------------------------------------------------------------------------
+
+
+def _indexes(statement: Statement, use: str) -> Iterator[int]:
+    """The registers that a statement reads as values, or writes."""
+    for operand in statement.signature.operands:
+        bound = statement.operands.get(operand.name)
+        if operand.use in (use, "updated") and not isinstance(bound, Address):
+            yield from registers_of(bound)
+
+
+def _bases(statement: Statement) -> Iterator[int]:
+    for bound in statement.operands.values():
+        if isinstance(bound, Address):
+            yield from registers_of(bound)
+
+
+@dataclass(frozen=True)
+class Use:
+    """The shadows that a statement looks at and changes."""
+
+    sources: tuple[int, ...]
+    targets: tuple[int, ...]
+    bases: tuple[int, ...]
+    guard: int | None
+    #: what its sources are used for, where a word that nobody wrote is a mistake
+    purpose: str
+    active: Callable[[Strand], Array | bool | None]
+    #: of selp: the registers of its operands, the last of which picks one of the others
+    chooser: tuple[int | None, ...] | None
+    #: of a multiplication: whether it adds to D, and its operands
+    adds: Callable[[Strand], Array] | None = None
+    product: Product | None = None
+    #: it stores to memory, and how the rows of stmatrix come from registers
+    stores: Callable[[Strand], Bools] | bool = False
+    #: of ldmatrix: the shadows that rows without values give
+    loads: Callable[[Bools], list[Bools]] | None = None
+
+    @classmethod
+    def of(cls, statement: Statement, function: Function) -> Use:
+        count = count_of(function)
+        guard = None if statement.guard is None else statement.guard.index + count
+        sources = tuple(dict.fromkeys(i + count for i in _indexes(statement, "read")))
+        chooser = None
+        if statement.name == "selp":
+            chooser = tuple(next(registers_of(statement.operands[name]), None) for name in "abc")
+        targets = tuple(dict.fromkeys(i + count for i in _indexes(statement, "written")))
+        place = statement.operands.get("a")
+        if statement.name == "st" and isinstance(place, ParameterPlace):
+            targets = (place.index + count,)
+            sources = tuple(i + count for i in registers_of(statement.operands["b"]))
+        return cls(
+            sources, targets,
+            tuple(dict.fromkeys(i + count for i in _bases(statement))), guard,
+            _purpose(statement), active(statement.guard), chooser,
+            _addition(statement, function), _product(statement, function),
+            _stores(statement, sources), _loads(statement),
+        )  # fmt: skip
+
+
+def _addition(statement: Statement, function: Function) -> Callable[[Strand], Array] | None:
+    """wgmma reads D only where its scale is not 0."""
+    scale = statement.operands.get("scale_d")
+    if scale is None or not isinstance(statement.instruction, MatrixInstruction):
+        return None
+    return reader(scale, word_type(statement.signature["scale_d"]), function)
+
+
+def _stores(statement: Statement, sources: tuple[int, ...]) -> Any:
+    ins = statement.instruction
+    if isinstance(ins, Movement) and ins.family == "stmatrix":
+        if ins.form.type != "b16":
+            return False
+        return lambda s: rows_of_registers(s, sources, ins.trans)
+    return statement.name == "st"
+
+
+def _loads(statement: Statement) -> Callable[[Bools], list[Bools]] | None:
+    ins = statement.instruction
+    if isinstance(ins, Movement) and ins.family == "ldmatrix":
+        return lambda missing: registers_of_rows(ins, missing)
+    return None
+
+
+def _product(statement: Statement, function: Function) -> Product | None:
+    if isinstance(statement.instruction, MatrixInstruction):
+        return Product(statement, function)
+    return None
+
+
+def _purpose(statement: Statement) -> str:
+    if statement.name in ("st", "red", "atom") and not isinstance(
+        statement.operands.get("a"), ParameterPlace
+    ):
+        place = statement.operands.get("a")
+        words = str(statement.instruction).split(".")
+        if "global" in words or (isinstance(place, Address) and place.space in ("", "global")):
+            inside = {"shared", "shared::cta", "shared::cluster", "local", "param"}
+            return "" if inside & set(words) else "is stored to global memory"
+    return ""
+
+
+# --- while it runs --------------------------------------------------------------------------------
+
+
+def before(watch: Reporter, s: Strand, use: Use, mask: Array | None) -> None:
+    """Looks at the registers that a statement uses, and says what its results are."""
+    if use.guard is not None:
+        _refuse(watch, s, use.guard, None, "is the predicate of a statement")
+    for base in use.bases:
+        _refuse(watch, s, base, mask, "is part of an address")
+    if use.product is not None:
+        _multiply(s, use)
+        return
+    shadow = _combined(s, use)
+    if shadow is not CLEAN and use.stores:
+        watch.storing = use.stores(s) if callable(use.stores) else spread(s, shadow) < 0
+        if mask is not None:
+            watch.storing = watch.storing[mask]
+    if shadow is not CLEAN and use.purpose:
+        for source in use.sources:
+            _refuse(watch, s, source, mask, use.purpose)
+    if use.targets:
+        put(s, use.targets, shadow, mask)
+
+
+def _multiply(s: Strand, use: Use) -> None:
+    """A multiplication, which whole warps execute."""
+    product = use.product
+    assert product is not None
+    if len(s) % product.lanes:
+        return
+    adds = use.adds is None or bool(use.adds(s).any())
+    shadows = product.result(s, adds)
+    for i, target in enumerate(product.d):
+        s.write(target, CLEAN if shadows is None or not shadows[i].any() else shadows[i])
+
+
+def _combined(s: Strand, use: Use) -> Array:
+    if use.chooser is not None:
+        count = count_of(s.frames[-1].function)
+        first, second, picks = (CLEAN if i is None else s.read(i + count) for i in use.chooser)
+        if (first is CLEAN and second is CLEAN and picks is CLEAN) or use.chooser[2] is None:
+            return CLEAN
+        out: Array = np.minimum(np.where(s.read(use.chooser[2]), first, second), picks)
+        return out if out.any() else CLEAN
+    found: list[Array] = []
+    for i in use.sources:
+        shadow = s.read(i)
+        if shadow is not CLEAN:
+            found.append(shadow)
+    if not found:
+        return CLEAN
+    out = found[0]
+    for more in found[1:]:
+        out = np.minimum(out, more)
+    return out if out.any() else CLEAN
+
+
+def spread(s: Strand, shadow: Array) -> Array:
+    return np.broadcast_to(shadow, (len(s),))
+
+
+def put(s: Strand, targets: tuple[int, ...], shadow: Array, mask: Array | None) -> None:
+    for target in targets:
+        if mask is None:
+            s.write(target, shadow)
+            continue
+        old = s.read(target)
+        if old is CLEAN and shadow is CLEAN:
+            continue
+        held = np.where(mask, shadow, old)
+        s.write(target, held if held.any() else CLEAN)
+
+
+def after_load(watch: Reporter, s: Strand, use: Use, mask: Array | None) -> None:
+    """A load read what nothing wrote, in some lanes."""
+    missing = watch.unwritten
+    if missing is None:
+        return
+    if use.loads is not None:
+        for target, held in zip(use.targets, use.loads(missing), strict=True):
+            s.write(target, np.where(held, -watch.now, 0).astype(np.int32))
+        return
+    shadow = np.zeros(len(s), np.int32)
+    where = np.arange(len(s)) if mask is None else np.flatnonzero(mask)
+    shadow[where[np.broadcast_to(missing, where.shape)]] = -watch.now
+    put(s, use.targets, shadow, mask)
+
+
+def _refuse(watch: Reporter, s: Strand, index: int, mask: Array | None, purpose: str) -> None:
+    """Reports the lanes whose register holds what nobody wrote."""
+    shadow = s.read(index)
+    if shadow is CLEAN:
+        return
+    wrong = np.broadcast_to(shadow, (len(s),)) < 0
+    if mask is not None:
+        wrong = wrong & mask
+    if not wrong.any():
+        return
+    function = s.frames[-1].function
+    name = function.registers[index].name
+    lanes = s.lanes[wrong]
+    event = -int(np.broadcast_to(shadow, (len(s),))[wrong][0])
+    if event == -NEVER:
+        watch.report(
+            "uninitialised register", lanes, len(lanes),
+            f"{name}, which nothing has written, {purpose}", None, index,
+        )  # fmt: skip
+        return
+    pc = watch.all.pcs[event]
+    block = watch.wave.coordinates(int(lanes[0]))
+    earlier = Party(watch.place(pc), block[0], (block[1],), "loaded it")
+    watch.report(
+        "uninitialised memory", lanes, len(lanes),
+        f"{name}, loaded from memory that nothing has written, {purpose}", earlier, pc,
+    )  # fmt: skip
+
+
+# --- calls ----------------------------------------------------------------------------------------
+
+
+def entered(s: Strand, frame: Frame, arguments: tuple[Bound, ...]) -> None:
+    """The shadows of what a call passes."""
+    caller, callee = s.frames[-1].function, frame.function
+    passed = [bound.index for bound in arguments if isinstance(bound, Register)]
+    for index, given in zip(callee.parameter_registers, passed, strict=True):
+        frame.registers[index + count_of(callee)] = s.read(given + count_of(caller))
+
+
+def returned(s: Strand, left: Frame, results: tuple[int, ...]) -> None:
+    """The shadows of what a function returns; the strand is in the caller again."""
+    count, own = count_of(left.function), count_of(s.frames[-1].function)
+    for index, given in zip(results, left.function.result_registers, strict=True):
+        s.write(index + own, left.read(given + count))

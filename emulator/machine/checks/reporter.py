@@ -1,0 +1,198 @@
+"""Events, names and places: how what checks notice becomes findings."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import numpy as np
+
+from dtypes import Array
+from emulator.arith.scalar.types import TYPES
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.machine.checks.accesses import SharedAccesses
+from emulator.machine.checks.clocks import Bools, Clocks
+from emulator.machine.checks.finding import MOST_THREADS, Finding, Findings, Party
+from emulator.machine.checks.grid_memory import GlobalAccesses
+from emulator.machine.checks.groups import Groups
+from emulator.machine.checks.kinds import KINDS
+from emulator.machine.checks.variables import extents
+from emulator.machine.place import spans
+from emulator.machine.vector.strand import WARP, Lanes
+from emulator.machine.vector.wave import Wave
+from emulator.memory.shadow import SharedShadow
+from emulator.ptx.program import Program, Statement, Vector
+
+
+class GridWatch:
+    """The checks of a launch."""
+
+    def __init__(self, grid: Any) -> None:
+        #: the launch under way
+        self.grid = grid
+        self.findings = Findings()
+        self.now = 1
+        #: of each event the pc
+        self.pcs = array("i", [-1, -1])
+        self.granules = _granules(grid.program)
+        launch = grid.launch
+        symbols = launch.kernel.bound.shared_symbols.values()
+        #: by pc, the variable of shared memory that an access means
+        self.extents = extents(
+            grid.program, [symbol.place for symbol in symbols], launch.shared_bytes
+        )
+        #: blocks may look into each other's shared memory
+        self.has_peers = int(np.prod(grid.cluster)) > 1
+        blocks = grid.total
+        per_block = -(-grid.threads // WARP) * WARP
+        self.memory = GlobalAccesses(
+            len(grid.arena.view(1)), self.granules["global"], blocks, per_block
+        )
+
+    def bytes_of_block(self, shared_bytes: int) -> int:
+        """Memory that the state of one block takes."""
+        grid = self.grid
+        warps = -(-grid.threads // WARP)
+        shadow = SharedShadow.bytes_of(
+            shared_bytes, self.granules["shared"], SharedAccesses.columns(warps)
+        )
+        return shadow + 24 * (warps * WARP) ** 2 * int(np.prod(grid.cluster))
+
+    def tick(self, pc: int = -1) -> int:
+        """The next event."""
+        self.now += 1
+        self.pcs.append(pc)
+        return self.now
+
+
+def _granules(program: Program) -> dict[str, int]:
+    """Bytes of the smallest access to shared and to global memory that a program has."""
+    out = {"shared": 16, "global": 16}
+    for statement in program.statements:
+        for part in statement.expansion or (statement,):
+            ins = part.instruction
+            if not isinstance(ins, OrdinaryInstruction) or not ins.types:
+                continue
+            if part.name not in ("ld", "ldu", "st", "atom", "red"):
+                continue
+            size = TYPES[ins.types[-1]].size // 8
+            bound = part.operands.get("d") or part.operands.get("b")
+            if isinstance(bound, Vector):
+                size *= len(bound.items)
+            space = ins.modifiers.get("space", "").partition("::")[0]
+            for name in out:
+                if space in ("", name):
+                    out[name] = min(out[name], size)
+    out["shared"] = min(out["shared"], 8 if _has(program, "mbarrier") else 16)
+    if _has(program, "cp"):
+        out = {name: min(size, 4) for name, size in out.items()}
+    return out
+
+
+def _has(program: Program, name: str) -> bool:
+    return any(statement.name == name for statement in program.statements)
+
+
+class Reporter:
+    """What the checks of a wave have in common: what runs now, and how to tell what is wrong."""
+
+    def __init__(self, all_: GridWatch, wave: Wave) -> None:
+        self.all, self.wave = all_, wave
+        self.clocks = Clocks(wave)
+        #: what runs now, and the words of its opcode
+        self.statement: Statement = all_.grid.program.statements[0]
+        self.words: frozenset[str] = frozenset()
+        #: of a load, the accesses that read what nothing wrote; None: there are none
+        self.unwritten: Bools | None = None
+        #: of a store, whether what it stores is nothing that anybody wrote ``(lanes,)``
+        self.storing: Bools | None = None
+        lanes = len(wave.thread)
+        self.copies, self.bulk, self.wgmma = Groups(lanes), Groups(lanes), Groups(lanes)
+        self.words_per_cluster = wave.shared_bytes // 8 * wave.cluster_size
+        #: of lanes, the event of the last fence of any sort
+        self.fences = np.zeros(lanes, np.int32)
+
+    @property
+    def now(self) -> int:
+        return self.all.now
+
+    def tick(self) -> int:
+        return self.all.tick(self.statement.pc)
+
+    def begin(self, statement: Statement, words: frozenset[str]) -> None:
+        """A strand is about to execute a statement."""
+        self.statement, self.words = statement, words
+        self.all.tick(statement.pc)
+        self.unwritten = self.storing = None
+
+    def gather(self, row: int) -> None:
+        """A barrier of a block: what its threads know of other blocks, all of them know."""
+        per_block = self.clocks.per_block
+        block = int(self.wave.ctas[row])
+        first = block * per_block
+        self.all.memory.knowledge.gather(
+            block, first, first + per_block, first // WARP, (first + per_block) // WARP
+        )
+
+    # --- reports ---
+
+    def report(
+        self,
+        kind: str,
+        lanes: Lanes,
+        count: int,
+        reason: str,
+        earlier: Party | None = None,
+        *key: Any,
+        pc: int | None = None,
+    ) -> None:
+        """A mistake that lanes of this wave have made at the statement that runs, or at `pc`."""
+        findings = self.all.findings
+        pc = self.statement.pc if pc is None else pc
+        full = (kind, pc, *key)
+        if not findings.add(full, count):
+            party = Party(self.place(pc), *self.who(lanes), lanes=self.lanes_of(lanes))
+            findings.keep(full, Finding(kind, reason, party, earlier, KINDS[kind], count))
+
+    def lanes_of(self, lanes: Lanes) -> str:
+        """Warps of the first block of some lanes, and of one warp the lanes, in words."""
+        inside = lanes[lanes // self.clocks.per_block == lanes[0] // self.clocks.per_block]
+        inside = np.unique(inside % self.clocks.per_block)
+        warps = np.unique(inside // WARP)
+        if len(warps) > 1:
+            return f"warps {spans(warps)}"
+        several = "s" if len(inside) > 1 else ""
+        return f"warp {warps[0]}, lane{several} {spans(inside % WARP)}"
+
+    def place(self, pc: int | None = None) -> Any:
+        grid = self.all.grid
+        statement = self.statement if pc is None else grid.program.statements[pc]
+        return grid.launch.place_of(statement)
+
+    def who(self, lanes: Lanes) -> tuple[Any, tuple[Any, ...]]:
+        found = [self.wave.coordinates(int(lane)) for lane in lanes[: 4 * MOST_THREADS]]
+        block = found[0][0]
+        return block, tuple(thread for cta, thread in found if cta == block)[:MOST_THREADS]
+
+    def thread(self, number: int) -> tuple[Any, tuple[Any, ...]]:
+        """Block and thread of a number in the grid."""
+        grid, per_block = self.all.grid, self.all.memory.per_block
+        block, thread = divmod(number, per_block)
+        x, y, _ = grid.size
+        a, b, _ = grid.block
+        return (block % x, block // x % y, block // (x * y)), (
+            (thread % a, thread // a % b, thread // (a * b)),
+        )
+
+    def name_of(self, view: Array | None, place: int, size: int = 1) -> str:
+        """What lies at a byte of shared memory of the wave, or of the arena."""
+        launch = self.all.grid.launch
+        if view is not None and self.memory_of(view) == "shared":
+            return str(launch.shared_name(place % self.wave.shared_bytes, size))
+        return str(launch.arena.name_at(place))
+
+    def memory_of(self, view: Array) -> str:
+        base = view if view.base is None else view.base
+        if base is self.wave.shared:
+            return "shared"
+        return "local" if base is self.wave.local else "global"

@@ -1,0 +1,375 @@
+"""Steps of statements with the checks around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dtypes import Array
+from emulator.machine.checks import registers
+from emulator.machine.checks.clocks import Aspect, Bools
+from emulator.machine.checks.matrices import Product
+from emulator.machine.checks.registers import Use, count_of
+from emulator.machine.checks.synchronisation import warps_complete
+from emulator.machine.checks.watch import Watch
+from emulator.machine.checks.wgmma import Registers, is_wgmma
+from emulator.machine.vector.lanes import by_warp, present
+from emulator.machine.vector.operands import reader
+from emulator.machine.vector.strand import Lanes, Strand
+from emulator.ptx.program import Constant, Function, Program, Statement, registers_of
+
+Step = Callable[[Strand], None]
+End = Callable[[Strand], int | None]
+#: called when a statement has been executed, with its lanes
+After = Callable[[Watch, Strand, Lanes], None]
+
+
+def checked(statement: Statement, function: Function, program: Program, step: Step) -> Step:
+    """A step with its checks."""
+    use = Use.of(statement, function)
+    words = frozenset(str(statement.instruction).split("."))
+    after = _after(statement, function)
+    look = _before(statement, function, program)
+    loads = statement.name in ("ld", "ldu", "ldmatrix") or str(statement.instruction).startswith(
+        "wmma.load"
+    )
+
+    def run(s: Strand) -> None:
+        mask = use.active(s)
+        watch = s.wave.watch
+        watch.begin(statement, words)
+        if mask is False:
+            if use.guard is not None:
+                registers.before(watch, s, _only_guard(use), None)
+            return
+        assert mask is None or not isinstance(mask, bool)
+        registers.before(watch, s, use, mask)
+        if look is not None:
+            look(watch, s, mask)
+        step(s)
+        if loads:
+            registers.after_load(watch, s, use, mask)
+        if after is not None:
+            after(watch, s, s.lanes if mask is None else s.lanes[mask])
+
+    return run
+
+
+def checked_end(statement: Statement, function: Function, end: End) -> End:
+    """The end of a block of statements with its checks."""
+    use = Use.of(statement, function)
+    only = _only_guard(use)
+    words = frozenset(str(statement.instruction).split("."))
+
+    def run(s: Strand) -> int | None:
+        watch = s.wave.watch
+        watch.begin(statement, words)
+        if only.guard is not None:
+            registers.before(watch, s, only, None)
+        return end(s)
+
+    return run
+
+
+def _only_guard(use: Use) -> Use:
+    return Use((), (), (), use.guard, "", use.active, None)
+
+
+# --- before a statement ---------------------------------------------------------------------------
+
+
+def _before(
+    statement: Statement, function: Function, program: Program
+) -> Callable[[Watch, Strand, Array | None], None] | None:
+    if "membermask" in statement.operands:
+        return _with_members(statement, function)
+    found = _wgmma_registers(program, function)
+    if not found.accumulators:
+        return None
+    if is_wgmma(statement):
+        accumulators = frozenset(registers_of(statement.operands["d"]))
+        sources = frozenset(registers_of(statement.operands.get("a")))
+        if len(sources) < 2:  # a descriptor
+            sources = frozenset()
+        return lambda watch, s, mask: _whole_groups(watch, s, accumulators, sources)
+    count = count_of(function)
+    use = Use.of(statement, function)
+    read = frozenset(i - count for i in (*use.sources, *use.bases)) & found.accumulators
+    written = frozenset(i - count for i in use.targets)
+    written &= found.accumulators | found.sources
+    if not read and not written:
+        return None
+    move = statement.name == "mov"
+    return lambda watch, s, mask: watch.wgmma_checks.touched(s, read, written, move)
+
+
+def _whole_groups(
+    watch: Watch, s: Strand, accumulators: frozenset[int], sources: frozenset[int]
+) -> None:
+    """A wgmma counts once all four warps are there: then the step executes it."""
+    wave = watch.wave
+    groups, counts = np.unique(s.lanes // 128, return_counts=True)
+    alive = wave.alive.reshape(-1, 128)[groups].sum(1) if len(wave.alive) % 128 == 0 else counts
+    if (counts == alive).all():
+        watch.wgmma_checks.multiply(s, accumulators, sources)
+
+
+_KNOWN: dict[int, tuple[Function, Registers]] = {}
+
+
+def _wgmma_registers(program: Program, function: Function) -> Registers:
+    known = _KNOWN.get(id(function))
+    if known is None or known[0] is not function:
+        _KNOWN.clear()
+        known = _KNOWN[id(function)] = (function, Registers.of_function(program, function))
+    return known[1]
+
+
+def _with_members(
+    statement: Statement, function: Function
+) -> Callable[[Watch, Strand, Array | None], None]:
+    """Lanes that name each other in a membermask name the same lanes, at the same statement."""
+    members = reader(statement.operands["membermask"], "u32", function)
+    shuffle = _shuffle(statement, function) if statement.name == "shfl" else None
+
+    def look(watch: Watch, s: Strand, mask: Array | None) -> None:
+        if mask is not None:
+            return
+        masks = members(s)
+        if len(masks) > 1 and (masks != masks[0]).any():
+            watch.masks_disagree(s, masks)
+        if not s.wave.is_whole(s):
+            watch.masks_elsewhere(s, s.spread(masks))
+        if shuffle is not None:
+            shuffle(watch, s, mask)
+
+    return look
+
+
+def _shuffle(
+    statement: Statement, function: Function
+) -> Callable[[Watch, Strand, Array | None], None] | None:
+    """shfl.sync: a lane that is read from must be in the membermask and execute it, too."""
+    words = str(statement.instruction).split(".")
+    if "sync" not in words or "membermask" not in statement.operands:
+        return None
+    mode = next(word for word in words if word in ("up", "down", "bfly", "idx"))
+    lane, clamp, members = (
+        reader(statement.operands[name], "u32", function) for name in ("b", "c", "membermask")
+    )
+
+    def look(watch: Watch, s: Strand, mask: Array | None) -> None:
+        if mask is not None:
+            return
+        own = s.lanes % 32
+        source = _source(mode, own, lane(s).astype(np.int64), clamp(s).astype(np.int64))
+        masks = np.broadcast_to(members(s), own.shape).astype(np.int64)
+        there = by_warp(s, np.ones(len(s), np.bool_)) if len(s) % 32 else present(s)
+        bits = (there * (1 << np.arange(32))).sum(1)
+        warps = np.repeat(bits, there.sum(1)) if len(s) else bits
+        wrong = masks >> source & 1 == 0
+        wrong |= (
+            (masks >> source & 1 == 1) & (warps >> source & 1 == 0) & _complete(s, masks, warps)
+        )
+        if wrong.any():
+            index = int(np.argmax(wrong))
+            watch.report(
+                "shuffle", s.lanes[wrong], int(wrong.sum()),
+                f"lane {int(own[index])} reads from lane {int(source[index])}, which does not take "
+                f"part (membermask {int(masks[index]):#010x})",
+            )  # fmt: skip
+
+    return look
+
+
+def _complete(s: Strand, masks: Array, warps: Array) -> Array:
+    """Where all lanes of the mask that have not ended are there: the others have ended."""
+    warps_of = s.wave.warps_of(s)
+    alive = np.repeat(
+        s.wave.alive_bits(warps_of.numbers), np.diff(warps_of.starts, append=len(s))
+    ).astype(np.int64)
+    out: Array = masks & alive & ~warps == 0
+    return out
+
+
+def _source(mode: str, own: Array, b: Array, c: Array) -> Array:
+    """The lane that each lane reads from; its own where the other is out of range (PTX ISA
+    9.7.9.6)."""
+    clamp, segment = c & 31, c >> 8 & 31
+    most = own & segment | clamp & ~segment
+    least = own & segment
+    b = b & 31
+    if mode == "idx":
+        source = least | b & ~segment
+        valid = source <= most
+    elif mode == "up":
+        source = own - b
+        valid = source >= most
+    else:
+        source = own + b if mode == "down" else own ^ b
+        valid = source <= most
+    out: Array = np.where(valid, source, own)
+    return out
+
+
+# --- after a statement ----------------------------------------------------------------------------
+
+
+def _after(statement: Statement, function: Function) -> After | None:
+    if is_wgmma(statement):
+        return _multiplied(statement, function)
+    words = str(statement.instruction).split(".")
+    if words[:3] == ["cp", "async", "bulk"] and len(words) > 3:
+        bulk = _AFTER_BULK.get(words[3])
+        return None if bulk is None else bulk(statement, function)
+    if make := _AFTER.get(".".join(words[:3])) or _AFTER.get(".".join(words[:2])):
+        return make(statement, function)
+    if make := _AFTER.get(words[0]):
+        return make(statement, function)
+    return None
+
+
+def _constant(statement: Statement, name: str) -> int:
+    bound = statement.operands[name]
+    assert isinstance(bound, Constant)
+    return bound.word
+
+
+def _warp_barrier(statement: Statement, function: Function) -> After:
+    members = reader(statement.operands["membermask"], "u32", function)
+
+    def after(watch: Watch, s: Strand, lanes: Lanes) -> None:
+        whole = warps_complete(s, members(s))
+        watch.clocks.warp_barrier(s.lanes, whole, watch.now)
+        watch.gather_warps(s.lanes)
+
+    return after
+
+
+def _exchange(statement: Statement, function: Function) -> After:
+    return lambda watch, s, lanes: watch.clocks.shuffled(lanes, watch.now)
+
+
+def _fence(statement: Statement, function: Function) -> After:
+    run = _of_fence(statement)
+
+    def after(watch: Watch, s: Strand, lanes: Lanes) -> None:
+        watch.fences[lanes] = watch.now
+        if run is not None:
+            run(watch, s, lanes)
+
+    return after
+
+
+def _of_fence(statement: Statement) -> After | None:
+    words = set(str(statement.instruction).split("."))
+    if "proxy" in words:
+        if "async" in words or not {"tensormap::generic", "alias"} & words:
+            return lambda watch, s, lanes: watch.clocks.fence(lanes, watch.now)
+        if "tensormap::generic" in words:
+            return lambda watch, s, lanes: watch.tensor_map_fence(lanes)
+        return None
+    if words & {"cta", "mbarrier_init"}:
+        return None
+    return lambda watch, s, lanes: watch.all.memory.fence(watch.clocks, lanes, watch.now)
+
+
+def _commit_copies(statement: Statement, function: Function) -> After:
+    return lambda watch, s, lanes: watch.copies.commit(lanes, watch.now)
+
+
+def _wait_copies(statement: Statement, function: Function) -> After:
+    everything = "wait_all" in str(statement.instruction).split(".")
+    newest = 0 if everything else _constant(statement, "n")
+
+    def after(watch: Watch, s: Strand, lanes: Lanes) -> None:
+        events: Any = watch.now if everything else watch.copies.complete(lanes, newest)
+        own = watch.clocks.own[Aspect.COPIES]
+        own[lanes] = np.maximum(own[lanes], events)
+
+    return after
+
+
+def _commit_bulk(statement: Statement, function: Function) -> After:
+    return lambda watch, s, lanes: watch.bulk.commit(lanes, watch.now)
+
+
+def _wait_bulk(statement: Statement, function: Function) -> After:
+    newest = _constant(statement, "n")
+    read_only = "read" in str(statement.instruction).split(".")
+    aspects = [Aspect.BULK_READ] if read_only else [Aspect.BULK_READ, Aspect.BULK]
+
+    def after(watch: Watch, s: Strand, lanes: Lanes) -> None:
+        events = watch.bulk.complete(lanes, newest)
+        for aspect in aspects:
+            own = watch.clocks.own[aspect]
+            own[lanes] = np.maximum(own[lanes], events)
+
+    return after
+
+
+def _multiplied(statement: Statement, function: Function) -> After:
+    """A wgmma was executed: rows and columns of its tiles that nobody wrote spoil its sums."""
+    product = Product(statement, function)
+    ins: Any = statement.instruction
+
+    def after(watch: Watch, s: Strand, lanes: Lanes) -> None:
+        spoilt, watch.spoilt = watch.spoilt, {}
+        if not any(tile.any() for tiles in spoilt.values() for tile in tiles):
+            return
+        sizes = (ins.n,) if product.a is not None else (ins.m, ins.n)
+        product.with_shared(s, {
+            first: [_spoilt(tile, size) for tile, size in zip(tiles, sizes, strict=True)]
+            for first, tiles in spoilt.items()
+        })  # fmt: skip
+
+    return after
+
+
+def _spoilt(tile: Bools, size: int) -> Any:
+    """The rows of a tile of which an element is spoilt."""
+    return tile.reshape(size, -1).any(1) if tile.size else np.zeros(size, np.bool_)
+
+
+def _wgmma_fence(statement: Statement, function: Function) -> After:
+    return lambda watch, s, lanes: watch.wgmma_checks.fence(lanes)
+
+
+def _commit_wgmma(statement: Statement, function: Function) -> After:
+    return lambda watch, s, lanes: watch.wgmma.commit(lanes, watch.now)
+
+
+def _wait_wgmma(statement: Statement, function: Function) -> After:
+    newest = _constant(statement, "n")
+
+    def after(watch: Watch, s: Strand, lanes: Lanes) -> None:
+        own = watch.clocks.own[Aspect.WGMMA]
+        own[lanes] = np.maximum(own[lanes], watch.wgmma.complete(lanes, newest))
+        watch.wgmma_checks.wait(lanes, newest)
+
+    return after
+
+
+def _set_registers(statement: Statement, function: Function) -> After:
+    return lambda watch, s, lanes: watch.set_registers(lanes)
+
+
+_AFTER: dict[str, Callable[[Statement, Function], After | None]] = {
+    "bar.warp.sync": _warp_barrier,
+    **dict.fromkeys(("shfl", "vote", "match", "redux"), _exchange),
+    "fence": _fence,
+    "membar": _fence,
+    "cp.async.commit_group": _commit_copies,
+    "cp.async.wait_group": _wait_copies,
+    "cp.async.wait_all": _wait_copies,
+    "wgmma.fence": _wgmma_fence,
+    "wgmma.commit_group": _commit_wgmma,
+    "wgmma.wait_group": _wait_wgmma,
+    "setmaxnreg": _set_registers,
+}
+_AFTER_BULK = {
+    "commit_group": _commit_bulk,
+    "wait_group": _wait_bulk,
+}

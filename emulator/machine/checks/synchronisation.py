@@ -1,0 +1,219 @@
+"""What threads learn of each other by barriers, mbarriers, and the barriers of clusters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dtypes import Array
+from emulator.machine.checks.clocks import Aspect, Events, wider
+from emulator.machine.checks.finding import Party
+from emulator.machine.checks.reporter import Reporter
+from emulator.machine.place import shown
+from emulator.machine.vector.strand import WARP, Lanes, Strand
+
+
+@dataclass
+class Arrival:
+    """Lanes of one block that have arrived at a barrier."""
+
+    lanes: Lanes
+    waits: bool
+    pc: int
+    #: what they told, where they do not wait
+    told: Events | None = None
+
+
+@dataclass
+class Phase:
+    """What was released to an mbarrier: for the phase under way, and for the last one over."""
+
+    told: Events
+    over: Events | None = None
+
+
+@dataclass
+class Synchronisation:
+    """The objects of a wave that threads synchronise through."""
+
+    watch: Reporter
+    arrivals: dict[tuple[int, int], list[Arrival]] = field(default_factory=dict)
+    phases: dict[int, Phase] = field(default_factory=dict)
+    #: who has ever arrived at an mbarrier, and who did last, where
+    arrived: dict[int, set[int]] = field(default_factory=dict)
+    last: dict[int, tuple[int, int]] = field(default_factory=dict)
+    #: of clusters: what was told in the phase under way, and in the last one
+    told: dict[int, Events] = field(default_factory=dict)
+    over: dict[int, Events] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.clocks = self.watch.clocks
+
+    # --- barriers of a block ---
+
+    def arrive(self, s: Strand, barrier: int, *, waits: bool, pc: int) -> None:
+        per_block = self.clocks.per_block
+        rows = s.lanes // per_block
+        for row in np.unique(rows).tolist():
+            lanes = s.lanes[rows == row]
+            told = None if waits else self.clocks.released(lanes, self.watch.now)
+            self.arrivals.setdefault((row, barrier), []).append(Arrival(lanes, waits, pc, told))
+
+    def complete(self, rows: Lanes, barrier: int) -> None:
+        """The barrier of blocks is complete: who waited goes on."""
+        regular = []
+        for row in rows.tolist():
+            arrivals = self.arrivals.pop((row, barrier), [])
+            self._check_aligned(arrivals)
+            if self._is_everyone(row, arrivals):
+                regular.append(row)
+            elif arrivals:
+                self._meet(row, arrivals)
+        if regular:
+            self.clocks.block_barrier(np.array(regular), self.watch.tick())
+            for row in regular:
+                self.watch.gather(row)
+
+    def _is_everyone(self, row: int, arrivals: list[Arrival]) -> bool:
+        if not all(arrival.waits for arrival in arrivals):
+            return False
+        per_block = self.clocks.per_block
+        alive = int(self.clocks.wave.alive[row * per_block : (row + 1) * per_block].sum())
+        return sum(len(arrival.lanes) for arrival in arrivals) >= alive
+
+    def _meet(self, row: int, arrivals: list[Arrival]) -> None:
+        now = self.watch.tick()
+        known: Events | None = None
+        for arrival in arrivals:
+            told = arrival.told
+            if told is None:
+                told = self.clocks.released(arrival.lanes, now)
+            known = told if known is None else wider(known, told)
+        assert known is not None
+        for arrival in arrivals:
+            if arrival.waits:
+                self.clocks.acquire(arrival.lanes, known)
+        self.watch.gather(row)
+
+    def _check_aligned(self, arrivals: list[Arrival]) -> None:
+        """Lanes of one warp must have come to an aligned barrier by one statement."""
+        if len({arrival.pc for arrival in arrivals}) < 2:
+            return
+        seen: dict[int, Arrival] = {}
+        for arrival in arrivals:
+            for warp in np.unique(arrival.lanes // WARP).tolist():
+                first = seen.setdefault(warp, arrival)
+                if first.pc == arrival.pc or not self._is_aligned(arrival.pc):
+                    continue
+                # The same lanes may arrive and, later, wait: others came another way.
+                if not np.intersect1d(first.lanes, arrival.lanes).size:
+                    self._divergent(first, arrival, warp)
+
+    def _is_aligned(self, pc: int) -> bool:
+        words = str(self.watch.all.grid.program.statements[pc].instruction).split(".")
+        return words[0] == "bar" or "aligned" in words
+
+    def _divergent(self, first: Arrival, second: Arrival, warp: int) -> None:
+        lanes = second.lanes[second.lanes // WARP == warp]
+        others = first.lanes[first.lanes // WARP == warp]
+        earlier = Party(self.watch.place(first.pc), *self.watch.who(others), "came to the barrier")
+        self.watch.report(
+            "divergent barrier", lanes, len(lanes),
+            "lanes of one warp come to an aligned barrier by different statements", earlier,
+            first.pc, pc=second.pc,
+        )  # fmt: skip
+
+    # --- mbarriers ---
+
+    def tell_mbarrier(self, lanes: Lanes, places: Lanes) -> None:
+        """Lanes arrive at mbarriers, by the numbers of their words."""
+        clocks = self.clocks
+        for place in np.unique(places).tolist():
+            mine = lanes[places == place]
+            self._tell(place, clocks.released(mine, self.watch.now))
+            self.arrived.setdefault(place, set()).update(mine.tolist())
+            self.last[place] = self.watch.statement.pc, int(mine[-1])
+
+    def last_arrival(self, place: int) -> str:
+        """Who arrived last at an mbarrier, in words; empty where nobody has."""
+        if place not in self.last:
+            return "; nobody has ever arrived"
+        pc, lane = self.last[place]
+        block, thread = self.watch.wave.coordinates(lane)
+        return (
+            f"; the last arrival was that of block {shown(block)}, thread {shown(thread)} at line "
+            f"{self.watch.place(pc).line}"
+        )
+
+    def tell_copy(self, place: int) -> int:
+        """A copy that signals an mbarrier is issued; the column that it is known by."""
+        clocks, cluster = self.clocks, place // self.watch.words_per_cluster
+        column = clocks.column(cluster, place)
+        assert clocks.matrix is not None
+        told = np.zeros((len(Aspect), clocks.matrix.shape[-1]), np.int32)
+        told[Aspect.PLAIN, clocks.per_cluster + column] = self.watch.now
+        self._tell(place, told)
+        return column
+
+    def _tell(self, place: int, told: Events) -> None:
+        phase = self.phases.get(place)
+        if phase is None:
+            self.phases[place] = Phase(told)
+        else:
+            phase.told = wider(phase.told, told)
+
+    def phases_over(self, places: Lanes) -> None:
+        for place in places.tolist():
+            phase = self.phases.get(place)
+            if phase is not None:
+                phase.over = phase.told
+
+    def waited(self, lanes: Lanes, places: Lanes) -> None:
+        """Lanes have seen phases of mbarriers end."""
+        places = np.broadcast_to(places, lanes.shape)
+        for place in np.unique(places).tolist():
+            phase = self.phases.get(place)
+            if phase is None or phase.over is None:
+                continue
+            mine = lanes[places == place]
+            for cluster in np.unique(mine // self.clocks.per_cluster).tolist():
+                some = mine[mine // self.clocks.per_cluster == cluster]
+                self.clocks.acquire(some, phase.over)
+
+    # --- clusters ---
+
+    def arrive_at_cluster(self, lanes: Lanes, *, relaxed: bool) -> None:
+        """Lanes arrive; `relaxed`: what they tell is what they knew at their last fence."""
+        for cluster in np.unique(lanes // self.clocks.per_cluster).tolist():
+            mine = lanes[lanes // self.clocks.per_cluster == cluster]
+            told = self.clocks.released(mine, self.watch.now)
+            if relaxed:
+                plain = told[[Aspect.PLAIN, Aspect.READS]]
+                told[[Aspect.PLAIN, Aspect.READS]] = np.minimum(
+                    plain, self.watch.fences[mine].max()
+                )
+            have = self.told.get(cluster)
+            self.told[cluster] = told if have is None else wider(have, told)
+
+    def cluster_phase_over(self, clusters: Lanes) -> None:
+        for cluster in clusters.tolist():
+            if cluster in self.told:
+                self.over[cluster] = self.told.pop(cluster)
+
+    def wait_at_cluster(self, lanes: Lanes) -> None:
+        for cluster in np.unique(lanes // self.clocks.per_cluster).tolist():
+            if cluster in self.over:
+                mine = lanes[lanes // self.clocks.per_cluster == cluster]
+                self.clocks.acquire(mine, self.over[cluster])
+
+
+def warps_complete(s: Strand, masks: Array) -> Array:
+    """For each lane whether the membermask names all lanes of its warp that have not ended."""
+    wave = s.wave
+    warps = wave.warps_of(s)
+    alive = wave.alive_bits(warps.numbers)
+    wanted = np.bitwise_or.reduceat(s.spread(masks), warps.starts)
+    whole = (alive & ~wanted) == 0
+    out: Array = np.repeat(whole, np.diff(warps.starts, append=len(s)))
+    return out

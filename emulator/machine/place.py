@@ -1,0 +1,39 @@
+"""Where in a kernel and in its sources something happens, and which blocks and threads it was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Index = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a kernel and in its sources a statement stands."""
+
+    kernel: str
+    #: line and column of the PTX text, and the statement
+    line: int
+    column: int
+    statement: str
+    #: "kernel.cu:12", and behind it where it was inlined; empty where the file does not say
+    source: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        source = f" ({', inlined at '.join(self.source)})" if self.source else ""
+        return f"{self.kernel}, PTX line {self.line}{source}: {self.statement}"
+
+
+def shown(index: Index) -> str:
+    """``(1, 0, 0)``."""
+    return f"({', '.join(map(str, index))})"
+
+
+def spans(numbers: NDArray[np.int64]) -> str:
+    """Ascending numbers as ``0-2, 5``."""
+    cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
+    parts = [part.tolist() for part in np.split(numbers, cuts)]
+    return ", ".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else str(p[0]) for p in parts)

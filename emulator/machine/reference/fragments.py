@@ -1,0 +1,103 @@
+"""Operands of matrix instructions: registers of one warp or warpgroup, what its lanes share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dtypes import Array
+from emulator.arith.scalar.types import TYPES
+from emulator.isa.signature import Operand
+from emulator.machine.failure import Failure
+from emulator.machine.reference.operands import Read, reader, word_type, writer
+from emulator.machine.reference.thread import Thread
+from emulator.ptx.program import Bound, Constant, Function, Register, Statement, Vector, items_of
+
+Threads = Sequence[Thread]
+
+
+class Registers:
+    """A vector operand: words ``(lanes, registers)`` of threads."""
+
+    def __init__(self, operand: Operand, bound: Bound, function: Function) -> None:
+        items = items_of(bound)
+        type_ = word_type(operand)
+        self.dtype = TYPES[type_].dtype
+        self.reads = [None if x is None else reader(x, type_) for x in items]
+        #: numbers of the registers, -1 of what is none
+        self.indexes = tuple(x.index if isinstance(x, Register) else -1 for x in items)
+        self.writes = [writer(x, type_, function) for x in items] if operand.use != "read" else []
+
+    def read(self, threads: Threads) -> Array:
+        words = [[0 if read is None else read(thread) for read in self.reads] for thread in threads]
+        return np.array(words, self.dtype).reshape(len(threads), len(self.reads))
+
+    def write(self, threads: Threads, words: Array) -> None:
+        rows = words.reshape(len(threads), len(self.writes)).tolist()
+        for thread, row in zip(threads, rows, strict=True):
+            for write, word in zip(self.writes, row, strict=True):
+                write(thread, word)
+
+
+def same(threads: Threads, read: Read, what: str) -> int:
+    """The word that all lanes hold."""
+    words = {read(thread) for thread in threads}
+    if len(words) > 1:
+        raise Failure("operand", f"operand {what} must hold the same in all lanes")
+    return words.pop()
+
+
+class Fetch:
+    """The operands of a multiplication by name, as `warp` takes them."""
+
+    def __init__(self, statement: Statement, function: Function) -> None:
+        self.vectors: dict[str, Registers] = {}
+        #: of words, one in each lane; and of values that all lanes share
+        self.lanes: dict[str, Read] = {}
+        self.shared: dict[str, Read] = {}
+        self.constants: dict[str, int] = {}
+        for operand in statement.signature.operands:
+            bound = statement.operands.get(operand.name)
+            if bound is None:
+                continue
+            if operand.kind == "vector":
+                self.vectors[operand.name] = Registers(operand, bound, function)
+            elif operand.kind == "immediate":
+                assert isinstance(bound, Constant)
+                self.constants[operand.name] = _signed(bound.word)
+            elif operand.kind == "ids":
+                assert isinstance(bound, Vector)
+                for part, item in zip(operand.parts, bound.items, strict=True):
+                    self.shared[part.name] = reader(item, "b16")
+            else:
+                by_lane = operand.name in ("e", "scale_a", "scale_b")
+                held = self.lanes if by_lane else self.shared
+                held[operand.name] = reader(bound, word_type(operand))
+        self.name = next(o.name for o in statement.signature.operands if o.use != "read")
+        self.result = self.vectors[self.name]
+        self.updates = statement.signature[self.name].use == "updated"
+
+    def __call__(self, threads: Threads) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Operands and options."""
+        operands: dict[str, Any] = {
+            name: vector.read(threads)
+            for name, vector in self.vectors.items()
+            if name != self.name or self.updates
+        }
+        options: dict[str, Any] = dict(self.constants)
+        for name, read in self.lanes.items():
+            words = np.array([read(thread) for thread in threads], np.uint32)
+            (operands if name == "e" else options)[name] = words
+        for name, read in self.shared.items():
+            word = same(threads, read, name)
+            if name in ("a", "b"):
+                operands[name] = np.uint64(word)
+            else:
+                options[name] = bool(word) if name == "scale_d" else word
+        return operands, options
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >> 63 else word

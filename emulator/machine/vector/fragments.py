@@ -1,0 +1,156 @@
+"""Operands of matrix instructions: registers of whole warps and warpgroups, what lanes share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtypes import Array
+from emulator.isa.instruction import Instruction
+from emulator.isa.signature import Operand
+from emulator.machine.failure import Failure
+from emulator.machine.vector.operands import reader, word_type, writer
+from emulator.machine.vector.strand import Lanes, Strand
+from emulator.ptx.program import Bound, Constant, Function, Register, Statement, Vector
+
+
+def whole(s: Strand, lanes: int, ins: Instruction) -> None:
+    """All lanes must be there: an instruction on a matrix has no lanes to spare."""
+    if len(s) % lanes or not _aligned(s, lanes):
+        raise Failure("lanes missing", f"{ins} needs all {lanes} lanes; some have ended")
+
+
+def _aligned(s: Strand, lanes: int) -> bool:
+    first, last = s.lanes[::lanes], s.lanes[lanes - 1 :: lanes]
+    started = s.wave.thread[first] % lanes == 0
+    return bool((started & (last - first == lanes - 1)).all())
+
+
+# --- registers ------------------------------------------------------------------------------------
+
+
+class Registers:
+    """A vector operand: words ``(warps, lanes, registers)`` of a strand."""
+
+    def __init__(self, operand: Operand, bound: Bound, function: Function, lanes: int) -> None:
+        items = bound.items if isinstance(bound, Vector) else (bound,)
+        type_ = word_type(operand)
+        self.lanes = lanes
+        self.count = len(items)
+        #: numbers of the registers, -1 of what is none
+        self.indexes = tuple(x.index if isinstance(x, Register) else -1 for x in items)
+        self.reads = [None if x is None else reader(x, type_, function) for x in items]
+        self.writes = [writer(x, type_, function) for x in items] if operand.use != "read" else []
+
+    def read(self, s: Strand) -> Array:
+        first = next(read for read in self.reads if read is not None)(s)
+        out = np.empty((len(s), self.count), first.dtype)
+        for i, read in enumerate(self.reads):
+            out[:, i] = 0 if read is None else read(s)
+        return out.reshape(-1, self.lanes, self.count)
+
+    def write(self, s: Strand, words: Array) -> None:
+        columns = np.ascontiguousarray(words.reshape(len(s), self.count).T)
+        for write, column in zip(self.writes, columns, strict=True):
+            write(s, column, None)
+
+    def fill(self, s: Strand, word: Array) -> None:
+        """The same word in all registers."""
+        for write in self.writes:
+            write(s, word, None)
+
+    def read_lanes(self, s: Strand, lanes: Lanes) -> Array:
+        """Words ``(warps, lanes, registers)`` of some lanes; zeros of those that have ended."""
+        at, there = _positions(s, lanes)
+        if lanes.size == len(s) and there.all():
+            return self.read(s)
+        columns = [np.zeros(1, np.uint32) if read is None else read(s) for read in self.reads]
+        words = np.stack([s.spread(column)[at] for column in columns], axis=-1)
+        return np.where(there[..., None], words, 0).astype(words.dtype)
+
+    def write_lanes(self, s: Strand, lanes: Lanes, words: Array) -> None:
+        """Puts words into the registers of some lanes, as far as these have not ended."""
+        at, there = _positions(s, lanes)
+        if not lanes.size:
+            return
+        if lanes.size == len(s) and there.all():
+            self.write(s, words)
+            return
+        mask = np.zeros(len(s), np.bool_)
+        mask[at[there]] = True
+        column = np.zeros(len(s), words.dtype)
+        for i, write in enumerate(self.writes):
+            column[at[there]] = words[there, i]
+            write(s, column, mask)
+
+
+def _positions(s: Strand, lanes: Lanes) -> tuple[Lanes, NDArray[np.bool_]]:
+    """Where lanes stand in a strand, and which of them do."""
+    at = np.minimum(np.searchsorted(s.lanes, lanes), len(s) - 1)
+    return at, s.lanes[at] == lanes
+
+
+def one_for_all(words: Array, s: Strand, lanes: int, what: str) -> Array:
+    """The word that all lanes of each warp or warpgroup hold: ``(warps,)``, or ``(1,)``."""
+    if len(words) == 1:
+        return words
+    each = words.reshape(-1, lanes)
+    if (each != each[:, :1]).any():
+        raise Failure("operand", f"operand {what} must hold the same in all lanes")
+    return each[:, 0]
+
+
+class Fetch:
+    """The operands of a multiplication by name, as `warp` takes them."""
+
+    def __init__(self, statement: Statement, function: Function, lanes: int) -> None:
+        self.lanes = lanes
+        self.vectors: dict[str, Registers] = {}
+        self.singles: dict[str, Any] = {}
+        self.constants: dict[str, int] = {}
+        #: byte-ids and thread-ids, which a statement names for each scale
+        self.ids: tuple[str, ...] = ()
+        for operand in statement.signature.operands:
+            bound = statement.operands.get(operand.name)
+            if bound is None:
+                continue
+            if operand.kind == "vector":
+                self.vectors[operand.name] = Registers(operand, bound, function, lanes)
+            elif operand.kind == "immediate":
+                assert isinstance(bound, Constant)
+                self.constants[operand.name] = _signed(bound.word)
+            elif operand.kind == "ids":
+                assert isinstance(bound, Vector)
+                for part, item in zip(operand.parts, bound.items, strict=True):
+                    self.ids += (part.name,)
+                    self.singles[part.name] = reader(item, "b16", function)
+            else:
+                self.singles[operand.name] = reader(bound, word_type(operand), function)
+        result = next(o.name for o in statement.signature.operands if o.use != "read")
+        self.result = self.vectors[result]
+        self.updates = statement.signature[result].use == "updated"
+        self.result_name = result
+
+    def __call__(self, s: Strand) -> tuple[dict[str, Any], dict[str, Any]]:
+        operands: dict[str, Any] = {}
+        options: dict[str, Any] = dict(self.constants)
+        for name, vector in self.vectors.items():
+            if name != self.result_name or self.updates:
+                operands[name] = vector.read(s)
+        for name, read in self.singles.items():
+            words = read(s)
+            if name == "e":
+                operands[name] = s.spread(words).reshape(-1, self.lanes)
+            elif name in ("scale_a", "scale_b"):
+                options[name] = s.spread(words).reshape(-1, self.lanes)
+            elif name in ("a", "b"):
+                operands[name] = one_for_all(words, s, self.lanes, name)
+            else:
+                options[name] = one_for_all(words, s, self.lanes, name)
+        return operands, options
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >> 63 else word

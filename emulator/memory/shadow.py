@@ -1,0 +1,84 @@
+"""Who last wrote and read each piece of memory: the state that checks of accesses keep.
+
+A piece, or *granule*, is as many bytes as the smallest access that a program can make, so that
+what two threads do to neighbouring bytes is never taken for one place.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Events = NDArray[np.int32]
+
+
+class SharedShadow:
+    """Of the shared memory of several blocks: one row of granules after the other."""
+
+    def __init__(self, blocks: int, size: int, granule: int, columns: int) -> None:
+        self.granule = granule
+        #: granules of a block
+        self.row = -(-size // granule)
+        count = blocks * self.row
+        #: the event, the lane and the sort of the last write; event 0: nothing ever wrote it
+        self.written = np.zeros(count, np.int32)
+        self.writer = np.zeros(count, np.int32)
+        self.sort = np.zeros(count, np.int8)
+        #: holds what somebody wrote who had it from nobody
+        self.undefined = np.zeros(count, np.bool_)
+        self.any_undefined = False
+        #: the last read of each column of readers (a warp, say), and its lane; -1: several lanes
+        self.read = np.zeros((count, columns), np.int32)
+        self.reader = np.zeros((count, columns), np.int32)
+
+    def unwritten(self, at: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which granules hold nothing that anybody meant to write."""
+        out: NDArray[np.bool_] = self.written[at] == 0
+        return out | self.undefined[at] if self.any_undefined else out
+
+    def define(self, at: NDArray[np.int64], undefined: NDArray[np.bool_] | None) -> None:
+        """What was just written to granules is, or is not, what somebody meant to write."""
+        if undefined is not None and undefined.any():
+            self.any_undefined = True
+            self.undefined[at] = undefined
+        elif self.any_undefined:
+            self.undefined[at] = False
+
+    @staticmethod
+    def bytes_of(size: int, granule: int, columns: int) -> int:
+        """How much memory the state of one block takes."""
+        return size // granule * (10 + 8 * columns)
+
+
+class GlobalShadow:
+    """Of global memory: the last write, the last read, and the last read of another block."""
+
+    def __init__(self, size: int, granule: int) -> None:
+        self.granule = granule
+        count = -(-size // granule)
+        self.written, self.writer = np.zeros(count, np.int32), np.zeros(count, np.int32)
+        self.sort = np.zeros(count, np.int8)
+        self.read, self.reader = np.zeros((2, count), np.int32), np.zeros((2, count), np.int32)
+
+    def need(self, size: int) -> None:
+        """Room for memory that has grown."""
+        count = -(-size // self.granule)
+        have = len(self.written)
+        if count <= have:
+            return
+        for name in ("written", "writer", "sort"):
+            held = getattr(self, name)
+            setattr(self, name, np.concatenate([held, np.zeros(count - have, held.dtype)]))
+        more = np.zeros((2, count - have), np.int32)
+        self.read = np.concatenate([self.read, more], axis=1)
+        self.reader = np.concatenate([self.reader, more], axis=1)
+
+
+def granules(places: NDArray[np.int64], size: int, granule: int) -> NDArray[np.int64]:
+    """The granules ``(n, size / granule)`` of accesses of `size` bytes at places in bytes."""
+    first = places // granule
+    count = max(1, size // granule)
+    if count == 1:
+        return first[:, None]
+    out: NDArray[np.int64] = first[:, None] + np.arange(count)
+    return out
