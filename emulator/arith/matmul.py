@@ -180,9 +180,7 @@ def _matmul(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> Arra
     return c
 
 
-def _fast(
-    arithmetic: Arithmetic, x: Operands, k: int, engine: Engine
-) -> tuple[Array, Bool] | None:
+def _fast(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> tuple[Array, Bool] | None:
     """Codes, and where they are to be computed otherwise; None where there is no fast path."""
     if engine == "reference":
         return None
