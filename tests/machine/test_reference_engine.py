@@ -422,7 +422,9 @@ DONE: st.global.u32 [%rd2], %r8;"""
     declared = ".shared .align 128 .b8 room[2560]; .shared .b64 bars[2];"
     # 256 words of a, of which the first half is read and the second written.
     buffers = [words(256), np.zeros(64, U32)]
-    out = both(kernel(body, declared), 1, 64, buffers, async_order=order, seed=3)
+    # A seed alone picks an order of warps, which the reference engine does not have.
+    seed = 3 if order == "random" else None
+    out = both(kernel(body, declared), 1, 64, buffers, async_order=order, seed=seed)
     assert (out[0] != buffers[0]).any()
 
 
