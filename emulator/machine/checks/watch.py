@@ -569,9 +569,11 @@ class Watch(Reporter):
                 self.farewell[row] = told if have is None else wider(have, told)
         open_ = self.bulk.issued[lanes] > self.clocks.own[Aspect.BULK_READ, lanes]
         if open_.any():
+            pc = self.all.pcs[int(self.bulk.issued[lanes[open_][0]])]
+            earlier = Party(self.place(pc), *self.who(lanes[open_][:1]), "issued one")
             self.report(
                 "left open", lanes[open_], int(open_.sum()),
-                "the thread ends before its bulk copies have read shared memory",
+                "the thread ends before its bulk copies have read shared memory", earlier, pc,
             )  # fmt: skip
 
     def finish(self) -> None:
