@@ -742,7 +742,7 @@ DEADLOCKS = {
                 r"warp 1 \(32 threads, 32 to 63\) at line 12: barrier 2: 32 of 64 threads arrived"),
     "mbarrier": ("mbarrier.init.shared.b64 [room+8], 5; bar.sync 0; L: mbarrier.try_wait.parity"
                  ".shared.b64 %p1, [room+8], 0; @!%p1 bra L;",
-                 r"mbarrier room\[8\], parity 0: 5 of 5 arrivals and 0 bytes are outstanding"),
+                 r"mbarrier room\[1\], parity 0: 5 of 5 arrivals and 0 bytes are outstanding"),
     "cluster": ("setp.lt.u32 %p1, %r3, 32; @%p1 bra L; barrier.cluster.arrive; "
                 "barrier.cluster.wait; L: barrier.sync 1, 64;",
                 "barrier of the cluster: 32 threads have not arrived"),
