@@ -9,7 +9,8 @@ computed by `vector`, one instruction after the other.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,10 +21,14 @@ from emulator.arith.factors import Bool, Float32, Plan, factor, plan
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import IntegerDot, PopcountDot
 
+_R = TypeVar("_R")
+
 #: share of elements that are not ordinary, above which all are computed by `vector`
 _MOSTLY_ORDINARY = 0.9
 #: products of one piece of a batch: what fits a cache, and what keeps threads busy
 _PIECE, _COMPILED_PIECE = 1 << 18, 1 << 20
+#: of results that are all right
+_NOWHERE = np.zeros((1, 1, 1), np.bool_)
 #: columns that fill the vectors of a machine reasonably
 _COLUMNS = 32
 
@@ -56,32 +61,75 @@ def matmul(
     Leading axes broadcast. Raises OperandError for an unknown engine, ValueError for shapes that
     do not broadcast and for a chain of instructions whose C and D differ in type.
     """
-    batch = np.broadcast_shapes(
-        *(x.shape[:-2] for x in (a, b, c, scale_a, scale_b) if x is not None)
-    )
+    batch = _batch_of(a, b, c, scale_a, scale_b)
     m, n, k = a.shape[-2], b.shape[-2], a.shape[-1] if k is None else k
     if a.shape[-1] > k and arithmetic.c != arithmetic.d:
         raise ValueError(f"a chain needs C and D of one type; got {arithmetic.c}, {arithmetic.d}")
     work = math.prod((*batch, m, n, a.shape[-1]))
+    if not work:
+        choose(engine, work)  # may raise
+        d = np.broadcast_to(c, (*batch, m, n))
+        return d.astype(code_type(arithmetic.d.bits)) if not d.size else np.array(d)
+    operands = _operands(batch, a, b, c, scale_a, scale_b)
+    d = _by_engine(engine, work, arithmetic, k, lambda x: _matmul(arithmetic, operands, k, x))
+    return _shaped(d, batch)
+
+
+def ordinary(
+    arithmetic: Arithmetic,
+    a: Array,
+    b: Array,
+    c: Array,
+    scale_a: Array | None = None,
+    scale_b: Array | None = None,
+    *,
+    engine: Engine = "auto",
+) -> tuple[Array, Bool] | None:
+    """What a fast path of `matmul` gives for one instruction, and where that means nothing because
+    an operand or a result is not ordinary; None where the recipe has no fast path.
+
+    For callers who compute such elements by themselves.
+    """
+    batch, k = _batch_of(a, b, c, scale_a, scale_b), a.shape[-1]
+    work = math.prod((*batch, a.shape[-2], b.shape[-2], k))
+    if not work:
+        return None
+    operands = _operands(batch, a, b, c, scale_a, scale_b)
+    found = _by_engine(engine, work, arithmetic, k, lambda x: _fast(arithmetic, operands, k, x))
+    return None if found is None else (_shaped(found[0], batch), _shaped(found[1], batch))
+
+
+def _batch_of(*operands: Array | None) -> tuple[int, ...]:
+    return np.broadcast_shapes(*(x.shape[:-2] for x in operands if x is not None))
+
+
+def _operands(batch: tuple[int, ...], *operands: Array | None) -> Operands:
+    return Operands(*(None if x is None else _flat(x, batch) for x in operands))  # type: ignore[arg-type]
+
+
+def _shaped(d: Array, batch: tuple[int, ...]) -> Array:
+    """`d` ``(t, m, n)``, of which all of the batch may share one, with all axes of the batch."""
+    if len(d) != math.prod(batch):
+        d = np.array(np.broadcast_to(d, (math.prod(batch), *d.shape[1:])))
+    return d.reshape(*batch, *d.shape[1:])
+
+
+def _by_engine(
+    engine: Engine, work: int, arithmetic: Arithmetic, k: int, compute: Callable[[Engine], _R]
+) -> _R:
+    """``compute`` with the engine that is chosen for the work, in multiply-adds."""
     # Integers and fp4 with scales make no use of Numba: "auto" must not wait for it.
     by_blas = isinstance(arithmetic.steps[0], IntegerDot) or _in_groups(arithmetic, k)
     chosen = choose(engine, 0 if by_blas else work)
-    if not work:
-        d = np.broadcast_to(c, (*batch, m, n))
-        return d.astype(code_type(arithmetic.d.bits)) if not d.size else np.array(d)
-    scales = (None if x is None else _flat(x, batch) for x in (scale_a, scale_b))
-    operands = Operands(_flat(a, batch), _flat(b, batch), _flat(c, batch), *scales)
     try:
-        d = _matmul(arithmetic, operands, k, chosen)
+        return compute(chosen)
     except Exception as error:
         if engine != "auto" or chosen != "compiled":
             raise
         # Such as a damaged cache of machine code. What is the caller's fault fails here, too.
-        d = _matmul(arithmetic, operands, k, "vector")
+        found = compute("vector")
         give_up(error)
-    if len(d) != math.prod(batch):
-        d = np.array(np.broadcast_to(d, (math.prod(batch), m, n)))
-    return d.reshape(*batch, m, n)
+        return found
 
 
 def dot(
@@ -118,31 +166,40 @@ def _in_groups(arithmetic: Arithmetic, k: int) -> bool:
 def _matmul(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> Array:
     if engine == "reference":
         return _by_dots(reference.dot, arithmetic, x, k)
+    found = _fast(arithmetic, x, k, engine)
+    if found is not None:
+        return _settled(arithmetic, x, k, *found)
+    if plan(arithmetic, k) is None:
+        return _by_dots(vector.dot, arithmetic, x, k)
+    # The accumulator is converted between instructions.
+    c = x.c
+    for start in range(0, x.a.shape[-1], k):
+        part = slice(start, start + k)
+        one = x._replace(a=x.a[..., part], b=x.b[..., part], c=c)
+        c = _matmul(arithmetic, one, k, engine)
+    return c
+
+
+def _fast(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> tuple[Array, Bool] | None:
+    """Codes, and where they are to be computed otherwise; None where there is no fast path."""
+    if engine == "reference":
+        return None
     first = arithmetic.steps[0]
     if isinstance(first, IntegerDot):
-        return integers.dot(arithmetic, x.a, x.b, x.c, k)
+        return integers.dot(arithmetic, x.a, x.b, x.c, k), _NOWHERE
     if isinstance(first, PopcountDot):
-        return integers.popcount_dot(arithmetic, x.a, x.b, x.c, engine == "compiled")
+        compiled_ones = engine == "compiled"
+        return integers.popcount_dot(arithmetic, x.a, x.b, x.c, compiled_ones), _NOWHERE
     if _in_groups(arithmetic, k):
-        return _settled(arithmetic, x, k, *grouped.chain(arithmetic, *x, k))  # type: ignore[arg-type]
+        return grouped.chain(arithmetic, *x, k)  # type: ignore[arg-type]
     made = plan(arithmetic, k)
     if made is None and engine == "compiled":
         from emulator.arith import compiled
 
-        found = compiled.float_chain(arithmetic, x.a, x.b, x.c, k)
-        if found is not None:
-            return _settled(arithmetic, x, k, *found)
-    if made is None:
-        return _by_dots(vector.dot, arithmetic, x, k)
-    if (made.before or made.after) and x.a.shape[-1] > k:
-        # The accumulator is converted between instructions.
-        c = x.c
-        for start in range(0, x.a.shape[-1], k):
-            part = slice(start, start + k)
-            one = x._replace(a=x.a[..., part], b=x.b[..., part], c=c)
-            c = _matmul(arithmetic, one, k, engine)
-        return c
-    return _settled(arithmetic, x, k, *_fused(made, arithmetic, x, engine))
+        return compiled.float_chain(arithmetic, x.a, x.b, x.c, k)
+    if made is None or ((made.before or made.after) and x.a.shape[-1] > k):
+        return None
+    return _fused(made, arithmetic, x, engine)
 
 
 def _by_dots(compute: Compute, arithmetic: Arithmetic, x: Operands, k: int) -> Array:

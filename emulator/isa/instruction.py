@@ -56,22 +56,8 @@ class Instruction:
         if not isinstance(text, str):
             raise ParseError(f"an opcode is a string; got {type(text).__name__}")
         opcode = text.strip()
-        refusals: list[EmulatorError] = []
-        for kind in kinds_of(opcode):
-            try:
-                found: Instruction = kind.load().parse(opcode)
-            except EmulatorError as error:
-                refusals.append(error)
-            else:
-                return found
-        if refusals:
-            # That of a kind which knows all the words says more than that of one which does not.
-            raise min(refusals, key=lambda error: isinstance(error, ParseError))
-        pattern, aliases = ALIASES
-        if pattern.match(opcode):
-            aliased: Instruction = aliases.load().parse(opcode)
-            return aliased
-        raise unknown_opcode(opcode)
+        # Of a long one ptxas takes a word again and again: those are not kept.
+        return _parsed(opcode) if len(opcode) <= _KEPT_LENGTH else _parse(opcode)
 
     @property
     def name(self) -> str:
@@ -205,8 +191,29 @@ def unknown_opcode(opcode: str) -> EmulatorError:
     )
 
 
+def _parse(opcode: str) -> Instruction:
+    """What `Instruction.parse` gives for an opcode without spaces around it; raises as that."""
+    refusals: list[EmulatorError] = []
+    for kind in kinds_of(opcode):
+        try:
+            found: Instruction = kind.load().parse(opcode)
+        except EmulatorError as error:
+            refusals.append(error)
+        else:
+            return found
+    if refusals:
+        # That of a kind which knows all the words says more than that of one which does not.
+        raise min(refusals, key=lambda error: isinstance(error, ParseError))
+    pattern, aliases = ALIASES
+    if pattern.match(opcode):
+        aliased: Instruction = aliases.load().parse(opcode)
+        return aliased
+    raise unknown_opcode(opcode)
+
+
 # So that a loop of small calls does not pay for reading the same opcode again and again.
-_parsed = lru_cache(maxsize=256)(Instruction.parse)
+_KEPT_LENGTH = 200
+_parsed = lru_cache(maxsize=1024)(_parse)
 
 
 def as_instruction(given: object, what: str = "an Instruction") -> Instruction:
@@ -217,5 +224,5 @@ def as_instruction(given: object, what: str = "an Instruction") -> Instruction:
     if isinstance(given, Instruction):
         return given
     if isinstance(given, str):
-        return _parsed(given)
+        return Instruction.parse(given)
     raise OperandError(f"{what}, or its opcode, is needed; got {type(given).__name__}")

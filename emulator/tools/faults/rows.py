@@ -185,6 +185,6 @@ MISTAKES = (
 )  # fmt: skip
 #: where no term of the address is wrong, or several in no simple way; behind all likelier mistakes
 OF_LANES = Mistake(
-    "addresses of ldmatrix", "Lanes 8 t to 8 t + 7 give the rows of tile t, which register t "
-    "holds.", _generator("lane"),
+    "addresses of ldmatrix", "Lanes 8 t to 8 t + 7 give the rows of tile t, the one that register "
+    "t holds.", _generator("lane"),
 )  # fmt: skip
