@@ -482,7 +482,7 @@ def test_metadata_in_braces():
     machine.run(opcode.replace("@", "{e}"))
     assert machine.registers["%d3"].values.tolist() == [8] * 32
     for wrong in ("{e, e}", "{_}", "{1}"):
-        with pytest.raises(OperandError, match="operand e of mma.sp"):
+        with pytest.raises(OperandError, match=r"operand e of mma\.sp"):
             machine.run(opcode.replace("@", wrong))
 
 
