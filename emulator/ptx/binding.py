@@ -379,16 +379,20 @@ class Binder:
         if operand.use == "written" and all(_is_dropped(item) for item in given.items):
             what = f"operand {operand.name} of {self.opcode} is all '_', which moves nothing:"
             self.refuse(given, what)
-        bits = TYPES[operand.type].size // count
-        types = tuple(t for t, size in REGISTER_BITS.items() if size == bits)
-        if count not in operand.pieces or not types:
-            size = TYPES[operand.type].size
-            legal = " or ".join(str(n) for n in operand.pieces if size // n >= 8)
+        size = TYPES[operand.type].size if operand.type else 0
+        types = tuple(t for t, bits in REGISTER_BITS.items() if bits == size // count)
+        if count not in operand.pieces or (count > 1 and not types):
+            legal = " or ".join(str(n) for n in operand.pieces if n == 1 or size // n >= 8)
             self.refuse(given, f"operand {operand.name} of {self.opcode} has {legal} parts; got")
         if count == 1:
             return Vector((self._item(operand, given.items[0]),))
         part = replace(
-            operand, type=f"b{bits}", types=types, kind="vector", constants="words", symbol=False
+            operand,
+            type=f"b{size // count}",
+            types=types,
+            kind="vector",
+            constants="words",
+            symbol=False,
         )
         return Vector(tuple(self._item(part, item) for item in given.items))
 

@@ -469,6 +469,23 @@ def test_operands_that_no_statement_takes(text, words):
     assert words in str(error.value)
 
 
+def test_metadata_in_braces():
+    """ptxas takes one register of them so, and CUTLASS writes it."""
+    opcode = (
+        "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%d0,%d1,%d2,%d3}, {one,one},"
+        " {one,one}, {0f00000000,0f00000000,0f00000000,0f00000000}, @, 0;"
+    )
+    machine = Warp("sm_80")
+    machine.run(
+        ".reg .b32 one, e; .reg .f32 %d<4>; mov.b32 one, 0x3c003c00; mov.b32 e, 0x44444444;"
+    )
+    machine.run(opcode.replace("@", "{e}"))
+    assert machine.registers["%d3"].values.tolist() == [8] * 32
+    for wrong in ("{e, e}", "{_}", "{1}"):
+        with pytest.raises(OperandError, match=r"operand e of mma\.sp"):
+            machine.run(opcode.replace("@", wrong))
+
+
 def test_a_large_reduction_takes_no_memory():
     machine = Warp("sm_90a")
     machine.run(".reg .u32 r; .reg .u64 g; mov.u32 r, 0xfffffff0; mov.u64 g, 0;")
