@@ -96,7 +96,11 @@ def ordinary(
         return None
     operands = _operands(batch, a, b, c, scale_a, scale_b)
     found = _by_engine(engine, work, arithmetic, k, lambda x: _fast(arithmetic, operands, k, x))
-    return None if found is None else (_shaped(found[0], batch), _shaped(found[1], batch))
+    if found is None:
+        return None
+    d = _shaped(found[0], batch)
+    bad = found[1] if len(found[1]) == 1 else found[1].reshape(*batch, *found[1].shape[1:])
+    return d, np.broadcast_to(bad, d.shape)
 
 
 def _batch_of(*operands: Array | None) -> tuple[int, ...]:
@@ -180,9 +184,7 @@ def _matmul(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> Arra
     return c
 
 
-def _fast(
-    arithmetic: Arithmetic, x: Operands, k: int, engine: Engine
-) -> tuple[Array, Bool] | None:
+def _fast(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> tuple[Array, Bool] | None:
     """Codes, and where they are to be computed otherwise; None where there is no fast path."""
     if engine == "reference":
         return None
