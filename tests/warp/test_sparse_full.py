@@ -98,7 +98,8 @@ def test_undefined_nibbles_are_selected(opcode, target, monkeypatch):
 def test_most_of_it_is_computed_at_once(monkeypatch):
     """Not a test of speed: that the way row by row is not taken at all."""
     ins, rng = Instruction.parse(CASES[0][0]), np.random.default_rng(9)
-    arrays, options = operands(ins, rng, True, legal_nibbles(ins))
+    arrays, options = operands(ins, rng, False, legal_nibbles(ins))
+    arrays[1][5, 7, 3] = FORMATS["f16"].infinity
     monkeypatch.setattr(sparse, "_matmul_each_row", None)
     mma(ins, *arrays, target="sm_90a", engine="vector", **options)
 
