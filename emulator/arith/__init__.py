@@ -7,6 +7,6 @@ products of any arrangement, ``matmul`` matrices, for which most recipes have a 
 """
 
 from emulator.arith.engines import ENGINES, Engine
-from emulator.arith.matmul import dot, matmul
+from emulator.arith.matmul import dot, matmul, ordinary
 
-__all__ = ["ENGINES", "Engine", "dot", "matmul"]
+__all__ = ["ENGINES", "Engine", "dot", "matmul", "ordinary"]

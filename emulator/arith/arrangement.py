@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from dtypes import FORMATS, Format
-from emulator.arith.steps import AddC, Clear, Convert, Step, Widen
+from emulator.arith.steps import (
+    AddC,
+    Arithmetic,
+    Clear,
+    Convert,
+    FusedDotAdd,
+    IntegerDot,
+    Step,
+    Widen,
+)
 
 
 class Arrangement(NamedTuple):
@@ -41,3 +52,25 @@ def arrangement(steps: Sequence[Step]) -> Arrangement | None:
     if len(left) != 1:
         return None
     return Arrangement(left[0], widen, before, after, adds_c)
+
+
+@lru_cache(maxsize=256)
+def with_gaps(arithmetic: Arithmetic, together: int) -> Arithmetic | None:
+    """The recipe for twice the positions of k, half of which hold zeros: of every `together`
+    neighbours, 2 × `together` are made, in any order and with zeros anywhere among them.
+
+    For finite operands it gives the same codes, because a fused dot-add does not see zeros and adds
+    the terms of a pass in any order. None for recipes of which that is not known, or whose passes
+    take neighbours apart.
+    """
+    found = arrangement(arithmetic.steps)
+    if found is None or not isinstance(found.core, (FusedDotAdd, IntegerDot)):
+        return None
+    core = found.core
+    if isinstance(core, IntegerDot):
+        return arithmetic
+    if core.run % together or (core.group > 1 and core.group % together):
+        return None
+    wide = replace(core, run=2 * core.run, group=2 * core.group if core.group > 1 else 1)
+    steps = tuple(wide if step is core else step for step in arithmetic.steps)
+    return replace(arithmetic, steps=steps)

@@ -24,9 +24,13 @@ Bool = NDArray[np.bool_]
 
 EXPONENT = np.int32(0x7F800000)
 #: Powers of ordinary elements lie within 2**-63 … 2**63: their products are normal float32 numbers.
-_LEAST, _LARGEST = np.float32(2.0**-63), np.float32(2.0**63)
+LEAST, LARGEST = np.float32(2.0**-63), np.float32(2.0**63)
 #: what float32 holds exactly of a product, and int32 of eight aligned ones
 _MAX_PRECISION, _MAX_FRACTION_BITS = 12, 25
+
+
+#: format, codes and scales of one operand
+Side = tuple[Format, Array, Array | None]
 
 
 class Factor(NamedTuple):
@@ -130,30 +134,34 @@ def factor(
     if not made.in_order:
         codes = codes.reshape(*rows, codes.shape[-1] // made.order.size, made.order.size)
         codes = codes.take(made.order, -1)
-    value = _values(fmt, codes.reshape(*rows, -1, width))
+    value = values(fmt, codes.reshape(*rows, -1, width))
     # A conversion is exact: only the exponents of subnormals change.
-    power = _powers(made.widen or fmt, value)
+    power = powers(made.widen or fmt, value)
     if scales is not None:
         assert scale is not None and passes == 1
-        by = _values(scale, np.repeat(scales, width // scales.shape[-1], -1)[..., None, :])
+        by = values(scale, np.repeat(scales, width // scales.shape[-1], -1)[..., None, :])
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            value, power = value * by, power * _powers(scale, by)
-    special = ~((power >= _LEAST) & (power <= _LARGEST) | (value == 0))
+            value, power = value * by, power * powers(scale, by)
+    special = ~((power >= LEAST) & (power <= LARGEST) | (value == 0))
     if width % pad:
         missing = [(0, 0)] * (value.ndim - 1) + [(0, -width % pad)]
         value, power = np.pad(value, missing), np.pad(power, missing)
     return Factor(value, power, special.any((-2, -1)) if special.any() else None)
 
 
-def _powers(fmt: Format, value: Float32) -> Float32:
+def least_power(fmt: Format) -> np.int32:
+    """The exponent word of the subnormals of a format."""
+    return np.int32(max(fmt.emin + 127, 1) << 23)
+
+
+def powers(fmt: Format, value: Float32) -> Float32:
     """2**exponent of the numbers of a format: that of subnormals is the least of the format."""
-    least = np.int32(max(fmt.emin + 127, 1) << 23)
-    word = np.maximum(value.view(np.int32) & EXPONENT, least)
+    word = np.maximum(value.view(np.int32) & EXPONENT, least_power(fmt))
     word *= value != 0
     return word.view(np.float32)
 
 
-def _values(fmt: Format, codes: Array) -> Float32:
+def values(fmt: Format, codes: Array) -> Float32:
     """Codes as float32, which holds every number of these formats."""
     if fmt.bits <= 8:
         return _table(fmt).take(codes)

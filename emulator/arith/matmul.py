@@ -17,7 +17,7 @@ import numpy as np
 from dtypes import Array, Format, code_type, convert
 from emulator.arith import fused, grouped, integers, reference, vector
 from emulator.arith.engines import Compute, Engine, choose, give_up, in_pieces
-from emulator.arith.factors import Bool, Float32, Plan, factor, plan
+from emulator.arith.factors import Bool, Float32, Plan, Side, factor, plan
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import IntegerDot, PopcountDot
 
@@ -96,7 +96,11 @@ def ordinary(
         return None
     operands = _operands(batch, a, b, c, scale_a, scale_b)
     found = _by_engine(engine, work, arithmetic, k, lambda x: _fast(arithmetic, operands, k, x))
-    return None if found is None else (_shaped(found[0], batch), _shaped(found[1], batch))
+    if found is None:
+        return None
+    d = _shaped(found[0], batch)
+    bad = found[1] if len(found[1]) == 1 else found[1].reshape(*batch, *found[1].shape[1:])
+    return d, np.broadcast_to(bad, d.shape)
 
 
 def _batch_of(*operands: Array | None) -> tuple[int, ...]:
@@ -247,9 +251,6 @@ def _recompute(arithmetic: Arithmetic, x: Operands, k: int, codes: Array, bad: B
 
 # --- fused dot-adds -------------------------------------------------------------------------------
 
-#: format, codes and scales of one operand
-Side = tuple[Format, Array, Array | None]
-
 
 def _fused(made: Plan, arithmetic: Arithmetic, x: Operands, engine: Engine) -> tuple[Array, Bool]:
     """Codes, and where they are to be computed otherwise."""
@@ -282,31 +283,42 @@ def _chain(
 
         chain, pad, products = compiled.fused_chain, fused.RUN, _COMPILED_PIECE
     m, n = x.shape[-2:]
-    if n < min(m, _COLUMNS):
+    operands = (*left[1:], *right[1:], x)
+    batch = max(len(y) for y in operands if y is not None)
+    in_lanes = engine == "compiled" and compiled.suits_lanes(batch, m, n)
+    if not in_lanes and n < min(m, _COLUMNS):
         # The innermost loops run over columns: A·B is also (Bᵀ·Aᵀ)ᵀ.
         x, bad = _chain(made, right, left, scale, x.swapaxes(-1, -2), engine)
         return np.ascontiguousarray(x.swapaxes(-1, -2)), bad.swapaxes(-1, -2)
-    operands = (*left[1:], *right[1:], x)
-    batch = max(len(y) for y in operands if y is not None)
     out = np.empty((batch, m, n), np.float32)
     bad = np.empty(out.shape, np.bool_)
     size = max(1, products // (m * n * made.order.shape[1]))
+    if in_lanes:
+        size = -(-size // compiled.LANES) * compiled.LANES
 
     def part(y: Any, start: int) -> Any:
         return y if y is None or len(y) == 1 else y[start : start + size]
 
     def piece(start: int) -> None:
-        p, q = (
+        if in_lanes:
+            p, q = (
+                (fmt, part(codes, start), part(scales, start))
+                for fmt, codes, scales in (left, right)
+            )
+            done = slice(start, start + size)
+            out[done], bad[done] = compiled.fused_lanes(made, p, q, scale, part(x, start))
+            return
+        u, v = (
             factor(made, fmt, part(codes, start), scale, part(scales, start), pad)
             for fmt, codes, scales in (left, right)
         )
         done = slice(start, start + size)
-        out[done], odd = chain(made, p, q, part(x, start))
+        out[done], odd = chain(made, u, v, part(x, start))
         # An accumulator that met a special operand is lost for the rest of its chain.
-        if p.special is not None:
-            odd |= p.special[..., :, None]
-        if q.special is not None:
-            odd |= q.special[..., None, :]
+        if u.special is not None:
+            odd |= u.special[..., :, None]
+        if v.special is not None:
+            odd |= v.special[..., None, :]
         bad[done] = odd
 
     starts = range(0, batch, size)

@@ -13,7 +13,8 @@ import math
 import numpy as np
 
 from dtypes import Array, Format, code_type
-from emulator.arith import Engine, matmul
+from emulator.arith import Engine, dot, matmul, ordinary
+from emulator.arith.arrangement import with_gaps
 from emulator.arith.recipes import Arithmetic
 from emulator.arrays import as_array
 from emulator.errors import OperandError, UndefinedError, shown
@@ -25,6 +26,10 @@ ORDERED = (0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110)
 UNORDERED = (*ORDERED, 0b0001, 0b0010, 0b0011, 0b0110, 0b0111, 0b1011)
 WHOLE_WORDS = (0b0100, 0b1110)
 EQUAL = (0b0000, 0b0101, 0b1010, 0b1111)
+#: nibble -> its two indices, the one of the first stored element first
+_PAIRS = np.stack([np.arange(16) & 3, np.arange(16) >> 2], -1)
+#: share of elements that are not ordinary, up to which they are computed one by one
+_FEW = 0.1
 #: bytes of selected elements of B that are held at a time
 _SELECTED_AT_ONCE = 1 << 25
 
@@ -82,22 +87,33 @@ def select(ins: MatrixInstruction, nibbles: Array, b: Array) -> Array:
 
     `nibbles` are ``(…, m, chunks)``, `b` is ``(…, k, n)``.
     """
-    chunks, (k, n) = nibbles.shape[-1], b.shape[-2:]
-    if ins.chunk == 2:
-        # Two rows of 16-bit halves for every row of words.
-        halves = np.ascontiguousarray(b)[..., None].view("<u2")
-        b, k = np.moveaxis(halves, -1, -2).reshape(*b.shape[:-2], 2 * k, n), 2 * k
-    size = k // (4 * chunks)
-    pair = np.stack([nibbles & 3, nibbles >> 2], -1).astype(np.intp)  # (…, m, chunks, 2)
-    granule = pair + np.arange(0, 4 * chunks, 4)[:, None]
-    row = granule[..., None] * size + np.arange(size)
-    row = row.reshape(*nibbles.shape[:-1], 2 * chunks * size)
+    row, b = _picked_rows(ins, nibbles), _granules(ins, b)
+    k, n = b.shape[-2:]
     batch = np.broadcast_shapes(row.shape[:-2], b.shape[:-2])
     # Whole rows of B are picked: its matrices stand one below the other.
     each = np.arange(math.prod(b.shape[:-2])).reshape(*b.shape[:-2], 1, 1) * k
     picked = b.reshape(-1, n).take(np.broadcast_to(row + each, (*batch, *row.shape[-2:])), axis=0)
     picked = np.swapaxes(picked, -1, -2)
     return np.ascontiguousarray(picked).view("<u4") if ins.chunk == 2 else picked
+
+
+def _granules(ins: MatrixInstruction, b: Array) -> Array:
+    """B with a row for everything that an index can pick: for tf32 ``(…, 2 k, n)``, two rows of
+    16-bit halves for every row of words."""
+    if ins.chunk != 2:
+        return b
+    halves = np.ascontiguousarray(b)[..., None].view("<u2")
+    return np.moveaxis(halves, -1, -2).reshape(*b.shape[:-2], 2 * b.shape[-2], b.shape[-1])
+
+
+def _picked_rows(ins: MatrixInstruction, nibbles: Array) -> Array:
+    """``(…, m, k/2)``: the row of `_granules` that each stored element of A meets; for tf32 the
+    rows of both its halves, one after the other ``(…, m, k)``."""
+    chunks = nibbles.shape[-1]
+    size = 1 if ins.chunk == 2 else ins.chunk // 4
+    granule = _PAIRS.take(nibbles, axis=0) + np.arange(0, 4 * chunks, 4)[:, None]
+    row = granule if size == 1 else granule[..., None] * size + np.arange(size)
+    return row.reshape(*nibbles.shape[:-1], 2 * chunks * size)
 
 
 def matmul_selected(
@@ -133,7 +149,112 @@ def matmul_compressed(
     """`arith.matmul` of a compressed A ``(…, m, k/2)`` with its `nibbles` and B ``(…, k, n)``.
 
     `sign_b` is flipped in the elements of B that are selected: that shows where a tf32 nibble mixes
-    two words. A long batch is computed in pieces, because every row of A selects a B of its own.
+    two words.
+    """
+    with_sign = b ^ b.dtype.type(sign_b) if sign_b else b
+    if engine != "reference":
+        found = _matmul_full(ins, arithmetic, a, nibbles, with_sign, c, scale_a, scale_b, engine)
+        if found is not None:
+            d, wrong = found
+            if not wrong.any():
+                return d
+            if wrong.mean() <= _FEW:
+                operands = a, nibbles, b, c, scale_a, scale_b
+                _recompute(ins, arithmetic, operands, sign_b, d, wrong)
+                return d
+    return _matmul_each_row(
+        ins, arithmetic, a, nibbles, b, c, scale_a, scale_b, sign_b=sign_b, engine=engine
+    )
+
+
+def _matmul_full(
+    ins: MatrixInstruction,
+    arithmetic: Arithmetic,
+    a: Array, nibbles: Array, b: Array, c: Array,
+    scale_a: Array | None, scale_b: Array | None,
+    engine: Engine,
+) -> tuple[Array, Array] | None:  # fmt: skip
+    """The product with A written out ``(…, m, k)``, zeros where it stores nothing, and a mask of
+    what is to be computed otherwise. None where the recipe does not allow it.
+
+    All rows of A share one B then. A zero meets what the hardware does not even read: elements
+    with an infinity or NaN in their row or column are in the mask, and so are rows that use an
+    element of B twice or mix two words of it.
+    """
+    spread = with_gaps(arithmetic, ins.stored_k // nibbles.shape[-1])
+    if spread is None:
+        return None
+    batch = np.broadcast_shapes(a.shape[:-2], nibbles.shape[:-2])
+    stored = np.broadcast_to(a, (*batch, *a.shape[-2:]))
+    column = _picked_rows(ins, nibbles)
+    if ins.chunk == 2:
+        column = column[..., ::2] >> 1
+        mixed = np.asarray(~np.isin(nibbles, WHOLE_WORDS).all(-1))
+    else:
+        twice = np.isin(nibbles, EQUAL)
+        mixed = np.asarray(twice.any(-1))
+        if mixed.any():
+            # Equal indices over stored zeros, as CUTLASS's compressor writes them, do no harm.
+            used = (stored != 0).reshape(*batch, ins.m, nibbles.shape[-1], -1).any(-1)
+            mixed = (twice & used).any(-1)
+    full = np.zeros((*batch, ins.m, ins.k), a.dtype)
+    first = np.arange(0, full.size, ins.k).reshape(*batch, ins.m, 1)
+    full.reshape(-1)[first + column] = stored
+    columns = np.swapaxes(b, -1, -2)
+    found = ordinary(spread, full, columns, c, scale_a, scale_b, engine=engine)
+    if found is None:
+        return None
+    d, wrong = found
+    return d, (wrong | mixed[..., None] if mixed.any() else wrong)
+
+
+def _recompute(
+    ins: MatrixInstruction,
+    arithmetic: Arithmetic,
+    operands: tuple[Array | None, ...],
+    sign_b: int,
+    d: Array,
+    wrong: Array,
+) -> None:
+    """Writes into `d` the elements where `wrong`, each a dot product of what it selects."""
+    batch, where = d.shape[:-2], np.nonzero(wrong)
+    a, nibbles, b, c, scale_a, scale_b = (
+        x if x is None else np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in operands
+    )
+    assert a is not None and nibbles is not None and b is not None and c is not None
+    count = max(1, _SELECTED_AT_ONCE // (8 * ins.k))
+    for start in range(0, len(where[0]), count):
+        *t, i, j = (index[start : start + count] for index in where)
+        rows = _picked_rows(ins, nibbles[(*t, i)][:, None])[:, 0]
+        own = tuple(x[:, None] for x in t)
+        if ins.chunk == 2:
+            halves = b[(*own, rows >> 1, j[:, None])] >> (rows.astype(np.uint32) % 2 * 16)
+            picked = np.ascontiguousarray(halves.astype("<u2")).view("<u4")
+        else:
+            picked = b[(*own, rows, j[:, None])]
+        picked = picked ^ picked.dtype.type(sign_b)
+        scales = (
+            None if x is None else x[(*t, place)] for x, place in ((scale_a, i), (scale_b, j))
+        )
+        d[(*t, i, j)] = dot(arithmetic, a[(*t, i)], picked, c[(*t, i, j)], *scales, engine="vector")
+
+
+def _matmul_each_row(
+    ins: MatrixInstruction,
+    arithmetic: Arithmetic,
+    a: Array,
+    nibbles: Array,
+    b: Array,
+    c: Array,
+    scale_a: Array | None = None,
+    scale_b: Array | None = None,
+    *,
+    sign_b: int = 0,
+    engine: Engine = "auto",
+) -> Array:
+    """`matmul_compressed` by `select`: every row of A has a B of its own.
+
+    A long batch is computed in pieces because of them.
     """
     parts = [a, nibbles, b, c, scale_a, scale_b]
     batch = np.broadcast_shapes(*(x.shape[:-2] for x in parts if x is not None))
@@ -153,7 +274,7 @@ def matmul_compressed(
         return x[(slice(None),) * own + (slice(start, start + count),)]
 
     out = [
-        matmul_compressed(
+        _matmul_each_row(
             ins, arithmetic, *(piece(x, start) for x in parts),  # type: ignore[arg-type]
             sign_b=sign_b, engine=engine,
         )
