@@ -169,6 +169,8 @@ class AccessWatch(Reporter):
         if strong and "cta" not in self.words:
             self._synchronise(lanes, places, use)
         conflicts = memory.conflicts_with_writes(clocks, who, threads, flat, atomic=strong)
+        if use == "read":
+            self.unwritten = self._fresh(places, at)
         if use == "read" and not strong:
             self._check_read_only(lanes, at, threads.reshape(at.shape))
         if use != "read":
@@ -178,6 +180,18 @@ class AccessWatch(Reporter):
         elif not strong:
             memory.note_read(flat, threads, now)
         self.conflicts(conflicts, who, flat * granule, size, use, changed, count, everywhere=True)
+
+    def _fresh(self, places: Places, at: Places) -> Bools | None:
+        """Reads of memory that malloc gave and nothing has written; what the host has given is
+        written."""
+        held = sorted((x.start, x.start + x.size) for x in self.all.grid.launch.heap.live.values())
+        if not held:
+            return None
+        starts, ends = np.array(held).T
+        which = np.searchsorted(starts, places, "right") - 1
+        inside = (which >= 0) & (places < ends[which])
+        missing: Bools = inside & (self.all.memory.shadow.written[at] == 0).any(1)
+        return missing if missing.any() else None
 
     def _check_read_only(self, lanes: Lanes, at: Places, threads: Lanes) -> None:
         if "nc" not in self.words:

@@ -82,7 +82,7 @@ class Finding:
         yield f"{self.kind}: {self.reason}{times}"
         yield from (f"  {line}" for line in str(self.party).splitlines())
         if self.earlier is not None:
-            yield "  conflicts with"
+            yield "  earlier:"
             yield from (f"    {line}" for line in str(self.earlier).splitlines())
         if self.advice:
             yield f"  {self.advice}"
