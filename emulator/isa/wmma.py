@@ -274,14 +274,15 @@ class WmmaTransfer(Wmma):
 
     @property
     def alignment(self) -> int:
-        """Bytes that every line must start at a multiple of: the size of a lane's fragment.
+        """Bytes that every line must start at a multiple of: 16, or those of a shorter line.
 
-        A shorter line has its own size: a column of an 8 × 16 A of f16 takes 16 bytes, and the
-        default stride could not keep it at multiples of 32.
+        PTX demands the size of a lane's fragment, up to 32 bytes; CUDA C++ allows leading
+        dimensions of any multiple of 16 bytes, kernels pad their tiles by that, and an H200 runs
+        them (all types, shared and global memory; 8 bytes worked, too, except for some).
         """
         fragment = self.fragment("r")
         held = fragment.registers * fragment.word_bits // 8
-        return min(held, self.default_stride * fragment.fmt.bits // 8)
+        return min(16, held, self.default_stride * fragment.fmt.bits // 8)
 
     def fidelity(self, target: str | Target) -> Fidelity:
         return find_fidelity(self.check_target(target).generation, self.family)

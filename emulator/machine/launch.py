@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -416,8 +416,8 @@ class Launch:
 
     def __post_init__(self) -> None:
         self.done_blocks = 0
-        #: what the checks found
-        self.findings: list[Finding] = []
+        #: what the checks have found so far
+        self.found: Iterable[Finding] = ()
         self.heap = Heap(self.arena)
         self.module = self.kernel.module
         self.program = self.kernel.checked if self.check else self.kernel.rewritten[0]
@@ -506,11 +506,14 @@ class Launch:
             counters = run_grid(self, engine)
         except Failure as failure:  # of the whole launch: no statement is to blame
             raise KernelError(failure.kind, failure.reason) from None
+        except KernelError as error:
+            error.findings = list(self.found)
+            raise
         placed.write_back(self.arena)
         for name, allocation in self._variables.items():
             self.module._variables[name][:] = self.arena.bytes_of(allocation)
         return Report(
-            self.function.name, findings=self.findings, counters=counters, printed=self.printed,
+            self.function.name, findings=list(self.found), counters=counters, printed=self.printed,
             files={name.rpartition("/")[2]: name for name in self._files().values()},
             text_of_module=self.module.text,
         )  # fmt: skip
@@ -563,9 +566,9 @@ class Launch:
         threads = [thread for cta, thread in found if cta == block]
         return KernelError(kind, reason, self.place_of(statement), block, threads)
 
-    def shared_name(self, offset: int) -> str:
-        """The variable of shared memory that an offset lies in, for messages."""
-        return place_name(self.kernel.bound.shared_symbols.values(), offset)
+    def shared_name(self, offset: int, size: int = 1) -> str:
+        """The variable of shared memory that an access of `size` bytes leads to, for messages."""
+        return place_name(self.kernel.bound.shared_symbols.values(), offset, size)
 
     def place_of(self, statement: Statement) -> Place:
         source = self.module._bound.source

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 Index = tuple[int, int, int]
 
 
@@ -27,3 +30,10 @@ class Place:
 def shown(index: Index) -> str:
     """``(1, 0, 0)``."""
     return f"({', '.join(map(str, index))})"
+
+
+def spans(numbers: NDArray[np.int64]) -> str:
+    """Ascending numbers as ``0-2, 5``."""
+    cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
+    parts = [part.tolist() for part in np.split(numbers, cuts)]
+    return ", ".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else str(p[0]) for p in parts)

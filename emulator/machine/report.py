@@ -46,6 +46,8 @@ class KernelError(EmulatorError):
     ) -> None:
         self.kind, self.reason, self.place = kind, reason, place
         self.block, self.threads = block, tuple(threads)
+        #: what checks had found before
+        self.findings: list[Finding] = []
         super().__init__(self._text())
 
     @property
@@ -57,6 +59,12 @@ class KernelError(EmulatorError):
     def source(self) -> str | None:
         """File and line of the CUDA or Python source."""
         return self.place.source[0] if self.place and self.place.source else None
+
+    def __str__(self) -> str:
+        text = self._text()
+        if self.findings:
+            text += f"\nChecks had found before ({len(self.findings)} in all):\n{self.findings[0]}"
+        return text
 
     def _text(self) -> str:
         parts = [f"{self.kind}: {self.reason}"]
@@ -224,9 +232,10 @@ def _as_text(heading: str, rows: Mapping[str, Numbers]) -> Iterator[str]:
 
 
 def _finding_html(finding: Finding, sources: _Sources) -> str:
-    parts = [f"<div class=finding><pre>{escape(str(finding))}</pre>"]
-    parts += [_excerpt(party, sources) for party in (finding.party, finding.earlier) if party]
-    return "".join([*parts, "</div>"])
+    excerpts = [_excerpt(party, sources) for party in (finding.party, finding.earlier) if party]
+    # Both accesses may stand in one line.
+    shown_once = "".join(dict.fromkeys(excerpts))
+    return f"<div class=finding><pre>{escape(str(finding))}</pre>{shown_once}</div>"
 
 
 def _excerpt(party: Party, sources: _Sources) -> str:

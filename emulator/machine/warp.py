@@ -213,11 +213,14 @@ class Warp:
         state = self._state
         state.settle()
         mark = state.declared.mark
-        bound = bind(text, state.declared, state.target, state.lanes)
-        for statement in bound.program.statements:
-            if reason := problem(statement.instruction):
-                state.declared.forget(mark)
-                raise at_place(UnsupportedError(reason), bound.source, statement.at)
+        try:
+            bound = bind(text, state.declared, state.target, state.lanes)
+            for statement in bound.program.statements:
+                if reason := problem(statement.instruction):
+                    raise at_place(UnsupportedError(reason), bound.source, statement.at)
+        except BaseException:
+            state.declared.forget(mark)
+            raise
         return Program(self, bound)
 
     def run(self, program: str | Program, *, step_limit: int | None = None) -> None:

@@ -379,16 +379,20 @@ class Binder:
         if operand.use == "written" and all(_is_dropped(item) for item in given.items):
             what = f"operand {operand.name} of {self.opcode} is all '_', which moves nothing:"
             self.refuse(given, what)
-        bits = TYPES[operand.type].size // count
-        types = tuple(t for t, size in REGISTER_BITS.items() if size == bits)
-        if count not in operand.pieces or not types:
-            size = TYPES[operand.type].size
-            legal = " or ".join(str(n) for n in operand.pieces if size // n >= 8)
+        size = TYPES[operand.type].size if operand.type else 0
+        types = tuple(t for t, bits in REGISTER_BITS.items() if bits == size // count)
+        if count not in operand.pieces or (count > 1 and not types):
+            legal = " or ".join(str(n) for n in operand.pieces if n == 1 or size // n >= 8)
             self.refuse(given, f"operand {operand.name} of {self.opcode} has {legal} parts; got")
         if count == 1:
             return Vector((self._item(operand, given.items[0]),))
         part = replace(
-            operand, type=f"b{bits}", types=types, kind="vector", constants="words", symbol=False
+            operand,
+            type=f"b{size // count}",
+            types=types,
+            kind="vector",
+            constants="words",
+            symbol=False,
         )
         return Vector(tuple(self._item(part, item) for item in given.items))
 
@@ -409,7 +413,7 @@ class Binder:
                 f"operand {operand.name} of {self.opcode} is an address, [register+offset] or "
                 "[variable+offset]; got",
             )
-        coordinates = tuple(self._coordinates(x) for x in given.coordinates)
+        coordinates = self._coordinates(operand, given)
         if given.base is None:
             return Address(Constant(given.offset & _MASK), 0, operand.space, coordinates)
         name = given.base.text
@@ -447,19 +451,25 @@ class Binder:
             place = Constant(symbol.place)
         return Address(place, given.offset, operand.space or symbol.space, coordinates, name)
 
-    def _coordinates(self, given: tree.Name | tree.Vector) -> Bound:
-        items = given.items if isinstance(given, tree.Vector) else (given,)
-        bound: list[Bound | None] = []
-        for item in items:
-            if isinstance(item, tree.Integer):
-                bound.append(Constant(item.value & _MASK))
-                continue
-            assert isinstance(item, (tree.Name, tree.Element))
-            register = self.scope.register(_spelled_name(item))
-            if register is None:
-                self._undeclared(item, _spelled_name(item))
-            bound.append(register)
-        return Vector(tuple(bound))
+    def _coordinates(self, operand: Operand, given: tree.Address) -> tuple[Bound, ...]:
+        """What stands behind the base of an address: as many coordinates as a tensor has axes."""
+        sets = [x.items if isinstance(x, tree.Vector) else (x,) for x in given.coordinates]
+        needed = operand.coordinates
+        if [len(items) for items in sets] != ([needed] if needed else []):
+            many = f"{needed} coordinates in braces" if needed else "no coordinates"
+            what = f"the address of {self.opcode}, operand {operand.name}, takes {many}"
+            self.refuse(given, f"{what}; got")
+        return tuple(Vector(tuple(map(self._coordinate, items))) for items in sets)
+
+    def _coordinate(self, item: tree.Operand) -> Bound:
+        if isinstance(item, tree.Integer):
+            return Constant(item.value & _MASK)
+        if not isinstance(item, (tree.Name, tree.Element)):
+            self.refuse(item, f"a coordinate of {self.opcode} is an integer; got")
+        register = self._register(item)
+        if register is None:
+            self._undeclared(item, _spelled_name(item))
+        return register
 
     def _ids(self, operand: Operand, given: tree.Operand) -> Vector:
         """{byte-id, thread-id}, each an immediate or a register."""
@@ -606,5 +616,5 @@ def spelled(given: tree.Operand) -> str:
     if isinstance(given, tree.Offset):
         return f"{given.name}+{given.offset}"
     if isinstance(given, tree.Index):
-        return f"{given.name}[{given.index}]"
+        return f"{given.name}[{given.subscript}]"
     return type(given).__name__.lower()

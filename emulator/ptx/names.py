@@ -44,14 +44,32 @@ class Symbol(NamedTuple):
     element_bytes: int = 1
 
 
-def place_name(symbols: Iterable[Symbol], offset: int) -> str:
-    """What lies at an offset in shared memory, for messages: ``tile[3]``."""
+#: how C++ names a variable of a function: ``_ZZ6kernelE4tile``; the last name is its own
+_LOCAL_NAME = re.compile(r"_ZZ.*E(\d+)([A-Za-z_].*?)(?:_\d+)?")
+
+
+def short_name(name: str) -> str:
+    """The name of a variable as its source has it, where the mangled name is that of a local one;
+    any other name as it is."""
+    match = _LOCAL_NAME.fullmatch(name)
+    return match[2] if match and len(match[2]) == int(match[1]) else name
+
+
+def place_name(symbols: Iterable[Symbol], offset: int, size: int = 1) -> str:
+    """What lies at an offset in shared memory, for messages: ``tile[3]``.
+
+    An array of bytes is counted in the `size` bytes of an access, as its source will have it.
+    """
     below = [symbol for symbol in symbols if symbol.place <= offset]
     if not below:
         return f"at shared offset {offset:#x}"
     symbol = max(below, key=lambda symbol: symbol.place)
-    index, rest = divmod(offset - symbol.place, symbol.element_bytes)
-    return f"{symbol.name}[{index}]" if index or rest else symbol.name
+    name, inside = short_name(symbol.name), offset - symbol.place
+    element = symbol.element_bytes
+    if element == 1 and inside % size == 0:
+        element = size
+    index, rest = divmod(inside, element)
+    return f"{name}[{index}]" if index or rest else name
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,8 +125,8 @@ def line_addresses(ins: WmmaTransfer, address: Any, stride: Any) -> Array:
     wrong = base % ins.alignment != 0
     if wrong.any():
         raise UndefinedError(
-            f"{ins.family}: address {int(base[wrong][0])} is no multiple of {ins.alignment}, the "
-            f"bytes of a lane's fragment or of a {line}"
+            f"{ins.family}: address {int(base[wrong][0])} is no multiple of {ins.alignment}, as "
+            f"every {line} must be"
         )
     wrong = step * bits % (8 * ins.alignment) != 0
     if wrong.any():

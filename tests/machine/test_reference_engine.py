@@ -422,7 +422,9 @@ DONE: st.global.u32 [%rd2], %r8;"""
     declared = ".shared .align 128 .b8 room[2560]; .shared .b64 bars[2];"
     # 256 words of a, of which the first half is read and the second written.
     buffers = [words(256), np.zeros(64, U32)]
-    out = both(kernel(body, declared), 1, 64, buffers, async_order=order, seed=3)
+    # A seed alone picks an order of warps, which the reference engine does not have.
+    seed = 3 if order == "random" else None
+    out = both(kernel(body, declared), 1, 64, buffers, async_order=order, seed=seed)
     assert (out[0] != buffers[0]).any()
 
 
@@ -740,7 +742,7 @@ DEADLOCKS = {
                 r"warp 1 \(32 threads, 32 to 63\) at line 12: barrier 2: 32 of 64 threads arrived"),
     "mbarrier": ("mbarrier.init.shared.b64 [room+8], 5; bar.sync 0; L: mbarrier.try_wait.parity"
                  ".shared.b64 %p1, [room+8], 0; @!%p1 bra L;",
-                 r"mbarrier room\[8\], parity 0: 5 of 5 arrivals and 0 bytes are outstanding"),
+                 r"mbarrier room\[1\], parity 0: 5 of 5 arrivals and 0 bytes are outstanding"),
     "cluster": ("setp.lt.u32 %p1, %r3, 32; @%p1 bra L; barrier.cluster.arrive; "
                 "barrier.cluster.wait; L: barrier.sync 1, 64;",
                 "barrier of the cluster: 32 threads have not arrived"),

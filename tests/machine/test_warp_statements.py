@@ -361,6 +361,28 @@ def test_memory_that_is_no_rows():
             machine.run(wrong)
 
 
+def test_a_program_follows_its_machines_memory():
+    """Its size and its bytes may be others in every run, and so may what alloca takes."""
+    machine = Warp("sm_90a", shared_bytes=64)
+    machine.run(".reg .u32 r, at; mov.u32 at, 60;")
+    program = machine.bind("st.shared.u32 [at], at; mov.u32 r, %total_smem_size;")
+    for size in (64, 256, 100, 61):
+        memory = np.zeros(size, np.uint8)
+        machine.shared = memory
+        if size < 64:
+            with pytest.raises(UndefinedError, match="which has 61 bytes"):
+                machine.run(program)
+            continue
+        machine.run(program)
+        assert memory[60] == 60 and memory.sum() == 60
+    stack = machine.bind(
+        "{ .reg .u64 a; alloca.u64 a, 16, 8; ld.local.u32 r, [a]; st.local.u32 [a], at; }"
+    )
+    for _ in range(2):
+        machine.run(stack)
+        assert (machine["r"] == 0).all()
+
+
 # --- what never ends, what there is not ---
 
 
@@ -421,6 +443,54 @@ def test_an_error_shows_the_statement():
         "    add.u32 r, r, %q1;",
         "                  ^",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("st.shared.u32 [g, {r}], r;", "the address of st.shared.u32, operand a, takes no coord"),
+        (
+            "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [g, {r}];",
+            "takes 2 coordinates in braces; got [g]",
+        ),
+        ("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [g];", "takes 2 coordinates in braces"),
+        (
+            "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [g, {r, 1.5}];",
+            "is an integer; got 1.5",
+        ),
+        ("mov.b32 r, tile[1];", "'tile' is not declared"),
+    ],
+)
+def test_operands_that_no_statement_takes(text, words):
+    machine = Warp("sm_90a")
+    machine.run(".reg .u32 r; .reg .u64 g;")
+    with pytest.raises(OperandError) as error:
+        machine.run(text)
+    assert words in str(error.value)
+
+
+def test_metadata_in_braces():
+    """ptxas takes one register of them so, and CUTLASS writes it."""
+    opcode = (
+        "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%d0,%d1,%d2,%d3}, {one,one},"
+        " {one,one}, {0f00000000,0f00000000,0f00000000,0f00000000}, @, 0;"
+    )
+    machine = Warp("sm_80")
+    machine.run(
+        ".reg .b32 one, e; .reg .f32 %d<4>; mov.b32 one, 0x3c003c00; mov.b32 e, 0x44444444;"
+    )
+    machine.run(opcode.replace("@", "{e}"))
+    assert machine.registers["%d3"].values.tolist() == [8] * 32
+    for wrong in ("{e, e}", "{_}", "{1}"):
+        with pytest.raises(OperandError, match=r"operand e of mma\.sp"):
+            machine.run(opcode.replace("@", wrong))
+
+
+def test_a_large_reduction_takes_no_memory():
+    machine = Warp("sm_90a")
+    machine.run(".reg .u32 r; .reg .u64 g; mov.u32 r, 0xfffffff0; mov.u64 g, 0;")
+    with pytest.raises(EmulatorError, match="line 1, column 1"):
+        machine.run("cp.reduce.async.bulk.global.shared::cta.bulk_group.inc.u32 [g], [r], r;")
 
 
 def test_ids_of_scales_are_each_machines_own():

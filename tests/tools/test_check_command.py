@@ -143,6 +143,16 @@ def test_orders(folder, findings, capsys):
     assert data["orders"]["seeds"] == [0, 1, 2] and data["orders"]["arrays"] == []
 
 
+def test_stop_at(folder, capsys):
+    body = ".reg .f32 %f; mov.f32 %f, 0f00000000; rcp.approx.f32 %f, %f; ret;"
+    Path("inverse.ptx").write_text(f"{HEAD}.visible .entry inverse() {{ {body} }}\n")
+    assert main(["launch", "inverse.ptx", "--stop-at", "nan"]) == 0
+    assert main(["launch", "inverse.ptx", "--stop-at", "inf"]) == 2
+    assert "infinity: d is inf, made of a = 0.0" in capsys.readouterr().err
+    assert main(["check", "inverse.ptx", "--stop-at", "any"]) == 1
+    assert "1 finding\ninfinity: d is inf, made of a = 0.0" in capsys.readouterr().out
+
+
 def test_the_schedule_seed_of_launch(folder, capsys):
     words = "launch ordered.ptx --block 64 --arg zeros:u4:65:y.npy"
     main(words.split())
@@ -184,6 +194,13 @@ def test_the_page_has_the_source_beside(folder, findings):
     # What it conflicts with has no source line: the PTX is shown.
     assert "PTX line 9<table>" in page and "put a barrier between them" in page
     assert "http" not in page.replace("http-equiv", "")
+
+
+def test_two_accesses_in_one_line_show_it_once(folder, findings):
+    both = finding()
+    both.earlier = both.party
+    findings.append(both)
+    assert page_of({"file": "right.ptx"}, findings).count("<tr class=here>") == 1
 
 
 def test_source_files_elsewhere_and_nowhere(folder, findings):

@@ -80,10 +80,10 @@ def test_small_letters_are_registers(capsys, save):
     matrices = small()
     words = DENSE.fragment("a").scatter(matrices["A"].view("u2"))
     lines = answer(capsys, *fault(save(**matrices, a=words[:, [1, 0, 2, 3]])))
-    assert lines[1] == "registers of a: wrong"
+    assert lines[1] == "a as passed: wrong"
     assert "1. a0 and a1 exchanged" in lines
     right = answer(capsys, *fault(save(**matrices, a=words)))
-    assert right[1:] == ["registers of a: right", "operand a: right, 256 of 256 elements"]
+    assert right[1:] == ["a as passed: right", "operand a: right, 256 of 256 elements"]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_addresses_and_memory_in_a_file(capsys, save):
     shared = np.zeros((16, 48), np.uint8)
     shared[:, :32] = a.view(np.uint8)
     b = np.ones((16, 8), "f2")
-    for stride, said in ((48, "registers of a: right"), (32, "rows 48 bytes apart instead of 32")):
+    for stride, said in ((48, "a as passed: right"), (32, "rows 48 bytes apart instead of 32")):
         addresses = lane % 16 * stride + lane // 16 * 16
         file = save(A=a, B=b, shared=shared.reshape(-1), addresses_a=addresses)
         lines = answer(capsys, *fault(file))
@@ -189,7 +189,7 @@ def test_every_mistake_can_be_made():
                 if result is not None and (result != right).any():
                     seen[mistake.name] = variant
                     break
-    of_memory = {x.name for x in (*rows.MISTAKES, *copies.MISTAKES)}
+    of_memory = {x.name for x in (*rows.MISTAKES, rows.OF_LANES, *copies.MISTAKES)}
     assert seen.keys() == {x.name for x in MISTAKES} - of_memory
     assert len(MISTAKES) == len({x.name for x in MISTAKES})
 

@@ -100,7 +100,7 @@ ADDRESSES = {
     ),
     "not swizzled": (
         (128, swizzle_128), of_a(128), "swizzle of ldmatrix",
-        "the 128-byte swizzle instead of no swizzle, as A is stored",
+        "the 128-byte swizzle instead of no swizzle, as the tile is stored",
     ),
     "swizzled, the tile is not": (
         (128, plain), of_a(128, swizzle_128), "swizzle of ldmatrix",
@@ -183,7 +183,7 @@ def test_addresses_of_a_row_major_b(dense, planted):
 
 def test_every_mistake_with_addresses_is_planted():
     named = {mistake for _, _, mistake, _ in ADDRESSES.values()} | {"addresses of ldmatrix"}
-    assert {x.name for x in rows.MISTAKES} <= named
+    assert {x.name for x in (*rows.MISTAKES, rows.OF_LANES)} <= named
 
 
 def test_addresses_of_bytes(dense):
@@ -224,6 +224,54 @@ def test_addresses_that_cannot_be_used(dense, ins, passed, words):
     shared = {} if "missing" in words else {"shared": np.zeros(1 << 15, np.uint8)}
     with pytest.raises(OperandError, match=words):
         find_faults(ins, *dense, target="sm_80", **passed, **shared)
+
+
+@pytest.mark.parametrize("ins", [DENSE, Instruction.parse(str(DENSE).replace("f16", "bf16"))])
+def test_memory_that_nothing_reads(dense, ins):
+    with pytest.raises(OperandError, match="shared= and boxes= are read through addresses_a="):
+        find_faults(ins, *(x.view("u2") for x in dense), target="sm_80",
+                    shared=np.zeros(4096, np.uint8), d=np.zeros((16, 8), "f4"))  # fmt: skip
+
+
+def test_a_of_wgmma_is_loaded_by_four_warps(dense):
+    """B, of which nothing is said, lies where the finder puts it."""
+    ins = Instruction.parse("wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16")
+    rng = np.random.default_rng(4)
+    a, b = rng.standard_normal((64, 64)).astype("f2"), rng.standard_normal((64, 16)).astype("f2")
+    lane = np.arange(128)
+    d = gemm(a, b, instruction=ins, target="H100")
+
+    def check(warp, stride, **more):
+        row = lane // 32 * warp + lane % 16
+        addresses = [START + row * stride + lane // 16 % 2 * 16 + 32 * s for s in range(STEPS)]
+        return find_faults(ins, a, b, target="H100", shared=store(a, 144),
+                           addresses_a=np.stack(addresses), **more)  # fmt: skip
+
+    assert check(16, 144).verdict == "right" and check(16, 144, d=d).verdict == "right"
+    fault = best(check(16, 128))
+    assert fault.mistake == "row stride of ldmatrix"
+    fault = best(check(0, 144))
+    assert "every warp holds what belongs to the first" in fault.detail
+    with pytest.raises(OperandError, match="no room for B behind them: descriptor_b= is missing"):
+        find_faults(ins, a, b, target="H100", shared=np.zeros(1 << 18, np.uint8),
+                    addresses_a=np.zeros((STEPS, 128), int))  # fmt: skip
+
+
+def test_addresses_of_a_sparse_a():
+    ins = Instruction.parse(
+        "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+    )
+    rng = np.random.default_rng(4)
+    stored, b = rng.standard_normal((16, 32)).astype("f2"), rng.standard_normal((64, 8))
+    full = np.zeros((16, 16, 4), "f2")
+    full[..., :2] = stored.reshape(16, 16, 2)
+    for stride in (80, 64):
+        report = find_faults(
+            ins, full.reshape(16, 64), b.astype("f2"), target="sm_80", shared=store(stored, 80),
+            addresses_a=of_a(stride)[:2], e=np.full((2, 32), 0x44444444, np.uint32),
+        )  # fmt: skip
+        assert report.verdict == ("right" if stride == 80 else "found"), str(report)
+    assert report[0].mistake == "row stride of ldmatrix"
 
 
 def test_ldmatrix_loads_no_doubles():
@@ -364,6 +412,17 @@ def test_the_step_of_an_mn_major_b_from_d_alone(large):
     assert right.verdict == "right" and not any("shared=" in x for x in right.notes)
 
 
+def test_one_descriptor_is_enough(large):
+    """What is not said of A lies behind the memory that is given, which starts with B."""
+    memory = store(large[1], 128, swizzle_128, 1024)
+    a, b = large[0][:, :64], large[1][:64]
+    d = gemm(a, b, instruction=WGMMA, target="H100")
+    for steps, verdict in ((B_STEPS[:4], "right"), (each(32)[:4], "found")):
+        given = {"shared": memory, "descriptor_b": words(1024, steps), "imm_trans_b": 1}
+        report = find_faults(WGMMA, a, b, target="H100", d=d, **given)
+        assert report.verdict == verdict and report.operands == {"b": verdict == "right"}
+
+
 # --- tensor copies --------------------------------------------------------------------------------
 
 
@@ -485,7 +544,11 @@ def test_every_mistake_with_copies_is_planted():
         (lambda m: [("map", (0, 0), 0)], "are tensor copies"),
         (lambda m: [(m, (0, 0), 64)], "to a multiple of 128 of shared memory; got 0x40"),
         (lambda m: [(m, (4, 0), 0)], "a copy starts at a multiple of 16 bytes"),
-        (lambda m: [(m, (0, 0, 0), 0)], "takes 2 coordinates"),
+        (lambda m: [(m, (0, 0, 0), 0)], "coordinates of a tensor copy must have 2 entries"),
+        (lambda m: [(m, (0.5, 0), 0)], "coordinates of a tensor copy must be an integer; got 0.5"),
+        (lambda m: [(m, None, 0)], "must be a sequence of integers; got None"),
+        (lambda m: [(m, (0, 0), "x")], "the shared address of a tensor copy must be an integer"),
+        (lambda m: m, "boxes= is a list of tensor copies"),
         (lambda m: [(replace(m, backing=None), (0, 0), 0)], "of tiled maps of arrays"),
     ],
 )

@@ -23,13 +23,14 @@ from emulator.tools.report import Answer, Document, Section, Table
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 A, B = np.ones((16, 16), "f2"), np.ones((16, 8), "f2")
+NOISE = np.random.default_rng(0).standard_normal((16, 8)).astype("f4")
 WORD = 0x40000040_00010040
 
 REPORTS = {
     "explain": lambda: explain(F16, A, B, row=1, col=2, target="sm_80"),
     "compare": lambda: compare(F16, A, B, targets=["sm_80", "H100"]),
     "fault": lambda: find_faults(F16, A, B, target="sm_80", d=np.full((16, 8), 16, "f4")),
-    "wrong": lambda: find_faults(F16, A, B, target="sm_80", d=np.full((16, 8), 17, "f4")),
+    "wrong": lambda: find_faults(F16, A, B, target="sm_80", d=NOISE),
     "word": lambda: describe_descriptor(WORD),
     "word of an opcode": lambda: describe_descriptor(1, WGMMA),
     "difference": lambda: diff_descriptors(WORD, WGMMA),

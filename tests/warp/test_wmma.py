@@ -306,8 +306,8 @@ NARROW = parse("wmma.load.a.sync.aligned.col.m8n32k16.shared.f16")
 @pytest.mark.parametrize(
     ("ins", "address", "options", "error", "message"),
     [
-        (LOAD, 16, {}, UndefinedError, "address 16 is no multiple of 32"),
-        (LOAD, 0, {"stride": 24}, UndefinedError, "must be a multiple of 16"),
+        (LOAD, 8, {}, UndefinedError, "address 8 is no multiple of 16"),
+        (LOAD, 0, {"stride": 20}, UndefinedError, "must be a multiple of 8"),
         (LOAD, 0, {"stride": 8}, UndefinedError, "a stride of 8 elements is less than a row"),
         (LOAD, 0, {"stride": 0}, UndefinedError, "which has 16"),
         (LOAD, 544, {}, UndefinedError, r"row 15, bytes 1024 … 1055, leaves shared memory"),
@@ -323,7 +323,7 @@ NARROW = parse("wmma.load.a.sync.aligned.col.m8n32k16.shared.f16")
         (LOAD, [0, 0], {"stride": [16, 16, 16]}, OperandError, "do not broadcast"),
         (LOAD, 0, {"stridee": 16}, OperandError, "takes no stridee=; its options are shared"),
         (LOAD, 0, {"shared": None}, OperandError, "uint8 array"),
-        (STORE, 40, {}, UndefinedError, "address 40 is no multiple of 32"),
+        (STORE, 40, {}, UndefinedError, "address 40 is no multiple of 16"),
         (STORE, 32, {}, UndefinedError, "leaves shared memory"),
         (STORE, [0, 0], {}, OperandError, "one shared memory for each warp"),
     ],

@@ -22,12 +22,15 @@ class Party:
     block: Index
     #: the first of the threads
     threads: tuple[Index, ...]
-    #: "writes 4 bytes of tile[3]"
+    #: "wrote it"
     what: str = ""
+    #: "warp 2, lanes 0-15"
+    lanes: str = ""
 
     def __str__(self) -> str:
         more = f" and {len(self.threads) - 1} others" if len(self.threads) > 1 else ""
         thread = f", thread {shown(self.threads[0])}{more}" if self.threads else ""
+        thread += f" ({self.lanes})" if self.lanes else ""
         what = f"{self.what} " if self.what else ""
         return f"{what}in block {shown(self.block)}{thread}\n    at {self.place}"
 
@@ -79,7 +82,7 @@ class Finding:
         yield f"{self.kind}: {self.reason}{times}"
         yield from (f"  {line}" for line in str(self.party).splitlines())
         if self.earlier is not None:
-            yield "  conflicts with"
+            yield "  earlier:"
             yield from (f"    {line}" for line in str(self.earlier).splitlines())
         if self.advice:
             yield f"  {self.advice}"

@@ -17,6 +17,7 @@ from emulator.machine.checks.grid_memory import GlobalAccesses
 from emulator.machine.checks.groups import Groups
 from emulator.machine.checks.kinds import KINDS
 from emulator.machine.checks.variables import extents
+from emulator.machine.place import spans
 from emulator.machine.vector.strand import WARP, Lanes
 from emulator.machine.vector.wave import Wave
 from emulator.memory.shadow import SharedShadow
@@ -150,8 +151,18 @@ class Reporter:
         pc = self.statement.pc if pc is None else pc
         full = (kind, pc, *key)
         if not findings.add(full, count):
-            party = Party(self.place(pc), *self.who(lanes))
+            party = Party(self.place(pc), *self.who(lanes), lanes=self.lanes_of(lanes))
             findings.keep(full, Finding(kind, reason, party, earlier, KINDS[kind], count))
+
+    def lanes_of(self, lanes: Lanes) -> str:
+        """Warps of the first block of some lanes, and of one warp the lanes, in words."""
+        inside = lanes[lanes // self.clocks.per_block == lanes[0] // self.clocks.per_block]
+        inside = np.unique(inside % self.clocks.per_block)
+        warps = np.unique(inside // WARP)
+        if len(warps) > 1:
+            return f"warps {spans(warps)}"
+        several = "s" if len(inside) > 1 else ""
+        return f"warp {warps[0]}, lane{several} {spans(inside % WARP)}"
 
     def place(self, pc: int | None = None) -> Any:
         grid = self.all.grid
@@ -173,11 +184,11 @@ class Reporter:
             (thread % a, thread // a % b, thread // (a * b)),
         )
 
-    def name_of(self, view: Array | None, place: int) -> str:
+    def name_of(self, view: Array | None, place: int, size: int = 1) -> str:
         """What lies at a byte of shared memory of the wave, or of the arena."""
         launch = self.all.grid.launch
         if view is not None and self.memory_of(view) == "shared":
-            return str(launch.shared_name(place % self.wave.shared_bytes))
+            return str(launch.shared_name(place % self.wave.shared_bytes, size))
         return str(launch.arena.name_at(place))
 
     def memory_of(self, view: Array) -> str:

@@ -10,6 +10,7 @@ from dtypes import Array
 from emulator.machine.checks.clocks import Aspect, Events, wider
 from emulator.machine.checks.finding import Party
 from emulator.machine.checks.reporter import Reporter
+from emulator.machine.place import shown
 from emulator.machine.vector.strand import WARP, Lanes, Strand
 
 
@@ -39,6 +40,9 @@ class Synchronisation:
     watch: Reporter
     arrivals: dict[tuple[int, int], list[Arrival]] = field(default_factory=dict)
     phases: dict[int, Phase] = field(default_factory=dict)
+    #: who has ever arrived at an mbarrier, and who did last, where
+    arrived: dict[int, set[int]] = field(default_factory=dict)
+    last: dict[int, tuple[int, int]] = field(default_factory=dict)
     #: of clusters: what was told in the phase under way, and in the last one
     told: dict[int, Events] = field(default_factory=dict)
     over: dict[int, Events] = field(default_factory=dict)
@@ -126,7 +130,21 @@ class Synchronisation:
         """Lanes arrive at mbarriers, by the numbers of their words."""
         clocks = self.clocks
         for place in np.unique(places).tolist():
-            self._tell(place, clocks.released(lanes[places == place], self.watch.now))
+            mine = lanes[places == place]
+            self._tell(place, clocks.released(mine, self.watch.now))
+            self.arrived.setdefault(place, set()).update(mine.tolist())
+            self.last[place] = self.watch.statement.pc, int(mine[-1])
+
+    def last_arrival(self, place: int) -> str:
+        """Who arrived last at an mbarrier, in words; empty where nobody has."""
+        if place not in self.last:
+            return "; nobody has ever arrived"
+        pc, lane = self.last[place]
+        block, thread = self.watch.wave.coordinates(lane)
+        return (
+            f"; the last arrival was that of block {shown(block)}, thread {shown(thread)} at line "
+            f"{self.watch.place(pc).line}"
+        )
 
     def tell_copy(self, place: int) -> int:
         """A copy that signals an mbarrier is issued; the column that it is known by."""

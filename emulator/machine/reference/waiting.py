@@ -79,7 +79,7 @@ def _barrier(thread: Thread) -> str:
 def _mbarrier(thread: Thread) -> str:
     wait: PhaseWait = thread.wait
     held = Barrier.decode(memory.load(thread, "cluster", wait.address, SIZE))
-    name = thread.run.launch.shared_name(wait.address & (1 << RANK_BITS) - 1)
+    name = thread.run.launch.shared_name(wait.address & (1 << RANK_BITS) - 1, SIZE)
     phase = f"parity {wait.given & 1}" if wait.by_parity else "its token's phase"
     return (
         f"mbarrier {name}, {phase}: {held.pending} of {held.expected} arrivals and "

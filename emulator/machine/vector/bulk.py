@@ -216,8 +216,9 @@ def bulk_reduce(statement: Statement, function: Function) -> Step:
             size = word_at(values["size"], i)
             if size % 16:
                 raise Failure("bulk reduction", f"{size} bytes: a multiple of 16 is combined", i)
-            at, inside = word_at(values["src"], i), np.arange(size)
+            at = word_at(values["src"], i)
             source = place_of(lane, issue.source, at, size, 16, False, i)
+            inside = np.arange(size)
             for target, barrier in targets_of(lane, issue, values, barriers, size, 16, i):
                 data = partial(source.read, inside)
                 submit(lane, barrier, size, _combination(data, target, inside, dtype, rule))

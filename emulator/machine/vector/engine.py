@@ -10,9 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.errors import EmulatorError
-from emulator.machine.checks.reporter import GridWatch
-from emulator.machine.checks.steps import checked, checked_end
-from emulator.machine.checks.watch import Watch
 from emulator.machine.failure import Failure
 from emulator.machine.pending import Pending
 from emulator.machine.products import Products
@@ -29,6 +26,7 @@ from emulator.memory.arena import AccessError
 from emulator.warp.call import Undefined
 
 if TYPE_CHECKING:
+    from emulator.machine.checks.reporter import GridWatch
     from emulator.machine.launch import Launch
     from emulator.memory.arena import Arena
     from emulator.ptx.program import Function, Program, Statement
@@ -83,12 +81,16 @@ class Blocks(dict[int, Block]):
     def _step(self, statement: Statement, function: Function) -> Step:
         step = step_of(statement, function)
         if self._checked:
+            from emulator.machine.checks.steps import checked
+
             step = checked(statement, function, self._program, step)
         return cast(Step, self._watched(step, statement, function))
 
     def _end(self, statement: Statement, function: Function) -> control.End:
         end = control.ENDS[statement.name](statement, function, self._program)
         if self._checked:
+            from emulator.machine.checks.steps import checked_end
+
             end = checked_end(statement, function, end)
         return cast(control.End, self._watched(end, statement, function))
 
@@ -138,7 +140,12 @@ class Grid:
         )
         #: changes whenever something happens that another thread may wait for
         self.progress = 0
-        self.watch = GridWatch(self) if launch.check else None
+        self.watch: GridWatch | None = None
+        if launch.check:
+            from emulator.machine.checks.reporter import GridWatch
+
+            self.watch = GridWatch(self)
+            launch.found = self.watch.findings
 
     # --- running ---
 
@@ -158,8 +165,6 @@ class Grid:
             if self._started < self.total:
                 waves.append(self._start(self._next_blocks()))
             elif not waves:
-                if self.watch is not None:
-                    self.launch.findings = list(self.watch.findings)
                 return
             elif self.progress != before:
                 before, turns = self.progress, 0
@@ -241,6 +246,8 @@ class Grid:
         order, seed = self.launch.async_order, self.launch.seed
         wave.pending, wave.products = Pending(len(wave.thread), order, seed), Products(order, seed)
         if self.watch is not None:
+            from emulator.machine.checks.watch import Watch
+
             wave.watch = Watch(self.watch, wave)
         self.need_local(wave, self.function.local_bytes)
         wave.start(self.function, lambda frame: None)

@@ -150,13 +150,15 @@ def _tell_rows(s: Strand, ins: Movement, places: Array, *, write: bool) -> None:
 
 def _check_rows(s: Strand, ins: Movement, places: Array) -> None:
     """AccessError, with the lane, for a row outside of shared memory or misaligned."""
-    wrong = (places > s.wave.shared_limit - ROW_BYTES) | (places % ROW_BYTES != 0)
-    if not wrong.any():
+    last = s.wave.shared_limit - ROW_BYTES
+    bits = int(np.bitwise_or.reduce(places, axis=None))
+    if int(places.max()) <= last and bits % ROW_BYTES == 0:
         return
+    wrong = (places > last) | (places % ROW_BYTES != 0)
     warp, row = (int(i) for i in np.argwhere(wrong)[0])
     address = int(places[warp, row])
     what, kind = f"is no multiple of {ROW_BYTES}", "misaligned"
-    if address > s.wave.shared_limit - ROW_BYTES:
+    if address > last:
         what, kind = f"leaves shared memory, which has {s.wave.shared_limit} bytes", "out of bounds"
     reason = f"{ins.family}: the address of lane {row}, {address:#x}, {what}"
     raise AccessError(Fault(warp * WARP + row, address, kind, reason))

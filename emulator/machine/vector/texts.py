@@ -69,7 +69,7 @@ class TextGrid(Grid):
         self.step_limit = None
         self.executed = self.thread_statements = self.progress = 0
         self.total, self._started = self._machines, 0
-        self.watch = None
+        self.watch = self.schedule = None
         self._may_cancel = False
         self._left: list[Frame] = []
         self._wave: Wave | None = None
@@ -117,8 +117,10 @@ class TextGrid(Grid):
 
     def _start(self, ctas: NDArray[np.int64]) -> Wave:
         memory, wave = self._memory, self._wave
-        if wave is None:
-            wave = self._wave = Wave(self, ctas, memory.rows)
+        sizes = self.shared_bytes, self.shared_limit
+        if wave is None or (wave.shared_bytes, wave.shared_limit) != sizes:
+            wave, self._marks = Wave(self, ctas, memory.rows), {}
+            self._wave = wave
             wave.pending = Pending(len(wave.thread), "early", None)
             wave.products = Products("early", None)
         else:
@@ -126,7 +128,7 @@ class TextGrid(Grid):
         wave.shared, wave.journal, wave.left = memory.rows, memory.journal, self._left
         if wave.barriers is None or self._has_barriers:
             wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
-        if self.function.local_bytes:
+        if self.function.local_bytes or wave.local_bytes:
             wave.local, wave.local_bytes = np.zeros((len(wave.thread), 0), np.uint8), 0
             self.need_local(wave, self.function.local_bytes)
         wave.start(self.function, self._load)
@@ -197,8 +199,8 @@ class _Source:
         position = source.position(statement.at)
         return Place("statements", position.line, position.column, source.statement(statement.at))
 
-    def shared_name(self, offset: int) -> str:
-        return place_name(self._state.declared.symbols(), offset)
+    def shared_name(self, offset: int, size: int = 1) -> str:
+        return place_name(self._state.declared.symbols(), offset, size)
 
     def blocks_done(self, count: int) -> None:
         """Nobody is told."""

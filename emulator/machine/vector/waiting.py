@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from emulator.machine.place import spans
 from emulator.machine.report import KernelError
 from emulator.machine.vector import mbarriers
 from emulator.machine.vector.strand import WARP, Lanes, State, Strand
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 #: rows of the table of a deadlock
 _ROWS = 12
+#: rows among which a circle is looked for
+_MOST_ROWS = 64
 
 
 def resume(wave: Wave) -> bool:
@@ -30,9 +33,11 @@ def resume(wave: Wave) -> bool:
 def deadlock(waves: list[Wave]) -> KernelError:
     """The error that says who waits where, and for what."""
     rows = [row for wave in waves for row in _rows(wave)]
-    shown = [f"  {row}" for row in rows[:_ROWS]]
+    shown = [f"  {_text(row)}" for row in rows[:_ROWS]]
     if len(rows) > _ROWS:
         shown.append(f"  and {len(rows) - _ROWS} more like these")
+    if circle := _circle(rows[:_MOST_ROWS]):
+        shown.append("  " + ", which waits for ".join(f"{_who(row)}" for row in circle))
     reason = "\n".join(["no thread can ever go on:", *shown])
     first = next((s for wave in waves for s in wave.waiting), None)
     if first is None:
@@ -49,19 +54,85 @@ def _place(strand: Strand) -> int:
     return strand.pc - 1 if after else strand.pc
 
 
-def _rows(wave: Wave) -> Iterator[str]:
+class _Row(NamedTuple):
+    """Threads of one block that wait for the same."""
+
+    wave: Wave
+    strand: Strand
+    #: the block's number in the wave
+    block: int
+    lanes: Lanes
+
+
+def _rows(wave: Wave) -> Iterator[_Row]:
     """A row for each strand that waits and each block that it has threads in."""
     for strand in wave.waiting:
-        statement = wave.grid.program.statements[_place(strand)]
-        place = wave.grid.launch.place_of(statement)
         rows = wave.row(strand)
         for block in np.unique(rows).tolist():
-            lanes = strand.lanes[rows == block]
-            coordinates, _ = wave.coordinates(int(lanes[0]))
-            who = f"block ({', '.join(map(str, coordinates))}), {_warps(wave, lanes)}"
-            source = f", {place.source[0]}" if place.source else ""
-            what = _WHAT[strand.state](wave, strand, block, lanes)
-            yield f"{who} at line {place.line}{source}: {what}"
+            yield _Row(wave, strand, block, strand.lanes[rows == block])
+
+
+def _text(row: _Row) -> str:
+    grid = row.wave.grid
+    place = grid.launch.place_of(grid.program.statements[_place(row.strand)])
+    source = f", {place.source[0]}" if place.source else ""
+    return f"{_who(row)} at line {place.line}{source}: {_WHAT[row.strand.state](*row)}"
+
+
+def _who(row: _Row) -> str:
+    coordinates, _ = row.wave.coordinates(int(row.lanes[0]))
+    return f"block ({', '.join(map(str, coordinates))}), {_warps(row.wave, row.lanes)}"
+
+
+# --- who waits for whom ---------------------------------------------------------------------------
+
+
+def _circle(rows: list[_Row]) -> list[_Row]:
+    """Rows each of which waits for threads of the next, the last for those of the first, which
+    stands at both ends; empty where none is seen."""
+    needs = [_needed(row) for row in rows]
+    following = [
+        [j for j, other in enumerate(rows) if j != i and _meets(row, other, needs[i])]
+        for i, row in enumerate(rows)
+    ]
+    for start in range(len(rows)):
+        path, seen = [start], {start}
+        while True:
+            later = following[path[-1]]
+            if start in later:
+                return [rows[i] for i in (*path, start)]
+            fresh = [j for j in later if j not in seen]
+            if not fresh:
+                break
+            path.append(fresh[0])
+            seen.add(fresh[0])
+    return []
+
+
+def _meets(row: _Row, other: _Row, needed: Lanes) -> bool:
+    return row.wave is other.wave and bool(np.isin(other.lanes, needed).any())
+
+
+def _needed(row: _Row) -> Lanes:
+    """The threads that a row waits for, as far as that is known."""
+    wave, strand, block, lanes = row
+    if strand.state is State.BARRIER:
+        first = block * wave.lanes_per_cta
+        every = np.arange(first, first + wave.lanes_per_cta)
+        at = [
+            other.lanes for other in wave.waiting
+            if other.state is State.BARRIER and other.wait.barrier == strand.wait.barrier
+        ]  # fmt: skip
+        return every[wave.alive[every] & ~np.isin(every, np.concatenate(at))]
+    if strand.state in (State.WARP, State.WARPGROUP):
+        size = WARP if strand.state is State.WARP else 4 * WARP
+        every = np.flatnonzero(np.isin(np.arange(len(wave.alive)) // size, lanes // size))
+        return every[wave.alive[every] & ~np.isin(every, lanes)]
+    if strand.state is State.MBARRIER and wave.watch is not None:
+        places = np.broadcast_to(strand.wait.places, (len(strand),))
+        arrived = [wave.watch.sync.arrived.get(int(place)) for place in np.unique(places)]
+        return np.array(sorted(set().union(*(x for x in arrived if x))), np.int64)
+    return np.zeros(0, np.int64)
 
 
 def _warps(wave: Wave, lanes: Lanes) -> str:
@@ -71,14 +142,7 @@ def _warps(wave: Wave, lanes: Lanes) -> str:
     if len(warps) == 1:
         low, high = int(inside[0]), int(inside[-1])
         return f"warp {warps[0]} ({len(inside)} threads, {low} to {high})"
-    return f"warps {_spans(warps)} ({len(inside)} threads)"
-
-
-def _spans(numbers: Lanes) -> str:
-    """Ascending numbers as ``0-2, 5``."""
-    cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
-    parts = [part.tolist() for part in np.split(numbers, cuts)]
-    return ", ".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else str(p[0]) for p in parts)
+    return f"warps {spans(warps)} ({len(inside)} threads)"
 
 
 def _barrier(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
@@ -98,7 +162,10 @@ def _barrier(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
     partly = int(np.count_nonzero(barriers.partly[warps, number]))
     text = f"barrier {number}: {int(arrived)} of {whole} threads arrived"
     if missing and not wanted:
-        text += f"; missing warps {_spans(np.array(missing))}"
+        text += f"; missing warps {spans(np.array(missing))}"
+    ended = int((~wave.alive.reshape(-1, WARP)[warps]).all(-1).sum())
+    if ended and wanted:
+        text += f"; {ended} warps of the block have ended"
     return text + (f"; of {partly} warps only some lanes" if partly else "")
 
 
@@ -110,13 +177,14 @@ def _mbarrier(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
     row, offset = divmod(8 * place, wave.shared_bytes)
     word = int(mbarriers.words_of(wave)[place])
     held = Barrier.decode(word)
-    name = wave.grid.launch.shared_name(offset)
+    name = wave.grid.launch.shared_name(offset, 8)
     where = name if row == block else f"{name} of block {wave.ctas[row]}"
     phase = f"parity {given & 1}" if wait.by_parity else "its token's phase"
-    return (
+    text = (
         f"mbarrier {where}, {phase}: {held.pending} of {held.expected} arrivals and "
         f"{held.transactions} bytes are outstanding"
     )
+    return text + ("" if wave.watch is None else wave.watch.sync.last_arrival(place))
 
 
 def _cluster(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
@@ -133,7 +201,7 @@ def _warp(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
     for warp in np.unique(lanes // WARP).tolist():
         every = np.arange(warp * WARP, (warp + 1) * WARP)
         absent += every[wave.alive[every] & ~np.isin(every, lanes)].tolist()
-    others = _spans(np.array(absent) % wave.lanes_per_cta) if absent else "none"
+    others = spans(np.array(absent) % wave.lanes_per_cta) if absent else "none"
     return f"{strand.state.value}; threads elsewhere: {others}"
 
 

@@ -19,6 +19,7 @@ from emulator.errors import EmulatorError, OperandError, shown
 from emulator.memory.space import Space
 from emulator.memory.tensor_copy import RUN, SHARED_ALIGNMENT, SWIZZLE_BITS, place_problem, plan
 from emulator.memory.tensor_map import TensorMap
+from emulator.memory.tensor_map_arguments import integer, integers
 from emulator.memory.tensor_transfer import load_box
 from emulator.tools.faults.kernel import Box, Kernel, Mistake, Variant
 from emulator.tools.faults.rows import load_rows
@@ -33,6 +34,8 @@ def as_boxes(given: Any) -> tuple[Box, ...]:
     Raises OperandError for what is no tiled map of an array, and for a copy that an H200 refuses.
     """
     boxes = []
+    if not isinstance(given, Sequence):
+        raise OperandError(f"boxes= is a list of tensor copies; got {shown(given)}")
     for one in given:
         if not isinstance(one, Sequence) or len(one) != 3 or not isinstance(one[0], TensorMap):
             raise OperandError(
@@ -42,7 +45,8 @@ def as_boxes(given: Any) -> tuple[Box, ...]:
         tensor_map, coordinates, address = one
         if tensor_map.mode != "tiled" or tensor_map.array is None:
             raise OperandError(f"boxes= are of tiled maps of arrays; got {tensor_map!r:.200}")
-        box = Box(tensor_map, tuple(int(x) for x in coordinates), int(address))
+        at = integers("coordinates of a tensor copy", coordinates, tensor_map.rank)
+        box = Box(tensor_map, at, integer("the shared address of a tensor copy", address))
         _image(box)  # may raise
         boxes.append(box)
     return tuple(boxes)

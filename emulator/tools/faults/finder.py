@@ -123,6 +123,7 @@ MISTAKES: tuple[Mistake, ...] = (
             "before it is stored: look at the epilogue.", stores.changed_result),
     Mistake("register never loaded", "A register of the operand stays zero: is it loaded, is it "
             "in the operand list?", registers.missing_register),
+    rows.OF_LANES,
     Mistake("another target", "Generations differ in alignment and order of sums: the result is "
             "that of another GPU.", matrices.other_target),
 )  # fmt: skip

@@ -105,8 +105,15 @@ class Given:
 
     def _load(self) -> None:
         """Takes the words of operands from the rows that their addresses lead to."""
-        shared = None if self.ins.is_wgmma else self.words.pop("shared", None)
-        shared = self.words.get("shared", shared)
+        shared = self.words.get("shared")
+        readers = [x for x in self.words if x.startswith(("descriptor", "addresses"))]
+        if shared is not None and not readers:
+            how = (
+                "descriptor_b=" if self.ins.is_wgmma else "addresses_a= or addresses_b= (ldmatrix)"
+            )
+            raise OperandError(f"shared= and boxes= are read through {how}: that is missing")
+        if not self.ins.is_wgmma:
+            self.words.pop("shared", None)
         for name in "ab":
             trans = bool(self.options.pop(f"trans_{name}", False))
             addresses = self.words.pop(f"addresses_{name}", None)
@@ -236,10 +243,19 @@ class Given:
         for one, other in (("a", "descriptor_a"), ("descriptor_a", "a")):
             if one in self.words:
                 words.pop(other, None)
+        words |= self.words
+        if (memory := self.words.get("shared")) is not None and self._made(right):
+            # Behind what the user has lie the tiles that were made.
+            words["shared"] = right.words["shared"].copy()
+            words["shared"][: len(memory)] = memory
         return Kernel(
-            self.ins, self.target, words | self.words, self.options, rows=self.rows,
-            copies=self.copies,
-        )  # fmt: skip
+            self.ins, self.target, words, self.options, rows=self.rows, copies=self.copies
+        )
+
+    def _made(self, right: Kernel) -> list[str]:
+        """Operands in shared memory of which the user gave no descriptor."""
+        return [x for x in "ab" if f"descriptor_{x}" in right.words.keys() - self.words.keys()
+                and x not in self.words]  # fmt: skip
 
     def _compressed(self, codes: dict[str, Array], words: dict[str, Array]) -> dict[str, Array]:
         """A full A to stored elements and metadata; the user's own where they mean the same."""
@@ -285,7 +301,7 @@ class Given:
             raise OperandError(f"{own[0]} leads into shared memory: shared= is missing")
         words["shared"] = np.zeros(WINDOW, np.uint8) if memory is None or tiles else memory.copy()
         if memory is not None and tiles:
-            words["shared"][: min(len(memory), WINDOW)] = memory[:WINDOW]
+            words["shared"][: len(memory)] = memory[:WINDOW]
         words |= {x: self.words[x] for x in own if x != "descriptor_a" or "a" not in words}
         for name in tiles:
             words[f"descriptor_{name}"] = self._descriptors(name)
@@ -303,10 +319,18 @@ class Given:
         swizzle = self.swizzle
         if swizzle is None:
             swizzle = next((x for x in (128, 64, 32) if tile.line_bytes % x == 0), 0)
+        start = 1024 if name == "a" else WINDOW // 2
+        memory = self.words.get("shared")
+        if memory is not None and f"descriptor_{name}" not in self.words:
+            start = -(-len(memory) // 1024) * 1024  # behind all that the user has
+            if start + tile.size > WINDOW:
+                raise OperandError(
+                    f"shared= has {len(memory)} bytes and no room for {name.upper()} behind them: "
+                    f"descriptor_{name}= is missing"
+                )
         placed = Descriptor.for_tile(
-            rows, k * self.steps, fmt, major=major, swizzle_bytes=swizzle,
-            start_address=1024 if name == "a" else WINDOW // 2,
-        ).descriptor  # fmt: skip
+            rows, k * self.steps, fmt, major=major, swizzle_bytes=swizzle, start_address=start
+        ).descriptor
         first = placed.addresses(tile)[0]
         steps = first[:: len(first) // self.steps] - first[0]
         return np.array([placed.stepped(int(x)).encode() for x in steps], np.uint64)

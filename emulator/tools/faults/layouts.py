@@ -6,6 +6,8 @@ What is not of this form, such as blocks of 8 lines, is not found.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,10 +18,14 @@ from emulator.layout.tile import LINE_BYTES
 
 #: how many places that hold the same 16 bytes are looked at
 _MOST = 16
-#: (bits, shift): unit numbers are flipped by the address bits so far above them; those of TMA first
-_SWIZZLES = (
-    (0, 3), (3, 3), (2, 3), (1, 3), (2, 2), (1, 2), (1, 1), (3, 4), (2, 4), (1, 4),
-)  # fmt: skip
+#: bits, shift and relative of a `RowLayout`
+Swizzle = tuple[int, int, bool]
+#: none, those of TMA, and others that kernels compute
+_SWIZZLES: tuple[Swizzle, ...] = ((0, 3, False), *(
+    (bits, shift, relative) for bits, shift in
+    ((3, 3), (2, 3), (1, 3), (2, 2), (1, 2), (1, 1), (3, 4), (2, 4), (1, 4))
+    for relative in (False, True)
+))  # fmt: skip
 
 
 class RowLayout(NamedTuple):
@@ -54,14 +60,8 @@ class RowLayout(NamedTuple):
         return f"the {name}{' counted from its start' if self.relative else ''}"
 
     @property
-    def swizzle(self) -> tuple[int, int, bool]:
-        """The same for two layouts that permute in the same way."""
-        return self.bits, self.shift if self.bits else 0, self._counts_from_start
-
-    @property
-    def _counts_from_start(self) -> bool:
-        period = 1 << 4 + self.shift + self.bits
-        return bool(self.bits and self.relative and self.start % period)
+    def swizzle(self) -> Swizzle:
+        return self.bits, self.shift, self.relative
 
 
 def row_bytes(codes: Array, place: Place) -> Array:
@@ -69,11 +69,11 @@ def row_bytes(codes: Array, place: Place) -> Array:
     return pack(np.ascontiguousarray(codes), place, 32).astype("<u4").view(np.uint8)
 
 
-def find_layout(shared: Array, rows: Array) -> RowLayout | None:
+def find_layout(shared: Array, rows: Array, likely: Iterable[Swizzle] = ()) -> RowLayout | None:
     """The layout in which ``(rows, bytes)`` lie in shared memory; None where they do not.
 
-    Of several it is the first, one without a swizzle before all others. Rows of less than 16 bytes,
-    and single rows, have none.
+    Of several it is one with a `likely` swizzle, or without any. Rows of less than 16 bytes, and
+    single rows, have none.
     """
     count, width = rows.shape
     if width % LINE_BYTES or count < 2:
@@ -83,24 +83,20 @@ def find_layout(shared: Array, rows: Array) -> RowLayout | None:
     row = np.arange(count)[:, None]
     byte = np.arange(0, width, LINE_BYTES)
     within = np.arange(LINE_BYTES)
-    for bits, shift in _SWIZZLES:
-        for relative in (False, True) if bits else (False,):
-            for first in firsts:
-                for second in seconds:
-                    layout = _through(first, second, bits, shift, relative)
-                    places = layout.addresses(row, byte)
-                    if layout.stride <= 0 or places.min() < 0:
-                        continue
-                    if places.max() + LINE_BYTES > shared.size:
-                        continue
-                    if np.array_equal(shared[places[..., None] + within], units):
-                        return layout
+    for swizzle in dict.fromkeys((*likely, *_SWIZZLES)):
+        for first, second in product(firsts, seconds):
+            layout = _through(first, second, swizzle)
+            places = layout.addresses(row, byte)
+            if layout.stride <= 0 or places.min() < 0 or places.max() + LINE_BYTES > shared.size:
+                continue
+            if np.array_equal(shared[places[..., None] + within], units):
+                return layout
     return None
 
 
-def _through(first: int, second: int, bits: int, shift: int, relative: bool) -> RowLayout:
+def _through(first: int, second: int, swizzle: Swizzle) -> RowLayout:
     """The layout whose rows 0 and 1 start at two addresses."""
-    layout = RowLayout(first, 0, bits, shift, relative)
+    layout = RowLayout(first, 0, *swizzle)
     start = int(layout.swizzled(first))
     return layout._replace(start=start, stride=int(layout.swizzled(second)) - start)
 
@@ -116,18 +112,21 @@ def places_of(shared: Array, held: Array) -> list[int]:
     return out
 
 
-def fit_layout(addresses: Int64, row: Int64, byte: Int64) -> tuple[RowLayout, Int64] | None:
-    """The layout by which ``(steps, n)`` addresses were computed, and how far each step along k is
-    from where it should be, in bytes; None where there is none.
+def fit_layouts(
+    addresses: Int64, row: Int64, byte: Int64
+) -> dict[Swizzle, tuple[RowLayout, Int64]]:
+    """The layouts by which ``(steps, n)`` addresses may have been computed, and how far each step
+    along k is from where it should be, in bytes.
 
     ``(steps, n)`` rows and bytes say what belongs at the addresses; the first two of a step are
     those of rows 0 and 1 at one byte.
     """
-    for bits, shift in _SWIZZLES:
-        for relative in (False, True) if bits else (False,):
-            layout = _through(int(addresses[0, 0]), int(addresses[0, 1]), bits, shift, relative)
-            plain = layout.swizzled(addresses)
-            apart = plain - (layout.start + row * layout.stride + byte)
-            if (apart == apart[:, :1]).all():
-                return layout, apart[:, 0]
-    return None
+    first, second = int(addresses[0, 0]), int(addresses[0, 1])
+    out = {}
+    for swizzle in _SWIZZLES:
+        layout = _through(first, second, swizzle)
+        plain = layout.swizzled(addresses)
+        apart = plain - (layout.start + row * layout.stride + byte)
+        if (apart == apart[:, :1]).all():
+            out[swizzle] = layout, apart[:, 0]
+    return out

@@ -67,7 +67,7 @@ class FaultReport(Report):
     untold: int = 0
     notes: tuple[str, ...] = ()
     kinds: int = 0
-    #: for each operand of which registers were given: whether they are right
+    #: for each operand of which registers or memory were given: whether that is right
     operands: dict[str, bool] = field(default_factory=dict)
     #: where D is wrong and how, if no mistake explains all of it
     where: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class FaultReport(Report):
     def lines(self) -> Iterator[str]:
         yield self.title
         for name, right in self.operands.items():
-            yield f"registers of {name}: {'right' if right else 'wrong'}"
+            yield f"{name} as passed: {'right' if right else 'wrong'}"
         what = " and ".join(self.compared)
         if not self.wrong:
             yield f"{what}: right, {self.total} of {self.total} elements"

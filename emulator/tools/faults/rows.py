@@ -19,7 +19,7 @@ from emulator.layout.addressing import Int64
 from emulator.layout.fragment import Fragment
 from emulator.memory.space import Space
 from emulator.tools.faults.kernel import Kernel, Mistake, Rows, Variant
-from emulator.tools.faults.layouts import RowLayout, find_layout, fit_layout, row_bytes
+from emulator.tools.faults.layouts import RowLayout, find_layout, fit_layouts, row_bytes
 from emulator.warp import move
 
 _WARP = 32
@@ -48,8 +48,8 @@ class _Wanted(NamedTuple):
     """A matrix as it lies in memory, and what belongs at the addresses ``(steps, n)``."""
 
     matrix: Array
-    row: Int64
-    byte: Int64
+    #: rows, and bytes within them
+    places: tuple[Int64, Int64]
 
 
 def _wanted(kernel: Kernel, name: str, codes: Array, trans: bool) -> _Wanted:
@@ -69,7 +69,7 @@ def _wanted(kernel: Kernel, name: str, codes: Array, trans: bool) -> _Wanted:
     line_of, place_in = (along_k, across) if trans else (across, along_k)
     matrix = codes if (name == "b") == trans else codes.T
     byte = place_in * fragment.place.width // 8
-    return _Wanted(row_bytes(matrix, fragment.place), line_of, byte)
+    return _Wanted(row_bytes(matrix, fragment.place), (line_of, byte))
 
 
 def _used(fragment: Fragment, addresses: Int64) -> Int64:
@@ -95,46 +95,39 @@ def _findings(kernel: Kernel) -> Iterator[tuple[str, _Finding]]:
             if trans and fragment.place.width != 16:
                 continue
             wanted = _wanted(kernel, name, codes, trans)
-            if layout := find_layout(rows.shared, wanted.matrix):
+            fits = fit_layouts(*(_used(fragment, x) for x in (rows.addresses, *wanted.places)))
+            if layout := find_layout(rows.shared, wanted.matrix, fits):
                 break
         else:
             continue
-        right = rows._replace(addresses=layout.addresses(wanted.row, wanted.byte), trans=trans)
-        if kind_and_text := _difference(fragment, rows, right, wanted, layout):
-            kind, text = kind_and_text
-            if trans != rows.trans:
-                text += f", and {'.trans' if trans else 'no .trans'}"
-            changed = kernel.loading(name, right, load_rows(fragment, right))
-            yield name, _Finding(kind, text, changed)
+        right = rows._replace(addresses=layout.addresses(*wanted.places), trans=trans)
+        have, want = (_used(fragment, x.addresses) for x in (rows, right))
+        if np.array_equal(have, want):
+            continue
+        found = fits.get(layout.swizzle) or next(iter(fits.values()), None)
+        texts = _terms(*found, layout, wanted) if found else {}
+        texts = texts or {"lane": _lanes(fragment, have, want)}
+        text = f"addresses of {name.upper()}: {'; '.join(texts.values())}"
+        if trans != rows.trans:
+            text += f", and {'.trans' if trans else 'no .trans'}"
+        changed = kernel.loading(name, right, load_rows(fragment, right))
+        yield name, _Finding(next(iter(texts)), text, changed)
 
 
-def _difference(
-    fragment: Fragment, rows: Rows, right: Rows, wanted: _Wanted, layout: RowLayout
-) -> tuple[str, str] | None:
-    """What parts addresses from the right ones: what kind of mistake it is, and its words."""
-    name = fragment.operand.upper()
-    have, want, row, byte = (
-        _used(fragment, x) for x in (rows.addresses, right.addresses, wanted.row, wanted.byte)
-    )
-    if np.array_equal(have, want):
-        return None
-    texts = []
-    if found := fit_layout(have, row, byte):
-        mine, apart = found
-        if mine.stride != layout.stride:
-            texts.append(("stride", _strides(mine.stride, layout.stride, wanted)))
-        if mine.swizzle != layout.swizzle:
-            text = f"{layout.how} instead of {mine.how}, as {name} is stored"
-            texts.append(("swizzle", text))
-        if offset := mine.start + int(apart[0]) - layout.start:
-            texts.append(("start", _start(-offset, layout, wanted)))
-        if (drift := apart - apart[0]).any():
-            step = int((byte[1, 0] - byte[0, 0]) + (row[1, 0] - row[0, 0]) * layout.stride)
-            text = f"steps along k {step} bytes apart instead of {step + int(drift[1])}"
-            texts.append(("step", text))
-    if not texts:
-        texts.append(("lane", _lanes(fragment, have, want)))
-    return texts[0][0], f"addresses of {name}: {'; '.join(text for _, text in texts)}"
+def _terms(mine: RowLayout, apart: Int64, layout: RowLayout, wanted: _Wanted) -> dict[str, str]:
+    """The terms of the addresses that are wrong, in words, by kind."""
+    texts = {}
+    if mine.stride != layout.stride:
+        texts["stride"] = _strides(mine.stride, layout.stride, wanted)
+    if mine.swizzle != layout.swizzle:
+        texts["swizzle"] = f"{layout.how} instead of {mine.how}, as the tile is stored"
+    if offset := mine.start + int(apart[0]) - layout.start:
+        texts["start"] = _start(-offset, layout, wanted)
+    if (drift := apart - apart[0]).any():
+        rows, bytes_ = (int(x[1, 0] - x[0, 0]) for x in wanted.places)
+        step = bytes_ + rows * layout.stride
+        texts["step"] = f"steps along k {step} bytes apart instead of {step + int(drift[1])}"
+    return texts
 
 
 def _strides(have: int, want: int, wanted: _Wanted) -> str:
@@ -189,6 +182,9 @@ MISTAKES = (
             "the offset of the stage, of the warp and of the operand.", _generator("start")),
     Mistake("k step of ldmatrix", "A step along k is k · bytes of an element within a row, and "
             "with .trans k rows.", _generator("step")),
-    Mistake("addresses of ldmatrix", "Lanes 8 t to 8 t + 7 give the rows of tile t, the one that "
-            "register t holds.", _generator("lane")),
+)  # fmt: skip
+#: where no term of the address is wrong, or several in no simple way; behind all likelier mistakes
+OF_LANES = Mistake(
+    "addresses of ldmatrix", "Lanes 8 t to 8 t + 7 give the rows of tile t, the one that register "
+    "t holds.", _generator("lane"),
 )  # fmt: skip

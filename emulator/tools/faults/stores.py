@@ -1,9 +1,10 @@
 """Mistakes after the instruction: where a kernel stores D, and what it does to it before.
 
-A wrong index writes some elements twice and others never. Of two elements of a lane the later one
-stays, of two lanes either may. What is never written holds what was there before, one value or C;
-anything else there counts as wrong. Elements that leave the matrix are lost, or go on in the next
-row; where all of them are lost, D alone does not tell where they went.
+A wrong index writes some elements twice and others never. Of two elements of a warp's lanes the
+later one stays; of equal ones, and of two warps, any may. What is never written holds what was
+there before, one value or C; anything else there counts as wrong. Elements that leave the matrix
+are lost, or go on in the next row; where all of them are lost, D alone does not tell where they
+went.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,37 +23,65 @@ from emulator.layout.lanemap import COL, ROW, digits
 from emulator.tools.faults.kernel import Kernel, Variant
 from emulator.tools.faults.matrices import formulas
 
+#: ``(lanes, elements)``, or flat
+Places = NDArray[np.intp]
+
 # --- where it is stored ---------------------------------------------------------------------------
 
 
 def wrong_store(kernel: Kernel) -> Iterator[Variant]:
     """A term of the row or column to which elements of D go is wrong, or the stride of its rows."""
     fragment, wrong = kernel.ins.fragment("d"), (kernel.suspects or {}).get("d")
-    if "d" not in kernel.aims or fragment.groups > 1 or (wrong is not None and not wrong.any()):
-        return
+    if "d" in kernel.aims and fragment.groups == 1 and (wrong is None or wrong.any()):
+        stores = [(_writers(fragment, place), text) for text, place in _places(fragment)]
+        # Where it is open who stays, more can be explained: the likelier ones come first.
+        stores.sort(key=lambda x: x[0].open)
+        for writers, text in stores:
+            yield _stored(kernel, writers, f"D: {text}")
+
+
+def _places(fragment: Fragment) -> Iterator[tuple[str, Places]]:
+    """Wrong stores: which element of D each of a lane's is stored as, negative for none."""
     rows, cols = fragment.shape
     for text, lanes, elements in formulas(fragment):
         row, col = (digits(lanes, axis)[:, None] + digits(elements, axis) for axis in (ROW, COL))
         outside = (row >= rows) | (col >= cols)
-        place = row * cols + col
-        yield _stored(kernel, fragment, np.where(outside, -1, place), f"D: {text}")
+        yield text, np.where(outside, -1, row * cols + col)
         if outside.any():
-            text = f"D: {text} (what leaves a row goes on in the next)"
-            yield _stored(kernel, fragment, place, text)
+            yield f"{text} (what leaves a row goes on in the next)", row * cols + col
     for stride in sorted({rows, cols // 2, cols * 2, *(cols + x for x in (-1, 1, 4, 8, 16))}):
         if stride != cols:
             place = fragment.coords[..., 0] * stride + fragment.coords[..., 1]
-            text = f"D: rows stored {stride} elements apart instead of {cols}"
-            yield _stored(kernel, fragment, place, text)
+            yield f"rows stored {stride} elements apart instead of {cols}", place
 
 
-def _stored(kernel: Kernel, fragment: Fragment, place: NDArray[np.intp], text: str) -> Variant:
-    """With element i of a lane stored as element ``place[lane, i]`` of D, if it is one."""
+class _Writers(NamedTuple):
+    """Who may stay: flat indices of elements of D, and those that they are stored as."""
+
+    held: Places
+    to: Places
+    #: how many more there are than places
+    open: int
+
+
+def _writers(fragment: Fragment, place: Places) -> _Writers:
+    size, kept = fragment.lane_map.flat.size, np.zeros(place.shape, bool)
+    element = np.broadcast_to(np.arange(fragment.elements), place.shape)
+    inside = (place >= 0) & (place < size)
+    for first in range(0, fragment.lanes, 32):
+        warp = slice(first, first + 32)
+        at, there = place[warp], inside[warp]
+        last = np.full(size, -1)
+        np.maximum.at(last, at[there], element[warp][there])
+        kept[warp] = there & (element[warp] == last[np.where(there, at, 0)])
+    to = place[kept]
+    return _Writers(fragment.lane_map.flat[kept], to, len(to) - len(np.unique(to)))
+
+
+def _stored(kernel: Kernel, writers: _Writers, text: str) -> Variant:
+    fragment = kernel.ins.fragment("d")
     seen, c = kernel.aims["d"].reshape(-1), kernel.matrix("c").reshape(-1)
-    kept = (place >= 0) & (place < seen.size)
-    for i in range(1, fragment.elements):
-        kept[:, :i] &= place[:, :i] != place[:, i : i + 1]
-    to, held = place[kept], fragment.lane_map.flat[kept]
+    held, to, _ = writers
     never = np.bincount(to, minlength=seen.size) == 0
 
     def change(words: Array) -> Array:

@@ -119,7 +119,6 @@ def wrong_step(kernel: Kernel) -> Iterator[Variant]:
         of_k_major = "the step of a K-major tile"
         ways = [
             *_right_steps(kernel, operand),
-            ("not advanced", start - moved),
             (of_k_major, start[0] + count * (step // LINE_BYTES)),
             ("twice as far", start + moved),
             ("half as far", start[0] + moved // 2),
@@ -181,8 +180,8 @@ def wrong_start(kernel: Kernel) -> Iterator[Variant]:
         sizes = {"tile": tile.size, "step of k": columns * tile.element_bytes}
         offsets = {*_NEIGHBOURS, tile.size // kernel.steps}
         offsets |= {n * size for size in sizes.values() for n in range(1, 8)}
-        signed = {s * x for x in offsets for s in (1, -1)}
-        for offset in sorted(signed, key=lambda x: (abs(x), -x)) + _lies_elsewhere(kernel, operand):
+        signed = [s * x for x in sorted(offsets) for s in (1, -1)]
+        for offset in dict.fromkeys((*signed, *_lies_elsewhere(kernel, operand))):
             other = start + offset // LINE_BYTES
             if (other >= 0).all() and (other < WINDOW // LINE_BYTES).all():
                 text = f"start address {offset:+} bytes off{_counted(offset, sizes)}"
@@ -204,7 +203,8 @@ def _lies_elsewhere(kernel: Kernel, operand: str) -> list[int]:
     lines = _lines(kernel, operand, kernel.aims[operand])
     unit = row_bytes(lines[:1, : 128 // where.place.width], where.place)
     found = (_start_of(first, at) for at in places_of(kernel.words["shared"], unit))
-    return [at - first.start_address for at in found if at % LINE_BYTES == 0]
+    apart = (at - first.start_address for at in found if at % LINE_BYTES == 0)
+    return [x for x in apart if x]
 
 
 def _lines(kernel: Kernel, operand: str, codes: Array) -> Array:

@@ -22,7 +22,7 @@ enum Mistake {
     ONE_WARP_WAITS,    // the first warp of each consumer alone waits for full [stages]
     NO_WGMMA_FENCE,    // registers are set, and wgmma takes them without a fence [stages, sums]
     NO_WGMMA_WAIT,     // the accumulators are read while wgmma may still write them [tile]
-    UNSET,             // the accumulators are never set to zero [stages, tile]
+    UNSET,             // the accumulators are never set to zero [stages, tile, store]
     PART_OF_REGISTERS, // two of four warps change their number of registers [registers]
     STORE_NO_FENCE,    // TMA stores what the generic proxy wrote, without a fence [tile, store]
     STORE_NO_BARRIER,  // TMA stores what other threads may not have written yet [tile, store]

@@ -110,7 +110,7 @@ MISTAKE(histogram) {
 }
 PLANT(histogram)
 
-// ldmatrix takes rows that another warp has stored.
+// Rows that another warp has stored are taken by ldmatrix.
 MISTAKE(matrix_rows) {
     __shared__ alignas(16) int s[128];
     int t = threadIdx.x, d;
@@ -118,7 +118,7 @@ MISTAKE(matrix_rows) {
     if (right) __syncthreads(); else __syncwarp();
     unsigned row = shared_address(s) + (t + 32) % 128 / 32 * 128 + t % 8 * 16;
     asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"  // <-
-                 : "=r"(d) : "r"(row) : "memory");
+                 : "=r"(d) : "r"(row) : "memory");  // <-
     o[t] = d;
 }
 PLANT(matrix_rows)
@@ -229,7 +229,7 @@ MISTAKE(freed) {
 }
 PLANT(freed)
 
-// ld.global.nc reads what the kernel has written.
+// What the kernel has written is read by ld.global.nc.
 MISTAKE(read_only) {
     int t = threadIdx.x;
     o[t] = x[t];  // <-
@@ -547,7 +547,7 @@ MISTAKE(remote_write) {
     int t = threadIdx.x;
     cluster_barrier();
     asm volatile("st.shared::cluster.b32 [%0], %1;"  // <-
-                 ::"r"(peer_address(&s[t])), "r"(x[128 * blockIdx.x + t]) : "memory");
+                 ::"r"(peer_address(&s[t])), "r"(x[128 * blockIdx.x + t]) : "memory");  // <-
     if (right) cluster_barrier();
     else __syncthreads();
     o[128 * blockIdx.x + t] = s[127 - t];  // <-
@@ -562,7 +562,7 @@ MISTAKE(peer_gone) {
     cluster_barrier();
     if (blockIdx.x == 0)
         asm volatile("ld.shared::cluster.b32 %0, [%1];"  // <-
-                     : "=r"(v) : "r"(peer_address(&s[127 - t])) : "memory");
+                     : "=r"(v) : "r"(peer_address(&s[127 - t])) : "memory");  // <-
     if (right) cluster_barrier();
     o[128 * blockIdx.x + t] = v;
 }  // <-

@@ -1,0 +1,305 @@
+"""What checks make of the accesses of threads to shared, local and global memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtypes import Array
+from emulator.machine.checks.accesses import Conflict, SharedAccesses, Sort
+from emulator.machine.checks.clocks import Bools
+from emulator.machine.checks.finding import Party
+from emulator.machine.checks.reporter import GridWatch, Reporter
+from emulator.machine.vector.strand import WARP, Lanes, Strand
+from emulator.machine.vector.wave import Wave
+from emulator.memory.shadow import granules
+
+Places = NDArray[np.int64]
+#: words of an opcode by which a load or store takes part in synchronisation
+_STRONG = frozenset({"relaxed", "acquire", "release", "acq_rel", "mmio"})
+
+
+class AccessWatch(Reporter):
+    """Loads, stores and atomic operations, each of which is told when it happens."""
+
+    def __init__(self, all_: GridWatch, wave: Wave) -> None:
+        super().__init__(all_, wave)
+        self.shared = SharedAccesses(self.clocks, wave.shared_bytes, all_.granules["shared"])
+        self.local_written = np.zeros((len(wave.thread), 0), np.bool_)
+        #: by block and lane of another block: its last access to the block's shared memory
+        self.visits: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def loaded(self, s: Strand, view: Array, places: Places, size: int, which: Any) -> None:
+        self._access(s.lanes if which is None else s.lanes[which], view, places, size, "read")
+
+    def updated(self, s: Strand, view: Array, places: Places, size: int, which: Any) -> None:
+        self._access(s.lanes if which is None else s.lanes[which], view, places, size, "atomic")
+
+    def store(self, s: Strand, view: Array, places: Places, words: Array, which: Any) -> None:
+        """Performs a store, and looks at it: what does not change memory conflicts with nothing."""
+        size = view.itemsize * (view.shape[1] if view.ndim > 1 else 1)
+        lanes = s.lanes if which is None else s.lanes[which]
+        every = np.broadcast_to(places, lanes.shape)
+        words = np.broadcast_to(words, (len(lanes), *words.shape[1:]))
+        changed = view[every] != words
+        view[every] = words
+        lost = view[every] != words
+        if view.ndim > 1:
+            changed, lost = changed.any(1), lost.any(1)
+        self._access(lanes, view, every, size, "write", changed)
+        if lost.any():
+            self._lost(lanes, view, every, size, lost)
+
+    def _lost(self, lanes: Lanes, view: Array, places: Places, size: int, lost: Bools) -> None:
+        """Lanes of one statement wrote different words to one place."""
+        if self.memory_of(view) == "local":
+            return
+        index = int(np.argmax(lost))
+        winner = int(np.flatnonzero((places == places[index]) & ~lost)[-1])
+        name = self.name_of(view, int(places[index]) * size, size)
+        self.report(
+            "race", lanes[index : index + 1], int(lost.sum()),
+            f"threads write different values to {name} in one statement",
+            Party(self.place(), *self.who(lanes[winner : winner + 1])),
+            self.statement.pc,
+        )  # fmt: skip
+
+    def _access(
+        self,
+        lanes: Lanes,
+        view: Array,
+        places: Places,
+        size: int,
+        use: str,
+        changed: Bools | None = None,
+    ) -> None:
+        places = np.broadcast_to(places, lanes.shape) * size
+        memory = self.memory_of(view)
+        if memory == "local":
+            self._local(places, size, use)
+        elif memory == "shared":
+            self.access_shared(lanes, places, size, use, changed)
+        else:
+            self.access_global(lanes, places, size, use, changed)
+
+    def _local(self, places: Places, size: int, use: str) -> None:
+        width = self.wave.local.shape[1]
+        if self.local_written.shape[1] != width:
+            grown = np.zeros(self.wave.local.shape, np.bool_)
+            grown[:, : self.local_written.shape[1]] = self.local_written
+            self.local_written = grown
+        flat = self.local_written.reshape(-1)
+        every = places[:, None] + np.arange(size)
+        if use == "read":
+            missing: Bools = ~flat[every].all(1)
+            self.unwritten = missing if missing.any() else None
+        else:
+            flat[every] = True
+
+    def access_shared(
+        self, lanes: Lanes, places: Places, size: int, use: str, changed: Bools | None
+    ) -> None:
+        shared, now = self.shared, self.now
+        at = granules(places, size, shared.shadow.granule)
+        count = at.shape[1]
+        flat, who = at.reshape(-1), np.repeat(lanes, count)
+        strong = use == "atomic" or not _STRONG.isdisjoint(self.words)
+        if self.wave.cluster_size > 1:
+            self._check_peers(lanes, places)
+        if self.statement.pc in self.all.extents:
+            self._check_variable(lanes, places, size, use)
+        conflicts = shared.conflicts_with_writes(who, flat, atomic=strong)
+        if use == "read":
+            missing: Any = shared.shadow.unwritten(at).any(1)
+            self.unwritten = missing if missing.any() else None
+        else:
+            conflicts += shared.conflicts_with_reads(who, flat)
+        self.conflicts(conflicts, who, flat * shared.shadow.granule, size, use, changed, count)
+        if use == "read":
+            shared.note_read(flat, who, now)
+        else:
+            shared.note_write(flat, who, now, Sort.ATOMIC if strong else Sort.PLAIN)
+            undefined = self.storing
+            if undefined is not None and len(undefined) == len(lanes):
+                shared.shadow.define(flat, np.repeat(undefined, count))
+            else:
+                shared.shadow.define(flat, None)
+
+    def _check_variable(self, lanes: Lanes, places: Places, size: int, use: str) -> None:
+        """Accesses stay within the variable whose address they were computed from."""
+        extent = self.all.extents[self.statement.pc]
+        inside = places % self.wave.shared_bytes
+        wrong = (inside < extent.first) | (inside + size > extent.last)
+        if wrong.any():
+            index = int(np.argmax(wrong))
+            launch = self.all.grid.launch
+            verb = "read" if use == "read" else "written"
+            self.report(
+                "another variable", lanes[wrong], int(wrong.sum()),
+                f"{launch.shared_name(int(inside[index]), size)} is {verb} through an address of "
+                f"{launch.shared_name(extent.first)}",
+            )  # fmt: skip
+
+    def _check_peers(self, lanes: Lanes, places: Places) -> None:
+        """Shared memory of another block of the cluster is accessed: that block must not end
+        before."""
+        rows, own = places // self.wave.shared_bytes, lanes // self.clocks.per_block
+        far = rows != own
+        if not far.any():
+            return
+        for row, lane, place in zip(
+            rows[far].tolist(), lanes[far].tolist(), places[far].tolist(), strict=True
+        ):
+            self.visits[row, lane] = self.now, place
+
+    def access_global(
+        self, lanes: Lanes, places: Places, size: int, use: str, changed: Bools | None
+    ) -> None:
+        memory, now, clocks = self.all.memory, self.now, self.clocks
+        memory.shadow.need(len(self.all.grid.arena.view(1)))
+        granule = memory.shadow.granule
+        at = granules(places, size, granule)
+        count = at.shape[1]
+        flat, who = at.reshape(-1), np.repeat(lanes, count)
+        threads = memory.threads(self.wave, who)
+        strong = use == "atomic" or "volatile" in self.words or not _STRONG.isdisjoint(self.words)
+        if strong and "cta" not in self.words:
+            self._synchronise(lanes, places, use)
+        conflicts = memory.conflicts_with_writes(clocks, who, threads, flat, atomic=strong)
+        if use == "read":
+            self.unwritten = self._fresh(places, at)
+        if use == "read" and not strong:
+            self._check_read_only(lanes, at, threads.reshape(at.shape))
+        if use != "read":
+            if not strong:
+                conflicts += memory.conflicts_with_reads(clocks, who, threads, flat)
+            memory.note_write(flat, threads, now, Sort.ATOMIC if strong else Sort.PLAIN)
+        elif not strong:
+            memory.note_read(flat, threads, now)
+        self.conflicts(conflicts, who, flat * granule, size, use, changed, count, everywhere=True)
+
+    def _fresh(self, places: Places, at: Places) -> Bools | None:
+        """Reads of memory that malloc gave and nothing has written; what the host has given is
+        written."""
+        held = sorted((x.start, x.start + x.size) for x in self.all.grid.launch.heap.live.values())
+        if not held:
+            return None
+        starts, ends = np.array(held).T
+        which = np.searchsorted(starts, places, "right") - 1
+        inside = (which >= 0) & (places < ends[which])
+        missing: Bools = inside & (self.all.memory.shadow.written[at] == 0).any(1)
+        return missing if missing.any() else None
+
+    def _check_read_only(self, lanes: Lanes, at: Places, threads: Lanes) -> None:
+        if "nc" not in self.words:
+            return
+        written = self.all.memory.shadow.written[at] > 0
+        wrong = written.any(1)
+        if wrong.any():
+            index = int(np.argmax(wrong))
+            place = int(at[index, int(np.argmax(written[index]))]) * self.all.granules["global"]
+            self.report(
+                "read-only load", lanes[wrong], int(wrong.sum()),
+                f"{self.name_of(None, place)} is read by a load for read-only data, and the grid "
+                "has written it",
+            )  # fmt: skip
+
+    def _synchronise(self, lanes: Lanes, places: Places, use: str) -> None:
+        """Global memory as a flag."""
+        memory = self.all.memory
+        knowledge = memory.knowledge
+        writes, reads = use != "read", use != "write"
+        whole = not self.words.isdisjoint({"release", "acq_rel"})
+        if not (knowledge.released or knowledge.fences or knowledge.held or whole):
+            return
+        for lane, place in zip(lanes.tolist(), places.tolist(), strict=True):
+            if reads:
+                memory.acquire(self.clocks, lane, place)
+            if writes:
+                memory.release(self.clocks, lane, place, self.now, whole=whole)
+
+    def conflicts(
+        self,
+        conflicts: Sequence[Conflict],
+        who: Lanes,
+        places: Places,
+        size: int,
+        use: str,
+        changed: Bools | None,
+        count: int,
+        everywhere: bool = False,
+    ) -> None:
+        for conflict in conflicts:
+            which, events, others = conflict.which, conflict.events, conflict.others
+            if changed is not None and conflict.before == "write":
+                # To write what is there already is harmless.
+                keep = changed[which // count]
+                which, events, others = which[keep], events[keep], others[keep]
+            if not which.size:
+                continue
+            element = size if size <= 8 else 4
+            self._conflict(conflict, which, events, others, who, places, element, use, everywhere)
+
+    def _conflict(
+        self,
+        conflict: Conflict,
+        which: Lanes,
+        events: Array,
+        others: Lanes,
+        who: Lanes,
+        places: Places,
+        size: int,
+        use: str,
+        everywhere: bool,
+    ) -> None:
+        first = int(which[0])
+        event, other = int(events[0]), int(others[0])
+        pc = self.all.pcs[event]
+        view = None if everywhere else self.wave.shared
+        name = self.name_of(view, int(places[first]), size)
+        verb = {"read": "reads", "write": "writes", "atomic": "updates"}[use]
+        kind, reason = self._words_of(conflict, everywhere, other, int(who[first]), verb, name)
+        earlier = None
+        if pc >= 0 and other >= 0:
+            block, threads = self.thread(other) if everywhere else self.who(np.array([other]))
+            done = "wrote it" if conflict.before == "write" else "read it"
+            earlier = Party(self.place(pc), block, threads, done)
+        elif pc >= 0:
+            earlier = Party(self.place(pc), self.who(who[first : first + 1])[0], (), "wrote it")
+        lanes = np.unique(who[which])
+        self.report(kind, lanes, len(lanes), reason, earlier, pc)
+
+    def _words_of(
+        self, conflict: Conflict, everywhere: bool, other: int, lane: int, verb: str, name: str
+    ) -> tuple[str, str]:
+        if conflict.before == "read" and self._is_async(conflict):
+            return (
+                "overwritten too early",
+                f"{verb} {name}, which an asynchronous operation may still read",
+            )
+        if conflict.sort in (Sort.COPY, Sort.BARRIER):
+            kind = "read before wait" if verb == "reads" else "overwritten too early"
+            return kind, f"{verb} {name}, which a copy under way writes"
+        done = "wrote" if conflict.before == "write" else "read"
+        if everywhere:
+            block = self.wave.ctas[lane // self.clocks.per_block]
+            if other // self.all.memory.per_block != block:
+                return (
+                    "race between blocks",
+                    f"{verb} {name}, which a thread of another block {done}; nothing orders them",
+                )
+        elif other // WARP == lane // WARP:
+            return (
+                "race",
+                f"{verb} {name}, which another lane of the warp {done}; without bar.warp.sync "
+                "nothing orders them",
+            )
+        return "race", f"{verb} {name}, which another thread {done}; nothing orders them"
+
+    def _is_async(self, conflict: Conflict) -> bool:
+        pc = self.all.pcs[int(conflict.events[0])]
+        name = self.all.grid.program.statements[pc].name if pc >= 0 else ""
+        return name in ("cp", "wgmma")

@@ -1,0 +1,250 @@
+"""What checks make of asynchronous operations: copies, tensor maps, wgmma, and mbarriers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtypes import Array
+from emulator.machine.checks.access_watch import AccessWatch
+from emulator.machine.checks.accesses import Conflict, Sort
+from emulator.machine.checks.clocks import Aspect, Bools
+from emulator.machine.checks.finding import Party
+from emulator.machine.checks.reporter import GridWatch
+from emulator.machine.checks.synchronisation import Synchronisation
+from emulator.machine.checks.wgmma import WatchedSpace
+from emulator.machine.vector.strand import WARP, Lanes
+from emulator.machine.vector.wave import Wave
+from emulator.memory.shadow import granules
+
+Places = NDArray[np.int64]
+_DONE = {"read": "read", "write": "written"}
+#: first words of asynchronous copies' opcodes
+_ASYNC = ("cp",)
+
+
+class AsyncWatch(AccessWatch):
+    """Accesses that are complete later than their statement, and what tells that they are."""
+
+    def __init__(self, all_: GridWatch, wave: Wave) -> None:
+        super().__init__(all_, wave)
+        self.sync = Synchronisation(self)
+        #: places of mbarriers that are initialised, as numbers of 8-byte words
+        self.barriers: set[int] = set()
+        #: of warps of the grid, the event of the last fence for tensor maps
+        self.map_fences: dict[int, int] = {}
+        #: of a wgmma, by the first lanes of warpgroups: elements of its tiles that nobody wrote
+        self.spoilt: dict[int, list[Bools]] = {}
+        #: places in shared memory of copies that are yet to be told their mbarrier
+        self._awaiting: list[Places] = []
+
+    # --- accesses of whole warps and of asynchronous operations ---
+
+    def rows(self, lanes: Lanes, places: Places, size: int, *, write: bool) -> None:
+        """ldmatrix and stmatrix: rows in shared memory, each at the address of one lane."""
+        self.access_shared(lanes, places, size, "write" if write else "read", None)
+
+    def touched(self, lanes: Lanes, held: Array, places: Places, size: int, write: bool) -> None:
+        """Bytes that a copy, or a load or store of a matrix, finds in memory."""
+        memory = self.memory_of(held)
+        if self.statement.name not in _ASYNC:
+            every = np.broadcast_to(places, lanes.shape)
+            use = "write" if write else "read"
+            if memory == "shared":
+                self.access_shared(lanes, every, size, use, None)
+            elif memory == "global":
+                self.access_global(lanes, every, size, use, None)
+            return
+        if memory == "global":
+            self._of_copy_global(lanes, places, size, write)
+        elif memory == "shared":
+            self._of_copy(lanes, places, size, write)
+
+    def _of_copy_global(self, lanes: Lanes, places: Places, size: int, write: bool) -> None:
+        every = np.broadcast_to(places, lanes.shape)
+        self.access_global(lanes, every, size, "write" if write else "read", None)
+
+    def _of_copy(self, lanes: Lanes, places: Places, size: int, write: bool) -> None:
+        """An asynchronous copy reads or writes shared memory for its lanes."""
+        shared, granule = self.shared, self.shared.shadow.granule
+        at = granules(np.broadcast_to(places, lanes.shape), size, granule)
+        flat, who = at.reshape(-1), np.repeat(lanes, at.shape[1])
+        bulk = "bulk" in self.words
+        use = "write" if write else "read"
+        if not write:
+            conflicts = shared.conflicts_with_writes(who, flat, proxy=bulk)
+            self._of_proxy(conflicts, who, flat * granule, size, at.shape[1])
+            if "bulk_group" in self.words:
+                for lane in np.unique(lanes).tolist():
+                    shared.note_bulk_read(flat[who == lane], lane, self.now)
+                self.bulk.issue(lanes, self.now)
+            return
+        self._of_proxy(
+            shared.conflicts_with_writes(who, flat, proxy=bulk), who, flat * granule, size,
+            at.shape[1], "write",
+        )  # fmt: skip
+        conflicts = shared.conflicts_with_reads(who, flat)
+        self.conflicts(conflicts, who, flat * granule, size, use, None, at.shape[1])
+        if bulk or "mbarrier::complete_tx::bytes" in self.words:
+            self._awaiting.append(flat)
+        else:
+            shared.note_write(flat, who, self.now, Sort.COPY)
+            shared.shadow.define(flat, None)
+            self.copies.issue(lanes, self.now)
+
+    def _of_proxy(
+        self,
+        conflicts: Sequence[Conflict],
+        who: Lanes,
+        places: Places,
+        size: int,
+        count: int,
+        use: str = "read",
+    ) -> None:
+        """Conflicts of reads by the asynchronous proxy: those that a fence alone would mend are
+        told apart."""
+        for conflict in conflicts:
+            which, events, others = conflict.which, conflict.events, conflict.others
+            if conflict.sort == Sort.BARRIER:
+                self.conflicts([conflict], who, places, size, use, None, count)
+                continue
+            aspect = Aspect.COPIES if conflict.sort == Sort.COPY else Aspect.PLAIN
+            plain = self.clocks.ordered(aspect, who[which], others, events)
+            if not plain.all():
+                rest = Conflict(
+                    "write", which[~plain], events[~plain], others[~plain], conflict.sort
+                )
+                self.conflicts([rest], who, places, size, use, None, count)
+            if not plain.any():
+                continue
+            first = int(np.argmax(plain))
+            pc, other = self.all.pcs[int(events[first])], others[first : first + 1]
+            name = self.name_of(self.wave.shared, int(places[which[first]]))
+            earlier = Party(self.place(pc), *self.who(other), "wrote it")
+            lanes = np.unique(who[which[plain]])
+            self.report(
+                "missing proxy fence", lanes, len(lanes),
+                f"{name} was written by the generic proxy and is {_DONE[use]} by the asynchronous "
+                "one; no fence.proxy.async stands between them", earlier, pc,
+            )  # fmt: skip
+
+    def issued(self, lane: int, barrier: int | None) -> None:
+        """The copy whose places were told is issued, and signals an mbarrier."""
+        awaiting, self._awaiting = self._awaiting, []
+        if barrier is None:
+            return
+        self._use_of_barrier(np.array([lane]), np.array([barrier]))
+        column = self.sync.tell_copy(barrier)
+        for flat in awaiting:
+            self.shared.note_write(flat, np.full(len(flat), column), self.now, Sort.BARRIER)
+            self.shared.shadow.define(flat, None)
+
+    def space(self, held: Array, lanes: Lanes) -> WatchedSpace:
+        """Shared memory of blocks for the wgmma of warpgroups, by their first lanes."""
+        return WatchedSpace(
+            self.wgmma_reads, held, int(lanes.flat[0]) // self.clocks.per_block, lanes
+        )
+
+    def wgmma_reads(self, block: int, addresses: Places, lane: int) -> None:
+        """Elements in the shared memory of a block that a wgmma of a warpgroup reads."""
+        shared = self.shared
+        row, granule = shared.shadow.row, shared.shadow.granule
+        mark = np.zeros(row, np.bool_)
+        mark[addresses // granule] = True
+        flat = np.flatnonzero(mark) + block * row
+        who = np.full(len(flat), lane)
+        # Each of the four warps must know of what is read.
+        warps, every = np.repeat(lane + WARP * np.arange(4), len(flat)), np.tile(flat, 4)
+        self._of_proxy(
+            shared.conflicts_with_writes(warps, every, proxy=True), warps, every * granule, granule,
+            1,
+        )  # fmt: skip
+        shared.note_wgmma(flat, who, self.now)
+        missing = shared.shadow.unwritten(flat)
+        if missing.any():
+            every_place = addresses // granule + block * row
+            self.spoilt.setdefault(lane, []).append(shared.shadow.unwritten(every_place))
+        else:
+            self.spoilt.setdefault(lane, []).append(np.zeros(0, np.bool_))
+
+    def stored_by_copy(self, lane: int, places: Places) -> None:
+        """Bytes of shared memory that a bulk copy stores to global memory."""
+        shared = self.shared
+        at = np.unique(places // shared.shadow.granule)
+        missing = shared.shadow.unwritten(at)
+        if missing.any():
+            place = int(at[int(np.argmax(missing))]) * shared.shadow.granule
+            self.report(
+                "uninitialised memory", np.array([lane]), 1,
+                f"{self.name_of(self.wave.shared, place)}, which nothing has written, is stored to "
+                "global memory",
+            )  # fmt: skip
+
+    # --- tensor maps ---
+
+    def map_used(self, lane: int, held: Array, place: int) -> None:
+        """A tensor copy reads the map at a place of global memory."""
+        if self.memory_of(held) != "global":
+            return
+        memory = self.all.memory
+        at = np.unique(np.arange(place, place + 128) // memory.shadow.granule)
+        edited = memory.shadow.written[at]
+        last = int(edited.max())
+        warp = int(memory.threads(self.wave, np.array([lane]))[0]) // WARP
+        if last and self.map_fences.get(warp, 0) < last:
+            pc = self.all.pcs[last]
+            writer = int(memory.shadow.writer[at[int(np.argmax(edited))]])
+            earlier = Party(self.place(pc), *self.thread(writer), "changed it")
+            self.report(
+                "tensor map", np.array([lane]), 1,
+                f"the tensor map {self.name_of(None, place)} was changed, and no fence of its "
+                "proxy stands before the copy that uses it", earlier, pc,
+            )  # fmt: skip
+
+    def tensor_map_fence(self, lanes: Lanes) -> None:
+        threads = self.all.memory.threads(self.wave, lanes)
+        for warp in np.unique(threads // WARP).tolist():
+            self.map_fences[warp] = self.now
+
+    # --- mbarriers ---
+
+    def mbarrier_init(self, lanes: Lanes, places: Places) -> None:
+        """mbarrier.init: a write of its 8 bytes."""
+        self.access_shared(lanes, np.broadcast_to(places, lanes.shape) * 8, 8, "write", None)
+        self.barriers.update(np.unique(places).tolist())
+
+    def mbarrier_inval(self, places: Places) -> None:
+        self.barriers.difference_update(np.unique(places).tolist())
+
+    def mbarrier_used(self, lanes: Lanes, places: Places, *, arrives: bool = True) -> None:
+        places = np.broadcast_to(places, lanes.shape)
+        self._use_of_barrier(lanes, places)
+        if arrives:
+            self.sync.tell_mbarrier(lanes, places)
+
+    def _use_of_barrier(self, lanes: Lanes, places: Places) -> None:
+        """A thread uses mbarriers: they are initialised, and it knows that."""
+        unknown = np.array([place not in self.barriers for place in places.tolist()])
+        if unknown.any():
+            index = int(np.argmax(unknown))
+            name = self.name_of(self.wave.shared, int(places[index]) * 8, 8)
+            self.report(
+                "mbarrier", lanes[unknown], int(unknown.sum()),
+                f"{name} is used as an mbarrier, and no mbarrier.init has made it one",
+            )  # fmt: skip
+            return
+        shadow = self.shared.shadow
+        at = granules(places * 8, 8, shadow.granule)[:, 0]
+        for conflict in self.shared.conflicts_with_writes(lanes, at, atomic=True):
+            first = int(conflict.which[0])
+            pc = self.all.pcs[int(conflict.events[0])]
+            name = self.name_of(self.wave.shared, int(places[first]) * 8, 8)
+            earlier = Party(self.place(pc), *self.who(conflict.others[:1]), "initialised it")
+            wrong = lanes[conflict.which]
+            self.report(
+                "mbarrier", wrong, len(wrong),
+                f"mbarrier {name} is used, and nothing says that its mbarrier.init comes before",
+                earlier, pc,
+            )  # fmt: skip
