@@ -1,11 +1,13 @@
 """How fast: one table, every line measured in this run.
 
-    python benchmarks/run.py [--size N] [--large N] [--repeat R]
+    python benchmarks/run.py [--size N] [--large N] [--batch-size N] [--repeat R]
 
 GMAC/s are 1e9 multiply-adds a second of `gemm` on N × N × N matrices, the best of R runs after one
 that is not counted; "NumPy is" how many times faster NumPy's float32 matmul of the same size is,
-measured just before each line. Latencies and start times are medians. Peak memory is that of a
-process of its own. MMA-Sim is measured beside us where it can be imported.
+measured just before each line. Batches are `execute` on many warps or warpgroups; "gemm is" how
+many times faster `gemm` does the same multiply-adds with the dense instruction beside it, measured
+just before each line, the medians of five runs. Latencies and start times are medians. Peak memory
+is that of a process of its own. MMA-Sim is measured beside us where it can be imported.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dtypes import code_type, encode
+from dtypes import FORMATS, Format, code_type, encode
 from emulator import Instruction, execute, gemm
+from emulator.layout.descriptor import Descriptor
+from emulator.memory.descriptors import store_tile
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 BF16 = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
@@ -76,14 +80,14 @@ def operands(ins: Instruction, m: int, n: int, k: int) -> tuple[np.ndarray, np.n
     """Codes of ordinary numbers: normally distributed floats, integers of the whole range."""
     rng = np.random.default_rng(0)
     fmt = ins.fragment("a").fmt
+    return random_codes(rng, fmt, (m, k)), random_codes(rng, fmt, (k, n))
+
+
+def random_codes(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...]) -> np.ndarray:
     if fmt.is_float:
-        a, b = (encode(fmt, rng.standard_normal(shape)) for shape in ((m, k), (k, n)))
-        return a, b
-    a, b = (
-        rng.integers(0, fmt.code_mask, shape, np.uint64, endpoint=True).astype(code_type(fmt.bits))
-        for shape in ((m, k), (k, n))
-    )
-    return a, b
+        return encode(fmt, rng.standard_normal(shape))
+    codes = rng.integers(0, fmt.code_mask, shape, np.uint64, endpoint=True)
+    return codes.astype(code_type(fmt.bits))
 
 
 def numpy_seconds(size: int) -> float:
@@ -114,27 +118,128 @@ def gemms(size: int, repeat: int) -> None:
             )
 
 
-def executes() -> None:
-    """Latency of one warp, and batches."""
-    ins = Instruction.parse(F16)
+class Batch(NamedTuple):
+    """One line of the batches: an instruction, and the dense one that gemm runs beside it."""
+
+    opcode: str
+    target: str
+    beside: str
+    count: int = 4000
+    #: of wgmma: the swizzle of its tiles, and whether A lies in shared memory, too
+    swizzle: int = 0
+    a_in_memory: bool = False
+
+
+MMA, MMA_SP = "mma.sync.aligned.", "mma.sp::ordered_metadata.sync.aligned."
+WGMMA, WGMMA_SP = "wgmma.mma_async.sync.aligned.", "wgmma.mma_async.sp.sync.aligned."
+TF32 = MMA + "m16n8k8.row.col.f32.tf32.tf32.f32"
+E4M3 = MMA + "m16n8k32.row.col.f32.e4m3.e4m3.f32"
+MXF8 = MMA + "m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0"
+NVF4 = "row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
+UNSCALED = MMA + "m16n8k32.row.col.kind::f8f6f4.f32.{0}.{0}.f32"
+BATCHES = (
+    Batch(F16, "sm_90a", F16, 20_000),
+    *(Batch(x, "sm_90a", x) for x in (BF16, TF32, E4M3, S8)),
+    Batch(MXF8, "sm_120a", UNSCALED.format("e4m3")),
+    Batch(f"{MMA}m16n8k64.{NVF4}", "sm_120a", UNSCALED.format("e2m1")),
+    Batch(MMA_SP + "m16n8k32.row.col.f32.f16.f16.f32", "sm_90a", F16),
+    Batch(MMA_SP + "m16n8k64.row.col.f32.e4m3.e4m3.f32", "sm_90a", E4M3),
+    Batch(MMA_SP + "m16n8k64.row.col.s32.s8.s8.s32", "sm_90a", S8),
+    *(
+        Batch(x, "sm_90a", x, 256, swizzle, inside)
+        for x in [WGMMA + "m64n128k16.f32.f16.f16"]
+        for swizzle in (0, 32, 64, 128)
+        for inside in (False, True)
+    ),
+    *(
+        Batch(given, "sm_90a", WGMMA + beside, 256, 64, inside)
+        for given, beside in (
+            (WGMMA + "m64n128k32.f32.e4m3.e4m3", "m64n128k32.f32.e4m3.e4m3"),
+            (WGMMA_SP + "m64n128k32.f32.f16.f16", "m64n128k16.f32.f16.f16"),
+            (WGMMA_SP + "m64n128k64.f32.e4m3.e4m3", "m64n128k32.f32.e4m3.e4m3"),
+            (WGMMA_SP + "m64n128k64.s32.s8.s8", "m64n128k32.s32.s8.s8"),
+        )
+        for inside in (False, True)
+    ),
+)
+
+
+def batch_work(batch: Batch) -> tuple[Callable[[], object], int]:
+    """What runs a batch of warps with operands of their own, and its multiply-adds."""
+    ins, count = Instruction.parse(batch.opcode), batch.count
     rng = np.random.default_rng(0)
-    for warps in (1, 20_000):
-        registers = [
-            fragment.scatter(encode(fragment.fmt, rng.standard_normal((warps, *fragment.shape))))
-            for fragment in map(ins.fragment, "abc")
-        ]
-        for engine in ("compiled", "vector"):
-            if engine == "compiled" and importlib.util.find_spec("numba") is None:
-                continue
+    given: dict[str, object] = {}
 
-            def work(registers=registers, engine=engine) -> object:
-                return execute(ins, *registers, target="sm_90a", engine=engine)
+    def codes(type_: str, shape: tuple[int, ...]) -> np.ndarray:
+        return random_codes(rng, FORMATS[type_], (count, *shape))
 
-            took = statistics.median(seconds(work, 200 if warps == 1 else 7))
-            print(
-                f"execute m16n8k16 f16, {warps:6} warps  {engine:10} {took * 1e6:9.0f} µs "
-                f"{warps * ins.m * ins.n * ins.k / took / 1e9:8.3f} GMAC/s"
+    for name in "dab" if ins.is_wgmma else "abc":
+        if (name == "b" and ins.is_wgmma) or (name == "a" and batch.a_in_memory):
+            continue
+        fragment = ins.fragment(name)
+        given[name] = fragment.scatter(codes(fragment.fmt.name, fragment.shape))
+    if ins.is_wgmma:
+        shared = given["shared"] = np.zeros((count, 1 << 16), np.uint8)
+        tiles = {"b": (ins.n, ins.k, ins.b_type, 0)}
+        if batch.a_in_memory:
+            tiles["a"] = (ins.m, ins.stored_k, ins.a_type, 1 << 15)
+        for name, (rows, k, type_, start) in tiles.items():
+            placed = Descriptor.for_tile(
+                rows, k, type_, swizzle_bytes=batch.swizzle, start_address=start
             )
+            word = int(placed.descriptor.encode())
+            store_tile(shared, word, codes(type_, (rows, k)), type_)
+            given[f"descriptor_{name}"] = np.full(count, word, np.uint64)
+    if ins.is_sparse:
+        # 0100 everywhere: the first two of four.
+        given["e"] = np.full((count, ins.lanes), 0x44444444, np.uint32)
+    if ins.is_block_scaled:
+        one = 0x7F7F7F7F if ins.scale_type == "ue8m0" else 0x38383838
+        given["scale_a"] = given["scale_b"] = np.full((count, 32), one, np.uint32)
+    return (
+        lambda: execute(ins, target=batch.target, **given),
+        count * ins.m * ins.n * ins.k,
+    )
+
+
+def batches(size: int) -> None:
+    print(f"{'execute on batches':92} {'count':>6} {'GMAC/s':>8} {'gemm is':>8}")
+    for batch in BATCHES:
+        work, multiply_adds = batch_work(batch)
+        ins = Instruction.parse(batch.beside)
+        a, b = operands(ins, size, size, size)
+
+        def beside(ins=ins, a=a, b=b, target=batch.target) -> object:
+            return gemm(a, b, instruction=ins, target=target, codes=True)
+
+        rate = size**3 / statistics.median(seconds(beside, 5))
+        took = statistics.median(seconds(work, 5))
+        where = f" {batch.swizzle}-byte swizzle" if "wgmma" in batch.opcode else ""
+        name = batch.opcode.replace(".sync.aligned", "").replace(".mma_async", "") + where
+        name += ", A in memory" if batch.a_in_memory else ""
+        reached = multiply_adds / took
+        print(f"{name:92} {batch.count:6} {reached / 1e9:8.3f} {rate / reached:7.1f}×", flush=True)
+
+
+def single() -> None:
+    """Latency of one opcode that is known, and of one warp."""
+    ins = Instruction.parse(F16)
+    took = statistics.median(seconds(lambda: Instruction.parse(F16), 1000))
+    print(f"Instruction.parse of a known opcode {took * 1e6:.1f} µs")
+    rng = np.random.default_rng(0)
+    registers = [
+        fragment.scatter(encode(fragment.fmt, rng.standard_normal(fragment.shape)))
+        for fragment in map(ins.fragment, "abc")
+    ]
+    for engine in ("compiled", "vector"):
+        if engine == "compiled" and importlib.util.find_spec("numba") is None:
+            continue
+
+        def work(engine=engine) -> object:
+            return execute(ins, *registers, target="sm_90a", engine=engine)
+
+        took = statistics.median(seconds(work, 200))
+        print(f"execute m16n8k16 f16, one warp  {engine:10} {took * 1e6:9.0f} µs")
 
 
 def peak_of_large(size: int) -> None:
@@ -192,6 +297,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, default=1024, help="N of the gemms (default 1024)")
     parser.add_argument("--large", type=int, default=4096, help="N of the large gemm; 0: none")
+    parser.add_argument(
+        "--batch-size", type=int, default=512, help="N of the gemm beside batches; 0: no batches"
+    )
     parser.add_argument("--repeat", type=int, default=3)
     options = parser.parse_args()
     print(
@@ -199,7 +307,9 @@ def main() -> None:
         f"{platform.python_version()}, NumPy {np.__version__}"
     )
     gemms(options.size, options.repeat)
-    executes()
+    if options.batch_size:
+        batches(options.batch_size)
+    single()
     if options.large:
         peak_of_large(options.large)
     start_up()

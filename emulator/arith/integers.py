@@ -6,11 +6,9 @@ A sum of products below 2**24 is exact in float32 in whatever order a BLAS adds 
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
-from dtypes import Array, Format, decode_integers
+from dtypes import Array, Format
 from emulator.arith.factors import Float32
 from emulator.arith.recipes import Arithmetic
 
@@ -80,9 +78,9 @@ def _magnitude(fmt: Format) -> int:
 
 
 def _values(fmt: Format, codes: Array) -> Float32:
-    return _table(fmt).take(codes)
-
-
-@lru_cache(maxsize=8)
-def _table(fmt: Format) -> Float32:
-    return decode_integers(fmt, np.arange(1 << fmt.bits)).astype(np.float32)
+    """The integers of up to 8 bits that codes mean."""
+    if not fmt.sign_mask:
+        return codes.astype(np.float32)
+    sign = np.uint8(fmt.sign_mask)
+    extended = ((codes.astype(np.uint8, copy=False) ^ sign) - sign).view(np.int8)
+    return extended.astype(np.float32)

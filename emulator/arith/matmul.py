@@ -98,8 +98,8 @@ def ordinary(
     found = _by_engine(engine, work, arithmetic, k, lambda x: _fast(arithmetic, operands, k, x))
     if found is None:
         return None
-    d = _shaped(found[0], batch)
-    bad = found[1] if len(found[1]) == 1 else found[1].reshape(*batch, *found[1].shape[1:])
+    d, bad = _shaped(found[0], batch), found[1]
+    bad = bad[0] if len(bad) == 1 else bad.reshape(*batch, *bad.shape[1:])
     return d, np.broadcast_to(bad, d.shape)
 
 

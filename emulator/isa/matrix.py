@@ -59,6 +59,10 @@ class MatrixInstruction(Instruction):
     scale_type: str = ""
     ordered_metadata: bool = False
 
+    def __hash__(self) -> int:
+        # Without the form, which is the row of a table: every call looks instructions up.
+        return hash((self.m, self.n, self.k, self.d_type, self.a_type, self.b_type, self.layouts))
+
     @property
     def name(self) -> str:
         return "wgmma.mma_async" if self.is_wgmma else "mma"

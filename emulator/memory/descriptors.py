@@ -7,7 +7,7 @@ import numpy as np
 from dtypes import FORMATS, Array, Format, Place, code_type, pack, place, unpack
 from emulator.arrays import as_array
 from emulator.errors import OperandError, UndefinedError, listing, shown
-from emulator.layout.addressing import Int64, addresses
+from emulator.layout.addressing import Fields, Int64, addresses
 from emulator.layout.descriptor import Descriptor, decode_descriptor
 from emulator.layout.tile import TileShape, first_shared
 from emulator.memory.space import AccessError, Space
@@ -127,7 +127,16 @@ def _places(
             f"k is a multiple of {per_byte} for {where.width}-bit elements; got {shown(k)}"
         )
     tile = TileShape(rows, k // per_byte, size, major)
-    return addresses(decode_descriptor(descriptors, operand), tile), size
+    fields = decode_descriptor(descriptors, operand)
+    if fields.start_address.size < 2:
+        return addresses(fields, tile), size
+    # Those of a batch are mostly alike: each is led to its elements once.
+    shape = fields.start_address.shape
+    different, which = np.unique(
+        np.stack(fields, -1).reshape(-1, len(fields)), axis=0, return_inverse=True
+    )
+    places = addresses(Fields(*different.T), tile)
+    return places[which.reshape(shape)], size
 
 
 def _per_byte(where: Place) -> int:

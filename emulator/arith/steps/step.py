@@ -81,6 +81,10 @@ class Arithmetic:
     def __post_init__(self) -> None:
         check_steps(self.steps)
 
+    def __hash__(self) -> int:
+        # Without the steps, whose hash takes longer than what the caches of recipes save.
+        return hash((self.a, self.b, self.c, self.d, self.scale, self.rounding))
+
 
 @dataclass
 class Dot:
