@@ -68,6 +68,13 @@ def test_a_deadlock_names_the_last_arrival():
     assert "the last arrival was that of block (0, 0, 0), thread (0, 0, 0) at line 13" in text
 
 
+@pytest.mark.parametrize("engine", ["vector", "reference"])
+def test_a_loop_around_a_wait_with_a_barrier_in_it_ends(engine):
+    # Every turn of the loop the threads meet, and nothing else will ever happen.
+    with pytest.raises(KernelError, match="deadlock: no thread can ever go on"):
+        Module(HEAD + ARRIVALS)["k"].launch(1, 128, [], engine=engine)
+
+
 CROSSED = """
 .visible .entry k()
 {

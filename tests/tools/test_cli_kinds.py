@@ -177,7 +177,7 @@ def test_info_tells_what_a_cvt_does(ask, opcode, words):
         ("mma.sync.aligned.row.col.m8n8k4.rz.f64.f64.f64.f64", "A100", ["rounded toward zero"]),
         ("mma.sync.aligned.row.col.m16n16k16.s32.s8.s8.s32.satfinite", "A100", ["clamped once"]),
         ("mma.xor.popc.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32", "A100", [r"a.k. xor b.k."]),
-        ("load.a.sync.aligned.col.m16n16k16.f16", "A100", ["column of matrix a, 16 .* 32 bytes"]),
+        ("load.a.sync.aligned.col.m16n16k16.f16", "A100", ["column of matrix a, 16 .* 16 bytes"]),
         ("store.d.sync.aligned.row.m16n16k16.f32", "A100", ["row of matrix d, 16 .* written to"]),
     ],
 )  # fmt: skip

@@ -52,7 +52,7 @@ class Grid:
         run = self._run
         there: list[Cluster] = []
         most = max(1, _THREADS // (run.lanes_of_block * run.blocks_of_cluster))
-        vain = time_outs = 0
+        vain = time_outs = changes = 0
         while True:
             before = run.progress, run.turns
             for cluster in there:
@@ -74,8 +74,9 @@ class Grid:
                     raise waiting.deadlock(there)
                 for cluster in there:
                     mbarriers.time_out(cluster)
-            else:
-                vain = time_outs = 0
+            elif run.changes != changes:
+                # That threads met is no change: a loop around a wait may have a barrier in it.
+                vain, time_outs, changes = 0, 0, run.changes
 
     def _still_there(self, clusters: list[Cluster]) -> list[Cluster]:
         """The clusters that have not ended; of the others what is under way takes effect."""

@@ -65,6 +65,7 @@ def movement(statement: Statement, function: Function) -> Together:
 
     def store(threads: Threads) -> None:
         threads[0].run.progress += 1
+        threads[0].run.changes += 1
         rows = places(threads)
         move.store(ins, rows, vectors["r"].read(threads), _shared(threads))
 

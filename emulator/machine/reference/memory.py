@@ -39,6 +39,7 @@ def put(thread: Thread, place: memoryview, data: bytes) -> None:
     """Writes bytes to where `find` has led."""
     place[:] = data
     thread.run.progress += 1
+    thread.run.changes += 1
 
 
 def update(

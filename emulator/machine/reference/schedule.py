@@ -227,6 +227,7 @@ def end(thread: Thread) -> None:
     """A thread ends: what waited for it may be complete without it."""
     thread.state = State.ENDED
     thread.run.progress += 1
+    thread.run.changes += 1
     for peer in thread.block.warpgroup(thread.warp.number):
         if peer.state is State.LANES:
             step = thread.run.code[peer.pc]

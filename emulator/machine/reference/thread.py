@@ -297,6 +297,8 @@ class Run:
     #: things done that others may wait for, and turns of loops that were not in vain
     progress: int = 0
     turns: int = 0
+    #: how often memory was written, or a thread has ended
+    changes: int = 0
 
     def __post_init__(self) -> None:
         self.threads = int(np.prod(self.block))
