@@ -108,7 +108,7 @@ def test_findings(folder, findings, capsys):
     assert out[:2] == [
         "right on sm_80: 1 finding", "race: out[5] is written by two threads (64 threads)"
     ]  # fmt: skip
-    assert "  conflicts with" in out and "  put a barrier between them" in out
+    assert "  earlier:" in out and "  put a barrier between them" in out
     assert main([*words.split(), "--json"]) == 1
     data = json.loads(capsys.readouterr().out)
     assert data["findings"][0]["source"] == ["box.cu:3", "box.cu:1"]

@@ -140,6 +140,7 @@ class Barriers:
             self.wave.watch.sync.complete(done, barrier)
         votes = self.votes[:, barrier].copy()
         self.wave.grid.progress += 1
+        self.wave.grid.meetings += 1
         self.arrived[done, barrier] = 0
         self.votes[done, barrier] = 0
         for strand in list(self.wave.waiting):

@@ -90,6 +90,7 @@ class Clusters:
         if wave.watch is not None:
             wave.watch.sync.cluster_phase_over(done)
         wave.grid.progress += 1
+        wave.grid.meetings += 1
         for strand in list(wave.waiting):
             if strand.state is State.CLUSTER:
                 self._release(strand)

@@ -138,8 +138,10 @@ class Grid:
         self._may_cancel = any(
             statement.name == "clusterlaunchcontrol" for statement in self.program.statements
         )
-        #: changes whenever something happens that another thread may wait for
-        self.progress = 0
+        #: changes whenever something happens that another thread may wait for; how often that was
+        #: no more than a barrier
+        self.progress = self.meetings = 0
+        self._resumes = self._changes = 0
         self.watch: GridWatch | None = None
         if launch.check:
             from emulator.machine.checks.reporter import GridWatch
@@ -173,9 +175,19 @@ class Grid:
                 ready = any(wave.ready for wave in waves)
                 if turns > _VAIN_TURNS and not ready:
                     raise waiting.deadlock(waves)
+                if self._resumed_in_vain():
+                    raise waiting.deadlock(waves)
                 resumed = [wave for wave in waves if waiting.resume(wave)]
                 if not resumed and not ready:
                     raise waiting.deadlock(waves)
+
+    def _resumed_in_vain(self) -> bool:
+        """Whether waits were given up again and again, and nothing changed but that threads met: a
+        loop around a wait that will never be over, with a barrier in it."""
+        changes = self.progress - self.meetings
+        self._resumes = self._resumes + 1 if changes == self._changes else 0
+        self._changes = changes
+        return self._resumes > _VAIN_TURNS
 
     def check_limits(self, wave: Wave, strand: Strand, block: Block) -> None:
         """Raises KernelError where the launch executes more than it may, or does so in vain."""

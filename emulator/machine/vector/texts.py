@@ -67,7 +67,8 @@ class TextGrid(Grid):
         self.processors, self.environment = 1, {}
         self.blocks = _TextBlocks(self)
         self.step_limit = None
-        self.executed = self.thread_statements = self.progress = 0
+        self.executed = self.thread_statements = self.progress = self.meetings = 0
+        self._resumes = self._changes = 0
         self.total, self._started = self._machines, 0
         self.watch = self.schedule = None
         self._may_cancel = False

@@ -1,0 +1,116 @@
+"""What checks say: names, circles of waiters, last arrivals, memory of malloc."""
+
+import numpy as np
+import pytest
+
+from emulator import KernelError, Module
+from emulator.ptx.names import Symbol, place_name, short_name
+
+HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
+
+
+def launch(text, grid=1, block=128, args=(), **options):
+    return Module(HEAD + text)["k"].launch(grid, block, list(args), check=True, **options)
+
+
+HEAP = """
+.extern .func (.param .b64 r) malloc (.param .b64 n);
+.visible .entry k(.param .u64 o)
+{
+    .reg .b64 %p, %o, %off;  .reg .b32 %v;
+    ld.param.u64 %o, [o];
+    {
+        .param .b64 n;  st.param.b64 [n], 256;
+        .param .b64 r;  call.uni (r), malloc, (n);
+        ld.param.b64 %p, [r];
+    }
+    WRITE
+    ld.u32 %v, [%p+8];
+    mad.wide.u32 %o, %tid.x, 4, %o;
+    st.global.u32 [%o], %v;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("write, found", [
+    ("", 1), ("st.u32 [%p+8], 5;", 0), ("st.u32 [%p+4], 5;", 1),
+])  # fmt: skip
+def test_memory_of_malloc_is_unwritten(write, found):
+    report = launch(HEAP.replace("WRITE", write), 1, 32, [np.zeros(32, "u4")])
+    assert [x.kind for x in report.findings] == ["uninitialised memory"] * found
+
+
+ARRIVALS = """
+.visible .entry k()
+{
+    .reg .pred %p;  .reg .b32 %at;
+    .shared .align 8 .b64 full[2];
+    mov.u32 %at, full;
+    setp.ne.u32 %p, %tid.x, 0;
+    @%p bra WAIT;
+    mbarrier.init.shared.b64 [%at+8], 2;
+    mbarrier.arrive.shared.b64 _, [%at+8];
+WAIT:
+    bar.sync 0;
+    mbarrier.try_wait.parity.shared.b64 %p, [%at+8], 0;
+    @!%p bra WAIT;
+    ret;
+}
+"""
+
+
+def test_a_deadlock_names_the_last_arrival():
+    with pytest.raises(KernelError) as caught:
+        launch(ARRIVALS)
+    text = str(caught.value)
+    assert "mbarrier full[1], parity 0: 1 of 2 arrivals" in text
+    assert "the last arrival was that of block (0, 0, 0), thread (0, 0, 0) at line 13" in text
+
+
+CROSSED = """
+.visible .entry k()
+{
+    .reg .pred %p;
+    setp.lt.u32 %p, %tid.x, 64;
+    @%p bra OTHER;
+    bar.sync FIRST, 128;
+    ret;
+OTHER:
+    bar.sync 2, 128;
+    ret;
+}
+"""
+
+
+def test_a_deadlock_names_a_circle():
+    with pytest.raises(KernelError) as caught:
+        launch(CROSSED.replace("FIRST", "1"))
+    assert str(caught.value).count("which waits for") == 2
+    launch(CROSSED.replace("FIRST", "2"))  # both sides meet, though at two statements
+
+
+def test_what_was_found_before_an_error_is_told():
+    race = CROSSED.replace("FIRST", "1").replace(
+        "    setp", "    .shared .u32 s;\n    st.shared.u32 [s], %tid.x;\n    setp"
+    )
+    with pytest.raises(KernelError) as caught:
+        launch(race)
+    assert [x.kind for x in caught.value.findings] == ["race"]
+    assert "Checks had found before (1 in all):\nrace: threads write different" in str(caught.value)
+
+
+@pytest.mark.parametrize("mangled, name", [
+    ("_ZZ12race_raw_badE1s", "s"), ("_ZZ10next_arrayILb0EEvPKiPiE1b", "b"),
+    ("_ZZ6kernelvE4tile_0", "tile"), ("_ZZ6kernelvE5tile", "_ZZ6kernelvE5tile"), ("smem", "smem"),
+])  # fmt: skip
+def test_local_names(mangled, name):
+    assert short_name(mangled) == name
+
+
+def test_places_are_counted_in_elements_of_the_access():
+    symbols = [Symbol("bytes", "shared", 1024), Symbol("words", "shared", 2048, 4)]
+    assert place_name(symbols, 1032, 8) == "bytes[1]"
+    assert place_name(symbols, 1033, 8) == "bytes[9]"
+    assert place_name(symbols, 2056, 8) == "words[2]"
+    assert place_name(symbols, 1024, 4) == "bytes"
