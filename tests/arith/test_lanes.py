@@ -1,5 +1,7 @@
 """Batches of small products in machine code, beside each other in lanes: equal to `vector`."""
 
+import sys
+
 import numpy as np
 import pytest
 from bits import assert_same_codes
@@ -105,3 +107,27 @@ def test_marks_of_decoding_are_needed(name):
     assert not bad[4].any()
     want = matmul(arithmetic, *arrays, engine="vector")
     assert_same_codes(matmul(arithmetic, *arrays, engine="compiled"), want)
+
+
+@pytest.mark.parametrize("plant", ["marks", "least", "constants"])
+def test_the_comparison_would_show(plant, monkeypatch):
+    ins = Instruction.parse(CASES[7][0])
+    arithmetic = ins.arithmetic("sm_89")
+    arrays = operands(ins, 2 * compiled.LANES, 0.01, 4)
+    want = matmul(arithmetic, *arrays, engine="vector")
+    monkeypatch.setattr(sys.modules["emulator.arith.matmul"], "_MOSTLY_ORDINARY", 0)
+    assert_same_codes(matmul(arithmetic, *arrays, engine="compiled"), want)
+    right, bits = compiled.fused_lanes, compiled._bits
+
+    def planted(made, *given):
+        if plant == "constants":
+            changed = made.numbers._replace(to_scale=np.int32(made.numbers.to_scale - (1 << 23)))
+            return right(made._replace(numbers=changed), *given)
+        x, bad = right(made, *given)
+        return x, np.zeros_like(bad) if plant == "marks" else bad
+
+    monkeypatch.setattr(compiled, "fused_lanes", planted)
+    if plant == "least":
+        monkeypatch.setattr(compiled, "_bits", lambda *x: bits(*x)._replace(least=np.int32(0)))
+    with pytest.raises(AssertionError, match="codes differ"):
+        assert_same_codes(matmul(arithmetic, *arrays, engine="compiled"), want)

@@ -1,6 +1,7 @@
 """The comparison of test_matmul can fail: what is planted in the quick engines shows."""
 
 import importlib
+import importlib.util
 from dataclasses import replace
 from functools import cache
 
@@ -19,6 +20,9 @@ from emulator.arith.factors import plan
 def whatever_its_share(monkeypatch):
     """Elements are recomputed one by one, however many: the others come from the quick way."""
     monkeypatch.setattr(quick, "_MOSTLY_ORDINARY", 0)
+    if importlib.util.find_spec("numba"):
+        # What lies in lanes has plants of its own, in test_lanes.
+        monkeypatch.setattr("emulator.arith.compiled.suits_lanes", lambda *_: False)
 
 
 def plant(monkeypatch, **off):
@@ -100,7 +104,7 @@ def test_the_matrices_would_show_a_wrong_limit(limit, monkeypatch):
 def test_the_matrices_would_show_wrong_powers(engine, monkeypatch):
     """Subnormals that count with their own exponent, as if they were normalised."""
     monkeypatch.setattr(
-        factors, "_powers", lambda fmt, x: (x.view(np.int32) & factors.EXPONENT).view(np.float32)
+        factors, "powers", lambda fmt, x: (x.view(np.int32) & factors.EXPONENT).view(np.float32)
     )
     planted_is_caught(shape_case("wgmma hopper e5m2 f32", 16), engine)
 
