@@ -342,7 +342,8 @@ def fused_lanes(
     x = np.broadcast_to(c, (batch, m, n))
     if missing := blocks * LANES - batch:
         x = np.concatenate([x, np.zeros((missing, m, n), np.float32)])
-    x = np.ascontiguousarray(x.reshape(blocks, LANES, m, n).transpose(0, 2, 3, 1))
+    # Sums are added to in place: never in an array of the caller's.
+    x = np.array(x.reshape(blocks, LANES, m, n).transpose(0, 2, 3, 1), order="C")
     bad = p_odd[:, :, None] | q_odd[:, None]
     bad = np.array(np.broadcast_to(bad, x.shape))
     period = len(made.order) if made.adds_c else 0
