@@ -60,6 +60,11 @@ class GlobalShadow:
         self.sort = np.zeros(count, np.int8)
         self.read, self.reader = np.zeros((2, count), np.int32), np.zeros((2, count), np.int32)
 
+    @staticmethod
+    def bytes_of(size: int, granule: int) -> int:
+        """How much memory the state takes."""
+        return size // granule * 25
+
     def need(self, size: int) -> None:
         """Room for memory that has grown."""
         count = -(-size // self.granule)

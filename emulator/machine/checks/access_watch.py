@@ -217,7 +217,7 @@ class AccessWatch(Reporter):
             return
         for lane, place in zip(lanes.tolist(), places.tolist(), strict=True):
             if reads:
-                memory.acquire(self.clocks, lane, place)
+                memory.acquire(self.clocks, lane, place, self.now)
             if writes:
                 memory.release(self.clocks, lane, place, self.now, whole=whole)
 

@@ -9,10 +9,9 @@ but kernels that are right by other means often have none.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from emulator.machine.checks.accesses import Conflict, Places, Sort
 from emulator.machine.checks.clocks import Aspect, Bools, Clocks, Events
@@ -23,56 +22,92 @@ if TYPE_CHECKING:
     from emulator.machine.vector.wave import Wave
 
 
+class Deeds(NamedTuple):
+    """What is known of another block: all that it did up to an event, and what one warp of it did
+    up to a later one."""
+
+    floor: int
+    warp: int
+    warp_floor: int
+
+    def joined(self, other: Deeds) -> Deeds:
+        later = max(self, other, key=lambda x: x.warp_floor)
+        return Deeds(max(self.floor, other.floor), later.warp, later.warp_floor)
+
+    def cover(self, warp: int, event: int) -> bool:
+        """Whether what a warp of the block did at an event is known."""
+        return event <= self.floor or (warp == self.warp and event <= self.warp_floor)
+
+
 @dataclass
-class Known:
-    """What is known of other blocks: all that they did up to an event, and of one warp of each
-    what it did up to a later one."""
+class Flag:
+    """A place in memory that threads have released knowledge through."""
 
-    floor: Events
-    warp: NDArray[np.int64]
-    warp_floor: Events
+    #: by block, what it did before it wrote the place
+    deeds: dict[int, Deeds] = field(default_factory=dict)
+    #: other places whose knowledge was passed on through this one, with the event of that
+    links: dict[int, int] = field(default_factory=dict)
 
-    @classmethod
-    def nothing(cls, blocks: int) -> Known:
-        return cls(
-            np.zeros(blocks, np.int32), np.full(blocks, -1, np.int64), np.zeros(blocks, np.int32)
-        )
 
-    def joined(self, other: Known) -> Known:
-        later = other.warp_floor > self.warp_floor
-        return Known(
-            np.maximum(self.floor, other.floor),
-            np.where(later, other.warp, self.warp),
-            np.maximum(self.warp_floor, other.warp_floor),
-        )
+#: places that were read as flags, with the event of the last time
+Read = dict[int, int]
 
 
 @dataclass
 class GridKnowledge:
-    """What threads, warps and blocks of a grid know of other blocks; nearly always nothing."""
+    """What threads, warps and blocks of a grid know of other blocks; nearly always nothing.
 
-    blocks: int
+    Knowledge stays at the places that it was released through, and who reads one keeps the place
+    and the event alone: a counter that every block of a large grid increments costs each a step.
+    """
+
     #: by ("thread" | "warp" | "block", its number in the grid)
-    held: dict[tuple[str, int], Known] = field(default_factory=dict)
-    #: what was released at a place in the arena
-    released: dict[int, Known] = field(default_factory=dict)
+    held: dict[tuple[str, int], Read] = field(default_factory=dict)
+    #: by place in the arena
+    released: dict[int, Flag] = field(default_factory=dict)
     #: of threads, the event of their last fence for the whole GPU, and what their block knew then
     fences: dict[int, tuple[int, int]] = field(default_factory=dict)
     #: of blocks, the last fence of any thread before its last barrier
     block_fences: dict[int, int] = field(default_factory=dict)
 
-    def of(self, block: int, warp: int, thread: int) -> Known | None:
-        """What a thread knows: by itself, by its warp, by its block."""
-        out: Known | None = None
+    def of(self, block: int, warp: int, thread: int) -> Read:
+        """What a thread has read: itself, its warp, its block."""
+        out: Read = {}
         for key in (("block", block), ("warp", warp), ("thread", thread)):
-            found = self.held.get(key)
-            if found is not None:
-                out = found if out is None else out.joined(found)
+            if key in self.held:
+                _join(out, self.held[key])
         return out
 
-    def learn(self, key: tuple[str, int], known: Known) -> None:
-        have = self.held.get(key)
-        self.held[key] = known if have is None else have.joined(known)
+    def learn(self, key: tuple[str, int], read: Read) -> None:
+        _join(self.held.setdefault(key, {}), read)
+
+    def knows(self, read: Read, block: int, warp: int, event: int) -> bool:
+        """Whether who has read these flags knows of what a warp of a block did at an event."""
+        left, seen = list(read.items()), set(read)
+        while left:
+            place, when = left.pop()
+            flag = self.released.get(place)
+            if flag is None or event > when:
+                continue
+            deeds = flag.deeds.get(block)
+            if deeds is not None and deeds.cover(warp, event):
+                return True
+            fresh = [
+                (other, min(at, when)) for other, at in flag.links.items() if other not in seen
+            ]
+            seen.update(other for other, _ in fresh)
+            left += fresh
+        return False
+
+    def forget(self, blocks: set[int], per_block: int) -> None:
+        """Blocks have ended: what their threads knew is of no more use."""
+        threads = {"thread": 1, "warp": WARP, "block": per_block}
+        for key in [k for k in self.held if k[1] * threads[k[0]] // per_block in blocks]:
+            del self.held[key]
+        for thread in [x for x in self.fences if x // per_block in blocks]:
+            del self.fences[thread]
+        for block in blocks & self.block_fences.keys():
+            del self.block_fences[block]
 
     def gather(self, block: int, first: int, last: int, first_warp: int, last_warp: int) -> None:
         """A barrier of a block: all learn what any of its threads and warps knew."""
@@ -86,12 +121,17 @@ class GridKnowledge:
             self.block_fences[block] = max(fenced)
 
 
+def _join(read: Read, more: Read) -> None:
+    for place, event in more.items():
+        read[place] = max(event, read.get(place, 0))
+
+
 class GlobalAccesses:
     """What happened to the global memory of a launch."""
 
-    def __init__(self, size: int, granule: int, blocks: int, per_block: int) -> None:
+    def __init__(self, size: int, granule: int, per_block: int) -> None:
         self.shadow = GlobalShadow(size, granule)
-        self.knowledge = GridKnowledge(blocks)
+        self.knowledge = GridKnowledge()
         self.per_block = per_block
 
     def threads(self, wave: Wave, lanes: Lanes) -> Lanes:
@@ -153,13 +193,8 @@ class GlobalAccesses:
 
     def _told(self, thread: int, other: int, event: int) -> bool:
         per_block = self.per_block
-        found = self.knowledge.of(thread // per_block, thread // WARP, thread)
-        if found is None:
-            return False
-        block = other // per_block
-        if event <= found.floor[block]:
-            return True
-        return bool(found.warp[block] == other // WARP and event <= found.warp_floor[block])
+        read = self.knowledge.of(thread // per_block, thread // WARP, thread)
+        return self.knowledge.knows(read, other // per_block, other // WARP, event)
 
     # --- telling ---
 
@@ -200,19 +235,15 @@ class GlobalAccesses:
             # What the thread learnt through mbarriers and the like is part of it.
             floor = max(floor, event)
         mine = knowledge.of(block, warp, thread)
-        before = knowledge.released.get(place)
-        if not event and not floor and mine is None and before is None:
+        if not event and not floor and not mine:
             return
-        told = Known.nothing(knowledge.blocks)
-        told.floor[block], told.warp[block], told.warp_floor[block] = floor, warp, event
-        for other in (mine, before):
-            if other is not None:
-                told = told.joined(other)
-        knowledge.released[place] = told
+        flag = knowledge.released.setdefault(place, Flag())
+        deeds, before = Deeds(floor, warp, event), flag.deeds.get(block)
+        flag.deeds[block] = deeds if before is None else before.joined(deeds)
+        _join(flag.links, {other: at for other, at in mine.items() if other != place})
 
-    def acquire(self, clocks: Clocks, lane: int, place: int) -> None:
+    def acquire(self, clocks: Clocks, lane: int, place: int, now: int) -> None:
         """A thread reads a place as a flag."""
-        found = self.knowledge.released.get(place)
-        if found is not None:
+        if place in self.knowledge.released:
             thread = int(self.threads(clocks.wave, np.array([lane]))[0])
-            self.knowledge.learn(("thread", thread), found)
+            self.knowledge.learn(("thread", thread), {place: now})

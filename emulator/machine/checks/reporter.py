@@ -9,6 +9,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith.scalar.types import TYPES
+from emulator.errors import UnsupportedError
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.checks.accesses import SharedAccesses
 from emulator.machine.checks.clocks import Bools, Clocks
@@ -20,8 +21,11 @@ from emulator.machine.checks.variables import extents
 from emulator.machine.place import spans
 from emulator.machine.vector.strand import WARP, Lanes
 from emulator.machine.vector.wave import Wave
-from emulator.memory.shadow import SharedShadow
+from emulator.memory.shadow import GlobalShadow, SharedShadow
 from emulator.ptx.program import Program, Statement, Vector
+
+#: bytes of what is kept about global memory
+_MOST_SHADOW = 1 << 33
 
 
 class GridWatch:
@@ -43,11 +47,14 @@ class GridWatch:
         )
         #: blocks may look into each other's shared memory
         self.has_peers = int(np.prod(grid.cluster)) > 1
-        blocks = grid.total
         per_block = -(-grid.threads // WARP) * WARP
-        self.memory = GlobalAccesses(
-            len(grid.arena.view(1)), self.granules["global"], blocks, per_block
-        )
+        size, granule = len(grid.arena.view(1)), self.granules["global"]
+        if GlobalShadow.bytes_of(size, granule) > _MOST_SHADOW:
+            raise UnsupportedError(
+                f"check=True would keep {GlobalShadow.bytes_of(size, granule):,} bytes for the "
+                f"{size:,} bytes of global memory: check a smaller problem"
+            )
+        self.memory = GlobalAccesses(size, granule, per_block)
 
     def bytes_of_block(self, shared_bytes: int) -> int:
         """Memory that the state of one block takes."""

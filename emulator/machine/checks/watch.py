@@ -118,6 +118,7 @@ class Watch(AsyncWatch):
                     f"mbarrier {name}: {abs(held.transactions)} bytes {what}", None, offset,
                 )  # fmt: skip
         self._check_visits()
+        self.all.memory.knowledge.forget(set(self.wave.ctas.tolist()), self.clocks.per_block)
         self._check_registers_of_warps()
 
     def _check_visits(self) -> None:
