@@ -121,3 +121,50 @@ def test_places_are_counted_in_elements_of_the_access():
     assert place_name(symbols, 1033, 8) == "bytes[9]"
     assert place_name(symbols, 2056, 8) == "words[2]"
     assert place_name(symbols, 1024, 4) == "bytes"
+
+
+TILE = """
+.visible .entry k(.param .u64 o)
+{
+    .reg .b32 %r<8>, %tile;  .reg .f32 %f<8>;  .reg .b64 %o;
+    .shared .align 32 .b8 tile[512];
+    ld.param.u64 %o, [o];
+    mov.u32 %tile, tile;
+    mad.lo.u32 %r0, %tid.x, 16, %tile;
+    STORE
+    bar.warp.sync -1;
+    wmma.load.a.sync.aligned.row.m16n16k16.shared.f16
+        {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}, [%tile];
+    wmma.load.b.sync.aligned.row.m16n16k16.shared.f16
+        {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}, [%tile];
+    mad.wide.u32 %o, %tid.x, 4, %o;
+    st.global.u32 [%o], %r0;
+    ret;
+}
+"""
+
+
+def test_tiles_that_nobody_filled_are_loaded():
+    """Of wmma.load it is not known which lane has what: nothing is said, and nothing breaks."""
+    x = np.zeros(32, "u4")
+    assert not launch(TILE.replace("STORE", ""), 1, 32, [x]).findings
+    store = "st.shared.v4.b32 [%r0], {%r0, %r0, %r0, %r0};"
+    assert not launch(TILE.replace("STORE", store), 1, 32, [x]).findings
+
+
+COUNTER = """
+.visible .entry k(.param .u64 o)
+{
+    .reg .b64 %o;  .reg .b32 %v;
+    ld.param.u64 %o, [o];
+    FENCE
+    atom.global.add.u32 %v, [%o], 1;
+    ret;
+}
+"""
+
+
+def test_a_counter_of_all_blocks_costs_a_step_each():
+    x = np.zeros(1, "u4")
+    assert not launch(COUNTER.replace("FENCE", "membar.gl;"), 1000, 32, [x]).findings
+    assert x[0] == 32000

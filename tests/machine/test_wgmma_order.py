@@ -135,6 +135,17 @@ def test_blocks_with_more_warps(block, order, seed):
     assert (both(body, order, seed, grid=3, block=block) == early).all()
 
 
+@pytest.mark.parametrize("block", [160, 256, 288])
+def test_checks_know_the_warpgroups_of_such_blocks(block):
+    body = f"setp.ge.u32 %p1, %t, {block // 128 * 128}; @%p1 bra DONE;"
+    body += multiply(a="registers") + multiply() + COMMIT + "WAIT DONE:"
+    for text, kinds in ((wait(), set()), ("", {"wgmma in flight"})):
+        kernel = Module(TEXT.format(functions="", body=body.replace("WAIT", text)))["go"]
+        out = np.zeros(3 * block * 8, np.uint32)
+        report = kernel.launch(3, block, [out], check=True)
+        assert {finding.kind for finding in report.findings} == kinds
+
+
 @pytest.mark.parametrize("order, seed", ORDERS)
 def test_warpgroups_that_part(order, seed):
     """Each has its own groups, also where they go different ways and meet again."""

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 Events = NDArray[np.int32]
 Bools = NDArray[np.bool_]
-#: lanes of a warpgroup
-_GROUP = 4 * WARP
 #: elements that a matrix may have
 _MOST_ELEMENTS = 1 << 28
 #: mbarriers of a cluster that there is room for at first
@@ -82,6 +80,10 @@ class Clocks:
         self.matrix: Events | None = None
         self._columns: dict[tuple[int, int], int] = {}
 
+    def warpgroup(self, lanes: Lanes) -> Lanes:
+        """The first lanes of the warpgroups of lanes: four warps each, counted in the block."""
+        return lanes - lanes % self.per_block % (4 * WARP)
+
     # --- asking ---
 
     def ordered(self, aspect: Aspect, lanes: Lanes, others: Lanes, events: Events) -> Bools:
@@ -104,7 +106,7 @@ class Clocks:
         known[left] |= same_warp & (when <= self.warp[aspect, theirs])
         if aspect is Aspect.WGMMA:
             # It is the warpgroup's, and known by its first lane; all its lanes wait for it.
-            same_group = mine // _GROUP == theirs // _GROUP
+            same_group = self.warpgroup(mine) == self.warpgroup(theirs)
             known[left] |= same_group & (when <= self.own[aspect, mine])
         if aspect is Aspect.PROXY:
             same_block = mine // self.per_block == theirs // self.per_block
@@ -215,7 +217,7 @@ class Clocks:
             np.maximum(mine[Aspect.PROXY], fenced, out=mine[Aspect.PROXY])
         self.own[np.ix_(_OWN, lanes)] = now
         out[:, rows] = np.maximum(out[:, rows], self.own[:, lanes])
-        first = rows // _GROUP * _GROUP
+        first = self.warpgroup(lanes) % self.per_cluster
         np.maximum.at(out[Aspect.WGMMA], first, self.own[Aspect.WGMMA, lanes])
         return out
 

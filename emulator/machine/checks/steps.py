@@ -32,9 +32,7 @@ def checked(statement: Statement, function: Function, program: Program, step: St
     words = frozenset(str(statement.instruction).split("."))
     after = _after(statement, function)
     look = _before(statement, function, program)
-    loads = statement.name in ("ld", "ldu", "ldmatrix") or str(statement.instruction).startswith(
-        "wmma.load"
-    )
+    loads = statement.name in ("ld", "ldu", "ldmatrix")
 
     def run(s: Strand) -> None:
         mask = use.active(s)
@@ -110,8 +108,9 @@ def _whole_groups(
 ) -> None:
     """A wgmma counts once all four warps are there: then the step executes it."""
     wave = watch.wave
-    groups, counts = np.unique(s.lanes // 128, return_counts=True)
-    alive = wave.alive.reshape(-1, 128)[groups].sum(1) if len(wave.alive) % 128 == 0 else counts
+    groups, counts = np.unique(watch.clocks.warpgroup(s.lanes), return_counts=True)
+    every = watch.clocks.warpgroup(np.flatnonzero(wave.alive))
+    alive = np.searchsorted(every, groups, "right") - np.searchsorted(every, groups)
     if (counts == alive).all():
         watch.wgmma_checks.multiply(s, accumulators, sources)
 

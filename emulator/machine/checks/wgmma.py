@@ -13,11 +13,9 @@ from dtypes import Array
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.checks.finding import Party
 from emulator.machine.checks.reporter import Reporter
-from emulator.machine.vector.strand import WARP, Lanes, Strand
+from emulator.machine.vector.strand import Lanes, Strand
 from emulator.memory.space import Space
 from emulator.ptx.program import Function, Program, Statement, registers_of
-
-_GROUP = 4 * WARP
 
 
 def is_wgmma(statement: Statement) -> bool:
@@ -67,11 +65,15 @@ class WgmmaChecks:
     """The wgmma of the warpgroups of a wave."""
 
     watch: Reporter
+    #: by their first lanes
     warpgroups: defaultdict[int, Warpgroup] = field(default_factory=lambda: defaultdict(Warpgroup))
+
+    def _groups(self, lanes: Lanes) -> list[int]:
+        return np.unique(self.watch.clocks.warpgroup(lanes)).tolist()
 
     def touched(self, s: Strand, read: frozenset[int], written: frozenset[int], move: bool) -> None:
         """Another statement reads accumulators, or writes them or registers of A."""
-        for number in np.unique(s.lanes // _GROUP).tolist():
+        for number in self._groups(s.lanes):
             warpgroup = self.warpgroups[number]
             for flight in warpgroup.flights:
                 used = (read & flight.accumulators) | (
@@ -96,7 +98,7 @@ class WgmmaChecks:
         self, s: Strand, number: int, flight: Flight, used: set[int] | frozenset[int]
     ) -> None:
         watch = self.watch
-        lanes = s.lanes[s.lanes // _GROUP == number]
+        lanes = s.lanes[self.watch.clocks.warpgroup(s.lanes) == number]
         name = s.frames[-1].function.registers[min(used)].name
         block, thread = watch.wave.coordinates(int(lanes[0]))
         earlier = Party(watch.place(flight.pc), block, (thread,), "wgmma under way")
@@ -109,10 +111,10 @@ class WgmmaChecks:
     def multiply(self, s: Strand, accumulators: frozenset[int], sources: frozenset[int]) -> None:
         """A wgmma is issued."""
         watch = self.watch
-        for number in np.unique(s.lanes // _GROUP).tolist():
+        for number in self._groups(s.lanes):
             warpgroup = self.warpgroups[number]
             dirty = (accumulators | sources) & warpgroup.dirty.keys()
-            lanes = s.lanes[s.lanes // _GROUP == number]
+            lanes = s.lanes[self.watch.clocks.warpgroup(s.lanes) == number]
             if dirty or not warpgroup.fenced:
                 block, thread = watch.wave.coordinates(int(lanes[0]))
                 earlier, reason = None, "there was no wgmma.fence before the first wgmma"
@@ -133,13 +135,13 @@ class WgmmaChecks:
             )
 
     def fence(self, lanes: Lanes) -> None:
-        for number in np.unique(lanes // _GROUP).tolist():
+        for number in self._groups(lanes):
             self.warpgroups[number].dirty.clear()
             self.warpgroups[number].fenced = True
 
     def wait(self, lanes: Lanes, newest: int) -> None:
-        for number in np.unique(lanes // _GROUP).tolist():
-            done = int(self.watch.wgmma.count[number * _GROUP]) - newest
+        for number in self._groups(lanes):
+            done = int(self.watch.wgmma.count[number]) - newest
             warpgroup = self.warpgroups[number]
             warpgroup.flights = [f for f in warpgroup.flights if f.group >= done]
 
