@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from dtypes import FORMATS, Format, Place, place
-from emulator.arith.evidence import Fidelity, find_fidelity
-from emulator.arith.recipes import Arithmetic, Row, find_recipe, with_recipe
 from emulator.errors import OperandError, listing
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix_forms import MatrixForm
@@ -26,6 +24,10 @@ from emulator.isa.signature import Constants, Operand, Signature, Use
 from emulator.layout.fragment import Fragment
 from emulator.layout.lanemap import lane_map
 from emulator.targets import Target, find_target
+
+if TYPE_CHECKING:
+    from emulator.arith.evidence import Fidelity
+    from emulator.arith.recipes import Arithmetic, Row
 
 Rounding = Literal["rn", "rz", "rm", "rp"]
 ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
@@ -112,9 +114,11 @@ class MatrixInstruction(Instruction):
     def is_block_scaled(self) -> bool:
         return bool(self.scale_type)
 
-    @property
+    @cached_property
     def targets(self) -> tuple[str, ...]:
         """Every target whose assembler takes the instruction, and whose recipe is known."""
+        from emulator.arith.recipes import with_recipe
+
         kind = self.form.kind if self.is_block_scaled else None
         return with_recipe(self.form.targets, self.form.pipe, self.a_type, self.d_type, kind)
 
@@ -188,6 +192,8 @@ class MatrixInstruction(Instruction):
 
         Raises UnsupportedError where the target lacks the instruction.
         """
+        from emulator.arith.recipes import find_recipe
+
         chosen = self.check_target(target)
         kind = self.form.kind if self.is_block_scaled else None
         row = find_recipe(self.form.pipe, chosen.generation, self.a_type, self.d_type, kind)
@@ -199,6 +205,8 @@ class MatrixInstruction(Instruction):
 
         Raises UnsupportedError where the target lacks the instruction.
         """
+        from emulator.arith.evidence import find_fidelity
+
         source = self.recipe(target).source
         generation = find_target(target).generation
         return find_fidelity(
@@ -212,6 +220,8 @@ class MatrixInstruction(Instruction):
 
 @lru_cache(maxsize=1024)
 def _arithmetic(ins: MatrixInstruction, target: Target) -> Arithmetic:
+    from emulator.arith.recipes import Arithmetic
+
     return Arithmetic(
         FORMATS[ins.a_type],
         FORMATS[ins.b_type],
