@@ -110,45 +110,17 @@ def test_what_is_not_ordinary_is_left_to_the_other_path(special):
     assert np.array_equal(d, execute(F16, *words, target="sm_90a", engine="reference"))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda plan: plan._replace(unit=plan.unit * 2),
-        lambda plan: plan._replace(b=plan.b._replace(elements=np.roll(plan.b.elements, 1, -1))),
-        lambda plan: plan._replace(a=plan.a._replace(elements=plan.a.elements[:, :-1])),
-        lambda plan: plan._replace(
-            made=plan.made._replace(
-                numbers=plan.made.numbers._replace(mask=plan.made.numbers.mask << np.int64(1))
-            )
-        ),
-        lambda plan: plan._replace(
-            made=plan.made._replace(
-                numbers=plan.made.numbers._replace(
-                    to_scale=plan.made.numbers.to_scale - np.int32(1 << 23)
-                )
-            )
-        ),
-    ],
-    ids=["unit", "b", "a", "mask", "scale"],
-)
-def test_a_wrong_plan_is_noticed(monkeypatch, change):
+@pytest.mark.parametrize("side", "ab")
+@pytest.mark.parametrize("change", [lambda x: np.roll(x, 1, -1), lambda x: x[:, :-1]])
+def test_a_wrong_plan_is_noticed(monkeypatch, side, change):
     ins, target = F16, TARGETS["sm_90a"]
     plan = single._plan(ins, target)
     assert assert_same(ins, target, "near")
-    monkeypatch.setattr(single, "_plan", lambda *_: change(plan))
+    held = getattr(plan, side)
+    wrong = {side: held._replace(elements=change(held.elements))}
+    monkeypatch.setattr(single, "_plan", lambda *_: plan._replace(**wrong))
     with pytest.raises((AssertionError, ValueError)):
         assert_same(ins, target, "near")
-
-
-def test_sums_of_as_many_terms_as_an_int32_holds():
-    # The largest significands of one sign: 16 terms just below 2**27, with 25 fraction bits.
-    plan = single._plan(F16, TARGETS["sm_90a"])
-    assert plan.run == 16
-    a, b, c, _ = drawn(F16, TARGETS["sm_90a"], "near")
-    a[:], b[:], c[:] = 0x3FFF, 0x3FFF, 0
-    words = [registers(F16, x, y) for x, y in zip("abc", (a, b, c), strict=True)]
-    found = short(F16, TARGETS["sm_90a"], a, b, c)
-    assert np.array_equal(found, execute(F16, *words, target="sm_90a", engine="reference"))
 
 
 def test_operands_are_refused_as_on_the_other_path():
