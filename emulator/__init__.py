@@ -29,6 +29,7 @@ from emulator.warp.sparse import compress, decompress
 
 if TYPE_CHECKING:
     from emulator.layout.descriptor import Descriptor
+    from emulator.layout.instruction_descriptor import InstructionDescriptor
     from emulator.machine.arguments import Memory
     from emulator.machine.launch import Kernel, Module
     from emulator.machine.report import KernelError
@@ -54,6 +55,7 @@ __all__ = [
     "Descriptor",
     "EmulatorError",
     "Instruction",
+    "InstructionDescriptor",
     "Kernel",
     "KernelError",
     "Memory",
@@ -88,6 +90,7 @@ __all__ = [
 #: module -> what of it is imported when it is first asked for: `import emulator` does not wait
 _LATER = {
     "emulator.layout.descriptor": "Descriptor",
+    "emulator.layout.instruction_descriptor": "InstructionDescriptor",
     "emulator.machine.arguments": "Memory",
     "emulator.machine.launch": "Kernel Module",
     "emulator.machine.report": "KernelError",
