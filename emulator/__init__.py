@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dtypes import FORMATS
     from emulator.isa.instruction import Instruction
     from emulator.layout.descriptor import Descriptor
+    from emulator.layout.instruction_descriptor import InstructionDescriptor
     from emulator.machine.arguments import Memory
     from emulator.machine.launch import Kernel, Module
     from emulator.machine.report import KernelError
@@ -54,6 +55,7 @@ __all__ = [
     "Descriptor",
     "EmulatorError",
     "Instruction",
+    "InstructionDescriptor",
     "Kernel",
     "KernelError",
     "Memory",
@@ -90,6 +92,7 @@ _LATER = {
     "dtypes": "FORMATS",
     "emulator.isa.instruction": "Instruction",
     "emulator.layout.descriptor": "Descriptor",
+    "emulator.layout.instruction_descriptor": "InstructionDescriptor",
     "emulator.machine.arguments": "Memory",
     "emulator.machine.launch": "Kernel Module",
     "emulator.machine.report": "KernelError",
