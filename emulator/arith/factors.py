@@ -127,7 +127,7 @@ def factor(
 ) -> Factor:
     """Codes ``(…, rows, n * k)`` of n instructions; a pass is padded to a multiple of `pad`.
 
-    `scales` ``(…, rows, v)`` are multiplied in, each with the k / v elements that it belongs to.
+    `scales` ``(…, rows, n * v)`` are multiplied in, each with the k / v elements it belongs to.
     """
     passes, width = made.order.shape
     rows = codes.shape[:-1]
@@ -139,7 +139,8 @@ def factor(
     power = powers(made.widen or fmt, value)
     if scales is not None:
         assert scale is not None and passes == 1
-        by = values(scale, np.repeat(scales, width // scales.shape[-1], -1)[..., None, :])
+        each = np.repeat(scales, codes.shape[-1] // scales.shape[-1], -1)
+        by = values(scale, each).reshape(*each.shape[:-1], -1, width)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             value, power = value * by, power * powers(scale, by)
     special = ~((power >= LEAST) & (power <= LARGEST) | (value == 0))
