@@ -28,6 +28,7 @@ from emulator.warp.execute import execute
 from emulator.warp.sparse import compress, decompress
 
 if TYPE_CHECKING:
+    from emulator.isa.recipe import Recipe
     from emulator.layout.descriptor import Descriptor
     from emulator.machine.arguments import Memory
     from emulator.machine.launch import Kernel, Module
@@ -61,6 +62,7 @@ __all__ = [
     "OperandError",
     "Page",
     "ParseError",
+    "Recipe",
     "StoredTile",
     "TensorMap",
     "UndefinedError",
@@ -87,6 +89,7 @@ __all__ = [
 
 #: module -> what of it is imported when it is first asked for: `import emulator` does not wait
 _LATER = {
+    "emulator.isa.recipe": "Recipe",
     "emulator.layout.descriptor": "Descriptor",
     "emulator.machine.arguments": "Memory",
     "emulator.machine.launch": "Kernel Module",

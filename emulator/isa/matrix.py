@@ -10,9 +10,11 @@ from typing import Literal, get_args
 from dtypes import FORMATS, Format, Place, place
 from emulator.arith.evidence import Fidelity, find_fidelity
 from emulator.arith.recipes import Arithmetic, Row, find_recipe, with_recipe
+from emulator.arith.steps import Step
 from emulator.errors import OperandError, listing
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix_forms import MatrixForm
+from emulator.isa.recipe import OWN, Recipe
 from emulator.isa.register_types import (
     DESCRIPTOR,
     PREDICATE,
@@ -194,30 +196,45 @@ class MatrixInstruction(Instruction):
         assert row is not None, "or the target would not be one of its targets"
         return row
 
-    def fidelity(self, target: str | Target) -> Fidelity:
-        """How sure the result on `target` is: exact, validated or modelled, and why.
+    def fidelity(self, target: str | Target | Recipe) -> Fidelity:
+        """How sure the result on `target` is: exact, validated or modelled, and why; of a recipe
+        that it is your own.
 
         Raises UnsupportedError where the target lacks the instruction.
         """
+        if isinstance(target, Recipe):
+            return OWN
         source = self.recipe(target).source
         generation = find_target(target).generation
         return find_fidelity(
             generation, self.form.family, self.shape, self.a_type, self.d_type, source
         )
 
-    def arithmetic(self, target: str | Target) -> Arithmetic:
-        """What an engine needs to compute the instruction's dot products on `target`."""
+    def arithmetic(self, target: str | Target | Recipe) -> Arithmetic:
+        """What an engine needs to compute the instruction's dot products on `target`, or by a
+        recipe of your own.
+
+        Raises UnsupportedError where the target lacks the instruction, OperandError for a recipe
+        that does not suit it.
+        """
+        if isinstance(target, Recipe):
+            return target.applied(_stated(self, target.steps), self.stored_k, self)
         return _arithmetic(self, find_target(target))
 
 
 @lru_cache(maxsize=1024)
 def _arithmetic(ins: MatrixInstruction, target: Target) -> Arithmetic:
+    return _stated(ins, ins.recipe(target).steps)
+
+
+def _stated(ins: MatrixInstruction, steps: tuple[Step, ...]) -> Arithmetic:
+    """The types and modifiers that the opcode states, with steps."""
     return Arithmetic(
         FORMATS[ins.a_type],
         FORMATS[ins.b_type],
         FORMATS[ins.c_type],
         FORMATS[ins.d_type],
-        ins.recipe(target).steps,
+        steps,
         FORMATS[ins.scale_type] if ins.scale_type else None,
         ins.rounding,
         ins.satfinite,

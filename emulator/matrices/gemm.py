@@ -14,6 +14,7 @@ from emulator.arrays import accepts_tensors
 from emulator.errors import OperandError, UnsupportedError, flag, shown
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.recipe import Recipe
 from emulator.matrices.operands import (
     as_matrix_instruction,
     batches_named,
@@ -32,7 +33,7 @@ def gemm(
     c: Any = None,
     *,
     instruction: Instruction | str,
-    target: str | Target,
+    target: str | Target | Recipe,
     codes: bool = False,
     engine: Engine = "auto",
     k_promote: int | None = None,
@@ -50,6 +51,8 @@ def gemm(
     zero every `k_promote` elements of k, and each partial sum is added to an f32 total, which
     starts as C, rounded to nearest.
 
+    A `Recipe` may stand in the place of the target; one with `promote` says `k_promote` itself.
+
     D is computed tile by tile. `out` takes the result, an array of D's shape and type: what an
     interrupt leaves there is right, KeyboardInterrupt says how many tiles it is, and
     ``first_tile=`` that many goes on from there. `progress` shows a bar where tqdm is
@@ -64,7 +67,7 @@ def gemm(
     codes = flag("codes=", codes)
     progress = None if progress is None else flag("progress=", progress)
     arithmetic = ins.arithmetic(target)
-    order = Order(arithmetic, ins.k, promotion(ins, k_promote), engine)
+    order = Order(arithmetic, ins.k, promotion(ins, k_promote, target), engine)
     choose(engine, 0)  # a wrong name is refused before anything is computed
     if any(hasattr(x, "__dask_graph__") for x in (a, b, c)):
         from emulator.matrices.dask_gemm import gemm_of_chunks
@@ -121,8 +124,14 @@ def dense(instruction: Instruction | str) -> MatrixInstruction:
     return ins
 
 
-def promotion(ins: MatrixInstruction, k_promote: int | None) -> int:
-    """`k_promote`, checked; 0 for None."""
+def promotion(ins: MatrixInstruction, k_promote: int | None, target: object = None) -> int:
+    """`k_promote`, checked, or what a recipe in the place of the target says; 0 for none."""
+    if isinstance(target, Recipe) and target.promote:
+        if k_promote is not None:
+            raise OperandError(
+                f"the recipe {target.name!r} has promote={target.promote}: leave k_promote= out"
+            )
+        k_promote = target.promote
     if k_promote is None:
         return 0
     if ins.d_type != "f32":
