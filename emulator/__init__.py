@@ -23,6 +23,7 @@ from emulator.errors import (
 if TYPE_CHECKING:
     from dtypes import FORMATS
     from emulator.isa.instruction import Instruction
+    from emulator.isa.recipe import Recipe
     from emulator.layout.descriptor import Descriptor
     from emulator.layout.instruction_descriptor import InstructionDescriptor
     from emulator.machine.arguments import Memory
@@ -63,6 +64,7 @@ __all__ = [
     "OperandError",
     "Page",
     "ParseError",
+    "Recipe",
     "StoredTile",
     "TensorMap",
     "UndefinedError",
@@ -91,6 +93,7 @@ __all__ = [
 _LATER = {
     "dtypes": "FORMATS",
     "emulator.isa.instruction": "Instruction",
+    "emulator.isa.recipe": "Recipe",
     "emulator.layout.descriptor": "Descriptor",
     "emulator.layout.instruction_descriptor": "InstructionDescriptor",
     "emulator.machine.arguments": "Memory",
