@@ -23,7 +23,9 @@ from emulator.errors import (
 if TYPE_CHECKING:
     from dtypes import FORMATS
     from emulator.isa.instruction import Instruction
+    from emulator.isa.recipe import Recipe
     from emulator.layout.descriptor import Descriptor
+    from emulator.layout.instruction_descriptor import InstructionDescriptor
     from emulator.machine.arguments import Memory
     from emulator.machine.launch import Kernel, Module
     from emulator.machine.report import KernelError
@@ -54,6 +56,7 @@ __all__ = [
     "Descriptor",
     "EmulatorError",
     "Instruction",
+    "InstructionDescriptor",
     "Kernel",
     "KernelError",
     "Memory",
@@ -61,6 +64,7 @@ __all__ = [
     "OperandError",
     "Page",
     "ParseError",
+    "Recipe",
     "StoredTile",
     "TensorMap",
     "UndefinedError",
@@ -89,7 +93,9 @@ __all__ = [
 _LATER = {
     "dtypes": "FORMATS",
     "emulator.isa.instruction": "Instruction",
+    "emulator.isa.recipe": "Recipe",
     "emulator.layout.descriptor": "Descriptor",
+    "emulator.layout.instruction_descriptor": "InstructionDescriptor",
     "emulator.machine.arguments": "Memory",
     "emulator.machine.launch": "Kernel Module",
     "emulator.machine.report": "KernelError",

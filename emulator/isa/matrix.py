@@ -28,6 +28,8 @@ from emulator.targets import Target, find_target
 if TYPE_CHECKING:
     from emulator.arith.evidence import Fidelity
     from emulator.arith.recipes import Arithmetic, Row
+    from emulator.arith.steps import Step
+    from emulator.isa.recipe import Recipe
 
 Rounding = Literal["rn", "rz", "rm", "rp"]
 ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
@@ -200,11 +202,14 @@ class MatrixInstruction(Instruction):
         assert row is not None, "or the target would not be one of its targets"
         return row
 
-    def fidelity(self, target: str | Target) -> Fidelity:
-        """How sure the result on `target` is: exact, validated or modelled, and why.
+    def fidelity(self, target: str | Target | Recipe) -> Fidelity:
+        """How sure the result on `target` is: exact, validated or modelled, and why; of a recipe
+        that it is your own.
 
         Raises UnsupportedError where the target lacks the instruction.
         """
+        if not isinstance(target, (str, Target)):
+            return _own(target).fidelity
         from emulator.arith.evidence import find_fidelity
 
         source = self.recipe(target).source
@@ -213,13 +218,35 @@ class MatrixInstruction(Instruction):
             generation, self.form.family, self.shape, self.a_type, self.d_type, source
         )
 
-    def arithmetic(self, target: str | Target) -> Arithmetic:
-        """What an engine needs to compute the instruction's dot products on `target`."""
-        return _arithmetic(self, find_target(target))
+    def arithmetic(self, target: str | Target | Recipe) -> Arithmetic:
+        """What an engine needs to compute the instruction's dot products on `target`, or by a
+        recipe of your own.
+
+        Raises UnsupportedError where the target lacks the instruction, OperandError for a recipe
+        that does not suit it.
+        """
+        if isinstance(target, (str, Target)):
+            return _arithmetic(self, find_target(target))
+        own = _own(target)
+        return own.applied(_stated(self, own.steps), self.stored_k, self)
+
+
+def _own(given: Recipe) -> Recipe:
+    """The recipe that stands in the place of a target; OperandError for what is neither."""
+    from emulator.isa.recipe import Recipe
+
+    if not isinstance(given, Recipe):
+        find_target(given)
+    return given
 
 
 @lru_cache(maxsize=1024)
 def _arithmetic(ins: MatrixInstruction, target: Target) -> Arithmetic:
+    return _stated(ins, ins.recipe(target).steps)
+
+
+def _stated(ins: MatrixInstruction, steps: tuple[Step, ...]) -> Arithmetic:
+    """The types and modifiers that the opcode states, with steps."""
     from emulator.arith.recipes import Arithmetic
 
     return Arithmetic(
@@ -227,7 +254,7 @@ def _arithmetic(ins: MatrixInstruction, target: Target) -> Arithmetic:
         FORMATS[ins.b_type],
         FORMATS[ins.c_type],
         FORMATS[ins.d_type],
-        ins.recipe(target).steps,
+        steps,
         FORMATS[ins.scale_type] if ins.scale_type else None,
         ins.rounding,
         ins.satfinite,
