@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from emulator.errors import UnsupportedError, hint, listing, quoted, shown
@@ -26,7 +27,7 @@ class Target:
     shared_limit: int = 0
     reserved_shared: int = 0
 
-    @property
+    @cached_property
     def number(self) -> int:
         """80 for sm_80; what "sm_80 and later" compares."""
         return int(re.sub(r"\D", "", self.name))
