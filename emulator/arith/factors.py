@@ -106,6 +106,7 @@ def plan(arithmetic: Arithmetic, k: int) -> Plan | None:
         and step.fraction_bits <= _MAX_FRACTION_BITS
         and step.group == 1
         and accumulator is result
+        and not arithmetic.c_shift
         and found.adds_c in (None, result)
         and (found.after or result) is arithmetic.d
         and (step.result, step.rounding) in (("f32", "rz"), ("f16", "rn"))
