@@ -12,13 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Level = Literal["exact", "validated", "modelled"]
+Level = Literal["exact", "validated", "modelled", "your own"]
 
 
 class Fidelity(NamedTuple):
     """exact: integers, and elements that are moved as they are, provable · validated: equal to
     recordings of that generation, which would show a change of any constant · modelled: from
-    published models, the manual or another generation, whole or in some constants."""
+    published models, the manual or another generation, whole or in some constants · your own: a
+    recipe that a caller made."""
 
     level: Level
     #: where the claim comes from, with the number of results compared

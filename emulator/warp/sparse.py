@@ -184,28 +184,36 @@ def _matmul_full(
     spread = with_gaps(arithmetic, ins.stored_k // nibbles.shape[-1])
     if spread is None:
         return None
-    batch = np.broadcast_shapes(a.shape[:-2], nibbles.shape[:-2])
-    stored = np.broadcast_to(a, (*batch, *a.shape[-2:]))
-    column = _picked_rows(ins, nibbles)
     if ins.chunk == 2:
-        column = column[..., ::2] >> 1
         mixed = np.asarray(~np.isin(nibbles, WHOLE_WORDS).all(-1))
     else:
         twice = np.isin(nibbles, EQUAL)
         mixed = np.asarray(twice.any(-1))
         if mixed.any():
             # Equal indices over stored zeros, as CUTLASS's compressor writes them, do no harm.
-            used = (stored != 0).reshape(*batch, ins.m, nibbles.shape[-1], -1).any(-1)
+            used = (a != 0).reshape(*a.shape[:-1], nibbles.shape[-1], -1).any(-1)
             mixed = (twice & used).any(-1)
-    full = np.zeros((*batch, ins.m, ins.k), a.dtype)
-    first = np.arange(0, full.size, ins.k).reshape(*batch, ins.m, 1)
-    full.reshape(-1)[first + column] = stored
+    full = spread_out(ins, a, nibbles)
     columns = np.swapaxes(b, -1, -2)
     found = ordinary(spread, full, columns, c, scale_a, scale_b, engine=engine)
     if found is None:
         return None
     d, wrong = found
     return d, (wrong | mixed[..., None] if mixed.any() else wrong)
+
+
+def spread_out(ins: MatrixInstruction, a: Array, nibbles: Array) -> Array:
+    """A written out ``(…, m, k)``, zeros where it stores nothing, from the stored ``(…, m, k/2)``
+    and its nibbles ``(…, m, chunks)``, of one instruction or of several along k."""
+    batch = np.broadcast_shapes(a.shape[:-2], nibbles.shape[:-2])
+    stored = np.broadcast_to(a, (*batch, *a.shape[-2:]))
+    column = _picked_rows(ins, nibbles)
+    column = column[..., ::2] >> 1 if ins.chunk == 2 else column
+    m, k = a.shape[-2], 2 * a.shape[-1]
+    full = np.zeros((*batch, m, k), a.dtype)
+    first = np.arange(0, full.size, k).reshape(*batch, m, 1)
+    full.reshape(-1)[first + column] = stored
+    return full
 
 
 def _recompute(
@@ -284,7 +292,8 @@ def _matmul_each_row(
 
 
 def metadata(ins: MatrixInstruction, a: Array) -> tuple[Array, Array]:
-    """Compresses a full matrix of codes: ``(…, m, k)`` to ``(…, m, k/2)`` and nibbles.
+    """Compresses a full matrix of codes, of one instruction or of several along k: ``(…, m, k)`` to
+    ``(…, m, k/2)`` and nibbles.
 
     Raises OperandError, naming the place, where a chunk has more non-zeros than the pattern keeps.
     A zero of either sign counts as zero, and so does a tf32 word with nothing but ignored bits; a
@@ -292,7 +301,7 @@ def metadata(ins: MatrixInstruction, a: Array) -> tuple[Array, Array]:
     indices ascending.
     """
     width, granule, count, keep = _pattern(ins)
-    pieces = a.reshape(*a.shape[:-1], ins.k // width, count, granule)
+    pieces = a.reshape(*a.shape[:-1], a.shape[-1] // width, count, granule)
     used = ((pieces & _magnitude(ins.fragment("a").fmt)) != 0).any(-1)
     if (used.sum(-1) > keep).any():
         *batch, row, chunk = (int(i) for i in np.argwhere(used.sum(-1) > keep)[0])
@@ -311,7 +320,7 @@ def metadata(ins: MatrixInstruction, a: Array) -> tuple[Array, Array]:
         (order[..., 0] * 2, order[..., 0] * 2 + 1) if keep == 1 else np.moveaxis(order, -1, 0)
     )
     nibbles = (low | high << 2).astype(np.uint8)
-    return kept.reshape(*a.shape[:-1], ins.stored_k), nibbles
+    return kept.reshape(*a.shape[:-1], a.shape[-1] // 2), nibbles
 
 
 def compress(ins: Instruction | str, a: Array, selector: int = 0) -> tuple[Array, Array]:

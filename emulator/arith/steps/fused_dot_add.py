@@ -37,7 +37,7 @@ class FusedDotAdd(Step):
     #: least exponent that the alignment uses; None: no floor
     floor: int | None
     result: str
-    rounding: Literal["rz", "rn"]
+    rounding: Literal["rz", "rn", "rm", "rp"]
     #: significand bits kept of the result; None: all that the format has
     precision: int | None = None
     #: k positions go in runs of this many to the passes in turn; 0: one pass over all
@@ -56,6 +56,16 @@ class FusedDotAdd(Step):
         run = self.run or k
         passes = self.passes or max(1, -(-k // run))
         return [[i for i in range(k) if i // run % passes == p] for p in range(passes)]
+
+    def sum_bits(self, a: Format, b: Format, scale: Format | None, k: int) -> int:
+        """How many bits the aligned sum of `k` products and x may have, or a group before it."""
+        bits = a.precision + b.precision + (2 * scale.precision if scale else 0)
+        if self.group > 1:
+            # Products of a group have one unit, that of the least of them.
+            bits += a.bias - a.emin + b.bias - b.emin + 2 + self.group.bit_length()
+        # Products are not normalised: each significand of two, or of four, is below 2.
+        above = 4 if scale else 2
+        return max(bits, self.fraction_bits + above) + (k + 1).bit_length()
 
     def reference(self, dot: Dot) -> None:
         terms = products(dot.a_format, dot.b_format, dot.a, dot.b)

@@ -17,6 +17,7 @@ from typing import Literal
 
 from dtypes import Array, Format, Rounding
 from emulator.arith.trace import Observer, Tagged
+from emulator.errors import shown
 
 #: rounding modes in words
 ROUNDED = {
@@ -55,10 +56,10 @@ def brief(steps: Sequence[Step]) -> str:
 def check_steps(steps: object) -> None:
     """Raises TypeError for anything but one or more steps."""
     if not isinstance(steps, tuple) or not steps:
-        raise TypeError(f"a recipe is a tuple of one or more steps; got {steps!r}")
+        raise TypeError(f"a recipe is a tuple of one or more steps; got {shown(steps)}")
     for step in steps:
         if not isinstance(step, Step):
-            raise TypeError(f"{step!r} is no step of a recipe")
+            raise TypeError(f"{shown(step)} is no step of a recipe")
 
 
 @dataclass(frozen=True)
