@@ -130,7 +130,7 @@ def _nibbles(ins: MatrixInstruction, selector: int, stride: int) -> Int64:
     return found.lane * (8 * stride) + found.bit
 
 
-# --- operands -------------------------------------------------------------------------------------
+# --- batches of arrays ----------------------------------------------------------------------------
 
 
 def run(
@@ -155,48 +155,34 @@ def run(
     product = product_of(ins, target, setting)
     if product is None:
         return None
-    count = math.prod(batch)
     fragment = ins.fragment("d")
     d = np.empty((*batch, fragment.lanes, fragment.registers), f"u{fragment.word_bits // 8}")
     given: dict[str, Operand] = {}
-    sizes = {"a": product.a.bits, "b": product.b.bits}
     for name, x in (operands | {"d": d}).items():
-        if name in ("a", "b") and x.dtype == np.uint64 and (name == "b" or setting.a_in_memory) \
-                and ins.is_wgmma:  # fmt: skip
-            found = _in_shared(ins, name, setting, sizes[name], x, shared, batch)
+        if _is_in_memory(ins, setting, name):
+            assert shared is not None
+            bases = _bases(shared.data, shared.data.shape[-1:], batch)
+            words = np.broadcast_to(x, batch).reshape(-1)
+            found = _in_shared(product, ins, name, setting, words, shared, bases)
             if found is None:
                 return None
             given[name] = found
-            continue
-        if name == "e":
-            table = _nibbles(ins, selector, x.strides[-1])
-        elif name.startswith("scale"):
+        elif name == "e":
+            given[name] = _words(x, batch, _nibbles(ins, selector, x.strides[-1]))
+        elif name in ("scale_a", "scale_b"):
             table = _table(ins, name, 8, (x.strides[-1], 0), (scales or {})[name])
+            given[name] = _words(x, batch, table)
         else:
-            bits = sizes.get(name, ins.fragment(name).place.width)
-            table = _table(ins, name, bits, x.strides[-2:])
-        axes = 1 if name == "e" or name.startswith("scale") else 2
-        bases = _bases(x, x.shape[x.ndim - axes :], batch)
-        given[name] = Operand(x.ctypes.data, bases, table, _zeros(count))
-    flip_a = _signs(ins, product.a) if setting.flip_a else 0
-    flip_b = _signs(ins, product.b) if setting.flip_b else 0
-    kept = None
-    if keep is not None and not keep.all():
-        kept = np.ascontiguousarray(np.broadcast_to(keep, batch), np.int64).reshape(-1)
-    flags = kernels.run(product, given, count, (flip_a, flip_b), kept)
-    return d, flags
+            table = _table(ins, name, _unit_bits(product, ins, name), x.strides[-2:])
+            bases = _bases(x, x.shape[-2:], batch)
+            given[name] = Operand(x.ctypes.data, bases, table, _zeros(len(bases)))
+    return d, _computed(product, ins, setting, given, math.prod(batch), keep, batch)
 
 
-def _signs(ins: MatrixInstruction, units: Units) -> int:
-    sign = ins.fragment("a").fmt.sign_mask << units.shift
-    return sum(sign << (i * units.width) for i in range(units.per))
-
-
-@lru_cache(maxsize=64)
-def _zeros(count: int) -> Int64:
-    out = np.zeros(count, np.int64)
-    out.flags.writeable = False
-    return out
+def _words(x: Array, batch: tuple[int, ...], table: Int64) -> Operand:
+    """One word for each lane."""
+    bases = _bases(x, x.shape[-1:], batch)
+    return Operand(x.ctypes.data, bases, table, _zeros(len(bases)))
 
 
 def _bases(x: Array, inner: tuple[int, ...], batch: tuple[int, ...]) -> Int64:
@@ -208,30 +194,130 @@ def _bases(x: Array, inner: tuple[int, ...], batch: tuple[int, ...]) -> Int64:
     return out
 
 
+# --- registers of lanes ---------------------------------------------------------------------------
+
+
+def run_lanes(
+    ins: MatrixInstruction,
+    target: Target,
+    setting: Setting,
+    registers: dict[str, list[Array]],
+    count: int,
+    *,
+    words: dict[str, Array] | None = None,
+    shared: Space | None = None,
+    rows: Int64 | None = None,
+    keep: Array | None = None,
+    selector: int = 0,
+    scales: dict[str, int] | None = None,
+) -> tuple[list[Array], int] | None:
+    """`run` for `count` warps or warpgroups whose lanes lie one after the other.
+
+    `registers` of a, b and c by name are arrays ``(lanes,)``, contiguous, one for each register,
+    and so is the result. `words`: metadata and scales ``(lanes,)``, and descriptors ``(count,)`` of
+    what lies in the `rows` of ``shared (…, bytes)``.
+    """
+    product = product_of(ins, target, setting)
+    if product is None:
+        return None
+    fragment, given = ins.fragment("d"), {}
+    type_ = np.dtype(f"u{fragment.word_bits // 8}")
+    d = [np.empty(count * fragment.lanes, type_) for _ in range(fragment.registers)]
+    for name, columns in (registers | {"d": d}).items():
+        given[name] = _columns(product, ins, name, columns, count)
+    for name, x in (words or {}).items():
+        if name in ("a", "b"):
+            assert shared is not None and rows is not None
+            found = _in_shared(
+                product, ins, name, setting, x, shared, rows * shared.data.strides[0]
+            )
+            if found is None:
+                return None
+            given[name] = found
+        else:
+            each = x.reshape(count, ins.lanes)
+            table = _nibbles(ins, selector, each.strides[-1])
+            if name != "e":
+                table = _table(ins, name, 8, (each.strides[-1], 0), (scales or {})[name])
+            given[name] = _words(each, (count,), table)
+    return d, _computed(product, ins, setting, given, count, keep, (count,))
+
+
+def _columns(
+    product: Product, ins: MatrixInstruction, name: str, columns: list[Array], count: int
+) -> Operand:
+    """Registers that are arrays of their own: the table holds addresses."""
+    found = places(ins, name, _unit_bits(product, ins, name))
+    size = columns[0].itemsize
+    starts = np.array([x.__array_interface__["data"][0] for x in columns], np.int64)
+    table = starts[found.register] + (found.lane * size + found.bit // 8)
+    return Operand(0, _steps(count, ins.lanes * size), table, _zeros(count))
+
+
+@lru_cache(maxsize=64)
+def _steps(count: int, size: int) -> Int64:
+    out = np.arange(count, dtype=np.int64) * size
+    out.flags.writeable = False
+    return out
+
+
+@lru_cache(maxsize=64)
+def _zeros(count: int) -> Int64:
+    return _steps(count, 0)
+
+
+# --- what both have in common ---------------------------------------------------------------------
+
+
+def _is_in_memory(ins: MatrixInstruction, setting: Setting, name: str) -> bool:
+    return ins.is_wgmma and (name == "b" or (name == "a" and setting.a_in_memory))
+
+
+def _unit_bits(product: Product, ins: MatrixInstruction, name: str) -> int:
+    if name in ("a", "b"):
+        return product.a.bits if name == "a" else product.b.bits
+    return ins.fragment(name).place.width
+
+
+def _computed(
+    product: Product, ins: MatrixInstruction, setting: Setting, given: dict[str, Operand],
+    count: int, keep: Array | None, batch: tuple[int, ...],
+) -> int:  # fmt: skip
+    flip_a = _signs(ins, product.a) if setting.flip_a else 0
+    flip_b = _signs(ins, product.b) if setting.flip_b else 0
+    kept = None
+    if keep is not None and not keep.all():
+        kept = np.ascontiguousarray(np.broadcast_to(keep, batch), np.int64).reshape(-1)
+    return kernels.run(product, given, count, (flip_a, flip_b), kept)
+
+
+def _signs(ins: MatrixInstruction, units: Units) -> int:
+    sign = ins.fragment("a").fmt.sign_mask << units.shift
+    return sum(sign << (i * units.width) for i in range(units.per))
+
+
 def _in_shared(
-    ins: MatrixInstruction, name: str, setting: Setting, bits: int,
-    descriptors: Array, shared: Space | None, batch: tuple[int, ...],
+    product: Product, ins: MatrixInstruction, name: str, setting: Setting,
+    descriptors: Array, shared: Space, bases: Int64,
 ) -> Operand | None:  # fmt: skip
-    """A matrix in shared memory; None where an element lies outside of that."""
-    assert shared is not None
+    """A matrix in the shared memories that lie at `bases`; None where an element is outside."""
     if shared.data.strides[-1] != 1:
         return None
-    words, which = np.unique(np.broadcast_to(descriptors, batch), return_inverse=True)
-    rows, k, where = (
-        (ins.n, ins.k, ins.b_place) if name == "b" else (ins.m, ins.stored_k, ins.a_place)
-    )
-    major = setting.major_b if name == "b" else setting.major_a
-    tables = _tile(words.tobytes(), rows, k, where, major, bits, name)
+    words, which = np.unique(descriptors, return_inverse=True)
+    bits = _unit_bits(product, ins, name)
+    tables = _tile(ins, name, words.tobytes(), setting, bits)
     if tables.min() < shared.start or tables.max() + bits // 8 > shared.start + shared.bytes:
         return None
-    bases = _bases(shared.data, shared.data.shape[-1:], batch) - shared.start
     starts = which.reshape(-1).astype(np.int64) * tables.shape[1]
-    return Operand(shared.data.ctypes.data, bases, tables, starts)
+    return Operand(shared.data.ctypes.data, bases - shared.start, tables, starts)
 
 
 @lru_cache(maxsize=256)
-def _tile(words: bytes, rows: int, k: int, where: Place, major: str, bits: int, name: str) -> Int64:
+def _tile(ins: MatrixInstruction, name: str, words: bytes, setting: Setting, bits: int) -> Int64:
     """Places ``(descriptors, units)`` of the matrices that descriptors point to."""
+    rows, k, where, major = ins.m, ins.stored_k, ins.a_place, setting.major_a
+    if name == "b":
+        rows, k, where, major = ins.n, ins.k, ins.b_place, setting.major_b
     found, size = tile_places(np.frombuffer(words, np.uint64), rows, k, where, major)
     found = found[..., :: bits // (8 * size)]
     if name == "b":
