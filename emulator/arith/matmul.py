@@ -57,7 +57,8 @@ def matmul(
     """D = A·B + C of codes: `a` ``(…, m, K)``, `b` ``(…, n, K)`` (B by columns), `c` ``(…, m, n)``.
 
     K is a multiple of the instruction's `k` (None: one instruction): the result of each is the
-    accumulator of the next. Scales ``(…, m, v)`` and ``(…, n, v)`` are those of one instruction.
+    accumulator of the next. Scales ``(…, m, V)`` and ``(…, n, V)`` are those of K / V neighbouring
+    positions each, V a multiple of the number of instructions.
     Leading axes broadcast. Raises OperandError for an unknown engine, ValueError for shapes that
     do not broadcast and for a chain of instructions whose C and D differ in type.
     """
@@ -178,8 +179,7 @@ def _matmul(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> Arra
     # The accumulator is converted between instructions.
     c = x.c
     for start in range(0, x.a.shape[-1], k):
-        part = slice(start, start + k)
-        one = x._replace(a=x.a[..., part], b=x.b[..., part], c=c)
+        one = _instruction(x, start, k)._replace(c=c)
         c = _matmul(arithmetic, one, k, engine)
     return c
 
@@ -208,16 +208,25 @@ def _fast(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> tuple[
 
 def _by_dots(compute: Compute, arithmetic: Arithmetic, x: Operands, k: int) -> Array:
     """One instruction after the other, each element by itself."""
-    scales = (
-        None if x.scale_a is None else x.scale_a[..., :, None, :],
-        None if x.scale_b is None else x.scale_b[..., None, :, :],
-    )
     c = x.c
     for start in range(0, x.a.shape[-1], k):
-        part = slice(start, start + k)
-        pair = x.a[..., :, None, part], x.b[..., None, :, part]
-        c = in_pieces(compute, arithmetic, *pair, c, *scales)
+        one = _instruction(x, start, k)
+        rows = (None if y is None else y[..., :, None, :] for y in (one.a, one.scale_a))
+        columns = (None if y is None else y[..., None, :, :] for y in (one.b, one.scale_b))
+        (a, scale_a), (b, scale_b) = rows, columns
+        c = in_pieces(compute, arithmetic, a, b, c, scale_a, scale_b)  # type: ignore[arg-type]
     return c
+
+
+def _instruction(x: Operands, start: int, k: int) -> Operands:
+    """The operands of the instruction that takes the positions from `start` on."""
+    part, total = slice(start, start + k), x.a.shape[-1]
+
+    def own(y: Array | None) -> Array | None:
+        v = 0 if y is None else y.shape[-1] * k // total
+        return None if y is None else y[..., start // k * v : (start // k + 1) * v]
+
+    return Operands(x.a[..., part], x.b[..., part], x.c, own(x.scale_a), own(x.scale_b))
 
 
 def _settled(arithmetic: Arithmetic, x: Operands, k: int, codes: Array, bad: Bool) -> Array:
@@ -241,11 +250,10 @@ def _recompute(arithmetic: Arithmetic, x: Operands, k: int, codes: Array, bad: B
             return None if y is None else y[t if len(y) > 1 else 0, place]
 
         c = x.c[t if len(x.c) > 1 else 0, i, j]
-        rows, columns = pick(x.a, i), pick(x.b, j)
-        scales = pick(x.scale_a, i), pick(x.scale_b, j)
-        for first in range(0, rows.shape[-1], k):
-            part = slice(first, first + k)
-            c = vector.dot(arithmetic, rows[:, part], columns[:, part], c, *scales)
+        picked = Operands(pick(x.a, i), pick(x.b, j), c, pick(x.scale_a, i), pick(x.scale_b, j))
+        for first in range(0, x.a.shape[-1], k):
+            one = _instruction(picked, first, k)
+            c = vector.dot(arithmetic, one.a, one.b, c, one.scale_a, one.scale_b)
         codes[t, i, j] = c
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
+from typing import TYPE_CHECKING
 
-from emulator.arith.evidence import Fidelity, find_fidelity
 from emulator.errors import ParseError, quoted
 from emulator.isa.grammar import Grammar, Slot
 from emulator.isa.instruction import Form, Instruction
@@ -19,6 +19,9 @@ from emulator.isa.register_types import ANY_32, BITS, HALF, SINGLE, hexadecimal
 from emulator.isa.search import Search
 from emulator.isa.signature import Constants, Operand, Scope, Signature
 from emulator.targets import Target, select
+
+if TYPE_CHECKING:
+    from emulator.arith.evidence import Fidelity
 
 
 @dataclass(frozen=True)
@@ -197,6 +200,8 @@ class Conversion(Instruction):
         return {"rounding": self.rounding, "scaled": self.scaled, **given}
 
     def fidelity(self, target: str | Target) -> Fidelity:
+        from emulator.arith.evidence import find_fidelity
+
         chosen = self.check_target(target)
         return find_fidelity(chosen.generation, "cvt", a=self.source, d=self.to)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from emulator.arith.evidence import Fidelity
 from emulator.errors import (
     EmulatorError,
     OperandError,
@@ -17,8 +17,11 @@ from emulator.errors import (
 )
 from emulator.isa.kinds import ALIASES, OTHER_PTX, kinds_of, names, starts_with
 from emulator.isa.signature import LANES, Scope, Signature
-from emulator.layout.fragment import Fragment
 from emulator.targets import Target, find_target
+
+if TYPE_CHECKING:
+    from emulator.arith.evidence import Fidelity
+    from emulator.layout.fragment import Fragment
 
 
 class Form:

@@ -9,12 +9,14 @@ Element, register and selector counts are not written: they follow from the shap
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from emulator.arith.recipes import Pipe
 from emulator.isa.instruction import Form
 from emulator.isa.signature import Scope
 from emulator.targets import select
+
+if TYPE_CHECKING:
+    from emulator.arith.recipes import Pipe
 
 Family = Literal["mma", "mma.sp", "wgmma", "wgmma.sp"]
 

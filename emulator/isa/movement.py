@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dtypes import FORMATS, Place
-from emulator.arith.evidence import Fidelity, find_fidelity
 from emulator.isa.grammar import Grammar, Slot
 from emulator.isa.instruction import Form, Instruction, version_numbers
 from emulator.isa.register_types import ADDRESS, ANY_32, hexadecimal
@@ -22,6 +21,9 @@ from emulator.isa.signature import Operand, Scope, Signature
 from emulator.layout.fragment import Fragment
 from emulator.layout.lanemap import lane_map
 from emulator.targets import Target, select
+
+if TYPE_CHECKING:
+    from emulator.arith.evidence import Fidelity
 
 #: bytes of one row in memory, the granule of every address
 ROW_BYTES = 16
@@ -174,6 +176,8 @@ class Movement(Instruction):
         return {name: make(name, "" if name == "a" else trans) for name in held}
 
     def fidelity(self, target: str | Target) -> Fidelity:
+        from emulator.arith.evidence import find_fidelity
+
         chosen, form = self.check_target(target), self.form
         return find_fidelity(chosen.generation, self.family, form.shape, form.type, form.type)
 

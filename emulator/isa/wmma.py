@@ -14,6 +14,7 @@ from dtypes import FORMATS
 from emulator.arith.evidence import Fidelity, find_fidelity
 from emulator.arith.recipes import Arithmetic, Row, find_recipe, with_recipe
 from emulator.isa.instruction import Form, Instruction
+from emulator.isa.recipe import Recipe
 from emulator.isa.signature import Constants, Operand, Scope, Signature, Use
 from emulator.layout.fragment import Fragment
 from emulator.layout.wmma import LANES, wmma_fragment
@@ -201,15 +202,18 @@ class WmmaMultiply(Wmma):
         assert row is not None, "or the target would not be one of its targets"
         return row
 
-    def arithmetic(self, target: str | Target) -> Arithmetic:
-        """What an engine needs to compute its dot products on `target`."""
-        steps = self.recipe(target).steps
+    def arithmetic(self, target: str | Target | Recipe) -> Arithmetic:
+        """What an engine needs to compute its dot products on `target`, or by a recipe."""
+        steps = target.steps if isinstance(target, Recipe) else self.recipe(target).steps
         a, b, c, d = (FORMATS[t] for t in (self.a_type, self.b_type, self.c_type, self.d_type))
-        return Arithmetic(
+        stated = Arithmetic(
             a, b, c, d, steps, None, self.rounding, self.satfinite, self.form.bit_operation or None
         )
+        return target.applied(stated, self.k, self) if isinstance(target, Recipe) else stated
 
-    def fidelity(self, target: str | Target) -> Fidelity:
+    def fidelity(self, target: str | Target | Recipe) -> Fidelity:
+        if isinstance(target, Recipe):
+            return target.fidelity
         row = self.recipe(target)
         source = row.source if row.pipe == "wmma" else f"as mma by the lowering ({row.source})"
         generation = find_target(target).generation

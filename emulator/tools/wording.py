@@ -12,8 +12,9 @@ from emulator.isa.conversion import Conversion, split_type
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import PACKED, ROW_BYTES, Movement
+from emulator.isa.recipe import Recipe
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
-from emulator.targets import TARGETS, find_target, select
+from emulator.targets import TARGETS, Target, find_target, select
 
 
 def short_targets(names: Sequence[str]) -> str:
@@ -36,8 +37,9 @@ def short_targets(names: Sequence[str]) -> str:
     return ", ".join(parts)
 
 
-def steps(ins: Instruction, target: str) -> list[str]:
-    """What the instruction does on `target`, one line per step; [] where no words were found."""
+def steps(ins: Instruction, target: str | Target | Recipe) -> list[str]:
+    """What the instruction does on `target`, or by a recipe, one line per step; [] where no words
+    were found."""
     if isinstance(ins, MatrixInstruction | WmmaMultiply):
         arithmetic = ins.arithmetic(target)
         k = ins.stored_k if isinstance(ins, MatrixInstruction) else ins.k
