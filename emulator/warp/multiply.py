@@ -16,6 +16,7 @@ from emulator.isa.signature import is_immediate
 from emulator.layout.descriptor import as_words
 from emulator.layout.fragment import Fragment
 from emulator.memory.descriptors import load_tile
+from emulator.warp import single
 from emulator.warp.call import Call
 from emulator.warp.scales import gather_scales
 from emulator.warp.sparse import check_metadata, check_selector, gather_metadata, matmul_compressed
@@ -24,6 +25,9 @@ from emulator.warp.sparse import check_metadata, check_selector, gather_metadata
 def run(call: Call) -> Array:
     """The registers of D; see `execute` for the operands, options and errors."""
     ins = call.instruction
+    alone = single.run(call)
+    if alone is not None:
+        return alone
     arithmetic = ins.arithmetic(call.target)
     try:
         a, b, c, sign_b = _wgmma_operands(call) if ins.is_wgmma else _operands(call)
