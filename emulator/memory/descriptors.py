@@ -35,7 +35,7 @@ def load_tile(
     """
     where = _place_of(where)
     space = Space.of(shared, "shared")
-    places, size = _places(descriptors, rows, k, where, major, operand)
+    places, size = tile_places(descriptors, rows, k, where, major, operand)
     tile = places.shape[-2:]
     # Elements never straddle a multiple of their own size.
     try:
@@ -74,7 +74,7 @@ def store_tile(
             f"code {int(codes.max()):#x} does not fit the {where.code_bits} bits of an element"
         )
     rows, k = codes.shape[-2:]
-    places, size = _places(descriptors, rows, k, where, major, "")
+    places, size = tile_places(descriptors, rows, k, where, major)
     tile = places.shape[-2:]
     for one in places.reshape(-1, *tile):
         if overlap := first_shared(one):
@@ -115,15 +115,18 @@ def _place_of(where: Place | Format | str) -> Place:
     return where
 
 
-def _places(
+def tile_places(
     descriptors: Array | Descriptor | int,
     rows: int,
     k: int,
     where: Place,
     major: str,
-    operand: str,
+    operand: str = "",
 ) -> tuple[Int64, int]:
-    """Byte addresses of a tile's elements, or of bytes of smaller ones, and the bytes of each."""
+    """Byte addresses of a tile's elements, or of bytes of smaller ones, and the bytes of each.
+
+    Arguments, and what is raised for them, as of `load_tile`.
+    """
     size = max(1, where.width // 8)
     per_byte = _per_byte(where)
     if not isinstance(k, (int, np.integer)) or k % per_byte:

@@ -413,6 +413,13 @@ def gather_metadata(ins: MatrixInstruction, e: Array, selector: int) -> Array:
 
     Raises OperandError for words of another shape or type.
     """
+    fragment, words = ins.fragment("e"), metadata_words(ins, e)
+    nibbles = fragment.gather(words[..., None])
+    return nibbles[..., selector, :, :] if fragment.groups > 1 else nibbles
+
+
+def metadata_words(ins: MatrixInstruction, e: Array) -> Array:
+    """Metadata as ``(…, lanes)`` words, one for each lane, or OperandError."""
     fragment, words = ins.fragment("e"), as_array(e, "e")
     if words.shape[-2:] == (fragment.lanes, 1):
         words = words[..., 0]
@@ -421,8 +428,7 @@ def gather_metadata(ins: MatrixInstruction, e: Array, selector: int) -> Array:
             f"e is one metadata word per lane, uint32 (…, {fragment.lanes}); "
             f"got {words.dtype} {words.shape}"
         )
-    nibbles = fragment.gather(words[..., None])
-    return nibbles[..., selector, :, :] if fragment.groups > 1 else nibbles
+    return words
 
 
 def _pattern(ins: SparseProduct) -> tuple[int, int, int, int]:
