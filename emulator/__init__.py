@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from emulator.tools.faults.finder import find_faults
     from emulator.tools.orders import check_order
     from emulator.tools.pictures.page import Page
+    from emulator.tools.studies.error import ErrorStudy, error_study
+    from emulator.tools.studies.probe import Probe, probe
 
 #: the version of the distribution ptx-mma-emulator, which pyproject.toml reads here
 __version__ = "0.3.0"
@@ -54,6 +56,7 @@ __all__ = [
     "TARGETS",
     "Descriptor",
     "EmulatorError",
+    "ErrorStudy",
     "Instruction",
     "Kernel",
     "KernelError",
@@ -62,6 +65,7 @@ __all__ = [
     "OperandError",
     "Page",
     "ParseError",
+    "Probe",
     "Recipe",
     "StoredTile",
     "TensorMap",
@@ -76,6 +80,7 @@ __all__ = [
     "decompress",
     "describe_descriptor",
     "diff_descriptors",
+    "error_study",
     "execute",
     "explain",
     "explain_registers",
@@ -84,6 +89,7 @@ __all__ = [
     "load_tile",
     "mma",
     "needed_descriptor",
+    "probe",
     "store_tile",
 ]
 
@@ -106,6 +112,8 @@ _LATER = {
     "emulator.tools.faults.finder": "find_faults",
     "emulator.tools.orders": "check_order",
     "emulator.tools.pictures.page": "Page",
+    "emulator.tools.studies.error": "ErrorStudy error_study",
+    "emulator.tools.studies.probe": "Probe probe",
 }
 _MODULES = {name: module for module, names in _LATER.items() for name in names.split()}
 
