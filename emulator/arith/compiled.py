@@ -421,7 +421,7 @@ def decode_tasks(
                     for j in range(lanes):
                         out_power[j] = numbers[j] if out[j] != 0 else np.float32(0)
                     if by.shape[2]:
-                        chunk = place * by.shape[2] // width
+                        chunk = place * by.shape[2] // codes.shape[2]
                         for j in range(lanes):
                             t = min(start + j, len(by) - 1)
                             out[j] *= by[t, row, chunk]

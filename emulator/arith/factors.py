@@ -110,6 +110,7 @@ def plan(arithmetic: Arithmetic, k: int) -> Plan | None:
         and (step.floor is None or step.floor <= _MAX_FLOOR)
         and step.group == 1
         and accumulator is result
+        and not arithmetic.c_shift
         and found.adds_c in (None, result)
         and (found.after or result) is arithmetic.d
         and (step.result, step.rounding) in (("f32", "rz"), ("f16", "rn"))
@@ -143,7 +144,7 @@ def factor(
 ) -> Factor:
     """Codes ``(…, rows, n * k)`` of n instructions; a pass is padded to a multiple of `pad`.
 
-    `scales` ``(…, rows, v)`` are multiplied in, each with the k / v elements that it belongs to.
+    `scales` ``(…, rows, n * v)`` are multiplied in, each with the k / v elements it belongs to.
     """
     passes, width = made.order.shape
     rows = codes.shape[:-1]
@@ -155,7 +156,8 @@ def factor(
     power = powers(made.widen or fmt, value)
     if scales is not None:
         assert scale is not None and passes == 1
-        by = values(scale, np.repeat(scales, width // scales.shape[-1], -1)[..., None, :])
+        each = np.repeat(scales, codes.shape[-1] // scales.shape[-1], -1)
+        by = values(scale, each).reshape(*each.shape[:-1], -1, width)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             value, power = value * by, power * powers(scale, by)
     special = ~((power >= LEAST) & (power <= LARGEST) | (value == 0))

@@ -63,6 +63,10 @@ class Recipe:
     a: str = ""
     b: str = ""
 
+    @property
+    def fidelity(self) -> Fidelity:
+        return OWN
+
     def __post_init__(self) -> None:
         try:
             check_steps(self.steps)

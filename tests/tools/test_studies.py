@@ -178,13 +178,14 @@ def test_orders():
         return gemm(x, y, instruction=ins, target="H100", codes=True, **more)
 
     made = {order: _ordered(ins, "H100", a, b, order)
-            for order in ("chain", "reversed", "promote:64", "split:2")}  # fmt: skip
+            for order in ("chain", "reversed", "promote:64", "split:2", "sliced:2")}  # fmt: skip
     assert_same_codes(made["chain"], run(a, b))
     assert_same_codes(made["reversed"], run(a[:, ::-1].copy(), b[::-1].copy()))
     assert_same_codes(made["promote:64"], run(a, b, k_promote=64))
     halves = run(a[:, :128], b[:128]), run(a[:, 128:], b[128:])
     assert_same_codes(made["split:2"], add(FORMATS["f32"], *halves))
-    assert len({x.tobytes() for x in made.values()}) == 4
+    assert_same_codes(made["sliced:2"], run(a, b, split_k=2, order="sliced"))
+    assert len({x.tobytes() for x in made.values()}) == 5
 
 
 def test_overflows_are_counted():
@@ -277,7 +278,7 @@ def test_lengths():
         ({"distributions": lambda rng, shape: np.zeros(3)}, "must give numbers"),
         ({"distributions": constant(np.inf)}, "infinities or NaNs"),
         ({"orders": "chian"}, "nearest is 'chain'"),
-        ({"orders": "split:3"}, "multiple of 48"),
+        ({"orders": "split:2", "instruction": F16_F16}, "adds partial sums in f32"),
         ({"orders": "promote:24"}, "multiple of 16"),
         ({"orders": ()}, "names none"),
         ({"targets": "V100"}, "is not on sm_70"),

@@ -24,7 +24,7 @@ def error_arguments(parser: ArgumentParser) -> None:
     add("--distribution", default="normal", metavar="NAMES",
         help=f"{', '.join(DISTRIBUTIONS)} (default normal; several with commas)")  # fmt: skip
     add("--order", default="chain", metavar="NAMES",
-        help="chain, reversed, promote:128, split:4 (default chain)")  # fmt: skip
+        help="chain, reversed, promote:128, split:4, sliced:4")  # fmt: skip
     add("--measure", default="rms", help=f"shown first: {', '.join(MEASURES)}")
     add("--rows", type=int, default=32, help="of A (default 32)")
     add("--columns", type=int, default=32, help="of B (default 32)")

@@ -15,15 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dtypes import FORMATS, Array, code_type, decode, encode
+from dtypes import FORMATS, Array, decode, encode
 from dtypes.codec import NumberClass
 from emulator.arith.recipes import Arithmetic
-from emulator.arith.wide import add
 from emulator.errors import OperandError, UnsupportedError, hint, listing, one_of, shown, whole
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.recipe import Recipe
-from emulator.matrices.gemm import dense, gemm
+from emulator.matrices.gemm import accumulating, gemm
 from emulator.report import Report
 from emulator.targets import Target, find_target
 from emulator.tools.report import WIDTH, in_width, render
@@ -58,7 +57,7 @@ MEASURES = {
     "max_scaled": "largest |error| / sum of |a*b|",
     "bias": "mean error toward zero (negative) or away from it, by the mean |exact|",
 }
-_ORDER = re.compile(r"chain|reversed|promote:[1-9]\d{0,5}|split:[1-9]\d{0,3}")
+_ORDER = re.compile(r"chain|reversed|promote:[1-9]\d{0,5}|(split|sliced):[1-9]\d{0,3}")
 _LARGEST_K, _MOST_DOTS, _MOST_CELLS = 1 << 17, 1 << 14, 4096
 
 
@@ -151,20 +150,22 @@ def error_study(
     instruction's targets once). `distributions` are "normal", "uniform" (-1 … 1), "positive"
     (0 … 1), "wide" (normal times powers of two), "outliers" (1 % are 32 times as large), or
     functions of (NumPy generator, shape). `orders`: "chain" is one accumulator over ascending k,
-    "reversed" over descending, "promote:128" adds partial sums of 128 to an f32 total, "split:4"
-    adds the chains of 4 equal parts of k. `measure`, of the picture: "rms", "max_relative",
-    "max_scaled" or "bias"; all are in the data.
+    "reversed" over descending, "promote:128", "split:4" and "sliced:4" are what `gemm` does with
+    ``k_promote=128``, ``split_k=4`` and that with ``order="sliced"``. `measure`, of the picture:
+    "rms", "max_relative", "max_scaled" or "bias"; all are in the data.
 
     Operands of the shorter k are the first ones of the longest. Results that are infinities or
     NaNs are counted and left out. Raises OperandError for what cannot be, UnsupportedError for an
     instruction that is sparse, block-scaled or has integers, and where no target has it.
     """
-    ins = dense(instruction)
+    ins = accumulating(instruction)
+    if ins.is_sparse or ins.is_block_scaled:
+        raise UnsupportedError(f"studies are of dense instructions without scales; got {ins}")
     if not FORMATS[ins.d_type].is_float:
         raise UnsupportedError(f"{ins} adds integers, which is exact")
     lengths = _lengths(k)
     draws = _draws(distributions)
-    ways = _orders(orders, ins, lengths)
+    ways = _orders(orders)
     rows, columns = (whole(x, y, 1, _MOST_DOTS) for x, y in (("rows", rows), ("columns", columns)))
     if rows * columns > _MOST_DOTS:
         raise OperandError(f"rows * columns is at most {_MOST_DOTS}; got {rows * columns}")
@@ -226,18 +227,13 @@ def _draws(given: Any) -> dict[str, Draw]:
     return out
 
 
-def _orders(given: Any, ins: MatrixInstruction, lengths: Sequence[int]) -> list[str]:
+def _orders(given: Any) -> list[str]:
     out = list(dict.fromkeys(_several(given)))
     for x in out:
         if not isinstance(x, str) or not _ORDER.fullmatch(x):
-            legal = ("chain", "reversed", "promote:128", "split:4")
+            legal = ("chain", "reversed", "promote:128", "split:4", "sliced:4")
             near = hint(x, legal) if isinstance(x, str) else ""
             raise OperandError(f"an order is {', '.join(legal)} or such; got {shown(x)}{near}")
-        parts = int(x.partition(":")[2] or 1)
-        if x.startswith("split") and any(n % (parts * ins.k) for n in lengths):
-            raise OperandError(
-                f"{x} needs every k to be a multiple of {parts * ins.k}; got {listing(lengths)}"
-            )
     if not out:
         raise OperandError("orders names none; such as 'chain'")
     return out
@@ -314,17 +310,12 @@ def _ordered(ins: MatrixInstruction, target: _Target, a: Array, b: Array, order:
     name, _, number = order.partition(":")
     options: dict[str, Any] = {"instruction": ins, "target": target, "codes": True}
     if name == "promote":
-        return gemm(a, b, k_promote=int(number), **options)
-    if name == "reversed":
+        options["k_promote"] = int(number)
+    elif number:
+        options |= {"split_k": int(number), "order": "sliced" if name == "sliced" else "ascending"}
+    elif name == "reversed":
         a, b = a[:, ::-1], b[::-1]
-    if name != "split":
-        return gemm(a, b, **options)
-    size, fmt = a.shape[1] // int(number), ins.arithmetic(target).d
-    total = np.zeros((a.shape[0], b.shape[1]), code_type(fmt.bits))
-    for start in range(0, a.shape[1], size):
-        part = slice(start, start + size)
-        total = add(fmt, total, gemm(a[:, part], b[part], **options))
-    return total
+    return gemm(a, b, **options)
 
 
 def _measured(arithmetic: Arithmetic, d: Array, exact: Whole, sizes: Whole) -> dict[str, Any]:
