@@ -18,7 +18,7 @@ from dtypes import Array
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.signature import Operand
-from emulator.machine.compiled import rules
+from emulator.machine.compiled import collective, copies, rules
 from emulator.machine.compiled.emitter import (
     LONG,
     POINTER,
@@ -72,6 +72,9 @@ class Translated:
     inputs: tuple[Input, ...]
     #: registers that it writes, and what their arrays hold
     outputs: tuple[tuple[int, np.dtype[Any]], ...]
+    #: all lanes of a warp must be there; copies must take effect at their issue
+    together: bool
+    copies: bool
 
 
 # --- which statements -----------------------------------------------------------------------------
@@ -83,6 +86,8 @@ def can_translate(statement: Statement, function: Function) -> bool:
         return all(can_translate(part, function) for part in statement.expansion)
     if statement.call is not None or not _plain(statement, function):
         return False
+    if collective.fits(statement) or copies.fits(statement):
+        return True
     ins = statement.instruction
     if isinstance(ins, OrdinaryInstruction) and statement.name in _STATEMENTS:
         return _STATEMENTS[statement.name].fits(statement)
@@ -123,6 +128,8 @@ class Translation:
         self.inputs: dict[Any, tuple[int, Input]] = {}
         self.values: dict[Any, Value] = {}
         self.written: dict[int, None] = {}
+        self.together = any(collective.fits(statement) for statement in statements)
+        self.copies = any(copies.fits(statement) for statement in statements)
         module = ir.Module(NAME)
         type_ = ir.FunctionType(LONG, [POINTER, LONG, LONG, POINTER])
         native = ir.Function(module, type_, NAME)
@@ -153,7 +160,7 @@ class Translation:
     def result(self) -> Translated:
         outputs = tuple((i, _dtype_of(self.function.registers[i].type)) for i in self._outputs())
         inputs = tuple(given for _, given in self.inputs.values())
-        return Translated(str(self.module), inputs, outputs)
+        return Translated(str(self.module), inputs, outputs, self.together, self.copies)
 
     def _outputs(self) -> list[int]:
         return [i for i in self.written if self.live >> i & 1]
@@ -284,6 +291,10 @@ class Translation:
         for part in statement.expansion or (statement,):
             if part.expansion:
                 self._statement(part)
+            elif collective.fits(part):
+                collective.emit(self, part)
+            elif copies.fits(part):
+                copies.emit(self, part)
             elif part.name in _STATEMENTS and isinstance(part.instruction, OrdinaryInstruction):
                 _STATEMENTS[part.name].emit(self, part, part.instruction)
             elif part.name not in HINTS:
