@@ -7,7 +7,7 @@ the vector engine, which knows how to wait.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llvmlite import ir
 
@@ -21,11 +21,9 @@ from emulator.machine.compiled.emitter import (
     Value,
     integers,
 )
+from emulator.machine.compiled.function import NativeFunction
 from emulator.memory.windows import SHARED, WINDOW_BITS
 from emulator.ptx.program import Address, Constant, Statement, items_of
-
-if TYPE_CHECKING:
-    from emulator.machine.compiled.translation import Translation
 
 _EVERY = 0xFFFFFFFF
 #: elements of 16 bits of a tile of 8 rows
@@ -47,7 +45,7 @@ def fits(statement: Statement) -> bool:
     return isinstance(mask, Constant) and mask.word & _EVERY == _EVERY
 
 
-def emit(t: Translation, statement: Statement) -> None:
+def emit(t: NativeFunction, statement: Statement) -> None:
     ins = statement.instruction
     if isinstance(ins, Movement):
         _MOVEMENTS[ins.family](t, statement, ins)
@@ -58,7 +56,7 @@ def emit(t: Translation, statement: Statement) -> None:
 # --- shfl, vote, redux, elect ---------------------------------------------------------------------
 
 
-def _shuffle(t: Translation, statement: Statement, ins: OrdinaryInstruction) -> None:
+def _shuffle(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> None:
     """shfl: the source lane as `arith.scalar.lanes` has it; the word by way of memory, unless the
     source lanes are constants."""
     e, b, mode = t.e, t.b, ins.modifiers["mode"]
@@ -82,7 +80,7 @@ def _shuffle(t: Translation, statement: Statement, ins: OrdinaryInstruction) -> 
     t.write(statement.operands.get("p"), "pred", inside, None)
 
 
-def _vote(t: Translation, statement: Statement, ins: OrdinaryInstruction) -> None:
+def _vote(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> None:
     b, mode = t.b, ins.modifiers["mode"]
     mask = t.e.mask(t.read(statement.operands["a"], "pred"))
     if mode == "ballot":
@@ -94,7 +92,7 @@ def _vote(t: Translation, statement: Statement, ins: OrdinaryInstruction) -> Non
     t.write(statement.operands["d"], "pred", t.e.splat(result), None)
 
 
-def _reduction(t: Translation, statement: Statement, ins: OrdinaryInstruction) -> None:
+def _reduction(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> None:
     operation, type_ = ins.modifiers["operation"], ins.types[-1]
     sign = ("s" if type_ == "s32" else "u") if operation in ("min", "max") else ""
     word = t.read(statement.operands["a"], type_)
@@ -102,7 +100,7 @@ def _reduction(t: Translation, statement: Statement, ins: OrdinaryInstruction) -
     t.write(statement.operands["d"], type_, t.e.splat(total), None)
 
 
-def _elect(t: Translation, statement: Statement, ins: OrdinaryInstruction) -> None:
+def _elect(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> None:
     """The lowest lane."""
     t.write(statement.operands.get("d"), "u32", t.e.word(32, 0), None)
     lowest = ir.Constant(integers(1), [lane == 0 for lane in range(WIDTH)])
@@ -117,18 +115,18 @@ _NAMES: dict[str, Any] = {
 # --- ldmatrix, stmatrix, movmatrix ----------------------------------------------------------------
 
 
-def _chosen(t: Translation, words: Value, indexes: Sequence[int]) -> Value:
+def _chosen(t: NativeFunction, words: Value, indexes: Sequence[int]) -> Value:
     """Elements of 16 bits of a vector, by their places."""
     places = ir.Constant(ir.VectorType(WORD, len(indexes)), [int(i) for i in indexes])
     return t.b.shuffle_vector(words, words, places)
 
 
-def _halves(t: Translation, words: Value) -> Value:
+def _halves(t: NativeFunction, words: Value) -> Value:
     """Registers as elements of 16 bits, two of each lane."""
     return t.b.bitcast(words, ir.VectorType(ir.IntType(16), _TILE))
 
 
-def _words(t: Translation, halves: Value) -> Value:
+def _words(t: NativeFunction, halves: Value) -> Value:
     return t.b.bitcast(halves, integers(32))
 
 
@@ -143,7 +141,7 @@ def _to_tile(fragment: Fragment, tile: int) -> list[int]:
     return [int(lane) * 2 + int(x) - 2 * tile for lane, x in zip(lanes, elements, strict=True)]
 
 
-def _rows(t: Translation, statement: Statement, ins: Movement, *, write: bool) -> list[Value]:
+def _rows(t: NativeFunction, statement: Statement, ins: Movement, *, write: bool) -> list[Value]:
     """Where the rows lie whose addresses the first lanes hold."""
     e, b, bound = t.e, t.b, statement.operands["p"]
     addresses = t.address(bound)
@@ -158,7 +156,7 @@ def _rows(t: Translation, statement: Statement, ins: Movement, *, write: bool) -
     return [b.inttoptr(b.extract_element(places, WORD(i)), POINTER) for i in range(ins.rows)]
 
 
-def _load_matrix(t: Translation, statement: Statement, ins: Movement) -> None:
+def _load_matrix(t: NativeFunction, statement: Statement, ins: Movement) -> None:
     rows = _rows(t, statement, ins, write=False)
     type_ = ir.VectorType(ir.IntType(16), _ROW)
     parts = [t.b.load(row, typ=type_, align=1) for row in rows]
@@ -170,13 +168,13 @@ def _load_matrix(t: Translation, statement: Statement, ins: Movement) -> None:
         t.write(item, "b32", _words(t, chosen), None)
 
 
-def _joined(t: Translation, low: Value, high: Value) -> Value:
+def _joined(t: NativeFunction, low: Value, high: Value) -> Value:
     count = 2 * low.type.count
     places = ir.Constant(ir.VectorType(WORD, count), list(range(count)))
     return t.b.shuffle_vector(low, high, places)
 
 
-def _store_matrix(t: Translation, statement: Statement, ins: Movement) -> None:
+def _store_matrix(t: NativeFunction, statement: Statement, ins: Movement) -> None:
     rows = _rows(t, statement, ins, write=True)
     for tile, item in enumerate(items_of(statement.operands["r"])):
         halves = _halves(t, t.read(item, "b32"))
@@ -187,7 +185,7 @@ def _store_matrix(t: Translation, statement: Statement, ins: Movement) -> None:
     t.has_stored(t.present)
 
 
-def _transpose(t: Translation, statement: Statement, ins: Movement) -> None:
+def _transpose(t: NativeFunction, statement: Statement, ins: Movement) -> None:
     given, made = ins.fragment("a"), ins.fragment("d")
     held = _to_tile(given, 0)
     halves = _halves(t, t.read(statement.operands["a"], "b32"))

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from emulator.machine.compiled.emitter import LONG, Value
+from emulator.machine.compiled.function import NativeFunction
 from emulator.ptx.program import Constant, Statement
-
-if TYPE_CHECKING:
-    from emulator.machine.compiled.translation import Translation
 
 #: groups and waits have nothing to do: all copies are done
 _NOTHING = ("cp.async.commit_group", "cp.async.wait_group", "cp.async.wait_all")
@@ -22,7 +18,7 @@ def fits(statement: Statement) -> bool:
     return opcode.startswith(_COPY) and "ignore" not in statement.operands
 
 
-def emit(t: Translation, statement: Statement) -> None:
+def emit(t: NativeFunction, statement: Statement) -> None:
     if str(statement.instruction).startswith(_NOTHING):
         return
     e, b = t.e, t.b
@@ -47,7 +43,7 @@ def emit(t: Translation, statement: Statement) -> None:
     t.has_stored(active)
 
 
-def _sizes(t: Translation, statement: Statement, size: int) -> Value:
+def _sizes(t: NativeFunction, statement: Statement, size: int) -> Value:
     """The bytes that each lane reads."""
     if "source_size" in statement.operands:
         return t.read(statement.operands["source_size"], "u32")
@@ -55,7 +51,7 @@ def _sizes(t: Translation, statement: Statement, size: int) -> Value:
 
 
 def _copy_parts(
-    t: Translation, addresses: Value, target: Value, sizes: Value, mask: Value, size: int
+    t: NativeFunction, addresses: Value, target: Value, sizes: Value, mask: Value, size: int
 ) -> None:
     """Copies some bytes of the size, one after the other; zeros stand behind them already."""
     e, b = t.e, t.b

@@ -12,8 +12,9 @@ import numpy as np
 from dtypes import Array
 from emulator.arith.kernels import machine_code
 from emulator.machine.compiled import DONE
+from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.memory import CONTEXT
-from emulator.machine.compiled.translation import NAME, Translation
+from emulator.machine.compiled.translation import translate
 from emulator.machine.failure import Failure
 from emulator.machine.vector.lanes import present, slots
 from emulator.machine.vector.strand import WARP, Strand
@@ -23,7 +24,7 @@ from emulator.ptx.program import Function, Statement
 _COMPILING, _COMPILING_EACH = 0.01, 0.003
 
 Step = Callable[[Strand], None]
-#: of a native function: see `Translation`
+#: of a native function: see `NativeFunction`
 _SIGNATURE = (
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p,
 )  # fmt: skip
@@ -97,7 +98,7 @@ class _Native:
     """The function of a segment, and the arrays that it is called with."""
 
     def __init__(self, statements: Sequence[Statement], function: Function, live: int) -> None:
-        translated = Translation(statements, function, live).result()
+        translated = translate(statements, function, live)
         self._inputs, self._outputs = translated.inputs, translated.outputs
         self._together, self._copies = translated.together, translated.copies
         (address,) = machine_code.function_addresses(translated.text, [NAME])
