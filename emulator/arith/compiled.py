@@ -421,7 +421,7 @@ def decode_tasks(
                     for j in range(lanes):
                         out_power[j] = numbers[j] if out[j] != 0 else np.float32(0)
                     if by.shape[2]:
-                        chunk = place * by.shape[2] // width
+                        chunk = place * by.shape[2] // codes.shape[2]
                         for j in range(lanes):
                             t = min(start + j, len(by) - 1)
                             out[j] *= by[t, row, chunk]
@@ -487,6 +487,8 @@ def float_chain(
     if found is None or not isinstance(found.core, (FmaChain, PairSums)):
         return None
     step, fmt, after = found.core, FORMATS[found.core.fmt], found.after
+    if fmt.name not in ("f32", "f64"):
+        return None
     one_format = found.before is None and found.widen in (None, fmt) and found.adds_c in (None, fmt)
     if not one_format or arithmetic.rounding != "rn" or (after and a.shape[-1] > k):
         return None

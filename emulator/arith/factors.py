@@ -27,6 +27,8 @@ EXPONENT = np.int32(0x7F800000)
 LEAST, LARGEST = np.float32(2.0**-63), np.float32(2.0**63)
 #: what float32 holds exactly of a product, and int32 of eight aligned ones
 _MAX_PRECISION, _MAX_FRACTION_BITS = 12, 25
+#: a floor that leaves room above it for the unit of the sum
+_MAX_FLOOR = 90
 
 
 #: format, codes and scales of one operand
@@ -103,9 +105,12 @@ def plan(arithmetic: Arithmetic, k: int) -> Plan | None:
     accumulator = found.before or arithmetic.c
     exact = (
         max((found.widen or x).precision for x in (arithmetic.a, arithmetic.b)) <= _MAX_PRECISION
+        and all(map(_is_readable, (arithmetic.a, arithmetic.b)))
         and step.fraction_bits <= _MAX_FRACTION_BITS
+        and (step.floor is None or step.floor <= _MAX_FLOOR)
         and step.group == 1
         and accumulator is result
+        and not arithmetic.c_shift
         and found.adds_c in (None, result)
         and (found.after or result) is arithmetic.d
         and (step.result, step.rounding) in (("f32", "rz"), ("f16", "rn"))
@@ -113,6 +118,12 @@ def plan(arithmetic: Arithmetic, k: int) -> Plan | None:
     )
     blocks = step.blocks(k)
     if not exact or len({len(block) for block in blocks}) > 1:
+        return None
+    if arithmetic.scale is not None and (
+        len(blocks) > 1
+        or max(x.precision for x in (arithmetic.a, arithmetic.b)) + arithmetic.scale.precision
+        > _MAX_PRECISION
+    ):
         return None
     order = np.array(blocks, np.intp)
     in_order = bool((order.ravel() == np.arange(k)).all())
@@ -122,12 +133,18 @@ def plan(arithmetic: Arithmetic, k: int) -> Plan | None:
     )  # fmt: skip
 
 
+def _is_readable(fmt: Format) -> bool:
+    """Whether `values` reads codes of the format."""
+    like_f32 = fmt.signed and fmt.exponent_bits == 8 and fmt.specials == "ieee"
+    return fmt.bits <= 8 or fmt.name == "f16" or (like_f32 and fmt.bits in (16, 32))
+
+
 def factor(
     made: Plan, fmt: Format, codes: Array, scale: Format | None, scales: Array | None, pad: int
 ) -> Factor:
     """Codes ``(…, rows, n * k)`` of n instructions; a pass is padded to a multiple of `pad`.
 
-    `scales` ``(…, rows, v)`` are multiplied in, each with the k / v elements that it belongs to.
+    `scales` ``(…, rows, n * v)`` are multiplied in, each with the k / v elements it belongs to.
     """
     passes, width = made.order.shape
     rows = codes.shape[:-1]
@@ -139,7 +156,8 @@ def factor(
     power = powers(made.widen or fmt, value)
     if scales is not None:
         assert scale is not None and passes == 1
-        by = values(scale, np.repeat(scales, width // scales.shape[-1], -1)[..., None, :])
+        each = np.repeat(scales, codes.shape[-1] // scales.shape[-1], -1)
+        by = values(scale, each).reshape(*each.shape[:-1], -1, width)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             value, power = value * by, power * powers(scale, by)
     special = ~((power >= LEAST) & (power <= LARGEST) | (value == 0))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from dtypes import Array, Format, code_type, convert
-from emulator.arith import fused, grouped, integers, reference, vector
+from emulator.arith import fused, grouped, integers, reference, small, vector
 from emulator.arith.engines import Compute, Engine, choose, give_up, in_pieces
 from emulator.arith.factors import Bool, Float32, Plan, Side, factor, plan
 from emulator.arith.recipes import Arithmetic
@@ -57,7 +57,8 @@ def matmul(
     """D = A·B + C of codes: `a` ``(…, m, K)``, `b` ``(…, n, K)`` (B by columns), `c` ``(…, m, n)``.
 
     K is a multiple of the instruction's `k` (None: one instruction): the result of each is the
-    accumulator of the next. Scales ``(…, m, v)`` and ``(…, n, v)`` are those of one instruction.
+    accumulator of the next. Scales ``(…, m, V)`` and ``(…, n, V)`` are those of K / V neighbouring
+    positions each, V a multiple of the number of instructions.
     Leading axes broadcast. Raises OperandError for an unknown engine, ValueError for shapes that
     do not broadcast and for a chain of instructions whose C and D differ in type.
     """
@@ -178,8 +179,7 @@ def _matmul(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> Arra
     # The accumulator is converted between instructions.
     c = x.c
     for start in range(0, x.a.shape[-1], k):
-        part = slice(start, start + k)
-        one = x._replace(a=x.a[..., part], b=x.b[..., part], c=c)
+        one = _instruction(x, start, k)._replace(c=c)
         c = _matmul(arithmetic, one, k, engine)
     return c
 
@@ -208,16 +208,25 @@ def _fast(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> tuple[
 
 def _by_dots(compute: Compute, arithmetic: Arithmetic, x: Operands, k: int) -> Array:
     """One instruction after the other, each element by itself."""
-    scales = (
-        None if x.scale_a is None else x.scale_a[..., :, None, :],
-        None if x.scale_b is None else x.scale_b[..., None, :, :],
-    )
     c = x.c
     for start in range(0, x.a.shape[-1], k):
-        part = slice(start, start + k)
-        pair = x.a[..., :, None, part], x.b[..., None, :, part]
-        c = in_pieces(compute, arithmetic, *pair, c, *scales)
+        one = _instruction(x, start, k)
+        rows = (None if y is None else y[..., :, None, :] for y in (one.a, one.scale_a))
+        columns = (None if y is None else y[..., None, :, :] for y in (one.b, one.scale_b))
+        (a, scale_a), (b, scale_b) = rows, columns
+        c = in_pieces(compute, arithmetic, a, b, c, scale_a, scale_b)  # type: ignore[arg-type]
     return c
+
+
+def _instruction(x: Operands, start: int, k: int) -> Operands:
+    """The operands of the instruction that takes the positions from `start` on."""
+    part, total = slice(start, start + k), x.a.shape[-1]
+
+    def own(y: Array | None) -> Array | None:
+        v = 0 if y is None else y.shape[-1] * k // total
+        return None if y is None else y[..., start // k * v : (start // k + 1) * v]
+
+    return Operands(x.a[..., part], x.b[..., part], x.c, own(x.scale_a), own(x.scale_b))
 
 
 def _settled(arithmetic: Arithmetic, x: Operands, k: int, codes: Array, bad: Bool) -> Array:
@@ -241,11 +250,10 @@ def _recompute(arithmetic: Arithmetic, x: Operands, k: int, codes: Array, bad: B
             return None if y is None else y[t if len(y) > 1 else 0, place]
 
         c = x.c[t if len(x.c) > 1 else 0, i, j]
-        rows, columns = pick(x.a, i), pick(x.b, j)
-        scales = pick(x.scale_a, i), pick(x.scale_b, j)
-        for first in range(0, rows.shape[-1], k):
-            part = slice(first, first + k)
-            c = vector.dot(arithmetic, rows[:, part], columns[:, part], c, *scales)
+        picked = Operands(pick(x.a, i), pick(x.b, j), c, pick(x.scale_a, i), pick(x.scale_b, j))
+        for first in range(0, x.a.shape[-1], k):
+            one = _instruction(picked, first, k)
+            c = vector.dot(arithmetic, one.a, one.b, c, one.scale_a, one.scale_b)
         codes[t, i, j] = c
 
 
@@ -256,8 +264,10 @@ def _fused(made: Plan, arithmetic: Arithmetic, x: Operands, engine: Engine) -> t
     """Codes, and where they are to be computed otherwise."""
     c = x.c if made.before is None else convert(arithmetic.c, made.before, x.c)
     c = c.view(np.float16).astype(np.float32) if made.numbers.half else c.view(np.float32)
-    sides = ((arithmetic.a, x.a, x.scale_a), (arithmetic.b, x.b, x.scale_b))
-    d, bad = _chain(made, *sides, arithmetic.scale, c, engine)
+    d, bad = (None if engine == "compiled" else _small(made, arithmetic, x, c)), _NOWHERE
+    if d is None:
+        sides = ((arithmetic.a, x.a, x.scale_a), (arithmetic.b, x.b, x.scale_b))
+        d, bad = _chain(made, *sides, arithmetic.scale, c, engine)
     if made.numbers.half:
         with np.errstate(over="ignore", invalid="ignore"):  # of bad elements
             codes = d.astype(np.float16).view(np.uint16)
@@ -266,6 +276,16 @@ def _fused(made: Plan, arithmetic: Arithmetic, x: Operands, engine: Engine) -> t
     if made.after is not None:
         codes = convert(made.result, made.after, codes)
     return codes, bad
+
+
+def _small(made: Plan, arithmetic: Arithmetic, x: Operands, c: Float32) -> Float32 | None:
+    """The accumulators of one small matrix without scales, if all of it is ordinary."""
+    _, m, n = c.shape
+    one = len(x.a) == len(x.b) == len(c) == 1 and x.scale_a is None
+    if not one or m * n * x.a.shape[-1] > small.MOST_PRODUCTS:
+        return None
+    d = small.matmul(made, arithmetic.a, x.a[0], arithmetic.b, x.b[0], c[0])
+    return None if d is None else d[None]
 
 
 def _chain(

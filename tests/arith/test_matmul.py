@@ -13,7 +13,14 @@ import pytest
 from bits import assert_same_codes
 from designed import Case
 from dots import FAST, by_hand, each_fast
-from edges import ORDINARY, REGIMES, chain, masks_of_recomputed, matrices
+from edges import (
+    ORDINARY,
+    REGIMES,
+    chain,
+    for_each_instruction,
+    masks_of_recomputed,
+    matrices,
+)
 from recipe_cases import CASES
 
 from dtypes import encode
@@ -62,7 +69,8 @@ def whatever_its_share(monkeypatch):
 
 def check(case, engine, operands, want=None):
     want = chain(case, case.k, *operands) if want is None else want
-    got = matmul(case.arithmetic, *operands, k=case.k, engine=engine)
+    given = for_each_instruction(operands, case.k)
+    got = matmul(case.arithmetic, *given, k=case.k, engine=engine)
     assert_same_codes(got, want, c=operands[2])
 
 
@@ -222,7 +230,8 @@ def gaussian(case, m, n, k, seed=0):
 def test_ordinary_numbers_take_the_quick_way(engine, recomputed):
     """A single dot for any of them would be slow, and nobody would notice."""
     for case in FUSED + GROUPED:
-        matmul(case.arithmetic, *gaussian(case, 8, 9, steps_of(case, 2)), k=case.k, engine=engine)
+        given = for_each_instruction(gaussian(case, 8, 9, steps_of(case, 2)), case.k)
+        matmul(case.arithmetic, *given, k=case.k, engine=engine)
         assert not recomputed, case.name
 
 
