@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from dtypes import Array, Format, code_type, convert
-from emulator.arith import fused, grouped, integers, reference, vector
+from emulator.arith import fused, grouped, integers, reference, small, vector
 from emulator.arith.engines import Compute, Engine, choose, give_up, in_pieces
 from emulator.arith.factors import Bool, Float32, Plan, Side, factor, plan
 from emulator.arith.recipes import Arithmetic
@@ -264,8 +264,10 @@ def _fused(made: Plan, arithmetic: Arithmetic, x: Operands, engine: Engine) -> t
     """Codes, and where they are to be computed otherwise."""
     c = x.c if made.before is None else convert(arithmetic.c, made.before, x.c)
     c = c.view(np.float16).astype(np.float32) if made.numbers.half else c.view(np.float32)
-    sides = ((arithmetic.a, x.a, x.scale_a), (arithmetic.b, x.b, x.scale_b))
-    d, bad = _chain(made, *sides, arithmetic.scale, c, engine)
+    d, bad = (None if engine == "compiled" else _small(made, arithmetic, x, c)), _NOWHERE
+    if d is None:
+        sides = ((arithmetic.a, x.a, x.scale_a), (arithmetic.b, x.b, x.scale_b))
+        d, bad = _chain(made, *sides, arithmetic.scale, c, engine)
     if made.numbers.half:
         with np.errstate(over="ignore", invalid="ignore"):  # of bad elements
             codes = d.astype(np.float16).view(np.uint16)
@@ -274,6 +276,16 @@ def _fused(made: Plan, arithmetic: Arithmetic, x: Operands, engine: Engine) -> t
     if made.after is not None:
         codes = convert(made.result, made.after, codes)
     return codes, bad
+
+
+def _small(made: Plan, arithmetic: Arithmetic, x: Operands, c: Float32) -> Float32 | None:
+    """The accumulators of one small matrix without scales, if all of it is ordinary."""
+    _, m, n = c.shape
+    one = len(x.a) == len(x.b) == len(c) == 1 and x.scale_a is None
+    if not one or m * n * x.a.shape[-1] > small.MOST_PRODUCTS:
+        return None
+    d = small.matmul(made, arithmetic.a, x.a[0], arithmetic.b, x.b[0], c[0])
+    return None if d is None else d[None]
 
 
 def _chain(

@@ -19,6 +19,7 @@ from emulator.layout.descriptor import as_words
 from emulator.layout.fragment import Fragment
 from emulator.memory.descriptors import load_tile
 from emulator.memory.space import Space
+from emulator.warp import single
 from emulator.warp.call import Call
 from emulator.warp.scales import chosen_scales, gather_scales, scale_words
 from emulator.warp.sparse import (
@@ -33,6 +34,9 @@ from emulator.warp.sparse import (
 def run(call: Call) -> Array:
     """The registers of D; see `execute` for the operands, options and errors."""
     ins = call.instruction
+    alone = single.run(call)
+    if alone is not None:
+        return alone
     arithmetic = ins.arithmetic(call.target)
     try:
         d = _by_kernel(call)
