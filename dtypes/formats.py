@@ -46,6 +46,8 @@ class Format:
     array_type: str | None = None
     #: a canonical NaN that is not "sign 0, all other bits 1"
     nan_override: int | None = None
+    #: bits below the point of a fixed-point format, an integer format whose values are fractions
+    fraction_bits: int = 0
 
     def __post_init__(self) -> None:
         if self.kind == "float":
@@ -157,6 +159,9 @@ FORMATS: dict[str, Format] = {
         ),
         # Seven bits in a byte whose top bit must be 0.
         _float("ue4m3", 7, 4, 3, signed=False, specials="nan"),
+        # Scales of sm_107: bias and range as public software has them.
+        _float("ue5m3", 8, 5, 3, signed=False, specials="nan"),
+        Format("s2f6", "integer", 8, fraction_bits=6),
         _integer("s32", 32, "int32"),
         _integer("s8", 8, "int8"),
         _integer("u8", 8, "uint8"),

@@ -110,6 +110,7 @@ def plan(arithmetic: Arithmetic, k: int) -> Plan | None:
         and (step.floor is None or step.floor <= _MAX_FLOOR)
         and step.group == 1
         and accumulator is result
+        and not arithmetic.c_shift
         and found.adds_c in (None, result)
         and (found.after or result) is arithmetic.d
         and (step.result, step.rounding) in (("f32", "rz"), ("f16", "rn"))

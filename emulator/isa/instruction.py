@@ -31,6 +31,14 @@ class Form:
     targets: tuple[str, ...]
     #: who executes it together
     scope: Scope
+    #: the PTX version that introduced it, where that is not the target's own
+    version: str
+
+
+def version_numbers(version: str) -> tuple[int, int]:
+    """PTX versions as they compare: "8.7" is (8, 7)."""
+    major, _, minor = version.partition(".")
+    return int(major), int(minor)
 
 
 class Instruction:
@@ -104,6 +112,12 @@ class Instruction:
     def targets(self) -> tuple[str, ...]:
         """Every target whose assembler takes the instruction."""
         return self.form.targets
+
+    @property
+    def ptx_version(self) -> tuple[int, int]:
+        """The PTX version that introduced the form: (7, 8) for 7.8. A target may need a later one,
+        see `Target.version`."""
+        return version_numbers(self.form.version)
 
     def check_target(self, target: str | Target) -> Target:
         """The target of that name; raises UnsupportedError where it lacks the instruction."""

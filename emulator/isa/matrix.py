@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from dtypes import FORMATS, Format, Place, place
 from emulator.errors import OperandError, listing
-from emulator.isa.instruction import Instruction
-from emulator.isa.matrix_forms import MatrixForm
+from emulator.isa.instruction import Instruction, version_numbers
+from emulator.isa.matrix_forms import LATER, Later, MatrixForm
 from emulator.isa.register_types import (
     DESCRIPTOR,
     PREDICATE,
@@ -113,6 +113,11 @@ class MatrixInstruction(Instruction):
         return self.form.scope == "warpgroup"
 
     @property
+    def negated(self) -> tuple[bool, bool]:
+        """Whether all signs of A and of B are flipped first (instruction descriptors say so)."""
+        return False, False
+
+    @property
     def is_block_scaled(self) -> bool:
         return bool(self.scale_type)
 
@@ -123,6 +128,21 @@ class MatrixInstruction(Instruction):
 
         kind = self.form.kind if self.is_block_scaled else None
         return with_recipe(self.form.targets, self.form.pipe, self.a_type, self.d_type, kind)
+
+    @property
+    def ptx_version(self) -> tuple[int, int]:
+        later = [version_numbers(row.version) for row in LATER if self._is_of(row)]
+        return max([super().ptx_version, *later])
+
+    def _is_of(self, later: Later) -> bool:
+        own = {
+            "family": self.form.family, "a": self.a_type, "b": self.b_type, "d": self.d_type,
+            "scale": f"{self.scale_vec}.{self.scale_type}",
+        }  # fmt: skip
+        alike = (
+            getattr(later, x) in ("", y) or y in getattr(later, x).split() for x, y in own.items()
+        )
+        return all(alike) and later.ordered_metadata <= self.ordered_metadata
 
     @property
     def stored_k(self) -> int:

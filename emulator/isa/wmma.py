@@ -45,6 +45,8 @@ class WmmaForm(Form):
     #: types that accumulators are loaded and stored as, beyond those of `dc`
     moved: str = ""
     scope: Scope = "warp"
+    #: the PTX version that introduced it
+    version: str = "6.0"
 
 
 _70, _72, _75, _80 = (select(since=n) for n in (70, 72, 75, 80))
@@ -55,13 +57,17 @@ _FLOATS = "f16.f16 f16.f32 f32.f16 f32.f32"
 # could load its operands. Accumulators of m8n8k32 and m8n8k128 it moves as f32, too.
 FORMS: tuple[WmmaForm, ...] = (
     WmmaForm(_K16, "f16", _FLOATS, _70),
-    WmmaForm(_K16, "bf16", "f32.f32", _80),
-    WmmaForm("m16n16k8", "tf32", "f32.f32", _80),
-    WmmaForm("m8n8k4", "f64", "f64.f64", _80, rounding=True),
-    WmmaForm(_K16, "s8 u8", "s32.s32", _72, satfinite=True),
-    WmmaForm("m8n8k32", "s4 u4", "s32.s32", _75, "row.col", satfinite=True, moved="f32"),
-    WmmaForm("m8n8k128", "b1", "s32.s32", _75, "row.col", bit_operation="xor", moved="f32"),
-    WmmaForm("m8n8k128", "b1", "s32.s32", _80, "row.col", bit_operation="and"),
+    WmmaForm(_K16, "bf16", "f32.f32", _80, version="7.0"),
+    WmmaForm("m16n16k8", "tf32", "f32.f32", _80, version="7.0"),
+    WmmaForm("m8n8k4", "f64", "f64.f64", _80, rounding=True, version="7.0"),
+    WmmaForm(_K16, "s8 u8", "s32.s32", _72, satfinite=True, version="6.3"),
+    WmmaForm(
+        "m8n8k32", "s4 u4", "s32.s32", _75, "row.col", satfinite=True, moved="f32", version="6.3"
+    ),
+    WmmaForm(
+        "m8n8k128", "b1", "s32.s32", _75, "row.col", bit_operation="xor", moved="f32", version="6.3"
+    ),
+    WmmaForm("m8n8k128", "b1", "s32.s32", _80, "row.col", bit_operation="and", version="7.1"),
 )
 
 SPACES = ("global", "shared", "shared::cta")

@@ -185,7 +185,7 @@ class Kernel:
         self.bound = bound
         self.contract = contract
         #: steps of the blocks of statements, by whether they are checked
-        self._blocks: dict[bool, Any] = {}
+        self._blocks: dict[Any, Any] = {}
         self._problems: list[Problem] | None = None
 
     def __repr__(self) -> str:
@@ -547,14 +547,15 @@ class Launch:
         if self.progress is not None:
             self.progress(self.done_blocks, self.total_blocks)
 
-    def blocks(self, make: Callable[..., Any]) -> Any:
-        """The kernel's blocks of statements, which launches share unless someone watches."""
+    def blocks(self, kind: Any, make: Callable[..., Any]) -> Any:
+        """The kernel's blocks of statements of a kind, which launches share unless someone
+        watches."""
         kernel = self.kernel
         if self.watchers:
             return make(self.program, watchers=self.watchers)
-        if self.check not in kernel._blocks:
-            kernel._blocks[self.check] = make(self.program)
-        return kernel._blocks[self.check]
+        if (kind, self.check) not in kernel._blocks:
+            kernel._blocks[kind, self.check] = make(self.program)
+        return kernel._blocks[kind, self.check]
 
     # --- errors ---
 

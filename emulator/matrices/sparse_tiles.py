@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dtypes import Array, Format
+from dtypes import FORMATS, Array, Format
 from emulator.arith import Engine, matmul
 from emulator.arith.arrangement import with_gaps
 from emulator.arith.recipes import Arithmetic
@@ -62,7 +62,7 @@ def _check_legal(ins: MatrixInstruction, nibbles: Array, a: Array, slots: int) -
     wrong = ~np.isin(nibbles, legal)
     if not wrong.any():
         return
-    stored = a.reshape(*a.shape[:-1], -1, slots) & a.dtype.type(_magnitude(ins.fragment("a").fmt))
+    stored = a.reshape(*a.shape[:-1], -1, slots) & a.dtype.type(_magnitude(FORMATS[ins.a_type]))
     wrong = wrong & ~(np.isin(nibbles, EQUAL) & (stored == 0).all(-1))
     if wrong.any():
         *batch, row, chunk = (int(i) for i in np.argwhere(wrong)[0])

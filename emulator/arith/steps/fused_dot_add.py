@@ -71,11 +71,13 @@ class FusedDotAdd(Step):
         terms = products(dot.a_format, dot.b_format, dot.a, dot.b)
         if dot.arithmetic.scale is not None:
             terms = scaled(terms, dot.arithmetic.scale, dot.scale_a, dot.scale_b, self.group)
+        shift = dot.arithmetic.c_shift
         for block in self.blocks(len(terms)):
-            dot.x = fused_dot_add(self, [terms[i] for i in block], dot.x, dot.observe)
+            dot.x = fused_dot_add(self, [terms[i] for i in block], dot.x, dot.observe, shift)
+            shift = 0
 
     def vector(self, dots: Dots) -> None:
-        k, scale = dots.a.shape[-1], dots.arithmetic.scale
+        k, scale, shift = dots.a.shape[-1], dots.arithmetic.scale, dots.arithmetic.c_shift
         for block in self.blocks(k):
             a, b = dots.a[..., block], dots.b[..., block]
             terms = products_of_arrays(dots.a_format, dots.b_format, a, b)
@@ -85,6 +87,7 @@ class FusedDotAdd(Step):
                 u, v = dots.scale_a[..., chunk], dots.scale_b[..., chunk]
                 terms = scaled_arrays(terms, products_of_arrays(scale, scale, u, v), self.group)
             x = as_terms(dots.x_format, dots.x)
+            x, shift = x._replace(exponent=x.exponent - shift), 0
             dots.x, dots.x_format = add_arrays(self, terms, x), FORMATS[self.result]
 
     @property
@@ -186,9 +189,13 @@ def scaled(
 
 
 def fused_dot_add(
-    step: FusedDotAdd, terms: Sequence[Term], x: Tagged, observe: Observer = unobserved
+    step: FusedDotAdd,
+    terms: Sequence[Term],
+    x: Tagged,
+    observe: Observer = unobserved,
+    x_shift: int = 0,
 ) -> Tagged:
-    """``x = round(Σ terms + x)`` as the tensor core does it.
+    """``x = round(Σ terms + x)`` as the tensor core does it; x counts ``2**-x_shift`` as much.
 
     1. A NaN among the terms, or infinities of both signs, give NaN; else an infinity wins.
     2. Zero terms vanish: they take no part in the common exponent.
@@ -197,7 +204,8 @@ def fused_dot_add(
     5. One rounding. Too large becomes infinity in every rounding; a zero result is always +0.
     """
     fmt = FORMATS[step.result]
-    terms = [*terms, Term(*x.number, x.fmt.mantissa_bits)]
+    own = Term(*x.number, x.fmt.mantissa_bits)
+    terms = [*terms, own._replace(exponent=own.exponent - x_shift)]
     code = special_sum(fmt, terms)
     exponents = [t.exponent for t in terms if t.significand]
     if code is not None or not exponents:

@@ -78,6 +78,8 @@ class Arithmetic:
     saturate: bool = False
     #: of b1 instructions
     bit_operation: Literal["xor", "and"] | None = None
+    #: scale-input-d of tcgen05.mma: c counts 2**-c_shift as much, its exponent lowered exactly
+    c_shift: int = 0
 
     def __post_init__(self) -> None:
         check_steps(self.steps)

@@ -110,6 +110,9 @@ class Grid:
     only_shared = False
     #: statements that may be executed without any effect on memory or on other threads
     most_in_vain = 1 << 21
+    #: what runs blocks of statements, and makes them
+    wave_class: type[Wave] = Wave
+    blocks_class: type[Blocks] = Blocks
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
@@ -125,7 +128,9 @@ class Grid:
         self.target, self.arithmetic = launch.module.target, launch.arithmetic
         self.processors = launch.processors
         self.environment = launch.environment
-        self.blocks = launch.blocks(partial(Blocks, checked=launch.check))
+        self.blocks = launch.blocks(
+            self.blocks_class, partial(self.blocks_class, checked=launch.check)
+        )
         self.step_limit = launch.step_limit
         #: statements, and how often threads executed one
         self.executed = self.thread_statements = 0
@@ -252,7 +257,7 @@ class Grid:
         return out
 
     def _start(self, ctas: NDArray[np.int64]) -> Wave:
-        wave = Wave(self, ctas)
+        wave = self.wave_class(self, ctas)
         wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
         order, seed = self.launch.async_order, self.launch.seed
         wave.pending, wave.products = Pending(len(wave.thread), order, seed), Products(order, seed)

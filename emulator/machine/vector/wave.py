@@ -54,6 +54,8 @@ class Block:
     end: Callable[[Strand], int | None]
     #: looks at memory that other strands may change
     polls: bool
+    #: statements that each step executes; (): one each
+    counts: tuple[int, ...] = ()
 
 
 class Warps(NamedTuple):
