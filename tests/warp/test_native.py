@@ -13,6 +13,7 @@ from mutants import mutants
 from emulator import Instruction, OperandError, UndefinedError, execute
 from emulator.arith import engines
 from emulator.arith.recipes import arithmetic_for_row
+from emulator.memory.space import Space
 from emulator.targets import find_target
 from emulator.warp import multiply
 
@@ -136,6 +137,44 @@ def test_threads_share_a_batch(monkeypatch):
     native.kernels.machine_code._pool.cache_clear()
     assert same(monkeypatch, F16, "sm_90a", operands)
     native.kernels.machine_code._pool.cache_clear()
+
+
+# --- registers as arrays of their own -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "ins",
+    [
+        F16,
+        SPARSE,
+        Instruction.parse(MMA + "m8n8k4.row.col.f64.f64.f64.f64"),
+        Instruction.parse(WGMMA + "m64n16k16.f32.f16.f16"),
+        Instruction.parse("wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e5m2"),
+    ],
+    ids=str,
+)
+def test_lanes_one_after_the_other(ins):
+    operands = drawn(ins, "sm_90a", np.random.default_rng(17), REGIMES)
+    expected = execute(ins, target="sm_90a", engine="vector", **operands)
+    registers = {
+        "c" if name == "d" else name: [np.ascontiguousarray(x.reshape(-1, x.shape[-1])[:, i])
+                                       for i in range(x.shape[-1])]
+        for name, x in operands.items() if name in "abcd"
+    }  # fmt: skip
+    words = {"e": operands["e"]} if ins.is_sparse else {}
+    shared, rows = None, None
+    if ins.is_wgmma:
+        words["b"] = operands["descriptor_b"]
+        # The memories in another order, and more of them than are used.
+        held = np.concatenate([operands["shared"][::-1], operands["shared"][:2]])
+        shared, rows = Space("shared memory", held), np.arange(len(REGIMES))[::-1]
+    found, flags = native.run_lanes(
+        ins, find_target("sm_90a"), native.Setting(), registers, len(REGIMES),
+        words=words, shared=shared, rows=rows,
+    )  # fmt: skip
+    assert flags == 0
+    got = np.stack(found, -1).reshape(expected.shape)
+    assert np.array_equal(got, expected)
 
 
 # --- what is not legal ----------------------------------------------------------------------------
