@@ -122,6 +122,9 @@ def gemm(
 
     A tcgen05.mma needs `idesc`, as for `mma`; of its shape k alone counts here.
 
+    Libraries on Hopper use wgmma, for fp8 with other bits than mma has, and on B200 tcgen05; with
+    ``k_promote=128`` or in one chain, as they were asked.
+
     A `Recipe` may stand in the place of the target; one with `promote` says `k_promote` itself.
 
     D is computed tile by tile. `out` takes the result, an array of D's shape and type: what an

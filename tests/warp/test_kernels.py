@@ -1,17 +1,20 @@
 """Kernels of machine code: each form gives the registers of the vector engine, for operands around
 everything that an engine can get wrong, on every generation; and what they are not to compute."""
 
+import ctypes
+
 import numpy as np
 import pytest
 from designed import REGIMES, Case, scales_of
 from designed import operands as dots
 from each_form import ALL
 
-from emulator import Instruction, execute
+from emulator import Instruction, OperandError, execute
+from emulator.arith.kernels import machine_code
 from emulator.layout.descriptor import Descriptor
 from emulator.memory.descriptors import store_tile
-from emulator.targets import TARGETS
-from emulator.warp import multiply
+from emulator.targets import TARGETS, find_target
+from emulator.warp import multiply, native
 from emulator.warp.sparse import legal_nibbles
 
 pytest.importorskip("llvmlite")
@@ -113,3 +116,35 @@ def test_each_form_on_the_newest_generation(monkeypatch, ins):
 def test_each_form_on_older_generations(monkeypatch, ins):
     for target in one_target_of_each_generation(ins)[:-1]:
         check(monkeypatch, ins, target, 2)
+
+
+# --- one warp, called as native code calls it -----------------------------------------------------
+
+
+@pytest.mark.parametrize("ins", [x for x in ALL if not x.is_wgmma], ids=str)
+def test_one_warp_by_its_address(ins):
+    target = one_target_of_each_generation(ins)[-1]
+    operands = drawn(ins, target, np.random.default_rng(3), REGIMES)
+    found = native.warp_function(ins, find_target(target))
+    call = machine_code.callable_at(found.address, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+    expected = execute(ins, target=target, engine="vector", **operands)
+    for t, want in enumerate(expected):
+        held = np.zeros(found.size, np.uint8)
+        for name, start in found.offsets.items():
+            words = operands[name][t]
+            words = np.ascontiguousarray(words.T if words.ndim == 2 else words)
+            held[start : start + words.nbytes] = words.reshape(-1).view(np.uint8)
+        d = np.full(found.result_size, 0xA5, np.uint8)
+        assert call(held.ctypes.data, d.ctypes.data) == 0
+        assert np.array_equal(d.view(want.dtype).reshape(want.T.shape), want.T), REGIMES[t]
+
+
+def test_wgmma_has_no_function_of_one_warp():
+    wgmma = Instruction.parse("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16")
+    assert native.warp_function(wgmma, find_target("sm_90a")) is None
+
+
+def test_ids_that_an_instruction_has_not():
+    ins = next(x for x in ALL if x.is_block_scaled)
+    with pytest.raises(OperandError, match="byte_id_b is 9"):
+        native.warp_function(ins, find_target(ins.targets[-1]), ids=(0, 0, 9, 0))

@@ -7,7 +7,7 @@ each nibble, of scales the byte of each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -399,6 +399,32 @@ def module(product: Product) -> str:
             found = e.b.call(tile, [*given, *flips, e.load(pointers[-1], t, I64)])
             e.store(e.b.or_(e.load(flags, 0, I32), found), flags, 0)
     e.b.ret(e.load(flags, 0, I32))
+    return str(out)
+
+
+def warp_module(product: Product, tables: Mapping[str, Sequence[int]]) -> str:
+    """LLVM IR with ``int32 warp(const void *registers, void *d)``: one product, with tables of its
+    own, whose places are bytes (of metadata, bits) from `registers` on, or from `d`."""
+    out = ir.Module("kernel")
+    tile = Kernel(out, product).write()
+    function = ir.Function(out, ir.FunctionType(I32, [POINTER, POINTER]), "warp")
+    e = Emitter(function)
+    registers, d = function.args
+    flags: Value = ir.Constant(I32, 0)
+    counts = _table_sizes(product)
+    for group in range(product.groups):
+        given: list[Value] = []
+        for name in OPERANDS:
+            places = list(tables.get(name, ()))[group * counts.get(name, 0) :][: counts.get(name)]
+            type_ = ir.ArrayType(I64, len(places))
+            held = ir.GlobalVariable(out, type_, f"{name}{group}")
+            held.initializer, held.global_constant = ir.Constant(type_, places), True
+            held.linkage, held.type = "internal", POINTER
+            given += [d if name == "d" else registers, held]
+        no_flips = [ir.Constant(I32, 0)] * 2
+        found = e.b.call(tile, [*given, *no_flips, ir.Constant(I64, 1)])
+        flags = e.b.or_(flags, found)
+    e.b.ret(flags)
     return str(out)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from time import thread_time
 from typing import Any, NamedTuple
@@ -9,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dtypes import Array
+from emulator.arith.kernels import machine_code
 from emulator.machine.compiled import DONE
+from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.memory import CONTEXT
-from emulator.machine.compiled.native import SEGMENT, Library
-from emulator.machine.compiled.translation import NAME, Translation
+from emulator.machine.compiled.translation import translate
 from emulator.machine.failure import Failure
 from emulator.machine.vector.lanes import present, slots
 from emulator.machine.vector.strand import WARP, Strand
@@ -22,6 +24,10 @@ from emulator.ptx.program import Function, Statement
 _COMPILING, _COMPILING_EACH = 0.01, 0.003
 
 Step = Callable[[Strand], None]
+#: of a native function: see `NativeFunction`
+_SIGNATURE = (
+    ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p,
+)  # fmt: skip
 
 
 class Segment:
@@ -51,6 +57,9 @@ class Segment:
                 self._left -= thread_time() - start
                 return
             self._native = _Native(self.statements, self._function, self._live)
+        if not self._native.can_run(s):
+            self._interpret(s)
+            return
         if (wrong := self._native(s)) is not None:
             self._refuse(s, wrong)
         s.marks[DONE] = len(self.statements)
@@ -89,10 +98,17 @@ class _Native:
     """The function of a segment, and the arrays that it is called with."""
 
     def __init__(self, statements: Sequence[Statement], function: Function, live: int) -> None:
-        translated = Translation(statements, function, live).result()
+        translated = translate(statements, function, live)
         self._inputs, self._outputs = translated.inputs, translated.outputs
-        self._library = Library(translated.text)
-        self._call = SEGMENT(self._library.address(NAME))
+        self._together, self._copies = translated.together, translated.copies
+        (address,) = machine_code.function_addresses(translated.text, [NAME])
+        self._call = machine_code.callable_at(address, *_SIGNATURE)
+
+    def can_run(self, s: Strand) -> bool:
+        """Whether a strand has all lanes that statements need, and copies are done at once."""
+        if self._copies and not s.wave.pending.at_once:
+            return False
+        return not self._together or _layout_of(s).slots is None
 
     def __call__(self, s: Strand) -> int | None:
         """Runs all statements in all lanes; the number of one that a lane must not execute."""
