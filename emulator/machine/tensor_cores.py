@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from dtypes import Array
 from emulator.isa.tcgen05 import Tcgen05
 from emulator.layout.instruction_descriptor import InstructionDescriptor
+from emulator.machine.failure import Failure
 from emulator.memory.descriptors import load_rows
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory, expanded
@@ -28,6 +29,15 @@ _NOT_MODELLED = ("kind::ti16", "decompress::lut::b")
 def is_modelled(ins: Tcgen05) -> bool:
     """Whether the values of an instruction are known."""
     return not any(word in ins.words for word in _NOT_MODELLED)
+
+
+def check_pair(blocks: int) -> None:
+    """Failure where the blocks of a cluster, so many, make no pairs."""
+    if blocks % 2:
+        raise Failure(
+            "cta pair",
+            f".cta_group::2 needs a pair: a cluster of 2, 4, … blocks; this one has {blocks}",
+        )
 
 
 class Transfer(NamedTuple):

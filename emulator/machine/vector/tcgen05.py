@@ -10,7 +10,6 @@ import numpy as np
 from dtypes import Array
 from emulator.isa.tcgen05 import Tcgen05
 from emulator.machine import tensor_cores
-from emulator.machine.failure import Failure
 from emulator.machine.vector import memory
 from emulator.machine.vector.access import space_of
 from emulator.machine.vector.asynchronous import constant
@@ -95,11 +94,7 @@ def _at(words: Array, i: int) -> int:
 def _pair(wave: Wave, row: int) -> tuple[int, int]:
     """The rows of both blocks of a pair, the one of even rank first."""
     rank = row % wave.cluster_size
-    if wave.cluster_size % 2:
-        raise Failure(
-            "cta pair",
-            f".cta_group::2 needs the two blocks of a pair; the cluster has {wave.cluster_size}",
-        )
+    tensor_cores.check_pair(wave.cluster_size)
     even = row - rank % 2
     return even, even + 1
 
@@ -116,8 +111,8 @@ def allocate(statement: Statement, function: Function) -> Step:
     """alloc: warps that find no room wait until some is given back."""
     ins = _instruction(statement)
     exclusive = bool(ins.modifiers.get("exclusive"))
-    find = addresses(statement.operands["dst"], function)
-    space = space_of(statement, statement.operands["dst"]) or "shared"
+    bound = statement.operands["dst"]
+    find, space = addresses(bound, function), space_of(statement, bound)
     columns = reader(statement.operands["columns"], "u32", function)
 
     def step(s: Strand) -> None:
@@ -126,12 +121,7 @@ def allocate(statement: Statement, function: Function) -> Step:
         wave = s.wave
         wave.grid.progress += 1
         counts = one_for_all(columns(s), s, WARP, "columns")
-        places = find(s)
-        given = (
-            memory.to_shared(wave, places)
-            if space_of(statement, statement.operands["dst"]) == ""
-            else places
-        )
+        given = find(s) if space else memory.to_shared(wave, find(s))
         lacking = np.zeros(len(s), np.bool_)
         for warp in _warps(s):
             found = tensor_memory(wave, warp.row).allocate(_at(counts, warp.index), exclusive)
@@ -140,7 +130,7 @@ def allocate(statement: Statement, function: Function) -> Step:
                 continue
             who = Who(wave, s.lanes[warp.index * WARP :][:1], np.array([warp.row]))
             address = np.array([_at(given, warp.index * WARP)], np.uint64)
-            held, start = memory.bytes_at(who, space, address, 4, alignment=4, write=True)
+            held, start = memory.bytes_at(who, "shared", address, 4, alignment=4, write=True)
             held[int(start[0]) : int(start[0]) + 4] = np.array([found], "<u4").view(np.uint8)
         if lacking.any():
             _wait(s, lacking, statement.pc)
