@@ -68,7 +68,7 @@ def check_metadata(ins: MatrixInstruction, nibbles: Array, a: Array, selector: i
     if not wrong.any():
         return
     stored = a.reshape(*nibbles.shape, ins.stored_k // nibbles.shape[-1])
-    empty = ((stored & _magnitude(ins.fragment("a").fmt)) == 0).all(-1)
+    empty = ((stored & magnitude_mask(ins.fragment("a").fmt)) == 0).all(-1)
     wrong = wrong & ~(np.isin(nibbles, EQUAL) & empty)
     if wrong.any():
         *case, row, chunk = (int(i) for i in np.argwhere(wrong)[0])
@@ -302,7 +302,7 @@ def metadata(ins: MatrixInstruction, a: Array) -> tuple[Array, Array]:
     """
     width, granule, count, keep = _pattern(ins)
     pieces = a.reshape(*a.shape[:-1], a.shape[-1] // width, count, granule)
-    used = ((pieces & _magnitude(ins.fragment("a").fmt)) != 0).any(-1)
+    used = ((pieces & magnitude_mask(ins.fragment("a").fmt)) != 0).any(-1)
     if (used.sum(-1) > keep).any():
         *batch, row, chunk = (int(i) for i in np.argwhere(used.sum(-1) > keep)[0])
         what = "pairs" if granule > 1 else "elements"
@@ -402,7 +402,7 @@ def _pattern(ins: MatrixInstruction) -> tuple[int, int, int, int]:
     return width, granule, count, count // 2
 
 
-def _magnitude(fmt: Format) -> int:
+def magnitude_mask(fmt: Format) -> int:
     """The bits of a code that make it differ from zero."""
     magnitude = fmt.code_mask & ~fmt.sign_mask if fmt.is_float else fmt.code_mask
     return magnitude >> fmt.ignored_bits << fmt.ignored_bits

@@ -318,3 +318,28 @@ def test_many_marked_elements_are_computed_all_together(share, engine, monkeypat
     operands[0][: int(40 * share), 0] = 0x7C00
     matmul(case.arithmetic, *operands, engine=engine)
     assert called == ["one by one" if share < 0.1 else "all"]
+
+
+@pytest.mark.parametrize("where", (
+    "mma hopper f16 f32", "mma hopper f16 f16", "mma hopper tf32 f32", "mma hopper e5m2 f16",
+    "wgmma hopper e4m3 f32",
+))  # fmt: skip
+@pytest.mark.parametrize("share", (0.004, 0.1))
+def test_infinities_and_nans_anywhere_take_the_quick_way(where, share, recomputed):
+    """Among the operands, zeros beside them, and in C; f16 accumulators overflow on the way, and
+    only those that meet the other infinity afterwards are computed one by one."""
+    pytest.importorskip("numba")
+    case = shape_case(where, 16)
+    rng, fmt = np.random.default_rng(270), case.arithmetic.a
+    a, b, c = gaussian(case, 40, 50, 64, seed=5)
+    for x, own in ((a, fmt), (b, case.arithmetic.b), (c, case.arithmetic.c)):
+        codes = [0, own.sign_mask, own.nan]
+        codes += [own.infinity, own.infinity | own.sign_mask] if own.infinity else []
+        hit = rng.random(x.shape) < share
+        x[hit] = rng.choice(np.array(codes, np.uint64), np.count_nonzero(hit)).astype(x.dtype)
+    if case.arithmetic.d.name == "f16" and fmt.name == "f16":
+        a[:20] = np.where(a[:20] & 0x7C00, (a[:20] & 0x83FF) | 0x6400, a[:20])
+    want = chain(case, case.k, a, b, c)
+    check(case, "compiled", (a, b, c), want)
+    marked = sum(int(mask.sum()) for mask in recomputed)
+    assert marked < (0.2 if case.arithmetic.d.name == "f16" else 0.001) * want.size
