@@ -7,7 +7,6 @@ mistakes of this package alone.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import operator
 import re
 from collections.abc import Iterable, Sequence
@@ -36,9 +35,16 @@ class UndefinedError(EmulatorError):
     """PTX calls the outcome undefined: metadata values, descriptors, register races."""
 
 
+def _close(given: str, legal: Iterable[str], count: int, cutoff: float) -> list[str]:
+    """The spellings at least so much like `given`, best first."""
+    import difflib  # a hundredth of a start, and of use to mistakes alone
+
+    return difflib.get_close_matches(given, list(legal), n=count, cutoff=cutoff)
+
+
 def nearest(given: str, legal: Iterable[str], count: int = 1) -> list[str]:
     """The legal spellings most like `given`, best first."""
-    return difflib.get_close_matches(given, list(legal), n=count, cutoff=0.0)
+    return _close(given, list(legal), count, 0.0)
 
 
 def hint(given: str, legal: Iterable[str], dot: str = "") -> str:
@@ -47,10 +53,10 @@ def hint(given: str, legal: Iterable[str], dot: str = "") -> str:
     `dot` stands before the name, as in ``'.f16'``.
     """
     names, given = list(legal), given[:100]
-    found = difflib.get_close_matches(given, names, n=1, cutoff=_ALIKE)
+    found = _close(given, names, 1, _ALIKE)
     if not found:
         lower = {name.lower(): name for name in names}
-        alike = difflib.get_close_matches(given.lower(), lower, n=1, cutoff=_ALIKE)
+        alike = _close(given.lower(), lower, 1, _ALIKE)
         found = [lower[name] for name in alike]
     return f"; nearest is {dot + found[0]!r}" if found else ""
 

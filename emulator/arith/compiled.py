@@ -420,6 +420,8 @@ def float_chain(
     if found is None or not isinstance(found.core, (FmaChain, PairSums)):
         return None
     step, fmt, after = found.core, FORMATS[found.core.fmt], found.after
+    if fmt.name not in ("f32", "f64"):
+        return None
     one_format = found.before is None and found.widen in (None, fmt) and found.adds_c in (None, fmt)
     if not one_format or arithmetic.rounding != "rn" or (after and a.shape[-1] > k):
         return None

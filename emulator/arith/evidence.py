@@ -12,13 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Level = Literal["exact", "validated", "modelled"]
+Level = Literal["exact", "validated", "modelled", "your own"]
 
 
 class Fidelity(NamedTuple):
     """exact: integers, and elements that are moved as they are, provable · validated: equal to
     recordings of that generation, which would show a change of any constant · modelled: from
-    published models, the manual or another generation, whole or in some constants."""
+    published models, the manual or another generation, whole or in some constants · your own: a
+    recipe that a caller made."""
 
     level: Level
     #: where the claim comes from, with the number of results compared
@@ -119,7 +120,7 @@ CONSTANTS = {
 
 #: what needs no recording: (families, types of D, why); no types: all
 EXACT: tuple[tuple[str, str, str], ...] = (
-    ("mma mma.sp wgmma wgmma.sp wmma", "s32", "integer arithmetic"),
+    ("mma mma.sp wgmma wgmma.sp wmma tcgen05.mma", "s32", "integer arithmetic"),
     ("wmma.load wmma.store", "", "moves elements; PTX leaves open which lane holds which"),
 )
 

@@ -27,6 +27,8 @@ EXPONENT = np.int32(0x7F800000)
 LEAST, LARGEST = np.float32(2.0**-63), np.float32(2.0**63)
 #: what float32 holds exactly of a product, and int32 of eight aligned ones
 _MAX_PRECISION, _MAX_FRACTION_BITS = 12, 25
+#: a floor that leaves room above it for the unit of the sum
+_MAX_FLOOR = 90
 
 
 #: format, codes and scales of one operand
@@ -104,9 +106,12 @@ def plan(arithmetic: Arithmetic, k: int) -> Plan | None:
     accumulator = found.before or arithmetic.c
     exact = (
         max((found.widen or x).precision for x in (arithmetic.a, arithmetic.b)) <= _MAX_PRECISION
+        and all(map(_is_readable, (arithmetic.a, arithmetic.b)))
         and step.fraction_bits <= _MAX_FRACTION_BITS
+        and (step.floor is None or step.floor <= _MAX_FLOOR)
         and step.group == 1
         and accumulator is result
+        and not arithmetic.c_shift
         and found.adds_c in (None, result)
         and (found.after or result) is arithmetic.d
         and (step.result, step.rounding) in (("f32", "rz"), ("f16", "rn"))
@@ -115,12 +120,34 @@ def plan(arithmetic: Arithmetic, k: int) -> Plan | None:
     blocks = step.blocks(k)
     if not exact or len({len(block) for block in blocks}) > 1:
         return None
+    if arithmetic.scale is not None and (
+        len(blocks) > 1
+        or max(x.precision for x in (arithmetic.a, arithmetic.b)) + arithmetic.scale.precision
+        > _MAX_PRECISION
+    ):
+        return None
+    if not _fits_int32(arithmetic, step, found.widen):
+        return None
     order = np.array(blocks, np.intp)
     in_order = bool((order.ravel() == np.arange(k)).all())
     return Plan(
         constants(step), result, order, in_order,
         found.widen, found.adds_c is not None, found.before, found.after, step,
     )  # fmt: skip
+
+
+def _fits_int32(arithmetic: Arithmetic, step: FusedDotAdd, widen: Format | None) -> bool:
+    """Whether the sum of eight aligned products does, each up to two or four significands."""
+    formats = [widen or arithmetic.a, widen or arithmetic.b]
+    formats += [arithmetic.scale] * 2 if arithmetic.scale is not None else []
+    largest = float(np.prod([2 - 2.0**-fmt.mantissa_bits for fmt in formats]))
+    return 8 * largest * 2.0**step.fraction_bits < 2**31
+
+
+def _is_readable(fmt: Format) -> bool:
+    """Whether `values` reads codes of the format."""
+    like_f32 = fmt.signed and fmt.exponent_bits == 8 and fmt.specials == "ieee"
+    return fmt.bits <= 8 or fmt.name == "f16" or (like_f32 and fmt.bits in (16, 32))
 
 
 def factor(

@@ -94,6 +94,7 @@ def _kind(made: Plan, a: Format, b: Format, scale: Format | None) -> Kind:
     short = scale is None and _NOWHERE[8] + largest < sum(fmt.emin for fmt in formats)
     bits = 8 if short else 16
     result = FORMATS[step.result]
+    formats += [] if scale is None else [scale, scale]
     products = np.prod([2 - 2.0**-fmt.mantissa_bits for fmt in formats])
     bound = (made.order.shape[1] * products + 2) * 2.0**step.fraction_bits
     return Kind(

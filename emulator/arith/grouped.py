@@ -49,7 +49,7 @@ def exact_step(arithmetic: Arithmetic, k: int) -> FusedDotAdd | None:
     step, scale, (a, b) = arithmetic.steps[0], arithmetic.scale, (arithmetic.a, arithmetic.b)
     if len(arithmetic.steps) > 1 or not isinstance(step, FusedDotAdd) or scale is None:
         return None
-    if step.group == 1 or k % step.group or len(step.blocks(k)) > 1:
+    if arithmetic.c_shift or step.group == 1 or k % step.group or len(step.blocks(k)) > 1:
         return None
     f32 = arithmetic.c.name == step.result == "f32" and step.rounding == "rz"
     finite = a.specials == b.specials == "none" and scale.infinity is None and scale.bits <= 8

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from dtypes import Array, Format, code_type, convert
-from emulator.arith import fused, grouped, integers, reference, vector
+from emulator.arith import fused, grouped, integers, reference, small, vector
 from emulator.arith.engines import Compute, Engine, choose, give_up, in_pieces
 from emulator.arith.factors import Bool, Float32, Plan, Side, factor, is_special, plan
 from emulator.arith.recipes import Arithmetic
@@ -100,17 +100,16 @@ def ordinary(
     if found is None:
         return None
     d, bad = _shaped(found[0], batch), found[1]
-    bad = bad.reshape(*(batch if len(bad) > 1 else ()), *bad.shape[1:])
     rows, columns = _has_special(arithmetic.a, a), _has_special(arithmetic.b, b)
-    return d, np.broadcast_to(bad | rows[..., :, None] | columns[..., None, :], d.shape)
+    bad = bad.reshape(*(batch if len(bad) > 1 else ()), *bad.shape[1:]) | rows[..., None]
+    return d, np.broadcast_to(bad | columns[..., None, :], d.shape)
 
 
-def _has_special(fmt: Format, codes: Array) -> Bool:
+def _has_special(fmt: Format, codes: Array) -> Array:
     """Rows ``(…, m)`` with an infinity or a NaN."""
     if not fmt.is_float or fmt.specials == "none":
         return np.zeros((1,) * (codes.ndim - 1), np.bool_)
-    found: Bool = is_special(fmt, codes).any(-1)
-    return found
+    return np.asarray(is_special(fmt, codes).any(-1))
 
 
 def _batch_of(*operands: Array | None) -> tuple[int, ...]:
@@ -273,8 +272,10 @@ def _fused(made: Plan, arithmetic: Arithmetic, x: Operands, engine: Engine) -> t
     """Codes, and where they are to be computed otherwise."""
     c = x.c if made.before is None else convert(arithmetic.c, made.before, x.c)
     c = c.view(np.float16).astype(np.float32) if made.numbers.half else c.view(np.float32)
-    sides = ((arithmetic.a, x.a, x.scale_a), (arithmetic.b, x.b, x.scale_b))
-    d, bad = _chain(made, *sides, arithmetic.scale, c, engine)
+    d, bad = (None if engine == "compiled" else _small(made, arithmetic, x, c)), _NOWHERE
+    if d is None:
+        sides = ((arithmetic.a, x.a, x.scale_a), (arithmetic.b, x.b, x.scale_b))
+        d, bad = _chain(made, *sides, arithmetic.scale, c, engine)
     if made.numbers.half:
         with np.errstate(over="ignore", invalid="ignore"):  # of bad elements
             codes = d.astype(np.float16).view(np.uint16)
@@ -285,6 +286,16 @@ def _fused(made: Plan, arithmetic: Arithmetic, x: Operands, engine: Engine) -> t
     if made.after is not None:
         codes = convert(made.result, made.after, codes)
     return codes, bad
+
+
+def _small(made: Plan, arithmetic: Arithmetic, x: Operands, c: Float32) -> Float32 | None:
+    """The accumulators of one small matrix without scales, if all of it is ordinary."""
+    _, m, n = c.shape
+    one = len(x.a) == len(x.b) == len(c) == 1 and x.scale_a is None
+    if not one or m * n * x.a.shape[-1] > small.MOST_PRODUCTS:
+        return None
+    d = small.matmul(made, arithmetic.a, x.a[0], arithmetic.b, x.b[0], c[0])
+    return None if d is None else d[None]
 
 
 def _chain(

@@ -7,11 +7,11 @@ instructions. Vectors may be longer than the machine's: LLVM splits them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
-import llvmlite.binding as llvm
 import llvmlite.ir as ir
+
+from emulator.arith.kernels.machine_code import function_addresses
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F32 = ir.FloatType()
@@ -208,23 +208,9 @@ def when(condition: Value, body: Callable[[], None]) -> None:
     builder.position_at_end(after)
 
 
-@lru_cache(maxsize=1)
-def _machine() -> Any:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    features = llvm.get_host_cpu_features().flatten()
-    target = llvm.Target.from_default_triple()
-    return target.create_target_machine(llvm.get_host_cpu_name(), features, opt=2)
-
-
-#: compiled code lives as long as the process
-_engines: list[Any] = []
-
-
 def function(name: str, parameters: Sequence[Any], write: Callable[..., None]) -> int:
     """The address of a function without result; ``write(*values)`` emits its code."""
     module = ir.Module(name)
-    module.triple = llvm.get_default_triple()
     made = ir.Function(module, ir.FunctionType(ir.VoidType(), parameters), name)
     for argument in made.args:
         if isinstance(argument.type, ir.PointerType):
@@ -232,14 +218,5 @@ def function(name: str, parameters: Sequence[Any], write: Callable[..., None]) -
     builder = ir.IRBuilder(made.append_basic_block())
     write(*(Value(builder, x) for x in made.args))
     builder.ret_void()
-    machine = _machine()
-    parsed = llvm.parse_assembly(str(module))
-    parsed.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
-    passes = llvm.create_pass_builder(machine, options)
-    passes.getModulePassManager().run(parsed, passes)
-    engine = llvm.create_mcjit_compiler(parsed, machine)
-    engine.finalize_object()
-    _engines.append(engine)
-    return int(engine.get_function_address(name))
+    (address,) = function_addresses(str(module), [name])
+    return address

@@ -32,10 +32,10 @@ ORDINARY = """
     discard div dp2a dp4a elect ex2 exit fence fma fns getctarank griddepcontrol isspacep ld ldu
     lg2 lop3 mad mad24 madc mapa match max mbarrier membar min mov mul mul24 multimem nanosleep
     neg not or pmevent popc prefetch prefetchu prmt rcp red redux rem ret rsqrt sad selp set
-    setmaxnreg setp shf shfl shl shr sin slct sqrt st stackrestore stacksave sub subc szext tanh
-    tensormap testp trap vabsdiff vabsdiff2 vabsdiff4 vadd vadd2 vadd4 vavrg2 vavrg4 vmad vmax
-    vmax2 vmax4 vmin vmin2 vmin4 vote vset vset2 vset4 vshl vshr vsub vsub2 vsub4
-    wgmma.commit_group wgmma.fence wgmma.wait_group xor
+    setmaxnreg setp shf shfl shl shr sin slct spcompress spdecompress sqrt st stackrestore
+    stacksave sub subc szext tanh tensormap testp trap vabsdiff vabsdiff2 vabsdiff4 vadd vadd2
+    vadd4 vavrg2 vavrg4 vmad vmax vmax2 vmax4 vmin vmin2 vmin4 vote vset vset2 vset4 vshl vshr
+    vsub vsub2 vsub4 wgmma.commit_group wgmma.fence wgmma.wait_group xor
 """
 
 #: Where two kinds have a name, an opcode is of the first one that takes it.

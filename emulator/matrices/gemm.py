@@ -14,6 +14,7 @@ from emulator.arrays import accepts_tensors
 from emulator.errors import OperandError, UnsupportedError, flag, hint, shown
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.recipe import Recipe
 from emulator.matrices.operands import (
     as_matrix_instruction,
     batches_named,
@@ -75,7 +76,7 @@ def gemm(
     c: Any = None,
     *,
     instruction: Instruction | str,
-    target: str | Target,
+    target: str | Target | Recipe,
     codes: bool = False,
     scale_a: Any = None,
     scale_b: Any = None,
@@ -114,6 +115,8 @@ def gemm(
     kernels whose warps share out each tile of k do (sliced-K); "ascending" is the order above.
     Of the last two no recording tells which kernels of libraries take which.
 
+    A `Recipe` may stand in the place of the target; one with `promote` says `k_promote` itself.
+
     D is computed tile by tile. `out` takes the result, an array of D's shape and type: what an
     interrupt leaves there is right, KeyboardInterrupt says how many tiles it is, and
     ``first_tile=`` that many goes on from there. `progress` shows a bar where tqdm is
@@ -128,8 +131,9 @@ def gemm(
     ins = accumulating(instruction)
     codes = flag("codes=", codes)
     progress = None if progress is None else flag("progress=", progress)
+    arithmetic = ins.arithmetic(target)
     how = Order(
-        ins.arithmetic(target), ins.k, promotion(ins, k_promote), engine,
+        arithmetic, ins.k, promotion(ins, k_promote, target), engine,
         ins if ins.is_sparse else None, *split(ins, split_k, order),
     )  # fmt: skip
     choose(engine, 0)  # a wrong name is refused before anything is computed
@@ -212,8 +216,14 @@ def accumulating(instruction: Instruction | str) -> MatrixInstruction:
     return ins
 
 
-def promotion(ins: MatrixInstruction, k_promote: int | None) -> int:
-    """`k_promote`, checked; 0 for None."""
+def promotion(ins: MatrixInstruction, k_promote: int | None, target: object = None) -> int:
+    """`k_promote`, checked, or what a recipe in the place of the target says; 0 for none."""
+    if isinstance(target, Recipe) and target.promote:
+        if k_promote is not None:
+            raise OperandError(
+                f"the recipe {target.name!r} has promote={target.promote}: leave k_promote= out"
+            )
+        k_promote = target.promote
     if k_promote is None:
         return 0
     if ins.d_type != "f32":

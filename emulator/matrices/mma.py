@@ -12,6 +12,7 @@ from emulator.arrays import accepts_tensors, as_array
 from emulator.errors import OperandError, flag
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.recipe import Recipe
 from emulator.matrices.operands import (
     as_matrix_instruction,
     batches_named,
@@ -32,7 +33,7 @@ def mma(
     b: Any,
     c: Any = None,
     *,
-    target: str | Target,
+    target: str | Target | Recipe,
     codes: bool = False,
     scale_a: Any = None,
     scale_b: Any = None,
@@ -40,8 +41,8 @@ def mma(
     engine: Engine = "auto",
     undefined: Undefined = "raise",
 ) -> Array:
-    """D = A·B + C with the arithmetic of an instruction, or its opcode, on `target`; a leading
-    batch broadcasts. ``mma(a, b, c, instruction=…)`` is the same.
+    """D = A·B + C with the arithmetic of an instruction, or its opcode, on `target`, or by a
+    `Recipe` in its place; a leading batch broadcasts. ``mma(a, b, c, instruction=…)`` is the same.
 
     `a` is ``(…, m, k)``, `b` ``(…, k, n)``, `c` ``(…, m, n)`` (None: zeros), as NumPy or ml_dtypes
     arrays of the operand's type (tf32 as float32), or with ``codes=True`` as unsigned element codes

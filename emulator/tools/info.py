@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
 
 
-class Recipe(NamedTuple):
+class Computed(NamedTuple):
     """What these targets compute, how we know, and the steps in words and in numbers."""
 
     targets: list[str]
@@ -44,10 +44,10 @@ def info_command(opcode: str, target: str | None = None) -> Answer:
     ins = Instruction.parse(opcode)
     if target is not None:
         ins.fidelity(target)  # raises where the target lacks it
-    recipes: dict[object, Recipe] = {}  # targets that agree in all share one
+    recipes: dict[object, Computed] = {}  # targets that agree in all share one
     for name in ins.targets if target is None else [find_target(target).name]:
         fidelity, words = ins.fidelity(name), steps(ins, name)
-        own = Recipe([], fidelity.level, fidelity.detail, words, _constants(ins, name))
+        own = Computed([], fidelity.level, fidelity.detail, words, _constants(ins, name))
         recipes.setdefault(repr(own), own).targets.append(name)
     held = operands(ins)
     data = {
@@ -78,7 +78,7 @@ def _modifiers(ins: Instruction) -> dict[str, Any]:
     }}  # fmt: skip
 
 
-def _lines(ins: Instruction, held: list[Operand], recipes: list[Recipe]) -> Iterator[str]:
+def _lines(ins: Instruction, held: list[Operand], recipes: list[Computed]) -> Iterator[str]:
     yield str(ins)
     yield f"  {summary(ins)}"
     yield f"  targets: {short_targets(ins.targets)}"

@@ -34,8 +34,12 @@ class OrdinaryInstruction(Instruction):
     def form(self) -> Form:  # type: ignore[override]
         return self.row
 
-    def __str__(self) -> str:
+    @cached_property
+    def _spelled(self) -> str:
         return self.row.spell(self.words)
+
+    def __str__(self) -> str:
+        return self._spelled
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return parse, (str(self),)

@@ -6,6 +6,7 @@ called d, p or q:
 
 * ``a:u32`` another type, ``c:stype`` the type in that slot, ``d:wide`` twice the width,
   ``d:to+`` or a wider register;
+* ``mdata!`` is written, too, behind the first operand;
 * ``d|p`` a pair of destinations, of which p is a predicate; ``p|q?`` of which the second may be
   left out; ``d~`` may be the sink ``_``, ``_`` must be it; ``c?`` may be left out;
 * ``a.part`` may be followed by a selector of `SELECTORS`, which the rule takes as ``asel``;
@@ -32,7 +33,7 @@ from typing import Literal, NamedTuple, cast
 
 from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.isa.grammar import Grammar
-from emulator.isa.instruction import Form
+from emulator.isa.instruction import Form, version_numbers
 from emulator.isa.signature import Constants, Kind, Operand, Scope
 from emulator.targets import select
 
@@ -93,7 +94,7 @@ class Row(Form):
     def version_of(self, words: tuple[str, ...]) -> tuple[int, int]:
         """The PTX version that introduced a form."""
         later = [need.version for need in self.needs if need.are_in(words)]
-        return max(_numbers(version) for version in (self.version, *later))
+        return max(version_numbers(version) for version in (self.version, *later))
 
     def expand(self) -> Iterator[tuple[str, ...]]:
         """The words of every form: for each slot its word, "" where it is left out."""
@@ -103,11 +104,6 @@ class Row(Form):
 
     def spell(self, words: tuple[str, ...]) -> str:
         return ".".join([self.name, *filter(None, words)])
-
-
-def _numbers(version: str) -> tuple[int, int]:
-    major, _, minor = version.partition(".")
-    return int(major), int(minor)
 
 
 # --- registers ------------------------------------------------------------------------------------
@@ -158,7 +154,7 @@ def constants_of(name: str) -> Constants:
 # --- operands -------------------------------------------------------------------------------------
 
 _OPERAND = re.compile(
-    r"(?P<open>[\[{]?)(?P<name>\w+)(?:\.(?P<selector>\w+))?(?P<sink>~?)(?P<pieces>\^?)(?P<symbol>&?)"
+    r"(?P<open>[\[{]?)(?P<name>\w+)(?:\.(?P<selector>\w+))?(?P<written>!?)(?P<sink>~?)(?P<pieces>\^?)(?P<symbol>&?)"
     r"(?::(?P<type>[\w:]+?)(?P<wider>\+?))?(?:[*;](?P<count>\w+)(?P<less>-\d)?)?"
     r"(?:=(?P<values>[\d.,/-]*))?(?:<(?P<legal>[\d./]+)>)?(?:#(?P<kind>\w+))?[\]}]?"
     r"(?:@(?P<when>[\w:]+))?(?P<optional>\??)"
@@ -210,7 +206,7 @@ def _pattern(part: str, first: bool, paired: bool) -> OperandPattern:
     operand = Operand(
         name,
         kind if match["values"] is None else "immediate",
-        use="written" if first and name in _DESTINATIONS else "read",
+        use="written" if match["written"] or (first and name in _DESTINATIONS) else "read",
         values=_values(values) if values else (),
         optional=bool(match["optional"]),
         sink=bool(match["sink"]) or name == "_",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -110,7 +111,7 @@ _PLAIN: dict[str, Callable[[Wave], Array | int]] = {
     "%lanemask_gt": lambda w: ~(2 * _lanes_below(w) + np.uint64(1)) & np.uint64(0xFFFFFFFF),
     "%lanemask_ge": lambda w: ~_lanes_below(w) & np.uint64(0xFFFFFFFF),
     "%cluster_ctarank": _rank,
-    "%cluster_nctarank": lambda w: int(np.prod(w.grid.cluster)),
+    "%cluster_nctarank": lambda w: math.prod(w.grid.cluster),
     "%is_explicit_cluster": lambda w: w.grid.explicit_cluster,
     # Blocks lie on the processors in turn.
     "%smid": lambda w: np.repeat(w.ctas, w.lanes_per_cta) % w.grid.processors,

@@ -9,6 +9,7 @@ reference engine chooses its threads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -53,6 +54,8 @@ class Block:
     end: Callable[[Strand], int | None]
     #: looks at memory that other strands may change
     polls: bool
+    #: statements that each step executes; (): one each
+    counts: tuple[int, ...] = ()
 
 
 class Warps(NamedTuple):
@@ -100,7 +103,7 @@ class Wave:
         self.local = np.zeros((len(lanes), 0), np.uint8)
         #: bytes of it that threads may use: there may be room for more
         self.local_bytes = 0
-        self.cluster_size = int(np.prod(grid.cluster))
+        self.cluster_size = math.prod(grid.cluster)
         #: the bits of an address in shared memory that are its offset: in a grid the rank of the
         #: block stands above
         bits = WINDOW_BITS if grid.only_shared else RANK_BITS

@@ -13,16 +13,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dtypes import FORMATS, Array, Format, code_type, codes_from_array
-from emulator.arith import reference
+from emulator.arith import matmul, reference
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.trace import Record
 from emulator.errors import OperandError, shown, whole
 from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.recipe import Recipe
 from emulator.isa.wmma import WmmaMultiply
 from emulator.layout.descriptor import Descriptor, as_words
 from emulator.layout.fragment import Fragment
 from emulator.layout.tile import TileShape
 from emulator.matrices.mma import mma
+from emulator.matrices.operands import operand_codes
 from emulator.targets import Target, find_target
 from emulator.tools.descriptors.tiles import read_tile
 from emulator.tools.explanations.numbers import Code
@@ -30,7 +32,6 @@ from emulator.tools.operands import (
     Multiplication,
     as_array,
     as_codes,
-    format_of,
     gather,
     group_of,
     load_matrix,
@@ -71,7 +72,7 @@ class Asked(NamedTuple):
 
     row: int
     col: int
-    target: str | Target
+    target: str | Target | Recipe
     #: of m8n8k4.f16
     computation: int = 0
     batch: int | tuple[int, ...] = ()
@@ -82,7 +83,7 @@ class Feed:
     """One element of D with all that went into it."""
 
     ins: Multiplication
-    target: Target
+    target: Target | Recipe
     arithmetic: Arithmetic
     row: int
     col: int
@@ -139,26 +140,31 @@ def from_matrices(
 def computed(
     ins: Multiplication,
     operands: tuple[Any, Any, Any],
-    target: str | Target,
+    target: str | Target | Recipe,
     codes: bool,
     more: Mapping[str, Any],
 ) -> tuple[Array, dict[str, Array]]:
     """D and the operands as codes; `mma` says what is wrong with them."""
     given = {name: as_array(name, x) for name, x in more.items() if x is not None}
+    arithmetic = ins.arithmetic(target)
+    formats = {"a": arithmetic.a, "b": arithmetic.b, "c": arithmetic.c}
 
     def read(name: str, values: Any) -> Array:
         if values is None:
-            return np.zeros(ins.fragment("d").shape, code_type(format_of(ins, "c").bits))
+            return np.zeros(ins.fragment("d").shape, code_type(formats["c"].bits))
         if codes:
             return as_array(name.upper(), values)
-        return as_codes(name.upper(), format_of(ins, name), values)
+        return as_codes(name.upper(), formats[name], values)
 
     if isinstance(ins, WmmaMultiply):
         if given:
             raise OperandError(f"{ins} takes no {'=, '.join(given)}=")
         matrices = {name: read(name, x) for name, x in zip("abc", operands, strict=True)}
-        registers = [ins.fragment(name).scatter(x) for name, x in matrices.items()]
-        return ins.fragment("d").gather(execute(ins, *registers, target=target)), matrices
+        a, b, c = (
+            operand_codes(name.upper(), x, formats[name], ins.fragment(name).shape, True)
+            for name, x in matrices.items()
+        )
+        return matmul(arithmetic, a, np.swapaxes(b, -1, -2), c), matrices
     d = mma(ins, *operands, target=target, codes=codes, **more)
     d = d if codes else codes_from_array(FORMATS[ins.d_type], d)
     matrices = {name: read(name, x) for name, x in zip("abc", operands, strict=True)}
@@ -171,6 +177,8 @@ def from_registers(
 ) -> Feed:
     """The feed of one element of ``execute(ins, *operands, …)``; raises what that raises."""
     _check_computation(ins, asked.computation)
+    if isinstance(asked.target, Recipe):
+        raise OperandError("registers are explained on a target; `explain` takes a recipe")
     d = execute(ins, *operands, target=asked.target, **options)
     words = dict(zip(("a", "b", "c", "e"), operands, strict=False))
     words |= {name: options[name] for name in ("scale_a", "scale_b") if name in options}
@@ -264,7 +272,8 @@ def _in_memory(descriptor: Descriptor, tile: TileShape, bits: int, transposed: b
 
 
 def _feed(ins: Multiplication, given: _Matrices, asked: Asked) -> Feed:
-    target, shape = find_target(asked.target), given.codes["d"].shape[:-2]
+    target, shape = asked.target, given.codes["d"].shape[:-2]
+    target = target if isinstance(target, Recipe) else find_target(target)
     row, col = whole("row", asked.row, 0, ins.m - 1), whole("col", asked.col, 0, ins.n - 1)
     arithmetic = ins.arithmetic(target)
     index = _batch_index(asked.batch, shape)
@@ -298,7 +307,7 @@ def _feed(ins: Multiplication, given: _Matrices, asked: Asked) -> Feed:
     code = reference.dot_one(
         arithmetic, a.tolist(), met.tolist(), scale_a, scale_b, c, records.append
     )
-    assert code == d, f"the trace of {ins} on {target} ends in {code:#x}, D holds {d:#x}"
+    assert code == d, f"the trace of {ins} on {target.name} ends in {code:#x}, D holds {d:#x}"
     return Feed(
         ins, target, arithmetic, row, col, labels,
         tuple(element("a", arithmetic.a, x, row, i) for i, x in enumerate(a)),

@@ -1,0 +1,84 @@
+"""``tensor_core_matmul``: PyTorch on the CPU, with the bits that its library returns on a GPU.
+
+The mode sees every operation that torch dispatches, forward and backward, and computes the matrix
+products among them itself. What is no product runs as ever: the CPU's own exp or sum is not the
+GPU's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from emulator.arith import Engine
+from emulator.errors import UnsupportedError
+from emulator.targets import Target, find_target
+from emulator.tools.pytorch.operations import OPERATIONS, UNKNOWN, Computer
+from emulator.tools.pytorch.used import Used
+
+
+@contextmanager
+def tensor_core_matmul(
+    target: str | Target, *, strict: bool = False, engine: Engine = "auto"
+) -> Iterator[Used]:
+    """Inside, matrix products of CPU tensors get the bits of PyTorch's libraries on a GPU.
+
+    ``with tensor_core_matmul("H100") as used: y = model(x)``; `used` lists every product with its
+    shape, the order that it was computed in, and how that order is known. Covered: mm, addmm, bmm,
+    baddbmm, mv, addmv, dot, linear, matmul and einsum, `_scaled_mm`, `_int_mm`, and what autograd
+    makes of them; f16, bf16, f32 (tf32 where ``torch.backends.cuda.matmul.allow_tf32`` is set),
+    f64, fp8 and int8. Convolutions, fused attention and recurrent layers are computed by PyTorch
+    and listed without a known order.
+
+    The orders were recorded with PyTorch 2.11 on an H200. Other targets compute in the same order
+    with the arithmetic of their tensor cores, which their evidence says.
+
+    Raises UnsupportedError for a target that has no instruction for a product, and with
+    ``strict=True`` for a product whose order is not known.
+    """
+    mode = _Mode(find_target(target), strict, engine)
+    with mode:
+        yield mode.used
+
+
+class _Mode(TorchDispatchMode):  # type: ignore[misc]
+    def __init__(self, target: Target, strict: bool, engine: Engine) -> None:
+        super().__init__()
+        self.used = Used(str(target))
+        self._computer = Computer(target, engine, self._note)
+        self._strict = strict
+
+    def _note(self, product: Any) -> None:
+        self.used.add(product)
+        if self._strict and product.evidence == "none":
+            raise UnsupportedError(
+                f"strict=True: {product.operation} {product.types} {product.shape}: the order of "
+                f"the library on {self.used.target} is not known: {product.why}"
+            )
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name, _, overload = str(function).removeprefix("aten.").partition(".")
+        tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)]
+        if not tensors or any(x.device.type != "cpu" or x.is_sparse for x in tensors):
+            return function(*args, **kwargs)
+        if name in UNKNOWN:
+            self._computer.note_unknown(name, tensors)
+            return function(*args, **kwargs)
+        in_place, base = name.endswith("_"), name.rstrip("_")
+        compute = OPERATIONS.get(base)
+        if compute is None:
+            return function(*args, **kwargs)
+        out = kwargs.pop("out", None) if overload == "out" else args[0] if in_place else None
+        made = compute(self._computer, *args, **kwargs)
+        if made is None:
+            if overload == "out":
+                kwargs["out"] = out
+            return function(*args, **kwargs)
+        return made if out is None else out.copy_(made)

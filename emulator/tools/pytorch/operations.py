@@ -1,0 +1,206 @@
+"""PyTorch's matrix operations, as products of the library and epilogues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from dtypes import FORMATS, Array, convert
+from emulator.arith import Engine
+from emulator.matrices.library.product import multiply, result_codes, scaled, summed
+from emulator.matrices.library.recorded import Choice, choose_order
+from emulator.matrices.library.rules import Rule, find_epilogue, find_rule
+from emulator.targets import Target
+from emulator.tools.pytorch.used import UsedProduct
+
+#: torch's types that a library multiplies -> names of formats
+FORMAT_NAMES = {
+    torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64",
+    torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2", torch.int8: "s8", torch.int32: "s32",
+}  # fmt: skip
+_TYPES = {name: kind for kind, name in FORMAT_NAMES.items()}
+_SIGNED = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+#: operations that multiply in kernels whose order is not known: PyTorch computes them
+UNKNOWN = frozenset({
+    "convolution", "convolution_backward", "mkldnn_rnn_layer", "_grouped_mm", "_scaled_grouped_mm",
+    "addbmm", "_trilinear", "vdot", "_euclidean_dist",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention_for_cpu_backward",
+})  # fmt: skip
+
+
+class Computer:
+    """Computes products as a target's library does, and tells `note` of each."""
+
+    def __init__(self, target: Target, engine: Engine, note: Callable[[UsedProduct], None]) -> None:
+        self.target, self.engine, self.note = target, engine, note
+
+    def note_unknown(self, name: str, tensors: list[Any]) -> None:
+        """Lists an operation that PyTorch computes."""
+        types = " ".join(dict.fromkeys(_name(x) for x in tensors))
+        why = "the kernels of this operation were not recorded, or no known order gives the bits"
+        order = "computed by PyTorch on the CPU"
+        self.note(UsedProduct(name, types, 0, 0, 0, 0, "", order, "none", why))
+
+    def product(
+        self, operation: str, a: Any, b: Any, out: str, variant: str = "", sweep: str = ""
+    ) -> tuple[str, Array] | None:
+        """Type and codes of the accumulators of A·B; None where it is no product of a library."""
+        kinds = FORMAT_NAMES.get(a.dtype, ""), FORMAT_NAMES.get(b.dtype, "")
+        if kinds == ("f32", "f32"):
+            variant = "tf32" if torch.backends.cuda.matmul.allow_tf32 else ""
+        rule = find_rule(*kinds, variant)
+        if rule is None:
+            return None
+        batch = a.shape[0] if a.ndim == 3 else 0
+        (m, k), n = a.shape[-2:], b.shape[-1]
+        layout = _layout(a) + _layout(b, by_columns=True)
+        choice = choose_order(sweep or _sweep(kinds[0], variant, out), layout, batch, m, n, k)
+        self._tell(operation, rule, kinds, out, (batch, m, n, k), layout, choice)
+        return multiply(rule, codes_of(a), codes_of(b), self.target, choice.part, self.engine)
+
+    def _tell(
+        self, operation: str, rule: Rule, kinds: tuple[str, str], out: str,
+        size: tuple[int, int, int, int], layout: str, choice: Choice,
+    ) -> None:  # fmt: skip
+        evidence, why = choice.evidence, choice.why
+        if self.target.generation not in rule.measured.split():
+            if evidence == "recorded":
+                evidence = "rule"
+            why = "; ".join(filter(None, ["modelled: the order of an H200", why]))
+        names = f"{rule.variant if rule.operands_as else kinds[0]} {kinds[1]} {out}"
+        ins = rule.instruction(self.target)
+        order = f"parts of {choice.part}, summed in order" if choice.part else "one chain"
+        order += f" of {ins}" if ins else " of fused multiply-adds"
+        self.note(UsedProduct(operation, names, *size, layout, order, evidence, why))
+
+
+def _name(x: Any) -> str:
+    return FORMAT_NAMES.get(x.dtype, str(x.dtype).removeprefix("torch."))
+
+
+def _sweep(kind: str, variant: str, out: str) -> str:
+    """The recorded sizes that tell of a product."""
+    name = variant if variant == "tf32" else kind
+    if kind in ("e4m3", "e5m2"):
+        return "e4m3" if variant == "fast" else "e4m3slow"
+    return f"{name}.f32" if kind in ("f16", "bf16") and out == "f32" else name
+
+
+def _layout(x: Any, by_columns: bool = False) -> str:
+    """ "n" where the matrices lie row by row, "t" column by column; either may be said of a row or
+    a column alone, and `by_columns` decides."""
+    rows, columns = x.stride()[-2:]
+    fits_n = columns == 1 and rows >= max(1, x.shape[-1])
+    fits_t = rows == 1 and columns >= max(1, x.shape[-2])
+    if fits_n and fits_t:
+        return "t" if by_columns else "n"
+    return "t" if fits_t else "n"
+
+
+# --- tensors and codes ----------------------------------------------------------------------------
+
+
+def codes_of(x: Any) -> Array:
+    """The codes of a tensor, as unsigned integers with its shape and strides."""
+    size = x.element_size()
+    plain = x.detach().resolve_conj().resolve_neg().view(_SIGNED[size])
+    return np.asarray(plain.numpy()).view(f"u{size}")
+
+
+def tensor_of(codes: Array, kind: str) -> Any:
+    plain = np.require(codes, requirements=["C", "W"])
+    return torch.from_numpy(plain.view(f"i{plain.itemsize}")).view(_TYPES[kind])
+
+
+def _as(kind: str, x: Any) -> Array:
+    """The codes of a tensor in another type."""
+    own = FORMAT_NAMES[x.dtype]
+    return codes_of(x) if own == kind else convert(FORMATS[own], FORMATS[kind], codes_of(x))
+
+
+# --- operations -----------------------------------------------------------------------------------
+
+
+def _mm(computer: Computer, a: Any, b: Any, out_dtype: Any = None) -> Any:
+    out = FORMAT_NAMES.get(out_dtype or a.dtype, "")
+    made = computer.product("bmm" if a.ndim == 3 else "mm", a, b, out)
+    return None if made is None else tensor_of(result_codes(*made, out), out)
+
+
+def _int_mm(computer: Computer, a: Any, b: Any) -> Any:
+    made = computer.product("_int_mm", a, b, "s32")
+    return None if made is None else tensor_of(result_codes(*made, "s32"), "s32")
+
+
+def _mv(computer: Computer, a: Any, x: Any) -> Any:
+    out = FORMAT_NAMES.get(a.dtype, "")
+    made = computer.product("mv", a, x[:, None], out)
+    return None if made is None else tensor_of(result_codes(*made, out)[:, 0], out)
+
+
+def _dot(computer: Computer, x: Any, y: Any) -> Any:
+    out = FORMAT_NAMES.get(x.dtype, "")
+    made = computer.product("dot", x[None], y[:, None], out)
+    return None if made is None else tensor_of(result_codes(*made, out)[0, 0], out)
+
+
+def _addmm(computer: Computer, c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    return _with_addend(computer, "addmm", c, a, b, beta, alpha)
+
+
+def _baddbmm(computer: Computer, c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    return _with_addend(computer, "baddbmm", c, a, b, beta, alpha)
+
+
+def _addmv(computer: Computer, c: Any, a: Any, x: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    made = _with_addend(computer, "addmv", c[..., None], a, x[:, None], beta, alpha)
+    return None if made is None else made[:, 0]
+
+
+def _with_addend(
+    computer: Computer, operation: str, c: Any, a: Any, b: Any, beta: Any, alpha: Any
+) -> Any:
+    """alpha·A·B + beta·C."""
+    out = FORMAT_NAMES.get(a.dtype, "")
+    made = computer.product(operation, a, b, out)
+    if made is None:
+        return None
+    kind, codes = made
+    codes = scaled(kind, codes, alpha)
+    if beta != 0:
+        if find_epilogue(operation, out).two_roundings:
+            codes = convert(FORMATS[out], FORMATS[kind], result_codes(kind, codes, out))
+        codes = summed(kind, codes, scaled(kind, _as(kind, c), beta))
+    return tensor_of(result_codes(kind, codes, out), out)
+
+
+def _scaled_mm(
+    computer: Computer, a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None,
+    scale_result: Any = None, out_dtype: Any = None, use_fast_accum: bool = False,
+) -> Any:  # fmt: skip
+    if scale_result is not None or scale_a.dtype != torch.float32:
+        computer.note_unknown("_scaled_mm", [a, b, scale_a])
+        return None
+    out = FORMAT_NAMES.get(out_dtype or a.dtype, "")
+    variant = "fast" if use_fast_accum else ""
+    made = computer.product("_scaled_mm", a, b, out, variant)
+    if made is None:
+        return None
+    kind, codes = made
+    factors = scale_b.numpy() * scale_a.numpy()
+    codes = scaled(kind, codes, factors)
+    if bias is not None:
+        codes = summed(kind, codes, _as(kind, bias))
+    return tensor_of(result_codes(kind, codes, out), out)
+
+
+#: operations of aten, without the name of their overload
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "mm": _mm, "bmm": _mm, "mv": _mv, "dot": _dot, "addmm": _addmm, "baddbmm": _baddbmm,
+    "addmv": _addmv, "_int_mm": _int_mm, "_scaled_mm": _scaled_mm,
+}  # fmt: skip

@@ -1,0 +1,91 @@
+"""``Used``: the products that ran under the mode, each with its order and how that is known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, overload
+
+from emulator.matrices.library.recorded import Evidence
+from emulator.report import Report
+
+
+@dataclass(frozen=True)
+class UsedProduct:
+    """One product: D = A·B with `a` ``(batch, m, k)`` and `b` ``(batch, k, n)``."""
+
+    #: PyTorch's name of the operation, such as "addmm"
+    operation: str
+    #: types of A and B, and of the result
+    types: str
+    batch: int
+    m: int
+    n: int
+    k: int
+    #: "nt": A lies row by row, B column by column
+    layout: str
+    #: the order that the result was computed in
+    order: str
+    #: "recorded": recordings of that size show this order; "rule": those of the sizes around it do,
+    #: or it is known of the operation alone; "none": the order of the GPU's library is not known
+    evidence: Evidence
+    #: what the evidence rests on, or lacks
+    why: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(m, n, k)``, after the batch where there is one."""
+        return (*((self.batch,) if self.batch else ()), self.m, self.n, self.k)
+
+    def __str__(self) -> str:
+        size = " × ".join(map(str, self.shape)) if self.layout else ""
+        what = " ".join(filter(None, [self.operation, self.types, size, self.layout]))
+        why = f" ({self.why})" if self.why else ""
+        return f"{what}: {self.order}; {self.evidence}{why}"
+
+
+class Used(Report, Sequence[UsedProduct]):
+    """The products in the order in which they ran; as text a table, alike ones in one line."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self._products: list[UsedProduct] = []
+
+    def add(self, product: UsedProduct) -> None:
+        self._products.append(product)
+
+    @overload
+    def __getitem__(self, index: int) -> UsedProduct: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[UsedProduct]: ...
+    def __getitem__(self, index: int | slice) -> UsedProduct | list[UsedProduct]:
+        return self._products[index]
+
+    def __len__(self) -> int:
+        return len(self._products)
+
+    def __repr__(self) -> str:
+        return f"<{self.title}>"
+
+    @property
+    def evidence(self) -> dict[str, int]:
+        """How many products there are of each evidence."""
+        return dict(Counter(product.evidence for product in self._products))
+
+    @property
+    def title(self) -> str:
+        counts = ", ".join(f"{count} {name}" for name, count in self.evidence.items())
+        return f"{len(self)} matrix products as on {self.target}: {counts or 'none ran'}"
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {
+            "target": self.target, "evidence": self.evidence,
+            "products": [asdict(product) for product in self._products],
+        }  # fmt: skip
+
+    def lines(self) -> Iterator[str]:
+        yield self.title
+        for product, count in Counter(self._products).items():
+            yield f"  {count} × {product}"

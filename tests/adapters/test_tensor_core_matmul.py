@@ -1,0 +1,138 @@
+"""PyTorch's products under `tensor_core_matmul`: by hand, and what is told of them."""
+
+import numpy as np
+import pytest
+
+from emulator import UnsupportedError, gemm
+
+torch = pytest.importorskip("torch")
+tensor_core_matmul = pytest.importorskip("emulator.adapters.pytorch").tensor_core_matmul
+
+WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.{0}.{0}"
+
+
+def normal(*shape, dtype=torch.float32, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def bits(x):
+    return x.detach().contiguous().view(torch.uint8).numpy()
+
+
+@pytest.mark.parametrize(("dtype", "name"), [(torch.float16, "f16"), (torch.bfloat16, "bf16")])
+def test_a_product_is_one_chain_rounded_once(dtype, name):
+    a, b = normal(64, 128, dtype=dtype), normal(64, 128, dtype=dtype, seed=1).t()
+    want = gemm(a, b, instruction=WGMMA.format(name), target="H200")
+    with tensor_core_matmul("H200") as used:
+        d, wide = a @ b, torch.mm(a, b, out_dtype=torch.float32)
+    assert np.array_equal(bits(d), bits(want.to(dtype)))
+    assert np.array_equal(bits(wide), bits(want))
+    assert [x.operation for x in used] == ["mm", "mm"]
+    assert used[0].shape == (64, 64, 128) and used[0].layout == "nt"
+
+
+def test_a_wrong_bit_would_show():
+    a, b = normal(64, 128, dtype=torch.float16), normal(128, 64, dtype=torch.float16, seed=1)
+    with tensor_core_matmul("H200"):
+        right = a @ b
+        a.view(torch.int16)[0, 0] ^= 1
+        assert not torch.equal(right, a @ b)
+
+
+def test_what_linear_does_with_a_bias():
+    x, w, bias = (normal(*s, dtype=torch.bfloat16, seed=i) for i, s in
+                  enumerate([(32, 64), (48, 64), (48,)]))  # fmt: skip
+    acc = gemm(x, w.t(), instruction=WGMMA.format("bf16"), target="H200")
+    with tensor_core_matmul("H200") as used:
+        y = torch.nn.functional.linear(x, w, bias)
+    assert torch.equal(y, (acc + bias.float()).bfloat16())
+    assert used[0].operation == "addmm"
+
+
+def test_backward_products_are_the_gpus_too():
+    x, w = (normal(*s, dtype=torch.float16, seed=i) for i, s in enumerate([(32, 64), (48, 64)]))
+    x.requires_grad_(), w.requires_grad_()
+    g = normal(32, 48, dtype=torch.float16, seed=2)
+    with tensor_core_matmul("H200") as used:
+        torch.nn.functional.linear(x, w).backward(g)
+    dx = gemm(g, w, instruction=WGMMA.format("f16"), target="H200").half()
+    dw = gemm(g.t(), x, instruction=WGMMA.format("f16"), target="H200").half()
+    assert torch.equal(x.grad, dx) and torch.equal(w.grad, dw)
+    assert len(used) == 3
+
+
+@pytest.fixture
+def tf32():
+    torch.backends.cuda.matmul.allow_tf32 = True
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def test_tf32_by_the_flag(tf32):
+    a, b = normal(32, 64), normal(64, 32, seed=1)
+    with tensor_core_matmul("H200") as used:
+        short = a @ b
+        torch.backends.cuda.matmul.allow_tf32 = False
+        full = a @ b
+    assert not torch.equal(full, short)
+    assert [x.types for x in used] == ["tf32 f32 f32", "f32 f32 f32"]
+
+
+def test_results_go_where_they_shall():
+    a, b, c = (normal(8, 8, dtype=torch.float16, seed=i) for i in range(3))
+    out = torch.empty(8, 8, dtype=torch.float16)
+    with tensor_core_matmul("H200"):
+        d = torch.mm(a, b, out=out)
+        want = torch.addmm(c, a, b)
+        given = c.clone()
+        assert given.addmm_(a, b) is given
+    assert d is out and torch.equal(out, a @ b)
+    assert torch.equal(given, want)
+
+
+def test_what_is_not_known_is_listed_and_strict_raises():
+    x, w = normal(1, 3, 8, 8), normal(4, 3, 3, 3, seed=1)
+    with tensor_core_matmul("H200") as used:
+        y = torch.nn.functional.conv2d(x, w)
+    assert torch.equal(y, torch.nn.functional.conv2d(x, w))
+    assert [(p.operation, p.evidence) for p in used] == [("convolution", "none")]
+    with (
+        pytest.raises(UnsupportedError, match=r"strict=True: convolution .* is not known"),
+        tensor_core_matmul("H200", strict=True),
+    ):
+        torch.nn.functional.conv2d(x, w)
+
+
+def test_nothing_is_changed_outside():
+    a, b = normal(64, 128, dtype=torch.float16), normal(128, 64, dtype=torch.float16, seed=1)
+    before = a @ b
+    with tensor_core_matmul("H200"):
+        a @ b
+    assert torch.equal(a @ b, before)
+
+
+def test_other_operations_run_as_ever():
+    x = normal(5, 5)
+    with tensor_core_matmul("A100") as used:
+        y = torch.relu(x).sum() + torch.exp(x).mean()
+    assert y == torch.relu(x).sum() + torch.exp(x).mean()
+    assert len(used) == 0 and "none ran" in str(used)
+
+
+def test_a_report_tells_alike_products_once():
+    a = normal(16, 16, dtype=torch.float16)
+    with tensor_core_matmul("H100") as used:
+        for _ in range(3):
+            a @ a
+    assert len(list(used.lines())) == 2 and "3 × mm f16 f16 f16 16 × 16 × 16" in used.text()
+    assert used.data["products"][0]["m"] == 16
+
+
+def test_other_generations_are_modelled():
+    a, b = normal(64, 256, dtype=torch.float16), normal(256, 64, dtype=torch.float16, seed=1)
+    results = []
+    for target in ("A100", "H100"):
+        with tensor_core_matmul(target) as used:
+            results.append(torch.mm(a, b, out_dtype=torch.float32))
+        assert ("modelled" in used[0].why) == (target == "A100")
+    assert not torch.equal(*results)
