@@ -404,7 +404,14 @@ class KernelBinder:
 
 
 #: functions that the system supplies, and only declares
-EXTERNAL_FUNCTIONS = ("vprintf", "__assertfail", "malloc", "free")
+EXTERNAL_FUNCTIONS = (
+    "vprintf", "__assertfail", "malloc", "free",
+    "__cudaCDP2GetParameterBufferV2", "__cudaCDP2LaunchDeviceV2", "__cudaCDP2LaunchDeviceV2_ptsz",
+    "__cudaCDP2StreamCreateWithFlags", "__cudaCDP2StreamDestroy", "__cudaCDP2Malloc",
+    "__cudaCDP2Free", "__cudaCDP2MemcpyAsync", "__cudaCDP2MemcpyAsync_ptsz",
+    "__cudaCDP2MemsetAsync", "__cudaCDP2MemsetAsync_ptsz", "__cudaCDP2GetLastError",
+    "__cudaCDP2PeekAtLastError", "__cudaCDP2GetErrorString",
+)  # fmt: skip
 
 
 def parsed(opcode: str, target: Chip, version: tuple[int, int] | None = None) -> Instruction:
