@@ -29,7 +29,7 @@ SAMPLED = {
     "test_gemm.py": 3,
     "test_guide.py": 6,
     "test_kernel_recordings.py": 4,
-    "test_kernels.py": 48,
+    "test_kernels.py": 12,
     "test_lanes.py": 10,
     "test_layouts.py": 4,
     "test_matmul.py": 4,
