@@ -134,6 +134,8 @@ def _by_engine(
     # Integers and fp4 with scales make no use of Numba: "auto" must not wait for it.
     by_blas = isinstance(arithmetic.steps[0], IntegerDot) or _in_groups(arithmetic, k)
     chosen = choose(engine, 0 if by_blas else work)
+    if engine == "auto" and work <= small.MOST_PRODUCTS and plan(arithmetic, k) is not None:
+        chosen = "vector"  # which `small` makes the faster one
     try:
         return compute(chosen)
     except Exception as error:

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +56,9 @@ class Module:
 
     def __init__(self, source: str | os.PathLike[str], target: str | None = None) -> None:
         text, self.path = _text(source)
-        parsed = parse_module(text)
-        _check_version(parsed.header.version)
-        self.target = _target(parsed.header.targets, target)
-        self._bound = BoundModule(parsed, self.target, self.target.reserved_shared)
+        short = len(text) <= _KEPT_LENGTH and (target is None or isinstance(target, str))
+        self._bound = (_bound_once if short else _bound)(text, target)
+        self.target = self._bound.target
         self._kernels: dict[tuple[str, Contract], Kernel] = {}
         #: bytes of the variables of .global, which keep their values from launch to launch
         self._variables: dict[str, Array] = {}
@@ -176,6 +175,18 @@ def _target(named: Sequence[str], given: str | None) -> Target:
             + (": features of that target alone are used" if own.specific else "")
         )
     return chosen
+
+
+def _bound(text: str, target: str | None) -> BoundModule:
+    parsed = parse_module(text)
+    _check_version(parsed.header.version)
+    chosen = _target(parsed.header.targets, target)
+    return BoundModule(parsed, chosen, chosen.reserved_shared)
+
+
+#: tests make a module of the same short text again and again
+_bound_once = lru_cache(maxsize=16)(_bound)
+_KEPT_LENGTH = 1 << 15
 
 
 class Kernel:

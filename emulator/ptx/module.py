@@ -61,6 +61,8 @@ class BoundModule:
     target: Chip
     #: of shared memory, the bytes that the system keeps for itself
     reserved_shared: int = 0
+    #: kernels that were bound, by name; see `bind_kernel`
+    bound: dict[str, BoundKernel] = field(default_factory=dict)
 
     @property
     def source(self) -> Source:
@@ -159,8 +161,10 @@ class Line(NamedTuple):
 
 
 def bind_kernel(module: BoundModule, name: str) -> BoundKernel:
-    """The program of a kernel and of all functions that it may call."""
-    return KernelBinder(module, name).result()
+    """The program of a kernel and of all functions that it may call; bound once."""
+    if name not in module.bound:
+        module.bound[name] = KernelBinder(module, name).result()
+    return module.bound[name]
 
 
 class KernelBinder:
