@@ -92,8 +92,10 @@ def can_translate(statement: Statement, function: Function, target: Target) -> b
     ins = statement.instruction
     if isinstance(ins, OrdinaryInstruction) and statement.name in _STATEMENTS:
         return _STATEMENTS[statement.name].fits(statement)
+    if statement.name in HINTS:
+        return True
     if getattr(ins, "scope", "thread") != "thread" or not hasattr(ins, "rule"):
-        return str(ins).partition(".")[0] in HINTS
+        return False
     return rules.find(ins, statement.selectors) is not None  # type: ignore[arg-type]
 
 
