@@ -296,6 +296,10 @@ class Kernel:
         `stop_at` ends the launch with a KernelError where a statement makes a NaN of operands that
         are none ("nan"), an infinity of finite operands ("inf"), or either ("any"). The vector
         engine alone does all three.
+
+        `engine`: "auto" compiles statements that run long enough, where llvmlite is installed;
+        "compiled" all of them that it can, at once; "vector" none; "reference" is the specification.
+        All give the same bytes and the same errors.
         """
         check_word("engine", engine, EngineName)
         if check and engine == "reference":

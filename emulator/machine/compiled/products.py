@@ -6,8 +6,6 @@ vector engine: a kernel that meets such an operand gives up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from llvmlite import ir
 
 from emulator.isa.matrix import MatrixInstruction
@@ -33,11 +31,6 @@ def fits(statement: Statement, target: Target) -> bool:
         return False
     product = product_of(ins, target, Setting())
     return product is not None and not (product.a.padding or product.b.padding)
-
-
-def kernels_of(statements: Sequence[Statement], target: Target) -> int:
-    """How many kernels some statements call."""
-    return len({s.instruction for s in statements if fits(s, target)})
 
 
 def emit(t: NativeFunction, statement: Statement) -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from math import inf
 from time import thread_time
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dtypes import Array
-from emulator.arith.engines import may_use_kernels
+from emulator.arith.engines import Engine, by_kernels, may_use_kernels
 from emulator.arith.kernels import machine_code
 from emulator.machine.compiled import DONE
 from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.memory import CONTEXT
-from emulator.machine.compiled.products import kernels_of
+from emulator.machine.compiled.products import fits
 from emulator.machine.compiled.translation import Translated, translate
 from emulator.machine.failure import Failure
 from emulator.machine.vector.lanes import present, slots
@@ -25,6 +26,9 @@ from emulator.targets import Target
 
 #: seconds that LLVM takes for a function, for each statement of it, and for a kernel that it calls
 _COMPILING, _COMPILING_EACH, _COMPILING_KERNEL = 0.01, 0.003, 0.3
+
+#: statements of warps that are worth another thread; a product of matrices counts for so many
+_WORTH_A_THREAD, _PRODUCT = 1 << 14, 200
 
 Step = Callable[[Strand], None]
 #: of a native function: see `NativeFunction`
@@ -48,28 +52,39 @@ class Segment:
     ) -> None:
         self.statements, self._steps = tuple(statements), tuple(steps)
         self._function, self._live, self._target = function, live, target
+        kernels = [x for x in self.statements if fits(x, target)]
+        self._work = len(self.statements) + _PRODUCT * len(kernels)
         cost = _COMPILING + _COMPILING_EACH * len(self.statements)
-        cost += _COMPILING_KERNEL * kernels_of(self.statements, target)
+        cost += _COMPILING_KERNEL * len({x.instruction for x in kernels})
+        self._engine: Engine = "compiled" if at_once else "auto"
         #: seconds of steps until it pays to compile
         self._left = 0.0 if at_once else cost
         self._native: _Native | None = None
 
     def __call__(self, s: Strand) -> None:
-        if self._native is None:
-            if self._left > 0:
-                start = thread_time()
-                self._interpret(s)
-                self._left -= thread_time() - start
-                return
-            self._native = _Native(
-                translate(self.statements, self._function, self._live, self._target)
-            )
-        if not self._native.can_run(s):
+        if self._native is None and self._left > 0:
+            start = thread_time()
+            self._interpret(s)
+            self._left -= thread_time() - start
+            return
+        native = self._native or self._compiled()
+        if native is None or not native.can_run(s):
             self._interpret(s)
             return
-        if (wrong := self._native(s)) is not None:
+        if (wrong := native(s)) is not None:
             self._refuse(s, wrong)
         s.marks[DONE] = len(self.statements)
+
+    def _compiled(self) -> _Native | None:
+        """The native function; None where LLVM fails, which is said once: steps do without it."""
+        self._native = by_kernels(self._engine, self._make)
+        if self._native is None:
+            self._left = inf
+        return self._native
+
+    def _make(self) -> _Native:
+        translated = translate(self.statements, self._function, self._live, self._target)
+        return _Native(translated, self._work)
 
     def _interpret(self, s: Strand) -> None:
         s.marks[DONE] = 0
@@ -91,6 +106,8 @@ class _Layout(NamedTuple):
     """How the lanes of a strand lie in vectors of warps."""
 
     warps: int
+    #: the first warp of each thread block, and the end
+    starts: list[int]
     #: where each lane stands among all lanes of its warps; None: all are there
     slots: Array | None
     #: which lanes are there; one warp of ones where all are
@@ -104,7 +121,9 @@ class _Layout(NamedTuple):
 class _Native:
     """The function of a segment, and the arrays that it is called with."""
 
-    def __init__(self, translated: Translated) -> None:
+    def __init__(self, translated: Translated, work: int) -> None:
+        #: of one warp, in statements
+        self._work = work
         self._inputs, self._outputs = translated.inputs, translated.outputs
         self._translated = translated
         (address,) = machine_code.function_addresses(translated.text, [NAME])
@@ -136,10 +155,23 @@ class _Native:
             made.append(words)
             arguments[2 * number : 2 * number + 2] = _pointer(words), WARP * words.itemsize
         context = _refreshed(s, layout)
-        result = self._call(_pointer(arguments), 0, layout.warps, _pointer(context))
-        if result < 0:
-            return -1 - int(result)
-        s.wave.grid.progress += int(result)
+        wrong: list[int] = []
+
+        def piece(first: int, last: int) -> int:
+            """Runs some blocks; whether they stored anything."""
+            result = self._call(
+                _pointer(arguments), layout.starts[first], layout.starts[last], _pointer(context)
+            )
+            if result < 0:
+                wrong.append(-1 - int(result))
+            return max(int(result), 0)
+
+        work = self._work * layout.warps if self._translated.apart else 0
+        blocks = len(layout.starts) - 1
+        stored = machine_code.in_parts(piece, blocks, 1 + work // _WORTH_A_THREAD)
+        if wrong:
+            return min(wrong)
+        s.wave.grid.progress += stored
         for (index, _), words in zip(self._outputs, made, strict=True):
             s.write(index, words if layout.slots is None else words[layout.slots])
         return None
@@ -168,6 +200,7 @@ def _layout_of(s: Strand) -> _Layout:
         numbers = wave.warps_of(s).numbers
         whole = len(numbers) * WARP == len(s)
         rows = numbers // wave.warps_per_cta
+        starts = [*np.flatnonzero(np.diff(rows, prepend=-1)).tolist(), len(numbers)]
         tables = (
             rows * wave.shared_bytes,
             rows // wave.cluster_size * wave.cluster_size * wave.shared_bytes,
@@ -178,7 +211,7 @@ def _layout_of(s: Strand) -> _Layout:
         for name, table in zip(("rows", "cluster_rows", "warps"), held, strict=True):
             context[CONTEXT.index(name)] = _pointer(table)
         there = np.ones(WARP, np.bool_) if whole else np.ascontiguousarray(present(s)).reshape(-1)
-        found = _Layout(len(numbers), None if whole else slots(s), there, context, held)
+        found = _Layout(len(numbers), starts, None if whole else slots(s), there, context, held)
         s.marks["layout"] = found
     return found
 

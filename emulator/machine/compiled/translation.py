@@ -61,6 +61,8 @@ class Translated:
     copies: bool
     #: kernels of `emulator.arith.kernels` are called
     multiplies: bool
+    #: blocks write no memory but their own, so that they may run at the same time
+    apart: bool
 
 
 def translate(
@@ -75,7 +77,12 @@ def translate(
         together=any(collective.fits(x) or products.fits(x, target) for x in statements),
         copies=any(copies.fits(x) for x in statements),
         multiplies=any(products.fits(x, target) for x in statements),
+        apart=all(x.name != "st" or _space_of(x) in ("shared", "local") for x in statements),
     )
+
+
+def _space_of(statement: Statement) -> str:
+    return access.space_of(statement, statement.operands["a"])
 
 
 # --- which statements -----------------------------------------------------------------------------
