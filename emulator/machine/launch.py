@@ -273,6 +273,7 @@ class Kernel:
         progress: Callable[[int, int], None] | None = None,
         counters: bool = False,
         stop_at: Special | None = None,
+        dask: Any = None,
     ) -> Report:
         """Runs the kernel; arrays among `args` hold afterwards what it has written.
 
@@ -298,8 +299,13 @@ class Kernel:
         engine alone does all three.
 
         `engine`: "auto" compiles statements that run long enough, where llvmlite is installed;
-        "compiled" all of them that it can, at once; "vector" none; "reference" is the specification.
-        All give the same bytes and the same errors.
+        "compiled" all that it can, at once; "vector" none; "reference" is the specification. All
+        give the same bytes and the same errors.
+
+        `dask`, a ``distributed.Client``, runs chunks of the grid on its workers, with the same
+        bytes. UnsupportedError where blocks could see each other (atomic operations on global
+        memory, flags, cooperative grids, clocks), and where two chunks leave different values in
+        one byte.
         """
         check_word("engine", engine, EngineName)
         if check and engine == "reference":
@@ -317,6 +323,10 @@ class Kernel:
             from emulator.machine.checks.nonfinite import watcher
 
             launch.watchers += (watcher(stop_at),)
+        if dask is not None:
+            if counters:
+                raise UnsupportedError("counters=True needs all blocks in one process")
+            launch.client = dask
         return _counted(launch, engine) if counters else launch.run(engine)
 
     def prepare(
@@ -418,6 +428,10 @@ class Launch:
     #: each is called with a step, its statement and its function when the vector engine makes the
     #: step, and returns what runs in its place
     watchers: tuple[Callable[..., Any], ...] = ()
+    #: the thread blocks that run, from the first to before the last; None: all
+    part: tuple[int, int] | None = None
+    #: of Dask, whose workers run them
+    client: Any = None
 
     def __post_init__(self) -> None:
         self.done_blocks = 0
