@@ -20,6 +20,7 @@ from emulator.arith.kernels import machine_code
 from emulator.machine import engines
 from emulator.machine.compiled import engine, rules, segment
 from emulator.machine.compiled.segment import Segment
+from emulator.machine.compiled.translation import can_translate
 
 HEAD = ".version 9.1\n.target sm_90a\n.address_size 64\n"
 U32 = np.uint32
@@ -308,6 +309,21 @@ def test_several_threads(monkeypatch):
     assert len(set(np.frombuffer(held[1], U32).tolist())) > 1000
     wrong = body.replace("[%rd1]", "[%rd1+7000]")
     assert assert_same(kernel(wrong), 30, 64, [given, np.zeros_like(given)])[1] == "out of bounds"
+
+
+def test_stores_that_are_more_than_stores_stay_steps():
+    body = """mov.u32 %r4, 0; mov.u32 %r5, 0; add.u32 %r5, %r5, 7;
+    st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r4], %r5, [%r4];
+    st.shared.u32 [%r4], %r5; st.global.u32 [%rd2], %r5;"""
+    go = Module(kernel(body))["go"]
+    program = go.rewritten[0]
+    function = program.functions["go"]
+    kept = [
+        str(x.instruction)
+        for x in program.statements
+        if not can_translate(x, function, go.module.target)
+    ]
+    assert [opcode.split(".")[:2] for opcode in kept] == [["st", "async"], ["ret"]]
 
 
 # --- which engine ---------------------------------------------------------------------------------
