@@ -19,6 +19,7 @@ from emulator.arith.scalar.types import TYPES
 from emulator.machine.compiled.emitter import (
     LONG,
     POINTER,
+    WIDTH,
     Emitter,
     Value,
     integers,
@@ -55,6 +56,8 @@ class Input:
 
     read: Callable[[Strand], Array]
     dtype: np.dtype[Any]
+    #: where it is the same in every call
+    fixed: Array | None = None
 
 
 class NativeFunction:
@@ -132,8 +135,8 @@ class NativeFunction:
     def pointer(self, key: Any, address: int) -> Value:
         """An address that is known when the function is called: what LLVM made is kept on disk."""
         if ("pointer", key) not in self._values:
-            entry, words = self._entry, np.array([address], np.uint64)
-            number = self._number(key, Input(lambda s: words, words.dtype))
+            entry, words = self._entry, np.full(WIDTH, address, np.uint64)
+            number = self._number(key, Input(lambda s: words, words.dtype, words))
             at = entry.gep(self._arguments, [LONG(2 * number)], source_etype=LONG)
             held = entry.inttoptr(entry.load(at, typ=LONG), POINTER)
             self._values["pointer", key] = entry.load(held, typ=LONG)

@@ -30,6 +30,9 @@ _COMPILING, _COMPILING_EACH, _COMPILING_KERNEL = 0.01, 0.003, 0.3
 #: statements of warps that are worth another thread; a product of matrices counts for so many
 _WORTH_A_THREAD, _PRODUCT = 1 << 14, 200
 
+#: words that a strand keeps in the form that stands for all lanes
+_MOST_KNOWN = 512
+
 Step = Callable[[Strand], None]
 #: of a native function: see `NativeFunction`
 _SIGNATURE = (
@@ -114,8 +117,9 @@ class _Layout(NamedTuple):
     present: Array
     #: the context of memory
     context: Array
-    #: what the context points to
+    #: what the context points to: of the lanes, and memory when it was last looked at
     held: tuple[Any, ...]
+    seen: list[Any]
 
 
 class _Native:
@@ -141,19 +145,17 @@ class _Native:
     def __call__(self, s: Strand) -> int | None:
         """Runs all statements in all lanes; the number of one that a lane must not execute."""
         layout = _layout_of(s)
-        arguments = np.empty(2 * (len(self._inputs) + len(self._outputs)), np.int64)
-        held = [layout.present]
-        arguments[:2] = _pointer(layout.present), 0 if layout.slots is None else WARP
-        for number, given in enumerate(self._inputs[1:], 1):
-            words = _spread(given.read(s), given.dtype, layout)
-            held.append(words)
-            stride = 0 if len(words) == WARP and layout.warps > 1 else WARP * words.itemsize
-            arguments[2 * number : 2 * number + 2] = _pointer(words), stride
-        made = []
-        for number, (_, dtype) in enumerate(self._outputs, len(self._inputs)):
-            words = np.empty(layout.warps * WARP, dtype)
-            made.append(words)
-            arguments[2 * number : 2 * number + 2] = _pointer(words), WARP * words.itemsize
+        held: list[Any] = []
+        words = [_pointer(layout.present), 0 if layout.slots is None else WARP]
+        for given in self._inputs[1:]:
+            if given.fixed is not None:
+                words += [_pointer(given.fixed), 0]
+            else:
+                words += _spread(s, given.read(s), given.dtype, layout, held)
+        made = [np.empty(layout.warps * WARP, dtype) for _, dtype in self._outputs]
+        for array in made:
+            words += [_pointer(array), WARP * array.itemsize]
+        arguments = np.array(words, np.int64)
         context = _refreshed(s, layout)
         wrong: list[int] = []
 
@@ -172,8 +174,8 @@ class _Native:
         if wrong:
             return min(wrong)
         s.wave.grid.progress += stored
-        for (index, _), words in zip(self._outputs, made, strict=True):
-            s.write(index, words if layout.slots is None else words[layout.slots])
+        for (index, _), array in zip(self._outputs, made, strict=True):
+            s.write(index, array if layout.slots is None else array[layout.slots])
         return None
 
 
@@ -181,16 +183,35 @@ def _pointer(words: Array) -> int:
     return int(words.__array_interface__["data"][0])
 
 
-def _spread(words: Array, dtype: np.dtype[Any], layout: _Layout) -> Array:
-    """Words of all lanes of the strand's warps, or of one warp that stands for all."""
-    words = words.astype(dtype, copy=False)
+def _spread(
+    s: Strand, words: Array, dtype: np.dtype[Any], layout: _Layout, held: list[Any]
+) -> tuple[int, int]:
+    """Where words lie as those of whole warps, and the bytes from warp to warp: 0 where the words
+    of one warp stand for all. `held` keeps alive what was made."""
+    if words.dtype != dtype:
+        words = words.astype(dtype)
     if len(words) == 1:
-        return np.full(WARP, words[0], dtype)
-    if layout.slots is None:
-        return np.ascontiguousarray(words)
-    whole = np.zeros(layout.warps * WARP, dtype)
-    whole[layout.slots] = words
-    return whole
+        return _everywhere(s, words, held), 0
+    if layout.slots is not None:
+        whole = np.zeros(layout.warps * WARP, dtype)
+        whole[layout.slots] = words
+        words = whole
+    words = np.ascontiguousarray(words)
+    held.append(words)
+    return _pointer(words), WARP * words.itemsize
+
+
+def _everywhere(s: Strand, words: Array, held: list[Any]) -> int:
+    """Where a word lies once for each lane of a warp; strands keep what they were asked for."""
+    known: dict[int, tuple[Array, Array, int]] = s.marks.setdefault("everywhere", {})
+    found = known.get(id(words))
+    if found is None or found[0] is not words:
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        made = np.full(WARP, words[0], words.dtype)
+        found = known[id(words)] = words, made, _pointer(made)
+    held.append(found)
+    return found[2]
 
 
 def _layout_of(s: Strand) -> _Layout:
@@ -211,17 +232,22 @@ def _layout_of(s: Strand) -> _Layout:
         for name, table in zip(("rows", "cluster_rows", "warps"), held, strict=True):
             context[CONTEXT.index(name)] = _pointer(table)
         there = np.ones(WARP, np.bool_) if whole else np.ascontiguousarray(present(s)).reshape(-1)
-        found = _Layout(len(numbers), starts, None if whole else slots(s), there, context, held)
+        found = _Layout(len(numbers), starts, None if whole else slots(s), there, context, held, [])
         s.marks["layout"] = found
     return found
 
 
 def _refreshed(s: Strand, layout: _Layout) -> Array:
     """The context with the memory that is there now: it may have grown."""
-    wave = s.wave
-    starts, ends, shifts, usable = wave.grid.arena._by_address()
-    now = {
-        "arena": _pointer(wave.grid.arena.view(1)),
+    wave, arena = s.wave, s.wave.grid.arena
+    table = arena._by_address()
+    now = (table, arena.view(1), wave.shared, wave.local, wave.local_bytes)
+    if layout.seen and all(x is y for x, y in zip(layout.seen, now, strict=True)):
+        return layout.context
+    layout.seen[:] = now
+    starts, ends, shifts, usable = table
+    words = {
+        "arena": _pointer(arena.view(1)),
         "allocations": len(starts),
         "starts": _pointer(starts),
         "ends": _pointer(ends),
@@ -236,6 +262,6 @@ def _refreshed(s: Strand, layout: _Layout) -> Array:
         "local_bytes": wave.local.shape[1],
         "local_limit": wave.local_bytes,
     }
-    for name, value in now.items():
-        layout.context[CONTEXT.index(name)] = value
+    for name, word in words.items():
+        layout.context[CONTEXT.index(name)] = word
     return layout.context
