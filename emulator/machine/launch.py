@@ -310,6 +310,10 @@ class Kernel:
         are none ("nan"), an infinity of finite operands ("inf"), or either ("any"). The vector
         engine alone does all three.
 
+        `engine`: "auto" compiles statements that run long enough, where llvmlite is installed;
+        "compiled" all that it can, at once; "vector" none; "reference" is the specification. All
+        give the same bytes and the same errors.
+
         `dask`, a ``distributed.Client``, runs chunks of the grid on its workers, with the same
         bytes. UnsupportedError where blocks could see each other (atomic operations on global
         memory, flags, cooperative grids, clocks), and where two chunks leave different values in
