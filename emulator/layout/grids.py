@@ -115,7 +115,7 @@ def _register_grid(fragment: Fragment, slots: Index, name: str) -> Grid:
     layers = (Layer(cells, full), Layer(words, short), coarse)
     caption = f"{operand}: {rows} × {cols} {fragment.fmt.name}" + (f", {name}" if name else "")
     blocks, frames = _sweeps(lanes), _warps(lanes)
-    return Grid(caption, lanes, layers, hint, blocks, frames)
+    return Grid(caption, lanes, layers, hint, blocks=blocks, frames=frames)
 
 
 def _sweeps(lanes: Index) -> tuple[Box, ...]:
@@ -149,6 +149,13 @@ def _warps(lanes: Index) -> tuple[Box, ...]:
 # --- shared memory --------------------------------------------------------------------------------
 
 
+#: byte in a line of 128, pale in odd lines
+_MEMORY_LEGEND = (
+    "byte of a 128-byte line (odd lines paler)",
+    tuple((2 * unit, str(unit * LINE_BYTES)) for unit in range(LINE_OF_BANKS // LINE_BYTES)),
+)
+
+
 def tile_places(descriptor: Descriptor, tile: TileShape, bits: int, transposed: bool) -> Index:
     """(rows, cols): the bit address of every element of a tile, or of its transpose."""
     places: Index = descriptor.addresses(tile) * 8
@@ -162,13 +169,13 @@ def tile_grid(
 ) -> Grid:
     """A tile as a descriptor reads it, its core matrices outlined; B of wgmma is `transposed`.
 
-    Colours are those of the 16-byte units of a 128-byte line, tints tell odd lines from even ones:
-    what shares a hue shares its banks.
+    Colours are those of the 16-byte units of a 128-byte line, paler in odd lines: what shares a
+    colour, pale or not, shares its banks.
     """
     places = tile_places(descriptor, tile, bits, transposed)
     address, inside = places // 8, places % 8
     units = address // LINE_BYTES
-    owners = units % (LINE_OF_BANKS // LINE_BYTES) * 4 + address // LINE_OF_BANKS % 2 * 2
+    owners = units % (LINE_OF_BANKS // LINE_BYTES) * 2 + address // LINE_OF_BANKS % 2
     first = address.tolist()
 
     def text(row: int, col: int) -> tuple[str, ...]:
@@ -194,7 +201,7 @@ def tile_grid(
     swizzle = f"{size}-byte swizzle" if size else "no swizzle"
     rows, cols = places.shape
     caption = f"{operand}: {rows} × {cols} in shared memory, {tile.major.upper()}-major, {swizzle}"
-    return Grid(caption, owners, layers, hint, tuple(cores))
+    return Grid(caption, owners, layers, hint, "memory", _MEMORY_LEGEND, tuple(cores))
 
 
 def row_grid(operand: str, number: int, rows: int, cols: int, bits: int) -> Grid:

@@ -35,6 +35,9 @@ def view_arguments(parser: ArgumentParser) -> None:
     tile("--swizzle", metavar="WIDTH", help="none, 32B, 64B or 128B (default)")
     tile("--major", choices=("k", "mn"), help="default k")
     tile("--start-address", metavar="BYTE", help="0x400, 1024, ... (default 0)")
+    for x in "ab":
+        tile(f"--major-{x}", choices=("k", "mn"), help=f"of {x.upper()} alone")
+        tile(f"--descriptor-{x}", metavar="WORD", help=f"{x.upper()} as this descriptor reads it")
 
 
 def view_command(
@@ -47,7 +50,8 @@ def view_command(
 ) -> Answer:
     """The page or the SVG, printed or written to the file `output`, whose suffix may tell which.
 
-    `tile` says how the tiles of wgmma lie: swizzle, major, start_address. Raises ParseError,
+    `tile` says how the tiles of wgmma lie: swizzle, major, start_address, and of each operand
+    major_a, descriptor_a, … Raises ParseError,
     UnsupportedError or OperandError for what is no instruction, target, operand or tile, and
     OperandError for a file that cannot be written.
     """
@@ -84,4 +88,7 @@ def _memory(ins: Instruction, tile: dict[str, str | None]) -> Memory:
         given["swizzle_bytes"] = swizzle_width(given.pop("swizzle"), "--swizzle")
     if "start_address" in given:
         given["start_address"] = whole_number("--start-address", given["start_address"])
+    for name in ("descriptor_a", "descriptor_b"):
+        if name in given:
+            given[name] = whole_number("--" + name.replace("_", "-"), given[name])
     return Memory(**given)

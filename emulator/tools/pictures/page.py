@@ -23,6 +23,7 @@ from emulator.tools.pictures.panels import (
     Memory,
     Panel,
     Section,
+    are_four_tiles,
     only,
     sections,
 )
@@ -115,7 +116,7 @@ def _html(ins: Instruction, facts: list[str], found: list[Section]) -> str:
             f"<title>{title}</title>",
             f"<style>\n{style}:root {{ --fit: {fit:.3f}; }}\n</style>\n</head>\n<body>",
             _header(title, ins.lanes, [x for _, x, _ in panels]),
-            "<main class=several>" if len(found) > 1 else "<main>",
+            f'<main class="{_arrangement(found)}">',
             *(_section(x, index, sizes) for x in found),
             # The name is the title already.
             f"</main>\n<footer><pre>{escape(chr(10).join(facts[1:]))}</pre></footer>",
@@ -123,6 +124,11 @@ def _html(ins: Instruction, facts: list[str], found: list[Section]) -> str:
             f"<script>\n{script}</script>\n</body>\n</html>\n",
         ]
     )
+
+
+def _arrangement(found: Sequence[Section]) -> str:
+    """How several sections stand beside each other, in words of the style sheet."""
+    return "several" + (" tiles" if are_four_tiles(found) else "") if len(found) > 1 else ""
 
 
 def _searches(panels: Sequence[Panel]) -> str:
@@ -176,13 +182,23 @@ def _area(panels: Sequence[Panel], index: dict[int, int], sizes: dict[int, Size]
         caption = escape(panel.grid.caption)
         figures.append(
             f'<figure id="panel{index[id(panel)]}"{" hidden" if number else ""}>'
-            f'<figcaption class="head">{caption}</figcaption>'
+            f'<figcaption class="head">{caption}</figcaption>{_legend(panel)}'
             f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
             f'tabindex="0" aria-label="{caption}" font-size="{FONT}" text-anchor="middle" '
             'font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,DejaVu Sans Mono,monospace">'
             f"{drawing(panel.grid, cell, hover=False)}</svg></figure>\n"
         )
     return f'<div class="area">{select}{"".join(figures)}</div>'
+
+
+def _legend(panel: Panel) -> str:
+    """What the colours of a picture mean, where they are not those of lanes."""
+    words, colours = panel.grid.legend
+    swatches = "".join(
+        f'<span style="background:{panel.grid.colour(owner)}">{escape(label)}</span>'
+        for owner, label in colours
+    )
+    return f'<div class="legend">{escape(words)} {swatches}</div>' if words else ""
 
 
 def _extent(section: Section, sizes: dict[int, Size]) -> Size:

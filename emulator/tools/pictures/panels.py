@@ -32,7 +32,7 @@ from emulator.layout.grids import (
     tile_places,
 )
 from emulator.layout.picture import Grid, PlacedGrid, Size, cell_size, side_by_side, with_caption
-from emulator.tools.descriptors.tiles import read_tile
+from emulator.tools.descriptors.tiles import ReadTile, read_tile
 from emulator.tools.lookup import group_names
 
 #: name of an area -> its axes; left to right and top to bottom of what stands before D
@@ -44,17 +44,24 @@ LEFT_AREAS, TOP_AREAS = ("e", "scale_a", "a"), ("scale_b", "b")
 #: axes along which cells are of one size in all panels: rows stand beside each other, columns below
 _TALL, _WIDE = ("m", "row"), ("n", "element")
 _GAP = 24
+#: bytes between the first and the last of a tile that a page has room for
+_FARTHEST = 1 << 16
 
 
 class Memory(NamedTuple):
     """How tiles of wgmma lie in shared memory: see `Descriptor.for_tile`.
 
-    The start may also be a step along k inside of a swizzled tile.
+    The start may also be a step along k inside of a swizzled tile. A and B may have a major of
+    their own, and a descriptor, whose word then says everything else.
     """
 
     swizzle_bytes: int = 128
     major: str = "k"
     start_address: int = 0
+    major_a: str | None = None
+    major_b: str | None = None
+    descriptor_a: int | None = None
+    descriptor_b: int | None = None
 
 
 @dataclass(frozen=True)
@@ -195,25 +202,42 @@ def _accumulators(ins: MatrixInstruction | WmmaMultiply) -> list[Panel]:
 
 def _tile(ins: MatrixInstruction, operand: str, memory: Memory) -> Panel:
     """A or B of wgmma in shared memory, in the canonical layout."""
-    read = read_tile(ins, operand, memory.major)
-    tile, bits, rows = read.shape, FORMATS[read.type].bits, read.shape.rows
-    # A kernel steps along k inside of the lines of a swizzle: the tile then starts where they do.
-    step = 0
-    encode_descriptor(memory.start_address, swizzle_bytes=memory.swizzle_bytes)  # may raise
-    if memory.swizzle_bytes and memory.major == "k":
-        step = memory.start_address % LINE_OF_BANKS
-        step = step if step + tile.line_bytes <= memory.swizzle_bytes else 0
-    descriptor = Descriptor.for_tile(
-        rows, read.k, read.type, major=memory.major, swizzle_bytes=memory.swizzle_bytes,
-        start_address=memory.start_address - step,
-    ).descriptor.stepped(step)  # fmt: skip
+    own = memory.major_a if operand == "a" else memory.major_b
+    major = memory.major if own is None else own
+    word = memory.descriptor_a if operand == "a" else memory.descriptor_b
+    read = read_tile(ins, operand, major)
+    tile, bits = read.shape, FORMATS[read.type].bits
+    if word is None:
+        descriptor = _canonical(read, memory._replace(major=major))
+    else:
+        descriptor = Descriptor.decode(word)
     grid = tile_grid(operand, descriptor, tile, bits, transposed=operand == "b")
     places = tile_places(descriptor, tile, bits, operand == "b") // 8
+    if (spread := int(np.ptp(places))) >= _FARTHEST:
+        raise OperandError(
+            f"descriptor of {operand}: the tile lies over {spread:,} bytes; {_FARTHEST:,} can be "
+            "drawn (`descriptor` shows what is wrong with one)"
+        )
     data: dict[str, object] = {
         "kind": "memory", "places": _encoded(places - places.min()), "start": int(places.min()),
         "bits": bits, "copies": 1,
     }  # fmt: skip
     return Panel(operand, operand, AXES[operand], "shared memory", grid, data)
+
+
+def _canonical(read: ReadTile, memory: Memory) -> Descriptor:
+    """The descriptor of a tile in the canonical layout."""
+    # A kernel steps along k inside of the lines of a swizzle: the tile then starts where they do.
+    step = 0
+    encode_descriptor(memory.start_address, swizzle_bytes=memory.swizzle_bytes)  # may raise
+    if memory.swizzle_bytes and memory.major == "k":
+        step = memory.start_address % LINE_OF_BANKS
+        step = step if step + read.shape.line_bytes <= memory.swizzle_bytes else 0
+    made = Descriptor.for_tile(
+        read.shape.rows, read.k, read.type, major=memory.major, swizzle_bytes=memory.swizzle_bytes,
+        start_address=memory.start_address - step,
+    )  # fmt: skip
+    return made.descriptor.stepped(step)
 
 
 def _rows(ins: Movement) -> list[Panel]:
@@ -237,8 +261,23 @@ def _encoded(places: Array) -> str:
 # --- a still picture ------------------------------------------------------------------------------
 
 
+def are_four_tiles(found: Sequence[Section]) -> bool:
+    """Whether sections are the tiles of ldmatrix.x4 and its like, which stand as they do in an A of
+    16 rows: the second one below the first, the others beside them."""
+    return len(found) == 4 and found[0].title.startswith("tile")
+
+
 def arranged(found: Sequence[Section]) -> list[PlacedGrid]:
-    """The first alternative of every area, as a product; sections below each other."""
+    """The first alternative of every area, as a product; sections below each other, and four tiles
+    two by two."""
+    if not are_four_tiles(found):
+        return _below_each_other(found)
+    left, right = (_below_each_other(found[i : i + 2]) for i in (0, 2))
+    width = max(x.x + with_caption(x.grid, x.cell)[0] for x in left) + _GAP
+    return [*left, *(x._replace(x=x.x + width) for x in right)]
+
+
+def _below_each_other(found: Sequence[Section]) -> list[PlacedGrid]:
     out: list[PlacedGrid] = []
     y = 0
     for section in found:
