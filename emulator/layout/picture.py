@@ -22,7 +22,7 @@ TINTS = (0.66, 0.48, 0.31, 0.15)
 INK = "#111"
 #: colours of shared memory, which holds no lane: by the 16-byte unit of a 128-byte line, light
 #: enough for black text; odd lines are drawn paler
-MEMORY = ("f8df72", "c8dc58", "98d089", "6cc0a4", "5cb8b5", "6aa9d6", "93a2de", "b9a4e0")
+MEMORY = ("f8df72", "c8dc58", "98d089", "6cc0a4", "5cb8c8", "6ba6d8", "b4b6f0", "e3bfe8")
 _PALE = 0.5
 
 #: pixels: text of a label and of its second line; axis numbers left and above; room of a caption
