@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from emulator.isa.recipe import Recipe
     from emulator.layout.descriptor import Descriptor
     from emulator.layout.instruction_descriptor import InstructionDescriptor
+    from emulator.layout.shared_descriptor import SharedMemoryDescriptor
     from emulator.machine.arguments import Memory
     from emulator.machine.launch import Kernel, Module
     from emulator.machine.report import KernelError
@@ -69,6 +70,7 @@ __all__ = [
     "ParseError",
     "Probe",
     "Recipe",
+    "SharedMemoryDescriptor",
     "StoredTile",
     "TensorMap",
     "UndefinedError",
@@ -102,6 +104,7 @@ _LATER = {
     "emulator.isa.recipe": "Recipe",
     "emulator.layout.descriptor": "Descriptor",
     "emulator.layout.instruction_descriptor": "InstructionDescriptor",
+    "emulator.layout.shared_descriptor": "SharedMemoryDescriptor",
     "emulator.machine.arguments": "Memory",
     "emulator.machine.launch": "Kernel Module",
     "emulator.machine.report": "KernelError",

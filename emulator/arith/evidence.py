@@ -120,7 +120,7 @@ CONSTANTS = {
 
 #: what needs no recording: (families, types of D, why); no types: all
 EXACT: tuple[tuple[str, str, str], ...] = (
-    ("mma mma.sp wgmma wgmma.sp wmma tcgen05.mma", "s32", "integer arithmetic"),
+    ("mma mma.sp wgmma wgmma.sp wmma tcgen05.mma tcgen05.mma.sp", "s32", "integer arithmetic"),
     ("wmma.load wmma.store", "", "moves elements; PTX leaves open which lane holds which"),
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -21,11 +21,15 @@ from emulator.matrices.operands import (
     batches_named,
     instruction_first_or_named,
     operand_codes,
+    signed,
 )
 from emulator.matrices.scales import ScaleLayout, scale_codes
 from emulator.matrices.sparse_tiles import compressed
 from emulator.matrices.tiles import Order, accumulate, part_of, tiles_of
 from emulator.targets import Target
+
+if TYPE_CHECKING:
+    from emulator.layout.instruction_descriptor import InstructionDescriptor
 
 #: how the steps along k are dealt to the parts of split_k
 KOrder = Literal["ascending", "sliced"]
@@ -78,6 +82,7 @@ def gemm(
     *,
     instruction: Instruction | str,
     target: str | Target | Recipe,
+    idesc: InstructionDescriptor | int | None = None,
     codes: bool = False,
     scale_a: Any = None,
     scale_b: Any = None,
@@ -116,6 +121,8 @@ def gemm(
     kernels whose warps share out each tile of k do (sliced-K); "ascending" is the order above.
     Of the last two no recording tells which kernels of libraries take which.
 
+    A tcgen05.mma needs `idesc`, as for `mma`; of its shape k alone counts here.
+
     Libraries on Hopper use wgmma, for fp8 with other bits than mma has, and on B200 tcgen05; with
     ``k_promote=128`` or in one chain, as they were asked.
 
@@ -132,7 +139,7 @@ def gemm(
     leaves undefined, UnsupportedError for an instruction whose C and D differ in type, and for
     Dask arrays with a sparse or block-scaled one.
     """
-    ins = accumulating(instruction)
+    ins = accumulating(instruction, idesc)
     codes = flag("codes=", codes)
     progress = None if progress is None else flag("progress=", progress)
     arithmetic = ins.arithmetic(target)
@@ -146,9 +153,11 @@ def gemm(
 
         if out is not None or first_tile:
             raise OperandError("out= and first_tile= are for arrays in memory, not for Dask's")
-        if ins.is_sparse or ins.is_block_scaled or how.split > 1:
+        plain = not (ins.is_sparse or ins.is_block_scaled or how.split > 1)
+        if not plain or any(ins.negated):
             raise UnsupportedError(
-                "gemm of Dask arrays takes dense instructions without block scales or split_k="
+                "gemm of Dask arrays takes dense instructions without block scales, split_k= or "
+                "negated matrices"
             )
         return gemm_of_chunks(a, b, c, how, codes)
     product = _product(ins, how, (a, b, c, nibbles), (scale_a, scale_b), scale_layout, codes)
@@ -174,6 +183,7 @@ def _product(
             c = np.zeros((m, n), code_type(arithmetic.c.bits))
         else:
             c = operand_codes("C", c, arithmetic.c, (m, n), codes)
+    a, b = signed(ins, a, b)
     if ins.is_sparse:
         a, nibbles = compressed(ins, a, nibbles)
     elif nibbles is not None:
@@ -213,9 +223,11 @@ def _computed(
     return d if codes else array_from_codes(order.arithmetic.d, d)
 
 
-def accumulating(instruction: Instruction | str) -> MatrixInstruction:
+def accumulating(
+    instruction: Instruction | str, idesc: InstructionDescriptor | int | None = None
+) -> MatrixInstruction:
     """The instruction, if its result can be its accumulator."""
-    ins = as_matrix_instruction(instruction)
+    ins = as_matrix_instruction(instruction, idesc)
     if ins.c_type != ins.d_type:
         raise UnsupportedError(f"gemm takes instructions whose C and D are of one type; got {ins}")
     return ins

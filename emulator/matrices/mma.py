@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,10 +20,14 @@ from emulator.matrices.operands import (
     check_shape,
     instruction_first_or_named,
     operand_codes,
+    signed,
 )
 from emulator.targets import Target
 from emulator.warp.call import Undefined, check_undefined
 from emulator.warp.sparse import check_metadata, matmul_compressed, metadata
+
+if TYPE_CHECKING:
+    from emulator.layout.instruction_descriptor import InstructionDescriptor
 
 
 @instruction_first_or_named
@@ -35,6 +39,7 @@ def mma(
     c: Any = None,
     *,
     target: str | Target | Recipe,
+    idesc: InstructionDescriptor | int | None = None,
     codes: bool = False,
     scale_a: Any = None,
     scale_b: Any = None,
@@ -55,10 +60,13 @@ def mma(
     computes what an H200 does with nibbles that PTX leaves undefined. Block scales are codes, or of
     their ml_dtypes type: `scale_a` ``(…, m, v)`` and `scale_b` ``(…, v, n)``.
 
+    A tcgen05.mma needs `idesc`, its InstructionDescriptor or the word of one, which says types and
+    shape; a pair of CTAs computes one product.
+
     Raises OperandError for arrays of another shape or type, UnsupportedError where the target
     lacks the instruction, UndefinedError for metadata that PTX leaves undefined.
     """
-    ins = as_matrix_instruction(instruction)
+    ins = as_matrix_instruction(instruction, idesc)
     check_undefined(undefined)
     codes = flag("codes=", codes)
     arithmetic = ins.arithmetic(target)
@@ -73,6 +81,7 @@ def mma(
             c = np.zeros((ins.m, ins.n), code_type(arithmetic.c.bits))
         else:
             c = operand_codes("C", c, arithmetic.c, (ins.m, ins.n), codes)
+    a, b = signed(ins, a, b)
     scales = _scales(ins, scale_a, scale_b)
     if nibbles is not None:
         if not ins.is_sparse:
