@@ -91,6 +91,7 @@ def _register_grid(fragment: Fragment, slots: Index, name: str) -> Grid:
     lane, register = lanes.tolist(), registers.tolist()
     low = (parts * where.width + where.shift).tolist()
     copies = (slots % fragment.elements // per_word).tolist()
+    holders = (slots // fragment.elements).tolist()
     part = where.code_bits < word_bits
 
     def bits(row: int, col: int) -> str:
@@ -104,8 +105,11 @@ def _register_grid(fragment: Fragment, slots: Index, name: str) -> Grid:
         return (*short(row, col), bits(row, col)) if part else short(row, col)
 
     def hint(row: int, col: int) -> str:
-        held = " and ".join(str(x) for x in copies[row][col])
-        what = f"{operand}[{row}][{col}]: lane {lane[row][col]}, register {held}, "
+        # Copies are in several registers of a lane, or in lanes of several warps.
+        held = " and ".join(map(str, dict.fromkeys(copies[row][col])))
+        own = list(dict.fromkeys(holders[row][col]))
+        who = f"lane{'s' if own[1:] else ''} {' and '.join(map(str, own))}"
+        what = f"{operand}[{row}][{col}]: {who}, register {held}, "
         return (f"{name}, " if name else "") + what + f"bits {bits(row, col)}"
 
     rows, cols = fragment.shape
@@ -138,12 +142,17 @@ def _sweeps(lanes: Index) -> tuple[Box, ...]:
 
 
 def _warps(lanes: Index) -> tuple[Box, ...]:
-    """Where the warps of a warpgroup are: each holds some rows."""
+    """Where the warps are, if there are several: each holds a rectangle."""
     warps = lanes // WARP
     if not warps.any():
         return ()
-    whole = [np.flatnonzero((warps == warp).all(1)) for warp in range(int(warps.max()) + 1)]
-    return tuple((int(x[0]), 0, len(x), lanes.shape[1]) for x in whole if len(x))
+    out = []
+    for warp in np.unique(warps).tolist():
+        rows, cols = np.nonzero(warps == warp)
+        box = int(rows.min()), int(cols.min()), int(np.ptp(rows)) + 1, int(np.ptp(cols)) + 1
+        if box[2] * box[3] == len(rows):
+            out.append(box)
+    return tuple(out)
 
 
 # --- shared memory --------------------------------------------------------------------------------

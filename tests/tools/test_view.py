@@ -23,6 +23,7 @@ from emulator.layout.picture import (
 from emulator.layout.tile import TileShape
 from emulator.tools.pictures.page import Page
 from emulator.tools.pictures.panels import Memory
+from emulator.tools.pictures.tiled import TiledFragment
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
@@ -391,3 +392,39 @@ def test_view_of_one_target(capsys):
 )  # fmt: skip
 def test_view_refuses(capsys, argv, message):
     assert message in refusal(capsys, "view", *argv)
+
+
+# --- several warps side by side -------------------------------------------------------------------
+
+
+def test_warps_side_by_side():
+    """Lane 5 of warp i + 2 * j holds of D what lane 5 holds, 16 * i rows and 8 * j columns on; of A
+    what it holds 16 * i rows on, whatever j; of B what it holds 8 * j columns on."""
+    ins = Instruction.parse(F16)
+    page = Page(ins, warps=(2, 3))
+    panels = {x["name"]: x for x in page.data["panels"]}
+    assert {name: (x["rows"], x["cols"]) for name, x in panels.items()} == {
+        "a": (32, 16), "b": (16, 24), "d": (32, 24),
+    }  # fmt: skip
+    assert page.data["lanes"] == 192 and page.title == f"{F16}, 2 x 3 warps"
+    for name, (down, across) in {"a": (16, 0), "b": (0, 8), "d": (16, 8)}.items():
+        one, tiled = ins.fragment(name), TiledFragment(ins.fragment(name), (2, 3))
+        for j in range(3):
+            for i in range(2):
+                warp = i + 2 * j
+                part = tiled.coords[32 * warp : 32 * warp + 32]
+                assert np.array_equal(part, one.coords + np.array([down * i, across * j]))
+    hints = {x.grid.hint(17, 3) for x in page.sections()[0].panels if x.name == "a"}
+    assert hints == {"a[17][3]: lanes 37 and 101 and 165, register 0, bits 31:16"}
+    (d,) = [x for x in page.sections()[0].panels if x.name == "d"]
+    assert set(d.grid.frames) == {(16 * i, 8 * j, 16, 8) for i in range(2) for j in range(3)}
+
+
+def test_view_draws_warps(capsys):
+    text = "\n".join(answer(capsys, "view", F16, "--warps", "2x2", "--format", "svg"))
+    assert "2 x 2 warps" in text and ">127:0</text>" in text
+    assert "two numbers" in refusal(capsys, "view", F16, "--warps", "2")
+    assert "at most 32 warps" in refusal(capsys, "view", F16, "--warps", "8x8")
+    assert "dense mma alone" in refusal(capsys, "view", WGMMA, "--warps", "2x1")
+    sparse = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+    assert "dense mma alone" in refusal(capsys, "view", sparse, "--warps", "2x1")

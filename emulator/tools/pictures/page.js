@@ -75,9 +75,11 @@ function nameOf(panel, row, col) {
 
 function whereIs(panel, row, col) {
   if (panel.kind === "registers") {
-    const found = held(panel, row, col), { lane, low } = found[0];
-    const registers = found.map((x) => x.register);
-    return `lane ${lane}, register ${registers.join(" and ")}, ${bitRange(low, panel.bits)}`;
+    // Copies are in several registers of a lane, or in lanes of several warps.
+    const found = held(panel, row, col), { low } = found[0];
+    const [lanes, registers] = ["lane", "register"].map((x) => [...new Set(found.map((y) => y[x]))]);
+    return `lane${lanes[1] === undefined ? "" : "s"} ${lanes.join(" and ")}, ` +
+      `register ${registers.join(" and ")}, ${bitRange(low, panel.bits)}`;
   }
   if (panel.kind === "rows") {
     const low = col * panel.bits, last = low + panel.bits - 1;

@@ -34,6 +34,7 @@ from emulator.layout.grids import (
 from emulator.layout.picture import Grid, PlacedGrid, Size, cell_size, side_by_side, with_caption
 from emulator.tools.descriptors.tiles import ReadTile, read_tile
 from emulator.tools.lookup import group_names
+from emulator.tools.pictures.tiled import TiledFragment, Warps
 
 #: name of an area -> its axes; left to right and top to bottom of what stands before D
 AXES = {
@@ -114,8 +115,11 @@ class Section(NamedTuple):
 # --- what an instruction has ----------------------------------------------------------------------
 
 
-def sections(ins: Instruction, memory: Memory) -> list[Section]:
-    """The pictures of an instruction; raises OperandError where there is nothing to draw."""
+def sections(ins: Instruction, memory: Memory, warps: Warps = (1, 1)) -> list[Section]:
+    """The pictures of an instruction, or of several warps side by side; raises OperandError where
+    there is nothing to draw."""
+    if warps != (1, 1):
+        return [Section("", _tiled(ins, warps))]
     if isinstance(ins, MatrixInstruction):
         return _product(ins, memory)
     if isinstance(ins, WmmaMultiply):
@@ -152,6 +156,14 @@ def _product(ins: MatrixInstruction, memory: Memory) -> list[Section]:
     return _by_group(panels, "computation") if several else [Section("", panels)]
 
 
+def _tiled(ins: Instruction, warps: Warps) -> list[Panel]:
+    tiles = {name: TiledFragment(ins.fragment(name), warps) for name in "abcd"}
+    a, b, c, d = (_held(ins, tiles[x], "d" if x == "c" else x) for x in "abcd")
+    if [x.data for x in c] != [x.data for x in d]:
+        return a + b + [replace(x, label=f"{x.name}: {tiles[x.name].fmt.name}") for x in d + c]
+    return a + b + [_with_c(x) for x in d]
+
+
 def _by_group(panels: list[Panel], what: str) -> list[Section]:
     """A section for each matrix: what only meets those of its own number."""
     groups = range(max(panel.group for panel in panels) + 1)
@@ -171,10 +183,12 @@ def only(found: list[Section], operand: str) -> list[Section]:
 # --- panels ---------------------------------------------------------------------------------------
 
 
-def _held(ins: Instruction, fragment: Fragment, area: str) -> list[Panel]:
+def _held(ins: Instruction, fragment: Fragment | TiledFragment, area: str) -> list[Panel]:
     """An operand in registers: one panel for each of its matrices."""
     several = fragment.groups > 1
-    names = [group_names(ins, fragment)(i) for i in range(fragment.groups)] if several else []
+    names: list[str] = []
+    if several and isinstance(fragment, Fragment):
+        names = [group_names(ins, fragment)(i) for i in range(fragment.groups)]
     slots, where = slots_of(fragment), fragment.place
     panels = []
     for i, grid in enumerate(fragment_grids(fragment, names)):
@@ -194,10 +208,13 @@ def _accumulators(ins: MatrixInstruction | WmmaMultiply) -> list[Panel]:
     c = _held(ins, ins.fragment("c"), "d")
     if [x.data for x in c] != [x.data for x in d]:
         return [replace(x, label=f"{x.name}: {ins.fragment(x.name).fmt.name}") for x in d + c]
-    return [
-        replace(x, also=("c",), grid=replace(x.grid, caption=x.grid.caption + ", and c likewise"))
-        for x in d
-    ]
+    return [_with_c(x) for x in d]
+
+
+def _with_c(x: Panel) -> Panel:
+    """The picture of D where C has the same registers."""
+    grid = replace(x.grid, caption=x.grid.caption + ", and c likewise")
+    return replace(x, also=("c",), grid=grid)
 
 
 def _tile(ins: MatrixInstruction, operand: str, memory: Memory) -> Panel:
