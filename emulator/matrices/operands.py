@@ -107,7 +107,7 @@ def as_matrix_instruction(
     """An instruction that multiplies, or its opcode, with `idesc` of a tcgen05.mma; raises
     OperandError for anything else."""
     if idesc is not None or (isinstance(ins, str) and ins.strip().startswith("tcgen05.mma")):
-        from emulator.isa.tensor_instruction import settle
+        from emulator.isa.tensor_matrix import settle
 
         return settle(ins, idesc)
     ins = as_instruction(ins, "an Instruction that multiplies")
