@@ -122,6 +122,8 @@ def settle(
         descriptor = InstructionDescriptor.decode(descriptor, kind)
     if descriptor.kind != kind:
         raise OperandError(f"{text} is of kind {kind}; the descriptor is of {descriptor.kind}")
+    if descriptor.not_modelled:
+        raise UnsupportedError(f"{text}: {descriptor.not_modelled}: not modelled here")
     stationary, sparse = ".ws" in ins.family, bool(words.get("sp"))
     if descriptor.sparse != sparse:
         stands = "has" if sparse else "has no"

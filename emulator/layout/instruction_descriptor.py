@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from dtypes import FORMATS
 from emulator.errors import OperandError, flag, listing, one_of, runs, shown, whole
 from emulator.layout.descriptor import Finding
 from emulator.layout.mma_kinds import D_CODES, KINDS, MmaKind, find_shapes
@@ -239,6 +240,18 @@ class InstructionDescriptor:
         sizes = {"m": codes["m"] * unit, "n": codes["n"] * _N_UNIT}
         return cls(kind, **{**codes, **named, **sizes})
 
+    @property
+    def not_modelled(self) -> str:
+        """What of it this package does not model, in words; "" where it models all."""
+        small = [x for x in (self.a, self.b) if FORMATS[x].bits == 6]
+        if self.scale_a_rows:
+            return "scales of A in 128 lanes (sm_107a)"
+        if self.sparse and self.sparsity_version:
+            return "sparsity version 1 (sm_107a)"
+        if self.kind == "mxf8f6f4" and small and self.k == 64 and not self.sparse:
+            return f"{small[0]} without padding (K = 64, sm_107a)"
+        return ""
+
     # --- what is wrong with it ---
 
     def findings(
@@ -253,7 +266,7 @@ class InstructionDescriptor:
         """
         whole("cta_group", cta_group, 1, 2)
         chip = None if target is None else find_target(target)
-        found = [*_shape(self, cta_group, weight_stationary), *_ids(self)]
+        found = [*_shape(self, cta_group, weight_stationary), *_types(self), *_ids(self)]
         if chip is not None:
             found += _not_on(self, chip)
         if self.max_shift and not weight_stationary:
@@ -337,6 +350,29 @@ def _shape(
             "warning", "m", "m = 128 with K = 96: the manual lists 256 alone, CUTLASS takes it",
             "m 256",
         )  # fmt: skip
+
+
+def _types(descriptor: InstructionDescriptor) -> Iterator[Finding]:
+    """What only some types of a kind can have."""
+    kind = KINDS[descriptor.kind]
+    for operand in "ab":
+        type_ = getattr(descriptor, operand)
+        small = FORMATS[type_].bits < 8
+        if small and getattr(descriptor, f"transpose_{operand}"):
+            yield Finding(
+                "error", f"transpose_{operand}",
+                f"{operand.upper()} of {type_} is MN-major: elements below 8 bits are K-major",
+                f"transpose_{operand} 0",
+            )  # fmt: skip
+        if (
+            small
+            and kind.name == "f8f6f4"
+            and descriptor.k != _sizes_of_k(kind, descriptor.sparse)[0]
+        ):
+            yield Finding(
+                "error", "k", f"k {descriptor.k} of kind f8f6f4 with {operand.upper()} of {type_}",
+                "types e4m3 and e5m2",
+            )  # fmt: skip
 
 
 def _ids(descriptor: InstructionDescriptor) -> Iterator[Finding]:

@@ -45,6 +45,8 @@ class TensorProduct:
 
     def __post_init__(self) -> None:
         kind = KINDS[self.instruction.kind]
+        if self.instruction.not_modelled:
+            raise UnsupportedError(f"{self.instruction.not_modelled}: not modelled here")
         if self.vector not in ("", *kind.vectors):
             raise OperandError(
                 f"kind {kind.name} takes {listing(kind.vectors) or 'no scale vector'}; got "
