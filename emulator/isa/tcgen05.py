@@ -218,7 +218,7 @@ ROWS: tuple[Row, ...] = (
 
 
 @dataclass(frozen=True, repr=False)
-class TensorInstruction(OrdinaryInstruction):
+class Tcgen05(OrdinaryInstruction):
     """One tcgen05 instruction. `modifiers` has its words by slot: kind, cta_group, shape, num …"""
 
     def __str__(self) -> str:
@@ -273,15 +273,15 @@ class TensorInstruction(OrdinaryInstruction):
                 yield operand
 
 
-def expand() -> Iterator[TensorInstruction]:
+def expand() -> Iterator[Tcgen05]:
     """Every form of every row; collectors, which change no values, once each."""
     for row in ROWS:
         for words in row.expand():
-            yield TensorInstruction(row, words)
+            yield Tcgen05(row, words)
 
 
 @lru_cache(maxsize=1024)
-def parse(opcode: str) -> TensorInstruction:
+def parse(opcode: str) -> Tcgen05:
     """The instruction that `opcode` names, its modifiers in any order.
 
     Raises ParseError for a word that no form has, UnsupportedError for modifiers that do not go
@@ -300,5 +300,5 @@ def parse(opcode: str) -> TensorInstruction:
         raise ParseError(f".ws is part of the name: write tcgen05.mma.ws… for {quoted(opcode)}")
     for row in rows:
         if (found := row.grammar.match(words)) is not None:
-            return TensorInstruction(row, found)
+            return Tcgen05(row, found)
     raise refusal(opcode, words, rows)

@@ -15,6 +15,7 @@ from emulator.errors import OperandError, UnsupportedError, flag, hint, shown
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.recipe import Recipe
+from emulator.matrices.misplaced import misplaced_named
 from emulator.matrices.operands import (
     as_matrix_instruction,
     batches_named,
@@ -173,15 +174,16 @@ def _product(
 ) -> Product:
     """The operands of a product, checked."""
     arithmetic, (a, b, c, nibbles) = order.arithmetic, given
-    a = operand_codes("A", a, arithmetic.a, (None, None), codes)
-    m, k = a.shape[-2], a.shape[-1] * (1 if nibbles is None else 2)
-    b = operand_codes("B", b, arithmetic.b, (k, None), codes)
+    with misplaced_named(arithmetic, codes, {}, a, b, c):
+        a = operand_codes("A", a, arithmetic.a, (None, None), codes)
+        m, k = a.shape[-2], a.shape[-1] * (1 if nibbles is None else 2)
+        b = operand_codes("B", b, arithmetic.b, (k, None), codes)
+        n = b.shape[-1]
+        if c is None:
+            c = np.zeros((m, n), code_type(arithmetic.c.bits))
+        else:
+            c = operand_codes("C", c, arithmetic.c, (m, n), codes)
     a, b = signed(ins, a, b)
-    n = b.shape[-1]
-    if c is None:
-        c = np.zeros((m, n), code_type(arithmetic.c.bits))
-    else:
-        c = operand_codes("C", c, arithmetic.c, (m, n), codes)
     if ins.is_sparse:
         a, nibbles = compressed(ins, a, nibbles)
     elif nibbles is not None:

@@ -90,7 +90,7 @@ class Kernel:
         self.out = e.array(word, p.m * p.n)
         self.rows = self._rows_of_b() if p.sparsity else None
         self._dots(units)
-        with e.loop(p.m * p.n) as i:
+        for i in e.unrolled(p.m * p.n):
             place = e.load(self.table["d"], i, I64)
             code = e.load(self.out, i, word)
             bits = _INTEGERS[p.arithmetic.d.bits]
@@ -105,7 +105,7 @@ class Kernel:
         """What lies at the places of a table, as words."""
         e, type_ = self.e, _INTEGERS[bits]
         out = e.array(word, count)
-        with e.loop(count) as i:
+        for i in e.unrolled(count):
             place = e.b.gep(self.base[name], [e.load(self.table[name], i, I64)], source_etype=I8)
             held = e.b.load(place, align=1, typ=type_)
             e.store(held if type_ is word else e.b.zext(held, word), out, i)

@@ -41,6 +41,7 @@ from emulator.ptx.program import (
     Statement,
     Vector,
 )
+from emulator.targets import Target
 
 NAME = "segment"
 
@@ -63,8 +64,8 @@ class NativeFunction:
     a lane must not execute.
     """
 
-    def __init__(self, function: Function) -> None:
-        self.function = function
+    def __init__(self, function: Function, target: Target) -> None:
+        self.function, self.target = function, target
         #: of the statement that is being translated
         self.number = 0
         self._inputs: dict[Any, tuple[int, Input]] = {}

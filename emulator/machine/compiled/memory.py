@@ -41,6 +41,7 @@ class Memory:
         self.e, self.context = e, context
         #: where variables of the function are allocated
         self._entry = entry
+        self._rooms: dict[tuple[str, int], Value] = {}
         self._scratch = self._allocated(WIDTH)
         self._nowhere = entry.ptrtoint(self._allocated(8), LONG)
         #: of the warp that is under way
@@ -51,6 +52,12 @@ class Memory:
         out = self._entry.alloca(ir.ArrayType(LONG, words))
         out.type = POINTER
         return out
+
+    def room(self, name: str, size: int) -> Value:
+        """Bytes of a name and size, the same for all statements."""
+        if (name, size) not in self._rooms:
+            self._rooms[name, size] = self._allocated(-(-size // 8))
+        return self._rooms[name, size]
 
     def field(self, name: str) -> Value:
         return field_of(self.e.builder, self.context, name)

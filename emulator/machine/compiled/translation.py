@@ -15,7 +15,7 @@ from dtypes import Array
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.signature import Operand
-from emulator.machine.compiled import collective, copies, rules
+from emulator.machine.compiled import collective, copies, products, rules
 from emulator.machine.compiled.emitter import (
     Value,
 )
@@ -41,6 +41,7 @@ from emulator.ptx.program import (
     Vector,
     items_of,
 )
+from emulator.targets import Target
 
 _MASK = (1 << 64) - 1
 #: special registers that change from statement to statement
@@ -58,30 +59,35 @@ class Translated:
     #: all lanes of a warp must be there; copies must take effect at their issue
     together: bool
     copies: bool
+    #: kernels of `emulator.arith.kernels` are called
+    multiplies: bool
 
 
-def translate(statements: Sequence[Statement], function: Function, live: int) -> Translated:
+def translate(
+    statements: Sequence[Statement], function: Function, live: int, target: Target
+) -> Translated:
     """The function of some statements; `live`, as bits, are registers that may be read later."""
-    made = NativeFunction(function)
+    made = NativeFunction(function, target)
     for made.number, statement in enumerate(statements):
         _statement(made, statement)
     return Translated(
         *made.finish(live),
-        together=any(collective.fits(statement) for statement in statements),
-        copies=any(copies.fits(statement) for statement in statements),
+        together=any(collective.fits(x) or products.fits(x, target) for x in statements),
+        copies=any(copies.fits(x) for x in statements),
+        multiplies=any(products.fits(x, target) for x in statements),
     )
 
 
 # --- which statements -----------------------------------------------------------------------------
 
 
-def can_translate(statement: Statement, function: Function) -> bool:
+def can_translate(statement: Statement, function: Function, target: Target) -> bool:
     """Whether a statement has LLVM instructions."""
     if statement.expansion:
-        return all(can_translate(part, function) for part in statement.expansion)
+        return all(can_translate(part, function, target) for part in statement.expansion)
     if statement.call is not None or not _plain(statement, function):
         return False
-    if collective.fits(statement) or copies.fits(statement):
+    if collective.fits(statement) or copies.fits(statement) or products.fits(statement, target):
         return True
     ins = statement.instruction
     if isinstance(ins, OrdinaryInstruction) and statement.name in _STATEMENTS:
@@ -119,6 +125,8 @@ def _statement(t: NativeFunction, statement: Statement) -> None:
             collective.emit(t, part)
         elif copies.fits(part):
             copies.emit(t, part)
+        elif products.fits(part, t.target):
+            products.emit(t, part)
         elif part.name in _STATEMENTS and isinstance(part.instruction, OrdinaryInstruction):
             _STATEMENTS[part.name].emit(t, part, part.instruction)
         elif part.name not in HINTS:
