@@ -7,7 +7,7 @@ from html import escape
 from dtypes import FORMATS
 from emulator.errors import OperandError, one_of
 from emulator.isa.instruction import Instruction
-from emulator.isa.tcgen05 import TensorInstruction
+from emulator.isa.tcgen05 import Tcgen05
 from emulator.isa.tensor_matrix import TensorMatrixInstruction, settle
 from emulator.layout.picture import Grid, document, side_by_side
 from emulator.layout.tensor_grids import matrix_grids, transfer_grid
@@ -53,7 +53,7 @@ def _matrices(ins: TensorMatrixInstruction, operand: str) -> list[Grid]:
 
 def _transfer(opcode: str) -> list[Grid]:
     ins = Instruction.parse(opcode)
-    if not isinstance(ins, TensorInstruction) or ins.operation not in ("ld", "st"):
+    if not isinstance(ins, Tcgen05) or ins.operation not in ("ld", "st"):
         raise OperandError(
             f"of tcgen05 there are pictures of mma (with --idesc), ld and st; got {opcode:.100}"
         )
