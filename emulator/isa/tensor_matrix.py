@@ -15,7 +15,7 @@ from emulator.isa.matrix_forms import MatrixForm
 from emulator.isa.signature import Signature
 from emulator.isa.tcgen05 import parse
 from emulator.layout.fragment import Fragment
-from emulator.layout.instruction_descriptor import InstructionDescriptor
+from emulator.layout.instruction_descriptor import TARGETED, InstructionDescriptor
 from emulator.layout.mma_kinds import KINDS
 from emulator.layout.tensor_memory import CHUNK, TensorLayout, tensor_layout
 from emulator.targets import Target
@@ -133,8 +133,10 @@ def settle(
             raise OperandError(f"{text}: {finding.message}; legal: {finding.legal}")
     vectors = KINDS[kind].vectors
     vector = words.get("scale_vec") or next(iter(vectors), "")
-    if descriptor.scale == "ue4m3" and vectors[vector] != 16:
-        raise OperandError(f"{text}: scales of ue4m3 go with .scale_vec::4X or .block16")
+    if descriptor.scale not in (None, "ue8m0") and vectors[vector] != 16:
+        raise OperandError(
+            f"{text}: scales of {descriptor.scale} go with .scale_vec::4X or .block16"
+        )
     form = MatrixForm(
         "tcgen05.mma.sp" if sparse else "tcgen05.mma",
         f"m{descriptor.m}n{descriptor.n}k{descriptor.k}",
@@ -152,6 +154,5 @@ def settle(
 
 def _has(target: str, descriptor: InstructionDescriptor) -> bool:
     """Whether a target has what the descriptor asks for."""
-    own = ("k", "sparsity_version", "scale_a_rows")
     found = descriptor.findings(target=target)
-    return not any(x.level == "error" and x.field in own for x in found)
+    return not any(x.level == "error" and x.field in TARGETED for x in found)

@@ -104,7 +104,7 @@ class InstructionDescriptor:
     sparse: bool = False
     #: of i8: the result is clamped to s32
     saturate: bool = False
-    #: type of the block scales: "ue8m0", or of mxf4nvf4 "ue4m3" (None: that)
+    #: type of the block scales: "ue8m0", or of mxf4nvf4 "ue4m3" (None: that) or "ue5m3" (sm_107a)
     scale: str | None = None
     #: 0: what the kind has everywhere; others are for sm_103a (96) and sm_107a
     k: int = 0
@@ -399,18 +399,24 @@ def _ids(descriptor: InstructionDescriptor) -> Iterator[Finding]:
                 )  # fmt: skip
 
 
+#: what takes the place of what later chips added, but for K
+_USUAL = {"sparsity_version": 0, "scale_a_rows": 0, "scale": "ue4m3"}
+#: fields that not all targets have in full
+TARGETED = ("k", "sparsity_version", "scale_a_rows", "scale")
+
+
 def _not_on(descriptor: InstructionDescriptor, chip: Target) -> Iterator[Finding]:
     """What later chips than `chip` added."""
     dense = descriptor.k // (2 if descriptor.sparse else 1)
     usual = KINDS[descriptor.kind].dense_k[0]
     added = {
         "k": dense not in (usual, 96), "sparsity_version": descriptor.sparsity_version != 0,
-        "scale_a_rows": descriptor.scale_a_rows,
+        "scale_a_rows": descriptor.scale_a_rows, "scale": descriptor.scale == "ue5m3",
     }  # fmt: skip
     for name, used in added.items():
         if used and chip.number not in _WITH_PTX_94:
             yield Finding("error", name, f"{name} {getattr(descriptor, name)} is for sm_107a; the "
-                          f"target is {chip}", f"{name} {usual if name == 'k' else 0}")  # fmt: skip
+                          f"target is {chip}", f"{name} {_USUAL.get(name, usual)}")  # fmt: skip
     if dense == 96 and chip.number not in _WITH_K96:
         yield Finding("error", "k", f"k {descriptor.k} is for sm_103a and sm_107a; the target is "
                       f"{chip}", f"k {descriptor.k // 96 * usual}")  # fmt: skip

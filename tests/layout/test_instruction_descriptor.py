@@ -63,6 +63,7 @@ BITS = [
     ("mxf4", {"k": 128}, 1 << 3),
     ("mxf4", {"sparsity_version": 1}, 1 << 12),
     ("mxf4nvf4", {"scale": "ue8m0"}, 1 << 23),
+    ("mxf4nvf4", {"scale": "ue5m3"}, 2 << 23),
 ]
 TYPES = {"f8f6f4": "e4m3", "mxf8f6f4": "e4m3", "i8": "s8"}
 
@@ -155,6 +156,7 @@ def test_what_no_word_says(fields, message):
         ({"kind": "mxf4", "k": 96}, {"cta_group": 2}, "the manual lists 256 alone"),
         ({"kind": "mxf4", "k": 96}, {"target": "sm_100a"}, "k 64"),
         ({"kind": "mxf4", "k": 128}, {"target": "sm_100a"}, "k 64"),
+        ({"kind": "mxf4nvf4", "scale": "ue5m3"}, {"target": "sm_100a"}, "scale ue4m3"),
         ({"selector": 1}, {}, "only sparse"),
         ({"selector": 2, "sparse": True}, {}, "selector 0 or 1"),
         ({"kind": "mxf4", "scale_a_id": 1}, {}, "scale_a_id 0 or 2"),
