@@ -166,8 +166,8 @@ def plan_dot(call: DotCall, target: Target) -> Plan:
 def _plan(row: Lowering, call: DotCall, target: Target) -> Plan:
     if row.opcode is None:
         raise UnsupportedError(
-            f"Triton compiles this {call} for {target} to tcgen05.mma, which this package does not "
-            "have; to compute it by another instruction, name one with instruction="
+            f"Triton compiles this {call} for {target} to tcgen05.mma, which is not chosen here; "
+            "to compute it by another instruction, name one with instruction="
         )
     if not row.opcode:
         return Plan(None)
