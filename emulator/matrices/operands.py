@@ -112,7 +112,11 @@ def as_matrix_instruction(
         return settle(ins, idesc)
     ins = as_instruction(ins, "an Instruction that multiplies")
     if not isinstance(ins, MatrixInstruction):
-        raise OperandError(f"an instruction that multiplies is needed: mma or wgmma; got {ins}")
+        needs = " needs idesc=, an InstructionDescriptor" if "tcgen05.mma" in str(ins) else ""
+        raise OperandError(
+            f"an instruction that multiplies is needed: mma or wgmma; got {ins}"
+            f"{f', which{needs}' if needs else ''}"
+        )
     return ins
 
 

@@ -6,6 +6,7 @@ from bits import assert_same_codes
 
 from emulator import (
     EmulatorError,
+    Instruction,
     InstructionDescriptor,
     OperandError,
     ParseError,
@@ -177,6 +178,19 @@ def test_targets():
     a, b = numbers(128, 16), numbers(16, 8)
     with pytest.raises(UnsupportedError, match="is not available on sm_90a"):
         mma(F16, a, b, idesc=InstructionDescriptor("f16", "f16", "f16", n=8), target="H100")
+
+
+def test_an_instruction_without_a_descriptor():
+    ins = Instruction.parse(F16)
+    a, b = numbers(128, 16), numbers(16, 8)
+    x = InstructionDescriptor("f16", "f16", "f16", n=8)
+    got = mma(ins, a, b, idesc=x, target=B200)
+    assert (got == mma(F16, a, b, idesc=x, target=B200)).all()
+    with pytest.raises(OperandError, match="which needs idesc=, an InstructionDescriptor"):
+        mma(ins, a, b, target=B200)
+    for wrong in (True, "0x8", 1.5, 1 << 32, [3]):
+        with pytest.raises(OperandError, match="32 bits"):
+            mma(F16, a, b, idesc=wrong, target=B200)
 
 
 def test_it_has_no_fragments():
