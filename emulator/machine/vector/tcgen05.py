@@ -50,16 +50,16 @@ class _Warp(NamedTuple):
     """One warp that executes a statement."""
 
     #: its number among those of the strand, its block's in the wave, its own in the block
-    index: int
+    place: int
     row: int
     number: int
 
 
 def _warps(s: Strand) -> Iterator[_Warp]:
     first = s.lanes[::WARP]
-    for index, lane in enumerate(first.tolist()):
+    for place, lane in enumerate(first.tolist()):
         row, thread = divmod(lane, s.wave.lanes_per_cta)
-        yield _Warp(index, row, thread // WARP)
+        yield _Warp(place, row, thread // WARP)
 
 
 def _by_warps(statement: Statement, run: Callable[[Strand], None]) -> Step:
@@ -124,12 +124,12 @@ def allocate(statement: Statement, function: Function) -> Step:
         given = find(s) if space else memory.to_shared(wave, find(s))
         lacking = np.zeros(len(s), np.bool_)
         for warp in _warps(s):
-            found = tensor_memory(wave, warp.row).allocate(_at(counts, warp.index), exclusive)
+            found = tensor_memory(wave, warp.row).allocate(_at(counts, warp.place), exclusive)
             if found is None:
-                lacking[warp.index * WARP : (warp.index + 1) * WARP] = True
+                lacking[warp.place * WARP : (warp.place + 1) * WARP] = True
                 continue
-            who = Who(wave, s.lanes[warp.index * WARP :][:1], np.array([warp.row]))
-            address = np.array([_at(given, warp.index * WARP)], np.uint64)
+            who = Who(wave, s.lanes[warp.place * WARP :][:1], np.array([warp.row]))
+            address = np.array([_at(given, warp.place * WARP)], np.uint64)
             held, start = memory.bytes_at(who, "shared", address, 4, alignment=4, write=True)
             held[int(start[0]) : int(start[0]) + 4] = np.array([found], "<u4").view(np.uint8)
         if lacking.any():
@@ -159,7 +159,7 @@ def deallocate(statement: Statement, function: Function) -> Step:
         counts = one_for_all(columns(s), s, WARP, "columns")
         for warp in _warps(s):
             tensor_memory(s.wave, warp.row).deallocate(
-                _at(at, warp.index), _at(counts, warp.index), exclusive
+                _at(at, warp.place), _at(counts, warp.place), exclusive
             )
         for strand in list(s.wave.waiting):
             if strand.state is State.TENSOR:
@@ -193,7 +193,7 @@ def load(statement: Statement, function: Function) -> Step:
         at = one_for_all(find(s), s, WARP, "taddr")
         parts = [
             tensor_cores.loaded(
-                ins, tensor_memory(s.wave, warp.row), _at(at, warp.index), warp.number, split
+                ins, tensor_memory(s.wave, warp.row), _at(at, warp.place), warp.number, split
             )
             for warp in _warps(s)
         ]
@@ -214,7 +214,7 @@ def store(statement: Statement, function: Function) -> Step:
         at, words = one_for_all(find(s), s, WARP, "taddr"), source.read(s)
         for warp in _warps(s):
             tensor_memory(s.wave, warp.row).store(
-                _at(at, warp.index), shape, num, warp.number, words[warp.index],
+                _at(at, warp.place), shape, num, warp.number, words[warp.place],
                 unpacked=unpacked, split=split,
             )  # fmt: skip
 
