@@ -46,6 +46,13 @@ def wrong_verdicts(rows, asked, tried):
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_tables_agree(name):
+    rows, *asked = recorded(name)
+    assert wrong_verdicts(rows[::8], *asked) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_the_tables_agree_on_all(name):
     assert wrong_verdicts(*recorded(name)) == []
 
 
