@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from emulator.tools.faults.finder import find_faults
     from emulator.tools.orders import check_order
     from emulator.tools.pictures.page import Page
+    from emulator.tools.studies.error import ErrorStudy, error_study
+    from emulator.tools.studies.probe import Probe, probe
     from emulator.warp.execute import execute
     from emulator.warp.sparse import compress, decompress
 
@@ -56,6 +58,7 @@ __all__ = [
     "TARGETS",
     "Descriptor",
     "EmulatorError",
+    "ErrorStudy",
     "Instruction",
     "InstructionDescriptor",
     "Kernel",
@@ -65,6 +68,7 @@ __all__ = [
     "OperandError",
     "Page",
     "ParseError",
+    "Probe",
     "Recipe",
     "SharedMemoryDescriptor",
     "StoredTile",
@@ -80,6 +84,7 @@ __all__ = [
     "decompress",
     "describe_descriptor",
     "diff_descriptors",
+    "error_study",
     "execute",
     "explain",
     "explain_registers",
@@ -88,6 +93,7 @@ __all__ = [
     "load_tile",
     "mma",
     "needed_descriptor",
+    "probe",
     "store_tile",
 ]
 
@@ -117,6 +123,8 @@ _LATER = {
     "emulator.tools.faults.finder": "find_faults",
     "emulator.tools.orders": "check_order",
     "emulator.tools.pictures.page": "Page",
+    "emulator.tools.studies.error": "ErrorStudy error_study",
+    "emulator.tools.studies.probe": "Probe probe",
     "emulator.warp.execute": "execute",
     "emulator.warp.sparse": "compress decompress",
 }

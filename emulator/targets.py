@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from emulator.errors import UnsupportedError, hint, listing, quoted, shown
@@ -32,7 +33,7 @@ class Target:
     #: numbers of the chips that run what is made for the family of this one (sm_100f)
     family: tuple[int, ...] = ()
 
-    @property
+    @cached_property
     def number(self) -> int:
         """80 for sm_80; what "sm_80 and later" compares."""
         return int(re.sub(r"\D", "", self.name))

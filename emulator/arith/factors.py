@@ -93,6 +93,7 @@ class Plan(NamedTuple):
     #: formats that the accumulator is converted to before, and the result after
     before: Format | None
     after: Format | None
+    step: FusedDotAdd
 
 
 @lru_cache(maxsize=1024)
@@ -125,12 +126,22 @@ def plan(arithmetic: Arithmetic, k: int) -> Plan | None:
         > _MAX_PRECISION
     ):
         return None
+    if not _fits_int32(arithmetic, step, found.widen):
+        return None
     order = np.array(blocks, np.intp)
     in_order = bool((order.ravel() == np.arange(k)).all())
     return Plan(
         constants(step), result, order, in_order,
-        found.widen, found.adds_c is not None, found.before, found.after,
+        found.widen, found.adds_c is not None, found.before, found.after, step,
     )  # fmt: skip
+
+
+def _fits_int32(arithmetic: Arithmetic, step: FusedDotAdd, widen: Format | None) -> bool:
+    """Whether the sum of eight aligned products does, each up to two or four significands."""
+    formats = [widen or arithmetic.a, widen or arithmetic.b]
+    formats += [arithmetic.scale] * 2 if arithmetic.scale is not None else []
+    largest = float(np.prod([2 - 2.0**-fmt.mantissa_bits for fmt in formats]))
+    return 8 * largest * 2.0**step.fraction_bits < 2**31
 
 
 def _is_readable(fmt: Format) -> bool:
@@ -140,9 +151,9 @@ def _is_readable(fmt: Format) -> bool:
 
 
 def factor(
-    made: Plan, fmt: Format, codes: Array, scale: Format | None, scales: Array | None, pad: int
+    made: Plan, fmt: Format, codes: Array, scale: Format | None, scales: Array | None
 ) -> Factor:
-    """Codes ``(…, rows, n * k)`` of n instructions; a pass is padded to a multiple of `pad`.
+    """Codes ``(…, rows, n * k)`` of n instructions.
 
     `scales` ``(…, rows, n * v)`` are multiplied in, each with the k / v elements it belongs to.
     """
@@ -161,10 +172,14 @@ def factor(
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             value, power = value * by, power * powers(scale, by)
     special = ~((power >= LEAST) & (power <= LARGEST) | (value == 0))
-    if width % pad:
-        missing = [(0, 0)] * (value.ndim - 1) + [(0, -width % pad)]
-        value, power = np.pad(value, missing), np.pad(power, missing)
     return Factor(value, power, special.any((-2, -1)) if special.any() else None)
+
+
+def is_special(fmt: Format, codes: Array) -> Bool:
+    """Where codes of a float format are infinities or NaNs."""
+    magnitude = (fmt.code_mask & ~fmt.sign_mask) >> fmt.ignored_bits << fmt.ignored_bits
+    found: Bool = (codes & codes.dtype.type(magnitude)) > fmt.max_finite
+    return found
 
 
 def least_power(fmt: Format) -> np.int32:

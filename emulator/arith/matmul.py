@@ -17,7 +17,7 @@ import numpy as np
 from dtypes import Array, Format, code_type, convert
 from emulator.arith import fused, grouped, integers, reference, small, vector
 from emulator.arith.engines import Compute, Engine, choose, give_up, in_pieces
-from emulator.arith.factors import Bool, Float32, Plan, Side, factor, plan
+from emulator.arith.factors import Bool, Float32, Plan, Side, factor, is_special, plan
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import IntegerDot, PopcountDot
 
@@ -100,8 +100,16 @@ def ordinary(
     if found is None:
         return None
     d, bad = _shaped(found[0], batch), found[1]
-    bad = bad[0] if len(bad) == 1 else bad.reshape(*batch, *bad.shape[1:])
-    return d, np.broadcast_to(bad, d.shape)
+    rows, columns = _has_special(arithmetic.a, a), _has_special(arithmetic.b, b)
+    bad = bad.reshape(*(batch if len(bad) > 1 else ()), *bad.shape[1:]) | rows[..., None]
+    return d, np.broadcast_to(bad | columns[..., None, :], d.shape)
+
+
+def _has_special(fmt: Format, codes: Array) -> Array:
+    """Rows ``(…, m)`` with an infinity or a NaN."""
+    if not fmt.is_float or fmt.specials == "none":
+        return np.zeros((1,) * (codes.ndim - 1), np.bool_)
+    return np.asarray(is_special(fmt, codes).any(-1))
 
 
 def _batch_of(*operands: Array | None) -> tuple[int, ...]:
@@ -273,6 +281,8 @@ def _fused(made: Plan, arithmetic: Arithmetic, x: Operands, engine: Engine) -> t
             codes = d.astype(np.float16).view(np.uint16)
     else:
         codes = d.view(np.uint32)
+    assert made.result.nan is not None
+    codes[np.isnan(d)] = made.result.nan
     if made.after is not None:
         codes = convert(made.result, made.after, codes)
     return codes, bad
@@ -297,11 +307,11 @@ def _chain(
     engine: Engine,
 ) -> tuple[Float32, Bool]:
     """The accumulators, and where they are to be computed otherwise."""
-    chain, pad, products = fused.chain, 1, _PIECE
+    products = _PIECE
     if engine == "compiled":
-        from emulator.arith import compiled
+        from emulator.arith import compiled, fused_tiles
 
-        chain, pad, products = compiled.fused_chain, fused.RUN, _COMPILED_PIECE
+        products = _COMPILED_PIECE
     m, n = x.shape[-2:]
     operands = (*left[1:], *right[1:], x)
     batch = max(len(y) for y in operands if y is not None)
@@ -320,20 +330,16 @@ def _chain(
         return y if y is None or len(y) == 1 else y[start : start + size]
 
     def piece(start: int) -> None:
-        if in_lanes:
-            p, q = (
-                (fmt, part(codes, start), part(scales, start))
-                for fmt, codes, scales in (left, right)
-            )
-            done = slice(start, start + size)
-            out[done], bad[done] = compiled.fused_lanes(made, p, q, scale, part(x, start))
-            return
-        u, v = (
-            factor(made, fmt, part(codes, start), scale, part(scales, start), pad)
-            for fmt, codes, scales in (left, right)
+        p, q = (
+            (fmt, part(codes, start), part(scales, start)) for fmt, codes, scales in (left, right)
         )
         done = slice(start, start + size)
-        out[done], odd = chain(made, u, v, part(x, start))
+        if engine == "compiled":
+            chain = compiled.fused_lanes if in_lanes else fused_tiles.chain
+            out[done], bad[done] = chain(made, p, q, scale, part(x, start))
+            return
+        u, v = (factor(made, fmt, codes, scale, scales) for fmt, codes, scales in (p, q))
+        out[done], odd = fused.chain(made, u, v, part(x, start))
         # An accumulator that met a special operand is lost for the rest of its chain.
         if u.special is not None:
             odd |= u.special[..., :, None]

@@ -17,7 +17,7 @@ from emulator.isa.signature import Signature
 from emulator.layout.fragment import Fragment
 from emulator.layout.instruction_descriptor import InstructionDescriptor
 from emulator.layout.mma_kinds import KINDS
-from emulator.layout.tensor_memory import CHUNK, TensorLayout
+from emulator.layout.tensor_memory import CHUNK, TensorLayout, tensor_layout
 from emulator.targets import Target, select
 
 NAME = "tcgen05.mma"
@@ -77,7 +77,7 @@ class TensorInstruction(MatrixInstruction):
     @cached_property
     def layout(self) -> TensorLayout:
         """Where its matrices lie in tensor memory."""
-        return TensorLayout(
+        return tensor_layout(
             self.descriptor, self.cta_group, self.weight_stationary, self.scale_chunks
         )
 

@@ -20,6 +20,10 @@ _GRIDS: dict[EngineName, tuple[str, str]] = {
 }
 
 
+#: runs a launch in parts, each of them a `Launch` of its own
+_WORKERS = "emulator.machine.dask_launch"
+
+
 def problem(instruction: object) -> str:
     """Why no engine can run an instruction; "" if one can."""
     from emulator.machine.vector import statements
@@ -45,7 +49,10 @@ class _Grid(Protocol):
 
 
 def run_grid(launch: Any, engine: EngineName) -> dict[str, int]:
-    """Runs all blocks of a `Launch`; what was counted."""
+    """Runs all blocks of a `Launch`, here or on the workers of its client; what was counted."""
+    if launch.client is not None:
+        counters: dict[str, int] = import_module(_WORKERS).run_on(launch, engine)
+        return counters
     module, name = _GRIDS[_chosen(launch, engine)]
     grid: _Grid = getattr(import_module(module), name)(launch)
     grid.run()

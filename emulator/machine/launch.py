@@ -273,6 +273,7 @@ class Kernel:
         progress: Callable[[int, int], None] | None = None,
         counters: bool = False,
         stop_at: Special | None = None,
+        dask: Any = None,
     ) -> Report:
         """Runs the kernel; arrays among `args` hold afterwards what it has written.
 
@@ -296,6 +297,11 @@ class Kernel:
         `stop_at` ends the launch with a KernelError where a statement makes a NaN of operands that
         are none ("nan"), an infinity of finite operands ("inf"), or either ("any"). The vector
         engine alone does all three.
+
+        `dask`, a ``distributed.Client``, runs chunks of the grid on its workers, with the same
+        bytes. UnsupportedError where blocks could see each other (atomic operations on global
+        memory, flags, cooperative grids, clocks), and where two chunks leave different values in
+        one byte.
         """
         check_word("engine", engine, EngineName)
         if check and engine == "reference":
@@ -313,6 +319,10 @@ class Kernel:
             from emulator.machine.checks.nonfinite import watcher
 
             launch.watchers += (watcher(stop_at),)
+        if dask is not None:
+            if counters:
+                raise UnsupportedError("counters=True needs all blocks in one process")
+            launch.client = dask
         return _counted(launch, engine) if counters else launch.run(engine)
 
     def prepare(
@@ -414,6 +424,10 @@ class Launch:
     #: each is called with a step, its statement and its function when the vector engine makes the
     #: step, and returns what runs in its place
     watchers: tuple[Callable[..., Any], ...] = ()
+    #: the thread blocks that run, from the first to before the last; None: all
+    part: tuple[int, int] | None = None
+    #: of Dask, whose workers run them
+    client: Any = None
 
     def __post_init__(self) -> None:
         self.done_blocks = 0

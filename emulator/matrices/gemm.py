@@ -15,6 +15,7 @@ from emulator.errors import OperandError, UnsupportedError, flag, hint, shown
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.recipe import Recipe
+from emulator.matrices.misplaced import misplaced_named
 from emulator.matrices.operands import (
     as_matrix_instruction,
     batches_named,
@@ -122,6 +123,9 @@ def gemm(
 
     A tcgen05.mma needs `idesc`, as for `mma`; of its shape k alone counts here.
 
+    Libraries on Hopper use wgmma, for fp8 with other bits than mma has, and on B200 tcgen05; with
+    ``k_promote=128`` or in one chain, as they were asked.
+
     A `Recipe` may stand in the place of the target; one with `promote` says `k_promote` itself.
 
     D is computed tile by tile. `out` takes the result, an array of D's shape and type: what an
@@ -170,15 +174,16 @@ def _product(
 ) -> Product:
     """The operands of a product, checked."""
     arithmetic, (a, b, c, nibbles) = order.arithmetic, given
-    a = operand_codes("A", a, arithmetic.a, (None, None), codes)
-    m, k = a.shape[-2], a.shape[-1] * (1 if nibbles is None else 2)
-    b = operand_codes("B", b, arithmetic.b, (k, None), codes)
+    with misplaced_named(arithmetic, codes, {}, a, b, c):
+        a = operand_codes("A", a, arithmetic.a, (None, None), codes)
+        m, k = a.shape[-2], a.shape[-1] * (1 if nibbles is None else 2)
+        b = operand_codes("B", b, arithmetic.b, (k, None), codes)
+        n = b.shape[-1]
+        if c is None:
+            c = np.zeros((m, n), code_type(arithmetic.c.bits))
+        else:
+            c = operand_codes("C", c, arithmetic.c, (m, n), codes)
     a, b = signed(ins, a, b)
-    n = b.shape[-1]
-    if c is None:
-        c = np.zeros((m, n), code_type(arithmetic.c.bits))
-    else:
-        c = operand_codes("C", c, arithmetic.c, (m, n), codes)
     if ins.is_sparse:
         a, nibbles = compressed(ins, a, nibbles)
     elif nibbles is not None:

@@ -13,6 +13,7 @@ from emulator.errors import OperandError, flag
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.recipe import Recipe
+from emulator.matrices.misplaced import misplaced_named
 from emulator.matrices.operands import (
     as_matrix_instruction,
     batches_named,
@@ -72,13 +73,15 @@ def mma(
     stored = ins.stored_k if nibbles is not None else ins.k
     if ins.is_sparse and nibbles is None:
         _check_full(ins, a)
-    a = operand_codes("A", a, arithmetic.a, (ins.m, stored), codes)
-    b = operand_codes("B", b, arithmetic.b, (ins.k, ins.n), codes)
+    sizes = {"m": ins.m, "n": ins.n, "k": ins.k}
+    with misplaced_named(arithmetic, codes, sizes, a, b, c):
+        a = operand_codes("A", a, arithmetic.a, (ins.m, stored), codes)
+        b = operand_codes("B", b, arithmetic.b, (ins.k, ins.n), codes)
+        if c is None:
+            c = np.zeros((ins.m, ins.n), code_type(arithmetic.c.bits))
+        else:
+            c = operand_codes("C", c, arithmetic.c, (ins.m, ins.n), codes)
     a, b = signed(ins, a, b)
-    if c is None:
-        c = np.zeros((ins.m, ins.n), code_type(arithmetic.c.bits))
-    else:
-        c = operand_codes("C", c, arithmetic.c, (ins.m, ins.n), codes)
     scales = _scales(ins, scale_a, scale_b)
     if nibbles is not None:
         if not ins.is_sparse:

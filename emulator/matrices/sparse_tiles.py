@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dtypes import FORMATS, Array, Format
+from dtypes import FORMATS, Array
 from emulator.arith import Engine, matmul
 from emulator.arith.arrangement import with_gaps
+from emulator.arith.factors import is_special
 from emulator.arith.recipes import Arithmetic
 from emulator.arrays import as_array
 from emulator.errors import OperandError, UndefinedError
@@ -20,6 +21,7 @@ from emulator.matrices.operands import check_shape
 from emulator.warp.sparse import (
     EQUAL,
     legal_nibbles,
+    magnitude_mask,
     matmul_compressed,
     metadata,
     spread_out,
@@ -62,7 +64,8 @@ def _check_legal(ins: MatrixInstruction, nibbles: Array, a: Array, slots: int) -
     wrong = ~np.isin(nibbles, legal)
     if not wrong.any():
         return
-    stored = a.reshape(*a.shape[:-1], -1, slots) & a.dtype.type(_magnitude(FORMATS[ins.a_type]))
+    magnitude = a.dtype.type(magnitude_mask(FORMATS[ins.a_type]))
+    stored = a.reshape(*a.shape[:-1], -1, slots) & magnitude
     wrong = wrong & ~(np.isin(nibbles, EQUAL) & (stored == 0).all(-1))
     if wrong.any():
         *batch, row, chunk = (int(i) for i in np.argwhere(wrong)[0])
@@ -71,11 +74,6 @@ def _check_legal(ins: MatrixInstruction, nibbles: Array, a: Array, slots: int) -
             f"{int(nibbles[(*batch, row, chunk)])}; {ins.family} on {ins.a_type} defines "
             f"{', '.join(f'{x:04b}' for x in legal)}"
         )
-
-
-def _magnitude(fmt: Format) -> int:
-    magnitude = fmt.code_mask & ~fmt.sign_mask if fmt.is_float else fmt.code_mask
-    return magnitude >> fmt.ignored_bits << fmt.ignored_bits
 
 
 def matmul_sparse(
@@ -99,7 +97,7 @@ def matmul_sparse(
     fmt = arithmetic.b
     if not fmt.is_float or fmt.specials == "none":
         return d
-    special = (b & b.dtype.type(_magnitude(fmt))) > fmt.max_finite
+    special = is_special(fmt, b)
     columns = np.nonzero(special.any((*range(b.ndim - 2), -1)))[0]
     if len(columns):
         some = None if scale_b is None else scale_b[..., columns, :]

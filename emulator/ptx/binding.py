@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from dtypes import FORMATS, encode
 from emulator.arith.scalar.types import TYPES
-from emulator.errors import OperandError, hint, listing
+from emulator.errors import OperandError, hint, listing, near_name
 from emulator.isa.signature import Constants, Operand, Signature
 from emulator.memory.windows import WINDOW_BITS
 from emulator.ptx import tree
@@ -530,7 +530,7 @@ class Binder:
             known = [x for scope in self.scope.around() for x in scope.symbols]
         raise BindError(
             f"{name!r:.100} is not declared; declared are {listing(known) or 'none'}"
-            f"{hint(name, known)}",
+            f"{near_name(name, known)}",
             given.at,
         )
 

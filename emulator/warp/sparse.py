@@ -98,7 +98,7 @@ def check_metadata(ins: SparseProduct, nibbles: Array, a: Array, selector: int) 
     if not wrong.any():
         return
     stored = a.reshape(*nibbles.shape, ins.stored_k // nibbles.shape[-1])
-    empty = ((stored & _magnitude(FORMATS[ins.a_type])) == 0).all(-1)
+    empty = ((stored & magnitude_mask(FORMATS[ins.a_type])) == 0).all(-1)
     wrong = wrong & ~(np.isin(nibbles, EQUAL) & empty)
     if wrong.any():
         *case, row, chunk = (int(i) for i in np.argwhere(wrong)[0])
@@ -336,7 +336,7 @@ def metadata(ins: SparseProduct, a: Array) -> tuple[Array, Array]:
     """
     width, granule, count, keep = _pattern(ins)
     pieces = a.reshape(*a.shape[:-1], a.shape[-1] // width, count, granule)
-    used = ((pieces & _magnitude(FORMATS[ins.a_type])) != 0).any(-1)
+    used = ((pieces & magnitude_mask(FORMATS[ins.a_type])) != 0).any(-1)
     if (used.sum(-1) > keep).any():
         *batch, row, chunk = (int(i) for i in np.argwhere(used.sum(-1) > keep)[0])
         what = "pairs" if granule > 1 else "elements"
@@ -442,7 +442,7 @@ def _pattern(ins: SparseProduct) -> tuple[int, int, int, int]:
     return width, granule, count, count // 2
 
 
-def _magnitude(fmt: Format) -> int:
+def magnitude_mask(fmt: Format) -> int:
     """The bits of a code that make it differ from zero."""
     magnitude = fmt.code_mask & ~fmt.sign_mask if fmt.is_float else fmt.code_mask
     return magnitude >> fmt.ignored_bits << fmt.ignored_bits

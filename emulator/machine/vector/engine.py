@@ -134,7 +134,9 @@ class Grid:
         self.step_limit = launch.step_limit
         #: statements, and how often threads executed one
         self.executed = self.thread_statements = 0
-        self.total, self._started = math.prod(self.size), 0
+        self.total = math.prod(self.size)
+        #: how many have started, and how many are to
+        self._started, self._last = launch.part or (0, self.total)
         #: the order of a seed; None: ascending
         self.schedule: Schedule | None = None
         if launch.seed is not None:
@@ -168,7 +170,7 @@ class Grid:
                         wave.watch.finish()
                     waves.remove(wave)
                     self.launch.blocks_done(len(wave.ctas))
-            if self._started < self.total:
+            if self._started < self._last:
                 waves.append(self._start(self._next_blocks()))
             elif not waves:
                 return
@@ -224,12 +226,12 @@ class Grid:
         if self.schedule:
             count = self.schedule.together(count)
         count = max(cluster, count // cluster * cluster)
-        first, self._started = self._started, min(self.total, self._started + count)
+        first, self._started = self._started, min(self._last, self._started + count)
         return self._blocks_at(np.arange(first, self._started))
 
     def cancel(self) -> tuple[int, int, int] | None:
         """Takes the next cluster out that has not started: the first of its thread blocks."""
-        if self._started >= self.total:
+        if self._started >= self._last:
             return None
         first = self._started
         self._started += math.prod(self.cluster)
