@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 from emulator.errors import ParseError, hint, listing, quoted
 from emulator.isa.ordinary.instruction import OrdinaryInstruction, refusal
 from emulator.isa.ordinary.row import Needs, Row, operand_patterns, settle
 from emulator.isa.signature import Operand, Signature
 from emulator.targets import Target, select
+
+if TYPE_CHECKING:
+    from emulator.arith.evidence import Fidelity
 
 _ALL = select(only="100a 100f 103a 103f 107a 107f 110a 110f")
 _EXACT = select(only="100a 103a 107a 110a")
@@ -214,6 +218,10 @@ ROWS: tuple[Row, ...] = (
 )  # fmt: skip
 
 
+#: operations that move data between registers, shared and tensor memory
+_MOVING = ("ld", "st", "cp", "shift")
+
+
 # --- instructions ---------------------------------------------------------------------------------
 
 
@@ -242,6 +250,13 @@ class Tcgen05(OrdinaryInstruction):
     def cta_group(self) -> int:
         """CTAs that take part; 1 where the opcode says nothing."""
         return int((self.modifiers.get("cta_group") or "1")[-1])
+
+    def fidelity(self, target: str | Target) -> Fidelity:
+        from emulator.arith.evidence import find_fidelity
+
+        family = {"mma": "tcgen05.mma", **dict.fromkeys(_MOVING, "tcgen05.move")}
+        generation = self.check_target(target).generation
+        return find_fidelity(generation, family.get(self.operation, "tcgen05"))
 
     def signatures(self, target: str | Target | None = None) -> tuple[Signature, ...]:
         """The operands; of mma twice, with A in shared memory (a descriptor) and in tensor memory.

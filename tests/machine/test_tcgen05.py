@@ -292,6 +292,50 @@ def test_a_pair_needs_two_blocks():
         Module(text)["k"].launch(grid=(1,), block=(128,), args=[np.zeros(4, np.uint32)] * 3)
 
 
+# --- findings -------------------------------------------------------------------------------------
+
+
+def findings(body, arrays):
+    return [(x.kind, str(x)) for x in run(body, arrays, check=True).findings]
+
+
+def products():
+    return [np.zeros((128, 16), np.float16), np.zeros((64, 16), np.float16), np.zeros((128, 64))]
+
+
+def test_a_right_kernel_is_not_blamed():
+    assert findings(product("f16", 1), products()) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "text"),
+    [
+        ("fence.proxy.async;", "", "missing proxy fence", "tcgen05.mma"),
+        ("setp.eq.u32 %q, %r0, 0;\n @%q tcgen05.mma", "setp.lt.u32 %q, %r0, 2;\n @%q tcgen05.mma",
+         "issued more than once", "2 threads of a warp issue it"),
+        (", 0;\n @%q tcgen05.commit", ", 1;\n @%q tcgen05.commit", "tensor memory",
+         "D of tcgen05.mma"),
+    ],
+)  # fmt: skip
+def test_findings(old, new, kind, text):
+    body = product("f16", 1)
+    assert old in body
+    count = 2 if "setp.lt" in new else 1
+    body = body.replace(old, new).replace("b64 [%r252], 1", f"b64 [%r252], {count}")
+    found = findings(body, products())
+    assert {name for name, _ in found} == {kind} and text in found[0][1]
+
+
+def test_what_nothing_wrote_and_what_is_left_is_found():
+    body = f" tcgen05.ld.sync.aligned.32x32b.x1.b32 {registers(1)}, [%r6];\n ret;"
+    found = findings(body, [])
+    assert [name for name, _ in found] == ["tensor memory"] * 2
+    assert "nothing has written" in found[0][1] and "columns 0-63" in found[1][1]
+
+
+# --- what is not modelled -------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     "statement",
     [

@@ -42,8 +42,13 @@ def tensor_memory(wave: Wave, row: int) -> TensorMemory:
     return wave.tensor[row]
 
 
-def _shared(wave: Wave, row: int) -> Space:
-    return Space("shared memory", wave.shared[row, : wave.shared_limit])
+def _shared(wave: Wave, row: int, lane: int) -> Space:
+    """Shared memory of a block, as a thread's operation reads it."""
+    held = wave.shared[row, : wave.shared_limit]
+    if wave.watch is not None:
+        heard: Space = wave.watch.tensor_cores.space(held, row, lane)
+        return heard
+    return Space("shared memory", held)
 
 
 class _Warp(NamedTuple):
@@ -80,6 +85,8 @@ def _by_threads(statement: Statement, run: Callable[[Strand, int, int], None]) -
     def under(s: Strand, mask: Array | None) -> None:
         rows = s.wave.row(s)
         s.wave.grid.progress += 1
+        if s.wave.watch is not None:
+            s.wave.watch.tensor_cores.issued(s.lanes if mask is None else s.lanes[mask])
         for i in range(len(s)) if mask is None else np.flatnonzero(mask).tolist():
             run(s, i, int(rows[i]))
 
@@ -197,7 +204,10 @@ def load(statement: Statement, function: Function) -> Step:
             )
             for warp in _warps(s)
         ]
-        for result, words in zip(results, zip(*parts, strict=True), strict=True):
+        if s.wave.watch is not None and not all(part.defined for part in parts):
+            s.wave.watch.tensor_cores.unwritten(s.lanes, str(ins))
+        columns = zip(*(part.words for part in parts), strict=True)
+        for result, words in zip(results, columns, strict=True):
             result.write(s, np.stack(words))
 
     return _by_warps(statement, run)
@@ -228,7 +238,8 @@ def copy(statement: Statement, function: Function) -> Step:
 
     def run(s: Strand, i: int, row: int) -> None:
         for own in _group(ins, s.wave, row):
-            memory_, shared = tensor_memory(s.wave, own), _shared(s.wave, own)
+            memory_ = tensor_memory(s.wave, own)
+            shared = _shared(s.wave, own, int(s.lanes[i]))
             tensor_cores.copy(ins, memory_, shared, _at(find(s), i), _at(descriptor(s), i))
 
     return _by_threads(statement, run)
@@ -282,10 +293,16 @@ def multiply(statement: Statement, function: Function) -> Step:
             [_at(read(s), i) for read in disabled], given.get("zero_mask", 0),
         )  # fmt: skip
         rows = _group(ins, wave, row)
-        mma.run(
-            [tensor_memory(wave, own) for own in rows], [_shared(wave, own) for own in rows],
+        lane = int(s.lanes[i])
+        unwritten = mma.run(
+            [tensor_memory(wave, own) for own in rows],
+            [_shared(wave, own, lane) for own in rows],
             operands, engine=grid.arithmetic, undefined=grid.undefined,
         )  # fmt: skip
+        if unwritten and wave.watch is not None:
+            wave.watch.tensor_cores.unwritten(
+                s.lanes[i : i + 1], f"{', '.join(unwritten)} of {ins}"
+            )
 
     return _by_threads(statement, run)
 
