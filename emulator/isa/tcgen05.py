@@ -243,7 +243,7 @@ class Tcgen05(OrdinaryInstruction):
     @property
     def family(self) -> str:
         """Its name with the words that make it another instruction: tcgen05.mma.ws.sp."""
-        given = (word for word in ("ws", "red", "spcompress", "sp") if self.modifiers.get(word))
+        given = (word for word in ("ws", "red", "spcompress", "sp") if word in self.words)
         return ".".join(["tcgen05", self.operation, *given])
 
     @property
@@ -313,6 +313,8 @@ def parse(opcode: str) -> Tcgen05:
         )
     if "ws" in words[2:]:
         raise ParseError(f".ws is part of the name: write tcgen05.mma.ws… for {quoted(opcode)}")
+    if words[-1:] == ["b8x16"]:
+        raise ParseError(f".b8x16 stands before the source format, in {quoted(opcode)}")
     for row in rows:
         if (found := row.grammar.match(words)) is not None:
             return Tcgen05(row, found)
