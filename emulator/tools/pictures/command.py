@@ -28,6 +28,8 @@ def view_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("opcode")
     add("--operand", help="only this one: a, b, c, d, e, scale_a, p, ...")
+    add("--idesc", metavar="WORD", help="instruction descriptor of a tcgen05.mma: where its "
+        "matrices lie in tensor memory (d, a, e, scale_a, scale_b)")  # fmt: skip
     add("--target", help="tell what it does on this target only")
     add("--format", choices=("html", "svg"), help="default: by the file name, or html")
     add("-o", "--output", metavar="FILE", help="default: standard output")
@@ -43,6 +45,7 @@ def view_command(
     target: str | None = None,
     format: Literal["html", "svg"] | None = None,
     output: str | None = None,
+    idesc: str | None = None,
     **tile: str | None,
 ) -> Answer:
     """The page or the SVG, printed or written to the file `output`, whose suffix may tell which.
@@ -51,6 +54,8 @@ def view_command(
     UnsupportedError or OperandError for what is no instruction, target, operand or tile, and
     OperandError for a file that cannot be written.
     """
+    if opcode.startswith("tcgen05."):
+        return _tensor(opcode, operand or "", idesc, format or _format_of(output), output)
     ins = Instruction.parse(opcode)
     page = Page(ins, operand or "", target, _memory(ins, tile))
     format = format or _format_of(output)
@@ -64,6 +69,21 @@ def view_command(
         return Answer(text.rstrip("\n").split("\n"), data | {"document": text})
     write_text(output, text)
     return Answer([f"wrote {output}: {ins}, {-(-len(text) // 1024)} KiB of {format}"], data)
+
+
+def _tensor(
+    opcode: str, operand: str, idesc: str | None, format: str, output: str | None
+) -> Answer:
+    """The picture of tensor memory that an instruction of tcgen05 reads or writes."""
+    from emulator.tools.pictures.tensor import tensor_document
+
+    word = None if idesc is None else whole_number("--idesc", idesc)
+    text = tensor_document(opcode, operand, word, format == "html")
+    data = {"opcode": opcode, "operand": operand or None, "format": format, "output": output}
+    if output is None:
+        return Answer(text.rstrip("\n").split("\n"), data | {"document": text})
+    write_text(output, text)
+    return Answer([f"wrote {output}: {opcode}, {-(-len(text) // 1024)} KiB of {format}"], data)
 
 
 def _format_of(output: str | None) -> Literal["html", "svg"]:
