@@ -315,7 +315,7 @@ def _chain(
     m, n = x.shape[-2:]
     operands = (*left[1:], *right[1:], x)
     batch = max(len(y) for y in operands if y is not None)
-    in_lanes = engine == "compiled" and compiled.suits_lanes(batch, m, n)
+    in_lanes = engine == "compiled" and fused_tiles.suits_lanes(batch, m, n)
     if not in_lanes and n < min(m, _COLUMNS):
         # The innermost loops run over columns: A·B is also (Bᵀ·Aᵀ)ᵀ.
         x, bad = _chain(made, right, left, scale, x.swapaxes(-1, -2), engine)
@@ -324,7 +324,7 @@ def _chain(
     bad = np.empty(out.shape, np.bool_)
     size = max(1, products // (m * n * made.order.shape[1]))
     if in_lanes:
-        size = -(-size // compiled.LANES) * compiled.LANES
+        size = -(-size // fused_tiles.TOGETHER) * fused_tiles.TOGETHER
 
     def part(y: Any, start: int) -> Any:
         return y if y is None or len(y) == 1 else y[start : start + size]
@@ -335,7 +335,7 @@ def _chain(
         )
         done = slice(start, start + size)
         if engine == "compiled":
-            chain = compiled.fused_lanes if in_lanes else fused_tiles.chain
+            chain = fused_tiles.chain_of_batch if in_lanes else fused_tiles.chain
             out[done], bad[done] = chain(made, p, q, scale, part(x, start))
             return
         u, v = (factor(made, fmt, codes, scale, scales) for fmt, codes, scales in (p, q))
