@@ -27,6 +27,8 @@ _R = TypeVar("_R")
 _MOSTLY_ORDINARY = 0.9
 #: products of one piece of a batch: what fits a cache, and what keeps threads busy
 _PIECE, _COMPILED_PIECE = 1 << 18, 1 << 20
+#: how much slower than fused dot-adds single dots are, and how much faster bits
+_SINGLE_DOTS, _BITS = 64, 64
 #: of results that are all right
 _NOWHERE = np.zeros((1, 1, 1), np.bool_)
 #: columns that fill the vectors of a machine reasonably
@@ -133,7 +135,12 @@ def _by_engine(
     """``compute`` with the engine that is chosen for the work, in multiply-adds."""
     # Integers and fp4 with scales make no use of Numba: "auto" must not wait for it.
     by_blas = isinstance(arithmetic.steps[0], IntegerDot) or _in_groups(arithmetic, k)
-    chosen = choose(engine, 0 if by_blas else work)
+    fused_dots = not by_blas and plan(arithmetic, k) is not None
+    if isinstance(arithmetic.steps[0], PopcountDot):
+        work //= _BITS
+    elif not by_blas and not fused_dots:
+        work *= _SINGLE_DOTS
+    chosen = choose(engine, 0 if by_blas else work, ("matmul", arithmetic) if fused_dots else None)
     try:
         return compute(chosen)
     except Exception as error:

@@ -240,6 +240,17 @@ def test_auto_goes_by_the_work(monkeypatch):
         assert engines.choose(engine, 1) == engine
 
 
+def test_auto_makes_code_of_a_recipe_when_the_work_has_paid_for_it(monkeypatch):
+    monkeypatch.setattr(engines, "_missing", lambda: "")
+    monkeypatch.setitem(sys.modules, "emulator.arith.compiled", object())
+    monkeypatch.setattr(engines, "_asked", {})
+    part = engines._WORTH_CODE // 4
+    found = [engines.choose("auto", part, "a recipe") for _ in range(5)]
+    assert found == ["vector"] * 3 + ["compiled"] * 2
+    assert engines.choose("auto", part, "another") == "vector"
+    assert engines.choose("compiled", 1, "another") == "compiled"
+
+
 @pytest.mark.parametrize("engine", ("Vector", "", None, 3, ["vector"]))
 def test_no_such_engine(engine):
     ones = np.ones((1, 4), np.uint16)
