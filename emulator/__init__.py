@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from emulator.isa.recipe import Recipe
     from emulator.layout.descriptor import Descriptor
     from emulator.layout.instruction_descriptor import InstructionDescriptor
+    from emulator.layout.shared_descriptor import SharedMemoryDescriptor
     from emulator.machine.arguments import Memory
     from emulator.machine.launch import Kernel, Module
     from emulator.machine.report import KernelError
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from emulator.tools.faults.finder import find_faults
     from emulator.tools.orders import check_order
     from emulator.tools.pictures.page import Page
+    from emulator.tools.studies.error import ErrorStudy, error_study
+    from emulator.tools.studies.probe import Probe, probe
     from emulator.warp.execute import execute
     from emulator.warp.sparse import compress, decompress
 
@@ -55,6 +58,7 @@ __all__ = [
     "TARGETS",
     "Descriptor",
     "EmulatorError",
+    "ErrorStudy",
     "Instruction",
     "InstructionDescriptor",
     "Kernel",
@@ -64,7 +68,9 @@ __all__ = [
     "OperandError",
     "Page",
     "ParseError",
+    "Probe",
     "Recipe",
+    "SharedMemoryDescriptor",
     "StoredTile",
     "TensorMap",
     "UndefinedError",
@@ -78,6 +84,7 @@ __all__ = [
     "decompress",
     "describe_descriptor",
     "diff_descriptors",
+    "error_study",
     "execute",
     "explain",
     "explain_registers",
@@ -86,6 +93,7 @@ __all__ = [
     "load_tile",
     "mma",
     "needed_descriptor",
+    "probe",
     "store_tile",
 ]
 
@@ -96,6 +104,7 @@ _LATER = {
     "emulator.isa.recipe": "Recipe",
     "emulator.layout.descriptor": "Descriptor",
     "emulator.layout.instruction_descriptor": "InstructionDescriptor",
+    "emulator.layout.shared_descriptor": "SharedMemoryDescriptor",
     "emulator.machine.arguments": "Memory",
     "emulator.machine.launch": "Kernel Module",
     "emulator.machine.report": "KernelError",
@@ -114,6 +123,8 @@ _LATER = {
     "emulator.tools.faults.finder": "find_faults",
     "emulator.tools.orders": "check_order",
     "emulator.tools.pictures.page": "Page",
+    "emulator.tools.studies.error": "ErrorStudy error_study",
+    "emulator.tools.studies.probe": "Probe probe",
     "emulator.warp.execute": "execute",
     "emulator.warp.sparse": "compress decompress",
 }

@@ -51,10 +51,18 @@ COMMANDS = {
         "Computes the same operands on several targets, and tells why results differ. Several "
         "instructions with the same types are compared, too.",
     ),
+    "error": (
+        "studies.command",
+        "Measures how far the sums of an instruction are off, over k, targets and orders.",
+    ),
     "fault": (
         "faults.command",
         "Names the mistake in a kernel that explains what came out. Exit code 0: nothing is wrong, "
         "or a mistake explains every bit; 1: none does.",
+    ),
+    "probe": (
+        "studies.command",
+        "Finds by experiment with which precision an instruction accumulates.",
     ),
     "selftest": ("replay", "Replays the recordings of real hardware."),
 }

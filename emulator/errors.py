@@ -61,6 +61,38 @@ def hint(given: str, legal: Iterable[str], dot: str = "") -> str:
     return f"; nearest is {dot + found[0]!r}" if found else ""
 
 
+def near_name(given: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that nobody declared: a name that was misspelt, or the last
+    one of a numbered range; "" where no name is near, for another register helps nobody.
+
+    >>> near_name("%r9", ["%r0", "%r3", "%f1"]), near_name("acumulator", ["accumulator", "x"])
+    ("; the last '%r' is '%r3'", "; nearest is 'accumulator'")
+    >>> near_name("%f1", ["%r1", "%fd1"])
+    ''
+    """
+    names = list(known)
+    stem, number = _stem(given[:100])
+    numbers = [int(own) for other, own in map(_stem, names) if other == stem and own]
+    if number and numbers:
+        return f"; the last {stem!r} is {f'{stem}{max(numbers)}'!r}"
+    alike = {other: name for other, name in ((_stem(x)[0], x) for x in names) if other}
+    if len(stem.lstrip("%$")) < 3:
+        return ""
+    found = _close(stem, alike, 1, _MISSPELT)
+    return f"; nearest is {alike[found[0]]!r}" if found else ""
+
+
+#: likeness of a name and of itself misspelt; digits of a register's number at its end
+_MISSPELT = 0.8
+_NUMBER = re.compile(r"(.*?)(\d{0,8})", re.DOTALL)
+
+
+def _stem(name: str) -> tuple[str, str]:
+    """A name without the number at its end, and the number."""
+    match = _NUMBER.fullmatch(name)
+    return (match[1], match[2]) if match else (name, "")
+
+
 def nearest_opcode(given: str, legal: Iterable[str]) -> str:
     """The legal opcode that shares the most words with `given`, and of those the most alike.
 

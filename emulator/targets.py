@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from emulator.errors import UnsupportedError, hint, listing, quoted, shown
@@ -25,12 +26,14 @@ class Target:
     #: bytes of shared memory that a block can have, and those that the system keeps below them
     shared_limit: int = 0
     reserved_shared: int = 0
+    #: columns of the tensor memory of a block; 0 without any
+    tensor_columns: int = 0
     #: the first PTX version with the target: (9, 4)
     version: tuple[int, int] = (1, 0)
     #: numbers of the chips that run what is made for the family of this one (sm_100f)
     family: tuple[int, ...] = ()
 
-    @property
+    @cached_property
     def number(self) -> int:
         """80 for sm_80; what "sm_80 and later" compares."""
         return int(re.sub(r"\D", "", self.name))
@@ -60,6 +63,8 @@ _SHARED_KIB = {
     "70": 96, "72": 96, "75": 64, "80": 163, "86": 99, "87": 163, "88": 99, "89": 99, "90": 227,
     "100": 227, "103": 227, "107": 227, "110": 227, "120": 99, "121": 99,
 }  # fmt: skip
+#: columns of tensor memory (PTX ISA 9.4, table of tcgen05.alloc)
+_TENSOR_COLUMNS = {"100": 512, "103": 512, "107": 576, "110": 512}
 #: generations whose blocks start with 1 KiB of the system's
 _RESERVING = ("hopper", "blackwell", "rtx_blackwell")
 #: first PTX version -> targets, as ptxas has it
@@ -79,7 +84,8 @@ def _row(number: str, generation: Generation) -> Target:
     version = next((v for v, numbers in _VERSIONS.items() if number in numbers.split()), (1, 0))
     family = next((chips for chips in _FAMILIES if int(plain) in chips), ())
     return Target(
-        f"sm_{number}", generation, _SHARED_KIB[plain] << 10, reserved, version,
+        f"sm_{number}", generation, _SHARED_KIB[plain] << 10, reserved,
+        _TENSOR_COLUMNS.get(plain, 0), version,
         tuple(chip for chip in family if chip >= int(plain)),
     )  # fmt: skip
 

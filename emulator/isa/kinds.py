@@ -19,6 +19,8 @@ class Kind(NamedTuple):
     #: what its opcodes start with, up to a dot, with spaces between them
     names: str
     module: str
+    #: its instructions are in the catalogue: those that `warp.execute` takes matrices for
+    listed: bool = True
 
     def load(self) -> Any:
         """The module of the kind."""
@@ -44,7 +46,8 @@ KINDS = (
     Kind("ldmatrix stmatrix movmatrix", "emulator.isa.movement"),
     Kind("wmma.mma wmma.load.a wmma.load.b wmma.load.c wmma.store.d", "emulator.isa.wmma_opcodes"),
     Kind("cvt", "emulator.isa.conversion"),
-    Kind(ORDINARY, "emulator.isa.ordinary.instruction"),
+    Kind(ORDINARY, "emulator.isa.ordinary.instruction", listed=False),
+    Kind("tcgen05", "emulator.isa.tcgen05", listed=False),
 )
 
 #: Other people's names of instructions: how they start, and whose ``parse`` knows them.
@@ -54,7 +57,7 @@ ALIASES = (
 )
 
 #: First words of PTX's other opcodes (PTX ISA 9.7): legal, and not modelled here.
-OTHER_PTX = """istypep suld suq sured sust tcgen05 tex tld4 txq"""
+OTHER_PTX = """istypep suld suq sured sust tex tld4 txq"""
 
 
 def names() -> tuple[str, ...]:

@@ -113,6 +113,11 @@ class MatrixInstruction(Instruction):
         return self.form.scope == "warpgroup"
 
     @property
+    def negated(self) -> tuple[bool, bool]:
+        """Whether all signs of A and of B are flipped first (instruction descriptors say so)."""
+        return False, False
+
+    @property
     def is_block_scaled(self) -> bool:
         return bool(self.scale_type)
 

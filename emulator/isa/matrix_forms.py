@@ -18,7 +18,7 @@ from emulator.targets import select
 if TYPE_CHECKING:
     from emulator.arith.recipes import Pipe
 
-Family = Literal["mma", "mma.sp", "wgmma", "wgmma.sp"]
+Family = Literal["mma", "mma.sp", "wgmma", "wgmma.sp", "tcgen05.mma", "tcgen05.mma.sp"]
 
 FP8 = "e4m3 e5m2"
 FP6_FP4 = "e3m2 e2m3 e2m1"

@@ -181,6 +181,18 @@ class TensorLayout:
         return row // QUARTER + byte // 4 * group, byte % 4 * 8
 
 
+@lru_cache(maxsize=64)
+def tensor_layout(
+    instruction: InstructionDescriptor,
+    cta_group: int = 1,
+    weight_stationary: bool = False,
+    scales: int = 0,
+    lane: int = 0,
+) -> TensorLayout:
+    """`TensorLayout`, made once: a kernel asks for the same one again and again."""
+    return TensorLayout(instruction, cta_group, weight_stationary, scales, lane)
+
+
 def _places(cta: Int64, lane: Int64, column: Int64, bit: Int64 | int) -> Places:
     arrays = np.broadcast_arrays(cta, lane, column, bit)
     return Places(*(np.asarray(x, np.int64) for x in arrays))

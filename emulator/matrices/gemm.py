@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -15,16 +15,21 @@ from emulator.errors import OperandError, UnsupportedError, flag, hint, shown
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.recipe import Recipe
+from emulator.matrices.misplaced import misplaced_named
 from emulator.matrices.operands import (
     as_matrix_instruction,
     batches_named,
     instruction_first_or_named,
     operand_codes,
+    signed,
 )
 from emulator.matrices.scales import ScaleLayout, scale_codes
 from emulator.matrices.sparse_tiles import compressed
 from emulator.matrices.tiles import Order, accumulate, part_of, tiles_of
 from emulator.targets import Target
+
+if TYPE_CHECKING:
+    from emulator.layout.instruction_descriptor import InstructionDescriptor
 
 #: how the steps along k are dealt to the parts of split_k
 KOrder = Literal["ascending", "sliced"]
@@ -77,6 +82,7 @@ def gemm(
     *,
     instruction: Instruction | str,
     target: str | Target | Recipe,
+    idesc: InstructionDescriptor | int | None = None,
     codes: bool = False,
     scale_a: Any = None,
     scale_b: Any = None,
@@ -115,6 +121,11 @@ def gemm(
     kernels whose warps share out each tile of k do (sliced-K); "ascending" is the order above.
     Of the last two no recording tells which kernels of libraries take which.
 
+    A tcgen05.mma needs `idesc`, as for `mma`; of its shape k alone counts here.
+
+    Libraries on Hopper use wgmma, for fp8 with other bits than mma has, and on B200 tcgen05; with
+    ``k_promote=128`` or in one chain, as they were asked.
+
     A `Recipe` may stand in the place of the target; one with `promote` says `k_promote` itself.
 
     D is computed tile by tile. `out` takes the result, an array of D's shape and type: what an
@@ -128,7 +139,7 @@ def gemm(
     leaves undefined, UnsupportedError for an instruction whose C and D differ in type, and for
     Dask arrays with a sparse or block-scaled one.
     """
-    ins = accumulating(instruction)
+    ins = accumulating(instruction, idesc)
     codes = flag("codes=", codes)
     progress = None if progress is None else flag("progress=", progress)
     arithmetic = ins.arithmetic(target)
@@ -142,9 +153,11 @@ def gemm(
 
         if out is not None or first_tile:
             raise OperandError("out= and first_tile= are for arrays in memory, not for Dask's")
-        if ins.is_sparse or ins.is_block_scaled or how.split > 1:
+        plain = not (ins.is_sparse or ins.is_block_scaled or how.split > 1)
+        if not plain or any(ins.negated):
             raise UnsupportedError(
-                "gemm of Dask arrays takes dense instructions without block scales or split_k="
+                "gemm of Dask arrays takes dense instructions without block scales, split_k= or "
+                "negated matrices"
             )
         return gemm_of_chunks(a, b, c, how, codes)
     product = _product(ins, how, (a, b, c, nibbles), (scale_a, scale_b), scale_layout, codes)
@@ -161,14 +174,16 @@ def _product(
 ) -> Product:
     """The operands of a product, checked."""
     arithmetic, (a, b, c, nibbles) = order.arithmetic, given
-    a = operand_codes("A", a, arithmetic.a, (None, None), codes)
-    m, k = a.shape[-2], a.shape[-1] * (1 if nibbles is None else 2)
-    b = operand_codes("B", b, arithmetic.b, (k, None), codes)
-    n = b.shape[-1]
-    if c is None:
-        c = np.zeros((m, n), code_type(arithmetic.c.bits))
-    else:
-        c = operand_codes("C", c, arithmetic.c, (m, n), codes)
+    with misplaced_named(arithmetic, codes, {}, a, b, c):
+        a = operand_codes("A", a, arithmetic.a, (None, None), codes)
+        m, k = a.shape[-2], a.shape[-1] * (1 if nibbles is None else 2)
+        b = operand_codes("B", b, arithmetic.b, (k, None), codes)
+        n = b.shape[-1]
+        if c is None:
+            c = np.zeros((m, n), code_type(arithmetic.c.bits))
+        else:
+            c = operand_codes("C", c, arithmetic.c, (m, n), codes)
+    a, b = signed(ins, a, b)
     if ins.is_sparse:
         a, nibbles = compressed(ins, a, nibbles)
     elif nibbles is not None:
@@ -208,9 +223,11 @@ def _computed(
     return d if codes else array_from_codes(order.arithmetic.d, d)
 
 
-def accumulating(instruction: Instruction | str) -> MatrixInstruction:
+def accumulating(
+    instruction: Instruction | str, idesc: InstructionDescriptor | int | None = None
+) -> MatrixInstruction:
     """The instruction, if its result can be its accumulator."""
-    ins = as_matrix_instruction(instruction)
+    ins = as_matrix_instruction(instruction, idesc)
     if ins.c_type != ins.d_type:
         raise UnsupportedError(f"gemm takes instructions whose C and D are of one type; got {ins}")
     return ins

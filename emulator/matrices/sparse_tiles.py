@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dtypes import Array
+from dtypes import FORMATS, Array
 from emulator.arith import Engine, matmul
 from emulator.arith.arrangement import with_gaps
 from emulator.arith.factors import is_special
@@ -64,7 +64,7 @@ def _check_legal(ins: MatrixInstruction, nibbles: Array, a: Array, slots: int) -
     wrong = ~np.isin(nibbles, legal)
     if not wrong.any():
         return
-    magnitude = a.dtype.type(magnitude_mask(ins.fragment("a").fmt))
+    magnitude = a.dtype.type(magnitude_mask(FORMATS[ins.a_type]))
     stored = a.reshape(*a.shape[:-1], -1, slots) & magnitude
     wrong = wrong & ~(np.isin(nibbles, EQUAL) & (stored == 0).all(-1))
     if wrong.any():

@@ -252,6 +252,29 @@ class TensorMemory:
             held[lanes[:-1, None], columns] = held[lanes[1:, None], columns]
 
 
+# --- what cp decompresses ---
+
+
+#: source format of a tcgen05.cp -> bits of an element, and the lowest bit of its byte (modelled as
+#: the containers of kind::f8f6f4; the manual shows them in pictures)
+_PACKED = {"b4x16_p64": (4, 2), "b6x16_p32": (6, 0)}
+
+
+def expanded(rows: Array, packed: str) -> Array:
+    """Bytes ``(…, n)`` of a tcgen05.cp.b8x16: of every 16, the 16 elements that the first 8
+    (b4x16_p64) or 12 (b6x16_p32) hold become a byte each.
+
+    Raises OperandError for another format.
+    """
+    if packed not in _PACKED:
+        raise OperandError(f"tcgen05.cp.b8x16 expands {listing(_PACKED)}; got {packed!r}")
+    width, low = _PACKED[packed]
+    units = np.ascontiguousarray(rows, np.uint8).reshape(*rows.shape[:-1], -1, 16)
+    bits = np.unpackbits(units, axis=-1, bitorder="little")[..., : 16 * width]
+    elements = bits.reshape(*units.shape, width) << np.arange(low, low + width, dtype=np.uint8)
+    return elements.sum(-1, dtype=np.uint8).reshape(rows.shape)
+
+
 # --- matrices -------------------------------------------------------------------------------------
 
 

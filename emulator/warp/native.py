@@ -19,12 +19,15 @@ from emulator.arith.kernels.batch import Operand
 from emulator.arith.kernels.product import Product, Sparsity, Units, arranged
 from emulator.arith.steps import PopcountDot
 from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.wmma import WmmaMultiply
 from emulator.memory.descriptors import tile_places
 from emulator.memory.space import Space
 from emulator.targets import Target
+from emulator.warp.scales import chosen_scales
 from emulator.warp.sparse import legal_nibbles
 
 Int64 = NDArray[np.int64]
+Multiplication = MatrixInstruction | WmmaMultiply
 
 #: bits that a kernel loads at once where neighbours along k lie beside each other
 _WORD = 32
@@ -46,11 +49,15 @@ class Setting(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def product_of(ins: MatrixInstruction, target: Target, setting: Setting) -> Product | None:
+def product_of(ins: Multiplication, target: Target, setting: Setting) -> Product | None:
     """The product that `ins` is on `target`; None where no kernel computes its recipe."""
     arithmetic = ins.arithmetic(target)
     if arranged(arithmetic) is None:
         return None
+    if isinstance(ins, WmmaMultiply):
+        a, b = _held(ins, "a"), _held(ins, "b")
+        # The places of smaller elements are not whole bytes.
+        return Product(arithmetic, ins.m, ins.n, ins.k, a, b) if min(a.bits, b.bits) >= 8 else None
     a = _in_memory(ins.a_place, setting.major_a) if setting.a_in_memory else _held(ins, "a")
     b = _in_memory(ins.b_place, setting.major_b) if ins.is_wgmma else _held(ins, "b")
     k = ins.stored_k
@@ -71,7 +78,7 @@ def _in_memory(where: Place, major: str) -> Units:
     return Units(_WORD, _WORD // where.width, *where)
 
 
-def _held(ins: MatrixInstruction, name: str) -> Units:
+def _held(ins: Multiplication, name: str) -> Units:
     """Whole registers where these hold neighbours along k, else single elements."""
     fragment = ins.fragment(name)
     per = fragment.word_bits // fragment.place.width
@@ -101,7 +108,7 @@ class Places(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def places(ins: MatrixInstruction, name: str, unit_bits: int, group: int = -1) -> Places:
+def places(ins: Multiplication, name: str, unit_bits: int, group: int = -1) -> Places:
     """Of one operand; `group`: of one of the matrices that its registers hold."""
     fragment = ins.fragment(name)
     per = max(1, unit_bits // fragment.place.width)
@@ -111,20 +118,21 @@ def places(ins: MatrixInstruction, name: str, unit_bits: int, group: int = -1) -
         inverse = inverse[..., ::per]
     elif name == "b":
         inverse = inverse[:, ::per]
-    lane, element = np.divmod(inverse.reshape(-1), fragment.elements)
+    # Of registers that hold a matrix several times, the first copy counts.
+    lane, element = np.divmod(inverse.reshape(-1), fragment.lane_map.flat.shape[1])
     register, bit = np.divmod(element * fragment.place.width, fragment.word_bits)
     return Places(lane, register, bit)
 
 
 @lru_cache(maxsize=1024)
 def _table(
-    ins: MatrixInstruction, name: str, unit_bits: int, strides: tuple[int, int], group: int = -1
+    ins: Multiplication, name: str, unit_bits: int, strides: tuple[int, int], group: int = -1
 ) -> Int64:
     return places(ins, name, unit_bits, group).table(*strides)
 
 
 @lru_cache(maxsize=1024)
-def _nibbles(ins: MatrixInstruction, selector: int, stride: int) -> Int64:
+def _nibbles(ins: Multiplication, selector: int, stride: int) -> Int64:
     """The bit of each nibble, from words `stride` bytes apart."""
     found = places(ins, "e", 4, selector)
     return found.lane * (8 * stride) + found.bit
@@ -134,7 +142,7 @@ def _nibbles(ins: MatrixInstruction, selector: int, stride: int) -> Int64:
 
 
 def run(
-    ins: MatrixInstruction,
+    ins: Multiplication,
     target: Target,
     setting: Setting,
     operands: dict[str, Array],
@@ -160,7 +168,7 @@ def run(
     given: dict[str, Operand] = {}
     for name, x in (operands | {"d": d}).items():
         if _is_in_memory(ins, setting, name):
-            assert shared is not None
+            assert shared is not None and isinstance(ins, MatrixInstruction)
             bases = _bases(shared.data, shared.data.shape[-1:], batch)
             words = np.broadcast_to(x, batch).reshape(-1)
             found = _in_shared(product, ins, name, setting, words, shared, bases)
@@ -198,7 +206,7 @@ def _bases(x: Array, inner: tuple[int, ...], batch: tuple[int, ...]) -> Int64:
 
 
 def run_lanes(
-    ins: MatrixInstruction,
+    ins: Multiplication,
     target: Target,
     setting: Setting,
     registers: dict[str, list[Array]],
@@ -227,7 +235,7 @@ def run_lanes(
         given[name] = _columns(product, ins, name, columns, count)
     for name, x in (words or {}).items():
         if name in ("a", "b"):
-            assert shared is not None and rows is not None
+            assert shared is not None and rows is not None and isinstance(ins, MatrixInstruction)
             found = _in_shared(
                 product, ins, name, setting, x, shared, rows * shared.data.strides[0]
             )
@@ -244,7 +252,7 @@ def run_lanes(
 
 
 def _columns(
-    product: Product, ins: MatrixInstruction, name: str, columns: list[Array], count: int
+    product: Product, ins: Multiplication, name: str, columns: list[Array], count: int
 ) -> Operand:
     """Registers that are arrays of their own: the table holds addresses."""
     found = places(ins, name, _unit_bits(product, ins, name))
@@ -266,21 +274,84 @@ def _zeros(count: int) -> Int64:
     return _steps(count, 0)
 
 
+# --- one warp, for native code --------------------------------------------------------------------
+
+
+class WarpFunction(NamedTuple):
+    """``int32 warp(const void *registers, void *d)`` at an address, for other native code to call.
+
+    It multiplies for one warp, and returns 0, or the flags of `emulator.arith.kernels.product`:
+    then an operand is not legal, or with MIXED `d` means nothing. Each register is the words of all
+    lanes, one after the other.
+    """
+
+    address: int
+    #: byte of each operand's first register from `registers` on: a, b, c, e, scale_a, scale_b
+    offsets: dict[str, int]
+    #: bytes of all of them, and of the registers of D
+    size: int
+    result_size: int
+
+
+@lru_cache(maxsize=512)
+def warp_function(
+    ins: Multiplication,
+    target: Target,
+    selector: int = 0,
+    ids: tuple[int, int, int, int] = (0,) * 4,
+) -> WarpFunction | None:
+    """The function of an mma, mma.sp or wmma.mma; `ids` are the byte-id and thread-id of scale_a
+    and of scale_b. None where no kernel computes it, and for wgmma.
+
+    Raises OperandError for ids that the instruction has not.
+    """
+    setting = Setting()
+    product = None if ins.lanes != 32 else product_of(ins, target, setting)
+    if product is None:
+        return None
+    offsets: dict[str, int] = {}
+    tables, end = [], 0
+    for name in ("a", "b", "c", "d", "e", "scale_a", "scale_b"):
+        if name not in ins.fragments:
+            continue
+        fragment, group = ins.fragment(name), -1
+        size, start = fragment.word_bits // 8, 0 if name == "d" else end
+        if name == "e":
+            table = _nibbles(ins, selector, size) + 8 * start
+        else:
+            if name.startswith("scale"):
+                assert isinstance(ins, MatrixInstruction)
+                group = chosen_scales(ins, name, *(ids[:2] if name == "scale_a" else ids[2:]))
+            bits = 8 if group >= 0 else _unit_bits(product, ins, name)
+            table = _table(ins, name, bits, (size, ins.lanes * size), group) + start
+        tables.append((name, tuple(table.tolist())))
+        if name != "d":
+            offsets[name] = start
+            end += fragment.registers * ins.lanes * size
+    d = ins.fragment("d")
+    address = kernels.warp_address(product, tuple(tables))
+    return WarpFunction(address, offsets, end, d.registers * ins.lanes * d.word_bits // 8)
+
+
 # --- what both have in common ---------------------------------------------------------------------
 
 
-def _is_in_memory(ins: MatrixInstruction, setting: Setting, name: str) -> bool:
-    return ins.is_wgmma and (name == "b" or (name == "a" and setting.a_in_memory))
+def _is_in_memory(ins: Multiplication, setting: Setting, name: str) -> bool:
+    return (
+        isinstance(ins, MatrixInstruction)
+        and ins.is_wgmma
+        and (name == "b" or (name == "a" and setting.a_in_memory))
+    )
 
 
-def _unit_bits(product: Product, ins: MatrixInstruction, name: str) -> int:
+def _unit_bits(product: Product, ins: Multiplication, name: str) -> int:
     if name in ("a", "b"):
         return product.a.bits if name == "a" else product.b.bits
     return ins.fragment(name).place.width
 
 
 def _computed(
-    product: Product, ins: MatrixInstruction, setting: Setting, given: dict[str, Operand],
+    product: Product, ins: Multiplication, setting: Setting, given: dict[str, Operand],
     count: int, keep: Array | None, batch: tuple[int, ...],
 ) -> int:  # fmt: skip
     flip_a = _signs(ins, product.a) if setting.flip_a else 0
@@ -291,7 +362,7 @@ def _computed(
     return kernels.run(product, given, count, (flip_a, flip_b), kept)
 
 
-def _signs(ins: MatrixInstruction, units: Units) -> int:
+def _signs(ins: Multiplication, units: Units) -> int:
     sign = ins.fragment("a").fmt.sign_mask << units.shift
     return sum(sign << (i * units.width) for i in range(units.per))
 

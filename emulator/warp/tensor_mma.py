@@ -18,7 +18,13 @@ from dtypes import FORMATS, Array, Place, place
 from emulator.arith import Engine
 from emulator.errors import OperandError
 from emulator.layout.mma_kinds import KINDS
-from emulator.layout.tensor_memory import LANES, QUARTER, TensorAddress, TensorLayout
+from emulator.layout.tensor_memory import (
+    LANES,
+    QUARTER,
+    TensorAddress,
+    TensorLayout,
+    tensor_layout,
+)
 from emulator.memory.descriptors import load_operand
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory, load_codes, store_codes
@@ -61,7 +67,7 @@ class TensorMma:
     def layout(self, lane: int = 0) -> TensorLayout:
         """Where its matrices lie in tensor memory. Raises OperandError for an M or N that it
         lacks, and for a lane in which D cannot start."""
-        return TensorLayout(
+        return tensor_layout(
             self.product.instruction, self.cta_group, self.weight_stationary,
             self.product.scales, lane,
         )  # fmt: skip

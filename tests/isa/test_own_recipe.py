@@ -249,6 +249,23 @@ def test_engines_agree_on_chains_in_other_formats(opcode):
     check_engines(opcode, chains(Instruction.parse(opcode)), 2)
 
 
+@pytest.mark.parametrize("opcode", [F16, F16_F16, BF16, FP8])
+def test_matrices_are_computed_by_the_recipe(opcode):
+    """One matrix, and several at a time, of ordinary numbers, as most are."""
+    ins = Instruction.parse(opcode)
+    rng = np.random.default_rng(8)
+    for recipe in [*fused_recipes(opcode, 6), Recipe.fused(10), Recipe.fused(13, precision=9)]:
+        arithmetic = ins.arithmetic(recipe)
+        for batch in ((), (3,)):
+            a = encode(arithmetic.a, rng.standard_normal((*batch, ins.m, ins.k)))
+            b = encode(arithmetic.b, rng.standard_normal((*batch, ins.k, ins.n)))
+            c = encode(arithmetic.c, rng.standard_normal((*batch, ins.m, ins.n)))
+            want = mma(ins, a, b, c, target=recipe, codes=True, engine="reference")
+            for engine in ("auto", *FAST):
+                got = mma(ins, a, b, c, target=recipe, codes=True, engine=engine)
+                assert_same_codes(got, want, recipe=str(recipe))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("opcode", EACH)
 def test_engines_agree_on_many_own_recipes(opcode):

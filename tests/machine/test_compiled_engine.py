@@ -15,8 +15,9 @@ from emulator.isa.ordinary.tables import ROWS
 
 pytest.importorskip("llvmlite")
 
+from emulator.arith.kernels import machine_code
 from emulator.machine import engines
-from emulator.machine.compiled import engine, native, rules
+from emulator.machine.compiled import engine, rules
 from emulator.machine.compiled.segment import Segment
 
 HEAD = ".version 9.1\n.target sm_90a\n.address_size 64\n"
@@ -140,6 +141,16 @@ FAULTS = {
     "shared misaligned": "mov.u32 %r4, room; mov.u32 %r5, 3; st.shared.u32 [%r4+2], %r5;",
     "local": "mov.u32 %r4, mine; mov.u32 %r5, 3; st.local.u32 [%r4+64], %r5; add.u32 %r4, %r4, 1;",
     "negative local": "mov.u64 %rd4, -8; mov.u32 %r5, 3; st.local.u32 [%rd4], %r5; mov.u32 %r6, 1;",
+    "matrix rows": """mad.lo.u32 %r4, %r3, 16, 1040;
+        ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r5, %r6, %r7, %r8}, [%r4]; mov.u32 %r9, 1;""",
+    "matrix in global memory": """ldmatrix.sync.aligned.m8n8.x1.b16 {%r5}, [%rd1];
+        mov.u32 %r9, 1; mov.u32 %r10, 1;""",
+    "copied past the end": """and.b64 %rd3, %rd1, -16; cp.async.ca.shared.global [%r3], [%rd3], 16;
+        cp.async.commit_group; mov.u32 %r4, 1;""",
+    "copied too much": """mov.u32 %r4, 5; cp.async.ca.shared.global [room], [%rd1], 4, %r4;
+        cp.async.commit_group; mov.u32 %r4, 1;""",
+    "copied from nowhere": """mov.u64 %rd3, 64; mov.u32 %r4, 5;
+        cp.async.cg.shared.global [room], [%rd3], 16, %r4; cp.async.commit_group;""",
     "generic": """cvta.shared.u64 %rd3, 0; add.u64 %rd3, %rd3, 4096; mov.u32 %r4, 1;
         st.u32 [%rd3], %r4;""",
     "the last of several": """st.global.u32 [%rd2], %r0; ld.global.u32 %r4, [%rd1];
@@ -183,6 +194,71 @@ def test_lanes_of_a_warp_stay_together():
     given = words(32)
     held, _ = assert_same(kernel(body), 1, 32, [given, np.zeros_like(given)])
     assert np.frombuffer(held[1], U32)[0] == given.sum(dtype=U32)
+
+
+# --- what lanes do together -----------------------------------------------------------------------
+
+TOGETHER = {
+    "shfl": "".join(
+        f"""shfl.sync.{mode}.b32 %r{4 + i}|%p{i}, %r20, {step}, {bounds}, -1;
+        selp.u32 %r9, 1, 0, %p{i}; xor.b32 %r21, %r21, %r{4 + i}; mad.lo.u32 %r21, %r21, 3, %r9;"""
+        for i, (mode, step, bounds) in enumerate(
+            [("up", 3, 0), ("down", "%r3", 31), ("bfly", 5, "0x1c1f"), ("idx", "%r20", "%r20")]
+        )
+    ),
+    "vote": """setp.lt.u32 %p1, %r20, 0x80000000; vote.sync.ballot.b32 %r21, %p1, -1;
+        vote.sync.all.pred %p2, %p1, -1; vote.sync.any.pred %p3, !%p1, -1;
+        vote.sync.uni.pred %p4, %p3, 0xffffffff; selp.u32 %r4, 4, 0, %p2; selp.u32 %r5, 2, 0, %p3;
+        selp.u32 %r6, 1, 0, %p4; add.u32 %r21, %r21, %r4; add.u32 %r21, %r21, %r5;
+        add.u32 %r21, %r21, %r6; bar.warp.sync -1; elect.sync %r4|%p1, -1;
+        @%p1 add.u32 %r21, %r21, 1000;""",
+    "redux": """redux.sync.add.s32 %r4, %r20, -1; redux.sync.min.s32 %r5, %r20, -1;
+        redux.sync.max.u32 %r6, %r20, -1; redux.sync.xor.b32 %r7, %r20, -1;
+        redux.sync.and.b32 %r8, %r20, -1; xor.b32 %r4, %r4, %r5; shf.l.wrap.b32 %r4, %r4, %r6, 7;
+        add.u32 %r4, %r4, %r7; add.u32 %r21, %r4, %r8;""",
+    "matrices": """mad.lo.u32 %r4, %r3, 16, room; st.shared.v4.u32 [%r4], {%r20, %r0, %r1, %r3};
+        ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r5, %r6, %r7, %r8}, [%r4];
+        ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%r9, %r10}, [%r4];
+        cvta.shared.u64 %rd3, 0; cvt.u64.u32 %rd4, %r4; add.u64 %rd3, %rd3, %rd4;
+        ldmatrix.sync.aligned.m8n8.x1.b16 {%r11}, [%rd3];
+        movmatrix.sync.aligned.m8n8.trans.b16 %r12, %r5;
+        stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%r4], {%r6, %r8};
+        stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r4], {%r9};
+        ld.shared.u32 %r13, [%r4]; ld.shared.u32 %r14, [%r4+12]; mov.u32 %r21, 0;"""
+    + "".join(f"mad.lo.u32 %r21, %r21, 31, %r{i};" for i in range(5, 15)),
+    "copies": """mad.lo.u32 %r4, %r3, 16, room; and.b64 %rd3, %rd1, -16; and.b32 %r5, %r0, 3;
+        shl.b32 %r6, %r5, 2; setp.eq.u32 %p1, %r5, 1; setp.lt.u32 %p2, %r5, 3;
+        cp.async.cg.shared.global [%r4], [%rd3], 16, %r6; cp.async.commit_group;
+        @%p2 cp.async.ca.shared.global [%r4], [%rd3+4], 4;
+        cp.async.ca.shared.global [%r4+8], [%rd3+8], 8;
+        cp.async.wait_group 0; cp.async.wait_all; mov.u32 %r21, 0;
+        ld.shared.v4.u32 {%r5, %r6, %r7, %r8}, [%r4];"""
+    + "".join(f"mad.lo.u32 %r21, %r21, 31, %r{i};" for i in range(5, 9)),
+}
+
+
+def check_together(name, block):
+    body = f"ld.global.u32 %r20, [%rd1]; mov.u32 %r21, 1; {TOGETHER[name]}"
+    text = kernel(f"{body} st.global.u32 [%rd2], %r21;").replace("room[512]", "room[4096]")
+    given = words(2 * block)
+    return assert_same(text, 2, block, [given, np.zeros_like(given)])
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_lanes_together(name):
+    held, _ = check_together(name, 96)
+    assert len(set(np.frombuffer(held[1], U32).tolist())) > 2
+
+
+@pytest.mark.parametrize("name", ["shfl", "matrices"])
+def test_lanes_that_are_missing(name):
+    check_together(name, 72)
+
+
+def test_copies_that_are_late():
+    text = kernel(f"mov.u32 %r20, 1; {TOGETHER['copies']} st.global.u32 [%rd2], %r21;")
+    text = text.replace("room[512]", "room[4096]")
+    assert_same(text, 1, 64, [words(64), np.zeros(64, U32)], async_order="late")
 
 
 # --- which engine ---------------------------------------------------------------------------------
@@ -248,15 +324,32 @@ def test_without_llvmlite(monkeypatch):
     Module(kernel(LOOP))["go"].launch(1, 32, [words(32), words(32)])
 
 
-@pytest.mark.skipif(not native.host()[1].count("sse2"), reason="another kind of processor")
-def test_a_processor_without_wide_vectors(monkeypatch):
-    monkeypatch.setattr(native, "host", lambda: ("x86-64", ""))
+@pytest.fixture
+def narrow(monkeypatch, tmp_path):
+    """A processor of the first generation of its kind."""
+    import llvmlite.binding as llvm
+
+    machine_code._machine()
+    if not llvm.get_process_triple().startswith("x86_64"):
+        pytest.skip("another kind of processor")
+    target = llvm.Target.from_default_triple()
+    machine = target.create_target_machine(cpu="x86-64", features="", opt=2)
+    monkeypatch.setattr(machine_code, "_machine", lambda: machine)
+    monkeypatch.setenv("EMULATOR_CACHE_DIR", str(tmp_path))
+
+
+def test_a_processor_without_wide_vectors(narrow):
     held, _ = assert_same(kernel(LOOP), 1, 64, [words(64), np.zeros(64, U32)])
     assert held[1] != bytes(256)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_more_without_wide_vectors(monkeypatch, seed):
-    monkeypatch.setattr(native, "host", lambda: ("x86-64", ""))
+def test_more_without_wide_vectors(narrow, seed):
     check_random(seed, 64)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TOGETHER)
+def test_lanes_together_without_wide_vectors(narrow, name):
+    check_together(name, 64)

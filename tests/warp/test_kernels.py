@@ -1,115 +1,62 @@
-"""Kernels of machine code: each form gives the registers of the vector engine, for operands around
-everything that an engine can get wrong, on every generation; and what they are not to compute."""
+"""Kernels of machine code: every recipe in every family gives the registers of the vector engine,
+for operands around everything that an engine can get wrong; one warp by its address, too.
+
+What kernels are not to compute is in test_native; every form is executed in test_every_form.
+"""
+
+import ctypes
 
 import numpy as np
 import pytest
-from designed import REGIMES, Case, scales_of
-from designed import operands as dots
+from designed import REGIMES
 from each_form import ALL
+from kernel_operands import by_kernel, drawn
 
-from emulator import Instruction, execute
-from emulator.layout.descriptor import Descriptor
-from emulator.memory.descriptors import store_tile
-from emulator.targets import TARGETS
-from emulator.warp import multiply
-from emulator.warp.sparse import legal_nibbles
+from emulator import execute
+from emulator.targets import TARGETS, find_target
 
-pytest.importorskip("llvmlite")
-
-F16 = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+native = pytest.importorskip("emulator.warp.native")
+machine_code = pytest.importorskip("emulator.arith.kernels.machine_code")
 
 
-def one_target_of_each_generation(ins):
-    return list({TARGETS[name].generation: name for name in ins.targets}.values())
+def each_recipe():
+    """An instruction and a target of each recipe, in each family and for each type of A and D."""
+    found = {}
+    for ins in ALL:
+        for target in {TARGETS[name].generation: name for name in ins.targets}.values():
+            form, steps = ins.form, ins.arithmetic(target).steps
+            key = (form.family, form.pipe, steps, ins.a_type, ins.d_type, ins.scale_vec)
+            found.setdefault(key, (ins, target))
+    return found.values()
 
 
-def matrices(ins, target, rng, regime, selector=0):
-    """Codes of one warp: rows of A and columns of B, the same ones of a designed dot product."""
-    arithmetic = ins.arithmetic(target)
-    if regime not in ("any", "boundary") and not arithmetic.a.is_float:
-        regime = "any"
-    case = Case("", arithmetic, ins.stored_k, ins.scale_chunks)
-    a, b, c = dots(rng, case, regime, ins.m * ins.n)
-    a, c = a[: ins.m], c.reshape(ins.m, ins.n)
-    b = b[: ins.n].T
-    if ins.is_sparse:
-        more = dots(rng, case, regime, ins.n)[1].T
-        b = np.stack([b, more], 1).reshape(ins.k, ins.n)
-    scales = scales_of(rng, case, regime, max(ins.m, ins.n))
-    return a, b, c, [scales[0][: ins.m], scales[1][: ins.n].T] if scales else []
+each = pytest.mark.parametrize("ins, target", each_recipe(), ids=str)
 
 
-def drawn(ins, target, rng, regimes, *, swizzle=0, a_in_memory=False, major="k"):
-    """Operands by name for a batch of one warp for each regime."""
-    parts = [
-        [matrices(ins, target, rng, regime) for regime in regimes]
-        for _ in range(ins.fragment("d").groups)
-    ]
-    a, b, c = (np.stack([np.stack([x[i] for x in one]) for one in parts], 1) for i in range(3))
-    named = {"a": a, "b": b, "d" if ins.is_wgmma else "c": c}
-    out = {}
-    for name, codes in named.items():
-        if not (ins.is_wgmma and (name == "b" or (name == "a" and a_in_memory))):
-            fragment = ins.fragment(name)
-            out[name] = fragment.scatter(codes if fragment.groups > 1 else codes[:, 0])
-    if ins.is_wgmma:
-        out |= in_memory(ins, {"a": a[:, 0], "b": np.swapaxes(b[:, 0], -1, -2)}, swizzle,
-                         "ab" if a_in_memory else "b", major)  # fmt: skip
-    if ins.is_sparse:
-        count = ins.fragment("e").lanes * 8
-        nibbles = rng.choice(legal_nibbles(ins), (len(regimes), count // 8, 8)).astype(np.uint32)
-        out["e"] = (nibbles << np.arange(0, 32, 4, dtype=np.uint32)).sum(-1, dtype=np.uint32)
-    if ins.is_block_scaled:
-        for i, name in enumerate(("scale_a", "scale_b")):
-            fragment = ins.fragment(name)
-            codes = np.stack([one[3][i] for one in parts[0]])
-            out[name] = fragment.scatter(np.stack([codes] * fragment.groups, 1))[..., 0]
-    return out
-
-
-def in_memory(ins, tiles, swizzle, which, major):
-    batch = len(tiles["b"])
-    out = {"shared": np.zeros((batch, 1 << 17), np.uint8)}
-    for name, start in zip(which, (0, 1 << 16), strict=False):
-        codes, where = tiles[name], ins.a_place if name == "a" else ins.b_place
-        placed = Descriptor.for_tile(
-            *codes.shape[1:], ins.a_type if name == "a" else ins.b_type,
-            swizzle_bytes=swizzle, start_address=start, major=major,
-        )  # fmt: skip
-        word = placed.descriptor.encode()
-        store_tile(out["shared"], word, codes, where, major)
-        out[f"descriptor_{name}"] = np.full(batch, word, np.uint64)
-    if major == "mn":
-        out |= {f"imm_trans_{name}": 1 for name in which}
-    return out
-
-
-def by_kernel(monkeypatch, ins, target, operands, **options):
-    """What a kernel gives; fails where another engine would have computed it."""
-    ran = []
-    run = multiply._run_kernel
-    monkeypatch.setattr(multiply, "_run_kernel", lambda *x: ran.append(run(*x)) or ran[-1])
-    out = execute(ins, target=target, engine="compiled", **operands, **options)
-    monkeypatch.undo()
-    assert ran and ran[0] is not None, "no kernel computed that"
-    return out
-
-
-def check(monkeypatch, ins, target, seed, **how):
-    operands = drawn(ins, target, np.random.default_rng(seed), REGIMES, **how)
+@each
+def test_designed_and_random_operands(monkeypatch, ins, target):
+    operands = drawn(ins, target, np.random.default_rng(1), REGIMES)
     found = by_kernel(monkeypatch, ins, target, operands)
     expected = execute(ins, target=target, engine="vector", **operands)
     wrong = np.argwhere(found != expected)
     assert not len(wrong), (REGIMES[wrong[0][0]], wrong[0], len(wrong))
 
 
-@pytest.mark.parametrize("ins", ALL, ids=str)
-def test_each_form_on_the_newest_generation(monkeypatch, ins):
-    check(monkeypatch, ins, one_target_of_each_generation(ins)[-1], 1)
+OF_A_WARP = [(ins, target) for ins, target in each_recipe() if not ins.is_wgmma]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("ins", ALL, ids=str)
-def test_each_form_on_older_generations(monkeypatch, ins):
-    for target in one_target_of_each_generation(ins)[:-1]:
-        check(monkeypatch, ins, target, 2)
+@pytest.mark.parametrize("ins, target", OF_A_WARP[::4], ids=str)
+def test_one_warp_by_its_address(ins, target):
+    operands = drawn(ins, target, np.random.default_rng(3), REGIMES)
+    found = native.warp_function(ins, find_target(target))
+    call = machine_code.callable_at(found.address, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+    expected = execute(ins, target=target, engine="vector", **operands)
+    for t, want in enumerate(expected):
+        held = np.zeros(found.size, np.uint8)
+        for name, start in found.offsets.items():
+            words = operands[name][t]
+            words = np.ascontiguousarray(words.T if words.ndim == 2 else words)
+            held[start : start + words.nbytes] = words.reshape(-1).view(np.uint8)
+        d = np.full(found.result_size, 0xA5, np.uint8)
+        assert call(held.ctypes.data, d.ctypes.data) == 0
+        assert np.array_equal(d.view(want.dtype).reshape(want.T.shape), want.T), REGIMES[t]

@@ -39,6 +39,13 @@ def _compiled(product: Product) -> Any:
     )
 
 
+@lru_cache(maxsize=512)
+def warp_address(product: Product, tables: tuple[tuple[str, tuple[int, ...]], ...]) -> int:
+    """The address of the function that `tile.warp_module` writes."""
+    text = tile.warp_module(product, dict(tables))
+    return machine_code.function_addresses(text, ["warp"])[0]
+
+
 def run(
     product: Product,
     operands: Mapping[str, Operand],

@@ -56,10 +56,10 @@ class Emitter:
 
     def larger(self, x: Value, y: Value) -> Value:
         """The larger of two signed integers."""
-        return self.b.select(self.b.icmp_signed(">", x, y), x, y)
+        return self.intrinsic("llvm.smax", x, y)
 
     def smaller(self, x: Value, y: Value) -> Value:
-        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
+        return self.intrinsic("llvm.smin", x, y)
 
     def converted(self, type_: Type, x: Value, how: str) -> Value:
         """`x` by a conversion of LLVM (`sitofp`, `zext`, `bitcast` …), lane for lane."""
@@ -139,6 +139,13 @@ class Emitter:
         after = self.b.append_basic_block("after")
         self.b.cbranch(self.b.icmp_signed("<", following, end), body, after)
         self.b.position_at_end(after)
+
+    def unrolled(self, count: int) -> Iterator[Value]:
+        """``range(count)`` for a short body, eight at a time; count is a multiple of that."""
+        assert count % LANES == 0
+        with self.loop(count, step=LANES) as first:
+            for i in range(LANES):
+                yield self.b.add(first, ir.Constant(I64, i)) if i else first
 
 
 def _bytes(type_: Type) -> int:

@@ -108,6 +108,8 @@ def _fused(arithmetic: Arithmetic, step: FusedDotAdd, found: Arrangement) -> boo
     after = (found.after or result) is arithmetic.d and found.adds_c in (None, result)
     if not ((step.result, step.rounding) in ways and narrow and formats and after):
         return False
+    if step.precision is not None and step.rounding != "rz":
+        return False  # no recipe rounds so
     if found.adds_c is not None and arithmetic.c is not result:
         return False
     scale = arithmetic.scale

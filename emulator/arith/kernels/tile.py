@@ -7,7 +7,7 @@ each nibble, of scales the byte of each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -90,7 +90,7 @@ class Kernel:
         self.out = e.array(word, p.m * p.n)
         self.rows = self._rows_of_b() if p.sparsity else None
         self._dots(units)
-        with e.loop(p.m * p.n) as i:
+        for i in e.unrolled(p.m * p.n):
             place = e.load(self.table["d"], i, I64)
             code = e.load(self.out, i, word)
             bits = _INTEGERS[p.arithmetic.d.bits]
@@ -105,7 +105,7 @@ class Kernel:
         """What lies at the places of a table, as words."""
         e, type_ = self.e, _INTEGERS[bits]
         out = e.array(word, count)
-        with e.loop(count) as i:
+        for i in e.unrolled(count):
             place = e.b.gep(self.base[name], [e.load(self.table[name], i, I64)], source_etype=I8)
             held = e.b.load(place, align=1, typ=type_)
             e.store(held if type_ is word else e.b.zext(held, word), out, i)
@@ -399,6 +399,32 @@ def module(product: Product) -> str:
             found = e.b.call(tile, [*given, *flips, e.load(pointers[-1], t, I64)])
             e.store(e.b.or_(e.load(flags, 0, I32), found), flags, 0)
     e.b.ret(e.load(flags, 0, I32))
+    return str(out)
+
+
+def warp_module(product: Product, tables: Mapping[str, Sequence[int]]) -> str:
+    """LLVM IR with ``int32 warp(const void *registers, void *d)``: one product, with tables of its
+    own, whose places are bytes (of metadata, bits) from `registers` on, or from `d`."""
+    out = ir.Module("kernel")
+    tile = Kernel(out, product).write()
+    function = ir.Function(out, ir.FunctionType(I32, [POINTER, POINTER]), "warp")
+    e = Emitter(function)
+    registers, d = function.args
+    flags: Value = ir.Constant(I32, 0)
+    counts = _table_sizes(product)
+    for group in range(product.groups):
+        given: list[Value] = []
+        for name in OPERANDS:
+            places = list(tables.get(name, ()))[group * counts.get(name, 0) :][: counts.get(name)]
+            type_ = ir.ArrayType(I64, len(places))
+            held = ir.GlobalVariable(out, type_, f"{name}{group}")
+            held.initializer, held.global_constant = ir.Constant(type_, places), True
+            held.linkage, held.type = "internal", POINTER
+            given += [d if name == "d" else registers, held]
+        no_flips = [ir.Constant(I32, 0)] * 2
+        found = e.b.call(tile, [*given, *no_flips, ir.Constant(I64, 1)])
+        flags = e.b.or_(flags, found)
+    e.b.ret(flags)
     return str(out)
 
 

@@ -148,14 +148,12 @@ def parse(text: str) -> OrdinaryInstruction:
     for row in rows:
         if (found := row.grammar.match(words)) is not None:
             return OrdinaryInstruction(row, found)
-    raise _refusal(text, name, words, rows)
+    raise refusal(text, words, rows)
 
 
-def _refusal(
-    text: str, name: str, words: list[str], rows: tuple[Row, ...]
-) -> ParseError | UnsupportedError:
+def refusal(text: str, words: list[str], rows: tuple[Row, ...]) -> ParseError | UnsupportedError:
     """Why no row takes the words: the error to raise."""
-    legal = vocabulary(name)
+    legal = {word for row in rows for slot in row.grammar.slots for word in slot.words}
     for word in words:
         if word not in legal:
             return ParseError(

@@ -7,19 +7,22 @@ from emulator.machine.compiled.translation import can_translate
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.wave import Block
 from emulator.ptx.program import Function, Program, registers_of
+from emulator.targets import Target
 
 #: fewer statements are faster as steps
 _SHORTEST = 3
 
 
-def with_segments(block: Block, program: Program, function: Function, *, at_once: bool) -> Block:
+def with_segments(
+    block: Block, program: Program, function: Function, target: Target, *, at_once: bool
+) -> Block:
     """The same block; `at_once` compiles its segments before they first run."""
     steps: list[Step] = []
     counts: list[int] = []
     at = 0
     while at < len(block.steps):
         end = at
-        while end < len(block.steps) and can_translate(block.statements[end], function):
+        while end < len(block.steps) and can_translate(block.statements[end], function, target):
             end += 1
         if end - at < _SHORTEST:
             end = at + 1
@@ -27,7 +30,7 @@ def with_segments(block: Block, program: Program, function: Function, *, at_once
         else:
             statements = block.statements[at:end]
             live = _live_after(statements[-1].pc, program, function)
-            steps.append(Segment(statements, block.steps[at:end], function, live, at_once))
+            steps.append(Segment(statements, block.steps[at:end], function, live, target, at_once))
         counts.append(end - at)
         at = end
     return Block(block.statements, tuple(steps), block.end, block.polls, tuple(counts))

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from time import thread_time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emulator.machine.compiled import DONE
 from emulator.machine.vector import engine
 from emulator.machine.vector.strand import Parked, Strand
 from emulator.machine.vector.wave import Block, Wave
+from emulator.targets import Target
+
+if TYPE_CHECKING:
+    from emulator.machine.launch import Launch
 
 #: seconds that a block runs as steps before it is looked at
 _COLD = 0.02
@@ -23,6 +27,8 @@ class Blocks(engine.Blocks):
     """Blocks of statements with segments, which are compiled before they run."""
 
     at_once = True
+    #: that of the module
+    target: Target
 
     def _make(self, first: int) -> Block:
         return self._with_segments(super()._make(first))
@@ -33,7 +39,7 @@ class Blocks(engine.Blocks):
 
         program = self._program
         function = program.function_at(block.statements[0].pc)
-        return with_segments(block, program, function, at_once=self.at_once)
+        return with_segments(block, program, function, self.target, at_once=self.at_once)
 
     def took(self, block: Block, seconds: float) -> None:
         """A block without segments ran for so long."""
@@ -94,6 +100,11 @@ class Grid(engine.Grid):
 
     wave_class = CompiledWave
     blocks_class = Blocks
+
+    def __init__(self, launch: Launch) -> None:
+        super().__init__(launch)
+        assert isinstance(self.blocks, Blocks)
+        self.blocks.target = self.target
 
 
 class LazyGrid(Grid):

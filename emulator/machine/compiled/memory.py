@@ -41,6 +41,7 @@ class Memory:
         self.e, self.context = e, context
         #: where variables of the function are allocated
         self._entry = entry
+        self._rooms: dict[tuple[str, int], Value] = {}
         self._scratch = self._allocated(WIDTH)
         self._nowhere = entry.ptrtoint(self._allocated(8), LONG)
         #: of the warp that is under way
@@ -51,6 +52,12 @@ class Memory:
         out = self._entry.alloca(ir.ArrayType(LONG, words))
         out.type = POINTER
         return out
+
+    def room(self, name: str, size: int) -> Value:
+        """Bytes of a name and size, the same for all statements."""
+        if (name, size) not in self._rooms:
+            self._rooms[name, size] = self._allocated(-(-size // 8))
+        return self._rooms[name, size]
 
     def field(self, name: str) -> Value:
         return field_of(self.e.builder, self.context, name)
@@ -78,7 +85,12 @@ class Memory:
                 inside = self.e.builder.and_(addresses, self.e.word(64, (1 << WINDOW_BITS) - 1))
                 addresses = self.e.builder.add(inside, self.e.word(64, window))
             out = self._anywhere(addresses, size, mask, write, fail)
-        return self.e.select(mask, out, self.e.splat(self._nowhere))
+        return self.e.select(mask, out, self.nowhere)
+
+    @property
+    def nowhere(self) -> Value:
+        """Where lanes may read and write that do not take part."""
+        return self.e.splat(self._nowhere)
 
     def _refuse(self, wrong: Value, mask: Value, fail: Callable[[], None]) -> None:
         with self.e.builder.if_then(self.e.any(self.e.builder.and_(wrong, mask)), likely=False):
@@ -152,6 +164,15 @@ class Memory:
         return out
 
     # --- bytes ---
+
+    def permuted(self, words: Value, lanes: Value) -> Value:
+        """For each lane the word of another one."""
+        self.e.builder.store(words, self._scratch, align=4)
+        start = self.e.builder.ptrtoint(self._scratch, LONG)
+        places = self.e.builder.add(
+            self.e.splat(start), self.e.shift("shl", self.e.resize(lanes, 64), 2)
+        )
+        return self.load(places, 32, 1)[0]
 
     def _pointers(self, places: Value, offset: int) -> Value:
         at = self.e.builder.add(places, self.e.word(64, offset)) if offset else places

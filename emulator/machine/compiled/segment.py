@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from time import thread_time
 from typing import Any, NamedTuple
@@ -9,19 +10,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dtypes import Array
+from emulator.arith.engines import may_use_kernels
+from emulator.arith.kernels import machine_code
 from emulator.machine.compiled import DONE
+from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.memory import CONTEXT
-from emulator.machine.compiled.native import SEGMENT, Library
-from emulator.machine.compiled.translation import NAME, Translation
+from emulator.machine.compiled.products import kernels_of
+from emulator.machine.compiled.translation import Translated, translate
 from emulator.machine.failure import Failure
 from emulator.machine.vector.lanes import present, slots
 from emulator.machine.vector.strand import WARP, Strand
 from emulator.ptx.program import Function, Statement
+from emulator.targets import Target
 
-#: seconds that LLVM takes for a function, and for each statement of it
-_COMPILING, _COMPILING_EACH = 0.01, 0.003
+#: seconds that LLVM takes for a function, for each statement of it, and for a kernel that it calls
+_COMPILING, _COMPILING_EACH, _COMPILING_KERNEL = 0.01, 0.003, 0.3
 
 Step = Callable[[Strand], None]
+#: of a native function: see `NativeFunction`
+_SIGNATURE = (
+    ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p,
+)  # fmt: skip
 
 
 class Segment:
@@ -34,11 +43,13 @@ class Segment:
         steps: Sequence[Step],
         function: Function,
         live: int,
+        target: Target,
         at_once: bool,
     ) -> None:
         self.statements, self._steps = tuple(statements), tuple(steps)
-        self._function, self._live = function, live
+        self._function, self._live, self._target = function, live, target
         cost = _COMPILING + _COMPILING_EACH * len(self.statements)
+        cost += _COMPILING_KERNEL * kernels_of(self.statements, target)
         #: seconds of steps until it pays to compile
         self._left = 0.0 if at_once else cost
         self._native: _Native | None = None
@@ -50,7 +61,12 @@ class Segment:
                 self._interpret(s)
                 self._left -= thread_time() - start
                 return
-            self._native = _Native(self.statements, self._function, self._live)
+            self._native = _Native(
+                translate(self.statements, self._function, self._live, self._target)
+            )
+        if not self._native.can_run(s):
+            self._interpret(s)
+            return
         if (wrong := self._native(s)) is not None:
             self._refuse(s, wrong)
         s.marks[DONE] = len(self.statements)
@@ -88,11 +104,20 @@ class _Layout(NamedTuple):
 class _Native:
     """The function of a segment, and the arrays that it is called with."""
 
-    def __init__(self, statements: Sequence[Statement], function: Function, live: int) -> None:
-        translated = Translation(statements, function, live).result()
+    def __init__(self, translated: Translated) -> None:
         self._inputs, self._outputs = translated.inputs, translated.outputs
-        self._library = Library(translated.text)
-        self._call = SEGMENT(self._library.address(NAME))
+        self._translated = translated
+        (address,) = machine_code.function_addresses(translated.text, [NAME])
+        self._call = machine_code.callable_at(address, *_SIGNATURE)
+
+    def can_run(self, s: Strand) -> bool:
+        """Whether a strand has all lanes that statements need, and copies are done at once."""
+        needs = self._translated
+        if needs.copies and not s.wave.pending.at_once:
+            return False
+        if needs.multiplies and not may_use_kernels(s.wave.grid.arithmetic):
+            return False
+        return not needs.together or _layout_of(s).slots is None
 
     def __call__(self, s: Strand) -> int | None:
         """Runs all statements in all lanes; the number of one that a lane must not execute."""

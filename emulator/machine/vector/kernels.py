@@ -15,21 +15,21 @@ import numpy as np
 from dtypes import Array
 from emulator.arith.engines import by_kernels, kernels_wanted, may_use_kernels
 from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.wmma import WmmaMultiply
 from emulator.machine.vector.fragments import Fetch
-from emulator.machine.vector.strand import Strand
+from emulator.machine.vector.strand import WARPGROUP, Strand
 from emulator.memory.space import Space
 
 #: whether a statement was executed; False: nothing has happened
 Attempt = Callable[[Strand], bool]
 
 
-def multiplication(ins: MatrixInstruction, fetch: Fetch) -> Attempt:
+def multiplication(ins: MatrixInstruction | WmmaMultiply, fetch: Fetch) -> Attempt:
     """Executes a multiplication, if a kernel does it and makes no exception."""
     lanes, signs = fetch.lanes, fetch.constants
-    in_memory = ins.is_wgmma and "a" not in fetch.vectors
     setting: dict[str, Any] = {}
-    if ins.is_wgmma:
-        setting["a_in_memory"] = in_memory
+    if lanes == WARPGROUP:
+        setting["a_in_memory"] = "a" not in fetch.vectors
         for x in "ab":
             setting[f"flip_{x}"] = signs.get(f"imm_scale_{x}", 1) == -1
             setting[f"major_{x}"] = "mn" if signs.get(f"imm_trans_{x}", 0) else "k"
@@ -50,7 +50,11 @@ def multiplication(ins: MatrixInstruction, fetch: Fetch) -> Attempt:
 
 
 def _multiply(
-    s: Strand, ins: MatrixInstruction, fetch: Fetch, setting: dict[str, Any], count: int
+    s: Strand,
+    ins: MatrixInstruction | WmmaMultiply,
+    fetch: Fetch,
+    setting: dict[str, Any],
+    count: int,
 ) -> bool | None:
     from emulator.arith.kernels.product import METADATA, MIXED, PADDING
     from emulator.warp import native
@@ -62,7 +66,7 @@ def _multiply(
     words, options = fetch.words(s)
     keep: Array | None = options.get("scale_d")
     shared, rows = None, None
-    if ins.is_wgmma:
+    if fetch.lanes == WARPGROUP:
         shared = Space("shared memory", wave.shared[:, : wave.shared_limit])
         rows = s.lanes[:: fetch.lanes] // wave.lanes_per_cta
         words = {

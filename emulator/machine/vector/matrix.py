@@ -41,12 +41,12 @@ def multiplication(statement: Statement, function: Function) -> Step:
         return wgmma.multiplication(statement, function)
     fetch = Fetch(statement, function, WARP)
     run = wmma.run if isinstance(ins, WmmaMultiply) else multiply.run
-    by_kernel = None if isinstance(ins, WmmaMultiply) else kernels.multiplication(ins, fetch)
+    by_kernel = kernels.multiplication(ins, fetch)
 
     def step(s: Strand) -> None:
         together(s, statement.pc)
         whole(s, WARP, ins)
-        if by_kernel is not None and by_kernel(s):
+        if by_kernel(s):
             return
         operands, options = fetch(s)
         grid = s.wave.grid

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dtypes import Array
-from emulator.errors import UnsupportedError, hint
+from emulator.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from emulator.machine.vector.strand import Strand
@@ -51,9 +51,7 @@ def _value(wave: Wave, name: str) -> Array:
         return np.atleast_1d(_PLAIN[name](wave)).astype(np.uint32)
     if re.fullmatch(r"%envreg\d+", name):
         return np.array([wave.grid.environment.get(name, 0)], np.uint32)
-    raise UnsupportedError(
-        f"special register {name!r} is not modelled here{hint(name, (*_PLAIN, *_BY_AXIS))}"
-    )
+    raise UnsupportedError(f"special register {name!r} is legal PTX, not modelled here")
 
 
 def _thread(wave: Wave, axis: int) -> Array:

@@ -33,6 +33,7 @@ from emulator.memory.windows import RANK_BITS, WINDOW_BITS
 
 if TYPE_CHECKING:
     from emulator.memory.space import Space
+    from emulator.memory.tensor_memory import TensorMemory
     from emulator.ptx.program import Function, Statement
 
 #: backward branches after which a strand lets others go first; fewer where it looks at memory that
@@ -118,6 +119,8 @@ class Wave:
         self.products: Any = None
         #: what looks for mistakes; None: nothing does
         self.watch: Any = None
+        #: tensor memory of the blocks that have used it, by their rows
+        self.tensor: dict[int, TensorMemory] = {}
         self.specials: dict[str, Array] = {}
         self._rows: Lanes | None = None
 
@@ -128,6 +131,7 @@ class Wave:
         self.alive[:] = self.thread < self.grid.threads
         self.version = self.executed = self.vain = 0
         self.ready, self.waiting = [], []
+        self.tensor = {}
 
     def start(self, function: Function, initial: Callable[[Frame], None]) -> None:
         """All threads at the first statement of a kernel."""

@@ -14,6 +14,7 @@ from emulator.errors import OperandError, UnsupportedError, listing, whole
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.recipe import Recipe
+from emulator.layout.instruction_descriptor import InstructionDescriptor
 from emulator.matrices.gemm import gemm
 from emulator.targets import Target, find_target
 from emulator.tools.explanations.cause import Aspect, Dot, find_cause, parting
@@ -85,6 +86,7 @@ def compare(
     c: Any = None,
     *,
     targets: Targets = None,
+    idesc: InstructionDescriptor | int | None = None,
     codes: bool = False,
     scale_a: Any = None,
     scale_b: Any = None,
@@ -93,8 +95,9 @@ def compare(
 ) -> Comparison:
     """Computes D = A·B + C by every instruction on every target, and says where and why they part.
 
-    Instructions may be opcodes. Operands are as `mma` takes them, one matrix each. An instruction
-    of another shape (dense, without scales) computes them as `gemm` does, step by step over k.
+    Instructions may be opcodes; `idesc` goes with each tcgen05.mma. Operands are as `mma` takes
+    them, one matrix each. An instruction of another shape (dense, without scales) computes them as
+    `gemm` does, step by step over k.
     `targets`: None for all that any of the instructions has; a target that lacks an instruction is
     listed as not available; a `Recipe` may stand among them. `limit` is how many elements are
     shown.
@@ -102,7 +105,7 @@ def compare(
     Raises OperandError for operands that do not fit and instructions of different types,
     UnsupportedError where no target has any of the instructions.
     """
-    chosen = _instructions(instructions)
+    chosen = _instructions(instructions, idesc)
     limit = whole("limit=", limit)
     there, missing, aliases = _runs(chosen, targets)
     more = {"scale_a": scale_a, "scale_b": scale_b, "nibbles": nibbles}
@@ -135,8 +138,11 @@ def _several(given: Any) -> list[Any]:
         return [given]
 
 
-def _instructions(given: Any) -> list[Multiplication]:
-    chosen = [as_multiplication(ins) for ins in _several(given)]
+def _instructions(given: Any, idesc: InstructionDescriptor | int | None) -> list[Multiplication]:
+    chosen = [
+        as_multiplication(ins, idesc if str(ins).startswith("tcgen05.mma") else None)
+        for ins in _several(given)
+    ]
     if not chosen:
         raise OperandError("compare takes an instruction or several; got none")
     types = [".".join((x.d_type, x.a_type, x.b_type, x.c_type)) for x in chosen]
@@ -251,6 +257,10 @@ def _dot(result: _Result, given: _Operands, row: int, col: int) -> Dot:
     whole_a, whole_b, whole_c = given.matrices
     a = line(whole_a, arithmetic.a, np.s_[row, :])
     b = line(whole_b, arithmetic.b, np.s_[:, col])
+    if isinstance(ins, MatrixInstruction) and any(ins.negated):
+        masks = [fmt.sign_mask if on else 0 for fmt, on in
+                 zip((arithmetic.a, arithmetic.b), ins.negated, strict=True)]  # fmt: skip
+        a, b = (tuple(x ^ mask for x in y) for y, mask in zip((a, b), masks, strict=True))
     c = 0 if whole_c is None else line(whole_c, arithmetic.c, np.s_[row, [col]])[0]
     return Dot(result.name, arithmetic, a, b, c, ins.k)
 

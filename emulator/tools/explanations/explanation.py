@@ -12,6 +12,7 @@ from typing import Any
 from emulator.arrays import accepts_tensors
 from emulator.isa.instruction import Instruction
 from emulator.isa.recipe import Recipe
+from emulator.layout.instruction_descriptor import InstructionDescriptor
 from emulator.targets import Target
 from emulator.tools.explanations.feeds import Asked, Feed, from_matrices, from_registers
 from emulator.tools.explanations.numbers import (
@@ -41,6 +42,7 @@ def explain(
     row: int,
     col: int,
     target: str | Target | Recipe,
+    idesc: InstructionDescriptor | int | None = None,
     codes: bool = False,
     scale_a: Any = None,
     scale_b: Any = None,
@@ -50,13 +52,16 @@ def explain(
 ) -> Explanation:
     """Explains D[row][col] of ``mma(ins, a, b, c, …)`` on `target`, or by a `Recipe`.
 
-    Operands are as `mma` takes them; `ins` may be an opcode, wmma.mma is taken too. Where they have
+    Operands are as `mma` takes them; `ins` may be an opcode, wmma.mma is taken too, and a
+    tcgen05.mma with its instruction descriptor `idesc`. Where they have
     batch axes, `batch` says which. `computation` is that of m8n8k4.f16 whose lanes are shown.
     Raises what `mma` raises, and OperandError for a row, column or index out of range.
     """
     asked = Asked(row, col, target, computation, batch)
     more = {"scale_a": scale_a, "scale_b": scale_b, "nibbles": nibbles}
-    return _explanation(from_matrices(as_multiplication(ins), (a, b, c), asked, codes, **more))
+    return _explanation(
+        from_matrices(as_multiplication(ins, idesc), (a, b, c), asked, codes, **more)
+    )
 
 
 @accepts_tensors(words=True)

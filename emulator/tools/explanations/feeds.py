@@ -19,9 +19,11 @@ from emulator.arith.trace import Record
 from emulator.errors import OperandError, shown, whole
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.recipe import Recipe
+from emulator.isa.tensor_instruction import TensorInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.layout.descriptor import Descriptor, as_words
 from emulator.layout.fragment import Fragment
+from emulator.layout.tensor_memory import Places
 from emulator.layout.tile import TileShape
 from emulator.matrices.mma import mma
 from emulator.matrices.operands import operand_codes
@@ -128,6 +130,8 @@ def from_matrices(
     _check_computation(ins, asked.computation)
     if isinstance(ins, MatrixInstruction) and ins.is_sparse and "e" not in matrices:
         matrices["a"], matrices["e"] = metadata(ins, matrices["a"])
+    if isinstance(ins, TensorInstruction):
+        return _feed(ins, _in_tensor_memory(ins, matrices | {"d": d}), asked)
     names = (*ins.fragments, "c") if traits(ins).wgmma else tuple(ins.fragments)
     # Matrices say nothing of a selector or of scale ids: the first choice is shown.
     where = {
@@ -151,7 +155,7 @@ def computed(
 
     def read(name: str, values: Any) -> Array:
         if values is None:
-            return np.zeros(ins.fragment("d").shape, code_type(formats["c"].bits))
+            return np.zeros((ins.m, ins.n), code_type(formats["c"].bits))
         if codes:
             return as_array(name.upper(), values)
         return as_codes(name.upper(), formats[name], values)
@@ -253,6 +257,41 @@ def _in_registers(fragment: Fragment, group: int = 0) -> Where:
     return where
 
 
+def _in_tensor_memory(ins: TensorInstruction, codes: dict[str, Array]) -> _Matrices:
+    """What a tcgen05.mma keeps in tensor memory, from the first column on; A and B are said to be
+    in shared memory, where a descriptor that nobody gave has them."""
+    layout, notes = ins.layout, []
+    where = {"c": _at(layout.d), "d": _at(layout.d)}
+    if ins.is_sparse:
+        where["e"] = _at(layout.metadata, (0,))
+    if ins.is_block_scaled:
+        where["scale_a"] = _at(layout.scale_a, (0,))
+        where["scale_b"] = _at(layout.scale_b, (0, 0), transposed=True)
+    masks = [FORMATS[x].sign_mask for x in (ins.a_type, ins.b_type)]
+    flip = [mask if on else 0 for mask, on in zip(masks, ins.negated, strict=True)]
+    for name, on in zip("AB", ins.negated, strict=True):
+        if on:
+            notes.append(f"the descriptor negates {name}: shown after that")
+    notes.append("lanes and columns are those of tensor memory, from the address of each operand")
+    return _Matrices(codes, where, (flip[0], flip[1]), notes)
+
+
+def _at(places: Places, copy: tuple[int, ...] = (), transposed: bool = False) -> Where:
+    """`copy` is the index of the copy of what lies there several times."""
+
+    def where(row: int, col: int) -> Held:
+        index = (*copy, *((col, row) if transposed else (row, col)))
+        cta, lane, column, bit = (int(x[index]) for x in places)
+        if lane < 0:  # of columns that other quarters hold
+            index = (copy[0], 3, *index[2:])
+            cta, lane, column, bit = (int(x[index]) for x in places)
+        text = f"lane {lane} column {column}" + (f" bit {bit}" if bit else "")
+        text += f" of CTA {cta}" if cta else ""
+        return Held(text, {"cta": cta, "lane": lane, "column": column, "low_bit": bit})
+
+    return where
+
+
 def _in_memory(descriptor: Descriptor, tile: TileShape, bits: int, transposed: bool) -> Where:
     """`transposed`: asked for as (k, column) of B."""
     places, per_byte = descriptor.addresses(tile), 8 // bits if bits < 8 else 1
@@ -337,7 +376,7 @@ def _selected(
 
 def _check_computation(ins: Multiplication, computation: object) -> None:
     """Only m8n8k4.f16 has several."""
-    groups = ins.fragment("d").groups
+    groups = 1 if isinstance(ins, TensorInstruction) else ins.fragment("d").groups
     if groups == 1 and not (isinstance(computation, int) and computation == 0):
         raise OperandError(
             f"computation is that of m8n8k4.f16, whose warp has 4; {ins} has one: leave it out; "
