@@ -22,17 +22,21 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import date
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from dtypes import FORMATS, Format, code_type, encode
-from emulator import Instruction, execute, gemm
+from emulator import Instruction, Kernel, Module, Warp, execute, gemm, mma
+from emulator.isa.matrix_opcodes import expand as instructions
 from emulator.layout.descriptor import Descriptor
 from emulator.memory.descriptors import store_tile
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 BF16 = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+#: a matrix descriptor of wgmma
+WORD = "0x4000004000010000"
 S8 = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
 
 
@@ -221,25 +225,81 @@ def batches(size: int) -> None:
         print(f"{name:92} {batch.count:6} {reached / 1e9:8.3f} {rate / reached:7.1f}×", flush=True)
 
 
+#: adds one to 32 numbers, in ten statements
+KERNEL = """
+.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry add_one(.param .u64 numbers)
+{
+    .reg .b64 %rd<4>;
+    .reg .b32 %r<2>;
+    .reg .f32 %f<3>;
+    ld.param.u64 %rd1, [numbers];
+    cvta.to.global.u64 %rd1, %rd1;
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd2, %r1, 4;
+    add.s64 %rd3, %rd1, %rd2;
+    ld.global.f32 %f1, [%rd3];
+    add.f32 %f2, %f1, 0f3F800000;
+    add.f32 %f2, %f2, 0f00000000;
+    st.global.f32 [%rd3], %f2;
+    ret;
+}
+"""
+
+
 def single() -> None:
-    """Latency of one opcode that is known, and of one warp."""
-    ins = Instruction.parse(F16)
-    took = statistics.median(seconds(lambda: Instruction.parse(F16), 1000))
-    print(f"Instruction.parse of a known opcode {took * 1e6:.1f} µs")
-    rng = np.random.default_rng(0)
-    registers = [
-        fragment.scatter(encode(fragment.fmt, rng.standard_normal(fragment.shape)))
-        for fragment in map(ins.fragment, "abc")
-    ]
-    for engine in ("compiled", "vector"):
-        if engine == "compiled" and importlib.util.find_spec("numba") is None:
-            continue
+    """Latencies of what tests and notebooks do one at a time."""
+    opcodes = [str(ins) for ins in instructions() if ins.family == "mma"]
+    start = time.perf_counter()
+    for opcode in opcodes:
+        Instruction.parse(opcode)
+    each = (time.perf_counter() - start) / len(opcodes)
+    print(f"{'Instruction.parse, opcodes of mma that are new':54} {each * 1e6:8.1f} µs")
+    for name, work in small_works().items():
+        took = statistics.median(seconds(work, 1000 if "parse" in name else 200))
+        print(f"{name:54} {took * 1e6:8.1f} µs", flush=True)
 
-        def work(engine=engine) -> object:
-            return execute(ins, *registers, target="sm_90a", engine=engine)
 
-        took = statistics.median(seconds(work, 200))
-        print(f"execute m16n8k16 f16, one warp  {engine:10} {took * 1e6:9.0f} µs")
+def small_works() -> dict[str, Callable[[], object]]:
+    """By name: one instruction of one warp, one small matrix, one statement, one small launch."""
+    rng, target, works = np.random.default_rng(0), "sm_90a", {}
+    works["Instruction.parse of a known opcode"] = lambda: Instruction.parse(F16)
+    for opcode, name in ((F16, "m16n8k16 f16"), (S8, "m16n8k32 s8")):
+        ins = Instruction.parse(opcode)
+        registers = [
+            fragment.scatter(random_codes(rng, fragment.fmt, fragment.shape))
+            for fragment in map(ins.fragment, "abc")
+        ]
+        for engine in ("compiled", "vector"):
+            if engine == "vector" or importlib.util.find_spec("numba") is not None:
+                works[f"execute {name}, one warp, {engine}"] = partial(
+                    execute, ins, *registers, target=target, engine=engine
+                )
+    words = rng.integers(0, 0x40000000, (2, 32), np.uint32)
+    convert = Instruction.parse("cvt.rn.bf16x2.f32")
+    works["execute cvt.rn.bf16x2.f32, one warp"] = partial(execute, convert, *words, target=target)
+    load = Instruction.parse("ldmatrix.sync.aligned.m8n8.x4.shared.b16")
+    rows, shared = np.arange(0, 512, 16, dtype=np.uint32), np.zeros(512, np.uint8)
+    works["execute ldmatrix.x4, one warp"] = partial(
+        execute, load, rows, shared=shared, target=target
+    )
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((16, 16), (16, 8)))
+    works["mma of 16 x 8 x 16"] = partial(mma, F16, a, b, target=target, engine="vector")
+    works["gemm of 16 x 8 x 16"] = partial(gemm, F16, a, b, target=target, engine="vector")
+    warp = Warp(target)
+    warp.run(".reg .u32 %r<3>; mov.u32 %r1, %laneid;")
+    works["Warp.run of one statement"] = partial(warp.run, "add.u32 %r2, %r1, 7;")
+    numbers = np.zeros(32, np.float32)
+
+    def launch(kernel: Kernel) -> object:
+        return kernel.launch(grid=1, block=32, args=[numbers], engine="vector")
+
+    kernel = Module(KERNEL)["add_one"]
+    works["launch of 10 statements, 32 threads"] = partial(launch, kernel)
+    works["the same from its text"] = lambda: launch(Module(KERNEL)["add_one"])
+    return works
 
 
 def peak_of_large(size: int) -> None:
@@ -272,11 +332,14 @@ def start_up(repeat: int = 7) -> None:
 
     empty, numpy_only = took("-c", "pass"), took("-c", "import numpy")
     ours = took("-c", "import emulator")
-    command = took("-m", "emulator", "lane", F16, "a", "9", "2")
+    front = took("-c", "from emulator import Instruction, execute, gemm")
     print(
-        f"start: Python {empty:.3f} s, NumPy +{numpy_only - empty:.3f} s, emulator "
-        f"+{ours - numpy_only:.3f} s; `python -m emulator lane …` in all {command:.3f} s"
+        f"start: Python {empty:.3f} s, NumPy {numpy_only:.3f} s, `import emulator` {ours:.3f} s, "
+        f"with Instruction, execute and gemm {front:.3f} s"
     )
+    for command in ("--help", f"lane {F16} a 9 2", f"info {F16}", "list", f"descriptor {WORD}"):
+        name = command.split()[0]
+        print(f"python -m emulator {name} … {took('-m', 'emulator', *command.split()):.3f} s")
 
 
 def mma_sim(repeat: int) -> None:

@@ -18,7 +18,7 @@ from dtypes.arrays import (
     round_to_codes,
 )
 from dtypes.codec import Number, NumberClass, Overflow, Rounding
-from dtypes.formats import FORMATS, Format
+from dtypes.formats import FORMATS, Format, add_format
 from dtypes.packing import Array, Place, code_type, pack, padding_is_zero, place, unpack
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Overflow",
     "Place",
     "Rounding",
+    "add_format",
     "array_from_codes",
     "array_type",
     "code_type",

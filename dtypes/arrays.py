@@ -165,10 +165,12 @@ def encode(
     """
     values = np.asarray(values)
     if not fmt.is_float:
+        values = values * (1 << fmt.fraction_bits) if fmt.fraction_bits else values
         whole = values.astype(np.int64)
         low, high = (-fmt.sign_mask, fmt.max_finite)
         if np.any(whole != values) or np.any((whole < low) | (whole > high)):
-            raise ValueError(f"{fmt.name} holds integers from {low} to {high}")
+            of = f" of 1/{1 << fmt.fraction_bits}" if fmt.fraction_bits else ""
+            raise ValueError(f"{fmt.name} holds integers{of} from {low} to {high}")
         return (whole & fmt.code_mask).astype(code_type(fmt.bits))
     floats = np.array(values, np.float64, order="C")
     if not fmt.signed and np.any(np.signbit(floats) & ~np.isnan(floats)):
@@ -179,9 +181,10 @@ def encode(
 
 
 def decode_values(fmt: Format, codes: Array) -> Array:
-    """Codes to float64 values (floats, exact) or int64 values (integers and bits)."""
+    """Codes to float64 values (floats and fixed point, exact) or int64 values (integers, bits)."""
     if not fmt.is_float:
-        return decode_integers(fmt, codes)
+        integers = decode_integers(fmt, codes)
+        return integers / (1 << fmt.fraction_bits) if fmt.fraction_bits else integers
     number = decode(fmt, codes)
     scale = (number.exponent - fmt.mantissa_bits).astype(np.int32)
     values = np.ldexp(number.significand.astype(np.float64), scale)

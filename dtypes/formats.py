@@ -6,6 +6,7 @@ Layer: the lowest of the package, imports nothing of it. Sources: PTX ISA 9.x, s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,6 +46,8 @@ class Format:
     array_type: str | None = None
     #: a canonical NaN that is not "sign 0, all other bits 1"
     nan_override: int | None = None
+    #: bits below the point of a fixed-point format, an integer format whose values are fractions
+    fraction_bits: int = 0
 
     def __post_init__(self) -> None:
         if self.kind == "float":
@@ -61,9 +64,13 @@ class Format:
         """Of the name alone: formats are parts of many keys of caches."""
         return hash(self.name)
 
-    def __reduce__(self) -> tuple[Callable[[str], Format], tuple[str]]:
-        """Copies, and pickles that another process reads, are the one instance of the table."""
-        return format_named, (self.name,)
+    def __reduce__(self) -> tuple[Callable[..., Format], tuple[object, ...]]:
+        """Copies, and pickles that another process reads, are the one instance of the table; a
+        format that was added is added there."""
+        if self.name in _BUILT_IN:
+            return format_named, (self.name,)
+        facts = self.exponent_bits, self.mantissa_bits, self.signed, self.specials
+        return add_format, (self.name, *facts)
 
     @property
     def is_float(self) -> bool:
@@ -152,6 +159,9 @@ FORMATS: dict[str, Format] = {
         ),
         # Seven bits in a byte whose top bit must be 0.
         _float("ue4m3", 7, 4, 3, signed=False, specials="nan"),
+        # Scales of sm_107: bias and range as public software has them.
+        _float("ue5m3", 8, 5, 3, signed=False, specials="nan"),
+        Format("s2f6", "integer", 8, fraction_bits=6),
         _integer("s32", 32, "int32"),
         _integer("s8", 8, "int8"),
         _integer("u8", 8, "uint8"),
@@ -165,5 +175,39 @@ FORMATS: dict[str, Format] = {
 }
 
 
+_BUILT_IN = frozenset(FORMATS)
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,23}")
+
+
 def format_named(name: str) -> Format:
     return FORMATS[name]
+
+
+def add_format(
+    name: str,
+    exponent_bits: int,
+    mantissa_bits: int,
+    signed: bool = True,
+    specials: Specials = "ieee",
+) -> Format:
+    """Adds a floating-point format of your own to ``FORMATS``, where recipes find it by its name.
+
+    `specials` are those of `Format`: "ieee", "nan" or "none"; exponents have the usual bias. The
+    same format may be added again. Raises ValueError for a name that another format has, and for
+    numbers of bits that make no format.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"a format's name is a letter, then letters and digits; got {name!r:.80}")
+    bits = {"exponent_bits": (exponent_bits, 2, 11), "mantissa_bits": (mantissa_bits, 0, 52)}
+    for what, (given, least, most) in bits.items():
+        if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= most:
+            raise ValueError(f"{what} of a format is {least} … {most}; got {given!r:.80}")
+    if not isinstance(specials, str) or specials not in ("ieee", "nan", "none"):
+        raise ValueError(f"specials is 'ieee', 'nan' or 'none'; got {specials!r:.80}")
+    if specials == "ieee" and not mantissa_bits:
+        raise ValueError("without mantissa bits no code is left for NaN beside infinity")
+    width = bool(signed) + exponent_bits + mantissa_bits
+    made = _float(name, width, exponent_bits, mantissa_bits, signed=bool(signed), specials=specials)
+    if name in FORMATS and FORMATS[name] != made:
+        raise ValueError(f"{name!r} is another format of FORMATS; give yours a name of its own")
+    return FORMATS.setdefault(name, made)

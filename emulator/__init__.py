@@ -12,7 +12,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dtypes import FORMATS
 from emulator.errors import (
     EmulatorError,
     OperandError,
@@ -20,21 +19,23 @@ from emulator.errors import (
     UndefinedError,
     UnsupportedError,
 )
-from emulator.isa.instruction import Instruction
-from emulator.matrices.gemm import gemm
-from emulator.matrices.mma import mma
-from emulator.targets import TARGETS
-from emulator.warp.execute import execute
-from emulator.warp.sparse import compress, decompress
 
 if TYPE_CHECKING:
+    from dtypes import FORMATS
+    from emulator.isa.instruction import Instruction
+    from emulator.isa.recipe import Recipe
     from emulator.layout.descriptor import Descriptor
+    from emulator.layout.instruction_descriptor import InstructionDescriptor
+    from emulator.layout.shared_descriptor import SharedMemoryDescriptor
     from emulator.machine.arguments import Memory
     from emulator.machine.launch import Kernel, Module
     from emulator.machine.report import KernelError
     from emulator.machine.warp import Warp, Warpgroup
+    from emulator.matrices.gemm import gemm
+    from emulator.matrices.mma import mma
     from emulator.memory.descriptors import load_tile, store_tile
     from emulator.memory.tensor_map import TensorMap
+    from emulator.targets import TARGETS
     from emulator.tools.descriptors.description import describe_descriptor
     from emulator.tools.descriptors.difference import diff_descriptors
     from emulator.tools.descriptors.tiles import StoredTile, needed_descriptor
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
     from emulator.tools.faults.finder import find_faults
     from emulator.tools.orders import check_order
     from emulator.tools.pictures.page import Page
+    from emulator.tools.studies.error import ErrorStudy, error_study
+    from emulator.tools.studies.probe import Probe, probe
+    from emulator.warp.execute import execute
+    from emulator.warp.sparse import compress, decompress
 
 #: the version of the distribution ptx-mma-emulator, which pyproject.toml reads here
 __version__ = "0.3.0"
@@ -53,7 +58,9 @@ __all__ = [
     "TARGETS",
     "Descriptor",
     "EmulatorError",
+    "ErrorStudy",
     "Instruction",
+    "InstructionDescriptor",
     "Kernel",
     "KernelError",
     "Memory",
@@ -61,6 +68,9 @@ __all__ = [
     "OperandError",
     "Page",
     "ParseError",
+    "Probe",
+    "Recipe",
+    "SharedMemoryDescriptor",
     "StoredTile",
     "TensorMap",
     "UndefinedError",
@@ -74,6 +84,7 @@ __all__ = [
     "decompress",
     "describe_descriptor",
     "diff_descriptors",
+    "error_study",
     "execute",
     "explain",
     "explain_registers",
@@ -82,18 +93,27 @@ __all__ = [
     "load_tile",
     "mma",
     "needed_descriptor",
+    "probe",
     "store_tile",
 ]
 
 #: module -> what of it is imported when it is first asked for: `import emulator` does not wait
 _LATER = {
+    "dtypes": "FORMATS",
+    "emulator.isa.instruction": "Instruction",
+    "emulator.isa.recipe": "Recipe",
     "emulator.layout.descriptor": "Descriptor",
+    "emulator.layout.instruction_descriptor": "InstructionDescriptor",
+    "emulator.layout.shared_descriptor": "SharedMemoryDescriptor",
     "emulator.machine.arguments": "Memory",
     "emulator.machine.launch": "Kernel Module",
     "emulator.machine.report": "KernelError",
+    "emulator.machine.warp": "Warp Warpgroup",
+    "emulator.matrices.gemm": "gemm",
+    "emulator.matrices.mma": "mma",
     "emulator.memory.descriptors": "load_tile store_tile",
     "emulator.memory.tensor_map": "TensorMap",
-    "emulator.machine.warp": "Warp Warpgroup",
+    "emulator.targets": "TARGETS",
     "emulator.tools.descriptors.description": "describe_descriptor",
     "emulator.tools.descriptors.difference": "diff_descriptors",
     "emulator.tools.descriptors.tiles": "StoredTile needed_descriptor",
@@ -103,6 +123,10 @@ _LATER = {
     "emulator.tools.faults.finder": "find_faults",
     "emulator.tools.orders": "check_order",
     "emulator.tools.pictures.page": "Page",
+    "emulator.tools.studies.error": "ErrorStudy error_study",
+    "emulator.tools.studies.probe": "Probe probe",
+    "emulator.warp.execute": "execute",
+    "emulator.warp.sparse": "compress decompress",
 }
 _MODULES = {name: module for module, names in _LATER.items() for name in names.split()}
 

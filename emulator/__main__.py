@@ -51,6 +51,10 @@ COMMANDS = {
         "Computes the same operands on several targets, and tells why results differ. Several "
         "instructions with the same types are compared, too.",
     ),
+    "error": (
+        "studies.command",
+        "Measures how far the sums of an instruction are off, over k, targets and orders.",
+    ),
     "fault": (
         "faults.command",
         "Names the mistake in a kernel that explains what came out. Exit code 0: nothing is wrong, "
@@ -59,6 +63,10 @@ COMMANDS = {
     "torch": (
         "pytorch.command",
         "Runs a Python script whose PyTorch products on the CPU get the bits of a GPU's library.",
+    ),
+    "probe": (
+        "studies.command",
+        "Finds by experiment with which precision an instruction accumulates.",
     ),
     "selftest": ("replay", "Replays the recordings of real hardware."),
 }

@@ -7,7 +7,6 @@ mistakes of this package alone.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import operator
 import re
 from collections.abc import Iterable, Sequence
@@ -36,9 +35,16 @@ class UndefinedError(EmulatorError):
     """PTX calls the outcome undefined: metadata values, descriptors, register races."""
 
 
+def _close(given: str, legal: Iterable[str], count: int, cutoff: float) -> list[str]:
+    """The spellings at least so much like `given`, best first."""
+    import difflib  # a hundredth of a start, and of use to mistakes alone
+
+    return difflib.get_close_matches(given, list(legal), n=count, cutoff=cutoff)
+
+
 def nearest(given: str, legal: Iterable[str], count: int = 1) -> list[str]:
     """The legal spellings most like `given`, best first."""
-    return difflib.get_close_matches(given, list(legal), n=count, cutoff=0.0)
+    return _close(given, list(legal), count, 0.0)
 
 
 def hint(given: str, legal: Iterable[str], dot: str = "") -> str:
@@ -47,12 +53,44 @@ def hint(given: str, legal: Iterable[str], dot: str = "") -> str:
     `dot` stands before the name, as in ``'.f16'``.
     """
     names, given = list(legal), given[:100]
-    found = difflib.get_close_matches(given, names, n=1, cutoff=_ALIKE)
+    found = _close(given, names, 1, _ALIKE)
     if not found:
         lower = {name.lower(): name for name in names}
-        alike = difflib.get_close_matches(given.lower(), lower, n=1, cutoff=_ALIKE)
+        alike = _close(given.lower(), lower, 1, _ALIKE)
         found = [lower[name] for name in alike]
     return f"; nearest is {dot + found[0]!r}" if found else ""
+
+
+def near_name(given: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that nobody declared: a name that was misspelt, or the last
+    one of a numbered range; "" where no name is near, for another register helps nobody.
+
+    >>> near_name("%r9", ["%r0", "%r3", "%f1"]), near_name("acumulator", ["accumulator", "x"])
+    ("; the last '%r' is '%r3'", "; nearest is 'accumulator'")
+    >>> near_name("%f1", ["%r1", "%fd1"])
+    ''
+    """
+    names = list(known)
+    stem, number = _stem(given[:100])
+    numbers = [int(own) for other, own in map(_stem, names) if other == stem and own]
+    if number and numbers:
+        return f"; the last {stem!r} is {f'{stem}{max(numbers)}'!r}"
+    alike = {other: name for other, name in ((_stem(x)[0], x) for x in names) if other}
+    if len(stem.lstrip("%$")) < 3:
+        return ""
+    found = _close(stem, alike, 1, _MISSPELT)
+    return f"; nearest is {alike[found[0]]!r}" if found else ""
+
+
+#: likeness of a name and of itself misspelt; digits of a register's number at its end
+_MISSPELT = 0.8
+_NUMBER = re.compile(r"(.*?)(\d{0,8})", re.DOTALL)
+
+
+def _stem(name: str) -> tuple[str, str]:
+    """A name without the number at its end, and the number."""
+    match = _NUMBER.fullmatch(name)
+    return (match[1], match[2]) if match else (name, "")
 
 
 def nearest_opcode(given: str, legal: Iterable[str]) -> str:

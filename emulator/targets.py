@@ -1,6 +1,6 @@
 """The targets sm_70 … sm_121a, their generations, and the names people use for them.
 
-The names are those that ptxas of CUDA 13.0 lists, with sm_70 and sm_72, which older ones took.
+The names are those that ptxas of CUDA 13.5 lists, with sm_70 and sm_72, which older ones took.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from emulator.errors import UnsupportedError, hint, listing, quoted, shown
@@ -25,8 +26,14 @@ class Target:
     #: bytes of shared memory that a block can have, and those that the system keeps below them
     shared_limit: int = 0
     reserved_shared: int = 0
+    #: columns of the tensor memory of a block; 0 without any
+    tensor_columns: int = 0
+    #: the first PTX version with the target: (9, 4)
+    version: tuple[int, int] = (1, 0)
+    #: numbers of the chips that run what is made for the family of this one (sm_100f)
+    family: tuple[int, ...] = ()
 
-    @property
+    @cached_property
     def number(self) -> int:
         """80 for sm_80; what "sm_80 and later" compares."""
         return int(re.sub(r"\D", "", self.name))
@@ -46,23 +53,41 @@ _GENERATIONS: tuple[tuple[Generation, str], ...] = (
     ("ampere", "80 86 87 88"),
     ("ada", "89"),
     ("hopper", "90 90a"),
-    ("blackwell", "100 100a 100f 103 103a 103f 110 110a 110f"),
+    ("blackwell", "100 100a 100f 103 103a 103f 107 107a 107f 110 110a 110f"),
     ("rtx_blackwell", "120 120a 120f 121 121a 121f"),
 )
 
-#: KiB of shared memory that a block can have (CUDA C++ Programming Guide, compute capabilities)
+#: KiB of shared memory that a block can have (CUDA C++ Programming Guide, compute capabilities);
+#: of sm_107 nothing is published, and it has what sm_103 has
 _SHARED_KIB = {
     "70": 96, "72": 96, "75": 64, "80": 163, "86": 99, "87": 163, "88": 99, "89": 99, "90": 227,
-    "100": 227, "103": 227, "110": 227, "120": 99, "121": 99,
+    "100": 227, "103": 227, "107": 227, "110": 227, "120": 99, "121": 99,
 }  # fmt: skip
+#: columns of tensor memory (PTX ISA 9.4, table of tcgen05.alloc)
+_TENSOR_COLUMNS = {"100": 512, "103": 512, "107": 576, "110": 512}
 #: generations whose blocks start with 1 KiB of the system's
 _RESERVING = ("hopper", "blackwell", "rtx_blackwell")
+#: first PTX version -> targets, as ptxas has it
+_VERSIONS = {
+    (6, 0): "70", (6, 1): "72", (6, 3): "75", (7, 0): "80", (7, 1): "86", (7, 4): "87",
+    (7, 8): "89 90", (8, 0): "90a", (8, 6): "100 100a", (8, 7): "120 120a",
+    (8, 8): "100f 103 103a 103f 120f 121 121a 121f", (9, 0): "88 110 110a 110f",
+    (9, 4): "107 107a 107f",
+}  # fmt: skip
+#: chips of one family: what is made for the family (f) of one runs on it and the later ones
+_FAMILIES = ((100, 103), (107,), (110,), (120, 121))
 
 
 def _row(number: str, generation: Generation) -> Target:
-    kib = _SHARED_KIB[number.rstrip("af")]
+    plain = number.rstrip("af")
     reserved = 1024 if generation in _RESERVING else 0
-    return Target(f"sm_{number}", generation, kib << 10, reserved)
+    version = next((v for v, numbers in _VERSIONS.items() if number in numbers.split()), (1, 0))
+    family = next((chips for chips in _FAMILIES if int(plain) in chips), ())
+    return Target(
+        f"sm_{number}", generation, _SHARED_KIB[plain] << 10, reserved,
+        _TENSOR_COLUMNS.get(plain, 0), version,
+        tuple(chip for chip in family if chip >= int(plain)),
+    )  # fmt: skip
 
 
 TARGETS: dict[str, Target] = {
@@ -133,7 +158,7 @@ def runs_on(made_for: Target, chip: Target) -> bool:
     if made_for.name.endswith("a"):
         return chip.name == made_for.name
     if made_for.name.endswith("f"):
-        return chip.number // 10 == made_for.number // 10 and chip.number >= made_for.number
+        return chip.number in made_for.family
     return chip.number >= made_for.number
 
 

@@ -1,5 +1,7 @@
-"""Which cases are in the fast suite, where a file has many that are alike."""
+"""Which cases are in the fast suite, where a file has many that are alike; and what collecting
+them costs."""
 
+import gc
 from collections import Counter
 
 import pytest
@@ -10,6 +12,7 @@ SAMPLED = {
     "test_contraction.py": 4,
     "test_convergence.py": 2,
     "test_conversions.py": 3,
+    "test_conversions_9x.py": 30,
     "test_copy_recordings.py": 4,
     "test_descriptor_command.py": 4,
     "test_engines.py": 8,
@@ -26,6 +29,7 @@ SAMPLED = {
     "test_gemm.py": 3,
     "test_guide.py": 6,
     "test_kernel_recordings.py": 4,
+    "test_kernels.py": 12,
     "test_lanes.py": 10,
     "test_layouts.py": 4,
     "test_matmul.py": 4,
@@ -42,6 +46,7 @@ SAMPLED = {
     "test_scalar_recordings.py": 4,
     "test_scalar_rules.py": 4,
     "test_sparse.py": 4,
+    "test_small_floats.py": 12,
     "test_sparse_full.py": 3,
     "test_stochastic.py": 3,
     "test_strategies.py": 4,
@@ -56,6 +61,17 @@ SAMPLED = {
     "test_wmma_arithmetic.py": 6,
     "test_wrong_kinds.py": 4,
 }
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """Cases by the ten thousand stay: the garbage collector need not look at them again and
+    again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

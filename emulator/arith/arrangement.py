@@ -54,6 +54,18 @@ def arrangement(steps: Sequence[Step]) -> Arrangement | None:
     return Arrangement(left[0], widen, before, after, adds_c)
 
 
+@lru_cache(maxsize=1024)
+def fits_int64(arithmetic: Arithmetic, k: int) -> bool:
+    """Whether all fused sums of a recipe of `k` products fit the integers of `vector`."""
+    factors = (arithmetic.a, arithmetic.b)
+    for step in arithmetic.steps:
+        if isinstance(step, Widen):
+            factors = (FORMATS[step.to],) * 2
+        elif isinstance(step, FusedDotAdd) and step.sum_bits(*factors, arithmetic.scale, k) > 62:
+            return False
+    return True
+
+
 @lru_cache(maxsize=256)
 def with_gaps(arithmetic: Arithmetic, together: int) -> Arithmetic | None:
     """The recipe for twice the positions of k, half of which hold zeros: of every `together`

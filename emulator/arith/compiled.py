@@ -32,7 +32,6 @@ from emulator.arith.factors import (
     LEAST,
     Bool,
     Constants,
-    Factor,
     Float32,
     Plan,
     Side,
@@ -46,8 +45,6 @@ from emulator.arith.steps import FmaChain, PairSums
 
 #: products of a batch that lie beside each other, and columns that are too few to do so
 LANES, _FEW_COLUMNS = 128, 32
-#: columns of a block of B, and rows of a tile of accumulators: both fit the first cache
-_COLUMNS, _ROWS = 256, 32
 #: multiply-adds below which a second thread costs more than it brings
 _WORTH_A_THREAD = 1 << 19
 
@@ -108,7 +105,7 @@ def _alone(piece: Callable[[int], None], start: int) -> None:
     piece(start)
 
 
-def _run(tasks: Callable[..., None], count: int, work: int, *arguments: Any) -> None:
+def run_in_threads(tasks: Callable[..., None], count: int, work: int, *arguments: Any) -> None:
     """``tasks(first, last, *arguments)`` for all of `count`, in threads if it is worth it."""
     threads = min(get_num_threads(), count, 1 + work // _WORTH_A_THREAD)
     if threads == 1 or getattr(_thread, "is_worker", False):
@@ -122,70 +119,6 @@ def _run(tasks: Callable[..., None], count: int, work: int, *arguments: Any) -> 
 
 
 # --- fused dot-adds -------------------------------------------------------------------------------
-
-
-def fused_chain(made: Plan, a: Factor, b: Factor, c: Float32) -> tuple[Float32, Bool]:
-    """`fused.chain` of operands with one batch axis, of length 1 where it is shared."""
-    batch = max(len(a.value), len(b.value), len(c))
-    m, n = c.shape[-2:]
-    blocks = -(-n // _COLUMNS)
-    lanes = -(-n // blocks)
-    b_value, b_power = (_in_blocks(x, blocks, lanes) for x in b[:2])
-    x = np.array(np.broadcast_to(c, (batch, m, n)))
-    bad = np.zeros(x.shape, np.int32)
-    period = len(made.order) if made.adds_c else 0
-    tiles = batch * blocks * -(-m // _ROWS)
-    work = batch * m * n * a.value[0, 0].size
-    _run(
-        fused_tasks, tiles, work, a.value, a.power, b_value, b_power, x, bad,
-        made.numbers, period,
-    )  # fmt: skip
-    return x, bad != 0
-
-
-def _in_blocks(x: Float32, blocks: int, lanes: int) -> Float32:
-    """``(t, n, passes, k)`` to ``(t, blocks, passes, k, lanes)``: neighbouring columns together."""
-    batch, n, passes, k = x.shape
-    if blocks * lanes > n:
-        x = np.pad(x, [(0, 0), (0, blocks * lanes - n), (0, 0), (0, 0)])
-    return np.ascontiguousarray(x.reshape(batch, blocks, lanes, passes, k).transpose(0, 1, 3, 4, 2))
-
-
-@_machine_code
-def fused_tasks(
-    first: int, last: int,
-    a_value: Array, a_power: Array, b_value: Array, b_power: Array, x: Array, bad: Array,
-    numbers: Constants, period: int,
-) -> None:  # fmt: skip
-    """Tiles `first` … `last` of the accumulators x ``(t, m, n)``, through all passes."""
-    m, n = x.shape[1:]
-    blocks, passes, lanes = b_value.shape[1], b_value.shape[2], b_value.shape[4]
-    tiles = -(-m // _ROWS)
-    total, partial = np.empty((_ROWS, lanes), np.float32), np.empty((_ROWS, lanes), np.float32)
-    odd = np.empty((_ROWS, lanes), np.int32)
-    top, scale = np.empty(lanes, np.float32), np.empty(lanes, np.float32)
-    sums = np.empty(lanes, np.float64)
-    for task in range(first, last):
-        t, block, row = task // (tiles * blocks), task // tiles % blocks, task % tiles * _ROWS
-        ta, tb = min(t, len(a_value) - 1), min(t, len(b_value) - 1)
-        rows, column = min(_ROWS, m - row), block * lanes
-        width = min(lanes, n - column)
-        total[:] = 0
-        odd[:] = 0
-        total[:rows, :width] = x[t, row : row + rows, column : column + width]
-        for p in range(passes):
-            if period and p % period == 0:
-                partial[:] = 0
-            for i in range(rows):
-                _fused_pass(
-                    numbers, a_value[ta, row + i, p], a_power[ta, row + i, p],
-                    b_value[tb, block, p], b_power[tb, block, p],
-                    partial[i] if period else total[i], odd[i], top, scale, sums,
-                )  # fmt: skip
-                if period and (p + 1) % period == 0:
-                    _add(numbers, total[i], partial[i], odd[i])
-        x[t, row : row + rows, column : column + width] = total[:rows, :width]
-        bad[t, row : row + rows, column : column + width] = odd[:rows, :width]
 
 
 @_machine_code
@@ -348,7 +281,7 @@ def fused_lanes(
     bad = np.array(np.broadcast_to(bad, x.shape))
     period = len(made.order) if made.adds_c else 0
     work = x.size * p[0, 0, ..., 0].size
-    _run(lane_tasks, blocks, work, p, p_power, q, q_power, x, bad, made.numbers, period)
+    run_in_threads(lane_tasks, blocks, work, p, p_power, q, q_power, x, bad, made.numbers, period)
     odd = (bad != 0).transpose(0, 3, 1, 2).reshape(-1, m, n)
     return x.transpose(0, 3, 1, 2).reshape(-1, m, n)[:batch], odd[:batch]
 
@@ -371,7 +304,7 @@ def _side_in_lanes(
     first = np.arange(length // width)[:, None] // per_instruction * made.order.size
     order = np.tile(made.order, (length // made.order.size, 1)) + first
     work = codes.size * 4
-    _run(
+    run_in_threads(
         decode_tasks, len(value), work, np.ascontiguousarray(codes), order, by, by_power,
         value, power, odd, _bits(fmt, made.widen or fmt),
     )  # fmt: skip
@@ -421,7 +354,7 @@ def decode_tasks(
                     for j in range(lanes):
                         out_power[j] = numbers[j] if out[j] != 0 else np.float32(0)
                     if by.shape[2]:
-                        chunk = place * by.shape[2] // width
+                        chunk = place * by.shape[2] // codes.shape[2]
                         for j in range(lanes):
                             t = min(start + j, len(by) - 1)
                             out[j] *= by[t, row, chunk]
@@ -487,6 +420,8 @@ def float_chain(
     if found is None or not isinstance(found.core, (FmaChain, PairSums)):
         return None
     step, fmt, after = found.core, FORMATS[found.core.fmt], found.after
+    if fmt.name not in ("f32", "f64"):
+        return None
     one_format = found.before is None and found.widen in (None, fmt) and found.adds_c in (None, fmt)
     if not one_format or arithmetic.rounding != "rn" or (after and a.shape[-1] > k):
         return None
@@ -498,7 +433,9 @@ def float_chain(
     x = np.array(np.broadcast_to(c, (batch, m, n))).view(f"f{fmt.bits // 8}")
     p, q = (y.view(x.dtype) for y in (np.ascontiguousarray(a), np.swapaxes(b, -1, -2).copy()))
     pairs = isinstance(step, PairSums)
-    _run(chain_tasks, batch * m, x.size * a.shape[-1], p, q, x, k if found.adds_c else 0, pairs)
+    run_in_threads(
+        chain_tasks, batch * m, x.size * a.shape[-1], p, q, x, k if found.adds_c else 0, pairs
+    )
     codes, bad = x.view(code_type(fmt.bits)), np.isnan(x)
     return (convert(fmt, after, codes) if after else codes), bad
 
@@ -551,7 +488,7 @@ def popcount_dot(p: Array, q: Array, c: Array, both: bool) -> Array:
     x = np.array(np.broadcast_to(c, (max(len(p), len(q), len(c)), *c.shape[-2:])))
     q = np.swapaxes(q, -1, -2).copy()
     batch, m, _ = x.shape
-    _run(popcount_tasks, batch * m, x.size * p.shape[-1] * 8, p, q, x, both)
+    run_in_threads(popcount_tasks, batch * m, x.size * p.shape[-1] * 8, p, q, x, both)
     return x
 
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from dtypes import FORMATS, Array, Format, NumberClass, Overflow, Rounding, code_type, decode
 from dtypes import convert as convert_codes
-from dtypes.arrays import bit_length, round_to_codes
+from dtypes.arrays import Numbers, bit_length, decode_integers, round_to_codes
+from dtypes.codec import overflow_code
 
 _F32 = FORMATS["f32"]
 
@@ -25,16 +26,22 @@ def convert(
     *,
     relu: bool = False,
     satfinite: bool = False,
+    pzo: bool = False,
     random_bits: tuple[Array, int] | None = None,
+    exponents: Array | None = None,
+    flush: bool = False,
 ) -> Array:
     """Codes of `source` to codes of `target`.
 
     A NaN becomes the target's canonical NaN, or its largest number where it has no NaN. ``.relu``
     turns everything else with the sign bit set into +0. ``.satfinite`` keeps infinities and
-    overflows at the largest finite number. `random_bits` are those of .rs, and how many each has.
+    overflows at the largest finite number, ``.pzo`` makes a result of -0 one of +0. `random_bits`
+    are those of .rs, and how many each has. `exponents` are those of powers of two that the values
+    are multiplied by before they are rounded, `NO_EXPONENT` of a scale that is no number; `flush`
+    takes subnormal values for zeros.
     """
     if relu:
-        number = decode(source, codes)
+        number = _decoded(source, codes)
         negative = number.sign & (number.number_class != NumberClass.NAN)
         codes = np.where(negative, 0, codes).astype(codes.dtype)
     if rounding == "rna":
@@ -45,7 +52,73 @@ def convert(
     if random_bits is not None:
         return _stochastic(source, target, codes, *random_bits, overflow)
     chosen: Any = rounding
-    return convert_codes(source, target, codes, chosen, overflow=overflow)
+    if (
+        exponents is None
+        and not source.fraction_bits
+        and not target.fraction_bits
+        and target.signed
+    ):
+        out = convert_codes(source, target, codes, chosen, overflow=overflow)
+    else:
+        out = _scaled(source, target, codes, chosen, overflow, exponents, flush)
+    return np.where(out == target.sign_mask, 0, out).astype(out.dtype) if pzo else out
+
+
+#: exponent of a block scale that is a NaN
+NO_EXPONENT = 1 << 12
+
+
+def _decoded(source: Format, codes: Array) -> Numbers:
+    """The numbers of a floating-point or fixed-point format."""
+    if not source.fraction_bits:
+        return decode(source, codes)
+    values = decode_integers(source, codes)
+    kind = np.where(values == 0, NumberClass.ZERO, NumberClass.FINITE).astype(np.int8)
+    exponent = np.full(values.shape, source.mantissa_bits - source.fraction_bits, np.int64)
+    return Numbers(kind, values < 0, exponent, np.abs(values))
+
+
+def _scaled(
+    source: Format, target: Format, codes: Array, rounding: Rounding, overflow: Overflow,
+    exponents: Array | None, flush: bool,
+) -> Array:  # fmt: skip
+    """Numbers times powers of two, rounded once. A format without a sign takes magnitudes."""
+    number = _decoded(source, codes)
+    power = np.int64(0) if exponents is None else exponents.astype(np.int64)
+    significand = number.significand
+    if flush:
+        subnormal = (number.exponent == source.emin) & (significand < 1 << source.mantissa_bits)
+        significand = np.where(subnormal, 0, significand)
+    unit = number.exponent - source.mantissa_bits + np.where(power == NO_EXPONENT, 0, power)
+    sign = number.sign & target.signed
+    infinite = number.number_class == NumberClass.INFINITE
+    if target.fraction_bits:
+        # An infinity is larger than every number of the format.
+        significand = np.where(infinite, 1, significand)
+        out = _to_fixed(target, sign, significand, np.where(infinite, 32, unit), rounding)
+    else:
+        out = round_to_codes(target, sign, significand, unit, rounding, overflow=overflow)
+        limit = target.infinity if overflow != "saturate" else target.max_finite
+        if limit is None:
+            limit = overflow_code(target, 0, "rn", overflow)
+        out = np.where(infinite, np.where(sign, target.sign_mask, 0) | limit, out)
+    nan = target.max_finite if target.nan is None else target.nan
+    is_nan = (number.number_class == NumberClass.NAN) | (power == NO_EXPONENT)
+    return np.where(is_nan, nan, out).astype(code_type(target.bits))
+
+
+def _to_fixed(
+    target: Format, sign: Array, significand: Array, unit: Array, rounding: Rounding
+) -> Array:
+    """Magnitudes in units of the last place, rounded (rn, rz), and cut at the ends of the range."""
+    shift = -target.fraction_bits - unit
+    wide, right = significand << np.clip(-shift, 0, 32), np.clip(shift, 0, 62)
+    kept = wide >> right
+    if rounding == "rn":
+        rest, half = wide - (kept << right), np.int64(1) << np.maximum(right - 1, 0)
+        kept = kept + ((right > 0) & ((rest > half) | ((rest == half) & (kept & 1 == 1))))
+    kept = np.minimum(kept, np.where(sign, target.sign_mask, target.max_finite))
+    return np.where(sign, -kept, kept) & target.code_mask
 
 
 def _tf32_nearest_away(codes: Array, satfinite: bool) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Literal
@@ -12,7 +12,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith.recipes import Arithmetic
-from emulator.errors import OperandError, hint, shown
+from emulator.errors import EmulatorError, OperandError, hint, shown
 
 Engine = Literal["auto", "reference", "vector", "compiled"]
 ENGINES: tuple[Engine, ...] = ("auto", "reference", "vector", "compiled")
@@ -25,6 +25,9 @@ _PRODUCTS_AT_ONCE = 1 << 22
 #: multiply-adds that are worth the second that Numba takes to start
 _WORTH_STARTING = 1 << 26
 _COMPILED = "emulator.arith.compiled"
+#: multiply-adds that are worth making a kernel, a tenth of a second
+_WORTH_A_KERNEL = 1 << 23
+_KERNELS = "emulator.arith.kernels.batch"
 
 
 def check_engine(engine: object) -> None:
@@ -79,6 +82,52 @@ def give_up(error: Exception) -> None:
         _broken.append(reason)
         _missing.cache_clear()
         say(f"Numba does not work here ({reason:.300}): engine 'vector' computes the same, slower")
+
+
+# --- kernels of machine code ----------------------------------------------------------------------
+
+
+def may_use_kernels(engine: Engine) -> bool:
+    """Whether `emulator.arith.kernels` may run for an engine; imports nothing."""
+    return engine in ("auto", "compiled") and not _no_kernels
+
+
+def kernels_wanted(engine: Engine, what: Hashable, work: int) -> bool:
+    """Whether a kernel is worth it for so many multiply-adds more; imports LLVM where it is.
+
+    "auto" makes a kernel of `what` when the work that asked for it would have paid for that.
+    """
+    if engine == "auto":
+        _asked[what] = _asked.get(what, 0) + work
+        if _asked[what] < _WORTH_A_KERNEL:
+            return False
+    try:
+        import_module(_KERNELS)
+    except Exception as error:
+        # As Numba: not installed, or broken in a way of its own, and never a reason to fail.
+        _no_kernels.append(f"{type(error).__name__}: {error}")
+        return False
+    return work > 0
+
+
+def by_kernels(engine: Engine, compute: Callable[[], Any]) -> Any:
+    """What `compute` gives with them; None, and they are given up, where LLVM fails."""
+    try:
+        return compute()
+    except EmulatorError:
+        raise
+    except Exception as error:
+        if engine == "compiled":
+            raise
+        _no_kernels.append(f"{type(error).__name__}: {error}")
+        say(f"kernels do not work here ({_no_kernels[-1]:.300}): others compute the same, slower")
+        return None
+
+
+#: why kernels are not used in this process
+_no_kernels: list[str] = []
+#: multiply-adds that were asked of a kernel so far
+_asked: dict[Hashable, int] = {}
 
 
 def say(text: str) -> None:

@@ -12,13 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Level = Literal["exact", "validated", "modelled"]
+Level = Literal["exact", "validated", "modelled", "your own"]
 
 
 class Fidelity(NamedTuple):
     """exact: integers, and elements that are moved as they are, provable · validated: equal to
     recordings of that generation, which would show a change of any constant · modelled: from
-    published models, the manual or another generation, whole or in some constants."""
+    published models, the manual or another generation, whole or in some constants · your own: a
+    recipe that a caller made."""
 
     level: Level
     #: where the claim comes from, with the number of results compared
@@ -119,7 +120,7 @@ CONSTANTS = {
 
 #: what needs no recording: (families, types of D, why); no types: all
 EXACT: tuple[tuple[str, str, str], ...] = (
-    ("mma mma.sp wgmma wgmma.sp wmma", "s32", "integer arithmetic"),
+    ("mma mma.sp wgmma wgmma.sp wmma tcgen05.mma tcgen05.mma.sp", "s32", "integer arithmetic"),
     ("wmma.load wmma.store", "", "moves elements; PTX leaves open which lane holds which"),
 )
 
@@ -129,6 +130,22 @@ SOURCES: tuple[tuple[str, str, str], ...] = (
     ("ldmatrix stmatrix", "", "CUTLASS's layouts"),
     ("cvt", "", "the manual's rules for rounding and special values"),
 )
+
+
+#: what cuBLAS, CUTLASS and DeepGEMM multiply with: (generation, types of A, instruction)
+LIBRARIES: tuple[tuple[str, str, str], ...] = (
+    ("hopper", "f16 bf16 tf32 e4m3 e5m2 s8 u8", "wgmma.mma_async"),
+    ("blackwell", "f16 bf16 tf32 e4m3 e5m2 e3m2 e2m3 e2m1 s8 u8", "tcgen05.mma"),
+)
+
+
+def library_instruction(generation: str, family: str, a: str) -> str:
+    """The instruction that libraries use on a generation instead of mma and mma.sp; "" where it is
+    mma itself, or where nothing is known."""
+    for own, types, name in LIBRARIES:
+        if own == generation and a in types.split() and family.partition(".")[0] == "mma":
+            return name
+    return ""
 
 
 def find_fidelity(

@@ -27,6 +27,8 @@ EXPONENT = np.int32(0x7F800000)
 LEAST, LARGEST = np.float32(2.0**-63), np.float32(2.0**63)
 #: what float32 holds exactly of a product, and int32 of eight aligned ones
 _MAX_PRECISION, _MAX_FRACTION_BITS = 12, 25
+#: a floor that leaves room above it for the unit of the sum
+_MAX_FLOOR = 90
 
 
 #: format, codes and scales of one operand
@@ -91,6 +93,7 @@ class Plan(NamedTuple):
     #: formats that the accumulator is converted to before, and the result after
     before: Format | None
     after: Format | None
+    step: FusedDotAdd
 
 
 @lru_cache(maxsize=1024)
@@ -103,9 +106,12 @@ def plan(arithmetic: Arithmetic, k: int) -> Plan | None:
     accumulator = found.before or arithmetic.c
     exact = (
         max((found.widen or x).precision for x in (arithmetic.a, arithmetic.b)) <= _MAX_PRECISION
+        and all(map(_is_readable, (arithmetic.a, arithmetic.b)))
         and step.fraction_bits <= _MAX_FRACTION_BITS
+        and (step.floor is None or step.floor <= _MAX_FLOOR)
         and step.group == 1
         and accumulator is result
+        and not arithmetic.c_shift
         and found.adds_c in (None, result)
         and (found.after or result) is arithmetic.d
         and (step.result, step.rounding) in (("f32", "rz"), ("f16", "rn"))
@@ -114,20 +120,42 @@ def plan(arithmetic: Arithmetic, k: int) -> Plan | None:
     blocks = step.blocks(k)
     if not exact or len({len(block) for block in blocks}) > 1:
         return None
+    if arithmetic.scale is not None and (
+        len(blocks) > 1
+        or max(x.precision for x in (arithmetic.a, arithmetic.b)) + arithmetic.scale.precision
+        > _MAX_PRECISION
+    ):
+        return None
+    if not _fits_int32(arithmetic, step, found.widen):
+        return None
     order = np.array(blocks, np.intp)
     in_order = bool((order.ravel() == np.arange(k)).all())
     return Plan(
         constants(step), result, order, in_order,
-        found.widen, found.adds_c is not None, found.before, found.after,
+        found.widen, found.adds_c is not None, found.before, found.after, step,
     )  # fmt: skip
 
 
-def factor(
-    made: Plan, fmt: Format, codes: Array, scale: Format | None, scales: Array | None, pad: int
-) -> Factor:
-    """Codes ``(…, rows, n * k)`` of n instructions; a pass is padded to a multiple of `pad`.
+def _fits_int32(arithmetic: Arithmetic, step: FusedDotAdd, widen: Format | None) -> bool:
+    """Whether the sum of eight aligned products does, each up to two or four significands."""
+    formats = [widen or arithmetic.a, widen or arithmetic.b]
+    formats += [arithmetic.scale] * 2 if arithmetic.scale is not None else []
+    largest = float(np.prod([2 - 2.0**-fmt.mantissa_bits for fmt in formats]))
+    return 8 * largest * 2.0**step.fraction_bits < 2**31
 
-    `scales` ``(…, rows, v)`` are multiplied in, each with the k / v elements that it belongs to.
+
+def _is_readable(fmt: Format) -> bool:
+    """Whether `values` reads codes of the format."""
+    like_f32 = fmt.signed and fmt.exponent_bits == 8 and fmt.specials == "ieee"
+    return fmt.bits <= 8 or fmt.name == "f16" or (like_f32 and fmt.bits in (16, 32))
+
+
+def factor(
+    made: Plan, fmt: Format, codes: Array, scale: Format | None, scales: Array | None
+) -> Factor:
+    """Codes ``(…, rows, n * k)`` of n instructions.
+
+    `scales` ``(…, rows, n * v)`` are multiplied in, each with the k / v elements it belongs to.
     """
     passes, width = made.order.shape
     rows = codes.shape[:-1]
@@ -139,14 +167,19 @@ def factor(
     power = powers(made.widen or fmt, value)
     if scales is not None:
         assert scale is not None and passes == 1
-        by = values(scale, np.repeat(scales, width // scales.shape[-1], -1)[..., None, :])
+        each = np.repeat(scales, codes.shape[-1] // scales.shape[-1], -1)
+        by = values(scale, each).reshape(*each.shape[:-1], -1, width)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             value, power = value * by, power * powers(scale, by)
     special = ~((power >= LEAST) & (power <= LARGEST) | (value == 0))
-    if width % pad:
-        missing = [(0, 0)] * (value.ndim - 1) + [(0, -width % pad)]
-        value, power = np.pad(value, missing), np.pad(power, missing)
     return Factor(value, power, special.any((-2, -1)) if special.any() else None)
+
+
+def is_special(fmt: Format, codes: Array) -> Bool:
+    """Where codes of a float format are infinities or NaNs."""
+    magnitude = (fmt.code_mask & ~fmt.sign_mask) >> fmt.ignored_bits << fmt.ignored_bits
+    found: Bool = (codes & codes.dtype.type(magnitude)) > fmt.max_finite
+    return found
 
 
 def least_power(fmt: Format) -> np.int32:

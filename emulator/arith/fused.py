@@ -48,7 +48,7 @@ def chain(made: Plan, a: Factor, b: Factor, c: Float32) -> tuple[Float32, Bool]:
                 result, odd = _pass(made.numbers, *operands, result)
                 wrong |= odd
                 if made.adds_c and (i + 1) % per_instruction == 0:
-                    total, odd = _add(made.numbers.half, total, result)
+                    total, odd = add_rounded(made.numbers.half, total, result)
                     wrong |= odd
                     result = total
             x[:, part], bad[:, part] = result, wrong
@@ -86,7 +86,7 @@ def round_to_half(values: Array) -> Float32:
     return np.where(small, subnormal, normal.view(np.float64)).astype(np.float32)
 
 
-def _add(half: bool, c: Float32, x: Float32) -> tuple[Float32, Bool]:
+def add_rounded(half: bool, c: Float32, x: Float32) -> tuple[Float32, Bool]:
     """c + x, rounded to nearest in the format of the result."""
     if half:
         out = round_to_half(c.astype(np.float64) + x)

@@ -37,7 +37,7 @@ class Side(NamedTuple):
 
     #: ``(instructions, groups, t, rows, group)``
     value: Float32
-    #: of each group, ``(groups, t, rows)``
+    #: of each group, ``(instructions, groups, t, rows)``
     scale: Float64
     #: 2**exponent of the scale, that of subnormals as decoded
     power: Float64
@@ -49,7 +49,7 @@ def exact_step(arithmetic: Arithmetic, k: int) -> FusedDotAdd | None:
     step, scale, (a, b) = arithmetic.steps[0], arithmetic.scale, (arithmetic.a, arithmetic.b)
     if len(arithmetic.steps) > 1 or not isinstance(step, FusedDotAdd) or scale is None:
         return None
-    if step.group == 1 or k % step.group or len(step.blocks(k)) > 1:
+    if arithmetic.c_shift or step.group == 1 or k % step.group or len(step.blocks(k)) > 1:
         return None
     f32 = arithmetic.c.name == step.result == "f32" and step.rounding == "rz"
     finite = a.specials == b.specials == "none" and scale.infinity is None and scale.bits <= 8
@@ -108,10 +108,10 @@ def _tables(fmt: Format) -> tuple[Float64, Float64]:
 
 
 def _side(step: FusedDotAdd, k: int, fmt: Format, codes: Array, by: Format, scales: Array) -> Side:
-    """Codes ``(t, rows, instructions * k)`` and scales ``(t, rows, v)`` of format `by`."""
-    groups = k // step.group
-    chunk = np.arange(groups) * step.group * scales.shape[-1] // k
-    scales = np.moveaxis(scales[..., chunk], -1, 0)
+    """Codes ``(t, rows, instructions * k)`` and scales ``(t, rows, V)`` of format `by`."""
+    groups, total = k // step.group, codes.shape[-1]
+    chunk = np.arange(0, total, step.group) * scales.shape[-1] // total
+    scales = scales[..., chunk].reshape(*scales.shape[:-1], -1, groups).transpose(2, 3, 0, 1)
     scale, power = (table.take(scales) for table in _tables(by))
     value = _tables(fmt)[0].astype(np.float32).take(codes)
     value = value.reshape(*codes.shape[:-1], -1, groups, step.group).transpose(2, 3, 0, 1, 4)
@@ -123,11 +123,13 @@ def _tile(step: FusedDotAdd, a: Side, b: Side, c: Float32) -> tuple[Float64, Boo
     fmt = FORMATS[step.result]
     mask = np.int64(-1 << (53 - (step.precision or fmt.precision)))
     lowest = _NOWHERE if step.floor is None else 2.0**step.floor
-    scale, power = (p[..., :, None] * q[..., None, :] for p, q in zip(a[1:], b[1:], strict=True))
-    scale = np.broadcast_to(scale, (len(scale), *c.shape))
     x, bad = c.astype(np.float64), np.zeros(c.shape, np.bool_)
-    for p, q in zip(a.value, b.value, strict=True):
-        terms = (p @ q.swapaxes(-1, -2)) * scale
+    for p, q in zip(zip(*a, strict=True), zip(*b, strict=True), strict=True):
+        scale, power = (
+            u[..., :, None] * v[..., None, :] for u, v in zip(p[1:], q[1:], strict=True)
+        )
+        scale = np.broadcast_to(scale, (len(scale), *c.shape))
+        terms = (p[0] @ q[0].swapaxes(-1, -2)) * scale
         # A sum or scale of zero and a zero accumulator take no part in the largest exponent.
         top = (power * (terms != 0)).max(0)
         own = np.maximum((x.view(np.int64) & _EXPONENT).view(np.float64), 2.0**fmt.emin)

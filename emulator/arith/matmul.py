@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from dtypes import Array, Format, code_type, convert
-from emulator.arith import fused, grouped, integers, reference, vector
+from emulator.arith import fused, grouped, integers, reference, small, vector
 from emulator.arith.engines import Compute, Engine, choose, give_up, in_pieces
-from emulator.arith.factors import Bool, Float32, Plan, Side, factor, plan
+from emulator.arith.factors import Bool, Float32, Plan, Side, factor, is_special, plan
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import IntegerDot, PopcountDot
 
@@ -57,7 +57,8 @@ def matmul(
     """D = A·B + C of codes: `a` ``(…, m, K)``, `b` ``(…, n, K)`` (B by columns), `c` ``(…, m, n)``.
 
     K is a multiple of the instruction's `k` (None: one instruction): the result of each is the
-    accumulator of the next. Scales ``(…, m, v)`` and ``(…, n, v)`` are those of one instruction.
+    accumulator of the next. Scales ``(…, m, V)`` and ``(…, n, V)`` are those of K / V neighbouring
+    positions each, V a multiple of the number of instructions.
     Leading axes broadcast. Raises OperandError for an unknown engine, ValueError for shapes that
     do not broadcast and for a chain of instructions whose C and D differ in type.
     """
@@ -99,8 +100,16 @@ def ordinary(
     if found is None:
         return None
     d, bad = _shaped(found[0], batch), found[1]
-    bad = bad[0] if len(bad) == 1 else bad.reshape(*batch, *bad.shape[1:])
-    return d, np.broadcast_to(bad, d.shape)
+    rows, columns = _has_special(arithmetic.a, a), _has_special(arithmetic.b, b)
+    bad = bad.reshape(*(batch if len(bad) > 1 else ()), *bad.shape[1:]) | rows[..., None]
+    return d, np.broadcast_to(bad | columns[..., None, :], d.shape)
+
+
+def _has_special(fmt: Format, codes: Array) -> Array:
+    """Rows ``(…, m)`` with an infinity or a NaN."""
+    if not fmt.is_float or fmt.specials == "none":
+        return np.zeros((1,) * (codes.ndim - 1), np.bool_)
+    return np.asarray(is_special(fmt, codes).any(-1))
 
 
 def _batch_of(*operands: Array | None) -> tuple[int, ...]:
@@ -178,8 +187,7 @@ def _matmul(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> Arra
     # The accumulator is converted between instructions.
     c = x.c
     for start in range(0, x.a.shape[-1], k):
-        part = slice(start, start + k)
-        one = x._replace(a=x.a[..., part], b=x.b[..., part], c=c)
+        one = _instruction(x, start, k)._replace(c=c)
         c = _matmul(arithmetic, one, k, engine)
     return c
 
@@ -208,16 +216,25 @@ def _fast(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> tuple[
 
 def _by_dots(compute: Compute, arithmetic: Arithmetic, x: Operands, k: int) -> Array:
     """One instruction after the other, each element by itself."""
-    scales = (
-        None if x.scale_a is None else x.scale_a[..., :, None, :],
-        None if x.scale_b is None else x.scale_b[..., None, :, :],
-    )
     c = x.c
     for start in range(0, x.a.shape[-1], k):
-        part = slice(start, start + k)
-        pair = x.a[..., :, None, part], x.b[..., None, :, part]
-        c = in_pieces(compute, arithmetic, *pair, c, *scales)
+        one = _instruction(x, start, k)
+        rows = (None if y is None else y[..., :, None, :] for y in (one.a, one.scale_a))
+        columns = (None if y is None else y[..., None, :, :] for y in (one.b, one.scale_b))
+        (a, scale_a), (b, scale_b) = rows, columns
+        c = in_pieces(compute, arithmetic, a, b, c, scale_a, scale_b)  # type: ignore[arg-type]
     return c
+
+
+def _instruction(x: Operands, start: int, k: int) -> Operands:
+    """The operands of the instruction that takes the positions from `start` on."""
+    part, total = slice(start, start + k), x.a.shape[-1]
+
+    def own(y: Array | None) -> Array | None:
+        v = 0 if y is None else y.shape[-1] * k // total
+        return None if y is None else y[..., start // k * v : (start // k + 1) * v]
+
+    return Operands(x.a[..., part], x.b[..., part], x.c, own(x.scale_a), own(x.scale_b))
 
 
 def _settled(arithmetic: Arithmetic, x: Operands, k: int, codes: Array, bad: Bool) -> Array:
@@ -241,11 +258,10 @@ def _recompute(arithmetic: Arithmetic, x: Operands, k: int, codes: Array, bad: B
             return None if y is None else y[t if len(y) > 1 else 0, place]
 
         c = x.c[t if len(x.c) > 1 else 0, i, j]
-        rows, columns = pick(x.a, i), pick(x.b, j)
-        scales = pick(x.scale_a, i), pick(x.scale_b, j)
-        for first in range(0, rows.shape[-1], k):
-            part = slice(first, first + k)
-            c = vector.dot(arithmetic, rows[:, part], columns[:, part], c, *scales)
+        picked = Operands(pick(x.a, i), pick(x.b, j), c, pick(x.scale_a, i), pick(x.scale_b, j))
+        for first in range(0, x.a.shape[-1], k):
+            one = _instruction(picked, first, k)
+            c = vector.dot(arithmetic, one.a, one.b, c, one.scale_a, one.scale_b)
         codes[t, i, j] = c
 
 
@@ -256,16 +272,30 @@ def _fused(made: Plan, arithmetic: Arithmetic, x: Operands, engine: Engine) -> t
     """Codes, and where they are to be computed otherwise."""
     c = x.c if made.before is None else convert(arithmetic.c, made.before, x.c)
     c = c.view(np.float16).astype(np.float32) if made.numbers.half else c.view(np.float32)
-    sides = ((arithmetic.a, x.a, x.scale_a), (arithmetic.b, x.b, x.scale_b))
-    d, bad = _chain(made, *sides, arithmetic.scale, c, engine)
+    d, bad = (None if engine == "compiled" else _small(made, arithmetic, x, c)), _NOWHERE
+    if d is None:
+        sides = ((arithmetic.a, x.a, x.scale_a), (arithmetic.b, x.b, x.scale_b))
+        d, bad = _chain(made, *sides, arithmetic.scale, c, engine)
     if made.numbers.half:
         with np.errstate(over="ignore", invalid="ignore"):  # of bad elements
             codes = d.astype(np.float16).view(np.uint16)
     else:
         codes = d.view(np.uint32)
+    assert made.result.nan is not None
+    codes[np.isnan(d)] = made.result.nan
     if made.after is not None:
         codes = convert(made.result, made.after, codes)
     return codes, bad
+
+
+def _small(made: Plan, arithmetic: Arithmetic, x: Operands, c: Float32) -> Float32 | None:
+    """The accumulators of one small matrix without scales, if all of it is ordinary."""
+    _, m, n = c.shape
+    one = len(x.a) == len(x.b) == len(c) == 1 and x.scale_a is None
+    if not one or m * n * x.a.shape[-1] > small.MOST_PRODUCTS:
+        return None
+    d = small.matmul(made, arithmetic.a, x.a[0], arithmetic.b, x.b[0], c[0])
+    return None if d is None else d[None]
 
 
 def _chain(
@@ -277,11 +307,11 @@ def _chain(
     engine: Engine,
 ) -> tuple[Float32, Bool]:
     """The accumulators, and where they are to be computed otherwise."""
-    chain, pad, products = fused.chain, 1, _PIECE
+    products = _PIECE
     if engine == "compiled":
-        from emulator.arith import compiled
+        from emulator.arith import compiled, fused_tiles
 
-        chain, pad, products = compiled.fused_chain, fused.RUN, _COMPILED_PIECE
+        products = _COMPILED_PIECE
     m, n = x.shape[-2:]
     operands = (*left[1:], *right[1:], x)
     batch = max(len(y) for y in operands if y is not None)
@@ -300,20 +330,16 @@ def _chain(
         return y if y is None or len(y) == 1 else y[start : start + size]
 
     def piece(start: int) -> None:
-        if in_lanes:
-            p, q = (
-                (fmt, part(codes, start), part(scales, start))
-                for fmt, codes, scales in (left, right)
-            )
-            done = slice(start, start + size)
-            out[done], bad[done] = compiled.fused_lanes(made, p, q, scale, part(x, start))
-            return
-        u, v = (
-            factor(made, fmt, part(codes, start), scale, part(scales, start), pad)
-            for fmt, codes, scales in (left, right)
+        p, q = (
+            (fmt, part(codes, start), part(scales, start)) for fmt, codes, scales in (left, right)
         )
         done = slice(start, start + size)
-        out[done], odd = chain(made, u, v, part(x, start))
+        if engine == "compiled":
+            chain = compiled.fused_lanes if in_lanes else fused_tiles.chain
+            out[done], bad[done] = chain(made, p, q, scale, part(x, start))
+            return
+        u, v = (factor(made, fmt, codes, scale, scales) for fmt, codes, scales in (p, q))
+        out[done], odd = fused.chain(made, u, v, part(x, start))
         # An accumulator that met a special operand is lost for the rest of its chain.
         if u.special is not None:
             odd |= u.special[..., :, None]

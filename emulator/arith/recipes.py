@@ -35,9 +35,9 @@ __all__ = [
     "RECIPES", "Arithmetic", "Pipe", "Row", "arithmetic_for_row", "find_recipe", "with_recipe",
 ]  # fmt: skip
 
-#: The datapath: mma and mma.sp share one, wgmma has its own, m8n8k4.f16 ("quad") is a case apart.
-#: wmma is mma by another name; "wmma" rows say where its lowering differs.
-Pipe = Literal["mma", "quad", "wgmma", "wmma"]
+#: The datapath: mma and mma.sp share one, wgmma and tcgen05.mma have their own, m8n8k4.f16 ("quad")
+#: is a case apart. wmma is mma by another name; "wmma" rows say where its lowering differs.
+Pipe = Literal["mma", "quad", "wgmma", "tcgen05", "wmma"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ _F32_14 = {"precision": 14}
 _C_TO_F32, _D_TO_F16 = Convert("f32"), Convert("f16")
 _WMMA = "steps of mma, chained as the code of ptxas chains them"
 _FP32_PIPE = "the FP32 instructions that ptxas emits, as measured on Hopper"
+_SIM_FLOOR = "MMA-Sim, with the floor of Hopper"
 _ANY = "volta turing ampere ada hopper blackwell rtx_blackwell"
 _FROM_AMPERE = "ampere ada hopper blackwell rtx_blackwell"
 _FROM_HOPPER = "hopper blackwell rtx_blackwell"
@@ -121,6 +122,17 @@ RECIPES: tuple[Row, ...] = (
     Row("wgmma", "hopper", "f16", "f16", (_f16(25, -21),), "measured"),
     Row("wgmma", "hopper", _BYTES, "f32", (_f32(13, -133, **_F32_14),), "measured"),
     Row("wgmma", "hopper", _BYTES, "f16", (_f16(13, -21),), "measured"),
+    # tcgen05.mma, dense and sparse. MMA-Sim has neither a floor nor fp6, K = 96 or sparse matrices;
+    # the floor is that of Hopper, and so is the exact sum of integers.
+    Row("tcgen05", "blackwell", "f16 bf16 tf32", "f32", (_f32(25, -133),), _SIM_FLOOR),
+    Row("tcgen05", "blackwell", "f16", "f16", (_f16(25, -21),), _SIM_FLOOR),
+    Row("tcgen05", "blackwell", _SMALL, "f32", (_f32(25, -133),), _SIM_FLOOR),
+    Row("tcgen05", "blackwell", _SMALL, "f16", (_f16(25, -21),), _SIM_FLOOR),
+    Row("tcgen05", "blackwell", _SMALL, "f32", (_f32(25, -133),), _SIM_FLOOR, kinds="mxf8f6f4"),
+    Row(
+        "tcgen05", "blackwell", "e2m1", "f32", (_f32(35, None, group=16),), "MMA-Sim",
+        kinds="mxf4 mxf4nvf4",
+    ),
     # m8n8k4 with f16: tensor cores up to Turing, the FP32 pipe ever after
     Row("quad", "volta", "f16", "f32", (_f32(23, None),), "published, MMA-Sim"),
     Row("quad", "volta", "f16", "f16", (_f16(23, -19),), "published, MMA-Sim"),
@@ -157,6 +169,7 @@ RECIPES: tuple[Row, ...] = (
     Row("mma", _ANY, "s8 u8 s4 u4", "s32", (IntegerDot(),), "exact"),
     Row("mma", _ANY, "b1", "s32", (PopcountDot(),), "exact"),
     Row("wgmma", "hopper", "s8 u8", "s32", (IntegerDot(),), "exact"),
+    Row("tcgen05", "blackwell", "s8 u8", "s32", (IntegerDot(),), "exact"),
     Row("wgmma", "hopper", "b1", "s32", (PopcountDot(),), "exact"),
 )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """The cvt instructions that pack matrix operands: their table, and the instruction (9.7.9.21).
 
-Legality and targets of every row were compared with ptxas of CUDA 13.0.
+Legality, targets and versions of every row were compared with ptxas of CUDA 13.5.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import product
+from typing import TYPE_CHECKING
 
-from emulator.arith.evidence import Fidelity, find_fidelity
 from emulator.errors import ParseError, quoted
 from emulator.isa.grammar import Grammar, Slot
 from emulator.isa.instruction import Form, Instruction
@@ -18,6 +19,9 @@ from emulator.isa.register_types import ANY_32, BITS, HALF, SINGLE, hexadecimal
 from emulator.isa.search import Search
 from emulator.isa.signature import Constants, Operand, Scope, Signature
 from emulator.targets import Target, select
+
+if TYPE_CHECKING:
+    from emulator.arith.evidence import Fidelity
 
 
 @dataclass(frozen=True)
@@ -33,35 +37,71 @@ class ConversionForm(Form):
     targets: tuple[str, ...]
     relu: bool = True
     scope: Scope = "thread"
+    #: "-", "pzo" or both: a result of -0 becomes one of +0
+    pzo: str = "-"
+    #: block scales of ue8m0: "-", one of all elements (n1), one for each (n2)
+    scaled: str = "-"
+    version: str = "1.0"
 
 
 _75, _80, _89, _90, _100 = (select(since=n) for n in (75, 80, 89, 90, 100))
 _SPECIFIC = select(since=100, specific=True)
-_STOCHASTIC = select(only="100a 103a")
+#: targets with a suffix, but not those of families (f)
+_EXACT = select(only="100a 103a 107a 110a 120a 121a")
+_STOCHASTIC = select(only="100a 103a 107a")
+_107 = select(only="107a 107f")
 _OPTIONAL, _ALWAYS = "- satfinite", "satfinite"
 _FP8, _FP6_FP4 = "e4m3x2 e5m2x2", "e2m3x2 e3m2x2 e2m1x2"
+_SMALL = f"{_FP8} {_FP6_FP4}"
+_WIDER = "f32 f16x2 bf16x2"
+_ONE, _EACH = "scaled::n1::ue8m0", "scaled::n2::ue8m0"
+#: as they go with a block scale
+_SCALES = {"": "", _ONE: "b8", _EACH: "b16"}
 
 FORMS: tuple[ConversionForm, ...] = (
-    ConversionForm("f16x2 bf16x2 bf16", "f32", "rn rz", _OPTIONAL, _80),
-    ConversionForm("f16", "f32", "rn rz", _OPTIONAL, _75, relu=False),
-    ConversionForm("f16", "f32", "rn rz", _OPTIONAL, _80),
-    ConversionForm("f16x2 bf16x2", "f32", "rs", _OPTIONAL, _STOCHASTIC),
-    ConversionForm("tf32", "f32", "rna", _OPTIONAL, _80, relu=False),
-    ConversionForm("tf32", "f32", "rn rz", "-", _90),
-    ConversionForm("tf32", "f32", "rn rz", _ALWAYS, _100),
-    ConversionForm(_FP8, "f32 f16x2", "rn", _ALWAYS, _89),
-    ConversionForm("f16x2", _FP8, "rn", "-", _89),
-    ConversionForm(_FP6_FP4, "f32", "rn", _ALWAYS, _SPECIFIC),
-    # The manual has this one from PTX 9.1 on, with fp6 and bf16x2 beside it; ptxas 13.0 takes it.
-    ConversionForm("e2m1x2", "f16x2", "rn", _ALWAYS, _SPECIFIC),
-    ConversionForm("f16x2", _FP6_FP4, "rn", "-", _SPECIFIC),
-    ConversionForm("ue8m0x2", "f32 bf16x2", "rz rp", _OPTIONAL, _SPECIFIC, relu=False),
-    ConversionForm("bf16x2", "ue8m0x2", "rn", "-", _SPECIFIC, relu=False),
-    ConversionForm("e4m3x4 e5m2x4 e2m3x4 e3m2x4 e2m1x4", "f32", "rs", _ALWAYS, _STOCHASTIC),
-)
+    ConversionForm("f16x2 bf16x2 bf16", "f32", "rn rz", _OPTIONAL, _80, version="7.0"),
+    ConversionForm("f16", "f32", "rn rz", _OPTIONAL, _75, relu=False, version="1.0"),
+    ConversionForm("f16", "f32", "rn rz", _OPTIONAL, _80, version="7.0"),
+    ConversionForm("f16x2 bf16x2", "f32", "rs", _OPTIONAL, _STOCHASTIC, version="8.7"),
+    ConversionForm("tf32", "f32", "rna", _OPTIONAL, _80, relu=False, version="7.0"),
+    ConversionForm("tf32", "f32", "rn rz", "-", _90, version="7.8"),
+    ConversionForm("tf32", "f32", "rn rz", _ALWAYS, _100, version="8.6"),
+    ConversionForm("f16 bf16 f16x2 bf16x2 tf32", "f32", "rn rz", _OPTIONAL, _107,
+                   pzo="pzo", version="9.4"),
+    ConversionForm(_FP8, "f32 f16x2", "rn", _ALWAYS, _89, version="8.1"),
+    ConversionForm("f16x2", _FP8, "rn", "-", _89, version="8.1"),
+    ConversionForm(_FP6_FP4, "f32", "rn", _ALWAYS, _SPECIFIC, version="8.6"),
+    ConversionForm("f16x2", _FP6_FP4, "rn", "-", _SPECIFIC, version="8.6"),
+    ConversionForm(_FP8, "bf16x2", "rn", _ALWAYS, _SPECIFIC, version="9.1"),
+    ConversionForm(_FP6_FP4, "f16x2 bf16x2", "rn", _ALWAYS, _SPECIFIC, version="9.1"),
+    ConversionForm("bf16x2", _SMALL, "rn", _OPTIONAL, _SPECIFIC, scaled=f"- {_EACH}",
+                   version="9.2"),
+    ConversionForm(_SMALL, _WIDER, "rz", _ALWAYS, _107, pzo="- pzo", scaled=f"- {_ONE}",
+                   version="9.4"),
+    ConversionForm(_SMALL, _WIDER, "rn", _ALWAYS, _107, pzo="pzo", scaled=f"- {_ONE}",
+                   version="9.4"),
+    ConversionForm(_SMALL, _WIDER, "rn", _ALWAYS, _107, scaled=_ONE, version="9.4"),
+    ConversionForm("ue8m0x2", "f32 bf16x2", "rz rp", _OPTIONAL, _SPECIFIC, relu=False,
+                   version="8.6"),
+    ConversionForm("bf16x2", "ue8m0x2", "rn", "-", _SPECIFIC, relu=False, version="8.6"),
+    ConversionForm("ue5m3x2", _WIDER, "rn rz rp", _OPTIONAL, _107, relu=False, version="9.4"),
+    ConversionForm("ue5m3x2", _WIDER, "rn rz", _OPTIONAL, _107, relu=False, scaled=_ONE,
+                   version="9.4"),
+    ConversionForm("f16x2", "ue5m3x2", "rn", "-", _107, relu=False, version="9.4"),
+    ConversionForm("bf16x2", "ue5m3x2", "rn", _OPTIONAL, _107, relu=False, scaled=f"- {_EACH}",
+                   version="9.4"),
+    ConversionForm("s2f6x2", "f32 bf16x2", "rn", _ALWAYS, _EXACT, scaled=f"- {_EACH}",
+                   version="9.1"),
+    ConversionForm("s2f6x2", "f32 bf16x2", "rz", _ALWAYS, select(only="107a"),
+                   scaled=f"- {_EACH}", version="9.4"),
+    ConversionForm("bf16x2", "s2f6x2", "rn", _OPTIONAL, _EXACT, scaled=f"- {_EACH}",
+                   version="9.1"),
+    ConversionForm("e4m3x4 e5m2x4 e2m3x4 e3m2x4 e2m1x4", "f32", "rs", _ALWAYS, _STOCHASTIC,
+                   version="8.7"),
+)  # fmt: skip
 
 _ROUNDINGS = ("rn", "rz", "rna", "rs", "rp", "rm")
-_TYPE = re.compile(r"(?P<name>[a-z]+\d+(?:m\d)?)(?:x(?P<count>[24]))?")
+_TYPE = re.compile(r"(?P<name>[a-z]+\d+(?:[mf]\d)?)(?:x(?P<count>[24]))?")
 
 
 def split_type(text: str) -> tuple[str, int]:
@@ -81,6 +121,9 @@ class Conversion(Instruction):
     rounding: str
     satfinite: bool
     relu: bool
+    pzo: bool = False
+    #: the words of a block scale, "" without one
+    scaled: str = ""
 
     @property
     def name(self) -> str:
@@ -93,6 +136,8 @@ class Conversion(Instruction):
         return {
             "rounding": self.rounding,
             **{flag: flag if getattr(self, flag) else "" for flag in flags},
+            "pzo": "pzo" if self.pzo else "",
+            "scaled": self.scaled,
             "types": f"{self.to}.{self.source}",
         }
 
@@ -104,6 +149,12 @@ class Conversion(Instruction):
     def sources(self) -> int:
         """f32 operands that the result packs; 1 for a packed source."""
         return split_type(self.to)[1] if self.source == "f32" else 1
+
+    @property
+    def ptx_version(self) -> tuple[int, int]:
+        # .satfinite is younger than the conversions to 16 bits.
+        later = (8, 1) if self.satfinite and self.form.saturation == _OPTIONAL else (1, 0)
+        return max(super().ptx_version, later)
 
     @property
     def takes_random_bits(self) -> bool:
@@ -127,6 +178,8 @@ class Conversion(Instruction):
             ]  # fmt: skip
         if self.takes_random_bits:
             sources.append(Operand("rbits", "register", BITS))
+        if self.scaled:
+            sources.append(Operand("scale", "register", (_SCALES[self.scaled],)))
         d = Operand("d", "register", _destination_types(self), use="written")
         return Signature((d, *sources), self.scope)
 
@@ -142,10 +195,13 @@ class Conversion(Instruction):
 
     @property
     def modifiers(self) -> dict[str, str]:
-        flags = {"relu": self.relu, "satfinite": self.satfinite}
-        return {"rounding": self.rounding, **{name: name for name, given in flags.items() if given}}
+        flags = {"relu": self.relu, "satfinite": self.satfinite, "pzo": self.pzo}
+        given = {name: name for name, is_given in flags.items() if is_given}
+        return {"rounding": self.rounding, "scaled": self.scaled, **given}
 
     def fidelity(self, target: str | Target) -> Fidelity:
+        from emulator.arith.evidence import find_fidelity
+
         chosen = self.check_target(target)
         return find_fidelity(chosen.generation, "cvt", a=self.source, d=self.to)
 
@@ -157,7 +213,7 @@ _PACKED = {
     "f16": ("b16", "f16", "b32", "b64"), "bf16": ("b16",), "tf32": BITS,
     "f16x2": HALF, "bf16x2": BITS,
     "e4m3x2": ("b16",), "e5m2x2": ("b16",), "e2m3x2": ("b16",), "e3m2x2": ("b16",),
-    "e2m1x2": ("b8",), "ue8m0x2": ("b16",),
+    "e2m1x2": ("b8",), "ue8m0x2": ("b16",), "ue5m3x2": ("b16",), "s2f6x2": ("b16",),
     "e4m3x4": BITS, "e5m2x4": BITS, "e2m3x4": BITS, "e3m2x4": BITS, "e2m1x4": ("b16",),
 }  # fmt: skip
 
@@ -188,15 +244,16 @@ def expand() -> Iterator[Conversion]:
     """Every conversion of the table."""
     seen = set()
     for form in FORMS:
-        for to in form.to.split():
-            for source in form.source.split():
-                for rounding in form.rounding.split():
-                    for saturation in form.saturation.split():
-                        for relu in (False, True)[: 1 + form.relu]:
-                            out = Conversion(form, to, source, rounding, saturation != "-", relu)
-                            if str(out) not in seen:
-                                seen.add(str(out))
-                                yield out
+        choices = (form.to, form.source, form.rounding, form.saturation, form.pzo, form.scaled)
+        for to, source, rounding, saturation, pzo, scaled in product(*(x.split() for x in choices)):
+            for relu in (False, True)[: 1 + form.relu]:
+                out = Conversion(
+                    form, to, source, rounding, saturation != "-", relu, pzo != "-",
+                    scaled.strip("-"),
+                )  # fmt: skip
+                if str(out) not in seen:
+                    seen.add(str(out))
+                    yield out
 
 
 @lru_cache(maxsize=1)
@@ -215,6 +272,8 @@ _GRAMMAR = Grammar(
         Slot("rounding", _ROUNDINGS),
         Slot("relu", ("relu",)),
         Slot("satfinite", ("satfinite",)),
+        Slot("pzo", ("pzo",)),
+        Slot("scaled", (_ONE, _EACH)),
         Slot("types", _TYPES, most=2),
     ),
     _spelled,
@@ -240,4 +299,4 @@ def parse(opcode: str) -> Conversion:
     search = Search(opcode, "cvt", _all(), lambda: [str(x) for x in search.rows])
     search.keep_equal("destination", to, lambda x: x.to)
     search.keep_equal(f"source of {to}", source, lambda x: x.source)
-    return search.by_words(words, ("rounding", "satfinite", "relu"))
+    return search.by_words(words, ("rounding", "satfinite", "relu", "pzo", "scaled"))

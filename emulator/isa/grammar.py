@@ -171,7 +171,7 @@ def _slot(part: str) -> Slot:
 
 #: words that ptxas takes twice
 _REPEATABLE = ("sync", "uni", "approx")
-_TYPE = re.compile(r"(bf|[usbf])(2|4|8|16|32|64|128)(x\d)?|pred")
+_TYPE = re.compile(r"(bf|[usbf])(2|4|8|16|32|64|128)(x\d)?|u?e\dm\d(p4)?(x\d)?|pred")
 
 
 def _too_many(slot: Slot, word: str, found: Sequence[str], opcode: str) -> ParseError:

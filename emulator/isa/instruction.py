@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from emulator.arith.evidence import Fidelity
 from emulator.errors import (
     EmulatorError,
     OperandError,
@@ -17,8 +17,11 @@ from emulator.errors import (
 )
 from emulator.isa.kinds import ALIASES, OTHER_PTX, kinds_of, names, starts_with
 from emulator.isa.signature import LANES, Scope, Signature
-from emulator.layout.fragment import Fragment
 from emulator.targets import Target, find_target
+
+if TYPE_CHECKING:
+    from emulator.arith.evidence import Fidelity
+    from emulator.layout.fragment import Fragment
 
 
 class Form:
@@ -28,6 +31,14 @@ class Form:
     targets: tuple[str, ...]
     #: who executes it together
     scope: Scope
+    #: the PTX version that introduced it, where that is not the target's own
+    version: str
+
+
+def version_numbers(version: str) -> tuple[int, int]:
+    """PTX versions as they compare: "8.7" is (8, 7)."""
+    major, _, minor = version.partition(".")
+    return int(major), int(minor)
 
 
 class Instruction:
@@ -102,6 +113,12 @@ class Instruction:
         """Every target whose assembler takes the instruction."""
         return self.form.targets
 
+    @property
+    def ptx_version(self) -> tuple[int, int]:
+        """The PTX version that introduced the form: (7, 8) for 7.8. A target may need a later one,
+        see `Target.version`."""
+        return version_numbers(self.form.version)
+
     def check_target(self, target: str | Target) -> Target:
         """The target of that name; raises UnsupportedError where it lacks the instruction."""
         chosen = find_target(target)
@@ -175,10 +192,7 @@ def unknown_opcode(opcode: str) -> EmulatorError:
     for any other."""
     first = opcode.split(".")[0]
     if any(starts_with(opcode, name) for name in OTHER_PTX.split()):
-        return UnsupportedError(
-            f"{quoted(opcode)} is legal PTX, not modelled here: of PTX this package has "
-            f"{listing(names(), 24)}"
-        )
+        return UnsupportedError(f"{quoted(opcode)} is legal PTX, not modelled here")
     alike = [name for name in names() if name.split(".")[0] == first]
     if alike:
         given = ".".join(opcode.split(".")[: 1 + max(name.count(".") for name in alike)])

@@ -19,6 +19,8 @@ class Kind(NamedTuple):
     #: what its opcodes start with, up to a dot, with spaces between them
     names: str
     module: str
+    #: its instructions are in the catalogue: those that `warp.execute` takes matrices for
+    listed: bool = True
 
     def load(self) -> Any:
         """The module of the kind."""
@@ -32,10 +34,10 @@ ORDINARY = """
     discard div dp2a dp4a elect ex2 exit fence fma fns getctarank griddepcontrol isspacep ld ldu
     lg2 lop3 mad mad24 madc mapa match max mbarrier membar min mov mul mul24 multimem nanosleep
     neg not or pmevent popc prefetch prefetchu prmt rcp red redux rem ret rsqrt sad selp set
-    setmaxnreg setp shf shfl shl shr sin slct sqrt st stackrestore stacksave sub subc szext tanh
-    tensormap testp trap vabsdiff vabsdiff2 vabsdiff4 vadd vadd2 vadd4 vavrg2 vavrg4 vmad vmax
-    vmax2 vmax4 vmin vmin2 vmin4 vote vset vset2 vset4 vshl vshr vsub vsub2 vsub4
-    wgmma.commit_group wgmma.fence wgmma.wait_group xor
+    setmaxnreg setp shf shfl shl shr sin slct spcompress spdecompress sqrt st stackrestore
+    stacksave sub subc szext tanh tensormap testp trap vabsdiff vabsdiff2 vabsdiff4 vadd vadd2
+    vadd4 vavrg2 vavrg4 vmad vmax vmax2 vmax4 vmin vmin2 vmin4 vote vset vset2 vset4 vshl vshr
+    vsub vsub2 vsub4 wgmma.commit_group wgmma.fence wgmma.wait_group xor
 """
 
 #: Where two kinds have a name, an opcode is of the first one that takes it.
@@ -44,7 +46,8 @@ KINDS = (
     Kind("ldmatrix stmatrix movmatrix", "emulator.isa.movement"),
     Kind("wmma.mma wmma.load.a wmma.load.b wmma.load.c wmma.store.d", "emulator.isa.wmma_opcodes"),
     Kind("cvt", "emulator.isa.conversion"),
-    Kind(ORDINARY, "emulator.isa.ordinary.instruction"),
+    Kind(ORDINARY, "emulator.isa.ordinary.instruction", listed=False),
+    Kind("tcgen05", "emulator.isa.tcgen05", listed=False),
 )
 
 #: Other people's names of instructions: how they start, and whose ``parse`` knows them.
@@ -54,7 +57,7 @@ ALIASES = (
 )
 
 #: First words of PTX's other opcodes (PTX ISA 9.7): legal, and not modelled here.
-OTHER_PTX = """istypep suld suq sured sust tcgen05 tex tld4 txq"""
+OTHER_PTX = """istypep suld suq sured sust tex tld4 txq"""
 
 
 def names() -> tuple[str, ...]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from dtypes import FORMATS, Format, Place, place
-from emulator.arith.evidence import Fidelity, find_fidelity
-from emulator.arith.recipes import Arithmetic, Row, find_recipe, with_recipe
 from emulator.errors import OperandError, listing
-from emulator.isa.instruction import Instruction
-from emulator.isa.matrix_forms import MatrixForm
+from emulator.isa.instruction import Instruction, version_numbers
+from emulator.isa.matrix_forms import LATER, Later, MatrixForm
 from emulator.isa.register_types import (
     DESCRIPTOR,
     PREDICATE,
@@ -26,6 +24,12 @@ from emulator.isa.signature import Constants, Operand, Signature, Use
 from emulator.layout.fragment import Fragment
 from emulator.layout.lanemap import lane_map
 from emulator.targets import Target, find_target
+
+if TYPE_CHECKING:
+    from emulator.arith.evidence import Fidelity
+    from emulator.arith.recipes import Arithmetic, Row
+    from emulator.arith.steps import Step
+    from emulator.isa.recipe import Recipe
 
 Rounding = Literal["rn", "rz", "rm", "rp"]
 ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
@@ -109,14 +113,36 @@ class MatrixInstruction(Instruction):
         return self.form.scope == "warpgroup"
 
     @property
+    def negated(self) -> tuple[bool, bool]:
+        """Whether all signs of A and of B are flipped first (instruction descriptors say so)."""
+        return False, False
+
+    @property
     def is_block_scaled(self) -> bool:
         return bool(self.scale_type)
 
-    @property
+    @cached_property
     def targets(self) -> tuple[str, ...]:
         """Every target whose assembler takes the instruction, and whose recipe is known."""
+        from emulator.arith.recipes import with_recipe
+
         kind = self.form.kind if self.is_block_scaled else None
         return with_recipe(self.form.targets, self.form.pipe, self.a_type, self.d_type, kind)
+
+    @property
+    def ptx_version(self) -> tuple[int, int]:
+        later = [version_numbers(row.version) for row in LATER if self._is_of(row)]
+        return max([super().ptx_version, *later])
+
+    def _is_of(self, later: Later) -> bool:
+        own = {
+            "family": self.form.family, "a": self.a_type, "b": self.b_type, "d": self.d_type,
+            "scale": f"{self.scale_vec}.{self.scale_type}",
+        }  # fmt: skip
+        alike = (
+            getattr(later, x) in ("", y) or y in getattr(later, x).split() for x, y in own.items()
+        )
+        return all(alike) and later.ordered_metadata <= self.ordered_metadata
 
     @property
     def stored_k(self) -> int:
@@ -188,36 +214,67 @@ class MatrixInstruction(Instruction):
 
         Raises UnsupportedError where the target lacks the instruction.
         """
+        from emulator.arith.recipes import find_recipe
+
         chosen = self.check_target(target)
         kind = self.form.kind if self.is_block_scaled else None
         row = find_recipe(self.form.pipe, chosen.generation, self.a_type, self.d_type, kind)
         assert row is not None, "or the target would not be one of its targets"
         return row
 
-    def fidelity(self, target: str | Target) -> Fidelity:
-        """How sure the result on `target` is: exact, validated or modelled, and why.
+    def fidelity(self, target: str | Target | Recipe) -> Fidelity:
+        """How sure the result on `target` is: exact, validated or modelled, and why; of a recipe
+        that it is your own.
 
         Raises UnsupportedError where the target lacks the instruction.
         """
+        if not isinstance(target, (str, Target)):
+            return _own(target).fidelity
+        from emulator.arith.evidence import find_fidelity
+
         source = self.recipe(target).source
         generation = find_target(target).generation
         return find_fidelity(
             generation, self.form.family, self.shape, self.a_type, self.d_type, source
         )
 
-    def arithmetic(self, target: str | Target) -> Arithmetic:
-        """What an engine needs to compute the instruction's dot products on `target`."""
-        return _arithmetic(self, find_target(target))
+    def arithmetic(self, target: str | Target | Recipe) -> Arithmetic:
+        """What an engine needs to compute the instruction's dot products on `target`, or by a
+        recipe of your own.
+
+        Raises UnsupportedError where the target lacks the instruction, OperandError for a recipe
+        that does not suit it.
+        """
+        if isinstance(target, (str, Target)):
+            return _arithmetic(self, find_target(target))
+        own = _own(target)
+        return own.applied(_stated(self, own.steps), self.stored_k, self)
+
+
+def _own(given: Recipe) -> Recipe:
+    """The recipe that stands in the place of a target; OperandError for what is neither."""
+    from emulator.isa.recipe import Recipe
+
+    if not isinstance(given, Recipe):
+        find_target(given)
+    return given
 
 
 @lru_cache(maxsize=1024)
 def _arithmetic(ins: MatrixInstruction, target: Target) -> Arithmetic:
+    return _stated(ins, ins.recipe(target).steps)
+
+
+def _stated(ins: MatrixInstruction, steps: tuple[Step, ...]) -> Arithmetic:
+    """The types and modifiers that the opcode states, with steps."""
+    from emulator.arith.recipes import Arithmetic
+
     return Arithmetic(
         FORMATS[ins.a_type],
         FORMATS[ins.b_type],
         FORMATS[ins.c_type],
         FORMATS[ins.d_type],
-        ins.recipe(target).steps,
+        steps,
         FORMATS[ins.scale_type] if ins.scale_type else None,
         ins.rounding,
         ins.satfinite,

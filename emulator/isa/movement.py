@@ -10,18 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dtypes import FORMATS, Place
-from emulator.arith.evidence import Fidelity, find_fidelity
 from emulator.isa.grammar import Grammar, Slot
-from emulator.isa.instruction import Form, Instruction
+from emulator.isa.instruction import Form, Instruction, version_numbers
 from emulator.isa.register_types import ADDRESS, ANY_32, hexadecimal
 from emulator.isa.search import Search
 from emulator.isa.signature import Operand, Scope, Signature
 from emulator.layout.fragment import Fragment
 from emulator.layout.lanemap import lane_map
 from emulator.targets import Target, select
+
+if TYPE_CHECKING:
+    from emulator.arith.evidence import Fidelity
 
 #: bytes of one row in memory, the granule of every address
 ROW_BYTES = 16
@@ -47,6 +49,8 @@ class MovementForm(Form):
     #: rows of a tile in memory
     rows: int = 8
     scope: Scope = "warp"
+    #: the PTX version that introduced it
+    version: str = "8.6"
 
 
 _75, _90 = select(since=75), select(since=90)
@@ -56,14 +60,16 @@ _UNPACKING = "b6x16_p32 b4x16_p64"
 _LOAD, _STORE, _MOVE = "{d} [p]", "[p] {r}", "d a"
 
 FORMS: tuple[MovementForm, ...] = (
-    MovementForm("ldmatrix", _LOAD, "m8n8", "x1 x2 x4", "- trans", "b16", _75),
+    MovementForm("ldmatrix", _LOAD, "m8n8", "x1 x2 x4", "- trans", "b16", _75, version="6.5"),
     MovementForm("ldmatrix", _LOAD, "m16n16", "x1 x2", "trans", "b8", _SPECIFIC, rows=16),
     MovementForm("ldmatrix", _LOAD, "m16n16", "x1 x2", "trans", "b8x16", _SPECIFIC, _UNPACKING,
                  rows=16),
     MovementForm("ldmatrix", _LOAD, "m8n16", "x1 x2 x4", "-", "b8x16", _SPECIFIC, _UNPACKING),
-    MovementForm("stmatrix", _STORE, "m8n8", "x1 x2 x4", "- trans", "b16", _90),
+    MovementForm("ldmatrix", _LOAD, "m8n16", "x1 x2 x4", "-", "s8", ("sm_90a", *_SPECIFIC), "s4",
+                 version="9.4"),
+    MovementForm("stmatrix", _STORE, "m8n8", "x1 x2 x4", "- trans", "b16", _90, version="7.8"),
     MovementForm("stmatrix", _STORE, "m16n8", "x1 x2 x4", "trans", "b8", _SPECIFIC),
-    MovementForm("movmatrix", _MOVE, "m8n8", "-", "trans", "b16", _75),
+    MovementForm("movmatrix", _MOVE, "m8n8", "-", "trans", "b16", _75, version="7.8"),
 )  # fmt: skip
 
 #: (shape, trans) -> lane map
@@ -74,7 +80,22 @@ _MAPS = {
     ("m8n16", ""): "move.m8n16",
     ("m16n8", "trans"): "move.m16n8.trans",
 }
-_SPACES = ("shared", "shared::cta")
+
+
+class Packed(NamedTuple):
+    """Rows in memory whose elements are unpacked on the way: 16 of them, and then padding."""
+
+    #: of an element
+    bits: int
+    #: extended by its sign, not with zeros
+    signed: bool = False
+
+
+#: Their order, lowest bits first, and the padding of s4 are UNVERIFIED.
+PACKED = {"b6x16_p32": Packed(6), "b4x16_p64": Packed(4), "s4": Packed(4, signed=True)}
+
+#: state spaces, and the PTX versions that introduced them
+_SPACES = {"shared": "1.0", "shared::cta": "7.8"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,7 +106,7 @@ class Movement(Instruction):
     #: tiles: 1, 2 or 4
     count: int
     trans: bool
-    #: b6x16_p32, b4x16_p64 or ""
+    #: b6x16_p32, b4x16_p64, s4 or ""
     source: str = ""
     #: the state space as written; "" is a generic address, which must point into shared memory
     space: str = ""
@@ -110,6 +131,10 @@ class Movement(Instruction):
     @property
     def family(self) -> str:
         return self.form.mnemonic
+
+    @property
+    def ptx_version(self) -> tuple[int, int]:
+        return max(super().ptx_version, version_numbers(_SPACES.get(self.space, "1.0")))
 
     @property
     def rows(self) -> int:
@@ -151,6 +176,8 @@ class Movement(Instruction):
         return {name: make(name, "" if name == "a" else trans) for name in held}
 
     def fidelity(self, target: str | Target) -> Fidelity:
+        from emulator.arith.evidence import find_fidelity
+
         chosen, form = self.check_target(target), self.form
         return find_fidelity(chosen.generation, self.family, form.shape, form.type, form.type)
 
@@ -187,7 +214,7 @@ def _grammar(mnemonic: str) -> Grammar:
         Slot("shape", pattern=r"m[0-9]+n[0-9]+", example="m8n8", needed=True),
         Slot("count", pattern=r"x[0-9]+", example="x4"),
         Slot("trans", ("trans",)),
-        *([Slot("space", _SPACES)] if has_address else []),
+        *([Slot("space", tuple(_SPACES))] if has_address else []),
         Slot("type", _words("type", mnemonic), needed=True),
         Slot("source", _words("sources", mnemonic), after="type"),
     )

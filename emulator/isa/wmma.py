@@ -14,6 +14,7 @@ from dtypes import FORMATS
 from emulator.arith.evidence import Fidelity, find_fidelity
 from emulator.arith.recipes import Arithmetic, Row, find_recipe, with_recipe
 from emulator.isa.instruction import Form, Instruction
+from emulator.isa.recipe import Recipe
 from emulator.isa.signature import Constants, Operand, Scope, Signature, Use
 from emulator.layout.fragment import Fragment
 from emulator.layout.wmma import LANES, wmma_fragment
@@ -44,6 +45,8 @@ class WmmaForm(Form):
     #: types that accumulators are loaded and stored as, beyond those of `dc`
     moved: str = ""
     scope: Scope = "warp"
+    #: the PTX version that introduced it
+    version: str = "6.0"
 
 
 _70, _72, _75, _80 = (select(since=n) for n in (70, 72, 75, 80))
@@ -54,13 +57,17 @@ _FLOATS = "f16.f16 f16.f32 f32.f16 f32.f32"
 # could load its operands. Accumulators of m8n8k32 and m8n8k128 it moves as f32, too.
 FORMS: tuple[WmmaForm, ...] = (
     WmmaForm(_K16, "f16", _FLOATS, _70),
-    WmmaForm(_K16, "bf16", "f32.f32", _80),
-    WmmaForm("m16n16k8", "tf32", "f32.f32", _80),
-    WmmaForm("m8n8k4", "f64", "f64.f64", _80, rounding=True),
-    WmmaForm(_K16, "s8 u8", "s32.s32", _72, satfinite=True),
-    WmmaForm("m8n8k32", "s4 u4", "s32.s32", _75, "row.col", satfinite=True, moved="f32"),
-    WmmaForm("m8n8k128", "b1", "s32.s32", _75, "row.col", bit_operation="xor", moved="f32"),
-    WmmaForm("m8n8k128", "b1", "s32.s32", _80, "row.col", bit_operation="and"),
+    WmmaForm(_K16, "bf16", "f32.f32", _80, version="7.0"),
+    WmmaForm("m16n16k8", "tf32", "f32.f32", _80, version="7.0"),
+    WmmaForm("m8n8k4", "f64", "f64.f64", _80, rounding=True, version="7.0"),
+    WmmaForm(_K16, "s8 u8", "s32.s32", _72, satfinite=True, version="6.3"),
+    WmmaForm(
+        "m8n8k32", "s4 u4", "s32.s32", _75, "row.col", satfinite=True, moved="f32", version="6.3"
+    ),
+    WmmaForm(
+        "m8n8k128", "b1", "s32.s32", _75, "row.col", bit_operation="xor", moved="f32", version="6.3"
+    ),
+    WmmaForm("m8n8k128", "b1", "s32.s32", _80, "row.col", bit_operation="and", version="7.1"),
 )
 
 SPACES = ("global", "shared", "shared::cta")
@@ -195,15 +202,18 @@ class WmmaMultiply(Wmma):
         assert row is not None, "or the target would not be one of its targets"
         return row
 
-    def arithmetic(self, target: str | Target) -> Arithmetic:
-        """What an engine needs to compute its dot products on `target`."""
-        steps = self.recipe(target).steps
+    def arithmetic(self, target: str | Target | Recipe) -> Arithmetic:
+        """What an engine needs to compute its dot products on `target`, or by a recipe."""
+        steps = target.steps if isinstance(target, Recipe) else self.recipe(target).steps
         a, b, c, d = (FORMATS[t] for t in (self.a_type, self.b_type, self.c_type, self.d_type))
-        return Arithmetic(
+        stated = Arithmetic(
             a, b, c, d, steps, None, self.rounding, self.satfinite, self.form.bit_operation or None
         )
+        return target.applied(stated, self.k, self) if isinstance(target, Recipe) else stated
 
-    def fidelity(self, target: str | Target) -> Fidelity:
+    def fidelity(self, target: str | Target | Recipe) -> Fidelity:
+        if isinstance(target, Recipe):
+            return target.fidelity
         row = self.recipe(target)
         source = row.source if row.pipe == "wmma" else f"as mma by the lowering ({row.source})"
         generation = find_target(target).generation

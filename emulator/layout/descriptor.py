@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from emulator.layout.tile import (
     block_bytes,
     first_shared,
 )
+
+D = TypeVar("D", bound="Descriptor")
 
 #: strides tried for one that keeps blocks apart: the blocks of an instruction's largest tile
 _TRIED = 64
@@ -86,6 +88,10 @@ class Descriptor:
 
     Raises OperandError for fields that do not fit the 64-bit word.
     """
+
+    #: who reads through these words, and bytes of the elements that it takes MN-major
+    reader: ClassVar[str] = "wgmma"
+    transposable_bytes: ClassVar[tuple[int, ...]] = (2,)
 
     start_address: int
     #: LBO: K-major to the next 16 bytes of k (no swizzle) or swizzle width of k; MN-major to the
@@ -163,7 +169,7 @@ stride_byte_offset=1024, base_offset=0, swizzle_bytes=128), size=8192)
         high, wide = tile.blocks(swizzle_bytes)
         return Placed(out, high * wide * block_bytes(swizzle_bytes))
 
-    def with_blocks(self, tile: TileShape, order: str = "rows") -> Descriptor:
+    def with_blocks(self: D, tile: TileShape, order: str = "rows") -> D:
         """With the strides of the canonical layout of a tile; see `for_tile`."""
         size, (high, wide) = block_bytes(self.swizzle_bytes), tile.blocks(self.swizzle_bytes)
         names = tile.strides(self.swizzle_bytes)
@@ -226,7 +232,11 @@ stride_byte_offset=1024, base_offset=0, swizzle_bytes=128), size=8192)
             self.addresses(tile)  # may raise
         found = list(_pattern(self, tile))
         if tile:
-            found += [*_shape(tile), *_strides(self, tile), *_memory(self, tile, memory_bytes)]
+            found += [
+                *_shape(self, tile),
+                *_strides(self, tile),
+                *_memory(self, tile, memory_bytes),
+            ]
         wrong = {x.field for x in found if x.level == "error"}
         kept = [x for x in found if x.level == "error" or x.field not in wrong]
         return tuple(sorted(kept, key=lambda x: x.level))
@@ -286,14 +296,15 @@ def _pattern(descriptor: Descriptor, tile: TileShape | None) -> Iterator[Finding
         )  # fmt: skip
 
 
-def _shape(tile: TileShape) -> Iterator[Finding]:
-    """What no wgmma reads, whatever the descriptor."""
+def _shape(descriptor: Descriptor, tile: TileShape) -> Iterator[Finding]:
+    """What the instruction never reads, whatever the fields."""
     if tile.rows % LINES:
         yield Finding(
-            "error", "tile", f"{tile.rows} rows: wgmma reads a multiple of {LINES} rows",
+            "error", "tile",
+            f"{tile.rows} rows: {descriptor.reader} reads a multiple of {LINES} rows",
             f"nearest is {-(-tile.rows // LINES) * LINES} rows",
         )  # fmt: skip
-    if tile.major == "mn" and tile.element_bytes != 2:
+    if tile.major == "mn" and tile.element_bytes not in descriptor.transposable_bytes:
         yield Finding(
             "error", "major",
             f"an MN-major tile of {8 * tile.element_bytes}-bit elements: only 16-bit types can be "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -42,25 +43,25 @@ class Fragment:
     #: 64 for `.f64` registers
     word_bits: int = 32
 
-    @property
+    @cached_property
     def groups(self) -> int:
         return self.lane_map.shape[0]
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int]:
         """(rows, cols) of the matrix."""
         return self.lane_map.shape[1:]
 
-    @property
+    @cached_property
     def lanes(self) -> int:
         return self.lane_map.flat.shape[0]
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Elements that one lane holds."""
         return self.lane_map.flat.shape[1]
 
-    @property
+    @cached_property
     def registers(self) -> int:
         """Registers that one lane holds them in."""
         return self.elements * self.place.width // self.word_bits

@@ -8,7 +8,7 @@ program may rely on none, only on lanes treating their elements alike.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -21,15 +21,20 @@ LANES = 32
 
 def wmma_fragment(operand: str, fmt: Format, rows: int, cols: int, copies: int = 1) -> Fragment:
     """The fragment of a matrix of `fmt` that the lanes hold `copies` times."""
-    wide = min(cols, LANES)
-    tall = LANES // wide  # rows that one element of all lanes covers
-    lane_map = LaneMap(
-        ((wide, COL, 1), (tall, ROW, 1)), ((cols // wide, COL, LANES), (rows // tall, ROW, tall))
-    )
+    lane_map = _map(rows, cols)
     where, word_bits = place(fmt), max(32, fmt.bits)
     if copies == 1:
         return Fragment(operand, fmt, where, lane_map, word_bits)
     return ReplicatedFragment(operand, fmt, where, lane_map, word_bits, copies)
+
+
+@lru_cache(maxsize=64)
+def _map(rows: int, cols: int) -> LaneMap:
+    wide = min(cols, LANES)
+    tall = LANES // wide  # rows that one element of all lanes covers
+    return LaneMap(
+        ((wide, COL, 1), (tall, ROW, 1)), ((cols // wide, COL, LANES), (rows // tall, ROW, tall))
+    )
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class ReplicatedFragment(Fragment):
     def _first(self) -> Fragment:
         return Fragment(self.operand, self.fmt, self.place, self.lane_map, self.word_bits)
 
-    @property
+    @cached_property
     def elements(self) -> int:
         return self._first.elements * self.copies
 

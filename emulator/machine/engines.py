@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Protocol
 
+from emulator.errors import UnsupportedError
 from emulator.machine.options import EngineName
 
-#: engine -> the module that has its ``Grid``. They build on `launch`, which calls this module.
-_GRIDS: dict[EngineName, str] = {
-    "auto": "emulator.machine.vector.engine",
-    "vector": "emulator.machine.vector.engine",
-    "reference": "emulator.machine.reference.engine",
+#: engine -> the module and the name of its ``Grid``. They build on `launch`, which calls this
+#: module. "auto" compiles what has run long enough for that to pay, "compiled" all at once.
+_GRIDS: dict[EngineName, tuple[str, str]] = {
+    "auto": ("emulator.machine.compiled.engine", "LazyGrid"),
+    "compiled": ("emulator.machine.compiled.engine", "Grid"),
+    "vector": ("emulator.machine.vector.engine", "Grid"),
+    "reference": ("emulator.machine.reference.engine", "Grid"),
 }
+
+
+#: runs a launch in parts, each of them a `Launch` of its own
+_WORKERS = "emulator.machine.dask_launch"
 
 
 def problem(instruction: object) -> str:
@@ -40,8 +49,12 @@ class _Grid(Protocol):
 
 
 def run_grid(launch: Any, engine: EngineName) -> dict[str, int]:
-    """Runs all blocks of a `Launch`; what was counted."""
-    grid: _Grid = import_module(_GRIDS[engine]).Grid(launch)
+    """Runs all blocks of a `Launch`, here or on the workers of its client; what was counted."""
+    if launch.client is not None:
+        counters: dict[str, int] = import_module(_WORKERS).run_on(launch, engine)
+        return counters
+    module, name = _GRIDS[_chosen(launch, engine)]
+    grid: _Grid = getattr(import_module(module), name)(launch)
     grid.run()
     return {
         "blocks": grid.total,
@@ -49,3 +62,26 @@ def run_grid(launch: Any, engine: EngineName) -> dict[str, int]:
         "statements": grid.executed,
         "thread_statements": grid.thread_statements,
     }
+
+
+def _chosen(launch: Any, engine: EngineName) -> EngineName:
+    """The engine that runs a launch. Raises UnsupportedError for the compiled one where it cannot:
+    whoever looks at every statement needs steps of the vector engine."""
+    reason = ""
+    if launch.check or launch.watchers:
+        reason = "check, counters and stop_at are the vector engine's; leave engine out"
+    elif launch.seed is not None:
+        reason = "seed: engine='compiled' has one order of warps and lanes; leave engine out"
+    elif not _has_llvm():
+        reason = (
+            "engine='compiled' needs llvmlite: pip install numba, which brings it, or this package "
+            "with its extra `fast`; 'vector' gives the same bits"
+        )
+    if engine == "compiled" and reason:
+        raise UnsupportedError(reason)
+    return "vector" if engine == "auto" and reason else engine
+
+
+@lru_cache(maxsize=1)
+def _has_llvm() -> bool:
+    return find_spec("llvmlite") is not None

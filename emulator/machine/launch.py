@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -184,7 +185,7 @@ class Kernel:
         self.bound = bound
         self.contract = contract
         #: steps of the blocks of statements, by whether they are checked
-        self._blocks: dict[bool, Any] = {}
+        self._blocks: dict[Any, Any] = {}
         self._problems: list[Problem] | None = None
 
     def __repr__(self) -> str:
@@ -272,6 +273,7 @@ class Kernel:
         progress: Callable[[int, int], None] | None = None,
         counters: bool = False,
         stop_at: Special | None = None,
+        dask: Any = None,
     ) -> Report:
         """Runs the kernel; arrays among `args` hold afterwards what it has written.
 
@@ -295,6 +297,11 @@ class Kernel:
         `stop_at` ends the launch with a KernelError where a statement makes a NaN of operands that
         are none ("nan"), an infinity of finite operands ("inf"), or either ("any"). The vector
         engine alone does all three.
+
+        `dask`, a ``distributed.Client``, runs chunks of the grid on its workers, with the same
+        bytes. UnsupportedError where blocks could see each other (atomic operations on global
+        memory, flags, cooperative grids, clocks), and where two chunks leave different values in
+        one byte.
         """
         check_word("engine", engine, EngineName)
         if check and engine == "reference":
@@ -312,6 +319,10 @@ class Kernel:
             from emulator.machine.checks.nonfinite import watcher
 
             launch.watchers += (watcher(stop_at),)
+        if dask is not None:
+            if counters:
+                raise UnsupportedError("counters=True needs all blocks in one process")
+            launch.client = dask
         return _counted(launch, engine) if counters else launch.run(engine)
 
     def prepare(
@@ -413,6 +424,10 @@ class Launch:
     #: each is called with a step, its statement and its function when the vector engine makes the
     #: step, and returns what runs in its place
     watchers: tuple[Callable[..., Any], ...] = ()
+    #: the thread blocks that run, from the first to before the last; None: all
+    part: tuple[int, int] | None = None
+    #: of Dask, whose workers run them
+    client: Any = None
 
     def __post_init__(self) -> None:
         self.done_blocks = 0
@@ -424,7 +439,7 @@ class Launch:
         self.function = self.program.functions[self.kernel.name]
         self.reserved_shared = self.module.target.reserved_shared
         directives = self.function.directives
-        threads = int(np.prod(self.block))
+        threads = math.prod(self.block)
         if threads > _THREADS:
             raise OperandError(f"a block has at most {_THREADS} threads; got {threads}")
         if self.step_limit is None and threads * self.total_blocks > _ALL_THREADS:
@@ -449,7 +464,7 @@ class Launch:
             wrong = (
                 self.block != sizes
                 if name == "reqntid"
-                else int(np.prod(self.block)) > int(np.prod(sizes))
+                else math.prod(self.block) > math.prod(sizes)
             )
             if wrong:
                 verb = "needs" if name == "reqntid" else "takes at most"
@@ -472,7 +487,7 @@ class Launch:
             raise OperandError(
                 f"a grid of {_by(self.grid)} is no multiple of clusters of {_by(cluster)} blocks"
             )
-        if int(np.prod(cluster)) > 16:
+        if math.prod(cluster) > 16:
             raise OperandError(f"a cluster has at most 16 blocks; got {_by(cluster)}")
         return cluster, bool(required or chosen)  # type: ignore[return-value]
 
@@ -546,14 +561,15 @@ class Launch:
         if self.progress is not None:
             self.progress(self.done_blocks, self.total_blocks)
 
-    def blocks(self, make: Callable[..., Any]) -> Any:
-        """The kernel's blocks of statements, which launches share unless someone watches."""
+    def blocks(self, kind: Any, make: Callable[..., Any]) -> Any:
+        """The kernel's blocks of statements of a kind, which launches share unless someone
+        watches."""
         kernel = self.kernel
         if self.watchers:
             return make(self.program, watchers=self.watchers)
-        if self.check not in kernel._blocks:
-            kernel._blocks[self.check] = make(self.program)
-        return kernel._blocks[self.check]
+        if (kind, self.check) not in kernel._blocks:
+            kernel._blocks[kind, self.check] = make(self.program)
+        return kernel._blocks[kind, self.check]
 
     # --- errors ---
 
@@ -593,7 +609,7 @@ class Launch:
 
     @cached_property
     def total_blocks(self) -> int:
-        return int(np.prod(self.grid))
+        return math.prod(self.grid)
 
 
 def _by(sizes: Sequence[int]) -> str:

@@ -11,7 +11,7 @@ Contract = Literal["ptxas", "none"]
 #: when asynchronous operations take effect: at their issue, when a wait needs them, or in between
 Order = Literal["early", "late", "random"]
 #: who runs the grid, with the same bits; "auto" takes the fastest
-EngineName = Literal["auto", "vector", "reference"]
+EngineName = Literal["auto", "compiled", "vector", "reference"]
 #: what a launch stops at: a NaN of operands that are none, an infinity of finite ones, either
 Special = Literal["nan", "inf", "any"]
 

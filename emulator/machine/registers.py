@@ -9,7 +9,7 @@ import numpy as np
 
 from dtypes import Array, code_type
 from emulator.arrays import as_array
-from emulator.errors import OperandError, hint, listing, shown
+from emulator.errors import OperandError, listing, near_name, shown
 from emulator.isa.register_types import REGISTER_BITS
 from emulator.ptx.statements import Declared, Mark
 
@@ -116,7 +116,7 @@ class RegisterFile(Mapping[str, Register]):
         if not isinstance(name, str) or name not in known:
             raise OperandError(
                 f"register {shown(name, 100)} is not declared; declared are "
-                f"{listing(known) or 'none'}{hint(shown(name), known)}"
+                f"{listing(known) or 'none'}{near_name(shown(name).strip(chr(39)), known)}"
             )
         return name
 

@@ -20,13 +20,16 @@ from emulator.machine.registers import RegisterFile, words_of
 from emulator.machine.state import State
 from emulator.memory.space import Space
 from emulator.ptx.shared import SharedVariables
-from emulator.ptx.statements import Declared, Text, at_place, bind
+from emulator.ptx.statements import Declared, Mark, Text, at_place, bind
 from emulator.targets import Target, find_target
 from emulator.warp.call import Undefined, check_undefined
 
 if TYPE_CHECKING:
     from emulator.machine.vector.texts import TextGrid
 
+#: texts that a machine keeps bound, their longest, and the lanes of the largest machine that does:
+#: a text that is run keeps arrays of all lanes
+_KEPT, _KEPT_LENGTH, _KEPT_LANES = 64, 4096, 4096
 #: bytes of shared memory that all of a batch may have together
 _MOST_SHARED = 1 << 32
 
@@ -105,6 +108,8 @@ class Warp:
         registers = RegisterFile(declared, self.lanes, sizes[:-1])
         self._state = State(self.lanes, chosen, engine, undefined, declared, registers, memory)
         self._state.registers.check_set = self._state.set_from_outside
+        #: what `run` has bound, by the text and by what was declared then
+        self._kept: dict[tuple[str, Mark, int | None], Program] = {}
 
     def __repr__(self) -> str:
         return (
@@ -223,6 +228,22 @@ class Warp:
             raise
         return Program(self, bound)
 
+    def _bound(self, text: str) -> Program:
+        """`bind` for a text that may be run again and again, as in a loop; those that declare
+        something outside of braces can be run once."""
+        declared = self._state.declared
+        mark = declared.mark
+        key = text, mark, declared.limit
+        if (kept := self._kept.get(key) if isinstance(text, str) else None) is not None:
+            return kept
+        made = self.bind(text)
+        lanes = prod(self._state.registers.shape)
+        if declared.mark == mark and len(text) <= _KEPT_LENGTH and lanes <= _KEPT_LANES:
+            if len(self._kept) == _KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = made
+        return made
+
     def run(self, program: str | Program, *, step_limit: int | None = None) -> None:
         """Runs PTX statements as they stand in a kernel: declarations, blocks in braces, branches,
         and every instruction that needs no memory but registers and shared memory.
@@ -236,7 +257,7 @@ class Warp:
         state = self._state
         state.settle()
         mark = None if isinstance(program, Program) else state.declared.mark
-        bound = program if isinstance(program, Program) else self.bind(program)
+        bound = program if isinstance(program, Program) else self._bound(program)
         if bound.machine is not self:
             raise OperandError("the program was bound on another machine: bind it here, too")
         if step_limit is not None:

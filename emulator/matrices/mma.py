@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,16 +12,22 @@ from emulator.arrays import accepts_tensors, as_array
 from emulator.errors import OperandError, flag
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.recipe import Recipe
+from emulator.matrices.misplaced import misplaced_named
 from emulator.matrices.operands import (
     as_matrix_instruction,
     batches_named,
     check_shape,
     instruction_first_or_named,
     operand_codes,
+    signed,
 )
 from emulator.targets import Target
 from emulator.warp.call import Undefined, check_undefined
 from emulator.warp.sparse import check_metadata, matmul_compressed, metadata
+
+if TYPE_CHECKING:
+    from emulator.layout.instruction_descriptor import InstructionDescriptor
 
 
 @instruction_first_or_named
@@ -32,7 +38,8 @@ def mma(
     b: Any,
     c: Any = None,
     *,
-    target: str | Target,
+    target: str | Target | Recipe,
+    idesc: InstructionDescriptor | int | None = None,
     codes: bool = False,
     scale_a: Any = None,
     scale_b: Any = None,
@@ -40,8 +47,8 @@ def mma(
     engine: Engine = "auto",
     undefined: Undefined = "raise",
 ) -> Array:
-    """D = A·B + C with the arithmetic of an instruction, or its opcode, on `target`; a leading
-    batch broadcasts. ``mma(a, b, c, instruction=…)`` is the same.
+    """D = A·B + C with the arithmetic of an instruction, or its opcode, on `target`, or by a
+    `Recipe` in its place; a leading batch broadcasts. ``mma(a, b, c, instruction=…)`` is the same.
 
     `a` is ``(…, m, k)``, `b` ``(…, k, n)``, `c` ``(…, m, n)`` (None: zeros), as NumPy or ml_dtypes
     arrays of the operand's type (tf32 as float32), or with ``codes=True`` as unsigned element codes
@@ -53,22 +60,28 @@ def mma(
     computes what an H200 does with nibbles that PTX leaves undefined. Block scales are codes, or of
     their ml_dtypes type: `scale_a` ``(…, m, v)`` and `scale_b` ``(…, v, n)``.
 
+    A tcgen05.mma needs `idesc`, its InstructionDescriptor or the word of one, which says types and
+    shape; a pair of CTAs computes one product.
+
     Raises OperandError for arrays of another shape or type, UnsupportedError where the target
     lacks the instruction, UndefinedError for metadata that PTX leaves undefined.
     """
-    ins = as_matrix_instruction(instruction)
+    ins = as_matrix_instruction(instruction, idesc)
     check_undefined(undefined)
     codes = flag("codes=", codes)
     arithmetic = ins.arithmetic(target)
     stored = ins.stored_k if nibbles is not None else ins.k
     if ins.is_sparse and nibbles is None:
         _check_full(ins, a)
-    a = operand_codes("A", a, arithmetic.a, (ins.m, stored), codes)
-    b = operand_codes("B", b, arithmetic.b, (ins.k, ins.n), codes)
-    if c is None:
-        c = np.zeros((ins.m, ins.n), code_type(arithmetic.c.bits))
-    else:
-        c = operand_codes("C", c, arithmetic.c, (ins.m, ins.n), codes)
+    sizes = {"m": ins.m, "n": ins.n, "k": ins.k}
+    with misplaced_named(arithmetic, codes, sizes, a, b, c):
+        a = operand_codes("A", a, arithmetic.a, (ins.m, stored), codes)
+        b = operand_codes("B", b, arithmetic.b, (ins.k, ins.n), codes)
+        if c is None:
+            c = np.zeros((ins.m, ins.n), code_type(arithmetic.c.bits))
+        else:
+            c = operand_codes("C", c, arithmetic.c, (ins.m, ins.n), codes)
+    a, b = signed(ins, a, b)
     scales = _scales(ins, scale_a, scale_b)
     if nibbles is not None:
         if not ins.is_sparse:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from dtypes import Array, Format, array_type, code_type, codes_from_array
+from dtypes import FORMATS, Array, Format, array_type, code_type, codes_from_array
 from emulator.arrays import as_array
 from emulator.errors import EmulatorError, OperandError
 from emulator.isa.instruction import Instruction, as_instruction
 from emulator.isa.matrix import MatrixInstruction
+
+if TYPE_CHECKING:
+    from emulator.layout.instruction_descriptor import InstructionDescriptor
 
 _R = TypeVar("_R")
 
@@ -98,12 +101,31 @@ def batches_named(**operands: Any) -> Iterator[None]:
         raise OperandError(f"the batch axes do not broadcast: {shapes}") from error
 
 
-def as_matrix_instruction(ins: object) -> MatrixInstruction:
-    """An instruction that multiplies, or its opcode; raises OperandError for anything else."""
+def as_matrix_instruction(
+    ins: object, idesc: InstructionDescriptor | int | None = None
+) -> MatrixInstruction:
+    """An instruction that multiplies, or its opcode, with `idesc` of a tcgen05.mma; raises
+    OperandError for anything else."""
+    if idesc is not None or (isinstance(ins, str) and ins.strip().startswith("tcgen05.mma")):
+        from emulator.isa.tensor_instruction import settle
+
+        return settle(ins, idesc)
     ins = as_instruction(ins, "an Instruction that multiplies")
     if not isinstance(ins, MatrixInstruction):
         raise OperandError(f"an instruction that multiplies is needed: mma or wgmma; got {ins}")
     return ins
+
+
+def signed(ins: MatrixInstruction, a: Array, b: Array) -> tuple[Array, Array]:
+    """Codes of A and B, with their signs flipped where a descriptor asks for it."""
+    if not any(ins.negated):
+        return a, b
+    masks = FORMATS[ins.a_type].sign_mask, FORMATS[ins.b_type].sign_mask
+    a, b = (
+        x ^ x.dtype.type(mask) if negated else x
+        for x, mask, negated in zip((a, b), masks, ins.negated, strict=True)
+    )
+    return a, b
 
 
 def operand_codes(

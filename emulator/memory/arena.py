@@ -192,6 +192,24 @@ class Arena:
         """The bytes of an allocation, a view."""
         return self._bytes[allocation.start : allocation.start + allocation.size]
 
+    # --- all of it ---
+
+    @property
+    def contents(self) -> Array:
+        """The bytes of all allocations, and of what lies between them; a view."""
+        return self._bytes[: self._used]
+
+    def copy(self) -> Arena:
+        """The same allocations with bytes of their own."""
+        other = Arena()
+        other.__dict__.update(self.__getstate__())
+        other._allocations, other._addresses = self._allocations[:], self._addresses[:]
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without views of the bytes, and the room behind them."""
+        return self.__dict__ | {"_bytes": self.contents.copy(), "_views": {}, "_table": None}
+
     # --- accesses ---
 
     def view(self, size: int) -> Array:

@@ -6,10 +6,14 @@ import numpy as np
 
 from dtypes import FORMATS, Array, Format, Place, code_type, pack, place, unpack
 from emulator.arrays import as_array
-from emulator.errors import OperandError, UndefinedError, listing, shown
+from emulator.errors import OperandError, UndefinedError, UnsupportedError, listing, shown
 from emulator.layout.addressing import Fields, Int64, addresses
 from emulator.layout.descriptor import Descriptor, decode_descriptor
-from emulator.layout.tile import TileShape, first_shared
+from emulator.layout.instruction_descriptor import InstructionDescriptor
+from emulator.layout.mma_kinds import KINDS
+from emulator.layout.shared_descriptor import SharedMemoryDescriptor, operand_tile
+from emulator.layout.tensor_memory import COPIES, copy_lanes
+from emulator.layout.tile import LINE_BYTES, TileShape, first_shared
 from emulator.memory.space import AccessError, Space
 
 
@@ -31,7 +35,7 @@ def load_tile(
     """
     where = _place_of(where)
     space = Space.of(shared, "shared")
-    places, size = _places(descriptors, rows, k, where, major, operand)
+    places, size = tile_places(descriptors, rows, k, where, major, operand)
     tile = places.shape[-2:]
     # Elements never straddle a multiple of their own size.
     try:
@@ -70,7 +74,7 @@ def store_tile(
             f"code {int(codes.max()):#x} does not fit the {where.code_bits} bits of an element"
         )
     rows, k = codes.shape[-2:]
-    places, size = _places(descriptors, rows, k, where, major, "")
+    places, size = tile_places(descriptors, rows, k, where, major)
     tile = places.shape[-2:]
     for one in places.reshape(-1, *tile):
         if overlap := first_shared(one):
@@ -111,15 +115,18 @@ def _place_of(where: Place | Format | str) -> Place:
     return where
 
 
-def _places(
+def tile_places(
     descriptors: Array | Descriptor | int,
     rows: int,
     k: int,
     where: Place,
     major: str,
-    operand: str,
+    operand: str = "",
 ) -> tuple[Int64, int]:
-    """Byte addresses of a tile's elements, or of bytes of smaller ones, and the bytes of each."""
+    """Byte addresses of a tile's elements, or of bytes of smaller ones, and the bytes of each.
+
+    Arguments, and what is raised for them, as of `load_tile`.
+    """
     size = max(1, where.width // 8)
     per_byte = _per_byte(where)
     if not isinstance(k, (int, np.integer)) or k % per_byte:
@@ -127,6 +134,8 @@ def _places(
             f"k is a multiple of {per_byte} for {where.width}-bit elements; got {shown(k)}"
         )
     tile = TileShape(rows, k // per_byte, size, major)
+    if isinstance(descriptors, SharedMemoryDescriptor):
+        return descriptors.addresses(tile), size
     fields = decode_descriptor(descriptors, operand)
     if fields.start_address.size < 2:
         return addresses(fields, tile), size
@@ -154,3 +163,108 @@ def _outside(
         f"has {space.bytes} bytes; check the descriptor's start address, leading and stride byte "
         "offsets (LBO, SBO)"
     )
+
+
+# --- tcgen05 --------------------------------------------------------------------------------------
+
+
+def load_operand(
+    shared: Array | Space,
+    descriptor: SharedMemoryDescriptor | int,
+    instruction: InstructionDescriptor,
+    operand: str,
+    cta_group: int = 1,
+) -> Array:
+    """Codes ``(rows, k)`` of what one CTA's shared memory holds of operand "a" or "b" of a
+    tcgen05.mma: rows of A (stored columns of a sparse one), or columns of B.
+
+    Raises UndefinedError where an element lies outside of `shared`, UnsupportedError for 4- and
+    6-bit elements that are MN-major, whose place is not known.
+    """
+    space, (descriptor, tile, fmt) = _operand(shared, descriptor, instruction, operand, cta_group)
+    if fmt.bits >= 8:
+        places = descriptor.addresses(tile)
+        size = tile.element_bytes
+        held = _load_all(space, places, size, operand)
+        return held.view(f"<u{size}")[..., 0].astype(code_type(fmt.bits), copy=False)
+    # 16 bytes hold 32 elements of the mxf4 kinds, else 16, packed from the lowest bit on.
+    units = _load_all(space, descriptor.addresses(tile)[:, ::LINE_BYTES], LINE_BYTES, operand)
+    bits = np.unpackbits(units, axis=-1, bitorder="little")
+    each = 32 if KINDS[instruction.kind].width(fmt.name) == 4 else 16
+    bits = bits[..., : each * fmt.bits].reshape(*units.shape[:-1], each, fmt.bits)
+    codes = (bits << np.arange(fmt.bits, dtype=np.uint8)).sum(-1, dtype=np.uint8)
+    return codes.reshape(tile.rows, -1)
+
+
+def store_operand(
+    shared: Array | Space,
+    descriptor: SharedMemoryDescriptor | int,
+    codes: Array,
+    instruction: InstructionDescriptor,
+    operand: str,
+    cta_group: int = 1,
+) -> None:
+    """Writes codes ``(rows, k)`` to where a tcgen05.mma reads them; the inverse of
+    `load_operand`, and raises as that."""
+    space, (descriptor, tile, fmt) = _operand(shared, descriptor, instruction, operand, cta_group)
+    codes = as_array(codes, operand)
+    per_place = 2 if KINDS[instruction.kind].width(fmt.name) == 4 else 1
+    if codes.shape != (tile.rows, tile.k * per_place) or codes.dtype.kind != "u":
+        raise OperandError(
+            f"operand {operand} is unsigned codes {(tile.rows, tile.k * per_place)}; got "
+            f"{codes.dtype} {codes.shape}"
+        )
+    if fmt.bits >= 8:
+        places = descriptor.addresses(tile)
+        held = np.ascontiguousarray(codes.astype(f"<u{tile.element_bytes}"))[..., None]
+    else:
+        places = descriptor.addresses(tile)[:, ::LINE_BYTES]
+        bits = codes[..., None].astype(np.uint8) >> np.arange(fmt.bits, dtype=np.uint8) & 1
+        bits = bits.reshape(*places.shape, -1)
+        free = [(0, 0), (0, 0), (0, 8 * LINE_BYTES - bits.shape[-1])]
+        held = np.packbits(np.pad(bits, free), axis=-1, bitorder="little")
+    held = held.view(np.uint8)
+    try:
+        space.store(places.reshape(-1), held.reshape(places.size, -1), held.shape[-1])
+    except AccessError as error:
+        raise _outside(error, space, places.shape, Place(8, 0, 8), operand) from None
+
+
+def load_rows(shared: Array | Space, descriptor: SharedMemoryDescriptor | int, shape: str) -> Array:
+    """The bytes ``(rows, 16 or 32)`` that a tcgen05.cp reads; `shape` as for `TensorMemory.copy`.
+
+    Raises UndefinedError where one lies outside of `shared`.
+    """
+    copy_lanes(shape)  # may raise
+    facts, space = COPIES[shape], Space.of(shared, "shared")
+    if not isinstance(descriptor, SharedMemoryDescriptor):
+        descriptor = SharedMemoryDescriptor.decode(descriptor)
+    tile = TileShape(facts.rows, LINE_BYTES * facts.units, 1)
+    places = descriptor.addresses(tile)[:, ::LINE_BYTES]
+    return _load_all(space, places, LINE_BYTES, "").reshape(facts.rows, -1)
+
+
+def _operand(
+    shared: Array | Space,
+    descriptor: SharedMemoryDescriptor | int,
+    instruction: InstructionDescriptor,
+    operand: str,
+    cta_group: int,
+) -> tuple[Space, tuple[SharedMemoryDescriptor, TileShape, Format]]:
+    if not isinstance(descriptor, SharedMemoryDescriptor):
+        descriptor = SharedMemoryDescriptor.decode(descriptor)
+    tile = operand_tile(instruction, operand, cta_group)
+    fmt = FORMATS[instruction.a if operand == "a" else instruction.b]
+    if fmt.bits < 8 and tile.major == "mn":
+        raise UnsupportedError(
+            f"operand {operand}: MN-major {fmt.name} in shared memory is not modelled; K-major is"
+        )
+    return Space.of(shared, "shared"), (descriptor, tile, fmt)
+
+
+def _load_all(space: Space, places: Int64, size: int, operand: str) -> Array:
+    """Bytes ``(rows, n, size)`` at places ``(rows, n)``."""
+    try:
+        return space.load(places.reshape(-1), size, size).reshape(*places.shape, size)
+    except AccessError as error:
+        raise _outside(error, space, places.shape, Place(8, 0, 8), operand) from None

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from dtypes import FORMATS, encode
 from emulator.arith.scalar.types import TYPES
-from emulator.errors import OperandError, hint, listing
+from emulator.errors import OperandError, hint, listing, near_name
 from emulator.isa.signature import Constants, Operand, Signature
 from emulator.memory.windows import WINDOW_BITS
 from emulator.ptx import tree
@@ -414,13 +414,17 @@ class Binder:
                 "[variable+offset]; got",
             )
         coordinates = self._coordinates(operand, given)
+        if given.base is None and operand.space == "tensor":
+            what = f"the address of {self.opcode}, operand {operand.name}, is a register; got"
+            self.refuse(given, what)
         if given.base is None:
             return Address(Constant(given.offset & _MASK), 0, operand.space, coordinates)
         name = given.base.text
         register = self.scope.register(name)
         if register is not None:
             held = self.scope.function.registers[register.index].type
-            types = dict.fromkeys((*_ADDRESS_TYPES, *operand.types))
+            usual = () if operand.space == "tensor" else _ADDRESS_TYPES
+            types = dict.fromkeys((*usual, *operand.types))
             if held not in types:
                 legal = listing(f".{t}" for t in types)
                 what = f"the address of {self.opcode}, operand {operand.name}, is a register of"
@@ -526,21 +530,22 @@ class Binder:
             known = [x for scope in self.scope.around() for x in scope.symbols]
         raise BindError(
             f"{name!r:.100} is not declared; declared are {listing(known) or 'none'}"
-            f"{hint(name, known)}",
+            f"{near_name(name, known)}",
             given.at,
         )
 
 
 def choose(signatures: tuple[Signature, ...], given: tuple[tree.Operand, ...]) -> Signature:
-    """Of the ways to write an instruction the one that is meant: by what stands in braces, and by
-    the number of operands."""
+    """Of the ways to write an instruction the one that is meant: by what stands in braces and in
+    brackets, and by the number of operands."""
 
-    def likeness(signature: Signature) -> tuple[bool, int]:
+    def likeness(signature: Signature) -> tuple[int, int]:
         shapes = [
             (operand.kind == "vector") == isinstance(x, tree.Vector)
+            and (operand.kind == "address") == isinstance(x, tree.Address)
             for operand, x in zip(signature.operands, given, strict=False)
         ]
-        return all(shapes), -abs(len(signature.operands) - len(given))
+        return [*shapes, False].index(False), -abs(len(signature.operands) - len(given))
 
     return signatures[0] if len(signatures) == 1 else max(signatures, key=likeness)
 

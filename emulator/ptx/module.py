@@ -329,7 +329,7 @@ class KernelBinder:
 
     def _statement(self, pc: int, line: Line, function: Function) -> Statement:
         given, scope = line.instruction, line.scope
-        instruction = parsed(given.opcode, self.module.target)
+        instruction = parsed(given.opcode, self.module.target, self.module.parsed.header.version)
         guard = _guard(given, scope)
         if given.opcode.partition(".")[0] == "call":
             return Statement(
@@ -407,15 +407,24 @@ class KernelBinder:
 EXTERNAL_FUNCTIONS = ("vprintf", "__assertfail", "malloc", "free")
 
 
-def parsed(opcode: str, target: Chip) -> Instruction:
-    """The instruction, if the target has it."""
+def parsed(opcode: str, target: Chip, version: tuple[int, int] | None = None) -> Instruction:
+    """The instruction, if the target has it, and the PTX version of the file."""
     instruction = Instruction.parse(opcode)
     if target.name not in instruction.targets:
         raise UnsupportedError(
             f"{instruction} is not available on {target}; its targets are "
             f"{listing(instruction.targets, 30)}"
         )
+    if version is not None and instruction.ptx_version > version:
+        raise UnsupportedError(
+            f"{instruction} came with PTX {spelled_version(instruction.ptx_version)}; the file is "
+            f"PTX {spelled_version(version)} (.version)"
+        )
     return instruction
+
+
+def spelled_version(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
 
 
 def _uses_carry(instruction: Instruction) -> bool:

@@ -265,6 +265,11 @@ class Program:
         return next(f for f in self.functions.values() if f.first <= pc < f.end)
 
     @cached_property
+    def names(self) -> frozenset[str]:
+        """The first words of the opcodes."""
+        return frozenset(statement.name for statement in self.statements)
+
+    @cached_property
     def liveness(self) -> Liveness:
         return Liveness(self.statements, self.kept)
 

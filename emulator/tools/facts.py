@@ -99,6 +99,9 @@ def _held(name: str, x: Fragment, types: tuple[str, ...] = ()) -> Operand:
 def _converted(ins: Conversion, name: str) -> Operand:
     if name == "rbits":
         return Operand(name, "b32", elements=1, note="random bits")
+    if name == "scale":
+        count = int(ins.scaled.split("::")[1][1:])
+        return Operand(name, "ue8m0", elements=count, note="block scale")
     packed = ins.to if name == "d" else ins.source
     fmt, count = split_type(packed)
     return Operand(name, fmt, elements=count, note=f"packed as .{packed}" if count > 1 else "")

@@ -7,8 +7,11 @@ from dataclasses import asdict
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from emulator.arith.evidence import library_instruction
+from emulator.arith.recipes import RECIPES
 from emulator.errors import runs
 from emulator.isa.instruction import Instruction
+from emulator.isa.matrix import MatrixInstruction
 from emulator.targets import find_target
 from emulator.tools.facts import Operand, choices, element_types, operands, sizes, summary
 from emulator.tools.operands import Multiplication
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
 
 
-class Recipe(NamedTuple):
+class Computed(NamedTuple):
     """What these targets compute, how we know, and the steps in words and in numbers."""
 
     targets: list[str]
@@ -28,6 +31,8 @@ class Recipe(NamedTuple):
     steps: list[str]
     #: of every step its name and its constants
     constants: list[dict[str, Any]]
+    #: what libraries do on these targets, where they use another instruction
+    libraries: str
 
 
 def info_arguments(parser: ArgumentParser) -> None:
@@ -44,10 +49,12 @@ def info_command(opcode: str, target: str | None = None) -> Answer:
     ins = Instruction.parse(opcode)
     if target is not None:
         ins.fidelity(target)  # raises where the target lacks it
-    recipes: dict[object, Recipe] = {}  # targets that agree in all share one
+    recipes: dict[object, Computed] = {}  # targets that agree in all share one
     for name in ins.targets if target is None else [find_target(target).name]:
         fidelity, words = ins.fidelity(name), steps(ins, name)
-        own = Recipe([], fidelity.level, fidelity.detail, words, _constants(ins, name))
+        own = Computed(
+            [], fidelity.level, fidelity.detail, words, _constants(ins, name), _libraries(ins, name)
+        )
         recipes.setdefault(repr(own), own).targets.append(name)
     held = operands(ins)
     data = {
@@ -67,6 +74,22 @@ def _constants(ins: Instruction, target: str) -> list[dict[str, Any]]:
     return [{"step": type(step).__name__, "fields": asdict(step)} for step in steps]
 
 
+def _libraries(ins: Instruction, target: str) -> str:
+    """That libraries use another instruction for these types, and whether its bits are others."""
+    if not isinstance(ins, MatrixInstruction):
+        return ""
+    generation = find_target(target).generation
+    name = library_instruction(generation, ins.family, ins.a_type)
+    if not name:
+        return ""
+    pipe = name.partition(".")[0]
+    theirs = [x for x in RECIPES if (x.pipe, x.d) == (pipe, ins.d_type)
+              and generation in x.generations.split() and ins.a_type in x.a.split()]  # fmt: skip
+    same = "the same bits" if theirs and theirs[0].steps == ins.recipe(target).steps else ""
+    bits = f", {same or 'other bits'}" if theirs else ""
+    return f"libraries (cuBLAS, CUTLASS, DeepGEMM) use {name} here{bits}"
+
+
 def _modifiers(ins: Instruction) -> dict[str, Any]:
     """What the opcode says of the arithmetic, where it multiplies."""
     if not isinstance(ins, Multiplication):
@@ -78,7 +101,7 @@ def _modifiers(ins: Instruction) -> dict[str, Any]:
     }}  # fmt: skip
 
 
-def _lines(ins: Instruction, held: list[Operand], recipes: list[Recipe]) -> Iterator[str]:
+def _lines(ins: Instruction, held: list[Operand], recipes: list[Computed]) -> Iterator[str]:
     yield str(ins)
     yield f"  {summary(ins)}"
     yield f"  targets: {short_targets(ins.targets)}"
@@ -91,6 +114,8 @@ def _lines(ins: Instruction, held: list[Operand], recipes: list[Recipe]) -> Iter
         yield f"{short_targets(recipe.targets)}: {recipe.fidelity} ({recipe.detail})"
         for number, step in enumerate(recipe.steps, 1):
             yield from wrap(step, WIDTH, initial_indent=f"  {number}. ", subsequent_indent="     ")
+        if recipe.libraries:
+            yield f"  {recipe.libraries}"
 
 
 def _choice(legal: list[int] | list[str]) -> str:

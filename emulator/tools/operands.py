@@ -25,7 +25,10 @@ from dtypes import (
 from emulator.errors import OperandError, one_of, quoted
 from emulator.isa.instruction import as_instruction
 from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.tensor_instruction import TensorInstruction
 from emulator.isa.wmma import WmmaMultiply
+from emulator.layout.instruction_descriptor import InstructionDescriptor
+from emulator.matrices.operands import as_matrix_instruction
 from emulator.memory.descriptors import load_tile
 from emulator.warp.scales import gather_scales
 from emulator.warp.sparse import gather_metadata
@@ -35,8 +38,13 @@ Multiplication = MatrixInstruction | WmmaMultiply
 ONE_WORD = ("e", "scale_a", "scale_b")
 
 
-def as_multiplication(ins: object) -> Multiplication:
-    """`ins`, or what an opcode names; OperandError where it does not multiply matrices."""
+def as_multiplication(
+    ins: object, idesc: InstructionDescriptor | int | None = None
+) -> Multiplication:
+    """`ins`, or what an opcode names, with `idesc` of a tcgen05.mma; OperandError where it does not
+    multiply matrices."""
+    if idesc is not None or (isinstance(ins, str) and ins.strip().startswith("tcgen05.mma")):
+        return as_matrix_instruction(ins, idesc)
     ins = as_instruction(ins, "an instruction that multiplies")
     if not isinstance(ins, MatrixInstruction | WmmaMultiply):
         raise OperandError(
@@ -65,6 +73,11 @@ def operand_shapes(ins: Multiplication) -> dict[str, tuple[int, ...]]:
     ``(m, chunks)``, scale_a ``(m, v)``, scale_b ``(v, n)``; of m8n8k4.f16 four of each."""
     wgmma, sparse, scaled = traits(ins)
     out: dict[str, tuple[int, ...]] = {}
+    if isinstance(ins, TensorInstruction):
+        out = {"a": (ins.m, ins.stored_k), "b": (ins.k, ins.n), "c": (ins.m, ins.n)}
+        more = {"scale_a": (ins.m, ins.scale_chunks), "scale_b": (ins.scale_chunks, ins.n)}
+        chunks = {"nibbles": (ins.m, ins.k // ins.chunk)}
+        return out | (chunks if sparse else {}) | (more if scaled else {})
     for name in "abc":
         if wgmma and name == "b":
             out[name] = (ins.k, ins.n)
@@ -83,6 +96,9 @@ def format_of(ins: Multiplication, operand: str) -> Format:
     one_of(f"an operand of {ins}", operand, operand_shapes(ins))
     if operand == "nibbles":
         return FORMATS["u4"]
+    if isinstance(ins, TensorInstruction):
+        types = {"a": ins.a_type, "b": ins.b_type, "c": ins.c_type}
+        return FORMATS[types.get(operand, ins.scale_type)]
     return FORMATS[ins.b_type] if operand == "b" else ins.fragment(operand).fmt
 
 

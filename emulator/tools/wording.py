@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -12,9 +11,10 @@ from emulator.errors import runs
 from emulator.isa.conversion import Conversion, split_type
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
-from emulator.isa.movement import ROW_BYTES, Movement
+from emulator.isa.movement import PACKED, ROW_BYTES, Movement
+from emulator.isa.recipe import Recipe
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
-from emulator.targets import TARGETS, find_target, select
+from emulator.targets import TARGETS, Target, find_target, select
 
 
 def short_targets(names: Sequence[str]) -> str:
@@ -37,8 +37,9 @@ def short_targets(names: Sequence[str]) -> str:
     return ", ".join(parts)
 
 
-def steps(ins: Instruction, target: str) -> list[str]:
-    """What the instruction does on `target`, one line per step; [] where no words were found."""
+def steps(ins: Instruction, target: str | Target | Recipe) -> list[str]:
+    """What the instruction does on `target`, or by a recipe, one line per step; [] where no words
+    were found."""
     if isinstance(ins, MatrixInstruction | WmmaMultiply):
         arithmetic = ins.arithmetic(target)
         k = ins.stored_k if isinstance(ins, MatrixInstruction) else ins.k
@@ -76,11 +77,12 @@ def _moved(ins: Movement) -> list[str]:
     held = f"a register of {operand} holds neighbours of one {line} of a tile"
     if ins.family == "stmatrix":
         return [*out, f"{held}; the lanes write the tiles to the rows"]
-    if ins.source:  # b6x16_p32 and b4x16_p64: element bits, elements, padding bits
-        bits, count, padding = map(int, re.findall(r"\d+", ins.source))
+    if ins.source:
+        bits, signed = PACKED[ins.source]
         out.append(
-            f"the first {bits * count // 8} bytes of a row are {count} elements of {bits} bits, "
-            f"each extended with zeros to 8; the last {padding // 8} bytes are padding"
+            f"the first {2 * bits} bytes of a row are 16 elements of {bits} bits, each extended "
+            f"{'by its sign' if signed else 'with zeros'} to 8; the last {ROW_BYTES - 2 * bits} "
+            "bytes are padding"
         )
     return [*out, f"the lanes read the tiles; {held}"]
 
@@ -90,7 +92,14 @@ def _moved(ins: Movement) -> list[str]:
 
 def _converted(ins: Conversion) -> list[str]:
     out = ["numbers with the sign bit set become +0"] if ins.relu else []
-    out.append(_rounded(ins))
+    source, to = (FORMATS[split_type(x)[0]] for x in (ins.source, ins.to))
+    scaled = []
+    if ins.scaled:
+        which = "one for both elements" if "::n1" in ins.scaled else "the low byte for the low one"
+        how = "divided" if source.bits > to.bits else "multiplied"
+        scaled = [f"every element is {how} by a scale of ue8m0, {which}"]
+    out += [*scaled, _rounded(ins)] if source.bits > to.bits else [_rounded(ins), *scaled]
+    out += ["a result of -0 becomes +0"] if ins.pzo else []
     if ins.sources > 1:
         given = ins.operands[1 : 1 + ins.sources]
         out.append(f"d holds, from its highest bits down: {', '.join(given)}")
@@ -101,7 +110,7 @@ def _converted(ins: Conversion) -> list[str]:
 
 def _rounded(ins: Conversion) -> str:
     source, to = (FORMATS[split_type(x)[0]] for x in (ins.source, ins.to))
-    if to.precision >= source.precision:
+    if source.fraction_bits or (to.precision >= source.precision and not to.fraction_bits):
         return f"every element is converted to {to.name}, exactly; {_nan(to)}"
     how = {
         **ROUNDED,

@@ -7,13 +7,10 @@ import numpy as np
 from dtypes import Array, Place, unpack
 from emulator.arrays import as_array
 from emulator.errors import OperandError, UndefinedError
-from emulator.isa.movement import ROW_BYTES, Movement
+from emulator.isa.movement import PACKED, ROW_BYTES, Movement
 from emulator.layout.fragment import Fragment
 from emulator.memory.space import AccessError, Fault, Space
 from emulator.warp.call import Call
-
-#: bits of an element in memory; the elements start at the row's first byte, the rest is padding
-_PACKED = {"b6x16_p32": 6, "b4x16_p64": 4}
 
 
 def run(call: Call) -> Array:
@@ -41,12 +38,15 @@ def load(ins: Movement, addresses: Array, shared: Space) -> Array:
     except AccessError as error:
         raise _wrong_row(ins, shared, error.fault) from None
     if ins.source:
-        # Little-endian order of the packed elements: only drawn in the manual, UNVERIFIED.
-        width = _PACKED[ins.source]
+        # The elements start at the row's first byte.
+        width, signed = PACKED[ins.source]
         used = rows[..., : 16 * width // 8]
         bits = unpack(used, Place(1, 0, 1), 8).reshape(*used.shape[:-1], 16, width)
         weights = (1 << np.arange(width)).astype(np.uint8)
         rows = (bits * weights).sum(-1, dtype=np.uint8)
+        if signed:
+            sign = np.uint8(1 << width - 1)
+            rows = (rows ^ sign) - sign
     return _scatter(ins, rows)
 
 

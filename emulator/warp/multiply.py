@@ -3,12 +3,14 @@ codes, select what a sparse A meets, compute the dot products, scatter and pack 
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dtypes import Array, padding_is_zero
 from emulator.arith import matmul
+from emulator.arith.engines import by_kernels, kernels_wanted, may_use_kernels
 from emulator.arrays import as_array
 from emulator.errors import EmulatorError, OperandError, UndefinedError, shown
 from emulator.isa.matrix import IMMEDIATES, MatrixInstruction
@@ -16,16 +18,30 @@ from emulator.isa.signature import is_immediate
 from emulator.layout.descriptor import as_words
 from emulator.layout.fragment import Fragment
 from emulator.memory.descriptors import load_tile
+from emulator.memory.space import Space
+from emulator.warp import single
 from emulator.warp.call import Call
-from emulator.warp.scales import gather_scales
-from emulator.warp.sparse import check_metadata, check_selector, gather_metadata, matmul_compressed
+from emulator.warp.scales import chosen_scales, gather_scales, scale_words
+from emulator.warp.sparse import (
+    check_metadata,
+    check_selector,
+    gather_metadata,
+    matmul_compressed,
+    metadata_words,
+)
 
 
 def run(call: Call) -> Array:
     """The registers of D; see `execute` for the operands, options and errors."""
     ins = call.instruction
+    alone = single.run(call)
+    if alone is not None:
+        return alone
     arithmetic = ins.arithmetic(call.target)
     try:
+        d = _by_kernel(call)
+        if d is not None:
+            return d
         a, b, c, sign_b = _wgmma_operands(call) if ins.is_wgmma else _operands(call)
         scales = _scales(call) if ins.is_block_scaled else ()
         if ins.is_sparse:
@@ -44,6 +60,91 @@ def run(call: Call) -> Array:
         shapes = ", ".join(f"{n} {np.shape(x)}" for n, x in given.items() if np.ndim(x))
         raise OperandError(f"the batch axes do not broadcast: {shapes}") from error
     return ins.fragment("d").scatter(d)
+
+
+def _by_kernel(call: Call) -> Array | None:
+    """The registers of D by a kernel of machine code; None where none is worth it or computes it,
+    and where an operand is wrong, which those who unpack it tell best."""
+    ins = call.instruction
+    if not may_use_kernels(call.engine):
+        return None
+    try:
+        x = _Checked.of(call)
+        batch = np.broadcast_shapes(*x.batches)
+    except (EmulatorError, ValueError):
+        return None
+    what = ins, call.target, *x.setting.values()
+    if not kernels_wanted(call.engine, what, math.prod((*batch, ins.m, ins.n, ins.k))):
+        return None
+    return by_kernels(call.engine, lambda: _run_kernel(call, x, batch))
+
+
+def _run_kernel(call: Call, x: _Checked, batch: tuple[int, ...]) -> Array | None:
+    from emulator.arith.kernels.product import METADATA, MIXED, PADDING
+    from emulator.warp import native
+
+    ins = call.instruction
+    setting = native.Setting(**x.setting)
+    found = native.run(
+        ins, call.target, setting, x.operands, batch,
+        shared=x.shared, keep=x.keep, selector=x.selector, scales=x.scales,
+    )  # fmt: skip
+    if found is None or found[1] & (PADDING | MIXED):
+        return None
+    if found[1] & METADATA and call.undefined == "raise":
+        a = (_wgmma_operands if ins.is_wgmma else _operands)(call)[0]
+        _nibbles(call, a)  # Equal indices over stored zeros pass.
+    return found[0]
+
+
+class _Checked(NamedTuple):
+    """The operands of a call as `native.run` takes them."""
+
+    setting: dict[str, Any]
+    operands: dict[str, Array]
+    batches: list[tuple[int, ...]]
+    shared: Space | None
+    keep: Array | None
+    selector: int
+    scales: dict[str, int]
+
+    @classmethod
+    def of(cls, call: Call) -> _Checked:
+        """Raises EmulatorError for operands that are wrong, though not for all of those."""
+        ins, given, options = call.instruction, call.operands, call.options
+        operands, batches, scales = {}, [], {}
+        setting: dict[str, Any] = {}
+        shared, keep = None, None
+        if ins.is_wgmma:
+            a, b = (as_array(as_words(given[name]), f"operand {name}") for name in "ab")
+            inside = a.dtype == np.uint64
+            signs, majors = _immediates(call, "descriptor" if inside else "vector")
+            setting = {"a_in_memory": inside}
+            setting |= {f"flip_{name}": sign == -1 for name, sign in signs.items()}
+            setting |= {f"major_{name}": major for name, major in majors.items()}
+            keep, shared = _scale_d(call), call.memory
+            batches += [keep.shape, shared.batch]
+            if b.dtype != np.uint64 or type(shared) is not Space:
+                raise OperandError("B is not in shared memory, or that is watched")
+            operands["b"] = b
+            operands["a"] = a if inside else ins.fragment("a").check_registers(a)
+            operands["c"] = ins.fragment("d").check_registers(given["d"])
+            batches += [b.shape, a.shape if inside else a.shape[:-2]]
+        else:
+            for name in "abc":
+                operands[name] = ins.fragment(name).check_registers(given[name])
+                batches.append(operands[name].shape[:-2])
+        batches.append(operands["c"].shape[:-2])
+        if ins.is_sparse:
+            operands["e"] = metadata_words(ins, given["e"])
+            batches.append(operands["e"].shape[:-1])
+        for name in ("scale_a", "scale_b") if ins.is_block_scaled else ():
+            ids = (options.get(f"{id_}_{name[-1]}", 0) for id_ in ("byte_id", "thread_id"))
+            operands[name] = scale_words(ins, name, options[name])
+            scales[name] = chosen_scales(ins, name, *ids)
+            batches.append(operands[name].shape[:-1])
+        selector = check_selector(ins, options.get("selector", 0)) if ins.is_sparse else 0
+        return cls(setting, operands, batches, shared, keep, selector, scales)
 
 
 def check(call: Call) -> None:

@@ -42,7 +42,8 @@ def run(call: Call) -> Any:
     ins, operands, options = call.instruction, tuple(call.operands.values()), call.options
     if not ins.rule:
         raise UnsupportedError(f"{ins} does more than compute on registers: run it in a kernel")
-    sources = [x for x in ins.signature(call.target).operands if x.use == "read"]
+    read = (x for x in ins.signature(call.target).operands if x.use == "read")
+    sources = [x for x in read for _ in range(x.count if x.kind == "vector" else 1)]
     _check_count(ins, sources, len(operands))
     words = [
         _words(ins, sources[min(i, len(sources) - 1)], given)

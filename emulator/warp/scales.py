@@ -20,6 +20,13 @@ def gather_scales(
 
     Raises OperandError for words of another shape and for ids out of range.
     """
+    chosen = chosen_scales(ins, operand, byte_id, thread_id)
+    words = scale_words(ins, operand, words)
+    return ins.fragment(operand).gather(words[..., None])[..., chosen, :, :]
+
+
+def chosen_scales(ins: MatrixInstruction, operand: str, byte_id: int, thread_id: int) -> int:
+    """Which of the matrices of scales that the lanes hold is meant, or OperandError."""
     bytes_, threads = ins.legal_ids(operand)
     suffix = operand[-1]
     for name, given, legal in (
@@ -30,11 +37,15 @@ def gather_scales(
             raise OperandError(
                 f"{name} is {shown(given)}; with scale_vec::{ins.scale_vec} legal: {listing(legal)}"
             )
+    return byte_id // ins.scale_chunks * len(threads) + thread_id
+
+
+def scale_words(ins: MatrixInstruction, operand: str, words: Array) -> Array:
+    """Scales as ``(…, 32)`` words, one for each lane, or OperandError."""
     fragment = ins.fragment(operand)
     words = as_array(words, operand)
     if words.shape[-2:] == (fragment.lanes, 1):
         words = words[..., 0]
     if words.shape[-1:] != (fragment.lanes,):
         raise OperandError(f"{operand} is one word per lane, uint32 (…, 32); got {words.shape}")
-    groups = fragment.gather(words[..., None])
-    return groups[..., byte_id // ins.scale_chunks * len(threads) + thread_id, :, :]
+    return fragment.check_registers(words[..., None])[..., 0]

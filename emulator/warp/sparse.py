@@ -9,10 +9,11 @@ treats every nibble as two independent indices was measured on an H200.
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import numpy as np
 
-from dtypes import Array, Format, code_type
+from dtypes import FORMATS, Array, Format, code_type
 from emulator.arith import Engine, dot, matmul, ordinary
 from emulator.arith.arrangement import with_gaps
 from emulator.arith.recipes import Arithmetic
@@ -26,6 +27,8 @@ ORDERED = (0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110)
 UNORDERED = (*ORDERED, 0b0001, 0b0010, 0b0011, 0b0110, 0b0111, 0b1011)
 WHOLE_WORDS = (0b0100, 0b1110)
 EQUAL = (0b0000, 0b0101, 0b1010, 0b1111)
+#: what the manual lists for a family by itself
+_LISTED = {"tcgen05.mma.sp": (*ORDERED, 0b0110)}
 #: nibble -> its two indices, the one of the first stored element first
 _PAIRS = np.stack([np.arange(16) & 3, np.arange(16) >> 2], -1)
 #: share of elements that are not ordinary, up to which they are computed one by one
@@ -34,10 +37,37 @@ _FEW = 0.1
 _SELECTED_AT_ONCE = 1 << 25
 
 
-def legal_nibbles(ins: MatrixInstruction) -> tuple[int, ...]:
+class SparseProduct(Protocol):
+    """What is asked of a product whose A is sparse, of any instruction."""
+
+    @property
+    def m(self) -> int: ...
+    @property
+    def n(self) -> int: ...
+    @property
+    def k(self) -> int: ...
+    @property
+    def stored_k(self) -> int:
+        """Columns of A that are stored."""
+
+    @property
+    def chunk(self) -> int:
+        """Columns of A that one metadata nibble describes."""
+
+    @property
+    def a_type(self) -> str: ...
+    @property
+    def family(self) -> str: ...
+    @property
+    def ordered_metadata(self) -> bool: ...
+
+
+def legal_nibbles(ins: SparseProduct) -> tuple[int, ...]:
     """The metadata values that PTX defines for a sparse instruction."""
     if ins.chunk == 2:
         return WHOLE_WORDS
+    if ins.family in _LISTED:
+        return _LISTED[ins.family]
     return ORDERED if ins.ordered_metadata else UNORDERED
 
 
@@ -52,7 +82,7 @@ def check_selector(ins: MatrixInstruction, selector: int) -> int:
     return int(selector)
 
 
-def check_metadata(ins: MatrixInstruction, nibbles: Array, a: Array, selector: int) -> None:
+def check_metadata(ins: SparseProduct, nibbles: Array, a: Array, selector: int) -> None:
     """Raises UndefinedError for a nibble ``(…, m, chunks)`` that PTX leaves undefined.
 
     ValueError where the batch axes do not broadcast.
@@ -68,21 +98,25 @@ def check_metadata(ins: MatrixInstruction, nibbles: Array, a: Array, selector: i
     if not wrong.any():
         return
     stored = a.reshape(*nibbles.shape, ins.stored_k // nibbles.shape[-1])
-    empty = ((stored & _magnitude(ins.fragment("a").fmt)) == 0).all(-1)
+    empty = ((stored & magnitude_mask(FORMATS[ins.a_type])) == 0).all(-1)
     wrong = wrong & ~(np.isin(nibbles, EQUAL) & empty)
     if wrong.any():
         *case, row, chunk = (int(i) for i in np.argwhere(wrong)[0])
-        location = ins.fragment("e").lane(row, chunk, selector)
+        where = [f"batch {tuple(case)}"] if case else []
+        advice = ""
+        if isinstance(ins, MatrixInstruction):
+            place = ins.fragment("e").lane(row, chunk, selector)
+            where = [f"lane {place.lane}", f"bits {place.low_bit}…{place.low_bit + 3} of e", *where]
+            advice = "; execute and mma with undefined='hardware' compute as an H200"
+        location = f" ({', '.join(where)})" if where else ""
         raise UndefinedError(
-            f"metadata of row {row}, chunk {chunk} (lane {location.lane}, bits {location.low_bit}…"
-            f"{location.low_bit + 3} of e{f', batch {tuple(case)}' if case else ''}) is "
+            f"metadata of row {row}, chunk {chunk}{location} is "
             f"{int(nibbles[(*case, row, chunk)]):#06b}; {ins.family} on {ins.a_type} defines "
-            f"{', '.join(f'{x:04b}' for x in legal)}; execute and mma with undefined='hardware' "
-            "compute as an H200"
+            f"{', '.join(f'{x:04b}' for x in legal)}{advice}"
         )
 
 
-def select(ins: MatrixInstruction, nibbles: Array, b: Array) -> Array:
+def select(ins: SparseProduct, nibbles: Array, b: Array) -> Array:
     """The element of B that each stored element of A meets: ``(…, m, n, k/2)`` codes.
 
     `nibbles` are ``(…, m, chunks)``, `b` is ``(…, k, n)``.
@@ -97,7 +131,7 @@ def select(ins: MatrixInstruction, nibbles: Array, b: Array) -> Array:
     return np.ascontiguousarray(picked).view("<u4") if ins.chunk == 2 else picked
 
 
-def _granules(ins: MatrixInstruction, b: Array) -> Array:
+def _granules(ins: SparseProduct, b: Array) -> Array:
     """B with a row for everything that an index can pick: for tf32 ``(…, 2 k, n)``, two rows of
     16-bit halves for every row of words."""
     if ins.chunk != 2:
@@ -106,7 +140,7 @@ def _granules(ins: MatrixInstruction, b: Array) -> Array:
     return np.moveaxis(halves, -1, -2).reshape(*b.shape[:-2], 2 * b.shape[-2], b.shape[-1])
 
 
-def _picked_rows(ins: MatrixInstruction, nibbles: Array) -> Array:
+def _picked_rows(ins: SparseProduct, nibbles: Array) -> Array:
     """``(…, m, k/2)``: the row of `_granules` that each stored element of A meets; for tf32 the
     rows of both its halves, one after the other ``(…, m, k)``."""
     chunks = nibbles.shape[-1]
@@ -134,7 +168,7 @@ def matmul_selected(
 
 
 def matmul_compressed(
-    ins: MatrixInstruction,
+    ins: SparseProduct,
     arithmetic: Arithmetic,
     a: Array,
     nibbles: Array,
@@ -168,7 +202,7 @@ def matmul_compressed(
 
 
 def _matmul_full(
-    ins: MatrixInstruction,
+    ins: SparseProduct,
     arithmetic: Arithmetic,
     a: Array, nibbles: Array, b: Array, c: Array,
     scale_a: Array | None, scale_b: Array | None,
@@ -184,22 +218,16 @@ def _matmul_full(
     spread = with_gaps(arithmetic, ins.stored_k // nibbles.shape[-1])
     if spread is None:
         return None
-    batch = np.broadcast_shapes(a.shape[:-2], nibbles.shape[:-2])
-    stored = np.broadcast_to(a, (*batch, *a.shape[-2:]))
-    column = _picked_rows(ins, nibbles)
     if ins.chunk == 2:
-        column = column[..., ::2] >> 1
         mixed = np.asarray(~np.isin(nibbles, WHOLE_WORDS).all(-1))
     else:
         twice = np.isin(nibbles, EQUAL)
         mixed = np.asarray(twice.any(-1))
         if mixed.any():
             # Equal indices over stored zeros, as CUTLASS's compressor writes them, do no harm.
-            used = (stored != 0).reshape(*batch, ins.m, nibbles.shape[-1], -1).any(-1)
+            used = (a != 0).reshape(*a.shape[:-1], nibbles.shape[-1], -1).any(-1)
             mixed = (twice & used).any(-1)
-    full = np.zeros((*batch, ins.m, ins.k), a.dtype)
-    first = np.arange(0, full.size, ins.k).reshape(*batch, ins.m, 1)
-    full.reshape(-1)[first + column] = stored
+    full = spread_out(ins, a, nibbles)
     columns = np.swapaxes(b, -1, -2)
     found = ordinary(spread, full, columns, c, scale_a, scale_b, engine=engine)
     if found is None:
@@ -208,8 +236,22 @@ def _matmul_full(
     return d, (wrong | mixed[..., None] if mixed.any() else wrong)
 
 
+def spread_out(ins: SparseProduct, a: Array, nibbles: Array) -> Array:
+    """A written out ``(…, m, k)``, zeros where it stores nothing, from the stored ``(…, m, k/2)``
+    and its nibbles ``(…, m, chunks)``, of one instruction or of several along k."""
+    batch = np.broadcast_shapes(a.shape[:-2], nibbles.shape[:-2])
+    stored = np.broadcast_to(a, (*batch, *a.shape[-2:]))
+    column = _picked_rows(ins, nibbles)
+    column = column[..., ::2] >> 1 if ins.chunk == 2 else column
+    m, k = a.shape[-2], 2 * a.shape[-1]
+    full = np.zeros((*batch, m, k), a.dtype)
+    first = np.arange(0, full.size, k).reshape(*batch, m, 1)
+    full.reshape(-1)[first + column] = stored
+    return full
+
+
 def _recompute(
-    ins: MatrixInstruction,
+    ins: SparseProduct,
     arithmetic: Arithmetic,
     operands: tuple[Array | None, ...],
     sign_b: int,
@@ -240,7 +282,7 @@ def _recompute(
 
 
 def _matmul_each_row(
-    ins: MatrixInstruction,
+    ins: SparseProduct,
     arithmetic: Arithmetic,
     a: Array,
     nibbles: Array,
@@ -283,8 +325,9 @@ def _matmul_each_row(
     return np.concatenate(out, axis)
 
 
-def metadata(ins: MatrixInstruction, a: Array) -> tuple[Array, Array]:
-    """Compresses a full matrix of codes: ``(…, m, k)`` to ``(…, m, k/2)`` and nibbles.
+def metadata(ins: SparseProduct, a: Array) -> tuple[Array, Array]:
+    """Compresses a full matrix of codes, of one instruction or of several along k: ``(…, m, k)`` to
+    ``(…, m, k/2)`` and nibbles.
 
     Raises OperandError, naming the place, where a chunk has more non-zeros than the pattern keeps.
     A zero of either sign counts as zero, and so does a tf32 word with nothing but ignored bits; a
@@ -292,8 +335,8 @@ def metadata(ins: MatrixInstruction, a: Array) -> tuple[Array, Array]:
     indices ascending.
     """
     width, granule, count, keep = _pattern(ins)
-    pieces = a.reshape(*a.shape[:-1], ins.k // width, count, granule)
-    used = ((pieces & _magnitude(ins.fragment("a").fmt)) != 0).any(-1)
+    pieces = a.reshape(*a.shape[:-1], a.shape[-1] // width, count, granule)
+    used = ((pieces & magnitude_mask(FORMATS[ins.a_type])) != 0).any(-1)
     if (used.sum(-1) > keep).any():
         *batch, row, chunk = (int(i) for i in np.argwhere(used.sum(-1) > keep)[0])
         what = "pairs" if granule > 1 else "elements"
@@ -311,7 +354,7 @@ def metadata(ins: MatrixInstruction, a: Array) -> tuple[Array, Array]:
         (order[..., 0] * 2, order[..., 0] * 2 + 1) if keep == 1 else np.moveaxis(order, -1, 0)
     )
     nibbles = (low | high << 2).astype(np.uint8)
-    return kept.reshape(*a.shape[:-1], ins.stored_k), nibbles
+    return kept.reshape(*a.shape[:-1], a.shape[-1] // 2), nibbles
 
 
 def compress(ins: Instruction | str, a: Array, selector: int = 0) -> tuple[Array, Array]:
@@ -370,6 +413,13 @@ def gather_metadata(ins: MatrixInstruction, e: Array, selector: int) -> Array:
 
     Raises OperandError for words of another shape or type.
     """
+    fragment, words = ins.fragment("e"), metadata_words(ins, e)
+    nibbles = fragment.gather(words[..., None])
+    return nibbles[..., selector, :, :] if fragment.groups > 1 else nibbles
+
+
+def metadata_words(ins: MatrixInstruction, e: Array) -> Array:
+    """Metadata as ``(…, lanes)`` words, one for each lane, or OperandError."""
     fragment, words = ins.fragment("e"), as_array(e, "e")
     if words.shape[-2:] == (fragment.lanes, 1):
         words = words[..., 0]
@@ -378,11 +428,10 @@ def gather_metadata(ins: MatrixInstruction, e: Array, selector: int) -> Array:
             f"e is one metadata word per lane, uint32 (…, {fragment.lanes}); "
             f"got {words.dtype} {words.shape}"
         )
-    nibbles = fragment.gather(words[..., None])
-    return nibbles[..., selector, :, :] if fragment.groups > 1 else nibbles
+    return words
 
 
-def _pattern(ins: MatrixInstruction) -> tuple[int, int, int, int]:
+def _pattern(ins: SparseProduct) -> tuple[int, int, int, int]:
     """Columns of a chunk, elements of a granule, granules of a chunk, and those that are kept.
 
     A tf32 word is one granule here, though its nibble names two halves.
@@ -393,7 +442,7 @@ def _pattern(ins: MatrixInstruction) -> tuple[int, int, int, int]:
     return width, granule, count, count // 2
 
 
-def _magnitude(fmt: Format) -> int:
+def magnitude_mask(fmt: Format) -> int:
     """The bits of a code that make it differ from zero."""
     magnitude = fmt.code_mask & ~fmt.sign_mask if fmt.is_float else fmt.code_mask
     return magnitude >> fmt.ignored_bits << fmt.ignored_bits
@@ -407,7 +456,7 @@ def _sparse(ins: object) -> MatrixInstruction:
 
 
 def _check_codes(ins: MatrixInstruction, a: Array, columns: int) -> Array:
-    codes, fmt = as_array(a, "A"), ins.fragment("a").fmt
+    codes, fmt = as_array(a, "A"), FORMATS[ins.a_type]
     if codes.dtype.kind != "u" or codes.shape[-2:] != (ins.m, columns):
         raise OperandError(
             f"A is unsigned element codes (…, {ins.m}, {columns}); got {codes.dtype} {codes.shape}"

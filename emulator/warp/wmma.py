@@ -5,12 +5,14 @@ A form without a state space takes a generic address; here it reads and writes s
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from dtypes import Array, place, unpack
 from emulator.arith import matmul
+from emulator.arith.engines import by_kernels, kernels_wanted, may_use_kernels
 from emulator.arrays import as_array
 from emulator.errors import OperandError, UndefinedError, shown
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
@@ -93,10 +95,25 @@ def multiply(ins: WmmaMultiply, call: Call) -> Array:
     Raises OperandError for registers of another shape or type.
     """
     arithmetic = ins.arithmetic(call.target)
-    a, b, c = (ins.fragment(name).gather(call.operands[name]) for name in "abc")
-    _broadcast(ins, *(codes.shape[:-2] for codes in (a, b, c)))
+    words = {name: ins.fragment(name).check_registers(call.operands[name]) for name in "abc"}
+    batch = _broadcast(ins, *(x.shape[:-2] for x in words.values()))
+    work = math.prod((*batch, ins.m, ins.n, ins.k))
+    if may_use_kernels(call.engine) and kernels_wanted(call.engine, (ins, call.target), work):
+        found = by_kernels(call.engine, lambda: _by_kernel(ins, call, words, batch))
+        if found is not None:
+            return found
+    a, b, c = (ins.fragment(name).gather(x) for name, x in words.items())
     d = matmul(arithmetic, a, np.swapaxes(b, -1, -2), c, engine=call.engine)
     return ins.fragment("d").scatter(d)
+
+
+def _by_kernel(
+    ins: WmmaMultiply, call: Call, words: dict[str, Array], batch: tuple[int, ...]
+) -> Array | None:
+    from emulator.warp import native
+
+    found = native.run(ins, call.target, native.Setting(), words, batch)
+    return None if found is None else found[0]
 
 
 def _broadcast(ins: WmmaMultiply | WmmaTransfer, *batches: tuple[int, ...]) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ def lengths(path, a, group=1):
         return (64,)
     if path == "quad":
         return (4,)
-    if path in ("wgmma", "wmma"):
+    if path in ("wgmma", "wmma", "tcgen05"):
         return {"tf32": (8,), "f16": (16,), "bf16": (16,)}.get(a, (32,))
     return LENGTHS.get(a, (16, 32))
 

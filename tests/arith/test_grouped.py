@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from bits import assert_same_codes
 from dots import each_fast
-from edges import chain, masks_of_recomputed
+from edges import chain, for_each_instruction, masks_of_recomputed
 from fp4 import (
     EXTREMES,
     F32,
@@ -250,7 +250,7 @@ def test_ordinary_numbers_take_the_quick_way(case, engine, recomputed):
 def test_edges_take_the_quick_way(case, recomputed):
     """No scale needs single dots but a NaN, no accumulator but infinities and NaNs."""
     operands = drawn(case, 328, (4, 8, 9), regimes=("near", "cut", "cut c", "zeros", "cancel"))
-    matmul(case.arithmetic, *operands, k=64, engine="vector")
+    matmul(case.arithmetic, *for_each_instruction(operands, 64), k=64, engine="vector")
     assert not recomputed
 
 

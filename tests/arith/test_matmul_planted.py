@@ -12,6 +12,7 @@ from dots import by_hand, each_fast
 from edges import chain
 from test_matmul import GROUPED, check, drawn, quick, shape_case
 
+from dtypes import FORMATS
 from emulator.arith import factors, fused
 from emulator.arith.factors import plan
 
@@ -26,7 +27,7 @@ def whatever_its_share(monkeypatch):
 
 
 def plant(monkeypatch, **off):
-    """Constants of a step changed as given, for both engines."""
+    """Constants of a step changed as given, for the vector engine."""
 
     def wrong(arithmetic, k):
         made = plan(arithmetic, k)
@@ -67,29 +68,75 @@ def planted_is_caught(case, engine):
         check(case, engine, operands, want)
 
 
-@each_fast
 @pytest.mark.parametrize("name", PLANTED)
-def test_the_matrices_would_show_a_wrong_constant(name, engine, monkeypatch):
+def test_the_matrices_would_show_a_wrong_constant(name, monkeypatch):
     where, off = PLANTED[name]
     case = shape_case(where, 16)
     plant(monkeypatch, **off)
-    planted_is_caught(case, engine)
+    planted_is_caught(case, "vector")
 
 
-@each_fast
+#: of the compiled engine: what its code is generated for
+KINDS = {
+    "one bit more kept": ("mma hopper f16 f32", {"fraction_bits": 26}),
+    "one bit less kept": ("mma hopper f16 f32", {"fraction_bits": 24}),
+    "precision up": ("wgmma hopper e4m3 f32", {"precision": 15}),
+    "precision down": ("wgmma hopper e4m3 f32", {"precision": 13}),
+    "precision of f32": ("mma hopper f16 f32", {"precision": 23}),
+    "floor up": ("mma hopper f16 f16", {"floor": -20}),
+    "floor down": ("mma hopper f16 f16", {"floor": -22}),
+    "least exponent": ("mma ampere f16 f16", {"emin": -15}),
+    "f16 as f32": ("mma hopper f16 f16", {"half": False}),
+    "inexact conversions": ("mma hopper f16 f32", {"exact": True}),
+    "zeros that count": ("mma hopper f16 f32", {"zero": -128}),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_matrices_would_show_code_of_another_kind(name, monkeypatch):
+    pytest.importorskip("numba")
+    tiles = importlib.import_module("emulator.arith.fused_tiles")
+    where, off = KINDS[name]
+    case, right = shape_case(where, 16), tiles._kind
+    check(case, "compiled", *given(case))
+    monkeypatch.setattr(tiles, "_kind", lambda *x: right(*x)._replace(**off))
+    planted_is_caught(case, "compiled")
+
+
+def test_a_sum_that_leaves_int32_is_computed_otherwise(monkeypatch):
+    """16 products of almost 4 beside a c of almost 2: without the guard, the sum wraps."""
+    pytest.importorskip("numba")
+    tiles = importlib.import_module("emulator.arith.fused_tiles")
+    case, right = shape_case("mma hopper f16 f32", 16), tiles._kind
+    a = np.full((1, 33, 16), 0x3FFF, np.uint16)
+    a[0, 1::2] |= 0x8000
+    c = np.where(a[0, :, :1] & 0x8000, np.uint32(0xBFFFFFFF), np.uint32(0x3FFFFFFF))[None]
+    operands = a, a[:, :1], c
+    want = chain(case, 16, *operands)
+    check(case, "compiled", operands, want)
+    monkeypatch.setattr(tiles, "_kind", lambda *x: right(*x)._replace(guarded=False))
+    with pytest.raises(AssertionError, match="codes differ"):
+        check(case, "compiled", operands, want)
+
+
 @pytest.mark.parametrize(
-    "where", ("mma hopper f16 f32", "mma hopper f16 f16", "mma hopper tf32 f32")
-)
+    ("where", "engine"),
+    [*((x, "vector") for x in ("mma hopper f16 f32", "mma hopper f16 f16", "mma hopper tf32 f32")),
+     ("mma hopper tf32 f32", "compiled")],
+)  # fmt: skip
 def test_the_matrices_would_show_missing_marks(where, engine, monkeypatch):
-    module = fused if engine == "vector" else importlib.import_module("emulator.arith.compiled")
-    name = "chain" if engine == "vector" else "fused_chain"
-    right = getattr(module, name)
+    """What the compiled engine marks are numbers too large or small, which f16 does not have."""
+    module = fused
+    if engine == "compiled":
+        pytest.importorskip("numba")
+        module = importlib.import_module("emulator.arith.fused_tiles")
+    right = module.chain
 
     def unmarked(*given):
         x, bad = right(*given)
         return x, np.zeros_like(bad)
 
-    monkeypatch.setattr(module, name, unmarked)
+    monkeypatch.setattr(module, "chain", unmarked)
     planted_is_caught(shape_case(where, 16), engine)
 
 
@@ -100,20 +147,32 @@ def test_the_matrices_would_show_a_wrong_limit(limit, monkeypatch):
     planted_is_caught(shape_case("mma hopper tf32 f32", 8), "vector")
 
 
-@each_fast
-def test_the_matrices_would_show_wrong_powers(engine, monkeypatch):
+def test_the_matrices_would_show_wrong_powers(monkeypatch):
     """Subnormals that count with their own exponent, as if they were normalised."""
     monkeypatch.setattr(
         factors, "powers", lambda fmt, x: (x.view(np.int32) & factors.EXPONENT).view(np.float32)
     )
-    planted_is_caught(shape_case("wgmma hopper e5m2 f32", 16), engine)
+    planted_is_caught(shape_case("wgmma hopper e5m2 f32", 16), "vector")
 
 
-@each_fast
-def test_the_matrices_would_show_missing_special_marks(engine, monkeypatch):
+def test_the_matrices_would_show_wrong_exponents_in_compiled_code(monkeypatch):
+    pytest.importorskip("numba")
+    made = plan(shape_case("wgmma hopper e5m2 f32", 16).arithmetic, 16)
+    monkeypatch.setattr(quick, "plan", lambda *_: made._replace(widen=FORMATS["f32"]))
+    planted_is_caught(shape_case("wgmma hopper e5m2 f32", 16), "compiled")
+
+
+def test_the_matrices_would_show_missing_special_marks(monkeypatch):
     right = quick.factor
     monkeypatch.setattr(quick, "factor", lambda *given: right(*given)._replace(special=None))
-    planted_is_caught(shape_case("mma hopper tf32 f32", 8), engine)
+    planted_is_caught(shape_case("mma hopper tf32 f32", 8), "vector")
+
+
+@pytest.mark.parametrize("where", ("mma hopper f16 f16", "mma hopper tf32 f32"))
+def test_the_matrices_would_show_specials_that_are_passed_over(where, monkeypatch):
+    pytest.importorskip("numba")
+    monkeypatch.setattr("emulator.arith.fused_tiles._with_specials", lambda *_: None)
+    planted_is_caught(shape_case(where, 8), "compiled")
 
 
 @each_fast

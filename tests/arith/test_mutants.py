@@ -13,6 +13,7 @@ import pytest
 from dots import one_dot
 from mutants import RIGHT, mutants, replaced
 from probes import probe_codes, probes
+from recorded import RECORDED
 from test_constants import PROBED, lengths
 from test_recipes_by_hand import SCALED, scaled
 
@@ -21,7 +22,6 @@ from emulator.arith import dot
 from emulator.arith.evidence import find_evidence
 from emulator.arith.recipes import arithmetic_for_row, find_recipe
 from emulator.targets import TARGETS
-from emulator.tools.recordings import recordings
 from emulator.tools.replay import replay
 
 _NO_CUT = "nothing lies below the bits that the floor keeps: products end at 2^-32, an f16 at 2^-24"
@@ -65,7 +65,7 @@ def family_of(ins):
 def recorded():
     """(row, family, type of A, generation) -> the recordings."""
     out = defaultdict(list)
-    for variant in recordings():
+    for variant in RECORDED:
         ins = Instruction.parse(variant.opcode)
         if hasattr(ins, "recipe"):
             generation = TARGETS[variant.target].generation
@@ -74,7 +74,7 @@ def recorded():
     return out
 
 
-RECORDED = recorded()
+VARIANTS = recorded()
 
 
 def notices(variants):
@@ -91,12 +91,12 @@ def notices(variants):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("index", "family", "a", "generation"),
-    [key for key in RECORDED if RIGHT[key[0]].d != "s32"],
+    [key for key in VARIANTS if RIGHT[key[0]].d != "s32"],
     ids=str,
 )
 def test_recordings_notice_every_constant(index, family, a, generation, put):
     """All but those that are open by the evidence; and of those, they do not notice all."""
-    row, variants = RIGHT[index], RECORDED[index, family, a, generation]
+    row, variants = RIGHT[index], VARIANTS[index, family, a, generation]
     ins = [Instruction.parse(variant.opcode) for variant in variants]
     evidence = find_evidence(generation, family, ins[0].shape, a, row.d)
     assert evidence is not None
@@ -114,15 +114,15 @@ def test_recordings_notice_every_constant(index, family, a, generation, put):
         assert not evidence.open
     assert missed <= set(evidence.open.split())
     # Of two types in one row of evidence, what is open may show in one.
-    others = [k for k in RECORDED if k[0] == index and k[1] == family and k[2] != a]
+    others = [k for k in VARIANTS if k[0] == index and k[1] == family and k[2] != a]
     assert missed == set(evidence.open.split()) or others
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", [key for key in RECORDED if RIGHT[key[0]].d == "s32"], ids=str)
+@pytest.mark.parametrize("key", [key for key in VARIANTS if RIGHT[key[0]].d == "s32"], ids=str)
 def test_recordings_notice_another_step_of_integers(key, put):
     """A product of bits is their AND, so that only XOR can be told from integers."""
-    row, variants = RIGHT[key[0]], RECORDED[key]
+    row, variants = RIGHT[key[0]], VARIANTS[key]
     (step,) = row.steps
     other = next(x.steps[0] for x in RIGHT if x.d == "s32" and x.steps[0] != step)
     put(replace(row, steps=(other,)), row)
@@ -133,7 +133,7 @@ def test_recordings_notice_another_step_of_integers(key, put):
 
 def test_every_measured_row_is_recorded():
     measured = {i for i, row in enumerate(RIGHT) if "hopper" in row.generations.split()}
-    assert measured == {index for index, *_, generation in RECORDED if generation == "hopper"}
+    assert measured == {index for index, *_, generation in VARIANTS if generation == "hopper"}
 
 
 # --- results by hand ------------------------------------------------------------------------------
@@ -210,6 +210,6 @@ def test_recordings_that_notice_nothing_would_be_found(put):
     row = find_recipe("mma", "hopper", "f16", "f16", None)
     key = RIGHT.index(row), "mma", "f16", "hopper"
     put(replace(row, steps=(replace(row.steps[0], fraction_bits=24),)), row)
-    blunt = [variant for variant in RECORDED[key] if variant.group == "h200_dense"]
+    blunt = [variant for variant in VARIANTS[key] if variant.group == "h200_dense"]
     assert blunt and not notices(blunt)
-    assert notices(RECORDED[key])
+    assert notices(VARIANTS[key])

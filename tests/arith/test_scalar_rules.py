@@ -12,12 +12,14 @@ from emulator.arith.scalar import TYPES, bind_reference, bind_vector, fused, rou
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.ordinary.tables import ROWS
 
-# Words of 128 bits, which only mov has, are pairs: a test of their own below.
+# Words of 128 bits, which only mov has, are pairs, and vectors of registers are many words: tests
+# of their own below, and in test_sparse_vectors.
 THREAD_ROWS = [
     row
     for row in ROWS
     if row.rule and row.scope == "thread"
-    and not row.form.endswith("b128") and not row.rule.startswith("atomic.")
+    and not row.form.endswith("b128")
+    and not row.rule.startswith(("atomic.", "sparse_vectors."))
 ]  # fmt: skip
 WARP_ROWS = [row for row in ROWS if row.rule and row.scope == "warp"]
 

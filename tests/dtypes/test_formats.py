@@ -34,6 +34,7 @@ FLOATS = {
     "e2m1": (4, 2, 1, 1, 0, 0x7, None, None),
     "ue8m0": (8, 8, 0, 127, -127, 0xFE, 0xFF, None),
     "ue4m3": (7, 4, 3, 7, -6, 0x7E, 0x7F, None),
+    "ue5m3": (8, 5, 3, 15, -14, 0xFE, 0xFF, None),
 }
 
 # code and value of the largest finite, smallest normal and smallest subnormal number
@@ -74,6 +75,9 @@ LIMITS = [
     ("ue4m3", 0x7E, Fraction(448)),
     ("ue4m3", 0x08, TWO**-6),
     ("ue4m3", 1, TWO**-9),
+    ("ue5m3", 0xFE, Fraction(114688)),
+    ("ue5m3", 0x08, TWO**-14),
+    ("ue5m3", 1, TWO**-17),
 ]
 
 # the non-negative half, in the order of the codes
@@ -103,6 +107,7 @@ INTEGERS = {
     "b8": (8, False, 0, 255),
     "b16": (16, False, 0, 65535),
     "b1": (1, False, 0, 1),
+    "s2f6": (8, True, -128, 127),
 }
 
 
@@ -201,7 +206,7 @@ def test_array_types(name, expected):
     assert array_type(FORMATS[name]) == (None if expected is None else np.dtype(expected))
 
 
-@pytest.mark.parametrize("name", [n for n in FLOATS if n not in ("tf32", "ue4m3")])
+@pytest.mark.parametrize("name", [n for n in FLOATS if n not in ("tf32", "ue4m3", "ue5m3")])
 def test_ml_dtypes_agrees_on_the_limits(name):
     info = ml_dtypes.finfo(array_type(FORMATS[name]))
     codes = [code for n, code, _ in LIMITS if n == name]

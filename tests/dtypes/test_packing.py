@@ -173,7 +173,9 @@ def test_the_smallest_type_that_holds_a_code(bits, expected):
 # --- arrays in and out ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS if name != "ue4m3"])
+@pytest.mark.parametrize(
+    "name", [name for name in FORMATS if name not in ("ue4m3", "ue5m3", "s2f6")]
+)
 def test_codes_survive_as_arrays_bit_for_bit(name):
     fmt = FORMATS[name]
     if fmt.bits <= 16:

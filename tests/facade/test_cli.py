@@ -192,7 +192,12 @@ def test_info_says_what_a_target_computes_and_how_we_know(ask):
     assert "in 2 passes, the first over k = 0-1, 4-5, 8-9, ...:" in lowered["steps"][2]
     assert lowered["steps"][3] == "x = x + c, rounded to nearest even in f32"
     lines = ask("info", fp8, "--target", "sm_90")
-    assert lines[-1] == "  4. x = x + c, rounded to nearest even in f32"
+    assert lines[-2] == "  4. x = x + c, rounded to nearest even in f32"
+    assert lines[-1].endswith("use wgmma.mma_async here, other bits")
+    libraries = {name: ask("info", opcode, "--target", name, "--json")["recipes"][0]["libraries"]
+                 for opcode, name in ((F16, "sm_90a"), (fp8, "B200"), (fp8, "sm_89"))}  # fmt: skip
+    assert libraries["sm_90a"].endswith("use wgmma.mma_async here, the same bits")
+    assert libraries["B200"].endswith("use tcgen05.mma here") and not libraries["sm_89"]
     assert max(map(len, lines)) <= 100
 
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from emulator import (
     FORMATS, TARGETS, Descriptor, EmulatorError, Instruction, KernelError, Memory, Module, Page,
-    StoredTile, TensorMap, Warp, Warpgroup, __version__, compare, compress, decompress, execute,
-    explain, find_faults, gemm, load_tile, mma, needed_descriptor, store_tile,
+    Recipe, StoredTile, TensorMap, Warp, Warpgroup, __version__, compare, compress, decompress,
+    execute, explain, find_faults, gemm, load_tile, mma, needed_descriptor, store_tile,
 )
 from emulator.testing import Inputs, all_forms, assert_bits_equal, lane_unique
 

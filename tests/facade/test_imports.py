@@ -279,12 +279,34 @@ def modules_after(statement):
     return set(run.stdout.split())
 
 
+#: what one who starts Python for a small question does not wait for
+HEAVY = {"numba", "ml_dtypes", "pytest", "hypothesis", "argparse", "asyncio", "unittest"}
+
+
+def ours(loaded):
+    return {name for name in loaded if name.split(".")[0] in ("dtypes", "emulator")}
+
+
 def test_import_is_cheap():
-    heavy = {"numba", "ml_dtypes", "pytest", "hypothesis", "argparse", "asyncio", "unittest"}
+    loaded = modules_after("import emulator")
+    assert ours(loaded) == {"emulator", "emulator.errors"}
+    assert loaded & {"numpy", "difflib", *HEAVY} == set()
+
+
+def test_what_the_front_page_names_is_cheap():
+    loaded = modules_after("from emulator import Instruction, execute, gemm, mma")
     # NumPy's own imports are not ours to judge.
-    loaded = modules_after("import emulator") - modules_after("import numpy")
-    assert "emulator.isa.matrix" in loaded
+    assert (loaded - modules_after("import numpy")) & HEAVY == set()
+    assert "emulator.isa.instruction" in loaded
     # The tables of opcodes come with the first opcode.
     assert {name for name in loaded if name.endswith("_opcodes")} == set()
-    assert loaded & heavy == set()
     assert "ml_dtypes" in modules_after("import ml_dtypes")
+
+
+def test_where_an_element_lies_needs_no_arithmetic():
+    opcode = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    loaded = modules_after(
+        f"from emulator import Instruction; Instruction.parse({opcode!r}).fragment('c').lane(3, 3)"
+    )
+    assert "emulator.layout.fragment" in loaded
+    assert [x for x in ours(loaded) if x.startswith(("emulator.arith", "emulator.warp"))] == []

@@ -3,7 +3,19 @@
 import numpy as np
 import pytest
 
-from emulator.errors import OperandError, hint, listing, one_of, quoted, runs, shown, whole
+from emulator import Instruction
+from emulator.errors import (
+    OperandError,
+    UnsupportedError,
+    hint,
+    listing,
+    near_name,
+    one_of,
+    quoted,
+    runs,
+    shown,
+    whole,
+)
 
 
 class Loud:
@@ -92,3 +104,32 @@ def test_no_whole_numbers(given, message):
         whole("it", given, 0, 8)
     with pytest.raises(OperandError, match="it is 1 or more; got 0"):
         whole("it", 0, 1)
+
+
+# --- names that nobody declared -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "known", "end"),
+    [
+        ("%r9", ["%r0", "%r1", "%r3", "%f0"], "; the last '%r' is '%r3'"),
+        ("%r99999999", ["%r3"], "; the last '%r' is '%r3'"),
+        ("%f1", ["%r1", "%rd1", "%fd1"], ""),
+        ("%addr", ["%r3", "%rd3"], ""),
+        ("%addr2", ["%adr2", "%r2"], "; nearest is '%adr2'"),
+        ("acumulator", ["accumulator", "x"], "; nearest is 'accumulator'"),
+        ("x", ["y"], ""),
+        ("%q", [], ""),
+        ("1" * 400, ["1"], ""),
+        ("tile", ["tiles", "file"], "; nearest is 'tiles'"),
+    ],
+)
+def test_a_far_register_is_never_suggested(given, known, end):
+    assert near_name(given, known) == end
+
+
+def test_legal_ptx_that_is_not_modelled_says_so():
+    for opcode in ("tex.2d.v4.f32.s32", "suld.b.1d.b32.trap"):
+        with pytest.raises(UnsupportedError) as caught:
+            Instruction.parse(opcode)
+        assert str(caught.value) == f"{opcode!r} is legal PTX, not modelled here"

@@ -12,6 +12,7 @@ import pytest
 from emulator import (
     EmulatorError,
     Instruction,
+    Recipe,
     Warp,
     compare,
     compress,
@@ -136,6 +137,13 @@ CALLS = {
     "find_faults, sparse": (find_faults, {
         "ins": SPARSE, "a": np.zeros((16, 32), "f2"), "b": np.ones((32, 8), "f2"),
         "target": "H100", "d": C * 0, "e": None, "selector": None}),
+    "Recipe": (Recipe, {"steps": Recipe.fused(25).steps, "name": "x", "promote": 0, "a": ""}),
+    "Recipe.of": (Recipe.of, {"instruction": F16, "target": "H100"}),
+    "Recipe.fused": (lambda **x: mma(F16, A, B, C, target=Recipe.fused(**x)), {
+        "fraction_bits": 25, "floor": None, "result": "f32", "rounding": "rz", "precision": None,
+        "run": 0, "passes": 0, "group": 1, "widen": ""}),
+    "Recipe.fma": (Recipe.fma, {"fmt": "f32", "promote": 0}),
+    "changed": (Recipe.fused(25).changed, {"fraction_bits": 3, "steps": ()}),
     "TileShape": (TileShape, {"rows": 8, "k": 16, "element_bytes": 2, "major": "k"}),
     "TileShape.of": (TileShape.of, {"rows": 8, "k": 16, "fmt": "f16", "major": "k"}),
     "Descriptor": (Descriptor, {

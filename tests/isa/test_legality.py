@@ -17,7 +17,8 @@ ALL = list(instructions())
 
 TARGETS = (
     "70", "72", "75", "80", "86", "87", "88", "89", "90", "90a", "100", "100a", "100f", "103",
-    "103a", "103f", "110", "110a", "110f", "120", "120a", "120f", "121", "121a", "121f",
+    "103a", "103f", "107", "107a", "107f", "110", "110a", "110f", "120", "120a", "120f", "121",
+    "121a", "121f",
 )  # fmt: skip
 MX8 = "row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e3m2.e5m2.f32.ue8m0"
 MX4 = "row.col.kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0"

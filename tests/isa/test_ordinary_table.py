@@ -25,6 +25,8 @@ WITHOUT_EFFECT = {
 #: the same where a rule of its own stands for them, and the one that nobody could record
 OWN_RULES = {
     ("sat", "conversion.pack"), ("sat", "conversion.pack_onto"), ("any", "lanes.match_any"),
+    *((word, "sparse_vectors.compress") for word in ("sp", "count")),
+    *(("rounding", f"small_floats.{name}") for name in ("add", "sub", "mul", "fma")),
     ("all", "lanes.match_all"), ("oob", "fused.fma_oob"), ("rounding", "fused.fma_oob"),
 }  # fmt: skip
 

@@ -29,7 +29,8 @@ def a_sample():
     for ins in instructions():
         key = ins.form, ins.layouts, ins.d_type, ins.c_type, ins.scale_vec
         found.setdefault(key, ins)
-    rest = [ins for ins in instructions() if ins not in found.values()]
+    chosen = {str(ins) for ins in found.values()}
+    rest = [ins for ins in instructions() if str(ins) not in chosen]
     return [*found.values(), *random.Random(1).sample(rest, 40)]
 
 

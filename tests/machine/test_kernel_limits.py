@@ -118,7 +118,7 @@ def test_blocks_that_wait_for_later_ones():
 @pytest.mark.parametrize(
     "options, said",
     [
-        ({"engine": "bogus"}, "engine is one of auto, vector"),
+        ({"engine": "bogus"}, "engine is one of auto, compiled, vector"),
         ({"contract": "all"}, "contract is one of ptxas, none"),
         ({"async_order": "erly"}, "async_order is one of early, late, random.*nearest is 'early'"),
     ],

@@ -508,3 +508,51 @@ def test_ids_of_scales_are_each_machines_own():
     machine.run(opcode)
     values = machine.registers["%d0"].values
     assert values[:, 0].tolist() == [32, 128, 256, 128] and (values == values[:, :1]).all()
+
+
+# --- texts that are run again and again ---
+
+
+def test_a_text_is_bound_once_while_nothing_is_declared(monkeypatch):
+    from emulator.machine import warp as module
+
+    bound, bind = [], module.bind
+    monkeypatch.setattr(module, "bind", lambda text, *rest: bound.append(text) or bind(text, *rest))
+    machine = Warp("sm_90a")
+    machine.run(".reg .u32 %r<3>; mov.u32 %r0, 1;")
+    for _ in range(5):
+        machine.run("add.u32 %r0, %r0, 2;")
+    assert len(bound) == 2
+    assert (machine["%r0"] == 11).all()
+    # A name that is new, or another size of shared memory, may give the text another meaning.
+    machine.declare("u32", "%x")
+    machine.run("add.u32 %r0, %r0, 2;")
+    machine.shared = np.zeros(64, np.uint8)
+    machine.run("add.u32 %r0, %r0, 2;")
+    assert len(bound) == 4
+    with pytest.raises(OperandError, match="declared already"):
+        machine.run(".reg .u32 %r<3>; mov.u32 %r0, 1;")
+
+
+def test_a_text_that_fails_fails_again_with_its_place():
+    machine = Warp("sm_90a")
+    machine.declare("u32", "%r0", "%r1")
+    for _ in range(2):
+        with pytest.raises(UndefinedError, match=r"line 1, column 1.*%r1"):
+            machine.run("add.u32 %r0, %r1, 2;")
+    machine["%r1"] = 3
+    machine.run("add.u32 %r0, %r1, 2;")
+    assert (machine["%r0"] == 5).all()
+
+
+def test_few_texts_are_kept():
+    machine = Warp("sm_90a")
+    machine.declare("u32", "%r0")
+    for i in range(200):
+        machine.run(f"mov.u32 %r0, {i};")
+    assert len(machine._kept) <= 64
+    assert (machine["%r0"] == 199).all()
+    large = Warp("sm_90a", batch=(1000,), shared_bytes=0)
+    large.declare("u32", "%r0")
+    large.run("mov.u32 %r0, 1;")
+    assert large._kept == {}

@@ -13,7 +13,7 @@ from bits import assert_same_codes
 from designed import any_bits, of_exponent
 
 from dtypes import FORMATS, array_from_codes, array_type, code_type, encode
-from emulator import EmulatorError, Instruction, OperandError, UnsupportedError, gemm, mma
+from emulator import EmulatorError, Instruction, OperandError, gemm, mma
 from emulator.arith.wide import add
 from emulator.matrices import tiles
 
@@ -242,7 +242,18 @@ ONES = np.ones((4, 16), np.float16)
          "multiplies is needed: mma or wgmma; got ldmatrix.sync"),
     ({"instruction": "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f16", "target": "sm_70"},
      "C and D are of one type"),
-    ({"instruction": "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"}, "gemm takes dense"),
+    ({"instruction": "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"},
+     "row 0, columns 0…3 of A have 4 non-zero elements; mma.sp keeps 2 of 4"),
+    ({"nibbles": np.zeros((4, 4), np.uint8), "a": ONES[:, :8]}, "is not sparse and takes no nibb"),
+    ({"scale_a": ONES}, "has no block scales"),
+    ({"scale_layout": "128x4"}, "has no block scales"),
+    ({"scale_layout": "128×4"}, "no scale_layout '128×4'; layouts are matrix, 128x4"),
+    ({"split_k": 0}, "split_k is a number of parts, 1 or more; got 0"),
+    ({"split_k": 2.0}, "split_k is a number"),
+    ({"split_k": True}, "split_k is a number"),
+    ({"split_k": 2, "instruction": HALF, "c": None}, "partial sums in f32; mma.* has f16"),
+    ({"order": "slice"}, "no order 'slice'; orders are ascending, sliced; nearest is 'sliced'"),
+    ({"order": "sliced"}, "deals the steps along k to split_k= chains"),
 ])  # fmt: skip
 def test_refused_with_nothing_changed(change, words):
     given = {"a": ONES, "b": ONES.T, "instruction": F16, "target": "sm_80", **change}
@@ -251,14 +262,6 @@ def test_refused_with_nothing_changed(change, words):
     with pytest.raises(EmulatorError, match=words):
         gemm(given.pop("a"), given.pop("b"), given.pop("c", None), out=out, **given)
     assert out is None or np.array_equal(out, before)
-
-
-def test_block_scaled_instructions_are_refused():
-    text = ("mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.scale_vec::2X"
-            ".f32.e2m1.e2m1.f32.ue8m0")  # fmt: skip
-    codes = np.zeros((4, 4), np.uint8)
-    with pytest.raises(UnsupportedError, match="without block scales"):
-        gemm(codes, codes, instruction=text, target="sm_120a", codes=True)
 
 
 @pytest.mark.parametrize("out", [

@@ -118,6 +118,12 @@ def chain(case, k, a, b, c, *scales, dot=vector.dot):
     return c
 
 
+def for_each_instruction(operands, k):
+    """The operands of `matmul`, whose scales are those of all k, where `chain` repeats them."""
+    a, b, c, *scales = operands
+    return a, b, c, *(np.tile(x, a.shape[-1] // k) for x in scales)
+
+
 def _product_limits(case):
     (a_low, a_high), (b_low, b_high) = limits(case.arithmetic.a), limits(case.arithmetic.b)
     return a_low + b_low, a_high + b_high

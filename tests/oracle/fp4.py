@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from bits import assert_same_codes
 from designed import Case, any_bits, boundary
-from edges import chain
+from edges import chain, for_each_instruction
 
 from dtypes import FORMATS
 from emulator.arith import matmul
@@ -126,5 +126,6 @@ def drawn(case, seed, shape, count=2, regimes=REGIMES):
 
 def check(case, engine, operands, want=None):
     want = chain(case, 64, *operands) if want is None else want
-    got = matmul(case.arithmetic, *operands, k=64, engine=engine)
+    given = for_each_instruction(operands, 64)
+    got = matmul(case.arithmetic, *given, k=64, engine=engine)
     assert_same_codes(got, want, c=operands[2])

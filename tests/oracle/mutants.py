@@ -9,6 +9,7 @@ from typing import NamedTuple
 from emulator.arith import recipes
 from emulator.arith.recipes import Row
 from emulator.arith.steps import AddC, Clear, FusedDotAdd
+from emulator.warp import single
 
 #: what takes the place of a format: the one beside it
 _OTHER_FORMAT = {"f16": "f32", "f32": "f16", "f64": "f32"}
@@ -98,7 +99,7 @@ def replaced(monkeypatch, other, row):
 @functools.lru_cache(maxsize=1)
 def _caches():
     """What remembers the arithmetic of instructions."""
-    return [
+    return [single._plan] + [
         found for found in gc.get_objects()
         if type(found) is functools._lru_cache_wrapper
         and found.__module__.startswith(("emulator.isa", "emulator.arith.recipes"))

@@ -63,6 +63,16 @@ wgmma hopper        f16,bf16,tf32  f32 -        25 -133  f32_rz    all    in    
 wgmma hopper        f16            f16 -        25 -21   f16_rn    all    in     -   H
 wgmma hopper        e4m3,e5m2      f32 -        13 -133  f32/14_rz all    in     -   H
 wgmma hopper        e4m3,e5m2      f16 -        13 -21   f16_rn    all    in     -   H
+tcgen05 blackwell   f16,bf16,tf32  f32 -        25 -133  f32_rz    all    in     -   M,H
+tcgen05 blackwell   f16            f16 -        25 -21   f16_rn    all    in     -   M,H
+tcgen05 blackwell   e4m3,e5m2      f32 -        25 -133  f32_rz    all    in     -   M,H
+tcgen05 blackwell   e4m3,e5m2      f16 -        25 -21   f16_rn    all    in     -   M,H
+tcgen05 blackwell   e3m2,e2m3,e2m1 f32 -        25 -133  f32_rz    all    in     -   M,H
+tcgen05 blackwell   e3m2,e2m3,e2m1 f16 -        25 -21   f16_rn    all    in     -   M,H
+tcgen05 blackwell   e4m3,e5m2      f32 mxf8f6f4 25 -133  f32_rz    all    in     -   M,H
+tcgen05 blackwell   e3m2,e2m3,e2m1 f32 mxf8f6f4 25 -133  f32_rz    all    in     -   M,H
+tcgen05 blackwell   e2m1           f32 mxf4     35 none  f32_rz    all    in     -   M
+tcgen05 blackwell   e2m1           f32 mxf4nvf4 35 none  f32_rz    all    in     -   M
 quad  volta         f16            f32 -        23 none  f32_rz    all    in     -   P,M
 quad  volta         f16            f16 -        23 -19   f16_rn    all    in     -   P,M
 quad  turing        f16            f32 -        24 -132  f32_rz    all    in     -   M
@@ -100,6 +110,7 @@ OTHERS = {
         (PopcountDot(),),
     ("wgmma", "hopper", "s8 u8", "s32"): (IntegerDot(),),
     ("wgmma", "hopper", "b1", "s32"): (PopcountDot(),),
+    ("tcgen05", "blackwell", "s8 u8", "s32"): (IntegerDot(),),
 }  # fmt: skip
 
 

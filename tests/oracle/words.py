@@ -7,7 +7,7 @@ from emulator.arith.scalar import TYPES
 
 def _float_codes(fmt):
     """Zeros, subnormal and normal limits, ones, infinities, NaNs, and their neighbours."""
-    unit, infinity = 1 << fmt.mantissa_bits, fmt.infinity
+    unit, infinity = 1 << fmt.mantissa_bits, fmt.infinity or fmt.max_finite
     one = fmt.bias << fmt.mantissa_bits
     quiet = unit >> 1
     magnitudes = [
@@ -16,7 +16,7 @@ def _float_codes(fmt):
         infinity - unit, infinity - 1, infinity,
         infinity + 1, infinity + quiet - 1, infinity + quiet, infinity + unit - 1,
     ]  # fmt: skip
-    return [code | sign for code in magnitudes for sign in (0, fmt.sign_mask)]
+    return [code & fmt.code_mask | sign for code in magnitudes for sign in (0, fmt.sign_mask)]
 
 
 def _integer_words(bits):
@@ -35,8 +35,11 @@ def boundary_words(name):
     if t.count == 1:
         return codes
     # every element meets every other once
-    shifted = codes[7:] + codes[:7]
-    return [low | high << t.bits for low, high in zip(codes, shifted, strict=True)]
+    turns = [codes[7 * i :] + codes[: 7 * i] for i in range(t.count)]
+    return [
+        sum(code << t.bits * i for i, code in enumerate(codes))
+        for codes in zip(*turns, strict=True)
+    ]
 
 
 def random_words(name, count, rng):
@@ -53,7 +56,7 @@ def random_words(name, count, rng):
                 exponent = int(rng.integers(fmt.bias - 8, fmt.bias + 8)) << fmt.mantissa_bits
                 fraction = int.from_bytes(rng.bytes(8), "little") & (1 << fmt.mantissa_bits) - 1
                 sign = int(rng.integers(2)) * fmt.sign_mask
-                word |= (sign | exponent | fraction) << shift
+                word |= (sign | exponent & fmt.code_mask | fraction) << shift
             words[i] = word
     return words
 

@@ -48,7 +48,7 @@ from emulator.ptx.parser import parse_module, parse_statements
         (module, ".global .b8 x[] = {" + "1," * 100_000, "expected a constant"),
         (parse_statements, ".reg .b32 %a<99999999999999999999>;", "does not fit 64 bits"),
     ],
-    ids=lambda value: repr(value)[:30] if isinstance(value, str) else None,
+    ids=lambda value: repr(value[:30])[:30] if isinstance(value, str) else None,
 )
 def test_large_texts_end_soon(parse, text, words):
     start = time.process_time()

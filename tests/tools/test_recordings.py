@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from recorded import RECORDED
 
 from emulator import EmulatorError
 from emulator.tools import recordings
 from emulator.tools.recordings import Recording, save
 from emulator.tools.replay import replay, replay_all
-
-VARIANTS = list(recordings.recordings())
 
 
 def is_long(variant):
@@ -26,22 +25,22 @@ def each(variants):
 
 
 def of_group(group):
-    return next(v for v in VARIANTS if v.group == group)
+    return next(v for v in RECORDED if v.group == group)
 
 
-@each(VARIANTS)
+@each(RECORDED)
 def test_vector_engine_equals_hardware(variant):
     assert replay(variant, "vector") == (0, variant.cases)
 
 
-@each([v for v in VARIANTS if not is_long(v)])
+@each([v for v in RECORDED if not is_long(v)])
 def test_reference_engine_equals_hardware_on_first_cases(variant):
     few = variant.head(64 if "cvt" in variant.opcode else 8 if variant.kind == "dot" else 1)
     assert replay(few, "reference") == (0, few.cases)
 
 
 @pytest.mark.slow
-@each(VARIANTS)
+@each(RECORDED)
 def test_reference_engine_equals_hardware(variant):
     assert replay(variant, "reference") == (0, variant.cases)
 
@@ -71,7 +70,7 @@ def test_two_flipped_bits_of_one_case_count_once():
 
 
 def test_flipped_bit_of_memory_after_a_store():
-    variant = next(v for v in VARIANTS if v.kind == "memory")
+    variant = next(v for v in RECORDED if v.kind == "memory")
     before = variant.options["shared"].copy()
     assert replay(flip(variant, 2, 7), "vector") == (1, variant.cases)
     assert np.array_equal(variant.options["shared"], before)
@@ -109,7 +108,7 @@ def test_selftest_reports_differing_and_unknown_and_refused_variants(tmp_path):
     good = of_group("h200_dense")
     bad = flip(good, 0, 3)
     unknown = replace(good, opcode="tcgen05.mma.cta_group::1.kind::f16")
-    elsewhere = next(v for v in VARIANTS if "wgmma" in v.opcode and v.kind == "registers")
+    elsewhere = next(v for v in RECORDED if "wgmma" in v.opcode and v.kind == "registers")
     refused = replace(elsewhere, target="sm_80")
     save(tmp_path / "planted", good.provenance, [good, bad, unknown, refused])
     (summary,) = replay_all(folder=tmp_path)
@@ -134,7 +133,7 @@ def test_unknown_group_is_named():
 
 
 def test_save_and_load_return_the_same(tmp_path):
-    variant = next(v for v in VARIANTS if v.group == "h200_wgmma")
+    variant = next(v for v in RECORDED if v.group == "h200_wgmma")
     dot = replace(of_group("published_dots"), provenance={"gpu": "another"})
     save(tmp_path / "again", variant.provenance, [variant, dot])
     one, two = recordings.recordings("again", tmp_path)
@@ -157,7 +156,7 @@ def test_recurring_array_is_stored_once(tmp_path):
 
 @pytest.mark.parametrize("group", recordings.groups())
 def test_variants_have_names_of_their_own_and_provenance(group):
-    variants = [v for v in VARIANTS if v.group == group]
+    variants = [v for v in RECORDED if v.group == group]
     assert len({v.name for v in variants}) == len(variants)
     for variant in variants:
         about = variant.provenance
@@ -175,7 +174,7 @@ def test_published_dots_name_their_licence():
 
 def test_recorded_f32_results_hold_every_class():
     words = np.concatenate(
-        [v.expected.reshape(-1) for v in VARIANTS if ".row.col.f32.tf32.tf32" in v.opcode]
+        [v.expected.reshape(-1) for v in RECORDED if ".row.col.f32.tf32.tf32" in v.opcode]
     )
     body = words & 0x7FFFFFFF
     assert (body > 0x7F800000).any()  # NaN

@@ -24,19 +24,21 @@ from emulator import (
 from emulator.isa.movement import expand as movements
 
 SINCE_75 = (
-    "75 80 86 87 88 89 90 90a 100 100a 100f 103 103a 103f 110 110a 110f 120 120a 120f 121 121a 121f"
+    "75 80 86 87 88 89 90 90a 100 100a 100f 103 103a 103f 107 107a 107f 110 110a 110f 120 120a "
+    "120f 121 121a 121f"
 )
 SINCE_90 = SINCE_75.partition("89 ")[2]
 SPECIFIC = " ".join(t for t in SINCE_90.split() if t[-1] in "af" and t != "90a")
 PACKED = ("b6x16_p32", "b4x16_p64")
 
-#: what ptxas 13.0 takes: opcode -> (targets, registers, rows that lanes address)
+#: what ptxas 13.5 takes: opcode -> (targets, registers, rows that lanes address)
 LEGAL = {"movmatrix.sync.aligned.m8n8.trans.b16": (SINCE_75, 1, 0)}
 for x in (1, 2, 4):
     for trans in ("", ".trans"):
         LEGAL[f"ldmatrix.sync.aligned.m8n8.x{x}{trans}.shared.b16"] = (SINCE_75, x, 8 * x)
         LEGAL[f"stmatrix.sync.aligned.m8n8.x{x}{trans}.shared.b16"] = (SINCE_90, x, 8 * x)
     LEGAL[f"stmatrix.sync.aligned.m16n8.x{x}.trans.shared.b8"] = (SPECIFIC, x, 8 * x)
+    LEGAL[f"ldmatrix.sync.aligned.m8n16.x{x}.shared.s8.s4"] = (f"90a {SPECIFIC}", x, 8 * x)
     for source in PACKED:
         LEGAL[f"ldmatrix.sync.aligned.m8n16.x{x}.shared.b8x16.{source}"] = (SPECIFIC, x, 8 * x)
         if x < 4:
@@ -66,6 +68,8 @@ def element(memory, at, j, source):
     row = bytes(memory[at : at + 16])
     if source == "b4x16_p64":
         return row[j // 2] >> 4 * (j % 2) & 0xF
+    if source == "s4":
+        return ((row[j // 2] >> 4 * (j % 2) & 0xF) ^ 8) - 8 & 0xFF
     if source == "b6x16_p32":
         return int.from_bytes(row[:12], "little") >> 6 * j & 0x3F
     return row[j]
@@ -75,7 +79,7 @@ def loaded(opcode, memory, addresses):
     """What ldmatrix leaves in the registers of every lane."""
     words = opcode.split(".")
     shape, trans = words[3], "trans" in words
-    source = words[-1] if words[-1] in PACKED else ""
+    source = words[-1] if words[-1] in (*PACKED, "s4") else ""
     out = np.zeros((32, LEGAL[opcode][1]), np.uint32)
     for lane, q in itertools.product(range(32), range(out.shape[1])):
         g, t = lane // 4, lane % 4
@@ -319,7 +323,7 @@ def test_parse_and_print(opcode):
     for _ in range(20):
         shuffle(words)
         # Modifiers may stand in any order, but a source format follows the type.
-        words.sort(key=lambda word: (word == "b8x16") + 2 * (word in PACKED))
+        words.sort(key=lambda word: (word in ("b8x16", "s8")) + 2 * (word in (*PACKED, "s4")))
         assert Instruction.parse(".".join([mnemonic, *words])) == ins
     if ".shared" in opcode:
         for space in ("", ".shared::cta"):

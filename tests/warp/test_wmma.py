@@ -24,7 +24,8 @@ from emulator.isa.catalogue import instructions
 LOADS, MULTIPLIES, STORES = (list(instructions(f"wmma.{x}")) for x in ("load", "mma", "store"))
 TARGETS = (
     "70", "72", "75", "80", "86", "87", "88", "89", "90", "90a", "100", "100a", "100f", "103",
-    "103a", "103f", "110", "110a", "110f", "120", "120a", "120f", "121", "121a", "121f",
+    "103a", "103f", "107", "107a", "107f", "110", "110a", "110f", "120", "120a", "120f", "121",
+    "121a", "121f",
 )  # fmt: skip
 parse = Instruction.parse
 

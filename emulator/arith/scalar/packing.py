@@ -7,12 +7,13 @@ reference here states the same for one code.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any, cast
 
 import numpy as np
 
 from dtypes import Array, Format, NumberClass, Overflow, Place, Rounding, pack, unpack
-from dtypes.codec import decode, overflow_code, round_to_code
+from dtypes.codec import decode, decode_integer, overflow_code, round_to_code
 from emulator.arith import conversions
 from emulator.arith.scalar import rounded
 from emulator.arith.scalar.rule import packed_rule
@@ -29,11 +30,15 @@ def elements(
     rounding: str = "rn",
     relu: bool = False,
     satfinite: bool = False,
+    pzo: bool = False,
+    scaled: str = "",
 ) -> int:
     """The packed result: of several f32 sources the first comes to the highest place, the elements
-    of a packed source keep their places. For .rs the last source holds random bits."""
+    of a packed source keep their places. For .rs the last source holds random bits, for .scaled
+    block scales: one for all elements (n1), or the one of the lowest element in the lowest byte."""
     words = list(sources)
     random = _random_bits(to, words.pop()) if rounding == "rs" else None
+    exponents = _exponents(to, t, scaled, words.pop()) if scaled else [0] * to.count
     if t.count > 1:
         codes = [words[0] >> i * t.bits & t.mask for i in range(t.count)]
     else:
@@ -45,8 +50,14 @@ def elements(
         if random is not None:
             bits, width = random
             element = _stochastic(t.format, to.format, code, bits[i], width, satfinite)
+        elif scaled or t.format.fraction_bits or to.format.fraction_bits:
+            exponent = exponents[i]
+            flush = scaled == _ONE_SCALE
+            element = _scaled(t.format, to.format, code, rounding, satfinite, exponent, flush)
         else:
             element = _element(t.format, to.format, code, rounding, satfinite)
+        if pzo and element == to.format.sign_mask:
+            element = 0
         out |= element << i * to.bits
     return out
 
@@ -59,8 +70,11 @@ def _(
     rounding: str = "rn",
     relu: bool = False,
     satfinite: bool = False,
+    pzo: bool = False,
+    scaled: str = "",
 ) -> Array:
-    if t.name == "f32" and to.element.name in ("f16", "bf16") and rounding in ("rn", "rz"):
+    plain = not pzo and rounding in ("rn", "rz")
+    if plain and t.name == "f32" and to.element.name in ("f16", "bf16"):
         halves = [_halves(to.element, x, rounding, relu, satfinite) for x in sources]
         if len(halves) == 1:
             return halves[0]
@@ -70,13 +84,17 @@ def _(
     if rounding == "rs":
         bits, width = _random_bits(to, words.pop())
         random = np.stack(bits, axis=-1), width
+    exponents = None
+    if scaled:
+        exponents = np.stack(_exponents(to, t, scaled, words.pop()), axis=-1)
     if t.count > 1:
         codes = unpack(words[0][..., None], _place(t), t.size)
     else:
         codes = np.stack(words[::-1], axis=-1)
     out = conversions.convert(
-        t.format, to.format, codes, rounding, relu=relu, satfinite=satfinite, random_bits=random
-    )
+        t.format, to.format, codes, rounding, relu=relu, satfinite=satfinite, pzo=pzo,
+        random_bits=random, exponents=exponents, flush=scaled == _ONE_SCALE,
+    )  # fmt: skip
     return pack(out, _place(to), to.size)[..., 0] if to.count > 1 else out[..., 0]
 
 
@@ -100,8 +118,24 @@ def _place(t: ScalarType) -> Place:
 # --- one code -------------------------------------------------------------------------------------
 
 
+#: one block scale for all elements; subnormal sources are zeros then
+_ONE_SCALE = "scaled::n1::ue8m0"
+
+
+def _exponents(to: ScalarType, t: ScalarType, scaled: str, word: Any) -> list[Any]:
+    """The power of two that each element is multiplied by, the lowest first: wider elements are
+    multiplied by their scales, narrower ones divided. A scale of FF is a NaN."""
+    places = [0] * to.count if scaled == _ONE_SCALE else range(to.count)
+    scales = [np.asarray(word).astype(np.int64) >> 8 * place & 0xFF for place in places]
+    up = 1 if to.bits > t.bits else -1
+    none = conversions.NO_EXPONENT
+    return [np.where(scale == 0xFF, none, up * (scale - 127)) for scale in scales]
+
+
 def _rectified(fmt: Format, code: int) -> int:
     """.relu: everything with a sign but NaN becomes +0."""
+    if fmt.fraction_bits:
+        return 0 if code & fmt.sign_mask else code
     number = decode(fmt, code)
     return 0 if number.sign and number.number_class != _NAN else code
 
@@ -114,6 +148,7 @@ def _element(source: Format, target: Format, code: int, rounding: str, satfinite
         return _ue8m0(source, target, code, rounding, satfinite)
     overflow: Overflow = "saturate" if satfinite else "ieee"
     number = decode(source, code)
+    # What has no sign takes magnitudes (UNVERIFIED).
     sign = target.sign_mask if number.sign else 0
     if number.number_class == _NAN:
         return target.max_finite if target.nan is None else target.nan
@@ -123,12 +158,47 @@ def _element(source: Format, target: Format, code: int, rounding: str, satfinite
     unit = number.exponent - source.mantissa_bits
     return round_to_code(
         target,
-        number.sign,
+        number.sign if target.signed else 0,
         number.significand,
         unit,
         cast("Rounding", rounding),
         overflow=overflow,
     )
+
+
+def _scaled(
+    source: Format, target: Format, code: int, rounding: str, satfinite: bool, exponent: int,
+    flush: bool,
+) -> int:  # fmt: skip
+    """One code times a power of two, rounded once, where it is scaled or in fixed point."""
+    nan = target.max_finite if target.nan is None else target.nan
+    if source.fraction_bits:
+        value = decode_integer(source, code)
+        sign, significand, unit = int(value < 0), abs(value), -source.fraction_bits
+    else:
+        number = decode(source, code)
+        if number.number_class == _NAN:
+            return nan
+        if number.number_class == _INFINITE and exponent != conversions.NO_EXPONENT:
+            if target.fraction_bits:
+                return target.sign_mask if number.sign else target.max_finite
+            return _element(source, target, code, rounding, satfinite)
+        sign, significand = number.sign, number.significand
+        unit = number.exponent - source.mantissa_bits
+        if flush and number.exponent == source.emin and significand < 1 << source.mantissa_bits:
+            significand = 0
+    if exponent == conversions.NO_EXPONENT:
+        return nan
+    unit += int(exponent)
+    mode = cast("Rounding", rounding)
+    if not target.fraction_bits:
+        overflow: Overflow = "saturate" if satfinite else "ieee"
+        sign = sign if target.signed else 0
+        return round_to_code(target, sign, significand, unit, mode, overflow=overflow)
+    scaled = Fraction(significand) * Fraction(2) ** (unit + target.fraction_bits)
+    whole = round(scaled) if rounding == "rn" else int(scaled)
+    whole = max(-target.sign_mask, min(-whole if sign else whole, target.max_finite))
+    return whole & target.code_mask
 
 
 def _tf32_nearest_away(source: Format, target: Format, code: int, satfinite: bool) -> int:

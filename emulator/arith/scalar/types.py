@@ -51,8 +51,8 @@ class ScalarType:
 
     @cached_property
     def format(self) -> Format:
-        """The format of a floating-point element."""
-        return FORMATS[self.element.name]
+        """The format of a floating-point or fixed-point element."""
+        return FORMATS[self.element.name.removesuffix("p4")]
 
     @cached_property
     def element(self) -> ScalarType:
@@ -99,8 +99,11 @@ def _type(name: str) -> ScalarType:
     if name == "pred":
         return ScalarType(name, "predicate", 1)
     base, _, count = name.partition("x")
-    if base in FORMATS and FORMATS[base].is_float:
-        # Elements of 6 and 7 bits lie in bytes.
+    padded = base == "e2m1p4"
+    if padded or (base in FORMATS and (FORMATS[base].is_float or FORMATS[base].fraction_bits)):
+        # Elements of 6 and 7 bits lie in bytes, and those of 4 bits that are called so.
+        if padded:
+            return ScalarType(name, "float", 8, int(count or 1))
         bits = FORMATS[base].bits
         return ScalarType(name, "float", bits if bits < 5 else -(-bits // 8) * 8, int(count or 1))
     return ScalarType(name, _KINDS[base[0]], int(base[1:]), int(count or 1))
@@ -110,6 +113,8 @@ TYPES: dict[str, ScalarType] = {
     name: _type(name)
     for name in [
         "pred",
+        "b2",
+        "b4",
         "u2",
         "s2",
         "u4",
@@ -154,6 +159,15 @@ TYPES: dict[str, ScalarType] = {
         "e3m2x4",
         "e2m3x4",
         "e2m1x4",
+        "e2m1p4",
+        "e2m1p4x4",
+        "ue8m0x4",
+        "ue5m3",
+        "ue5m3x2",
+        "s2f6",
+        "s2f6x2",
+        "u8x4",
+        "s8x4",
     ]
 }
 

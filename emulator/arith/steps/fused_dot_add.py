@@ -37,7 +37,7 @@ class FusedDotAdd(Step):
     #: least exponent that the alignment uses; None: no floor
     floor: int | None
     result: str
-    rounding: Literal["rz", "rn"]
+    rounding: Literal["rz", "rn", "rm", "rp"]
     #: significand bits kept of the result; None: all that the format has
     precision: int | None = None
     #: k positions go in runs of this many to the passes in turn; 0: one pass over all
@@ -57,15 +57,27 @@ class FusedDotAdd(Step):
         passes = self.passes or max(1, -(-k // run))
         return [[i for i in range(k) if i // run % passes == p] for p in range(passes)]
 
+    def sum_bits(self, a: Format, b: Format, scale: Format | None, k: int) -> int:
+        """How many bits the aligned sum of `k` products and x may have, or a group before it."""
+        bits = a.precision + b.precision + (2 * scale.precision if scale else 0)
+        if self.group > 1:
+            # Products of a group have one unit, that of the least of them.
+            bits += a.bias - a.emin + b.bias - b.emin + 2 + self.group.bit_length()
+        # Products are not normalised: each significand of two, or of four, is below 2.
+        above = 4 if scale else 2
+        return max(bits, self.fraction_bits + above) + (k + 1).bit_length()
+
     def reference(self, dot: Dot) -> None:
         terms = products(dot.a_format, dot.b_format, dot.a, dot.b)
         if dot.arithmetic.scale is not None:
             terms = scaled(terms, dot.arithmetic.scale, dot.scale_a, dot.scale_b, self.group)
+        shift = dot.arithmetic.c_shift
         for block in self.blocks(len(terms)):
-            dot.x = fused_dot_add(self, [terms[i] for i in block], dot.x, dot.observe)
+            dot.x = fused_dot_add(self, [terms[i] for i in block], dot.x, dot.observe, shift)
+            shift = 0
 
     def vector(self, dots: Dots) -> None:
-        k, scale = dots.a.shape[-1], dots.arithmetic.scale
+        k, scale, shift = dots.a.shape[-1], dots.arithmetic.scale, dots.arithmetic.c_shift
         for block in self.blocks(k):
             a, b = dots.a[..., block], dots.b[..., block]
             terms = products_of_arrays(dots.a_format, dots.b_format, a, b)
@@ -75,6 +87,7 @@ class FusedDotAdd(Step):
                 u, v = dots.scale_a[..., chunk], dots.scale_b[..., chunk]
                 terms = scaled_arrays(terms, products_of_arrays(scale, scale, u, v), self.group)
             x = as_terms(dots.x_format, dots.x)
+            x, shift = x._replace(exponent=x.exponent - shift), 0
             dots.x, dots.x_format = add_arrays(self, terms, x), FORMATS[self.result]
 
     @property
@@ -176,9 +189,13 @@ def scaled(
 
 
 def fused_dot_add(
-    step: FusedDotAdd, terms: Sequence[Term], x: Tagged, observe: Observer = unobserved
+    step: FusedDotAdd,
+    terms: Sequence[Term],
+    x: Tagged,
+    observe: Observer = unobserved,
+    x_shift: int = 0,
 ) -> Tagged:
-    """``x = round(Σ terms + x)`` as the tensor core does it.
+    """``x = round(Σ terms + x)`` as the tensor core does it; x counts ``2**-x_shift`` as much.
 
     1. A NaN among the terms, or infinities of both signs, give NaN; else an infinity wins.
     2. Zero terms vanish: they take no part in the common exponent.
@@ -187,7 +204,8 @@ def fused_dot_add(
     5. One rounding. Too large becomes infinity in every rounding; a zero result is always +0.
     """
     fmt = FORMATS[step.result]
-    terms = [*terms, Term(*x.number, x.fmt.mantissa_bits)]
+    own = Term(*x.number, x.fmt.mantissa_bits)
+    terms = [*terms, own._replace(exponent=own.exponent - x_shift)]
     code = special_sum(fmt, terms)
     exponents = [t.exponent for t in terms if t.significand]
     if code is not None or not exponents:

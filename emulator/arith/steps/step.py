@@ -17,6 +17,7 @@ from typing import Literal
 
 from dtypes import Array, Format, Rounding
 from emulator.arith.trace import Observer, Tagged
+from emulator.errors import shown
 
 #: rounding modes in words
 ROUNDED = {
@@ -55,10 +56,10 @@ def brief(steps: Sequence[Step]) -> str:
 def check_steps(steps: object) -> None:
     """Raises TypeError for anything but one or more steps."""
     if not isinstance(steps, tuple) or not steps:
-        raise TypeError(f"a recipe is a tuple of one or more steps; got {steps!r}")
+        raise TypeError(f"a recipe is a tuple of one or more steps; got {shown(steps)}")
     for step in steps:
         if not isinstance(step, Step):
-            raise TypeError(f"{step!r} is no step of a recipe")
+            raise TypeError(f"{shown(step)} is no step of a recipe")
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ class Arithmetic:
     saturate: bool = False
     #: of b1 instructions
     bit_operation: Literal["xor", "and"] | None = None
+    #: scale-input-d of tcgen05.mma: c counts 2**-c_shift as much, its exponent lowered exactly
+    c_shift: int = 0
 
     def __post_init__(self) -> None:
         check_steps(self.steps)

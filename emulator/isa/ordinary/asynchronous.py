@@ -9,7 +9,7 @@ from emulator.targets import select
 
 _80, _90, _100 = (select(since=n) for n in (80, 90, 100))
 #: targets with pairs of CTAs
-_PAIRED = select(only="100a 100f 103a 103f 110a 110f")
+_PAIRED = select(only="100a 100f 103a 103f 107a 107f 110a 110f")
 _HINT = "{.hint=L2::cache_hint}"
 _POLICY = "policy:u64@L2::cache_hint"
 _BYTES = "mbarrier::complete_tx::bytes"

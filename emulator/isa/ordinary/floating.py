@@ -6,7 +6,9 @@ from emulator.targets import select
 _80, _90, _100 = (select(since=n) for n in (80, 90, 100))
 _75 = select(since=75)
 #: targets of packed f32 and of mixed precision
-_WIDE = select(only="100 100a 100f 103 103a 103f 110 110a 110f 120 120a 120f 121 121a 121f")
+_WIDE = select(
+    only="100 100a 100f 103 103a 103f 107 107a 107f 110 110a 110f 120 120a 120f 121 121a 121f"
+)
 
 _SUMS = tuple(
     row
@@ -32,6 +34,8 @@ _FUSED = (
     Row("fma.rounding=rn{.ftz}{.sat}.type=f16|f16x2", "d, a, b, c", "fused.fma", version="4.2"),
     Row("fma.rounding=rn{.ftz}.relu.type=f16|f16x2", "d, a, b, c", "fused.fma", _80, "7.0"),
     Row("fma.rounding=rn{.relu}.type=bf16|bf16x2", "d, a, b, c", "fused.fma", _80, "7.0"),
+    # The manual has .rn alone.
+    Row("fma.rounding=rz|rm|rp{.relu}.type=bf16|bf16x2", "d, a, b, c", "fused.fma", _80, "7.0"),
     Row(
         "fma.rounding=rn.oob{.relu}.type=f16|f16x2|bf16|bf16x2",
         "d, a, b, c",

@@ -34,8 +34,12 @@ class OrdinaryInstruction(Instruction):
     def form(self) -> Form:  # type: ignore[override]
         return self.row
 
-    def __str__(self) -> str:
+    @cached_property
+    def _spelled(self) -> str:
         return self.row.spell(self.words)
+
+    def __str__(self) -> str:
+        return self._spelled
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return parse, (str(self),)
@@ -144,14 +148,12 @@ def parse(text: str) -> OrdinaryInstruction:
     for row in rows:
         if (found := row.grammar.match(words)) is not None:
             return OrdinaryInstruction(row, found)
-    raise _refusal(text, name, words, rows)
+    raise refusal(text, words, rows)
 
 
-def _refusal(
-    text: str, name: str, words: list[str], rows: tuple[Row, ...]
-) -> ParseError | UnsupportedError:
+def refusal(text: str, words: list[str], rows: tuple[Row, ...]) -> ParseError | UnsupportedError:
     """Why no row takes the words: the error to raise."""
-    legal = vocabulary(name)
+    legal = {word for row in rows for slot in row.grammar.slots for word in slot.words}
     for word in words:
         if word not in legal:
             return ParseError(

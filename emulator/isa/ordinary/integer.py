@@ -6,13 +6,18 @@ from emulator.targets import select
 INTEGERS = "u16|u32|u64|s16|s32|s64"
 _WORDS = "u32|s32|u64|s64"
 _90 = select(since=90)
+#: targets of arithmetic on four bytes
+_BYTES = select(only="107a 107f 120a 120f 121a 121f")
 
 _ARITHMETIC = (
     Row(f"add.type={INTEGERS}", "d, a, b", "integer.add"),
     Row("add.sat.type=s32", "d, a, b", "integer.add"),
     Row("add.type=u16x2|s16x2", "d, a, b", "integer.add", _90, "8.0"),
+    Row("add.sat.type=u16x2|s16x2", "d, a, b", "integer.add", _BYTES, "9.2"),
+    Row("add{.sat}.type=u8x4|s8x4", "d, a, b", "integer.add", _BYTES, "9.2"),
     Row(f"sub.type={INTEGERS}", "d, a, b", "integer.sub"),
     Row("sub.sat.type=s32", "d, a, b", "integer.sub"),
+    Row("sub{.sat}.type=u8x4|s8x4", "d, a, b", "integer.sub", _BYTES, "9.2"),
     Row(f"mul.mode=lo|hi.type={INTEGERS}", "d, a, b", "integer.mul"),
     Row("mul.mode=wide.type=u16|u32|s16|s32", "d:wide, a, b", "integer.mul"),
     Row(f"mad.mode=lo|hi.type={INTEGERS}", "d, a, b, c", "integer.mad"),
@@ -26,12 +31,17 @@ _ARITHMETIC = (
     Row(f"rem.type={INTEGERS}", "d, a, b", "integer.rem"),
     Row("abs.type=s16|s32|s64", "d, a", "integer.absolute"),
     Row("neg.type=s16|s32|s64", "d, a", "integer.neg"),
+    Row("neg.type=s8x4", "d, a", "integer.neg", _BYTES, "9.2"),
     Row(f"min.type={INTEGERS}", "d, a, b", "integer.minimum"),
     Row("min.type=u16x2|s16x2", "d, a, b", "integer.minimum", _90, "8.0"),
     Row("min.relu.type=s32|s16x2", "d, a, b", "integer.minimum", _90, "8.0"),
+    Row("min.type=u8x4|s8x4", "d, a, b", "integer.minimum", _BYTES, "9.2"),
+    Row("min.relu.type=s8x4", "d, a, b", "integer.minimum", _BYTES, "9.2"),
     Row(f"max.type={INTEGERS}", "d, a, b", "integer.maximum"),
     Row("max.type=u16x2|s16x2", "d, a, b", "integer.maximum", _90, "8.0"),
     Row("max.relu.type=s32|s16x2", "d, a, b", "integer.maximum", _90, "8.0"),
+    Row("max.type=u8x4|s8x4", "d, a, b", "integer.maximum", _BYTES, "9.2"),
+    Row("max.relu.type=s8x4", "d, a, b", "integer.maximum", _BYTES, "9.2"),
     Row(
         "dp4a.atype=u32|s32.btype=u32|s32",
         "d:u32, a:u32, b:u32, c:u32",

@@ -6,6 +6,7 @@ called d, p or q:
 
 * ``a:u32`` another type, ``c:stype`` the type in that slot, ``d:wide`` twice the width,
   ``d:to+`` or a wider register;
+* ``mdata!`` is written, too, behind the first operand;
 * ``d|p`` a pair of destinations, of which p is a predicate; ``p|q?`` of which the second may be
   left out; ``d~`` may be the sink ``_``, ``_`` must be it; ``c?`` may be left out;
 * ``a.part`` may be followed by a selector of `SELECTORS`, which the rule takes as ``asel``;
@@ -14,7 +15,8 @@ called d, p or q:
 * ``[a]`` an address, ``[a:shared]`` in that state space, ``[a:space]`` in the space of that slot,
   ``[map;dim]`` with as many coordinates behind it as the slot says (``3d``), ``[map;5]`` with five;
 * ``{d*vec}`` registers in braces, as many as the slot says (``v4``), or one without braces where it
-  says nothing; ``{d*4}`` so many, ``{c:u16*dim-2}`` two less than the slot says, of another type;
+  says nothing; ``{d*4}`` so many, ``{c:u16*dim-2}`` two less than the slot says, of another type,
+  ``{d:b32*num*2}`` twice as many;
 * ``policy:b64@L2::cache_hint`` is there if the opcode has that word, and only then;
 * ``lut=0..255`` an immediate of that range, ``n=`` any integer; ``a<0..15>`` a register or an
   immediate of that range, ``b<32..1024/32>`` in steps of 32;
@@ -32,7 +34,7 @@ from typing import Literal, NamedTuple, cast
 
 from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.isa.grammar import Grammar
-from emulator.isa.instruction import Form
+from emulator.isa.instruction import Form, version_numbers
 from emulator.isa.signature import Constants, Kind, Operand, Scope
 from emulator.targets import select
 
@@ -93,7 +95,7 @@ class Row(Form):
     def version_of(self, words: tuple[str, ...]) -> tuple[int, int]:
         """The PTX version that introduced a form."""
         later = [need.version for need in self.needs if need.are_in(words)]
-        return max(_numbers(version) for version in (self.version, *later))
+        return max(version_numbers(version) for version in (self.version, *later))
 
     def expand(self) -> Iterator[tuple[str, ...]]:
         """The words of every form: for each slot its word, "" where it is left out."""
@@ -103,11 +105,6 @@ class Row(Form):
 
     def spell(self, words: tuple[str, ...]) -> str:
         return ".".join([self.name, *filter(None, words)])
-
-
-def _numbers(version: str) -> tuple[int, int]:
-    major, _, minor = version.partition(".")
-    return int(major), int(minor)
 
 
 # --- registers ------------------------------------------------------------------------------------
@@ -158,9 +155,9 @@ def constants_of(name: str) -> Constants:
 # --- operands -------------------------------------------------------------------------------------
 
 _OPERAND = re.compile(
-    r"(?P<open>[\[{]?)(?P<name>\w+)(?:\.(?P<selector>\w+))?(?P<sink>~?)(?P<pieces>\^?)(?P<symbol>&?)"
-    r"(?::(?P<type>[\w:]+?)(?P<wider>\+?))?(?:[*;](?P<count>\w+)(?P<less>-\d)?)?"
-    r"(?:=(?P<values>[\d.,/-]*))?(?:<(?P<legal>[\d./]+)>)?(?:#(?P<kind>\w+))?[\]}]?"
+    r"(?P<open>[\[{]?)(?P<name>\w+)(?:\.(?P<selector>\w+))?(?P<written>!?)(?P<sink>~?)(?P<pieces>\^?)(?P<symbol>&?)"
+    r"(?::(?P<type>[\w:]+?)(?P<wider>\+?))?(?:[*;](?P<count>\w+)(?P<less>-\d)?(?:\*(?P<times>\d))?)?"
+    r"(?:=(?P<values>[\d.,/-]*))?(?:<(?P<legal>[\d.,/]+)>)?(?:#(?P<kind>\w+))?[\]}]?"
     r"(?:@(?P<when>[\w:]+))?(?P<optional>\??)"
 )
 #: kinds of selectors: a byte or half, halves or bytes of two words, masks of halves and bytes
@@ -184,9 +181,10 @@ class OperandPattern:
     #: a type, a slot with one, "wide", or "" for the instruction's type; of an address its space
     type: str
     wider: bool
-    #: of a vector or of coordinates: a number or a slot, and how many less
+    #: of a vector or of coordinates: a number or a slot, and how many less, or how often as many
     count: str
     less: int
+    times: int
     #: the word of the opcode that it belongs to
     when: str
 
@@ -210,7 +208,7 @@ def _pattern(part: str, first: bool, paired: bool) -> OperandPattern:
     operand = Operand(
         name,
         kind if match["values"] is None else "immediate",
-        use="written" if first and name in _DESTINATIONS else "read",
+        use="written" if match["written"] or (first and _is_destination(match)) else "read",
         values=_values(values) if values else (),
         optional=bool(match["optional"]),
         sink=bool(match["sink"]) or name == "_",
@@ -219,10 +217,15 @@ def _pattern(part: str, first: bool, paired: bool) -> OperandPattern:
         selector=SELECTORS[match["selector"]] if match["selector"] else "",
         paired=paired,
     )
-    less = int(match["less"] or 0)
+    less, times = int(match["less"] or 0), int(match["times"] or 1)
     return OperandPattern(
-        operand, type_, bool(match["wider"]), match["count"] or "", less, match["when"] or ""
-    )
+        operand, type_, bool(match["wider"]), match["count"] or "", less, times,
+        match["when"] or "",
+    )  # fmt: skip
+
+
+def _is_destination(match: re.Match[str]) -> bool:
+    return match["name"] in _DESTINATIONS and match["open"] != "["
 
 
 def _values(text: str) -> tuple[int, ...] | range:
@@ -245,12 +248,13 @@ def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Oper
     if pattern.when and pattern.when not in words.values():
         return None
     count = words.get(pattern.count, pattern.count if pattern.count.isdigit() else "")
-    number = int(re.sub(r"\D", "", count) or 1) + pattern.less
+    number = int(re.sub(r"\D", "", count) or 1) * pattern.times + pattern.less
     if operand.kind == "address":
         coordinates = number if pattern.count else 0
         space = words.get(name, name)
         short = () if space in ("", "global") else _SHORT_ADDRESSES
-        return replace(operand, space=space, types=_ADDRESSES + short, coordinates=coordinates)
+        long = () if space == "tensor" else _ADDRESSES
+        return replace(operand, space=space, types=long + short, coordinates=coordinates)
     if operand.kind == "immediate":
         return replace(operand, constants="integers")
     if operand.kind in ("label", "function", "parameters") or operand.name == "_":

@@ -11,6 +11,7 @@ from emulator.isa.ordinary import (
     integer,
     lanes,
     memory,
+    packed,
     video,
 )
 from emulator.isa.ordinary.row import Row
@@ -25,6 +26,7 @@ ROWS: tuple[Row, ...] = (
     *video.ROWS,
     *memory.ROWS,
     *atomics.ROWS,
+    *packed.ROWS,
     *control.ROWS,
     *asynchronous.ROWS,
 )

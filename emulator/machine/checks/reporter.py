@@ -97,7 +97,7 @@ def _granules(program: Program) -> dict[str, int]:
 
 
 def _has(program: Program, name: str) -> bool:
-    return any(statement.name == name for statement in program.statements)
+    return name in program.names
 
 
 class Reporter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from emulator.errors import UnsupportedError, hint
+from emulator.errors import UnsupportedError
 from emulator.machine.reference.thread import Thread
 
 Value = Callable[[Thread], int]
@@ -25,9 +25,7 @@ def special(name: str) -> Value:
         return _PLAIN[name]
     if re.fullmatch(r"%envreg\d+", name):
         return lambda thread: thread.run.launch.environment.get(name, 0)
-    raise UnsupportedError(
-        f"special register {name!r} is not modelled here{hint(name, (*_PLAIN, *_BY_AXIS))}"
-    )
+    raise UnsupportedError(f"special register {name!r} is legal PTX, not modelled here")
 
 
 def _in_cluster(thread: Thread) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from emulator.machine.reference import (
     matrix,
     mbarriers,
     synchronisation,
+    tcgen05,
     tensors,
     wgmma,
 )
@@ -59,10 +60,11 @@ EACH: dict[str, Callable[[Statement, Function], Run]] = {
     **asynchronous.EACH,
     **tensors.EACH,
     **cancel.EACH,
+    **tcgen05.EACH,
 }
 #: the same of those that say where a thread goes on, and of those that threads execute together
 FLOWS = {**control.FLOWS, **synchronisation.FLOWS, **mbarriers.FLOWS}
-TOGETHER = {**lanes.TOGETHER, **tensors.TOGETHER, **wgmma.TOGETHER}
+TOGETHER = {**lanes.TOGETHER, **tensors.TOGETHER, **wgmma.TOGETHER, **tcgen05.TOGETHER}
 
 
 class Code:

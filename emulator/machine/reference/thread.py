@@ -18,6 +18,7 @@ from emulator.machine.pending import Pending
 from emulator.machine.place import Index
 from emulator.machine.products import WARPGROUPS, Products
 from emulator.memory.arena import Arena
+from emulator.memory.tensor_memory import TensorMemory
 from emulator.ptx.program import Function, Program
 from emulator.targets import Target
 
@@ -187,6 +188,8 @@ class Block:
         self.cluster, self.run, self.index, self.rank = cluster, run, index, rank
         self.shared = np.zeros(run.shared_bytes, np.uint8)
         self.barriers = [Barrier() for _ in range(BARRIERS)]
+        #: its tensor memory, once something has used it
+        self.tensor: TensorMemory | None = None
         self.warps: list[Warp] = [Warp(self, i) for i in range(-(-run.threads // WARP))]
 
     @property

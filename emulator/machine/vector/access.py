@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -226,7 +227,7 @@ def map_to_rank(statement: Statement, function: Function) -> Step:
     generic = not ins.modifiers["space"]
 
     def run(s: Strand, mask: Array | None) -> None:
-        ranks, size = rank(s), int(np.prod(s.wave.grid.cluster))
+        ranks, size = rank(s), math.prod(s.wave.grid.cluster)
         if (selected(ranks, mask) >= size).any():
             raise Failure("cluster", f"rank {int(ranks.max())} in a cluster of {size} blocks")
         place = (read(s) & inside) | ranks.astype(dtype) << dtype(RANK_BITS)

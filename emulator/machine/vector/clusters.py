@@ -6,6 +6,7 @@ the cluster that have not ended have arrived.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +24,7 @@ class Clusters:
     def __init__(self, wave: Wave) -> None:
         self.wave = wave
         blocks = len(wave.ctas)
-        self.size = int(np.prod(wave.grid.cluster))
+        self.size = math.prod(wave.grid.cluster)
         self.phase = np.zeros(blocks // self.size, np.int64)
         #: of each lane the phase that it has arrived in; -1: it has not
         self.arrived = np.full(len(wave.thread), -1, np.int64)

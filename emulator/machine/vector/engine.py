@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -109,6 +110,9 @@ class Grid:
     only_shared = False
     #: statements that may be executed without any effect on memory or on other threads
     most_in_vain = 1 << 21
+    #: what runs blocks of statements, and makes them
+    wave_class: type[Wave] = Wave
+    blocks_class: type[Blocks] = Blocks
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
@@ -116,7 +120,7 @@ class Grid:
         self.function = launch.function
         self.size, self.block, self.cluster = launch.grid, launch.block, launch.cluster
         self.explicit_cluster = int(launch.explicit_cluster)
-        self.threads = int(np.prod(self.block))
+        self.threads = math.prod(self.block)
         self.arena: Arena = launch.arena
         self.reserved_shared = launch.reserved_shared
         self.dynamic_shared = launch.dynamic_shared
@@ -124,20 +128,22 @@ class Grid:
         self.target, self.arithmetic = launch.module.target, launch.arithmetic
         self.processors = launch.processors
         self.environment = launch.environment
-        self.blocks = launch.blocks(partial(Blocks, checked=launch.check))
+        self.blocks = launch.blocks(
+            self.blocks_class, partial(self.blocks_class, checked=launch.check)
+        )
         self.step_limit = launch.step_limit
         #: statements, and how often threads executed one
         self.executed = self.thread_statements = 0
-        self.total, self._started = int(np.prod(self.size)), 0
+        self.total = math.prod(self.size)
+        #: how many have started, and how many are to
+        self._started, self._last = launch.part or (0, self.total)
         #: the order of a seed; None: ascending
         self.schedule: Schedule | None = None
         if launch.seed is not None:
-            clusters = self.total // int(np.prod(self.cluster))
+            clusters = self.total // math.prod(self.cluster)
             self.schedule = Schedule(launch.seed, clusters)
         #: blocks that run may take over others, if these have not started
-        self._may_cancel = any(
-            statement.name == "clusterlaunchcontrol" for statement in self.program.statements
-        )
+        self._may_cancel = "clusterlaunchcontrol" in self.program.names
         #: changes whenever something happens that another thread may wait for; how often that was
         #: no more than a barrier
         self.progress = self.meetings = 0
@@ -164,7 +170,7 @@ class Grid:
                         wave.watch.finish()
                     waves.remove(wave)
                     self.launch.blocks_done(len(wave.ctas))
-            if self._started < self.total:
+            if self._started < self._last:
                 waves.append(self._start(self._next_blocks()))
             elif not waves:
                 return
@@ -209,7 +215,7 @@ class Grid:
 
     def _next_blocks(self) -> NDArray[np.int64]:
         """Numbers of the thread blocks that run together, those of a cluster side by side."""
-        cluster = int(np.prod(self.cluster))
+        cluster = math.prod(self.cluster)
         memory = self.shared_bytes + self.function.local_bytes * self.threads
         if self.watch is not None:
             memory += self.watch.bytes_of_block(self.shared_bytes)
@@ -220,15 +226,15 @@ class Grid:
         if self.schedule:
             count = self.schedule.together(count)
         count = max(cluster, count // cluster * cluster)
-        first, self._started = self._started, min(self.total, self._started + count)
+        first, self._started = self._started, min(self._last, self._started + count)
         return self._blocks_at(np.arange(first, self._started))
 
     def cancel(self) -> tuple[int, int, int] | None:
         """Takes the next cluster out that has not started: the first of its thread blocks."""
-        if self._started >= self.total:
+        if self._started >= self._last:
             return None
         first = self._started
-        self._started += int(np.prod(self.cluster))
+        self._started += math.prod(self.cluster)
         self.launch.blocks_done(self._started - first)
         block = int(self._blocks_at(np.array([first]))[0])
         x, y, _ = self.size
@@ -236,7 +242,7 @@ class Grid:
 
     def _blocks_at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Numbers of the blocks that start at these places in the order."""
-        cluster = int(np.prod(self.cluster))
+        cluster = math.prod(self.cluster)
         if self.schedule:
             places = self.schedule.blocks(places, cluster)
         return places if cluster == 1 else self._by_cluster(places)
@@ -253,7 +259,7 @@ class Grid:
         return out
 
     def _start(self, ctas: NDArray[np.int64]) -> Wave:
-        wave = Wave(self, ctas)
+        wave = self.wave_class(self, ctas)
         wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
         order, seed = self.launch.async_order, self.launch.seed
         wave.pending, wave.products = Pending(len(wave.thread), order, seed), Products(order, seed)

@@ -51,6 +51,18 @@ class Registers:
             out[:, i] = 0 if read is None else read(s)
         return out.reshape(-1, self.lanes, self.count)
 
+    def columns(self, s: Strand) -> list[Array]:
+        """The words of each register, contiguous ``(lanes,)``."""
+        out = []
+        for read in self.reads:
+            words = np.zeros(1, np.uint32) if read is None else read(s)
+            out.append(np.ascontiguousarray(s.spread(words)))
+        return out
+
+    def write_columns(self, s: Strand, columns: list[Array]) -> None:
+        for write, column in zip(self.writes, columns, strict=True):
+            write(s, column, None)
+
     def write(self, s: Strand, words: Array) -> None:
         columns = np.ascontiguousarray(words.reshape(len(s), self.count).T)
         for write, column in zip(self.writes, columns, strict=True):
@@ -139,6 +151,13 @@ class Fetch:
         for name, vector in self.vectors.items():
             if name != self.result_name or self.updates:
                 operands[name] = vector.read(s)
+        words, others = self.words(s)
+        return operands | words, options | others
+
+    def words(self, s: Strand) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The operands and options that are one register, or one word for all lanes."""
+        operands: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         for name, read in self.singles.items():
             words = read(s)
             if name == "e":

@@ -16,7 +16,7 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
-from emulator.machine.vector import memory, wgmma
+from emulator.machine.vector import kernels, memory, wgmma
 from emulator.machine.vector.fragments import Fetch, Registers, one_for_all, whole
 from emulator.machine.vector.lanes import together
 from emulator.machine.vector.operands import addresses, reader
@@ -41,10 +41,13 @@ def multiplication(statement: Statement, function: Function) -> Step:
         return wgmma.multiplication(statement, function)
     fetch = Fetch(statement, function, WARP)
     run = wmma.run if isinstance(ins, WmmaMultiply) else multiply.run
+    by_kernel = kernels.multiplication(ins, fetch)
 
     def step(s: Strand) -> None:
         together(s, statement.pc)
         whole(s, WARP, ins)
+        if by_kernel(s):
+            return
         operands, options = fetch(s)
         grid = s.wave.grid
         call = Call(ins, operands, options, grid.target, grid.arithmetic, grid.undefined)

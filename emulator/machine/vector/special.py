@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dtypes import Array
-from emulator.errors import UnsupportedError, hint
+from emulator.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from emulator.machine.vector.strand import Strand
@@ -50,9 +51,7 @@ def _value(wave: Wave, name: str) -> Array:
         return np.atleast_1d(_PLAIN[name](wave)).astype(np.uint32)
     if re.fullmatch(r"%envreg\d+", name):
         return np.array([wave.grid.environment.get(name, 0)], np.uint32)
-    raise UnsupportedError(
-        f"special register {name!r} is not modelled here{hint(name, (*_PLAIN, *_BY_AXIS))}"
-    )
+    raise UnsupportedError(f"special register {name!r} is legal PTX, not modelled here")
 
 
 def _thread(wave: Wave, axis: int) -> Array:
@@ -110,7 +109,7 @@ _PLAIN: dict[str, Callable[[Wave], Array | int]] = {
     "%lanemask_gt": lambda w: ~(2 * _lanes_below(w) + np.uint64(1)) & np.uint64(0xFFFFFFFF),
     "%lanemask_ge": lambda w: ~_lanes_below(w) & np.uint64(0xFFFFFFFF),
     "%cluster_ctarank": _rank,
-    "%cluster_nctarank": lambda w: int(np.prod(w.grid.cluster)),
+    "%cluster_nctarank": lambda w: math.prod(w.grid.cluster),
     "%is_explicit_cluster": lambda w: w.grid.explicit_cluster,
     # Blocks lie on the processors in turn.
     "%smid": lambda w: np.repeat(w.ctas, w.lanes_per_cta) % w.grid.processors,

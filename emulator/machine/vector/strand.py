@@ -46,6 +46,7 @@ class State(Enum):
     MBARRIER = "waits for a phase of an mbarrier"
     CLUSTER = "waits at the barrier of its cluster"
     WARPGROUP = "waits for warps of its warpgroup"
+    TENSOR = "waits for columns of tensor memory"
     ENDED = "ended"
 
 

@@ -69,7 +69,8 @@ class TextGrid(Grid):
         self.step_limit = None
         self.executed = self.thread_statements = self.progress = self.meetings = 0
         self._resumes = self._changes = 0
-        self.total, self._started = self._machines, 0
+        self.total = self._last = self._machines
+        self._started = 0
         self.watch = self.schedule = None
         self._may_cancel = False
         self._left: list[Frame] = []

@@ -211,4 +211,5 @@ _WHAT: dict[State, Callable[[Wave, Strand, int, Lanes], str]] = {
     State.CLUSTER: _cluster,
     State.WARP: _warp,
     State.WARPGROUP: _warp,
+    State.TENSOR: lambda wave, strand, block, lanes: strand.state.value,
 }

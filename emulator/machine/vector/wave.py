@@ -9,6 +9,7 @@ reference engine chooses its threads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,6 +33,7 @@ from emulator.memory.windows import RANK_BITS, WINDOW_BITS
 
 if TYPE_CHECKING:
     from emulator.memory.space import Space
+    from emulator.memory.tensor_memory import TensorMemory
     from emulator.ptx.program import Function, Statement
 
 #: backward branches after which a strand lets others go first; fewer where it looks at memory that
@@ -53,6 +55,8 @@ class Block:
     end: Callable[[Strand], int | None]
     #: looks at memory that other strands may change
     polls: bool
+    #: statements that each step executes; (): one each
+    counts: tuple[int, ...] = ()
 
 
 class Warps(NamedTuple):
@@ -100,7 +104,7 @@ class Wave:
         self.local = np.zeros((len(lanes), 0), np.uint8)
         #: bytes of it that threads may use: there may be room for more
         self.local_bytes = 0
-        self.cluster_size = int(np.prod(grid.cluster))
+        self.cluster_size = math.prod(grid.cluster)
         #: the bits of an address in shared memory that are its offset: in a grid the rank of the
         #: block stands above
         bits = WINDOW_BITS if grid.only_shared else RANK_BITS
@@ -115,6 +119,8 @@ class Wave:
         self.products: Any = None
         #: what looks for mistakes; None: nothing does
         self.watch: Any = None
+        #: tensor memory of the blocks that have used it, by their rows
+        self.tensor: dict[int, TensorMemory] = {}
         self.specials: dict[str, Array] = {}
         self._rows: Lanes | None = None
 
@@ -125,6 +131,7 @@ class Wave:
         self.alive[:] = self.thread < self.grid.threads
         self.version = self.executed = self.vain = 0
         self.ready, self.waiting = [], []
+        self.tensor = {}
 
     def start(self, function: Function, initial: Callable[[Frame], None]) -> None:
         """All threads at the first statement of a kernel."""

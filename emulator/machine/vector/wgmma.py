@@ -15,6 +15,7 @@ import numpy as np
 from dtypes import Array
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.products import Due, Product, poison
+from emulator.machine.vector import kernels
 from emulator.machine.vector.asynchronous import constant
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.fragments import Fetch, Registers, whole
@@ -51,10 +52,13 @@ def multiplication(statement: Statement, function: Function) -> Step:
     assert isinstance(ins, MatrixInstruction)
     fetch = Fetch(statement, function, WARPGROUP)
     pattern = np.array([poison(ins)], np.uint32)
+    by_kernel = kernels.multiplication(ins, fetch)
 
     def step(s: Strand) -> None:
         together_in_groups(s, statement.pc)
         whole(s, WARPGROUP, ins)
+        if s.wave.pending.at_once and by_kernel(s):
+            return
         operands, options = fetch(s)
         wave, first = s.wave, s.lanes[::WARPGROUP]
         if wave.pending.at_once:

@@ -36,7 +36,10 @@ _EXAMPLE = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 def descriptor_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("given", nargs="*", metavar="WORD|OPCODE",
-        help="64-bit words (0x, 0b or decimal), and a wgmma to check them for")  # fmt: skip
+        help="64-bit words (0x, 0b or decimal), and a wgmma or tcgen05.mma to check them for; of "
+        "tcgen05.mma words below 2**32 are instruction descriptors")  # fmt: skip
+    add("--idesc", metavar="WORD", help="instruction descriptor of a tcgen05.mma: its operands "
+        "are checked with it")  # fmt: skip
     add("--operand", default="b", help="a or b (default b)")
     add("--major", help="k (default), or mn where imm-trans is 1")
     add("--shared-size", metavar="BYTES", help="of the shared memory (default 2**18)")
@@ -46,7 +49,8 @@ def descriptor_arguments(parser: ArgumentParser) -> None:
         "where the instruction starts in it; order= rows or columns, which block of 8 lines "
         "follows in memory; leading= bytes between lines, or 64e in elements; major=")  # fmt: skip
     add("--diff", action="store_true", help="--need, everything taken from the word")
-    add("--build", metavar="TILE", help="build the word that such a tile needs")
+    add("--build", metavar="TILE", help="build the word that such a tile needs; of a tcgen05.mma "
+        "also an instruction descriptor: a=bf16,b=bf16,m=128,n=256,transpose_b=1")  # fmt: skip
 
 
 def descriptor_command(
@@ -57,6 +61,7 @@ def descriptor_command(
     need: str | None = None,
     diff: bool = False,
     build: str | None = None,
+    idesc: str | None = None,
 ) -> Answer:
     """Words are decoded, checked against an opcode among them, and compared with a stored tile.
 
@@ -70,6 +75,10 @@ def descriptor_command(
     if len(opcodes) > 1:
         raise OperandError(f"one opcode for all words; got {listing(map(quoted, opcodes), 4)}")
     memory = WINDOW if shared_size is None else whole_number("--shared-size", shared_size)
+    if opcodes and opcodes[0].startswith("tcgen05."):
+        return _of_tensor_cores(opcodes[0], words, idesc, operand, memory, build, need or diff)
+    if idesc is not None:
+        raise OperandError("--idesc goes with a tcgen05.mma; give its opcode, too")
     asked = [name for name, value in (("--need", need), ("--diff", diff or None),
                                       ("--build", build)) if value is not None]  # fmt: skip
     if len(asked) > 1:
@@ -92,6 +101,38 @@ def descriptor_command(
         _word_answer(text, word, tile, _stored(spec, tile, word) if asked else None, memory)
         for text, word in zip(texts, words, strict=True)
     ])  # fmt: skip
+
+
+def _of_tensor_cores(
+    opcode: str,
+    words: list[int],
+    idesc: str | None,
+    operand: str,
+    memory: int,
+    build: str | None,
+    compared: object,
+) -> Answer:
+    """The answer about descriptors of a tcgen05.mma."""
+    from emulator.tools.descriptors.tensor import tensor_answer
+
+    if compared:
+        raise OperandError("--need and --diff compare words of wgmma; tcgen05 has --build")
+    if not words and idesc is None and build is None:
+        raise OperandError(
+            "no descriptor: give a 64-bit word, an instruction descriptor such as 0x8400490, or "
+            "--build a=bf16,b=bf16,m=128,n=256"
+        )
+    spec = None if build is None else _pairs(build)
+    word = None if idesc is None else _word(idesc)
+    return tensor_answer(opcode, words, word, operand, memory, spec)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """``key=value,…`` as it stands."""
+    parts = [part.partition("=") for part in text.split(",") if part.strip()]
+    if wrong := [key for key, equals, _ in parts if not equals]:
+        raise OperandError(f"--build takes key=value, …; got {quoted(wrong[0], 80)}")
+    return {key.strip(): value.strip() for key, _, value in parts}
 
 
 def _several(answers: list[Answer]) -> Answer:

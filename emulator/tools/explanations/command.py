@@ -17,6 +17,20 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
 
 
+#: help of --idesc
+_IDESC = "instruction descriptor of a tcgen05.mma, such as 0x8400490"
+
+
+def _word(idesc: str | None) -> int | None:
+    """The word that --idesc gives."""
+    if idesc is None:
+        return None
+    try:
+        return int(idesc, 0)
+    except ValueError:
+        raise OperandError(f"--idesc is a word such as 0x8400490; got {shown(idesc)}") from None
+
+
 def _common_arguments(parser: ArgumentParser) -> None:
     """The operands, and where the answer goes."""
     add = parser.add_argument
@@ -46,6 +60,7 @@ def explain_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("opcode")
     add("--target", required=True, help="sm_90a, H100, ...")
+    add("--idesc", metavar="WORD", help=_IDESC)
     add("--row", type=int, default=0, help="of D (default 0)")
     add("--col", type=int, default=0, help="of D (default 0)")
     _common_arguments(parser)
@@ -60,6 +75,7 @@ def explain_command(
     target: str,
     row: int = 0,
     col: int = 0,
+    idesc: str | None = None,
     registers: str | None = None,
     computation: int = 0,
     batch: str = "",
@@ -69,7 +85,7 @@ def explain_command(
 ) -> Answer:
     """Explains D[row][col]; `given` are operands as `inputs.operands` takes them, or lane registers
     come from a file. Raises an EmulatorError for all that cannot be used."""
-    ins = as_multiplication(opcode)
+    ins = as_multiplication(opcode, _word(idesc))
     try:
         index = tuple(int(word) for word in batch.split(",") if word.strip())
     except ValueError:
@@ -92,6 +108,7 @@ def explain_command(
 def compare_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("opcodes", metavar="opcode", nargs="+")
+    add("--idesc", metavar="WORD", help=_IDESC)
     add("--targets", metavar="NAMES", help="sm_80,sm_90a,B200 (default: all)")
     _common_arguments(parser)
     add("--limit", type=int, default=12, help="elements shown (default 12)")
@@ -101,6 +118,7 @@ def compare_arguments(parser: ArgumentParser) -> None:
 def compare_command(
     opcodes: list[str],
     targets: str | None = None,
+    idesc: str | None = None,
     limit: int = 12,
     same: bool = False,
     html: bool = False,
@@ -112,7 +130,11 @@ def compare_command(
     The exit code is 0, also where results differ; with `same` it is 1 then. Of several instructions
     the one with the longest k says what is generated.
     """
-    instructions = [as_multiplication(opcode) for opcode in opcodes]
+    word = _word(idesc)
+    instructions = [
+        as_multiplication(opcode, word if opcode.startswith("tcgen05.mma") else None)
+        for opcode in opcodes
+    ]
     longest = max(instructions, key=lambda ins: ins.k)
     matrices: dict[str, Any] = dict(operands(longest, **given, place=(0, 0)))
     a, b, c = (matrices.pop(name, None) for name in "ABC")

@@ -13,6 +13,8 @@ from emulator.arrays import accepts_tensors
 from emulator.errors import OperandError, UnsupportedError, listing, whole
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.recipe import Recipe
+from emulator.layout.instruction_descriptor import InstructionDescriptor
 from emulator.matrices.gemm import gemm
 from emulator.targets import Target, find_target
 from emulator.tools.explanations.cause import Aspect, Dot, find_cause, parting
@@ -22,7 +24,7 @@ from emulator.tools.operands import Multiplication, as_array, as_multiplication
 from emulator.tools.report import Block, Document, Section, Table, in_width
 from emulator.tools.wording import short_targets
 
-Targets = str | Target | Sequence[str | Target] | None
+Targets = str | Target | Recipe | Sequence[str | Target | Recipe] | None
 
 
 class Comparison(Document):
@@ -36,7 +38,11 @@ class Comparison(Document):
 
 class _Run(NamedTuple):
     ins: Multiplication
-    target: Target
+    target: Target | Recipe
+
+    @property
+    def is_available(self) -> bool:
+        return isinstance(self.target, Recipe) or self.target.name in self.ins.targets
 
 
 class _Result(NamedTuple):
@@ -80,6 +86,7 @@ def compare(
     c: Any = None,
     *,
     targets: Targets = None,
+    idesc: InstructionDescriptor | int | None = None,
     codes: bool = False,
     scale_a: Any = None,
     scale_b: Any = None,
@@ -88,15 +95,17 @@ def compare(
 ) -> Comparison:
     """Computes D = A·B + C by every instruction on every target, and says where and why they part.
 
-    Instructions may be opcodes. Operands are as `mma` takes them, one matrix each. An instruction
-    of another shape (dense, without scales) computes them as `gemm` does, step by step over k.
+    Instructions may be opcodes; `idesc` goes with each tcgen05.mma. Operands are as `mma` takes
+    them, one matrix each. An instruction of another shape (dense, without scales) computes them as
+    `gemm` does, step by step over k.
     `targets`: None for all that any of the instructions has; a target that lacks an instruction is
-    listed as not available. `limit` is the number of elements shown.
+    listed as not available; a `Recipe` may stand among them. `limit` is how many elements are
+    shown.
 
     Raises OperandError for operands that do not fit and instructions of different types,
     UnsupportedError where no target has any of the instructions.
     """
-    chosen = _instructions(instructions)
+    chosen = _instructions(instructions, idesc)
     limit = whole("limit=", limit)
     there, missing, aliases = _runs(chosen, targets)
     more = {"scale_a": scale_a, "scale_b": scale_b, "nibbles": nibbles}
@@ -106,7 +115,7 @@ def compare(
     pairs = [_pair(p, q, given) for p, q in combinations(results, 2)]
     title = f"{' and '.join(map(str, chosen))}: the same operands on "
     title += f"{len(there)} target{'s' if len(there) > 1 else ''}"
-    if len(chosen) > 1:
+    if len(chosen) > 1 or any(isinstance(x.target, Recipe) for x in there):
         title = f"The same operands, {len(there)} ways: {', '.join(map(str, chosen))}"
     stacked = np.stack([x.codes for x in results])
     differing = (stacked != stacked[0]).any(0)
@@ -129,8 +138,11 @@ def _several(given: Any) -> list[Any]:
         return [given]
 
 
-def _instructions(given: Any) -> list[Multiplication]:
-    chosen = [as_multiplication(ins) for ins in _several(given)]
+def _instructions(given: Any, idesc: InstructionDescriptor | int | None) -> list[Multiplication]:
+    chosen = [
+        as_multiplication(ins, idesc if str(ins).startswith("tcgen05.mma") else None)
+        for ins in _several(given)
+    ]
     if not chosen:
         raise OperandError("compare takes an instruction or several; got none")
     types = [".".join((x.d_type, x.a_type, x.b_type, x.c_type)) for x in chosen]
@@ -147,22 +159,25 @@ def _runs(
     chosen: Sequence[Multiplication], targets: Targets
 ) -> tuple[list[_Run], list[_Run], list[str]]:
     """What runs, what is not available, and what to say of several names of one target."""
-    names: dict[Target, list[str]] = {}
+    names: dict[Target | Recipe, list[str]] = {}
     every = [name for ins in chosen for name in ins.targets]
     for x in every if targets is None else _several(targets):
-        names.setdefault(find_target(x), []).append(str(x).strip())
+        if isinstance(x, Recipe):
+            names.setdefault(x, []).append(x.name)
+        else:
+            names.setdefault(find_target(x), []).append(str(x).strip())
     if not names:
         raise OperandError("targets= names none; such as sm_80, sm_90a, B200")
     pairs = [_Run(ins, target) for ins in chosen for target in names]
-    there = [x for x in pairs if x.target.name in x.ins.targets]
+    there = [x for x in pairs if x.is_available]
     if not there:
         raise UnsupportedError(
-            f"none of {listing(names)} has {chosen[0]}; its targets "
+            f"none of {listing(x.name for x in names)} has {chosen[0]}; its targets "
             f"are {', '.join(chosen[0].targets)}"
         )
     absent = [] if targets is None else [x for x in pairs if x not in there]
     aliases = [
-        f"{' and '.join(dict.fromkeys(own))} are one target, {target}"
+        f"{' and '.join(dict.fromkeys(own))} are one target, {target.name}"
         for target, own in names.items()
         if len(set(own)) > 1
     ]
@@ -242,6 +257,10 @@ def _dot(result: _Result, given: _Operands, row: int, col: int) -> Dot:
     whole_a, whole_b, whole_c = given.matrices
     a = line(whole_a, arithmetic.a, np.s_[row, :])
     b = line(whole_b, arithmetic.b, np.s_[:, col])
+    if isinstance(ins, MatrixInstruction) and any(ins.negated):
+        masks = [fmt.sign_mask if on else 0 for fmt, on in
+                 zip((arithmetic.a, arithmetic.b), ins.negated, strict=True)]  # fmt: skip
+        a, b = (tuple(x ^ mask for x in y) for y, mask in zip((a, b), masks, strict=True))
     c = 0 if whole_c is None else line(whole_c, arithmetic.c, np.s_[row, [col]])[0]
     return Dot(result.name, arithmetic, a, b, c, ins.k)
 
@@ -278,13 +297,19 @@ def _summary(
 
 
 def _runs_text(several: Sequence[_Run], with_names: bool) -> str:
-    by_instruction: dict[str, list[str]] = {}
+    by_instruction: dict[str, list[Target | Recipe]] = {}
     for ins, target in several:
-        by_instruction.setdefault(str(ins), []).append(target.name)
+        by_instruction.setdefault(str(ins), []).append(target)
     return "; ".join(
-        (f"{name} on " if with_names else "") + short_targets(targets)
+        (f"{name} on " if with_names else "") + _targets_text(targets)
         for name, targets in by_instruction.items()
     )
+
+
+def _targets_text(several: Sequence[Target | Recipe]) -> str:
+    names = [x.name for x in several if not isinstance(x, Recipe)]
+    own = [x.name for x in several if isinstance(x, Recipe)]
+    return ", ".join(([short_targets(names)] if names else []) + own)
 
 
 def _elements(results: Sequence[_Result], differing: Array, fmt: Format, limit: int) -> Section:

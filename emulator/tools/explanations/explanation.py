@@ -11,6 +11,8 @@ from typing import Any
 
 from emulator.arrays import accepts_tensors
 from emulator.isa.instruction import Instruction
+from emulator.isa.recipe import Recipe
+from emulator.layout.instruction_descriptor import InstructionDescriptor
 from emulator.targets import Target
 from emulator.tools.explanations.feeds import Asked, Feed, from_matrices, from_registers
 from emulator.tools.explanations.numbers import (
@@ -39,7 +41,8 @@ def explain(
     *,
     row: int,
     col: int,
-    target: str | Target,
+    target: str | Target | Recipe,
+    idesc: InstructionDescriptor | int | None = None,
     codes: bool = False,
     scale_a: Any = None,
     scale_b: Any = None,
@@ -47,15 +50,18 @@ def explain(
     computation: int = 0,
     batch: int | tuple[int, ...] = (),
 ) -> Explanation:
-    """Explains D[row][col] of ``mma(ins, a, b, c, …)`` on `target`.
+    """Explains D[row][col] of ``mma(ins, a, b, c, …)`` on `target`, or by a `Recipe`.
 
-    Operands are as `mma` takes them; `ins` may be an opcode, wmma.mma is taken too. Where they have
+    Operands are as `mma` takes them; `ins` may be an opcode, wmma.mma is taken too, and a
+    tcgen05.mma with its instruction descriptor `idesc`. Where they have
     batch axes, `batch` says which. `computation` is that of m8n8k4.f16 whose lanes are shown.
     Raises what `mma` raises, and OperandError for a row, column or index out of range.
     """
     asked = Asked(row, col, target, computation, batch)
     more = {"scale_a": scale_a, "scale_b": scale_b, "nibbles": nibbles}
-    return _explanation(from_matrices(as_multiplication(ins), (a, b, c), asked, codes, **more))
+    return _explanation(
+        from_matrices(as_multiplication(ins, idesc), (a, b, c), asked, codes, **more)
+    )
 
 
 @accepts_tensors(words=True)
@@ -83,7 +89,7 @@ def _explanation(feed: Feed) -> Explanation:
     apart = None if exact is None else ulps_apart(exact, feed.d.code)
     level, detail = feed.ins.fidelity(feed.target)
     data = {
-        "opcode": str(feed.ins), "target": str(feed.target), "row": feed.row, "col": feed.col,
+        "opcode": str(feed.ins), "target": feed.target.name, "row": feed.row, "col": feed.col,
         "fidelity": {"level": level, "detail": detail},
         "d": feed.d.data, "c": feed.c.data,
         # Exact numbers are fractions in text next to floats.
@@ -100,7 +106,8 @@ def _explanation(feed: Feed) -> Explanation:
         Section("Operands", _operands(feed)),
         *step_sections(feed),
     ]
-    title = f"D[{feed.row}][{feed.col}] of {feed.ins} on {feed.target}"
+    way = "by" if isinstance(feed.target, Recipe) else "on"
+    title = f"D[{feed.row}][{feed.col}] of {feed.ins} {way} {feed.target.name}"
     return Explanation(title, sections, data)
 
 

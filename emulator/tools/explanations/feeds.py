@@ -13,16 +13,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dtypes import FORMATS, Array, Format, code_type, codes_from_array
-from emulator.arith import reference
+from emulator.arith import matmul, reference
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.trace import Record
 from emulator.errors import OperandError, shown, whole
 from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.recipe import Recipe
+from emulator.isa.tensor_instruction import TensorInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.layout.descriptor import Descriptor, as_words
 from emulator.layout.fragment import Fragment
+from emulator.layout.tensor_memory import Places
 from emulator.layout.tile import TileShape
 from emulator.matrices.mma import mma
+from emulator.matrices.operands import operand_codes
 from emulator.targets import Target, find_target
 from emulator.tools.descriptors.tiles import read_tile
 from emulator.tools.explanations.numbers import Code
@@ -30,7 +34,6 @@ from emulator.tools.operands import (
     Multiplication,
     as_array,
     as_codes,
-    format_of,
     gather,
     group_of,
     load_matrix,
@@ -71,7 +74,7 @@ class Asked(NamedTuple):
 
     row: int
     col: int
-    target: str | Target
+    target: str | Target | Recipe
     #: of m8n8k4.f16
     computation: int = 0
     batch: int | tuple[int, ...] = ()
@@ -82,7 +85,7 @@ class Feed:
     """One element of D with all that went into it."""
 
     ins: Multiplication
-    target: Target
+    target: Target | Recipe
     arithmetic: Arithmetic
     row: int
     col: int
@@ -127,6 +130,8 @@ def from_matrices(
     _check_computation(ins, asked.computation)
     if isinstance(ins, MatrixInstruction) and ins.is_sparse and "e" not in matrices:
         matrices["a"], matrices["e"] = metadata(ins, matrices["a"])
+    if isinstance(ins, TensorInstruction):
+        return _feed(ins, _in_tensor_memory(ins, matrices | {"d": d}), asked)
     names = (*ins.fragments, "c") if traits(ins).wgmma else tuple(ins.fragments)
     # Matrices say nothing of a selector or of scale ids: the first choice is shown.
     where = {
@@ -139,26 +144,31 @@ def from_matrices(
 def computed(
     ins: Multiplication,
     operands: tuple[Any, Any, Any],
-    target: str | Target,
+    target: str | Target | Recipe,
     codes: bool,
     more: Mapping[str, Any],
 ) -> tuple[Array, dict[str, Array]]:
     """D and the operands as codes; `mma` says what is wrong with them."""
     given = {name: as_array(name, x) for name, x in more.items() if x is not None}
+    arithmetic = ins.arithmetic(target)
+    formats = {"a": arithmetic.a, "b": arithmetic.b, "c": arithmetic.c}
 
     def read(name: str, values: Any) -> Array:
         if values is None:
-            return np.zeros(ins.fragment("d").shape, code_type(format_of(ins, "c").bits))
+            return np.zeros((ins.m, ins.n), code_type(formats["c"].bits))
         if codes:
             return as_array(name.upper(), values)
-        return as_codes(name.upper(), format_of(ins, name), values)
+        return as_codes(name.upper(), formats[name], values)
 
     if isinstance(ins, WmmaMultiply):
         if given:
             raise OperandError(f"{ins} takes no {'=, '.join(given)}=")
         matrices = {name: read(name, x) for name, x in zip("abc", operands, strict=True)}
-        registers = [ins.fragment(name).scatter(x) for name, x in matrices.items()]
-        return ins.fragment("d").gather(execute(ins, *registers, target=target)), matrices
+        a, b, c = (
+            operand_codes(name.upper(), x, formats[name], ins.fragment(name).shape, True)
+            for name, x in matrices.items()
+        )
+        return matmul(arithmetic, a, np.swapaxes(b, -1, -2), c), matrices
     d = mma(ins, *operands, target=target, codes=codes, **more)
     d = d if codes else codes_from_array(FORMATS[ins.d_type], d)
     matrices = {name: read(name, x) for name, x in zip("abc", operands, strict=True)}
@@ -171,6 +181,8 @@ def from_registers(
 ) -> Feed:
     """The feed of one element of ``execute(ins, *operands, …)``; raises what that raises."""
     _check_computation(ins, asked.computation)
+    if isinstance(asked.target, Recipe):
+        raise OperandError("registers are explained on a target; `explain` takes a recipe")
     d = execute(ins, *operands, target=asked.target, **options)
     words = dict(zip(("a", "b", "c", "e"), operands, strict=False))
     words |= {name: options[name] for name in ("scale_a", "scale_b") if name in options}
@@ -245,6 +257,41 @@ def _in_registers(fragment: Fragment, group: int = 0) -> Where:
     return where
 
 
+def _in_tensor_memory(ins: TensorInstruction, codes: dict[str, Array]) -> _Matrices:
+    """What a tcgen05.mma keeps in tensor memory, from the first column on; A and B are said to be
+    in shared memory, where a descriptor that nobody gave has them."""
+    layout, notes = ins.layout, []
+    where = {"c": _at(layout.d), "d": _at(layout.d)}
+    if ins.is_sparse:
+        where["e"] = _at(layout.metadata, (0,))
+    if ins.is_block_scaled:
+        where["scale_a"] = _at(layout.scale_a, (0,))
+        where["scale_b"] = _at(layout.scale_b, (0, 0), transposed=True)
+    masks = [FORMATS[x].sign_mask for x in (ins.a_type, ins.b_type)]
+    flip = [mask if on else 0 for mask, on in zip(masks, ins.negated, strict=True)]
+    for name, on in zip("AB", ins.negated, strict=True):
+        if on:
+            notes.append(f"the descriptor negates {name}: shown after that")
+    notes.append("lanes and columns are those of tensor memory, from the address of each operand")
+    return _Matrices(codes, where, (flip[0], flip[1]), notes)
+
+
+def _at(places: Places, copy: tuple[int, ...] = (), transposed: bool = False) -> Where:
+    """`copy` is the index of the copy of what lies there several times."""
+
+    def where(row: int, col: int) -> Held:
+        index = (*copy, *((col, row) if transposed else (row, col)))
+        cta, lane, column, bit = (int(x[index]) for x in places)
+        if lane < 0:  # of columns that other quarters hold
+            index = (copy[0], 3, *index[2:])
+            cta, lane, column, bit = (int(x[index]) for x in places)
+        text = f"lane {lane} column {column}" + (f" bit {bit}" if bit else "")
+        text += f" of CTA {cta}" if cta else ""
+        return Held(text, {"cta": cta, "lane": lane, "column": column, "low_bit": bit})
+
+    return where
+
+
 def _in_memory(descriptor: Descriptor, tile: TileShape, bits: int, transposed: bool) -> Where:
     """`transposed`: asked for as (k, column) of B."""
     places, per_byte = descriptor.addresses(tile), 8 // bits if bits < 8 else 1
@@ -264,7 +311,8 @@ def _in_memory(descriptor: Descriptor, tile: TileShape, bits: int, transposed: b
 
 
 def _feed(ins: Multiplication, given: _Matrices, asked: Asked) -> Feed:
-    target, shape = find_target(asked.target), given.codes["d"].shape[:-2]
+    target, shape = asked.target, given.codes["d"].shape[:-2]
+    target = target if isinstance(target, Recipe) else find_target(target)
     row, col = whole("row", asked.row, 0, ins.m - 1), whole("col", asked.col, 0, ins.n - 1)
     arithmetic = ins.arithmetic(target)
     index = _batch_index(asked.batch, shape)
@@ -298,7 +346,7 @@ def _feed(ins: Multiplication, given: _Matrices, asked: Asked) -> Feed:
     code = reference.dot_one(
         arithmetic, a.tolist(), met.tolist(), scale_a, scale_b, c, records.append
     )
-    assert code == d, f"the trace of {ins} on {target} ends in {code:#x}, D holds {d:#x}"
+    assert code == d, f"the trace of {ins} on {target.name} ends in {code:#x}, D holds {d:#x}"
     return Feed(
         ins, target, arithmetic, row, col, labels,
         tuple(element("a", arithmetic.a, x, row, i) for i, x in enumerate(a)),
@@ -328,7 +376,7 @@ def _selected(
 
 def _check_computation(ins: Multiplication, computation: object) -> None:
     """Only m8n8k4.f16 has several."""
-    groups = ins.fragment("d").groups
+    groups = 1 if isinstance(ins, TensorInstruction) else ins.fragment("d").groups
     if groups == 1 and not (isinstance(computation, int) and computation == 0):
         raise OperandError(
             f"computation is that of m8n8k4.f16, whose warp has 4; {ins} has one: leave it out; "

@@ -33,7 +33,7 @@ NAN, INFINITE, ZERO = NumberClass.NAN, NumberClass.INFINITE, NumberClass.ZERO
 def _by_step(feed: Feed) -> list[tuple[str, Step, list[Record]]]:
     """The records of each step, with a sentence that says what it does; each has at least one."""
     groups = [list(group) for _, group in groupby(feed.records, lambda x: id(x.step))]
-    words = wording_of(feed.ins, feed.target.name)
+    words = wording_of(feed.ins, feed.target)
     if len(words) != len(groups):
         words = [brief([step]) for step in feed.arithmetic.steps]
     return [(text, group[0].step, group) for text, group in zip(words, groups, strict=True)]

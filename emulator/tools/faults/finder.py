@@ -14,6 +14,8 @@ from dtypes import Array
 from emulator.arrays import accepts_tensors
 from emulator.errors import OperandError, whole
 from emulator.isa.instruction import Instruction, as_instruction
+from emulator.isa.tensor_instruction import settle
+from emulator.layout.instruction_descriptor import InstructionDescriptor
 from emulator.targets import Target, find_target
 from emulator.tools.faults import (
     copies,
@@ -30,6 +32,7 @@ from emulator.tools.faults.inputs import Given
 from emulator.tools.faults.kernel import Mistake
 from emulator.tools.faults.report import FaultReport
 from emulator.tools.faults.search import search
+from emulator.tools.faults.tensor import tensor_faults
 from emulator.tools.operands import as_array, as_codes
 
 #: the likelier of two mistakes that do the same stands first
@@ -137,6 +140,7 @@ def find_faults(
     c: Any = None,
     *,
     target: str | Target,
+    idesc: InstructionDescriptor | int | None = None,
     d: Any = None,
     expected: Any = None,
     scale_a: Any = None,
@@ -169,6 +173,9 @@ def find_faults(
     as take 5 * 10**8 multiply-adds; the report says so where some are left. `limit` bounds
     the list of faults. `ins` may be an opcode, and every array a CPU tensor of PyTorch.
 
+    Of a tcgen05.mma, with its instruction descriptor `idesc`, the matrices and `d` are taken, one
+    tile of D; scales for all steps along k, `scale_b` ``(v, n)``.
+
     Not decidable, and named together as one: from D, whether the lanes, the addresses or the bytes
     in memory were wrong (a note says what to give); of memory, whether the writer or the reader of
     a tile is, where changing either repairs it; of rows that hold equal bytes, which is read. What
@@ -177,6 +184,13 @@ def find_faults(
     Raises OperandError for arrays that do not fit the instruction, or where nothing is given that
     could be compared; UnsupportedError where the target lacks the instruction.
     """
+    if idesc is not None or (isinstance(ins, str) and ins.strip().startswith("tcgen05.mma")):
+        if d is None or expected is not None or passed:
+            raise OperandError("of a tcgen05.mma the finder takes the matrices and d=")
+        named = {"a": a, "b": b, "c": c, "scale_a": scale_a, "scale_b": scale_b}
+        return tensor_faults(
+            settle(ins, idesc), find_target(target), named, d, whole("limit=", limit, 1)
+        )
     ins = as_instruction(ins)
     given = Given(ins, find_target(target), {"a": a, "b": b, "c": c, "scale_a": scale_a,
                                              "scale_b": scale_b}, passed, boxes)  # fmt: skip

@@ -1,0 +1,73 @@
+"""Kernels on batches: compiled once for each product, run in as many threads as are worth it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emulator.arith.kernels import machine_code, tile
+from emulator.arith.kernels.product import OPERANDS, Product
+
+Int64 = NDArray[np.int64]
+
+#: multiply-adds below which a second thread costs more than it brings
+_WORTH_A_THREAD = 1 << 20
+
+
+class Operand(NamedTuple):
+    """Memory with the places of an operand's elements; see `tile.module`."""
+
+    address: int
+    #: bytes from there on, one for each of the batch
+    bases: Int64
+    #: places, one table after the other
+    tables: Int64
+    #: where the table of each of the batch starts
+    starts: Int64
+
+
+@lru_cache(maxsize=512)
+def _compiled(product: Product) -> Any:
+    (address,) = machine_code.function_addresses(tile.module(product), ["batch"])
+    return machine_code.callable_at(
+        address, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+    )
+
+
+@lru_cache(maxsize=512)
+def warp_address(product: Product, tables: tuple[tuple[str, tuple[int, ...]], ...]) -> int:
+    """The address of the function that `tile.warp_module` writes."""
+    text = tile.warp_module(product, dict(tables))
+    return machine_code.function_addresses(text, ["warp"])[0]
+
+
+def run(
+    product: Product,
+    operands: Mapping[str, Operand],
+    count: int,
+    flips: tuple[int, int] = (0, 0),
+    keep: Int64 | None = None,
+) -> int:
+    """Computes `count` products into where operand d lies; the flags that any of them has.
+
+    `flips` are bits to flip in units of A and of B; `keep` is 0 for each of the batch whose C
+    counts as zero. What lies at the addresses must stay alive and hold still meanwhile.
+    """
+    compute = _compiled(product)
+    kept = np.ones(count, np.int64) if keep is None else keep
+    words: list[int] = []
+    for name in OPERANDS:
+        x = operands.get(name)
+        words += [0] * 4 if x is None else [x.address, *(y.ctypes.data for y in x[1:])]
+    words += [*flips, kept.ctypes.data]
+    arguments = np.array(words, np.int64)
+    work = count * product.groups * product.m * product.n * product.k
+    address = arguments.ctypes.data
+    return machine_code.in_parts(
+        lambda first, last: compute(address, first, last), count, 1 + work // _WORTH_A_THREAD
+    )

@@ -1,0 +1,152 @@
+"""``Emitter``: LLVM IR on vectors of 8 lanes, with the few operations that kernels are made of.
+
+Eight lanes fit one AVX2 register of float32 and two of NEON; LLVM cuts or joins them for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from llvmlite import ir
+
+#: lanes of a vector
+LANES = 8
+
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+F32, F64, POINTER = ir.FloatType(), ir.DoubleType(), ir.PointerType()
+Value = Any
+Type = Any
+
+
+def vector_of(type_: Type) -> Type:
+    return ir.VectorType(type_, LANES)
+
+
+class Emitter:
+    """Writes into one function; `b` is the builder of what is not named here."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.entry = function.append_basic_block("entry")
+        self.b = ir.IRBuilder(self.entry)
+
+    # --- constants and vectors ---
+
+    def constant(self, type_: Type, number: float | str) -> Value:
+        """The same number in all lanes, where `type_` is a vector."""
+        if isinstance(type_, ir.VectorType):
+            return ir.Constant(type_, [ir.Constant(type_.element, number)] * type_.count)
+        return ir.Constant(type_, number)
+
+    def like(self, x: Value, number: float | str) -> Value:
+        """A constant of the type of `x`."""
+        return self.constant(x.type, number)
+
+    def splat(self, x: Value) -> Value:
+        """A number in all lanes."""
+        vector, lanes = vector_of(x.type), ir.VectorType(I32, LANES)
+        none = ir.Constant(vector, ir.Undefined)
+        one = self.b.insert_element(none, x, ir.Constant(I32, 0))
+        return self.b.shuffle_vector(one, none, ir.Constant(lanes, [0] * LANES))
+
+    def select(self, where: Value, yes: Value, no: Value) -> Value:
+        return self.b.select(where, yes, no)
+
+    def larger(self, x: Value, y: Value) -> Value:
+        """The larger of two signed integers."""
+        return self.intrinsic("llvm.smax", x, y)
+
+    def smaller(self, x: Value, y: Value) -> Value:
+        return self.intrinsic("llvm.smin", x, y)
+
+    def converted(self, type_: Type, x: Value, how: str) -> Value:
+        """`x` by a conversion of LLVM (`sitofp`, `zext`, `bitcast` …), lane for lane."""
+        if isinstance(x.type, ir.VectorType):
+            type_ = ir.VectorType(type_, x.type.count)
+        return getattr(self.b, how)(x, type_)
+
+    def intrinsic(self, name: str, *arguments: Value) -> Value:
+        """An intrinsic on one type, such as ``llvm.fma``."""
+        type_ = arguments[0].type
+        suffix = {I32: "i32", I64: "i64", F32: "f32", F64: "f64"}
+        is_vector = isinstance(type_, ir.VectorType)
+        scalar = suffix[type_.element if is_vector else type_]
+        full = f"{name}.v{type_.count}{scalar}" if is_vector else f"{name}.{scalar}"
+        return self.b.call(self._declared(full, type_, [x.type for x in arguments]), arguments)
+
+    def any(self, where: Value) -> Value:
+        """Whether a mask is set in any lane."""
+        return self.b.icmp_unsigned("!=", self.b.bitcast(where, ir.IntType(LANES)),
+                                    ir.Constant(ir.IntType(LANES), 0))  # fmt: skip
+
+    def _declared(self, name: str, result: Type, arguments: list[Type]) -> Value:
+        module = self.function.module
+        if name in module.globals:
+            return module.globals[name]
+        return ir.Function(module, ir.FunctionType(result, arguments), name)
+
+    # --- memory ---
+
+    def array(self, type_: Type, count: int) -> Value:
+        """Memory of the function for `count` numbers."""
+        with self.b.goto_block(self.entry):
+            self.b.position_at_start(self.entry)
+            place = self.b.alloca(ir.ArrayType(type_, max(count, 1)))
+            place.align = 64
+            # llvmlite still gives it a type of its own, which LLVM has no more.
+            place.type = POINTER
+        return place
+
+    def at(self, array: Value, index: Value | int, type_: Type) -> Value:
+        """The address of an element."""
+        if isinstance(index, int):
+            index = ir.Constant(I64, index)
+        return self.b.gep(array, [index], source_etype=type_)
+
+    def load(
+        self, array: Value, index: Value | int, type_: Type, align: int | None = None
+    ) -> Value:
+        return self.b.load(self.at(array, index, type_), align=align or _bytes(type_), typ=type_)
+
+    def store(self, x: Value, array: Value, index: Value | int) -> None:
+        self.b.store(x, self.at(array, index, x.type), align=_bytes(x.type))
+
+    def lanes(self, array: Value, index: Value | int, type_: Type) -> Value:
+        """Eight neighbouring elements from `index` on."""
+        place = self.at(array, index, type_)
+        return self.b.load(place, align=_bytes(type_), typ=vector_of(type_))
+
+    def store_lanes(self, x: Value, array: Value, index: Value | int) -> None:
+        type_ = x.type.element
+        self.b.store(x, self.at(array, index, type_), align=_bytes(type_))
+
+    # --- flow ---
+
+    @contextmanager
+    def loop(self, end: int | Value, start: int | Value = 0, step: int = 1) -> Iterator[Value]:
+        """``for i in range(start, end, step)``; the loop runs at least once."""
+        start, end = (ir.Constant(I64, x) if isinstance(x, int) else x for x in (start, end))
+        before, body = self.b.block, self.b.append_basic_block("body")
+        self.b.branch(body)
+        self.b.position_at_end(body)
+        index = self.b.phi(I64)
+        index.add_incoming(start, before)
+        yield index
+        following = self.b.add(index, ir.Constant(I64, step))
+        index.add_incoming(following, self.b.block)
+        after = self.b.append_basic_block("after")
+        self.b.cbranch(self.b.icmp_signed("<", following, end), body, after)
+        self.b.position_at_end(after)
+
+    def unrolled(self, count: int) -> Iterator[Value]:
+        """``range(count)`` for a short body, eight at a time; count is a multiple of that."""
+        assert count % LANES == 0
+        with self.loop(count, step=LANES) as first:
+            for i in range(LANES):
+                yield self.b.add(first, ir.Constant(I64, i)) if i else first
+
+
+def _bytes(type_: Type) -> int:
+    return {I8: 1, I16: 2, I32: 4, I64: 8, F32: 4, F64: 8, POINTER: 8}[type_]

@@ -1,0 +1,441 @@
+"""One kernel: the product of one warp or warpgroup, and the loop over a batch of them.
+
+Every operand is a base address and a table: of A and B the place of each unit, rows of A one after
+the other and units of B by k, of C and D that of each element, row by row, of metadata the bit of
+each nibble, of scales the byte of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+from dtypes import Format
+from emulator.arith.kernels import elements, sums
+from emulator.arith.kernels.emitter import (
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    LANES,
+    POINTER,
+    Emitter,
+    Value,
+    vector_of,
+)
+from emulator.arith.kernels.product import (
+    METADATA,
+    MIXED,
+    OPERANDS,
+    PADDING,
+    Product,
+    Units,
+    arranged,
+)
+from emulator.arith.steps import FusedDotAdd, IntegerDot, PopcountDot
+
+_INTEGERS = {8: I8, 16: I16, 32: I32, 64: I64}
+
+
+class _Side(NamedTuple):
+    """A or B as arrays of its elements; `index` finds a row or column at a position of k."""
+
+    value: Value
+    exponent: Value
+    special: Value
+    fraction_bits: int
+
+
+class _Scales(NamedTuple):
+    value: Value
+    exponent: Value
+    special: Value
+
+
+class Kernel:
+    """Writes the function ``tile`` of a product into a module."""
+
+    def __init__(self, module: ir.Module, product: Product) -> None:
+        found = arranged(product.arithmetic)
+        assert found is not None, "no kernel is made of this recipe"
+        self.product, self.found = product, found
+        arguments = [POINTER] * (2 * len(OPERANDS)) + [I32, I32, I64]
+        self.function = ir.Function(module, ir.FunctionType(I32, arguments), "tile")
+        self.function.linkage = "internal"
+        self.e = Emitter(self.function)
+        self.base = dict(zip(OPERANDS, self.function.args[0 : 2 * len(OPERANDS) : 2], strict=True))
+        self.table = dict(zip(OPERANDS, self.function.args[1 : 2 * len(OPERANDS) : 2], strict=True))
+        self.flips = dict(zip("ab", self.function.args[-3:-1], strict=True))
+        self.keep = self.function.args[-1]
+        self.is_f64 = product.arithmetic.d.bits == 64
+
+    def write(self) -> Any:
+        e, p = self.e, self.product
+        self.flags = e.array(I32, 1)
+        self.odd = e.array(vector_of(I32), 1)
+        e.store(ir.Constant(I32, 0), self.flags, 0)
+        e.b.store(ir.Constant(vector_of(I32), [0] * LANES), self.odd)
+        units = {
+            "a": self._load_units("a", p.a, p.m * p.k // p.a.per),
+            "b": self._load_units("b", p.b, p.n * p.rows_of_b // p.b.per),
+        }
+        word = I64 if self.is_f64 else I32
+        self.c = self._load("c", p.m * p.n, p.arithmetic.c.bits, word)
+        self._clear_c(word)
+        self.out = e.array(word, p.m * p.n)
+        self.rows = self._rows_of_b() if p.sparsity else None
+        self._dots(units)
+        for i in e.unrolled(p.m * p.n):
+            place = e.load(self.table["d"], i, I64)
+            code = e.load(self.out, i, word)
+            bits = _INTEGERS[p.arithmetic.d.bits]
+            code = code if bits is word else e.b.trunc(code, bits)
+            e.b.store(code, e.b.gep(self.base["d"], [place], source_etype=I8), align=1)
+        e.b.ret(e.load(self.flags, 0, I32))
+        return self.function
+
+    # --- operands ---
+
+    def _load(self, name: str, count: int, bits: int, word: Any) -> Value:
+        """What lies at the places of a table, as words."""
+        e, type_ = self.e, _INTEGERS[bits]
+        out = e.array(word, count)
+        for i in e.unrolled(count):
+            place = e.b.gep(self.base[name], [e.load(self.table[name], i, I64)], source_etype=I8)
+            held = e.b.load(place, align=1, typ=type_)
+            e.store(held if type_ is word else e.b.zext(held, word), out, i)
+        return out
+
+    def _clear_c(self, word: Any) -> None:
+        """Zeros in place of C that is not to be read (scale-d of wgmma)."""
+        e = self.e
+        with (
+            e.b.if_then(e.b.icmp_unsigned("==", self.keep, ir.Constant(I64, 0)), likely=False),
+            e.loop(self.product.m * self.product.n) as i,
+        ):
+            e.store(ir.Constant(word, 0), self.c, i)
+
+    def _load_units(self, name: str, units: Units, count: int) -> Value:
+        """Units as words; says where bits are set that no element uses."""
+        e, b = self.e, self.e.b
+        held = self._load(name, count, units.bits, I64 if self.is_f64 else I32)
+        if self.is_f64:
+            return held
+        with e.loop(count, step=LANES) as i:
+            words = e.lanes(held, i, I32)
+            if units.padding:
+                used = b.and_(words, e.like(words, units.padding))
+                with b.if_then(e.any(b.icmp_unsigned("!=", used, e.like(used, 0))), likely=False):
+                    self._flag(PADDING)
+            e.store_lanes(b.xor(words, e.splat(self.flips[name])), held, i)
+        return held
+
+    def _flag(self, bit: int) -> None:
+        held = self.e.load(self.flags, 0, I32)
+        self.e.store(self.e.b.or_(held, ir.Constant(I32, bit)), self.flags, 0)
+
+    def _rows_of_b(self) -> Value:
+        """For each stored element of A, where in the arrays of B the row is that it meets."""
+        e, b, p = self.e, self.e.b, self.product
+        assert p.sparsity is not None
+        chunk, granule, legal = p.sparsity
+        stored, count = chunk // 2, p.n * p.rows_of_b // p.b.per
+        chunks = p.k // stored
+        out = e.array(I64, p.m * p.k)
+        with e.loop(p.m * chunks) as i:
+            place = e.load(self.table["e"], i, I64)
+            byte = e.load(self.base["e"], b.ashr(place, ir.Constant(I64, 3)), I8)
+            shift = b.and_(b.trunc(place, I32), ir.Constant(I32, 7))
+            nibble = b.and_(b.lshr(b.zext(byte, I32), shift), ir.Constant(I32, 15))
+            bit = b.lshr(ir.Constant(I32, legal), nibble)
+            wrong = b.icmp_unsigned("==", b.and_(bit, ir.Constant(I32, 1)), ir.Constant(I32, 0))
+            with b.if_then(wrong, likely=False):
+                self._flag(METADATA | (MIXED if chunk == 2 else 0))
+            first = b.mul(b.srem(i, ir.Constant(I64, chunks)), ir.Constant(I64, chunk))
+            for s in range(stored):
+                index = b.and_(
+                    b.lshr(nibble, ir.Constant(I32, s // granule * 2)), ir.Constant(I32, 3)
+                )
+                # A nibble of tf32 names two halves of one word.
+                index = b.lshr(index, ir.Constant(I32, 1)) if chunk == 2 else index
+                index = b.mul(b.zext(index, I64), ir.Constant(I64, granule))
+                row = b.add(b.add(first, index), ir.Constant(I64, s % granule))
+                unit = b.udiv(row, ir.Constant(I64, p.b.per))
+                part = b.urem(row, ir.Constant(I64, p.b.per))
+                place = b.add(
+                    b.mul(part, ir.Constant(I64, count)), b.mul(unit, ir.Constant(I64, p.n))
+                )
+                stored_at = b.add(b.mul(i, ir.Constant(I64, stored)), ir.Constant(I64, s))
+                e.store(place, out, stored_at)
+        return out
+
+    # --- elements ---
+
+    def _codes(self, units: Units, words: Value, part: int) -> Value:
+        """The codes of the elements with this number in their units."""
+        low = units.shift + part * units.width
+        words = self.e.b.lshr(words, self.e.like(words, low)) if low else words
+        if units.code_bits == 32:
+            return words
+        return self.e.b.and_(words, self.e.like(words, (1 << units.code_bits) - 1))
+
+    @contextmanager
+    def _each(
+        self, units: Units, held: Value, count: int
+    ) -> Iterator[Callable[..., Iterator[Any]]]:
+        """A loop over units; what it gives walks their parts: codes, and where they belong."""
+        with self.e.loop(count // units.per, step=LANES) as i:
+            words = self.e.lanes(held, i, I32)
+
+            def parts() -> Iterator[tuple[Value, Value]]:
+                for part in range(units.per):
+                    place = self.e.b.add(i, ir.Constant(I64, part * (count // units.per)))
+                    yield self._codes(units, words, part), place
+
+            yield parts
+
+    def _side(self, fmt: Format, units: Units, held: Value, count: int, widen: Format | None,
+              fixed: bool) -> _Side:  # fmt: skip
+        """The elements as numbers of float32 and exponents. `fixed`: numbers without exponents, in
+        units of the least one."""
+        e = self.e
+        value, exponent = e.array(F32, count), e.array(I32, count)
+        fraction = 0
+        with self._each(units, held, count) as parts:
+            for codes, place in parts():
+                found = elements.decoded(e, fmt, codes, widen)
+                number, fraction = found.value, found.fraction_bits
+                if fixed:
+                    up = e.b.sub(found.exponent, e.like(found.exponent, fmt.emin))
+                    number = e.b.fmul(number, elements.power_of_two(e, up))
+                    fraction = fmt.mantissa_bits - fmt.emin
+                e.store_lanes(number, value, place)
+                e.store_lanes(found.exponent, exponent, place)
+                self._note(found.special)
+        return _Side(value, exponent, e.array(F32, count), fraction)
+
+    def _note(self, special: Value | None) -> None:
+        """Remembers that an operand has an infinity or NaN."""
+        if special is not None:
+            held = self.e.b.load(self.odd, typ=vector_of(I32))
+            mask = self.e.converted(I32, special, "sext")
+            self.e.b.store(self.e.b.or_(held, mask), self.odd)
+
+    def _classify(self, fmt: Format, units: Units, held: Value, count: int, side: _Side) -> None:
+        with self._each(units, held, count) as parts:
+            for codes, place in parts():
+                self.e.store_lanes(elements.classes(self.e, fmt, codes), side.special, place)
+
+    def _scales(self, name: str, count: int) -> _Scales:
+        """Numbers, exponents and classes of scales, which are loaded by their table."""
+        e, fmt = self.e, self.product.arithmetic.scale
+        assert fmt is not None
+        held = self._load(name, count, 8, I32)
+        out = _Scales(e.array(F32, count), e.array(I32, count), e.array(F32, count))
+        with e.loop(count, step=LANES) as i:
+            codes = e.lanes(held, i, I32)
+            found = elements.decoded(e, fmt, codes)
+            e.store_lanes(found.value, out.value, i)
+            e.store_lanes(found.exponent, out.exponent, i)
+            e.store_lanes(elements.classes(e, fmt, codes), out.special, i)
+            self._note(found.special)
+        return out
+
+    def _numbers(self, units: Units, held: Value, count: int, fmt: Format) -> Value:
+        """Elements as numbers for chains and integer sums: float32, or words of bits."""
+        e = self.e
+        out = e.array(F32, count)
+        with self._each(units, held, count) as parts:
+            for codes, place in parts():
+                if fmt.is_float:
+                    number = elements.number(e, fmt, codes)
+                else:
+                    if fmt.signed:
+                        up = e.like(codes, 32 - fmt.bits)
+                        codes = e.b.ashr(e.b.shl(codes, up), up)
+                    number = e.converted(F32, codes, "sitofp")
+                e.store_lanes(number, out, place)
+        return out
+
+    # --- dot products ---
+
+    def _dots(self, units: dict[str, Value]) -> None:
+        core = self.found.core
+        if isinstance(core, FusedDotAdd):
+            self._fused(units, core)
+            return
+        p = self.product
+        make = sums.counted if isinstance(core, (IntegerDot, PopcountDot)) else sums.chain
+        a, b, type_ = units["a"], units["b"], F64 if self.is_f64 else I32
+        if not self.is_f64 and not isinstance(core, PopcountDot):
+            type_ = F32
+            a = self._numbers(p.a, a, p.m * p.k, p.arithmetic.a)
+            b = self._numbers(p.b, b, p.n * p.rows_of_b, p.arithmetic.b)
+        with self._blocks() as (i, j, c):
+            left = [self._of_a(a, i, k, type_) for k in range(p.k)]
+            right = [self._of_b(b, i, j, k, type_) for k in range(p.k)]
+            self._put(i, j, make(self.e, p.arithmetic, self.found, left, right, c))
+
+    def _fused(self, units: dict[str, Value], core: FusedDotAdd) -> None:
+        e, p, found = self.e, self.product, self.found
+        formats = {"a": p.arithmetic.a, "b": p.arithmetic.b}
+        laid = {"a": (p.a, units["a"], p.m * p.k), "b": (p.b, units["b"], p.n * p.rows_of_b)}
+        a, b = (self._side(formats[x], *laid[x], found.widen, core.group > 1) for x in ("a", "b"))
+        scale_a = self._scales("scale_a", p.m * p.scales) if p.scales else None
+        scale_b = self._scales("scale_b", p.n * p.scales) if p.scales else None
+        odd = e.b.load(self.odd, typ=vector_of(I32))
+        special = e.any(e.b.icmp_unsigned("!=", odd, e.like(odd, 0)))
+        with e.b.if_then(special, likely=False):
+            for x, side in (("a", a), ("b", b)):
+                self._classify(formats[x], *laid[x], side)
+        with self._blocks() as (i, j, c):
+            terms = [self._term(a, b, i, j, k) for k in range(p.k)]
+            scales = []
+            if scale_a is not None and scale_b is not None:
+                chunks = [self._scale(scale_a, scale_b, i, j, v) for v in range(p.scales)]
+                scales = [chunks[k * p.scales // p.k] for k in range(p.k)]
+            by = 2 * p.arithmetic.scale.mantissa_bits if p.arithmetic.scale else 0
+            given = sums.Terms(terms, scales, a.fraction_bits + b.fraction_bits, by, special)
+            self._put(i, j, sums.fused(e, p.arithmetic, found, p.k, given, c))
+
+    @contextmanager
+    def _blocks(self) -> Iterator[tuple[Value, Value, Value]]:
+        """Rows of D, and columns by eight, with the codes of C there."""
+        e, p = self.e, self.product
+        with e.loop(p.n, step=LANES) as j, e.loop(p.m) as i:
+            place = e.b.add(e.b.mul(i, ir.Constant(I64, p.n)), j)
+            yield i, j, e.lanes(self.c, place, I64 if self.is_f64 else I32)
+
+    def _put(self, i: Value, j: Value, codes: Value) -> None:
+        place = self.e.b.add(self.e.b.mul(i, ir.Constant(I64, self.product.n)), j)
+        self.e.store_lanes(codes, self.out, place)
+
+    def _of_a(self, array: Value, i: Value, k: int, type_: Any) -> Value:
+        """An element of A in all lanes."""
+        b, p = self.e.b, self.product
+        per_row = p.k // p.a.per
+        place = (k % p.a.per) * (p.m * per_row) + k // p.a.per
+        index = b.add(b.mul(i, ir.Constant(I64, per_row)), ir.Constant(I64, place))
+        return self.e.splat(self.e.load(array, index, type_))
+
+    def _of_b(self, array: Value, i: Value, j: Value, k: int, type_: Any) -> Value:
+        """Elements of eight columns of B, which row i of A meets with its stored element k."""
+        b, p = self.e.b, self.product
+        if self.rows is not None:
+            at = b.add(b.mul(i, ir.Constant(I64, p.k)), ir.Constant(I64, k))
+            row = self.e.load(self.rows, at, I64)
+        else:
+            count = p.n * p.k // p.b.per
+            row = ir.Constant(I64, (k % p.b.per) * count + k // p.b.per * p.n)
+        return self.e.lanes(array, b.add(row, j), type_)
+
+    def _term(self, a: _Side, b: _Side, i: Value, j: Value, k: int) -> sums.Term:
+        def both(x: Value, y: Value, type_: Any, join: Any) -> Value:
+            return join(self._of_a(x, i, k, type_), self._of_b(y, i, j, k, type_))
+
+        return sums.Term(
+            lambda: self._of_a(a.value, i, k, F32),
+            lambda: self._of_b(b.value, i, j, k, F32),
+            lambda: both(a.exponent, b.exponent, I32, self.e.b.add),
+            lambda: both(a.special, b.special, F32, self.e.b.fmul),
+        )
+
+    def _scale(self, a: _Scales, b: _Scales, i: Value, j: Value, chunk: int) -> sums.Scale:
+        e, p = self.e, self.product
+        row = e.b.add(e.b.mul(i, ir.Constant(I64, p.scales)), ir.Constant(I64, chunk))
+        column = e.b.add(j, ir.Constant(I64, chunk * p.n))
+
+        def both(x: Value, y: Value, type_: Any, join: Any) -> Value:
+            return join(e.splat(e.load(x, row, type_)), e.lanes(y, column, type_))
+
+        return sums.Scale(
+            lambda: both(a.value, b.value, F32, e.b.fmul),
+            lambda: both(a.exponent, b.exponent, I32, e.b.add),
+            lambda: both(a.special, b.special, F32, e.b.fmul),
+        )
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+#: words of an operand among the arguments of a batch: see `module`
+OPERAND_WORDS = 4
+
+
+def module(product: Product) -> str:
+    """LLVM IR with ``int32 batch(const int64 *arguments, int64 first, int64 last)``.
+
+    It computes the products `first` … `last` of a batch and returns what flags any of them has.
+    The arguments are, for each operand of `OPERANDS`: its address; where it lies for each of the
+    batch, in bytes from there; its tables, one after the other; and for each of the batch, where
+    its table starts: the last three are addresses of int64. Then come the bits to flip in units of
+    A and of B, and the address of one int64 for each of the batch, 0 where C is not read.
+    """
+    out = ir.Module("kernel")
+    tile = Kernel(out, product).write()
+    function = ir.Function(out, ir.FunctionType(I32, [POINTER, I64, I64]), "batch")
+    e = Emitter(function)
+    arguments, first, last = function.args
+    words = [e.load(arguments, i, I64) for i in range(OPERAND_WORDS * len(OPERANDS) + 3)]
+    flags = e.array(I32, 1)
+    e.store(ir.Constant(I32, 0), flags, 0)
+    pointers = [e.b.inttoptr(word, POINTER) for word in words]
+    counts = _table_sizes(product)
+    with e.loop(last, first) as t:
+        for group in range(product.groups):
+            given = []
+            for x, name in enumerate(OPERANDS):
+                base, bases, tables, starts = pointers[OPERAND_WORDS * x :][:OPERAND_WORDS]
+                if name not in counts:
+                    given += [base, tables]
+                    continue
+                start = e.b.add(e.load(starts, t, I64), ir.Constant(I64, group * counts[name]))
+                given += [e.at(base, e.load(bases, t, I64), I8), e.at(tables, start, I64)]
+            flips = [e.b.trunc(word, I32) for word in words[-3:-1]]
+            found = e.b.call(tile, [*given, *flips, e.load(pointers[-1], t, I64)])
+            e.store(e.b.or_(e.load(flags, 0, I32), found), flags, 0)
+    e.b.ret(e.load(flags, 0, I32))
+    return str(out)
+
+
+def warp_module(product: Product, tables: Mapping[str, Sequence[int]]) -> str:
+    """LLVM IR with ``int32 warp(const void *registers, void *d)``: one product, with tables of its
+    own, whose places are bytes (of metadata, bits) from `registers` on, or from `d`."""
+    out = ir.Module("kernel")
+    tile = Kernel(out, product).write()
+    function = ir.Function(out, ir.FunctionType(I32, [POINTER, POINTER]), "warp")
+    e = Emitter(function)
+    registers, d = function.args
+    flags: Value = ir.Constant(I32, 0)
+    counts = _table_sizes(product)
+    for group in range(product.groups):
+        given: list[Value] = []
+        for name in OPERANDS:
+            places = list(tables.get(name, ()))[group * counts.get(name, 0) :][: counts.get(name)]
+            type_ = ir.ArrayType(I64, len(places))
+            held = ir.GlobalVariable(out, type_, f"{name}{group}")
+            held.initializer, held.global_constant = ir.Constant(type_, places), True
+            held.linkage, held.type = "internal", POINTER
+            given += [d if name == "d" else registers, held]
+        no_flips = [ir.Constant(I32, 0)] * 2
+        found = e.b.call(tile, [*given, *no_flips, ir.Constant(I64, 1)])
+        flags = e.b.or_(flags, found)
+    e.b.ret(flags)
+    return str(out)
+
+
+def _table_sizes(p: Product) -> dict[str, int]:
+    """Entries of the table of each operand that a product has."""
+    sizes = {
+        "a": p.m * p.k // p.a.per, "b": p.n * p.rows_of_b // p.b.per,
+        "c": p.m * p.n, "d": p.m * p.n,
+    }  # fmt: skip
+    if p.sparsity is not None:
+        sizes["e"] = p.m * p.k // (p.sparsity.chunk // 2)
+    if p.scales:
+        sizes |= {"scale_a": p.m * p.scales, "scale_b": p.n * p.scales}
+    return sizes

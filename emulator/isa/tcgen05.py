@@ -1,0 +1,304 @@
+"""tcgen05: the fifth generation's tensor core and its tensor memory (PTX ISA 9.7.16).
+
+The rows are written as those of ordinary instructions; an address in tensor memory is one in the
+state space ``tensor``, of 32 bits. Legality, targets and versions were compared with ptxas of CUDA
+13.5. ptxas looks at neither descriptor's contents, and nor do these rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from emulator.errors import ParseError, hint, listing, quoted
+from emulator.isa.ordinary.instruction import OrdinaryInstruction, refusal
+from emulator.isa.ordinary.row import Needs, Row, operand_patterns, settle
+from emulator.isa.signature import Operand, Signature
+from emulator.targets import Target, select
+
+_ALL = select(only="100a 100f 103a 103f 107a 107f 110a 110f")
+_EXACT = select(only="100a 103a 107a 110a")
+_INTEGER = select(only="100a 110a")
+_107, _107A = select(only="107a 107f"), select(only="107a")
+#: targets that scale the old D
+_SCALING_D = select(only="100a 100f 103a 103f 107a 107f")
+_REDUCING = select(only="103a 103f 107a 107f 110a 110f")
+
+_GROUP = "cta_group=cta_group::1|cta_group::2"
+_OPERATIONS = ("fill", "use", "lastuse", "discard")
+_NUMBERS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+# --- mma ------------------------------------------------------------------------------------------
+
+_A_COLLECTORS = "|".join(f"collector::a::{x}" for x in _OPERATIONS)
+#: with .ashift the collector of A can neither be filled nor used
+_SHIFTED_COLLECTORS = "|".join(f"collector::a::{x}" for x in ("lastuse", "discard"))
+_B_COLLECTORS = tuple(f"collector::b::{x}" for x in _OPERATIONS)
+_B_BUFFERS = "|".join(f"collector::b{n}::{x}" for n in range(4) for x in _OPERATIONS)
+_COLLECTOR_B = f"{{.collector_b={'|'.join(_B_COLLECTORS)}}}"
+_ON_107 = tuple(Needs(word, _107, "9.4") for word in _B_COLLECTORS)
+
+_MASKS = "{mask:b32*4}@cta_group::1?, {mask:b32*8}@cta_group::2?"
+#: where A is written as a descriptor; it may be an address in tensor memory, too
+_MATRICES = "[d:tensor], a:b64, b:b64, [lut:tensor]@decompress::lut::b, [e:tensor]@sp, idesc:b32"
+_PLAIN = f"{_MATRICES}, {_MASKS}, enable:pred"
+_SCALED = f"{_MATRICES}, [scale_a:tensor], [scale_b:tensor], enable:pred"
+_STATIONARY = f"{_MATRICES}, enable:pred, zero_mask:b64?"
+_SCALE_D = "scale_input_d=0..15?"
+
+
+def _products() -> Iterator[Row]:
+    """mma and mma.sp of the kinds without block scales, and mma.ws."""
+    for kinds, targets, version, more, collector_b in (
+        ("f16|tf32", _ALL, "8.6", _SCALE_D, _COLLECTOR_B),
+        ("f8f6f4", _ALL, "8.6", "", _COLLECTOR_B),
+        ("i8", _INTEGER, "8.6", "", ""),
+        ("ti16", _107, "9.4", "", _COLLECTOR_B),
+    ):
+        kind = "kind=" + "|".join(f"kind::{name}" for name in kinds.split("|"))
+        operands = ", ".join(filter(None, (_PLAIN, more)))
+        for shift, collectors in (("", _A_COLLECTORS), (".ashift", _SHIFTED_COLLECTORS)):
+            yield Row(
+                f"tcgen05.mma{{.sp}}.{_GROUP}.{kind}{shift}{{.collector_a={collectors}}}{collector_b}",
+                operands, "", targets, version, needs=_ON_107,
+            )  # fmt: skip
+        yield Row(
+            f"tcgen05.mma.ws{{.sp}}.cta_group=cta_group::1.{kind}{{.collector={_B_BUFFERS}}}",
+            _STATIONARY, "", targets, version,
+        )  # fmt: skip
+    yield Row(
+        f"tcgen05.mma.{_GROUP}.kind::f8f6f4.decompress::lut::b{{.collector_a={_A_COLLECTORS}}}"
+        f"{_COLLECTOR_B}",
+        _PLAIN, "", _107, "9.4",
+    )  # fmt: skip
+
+
+def _scaled_products() -> Iterator[Row]:
+    """mma and mma.sp with block scales: a vector of scales by name, or by the block's size."""
+    for kind, vectors, targets, version in (
+        ("mxf8f6f4", "", _ALL, "8.6"),
+        ("mxf8f6f4", ".scale_vec=scale_vec::1X", _EXACT, "8.6"),
+        ("mxf8f6f4", ".scale_vec=block32", _ALL, "8.8"),
+        ("mxf4", "", _ALL, "8.6"),
+        ("mxf4", ".scale_vec=scale_vec::2X", _EXACT, "8.6"),
+        ("mxf4", ".scale_vec=block32", _ALL, "8.8"),
+        ("mxf4nvf4", ".scale_vec=scale_vec::2X|scale_vec::4X", _EXACT, "8.7"),
+        ("mxf4nvf4", ".scale_vec=block16|block32", _ALL, "8.8"),
+    ):
+        collectors = f"{{.collector_a={_A_COLLECTORS}}}{_COLLECTOR_B}"
+        needs = _ON_107
+        if kind != "mxf8f6f4":
+            needs += (Needs("sp", _EXACT),)
+        yield Row(
+            f"tcgen05.mma{{.sp}}.{_GROUP}.kind=kind::{kind}.block_scale{vectors}{collectors}",
+            _SCALED, "", targets, version, needs=needs,
+        )  # fmt: skip
+        if kind == "mxf8f6f4":
+            yield Row(
+                f"tcgen05.mma.{_GROUP}.kind=kind::{kind}.block_scale.decompress::lut::b{vectors}"
+                f"{collectors}",
+                _SCALED, "", tuple(t for t in _107 if t in targets), "9.4",
+            )  # fmt: skip
+
+
+# --- moving data ----------------------------------------------------------------------------------
+
+#: shape -> 32-bit registers of .x1
+_SHAPES = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
+_MOST = 128
+
+
+def _counts(registers: int, least: int = 1) -> str:
+    return "num=" + "|".join(f"x{n}" for n in _NUMBERS if n >= least and n * registers <= _MOST)
+
+
+def _transfers() -> Iterator[Row]:
+    """ld and st; the two halves of 16x32bx2 are so many columns apart as its offset says."""
+    for shape, registers in _SHAPES.items():
+        vector = f"b32*num*{registers}"
+        split = ", split_off=" if shape == "16x32bx2" else ""
+        opcode = f"sync.aligned.shape={shape}.{_counts(registers)}"
+        yield Row(
+            f"tcgen05.ld.{opcode}{{.pack::16b}}.type=b32", f"{{d:{vector}}}, [taddr:tensor]{split}",
+            "", _ALL, "8.6", scope="warp",
+        )  # fmt: skip
+        yield Row(
+            f"tcgen05.st.{opcode}{{.unpack::16b}}.type=b32",
+            f"[taddr:tensor]{split}, {{src:{vector}}}", "", _ALL, "8.6", scope="warp",
+        )  # fmt: skip
+        if shape in ("32x32b", "16x32bx2"):
+            reduced = f"sync.aligned.shape={shape}.{_counts(1, 2)}.operation=min|max"
+            for types in ("{.abs}{.NaN}.type=f32", ".type=u32|s32"):
+                yield Row(
+                    f"tcgen05.ld.red.{reduced}{types}",
+                    f"{{d:type*num}}, redval!:type, [taddr:tensor]{split}",
+                    "", _REDUCING, "8.8", scope="warp",
+                )  # fmt: skip
+    for number in _NUMBERS[2:]:
+        shape = f"sync.aligned.shape=32x32b.num=x{number}.operation=min|max.sp=sp::2:4{{.abs}}"
+        kept = f"{{mdata!:b32*{-(-number // 32)}}}, {{cdata!:b32*{number // 2}}}"
+        yield Row(
+            f"tcgen05.ld.spcompress.{shape}.type=f32.index=b2", f"{kept}, [taddr:tensor]",
+            "", _107A, "9.4", scope="warp",
+        )  # fmt: skip
+        yield Row(
+            f"tcgen05.ld.red.spcompress.{shape}{{.NaN}}.type=f32.index=b2",
+            f"{kept}, redval!:type, [taddr:tensor]", "", _107A, "9.4", scope="warp",
+        )  # fmt: skip
+
+
+def _copies() -> Iterator[Row]:
+    for shapes, lanes in (
+        ("128x256b|4x256b|128x128b", ""),
+        ("64x128b", ".lanes=warpx2::02_13|warpx2::01_23"),
+        ("32x128b", ".lanes=warpx4"),
+    ):
+        for unpacked in ("", ".b8x16.source=b6x16_p32|b4x16_p64"):
+            yield Row(
+                f"tcgen05.cp.{_GROUP}.shape={shapes}{lanes}{unpacked}",
+                "[taddr:tensor], s_desc:b64", "", _ALL, "8.6",
+            )  # fmt: skip
+
+
+# --- allocation and order -------------------------------------------------------------------------
+
+#: PTX has 512 columns, and what .exclusive takes ptxas looks at up to 1024
+_COLUMNS, _EXCLUSIVE = "columns:u32<32,64,128,256,512>", "columns:u32<32..1024/32>"
+
+
+def _allocations() -> Iterator[Row]:
+    for exclusive, columns, version in (("", _COLUMNS, "8.6"), (".exclusive", _EXCLUSIVE, "9.4")):
+        group = f"{exclusive}.{_GROUP}.sync.aligned"
+        yield Row(
+            f"tcgen05.alloc{group}{{.space=shared::cta}}.type=b32", f"[dst:space], {columns}",
+            "", _ALL, version, scope="warp",
+        )  # fmt: skip
+        yield Row(
+            f"tcgen05.dealloc{group}.type=b32", f"taddr, {columns}", "", _ALL, version, scope="warp"
+        )
+
+
+def _commits() -> Iterator[Row]:
+    space = f"{_GROUP}.mbarrier::arrive::one{{.space=shared::cluster}}"
+    restricted = "sync_restrict::shared::read::mma::a"
+    needs = (
+        Needs("multicast::cluster::16b", _ALL, "9.4"),
+        Needs("multicast::cluster::32b", _107, "9.4"),
+        Needs(restricted, _107, "9.4"),
+    )
+    mask = (
+        "mask:u16@multicast::cluster, mask:u16@multicast::cluster::16b, "
+        "mask:u32@multicast::cluster::32b"
+    )
+    multicast = "|".join(f"multicast::cluster{x}" for x in ("", "::16b", "::32b"))
+    yield Row(
+        f"tcgen05.commit.{space}{{.{restricted}}}{{.multicast={multicast}}}.type=b64",
+        f"[mbarrier:space], {mask}", "", _ALL, "8.6", needs=needs,
+    )  # fmt: skip
+
+
+_ORDER = (
+    Row(f"tcgen05.relinquish_alloc_permit.{_GROUP}.sync.aligned", "", "", _ALL, "8.6",
+        scope="warp"),
+    *(Row(f"tcgen05.wait::{x}.sync.aligned", "", "", _ALL, "8.6", scope="warp")
+      for x in ("ld", "st")),
+    *(Row(f"tcgen05.fence::{x}_thread_sync", "", "", _ALL, "8.6") for x in ("before", "after")),
+    Row(f"tcgen05.shift.{_GROUP}.down", "[taddr:tensor]", "", _EXACT, "8.6"),
+)  # fmt: skip
+
+ROWS: tuple[Row, ...] = (
+    *_products(), *_scaled_products(), *_transfers(), *_copies(), *_allocations(), *_commits(),
+    *_ORDER,
+)  # fmt: skip
+
+
+# --- instructions ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class Tcgen05(OrdinaryInstruction):
+    """One tcgen05 instruction. `modifiers` has its words by slot: kind, cta_group, shape, num …"""
+
+    def __str__(self) -> str:
+        return self.row.spell(self.words)
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return parse, (str(self),)
+
+    @property
+    def operation(self) -> str:
+        """mma, ld, st, cp, shift, alloc, dealloc, commit …"""
+        return self.row.grammar.slots[0].name
+
+    @property
+    def family(self) -> str:
+        """Its name with the words that make it another instruction: tcgen05.mma.ws.sp."""
+        given = (word for word in ("ws", "red", "spcompress", "sp") if self.modifiers.get(word))
+        return ".".join(["tcgen05", self.operation, *given])
+
+    @property
+    def cta_group(self) -> int:
+        """CTAs that take part; 1 where the opcode says nothing."""
+        return int((self.modifiers.get("cta_group") or "1")[-1])
+
+    def signatures(self, target: str | Target | None = None) -> tuple[Signature, ...]:
+        """The operands; of mma twice, with A in shared memory (a descriptor) and in tensor memory.
+
+        Raises UnsupportedError where `target` lacks the instruction.
+        """
+        if target is None or self.check_target(target).name in _SCALING_D:
+            return self._signatures
+        return tuple(
+            Signature(tuple(x for x in each.operands if x.name != "scale_input_d"), each.scope)
+            for each in self._signatures
+        )
+
+    @cached_property
+    def _signatures(self) -> tuple[Signature, ...]:
+        texts = [self.row.operands]
+        if self.operation == "mma":
+            texts.append(self.row.operands.replace(", a:b64", ", [a:tensor]"))
+            if self.modifiers.get("ashift"):
+                del texts[0]
+        return tuple(Signature(tuple(self._operands(text)), self.scope) for text in texts)
+
+    def _operands(self, text: str) -> Iterator[Operand]:
+        slots = zip(self.row.grammar.slots, self.words, strict=True)
+        words = {slot.name: word for slot, word in slots}
+        default = self.types[0] if self.types else "b32"
+        for pattern in operand_patterns(text):
+            if (operand := settle(pattern, words, default)) is not None:
+                yield operand
+
+
+def expand() -> Iterator[Tcgen05]:
+    """Every form of every row; collectors, which change no values, once each."""
+    for row in ROWS:
+        for words in row.expand():
+            yield Tcgen05(row, words)
+
+
+@lru_cache(maxsize=1024)
+def parse(opcode: str) -> Tcgen05:
+    """The instruction that `opcode` names, its modifiers in any order.
+
+    Raises ParseError for a word that no form has, UnsupportedError for modifiers that do not go
+    together.
+    """
+    _, *words = opcode.strip().split(".")
+    operation = words[0] if words else ""
+    rows = tuple(row for row in ROWS if row.grammar.slots[0].name == operation)
+    if not rows:
+        known = dict.fromkeys(row.grammar.slots[0].name for row in ROWS)
+        raise ParseError(
+            f"{quoted(opcode)} names no operation of tcgen05; there are {listing(known)}"
+            f"{hint(operation, known)}"
+        )
+    if "ws" in words[2:]:
+        raise ParseError(f".ws is part of the name: write tcgen05.mma.ws… for {quoted(opcode)}")
+    for row in rows:
+        if (found := row.grammar.match(words)) is not None:
+            return Tcgen05(row, found)
+    raise refusal(opcode, words, rows)

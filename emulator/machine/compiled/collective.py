@@ -1,0 +1,197 @@
+"""Statements that all 32 lanes of a warp execute together, as LLVM instructions.
+
+They run where no lane is missing; else, and where a membermask leaves lanes out, they are steps of
+the vector engine, which knows how to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from emulator.isa.movement import ROW_BYTES, Movement
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.layout.fragment import Fragment
+from emulator.machine.compiled.emitter import (
+    POINTER,
+    WIDTH,
+    WORD,
+    Value,
+    integers,
+)
+from emulator.machine.compiled.function import NativeFunction
+from emulator.memory.windows import SHARED, WINDOW_BITS
+from emulator.ptx.program import Address, Constant, Statement, items_of
+
+_EVERY = 0xFFFFFFFF
+#: elements of 16 bits of a tile of 8 rows
+_TILE, _ROW = 64, 8
+
+
+def fits(statement: Statement) -> bool:
+    """Whether all lanes of a warp execute a statement together, and it is one of these."""
+    ins = statement.instruction
+    if statement.guard is not None:
+        return False
+    if isinstance(ins, Movement):
+        return ins.form.shape == "m8n8"
+    if not isinstance(ins, OrdinaryInstruction):
+        return False
+    if str(ins) != "bar.warp.sync" and _NAMES.get(ins.rule) is None:
+        return False
+    mask = statement.operands.get("membermask")
+    return isinstance(mask, Constant) and mask.word & _EVERY == _EVERY
+
+
+def emit(t: NativeFunction, statement: Statement) -> None:
+    ins = statement.instruction
+    if isinstance(ins, Movement):
+        _MOVEMENTS[ins.family](t, statement, ins)
+    elif isinstance(ins, OrdinaryInstruction) and ins.rule:
+        _NAMES[ins.rule](t, statement, ins)
+
+
+# --- shfl, vote, redux, elect ---------------------------------------------------------------------
+
+
+def _shuffle(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> None:
+    """shfl: the source lane as `arith.scalar.lanes` has it; the word by way of memory, unless the
+    source lanes are constants."""
+    e, b, mode = t.e, t.b, ins.modifiers["mode"]
+    word = t.read(statement.operands["a"], "b32")
+    step, bounds = (t.read(statement.operands[x], "b32") for x in "bc")
+    five = e.word(32, 31)
+    step, clamp = b.and_(step, five), b.and_(bounds, five)
+    segment = b.and_(e.shift("lshr", bounds, 8), five)
+    lane = e.iota(32)
+    first = b.and_(lane, segment)
+    last = b.or_(first, b.and_(clamp, b.not_(segment)))
+    source = {
+        "up": lambda: b.sub(lane, step),
+        "down": lambda: b.add(lane, step),
+        "bfly": lambda: b.xor(lane, step),
+        "idx": lambda: b.or_(first, b.and_(step, b.not_(segment))),
+    }[mode]()
+    inside = b.icmp_signed(">=" if mode == "up" else "<=", source, last)
+    source = b.and_(e.select(inside, source, lane), five)
+    t.write(statement.operands.get("d"), "b32", t.memory.permuted(word, source), None)
+    t.write(statement.operands.get("p"), "pred", inside, None)
+
+
+def _vote(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> None:
+    b, mode = t.b, ins.modifiers["mode"]
+    mask = t.e.mask(t.read(statement.operands["a"], "pred"))
+    if mode == "ballot":
+        t.write(statement.operands["d"], "b32", t.e.splat(mask), None)
+        return
+    every = b.icmp_unsigned("==", mask, WORD(_EVERY))
+    some = b.icmp_unsigned("!=", mask, WORD(0))
+    result = {"all": every, "any": some, "uni": b.or_(every, b.not_(some))}[mode]
+    t.write(statement.operands["d"], "pred", t.e.splat(result), None)
+
+
+def _reduction(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> None:
+    operation, type_ = ins.modifiers["operation"], ins.types[-1]
+    sign = ("s" if type_ == "s32" else "u") if operation in ("min", "max") else ""
+    word = t.read(statement.operands["a"], type_)
+    total = t.e.call(f"vector.reduce.{sign}{operation}", word, result=WORD)
+    t.write(statement.operands["d"], type_, t.e.splat(total), None)
+
+
+def _elect(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> None:
+    """The lowest lane."""
+    t.write(statement.operands.get("d"), "u32", t.e.word(32, 0), None)
+    lowest = ir.Constant(integers(1), [lane == 0 for lane in range(WIDTH)])
+    t.write(statement.operands.get("p"), "pred", lowest, None)
+
+
+_NAMES: dict[str, Any] = {
+    "lanes.shfl": _shuffle, "lanes.vote": _vote, "lanes.redux": _reduction, "lanes.elect": _elect,
+}  # fmt: skip
+
+
+# --- ldmatrix, stmatrix, movmatrix ----------------------------------------------------------------
+
+
+def _chosen(t: NativeFunction, words: Value, indexes: Sequence[int]) -> Value:
+    """Elements of 16 bits of a vector, by their places."""
+    places = ir.Constant(ir.VectorType(WORD, len(indexes)), [int(i) for i in indexes])
+    return t.b.shuffle_vector(words, words, places)
+
+
+def _halves(t: NativeFunction, words: Value) -> Value:
+    """Registers as elements of 16 bits, two of each lane."""
+    return t.b.bitcast(words, ir.VectorType(ir.IntType(16), _TILE))
+
+
+def _words(t: NativeFunction, halves: Value) -> Value:
+    return t.b.bitcast(halves, integers(32))
+
+
+def _from_tile(fragment: Fragment, tile: int) -> list[int]:
+    """For each half of a register the element of the tile that it holds."""
+    return [int(i) - _TILE * tile for i in fragment.lane_map.flat[:, 2 * tile : 2 * tile + 2].flat]
+
+
+def _to_tile(fragment: Fragment, tile: int) -> list[int]:
+    """For each element of a tile the half of a register that holds it."""
+    lanes, elements = divmod(fragment.lane_map.inverse[tile].reshape(-1), fragment.elements)
+    return [int(lane) * 2 + int(x) - 2 * tile for lane, x in zip(lanes, elements, strict=True)]
+
+
+def _rows(t: NativeFunction, statement: Statement, ins: Movement, *, write: bool) -> list[Value]:
+    """Where the rows lie whose addresses the first lanes hold."""
+    e, b, bound = t.e, t.b, statement.operands["p"]
+    addresses = t.address(bound)
+    mask = ir.Constant(integers(1), [lane < ins.rows for lane in range(WIDTH)])
+    assert isinstance(bound, Address)
+    if bound.space == "":
+        window = e.shift("lshr", addresses, WINDOW_BITS)
+        outside = b.icmp_unsigned("!=", window, e.word(64, SHARED >> WINDOW_BITS))
+        with b.if_then(e.any(b.and_(outside, mask)), likely=False):
+            t.fail()
+    places = t.memory.places("shared", addresses, ROW_BYTES, mask, write, t.fail)
+    return [b.inttoptr(b.extract_element(places, WORD(i)), POINTER) for i in range(ins.rows)]
+
+
+def _load_matrix(t: NativeFunction, statement: Statement, ins: Movement) -> None:
+    rows = _rows(t, statement, ins, write=False)
+    type_ = ir.VectorType(ir.IntType(16), _ROW)
+    parts = [t.b.load(row, typ=type_, align=1) for row in rows]
+    for tile, item in enumerate(items_of(statement.operands["d"])):
+        halves = parts[8 * tile : 8 * tile + 8]
+        while len(halves) > 1:
+            halves = [_joined(t, *halves[i : i + 2]) for i in range(0, len(halves), 2)]
+        chosen = _chosen(t, halves[0], _from_tile(ins.fragment("d"), tile))
+        t.write(item, "b32", _words(t, chosen), None)
+
+
+def _joined(t: NativeFunction, low: Value, high: Value) -> Value:
+    count = 2 * low.type.count
+    places = ir.Constant(ir.VectorType(WORD, count), list(range(count)))
+    return t.b.shuffle_vector(low, high, places)
+
+
+def _store_matrix(t: NativeFunction, statement: Statement, ins: Movement) -> None:
+    rows = _rows(t, statement, ins, write=True)
+    for tile, item in enumerate(items_of(statement.operands["r"])):
+        halves = _halves(t, t.read(item, "b32"))
+        ordered = _to_tile(ins.fragment("r"), tile)
+        for i in range(_ROW):
+            part = _chosen(t, halves, ordered[_ROW * i : _ROW * i + _ROW])
+            t.b.store(part, rows[_ROW * tile + i], align=1)
+    t.has_stored(t.present)
+
+
+def _transpose(t: NativeFunction, statement: Statement, ins: Movement) -> None:
+    given, made = ins.fragment("a"), ins.fragment("d")
+    held = _to_tile(given, 0)
+    halves = _halves(t, t.read(statement.operands["a"], "b32"))
+    chosen = _chosen(t, halves, [held[i] for i in _from_tile(made, 0)])
+    (item,) = items_of(statement.operands["d"])
+    t.write(item, "b32", _words(t, chosen), None)
+
+
+_MOVEMENTS = {"ldmatrix": _load_matrix, "stmatrix": _store_matrix, "movmatrix": _transpose}

@@ -1,0 +1,73 @@
+"""cp.async as LLVM instructions, where copies take effect at their issue."""
+
+from __future__ import annotations
+
+from emulator.machine.compiled.emitter import LONG, Value
+from emulator.machine.compiled.function import NativeFunction
+from emulator.ptx.program import Constant, Statement
+
+#: groups and waits have nothing to do: all copies are done
+_NOTHING = ("cp.async.commit_group", "cp.async.wait_group", "cp.async.wait_all")
+_COPY = ("cp.async.ca", "cp.async.cg")
+
+
+def fits(statement: Statement) -> bool:
+    opcode = str(statement.instruction)
+    if opcode.startswith(_NOTHING):
+        return True
+    return opcode.startswith(_COPY) and "ignore" not in statement.operands
+
+
+def emit(t: NativeFunction, statement: Statement) -> None:
+    if str(statement.instruction).startswith(_NOTHING):
+        return
+    e, b = t.e, t.b
+    given = statement.operands["size"]
+    assert isinstance(given, Constant)
+    size, active = given.word, t.active(t.guard(statement))
+    target = t.memory.places(
+        "shared", t.address(statement.operands["dst"]), size, active, True, t.fail
+    )
+    addresses, sizes = t.address(statement.operands["src"]), _sizes(t, statement, size)
+    too_many = b.and_(b.icmp_unsigned(">", sizes, e.word(32, size)), active)
+    with b.if_then(e.any(too_many), likely=False):
+        t.fail()
+    whole = b.and_(b.icmp_unsigned("==", sizes, e.word(32, size)), active)
+    source = t.memory.places("global", addresses, size, whole, False, t.fail)
+    bits, count = (64, 2) if size == 16 else (8 * size, 1)
+    words = t.memory.load(source, bits, count)
+    t.memory.store(target, [e.select(whole, x, e.like(x, 0)) for x in words])
+    part = b.and_(b.icmp_unsigned("!=", sizes, e.word(32, 0)), b.and_(active, b.not_(whole)))
+    with b.if_then(e.any(part), likely=False):
+        _copy_parts(t, addresses, target, sizes, part, size)
+    t.has_stored(active)
+
+
+def _sizes(t: NativeFunction, statement: Statement, size: int) -> Value:
+    """The bytes that each lane reads."""
+    if "source_size" in statement.operands:
+        return t.read(statement.operands["source_size"], "u32")
+    return t.e.word(32, size)
+
+
+def _copy_parts(
+    t: NativeFunction, addresses: Value, target: Value, sizes: Value, mask: Value, size: int
+) -> None:
+    """Copies some bytes of the size, one after the other; zeros stand behind them already."""
+    e, b = t.e, t.b
+    before = b.block
+    loop, done = b.append_basic_block("bytes"), b.append_basic_block("copied")
+    b.branch(loop)
+    b.position_at_end(loop)
+    at = b.phi(LONG)
+    at.add_incoming(LONG(0), before)
+    offset = e.splat(at)
+    inside = b.and_(b.icmp_unsigned("<", offset, e.resize(sizes, 64)), mask)
+    source = t.memory.places("global", b.add(addresses, offset), 1, inside, False, t.fail)
+    (byte,) = t.memory.load(source, 8, 1)
+    lost = t.memory.nowhere
+    t.memory.store(e.select(inside, b.add(target, offset), lost), [byte])
+    following = b.add(at, LONG(1))
+    at.add_incoming(following, b.block)
+    b.cbranch(b.icmp_unsigned("<", following, LONG(size)), loop, done)
+    b.position_at_end(done)

@@ -1,0 +1,147 @@
+"""LLVM instructions on the 32 lanes of a warp: what rules, operands and memory are written with.
+
+A word of all lanes is a vector: ``<32 x i32>``, of a predicate ``<32 x i1>``; numbers of f32 are
+``<32 x float>``. No instruction carries fast-math flags, so that LLVM changes no bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from llvmlite import ir
+
+from emulator.arith.scalar.types import ScalarType
+
+#: lanes of a vector
+WIDTH = 32
+#: a value of LLVM; llvmlite has no annotations
+Value = Any
+
+BIT, WORD, LONG, POINTER = ir.IntType(1), ir.IntType(32), ir.IntType(64), ir.PointerType()
+_FLOATS = {32: ir.FloatType(), 64: ir.DoubleType()}
+
+
+@lru_cache(maxsize=16)
+def integers(bits: int) -> Any:
+    """The type of words of so many bits."""
+    return ir.VectorType(ir.IntType(bits), WIDTH)
+
+
+@lru_cache(maxsize=16)
+def numbers(bits: int) -> Any:
+    """The type of numbers of f32 or f64."""
+    return ir.VectorType(_FLOATS[bits], WIDTH)
+
+
+def name_of(type_: Any) -> str:
+    """A type as the names of LLVM's functions spell it: ``v32f32``."""
+    if isinstance(type_, ir.VectorType):
+        return f"v{type_.count}{name_of(type_.element)}"
+    if isinstance(type_, ir.PointerType):
+        return "p0"
+    return {"float": "f32", "double": "f64"}.get(str(type_), str(type_))
+
+
+@lru_cache(maxsize=1024)
+def _word(bits: int, value: int) -> Value:
+    """A constant in all lanes; its text is long, and made once."""
+    return ir.Constant(integers(bits), [value] * WIDTH)
+
+
+class Emitter:
+    """Appends instructions to a function; arithmetic is that of `builder`, under LLVM's names."""
+
+    def __init__(self, module: Any, builder: Any) -> None:
+        self.module, self.builder = module, builder
+
+    # --- constants ---
+
+    def word(self, bits: int, value: int) -> Value:
+        """One word in all lanes."""
+        return _word(bits, value & (1 << bits) - 1)
+
+    def like(self, x: Value, value: int) -> Value:
+        """A word of the size of those in `x`."""
+        return self.word(x.type.element.width, value)
+
+    def number(self, bits: int, value: float) -> Value:
+        return ir.Constant(numbers(bits), [value] * WIDTH)
+
+    def splat(self, scalar: Value) -> Value:
+        """A scalar in all lanes."""
+        type_ = ir.VectorType(scalar.type, WIDTH)
+        one = self.builder.insert_element(ir.Constant(type_, ir.Undefined), scalar, WORD(0))
+        return self.builder.shuffle_vector(one, one, ir.Constant(integers(32), [0] * WIDTH))
+
+    def iota(self, bits: int) -> Value:
+        """The number of each lane in its warp."""
+        return ir.Constant(integers(bits), list(range(WIDTH)))
+
+    # --- values ---
+
+    def call(self, name: str, *args: Value, result: Any = None) -> Value:
+        """LLVM's function ``llvm.NAME`` for vectors of the type of the first argument."""
+        type_ = result or args[0].type
+        return self.function(f"llvm.{name}.{name_of(args[0].type)}", type_, args)
+
+    def function(self, name: str, result: Any, args: tuple[Value, ...] | list[Value]) -> Value:
+        """A call of a function by its name, declared when it is first called."""
+        found = self.module.globals.get(name)
+        if found is None:
+            found = ir.Function(self.module, ir.FunctionType(result, [x.type for x in args]), name)
+        return self.builder.call(found, args)
+
+    def select(self, condition: Value, a: Value, b: Value) -> Value:
+        return self.builder.select(condition, a, b)
+
+    def resize(self, x: Value, bits: int, signed: bool = False) -> Value:
+        """Words cut or extended to a size."""
+        have = x.type.element.width
+        if have == bits:
+            return x
+        if have > bits:
+            return self.builder.trunc(x, integers(bits))
+        return (self.builder.sext if signed else self.builder.zext)(x, integers(bits))
+
+    def shift(self, verb: str, x: Value, amount: int) -> Value:
+        """`x` shifted by a constant: "shl", "lshr", "ashr"."""
+        return getattr(self.builder, verb)(x, self.like(x, amount)) if amount else x
+
+    def as_numbers(self, x: Value) -> Value:
+        """Words of 32 or 64 bits as the numbers that they are codes of."""
+        return self.builder.bitcast(x, numbers(x.type.element.width))
+
+    def as_words(self, x: Value) -> Value:
+        bits = {value: key for key, value in _FLOATS.items()}[x.type.element]
+        return self.builder.bitcast(x, integers(bits))
+
+    def any(self, condition: Value) -> Value:
+        """Whether a condition holds in any lane, a scalar."""
+        return self.builder.icmp_unsigned("!=", self.mask(condition), WORD(0))
+
+    def mask(self, condition: Value) -> Value:
+        """The lanes where a condition holds, as the bits of a scalar."""
+        return self.builder.bitcast(condition, WORD)
+
+    def lanes_of(self, mask: Value) -> Value:
+        """The bits of a scalar, each in its lane."""
+        return self.builder.bitcast(mask, integers(1))
+
+    def rarely(self, condition: Value, make: Callable[[], Value], otherwise: Value) -> Value:
+        """What `make` emits, in all lanes, where the condition holds in any; else `otherwise`."""
+        builder = self.builder
+        before = builder.block
+        with builder.if_then(self.any(condition), likely=False):
+            made = make()
+            last = builder.block
+        out = builder.phi(otherwise.type)
+        out.add_incoming(otherwise, before)
+        out.add_incoming(made, last)
+        return out
+
+    def compare(self, verb: str, t: ScalarType, a: Value, b: Value) -> Value:
+        """``a verb b`` of integers: "<", "==", …"""
+        builder = self.builder
+        return (builder.icmp_signed if t.signed else builder.icmp_unsigned)(verb, a, b)

@@ -1,0 +1,244 @@
+"""The native function of a segment: its arrays, its registers and its operands.
+
+A register is a vector of 32 words that is read from the strand's array when a statement first needs
+it, and written to a new array at the end where somebody may read it later; between, it is a value
+of LLVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from dtypes import Array
+from emulator.arith.scalar.types import TYPES
+from emulator.machine.compiled.emitter import (
+    LONG,
+    POINTER,
+    Emitter,
+    Value,
+    integers,
+)
+from emulator.machine.compiled.memory import Memory, define_locate
+from emulator.machine.vector.memory import shared_rank
+from emulator.machine.vector.special import special
+from emulator.machine.vector.strand import Strand
+from emulator.ptx.program import (
+    REGISTER_BITS,
+    Address,
+    Bound,
+    Constant,
+    Function,
+    Inverted,
+    LocalAddress,
+    Register,
+    SharedAddress,
+    SpecialRegister,
+    Statement,
+    Vector,
+)
+from emulator.targets import Target
+
+NAME = "segment"
+
+#: a register that a segment writes, and what its array holds
+Output = tuple[int, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Input:
+    """Words that a segment takes: of a register, or what a strand knows of itself."""
+
+    read: Callable[[Strand], Array]
+    dtype: np.dtype[Any]
+
+
+class NativeFunction:
+    """The function that is being written: ``i64 (arguments, first, end, context)``.
+
+    It returns 1 where it stored anything, 0 where not, and -1 less the number of the statement that
+    a lane must not execute.
+    """
+
+    def __init__(self, function: Function, target: Target) -> None:
+        self.function, self.target = function, target
+        #: of the statement that is being translated
+        self.number = 0
+        self._inputs: dict[Any, tuple[int, Input]] = {}
+        self._values: dict[Any, Value] = {}
+        self._written: dict[int, None] = {}
+        module = ir.Module(NAME)
+        type_ = ir.FunctionType(LONG, [POINTER, LONG, LONG, POINTER])
+        native = ir.Function(module, type_, NAME)
+        self._arguments, first, end, context = native.args
+        entry = ir.IRBuilder(native.append_basic_block("entry"))
+        loop, done = native.append_basic_block("loop"), native.append_basic_block("done")
+        self.e = Emitter(module, ir.IRBuilder(loop))
+        self.b = b = self.e.builder
+        self._stored = entry.alloca(LONG)
+        entry.store(LONG(0), self._stored)
+        self.memory = Memory(self.e, context, entry)
+        warp = b.phi(LONG)
+        warp.add_incoming(first, entry.block)
+        self.memory.warp = self.warp = warp
+        self.present = self.input("present", Input(_present, np.dtype(np.bool_)))
+        self._warps = end, loop, done, entry
+        self._module = module
+
+    def finish(self, live: int) -> tuple[str, tuple[Input, ...], tuple[Output, ...]]:
+        """The text for LLVM, what the function takes, and what it makes of the registers `live`."""
+        b = self.b
+        end, loop, done, entry = self._warps
+        outputs = [i for i in self._written if live >> i & 1]
+        self._write_back(outputs)
+        following = b.add(self.warp, LONG(1))
+        self.warp.add_incoming(following, b.block)
+        b.cbranch(b.icmp_unsigned("<", following, end), loop, done)
+        entry.branch(loop)
+        b.position_at_end(done)
+        b.ret(b.load(self._stored, typ=LONG))
+        define_locate(self._module)
+        made = tuple((i, _dtype_of(self.function.registers[i].type)) for i in outputs)
+        return str(self._module), tuple(given for _, given in self._inputs.values()), made
+
+    # --- arguments: for each array its address and the bytes from warp to warp ---
+
+    def _argument(self, number: int) -> Value:
+        b = self.b
+        pair = [
+            b.load(b.gep(self._arguments, [LONG(2 * number + i)], source_etype=LONG), typ=LONG)
+            for i in range(2)
+        ]
+        return b.inttoptr(b.add(pair[0], b.mul(self.warp, pair[1])), POINTER)
+
+    def input(self, key: Any, given: Input) -> Value:
+        """Words that the strand has; outputs stand behind all inputs."""
+        if key not in self._values:
+            number = self._inputs.setdefault(key, (len(self._inputs), given))[0]
+            bits, size = given.dtype.itemsize * 8, given.dtype.itemsize
+            words = self.b.load(self._argument(number), typ=integers(bits), align=size)
+            if given.dtype == np.bool_:
+                words = self.b.icmp_unsigned("!=", words, self.e.word(8, 0))
+            self._values[key] = words
+        return self._values[key]
+
+    def _write_back(self, outputs: list[int]) -> None:
+        first = len(self._inputs)
+        for number, index in enumerate(outputs):
+            words = self._values[index]
+            if words.type == integers(1):
+                words = self.e.resize(words, 8)
+            self.b.store(words, self._argument(first + number), align=words.type.element.width // 8)
+
+    # --- registers ---
+
+    def register(self, index: int) -> Value:
+        dtype = _dtype_of(self.function.registers[index].type)
+        return self.input(index, Input(lambda s: s.read(index), dtype))
+
+    def put(self, index: int, words: Value, guard: Value | None) -> None:
+        if guard is not None:
+            words = self.e.select(guard, words, self.register(index))
+        self._values[index] = words
+        self._written[index] = None
+
+    def guard(self, statement: Statement) -> Value | None:
+        if statement.guard is None:
+            return None
+        held = self.register(statement.guard.index)
+        return self.b.not_(held) if statement.guard.negated else held
+
+    def active(self, guard: Value | None) -> Value:
+        """The lanes that execute a statement."""
+        return self.present if guard is None else self.b.and_(guard, self.present)
+
+    # --- operands ---
+
+    def read(self, bound: Bound | None, type_: str) -> Value:
+        """Words of a source operand that the instruction takes for a type."""
+        e, bits = self.e, TYPES[type_].size
+        if isinstance(bound, Register):
+            return e.resize(self.register(bound.index), bits)
+        if isinstance(bound, Constant):
+            return e.word(bits, bound.word)
+        if isinstance(bound, Inverted):
+            return self.b.not_(self.register(bound.index))
+        if isinstance(bound, SpecialRegister):
+            return e.resize(self._special(bound.name), bits)
+        if isinstance(bound, LocalAddress):
+            return e.resize(self._local(bound.offset), bits)
+        if isinstance(bound, SharedAddress):
+            return e.resize(self._shared(bound.offset), bits)
+        assert isinstance(bound, Vector), bound
+        width, out = bits // len(bound.items), e.word(bits, 0)
+        for i, item in enumerate(bound.items):
+            part = e.resize(self.read(item, f"b{width}"), bits)
+            out = self.b.or_(out, e.shift("shl", part, i * width))
+        return out
+
+    def _special(self, name: str) -> Value:
+        return self.input(name, Input(lambda s: special(s, name), np.dtype(np.uint32)))
+
+    def _local(self, offset: int) -> Value:
+        def frame(s: Strand) -> Array:
+            return np.array([s.frames[-1].local], np.uint64)
+
+        start = self.input("local", Input(frame, np.dtype(np.uint64)))
+        return self.b.add(start, self.e.word(64, offset))
+
+    def _shared(self, offset: int) -> Value:
+        rank = self.input("rank", Input(shared_rank, np.dtype(np.uint64)))
+        return self.b.add(rank, self.e.word(64, offset))
+
+    def write(self, bound: Bound | None, type_: str, words: Value, guard: Value | None) -> None:
+        """Puts words of a type into a register, or into those of a vector."""
+        if bound is None:
+            return
+        kind = TYPES[type_]
+        if isinstance(bound, Vector):
+            width = kind.size // len(bound.items)
+            for i, item in enumerate(bound.items):
+                part = self.e.resize(self.e.shift("lshr", words, i * width), width)
+                self.write(item, f"b{width}", part, guard)
+            return
+        assert isinstance(bound, Register), bound
+        bits = REGISTER_BITS[self.function.registers[bound.index].type]
+        self.put(bound.index, self.e.resize(words, bits, kind.signed), guard)
+
+    def address(self, bound: Bound) -> Value:
+        """The addresses of a memory operand, in 64 bits."""
+        assert isinstance(bound, Address), bound
+        e, base, offset = self.e, bound.base, bound.offset
+        if isinstance(base, Constant):
+            return e.word(64, base.word + offset)
+        if isinstance(base, LocalAddress):
+            return self._local(base.offset + offset)
+        if isinstance(base, SharedAddress):
+            return self._shared(base.offset + offset)
+        words = self.register(base.index)
+        if words.type.element.width < 64:
+            words = e.resize(words, 32)
+            return e.resize(self.b.add(words, e.word(32, offset)) if offset else words, 64)
+        return self.b.add(words, e.word(64, offset)) if offset else words
+
+    def fail(self) -> None:
+        """Ends the function: a lane must not access memory as the statement says."""
+        self.b.ret(LONG(-1 - self.number))
+
+    def has_stored(self, active: Value) -> None:
+        before = self.b.load(self._stored, typ=LONG)
+        some = self.b.zext(self.e.any(active), LONG)
+        self.b.store(self.b.or_(before, some), self._stored)
+
+
+def _dtype_of(type_: str) -> np.dtype[Any]:
+    return np.dtype(np.bool_ if type_ == "pred" else f"uint{REGISTER_BITS[type_]}")
+
+
+def _present(s: Strand) -> Array:
+    """All lanes; the caller puts in its place which ones are there."""
+    return np.ones(1, np.bool_)

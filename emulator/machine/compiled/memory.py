@@ -1,0 +1,337 @@
+"""Loads and stores as LLVM instructions, and where addresses of a warp lead.
+
+The lanes of a warp mostly look into one allocation: its bounds are kept for each statement, and
+`locate` is called where an address is not within them. It finds the place of every lane by itself,
+also through the windows of generic addresses. Nothing is read or written before all lanes of the
+warp are known to be in bounds; where one is not, the function returns the number of the statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+
+from emulator.machine.compiled.emitter import (
+    BIT,
+    LONG,
+    POINTER,
+    WIDTH,
+    WORD,
+    Emitter,
+    Value,
+    integers,
+)
+from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
+
+#: what a segment is told of memory, in words of 8 bytes: addresses of bytes and of tables, sizes
+CONTEXT = (
+    "arena", "allocations", "starts", "ends", "shifts", "readable", "writable",
+    "shared", "shared_bytes", "shared_limit", "rows", "cluster_rows", "cluster_size",
+    "local", "local_bytes", "local_limit", "warps",
+)  # fmt: skip
+_LOCATE = "locate"
+
+
+class Memory:
+    """Accesses of one function; `place` says which warp it is at."""
+
+    def __init__(self, e: Emitter, context: Value, entry: Any) -> None:
+        self.e, self.context = e, context
+        #: where variables of the function are allocated
+        self._entry = entry
+        self._rooms: dict[tuple[str, int], Value] = {}
+        self._scratch = self._allocated(WIDTH)
+        self._nowhere = entry.ptrtoint(self._allocated(8), LONG)
+        #: of the warp that is under way
+        self.warp: Value = None
+
+    def _allocated(self, words: int) -> Value:
+        """A variable of the function; llvmlite would have its address point to one type alone."""
+        out = self._entry.alloca(ir.ArrayType(LONG, words))
+        out.type = POINTER
+        return out
+
+    def room(self, name: str, size: int) -> Value:
+        """Bytes of a name and size, the same for all statements."""
+        if (name, size) not in self._rooms:
+            self._rooms[name, size] = self._allocated(-(-size // 8))
+        return self._rooms[name, size]
+
+    def field(self, name: str) -> Value:
+        return field_of(self.e.builder, self.context, name)
+
+    def of_warp(self, name: str) -> Value:
+        """What the context has for each warp."""
+        table = self.e.builder.inttoptr(self.field(name), POINTER)
+        place = self.e.builder.gep(table, [self.warp], source_etype=LONG)
+        return self.e.builder.load(place, typ=LONG)
+
+    # --- where addresses lead ---
+
+    def places(
+        self, space: str, addresses: Value, size: int, mask: Value, write: bool,
+        fail: Callable[[], None],
+    ) -> Value:  # fmt: skip
+        """The addresses in this process; those of lanes outside of a mask lead nowhere."""
+        if space == "shared":
+            out = self._in_shared(addresses, size, mask, fail)
+        elif space == "local":
+            out = self._in_local(addresses, size, mask, fail)
+        else:
+            window = {"param": PARAMETERS, "cluster": SHARED}.get(space, 0)
+            if window:
+                inside = self.e.builder.and_(addresses, self.e.word(64, (1 << WINDOW_BITS) - 1))
+                addresses = self.e.builder.add(inside, self.e.word(64, window))
+            out = self._anywhere(addresses, size, mask, write, fail)
+        return self.e.select(mask, out, self.nowhere)
+
+    @property
+    def nowhere(self) -> Value:
+        """Where lanes may read and write that do not take part."""
+        return self.e.splat(self._nowhere)
+
+    def _refuse(self, wrong: Value, mask: Value, fail: Callable[[], None]) -> None:
+        with self.e.builder.if_then(self.e.any(self.e.builder.and_(wrong, mask)), likely=False):
+            fail()
+
+    def _misaligned(self, addresses: Value, size: int) -> Value:
+        low = self.e.builder.and_(addresses, self.e.like(addresses, size - 1))
+        return self.e.builder.icmp_unsigned("!=", low, self.e.like(addresses, 0))
+
+    def _in_shared(
+        self, addresses: Value, size: int, mask: Value, fail: Callable[[], None]
+    ) -> Value:
+        e, builder = self.e, self.e.builder
+        inside = builder.and_(e.resize(addresses, 32), e.word(32, (1 << RANK_BITS) - 1))
+        last = builder.trunc(builder.sub(self.field("shared_limit"), LONG(size)), WORD)
+        wrong = builder.icmp_signed(">", inside, e.splat(last))
+        self._refuse(builder.or_(wrong, self._misaligned(inside, size)), mask, fail)
+        row = builder.add(self.field("shared"), self.of_warp("rows"))
+        return builder.add(e.resize(inside, 64), e.splat(row))
+
+    def _in_local(
+        self, addresses: Value, size: int, mask: Value, fail: Callable[[], None]
+    ) -> Value:
+        e, builder = self.e, self.e.builder
+        last = e.splat(builder.sub(self.field("local_limit"), LONG(size)))
+        wrong = builder.or_(
+            builder.icmp_signed(">", addresses, last),
+            builder.icmp_signed("<", addresses, e.word(64, 0)),
+        )
+        self._refuse(builder.or_(wrong, self._misaligned(addresses, size)), mask, fail)
+        stride = self.field("local_bytes")
+        first = builder.mul(builder.mul(self.of_warp("warps"), LONG(WIDTH)), stride)
+        lanes = builder.mul(e.iota(64), e.splat(stride))
+        return builder.add(
+            builder.add(addresses, lanes), e.splat(builder.add(self.field("local"), first))
+        )
+
+    def _anywhere(
+        self, addresses: Value, size: int, mask: Value, write: bool, fail: Callable[[], None]
+    ) -> Value:
+        """In global memory, or wherever the window of an address is.
+
+        A site keeps the bounds of a statement: the first address, how many an access may start at,
+        and how far bytes are from their addresses.
+        """
+        e, builder = self.e, self.e.builder
+        site = self._allocated(3)
+        self._entry.store(ir.Constant(ir.ArrayType(LONG, 3), [0, 0, 0]), site)
+        first, reach, shift = (
+            builder.load(builder.gep(site, [LONG(i)], source_etype=LONG), typ=LONG)
+            for i in range(3)
+        )
+        far = builder.icmp_unsigned(">=", builder.sub(addresses, e.splat(first)), e.splat(reach))
+        if size > 1:
+            far = builder.or_(far, self._misaligned(addresses, size))
+        near = builder.add(addresses, e.splat(shift))
+        before = builder.block
+        with builder.if_then(e.any(builder.and_(far, mask)), likely=False):
+            builder.store(addresses, self._scratch, align=8)
+            arguments = [
+                self.context, self._scratch, e.mask(mask), LONG(size), BIT(write), self.warp, site
+            ]  # fmt: skip
+            failed = e.function(_LOCATE, BIT, arguments)
+            with builder.if_then(failed, likely=False):
+                fail()
+            found = builder.load(self._scratch, typ=integers(64), align=8)
+            last = builder.block
+        out = builder.phi(integers(64))
+        out.add_incoming(near, before)
+        out.add_incoming(found, last)
+        return out
+
+    # --- bytes ---
+
+    def permuted(self, words: Value, lanes: Value) -> Value:
+        """For each lane the word of another one."""
+        self.e.builder.store(words, self._scratch, align=4)
+        start = self.e.builder.ptrtoint(self._scratch, LONG)
+        places = self.e.builder.add(
+            self.e.splat(start), self.e.shift("shl", self.e.resize(lanes, 64), 2)
+        )
+        return self.load(places, 32, 1)[0]
+
+    def _pointers(self, places: Value, offset: int) -> Value:
+        at = self.e.builder.add(places, self.e.word(64, offset)) if offset else places
+        return self.e.builder.inttoptr(at, ir.VectorType(POINTER, WIDTH))
+
+    def load(self, places: Value, bits: int, count: int) -> list[Value]:
+        """`count` neighbouring words of each lane."""
+        e, type_, out = self.e, integers(bits), []
+        for i in range(count):
+            pointers = self._pointers(places, i * bits // 8)
+            arguments = [pointers, WORD(bits // 8), e.word(1, 1), ir.Constant(type_, ir.Undefined)]
+            out.append(e.function(f"llvm.masked.gather.v32i{bits}.v32p0", type_, arguments))
+        return out
+
+    def store(self, places: Value, words: list[Value]) -> None:
+        """Neighbouring words of each lane; of lanes at one place the last wins."""
+        for i, word in enumerate(words):
+            bits = word.type.element.width
+            pointers = self._pointers(places, i * bits // 8)
+            arguments = [word, pointers, WORD(bits // 8), self.e.word(1, 1)]
+            self.e.function(f"llvm.masked.scatter.v32i{bits}.v32p0", ir.VoidType(), arguments)
+
+
+def field_of(builder: Any, context: Value, name: str) -> Value:
+    place = builder.gep(context, [LONG(CONTEXT.index(name))], source_etype=LONG)
+    return builder.load(place, typ=LONG)
+
+
+# --- the slow path --------------------------------------------------------------------------------
+
+
+def define_locate(module: Any) -> None:
+    """``locate(context, addresses, mask, size, write, warp, site)``: puts addresses in this process
+    where the addresses stood, and the bounds of the last allocation into `site`; whether a lane is
+    out of bounds."""
+    if _LOCATE not in module.globals:
+        return
+    function = module.globals[_LOCATE]
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    _Locate(function)
+
+
+class _Locate:
+    """The body of `locate`: lane by lane, for each the window, then the allocation."""
+
+    def __init__(self, function: Any) -> None:
+        context, addresses, mask, size, write, warp, site = function.args
+        self.context, self.size, self.write, self.warp = context, size, write, warp
+        self.site = site
+        self.b = b = ir.IRBuilder(function.append_basic_block("entry"))
+        self.lane, self.out, self.low, self.high = (b.alloca(LONG) for _ in range(4))
+        self.failed = function.append_basic_block("failed")
+        loop, body, following, done = (
+            function.append_basic_block(name) for name in ("loop", "body", "following", "done")
+        )
+        b.store(LONG(0), self.lane)
+        b.branch(loop)
+        b.position_at_end(loop)
+        lane = b.load(self.lane, typ=LONG)
+        b.cbranch(b.icmp_unsigned("<", lane, LONG(WIDTH)), body, done)
+        b.position_at_end(body)
+        active = b.trunc(b.lshr(mask, b.trunc(lane, WORD)), BIT)
+        place = b.gep(addresses, [lane], source_etype=LONG)
+        with b.if_then(active):
+            b.store(self._place(b.load(place, typ=LONG), lane), place)
+        b.branch(following)
+        b.position_at_end(following)
+        b.store(b.add(lane, LONG(1)), self.lane)
+        b.branch(loop)
+        b.position_at_end(done)
+        b.ret(BIT(0))
+        b.position_at_end(self.failed)
+        b.ret(BIT(1))
+
+    def _field(self, name: str) -> Value:
+        return field_of(self.b, self.context, name)
+
+    def _of_warp(self, name: str) -> Value:
+        b = self.b
+        return b.load(
+            b.gep(b.inttoptr(self._field(name), POINTER), [self.warp], source_etype=LONG), typ=LONG
+        )
+
+    def _require(self, condition: Value) -> None:
+        """Goes on where a condition holds, else the access is refused."""
+        going = self.b.append_basic_block("going")
+        self.b.cbranch(condition, going, self.failed)
+        self.b.position_at_end(going)
+
+    def _place(self, address: Value, lane: Value) -> Value:
+        b = self.b
+        self._require(b.icmp_unsigned("==", b.and_(address, b.sub(self.size, LONG(1))), LONG(0)))
+        out = self.out
+        window = b.lshr(address, LONG(WINDOW_BITS))
+        inside = b.and_(address, LONG((1 << WINDOW_BITS) - 1))
+        shared = b.icmp_unsigned("==", window, LONG(SHARED >> WINDOW_BITS))
+        with b.if_else(shared) as (then, otherwise):
+            with then:
+                b.store(self._in_shared(inside), out)
+            with otherwise:
+                local = b.icmp_unsigned("==", window, LONG(LOCAL >> WINDOW_BITS))
+                with b.if_else(local) as (within, elsewhere):
+                    with within:
+                        b.store(self._in_local(inside, lane), out)
+                    with elsewhere:
+                        b.store(self._in_arena(address), out)
+        return b.load(out, typ=LONG)
+
+    def _in_shared(self, inside: Value) -> Value:
+        """In the row of the block of the cluster that the address names."""
+        b = self.b
+        rank = b.lshr(inside, LONG(RANK_BITS))
+        self._require(b.icmp_unsigned("<", rank, self._field("cluster_size")))
+        offset = b.and_(inside, LONG((1 << RANK_BITS) - 1))
+        last = b.sub(self._field("shared_limit"), self.size)
+        self._require(b.icmp_signed("<=", offset, last))
+        row = b.add(self._of_warp("cluster_rows"), b.mul(rank, self._field("shared_bytes")))
+        return b.add(b.add(self._field("shared"), row), offset)
+
+    def _in_local(self, inside: Value, lane: Value) -> Value:
+        b = self.b
+        last = b.sub(self._field("local_limit"), self.size)
+        self._require(b.icmp_signed("<=", inside, last))
+        number = b.add(b.mul(self._of_warp("warps"), LONG(WIDTH)), lane)
+        first = b.mul(number, self._field("local_bytes"))
+        return b.add(b.add(self._field("local"), first), inside)
+
+    def _in_arena(self, address: Value) -> Value:
+        """In the last allocation that starts at or below the address: a binary search."""
+        b = self.b
+
+        def entry(name: str, at: Value) -> Value:
+            table = b.inttoptr(self._field(name), POINTER)
+            return b.load(b.gep(table, [at], source_etype=LONG), typ=LONG)
+
+        low, high = self.low, self.high
+        b.store(LONG(0), low)
+        b.store(self._field("allocations"), high)
+        search, look, found = (b.append_basic_block(name) for name in ("search", "look", "found"))
+        b.branch(search)
+        b.position_at_end(search)
+        first, behind = b.load(low, typ=LONG), b.load(high, typ=LONG)
+        b.cbranch(b.icmp_unsigned(">", b.sub(behind, first), LONG(1)), look, found)
+        b.position_at_end(look)
+        middle = b.lshr(b.add(first, behind), LONG(1))
+        above = b.icmp_unsigned("<", address, entry("starts", middle))
+        b.store(b.select(above, first, middle), low)
+        b.store(b.select(above, middle, behind), high)
+        b.branch(search)
+        b.position_at_end(found)
+        usable = b.select(self.write, self._field("writable"), self._field("readable"))
+        flag = b.load(b.gep(b.inttoptr(usable, POINTER), [first], source_etype=ir.IntType(8)),
+                      typ=ir.IntType(8))  # fmt: skip
+        self._require(b.icmp_unsigned("!=", flag, ir.IntType(8)(0)))
+        start, last = entry("starts", first), b.sub(entry("ends", first), self.size)
+        self._require(b.icmp_signed("<=", address, last))
+        self._require(b.icmp_signed(">=", address, LONG(0)))
+        shift = b.add(self._field("arena"), entry("shifts", first))
+        for i, word in enumerate((start, b.add(b.sub(last, start), LONG(1)), shift)):
+            b.store(word, b.gep(self.site, [LONG(i)], source_etype=LONG))
+        return b.add(address, shift)

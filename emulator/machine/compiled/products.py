@@ -1,0 +1,76 @@
+"""mma and wmma.mma within native functions: calls of the kernels of `emulator.warp.native`.
+
+Sparse and scaled ones, and those whose operands may hold bits that are not legal, are steps of the
+vector engine: a kernel that meets such an operand gives up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from llvmlite import ir
+
+from dtypes import Array
+from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.wmma import WmmaMultiply
+from emulator.machine.compiled.emitter import LONG, POINTER, WORD, integers
+from emulator.machine.compiled.function import Input, NativeFunction
+from emulator.machine.vector.operands import word_type
+from emulator.machine.vector.strand import Strand
+from emulator.ptx.program import Statement, items_of
+from emulator.targets import Target
+from emulator.warp.native import Setting, product_of, warp_function
+
+_FUNCTION = ir.FunctionType(WORD, [POINTER, POINTER])
+
+
+def fits(statement: Statement, target: Target) -> bool:
+    """Whether a statement multiplies matrices, and a kernel never gives up on its operands."""
+    ins = statement.instruction
+    if statement.guard is not None or not isinstance(ins, (MatrixInstruction, WmmaMultiply)):
+        return False
+    if isinstance(ins, MatrixInstruction) and (
+        ins.is_wgmma or ins.is_sparse or ins.is_block_scaled
+    ):
+        return False
+    product = product_of(ins, target, Setting())
+    return product is not None and not (product.a.padding or product.b.padding)
+
+
+def kernels_of(statements: Sequence[Statement], target: Target) -> int:
+    """How many kernels some statements call."""
+    return len({s.instruction for s in statements if fits(s, target)})
+
+
+def emit(t: NativeFunction, statement: Statement) -> None:
+    ins, b = statement.instruction, t.b
+    assert isinstance(ins, (MatrixInstruction, WmmaMultiply))
+    kernel = warp_function(ins, t.target)
+    assert kernel is not None
+    registers, d = (
+        t.memory.room(x, size)
+        for x, size in (("registers", kernel.size), ("d", kernel.result_size))
+    )
+    for name, start in kernel.offsets.items():
+        place, type_ = start, word_type(statement.signature[name])
+        for item in items_of(statement.operands[name]):
+            words = t.read(item, type_)
+            size = words.type.element.width // 8
+            at = b.gep(registers, [LONG(place)], source_etype=ir.IntType(8))
+            b.store(words, at, align=size)
+            place += ins.lanes * size
+    address = kernel.address
+
+    def read(s: Strand) -> Array:
+        return np.array([address], np.uint64)
+
+    everywhere = t.input(("kernel", address), Input(read, np.dtype(np.uint64)))
+    function = b.inttoptr(b.extract_element(everywhere, WORD(0)), _FUNCTION.as_pointer())
+    b.call(function, [registers, d])
+    type_, place = word_type(statement.signature["d"]), 0
+    for item in items_of(statement.operands["d"]):
+        bits = ins.fragment("d").word_bits
+        at = b.gep(d, [LONG(place)], source_etype=ir.IntType(8))
+        t.write(item, type_, b.load(at, typ=integers(bits), align=bits // 8), None)
+        place += ins.lanes * bits // 8

@@ -1,0 +1,262 @@
+"""Statements that follow each other as one native function over the warps of a strand.
+
+What is not here stays a step of the vector engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dtypes import Array
+from emulator.arith.scalar.types import TYPES
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.isa.signature import Operand
+from emulator.machine.compiled import collective, copies, products, rules
+from emulator.machine.compiled.emitter import (
+    Value,
+)
+from emulator.machine.compiled.function import Input, NativeFunction, Output
+from emulator.machine.vector import access
+from emulator.machine.vector.memory import load
+from emulator.machine.vector.operands import word_type
+from emulator.machine.vector.statements import HINTS
+from emulator.machine.vector.strand import Strand
+from emulator.memory.windows import LOCAL, PARAMETERS, SHARED, WINDOW_BITS
+from emulator.ptx.program import (
+    REGISTER_BITS,
+    Address,
+    Bound,
+    Constant,
+    Function,
+    Inverted,
+    LocalAddress,
+    Register,
+    SharedAddress,
+    SpecialRegister,
+    Statement,
+    Vector,
+    items_of,
+)
+from emulator.targets import Target
+
+_MASK = (1 << 64) - 1
+#: special registers that change from statement to statement
+_CLOCKS = ("%clock", "%globaltimer")
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A segment as text for LLVM, and the arrays that it takes and makes."""
+
+    text: str
+    inputs: tuple[Input, ...]
+    #: registers that it writes, and what their arrays hold
+    outputs: tuple[Output, ...]
+    #: all lanes of a warp must be there; copies must take effect at their issue
+    together: bool
+    copies: bool
+    #: kernels of `emulator.arith.kernels` are called
+    multiplies: bool
+
+
+def translate(
+    statements: Sequence[Statement], function: Function, live: int, target: Target
+) -> Translated:
+    """The function of some statements; `live`, as bits, are registers that may be read later."""
+    made = NativeFunction(function, target)
+    for made.number, statement in enumerate(statements):
+        _statement(made, statement)
+    return Translated(
+        *made.finish(live),
+        together=any(collective.fits(x) or products.fits(x, target) for x in statements),
+        copies=any(copies.fits(x) for x in statements),
+        multiplies=any(products.fits(x, target) for x in statements),
+    )
+
+
+# --- which statements -----------------------------------------------------------------------------
+
+
+def can_translate(statement: Statement, function: Function, target: Target) -> bool:
+    """Whether a statement has LLVM instructions."""
+    if statement.expansion:
+        return all(can_translate(part, function, target) for part in statement.expansion)
+    if statement.call is not None or not _plain(statement, function):
+        return False
+    if collective.fits(statement) or copies.fits(statement) or products.fits(statement, target):
+        return True
+    ins = statement.instruction
+    if isinstance(ins, OrdinaryInstruction) and statement.name in _STATEMENTS:
+        return _STATEMENTS[statement.name].fits(statement)
+    if getattr(ins, "scope", "thread") != "thread" or not hasattr(ins, "rule"):
+        return str(ins).partition(".")[0] in HINTS
+    return rules.find(ins, statement.selectors) is not None  # type: ignore[arg-type]
+
+
+def _plain(statement: Statement, function: Function) -> bool:
+    """Whether all operands are words of at most 64 bits."""
+    return all(_is_plain(bound, function) for bound in statement.operands.values())
+
+
+def _is_plain(bound: Bound | None, function: Function) -> bool:
+    if isinstance(bound, Register):
+        return REGISTER_BITS.get(function.registers[bound.index].type, 128) <= 64
+    if isinstance(bound, SpecialRegister):
+        return not bound.name.startswith(_CLOCKS)
+    if isinstance(bound, Vector):
+        return all(_is_plain(item, function) for item in bound.items)
+    if isinstance(bound, Address):
+        return not bound.coordinates and _is_plain(bound.base, function)
+    return bound is None or isinstance(bound, (Constant, Inverted, LocalAddress, SharedAddress))
+
+
+# --- statements ---
+
+
+def _statement(t: NativeFunction, statement: Statement) -> None:
+    for part in statement.expansion or (statement,):
+        if part.expansion:
+            _statement(t, part)
+        elif collective.fits(part):
+            collective.emit(t, part)
+        elif copies.fits(part):
+            copies.emit(t, part)
+        elif products.fits(part, t.target):
+            products.emit(t, part)
+        elif part.name in _STATEMENTS and isinstance(part.instruction, OrdinaryInstruction):
+            _STATEMENTS[part.name].emit(t, part, part.instruction)
+        elif part.name not in HINTS:
+            _compute(t, part)
+
+
+def _compute(t: NativeFunction, statement: Statement) -> None:
+    ins, carry = statement.instruction, t.function.carry
+    emit = rules.find(ins, statement.selectors)  # type: ignore[arg-type]
+    assert emit is not None
+    words: list[Any] = []
+    for operand in statement.signature.operands:
+        bound = statement.operands.get(operand.name)
+        if operand.use == "written" or bound is None:
+            continue
+        if operand.kind == "immediate":
+            assert isinstance(bound, Constant)
+            words.append(bound.word)
+            continue
+        words += [t.read(item, word_type(operand)) for item in _items(operand, bound)]
+    if getattr(ins, "reads_carry", False):
+        assert carry is not None
+        words.append(t.register(carry))
+    results = emit(t.e, *words)
+    if not isinstance(results, tuple):
+        results = (results,)
+    guard, given = t.guard(statement), iter(results)
+    for operand in statement.signature.operands:
+        bound = statement.operands.get(operand.name)
+        if operand.use == "read" or (bound is None and operand.paired):
+            continue
+        for item in _items(operand, bound):
+            t.write(item, word_type(operand), next(given), guard)
+    if getattr(ins, "writes_carry", False):
+        assert carry is not None
+        t.put(carry, next(given), guard)
+
+
+def _items(operand: Operand, bound: Bound | None) -> tuple[Bound | None, ...]:
+    return items_of(bound) if operand.kind == "vector" else (bound,)
+
+
+# --- loads, stores, addresses ---------------------------------------------------------------------
+
+
+def _is_uniform(place: Bound, space: str) -> bool:
+    """Whether an operand is one address of memory that nobody writes."""
+    return (
+        isinstance(place, Address)
+        and isinstance(place.base, Constant)
+        and (space in ("param", "const"))
+    )
+
+
+def _of_words(statement: Statement) -> bool:
+    """Whether a load or store is one of registers, from or to memory."""
+    ins = statement.instruction
+    assert isinstance(ins, OrdinaryInstruction)
+    place = statement.operands["a"]
+    count = len(items_of(statement.operands.get("d", statement.operands.get("b"))))
+    kind = TYPES[ins.types[-1]]
+    if not isinstance(place, Address) or kind.size > 64:
+        return False
+    size = kind.size // 8 * count
+    return size & (size - 1) == 0 and size <= 32
+
+
+def _load(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> None:
+    items = items_of(statement.operands.get("d"))
+    place, type_ = statement.operands["a"], ins.types[-1]
+    bits, space = TYPES[type_].size, access.space_of(statement, place)
+    guard = t.guard(statement)
+    if guard is None and _is_uniform(place, space):
+        words = [_uniform(t, place, space, bits, i) for i in range(len(items))]
+    else:
+        active, size = t.active(guard), bits // 8 * len(items)
+        places = t.memory.places(space, t.address(place), size, active, False, t.fail)
+        words = t.memory.load(places, bits, len(items))
+    for item, word in zip(items, words, strict=True):
+        t.write(item, type_, word, guard)
+
+
+def _uniform(t: NativeFunction, place: Bound, space: str, bits: int, number: int) -> Value:
+    """A word at a constant address, read once a call."""
+    assert isinstance(place, Address)
+    assert isinstance(place.base, Constant)
+    size = bits // 8
+    address = np.array([place.base.word + place.offset + number * size & _MASK], np.uint64)
+
+    def read(s: Strand) -> Array:
+        return load(s, space, address, size)
+
+    return t.input((space, int(address[0]), size), Input(read, np.dtype(f"uint{bits}")))
+
+
+def _store(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> None:
+    place, type_ = statement.operands["a"], ins.types[-1]
+    words = [t.read(item, type_) for item in items_of(statement.operands["b"])]
+    space, guard = access.space_of(statement, place), t.guard(statement)
+    active, size = t.active(guard), TYPES[type_].size // 8 * len(words)
+    places = t.memory.places(space, t.address(place), size, active, True, t.fail)
+    t.memory.store(places, words)
+    t.has_stored(active)
+
+
+_WINDOWS = {"shared": SHARED, "local": LOCAL, "param": PARAMETERS}
+
+
+def _convert_address(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> None:
+    window = _WINDOWS.get(ins.modifiers["space"].partition("::")[0], 0)
+    words = t.read(statement.operands["a"], "u64")
+    if window:
+        words = t.b.and_(words, t.e.word(64, (1 << WINDOW_BITS) - 1))
+        if not ins.modifiers["to"]:
+            words = t.b.add(words, t.e.word(64, window))
+    t.write(statement.operands["d"], "u64", words, t.guard(statement))
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Statements with an effect of their own: which of them fit, and their instructions."""
+
+    fits: Callable[[Statement], bool]
+    emit: Callable[[NativeFunction, Statement, OrdinaryInstruction], None]
+
+
+#: first word of an opcode -> how it is translated, if it is no computation by a rule
+_STATEMENTS = {
+    "ld": _Kind(_of_words, _load),
+    "ldu": _Kind(_of_words, _load),
+    "st": _Kind(_of_words, _store),
+    "cvta": _Kind(lambda statement: True, _convert_address),
+}

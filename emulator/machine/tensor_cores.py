@@ -1,0 +1,95 @@
+"""What both engines know of tcgen05: the words of an opcode as `memory` and `warp` take them.
+
+Every operation takes effect at its issue, in the program order of its thread: one legal outcome of
+programs without races (PTX ISA 9.7.16.6). An allocation of a CTA shares its columns with no other
+CTA, as if each ran on a multiprocessor of its own.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from dtypes import Array
+from emulator.isa.tcgen05 import Tcgen05
+from emulator.layout.instruction_descriptor import InstructionDescriptor
+from emulator.machine.failure import Failure
+from emulator.memory.descriptors import load_rows
+from emulator.memory.space import Space
+from emulator.memory.tensor_memory import TensorMemory, expanded
+from emulator.targets import Target
+from emulator.warp.tensor_load import compressed, reduced
+from emulator.warp.tensor_mma import TensorMma
+from emulator.warp.tensor_multiply import TensorProduct
+
+#: kinds and modifiers that no part of this package computes
+_NOT_MODELLED = ("kind::ti16", "decompress::lut::b")
+
+
+def is_modelled(ins: Tcgen05) -> bool:
+    """Whether the values of an instruction are known."""
+    return not any(word in ins.words for word in _NOT_MODELLED)
+
+
+def check_pair(blocks: int) -> None:
+    """Failure where the blocks of a cluster, so many, make no pairs."""
+    if blocks % 2:
+        raise Failure(
+            "cta pair",
+            f".cta_group::2 needs a pair: a cluster of 2, 4, … blocks; this one has {blocks}",
+        )
+
+
+class Transfer(NamedTuple):
+    """An ld or st as the opcode has it."""
+
+    shape: str
+    num: int
+    #: .pack::16b, .unpack::16b
+    packed: bool
+
+    @classmethod
+    def of(cls, ins: Tcgen05) -> Transfer:
+        given = ins.modifiers
+        packed = given.get("pack::16b", "") or given.get("unpack::16b", "")
+        return cls(given["shape"], int(given["num"][1:]), bool(packed))
+
+
+def loaded(ins: Tcgen05, memory: TensorMemory, address: int, warp: int, split: int) -> list[Array]:
+    """The registers of a tcgen05.ld, one array ``(32, n)`` for each operand that is written."""
+    given, (shape, num, packed) = ins.modifiers, Transfer.of(ins)
+    words = memory.load(address, shape, num, warp, packed=packed, split=split).words
+    extreme: Any = given.get("operation", "")
+    if not extreme:
+        return [words]
+    absolute, nan = bool(given.get("abs")), bool(given.get("NaN"))
+    found = [reduced(words, extreme, ins.types[0], absolute=absolute, nan=nan)[:, None]]
+    found = found if given.get("red") else []
+    kept = [words]
+    if given.get("spcompress"):
+        kept = list(compressed(words, extreme, absolute=absolute))
+    return kept + found
+
+
+def copy(
+    ins: Tcgen05, memory: TensorMemory, shared: Space | Array, address: int, descriptor: int
+) -> None:
+    """tcgen05.cp from the shared memory of a CTA to its tensor memory."""
+    given = ins.modifiers
+    shape = ".".join(filter(None, (given["shape"], given.get("lanes", ""))))
+    rows = load_rows(shared, descriptor, shape)
+    if source := given.get("source"):
+        rows = expanded(rows, source)
+    memory.copy(address, shape, rows)
+
+
+@lru_cache(maxsize=256)
+def product(ins: Tcgen05, word: int, scale_input_d: int, target: Target) -> TensorMma:
+    """The product that an opcode and an instruction descriptor settle."""
+    given = ins.modifiers
+    kind = given.get("kind", "").removeprefix("kind::")
+    descriptor = InstructionDescriptor.decode(word, kind)
+    return TensorMma(
+        TensorProduct(descriptor, target, given.get("scale_vec", ""), scale_input_d),
+        ins.cta_group, bool(given.get("ws")), bool(given.get("ashift")),
+    )  # fmt: skip

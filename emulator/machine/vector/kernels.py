@@ -1,0 +1,85 @@
+"""Multiplications by kernels of machine code: from the arrays that registers are to others.
+
+All warps of a strand are one batch; nothing is copied into the order of a matrix. What no kernel
+computes, or what only a check can tell about, is left to the step that asks here first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dtypes import Array
+from emulator.arith.engines import by_kernels, kernels_wanted, may_use_kernels
+from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.wmma import WmmaMultiply
+from emulator.machine.vector.fragments import Fetch
+from emulator.machine.vector.strand import WARPGROUP, Strand
+from emulator.memory.space import Space
+
+#: whether a statement was executed; False: nothing has happened
+Attempt = Callable[[Strand], bool]
+
+
+def multiplication(ins: MatrixInstruction | WmmaMultiply, fetch: Fetch) -> Attempt:
+    """Executes a multiplication, if a kernel does it and makes no exception."""
+    lanes, signs = fetch.lanes, fetch.constants
+    setting: dict[str, Any] = {}
+    if lanes == WARPGROUP:
+        setting["a_in_memory"] = "a" not in fetch.vectors
+        for x in "ab":
+            setting[f"flip_{x}"] = signs.get(f"imm_scale_{x}", 1) == -1
+            setting[f"major_{x}"] = "mn" if signs.get(f"imm_trans_{x}", 0) else "k"
+    what = ins, *setting.values()
+
+    def attempt(s: Strand) -> bool:
+        grid, count = s.wave.grid, len(s) // lanes
+        if s.wave.watch is not None or not may_use_kernels(grid.arithmetic):
+            return False
+        work = math.prod((count, ins.m, ins.n, ins.k))
+        if not kernels_wanted(grid.arithmetic, (grid.target, *what), work):
+            return False
+        done = by_kernels(grid.arithmetic, lambda: _multiply(s, ins, fetch, setting, count))
+        return done is not None
+
+    # Ids of scales may differ from warp to warp.
+    return (lambda s: False) if fetch.ids else attempt
+
+
+def _multiply(
+    s: Strand,
+    ins: MatrixInstruction | WmmaMultiply,
+    fetch: Fetch,
+    setting: dict[str, Any],
+    count: int,
+) -> bool | None:
+    from emulator.arith.kernels.product import METADATA, MIXED, PADDING
+    from emulator.warp import native
+
+    wave, registers = s.wave, {}
+    for name, vector in fetch.vectors.items():
+        if name != fetch.result_name or fetch.updates:
+            registers["c" if fetch.updates and name == "d" else name] = vector.columns(s)
+    words, options = fetch.words(s)
+    keep: Array | None = options.get("scale_d")
+    shared, rows = None, None
+    if fetch.lanes == WARPGROUP:
+        shared = Space("shared memory", wave.shared[:, : wave.shared_limit])
+        rows = s.lanes[:: fetch.lanes] // wave.lanes_per_cta
+        words = {
+            name: np.broadcast_to(x, count) if name in "ab" else x for name, x in words.items()
+        }
+    found = native.run_lanes(
+        ins, wave.grid.target, native.Setting(**setting), registers, count,
+        words=words, shared=shared, rows=rows, keep=keep,
+        selector=fetch.constants.get("selector", 0),
+    )  # fmt: skip
+    if found is None or found[1] & (PADDING | MIXED):
+        return None
+    if found[1] & METADATA and wave.grid.undefined == "raise":
+        return None
+    fetch.result.write_columns(s, found[0])
+    return True

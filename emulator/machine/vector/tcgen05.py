@@ -1,0 +1,341 @@
+"""Statements of tcgen05: tensor memory of each block, and products on it (PTX ISA 9.7.16)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dtypes import Array
+from emulator.isa.tcgen05 import Tcgen05
+from emulator.machine import tensor_cores
+from emulator.machine.vector import memory
+from emulator.machine.vector.access import space_of
+from emulator.machine.vector.asynchronous import constant
+from emulator.machine.vector.compute import Step, guarded
+from emulator.machine.vector.fragments import Registers, one_for_all, whole
+from emulator.machine.vector.lanes import together, whole_or_split
+from emulator.machine.vector.mbarriers import change, find_barriers
+from emulator.machine.vector.memory import Who
+from emulator.machine.vector.operands import addresses, reader
+from emulator.machine.vector.strand import WARP, Parked, State, Strand
+from emulator.machine.vector.wave import Wave
+from emulator.memory.mbarrier import Operation
+from emulator.memory.space import Space
+from emulator.memory.tensor_memory import TensorMemory
+from emulator.ptx.program import Constant, Function, Statement, items_of
+from emulator.warp.tensor_mma import Operands
+
+Read = Callable[[Strand], Array]
+
+
+def _instruction(statement: Statement) -> Tcgen05:
+    assert isinstance(statement.instruction, Tcgen05)
+    return statement.instruction
+
+
+def tensor_memory(wave: Wave, row: int) -> TensorMemory:
+    """The tensor memory of a block of the wave."""
+    if row not in wave.tensor:
+        wave.tensor[row] = TensorMemory(wave.grid.target.tensor_columns)
+    return wave.tensor[row]
+
+
+def _shared(wave: Wave, row: int) -> Space:
+    return Space("shared memory", wave.shared[row, : wave.shared_limit])
+
+
+class _Warp(NamedTuple):
+    """One warp that executes a statement."""
+
+    #: its number among those of the strand, its block's in the wave, its own in the block
+    index: int
+    row: int
+    number: int
+
+
+def _warps(s: Strand) -> Iterator[_Warp]:
+    first = s.lanes[::WARP]
+    for index, lane in enumerate(first.tolist()):
+        row, thread = divmod(lane, s.wave.lanes_per_cta)
+        yield _Warp(index, row, thread // WARP)
+
+
+def _by_warps(statement: Statement, run: Callable[[Strand], None]) -> Step:
+    """`run` for whole warps."""
+
+    def step(s: Strand) -> None:
+        together(s, statement.pc)
+        whole(s, WARP, statement.instruction)
+        s.wave.grid.progress += 1
+        run(s)
+
+    return whole_or_split(statement, step)
+
+
+def _by_threads(statement: Statement, run: Callable[[Strand, int, int], None]) -> Step:
+    """`run` for each thread by itself: the place of its lane in the strand, and its block's row."""
+
+    def under(s: Strand, mask: Array | None) -> None:
+        rows = s.wave.row(s)
+        s.wave.grid.progress += 1
+        for i in range(len(s)) if mask is None else np.flatnonzero(mask).tolist():
+            run(s, i, int(rows[i]))
+
+    return guarded(statement, under)
+
+
+def _at(words: Array, i: int) -> int:
+    """The word of a lane."""
+    return int(words[i if len(words) > 1 else 0])
+
+
+def _pair(wave: Wave, row: int) -> tuple[int, int]:
+    """The rows of both blocks of a pair, the one of even rank first."""
+    rank = row % wave.cluster_size
+    tensor_cores.check_pair(wave.cluster_size)
+    even = row - rank % 2
+    return even, even + 1
+
+
+def _group(ins: Tcgen05, wave: Wave, row: int) -> tuple[int, ...]:
+    """The rows of the blocks that an operation works on."""
+    return _pair(wave, row) if ins.cta_group == 2 else (row,)
+
+
+# --- allocation -----------------------------------------------------------------------------------
+
+
+def allocate(statement: Statement, function: Function) -> Step:
+    """alloc: warps that find no room wait until some is given back."""
+    ins = _instruction(statement)
+    exclusive = bool(ins.modifiers.get("exclusive"))
+    bound = statement.operands["dst"]
+    find, space = addresses(bound, function), space_of(statement, bound)
+    columns = reader(statement.operands["columns"], "u32", function)
+
+    def step(s: Strand) -> None:
+        together(s, statement.pc)
+        whole(s, WARP, ins)
+        wave = s.wave
+        wave.grid.progress += 1
+        counts = one_for_all(columns(s), s, WARP, "columns")
+        given = find(s) if space else memory.to_shared(wave, find(s))
+        lacking = np.zeros(len(s), np.bool_)
+        for warp in _warps(s):
+            found = tensor_memory(wave, warp.row).allocate(_at(counts, warp.index), exclusive)
+            if found is None:
+                lacking[warp.index * WARP : (warp.index + 1) * WARP] = True
+                continue
+            who = Who(wave, s.lanes[warp.index * WARP :][:1], np.array([warp.row]))
+            address = np.array([_at(given, warp.index * WARP)], np.uint64)
+            held, start = memory.bytes_at(who, "shared", address, 4, alignment=4, write=True)
+            held[int(start[0]) : int(start[0]) + 4] = np.array([found], "<u4").view(np.uint8)
+        if lacking.any():
+            _wait(s, lacking, statement.pc)
+
+    return whole_or_split(statement, step)
+
+
+def _wait(s: Strand, lacking: Array, pc: int) -> None:
+    """Warps without room wait at the statement; the others go on behind it."""
+    wave = s.wave
+    if not lacking.all():
+        s, going = wave.divide(s, lacking, pc)
+        going.pc = pc + 1
+        wave.ready.append(going)
+    wave.park(s, State.TENSOR, None, pc)
+    raise Parked
+
+
+def deallocate(statement: Statement, function: Function) -> Step:
+    exclusive = bool(_instruction(statement).modifiers.get("exclusive"))
+    address = reader(statement.operands["taddr"], "b32", function)
+    columns = reader(statement.operands["columns"], "u32", function)
+
+    def run(s: Strand) -> None:
+        at = one_for_all(address(s), s, WARP, "taddr")
+        counts = one_for_all(columns(s), s, WARP, "columns")
+        for warp in _warps(s):
+            tensor_memory(s.wave, warp.row).deallocate(
+                _at(at, warp.index), _at(counts, warp.index), exclusive
+            )
+        for strand in list(s.wave.waiting):
+            if strand.state is State.TENSOR:
+                s.wave.wake(strand)
+
+    return _by_warps(statement, run)
+
+
+def relinquish(statement: Statement, function: Function) -> Step:
+    def run(s: Strand) -> None:
+        for warp in _warps(s):
+            tensor_memory(s.wave, warp.row).relinquish()
+
+    return _by_warps(statement, run)
+
+
+# --- ld, st, cp, shift ----------------------------------------------------------------------------
+
+
+def _split_of(statement: Statement) -> int:
+    return constant(statement, "split_off") if "split_off" in statement.operands else 0
+
+
+def load(statement: Statement, function: Function) -> Step:
+    ins, split = _instruction(statement), _split_of(statement)
+    find = addresses(statement.operands["taddr"], function)
+    written = [x for x in statement.signature.operands if x.use == "written"]
+    results = [Registers(x, statement.operands[x.name], function, WARP) for x in written]
+
+    def run(s: Strand) -> None:
+        at = one_for_all(find(s), s, WARP, "taddr")
+        parts = [
+            tensor_cores.loaded(
+                ins, tensor_memory(s.wave, warp.row), _at(at, warp.index), warp.number, split
+            )
+            for warp in _warps(s)
+        ]
+        for result, words in zip(results, zip(*parts, strict=True), strict=True):
+            result.write(s, np.stack(words))
+
+    return _by_warps(statement, run)
+
+
+def store(statement: Statement, function: Function) -> Step:
+    ins, split = _instruction(statement), _split_of(statement)
+    shape, num, unpacked = tensor_cores.Transfer.of(ins)
+    find = addresses(statement.operands["taddr"], function)
+    operand = statement.signature["src"]
+    source = Registers(operand, statement.operands["src"], function, WARP)
+
+    def run(s: Strand) -> None:
+        at, words = one_for_all(find(s), s, WARP, "taddr"), source.read(s)
+        for warp in _warps(s):
+            tensor_memory(s.wave, warp.row).store(
+                _at(at, warp.index), shape, num, warp.number, words[warp.index],
+                unpacked=unpacked, split=split,
+            )  # fmt: skip
+
+    return _by_warps(statement, run)
+
+
+def copy(statement: Statement, function: Function) -> Step:
+    ins = _instruction(statement)
+    find = addresses(statement.operands["taddr"], function)
+    descriptor = reader(statement.operands["s_desc"], "b64", function)
+
+    def run(s: Strand, i: int, row: int) -> None:
+        for own in _group(ins, s.wave, row):
+            memory_, shared = tensor_memory(s.wave, own), _shared(s.wave, own)
+            tensor_cores.copy(ins, memory_, shared, _at(find(s), i), _at(descriptor(s), i))
+
+    return _by_threads(statement, run)
+
+
+def shift(statement: Statement, function: Function) -> Step:
+    ins = _instruction(statement)
+    find = addresses(statement.operands["taddr"], function)
+
+    def run(s: Strand, i: int, row: int) -> None:
+        for own in _group(ins, s.wave, row):
+            tensor_memory(s.wave, own).shift(_at(find(s), i))
+
+    return _by_threads(statement, run)
+
+
+# --- mma ------------------------------------------------------------------------------------------
+
+
+def _operand_readers(statement: Statement, function: Function) -> dict[str, Read]:
+    """Readers of the operands that a thread gives a product, by name."""
+    out: dict[str, Read] = {}
+    for operand in statement.signature.operands:
+        bound = statement.operands.get(operand.name)
+        if bound is None or operand.kind in ("vector", "immediate"):
+            continue
+        if operand.kind == "address":
+            out[operand.name] = addresses(bound, function)
+        else:
+            out[operand.name] = reader(bound, operand.type, function)
+    return out
+
+
+def multiply(statement: Statement, function: Function) -> Step:
+    ins = _instruction(statement)
+    reads = _operand_readers(statement, function)
+    in_tensor_memory = statement.signature["a"].kind == "address"
+    mask = statement.operands.get("mask")
+    disabled = [reader(x, "b32", function) for x in items_of(mask)] if mask is not None else []
+    scale = statement.operands.get("scale_input_d")
+    assert scale is None or isinstance(scale, Constant)
+    scale_input_d = 0 if scale is None else scale.word
+
+    def run(s: Strand, i: int, row: int) -> None:
+        wave, grid = s.wave, s.wave.grid
+        given: dict[str, Any] = {name: _at(read(s), i) for name, read in reads.items()}
+        mma = tensor_cores.product(ins, given.pop("idesc"), scale_input_d, grid.target)
+        operands = Operands(
+            given["d"], given["a"], given["b"], in_tensor_memory, bool(given["enable"]),
+            given.get("e"), given.get("scale_a"), given.get("scale_b"),
+            [_at(read(s), i) for read in disabled], given.get("zero_mask", 0),
+        )  # fmt: skip
+        rows = _group(ins, wave, row)
+        mma.run(
+            [tensor_memory(wave, own) for own in rows], [_shared(wave, own) for own in rows],
+            operands, engine=grid.arithmetic, undefined=grid.undefined,
+        )  # fmt: skip
+
+    return _by_threads(statement, run)
+
+
+# --- order ----------------------------------------------------------------------------------------
+
+
+def commit(statement: Statement, function: Function) -> Step:
+    """commit: everything before it is complete, so that it arrives at once. With a mask it arrives
+    at the barrier of the same offset in every block of the cluster that the mask names."""
+    places = find_barriers(statement, function)
+    bound = statement.operands.get("mask")
+    mask = None if bound is None else reader(bound, statement.signature["mask"].type, function)
+
+    def run(s: Strand, i: int, row: int) -> None:
+        wave = s.wave
+        place = _at(places(s, None), i)
+        at = np.array([place])
+        if mask is not None:
+            words, first = wave.shared_bytes // 8, row // wave.cluster_size * wave.cluster_size
+            named = _at(mask(s), i)
+            ranks = [rank for rank in range(wave.cluster_size) if named >> rank & 1]
+            at = np.array([(first + rank) * words + place % words for rank in ranks], np.int64)
+        if wave.watch is not None:
+            wave.watch.mbarrier_used(s.lanes[i : i + 1], at)
+        if len(at):
+            change(wave, at, Operation(arrivals=1))
+
+    return _by_threads(statement, run)
+
+
+def nothing(statement: Statement, function: Function) -> Step:
+    """wait and fence: what came before has taken effect."""
+    return _by_warps(statement, lambda s: None)
+
+
+def fence(statement: Statement, function: Function) -> Step:
+    return lambda s: None
+
+
+STEPS = {
+    "tcgen05.alloc": allocate,
+    "tcgen05.dealloc": deallocate,
+    "tcgen05.relinquish_alloc_permit": relinquish,
+    "tcgen05.ld": load,
+    "tcgen05.st": store,
+    "tcgen05.cp": copy,
+    "tcgen05.shift": shift,
+    "tcgen05.mma": multiply,
+    "tcgen05.commit": commit,
+    **dict.fromkeys(("tcgen05.wait::ld", "tcgen05.wait::st"), nothing),
+    **{f"tcgen05.fence::{x}_thread_sync": fence for x in ("before", "after")},
+}

@@ -1,0 +1,277 @@
+"""What the descriptors of tcgen05 say and what is wrong with them: those of shared memory, 64 bits,
+and those of the instruction, 32 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from emulator.errors import OperandError, listing, quoted, shown, whole
+from emulator.isa.tensor_instruction import TensorInstruction, settle
+from emulator.layout import instruction_descriptor, shared_descriptor
+from emulator.layout.descriptor import Finding, both_bases
+from emulator.layout.instruction_descriptor import InstructionDescriptor
+from emulator.layout.mma_kinds import KINDS
+from emulator.layout.shared_descriptor import SharedMemoryDescriptor, SwizzleMode, operand_tile
+from emulator.layout.tensor_memory import shown_places
+from emulator.layout.tile import WINDOW, TileShape
+from emulator.report import Report
+from emulator.tools.report import Answer, render
+
+
+@dataclass(frozen=True, repr=False)
+class TensorDescription(Report):
+    """A descriptor of tcgen05: its fields, what is wrong with it, and what it means."""
+
+    word: int
+    bits: int
+    #: (highest bit, lowest bit, name, raw value, meaning), upwards
+    fields: tuple[tuple[int, int, str, int, str], ...]
+    findings: tuple[Finding, ...]
+    #: what it means for the opcode, line by line
+    meaning: tuple[str, ...] = ()
+
+    @property
+    def is_legal(self) -> bool:
+        """Whether no finding is an error."""
+        return all(finding.level != "error" for finding in self.findings)
+
+    @property
+    def title(self) -> str:
+        what = "instruction" if self.bits == 32 else "shared-memory"
+        return f"{what} descriptor {self._hex()}"
+
+    @property
+    def code(self) -> int:  # type: ignore[override]
+        return int(not self.is_legal)
+
+    def _hex(self) -> str:
+        return f"{self.word:#0{2 + self.bits // 4}x}"
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.title} of tcgen05"
+        yield from self.meaning
+        yield ""
+        rows = [
+            [f"{high}:{low}" if high > low else str(low), name, f"{raw:#x}", meaning]
+            for high, low, name, raw, meaning in self.fields
+        ]
+        yield from render(["bits", "field", "raw", "meaning"], rows)
+        yield ""
+        for finding in self.findings:
+            yield f"{finding.level}: {finding.message}"
+            yield f"  legal: {finding.legal}"
+        if not self.findings:
+            yield "nothing is wrong with it"
+
+    @property
+    def data(self) -> dict[str, Any]:
+        names = ("high", "low", "name", "raw", "meaning")
+        return {
+            "word": self._hex(),
+            "fields": [dict(zip(names, field, strict=True)) for field in self.fields],
+            "findings": [finding._asdict() for finding in self.findings],
+            "legal": self.is_legal,
+            "meaning": list(self.meaning),
+        }
+
+
+# --- of the instruction ---------------------------------------------------------------------------
+
+
+def describe_instruction(descriptor: InstructionDescriptor | int, opcode: str) -> TensorDescription:
+    """What an instruction descriptor, or its word, says of a tcgen05.mma, and where D lies then.
+
+    Raises ParseError or UnsupportedError for another opcode, OperandError for a word that means
+    nothing.
+    """
+    words = opcode.split(".")
+    kind = next((w for w in words if w.startswith("kind::")), "kind::").removeprefix("kind::")
+    if not isinstance(descriptor, InstructionDescriptor):
+        descriptor = InstructionDescriptor.decode(descriptor, kind)
+    word = descriptor.encode()
+    group, ws = (2 if "cta_group::2" in words else 1), "ws" in words
+    findings = descriptor.findings(group, weight_stationary=ws)
+    meaning = [f"{descriptor.m} × {descriptor.n} × {descriptor.k}, D {descriptor.d} = "
+               f"A {descriptor.a} · B {descriptor.b}"]  # fmt: skip
+    if all(x.level != "error" for x in findings):
+        layout = settle(opcode, descriptor).layout
+        places = "of each CTA of the pair" if group == 2 else "of tensor memory"
+        meaning.append(f"D takes {shown_places(layout.d)} {places} (layout {layout.rows.letter})")
+    fields = [
+        (field.low + field.width - 1, field.low, name, field.get(word),
+         _instruction_meaning(descriptor, name))
+        for name, field in sorted(instruction_descriptor.FIELDS[kind].items(), key=lambda x: x[1])
+    ]  # fmt: skip
+    return TensorDescription(word, 32, tuple(fields), findings, tuple(meaning))
+
+
+def _instruction_meaning(descriptor: InstructionDescriptor, name: str) -> str:
+    if name == "k_high":
+        return "with the bit k"
+    value = getattr(descriptor, name)
+    if name in ("m", "n", "k"):
+        return f"{name.upper()} = {value}"
+    if isinstance(value, bool):
+        texts = {
+            "transpose_a": ("A is K-major", "A is MN-major"),
+            "transpose_b": ("B is K-major", "B is MN-major"),
+            "negate_a": ("", "A is negated"), "negate_b": ("", "B is negated"),
+            "sparse": ("dense", "A is sparse"), "saturate": ("wraps", "D is clamped"),
+        }  # fmt: skip
+        return texts.get(name, ("", "set"))[value]
+    return str(value)
+
+
+# --- of shared memory -----------------------------------------------------------------------------
+
+
+def describe_shared(
+    word: int,
+    instruction: TensorInstruction | None = None,
+    operand: str = "b",
+    shared_size: int = WINDOW,
+) -> TensorDescription:
+    """What a shared-memory descriptor says, and what is wrong with it as an operand.
+
+    Raises OperandError for a word that means nothing, such as one of wgmma.
+    """
+    descriptor = SharedMemoryDescriptor.decode(word)
+    tile, meaning = None, []
+    findings: tuple[Finding, ...] = descriptor.findings(memory_bytes=shared_size)
+    if instruction is not None:
+        tile = operand_tile(instruction.descriptor, operand, instruction.cta_group)
+        findings = descriptor.findings(tile, shared_size)
+        meaning.append(_tile_line(instruction, operand, tile))
+        if not any(x.level == "error" for x in findings):
+            places = descriptor.addresses(tile)
+            last = int(places.max()) + tile.element_bytes - 1
+            meaning.append(f"it reads bytes {int(places.min()):#x}-{last:#x} of shared memory")
+        findings = (*findings, *_exchanged(descriptor, tile, findings))
+    fields = [
+        (low + width - 1, low, name, word >> low & (1 << width) - 1,
+         _shared_meaning(descriptor, name))
+        for name, (low, width) in sorted(shared_descriptor.FIELDS.items(), key=lambda x: x[1])
+    ]  # fmt: skip
+    return TensorDescription(word, 64, tuple(fields), findings, tuple(meaning))
+
+
+def _tile_line(instruction: TensorInstruction, operand: str, tile: TileShape) -> str:
+    descriptor = instruction.descriptor
+    type_ = descriptor.a if operand == "a" else descriptor.b
+    packed = KINDS[descriptor.kind].width(type_)
+    columns = tile.k * 8 // packed if packed < 8 else tile.k
+    what = "rows of A" if operand == "a" else "columns of B"
+    whose = "each CTA of the pair reads" if instruction.cta_group == 2 else "it is read for"
+    return f"{whose} {tile.rows} {what}, {columns} {type_} along k, {tile.major.upper()}-major"
+
+
+def _exchanged(
+    descriptor: SharedMemoryDescriptor, tile: TileShape, found: tuple[Finding, ...]
+) -> Iterator[Finding]:
+    """LBO and SBO in each other's place, where that makes the errors go away."""
+    strides = descriptor.leading_byte_offset, descriptor.stride_byte_offset
+    if strides[0] == strides[1] or not any(x.level == "error" for x in found):
+        return
+    other = replace(descriptor, leading_byte_offset=strides[1], stride_byte_offset=strides[0])
+    if not any(x.level == "error" for x in other.findings(tile)):
+        yield Finding(
+            "warning", "leading_byte_offset", "LBO and SBO look exchanged",
+            f"leading_byte_offset {strides[1]}, stride_byte_offset {strides[0]}, with which "
+            "nothing is wrong",
+        )  # fmt: skip
+
+
+def _shared_meaning(descriptor: SharedMemoryDescriptor, name: str) -> str:
+    if name == "constant":
+        return "0b001, the mark of tcgen05"
+    if name == "swizzle":
+        return str(SwizzleMode(descriptor.swizzle_bytes, descriptor.atom_bytes))
+    value = getattr(descriptor, name)
+    if name == "start_address":
+        return f"byte {both_bases(value)} of shared memory"
+    if name == "leading_is_address":
+        return "LBO is an address" if value else "LBO is an offset"
+    if name == "second_half":
+        return "the second 24 of 48 bytes" if value else ""
+    return f"{value} bytes" if name.endswith("offset") and name != "base_offset" else str(value)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+#: what --build makes a shared-memory descriptor of; all else are fields of the instruction's
+_OF_TILES = ("swizzle", "start", "order")
+
+
+def tensor_answer(
+    opcode: str,
+    words: list[int],
+    idesc: int | None,
+    operand: str,
+    memory: int,
+    build: Mapping[str, str] | None,
+) -> Answer:
+    """Words below 2**32 are instruction descriptors, others of shared memory; with `idesc` those
+    are checked as an operand. `build` makes a word of either sort."""
+    ins = None if idesc is None else settle(opcode, idesc)
+    if build is not None:
+        return _built(opcode, ins, operand, memory, build)
+    if not words and idesc is not None:
+        words = [idesc]
+    found = [
+        describe_instruction(word, opcode)
+        if word < 1 << 32
+        else describe_shared(word, ins, operand, memory)
+        for word in words
+    ]
+    lines = [line for one in found for line in ("", *one.lines())][1:]
+    data = [one.data for one in found]
+    return Answer(lines, data[0] if len(data) == 1 else data, max(one.code for one in found))
+
+
+def _built(
+    opcode: str,
+    ins: TensorInstruction | None,
+    operand: str,
+    memory: int,
+    build: Mapping[str, str],
+) -> Answer:
+    if not any(key in _OF_TILES for key in build):
+        made = describe_instruction(_from_fields(opcode, build), opcode)
+        return Answer(list(made.lines()), made.data, made.code)
+    if ins is None:
+        raise OperandError("the tile of an operand follows from the instruction: give --idesc, too")
+    if wrong := [key for key in build if key not in _OF_TILES]:
+        raise OperandError(f"{listing(wrong)}: a tile of tcgen05 is built of {listing(_OF_TILES)}")
+    swizzle = build.get("swizzle", "128B").upper().removesuffix("B")
+    placed = SharedMemoryDescriptor.for_operand(
+        ins.descriptor, operand, cta_group=ins.cta_group,
+        swizzle_bytes=0 if swizzle == "NONE" else _number("swizzle", swizzle),
+        start_address=_number("start", build.get("start", "0")),
+        order=build.get("order", "rows"),
+    )  # fmt: skip
+    made = describe_shared(int(placed.descriptor.encode()), ins, operand, memory)
+    return Answer(list(made.lines()), made.data, made.code)
+
+
+def _from_fields(opcode: str, build: Mapping[str, str]) -> InstructionDescriptor:
+    """The descriptor with fields such as ``a=bf16,m=128,transpose_b=1``."""
+    kind = next((w for w in opcode.split(".") if w.startswith("kind::")), "kind::")
+    values: dict[str, Any] = {"sparse": ".sp" in opcode}
+    legal = [name for name in vars(InstructionDescriptor()) if name != "kind"]
+    for name, text in build.items():
+        if name not in legal:
+            raise OperandError(
+                f"an instruction descriptor has no field {quoted(name, 80)}; it has "
+                f"{listing(legal, 20)}"
+            )
+        values[name] = text if name in ("a", "b", "d", "scale") else _number(name, text)
+    return InstructionDescriptor(kind.removeprefix("kind::"), **values)
+
+
+def _number(name: str, text: str) -> int:
+    try:
+        return whole(name, int(text, 0))
+    except ValueError:
+        raise OperandError(f"{name} is a number; got {shown(text)}") from None

@@ -1,0 +1,101 @@
+"""``error`` and ``probe`` from a shell."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from emulator.errors import OperandError, shown
+from emulator.report import Report
+from emulator.tools.files import write_text
+from emulator.tools.report import Answer
+from emulator.tools.studies.error import DISTRIBUTIONS, MEASURES, ErrorStudy, error_study
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+
+def error_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("opcode")
+    add("--targets", metavar="NAMES", help="H100,B200,L40S (default: each different arithmetic)")
+    add("--k", default="16..16384", metavar="LENGTHS",
+        help="256,4096, or 16..16384: doubled each time (default 16..16384)")  # fmt: skip
+    add("--distribution", default="normal", metavar="NAMES",
+        help=f"{', '.join(DISTRIBUTIONS)} (default normal; several with commas)")  # fmt: skip
+    add("--order", default="chain", metavar="NAMES",
+        help="chain, reversed, promote:128, split:4, sliced:4")  # fmt: skip
+    add("--measure", default="rms", help=f"shown first: {', '.join(MEASURES)}")
+    add("--rows", type=int, default=32, help="of A (default 32)")
+    add("--columns", type=int, default=32, help="of B (default 32)")
+    add("--seed", type=int, default=0)
+    add("--csv", action="store_true", help="comma-separated values instead of text")
+    add("-o", "--output", metavar="FILE", help="write there: .svg a chart, .html a page, .csv")
+
+
+def probe_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("opcode")
+    parser.add_argument("--target", required=True, help="sm_90a, H100, ...")
+
+
+def probe_command(opcode: str, target: str) -> Report:
+    """The accumulation by experiment; raises what `probe` raises."""
+    from emulator.tools.studies.probe import probe
+
+    return probe(opcode, target=target)
+
+
+def error_command(
+    opcode: str,
+    targets: str | None = None,
+    k: str = "16..16384",
+    distribution: str = "normal",
+    order: str = "chain",
+    measure: str = "rms",
+    rows: int = 32,
+    columns: int = 32,
+    seed: int = 0,
+    csv: bool = False,
+    output: str | None = None,
+) -> Report:
+    """The errors of an instruction over k; raises what `error_study` raises."""
+    study = error_study(
+        opcode, targets=None if targets is None else _words(targets), k=lengths(k),
+        distributions=_words(distribution), orders=_words(order), measure=measure,
+        rows=rows, columns=columns, seed=seed,
+    )  # fmt: skip
+    if output is not None:
+        write_text(output, _as_file(study, output))
+        return Answer([f"wrote {output}"], study.data)
+    return Answer(study.csv().splitlines(), study.data) if csv else study
+
+
+def _as_file(study: ErrorStudy, name: str) -> str:
+    kind = name.lower().rpartition(".")[2]
+    made = {"svg": study.svg, "html": study.html, "htm": study.html, "csv": study.csv}
+    text = made.get(kind, study.text)()
+    return text if text.endswith("\n") else f"{text}\n"
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def lengths(text: str) -> list[int]:
+    """Lengths in words.
+
+    >>> lengths("16..128"), lengths("100,300")
+    ([16, 32, 64, 128], [100, 300])
+    """
+    out = []
+    for word in _words(text):
+        match = re.fullmatch(r"(\d{1,9})(?:\.\.(\d{1,9}))?", word)
+        if match is None:
+            raise OperandError(f"--k is lengths such as 256,4096 or 16..16384; got {shown(word)}")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not 0 < first <= last:
+            raise OperandError(f"--k {shown(word)} has no lengths: the first is 1 … the last")
+        while first <= last:
+            out.append(first)
+            first *= 2
+    return out

@@ -1,0 +1,338 @@
+"""``error_study``: how far the sums of an instruction are off, over k, targets, numbers and orders.
+
+Operands are drawn, rounded to the element type, and multiplied as `gemm` does it; the error is the
+distance to the product of the rounded operands in integers, which is exact. So it is the error of
+the accumulation alone, not that of quantisation.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dtypes import FORMATS, Array, decode, encode
+from dtypes.codec import NumberClass
+from emulator.arith.recipes import Arithmetic
+from emulator.errors import OperandError, UnsupportedError, hint, listing, one_of, shown, whole
+from emulator.isa.instruction import Instruction
+from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.recipe import Recipe
+from emulator.matrices.gemm import accumulating, gemm
+from emulator.report import Report
+from emulator.targets import Target, find_target
+from emulator.tools.report import WIDTH, in_width, render
+from emulator.tools.studies.chart import Line, line_chart
+from emulator.tools.studies.exact import (
+    Whole,
+    as_whole,
+    difference,
+    magnitudes,
+    product,
+    ratios,
+    summed,
+)
+
+Draw = Callable[[np.random.Generator, tuple[int, int]], Any]
+_Target = Target | Recipe
+
+#: what operands are drawn from, by name
+DISTRIBUTIONS: dict[str, Draw] = {
+    "normal": lambda rng, shape: rng.standard_normal(shape),
+    "uniform": lambda rng, shape: rng.uniform(-1, 1, shape),
+    "positive": lambda rng, shape: rng.uniform(0, 1, shape),
+    "wide": lambda rng, shape: rng.standard_normal(shape) * 2.0 ** rng.integers(-6, 7, shape),
+    "outliers": lambda rng, shape: (
+        rng.standard_normal(shape) * np.where(rng.random(shape) < 0.01, 32, 1)
+    ),
+}
+#: what is said of the dots of a cell: (key of the data, words)
+MEASURES = {
+    "rms": "root mean square of the error, by that of the exact results",
+    "max_relative": "largest |error| / |exact|",
+    "max_scaled": "largest |error| / sum of |a*b|",
+    "bias": "mean error toward zero (negative) or away from it, by the mean |exact|",
+}
+_ORDER = re.compile(r"chain|reversed|promote:[1-9]\d{0,5}|(split|sliced):[1-9]\d{0,3}")
+_LARGEST_K, _MOST_DOTS, _MOST_CELLS = 1 << 17, 1 << 14, 4096
+
+
+class _Way(NamedTuple):
+    """One line of the study."""
+
+    target: _Target
+    distribution: str
+    order: str
+
+
+@dataclass(repr=False)
+class ErrorStudy(Report):
+    """The errors found: `data` for each cell, tables as text, `csv()`, `svg()` and a page."""
+
+    opcode: str
+    #: what the picture and the first table show, of `MEASURES`
+    measure: str
+    data: dict[str, Any]
+
+    @property
+    def title(self) -> str:
+        return f"Error of {self.opcode} against the exact result"
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One for each target, distribution, order and k."""
+        found: list[dict[str, Any]] = self.data["rows"]
+        return found
+
+    def lines(self) -> Iterator[str]:
+        yield self.title
+        yield self.data["about"]
+        for name in dict.fromkeys([self.measure, "rms", "max_relative"]):
+            yield ""
+            yield f"{MEASURES[name]}:"
+            for table in in_width(*self._table(name), WIDTH):
+                yield from render(table.header, table.rows)
+        if self.data["not_available"]:
+            yield f"not available on {', '.join(self.data['not_available'])}"
+        if lost := sum(row["not_finite"] for row in self.rows):
+            yield f"{lost} results were infinities or NaNs and are left out"
+
+    def _series(self, name: str) -> dict[str, dict[int, float]]:
+        """Line -> k -> number; only what differs names a line."""
+        keys = ("target", "distribution", "order")
+        several = [key for key in keys if len({row[key] for row in self.rows}) > 1] or ["target"]
+        out: dict[str, dict[int, float]] = {}
+        for row in self.rows:
+            out.setdefault(", ".join(row[key] for key in several), {})[row["k"]] = row[name]
+        return out
+
+    def _table(self, name: str) -> tuple[list[str], list[list[str]]]:
+        series = self._series(name)
+        ks = sorted({row["k"] for row in self.rows})
+        return ["k", *series], [[str(k), *(f"{x[k]:.3g}" for x in series.values())] for k in ks]
+
+    def csv(self) -> str:
+        """All cells and measures as comma-separated values, with a header."""
+        header = list(self.rows[0])
+        return "\n".join(
+            render(header, [[str(row[x]) for x in header] for row in self.rows], "csv")
+        )
+
+    def svg(self) -> str:
+        """The measure over k, both logarithmic, as an SVG file."""
+        lines = [Line(name, sorted(points.items())) for name, points in self._series(
+            self.measure).items()]  # fmt: skip
+        return line_chart(lines, self.title, "k", MEASURES[self.measure])
+
+    def _body(self) -> str:
+        return f"{self.svg()}\n{super()._body()}"
+
+
+def error_study(
+    instruction: Instruction | str,
+    *,
+    targets: Any = None,
+    k: Sequence[int] | int = (16, 64, 256, 1024, 4096, 16384),
+    distributions: str | Draw | Sequence[str | Draw] = "normal",
+    orders: str | Sequence[str] = "chain",
+    rows: int = 32,
+    columns: int = 32,
+    seed: int = 0,
+    measure: str = "rms",
+) -> ErrorStudy:
+    """The error of ``rows * columns`` dot products of `k` numbers against the exact result.
+
+    `targets` are names, Recipes, or a sequence of both (None: each different arithmetic among the
+    instruction's targets once). `distributions` are "normal", "uniform" (-1 … 1), "positive"
+    (0 … 1), "wide" (normal times powers of two), "outliers" (1 % are 32 times as large), or
+    functions of (NumPy generator, shape). `orders`: "chain" is one accumulator over ascending k,
+    "reversed" over descending, "promote:128", "split:4" and "sliced:4" are what `gemm` does with
+    ``k_promote=128``, ``split_k=4`` and that with ``order="sliced"``. `measure`, of the picture:
+    "rms", "max_relative", "max_scaled" or "bias"; all are in the data.
+
+    Operands of the shorter k are the first ones of the longest. Results that are infinities or
+    NaNs are counted and left out. Raises OperandError for what cannot be, UnsupportedError for an
+    instruction that is sparse, block-scaled or has integers, and where no target has it.
+    """
+    ins = accumulating(instruction)
+    if ins.is_sparse or ins.is_block_scaled:
+        raise UnsupportedError(f"studies are of dense instructions without scales; got {ins}")
+    if not FORMATS[ins.d_type].is_float:
+        raise UnsupportedError(f"{ins} adds integers, which is exact")
+    lengths = _lengths(k)
+    draws = _draws(distributions)
+    ways = _orders(orders)
+    rows, columns = (whole(x, y, 1, _MOST_DOTS) for x, y in (("rows", rows), ("columns", columns)))
+    if rows * columns > _MOST_DOTS:
+        raise OperandError(f"rows * columns is at most {_MOST_DOTS}; got {rows * columns}")
+    seed = whole("seed", seed)
+    one_of("measure", measure, MEASURES)
+    there, missing = _targets(ins, targets)
+    cells = len(there) * len(lengths) * len(draws) * len(ways)
+    if cells > _MOST_CELLS:
+        raise OperandError(f"a study has at most {_MOST_CELLS} cells; got {cells}")
+    found: list[dict[str, Any]] = []
+    for name, draw in draws.items():
+        operands = _drawn(ins, draw, rows, columns, max(lengths), seed, name)
+        for length in lengths:
+            found += _cells(ins, there, name, ways, operands, length)
+    keys = [x.name for x in there]
+    names, ordered = list(draws), list(ways)
+    found.sort(key=lambda row: (names.index(row["distribution"]), ordered.index(row["order"]),
+                                keys.index(row["target"]), row["k"]))  # fmt: skip
+    about = (
+        f"{rows * columns:,} dot products of {ins.a_type} and {ins.b_type} in {ins.d_type}, "
+        f"seed {seed}; numbers: {', '.join(draws)}; order: {', '.join(ways)}"
+    )
+    data = {
+        "opcode": str(ins), "about": about, "seed": seed, "dots": rows * columns,
+        "not_available": missing, "rows": found,
+    }  # fmt: skip
+    return ErrorStudy(str(ins), measure, data)
+
+
+# --- what is asked for ----------------------------------------------------------------------------
+
+
+def _several(given: Any) -> list[Any]:
+    if isinstance(given, (str, Target, Recipe)) or callable(given):
+        return [given]
+    try:
+        return list(given)
+    except TypeError:
+        return [given]
+
+
+def _lengths(k: Any) -> list[int]:
+    lengths = [whole("k", x, 1, _LARGEST_K) for x in _several(k)]
+    if not lengths:
+        raise OperandError("k names no length; such as (256, 4096)")
+    return sorted(set(lengths))
+
+
+def _draws(given: Any) -> dict[str, Draw]:
+    out: dict[str, Draw] = {}
+    for x in _several(given):
+        if callable(x):
+            out[str(getattr(x, "__name__", type(x).__name__))[:40]] = x
+        else:
+            name = one_of("a distribution", x, DISTRIBUTIONS)
+            out[name] = DISTRIBUTIONS[name]
+    if not out:
+        raise OperandError(f"distributions names none of {', '.join(DISTRIBUTIONS)}")
+    return out
+
+
+def _orders(given: Any) -> list[str]:
+    out = list(dict.fromkeys(_several(given)))
+    for x in out:
+        if not isinstance(x, str) or not _ORDER.fullmatch(x):
+            legal = ("chain", "reversed", "promote:128", "split:4", "sliced:4")
+            near = hint(x, legal) if isinstance(x, str) else ""
+            raise OperandError(f"an order is {', '.join(legal)} or such; got {shown(x)}{near}")
+    if not out:
+        raise OperandError("orders names none; such as 'chain'")
+    return out
+
+
+def _targets(ins: MatrixInstruction, given: Any) -> tuple[list[_Target], list[str]]:
+    """The targets that have the instruction, and names of those that lack it."""
+    if given is None:
+        first: dict[Arithmetic, _Target] = {}
+        for name in ins.targets:
+            first.setdefault(ins.arithmetic(name), find_target(name))
+        return list(first.values()), []
+    wanted = {x if isinstance(x, Recipe) else find_target(x): None for x in _several(given)}
+    there = [x for x in wanted if isinstance(x, Recipe) or x.name in ins.targets]
+    if not there:
+        names = listing([x.name for x in wanted]) or "no target"
+        raise UnsupportedError(f"{ins} is not on {names}; its targets are {listing(ins.targets)}")
+    if len({x.name for x in there}) < len(there):
+        raise OperandError(
+            "two recipes have the same name; recipe.changed(name=…) tells them apart"
+        )
+    return there, [x.name for x in wanted if x not in there]
+
+
+def _drawn(
+    ins: MatrixInstruction, draw: Draw, rows: int, columns: int, k: int, seed: int, name: str
+) -> tuple[Array, Array]:
+    """Numbers of A ``(rows, k)`` and B ``(k, columns)``, not rounded yet."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for shape in ((rows, k), (k, columns)):
+        values = np.asarray(draw(rng, shape))
+        if values.shape != shape or values.dtype.kind not in "fiu":
+            raise OperandError(
+                f"the distribution {name} must give numbers {shape}; got {values.dtype} "
+                f"{values.shape}"
+            )
+        out.append(values.astype(np.float64))
+    return out[0], out[1]
+
+
+# --- one cell -------------------------------------------------------------------------------------
+
+
+def _cells(
+    ins: MatrixInstruction,
+    targets: Sequence[_Target],
+    distribution: str,
+    orders: Sequence[str],
+    operands: tuple[Array, Array],
+    k: int,
+) -> Iterator[dict[str, Any]]:
+    """The rows of all targets and orders for one k."""
+    known: dict[Any, tuple[Array, Array, Whole, Whole]] = {}
+    for target in targets:
+        arithmetic = ins.arithmetic(target)
+        types = arithmetic.a, arithmetic.b
+        if types not in known:
+            a, b = (encode(fmt, x) for fmt, x in zip(
+                types, (operands[0][:, :k], operands[1][:k]), strict=True))  # fmt: skip
+            p, q = as_whole("A", types[0], a), as_whole("B", types[1], b)
+            known[types] = a, b, product(p, q), product(magnitudes(p), magnitudes(q))
+        a, b, exact, sizes = known[types]
+        for order in orders:
+            d = _ordered(ins, target, a, b, order)
+            measured = _measured(arithmetic, d, exact, sizes)
+            yield {
+                "target": target.name, "distribution": distribution, "order": order, "k": k,
+            } | measured  # fmt: skip
+
+
+def _ordered(ins: MatrixInstruction, target: _Target, a: Array, b: Array, order: str) -> Array:
+    """Codes of D in an order of additions."""
+    name, _, number = order.partition(":")
+    options: dict[str, Any] = {"instruction": ins, "target": target, "codes": True}
+    if name == "promote":
+        options["k_promote"] = int(number)
+    elif number:
+        options |= {"split_k": int(number), "order": "sliced" if name == "sliced" else "ascending"}
+    elif name == "reversed":
+        a, b = a[:, ::-1], b[::-1]
+    return gemm(a, b, **options)
+
+
+def _measured(arithmetic: Arithmetic, d: Array, exact: Whole, sizes: Whole) -> dict[str, Any]:
+    """The measures of the finite results."""
+    finite = decode(arithmetic.d, d).number_class < NumberClass.INFINITE
+    out: dict[str, Any] = {"not_finite": int((~finite).sum())}
+    if not finite.any():
+        return dict.fromkeys(MEASURES, math.inf) | out
+    kept = Whole(exact.integers[finite], exact.unit)
+    off = difference(as_whole("D", arithmetic.d, d[finite]), kept)
+    toward = Whole(np.where(kept.integers < 0, -off.integers, off.integers), off.unit)
+    square, norm = (summed(Whole(x.integers**2, 2 * x.unit)) for x in (off, kept))
+    return {
+        "rms": math.sqrt(ratios(square, norm)[0]),
+        "max_relative": float(ratios(magnitudes(off), magnitudes(kept)).max()),
+        "max_scaled": float(
+            ratios(magnitudes(off), Whole(sizes.integers[finite], sizes.unit)).max()
+        ),
+        "bias": float(ratios(summed(toward), summed(magnitudes(kept)))[0]),
+    } | out

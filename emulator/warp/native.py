@@ -1,0 +1,396 @@
+"""Executes mma, mma.sp and wgmma by kernels of machine code, from registers to registers.
+
+No operand is unpacked here: its registers, or the bytes of shared memory, go to the kernel with a
+table of where each element lies. See `emulator.arith.kernels`.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtypes import Array, Place
+from emulator.arith.kernels import batch as kernels
+from emulator.arith.kernels.batch import Operand
+from emulator.arith.kernels.product import Product, Sparsity, Units, arranged
+from emulator.arith.steps import PopcountDot
+from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.wmma import WmmaMultiply
+from emulator.memory.descriptors import tile_places
+from emulator.memory.space import Space
+from emulator.targets import Target
+from emulator.warp.scales import chosen_scales
+from emulator.warp.sparse import legal_nibbles
+
+Int64 = NDArray[np.int64]
+Multiplication = MatrixInstruction | WmmaMultiply
+
+#: bits that a kernel loads at once where neighbours along k lie beside each other
+_WORD = 32
+
+
+class Setting(NamedTuple):
+    """What is settled before a batch is looked at."""
+
+    #: bits to flip in every element: the sign, where imm_scale is -1
+    flip_a: bool = False
+    flip_b: bool = False
+    #: "mn" where imm_trans transposes a matrix in shared memory
+    major_a: str = "k"
+    major_b: str = "k"
+    a_in_memory: bool = False
+
+
+# --- products -------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def product_of(ins: Multiplication, target: Target, setting: Setting) -> Product | None:
+    """The product that `ins` is on `target`; None where no kernel computes its recipe."""
+    arithmetic = ins.arithmetic(target)
+    if arranged(arithmetic) is None:
+        return None
+    if isinstance(ins, WmmaMultiply):
+        a, b = _held(ins, "a"), _held(ins, "b")
+        # The places of smaller elements are not whole bytes.
+        return Product(arithmetic, ins.m, ins.n, ins.k, a, b) if min(a.bits, b.bits) >= 8 else None
+    a = _in_memory(ins.a_place, setting.major_a) if setting.a_in_memory else _held(ins, "a")
+    b = _in_memory(ins.b_place, setting.major_b) if ins.is_wgmma else _held(ins, "b")
+    k = ins.stored_k
+    if isinstance(arithmetic.steps[0], PopcountDot):
+        # Bits are counted by words.
+        a, b, k = (Units(_WORD, 1, _WORD, 0, _WORD),) * 2 + (k // _WORD,)
+    sparsity = None
+    if ins.is_sparse:
+        legal = sum(1 << nibble for nibble in legal_nibbles(ins))
+        sparsity = Sparsity(ins.chunk, max(1, ins.chunk // 4), legal)
+    groups = ins.fragment("d").groups
+    return Product(arithmetic, ins.m, ins.n, k, a, b, groups, sparsity, ins.scale_chunks)
+
+
+def _in_memory(where: Place, major: str) -> Units:
+    if major != "k":
+        return Units(where.width, 1, *where)
+    return Units(_WORD, _WORD // where.width, *where)
+
+
+def _held(ins: Multiplication, name: str) -> Units:
+    """Whole registers where these hold neighbours along k, else single elements."""
+    fragment = ins.fragment(name)
+    per = fragment.word_bits // fragment.place.width
+    along_k = 1 if name == "a" else 0
+    words = fragment.coords.reshape(fragment.lanes, fragment.registers, per, 2)
+    step = words - words[:, :, :1]
+    expected = np.zeros((per, 2), np.intp)
+    expected[:, along_k] = np.arange(per)
+    if (step == expected).all():
+        return Units(fragment.word_bits, per, *fragment.place)
+    return Units(fragment.place.width, 1, *fragment.place)
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+class Places(NamedTuple):
+    """Where the units of an operand lie in registers, in the order of a kernel's tables."""
+
+    lane: Int64
+    register: Int64
+    #: the lowest bit
+    bit: Int64
+
+    def table(self, lane_bytes: int, register_bytes: int) -> Int64:
+        return self.lane * lane_bytes + self.register * register_bytes + self.bit // 8
+
+
+@lru_cache(maxsize=1024)
+def places(ins: Multiplication, name: str, unit_bits: int, group: int = -1) -> Places:
+    """Of one operand; `group`: of one of the matrices that its registers hold."""
+    fragment = ins.fragment(name)
+    per = max(1, unit_bits // fragment.place.width)
+    inverse = fragment.lane_map.inverse
+    inverse = inverse if group < 0 else inverse[group : group + 1]
+    if name == "a":
+        inverse = inverse[..., ::per]
+    elif name == "b":
+        inverse = inverse[:, ::per]
+    # Of registers that hold a matrix several times, the first copy counts.
+    lane, element = np.divmod(inverse.reshape(-1), fragment.lane_map.flat.shape[1])
+    register, bit = np.divmod(element * fragment.place.width, fragment.word_bits)
+    return Places(lane, register, bit)
+
+
+@lru_cache(maxsize=1024)
+def _table(
+    ins: Multiplication, name: str, unit_bits: int, strides: tuple[int, int], group: int = -1
+) -> Int64:
+    return places(ins, name, unit_bits, group).table(*strides)
+
+
+@lru_cache(maxsize=1024)
+def _nibbles(ins: Multiplication, selector: int, stride: int) -> Int64:
+    """The bit of each nibble, from words `stride` bytes apart."""
+    found = places(ins, "e", 4, selector)
+    return found.lane * (8 * stride) + found.bit
+
+
+# --- batches of arrays ----------------------------------------------------------------------------
+
+
+def run(
+    ins: Multiplication,
+    target: Target,
+    setting: Setting,
+    operands: dict[str, Array],
+    batch: tuple[int, ...],
+    *,
+    shared: Space | None = None,
+    keep: Array | None = None,
+    selector: int = 0,
+    scales: dict[str, int] | None = None,
+) -> tuple[Array, int] | None:
+    """The registers of D, and what flags a kernel has for any of the batch; None where no kernel
+    computes that.
+
+    `operands` by name: checked registers ``(…, lanes, registers)``, words of metadata and of
+    scales ``(…, lanes)``, and descriptors ``(…)`` of what lies in `shared`; `scales`: which of the
+    matrices of scales are meant.
+    """
+    product = product_of(ins, target, setting)
+    if product is None:
+        return None
+    fragment = ins.fragment("d")
+    d = np.empty((*batch, fragment.lanes, fragment.registers), f"u{fragment.word_bits // 8}")
+    given: dict[str, Operand] = {}
+    for name, x in (operands | {"d": d}).items():
+        if _is_in_memory(ins, setting, name):
+            assert shared is not None and isinstance(ins, MatrixInstruction)
+            bases = _bases(shared.data, shared.data.shape[-1:], batch)
+            words = np.broadcast_to(x, batch).reshape(-1)
+            found = _in_shared(product, ins, name, setting, words, shared, bases)
+            if found is None:
+                return None
+            given[name] = found
+        elif name == "e":
+            given[name] = _words(x, batch, _nibbles(ins, selector, x.strides[-1]))
+        elif name in ("scale_a", "scale_b"):
+            table = _table(ins, name, 8, (x.strides[-1], 0), (scales or {})[name])
+            given[name] = _words(x, batch, table)
+        else:
+            table = _table(ins, name, _unit_bits(product, ins, name), x.strides[-2:])
+            bases = _bases(x, x.shape[-2:], batch)
+            given[name] = Operand(x.ctypes.data, bases, table, _zeros(len(bases)))
+    return d, _computed(product, ins, setting, given, math.prod(batch), keep, batch)
+
+
+def _words(x: Array, batch: tuple[int, ...], table: Int64) -> Operand:
+    """One word for each lane."""
+    bases = _bases(x, x.shape[-1:], batch)
+    return Operand(x.ctypes.data, bases, table, _zeros(len(bases)))
+
+
+def _bases(x: Array, inner: tuple[int, ...], batch: tuple[int, ...]) -> Int64:
+    """Bytes from the first of an array's batch to each of `batch`, which it broadcasts to."""
+    strides = np.broadcast_to(x, (*batch, *inner)).strides[: len(batch)]
+    out = np.zeros(1, np.int64)
+    for size, stride in zip(batch, strides, strict=True):
+        out = (out[:, None] + np.arange(size) * stride).reshape(-1)
+    return out
+
+
+# --- registers of lanes ---------------------------------------------------------------------------
+
+
+def run_lanes(
+    ins: Multiplication,
+    target: Target,
+    setting: Setting,
+    registers: dict[str, list[Array]],
+    count: int,
+    *,
+    words: dict[str, Array] | None = None,
+    shared: Space | None = None,
+    rows: Int64 | None = None,
+    keep: Array | None = None,
+    selector: int = 0,
+    scales: dict[str, int] | None = None,
+) -> tuple[list[Array], int] | None:
+    """`run` for `count` warps or warpgroups whose lanes lie one after the other.
+
+    `registers` of a, b and c by name are arrays ``(lanes,)``, contiguous, one for each register,
+    and so is the result. `words`: metadata and scales ``(lanes,)``, and descriptors ``(count,)`` of
+    what lies in the `rows` of ``shared (…, bytes)``.
+    """
+    product = product_of(ins, target, setting)
+    if product is None:
+        return None
+    fragment, given = ins.fragment("d"), {}
+    type_ = np.dtype(f"u{fragment.word_bits // 8}")
+    d = [np.empty(count * fragment.lanes, type_) for _ in range(fragment.registers)]
+    for name, columns in (registers | {"d": d}).items():
+        given[name] = _columns(product, ins, name, columns, count)
+    for name, x in (words or {}).items():
+        if name in ("a", "b"):
+            assert shared is not None and rows is not None and isinstance(ins, MatrixInstruction)
+            found = _in_shared(
+                product, ins, name, setting, x, shared, rows * shared.data.strides[0]
+            )
+            if found is None:
+                return None
+            given[name] = found
+        else:
+            each = x.reshape(count, ins.lanes)
+            table = _nibbles(ins, selector, each.strides[-1])
+            if name != "e":
+                table = _table(ins, name, 8, (each.strides[-1], 0), (scales or {})[name])
+            given[name] = _words(each, (count,), table)
+    return d, _computed(product, ins, setting, given, count, keep, (count,))
+
+
+def _columns(
+    product: Product, ins: Multiplication, name: str, columns: list[Array], count: int
+) -> Operand:
+    """Registers that are arrays of their own: the table holds addresses."""
+    found = places(ins, name, _unit_bits(product, ins, name))
+    size = columns[0].itemsize
+    starts = np.array([x.__array_interface__["data"][0] for x in columns], np.int64)
+    table = starts[found.register] + (found.lane * size + found.bit // 8)
+    return Operand(0, _steps(count, ins.lanes * size), table, _zeros(count))
+
+
+@lru_cache(maxsize=64)
+def _steps(count: int, size: int) -> Int64:
+    out = np.arange(count, dtype=np.int64) * size
+    out.flags.writeable = False
+    return out
+
+
+@lru_cache(maxsize=64)
+def _zeros(count: int) -> Int64:
+    return _steps(count, 0)
+
+
+# --- one warp, for native code --------------------------------------------------------------------
+
+
+class WarpFunction(NamedTuple):
+    """``int32 warp(const void *registers, void *d)`` at an address, for other native code to call.
+
+    It multiplies for one warp, and returns 0, or the flags of `emulator.arith.kernels.product`:
+    then an operand is not legal, or with MIXED `d` means nothing. Each register is the words of all
+    lanes, one after the other.
+    """
+
+    address: int
+    #: byte of each operand's first register from `registers` on: a, b, c, e, scale_a, scale_b
+    offsets: dict[str, int]
+    #: bytes of all of them, and of the registers of D
+    size: int
+    result_size: int
+
+
+@lru_cache(maxsize=512)
+def warp_function(
+    ins: Multiplication,
+    target: Target,
+    selector: int = 0,
+    ids: tuple[int, int, int, int] = (0,) * 4,
+) -> WarpFunction | None:
+    """The function of an mma, mma.sp or wmma.mma; `ids` are the byte-id and thread-id of scale_a
+    and of scale_b. None where no kernel computes it, and for wgmma.
+
+    Raises OperandError for ids that the instruction has not.
+    """
+    setting = Setting()
+    product = None if ins.lanes != 32 else product_of(ins, target, setting)
+    if product is None:
+        return None
+    offsets: dict[str, int] = {}
+    tables, end = [], 0
+    for name in ("a", "b", "c", "d", "e", "scale_a", "scale_b"):
+        if name not in ins.fragments:
+            continue
+        fragment, group = ins.fragment(name), -1
+        size, start = fragment.word_bits // 8, 0 if name == "d" else end
+        if name == "e":
+            table = _nibbles(ins, selector, size) + 8 * start
+        else:
+            if name.startswith("scale"):
+                assert isinstance(ins, MatrixInstruction)
+                group = chosen_scales(ins, name, *(ids[:2] if name == "scale_a" else ids[2:]))
+            bits = 8 if group >= 0 else _unit_bits(product, ins, name)
+            table = _table(ins, name, bits, (size, ins.lanes * size), group) + start
+        tables.append((name, tuple(table.tolist())))
+        if name != "d":
+            offsets[name] = start
+            end += fragment.registers * ins.lanes * size
+    d = ins.fragment("d")
+    address = kernels.warp_address(product, tuple(tables))
+    return WarpFunction(address, offsets, end, d.registers * ins.lanes * d.word_bits // 8)
+
+
+# --- what both have in common ---------------------------------------------------------------------
+
+
+def _is_in_memory(ins: Multiplication, setting: Setting, name: str) -> bool:
+    return (
+        isinstance(ins, MatrixInstruction)
+        and ins.is_wgmma
+        and (name == "b" or (name == "a" and setting.a_in_memory))
+    )
+
+
+def _unit_bits(product: Product, ins: Multiplication, name: str) -> int:
+    if name in ("a", "b"):
+        return product.a.bits if name == "a" else product.b.bits
+    return ins.fragment(name).place.width
+
+
+def _computed(
+    product: Product, ins: Multiplication, setting: Setting, given: dict[str, Operand],
+    count: int, keep: Array | None, batch: tuple[int, ...],
+) -> int:  # fmt: skip
+    flip_a = _signs(ins, product.a) if setting.flip_a else 0
+    flip_b = _signs(ins, product.b) if setting.flip_b else 0
+    kept = None
+    if keep is not None and not keep.all():
+        kept = np.ascontiguousarray(np.broadcast_to(keep, batch), np.int64).reshape(-1)
+    return kernels.run(product, given, count, (flip_a, flip_b), kept)
+
+
+def _signs(ins: Multiplication, units: Units) -> int:
+    sign = ins.fragment("a").fmt.sign_mask << units.shift
+    return sum(sign << (i * units.width) for i in range(units.per))
+
+
+def _in_shared(
+    product: Product, ins: MatrixInstruction, name: str, setting: Setting,
+    descriptors: Array, shared: Space, bases: Int64,
+) -> Operand | None:  # fmt: skip
+    """A matrix in the shared memories that lie at `bases`; None where an element is outside."""
+    if shared.data.strides[-1] != 1:
+        return None
+    words, which = np.unique(descriptors, return_inverse=True)
+    bits = _unit_bits(product, ins, name)
+    tables = _tile(ins, name, words.tobytes(), setting, bits)
+    if tables.min() < shared.start or tables.max() + bits // 8 > shared.start + shared.bytes:
+        return None
+    starts = which.reshape(-1).astype(np.int64) * tables.shape[1]
+    return Operand(shared.data.ctypes.data, bases - shared.start, tables, starts)
+
+
+@lru_cache(maxsize=256)
+def _tile(ins: MatrixInstruction, name: str, words: bytes, setting: Setting, bits: int) -> Int64:
+    """Places ``(descriptors, units)`` of the matrices that descriptors point to."""
+    rows, k, where, major = ins.m, ins.stored_k, ins.a_place, setting.major_a
+    if name == "b":
+        rows, k, where, major = ins.n, ins.k, ins.b_place, setting.major_b
+    found, size = tile_places(np.frombuffer(words, np.uint64), rows, k, where, major)
+    found = found[..., :: bits // (8 * size)]
+    if name == "b":
+        found = np.swapaxes(found, -1, -2)
+    return np.ascontiguousarray(found, np.int64).reshape(len(found), -1)

@@ -1,0 +1,141 @@
+"""Fused dot-adds of one small matrix: as dot products computed element by element.
+
+The operands aim at what float arithmetic can get wrong (see `edges`), and what they are compared
+with is `vector.dot`, which test_engines compares with the reference.
+"""
+
+import numpy as np
+import pytest
+from bits import assert_same_codes
+from designed import Case
+from edges import ORDINARY, REGIMES, chain, matrices
+from recipe_cases import CASES
+
+from dtypes import FORMATS, code_type
+from emulator.arith import matmul, small
+from emulator.arith.factors import plan
+from emulator.arith.recipes import arithmetic_for_row, find_recipe
+
+#: every arithmetic without scales once, and of mixed types some
+FUSED = tuple({
+    (case.arithmetic, case.k): case for i, case in enumerate(CASES)
+    if case.v == 0 and case.arithmetic.a.is_float and plan(case.arithmetic, case.k) is not None
+    and (case.arithmetic.a is case.arithmetic.b or i % 4 == 0)
+}.values())  # fmt: skip
+
+
+def hopper(name, k):
+    """mma of sm_90a with sums in f32."""
+    row = find_recipe("mma", "hopper", name, "f32", None)
+    return Case(name, arithmetic_for_row(row, name, name, "f32"), k, 0)
+
+
+HOPPER = hopper("f16", 16)
+
+
+def accumulators(case, codes):
+    """Numbers of C or D as `small` takes them."""
+    made = plan(case.arithmetic, case.k)
+    return codes.view(np.float16).astype(np.float32) if made.numbers.half else codes.view("f4")
+
+
+def assert_same(case, regime, count=2, seed=0):
+    """Whether it was computed, after a comparison of what was."""
+    made = plan(case.arithmetic, case.k)
+    if made.before or made.after:
+        count = 1  # the accumulator is converted between instructions
+    rng = np.random.default_rng(seed)
+    a, b, c = matrices(rng, case, regime, (1, 6, 5, count * case.k), case.k)[:3]
+    fmt_a, fmt_b = case.arithmetic.a, case.arithmetic.b
+    d = small.matmul(made, fmt_a, a[0], fmt_b, b[0], accumulators(case, c[0]))
+    if d is None:
+        return False
+    codes = d.astype(np.float16).view(np.uint16) if made.numbers.half else d.view(np.uint32)
+    assert_same_codes(codes[None], chain(case, case.k, a, b, c))
+    return True
+
+
+def is_plain(case):
+    made = plan(case.arithmetic, case.k)
+    return made.before is None and made.after is None
+
+
+PLAIN = tuple(case for case in FUSED if is_plain(case))
+
+
+@pytest.mark.parametrize("case", PLAIN, ids=[case.name for case in PLAIN])
+def test_small_matrices_have_the_same_codes(case):
+    computed = [assert_same(case, regime, seed=len(case.name)) for regime in REGIMES]
+    assert any(computed)
+
+
+@pytest.mark.parametrize("regime", ORDINARY)
+def test_ordinary_operands_are_computed(regime):
+    assert assert_same(HOPPER, regime)
+
+
+def test_zeros_are_computed():
+    made = plan(HOPPER.arithmetic, HOPPER.k)
+    a, b, c = np.zeros((4, 16), "u2"), np.zeros((3, 16), "u2"), np.full((4, 3), -0.0, "f4")
+    d = small.matmul(made, HOPPER.arithmetic.a, a, HOPPER.arithmetic.b, b, c)
+    assert d is not None and not d.view(np.uint32).any()
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16", "tf32", "e4m3", "e5m2"])
+def test_what_is_not_ordinary_is_not_computed(name):
+    fmt = FORMATS[name]
+    special = fmt.infinity if fmt.infinity is not None else fmt.code_mask >> 1
+    k = 4 if name == "tf32" else 16
+    made = plan(hopper(name, k).arithmetic, k)
+    for other in (0, 1 << fmt.ignored_bits, fmt.bias << fmt.mantissa_bits):
+        a, b = (np.full((2, k), other, code_type(fmt.bits)) for _ in range(2))
+        a[1, 3] = special
+        assert small.matmul(made, fmt, a, fmt, b, np.zeros((2, 2), "f4")) is None
+
+
+@pytest.mark.parametrize("c", [np.inf, np.nan, 1e-40, 2.0**-100, 2.0**101])
+def test_accumulators_that_cannot_be_aligned_are_not_computed(c):
+    made = plan(HOPPER.arithmetic, HOPPER.k)
+    a, b = np.zeros((2, 16), "u2"), np.zeros((2, 16), "u2")
+    fmt = HOPPER.arithmetic.a
+    assert small.matmul(made, fmt, a, fmt, b, np.array([[0, 1], [c, 1]], "f4")) is None
+
+
+def test_sums_of_as_many_terms_as_an_int32_holds():
+    # 25 fraction bits: 16 terms of one sign just below 2**27.
+    made = plan(HOPPER.arithmetic, HOPPER.k)
+    assert small._unit(int(made.numbers.to_unit)) == (2.0**-25, 16)
+    ones = np.full((1, 3, 16), 0x3FFF, np.uint16)
+    c = np.zeros((1, 3, 3), np.uint32)
+    fmt = HOPPER.arithmetic.a
+    d = small.matmul(made, fmt, ones[0], fmt, ones[0], c[0].view("f4"))
+    wanted = chain(HOPPER, 16, ones, ones, c)
+    assert_same_codes(d.view(np.uint32)[None], wanted)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mask": lambda x: x << np.int64(1)},
+        {"to_scale": lambda x: x - np.int32(1 << 23)},
+        {"to_unit": lambda x: x + np.int64(1 << 52)},
+        {"floor": lambda _: np.int32(200 << 23)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_wrong_constant_is_noticed(monkeypatch, change):
+    made = plan(HOPPER.arithmetic, HOPPER.k)
+    ((name, how),) = change.items()
+    numbers = made.numbers._replace(**{name: how(getattr(made.numbers, name))})
+    monkeypatch.setitem(globals(), "plan", lambda *_: made._replace(numbers=numbers))
+    with pytest.raises(AssertionError):
+        assert_same(HOPPER, "near")
+
+
+def test_matmul_takes_small_matrices_there(monkeypatch):
+    taken = []
+    monkeypatch.setattr(small, "matmul", lambda made, *x: taken.append(x[1].shape))
+    for rows in (16, 512):
+        a, b = np.zeros((rows, 16), "u2"), np.zeros((8, 16), "u2")
+        matmul(HOPPER.arithmetic, a, b, np.zeros((rows, 8), "u4"), engine="vector")
+    assert taken == [(16, 16)]

@@ -1,0 +1,62 @@
+"""Kernels of machine code: every recipe in every family gives the registers of the vector engine,
+for operands around everything that an engine can get wrong; one warp by its address, too.
+
+What kernels are not to compute is in test_native; every form is executed in test_every_form.
+"""
+
+import ctypes
+
+import numpy as np
+import pytest
+from designed import REGIMES
+from each_form import ALL
+from kernel_operands import by_kernel, drawn
+
+from emulator import execute
+from emulator.targets import TARGETS, find_target
+
+native = pytest.importorskip("emulator.warp.native")
+machine_code = pytest.importorskip("emulator.arith.kernels.machine_code")
+
+
+def each_recipe():
+    """An instruction and a target of each recipe, in each family and for each type of A and D."""
+    found = {}
+    for ins in ALL:
+        for target in {TARGETS[name].generation: name for name in ins.targets}.values():
+            form, steps = ins.form, ins.arithmetic(target).steps
+            key = (form.family, form.pipe, steps, ins.a_type, ins.d_type, ins.scale_vec)
+            found.setdefault(key, (ins, target))
+    return found.values()
+
+
+each = pytest.mark.parametrize("ins, target", each_recipe(), ids=str)
+
+
+@each
+def test_designed_and_random_operands(monkeypatch, ins, target):
+    operands = drawn(ins, target, np.random.default_rng(1), REGIMES)
+    found = by_kernel(monkeypatch, ins, target, operands)
+    expected = execute(ins, target=target, engine="vector", **operands)
+    wrong = np.argwhere(found != expected)
+    assert not len(wrong), (REGIMES[wrong[0][0]], wrong[0], len(wrong))
+
+
+OF_A_WARP = [(ins, target) for ins, target in each_recipe() if not ins.is_wgmma]
+
+
+@pytest.mark.parametrize("ins, target", OF_A_WARP[::4], ids=str)
+def test_one_warp_by_its_address(ins, target):
+    operands = drawn(ins, target, np.random.default_rng(3), REGIMES)
+    found = native.warp_function(ins, find_target(target))
+    call = machine_code.callable_at(found.address, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+    expected = execute(ins, target=target, engine="vector", **operands)
+    for t, want in enumerate(expected):
+        held = np.zeros(found.size, np.uint8)
+        for name, start in found.offsets.items():
+            words = operands[name][t]
+            words = np.ascontiguousarray(words.T if words.ndim == 2 else words)
+            held[start : start + words.nbytes] = words.reshape(-1).view(np.uint8)
+        d = np.full(found.result_size, 0xA5, np.uint8)
+        assert call(held.ctypes.data, d.ctypes.data) == 0
+        assert np.array_equal(d.view(want.dtype).reshape(want.T.shape), want.T), REGIMES[t]

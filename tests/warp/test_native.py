@@ -1,0 +1,269 @@
+"""Kernels of machine code: constants, operands in memory, batches, and what is left to others."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from designed import REGIMES
+from each_form import ALL
+from kernel_operands import by_kernel, drawn
+from mutants import mutants
+
+from emulator import Instruction, OperandError, UndefinedError, execute
+from emulator.arith import engines
+from emulator.arith.recipes import arithmetic_for_row
+from emulator.memory.space import Space
+from emulator.targets import find_target
+from emulator.warp import multiply
+
+native = pytest.importorskip("emulator.warp.native")
+MMA, WGMMA = "mma.sync.aligned.", "wgmma.mma_async.sync.aligned."
+F16 = Instruction.parse(MMA + "m16n8k16.row.col.f32.f16.f16.f32")
+SPARSE = Instruction.parse("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
+TF32 = Instruction.parse("mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32")
+
+
+def same(monkeypatch, ins, target, operands, **options):
+    found = by_kernel(monkeypatch, ins, target, operands, **options)
+    expected = execute(ins, target=target, engine="vector", **operands, **options)
+    return np.array_equal(found, expected)
+
+
+# --- constants ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "opcode, target",
+    [
+        ("m16n8k8.row.col.f32.tf32.tf32.f32", "sm_90a"),
+        pytest.param("m16n8k32.row.col.f32.e4m3.e4m3.f32", "sm_89", marks=pytest.mark.slow),
+        pytest.param("m16n8k16.row.col.f16.f16.f16.f16", "sm_80", marks=pytest.mark.slow),
+    ],
+)
+def test_every_constant_of_a_recipe_is_in_the_code(monkeypatch, opcode, target):
+    """A recipe with a constant changed gives what the vector engine makes of it, not the same."""
+    ins, where = Instruction.parse(MMA + opcode), find_target(target)
+    product = native.product_of(ins, where, native.Setting())
+    operands = drawn(ins, target, np.random.default_rng(5), (*REGIMES, *["floor"] * 80))
+    right = by_kernel(monkeypatch, ins, target, operands)
+    unnoticed = []
+    for mutant in mutants(ins.recipe(target), {ins.k}):
+        changed = arithmetic_for_row(mutant.row, ins.a_type, ins.b_type, ins.c_type)
+        other = product._replace(arithmetic=changed)
+        if native.arranged(changed) is None:
+            continue
+        monkeypatch.setattr(native, "product_of", lambda *_, other=other: other)
+        found = native.run(ins, where, native.Setting(), operands, (len(right),))[0]
+        monkeypatch.undo()
+        monkeypatch.setattr(type(ins), "arithmetic", lambda *_, changed=changed: changed)
+        monkeypatch.setattr(multiply, "_by_kernel", lambda call: None)
+        monkeypatch.setattr(multiply.single, "run", lambda call: None)
+        expected = execute(ins, target=target, engine="vector", **operands)
+        monkeypatch.undo()
+        assert np.array_equal(found, expected), mutant.name
+        if np.array_equal(found, right):
+            unnoticed.append(mutant.name)
+    # Products of e4m3 are never so small that the floor counts.
+    assert all(ins.a_type == "e4m3" and x.startswith("floor") for x in unnoticed), unnoticed
+
+
+def test_a_wrong_table_is_noticed(monkeypatch):
+    operands = drawn(F16, "sm_90a", np.random.default_rng(6), REGIMES)
+    assert same(monkeypatch, F16, "sm_90a", operands)
+    table = native._table
+
+    def swapped(ins, name, *rest):
+        found = table(ins, name, *rest).copy()
+        found[:2] = found[1::-1]
+        return found
+
+    monkeypatch.setattr(native, "_table", swapped)
+    found = execute(F16, target="sm_90a", engine="compiled", **operands)
+    monkeypatch.undo()
+    assert not np.array_equal(found, execute(F16, target="sm_90a", engine="vector", **operands))
+
+
+# --- operands in memory ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("a_in_memory", [False, True])
+@pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
+@pytest.mark.parametrize("major", ["k", "mn"])
+def test_swizzles_and_majors(monkeypatch, swizzle, a_in_memory, major):
+    ins = Instruction.parse(WGMMA + "m64n64k16.f32.bf16.bf16")
+    how = {"swizzle": swizzle, "a_in_memory": a_in_memory, "major": major}
+    operands = drawn(ins, "sm_90a", np.random.default_rng(7), REGIMES[-3:], **how)
+    keep = np.array([True, False, True])
+    signs = {"imm_scale_a": -1, "imm_scale_b": -1 if major == "k" else 1}
+    assert same(monkeypatch, ins, "sm_90a", operands, scale_d=keep, **signs)
+
+
+def test_a_batch_of_descriptors_and_one_memory(monkeypatch):
+    """Descriptors that differ, and a memory that all share."""
+    ins = Instruction.parse(WGMMA + "m64n8k32.s32.s8.u8")
+    operands = drawn(ins, "sm_90a", np.random.default_rng(8), REGIMES[-1:] * 4, a_in_memory=True)
+    operands["descriptor_b"] = operands["descriptor_b"] + np.arange(4, dtype=np.uint64) * 8
+    operands["shared"] = operands["shared"][0]
+    assert same(monkeypatch, ins, "sm_90a", operands)
+
+
+def test_a_matrix_that_leaves_memory():
+    ins = Instruction.parse(WGMMA + "m64n8k16.f32.f16.f16")
+    operands = drawn(ins, "sm_90a", np.random.default_rng(9), REGIMES[-1:])
+    operands["shared"] = operands["shared"][:, :200]
+    with pytest.raises(UndefinedError, match=r"operand b: element .* lies at byte 2"):
+        execute(ins, target="sm_90a", engine="compiled", **operands)
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def test_axes_of_a_batch_broadcast_in_any_strides(monkeypatch):
+    operands = drawn(F16, "sm_90a", np.random.default_rng(10), REGIMES * 2)
+    a, b, c = (operands[name].reshape(2, 10, 32, -1) for name in "abc")
+    given = {"a": a[:, ::-1, ::-1, ::-1], "b": b[:1, :, None][:, :, 0], "c": c[0, 3]}
+    assert same(monkeypatch, F16, "sm_90a", given)
+    given = {"a": np.asfortranarray(a), "b": b[::2, :1], "c": c}
+    assert same(monkeypatch, F16, "sm_90a", given)
+    nothing = {name: x[:0] for name, x in given.items()}
+    assert execute(F16, target="sm_90a", engine="compiled", **nothing).shape == (0, 10, 32, 4)
+
+
+def test_threads_share_a_batch(monkeypatch):
+    operands = drawn(F16, "sm_90a", np.random.default_rng(11), REGIMES * 60)
+    monkeypatch.setattr(native.kernels, "_WORTH_A_THREAD", 1 << 12)
+    monkeypatch.setattr(native.kernels.machine_code, "processors", lambda: 3)
+    native.kernels.machine_code._pool.cache_clear()
+    assert same(monkeypatch, F16, "sm_90a", operands)
+    native.kernels.machine_code._pool.cache_clear()
+
+
+# --- registers as arrays of their own -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "ins",
+    [
+        F16,
+        SPARSE,
+        Instruction.parse(MMA + "m8n8k4.row.col.f64.f64.f64.f64"),
+        Instruction.parse(WGMMA + "m64n16k16.f32.f16.f16"),
+        Instruction.parse("wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e5m2"),
+    ],
+    ids=str,
+)
+def test_lanes_one_after_the_other(ins):
+    operands = drawn(ins, "sm_90a", np.random.default_rng(17), REGIMES)
+    expected = execute(ins, target="sm_90a", engine="vector", **operands)
+    registers = {
+        "c" if name == "d" else name: [np.ascontiguousarray(x.reshape(-1, x.shape[-1])[:, i])
+                                       for i in range(x.shape[-1])]
+        for name, x in operands.items() if name in "abcd"
+    }  # fmt: skip
+    words = {"e": operands["e"]} if ins.is_sparse else {}
+    shared, rows = None, None
+    if ins.is_wgmma:
+        words["b"] = operands["descriptor_b"]
+        # The memories in another order, and more of them than are used.
+        held = np.concatenate([operands["shared"][::-1], operands["shared"][:2]])
+        shared, rows = Space("shared memory", held), np.arange(len(REGIMES))[::-1]
+    found, flags = native.run_lanes(
+        ins, find_target("sm_90a"), native.Setting(), registers, len(REGIMES),
+        words=words, shared=shared, rows=rows,
+    )  # fmt: skip
+    assert flags == 0
+    got = np.stack(found, -1).reshape(expected.shape)
+    assert np.array_equal(got, expected)
+
+
+# --- what is not legal ----------------------------------------------------------------------------
+
+
+def test_bits_that_no_element_uses():
+    ins = next(x for x in ALL if x.form.container and not x.is_sparse and x.a_type == "e2m1")
+    operands = drawn(ins, "sm_120a", np.random.default_rng(12), REGIMES[-1:])
+    operands["a"][0, 5, 0] |= 1
+    with pytest.raises(UndefinedError, match="operand a: bits that hold no part"):
+        execute(ins, target="sm_120a", engine="compiled", **operands)
+
+
+def test_metadata(monkeypatch):
+    """Equal indices are undefined but over zeros; hardware takes any two indices."""
+    operands = drawn(SPARSE, "sm_90a", np.random.default_rng(13), REGIMES[-1:] * 2)
+    operands["e"][1, 8] = 0x4444_4440
+    with pytest.raises(UndefinedError, match="metadata of row"):
+        execute(SPARSE, target="sm_90a", engine="compiled", **operands)
+    assert same(monkeypatch, SPARSE, "sm_90a", operands, undefined="hardware")
+    operands["a"][1] = 0
+    assert same(monkeypatch, SPARSE, "sm_90a", operands)
+
+
+def test_words_of_tf32_that_metadata_mixes(monkeypatch):
+    """No kernel computes that; the others do."""
+    monkeypatch.setattr(engines, "_WORTH_A_KERNEL", 0)
+    operands = drawn(TF32, "sm_90a", np.random.default_rng(14), REGIMES[-1:] * 2)
+    operands["e"][0] = 0x9999_9999
+    found = execute(TF32, target="sm_90a", undefined="hardware", **operands)
+    assert np.array_equal(
+        found, execute(TF32, target="sm_90a", engine="vector", undefined="hardware", **operands)
+    )
+    with pytest.raises(UndefinedError, match="metadata of row"):
+        execute(TF32, target="sm_90a", **operands)
+
+
+def test_wgmma_has_no_function_of_one_warp():
+    wgmma = Instruction.parse(WGMMA + "m64n8k16.f32.f16.f16")
+    assert native.warp_function(wgmma, find_target("sm_90a")) is None
+
+
+def test_ids_that_an_instruction_has_not():
+    ins = next(x for x in ALL if x.is_block_scaled)
+    with pytest.raises(OperandError, match="byte_id_b is 9"):
+        native.warp_function(ins, find_target(ins.targets[-1]), ids=(0, 0, 9, 0))
+
+
+# --- when kernels are made ------------------------------------------------------------------------
+
+
+def test_auto_makes_a_kernel_when_it_would_have_paid(monkeypatch):
+    monkeypatch.setattr(engines, "_asked", {})
+    ran = []
+    run = multiply._run_kernel
+    monkeypatch.setattr(multiply, "_run_kernel", lambda *x: ran.append(1) or run(*x))
+    operands = drawn(F16, "sm_90a", np.random.default_rng(15), REGIMES)
+    for _ in range(3):
+        execute(F16, target="sm_90a", **operands)
+        assert not ran
+    monkeypatch.setattr(engines, "_WORTH_A_KERNEL", 4 * len(REGIMES) * 16 * 8 * 16)
+    execute(F16, target="sm_90a", **operands)
+    assert ran
+
+
+def test_llvm_that_fails_is_given_up(monkeypatch, caplog):
+    monkeypatch.setattr(engines, "_no_kernels", [])
+    monkeypatch.setattr(engines, "_WORTH_A_KERNEL", 0)
+    operands = drawn(F16, "sm_90a", np.random.default_rng(16), REGIMES)
+    expected = execute(F16, target="sm_90a", engine="vector", **operands)
+
+    def fails(*_, **__):
+        raise RuntimeError("LLVM ERROR")
+
+    monkeypatch.setattr(native, "run", fails)
+    for _ in range(2):
+        assert np.array_equal(execute(F16, target="sm_90a", **operands), expected)
+    assert caplog.text.count("LLVM ERROR") == 1
+    monkeypatch.setattr(engines, "_no_kernels", [])
+    with pytest.raises(RuntimeError, match="LLVM ERROR"):
+        execute(F16, target="sm_90a", engine="compiled", **operands)
+
+
+def test_small_work_imports_no_llvm():
+    text = (
+        "import sys, numpy as np; from emulator import execute\n"
+        f"execute({str(F16)!r}, *(np.zeros((2, 32, n), np.uint32) for n in (4, 2, 4)), "
+        "target='sm_90a')\n"
+        "print(any(x.startswith('llvmlite') for x in sys.modules))"
+    )
+    out = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "False"

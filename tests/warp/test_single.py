@@ -1,0 +1,141 @@
+"""One warp's mma by the short path: as dot products computed element by element.
+
+The operands aim at what float arithmetic can get wrong (see `edges`), and what they are compared
+with is `vector.dot`, which test_engines compares with the reference.
+"""
+
+import numpy as np
+import pytest
+from designed import Case
+from each_form import ALL
+from edges import ORDINARY, REGIMES, chain, matrices
+
+from emulator import Instruction, OperandError, execute
+from emulator.targets import TARGETS
+from emulator.warp import single
+from emulator.warp.call import Call
+
+
+def planned():
+    """Every instruction and target with a plan of its own; targets of a generation share one."""
+    found = {}
+    for ins in (ins for ins in ALL if ins.family == "mma" and "f" in ins.d_type):
+        for target in (TARGETS[name] for name in ins.targets):
+            found.setdefault((ins, ins.arithmetic(target)), (ins, target))
+    found = {key: x for key, x in found.items() if single._plan(*x) is not None}
+    return [
+        # The fast suite has every sixteenth of them.
+        pytest.param(*x, id=f"{x[0]}-{x[1]}", marks=[pytest.mark.slow] if i % 16 else [])
+        for i, x in enumerate(found.values())
+    ]
+
+
+PLANNED = planned()
+F16 = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+
+
+def drawn(ins, target, regime, seed=0):
+    """Codes of the matrices, one for each group of the fragments, and of what D must be."""
+    case = Case(str(ins), ins.arithmetic(target), ins.k, 0)
+    size = (ins.fragment("d").groups, ins.m, ins.n, ins.k)
+    operands = matrices(np.random.default_rng(seed), case, regime, size, ins.k)
+    return *operands[:3], chain(case, ins.k, *operands[:3])
+
+
+def registers(ins, operand, codes):
+    fragment = ins.fragment(operand)
+    codes = codes.swapaxes(-1, -2) if operand == "b" else codes
+    return fragment.scatter(codes if fragment.groups > 1 else codes[0])
+
+
+def short(ins, target, *codes):
+    """The registers of D by the short path; None where it leaves them to the other."""
+    words = [registers(ins, x, y) for x, y in zip("abc", codes, strict=True)]
+    return single.run(Call(ins, dict(zip("abc", words, strict=True)), {}, target))
+
+
+def assert_same(ins, target, regime, seed=0):
+    """Whether the short path computed it, after a comparison of what it computed."""
+    *codes, d = drawn(ins, target, regime, seed)
+    found = short(ins, target, *codes)
+    if found is not None:
+        assert np.array_equal(found, registers(ins, "d", d)), regime
+    return found is not None
+
+
+@pytest.mark.parametrize(("ins", "target"), PLANNED)
+def test_the_short_path_gives_the_same_codes(ins, target):
+    for regime in REGIMES:
+        assert_same(ins, target, regime, len(str(ins)))
+
+
+@pytest.mark.parametrize(
+    ("opcode", "target"),
+    [
+        ("m16n8k16.row.col.f32.f16.f16.f32", "sm_90a"),
+        ("m16n8k16.row.col.f32.f16.f16.f32", "sm_80"),
+        ("m16n8k16.row.col.f32.bf16.bf16.f32", "sm_90a"),
+        ("m16n8k8.row.col.f32.tf32.tf32.f32", "sm_90a"),
+        ("m16n8k32.row.col.f32.e4m3.e5m2.f32", "sm_90a"),
+        ("m16n8k32.row.col.f32.e4m3.e4m3.f32", "sm_89"),
+        ("m8n8k4.row.col.f32.f16.f16.f32", "sm_70"),
+    ],
+)
+def test_ordinary_operands_take_the_short_path(opcode, target):
+    ins = Instruction.parse(f"mma.sync.aligned.{opcode}")
+    for regime in ORDINARY:
+        assert assert_same(ins, TARGETS[target], regime), regime
+    zeros = [np.zeros_like(x) for x in drawn(ins, TARGETS[target], "near")[:3]]
+    assert not short(ins, TARGETS[target], *zeros).any()
+
+
+def test_a_result_of_f16_takes_the_short_path_where_it_is_finite():
+    ins = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16")
+    for name in ("sm_80", "sm_90a"):
+        codes = [np.asarray(x) & 0xBFFF for x in drawn(ins, TARGETS[name], "near")[:3]]
+        codes = [np.where(x & 0x7C00 > 0x3C00, 0x3C00, x).astype(np.uint16) for x in codes]
+        words = [registers(ins, x, y) for x, y in zip("abc", codes, strict=True)]
+        slow = execute(ins, *words, target=name, engine="reference")
+        assert np.array_equal(short(ins, TARGETS[name], *codes), slow)
+
+
+@pytest.mark.parametrize("special", [0x7C00, 0xFC00, 0x7E00])
+def test_what_is_not_ordinary_is_left_to_the_other_path(special):
+    a, b, c, _ = drawn(F16, TARGETS["sm_90a"], "near")
+    a[0, 3, 5] = special
+    b[0, :, 5] = 0
+    assert short(F16, TARGETS["sm_90a"], a, b, c) is None
+    words = [registers(F16, x, y) for x, y in zip("abc", (a, b, c), strict=True)]
+    d = execute(F16, *words, target="sm_90a")
+    assert np.array_equal(d, execute(F16, *words, target="sm_90a", engine="reference"))
+
+
+@pytest.mark.parametrize("side", "ab")
+@pytest.mark.parametrize("change", [lambda x: np.roll(x, 1, -1), lambda x: x[:, :-1]])
+def test_a_wrong_plan_is_noticed(monkeypatch, side, change):
+    ins, target = F16, TARGETS["sm_90a"]
+    plan = single._plan(ins, target)
+    assert assert_same(ins, target, "near")
+    held = getattr(plan, side)
+    wrong = {side: held._replace(elements=change(held.elements))}
+    monkeypatch.setattr(single, "_plan", lambda *_: plan._replace(**wrong))
+    with pytest.raises((AssertionError, ValueError)):
+        assert_same(ins, target, "near")
+
+
+def test_operands_are_refused_as_on_the_other_path():
+    a, b, c = (F16.fragment(x).zeros() for x in "abc")
+    for wrong in ((a[:, :3], b, c), (a, b.astype(np.int64), c), (a, b, c.view(np.float32))):
+        with pytest.raises(OperandError) as short_message:
+            execute(F16, *wrong, target="sm_90a")
+        with pytest.raises(OperandError) as long_message:
+            execute(F16, *wrong, target="sm_90a", engine="reference")
+        assert str(short_message.value) == str(long_message.value)
+
+
+def test_a_batch_takes_the_other_path():
+    words = {x: F16.fragment(x).zeros(1 if x == "b" else 2) for x in "abc"}
+    assert single.run(Call(F16, words, {}, TARGETS["sm_90a"])) is None
+    one = {x: F16.fragment(x).zeros() for x in "abc"}
+    for engine in ("reference", "compiled"):
+        assert single.run(Call(F16, one, {}, TARGETS["sm_90a"], engine)) is None
