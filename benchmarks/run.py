@@ -179,16 +179,22 @@ class Batch(NamedTuple):
 
 WGMMA, WGMMA_SP = "wgmma.mma_async.sync.aligned.", "wgmma.mma_async.sp.sync.aligned."
 TF32 = MMA + "m16n8k8.row.col.f32.tf32.tf32.f32"
+F16_D = MMA + "m16n8k16.row.col.f16.f16.f16.f16"
+F64 = MMA + "m8n8k4.row.col.f64.f64.f64.f64"
+S4 = MMA + "m16n8k64.row.col.s32.s4.s4.s32"
+B1 = MMA + "m16n8k256.row.col.s32.b1.b1.s32.and.popc"
 E4M3 = MMA + "m16n8k32.row.col.f32.e4m3.e4m3.f32"
 UNSCALED = MMA + "m16n8k32.row.col.kind::f8f6f4.f32.{0}.{0}.f32"
 BATCHES = (
     Batch(F16, "sm_90a", F16, 20_000),
-    *(Batch(x, "sm_90a", x) for x in (BF16, TF32, E4M3, S8)),
+    *(Batch(x, "sm_90a", x) for x in (BF16, TF32, E4M3, S8, F16_D, F64, S4, B1)),
+    Batch(UNSCALED.format("e3m2"), "sm_120a", UNSCALED.format("e3m2")),
     Batch(MXF8, "sm_120a", UNSCALED.format("e4m3")),
     Batch(f"{MMA}m16n8k64.{NVF4}", "sm_120a", UNSCALED.format("e2m1")),
     Batch(MMA_SP + "m16n8k32.row.col.f32.f16.f16.f32", "sm_90a", F16),
     Batch(MMA_SP + "m16n8k64.row.col.f32.e4m3.e4m3.f32", "sm_90a", E4M3),
     Batch(MMA_SP + "m16n8k64.row.col.s32.s8.s8.s32", "sm_90a", S8),
+    Batch(MMA_SP + "m16n8k16.row.col.f32.tf32.tf32.f32", "sm_90a", TF32),
     *(
         Batch(x, "sm_90a", x, 256, swizzle, inside)
         for x in [WGMMA + "m64n128k16.f32.f16.f16"]
@@ -199,6 +205,9 @@ BATCHES = (
         Batch(given, "sm_90a", WGMMA + beside, 256, 64, inside)
         for given, beside in (
             (WGMMA + "m64n128k32.f32.e4m3.e4m3", "m64n128k32.f32.e4m3.e4m3"),
+            (WGMMA + "m64n128k8.f32.tf32.tf32", "m64n128k8.f32.tf32.tf32"),
+            (WGMMA + "m64n128k32.s32.s8.s8", "m64n128k32.s32.s8.s8"),
+            (WGMMA + "m64n128k256.s32.b1.b1.and.popc", "m64n128k256.s32.b1.b1.and.popc"),
             (WGMMA_SP + "m64n128k32.f32.f16.f16", "m64n128k16.f32.f16.f16"),
             (WGMMA_SP + "m64n128k64.f32.e4m3.e4m3", "m64n128k32.f32.e4m3.e4m3"),
             (WGMMA_SP + "m64n128k64.s32.s8.s8", "m64n128k32.s32.s8.s8"),

@@ -110,7 +110,7 @@ def kernels_wanted(engine: Engine, what: Hashable, work: int) -> bool:
         # As Numba: not installed, or broken in a way of its own, and never a reason to fail.
         _no_kernels.append(f"{type(error).__name__}: {error}")
         return False
-    return work > 0
+    return True
 
 
 def by_kernels(engine: Engine, compute: Callable[[], Any]) -> Any:

@@ -141,6 +141,8 @@ def _by_engine(
     elif not by_blas and not fused_dots:
         work *= _SINGLE_DOTS
     chosen = choose(engine, 0 if by_blas else work, ("matmul", arithmetic) if fused_dots else None)
+    if engine == "auto" and fused_dots and work <= small.MOST_PRODUCTS:
+        chosen = "vector"  # which `small` makes the faster one
     try:
         return compute(chosen)
     except Exception as error:
