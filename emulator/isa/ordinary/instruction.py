@@ -169,8 +169,14 @@ def refusal(text: str, words: list[str], rows: tuple[Row, ...]) -> ParseError | 
         return sum(x == y for x, y in same), len(set(words).intersection(found)), -len(found)
 
     best = sorted(close, key=likeness, reverse=True)
-    forms = listing((close[form].form for form in best[:3]), 3)
-    return UnsupportedError(f"PTX has no {quoted(text)}; nearest is {best[0]!r}; there are {forms}")
+    # Forms with all their collectors and sizes are no help to anybody.
+    short = [form for x in best[:3] if len(form := close[x].form) <= _LONGEST_FORM]
+    there = f"; there are {listing(short, 3)}" if short else ""
+    return UnsupportedError(f"PTX has no {quoted(text)}; nearest is {best[0]!r}{there}")
+
+
+#: characters of a form that a message shows
+_LONGEST_FORM = 200
 
 
 def _nearest_form(row: Row, words: list[str]) -> str:

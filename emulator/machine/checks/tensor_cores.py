@@ -11,7 +11,7 @@ from emulator.machine.vector.strand import WARP, Lanes
 from emulator.memory.space import Space
 
 if TYPE_CHECKING:
-    from emulator.machine.checks.watch import Watch
+    from emulator.machine.checks.async_watch import AsyncWatch
 
 Places = Any
 
@@ -33,7 +33,7 @@ class HeardSpace(Space):
 class TensorCoreChecks:
     """What the steps of tcgen05 tell the checks of a wave."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: AsyncWatch) -> None:
         self.watch = watch
 
     def space(self, held: Array, row: int, lane: int) -> Space:
