@@ -60,6 +60,10 @@ COMMANDS = {
         "Names the mistake in a kernel that explains what came out. Exit code 0: nothing is wrong, "
         "or a mistake explains every bit; 1: none does.",
     ),
+    "torch": (
+        "pytorch.command",
+        "Runs a Python script whose PyTorch products on the CPU get the bits of a GPU's library.",
+    ),
     "probe": (
         "studies.command",
         "Finds by experiment with which precision an instruction accumulates.",

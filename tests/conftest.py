@@ -8,6 +8,7 @@ import pytest
 
 #: file -> n: every n-th of its cases is in the fast suite, and all of them are in the slow one
 SAMPLED = {
+    "test_compiled_engine.py": 4,
     "test_constants.py": 12,
     "test_contraction.py": 4,
     "test_convergence.py": 2,

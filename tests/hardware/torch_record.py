@@ -2,19 +2,21 @@
 
     python tests/hardware/torch_record.py cases OUT.npz
     python tests/hardware/torch_record.py sweep KIND OUT.npz [--seconds N]
+    python tests/hardware/torch_record.py pack FOLDER tests/golden
 
 `cases` computes every case of torch_cases.py twice and keeps digests, a few codes and the kernels.
 `sweep` multiplies operands of many sizes, all cut from the same two arrays, and keeps the kernels,
 their grids and digests of two blocks of D: which order a library takes is a matter of size.
+`pack` writes what the tests replay: all cases, with few codes, and a sample of every sweep.
 Needs torch, NumPy and this folder, nothing else of the project.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import itertools
+import gzip
 import json
+import re
 import sys
 import tempfile
 import time
@@ -28,7 +30,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from hardware.torch_cases import cases, codes_of, digest, precision, run, tensor
+from hardware.torch_cases import cases, codes_of, digest, precision, run
+from hardware.torch_sweep import blocks, hashed, largest, multiply, operands, parts_of, shapes
 
 #: the kernel that stands between two operations in a profile
 _MARKER = "erfinv"
@@ -149,7 +152,7 @@ def record_cases() -> dict[str, Any]:
             for name, x in results.items()
         }
         for name, x in results.items():
-            codes[f"{index}.{name}"] = codes_of(x).reshape(-1)[:4096]
+            codes[f"{index}.{name}"] = codes_of(x).reshape(-1)[:1024]
 
     order = list(range(len(rows)))
     for row, kernels in zip(rows, in_chunks(order, 100, work), strict=True):
@@ -165,90 +168,11 @@ def record_cases() -> dict[str, Any]:
 
 # --- a sweep over sizes ---------------------------------------------------------------------------
 
-SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072,
-         4096)  # fmt: skip
-DEPTHS = (*SIZES[3:], 6144, 8192)
-FEWER = tuple(x for x in SIZES if x & x - 1 == 0)
-FEWER_DEPTHS = tuple(x for x in DEPTHS if x & x - 1 == 0)
-#: rows and columns of D that are kept: the first, and the last
-FIRST, LAST = (32, 64), (16, 16)
-
-
-def shapes(kind: str) -> list[tuple[str, int, int, int, int]]:
-    """(layout, batch, m, n, k) of a sweep."""
-    name, _, out = kind.partition(".")
-    full = name == "bf16" and not out
-    sizes, depths = (SIZES, DEPTHS) if full else (FEWER, FEWER_DEPTHS)
-    layouts = ("nt",) if name in ("e4m3", "e4m3slow") else ("nt", "nn", "tn")
-    low = 16 if name in ("e4m3", "e4m3slow") else 1
-    found = [
-        (layout, 0, m, n, k)
-        for layout, m, n, k in itertools.product(layouts, sizes, sizes, depths)
-        if n >= low and k >= low
-    ]
-    random = np.random.Generator(np.random.PCG64(1))
-    step = 16 if low == 16 else 8
-    for _ in range(2000 if full else 800):
-        m, n, k = (int(step * round(2 ** random.uniform(0, 12 - np.log2(step)))) for _ in range(3))
-        found.append((layouts[random.integers(len(layouts))], 0, m, n, k))
-    if low == 1:
-        for _ in range(600):
-            m, n, k = (int(2 ** random.uniform(0, 11)) for _ in range(3))
-            found.append((layouts[random.integers(3)], 0, m, n, k))
-        for batch, m, n, k in itertools.product(
-            (2, 8, 32), (1, 16, 64, 128, 512), (16, 64, 128, 512), (16, 32, 64, 128, 512, 2048)
-        ):
-            found += [(layout, batch, m, n, k) for layout in ("nt", "nn", "tn")]
-    return found
-
-
-def operands(kind: str, device: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """The two arrays, flat, that the operands of a sweep are cut from."""
-    base = kind.partition(".")[0].removesuffix("slow")
-    length = 8192 * 4096
-    return tuple(tensor(f"sweep {x} {base}", (length,), base, device) for x in "ab")
-
-
-def multiply(
-    kind: str, pools: tuple[torch.Tensor, torch.Tensor], shape: tuple[str, int, int, int, int]
-) -> Callable[[], torch.Tensor]:
-    """The product, to be called, of operands that lie ready. B is cut as n × k."""
-    layout, batch, m, n, k = shape
-    count = max(batch, 1)
-    a = pools[0][: count * m * k].view(count, m, k)
-    b = pools[1][: count * n * k].view(count, n, k).mT
-    a = a.mT.contiguous().mT if layout[0] == "t" else a
-    b = b.contiguous() if layout[1] == "n" else b
-    name, _, out = kind.partition(".")
-    if name in ("e4m3", "e4m3slow"):
-        one = torch.ones((), device=a.device)
-        fast = name == "e4m3"
-        return lambda: torch._scaled_mm(
-            a[0], b[0], one, one, out_dtype=torch.bfloat16 if not out else torch.float32,
-            use_fast_accum=fast,
-        )  # fmt: skip
-    options = {"out_dtype": torch.float32} if out else {}
-    if batch:
-        return lambda: torch.bmm(a, b, **options)
-    return lambda: torch.mm(a[0], b[0], **options)
-
-
-def blocks(d: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    d = d if d.ndim == 3 else d[None]
-    return d[0, : FIRST[0], : FIRST[1]], d[-1, -LAST[0] :, -LAST[1] :]
-
-
-def hashed(codes: np.ndarray) -> int:
-    return int.from_bytes(hashlib.sha256(codes.tobytes()).digest()[:8], "little")
-
 
 def record_sweep(kind: str, seconds: float) -> dict[str, Any]:
     pools, chosen = operands(kind, "cuda"), shapes(kind)
     length = len(pools[0])
-    chosen = [
-        x for x in chosen
-        if max(x[1], 1) * max(x[2] * x[4], x[3] * x[4]) <= length
-    ]  # fmt: skip
+    chosen = [x for x in chosen if max(x[1], 1) * largest(*x[2:]) <= length]
     # Where time runs out, what is left out is a sample, not one corner.
     np.random.Generator(np.random.PCG64(2)).shuffle(chosen)
     rows, kept = [], []
@@ -265,7 +189,7 @@ def record_sweep(kind: str, seconds: float) -> dict[str, Any]:
         one, two = blocks(d)
         kept.append((one.contiguous(), two.contiguous()))
 
-    with precision(kind.partition(".")[0]):
+    with precision(parts_of(kind)[1]):
         for start in range(0, len(chosen), 500):
             if time.monotonic() > end:
                 break
@@ -292,7 +216,7 @@ def record_sweep(kind: str, seconds: float) -> dict[str, Any]:
         "kernel": ids[:, 0].astype(np.int32), "grid": grids.astype(np.int32),
         "first": np.array([row[2] for row in rows], np.uint64),
         "last": np.array([row[3] for row in rows], np.uint64),
-        "sample": sample if kind.startswith("f64") else sample.astype(np.uint32),
+        "sample": sample if "f64" in kind else sample.astype(np.uint32),
     }  # fmt: skip
 
 
@@ -301,13 +225,59 @@ def _grids(kernels: list[Any]) -> list[list[int]]:
     return [*found, [0, 0, 0], [0, 0, 0]][:2]
 
 
+# --- what tests replay ----------------------------------------------------------------------------
+
+#: codes of a result, and sizes of a sweep, that are packed
+CODES, SAMPLE = 8, 400
+
+
+def pack(folder: Path, golden: Path) -> None:
+    """Writes h200_torch.json.gz, the cases, and h200_torch.npz, a sample of the sweeps."""
+    with np.load(folder / "cases.npz") as file:
+        meta = json.loads(bytes(file["meta"]))
+        rows = [_packed(row, i, file) for i, row in enumerate(meta["rows"])]
+    text = json.dumps({"provenance": meta["provenance"], "cases": rows}, separators=(",", ":"))
+    with gzip.GzipFile(golden / "h200_torch.json.gz", "wb", mtime=0) as out:
+        out.write(text.encode())
+    arrays: dict[str, Any] = {}
+    for path in sorted(folder.glob("*.npz")):
+        if path.stem == "cases":
+            continue
+        with np.load(path) as file:
+            random = np.random.Generator(np.random.PCG64(3))
+            small = np.flatnonzero(file["shape"][:, 3] <= 2048)
+            chosen = np.sort(random.choice(small, min(SAMPLE, len(small)), replace=False))
+            kind = path.stem.replace("_", " ")
+            arrays[f"{kind}/layout"] = file["layout"][chosen].astype("S2")
+            arrays[f"{kind}/shape"] = file["shape"][chosen].astype(np.uint16)
+            arrays[f"{kind}/first"] = file["first"][chosen].astype(np.uint32)
+    np.savez_compressed(golden / "h200_torch.npz", **arrays)
+
+
+def _packed(row: dict[str, Any], i: int, file: Any) -> dict[str, Any]:
+    results = {
+        name: [*found, [int(x) for x in file[f"{i}.{name}"][:CODES]]]
+        for name, found in row["results"].items()
+    }
+    kernels = [_short(name) for name, _, _ in row["kernels"] if "elementwise" not in name]
+    return {"case": row["case"], "results": results, "kernels": kernels, "repeats": row["repeats"]}
+
+
+def _short(name: str) -> str:
+    """The name of a kernel without what C++ adds to it."""
+    return re.sub(r"void |cutlass::Kernel2<|[<(].*", "", name).rstrip(">")[:90]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("what", choices=("cases", "sweep"))
+    parser.add_argument("what", choices=("cases", "sweep", "pack"))
     parser.add_argument("words", nargs="+")
     parser.add_argument("--seconds", type=float, default=120)
     given = parser.parse_args()
     start = time.monotonic()
+    if given.what == "pack":
+        pack(*(Path(word) for word in given.words))
+        return
     if given.what == "cases":
         found = record_cases()
     else:

@@ -6,18 +6,11 @@ took for the sizes that were recorded, `product` computes. Measured with cuBLAS 
 2.11 on an H200.
 """
 
-from emulator.matrices.library.product import multiply, result_codes
+from emulator.matrices.library.product import multiply, multiply_add, result_codes
 from emulator.matrices.library.recorded import Choice, choose_order
-from emulator.matrices.library.rules import (
-    EPILOGUES,
-    RULES,
-    Epilogue,
-    Rule,
-    find_epilogue,
-    find_rule,
-)
+from emulator.matrices.library.rules import RULES, Order, Rule, find_rule, usual_order
 
 __all__ = [
-    "EPILOGUES", "RULES", "Choice", "Epilogue", "Rule", "choose_order", "find_epilogue",
-    "find_rule", "multiply", "result_codes",
+    "RULES", "Choice", "Order", "Rule", "choose_order", "find_rule", "multiply", "multiply_add",
+    "result_codes", "usual_order",
 ]  # fmt: skip

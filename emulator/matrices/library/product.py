@@ -10,34 +10,64 @@ from dtypes import FORMATS, Array, Format, code_type, convert
 from emulator.arith import Engine, matmul
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import FmaChain
-from emulator.arith.wide import add
+from emulator.arith.wide import add, fused_multiply_add
 from emulator.matrices.gemm import gemm
-from emulator.matrices.library.rules import Rule
+from emulator.matrices.library.rules import Order, Rule
 from emulator.targets import Target
 
+ONE_CHAIN = Order()
 #: NumPy's types of accumulators
 _NUMBERS = {"f32": np.float32, "f64": np.float64, "s32": np.int32}
 
 
 def multiply(
-    rule: Rule, a: Array, b: Array, target: Target, part: int = 0, engine: Engine = "auto"
+    rule: Rule,
+    a: Array,
+    b: Array,
+    target: Target,
+    order: Order = ONE_CHAIN,
+    out: str = "f32",
+    engine: Engine = "auto",
 ) -> tuple[str, Array]:
     """The type and the codes of the accumulators of A·B, codes ``(…, m, k)`` and ``(…, k, n)``.
 
-    With `part` a kernel is split over k: every `part` elements are a chain from zero, and the sums
-    are added one after the other (the last may be shorter). 0: one chain.
+    `out`, the type of the result, matters for orders whose parts are rounded to it. Raises
+    UnsupportedError where the target has no instruction for the types.
     """
+    if order.fma:
+        rule = Rule(rule.a, rule.b)
     if rule.operands_as:
         a, b = (_rounded(FORMATS[rule.a], FORMATS[rule.operands_as], x) for x in (a, b))
-    k = a.shape[-1]
-    cuts = range(0, k, part) if part else [0]
     total = None
-    for start in cuts:
-        piece = slice(start, start + part if part else None)
-        kind, sums = _chain(rule, a[..., piece], b[..., piece, :], target, engine)
+    for where in _parts(order, a.shape[-1]):
+        kind, sums = _part(rule, a[..., where], b[..., where, :], target, order, engine)
+        if order.narrow:
+            sums = convert(FORMATS[out], FORMATS[kind], result_codes(kind, sums, out))
         total = sums if total is None else add(FORMATS[kind], total, sums)
     assert total is not None
     return kind, total
+
+
+def _parts(order: Order, k: int) -> list[Any]:
+    """The positions along k of each part."""
+    if order.shares > 1:
+        turns = np.arange(k) // order.tile % order.shares
+        return [turn for x in range(order.shares) if (turn := np.flatnonzero(turns == x)).size]
+    size = order.part or max(k, 1)
+    return [slice(start, start + size) for start in range(0, max(k, 1), size)]
+
+
+def _part(
+    rule: Rule, a: Array, b: Array, target: Target, order: Order, engine: Engine
+) -> tuple[str, Array]:
+    """The accumulators of one part."""
+    short = a.shape[-1] % order.tile if order.tile and order.shares == 1 else 0
+    if not short:
+        return _chain(rule, a, b, None, target, order.k, engine)
+    kind, first = _chain(rule, a[..., :short], b[..., :short, :], None, target, order.k, engine)
+    if short == a.shape[-1]:
+        return kind, first
+    return _chain(rule, a[..., short:], b[..., short:, :], first, target, order.k, engine)
 
 
 def _rounded(fmt: Format, narrow: Format, codes: Array) -> Array:
@@ -51,19 +81,21 @@ def _rounded(fmt: Format, narrow: Format, codes: Array) -> Array:
     return np.where(special, codes, kept)
 
 
-def _chain(rule: Rule, a: Array, b: Array, target: Target, engine: Engine) -> tuple[str, Array]:
-    ins = rule.instruction(target)
+def _chain(
+    rule: Rule, a: Array, b: Array, c: Array | None, target: Target, k: int, engine: Engine
+) -> tuple[str, Array]:
+    ins = rule.instruction(target, k)
     if ins is not None:
         sums = gemm(
-            a, b, instruction=ins, target=target, codes=True, engine=engine,
+            a, b, c, instruction=ins, target=target, codes=True, engine=engine,
             k_promote=rule.k_promote or None, progress=False,
         )  # fmt: skip
         return ins.d_type, sums
     fmt = FORMATS[rule.a]
     arithmetic = Arithmetic(fmt, fmt, fmt, fmt, (FmaChain(rule.a),))
     columns = np.swapaxes(b, -1, -2)
-    zero = np.zeros((a.shape[-2], b.shape[-1]), code_type(fmt.bits))
-    return rule.a, matmul(arithmetic, a, columns, zero, engine=engine)
+    start = np.zeros((a.shape[-2], b.shape[-1]), code_type(fmt.bits)) if c is None else c
+    return rule.a, matmul(arithmetic, a, columns, start, engine=engine)
 
 
 def result_codes(kind: str, codes: Array, out: str) -> Array:
@@ -71,7 +103,67 @@ def result_codes(kind: str, codes: Array, out: str) -> Array:
     return codes if kind == out else convert(FORMATS[kind], FORMATS[out], codes)
 
 
-# --- epilogues ------------------------------------------------------------------------------------
+# --- with an addend -------------------------------------------------------------------------------
+
+
+def multiply_add(
+    rule: Rule,
+    a: Array,
+    b: Array,
+    c: Array,
+    target: Target,
+    order: Order = ONE_CHAIN,
+    out: str = "f32",
+    *,
+    alpha: float = 1,
+    beta: float = 1,
+    engine: Engine = "auto",
+) -> Array:
+    """Codes of alpha·A·B + beta·C in the type `out`, which C has, too; as `multiply`."""
+    if beta == 0:
+        kind, codes = multiply(rule, a, b, target, order, out, engine)
+        return result_codes(kind, scaled(kind, codes, alpha), out)
+    if order.addend == "first":
+        total = c
+        for where in _parts(order, a.shape[-1]):
+            part = order._replace(part=0, shares=1)
+            kind, sums = _part(rule, a[..., where], b[..., where, :], target, part, engine)
+            total = result_codes(kind, summed(kind, sums, _widened(out, kind, total)), out)
+        return total
+    kind, codes = multiply(rule, a, b, target, order, out, engine)
+    return with_addend(kind, codes, c, order, out, alpha, beta)
+
+
+def with_addend(
+    kind: str, codes: Array, c: Array, order: Order, out: str, alpha: float = 1, beta: float = 1
+) -> Array:
+    """Codes of alpha times accumulators plus beta·C in the type `out`.
+
+    One of the two products is rounded, the other goes into a fused multiply-add: that of beta where
+    a kernel of its own sums parts, else that of alpha.
+    """
+    c = _widened(out, kind, c)
+    if order.addend == "rounded":
+        codes = _widened(out, kind, result_codes(kind, scaled(kind, codes, alpha), out))
+        return result_codes(kind, summed(kind, codes, scaled(kind, c, beta)), out)
+    if order.part:
+        total = _fused(kind, beta, c, scaled(kind, codes, alpha))
+    else:
+        total = _fused(kind, alpha, codes, scaled(kind, c, beta))
+    return result_codes(kind, total, out)
+
+
+def _fused(kind: str, factor: float, codes: Array, addend: Array) -> Array:
+    """factor·codes + addend, rounded once."""
+    if factor == 1:
+        return summed(kind, codes, addend)
+    fmt = FORMATS[kind]
+    number = np.asarray(factor, _NUMBERS[kind]).view(code_type(fmt.bits))
+    return fused_multiply_add(fmt, number, codes, addend)
+
+
+def _widened(source: str, kind: str, codes: Array) -> Array:
+    return codes if source == kind else convert(FORMATS[source], FORMATS[kind], codes)
 
 
 def scaled(kind: str, codes: Array, factor: Any) -> Array:

@@ -1,19 +1,22 @@
 """Which order the library of an H200 took for the sizes that were recorded.
 
-The file beside this one has, for every sweep, sizes and the order that gave the recorded bits:
-the elements of k of each part of a kernel that is split over k, 0 for one chain, or that no known
-order gave them.
+The file beside this one has, for every sweep, sizes and the order that gave the recorded bits, or
+that no known order gave them. tests/hardware/torch_orders.py makes it of recordings.
 """
 
 from __future__ import annotations
 
+import json
+from bisect import bisect_left
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from dtypes import Array
+from dtypes import FORMATS
+from emulator.matrices.library.rules import EXACT, Order
 
 #: recorded: the order gave the recorded bits of this size; rule: sizes around it were recorded, and
 #: all took this order; none: not known
@@ -25,77 +28,100 @@ SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
 DEPTHS = (*SIZES[3:], 6144, 8192)
 LAYOUTS = ("nt", "nn", "tn", "tt")
 _UNKNOWN = -1
+_CHAIN = Order()
 
 
 class Choice(NamedTuple):
     """The order of a product, and how it is known."""
 
-    #: elements of k of each part; 0: one chain
-    part: int
+    order: Order
     evidence: Evidence
     why: str
 
+    def at_most(self, evidence: Evidence, why: str) -> Choice:
+        """The same with no more evidence than that."""
+        weaker = min(self.evidence, evidence, key=_RANK.index)
+        return Choice(self.order, weaker, "; ".join(filter(None, [why, self.why])))
 
-def choose_order(sweep: str, layout: str, batch: int, m: int, n: int, k: int) -> Choice:
+
+#: kinds of evidence from the weakest up
+_RANK: tuple[Evidence, ...] = ("none", "rule", "recorded")
+
+
+class Sweep(NamedTuple):
+    """What was recorded of an operation with operands of some types."""
+
+    #: size, see `_key` -> place in `orders`; `_UNKNOWN` where no known order gives the bits
+    places: dict[int, int]
+    orders: tuple[Order, ...]
+
+
+def choose_order(
+    sweep: str, layout: str, batch: int, m: int, n: int, k: int, usual: Order = _CHAIN
+) -> Choice:
     """The order that the library takes for a size, as far as recordings tell.
 
-    `sweep` names operands and result such as "bf16" or "bf16.f32"; layout "nt" means that A lies
-    row by row and B column by column. `batch` is 0 for a product that is no batch.
+    `sweep` names operands and result such as "bf16", "bf16.f32" or "linear bf16"; layout "nt" means
+    that A lies row by row and B column by column. `batch` is 0 for a product that is no batch, and
+    `usual` the order to take where recordings do not tell.
     """
-    table = _table().get(sweep)
+    if sweep in EXACT:
+        return Choice(usual, "recorded", "exact in any order")
+    table = _table(sweep)
     if table is None:
-        return Choice(0, "rule", "no size of it was recorded")
-    part = table.get(_key(layout, batch, m, n, k))
-    if part is None:
-        return _around(table, layout, batch, m, n, k)
-    if part == _UNKNOWN:
-        return Choice(0, "none", "recorded, and no known order gives the bits")
-    return Choice(part, "recorded", "")
+        return Choice(usual, "none", "no size of it was recorded")
+    place = table.places.get(_key(layout, batch, m, n, k))
+    if place is None:
+        if not _is_aligned(sweep, layout, m, n, k):
+            return Choice(usual, "none", "rows are no multiple of 16 bytes")
+        return _around(table, usual, layout, batch, m, n, k)
+    if place == _UNKNOWN:
+        return Choice(usual, "none", "recorded, and no known order gives the bits")
+    return Choice(table.orders[place], "recorded", "")
 
 
-def _around(table: dict[int, int], layout: str, batch: int, m: int, n: int, k: int) -> Choice:
+def _is_aligned(sweep: str, layout: str, m: int, n: int, k: int) -> bool:
+    """Whether rows, of A and B as they lie and of D, start at multiples of 16 bytes."""
+    name = sweep.rpartition(" ")[2].partition(".")[0].removesuffix("slow")
+    elements = 128 // FORMATS["f32" if name == "tf32" else name].bits
+    rows = (k if layout[0] == "n" else m, k if layout[1] == "t" else n, n)
+    return not any(size % elements for size in rows)
+
+
+def _around(table: Sweep, usual: Order, layout: str, batch: int, m: int, n: int, k: int) -> Choice:
     """What the recorded sizes next to one say."""
-    corners = [
-        table.get(_key(layout, batch, *size))
-        for size in _corners(m, n, k)
-    ]  # fmt: skip
+    corners = [table.places.get(_key(layout, batch, *size)) for size in _corners(m, n, k)]
     known = [x for x in corners if x is not None]
     if not known:
-        return Choice(0, "none", "no size near it was recorded")
-    if any(known):
-        parts = ", ".join(
-            sorted({"unknown" if x == _UNKNOWN else f"parts of {x}" for x in known if x})
-        )
-        return Choice(0, "none", f"of the recorded sizes around it some are split: {parts}")
-    return Choice(0, "rule", f"the {len(known)} recorded sizes around it are one chain")
+        return Choice(usual, "none", "no size near it was recorded")
+    if all(x != _UNKNOWN and table.orders[x] == usual for x in known):
+        return Choice(usual, "rule", f"the {len(known)} recorded sizes around it have this order")
+    words = {"unknown" if x == _UNKNOWN else str(table.orders[x]) for x in known}
+    return Choice(usual, "none", f"recorded sizes around it have other orders: {min(words)}")
 
 
 def _corners(m: int, n: int, k: int) -> list[tuple[int, int, int]]:
-    axes = [_between(SIZES, m), _between(SIZES, n), _between(DEPTHS, k)]
-    return [(x, y, z) for x in axes[0] for y in axes[1] for z in axes[2]]
+    """The recorded sizes between which one lies."""
+    return list(product(_between(SIZES, m), _between(SIZES, n), _between(DEPTHS, k)))
 
 
 def _between(sizes: tuple[int, ...], size: int) -> set[int]:
-    at = int(np.searchsorted(sizes, size))
-    return {sizes[max(at - 1, 0)] if sizes[min(at, len(sizes) - 1)] != size else size,
-            sizes[min(at, len(sizes) - 1)]}  # fmt: skip
+    above = bisect_left(sizes, size)
+    if above < len(sizes) and sizes[above] == size:
+        return {size}
+    return {*sizes[max(above - 1, 0) : above], *sizes[above : above + 1]}
 
 
 def _key(layout: str, batch: int, m: int, n: int, k: int) -> int:
-    return (((LAYOUTS.index(layout) << 8 | min(batch, 255)) << 16 | m) << 16 | n) << 16 | k
+    return ((((LAYOUTS.index(layout) << 16) + batch << 24) + m << 24) + n << 24) + k
 
 
-@lru_cache(maxsize=1)
-def _table() -> dict[str, dict[int, int]]:
+@lru_cache(maxsize=32)
+def _table(sweep: str) -> Sweep | None:
     path = Path(__file__).with_name("h200_orders.npz")
-    if not path.exists():
-        return {}
     with np.load(path) as file:
-        return {name: _rows(file[name]) for name in file.files}
-
-
-def _rows(rows: Array) -> dict[int, int]:
-    return {
-        _key(LAYOUTS[layout], batch, m, n, k): part
-        for layout, batch, m, n, k, part in rows.tolist()
-    }
+        if sweep not in file.files:
+            return None
+        rows, orders = file[sweep].tolist(), json.loads(bytes(file["orders"]))
+    places = {_key(LAYOUTS[layout], *size): place for layout, *size, place in rows}
+    return Sweep(places, tuple(Order(*x) for x in orders))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from emulator.errors import UnsupportedError
 from emulator.isa.instruction import Instruction
@@ -35,19 +35,20 @@ class Rule:
     #: generations that recordings were made on
     measured: str = "hopper"
 
-    def instruction(self, target: Target) -> MatrixInstruction | None:
+    def instruction(self, target: Target, k: int = 0) -> MatrixInstruction | None:
         """The instruction of the main loop on a target; None for fused multiply-adds.
 
-        Raises UnsupportedError where the target has none of the row's.
+        `k`: one with that k, 0: any. Raises UnsupportedError where the target has none of the
+        row's.
         """
-        return _first_of(self.opcodes, target.name) if self.opcodes else None
+        return _first_of(self.opcodes, target.name, k) if self.opcodes else None
 
 
 @lru_cache(maxsize=256)
-def _first_of(opcodes: tuple[str, ...], target: str) -> MatrixInstruction:
+def _first_of(opcodes: tuple[str, ...], target: str, k: int) -> MatrixInstruction:
     for opcode in opcodes:
         found = Instruction.parse(opcode)
-        if target in found.targets and isinstance(found, MatrixInstruction):
+        if isinstance(found, MatrixInstruction) and target in found.targets and k in (0, found.k):
             return found
     raise UnsupportedError(f"{target} has no instruction for {opcodes[-1]}")
 
@@ -75,7 +76,10 @@ RULES: tuple[Rule, ...] = (
         opcodes=(_wgmma(16, "f16.f16"), _mma("m16n8k16", "f16"), _mma("m16n8k8", "f16"),
                  "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32"),
     ),
-    Rule("bf16", "bf16", opcodes=(_wgmma(16, "bf16.bf16"), _mma("m16n8k16", "bf16"))),
+    Rule(
+        "bf16", "bf16",
+        opcodes=(_wgmma(16, "bf16.bf16"), _mma("m16n8k16", "bf16"), _mma("m16n8k8", "bf16")),
+    ),
     Rule(
         "f32", "f32", "tf32", operands_as="tf32",
         opcodes=(_wgmma(8, "tf32.tf32"), _mma("m16n8k8", "tf32")),
@@ -97,33 +101,60 @@ def find_rule(a: str, b: str, variant: str = "") -> Rule | None:
     return None
 
 
-# --- what happens to a product at the end ---------------------------------------------------------
-
-Addend = Literal["", "row", "matrix"]
+# --- orders along k -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Epilogue:
-    """What an operation does with the accumulators, with one rounding to the result's type."""
-
-    operation: str
-    #: types of the result, empty: all
-    results: str
-    #: the addend is rounded on its own: the product is rounded to the result's type, and the sum
-    #: is rounded again
-    two_roundings: bool = False
+Addend = Literal["sum", "rounded", "first"]
 
 
-EPILOGUES: tuple[Epilogue, ...] = (
-    Epilogue("addmm", ""),
-    Epilogue("baddbmm", "f16 bf16", two_roundings=True),
-    Epilogue("baddbmm", ""),
-)
+class Order(NamedTuple):
+    """How a kernel walks along k; by default in one chain."""
+
+    #: elements of k of each part: a chain from zero each, the sums are added in order. 0: one part
+    part: int = 0
+    #: parts that take tiles of k in turn: of three parts the second has tiles 1, 4, 7, …
+    shares: int = 1
+    #: elements of k of a tile. Of a kernel without shares: the first tile of a part is the short
+    #: one where the part is no multiple, 0: the last
+    tile: int = 0
+    #: the sums of parts are rounded to the type of the result before they are added
+    narrow: bool = False
+    #: k of the instruction, 0: of the rule's first
+    k: int = 0
+    #: fused multiply-adds of f32, though tf32 is allowed
+    fma: bool = False
+    #: how C gets in: "sum": added to the accumulators, which are rounded once; "rounded": added to
+    #: the rounded product; "first": C is rounded first, and the sum after every part
+    addend: Addend = "sum"
+
+    def __str__(self) -> str:
+        words = ["one chain"]
+        if self.part:
+            words = [f"parts of {self.part}"]
+        elif self.shares > 1:
+            words = [f"{self.shares} parts that take tiles of {self.tile} in turn"]
+        if self.narrow:
+            words.append("rounded before they are added")
+        if self.tile and self.shares == 1:
+            words.append(f"the first tile of {self.tile} is the short one")
+        if self.addend != "sum":
+            words.append(_ADDENDS[self.addend])
+        return ", ".join(words)
 
 
-def find_epilogue(operation: str, result: str) -> Epilogue:
-    """The row for an operation and the type of its result; one rounding where there is none."""
-    for row in EPILOGUES:
-        if row.operation == operation and (not row.results or result in row.results.split()):
-            return row
-    return Epilogue(operation, result)
+_ADDENDS = {
+    "rounded": "the product is rounded before the addend is added",
+    "first": "the addend is the first summand, and every sum is rounded",
+}
+
+
+#: (operation, type of the result) whose addend is added to a rounded product, as a rule
+_ROUNDED = {(x, y) for x in ("addmm", "baddbmm") for y in ("f16", "bf16")}
+#: operands whose products are the same in any order
+EXACT = frozenset({"s8"})
+
+
+def usual_order(operation: str, result: str, *, has_bias: bool = False) -> Order:
+    """The order that most sizes of an operation have; `has_bias`: C is one row, of `linear`."""
+    rounded = (operation, result) in _ROUNDED and not has_bias
+    return Order(addend="rounded") if rounded else Order()

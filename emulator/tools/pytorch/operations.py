@@ -10,9 +10,15 @@ import torch
 
 from dtypes import FORMATS, Array, convert
 from emulator.arith import Engine
-from emulator.matrices.library.product import multiply, result_codes, scaled, summed
+from emulator.matrices.library.product import (
+    multiply,
+    multiply_add,
+    result_codes,
+    scaled,
+    summed,
+)
 from emulator.matrices.library.recorded import Choice, choose_order
-from emulator.matrices.library.rules import Rule, find_epilogue, find_rule
+from emulator.matrices.library.rules import Rule, find_rule, usual_order
 from emulator.targets import Target
 from emulator.tools.pytorch.used import UsedProduct
 
@@ -47,9 +53,35 @@ class Computer:
         self.note(UsedProduct(name, types, 0, 0, 0, 0, "", order, "none", why))
 
     def product(
-        self, operation: str, a: Any, b: Any, out: str, variant: str = "", sweep: str = ""
+        self, operation: str, a: Any, b: Any, out: str, variant: str = ""
     ) -> tuple[str, Array] | None:
         """Type and codes of the accumulators of A·B; None where it is no product of a library."""
+        found = self._choose(operation, a, b, out, variant)
+        if found is None:
+            return None
+        rule, choice = found
+        codes = codes_of(a), codes_of(b)
+        return multiply(rule, *codes, self.target, choice.order, out, self.engine)
+
+    def product_with_addend(
+        self, operation: str, c: Any, a: Any, b: Any, alpha: float, beta: float
+    ) -> Array | None:
+        """Codes of alpha·A·B + beta·C; None where it is no product of a library."""
+        out = FORMAT_NAMES.get(a.dtype, "")
+        found = self._choose(operation, a, b, out, c=c, alpha=alpha, beta=beta)
+        if found is None:
+            return None
+        rule, choice = found
+        codes = codes_of(a), codes_of(b), _as(out, c)
+        return multiply_add(
+            rule, *codes, self.target, choice.order, out, alpha=alpha, beta=beta, engine=self.engine
+        )
+
+    def _choose(
+        self, operation: str, a: Any, b: Any, out: str, variant: str = "", c: Any = None,
+        alpha: float = 1, beta: float = 1,
+    ) -> tuple[Rule, Choice] | None:  # fmt: skip
+        """The rule and the order of a product, which is listed."""
         kinds = FORMAT_NAMES.get(a.dtype, ""), FORMAT_NAMES.get(b.dtype, "")
         if kinds == ("f32", "f32"):
             variant = "tf32" if torch.backends.cuda.matmul.allow_tf32 else ""
@@ -59,36 +91,48 @@ class Computer:
         batch = a.shape[0] if a.ndim == 3 else 0
         (m, k), n = a.shape[-2:], b.shape[-1]
         layout = _layout(a) + _layout(b, by_columns=True)
-        choice = choose_order(sweep or _sweep(kinds[0], variant, out), layout, batch, m, n, k)
+        choice = choose_order(
+            _sweep(kinds, variant, out, operation, c), layout, batch, m, n, k,
+            usual_order(operation, out, has_bias=c is not None and c.ndim == 1),
+        )  # fmt: skip
+        if alpha != 1 or beta != 1:
+            order = choice.order if beta == 1 else choice.order._replace(addend="sum")
+            choice = choice._replace(order=order).at_most("rule", "recorded for alpha = beta = 1")
+        if c is not None and tuple(c.shape) not in ((n,), (*a.shape[:-1], n)):
+            choice = choice.at_most("none", "an addend that is broadcast was not recorded")
+        if kinds[0] in ("e4m3", "e5m2") and (*kinds, out) != ("e4m3", "e4m3", "bf16"):
+            choice = choice.at_most("rule", "recorded for e4m3 with results of bf16")
         self._tell(operation, rule, kinds, out, (batch, m, n, k), layout, choice)
-        return multiply(rule, codes_of(a), codes_of(b), self.target, choice.part, self.engine)
+        return rule, choice
 
     def _tell(
         self, operation: str, rule: Rule, kinds: tuple[str, str], out: str,
         size: tuple[int, int, int, int], layout: str, choice: Choice,
     ) -> None:  # fmt: skip
-        evidence, why = choice.evidence, choice.why
         if self.target.generation not in rule.measured.split():
-            if evidence == "recorded":
-                evidence = "rule"
-            why = "; ".join(filter(None, ["modelled: the order of an H200", why]))
-        names = f"{rule.variant if rule.operands_as else kinds[0]} {kinds[1]} {out}"
-        ins = rule.instruction(self.target)
-        order = f"parts of {choice.part}, summed in order" if choice.part else "one chain"
-        order += f" of {ins}" if ins else " of fused multiply-adds"
-        self.note(UsedProduct(operation, names, *size, layout, order, evidence, why))
+            choice = choice.at_most("rule", "modelled: the order of an H200")
+        types = f"{rule.variant if rule.operands_as else kinds[0]} {kinds[1]} {out}"
+        ins = None if choice.order.fma else rule.instruction(self.target, choice.order.k)
+        order = f"{choice.order} of {ins or 'fused multiply-adds'}"
+        evidence, why = choice.evidence, choice.why
+        self.note(UsedProduct(operation, types, *size, layout, order, evidence, why))
 
 
 def _name(x: Any) -> str:
     return FORMAT_NAMES.get(x.dtype, str(x.dtype).removeprefix("torch."))
 
 
-def _sweep(kind: str, variant: str, out: str) -> str:
+def _sweep(kinds: tuple[str, str], variant: str, out: str, operation: str, c: Any) -> str:
     """The recorded sizes that tell of a product."""
-    name = variant if variant == "tf32" else kind
-    if kind in ("e4m3", "e5m2"):
+    if kinds[0] in ("e4m3", "e5m2"):
         return "e4m3" if variant == "fast" else "e4m3slow"
-    return f"{name}.f32" if kind in ("f16", "bf16") and out == "f32" else name
+    name = variant or kinds[0]
+    if operation in ("mv", "addmv", "dot"):
+        return f"{operation} {name}"
+    if c is None:
+        return f"{name}.f32" if kinds[0] in ("f16", "bf16") and out == "f32" else name
+    is_bias = operation == "addmm" and c.ndim == 1
+    return f"{'linear' if is_bias else operation} {name}"
 
 
 def _layout(x: Any, by_columns: bool = False) -> str:
@@ -166,17 +210,8 @@ def _with_addend(
     computer: Computer, operation: str, c: Any, a: Any, b: Any, beta: Any, alpha: Any
 ) -> Any:
     """alpha·A·B + beta·C."""
-    out = FORMAT_NAMES.get(a.dtype, "")
-    made = computer.product(operation, a, b, out)
-    if made is None:
-        return None
-    kind, codes = made
-    codes = scaled(kind, codes, alpha)
-    if beta != 0:
-        if find_epilogue(operation, out).two_roundings:
-            codes = convert(FORMATS[out], FORMATS[kind], result_codes(kind, codes, out))
-        codes = summed(kind, codes, scaled(kind, _as(kind, c), beta))
-    return tensor_of(result_codes(kind, codes, out), out)
+    made = computer.product_with_addend(operation, c, a, b, alpha, beta)
+    return None if made is None else tensor_of(made, FORMAT_NAMES[a.dtype])
 
 
 def _scaled_mm(

@@ -1,5 +1,5 @@
-"""The pytest plugin: the fixtures `golden` and `clean_launches`, the option --update-golden and the
-mark `all_forms`.
+"""The pytest plugin: the fixtures `golden`, `clean_launches` and `tensor_cores`, the option
+--update-golden and the marks `all_forms` and `tensor_cores`.
 
 PYTEST_DONT_REWRITE. An installed package has this file a second time as a module outside of the
 package, which the entry point names: pytest loads it at every start, and a module inside of the
@@ -9,8 +9,10 @@ package would bring NumPy with it. So nothing of ours is imported before a test 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +21,16 @@ import pytest
 if TYPE_CHECKING:
     from emulator.isa.instruction import Instruction
     from emulator.layout.fragment import Fragment
+    from emulator.tools.pytorch.used import Used
     from emulator.tools.testing.difference_kinds import Nan, SignedZero
 
 _FORMS_HELP = (
     "all_forms(target=None, family=None, type=None, n='sample'): runs the test once for each "
     "instruction form of a target, as the argument `instruction`; n='all' has every N of wgmma"
+)
+_CORES_HELP = (
+    "tensor_cores(target='H100', strict=False): whose matrix products the fixture of that name "
+    "gives the test's CPU tensors of PyTorch"
 )
 _counts = pytest.StashKey[dict[str, int]]()
 
@@ -37,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _FORMS_HELP)
+    config.addinivalue_line("markers", _CORES_HELP)
     config.stash[_counts] = {}
 
 
@@ -89,6 +97,26 @@ def clean_launches(monkeypatch: pytest.MonkeyPatch) -> None:
         return clean_launch(launch.__get__(kernel), *args, **options)
 
     monkeypatch.setattr(Kernel, "launch", checked)
+
+
+@pytest.fixture
+def tensor_cores(request: pytest.FixtureRequest) -> Iterator[Used]:
+    """Matrix products of the test's CPU tensors have the bits of PyTorch's library on a GPU, which
+    the mark `tensor_cores` names; the products are listed in what the test is given."""
+    from emulator.errors import EmulatorError
+
+    try:
+        from emulator.tools.pytorch.mode import tensor_core_matmul
+    except ImportError:
+        pytest.skip("the fixture tensor_cores needs PyTorch")
+    mark = request.node.get_closest_marker("tensor_cores")
+    given = inspect.signature(tensor_core_matmul)
+    try:
+        bound = given.bind(*mark.args, **mark.kwargs) if mark else given.bind("H100")
+        with tensor_core_matmul(*bound.args, **bound.kwargs) as used:
+            yield used
+    except (EmulatorError, TypeError) as error:
+        pytest.fail(f"{request.node.nodeid}: tensor_cores: {error}", pytrace=False)
 
 
 class GoldenFiles:
