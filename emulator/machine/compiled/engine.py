@@ -82,7 +82,7 @@ class CompiledWave(Wave):
                 done += count
             marks[DONE] = 0
             following = block.end(strand)
-            done += 1
+            done = len(block.statements)
             return following
         except Parked:
             done += marks[DONE]
