@@ -1,13 +1,15 @@
 """How fast: one table, every line measured in this run.
 
-    python benchmarks/run.py [--size N] [--large N] [--batch-size N] [--repeat R]
+    python benchmarks/run.py [--quick] [--size N] [--large N] [--batch-size N] [--kernel-size N]
 
-GMAC/s are 1e9 multiply-adds a second of `gemm` on N × N × N matrices, the best of R runs after one
-that is not counted; "NumPy is" how many times faster NumPy's float32 matmul of the same size is,
-measured just before each line. Batches are `execute` on many warps or warpgroups; "gemm is" how
-many times faster `gemm` does the same multiply-adds with the dense instruction beside it, measured
-just before each line, the medians of five runs. Latencies and start times are medians. Peak memory
-is that of a process of its own. MMA-Sim is measured beside us where it can be imported.
+GMAC/s are 1e9 multiply-adds a second of `gemm` on N × N × N matrices (of a sparse instruction, all
+of k is counted), the median of five runs after one that is not counted; "NumPy is" how many times
+faster NumPy's float32 matmul of the same size is, the median of five measured just before each
+line. Batches are `execute` on many warps or warpgroups, kernels launches of a PTX matrix product;
+"gemm is" how many times faster `gemm` does the same multiply-adds with the dense instruction beside
+it, measured just before each line. Latencies and start times are medians. First use is one gemm in
+a process of its own whose caches are empty. Peak memory is that of a process of its own. MMA-Sim is
+measured beside us where it can be imported. --quick measures everything once, on small matrices.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from datetime import date
@@ -47,21 +50,35 @@ class Line(NamedTuple):
     target: str
     #: by engine: N as a share of --size
     engines: dict[str, float]
+    #: what A holds: "ordinary" numbers; one in a hundred a "NaN" or an "infinity"; "overflow":
+    #: numbers whose products leave the accumulator
+    holds: str = "ordinary"
 
 
 FULL = {"compiled": 1, "vector": 0.5, "reference": 0.03125}
 QUICK = {"compiled": 1, "vector": 0.5}
+COMPILED = {"compiled": 1}
+MMA, MMA_SP = "mma.sync.aligned.", "mma.sp::ordered_metadata.sync.aligned."
+HALF = MMA + "m16n8k16.row.col.f16.f16.f16.f16"
+MXF8 = MMA + "m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0"
+NVF4 = "row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
 LINES = (
     Line(F16, "sm_90a", FULL),
     Line(F16, "sm_80", QUICK),
     Line(BF16, "sm_90a", QUICK),
     Line(BF16, "sm_80", QUICK),
     Line("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "sm_90a", QUICK),
-    Line("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", "sm_90a", QUICK),
+    Line(HALF, "sm_90a", QUICK),
     Line("wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3", "sm_90a", QUICK),
     Line("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", "sm_90a", QUICK),
     Line("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", "sm_90a",
          {"compiled": 1, "vector": 0.125}),
+    Line("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64.rz", "sm_90a", COMPILED),
+    Line(MMA_SP + "m16n8k32.row.col.f32.f16.f16.f32", "sm_90a", COMPILED),
+    Line(MXF8, "sm_120a", COMPILED),
+    Line(f"{MMA}m16n8k64.{NVF4}", "sm_120a", {"vector": 0.5}),
+    *(Line(F16, "sm_90a", COMPILED, holds) for holds in ("NaN", "infinity")),
+    Line(HALF, "sm_90a", COMPILED, "overflow"),
     Line(S8, "sm_90a", {"compiled": 1, "vector": 1}),
     Line("mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32", "sm_80", {"vector": 1}),
     Line("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc", "sm_80",
@@ -80,11 +97,30 @@ def seconds(work: Callable[[], object], repeat: int) -> list[float]:
     return times
 
 
-def operands(ins: Instruction, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Codes of ordinary numbers: normally distributed floats, integers of the whole range."""
+def operands(
+    ins: Instruction, m: int, n: int, k: int, holds: str = "ordinary"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Codes of ordinary numbers, normally distributed floats and integers of the whole range; A of
+    a sparse instruction satisfies the pattern of all of them."""
     rng = np.random.default_rng(0)
     fmt = ins.fragment("a").fmt
-    return random_codes(rng, fmt, (m, k)), random_codes(rng, fmt, (k, n))
+    a, b = random_codes(rng, fmt, (m, k)), random_codes(rng, fmt, (k, n))
+    if ins.is_sparse:
+        a[:, np.arange(k) % 4 >= 2] = 0
+    if holds == "overflow":
+        a = encode(fmt, 3000 * rng.standard_normal((m, k)))
+    elif holds != "ordinary":
+        a[rng.random((m, k)) < 0.01] = fmt.nan if holds == "NaN" else fmt.infinity
+    return a, b
+
+
+def ones(ins: Instruction, size: int) -> dict[str, np.ndarray]:
+    """Scales of matrices of `size`, where the instruction has some: all of them 1."""
+    if not ins.is_block_scaled:
+        return {}
+    fmt, count = FORMATS[ins.scale_type], size * ins.scale_chunks // ins.k
+    one = encode(fmt, np.ones((size, count)))
+    return {"scale_a": one, "scale_b": one.T.copy()}
 
 
 def random_codes(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...]) -> np.ndarray:
@@ -94,32 +130,39 @@ def random_codes(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...]) 
     return codes.astype(code_type(fmt.bits))
 
 
-def numpy_seconds(size: int) -> float:
+def numpy_seconds(size: int, repeat: int) -> float:
     a = np.random.default_rng(0).standard_normal((size, size)).astype(np.float32)
-    return min(seconds(lambda: a @ a, 5))
+    return statistics.median(seconds(lambda: a @ a, repeat))
 
 
 def gemms(size: int, repeat: int) -> None:
-    print(f"{'gemm':58} {'engine':10} {'N':>5} {'GMAC/s':>8} {'NumPy is':>9}")
+    print(f"{'gemm':84} {'engine':10} {'N':>5} {'GMAC/s':>8} {'NumPy is':>9}")
     for line in LINES:
         ins = Instruction.parse(line.opcode)
         for engine, share in line.engines.items():
             if engine == "compiled" and importlib.util.find_spec("numba") is None:
                 continue
             n = max(16, int(size * share))
-            a, b = operands(ins, n, n, n)
+            a, b = operands(ins, n, n, n, line.holds)
+            scales = ones(ins, n)
 
-            def work(engine=engine, ins=ins, line=line, a=a, b=b) -> object:
-                return gemm(a, b, instruction=ins, target=line.target, codes=True, engine=engine)
+            def work(engine=engine, ins=ins, line=line, a=a, b=b, scales=scales) -> object:
+                return gemm(
+                    a, b, instruction=ins, target=line.target, codes=True, engine=engine, **scales
+                )
 
-            ideal = numpy_seconds(n)
-            took = min(seconds(work, 1 if engine == "reference" else repeat))
-            name = line.opcode.replace(".sync.aligned", "").replace(".mma_async", "")
+            ideal = numpy_seconds(n, repeat)
+            took = statistics.median(seconds(work, 1 if engine == "reference" else repeat))
+            name = short(line.opcode) + (f", {line.holds}" if line.holds != "ordinary" else "")
             print(
-                f"{name:50} {line.target:7} {engine:10} {n:5} {n**3 / took / 1e9:8.3f} "
+                f"{name:76} {line.target:7} {engine:10} {n:5} {n**3 / took / 1e9:8.3f} "
                 f"{took / ideal:8.1f}×",
                 flush=True,
             )
+
+
+def short(opcode: str) -> str:
+    return opcode.replace(".sync.aligned", "").replace(".mma_async", "")
 
 
 class Batch(NamedTuple):
@@ -134,21 +177,24 @@ class Batch(NamedTuple):
     a_in_memory: bool = False
 
 
-MMA, MMA_SP = "mma.sync.aligned.", "mma.sp::ordered_metadata.sync.aligned."
 WGMMA, WGMMA_SP = "wgmma.mma_async.sync.aligned.", "wgmma.mma_async.sp.sync.aligned."
 TF32 = MMA + "m16n8k8.row.col.f32.tf32.tf32.f32"
+F16_D = MMA + "m16n8k16.row.col.f16.f16.f16.f16"
+F64 = MMA + "m8n8k4.row.col.f64.f64.f64.f64"
+S4 = MMA + "m16n8k64.row.col.s32.s4.s4.s32"
+B1 = MMA + "m16n8k256.row.col.s32.b1.b1.s32.and.popc"
 E4M3 = MMA + "m16n8k32.row.col.f32.e4m3.e4m3.f32"
-MXF8 = MMA + "m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0"
-NVF4 = "row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
 UNSCALED = MMA + "m16n8k32.row.col.kind::f8f6f4.f32.{0}.{0}.f32"
 BATCHES = (
     Batch(F16, "sm_90a", F16, 20_000),
-    *(Batch(x, "sm_90a", x) for x in (BF16, TF32, E4M3, S8)),
+    *(Batch(x, "sm_90a", x) for x in (BF16, TF32, E4M3, S8, F16_D, F64, S4, B1)),
+    Batch(UNSCALED.format("e3m2"), "sm_120a", UNSCALED.format("e3m2")),
     Batch(MXF8, "sm_120a", UNSCALED.format("e4m3")),
     Batch(f"{MMA}m16n8k64.{NVF4}", "sm_120a", UNSCALED.format("e2m1")),
     Batch(MMA_SP + "m16n8k32.row.col.f32.f16.f16.f32", "sm_90a", F16),
     Batch(MMA_SP + "m16n8k64.row.col.f32.e4m3.e4m3.f32", "sm_90a", E4M3),
     Batch(MMA_SP + "m16n8k64.row.col.s32.s8.s8.s32", "sm_90a", S8),
+    Batch(MMA_SP + "m16n8k16.row.col.f32.tf32.tf32.f32", "sm_90a", TF32),
     *(
         Batch(x, "sm_90a", x, 256, swizzle, inside)
         for x in [WGMMA + "m64n128k16.f32.f16.f16"]
@@ -159,6 +205,9 @@ BATCHES = (
         Batch(given, "sm_90a", WGMMA + beside, 256, 64, inside)
         for given, beside in (
             (WGMMA + "m64n128k32.f32.e4m3.e4m3", "m64n128k32.f32.e4m3.e4m3"),
+            (WGMMA + "m64n128k8.f32.tf32.tf32", "m64n128k8.f32.tf32.tf32"),
+            (WGMMA + "m64n128k32.s32.s8.s8", "m64n128k32.s32.s8.s8"),
+            (WGMMA + "m64n128k256.s32.b1.b1.and.popc", "m64n128k256.s32.b1.b1.and.popc"),
             (WGMMA_SP + "m64n128k32.f32.f16.f16", "m64n128k16.f32.f16.f16"),
             (WGMMA_SP + "m64n128k64.f32.e4m3.e4m3", "m64n128k32.f32.e4m3.e4m3"),
             (WGMMA_SP + "m64n128k64.s32.s8.s8", "m64n128k32.s32.s8.s8"),
@@ -206,7 +255,7 @@ def batch_work(batch: Batch) -> tuple[Callable[[], object], int]:
     )
 
 
-def batches(size: int) -> None:
+def batches(size: int, repeat: int) -> None:
     print(f"{'execute on batches':92} {'count':>6} {'GMAC/s':>8} {'gemm is':>8}")
     for batch in BATCHES:
         work, multiply_adds = batch_work(batch)
@@ -216,14 +265,111 @@ def batches(size: int) -> None:
         def beside(ins=ins, a=a, b=b, target=batch.target) -> object:
             return gemm(a, b, instruction=ins, target=target, codes=True)
 
-        rate = size**3 / statistics.median(seconds(beside, 5))
-        took = statistics.median(seconds(work, 5))
+        rate = size**3 / statistics.median(seconds(beside, repeat))
+        took = statistics.median(seconds(work, repeat))
         where = f" {batch.swizzle}-byte swizzle" if "wgmma" in batch.opcode else ""
-        name = batch.opcode.replace(".sync.aligned", "").replace(".mma_async", "") + where
+        name = short(batch.opcode) + where
         name += ", A in memory" if batch.a_in_memory else ""
         reached = multiply_adds / took
         print(f"{name:92} {batch.count:6} {reached / 1e9:8.3f} {rate / reached:7.1f}×", flush=True)
 
+
+# --- kernels --------------------------------------------------------------------------------------
+
+#: D = A·B, f32; A is row-major, B column-major, both f16: one warp for 16 × 8 elements, whose
+#: registers are loaded where the fragments of mma lie
+PRODUCT = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry product(.param .u64 A, .param .u64 B, .param .u64 D, .param .u32 N)
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<30>;
+    .reg .b64 %rd<12>;
+    .reg .f32 %f<5>;
+    ld.param.u64 %rd1, [A];
+    ld.param.u64 %rd2, [B];
+    ld.param.u64 %rd3, [D];
+    ld.param.u32 %r1, [N];
+    mov.u32 %r2, %tid.x;
+    shr.u32 %r3, %r2, 2;
+    and.b32 %r4, %r2, 3;
+    mov.u32 %r5, %ctaid.y;
+    mov.u32 %r6, %tid.y;
+    mov.u32 %r7, %ntid.y;
+    mov.u32 %r8, %ctaid.x;
+    mad.lo.u32 %r8, %r8, %r7, %r6;
+    mad.lo.u32 %r9, %r5, 16, %r3;
+    mad.lo.u32 %r10, %r8, 8, %r3;
+    shl.b32 %r11, %r4, 1;
+    mad.lo.u32 %r12, %r9, %r1, %r11;
+    mul.wide.u32 %rd4, %r12, 2;
+    add.u64 %rd4, %rd1, %rd4;
+    mul.wide.u32 %rd5, %r1, 16;
+    add.u64 %rd5, %rd4, %rd5;
+    mad.lo.u32 %r13, %r10, %r1, %r11;
+    mul.wide.u32 %rd6, %r13, 2;
+    add.u64 %rd6, %rd2, %rd6;
+    mov.f32 %f1, 0f00000000;
+    mov.f32 %f2, 0f00000000;
+    mov.f32 %f3, 0f00000000;
+    mov.f32 %f4, 0f00000000;
+    mov.u32 %r14, 0;
+LOOP:
+    ld.global.b32 %r20, [%rd4];
+    ld.global.b32 %r21, [%rd5];
+    ld.global.b32 %r22, [%rd4+16];
+    ld.global.b32 %r23, [%rd5+16];
+    ld.global.b32 %r24, [%rd6];
+    ld.global.b32 %r25, [%rd6+16];
+    mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+        {%f1, %f2, %f3, %f4}, {%r20, %r21, %r22, %r23}, {%r24, %r25}, {%f1, %f2, %f3, %f4};
+    add.u64 %rd4, %rd4, 32;
+    add.u64 %rd5, %rd5, 32;
+    add.u64 %rd6, %rd6, 32;
+    add.u32 %r14, %r14, 16;
+    setp.lt.u32 %p1, %r14, %r1;
+    @%p1 bra LOOP;
+    mad.lo.u32 %r15, %r8, 8, %r11;
+    mad.lo.u32 %r16, %r9, %r1, %r15;
+    mul.wide.u32 %rd7, %r16, 4;
+    add.u64 %rd7, %rd3, %rd7;
+    mul.wide.u32 %rd8, %r1, 32;
+    add.u64 %rd8, %rd7, %rd8;
+    st.global.v2.f32 [%rd7], {%f1, %f2};
+    st.global.v2.f32 [%rd8], {%f3, %f4};
+    ret;
+}
+"""
+
+
+def kernels(size: int, repeat: int) -> None:
+    """A matrix product as a PTX kernel, by engine, beside gemm with its instruction."""
+    print(f"{'kernel':30} {'engine':10} {'N':>5} {'first':>8} {'then':>8} {'GMAC/s':>8} gemm is")
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((size, size)).astype(np.float16) for _ in "ab")
+    want = gemm(a, b.T, instruction=F16, target="sm_90a")
+    for engine in ("vector", "compiled", "auto"):
+        if engine == "compiled" and importlib.util.find_spec("llvmlite") is None:
+            continue
+        kernel, d = Module(PRODUCT)["product"], np.zeros((size, size), np.float32)
+        grid, args = (size // 32, size // 16), [a, b, d, size]
+        work = partial(kernel.launch, grid, (32, 4), args, engine=engine)
+        start = time.perf_counter()
+        work()
+        first = time.perf_counter() - start
+        assert np.array_equal(d, want), "the kernel and gemm differ"
+        beside = partial(gemm, a, b.T, instruction=F16, target="sm_90a")
+        ideal = statistics.median(seconds(beside, repeat))
+        took = statistics.median(seconds(work, repeat))
+        print(
+            f"{'f16 product, 4 warps a block':30} {engine:10} {size:5} {first:7.2f}s {took:7.2f}s "
+            f"{size**3 / took / 1e9:8.3f} {took / ideal:6.1f}×",
+            flush=True,
+        )
+
+
+# --- single instructions, processes ---------------------------------------------------------------
 
 #: adds one to 32 numbers, in ten statements
 KERNEL = """
@@ -323,6 +469,57 @@ def peak_of_large(size: int) -> None:
     )
 
 
+#: prints the seconds of a first gemm of an opcode on a target, of a size, and of a later one
+FIRST = """
+import sys, time
+start = time.perf_counter()
+import numpy as np
+from dtypes import encode
+from emulator import Instruction, gemm
+opcode, target, size = sys.argv[1], sys.argv[2], int(sys.argv[3])
+ins, rng = Instruction.parse(opcode), np.random.default_rng(0)
+fmt = ins.fragment("a").fmt
+a, b = (encode(fmt, rng.standard_normal((size, size))) for _ in "ab")
+times = [time.perf_counter()]
+for _ in range(6):
+    gemm(a, b, instruction=ins, target=target, codes=True, engine="compiled")
+    times.append(time.perf_counter())
+took = [y - x for x, y in zip(times, times[1:])]
+print(took[0], sorted(took[1:])[2])
+"""
+
+
+def in_a_process(*command: str, **environment: str) -> list[float]:
+    """The numbers that a program prints."""
+    out = subprocess.run(
+        [sys.executable, "-c", *command], check=True, capture_output=True, text=True,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+    return [float(x) for x in out.stdout.split()]
+
+
+def first_use() -> None:
+    """The first compiled gemm of a process, with no compiled code on disk, and with it."""
+    f64 = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"
+    for opcode, target in ((F16, "sm_90a"), (E4M3, "sm_89"), (f64, "sm_80")):
+        with tempfile.TemporaryDirectory() as folder:
+            cache = {"NUMBA_CACHE_DIR": folder, "EMULATOR_CACHE_DIR": folder}
+            empty, full = (in_a_process(FIRST, opcode, target, "256", **cache)[0] for _ in "ab")
+        print(
+            f"first compiled gemm of a process, 256³, {short(opcode)} {target}: {empty:.2f} s with "
+            f"empty caches, {full:.2f} s after that",
+            flush=True,
+        )
+
+
+def threads(size: int) -> None:
+    """f16 gemm by the number of threads, each in a process of its own."""
+    cores = len(os.sched_getaffinity(0))
+    for count in sorted({1, min(2, cores), cores}):
+        _, took = in_a_process(FIRST, F16, "sm_90a", str(size), NUMBA_NUM_THREADS=str(count))
+        print(f"gemm f16 {size}³, threads: {count}: {size**3 / took / 1e9:.2f} GMAC/s", flush=True)
+
+
 def start_up(repeat: int = 7) -> None:
     def took(*command: str) -> float:
         def work() -> object:
@@ -363,19 +560,31 @@ def main() -> None:
     parser.add_argument(
         "--batch-size", type=int, default=512, help="N of the gemm beside batches; 0: no batches"
     )
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument(
+        "--kernel-size", type=int, default=512, help="N of the kernels; 0: none (default 512)"
+    )
+    parser.add_argument("--repeat", type=int, default=5, help="runs of each (default 5)")
+    parser.add_argument("--quick", action="store_true", help="small sizes, each measured once")
     options = parser.parse_args()
+    if options.quick:
+        options.size = options.batch_size = options.kernel_size = 256
+        options.repeat, options.large = 1, 0
     print(
         f"{date.today()}, {platform.machine()}, {len(os.sched_getaffinity(0))} cores, Python "
         f"{platform.python_version()}, NumPy {np.__version__}"
     )
     gemms(options.size, options.repeat)
     if options.batch_size:
-        batches(options.batch_size)
+        batches(options.batch_size, options.repeat)
+    if options.kernel_size:
+        kernels(options.kernel_size, options.repeat)
     single()
+    if importlib.util.find_spec("numba") is not None:
+        first_use()
+        threads(options.size)
     if options.large:
         peak_of_large(options.large)
-    start_up()
+    start_up(3 if options.quick else 7)
     mma_sim(options.repeat)
 
 

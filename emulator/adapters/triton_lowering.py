@@ -88,6 +88,11 @@ def _wgmma(a: str, k: int, imprecise: int = 0) -> Lowering:
     return Lowering("hopper", a, opcode, imprecise=imprecise, **_WARPGROUP)  # type: ignore[arg-type]
 
 
+def _tcgen05(a: str, kind: str) -> Lowering:
+    opcode = f"tcgen05.mma.cta_group::1.kind::{kind}"
+    return Lowering("blackwell", a, opcode, **_TENSOR_MEMORY)  # type: ignore[arg-type]
+
+
 def _mma(generations: str, a: str, shape: str, widen: str = "", modifier: str = "") -> Lowering:
     opcode = f"mma.sync.aligned.{shape}.row.col{modifier}.{{d}}.{{a}}.{{b}}.{{d}}"
     return Lowering(generations, a, opcode, widen)
@@ -100,10 +105,10 @@ LOWERINGS: tuple[Lowering, ...] = (
     _wgmma("s8", 32),
     # below 32 Triton takes f16 mma.sync, which adds in full precision
     _wgmma(_FP8, 32, imprecise=32),
-    *(
-        Lowering("blackwell", a, None, **_TENSOR_MEMORY)  # type: ignore[arg-type]
-        for a in ("f16", "bf16", "tf32", "s8", _FP8)
-    ),
+    _tcgen05("f16 bf16 tf32", "{kind}"),
+    _tcgen05(_FP8, "f8f6f4"),
+    # Whether its descriptor saturates nobody here has read.
+    Lowering("blackwell", "s8", None, **_TENSOR_MEMORY),  # type: ignore[arg-type]
     _mma(_FROM_AMPERE, "f16", "m16n8k16"),
     _mma(_FROM_AMPERE, "bf16", "m16n8k16"),
     _mma(_FROM_AMPERE, "tf32", "m16n8k8"),
@@ -166,11 +171,13 @@ def plan_dot(call: DotCall, target: Target) -> Plan:
 def _plan(row: Lowering, call: DotCall, target: Target) -> Plan:
     if row.opcode is None:
         raise UnsupportedError(
-            f"Triton compiles this {call} for {target} to tcgen05.mma, which this package does not "
-            "have; to compute it by another instruction, name one with instruction="
+            f"Triton compiles this {call} for {target} to tcgen05.mma, which is not chosen here; "
+            "to compute it by another instruction, name one with instruction="
         )
     if not row.opcode:
         return Plan(None)
+    if row.opcode.startswith("tcgen05"):
+        return Plan(_described(row.opcode, call))
     a, b = row.widen or call.a, row.widen or call.b
     # Every N of wgmma computes the same; integers have not every multiple of 8.
     n = call.n if call.n in (8, 16, 32, 64, 128, 256) else 8
@@ -179,6 +186,21 @@ def _plan(row: Lowering, call: DotCall, target: Target) -> Plan:
     counts = row.imprecise and call.d == "f32" and call.imprecise <= call.k
     partial = -(-call.imprecise // found.k) * found.k if counts else 0
     return Plan(found, row.widen, 4 if row.widen else 0, partial)
+
+
+def _described(opcode: str, call: DotCall) -> MatrixInstruction:
+    """The tcgen05.mma of a call; every M and N computes the same."""
+    from emulator.isa.tensor_matrix import settle
+    from emulator.layout.instruction_descriptor import InstructionDescriptor
+
+    found = opcode.format(kind="tf32" if call.a == "tf32" else "f16")
+    kind, n = (
+        found.rpartition("::")[2],
+        next(x for x in (256, 128, 64, 32, 16, 8) if not call.n % x),
+    )
+    return settle(
+        found, InstructionDescriptor(kind, call.a, call.b, call.d, call.m % 128 or 128, n)
+    )
 
 
 def _refuse(call: DotCall, target: Target) -> NoReturn:

@@ -22,8 +22,9 @@ Compute = Callable[..., Any]
 
 #: products that the vector engine holds at a time: 32 MiB in an int64 array
 _PRODUCTS_AT_ONCE = 1 << 22
-#: multiply-adds that are worth the second that Numba takes to start
-_WORTH_STARTING = 1 << 26
+#: multiply-adds that the vector engine does in the second that Numba takes to start, and in the
+#: tenths of a second that LLVM takes for the code of a recipe
+_WORTH_STARTING, _WORTH_CODE = 1 << 29, 1 << 25
 _COMPILED = "emulator.arith.compiled"
 #: multiply-adds that are worth making a kernel, a tenth of a second
 _WORTH_A_KERNEL = 1 << 23
@@ -39,8 +40,9 @@ def check_engine(engine: object) -> None:
         )
 
 
-def choose(engine: Engine, work: int) -> Engine:
-    """The engine that `engine` stands for; "auto" goes by the work, in multiply-adds.
+def choose(engine: Engine, work: int, what: Hashable = None) -> Engine:
+    """The engine that `engine` stands for; "auto" goes by the work, in multiply-adds of the speed
+    of fused dot-adds, and takes code of `what` once the work so far would have paid for making it.
 
     Raises OperandError for an engine that does not exist, or needs what is not installed.
     """
@@ -51,7 +53,10 @@ def choose(engine: Engine, work: int) -> Engine:
             "its extra `fast`; 'vector' gives the same bits"
         )
     if engine == "auto":
-        worth_it = _COMPILED in sys.modules or work >= _WORTH_STARTING
+        if _COMPILED not in sys.modules:
+            worth_it = work >= _WORTH_STARTING
+        else:
+            worth_it = what is None or _asked_for(what, work) >= _WORTH_CODE
         return "compiled" if worth_it and not _missing() else "vector"
     return engine
 
@@ -97,17 +102,15 @@ def kernels_wanted(engine: Engine, what: Hashable, work: int) -> bool:
 
     "auto" makes a kernel of `what` when the work that asked for it would have paid for that.
     """
-    if engine == "auto":
-        _asked[what] = _asked.get(what, 0) + work
-        if _asked[what] < _WORTH_A_KERNEL:
-            return False
+    if engine == "auto" and _asked_for(what, work) < _WORTH_A_KERNEL:
+        return False
     try:
         import_module(_KERNELS)
     except Exception as error:
         # As Numba: not installed, or broken in a way of its own, and never a reason to fail.
         _no_kernels.append(f"{type(error).__name__}: {error}")
         return False
-    return work > 0
+    return True
 
 
 def by_kernels(engine: Engine, compute: Callable[[], Any]) -> Any:
@@ -122,6 +125,12 @@ def by_kernels(engine: Engine, compute: Callable[[], Any]) -> Any:
         _no_kernels.append(f"{type(error).__name__}: {error}")
         say(f"kernels do not work here ({_no_kernels[-1]:.300}): others compute the same, slower")
         return None
+
+
+def _asked_for(what: Hashable, work: int) -> int:
+    """The multiply-adds that were asked of code for `what`, `work` more now."""
+    _asked[what] = _asked.get(what, 0) + work
+    return _asked[what]
 
 
 #: why kernels are not used in this process

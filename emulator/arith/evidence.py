@@ -129,6 +129,13 @@ SOURCES: tuple[tuple[str, str, str], ...] = (
     ("ldmatrix stmatrix movmatrix", "m8n8", "the manual's layout, as recorded on Hopper"),
     ("ldmatrix stmatrix", "", "CUTLASS's layouts"),
     ("cvt", "", "the manual's rules for rounding and special values"),
+    ("tcgen05.mma", "", "MMA-Sim's model of a B200, CuTe's layouts and descriptors"),
+    (
+        "tcgen05.move",
+        "",
+        "CuTe's layouts of tensor memory; what CuTe leaves open, the manual's text",
+    ),
+    ("tcgen05", "", "the manual's rules of allocation and order"),
 )
 
 

@@ -58,6 +58,8 @@ class Kind(NamedTuple):
     guarded: bool
     #: every sum of truncated terms is an exact float32
     exact: bool
+    #: every lane has an A of its own; else all have one, whose exponents fill words of 32 bits
+    a_in_lanes: bool
 
 
 Run = Callable[..., None]
@@ -68,9 +70,10 @@ def tiles_function(kind: Kind) -> Run:
     """``f(first, last, a, a_exponent, b, b_exponent, x, partial, bad, tiles, blocks, passes, k,
     period, rows, n, a_step, b_step)``: the tiles `first` … `last` of x, in a thread of its own.
 
-    Arrays as `fused_tiles.chain` makes them, contiguous: a and its exponents
-    ``(t, tiles, passes, rows, k)``, those repeated to fill 32 bits; b and its exponents
-    ``(t, blocks, passes, k, COLUMNS)``; x, partial and bad ``(t, tiles, blocks, rows, COLUMNS)``.
+    Arrays as `fused_tiles` makes them, contiguous: a and its exponents
+    ``(t, tiles, passes, rows, k)``, those repeated to fill 32 bits, or both with an axis of lanes
+    more; b and its exponents ``(t, blocks, passes, k, COLUMNS)``; x, partial and bad
+    ``(t, tiles, blocks, rows, COLUMNS)``.
     A step is 1, or 0 where the batch shares the operand.
     """
     sizes, arrays = [ctypes.c_int64], [ctypes.c_void_p]
@@ -113,6 +116,7 @@ class Writer:
         def task(index: Value) -> tuple[()]:
             t, block, tile = index // (tiles * blocks), index % blocks, index // blocks % tiles
             a_tile = (t * a_step * tiles + tile) * passes * rows * k
+            each, word = (COLUMNS, self.lane) if self.kind.a_in_lanes else (1, I32)
             b_block = (t * b_step * blocks + block) * passes * k
             left = n - block * COLUMNS
             width = left.compare("<", COLUMNS).select(left, COLUMNS)
@@ -121,14 +125,15 @@ class Writer:
                 b_pass = (b_block + p * k) * COLUMNS
 
                 def row(i: Value) -> tuple[()]:
-                    a_row, here = a_tile + (p * rows + i) * k, (index * rows + i) * COLUMNS
-                    self.largest(
-                        a_exponent.at(a_row, I32), b_exponent.at(b_pass, self.lane), k, tops
-                    )
+                    here = (index * rows + i) * COLUMNS
+                    a_row = (a_tile + (p * rows + i) * k) * each
+                    b_here = b_exponent.at(b_pass, self.lane)
+                    self.largest(a_exponent.at(a_row, word), b_here, k, tops)
 
                     def vector(v: Value) -> tuple[()]:
                         top = tops.at(v, I32, LANES).load(4)
-                        one = Pass(a.at(a_row, F32), b.at(b_pass + v, F32), k, top)
+                        a_here = a.at(a_row + v if self.kind.a_in_lanes else a_row, F32)
+                        one = Pass(a_here, b.at(b_pass + v, F32), k, top)
                         totals, partials = (y.at(here + v, F32, LANES) for y in (x, partial))
                         marks = bad.at(here + v, I8, LANES)
                         self.accumulate(one, totals, partials, marks, p, period)
@@ -156,8 +161,11 @@ class Writer:
             def some(i: Value, *top: Value, start: int = start) -> tuple[Value]:
                 (largest,) = top
                 for j in range(RUN):
-                    p = a.at(i + j, I32).load(4).splat(16).bits(self.lane)
                     q = b.at((i + j) * COLUMNS + start, self.lane, count).load(2)
+                    if self.kind.a_in_lanes:
+                        p = a.at((i + j) * COLUMNS + start, self.lane, count).load(2)
+                    else:
+                        p = a.at(i + j, I32).load(4).splat(16).bits(self.lane)
                     largest = largest.max(p + q)
                 return (largest,)
 
@@ -216,11 +224,14 @@ class Writer:
         guarded = self.kind.guarded
 
         def run(i: Value, *state: Value) -> list[Value]:
-            cut = [
-                (one.a.at(i + j, F32).load(4).splat(LANES)
-                 * one.b.at((i + j) * COLUMNS, F32, LANES).load(4) * scale).to(I32)
-                for j in range(RUN)
-            ]  # fmt: skip
+            cut = []
+            for j in range(RUN):
+                column = one.b.at((i + j) * COLUMNS, F32, LANES).load(4)
+                if self.kind.a_in_lanes:
+                    row = one.a.at((i + j) * COLUMNS, F32, LANES).load(4)
+                else:
+                    row = one.a.at(i + j, F32).load(4).splat(LANES)
+                cut.append((row * column * scale).to(I32))
             added = cut[0]
             for term in cut[1:]:
                 added = added + term

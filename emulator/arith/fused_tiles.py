@@ -17,6 +17,8 @@ from emulator.arith.fused_code import COLUMNS, RUN, Kind, tiles_function
 
 #: rows of a tile of accumulators, which fits the first cache with a pass of B
 _ROWS = 64
+#: products of a batch that lie beside each other, and columns that are too few to do so
+TOGETHER, _FEW_COLUMNS = COLUMNS, 32
 #: what stands for the exponent of a zero, by the bits of a lane
 _NOWHERE = {8: -64, 16: -1024}
 #: Exponents of ordinary elements: their products are normal float32 numbers.
@@ -41,35 +43,87 @@ def chain(
 ) -> tuple[Float32, Bool]:
     """Accumulators ``(t, m, n)`` after all instructions, NaNs with any payload, and a mask of those
     that are to be computed otherwise; operands with one batch axis, of length 1 where it is shared.
+
+    Columns lie beside each other.
     """
     kind = _kind(made, left[0], right[0], scale)
-    (m, n), k = c.shape[-2:], made.order.shape[1]
+    m, n = c.shape[-2:]
     batch = max(len(x) for x in (*left[1:], *right[1:], c) if x is not None)
     tiles, blocks = -(-m // _ROWS), -(-n // COLUMNS)
-    rows, passes = -(-m // tiles), left[1].shape[-1] // k
+    rows = -(-m // tiles)
     a = _operand(made, kind, left, scale, tiles, rows, (0, 1, 3, 2, 4))
     b = _operand(made, kind, right, scale, blocks, COLUMNS, (0, 1, 3, 4, 2))
-    shape = (batch, tiles, blocks, rows, COLUMNS)
-    x = _aligned(shape, np.float32)
-    full = np.zeros((len(c), tiles * rows, blocks * COLUMNS), np.float32)
-    full[:, :m, :n] = c
-    x[...] = full.reshape(-1, tiles, rows, blocks, COLUMNS).swapaxes(2, 3)
-    partial = _aligned(shape, np.float32) if made.adds_c else x[:0]
-    bad = np.zeros(shape, np.uint8)
     # The lanes of one 32-bit word have the same exponent.
     repeated = 0x01010101 if kind.exponent_bits == 8 else 0x00010001
     a_exponent = _aligned(a.exponent.shape, np.uint32)
     np.multiply(a.exponent.view(f"u{a.exponent.itemsize}"), np.uint32(repeated), out=a_exponent)
+    x = _aligned((batch, tiles, blocks, rows, COLUMNS), np.float32)
+    full = np.zeros((len(c), tiles * rows, blocks * COLUMNS), np.float32)
+    full[:, :m, :n] = c
+    x[...] = full.reshape(-1, tiles, rows, blocks, COLUMNS).swapaxes(2, 3)
+    d, bad = (
+        y.swapaxes(2, 3).reshape(batch, tiles * rows, blocks * COLUMNS)[:, :m, :n]
+        for y in _computed(made, kind, a._replace(exponent=a_exponent), b, x, n)
+    )
+    return _settled(left, right, a, b, c, d, bad != 0)
+
+
+def suits_lanes(batch: int, m: int, n: int) -> bool:
+    """Whether the products of a batch are to lie beside each other instead of their columns."""
+    return batch >= COLUMNS // 2 and min(m, n) < _FEW_COLUMNS
+
+
+def chain_of_batch(
+    made: Plan, left: Side, right: Side, scale: Format | None, c: Float32
+) -> tuple[Float32, Bool]:
+    """`chain` of a batch of small products, which lie beside each other."""
+    kind = _kind(made, left[0], right[0], scale)._replace(a_in_lanes=True)
+    m, n = c.shape[-2:]
+    batch = max(len(x) for x in (*left[1:], *right[1:], c) if x is not None)
+    groups = -(-batch // COLUMNS)
+    # What are rows elsewhere is the batch here.
+    sides = [
+        (fmt, *(None if y is None else np.broadcast_to(y, (batch, *y.shape[1:])).swapaxes(0, 1)
+                for y in given))
+        for fmt, *given in (left, right)
+    ]  # fmt: skip
+    a = _operand(made, kind, sides[0], scale, groups, COLUMNS, (1, 3, 0, 4, 2))  # type: ignore[arg-type]
+    b = _operand(made, kind, sides[1], scale, groups, COLUMNS, (1, 0, 3, 4, 2))  # type: ignore[arg-type]
+    a, b = (y._replace(odd=None if y.odd is None else y.odd.T) for y in (a, b))
+    x = _aligned((groups, 1, n, m, COLUMNS), np.float32)
+    full = np.zeros((groups * COLUMNS, m, n), np.float32)
+    full[:batch] = c
+    x[:, 0] = full.reshape(groups, COLUMNS, m, n).transpose(0, 3, 2, 1)
+    whole = a._replace(value=a.value[:, None], exponent=a.exponent[:, None])
+    d, bad = (
+        y[:, 0].transpose(0, 3, 2, 1).reshape(-1, m, n)[:batch]
+        for y in _computed(made, kind, whole, b, x, n * COLUMNS)
+    )
+    return _settled(left, right, a, b, c, d, bad != 0)
+
+
+def _computed(
+    made: Plan, kind: Kind, a: _Operand, b: _Operand, x: Float32, n: int
+) -> tuple[Float32, Array]:
+    """The accumulators x ``(t, tiles, blocks, rows, COLUMNS)`` after all passes, in place, and
+    marks; `n` columns are used."""
+    batch, tiles, blocks, rows, _ = x.shape
+    passes, k = b.value.shape[2:4]
+    partial = _aligned(x.shape, np.float32) if made.adds_c else x[:0]
+    bad = np.zeros(x.shape, np.uint8)
     run_in_threads(
-        tiles_function(kind), batch * tiles * blocks, batch * m * n * passes * k,
-        a.value, a_exponent, b.value, b.exponent, x, partial, bad,
-        tiles, blocks, passes, a.value.shape[-1], len(made.order), rows, n,
+        tiles_function(kind), batch * tiles * blocks, x.size * passes * k,
+        a.value, a.exponent, b.value, b.exponent, x, partial, bad,
+        tiles, blocks, passes, k, len(made.order), rows, n,
         int(len(a.value) > 1), int(len(b.value) > 1),
     )  # fmt: skip
-    d, wrong = (
-        y.swapaxes(2, 3).reshape(batch, tiles * rows, blocks * COLUMNS)[:, :m, :n] for y in (x, bad)
-    )
-    wrong = wrong.astype(np.bool_)
+    return x, bad
+
+
+def _settled(
+    left: Side, right: Side, a: _Operand, b: _Operand, c: Float32, d: Float32, wrong: Bool
+) -> tuple[Float32, Bool]:
+    """The accumulators and marks, with those that rows and columns are to blame for."""
     if a.odd is not None:
         wrong |= a.odd[:, :, None]
     if b.odd is not None:
@@ -108,6 +162,7 @@ def _kind(made: Plan, a: Format, b: Format, scale: Format | None) -> Kind:
         _NOWHERE[bits] + (largest if short else _ORDINARY),
         guarded=bool(bound >= _SAFE),
         exact=bool(bound < 1 << 24),
+        a_in_lanes=False,
     )
 
 
@@ -160,7 +215,9 @@ def _operand(
     odd = None
     if kind.exponent_bits == 16 and (np.abs(field, where=~zero, out=field) > _ORDINARY).any():
         outside = (field > _ORDINARY).any((order.index(3), order.index(4)))
-        odd = outside.reshape(count, -1)[:, :given]
+        rest = [axis for axis in order if axis < 3]
+        in_order = np.transpose(outside, [rest.index(axis) for axis in range(3)])
+        odd = in_order.reshape(count, -1)[:, :given]
     if scales is not None:
         assert scale is not None
         lost = (scales == scale.nan).any(-1)

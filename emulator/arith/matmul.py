@@ -27,6 +27,8 @@ _R = TypeVar("_R")
 _MOSTLY_ORDINARY = 0.9
 #: products of one piece of a batch: what fits a cache, and what keeps threads busy
 _PIECE, _COMPILED_PIECE = 1 << 18, 1 << 20
+#: how much slower than fused dot-adds single dots are, and how much faster bits
+_SINGLE_DOTS, _BITS = 64, 64
 #: of results that are all right
 _NOWHERE = np.zeros((1, 1, 1), np.bool_)
 #: columns that fill the vectors of a machine reasonably
@@ -133,7 +135,14 @@ def _by_engine(
     """``compute`` with the engine that is chosen for the work, in multiply-adds."""
     # Integers and fp4 with scales make no use of Numba: "auto" must not wait for it.
     by_blas = isinstance(arithmetic.steps[0], IntegerDot) or _in_groups(arithmetic, k)
-    chosen = choose(engine, 0 if by_blas else work)
+    fused_dots = not by_blas and plan(arithmetic, k) is not None
+    if isinstance(arithmetic.steps[0], PopcountDot):
+        work //= _BITS
+    elif not by_blas and not fused_dots:
+        work *= _SINGLE_DOTS
+    chosen = choose(engine, 0 if by_blas else work, ("matmul", arithmetic) if fused_dots else None)
+    if engine == "auto" and fused_dots and work <= small.MOST_PRODUCTS:
+        chosen = "vector"  # which `small` makes the faster one
     try:
         return compute(chosen)
     except Exception as error:
@@ -315,7 +324,7 @@ def _chain(
     m, n = x.shape[-2:]
     operands = (*left[1:], *right[1:], x)
     batch = max(len(y) for y in operands if y is not None)
-    in_lanes = engine == "compiled" and compiled.suits_lanes(batch, m, n)
+    in_lanes = engine == "compiled" and fused_tiles.suits_lanes(batch, m, n)
     if not in_lanes and n < min(m, _COLUMNS):
         # The innermost loops run over columns: A·B is also (Bᵀ·Aᵀ)ᵀ.
         x, bad = _chain(made, right, left, scale, x.swapaxes(-1, -2), engine)
@@ -324,7 +333,7 @@ def _chain(
     bad = np.empty(out.shape, np.bool_)
     size = max(1, products // (m * n * made.order.shape[1]))
     if in_lanes:
-        size = -(-size // compiled.LANES) * compiled.LANES
+        size = -(-size // fused_tiles.TOGETHER) * fused_tiles.TOGETHER
 
     def part(y: Any, start: int) -> Any:
         return y if y is None or len(y) == 1 else y[start : start + size]
@@ -335,7 +344,7 @@ def _chain(
         )
         done = slice(start, start + size)
         if engine == "compiled":
-            chain = compiled.fused_lanes if in_lanes else fused_tiles.chain
+            chain = fused_tiles.chain_of_batch if in_lanes else fused_tiles.chain
             out[done], bad[done] = chain(made, p, q, scale, part(x, start))
             return
         u, v = (factor(made, fmt, codes, scale, scales) for fmt, codes, scales in (p, q))

@@ -42,7 +42,7 @@ Int64 = NDArray[np.int64]
 
 
 @lru_cache(maxsize=1)
-def _squares() -> NDArray[np.uint16]:
+def squares() -> NDArray[np.uint16]:
     """`special.square` of all numbers of 17 bits, in units of 2**19: nothing is below."""
     x = np.arange(1 << 17, dtype=np.int64)
     total = np.zeros_like(x)
@@ -55,7 +55,7 @@ def _squares() -> NDArray[np.uint16]:
 
 
 @lru_cache(maxsize=8)
-def _columns(table: Table) -> tuple[Int64, Int64, Int64]:
+def columns(table: Table) -> tuple[Int64, Int64, Int64]:
     """The terms of all rows: that without x, the factor of x and the factor of its square."""
     c0, c1, c2 = np.array(table.rows, np.int64).T
     constant = (c0 << table.c0_shift) + table.bias
@@ -66,11 +66,11 @@ def _columns(table: Table) -> tuple[Int64, Int64, Int64]:
 
 def _interpolate(table: Table, row: Int64, x: Int64) -> Int64:
     """The sum of a row, in units of ``2**-table.weight``."""
-    constant, linear, quadratic = _columns(table)
+    constant, linear, quadratic = columns(table)
     total = linear.take(row)
     total *= x
     total += constant.take(row)
-    total += quadratic.take(row) * _squares().take(2 * x if table is RCP else x)
+    total += quadratic.take(row) * squares().take(2 * x if table is RCP else x)
     return total
 
 

@@ -30,8 +30,8 @@ _GMMA_ARGUMENT = re.compile(r"(GMMA::)?(Major::(K|MN)|ScaleIn::(One|Neg)|SparseS
 _OUTSIDE = {
     r"\d_G?C64": "multiplies complex numbers: CUTLASS makes it of several f64 instructions; "
     "name one of them, such as 'SM80_8x8x4_F64F64F64F64_TN'",
-    r"^MMA_[A-Z]": "is a tcgen05.mma, which this package does not have; "
-    "it has mma.sync, mma.sp and wgmma",
+    r"^MMA_[A-Z]": "is a tcgen05.mma: give its opcode, such as "
+    "'tcgen05.mma.cta_group::1.kind::f16', with an instruction descriptor (idesc=)",
 }
 
 _CUTE = re.compile(r"(cute::|SM\d|G?MMA_)")

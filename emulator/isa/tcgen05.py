@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 from emulator.errors import ParseError, hint, listing, quoted
 from emulator.isa.ordinary.instruction import OrdinaryInstruction, refusal
 from emulator.isa.ordinary.row import Needs, Row, operand_patterns, settle
 from emulator.isa.signature import Operand, Signature
 from emulator.targets import Target, select
+
+if TYPE_CHECKING:
+    from emulator.arith.evidence import Fidelity
 
 _ALL = select(only="100a 100f 103a 103f 107a 107f 110a 110f")
 _EXACT = select(only="100a 103a 107a 110a")
@@ -214,6 +218,10 @@ ROWS: tuple[Row, ...] = (
 )  # fmt: skip
 
 
+#: operations that move data between registers, shared and tensor memory
+_MOVING = ("ld", "st", "cp", "shift")
+
+
 # --- instructions ---------------------------------------------------------------------------------
 
 
@@ -235,13 +243,20 @@ class Tcgen05(OrdinaryInstruction):
     @property
     def family(self) -> str:
         """Its name with the words that make it another instruction: tcgen05.mma.ws.sp."""
-        given = (word for word in ("ws", "red", "spcompress", "sp") if self.modifiers.get(word))
+        given = (word for word in ("ws", "red", "spcompress", "sp") if word in self.words)
         return ".".join(["tcgen05", self.operation, *given])
 
     @property
     def cta_group(self) -> int:
         """CTAs that take part; 1 where the opcode says nothing."""
         return int((self.modifiers.get("cta_group") or "1")[-1])
+
+    def fidelity(self, target: str | Target) -> Fidelity:
+        from emulator.arith.evidence import find_fidelity
+
+        family = {"mma": "tcgen05.mma", **dict.fromkeys(_MOVING, "tcgen05.move")}
+        generation = self.check_target(target).generation
+        return find_fidelity(generation, family.get(self.operation, "tcgen05"))
 
     def signatures(self, target: str | Target | None = None) -> tuple[Signature, ...]:
         """The operands; of mma twice, with A in shared memory (a descriptor) and in tensor memory.
@@ -298,6 +313,8 @@ def parse(opcode: str) -> Tcgen05:
         )
     if "ws" in words[2:]:
         raise ParseError(f".ws is part of the name: write tcgen05.mma.ws… for {quoted(opcode)}")
+    if words[-1:] == ["b8x16"]:
+        raise ParseError(f".b8x16 stands before the source format, in {quoted(opcode)}")
     for row in rows:
         if (found := row.grammar.match(words)) is not None:
             return Tcgen05(row, found)

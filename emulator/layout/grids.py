@@ -91,6 +91,7 @@ def _register_grid(fragment: Fragment, slots: Index, name: str) -> Grid:
     lane, register = lanes.tolist(), registers.tolist()
     low = (parts * where.width + where.shift).tolist()
     copies = (slots % fragment.elements // per_word).tolist()
+    holders = (slots // fragment.elements).tolist()
     part = where.code_bits < word_bits
 
     def bits(row: int, col: int) -> str:
@@ -104,8 +105,11 @@ def _register_grid(fragment: Fragment, slots: Index, name: str) -> Grid:
         return (*short(row, col), bits(row, col)) if part else short(row, col)
 
     def hint(row: int, col: int) -> str:
-        held = " and ".join(str(x) for x in copies[row][col])
-        what = f"{operand}[{row}][{col}]: lane {lane[row][col]}, register {held}, "
+        # Copies are in several registers of a lane, or in lanes of several warps.
+        held = " and ".join(map(str, dict.fromkeys(copies[row][col])))
+        own = list(dict.fromkeys(holders[row][col]))
+        who = f"lane{'s' if own[1:] else ''} {' and '.join(map(str, own))}"
+        what = f"{operand}[{row}][{col}]: {who}, register {held}, "
         return (f"{name}, " if name else "") + what + f"bits {bits(row, col)}"
 
     rows, cols = fragment.shape
@@ -115,7 +119,7 @@ def _register_grid(fragment: Fragment, slots: Index, name: str) -> Grid:
     layers = (Layer(cells, full), Layer(words, short), coarse)
     caption = f"{operand}: {rows} × {cols} {fragment.fmt.name}" + (f", {name}" if name else "")
     blocks, frames = _sweeps(lanes), _warps(lanes)
-    return Grid(caption, lanes, layers, hint, blocks, frames)
+    return Grid(caption, lanes, layers, hint, blocks=blocks, frames=frames)
 
 
 def _sweeps(lanes: Index) -> tuple[Box, ...]:
@@ -138,15 +142,27 @@ def _sweeps(lanes: Index) -> tuple[Box, ...]:
 
 
 def _warps(lanes: Index) -> tuple[Box, ...]:
-    """Where the warps of a warpgroup are: each holds some rows."""
+    """Where the warps are, if there are several: each holds a rectangle."""
     warps = lanes // WARP
     if not warps.any():
         return ()
-    whole = [np.flatnonzero((warps == warp).all(1)) for warp in range(int(warps.max()) + 1)]
-    return tuple((int(x[0]), 0, len(x), lanes.shape[1]) for x in whole if len(x))
+    out = []
+    for warp in np.unique(warps).tolist():
+        rows, cols = np.nonzero(warps == warp)
+        box = int(rows.min()), int(cols.min()), int(np.ptp(rows)) + 1, int(np.ptp(cols)) + 1
+        if box[2] * box[3] == len(rows):
+            out.append(box)
+    return tuple(out)
 
 
 # --- shared memory --------------------------------------------------------------------------------
+
+
+#: byte in a line of 128, pale in odd lines
+_MEMORY_LEGEND = (
+    "byte of a 128-byte line (odd lines paler)",
+    tuple((2 * unit, str(unit * LINE_BYTES)) for unit in range(LINE_OF_BANKS // LINE_BYTES)),
+)
 
 
 def tile_places(descriptor: Descriptor, tile: TileShape, bits: int, transposed: bool) -> Index:
@@ -162,13 +178,13 @@ def tile_grid(
 ) -> Grid:
     """A tile as a descriptor reads it, its core matrices outlined; B of wgmma is `transposed`.
 
-    Colours are those of the 16-byte units of a 128-byte line, tints tell odd lines from even ones:
-    what shares a hue shares its banks.
+    Colours are those of the 16-byte units of a 128-byte line, paler in odd lines: what shares a
+    colour, pale or not, shares its banks.
     """
     places = tile_places(descriptor, tile, bits, transposed)
     address, inside = places // 8, places % 8
     units = address // LINE_BYTES
-    owners = units % (LINE_OF_BANKS // LINE_BYTES) * 4 + address // LINE_OF_BANKS % 2 * 2
+    owners = units % (LINE_OF_BANKS // LINE_BYTES) * 2 + address // LINE_OF_BANKS % 2
     first = address.tolist()
 
     def text(row: int, col: int) -> tuple[str, ...]:
@@ -194,7 +210,7 @@ def tile_grid(
     swizzle = f"{size}-byte swizzle" if size else "no swizzle"
     rows, cols = places.shape
     caption = f"{operand}: {rows} × {cols} in shared memory, {tile.major.upper()}-major, {swizzle}"
-    return Grid(caption, owners, layers, hint, tuple(cores))
+    return Grid(caption, owners, layers, hint, "memory", _MEMORY_LEGEND, tuple(cores))
 
 
 def row_grid(operand: str, number: int, rows: int, cols: int, bits: int) -> Grid:

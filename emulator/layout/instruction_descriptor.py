@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from dtypes import FORMATS
 from emulator.errors import OperandError, flag, listing, one_of, runs, shown, whole
 from emulator.layout.descriptor import Finding
 from emulator.layout.mma_kinds import D_CODES, KINDS, MmaKind, find_shapes
@@ -103,7 +104,7 @@ class InstructionDescriptor:
     sparse: bool = False
     #: of i8: the result is clamped to s32
     saturate: bool = False
-    #: type of the block scales: "ue8m0", or of mxf4nvf4 "ue4m3" (None: that)
+    #: type of the block scales: "ue8m0", or of mxf4nvf4 "ue4m3" (None: that) or "ue5m3" (sm_107a)
     scale: str | None = None
     #: 0: what the kind has everywhere; others are for sm_103a (96) and sm_107a
     k: int = 0
@@ -239,6 +240,18 @@ class InstructionDescriptor:
         sizes = {"m": codes["m"] * unit, "n": codes["n"] * _N_UNIT}
         return cls(kind, **{**codes, **named, **sizes})
 
+    @property
+    def not_modelled(self) -> str:
+        """What of it this package does not model, in words; "" where it models all."""
+        small = [x for x in (self.a, self.b) if FORMATS[x].bits == 6]
+        if self.scale_a_rows:
+            return "scales of A in 128 lanes (sm_107a)"
+        if self.sparse and self.sparsity_version:
+            return "sparsity version 1 (sm_107a)"
+        if self.kind == "mxf8f6f4" and small and self.k == 64 and not self.sparse:
+            return f"{small[0]} without padding (K = 64, sm_107a)"
+        return ""
+
     # --- what is wrong with it ---
 
     def findings(
@@ -253,7 +266,7 @@ class InstructionDescriptor:
         """
         whole("cta_group", cta_group, 1, 2)
         chip = None if target is None else find_target(target)
-        found = [*_shape(self, cta_group, weight_stationary), *_ids(self)]
+        found = [*_shape(self, cta_group, weight_stationary), *_types(self), *_ids(self)]
         if chip is not None:
             found += _not_on(self, chip)
         if self.max_shift and not weight_stationary:
@@ -339,6 +352,29 @@ def _shape(
         )  # fmt: skip
 
 
+def _types(descriptor: InstructionDescriptor) -> Iterator[Finding]:
+    """What only some types of a kind can have."""
+    kind = KINDS[descriptor.kind]
+    for operand in "ab":
+        type_ = getattr(descriptor, operand)
+        small = FORMATS[type_].bits < 8
+        if small and getattr(descriptor, f"transpose_{operand}"):
+            yield Finding(
+                "error", f"transpose_{operand}",
+                f"{operand.upper()} of {type_} is MN-major: elements below 8 bits are K-major",
+                f"transpose_{operand} 0",
+            )  # fmt: skip
+        if (
+            small
+            and kind.name == "f8f6f4"
+            and descriptor.k != _sizes_of_k(kind, descriptor.sparse)[0]
+        ):
+            yield Finding(
+                "error", "k", f"k {descriptor.k} of kind f8f6f4 with {operand.upper()} of {type_}",
+                "types e4m3 and e5m2",
+            )  # fmt: skip
+
+
 def _ids(descriptor: InstructionDescriptor) -> Iterator[Finding]:
     """Selectors and data ids: which of them a kind has."""
     narrow = descriptor.kind in ("tf32", "f16")
@@ -363,18 +399,24 @@ def _ids(descriptor: InstructionDescriptor) -> Iterator[Finding]:
                 )  # fmt: skip
 
 
+#: what takes the place of what later chips added, but for K
+_USUAL = {"sparsity_version": 0, "scale_a_rows": 0, "scale": "ue4m3"}
+#: fields that not all targets have in full
+TARGETED = ("k", "sparsity_version", "scale_a_rows", "scale")
+
+
 def _not_on(descriptor: InstructionDescriptor, chip: Target) -> Iterator[Finding]:
     """What later chips than `chip` added."""
     dense = descriptor.k // (2 if descriptor.sparse else 1)
     usual = KINDS[descriptor.kind].dense_k[0]
     added = {
         "k": dense not in (usual, 96), "sparsity_version": descriptor.sparsity_version != 0,
-        "scale_a_rows": descriptor.scale_a_rows,
+        "scale_a_rows": descriptor.scale_a_rows, "scale": descriptor.scale == "ue5m3",
     }  # fmt: skip
     for name, used in added.items():
         if used and chip.number not in _WITH_PTX_94:
             yield Finding("error", name, f"{name} {getattr(descriptor, name)} is for sm_107a; the "
-                          f"target is {chip}", f"{name} {usual if name == 'k' else 0}")  # fmt: skip
+                          f"target is {chip}", f"{name} {_USUAL.get(name, usual)}")  # fmt: skip
     if dense == 96 and chip.number not in _WITH_K96:
         yield Finding("error", "k", f"k {descriptor.k} is for sm_103a and sm_107a; the target is "
                       f"{chip}", f"k {descriptor.k // 96 * usual}")  # fmt: skip

@@ -65,7 +65,7 @@ KINDS: dict[str, MmaKind] = {
             transposable=False,
         ),
         MmaKind(
-            "mxf4nvf4", {"e2m1": 1}, ("f32",), (64, 96, 128), {"ue4m3": 0, "ue8m0": 1},
+            "mxf4nvf4", {"e2m1": 1}, ("f32",), (64, 96, 128), {"ue4m3": 0, "ue8m0": 1, "ue5m3": 2},
             {**_BLOCK_16, **_BLOCK_32}, transposable=False,
         ),
     )

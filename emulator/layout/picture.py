@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from emulator.layout.lanemap import Index
 
@@ -20,11 +20,17 @@ from emulator.layout.lanemap import Index
 HUES = ("e69f00", "20a8e0", "707070", "3060d0", "e05030", "b850b0", "c8b800", "009e73")
 TINTS = (0.66, 0.48, 0.31, 0.15)
 INK = "#111"
+#: colours of shared memory, which holds no lane: by the 16-byte unit of a 128-byte line, light
+#: enough for black text; odd lines are drawn paler
+MEMORY = ("f8df72", "c8dc58", "98d089", "6cc0a4", "5cb8c8", "6ba6d8", "b4b6f0", "e3bfe8")
+_PALE = 0.5
 
 #: pixels: text of a label and of its second line; axis numbers left and above; room of a caption
 FONT, SMALL, LEFT, ABOVE, CAPTION = 12, 9, 28, 16, 22
 #: a grid that would be larger is drawn with fewer labels
 _WIDEST, _TALLEST = 1300, 1300
+#: width of one colour of a legend
+_SWATCH = 30
 _CHARACTER = 0.61  # of the font size, in the widest of the usual monospace fonts
 _GAP = 24
 
@@ -53,6 +59,10 @@ class Grid:
     layers: tuple[Layer, ...]
     #: what pointing at a cell shows
     hint: Callable[[int, int], str]
+    #: what owners are: lanes, or units of shared memory
+    palette: Literal["lanes", "memory"] = "lanes"
+    #: what the colours mean: owners with their labels, after the words that say it
+    legend: tuple[str, tuple[tuple[int, str], ...]] = ("", ())
     #: blocks to outline with a thin line, and with a thick one
     blocks: tuple[Box, ...] = ()
     frames: tuple[Box, ...] = ()
@@ -62,10 +72,20 @@ class Grid:
         rows, cols = self.owners.shape
         return rows, cols
 
+    def colour(self, owner: int) -> str:
+        return memory_colour(owner) if self.palette == "memory" else colour(owner)
+
 
 def colour(owner: int) -> str:
     """The colour of a lane, as ``#rrggbb``; lanes of the four warps of a warpgroup share them."""
     hue, weight = HUES[owner // 4 % len(HUES)], TINTS[owner % len(TINTS)]
+    parts = (int(hue[i : i + 2], 16) for i in (0, 2, 4))
+    return "#" + "".join(f"{round(255 + (x - 255) * weight):02x}" for x in parts)
+
+
+def memory_colour(owner: int) -> str:
+    """The colour of unit ``owner // 2`` of a line of shared memory, pale where `owner` is odd."""
+    hue, weight = MEMORY[owner // 2 % len(MEMORY)], _PALE if owner % 2 else 1
     parts = (int(hue[i : i + 2], 16) for i in (0, 2, 4))
     return "#" + "".join(f"{round(255 + (x - 255) * weight):02x}" for x in parts)
 
@@ -188,20 +208,27 @@ def _cells(grid: Grid, layer: Layer | None, cell: Size) -> Iterator[str]:
     found = boxes((layer or grid.layers[-1]).keys)
     by_owner = sorted(((int(owners[box[:2]]), box) for box in found), key=lambda pair: pair[0])
     for owner, group in groupby(by_owner, key=lambda pair: pair[0]):
-        path, labels, second = [], [], []
+        path, second = [], []
+        labels: dict[Size, list[str]] = {}
         for _, (row, col, tall, wide) in group:
             x, y, across, down = col * width, row * height, wide * width, tall * height
             path.append(f"M{x} {y}h{across}v{down}h{-across}z")
             if layer:
                 lines = _label(layer.text(row, col), x, y, across, down)
-                labels.append(lines[0])
+                labels.setdefault((tall, wide), []).append(lines[0])
                 second.extend(lines[1:])
         small = f'<g font-size="{SMALL}">{"".join(second)}</g>' if second else ""
         yield (
-            f'<g class="owner" data-owner="{owner}" fill="{colour(owner)}">'
+            f'<g class="owner" data-owner="{owner}" fill="{grid.colour(owner)}">'
             f'<path stroke="#fff" d="{"".join(path)}"/>'
-            f'<g fill="{INK}">{"".join(labels)}{small}</g></g>'
+            f'<g fill="{INK}">{"".join(_sized(*x) for x in labels.items())}{small}</g></g>'
         )
+
+
+def _sized(size: Size, labels: Sequence[str]) -> str:
+    """Labels of boxes of (rows, cols); a script hides one of several cells where some are lit."""
+    together = "".join(labels)
+    return together if size == (1, 1) else f'<g data-box="{size[0]} {size[1]}">{together}</g>'
 
 
 def _label(lines: tuple[str, ...], x: int, y: int, width: int, height: int) -> list[str]:
@@ -276,9 +303,12 @@ def side_by_side(grids: Iterable[Grid]) -> list[PlacedGrid]:
 
 
 def with_caption(grid: Grid, cell: Size) -> Size:
-    """(width, height) of a drawing with its axis numbers and caption."""
+    """(width, height) of a drawing with its axis numbers, caption and legend."""
     width, height = extent(grid, cell)
-    return max(width, LEFT + round(_text_width(grid.caption, FONT))), CAPTION + height
+    words, colours = grid.legend
+    wide = LEFT + round(_text_width(words, FONT)) + len(colours) * _SWATCH + 8 if words else 0
+    wide = max(wide, LEFT + round(_text_width(grid.caption, FONT)))
+    return max(width, wide), CAPTION + height + (CAPTION if words else 0)
 
 
 def document(placed: Sequence[PlacedGrid], title: str, description: str = "") -> str:
@@ -301,9 +331,25 @@ def document(placed: Sequence[PlacedGrid], title: str, description: str = "") ->
     for x in placed:
         top = margin + heading + x.y
         parts.append(_line(x.grid.caption, margin + x.x + LEFT, top + FONT))
+        if x.grid.legend[0]:
+            top += CAPTION
+            parts.append(_legend(x.grid, margin + x.x + LEFT, top))
         content = drawing(x.grid, x.cell)
         parts.append(f'<g transform="translate({margin + x.x},{top + CAPTION})">{content}</g>')
     return "".join([*parts, "</svg>"])
+
+
+def _legend(grid: Grid, x: int, y: int) -> str:
+    """The colours of a grid with what they mean, in one line."""
+    words, colours = grid.legend
+    start = x + round(_text_width(words, FONT)) + 8
+    swatches = "".join(
+        f'<rect x="{start + i * _SWATCH}" y="{y}" width="{_SWATCH - 2}" height="15" '
+        f'fill="{grid.colour(owner)}"/><text x="{start + (i + 0.5) * _SWATCH - 1:g}" '
+        f'y="{y + FONT}" font-size="{SMALL}" fill="{INK}">{escape(label)}</text>'
+        for i, (owner, label) in enumerate(colours)
+    )
+    return _line(words, x, y + FONT) + swatches
 
 
 def _line(text: str, x: int, y: int, weight: str = "normal") -> str:

@@ -17,6 +17,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.errors import OperandError, UnsupportedError
+from emulator.machine.device_launches import DEVICE_RUNTIME
 from emulator.machine.engines import run_grid
 from emulator.machine.options import EngineName
 from emulator.machine.report import KernelError
@@ -130,6 +131,8 @@ def _why_together(statement: Statement) -> str:
         return f"{statement.instruction} reads what another block may have written"
     if statement.call is not None and statement.call.function in _HEAP:
         return f"{statement.call.function} hands out memory to all blocks in turn"
+    if statement.call is not None and statement.call.function in DEVICE_RUNTIME:
+        return f"{statement.call.function} belongs to launches within the kernel"
     for operand in statement.operands.values():
         if isinstance(operand, SpecialRegister) and operand.name.startswith(_WHOLE_GRID):
             return f"{operand.name} is one for the whole grid"

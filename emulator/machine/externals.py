@@ -1,4 +1,5 @@
-"""Functions that the system supplies to kernels: vprintf, __assertfail, malloc and free.
+"""Functions that the system supplies to kernels: vprintf, __assertfail, malloc and free; those of
+the device runtime are in `device_launches`.
 
 Each is called for one thread, with its arguments as integers, and knows of the thread what its
 `Host` tells (CUDA C++ programming guide, "Formatted output", "Assertion", "Dynamic global memory
@@ -10,8 +11,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
+from emulator.machine.device_launches import DEVICE_RUNTIME, DeviceLaunches
 from emulator.machine.failure import Failure
 from emulator.memory.arena import Allocation, Arena
 
@@ -29,6 +31,13 @@ class Heap:
         self.live: dict[int, Allocation] = {}
         self.freed: set[int] = set()
         self.used = self.in_all = 0
+        #: of what is live, the addresses that grids before this one have allocated
+        self.earlier: set[int] = set()
+
+    @property
+    def own(self) -> list[Allocation]:
+        """What the running grid has allocated, and not freed."""
+        return [made for address, made in self.live.items() if address not in self.earlier]
 
     def allocate(self, size: int) -> int:
         """The address of `size` bytes; 0 where there is no room."""
@@ -57,9 +66,15 @@ class Host(Protocol):
     """What a function of the system may ask of whoever runs the thread that calls it."""
 
     heap: Heap
+    launches: DeviceLaunches
+    #: tells the thread from others of its grid
+    thread_id: Any
 
     def read(self, address: int, size: int) -> bytes:
         """Bytes at a generic address."""
+
+    def write(self, address: int, raw: bytes) -> None:
+        """Writes bytes at a generic address that is a multiple of their number."""
 
     def text(self, address: int) -> str:
         """The characters at a generic address, up to the first zero."""
@@ -237,4 +252,5 @@ EXTERNALS: dict[str, Callable[[Host, Sequence[int]], int]] = {
     "__assertfail": assertion_failed,
     "malloc": allocate,
     "free": release,
+    **DEVICE_RUNTIME,
 }

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from emulator.arith import Engine
 from emulator.errors import OperandError, UnsupportedError, hint, listing, quoted
 from emulator.machine.arguments import Memory, Placed, place_arguments
 from emulator.machine.checks.finding import Finding
+from emulator.machine.device_launches import MOST_SHARED, Copy, DeviceLaunches, GridRequest
 from emulator.machine.externals import Heap
 from emulator.machine.failure import Failure
 from emulator.machine.options import Contract, EngineName, Order, Special, check_word
@@ -55,10 +56,9 @@ class Module:
 
     def __init__(self, source: str | os.PathLike[str], target: str | None = None) -> None:
         text, self.path = _text(source)
-        parsed = parse_module(text)
-        _check_version(parsed.header.version)
-        self.target = _target(parsed.header.targets, target)
-        self._bound = BoundModule(parsed, self.target, self.target.reserved_shared)
+        short = len(text) <= _KEPT_LENGTH and (target is None or isinstance(target, str))
+        self._bound = (_bound_once if short else _bound)(text, target)
+        self.target = self._bound.target
         self._kernels: dict[tuple[str, Contract], Kernel] = {}
         #: bytes of the variables of .global, which keep their values from launch to launch
         self._variables: dict[str, Array] = {}
@@ -175,6 +175,18 @@ def _target(named: Sequence[str], given: str | None) -> Target:
             + (": features of that target alone are used" if own.specific else "")
         )
     return chosen
+
+
+def _bound(text: str, target: str | None) -> BoundModule:
+    parsed = parse_module(text)
+    _check_version(parsed.header.version)
+    chosen = _target(parsed.header.targets, target)
+    return BoundModule(parsed, chosen, chosen.reserved_shared)
+
+
+#: tests make a module of the same short text again and again
+_bound_once = lru_cache(maxsize=16)(_bound)
+_KEPT_LENGTH = 1 << 15
 
 
 class Kernel:
@@ -297,6 +309,10 @@ class Kernel:
         `stop_at` ends the launch with a KernelError where a statement makes a NaN of operands that
         are none ("nan"), an infinity of finite operands ("inf"), or either ("any"). The vector
         engine alone does all three.
+
+        `engine`: "auto" compiles statements that run long enough, where llvmlite is installed;
+        "compiled" all that it can, at once; "vector" none; "reference" is the specification. All
+        give the same bytes and the same errors.
 
         `dask`, a ``distributed.Client``, runs chunks of the grid on its workers, with the same
         bytes. UnsupportedError where blocks could see each other (atomic operations on global
@@ -424,6 +440,8 @@ class Launch:
     #: each is called with a step, its statement and its function when the vector engine makes the
     #: step, and returns what runs in its place
     watchers: tuple[Callable[..., Any], ...] = ()
+    #: what a thread has asked for, if the launch is a thread's
+    request: GridRequest | None = None
     #: the thread blocks that run, from the first to before the last; None: all
     part: tuple[int, int] | None = None
     #: of Dask, whose workers run them
@@ -434,6 +452,8 @@ class Launch:
         #: what the checks have found so far
         self.found: Iterable[Finding] = ()
         self.heap = Heap(self.arena)
+        #: what its threads launch themselves
+        self.launches = DeviceLaunches(self)
         self.module = self.kernel.module
         self.program = self.kernel.checked if self.check else self.kernel.rewritten[0]
         self.function = self.program.functions[self.kernel.name]
@@ -508,8 +528,6 @@ class Launch:
     # --- running ---
 
     def run(self, engine: EngineName) -> Report:
-        from emulator.machine.engines import run_grid
-
         if self.watchers and engine == "reference":
             raise UnsupportedError(
                 "counters and stop_at are the vector engine's; leave engine='reference' out"
@@ -518,7 +536,7 @@ class Launch:
             raise UnsupportedError("seed: engine='reference' has one order of warps alone")
         placed = self._place()
         try:
-            counters = run_grid(self, engine)
+            counters = self._run_grids(engine)
         except Failure as failure:  # of the whole launch: no statement is to blame
             raise KernelError(failure.kind, failure.reason) from None
         except KernelError as error:
@@ -532,6 +550,66 @@ class Launch:
             files={name.rpartition("/")[2]: name for name in self._files().values()},
             text_of_module=self.module.text,
         )  # fmt: skip
+
+    def _run_grids(self, engine: EngineName) -> dict[str, int]:
+        """Runs the grid, and then what its threads have launched; what was counted in all."""
+        from emulator.machine.engines import run_grid
+
+        counters = run_grid(self, engine)
+        # Launches within launches: what a grid asked for comes before what follows it.
+        asked = [self.launches.take()]
+        while asked:
+            work = next(asked[-1], None)
+            if work is None:
+                asked.pop()
+            elif isinstance(work, Copy):
+                work.carry_out(self.arena)
+            else:
+                for name, count in self._run_launched(work, engine).items():
+                    counters[name] += count
+                asked.append(work.launches.take())
+        return counters
+
+    def _run_launched(self, launch: Launch, engine: EngineName) -> dict[str, int]:
+        """Runs the grid that a thread has asked for; what was counted."""
+        from emulator.machine.engines import run_grid
+
+        request = launch.request
+        assert request is not None
+        parameters = self.arena.bytes_of(request.buffer)[: request.parameter_bytes].copy()
+        self.arena.remove(request.buffer)
+        launch._place_parameters(parameters)
+        self.heap.earlier = set(self.heap.live)
+        try:
+            return run_grid(launch, engine)
+        finally:
+            self.found = [*self.found, *launch.found]
+
+    def launch_of(self, request: GridRequest) -> Launch:
+        """The launch that a thread of this one asks for; raises OperandError for one that the
+        device refuses."""
+        launch = Launch(
+            self.module._kernel(request.kernel, self.kernel.contract),
+            _sizes("grid", request.grid, _GRID), _sizes("block", request.block, _BLOCK), (),
+            request.shared, None, None, self.step_limit, self.arena, self.printed,
+            self.environment, async_order=self.async_order, seed=self.seed, check=self.check,
+            arithmetic=self.arithmetic, watchers=self.watchers, request=request,
+        )  # fmt: skip
+        if launch.shared_bytes - launch.reserved_shared > MOST_SHARED:
+            raise OperandError(f"a kernel launches grids with {MOST_SHARED} bytes of shared memory")
+        launch.heap = self.heap
+        launch.launches = DeviceLaunches(launch, self.launches.depth + 1)
+        return launch
+
+    def kernel_at(self, address: int) -> tuple[str, int] | None:
+        """The kernel of the module at an address, as `mov` of its name gives it, and the bytes of
+        its parameters."""
+        bound = self.module._bound
+        name = next((name for name, at in bound.addresses.items() if at == address), "")
+        if name not in bound.kernels:
+            return None
+        parameters = self.module._kernel(name).parameters
+        return name, max((p.offset + p.bytes for p in parameters), default=0)
 
     def _place(self) -> Placed:
         """Puts variables, arrays and parameters into memory."""
@@ -547,13 +625,18 @@ class Launch:
         workspace = self.arena.allocate("workspace of the grid", _WORKSPACE).address
         self.environment = {"%envreg1": workspace >> 32, "%envreg2": workspace & 0xFFFFFFFF}
         placed = place_arguments(self.arena, self.function, self.given, self.memory)
-        size = len(placed.parameters)
-        if size:
-            raw = np.frombuffer(placed.parameters, np.uint8)
-            self.arena.allocate(
-                "parameters", size, address=PARAMETERS, contents=raw, writable=False
-            )
+        self._place_parameters(np.frombuffer(placed.parameters, np.uint8))
         return placed
+
+    def _place_parameters(self, raw: Array) -> None:
+        """Puts the parameters into memory, in the place of those of a grid before."""
+        before = self.arena.find(PARAMETERS)
+        if before is not None:
+            self.arena.remove(before)
+        if len(raw):
+            self.arena.allocate(
+                "parameters", len(raw), address=PARAMETERS, contents=raw, writable=False
+            )
 
     def blocks_done(self, count: int) -> None:
         """So many more thread blocks have ended."""

@@ -55,10 +55,23 @@ class Transfer(NamedTuple):
         return cls(given["shape"], int(given["num"][1:]), bool(packed))
 
 
-def loaded(ins: Tcgen05, memory: TensorMemory, address: int, warp: int, split: int) -> list[Array]:
-    """The registers of a tcgen05.ld, one array ``(32, n)`` for each operand that is written."""
-    given, (shape, num, packed) = ins.modifiers, Transfer.of(ins)
-    words = memory.load(address, shape, num, warp, packed=packed, split=split).words
+class Registers(NamedTuple):
+    """What a tcgen05.ld gives: ``(32, n)`` for each operand that is written."""
+
+    words: list[Array]
+    #: whether anything had written any of it
+    defined: bool
+
+
+def loaded(ins: Tcgen05, memory: TensorMemory, address: int, warp: int, split: int) -> Registers:
+    """The registers of a tcgen05.ld of a warp."""
+    shape, num, packed = Transfer.of(ins)
+    words, defined = memory.load(address, shape, num, warp, packed=packed, split=split)
+    return Registers(_results(ins, words), bool(defined.any()))
+
+
+def _results(ins: Tcgen05, words: Array) -> list[Array]:
+    given = ins.modifiers
     extreme: Any = given.get("operation", "")
     if not extreme:
         return [words]

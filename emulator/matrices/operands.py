@@ -107,12 +107,16 @@ def as_matrix_instruction(
     """An instruction that multiplies, or its opcode, with `idesc` of a tcgen05.mma; raises
     OperandError for anything else."""
     if idesc is not None or (isinstance(ins, str) and ins.strip().startswith("tcgen05.mma")):
-        from emulator.isa.tensor_instruction import settle
+        from emulator.isa.tensor_matrix import settle
 
         return settle(ins, idesc)
     ins = as_instruction(ins, "an Instruction that multiplies")
     if not isinstance(ins, MatrixInstruction):
-        raise OperandError(f"an instruction that multiplies is needed: mma or wgmma; got {ins}")
+        needs = " needs idesc=, an InstructionDescriptor" if "tcgen05.mma" in str(ins) else ""
+        raise OperandError(
+            f"an instruction that multiplies is needed: mma or wgmma; got {ins}"
+            f"{f', which{needs}' if needs else ''}"
+        )
     return ins
 
 

@@ -167,6 +167,12 @@ class Arena:
         allocation.freed = True
         self._table = None
 
+    def remove(self, allocation: Allocation) -> None:
+        """Ends an allocation that no message will ever name."""
+        self.free(allocation)
+        at = self._allocations.index(allocation)
+        del self._allocations[at], self._addresses[at]
+
     def find(self, address: int) -> Allocation | None:
         """The allocation that holds an address, if one does."""
         at = bisect_right(self._addresses, address) - 1

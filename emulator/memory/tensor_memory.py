@@ -152,14 +152,16 @@ class TensorMemory:
         live = np.zeros(self.columns, np.bool_)
         for own in self.allocations:
             live[own.column : own.column + own.columns] = True
-        used = np.unique(columns)
-        inside = used[(used >= 0) & (used < self.columns)]
-        wrong_columns = [*used[(used < 0) | (used >= self.columns)], *inside[~live[inside]]]
-        if wrong_columns:
-            raise UndefinedError(
-                f"{what} reaches columns {runs(sorted(int(x) for x in wrong_columns))} of tensor "
-                f"memory; allocated are {self._listed()}"
-            )
+        inside = int(columns.min()) >= 0 and int(columns.max()) < self.columns
+        if inside and live.take(columns).all():
+            return
+        wrong_columns = [
+            x for x in np.unique(columns).tolist() if not (0 <= x < self.columns and live[x])
+        ]
+        raise UndefinedError(
+            f"{what} reaches columns {runs(wrong_columns)} of tensor memory; allocated are "
+            f"{self._listed()}"
+        )
 
     # --- ld and st ---
 

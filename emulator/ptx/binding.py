@@ -217,6 +217,9 @@ class Binder:
             return Constant(self._float(operand, given))
         if type_.is_float:
             self.refuse(given, f"operand {operand.name} of {self.opcode} is of .{type_.name}; got")
+        if operand.values and given.value not in operand.values:
+            what = f"operand {operand.name} of {self.opcode} is {_either(operand.values)}"
+            self.refuse(given, f"{what}, or a register; got")
         return Constant(given.value & (1 << type_.size) - 1)
 
     def _float(self, operand: Operand, given: tree.Float) -> int:

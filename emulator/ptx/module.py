@@ -61,6 +61,8 @@ class BoundModule:
     target: Chip
     #: of shared memory, the bytes that the system keeps for itself
     reserved_shared: int = 0
+    #: kernels that were bound, by name; see `bind_kernel`
+    bound: dict[str, BoundKernel] = field(default_factory=dict)
 
     @property
     def source(self) -> Source:
@@ -159,8 +161,10 @@ class Line(NamedTuple):
 
 
 def bind_kernel(module: BoundModule, name: str) -> BoundKernel:
-    """The program of a kernel and of all functions that it may call."""
-    return KernelBinder(module, name).result()
+    """The program of a kernel and of all functions that it may call; bound once."""
+    if name not in module.bound:
+        module.bound[name] = KernelBinder(module, name).result()
+    return module.bound[name]
 
 
 class KernelBinder:
@@ -404,7 +408,14 @@ class KernelBinder:
 
 
 #: functions that the system supplies, and only declares
-EXTERNAL_FUNCTIONS = ("vprintf", "__assertfail", "malloc", "free")
+EXTERNAL_FUNCTIONS = (
+    "vprintf", "__assertfail", "malloc", "free",
+    "__cudaCDP2GetParameterBufferV2", "__cudaCDP2LaunchDeviceV2", "__cudaCDP2LaunchDeviceV2_ptsz",
+    "__cudaCDP2StreamCreateWithFlags", "__cudaCDP2StreamDestroy", "__cudaCDP2Malloc",
+    "__cudaCDP2Free", "__cudaCDP2MemcpyAsync", "__cudaCDP2MemcpyAsync_ptsz",
+    "__cudaCDP2MemsetAsync", "__cudaCDP2MemsetAsync_ptsz", "__cudaCDP2GetLastError",
+    "__cudaCDP2PeekAtLastError", "__cudaCDP2GetErrorString",
+)  # fmt: skip
 
 
 def parsed(opcode: str, target: Chip, version: tuple[int, int] | None = None) -> Instruction:

@@ -25,7 +25,7 @@ from dtypes import (
 from emulator.errors import OperandError, one_of, quoted
 from emulator.isa.instruction import as_instruction
 from emulator.isa.matrix import MatrixInstruction
-from emulator.isa.tensor_instruction import TensorInstruction
+from emulator.isa.tensor_matrix import TensorMatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.layout.instruction_descriptor import InstructionDescriptor
 from emulator.matrices.operands import as_matrix_instruction
@@ -73,7 +73,7 @@ def operand_shapes(ins: Multiplication) -> dict[str, tuple[int, ...]]:
     ``(m, chunks)``, scale_a ``(m, v)``, scale_b ``(v, n)``; of m8n8k4.f16 four of each."""
     wgmma, sparse, scaled = traits(ins)
     out: dict[str, tuple[int, ...]] = {}
-    if isinstance(ins, TensorInstruction):
+    if isinstance(ins, TensorMatrixInstruction):
         out = {"a": (ins.m, ins.stored_k), "b": (ins.k, ins.n), "c": (ins.m, ins.n)}
         more = {"scale_a": (ins.m, ins.scale_chunks), "scale_b": (ins.scale_chunks, ins.n)}
         chunks = {"nibbles": (ins.m, ins.k // ins.chunk)}
@@ -96,7 +96,7 @@ def format_of(ins: Multiplication, operand: str) -> Format:
     one_of(f"an operand of {ins}", operand, operand_shapes(ins))
     if operand == "nibbles":
         return FORMATS["u4"]
-    if isinstance(ins, TensorInstruction):
+    if isinstance(ins, TensorMatrixInstruction):
         types = {"a": ins.a_type, "b": ins.b_type, "c": ins.c_type}
         return FORMATS[types.get(operand, ins.scale_type)]
     return FORMATS[ins.b_type] if operand == "b" else ins.fragment(operand).fmt

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dtypes import Array, Place
 from emulator.arith.kernels import batch as kernels
-from emulator.arith.kernels.batch import Operand
+from emulator.arith.kernels.batch import Operand, address_of
 from emulator.arith.kernels.product import Product, Sparsity, Units, arranged
 from emulator.arith.steps import PopcountDot
 from emulator.isa.matrix import MatrixInstruction
@@ -183,14 +183,14 @@ def run(
         else:
             table = _table(ins, name, _unit_bits(product, ins, name), x.strides[-2:])
             bases = _bases(x, x.shape[-2:], batch)
-            given[name] = Operand(x.ctypes.data, bases, table, _zeros(len(bases)))
+            given[name] = Operand(address_of(x), bases, table, _zeros(len(bases)))
     return d, _computed(product, ins, setting, given, math.prod(batch), keep, batch)
 
 
 def _words(x: Array, batch: tuple[int, ...], table: Int64) -> Operand:
     """One word for each lane."""
     bases = _bases(x, x.shape[-1:], batch)
-    return Operand(x.ctypes.data, bases, table, _zeros(len(bases)))
+    return Operand(address_of(x), bases, table, _zeros(len(bases)))
 
 
 def _bases(x: Array, inner: tuple[int, ...], batch: tuple[int, ...]) -> Int64:
@@ -257,7 +257,7 @@ def _columns(
     """Registers that are arrays of their own: the table holds addresses."""
     found = places(ins, name, _unit_bits(product, ins, name))
     size = columns[0].itemsize
-    starts = np.array([x.__array_interface__["data"][0] for x in columns], np.int64)
+    starts = np.array([address_of(x) for x in columns], np.int64)
     table = starts[found.register] + (found.lane * size + found.bit // 8)
     return Operand(0, _steps(count, ins.lanes * size), table, _zeros(count))
 
@@ -380,7 +380,7 @@ def _in_shared(
     if tables.min() < shared.start or tables.max() + bits // 8 > shared.start + shared.bytes:
         return None
     starts = which.reshape(-1).astype(np.int64) * tables.shape[1]
-    return Operand(shared.data.ctypes.data, bases - shared.start, tables, starts)
+    return Operand(address_of(shared.data), bases - shared.start, tables, starts)
 
 
 @lru_cache(maxsize=256)

@@ -189,6 +189,8 @@ class _Run:
 
     def _nibbles(self) -> Array | None:
         if not self.mma.product.is_sparse:
+            if self.operands.metadata is not None:
+                raise OperandError("a tcgen05.mma.sp with an instruction descriptor that is dense")
             return None
         if self.operands.metadata is None:
             raise OperandError("a sparse tcgen05.mma needs the address of its metadata")

@@ -17,7 +17,7 @@ from emulator.arith import Engine, matmul
 from emulator.arith.evidence import Fidelity, find_fidelity
 from emulator.arith.recipes import Arithmetic, Row, find_recipe
 from emulator.errors import OperandError, UnsupportedError, listing, shown, whole
-from emulator.layout.instruction_descriptor import InstructionDescriptor
+from emulator.layout.instruction_descriptor import TARGETED, InstructionDescriptor
 from emulator.layout.mma_kinds import KINDS
 from emulator.layout.tensor_memory import CHUNK
 from emulator.targets import Target
@@ -45,6 +45,8 @@ class TensorProduct:
 
     def __post_init__(self) -> None:
         kind = KINDS[self.instruction.kind]
+        if self.instruction.not_modelled:
+            raise UnsupportedError(f"{self.instruction.not_modelled}: not modelled here")
         if self.vector not in ("", *kind.vectors):
             raise OperandError(
                 f"kind {kind.name} takes {listing(kind.vectors) or 'no scale vector'}; got "
@@ -54,8 +56,11 @@ class TensorProduct:
         if self.scale_input_d and kind.name not in SCALED_D:
             raise OperandError(f"scale-input-d is for kinds f16 and tf32; got kind {kind.name}")
         _ = self.recipe  # may raise
-        if kind.is_block_scaled and self.scale_type == "ue4m3" and self.scale_width != 16:
-            raise OperandError("scales of ue4m3 go with .scale_vec::4X or .block16")
+        for finding in self.instruction.findings(target=self.target):
+            if finding.level == "error" and finding.field in TARGETED:
+                raise UnsupportedError(f"{finding.message}; legal: {finding.legal}")
+        if kind.is_block_scaled and self.scale_type != "ue8m0" and self.scale_width != 16:
+            raise OperandError(f"scales of {self.scale_type} go with .scale_vec::4X or .block16")
 
     # --- facts ---
 

@@ -98,7 +98,11 @@ def multiply(ins: WmmaMultiply, call: Call) -> Array:
     words = {name: ins.fragment(name).check_registers(call.operands[name]) for name in "abc"}
     batch = _broadcast(ins, *(x.shape[:-2] for x in words.values()))
     work = math.prod((*batch, ins.m, ins.n, ins.k))
-    if may_use_kernels(call.engine) and kernels_wanted(call.engine, (ins, call.target), work):
+    if (
+        work
+        and may_use_kernels(call.engine)
+        and kernels_wanted(call.engine, (ins, call.target), work)
+    ):
         found = by_kernels(call.engine, lambda: _by_kernel(ins, call, words, batch))
         if found is not None:
             return found

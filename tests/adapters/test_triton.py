@@ -9,7 +9,7 @@ import pytest
 from triton_kernels import MMA, WGMMA, matmul, operands, same, spelled, torch
 
 from dtypes import FORMATS, convert
-from emulator import Instruction, gemm
+from emulator import Instruction, InstructionDescriptor, gemm
 from emulator.adapters.triton_interpreter import tensor_core_dot
 
 
@@ -53,6 +53,21 @@ def test_bits_of_the_instruction(target, kind, d, opcode):
     with tensor_core_dot(target) as used:
         assert same(matmul(a, b, d), want)
     assert used == {opcode: 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "d", "words", "n"),
+    [("f16", "f32", "f16", 64), ("f16", "f16", "f16", 64), ("bf16", "f32", "f16", 64),
+     ("tf32", "f32", "tf32", 64), ("e4m3", "f32", "f8f6f4", 64)],
+)  # fmt: skip
+def test_bits_of_tcgen05(kind, d, words, n):
+    a, b = operands(kind)
+    opcode = f"tcgen05.mma.cta_group::1.kind::{words}"
+    idesc = InstructionDescriptor(words, kind, kind, d, 64, n)
+    want = gemm(a, b, instruction=opcode, idesc=idesc, target="sm_100a")
+    with tensor_core_dot("sm_100a") as used:
+        assert same(matmul(a, b, d), want)
+    assert used == {f"{opcode} (idesc {idesc.encode():#010x})": 2}
 
 
 def test_the_plain_interpreter_has_other_bits():

@@ -109,7 +109,7 @@ def test_everything_is_restored():
 @pytest.mark.parametrize(
     ("target", "kind", "options", "words"),
     [
-        ("sm_100a", "f16", {}, r"tcgen05\.mma.*instruction="),
+        ("sm_100a", "s8", {}, r"tcgen05\.mma.*instruction="),
         ("sm_80", "e4m3", {}, "does not compile this tl.dot of e4m3 × e4m3 into f32.*for sm_80"),
         ("sm_70", "f16", {}, "starts at sm_75"),
         ("sm_75", "s8", {}, "does not compile"),

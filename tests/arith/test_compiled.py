@@ -27,7 +27,7 @@ CHAINS = {
     "quad f16": by_hand("quad ampere f16 f16"),
 }
 #: chains that the compiled engine computes itself
-QUICK = [name for name, arithmetic in CHAINS.items() if arithmetic.rounding == "rn"]
+QUICK = list(CHAINS)
 each_chain = pytest.mark.parametrize("name", CHAINS)
 
 
@@ -47,7 +47,7 @@ def zero(fmt, shape):
 
 @pytest.mark.parametrize(
     ("name", "k", "engine"),
-    [*itertools.product(QUICK, (4, 12), FAST), ("f64 rz", 8, FAST[-1]), ("f64 rp", 8, FAST[-1])],
+    [*itertools.product(QUICK, (4, 12), FAST)],
 )
 def test_random_and_boundary_codes(name, k, engine):
     rng, arithmetic = np.random.default_rng(400 + k), CHAINS[name]
@@ -119,21 +119,38 @@ def test_nan_payloads_of_f64(engine):
         assert f"{got[1, 1]:#x}" == f"{want:#x}"
 
 
-def test_the_quick_way_is_taken_by_rounding_to_nearest_alone(monkeypatch):
-    compiled = pytest.importorskip("numba") and importlib.import_module("emulator.arith.compiled")
+def test_the_quick_way_is_taken(monkeypatch):
+    pytest.importorskip("numba")
 
     def refuse(*_):
         raise AssertionError("by single dots")
 
     monkeypatch.setattr(quick, "_by_dots", refuse)
-    for name, arithmetic in CHAINS.items():
+    for arithmetic in CHAINS.values():
         operands = (zero(arithmetic.a, (5, 4)), zero(arithmetic.b, (6, 4)),
                     zero(arithmetic.c, (5, 6)))  # fmt: skip
-        if arithmetic.rounding == "rn":
-            matmul(arithmetic, *operands, k=4, engine="compiled")
-        else:
-            three = [x[None] for x in operands]
-            assert compiled.float_chain(arithmetic, *three, 4) is None, name
+        matmul(arithmetic, *operands, k=4, engine="compiled")
+
+
+@pytest.mark.parametrize("how", ("rz", "rm", "rp"))
+def test_roundings_of_the_machine_are_set_and_taken_back(how, monkeypatch):
+    """In every thread that computes; a machine that lacks them is told from one that has them."""
+    pytest.importorskip("numba")
+    rng, arithmetic = np.random.default_rng(405), CHAINS[f"f64 {how}"]
+    a, b, c = (rng.standard_normal(s).view(np.uint64) for s in ((90, 96), (80, 96), (90, 80)))
+    got = matmul(arithmetic, a, b, c, k=4, engine="compiled")
+    part = matmul(arithmetic, a[:9], b[:5], c[:9, :5], k=4, engine="vector")
+    assert_same_codes(got[:9, :5], part)
+    nearest = matmul(CHAINS["f64 rn"], a, b, c, k=4, engine="compiled")
+    assert np.count_nonzero(got != nearest) > 0.9 * got.size
+    assert (np.ones(8) + 2.0**-80 == 1).all() and (2.0**-80 - np.ones(8) == -1).all()
+    modes = importlib.import_module("emulator.arith.rounding_modes")
+    assert modes._reaches_vectors.__wrapped__(how)
+    monkeypatch.setattr(modes, "_set_mode", lambda: lambda mode: None)
+    assert not modes._reaches_vectors.__wrapped__(how)
+    modes._reaches_vectors.cache_clear()
+    assert modes.rounded(print, how) is None
+    modes._reaches_vectors.cache_clear()
 
 
 @pytest.mark.parametrize("name", ("f64 rn", "quad f16"))
@@ -221,6 +238,17 @@ def test_auto_goes_by_the_work(monkeypatch):
     assert engines.choose("auto", limit) == "compiled"
     for engine in ("reference", "vector", "compiled"):
         assert engines.choose(engine, 1) == engine
+
+
+def test_auto_makes_code_of_a_recipe_when_the_work_has_paid_for_it(monkeypatch):
+    monkeypatch.setattr(engines, "_missing", lambda: "")
+    monkeypatch.setitem(sys.modules, "emulator.arith.compiled", object())
+    monkeypatch.setattr(engines, "_asked", {})
+    part = engines._WORTH_CODE // 4
+    found = [engines.choose("auto", part, "a recipe") for _ in range(5)]
+    assert found == ["vector"] * 3 + ["compiled"] * 2
+    assert engines.choose("auto", part, "another") == "vector"
+    assert engines.choose("compiled", 1, "another") == "compiled"
 
 
 @pytest.mark.parametrize("engine", ("Vector", "", None, 3, ["vector"]))

@@ -10,7 +10,8 @@ from dtypes import FORMATS, code_type
 from emulator import Instruction
 from emulator.arith import matmul
 
-compiled = pytest.importorskip("emulator.arith.compiled")
+pytest.importorskip("numba")
+tiles = pytest.importorskip("emulator.arith.fused_tiles")
 
 M = "mma.sync.aligned."
 CASES = (
@@ -59,7 +60,7 @@ def operands(ins, count, specials, seed):
 
 @pytest.mark.parametrize(("opcode", "target"), CASES)
 @pytest.mark.parametrize("specials", [0, 0.002, 0.3])
-@pytest.mark.parametrize("count", [compiled.LANES // 2, compiled.LANES + 3])
+@pytest.mark.parametrize("count", [tiles.TOGETHER // 2, tiles.TOGETHER + 3])
 def test_lanes_are_vector(opcode, target, specials, count):
     ins = Instruction.parse(opcode)
     arrays = operands(ins, count, specials, count)
@@ -72,7 +73,7 @@ def test_shared_operands_and_chains():
     """One B for all of the batch, and several instructions along k."""
     for opcode, target in CASES[:6]:
         ins = Instruction.parse(opcode)
-        a, b, c = operands(ins, compiled.LANES, 0.001, 1)
+        a, b, c = operands(ins, tiles.TOGETHER, 0.001, 1)
         arithmetic = ins.arithmetic(target)
         long = np.concatenate([a, a[::-1]], -1), np.concatenate([b, b[::-1]], -1)
         for x, y in ((a, b[:1]), (a[:1], b), long):
@@ -85,8 +86,8 @@ def test_shared_operands_and_chains():
 
 def test_they_are_computed_in_lanes(monkeypatch):
     ins = Instruction.parse(CASES[0][0])
-    arrays = operands(ins, compiled.LANES, 0, 2)
-    monkeypatch.setattr(compiled, "fused_chain", None)
+    arrays = operands(ins, tiles.TOGETHER, 0, 2)
+    monkeypatch.setattr(tiles, "chain", None)
     matmul(ins.arithmetic("sm_90a"), *arrays, engine="compiled")
 
 
@@ -94,7 +95,7 @@ def test_they_are_computed_in_lanes(monkeypatch):
 def test_marks_of_decoding_are_needed(name):
     """Numbers beyond the range of ordinary ones: only their marks make the result right."""
     ins = Instruction.parse(CASES[1][0])
-    arrays = operands(ins, compiled.LANES, 0, 3)
+    arrays = operands(ins, tiles.TOGETHER, 0, 3)
     exponent = 2 if name == "LEAST" else 250
     arrays[0][5, 2, 3] = exponent << 7 | 5
     arrays[1][5, :, 3] = (exponent << 7 | 9) if name == "LEAST" else 4 << 7
@@ -102,32 +103,37 @@ def test_marks_of_decoding_are_needed(name):
     p, q = ((arithmetic.a, x, None) for x in arrays[:2])
     from emulator.arith.factors import plan
 
-    _, bad = compiled.fused_lanes(plan(arithmetic, ins.k), p, q, None, arrays[2].view(np.float32))
+    _, bad = tiles.chain_of_batch(plan(arithmetic, ins.k), p, q, None, arrays[2].view(np.float32))
     assert bad[5, 2].all()
     assert not bad[4].any()
     want = matmul(arithmetic, *arrays, engine="vector")
     assert_same_codes(matmul(arithmetic, *arrays, engine="compiled"), want)
 
 
-@pytest.mark.parametrize("plant", ["marks", "least", "constants"])
+@pytest.mark.parametrize("plant", ["specials", "kind", "marks"])
 def test_the_comparison_would_show(plant, monkeypatch):
     ins = Instruction.parse(CASES[7][0])
     arithmetic = ins.arithmetic("sm_89")
-    arrays = operands(ins, 2 * compiled.LANES, 0.01, 4)
+    arrays = operands(ins, 2 * tiles.TOGETHER, 0.01, 4)
     want = matmul(arithmetic, *arrays, engine="vector")
     monkeypatch.setattr(sys.modules["emulator.arith.matmul"], "_MOSTLY_ORDINARY", 0)
     assert_same_codes(matmul(arithmetic, *arrays, engine="compiled"), want)
-    right, bits = compiled.fused_lanes, compiled._bits
+    right, kind = tiles.chain_of_batch, tiles._kind
 
-    def planted(made, *given):
-        if plant == "constants":
-            changed = made.numbers._replace(to_scale=np.int32(made.numbers.to_scale - (1 << 23)))
-            return right(made._replace(numbers=changed), *given)
-        x, bad = right(made, *given)
-        return x, np.zeros_like(bad) if plant == "marks" else bad
+    def unmarked(*given):
+        x, bad = right(*given)
+        return x, np.zeros_like(bad)
 
-    monkeypatch.setattr(compiled, "fused_lanes", planted)
-    if plant == "least":
-        monkeypatch.setattr(compiled, "_bits", lambda *x: bits(*x)._replace(least=np.int32(0)))
+    if plant == "specials":
+        monkeypatch.setattr(tiles, "_with_specials", lambda *_: None)
+    elif plant == "kind":
+        monkeypatch.setattr(tiles, "_kind", lambda *x: kind(*x)._replace(fraction_bits=12))
+    else:
+        # Numbers too large, which e5m2 does not have.
+        ins = Instruction.parse(CASES[1][0])
+        arithmetic = ins.arithmetic("sm_80")
+        arrays = operands(ins, tiles.TOGETHER, 0.2, 4)
+        want = matmul(arithmetic, *arrays, engine="vector")
+        monkeypatch.setattr(tiles, "chain_of_batch", unmarked)
     with pytest.raises(AssertionError, match="codes differ"):
         assert_same_codes(matmul(arithmetic, *arrays, engine="compiled"), want)

@@ -23,7 +23,7 @@ def whatever_its_share(monkeypatch):
     monkeypatch.setattr(quick, "_MOSTLY_ORDINARY", 0)
     if importlib.util.find_spec("numba"):
         # What lies in lanes has plants of its own, in test_lanes.
-        monkeypatch.setattr("emulator.arith.compiled.suits_lanes", lambda *_: False)
+        monkeypatch.setattr("emulator.arith.fused_tiles.suits_lanes", lambda *_: False)
 
 
 def plant(monkeypatch, **off):

@@ -197,7 +197,9 @@ def test_info_says_what_a_target_computes_and_how_we_know(ask):
     libraries = {name: ask("info", opcode, "--target", name, "--json")["recipes"][0]["libraries"]
                  for opcode, name in ((F16, "sm_90a"), (fp8, "B200"), (fp8, "sm_89"))}  # fmt: skip
     assert libraries["sm_90a"].endswith("use wgmma.mma_async here, the same bits")
-    assert libraries["B200"].endswith("use tcgen05.mma here") and not libraries["sm_89"]
+    # fp8 on tcgen05 is not lowered to f16, as on mma.
+    assert libraries["B200"].endswith("use tcgen05.mma here, other bits")
+    assert not libraries["sm_89"]
     assert max(map(len, lines)) <= 100
 
 

@@ -164,7 +164,7 @@ CALLS = {
     "StoredTile": (lambda **x: needed_descriptor(WGMMA, "b", StoredTile(**x)), {
         "swizzle_bytes": 0, "major": "k", "start_address": 0, "rows": None, "k": None,
         "order": "rows", "row": 0, "column": 0, "leading_bytes": None}),
-    "Page": (Page, {"instruction": F16, "operand": "a", "target": "H100"}),
+    "Page": (Page, {"instruction": F16, "operand": "a", "target": "H100", "warps": (2, 2)}),
     "Memory": (lambda **x: Page(WGMMA, memory=Memory(**x)), {
         "swizzle_bytes": 128, "major": "k", "start_address": 0}),
     "find_instructions": (find_instructions, {"target": "H100", "type_": "f16", "family": "mma"}),

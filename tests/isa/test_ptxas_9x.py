@@ -6,6 +6,7 @@ import pytest
 from paths import GOLDEN
 
 from emulator import EmulatorError, Instruction, Module
+from emulator.ptx.statements import check_statement
 from emulator.targets import TARGETS, find_target, runs_on
 
 FILES = ("ptxas_accept_9x.txt.gz", "ptxas_accept_tcgen05.txt.gz")
@@ -46,6 +47,13 @@ def wrong_verdicts(rows, asked, tried):
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_tables_agree(name):
+    rows, *asked = recorded(name)
+    assert wrong_verdicts(rows[::24], *asked) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_the_tables_agree_on_all(name):
     assert wrong_verdicts(*recorded(name)) == []
 
 
@@ -58,6 +66,52 @@ def test_a_wrong_line_shows():
         ("cvt.rs.satfinite.pzo.e4m3x4.f32", (9, 4), {"107a"}),
     ]
     assert len(wrong_verdicts(planted, *asked)) == 3
+
+
+# --- whole statements ---
+
+
+def statements():
+    """(declarations and statement, targets), and the targets that were asked."""
+    path = GOLDEN / "ptxas_statements_9x.txt.gz"
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    asked = lines[1].rpartition(": ")[2].split()
+    rows = [line.split("\t") for line in lines if not line.startswith("#")]
+    return [(text, set(on.split()) - {"-"}) for text, on in rows], asked
+
+
+def takes(text, target):
+    try:
+        check_statement(text, f"sm_{target}")
+    except EmulatorError:
+        return False
+    return True
+
+
+def wrong_statements(rows, asked):
+    """Statements that ptxas and the binder think differently of."""
+    return [
+        (text, sorted(here ^ on)) for text, on in rows
+        if (here := {target for target in asked if takes(text, target)}) != on
+    ]  # fmt: skip
+
+
+def test_the_binder_agrees():
+    rows, asked = statements()
+    assert len(rows) == 1800 and wrong_statements(rows[::36], asked) == []
+
+
+@pytest.mark.slow
+def test_the_binder_agrees_on_more():
+    rows, asked = statements()
+    assert wrong_statements(rows[::4], asked) == []
+
+
+def test_a_wrong_statement_shows():
+    rows, asked = statements()
+    text, on = next(row for row in rows if row[1])
+    planted = [(text, on ^ {"90a"}), (text.replace(" %v1", " 1.5"), on)]
+    assert len(wrong_statements(planted, asked)) == 2
 
 
 # --- versions and families ---

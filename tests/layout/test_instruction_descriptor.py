@@ -63,6 +63,7 @@ BITS = [
     ("mxf4", {"k": 128}, 1 << 3),
     ("mxf4", {"sparsity_version": 1}, 1 << 12),
     ("mxf4nvf4", {"scale": "ue8m0"}, 1 << 23),
+    ("mxf4nvf4", {"scale": "ue5m3"}, 2 << 23),
 ]
 TYPES = {"f8f6f4": "e4m3", "mxf8f6f4": "e4m3", "i8": "s8"}
 
@@ -155,10 +156,16 @@ def test_what_no_word_says(fields, message):
         ({"kind": "mxf4", "k": 96}, {"cta_group": 2}, "the manual lists 256 alone"),
         ({"kind": "mxf4", "k": 96}, {"target": "sm_100a"}, "k 64"),
         ({"kind": "mxf4", "k": 128}, {"target": "sm_100a"}, "k 64"),
+        ({"kind": "mxf4nvf4", "scale": "ue5m3"}, {"target": "sm_100a"}, "scale ue4m3"),
         ({"selector": 1}, {}, "only sparse"),
         ({"selector": 2, "sparse": True}, {}, "selector 0 or 1"),
         ({"kind": "mxf4", "scale_a_id": 1}, {}, "scale_a_id 0 or 2"),
         ({"max_shift": 8}, {}, "for tcgen05.mma.ws"),
+        (
+            {"kind": "f8f6f4", "a": "e2m1", "b": "e4m3", "transpose_a": True}, {},
+            "elements below 8 bits are K-major",
+        ),
+        ({"kind": "f8f6f4", "a": "e2m1", "b": "e4m3", "k": 64}, {}, "types e4m3 and e5m2"),
         (
             {"kind": "i8", "a": "s8", "b": "s8", "n": 24, "transpose_b": True}, {},
             "a multiple of 16",
@@ -182,3 +189,17 @@ def test_every_kind_has_shapes():
 def test_a_k_that_no_longer_fits_becomes_the_usual_one():
     assert InstructionDescriptor().replace(sparse=True).k == 32
     assert InstructionDescriptor().replace(n=64).k == 16
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "what"),
+    [
+        (InstructionDescriptor(), ""),
+        (InstructionDescriptor("mxf4", scale_a_rows=True), "128 lanes"),
+        (InstructionDescriptor("mxf4", sparse=True, sparsity_version=1), "sparsity version 1"),
+        (InstructionDescriptor("mxf8f6f4", "e2m3", "e4m3", k=64), "e2m3 without padding"),
+        (InstructionDescriptor("mxf8f6f4", "e5m2", "e4m3", k=64), ""),
+    ],
+)
+def test_what_is_not_modelled(descriptor, what):
+    assert what in descriptor.not_modelled and bool(what) == bool(descriptor.not_modelled)

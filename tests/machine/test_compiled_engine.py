@@ -15,10 +15,12 @@ from emulator.isa.ordinary.tables import ROWS
 
 pytest.importorskip("llvmlite")
 
+from emulator.arith import engines as arith_engines
 from emulator.arith.kernels import machine_code
 from emulator.machine import engines
-from emulator.machine.compiled import engine, rules
+from emulator.machine.compiled import engine, rules, segment
 from emulator.machine.compiled.segment import Segment
+from emulator.machine.compiled.translation import can_translate
 
 HEAD = ".version 9.1\n.target sm_90a\n.address_size 64\n"
 U32 = np.uint32
@@ -261,6 +263,69 @@ def test_copies_that_are_late():
     assert_same(text, 1, 64, [words(64), np.zeros(64, U32)], async_order="late")
 
 
+# --- products of matrices -------------------------------------------------------------------------
+
+PRODUCTS = {
+    "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32": (4, 4, 2, 4),
+    "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.u8.s32": (4, 4, 2, 4),
+    "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32": (4, 4, 2, 4),
+    "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32": (8, 8, 8, 8),
+}
+
+
+@pytest.mark.parametrize("opcode", PRODUCTS)
+def test_products(opcode):
+    counts, start, operands, loads = PRODUCTS[opcode], 0, [], ""
+    for count in counts:
+        operands.append("{" + ", ".join(f"%q{start + i}" for i in range(count)) + "}")
+        start += count
+    for i in range(counts[0], start):
+        loads += f"shf.l.wrap.b32 %r4, %r20, %r20, {i}; xor.b32 %q{i}, %r4, {0x11110000 + 7 * i};"
+    stores = "mov.u32 %r21, 0;" + "".join(
+        f"mad.lo.u32 %r21, %r21, 31, %q{i};" for i in range(counts[0])
+    )
+    body = f"ld.global.u32 %r20, [%rd1]; {loads} {opcode} {', '.join(operands)}; {stores}"
+    text = kernel(f"{body} st.global.u32 [%rd2], %r21;", ".reg .b32 %q<32>;")
+    given = words(128)
+    held, _ = assert_same(text, 2, 64, [given, np.zeros_like(given)])
+    assert len(set(np.frombuffer(held[1], U32).tolist())) > 50
+
+
+def test_a_product_of_lanes_that_are_missing():
+    text = kernel("mov.u32 %r4, 0; mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%d0, %d1}, "
+                  "{%d2}, {%d3}, {%d4, %d5}; add.u32 %r4, %r4, 1;", ".reg .f64 %d<6>;")  # fmt: skip
+    assert assert_same(text, 1, 40, [words(40), words(40)])[1] == "lanes missing"
+
+
+def test_several_threads(monkeypatch):
+    """Blocks in as many threads as there are processors, here four."""
+    monkeypatch.setattr(machine_code, "processors", lambda: 4)
+    monkeypatch.setattr(segment, "_WORTH_A_THREAD", 1)
+    body = """mov.u32 %r4, room; mad.lo.u32 %r4, %r3, 4, %r4; ld.global.u32 %r5, [%rd1];
+    st.shared.u32 [%r4], %r5; ld.shared.u32 %r6, [%r4]; mad.lo.u32 %r6, %r6, 5, %r1; bar.sync 0;
+    st.global.u32 [%rd2], %r6; add.u32 %r5, %r5, 1; add.u32 %r5, %r5, 1;"""
+    given = words(64 * 30)
+    held, _ = assert_same(kernel(body), 30, 64, [given, np.zeros_like(given)])
+    assert len(set(np.frombuffer(held[1], U32).tolist())) > 1000
+    wrong = body.replace("[%rd1]", "[%rd1+7000]")
+    assert assert_same(kernel(wrong), 30, 64, [given, np.zeros_like(given)])[1] == "out of bounds"
+
+
+def test_stores_that_are_more_than_stores_stay_steps():
+    body = """mov.u32 %r4, 0; mov.u32 %r5, 0; add.u32 %r5, %r5, 7;
+    st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r4], %r5, [%r4];
+    st.shared.u32 [%r4], %r5; st.global.u32 [%rd2], %r5;"""
+    go = Module(kernel(body))["go"]
+    program = go.rewritten[0]
+    function = program.functions["go"]
+    kept = [
+        str(x.instruction)
+        for x in program.statements
+        if not can_translate(x, function, go.module.target)
+    ]
+    assert [opcode.split(".")[:2] for opcode in kept] == [["st", "async"], ["ret"]]
+
+
 # --- which engine ---------------------------------------------------------------------------------
 
 LOOP = """mov.u32 %r4, 0; ld.global.u32 %r5, [%rd1];
@@ -302,6 +367,24 @@ def test_a_segment_is_compiled_once_that_pays(monkeypatch):
     expected = np.zeros_like(given)
     module["go"].launch(1, 64, [given, expected], engine="vector")
     assert out.tolist() == expected.tolist()
+
+
+def test_where_llvm_fails_steps_go_on(monkeypatch, caplog):
+    def fails(text, names):
+        raise RuntimeError("no code today")
+
+    monkeypatch.setattr(engine, "_COLD", 0.0)
+    monkeypatch.setattr(segment, "_COMPILING", -1.0)
+    monkeypatch.setattr(arith_engines, "_no_kernels", [])
+    monkeypatch.setattr(machine_code, "function_addresses", fails)
+    module, given, out = Module(kernel(LOOP)), words(64), np.zeros(64, U32)
+    module["go"].launch(1, 64, [given, out])
+    expected = np.zeros_like(given)
+    assert "no code today" in caplog.text
+    module["go"].launch(1, 64, [given, expected], engine="vector")
+    assert out.tolist() == expected.tolist()
+    with pytest.raises(RuntimeError, match="no code today"):
+        module["go"].launch(1, 64, [given, out], engine="compiled")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ import pytest
 from bits import assert_same_codes
 
 from emulator import (
+    EmulatorError,
+    Instruction,
     InstructionDescriptor,
     OperandError,
     ParseError,
@@ -15,7 +17,7 @@ from emulator import (
     mma,
 )
 from emulator.__main__ import main
-from emulator.isa.tensor_instruction import settle
+from emulator.isa.tensor_matrix import settle
 from emulator.targets import find_target
 from emulator.warp.tensor_multiply import TensorProduct
 
@@ -137,23 +139,27 @@ def test_commands(capsys):
     [
         (F16, None, OperandError, "needs idesc=, an InstructionDescriptor"),
         ("mma.sync", InstructionDescriptor(), ParseError, "idesc= goes with a tcgen05.mma"),
-        (f"{F16}.foo", InstructionDescriptor(), UnsupportedError, r"no word \.foo"),
-        (F16.replace("f16", "f32"), InstructionDescriptor(), UnsupportedError, "kind::tf32"),
-        ("tcgen05.mma.kind::f16", InstructionDescriptor(), ParseError, "needs one .cta_group"),
+        (f"{F16}.foo", InstructionDescriptor(), EmulatorError, r"foo"),
+        (F16.replace("f16", "f32"), InstructionDescriptor(), EmulatorError, "nearest"),
+        ("tcgen05.mma.kind::f16", InstructionDescriptor(), EmulatorError, "nearest"),
+        (
+            F16.replace("f16", "f8f6f4.decompress::lut::b"), InstructionDescriptor(),
+            UnsupportedError, "not modelled here",
+        ),
         (F16, InstructionDescriptor("tf32"), OperandError, "the descriptor is of tf32"),
         (F16, 0x0C00_0490 | 1 << 6, OperandError, "bits 6 are set"),
         (F16, InstructionDescriptor(m=256), OperandError, "m 64, 128: nearest is 128"),
         (F16, InstructionDescriptor(sparse=True), OperandError, "has no .sp; sparse of the desc"),
-        (f"{F16}.block_scale", InstructionDescriptor(), UnsupportedError, "takes no .block_scale"),
-        (f"{F16}.block16", InstructionDescriptor(), UnsupportedError, "one word too many"),
+        (f"{F16}.block_scale", InstructionDescriptor(), EmulatorError, "nearest"),
+        (f"{F16}.block16", InstructionDescriptor(), EmulatorError, "nearest"),
         (
-            NVF4.removesuffix(".block16"), InstructionDescriptor("mxf4nvf4"), UnsupportedError,
-            "needs one of scale_vec::4X, block16",
+            NVF4.removesuffix(".block16"), InstructionDescriptor("mxf4nvf4"), EmulatorError,
+            "nearest",
         ),
         (NVF4.replace("16", "32"), InstructionDescriptor("mxf4nvf4"), OperandError, "ue4m3 go"),
         (
-            "tcgen05.mma.ws.cta_group::2.kind::f16", InstructionDescriptor(), UnsupportedError,
-            ".ws is for .cta_group::1 alone",
+            "tcgen05.mma.ws.cta_group::2.kind::f16", InstructionDescriptor(), EmulatorError,
+            "nearest",
         ),
     ],
 )  # fmt: skip
@@ -172,6 +178,19 @@ def test_targets():
     a, b = numbers(128, 16), numbers(16, 8)
     with pytest.raises(UnsupportedError, match="is not available on sm_90a"):
         mma(F16, a, b, idesc=InstructionDescriptor("f16", "f16", "f16", n=8), target="H100")
+
+
+def test_an_instruction_without_a_descriptor():
+    ins = Instruction.parse(F16)
+    a, b = numbers(128, 16), numbers(16, 8)
+    x = InstructionDescriptor("f16", "f16", "f16", n=8)
+    got = mma(ins, a, b, idesc=x, target=B200)
+    assert (got == mma(F16, a, b, idesc=x, target=B200)).all()
+    with pytest.raises(OperandError, match="which needs idesc=, an InstructionDescriptor"):
+        mma(ins, a, b, target=B200)
+    for wrong in (True, "0x8", 1.5, 1 << 32, [3]):
+        with pytest.raises(OperandError, match="32 bits"):
+            mma(F16, a, b, idesc=wrong, target=B200)
 
 
 def test_it_has_no_fragments():

@@ -137,8 +137,9 @@ const event = (at, kind, more) =>
   at.dispatchEvent(new PointerEvent(kind, { bubbles: true, ...more }));
 function over(name, row, col, kind = "pointermove") {
   const panel = by(name), box = panel.svg.getBoundingClientRect();
-  event(panel.svg, kind, { clientX: box.left + facts.left + (col + 0.5) * panel.w,
-                           clientY: box.top + facts.above + (row + 0.5) * panel.h });
+  const scale = box.width / panel.svg.viewBox.baseVal.width;  // the page is fitted to the window
+  event(panel.svg, kind, { clientX: box.left + (facts.left + (col + 0.5) * panel.w) * scale,
+                           clientY: box.top + (facts.above + (row + 0.5) * panel.h) * scale });
 }
 const press = (at, key) => at.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
 function type(text) {
@@ -179,16 +180,62 @@ def run_browser(tmp_path, *arguments):
     return done.stdout.decode()
 
 
-def act(tmp_path, page, *actions, fragment=""):
+def act(tmp_path, page, *actions, fragment="", size=(1000, 1050)):
     """What is seen after each action, a piece of JavaScript, on an open page."""
     functions = ",".join(f"() => {{ {action} }}" for action in actions)
     text = page.html().replace("</body>", ACTIONS.replace("ACTIONS", functions))
     file = tmp_path / "page.html"
     file.write_text(text, "utf-8")
-    dom = run_browser(tmp_path, "--dump-dom", file.as_uri() + fragment)
+    window = f"--window-size={size[0]},{size[1]}"
+    dom = run_browser(tmp_path, window, "--dump-dom", file.as_uri() + fragment)
     found = json.loads(unescape(re.search(r'<pre id="seen">(.*?)</pre>', dom)[1]))
     assert found["faults"] == []
     return found["seen"]
+
+
+LABELS = (
+    "const hidden = (p) => p.labels.filter((x) => x.text.style.visibility).length;"
+    "const own = (p) => [...p.svg.querySelectorAll('.own')].map((x) => x.textContent).join(' ');"
+    "for (const p of facts.panels) p.svg.dataset.check = hidden(p) + ' hidden: ' + own(p);"
+    "whole(facts.panels.map((p) => p.svg.dataset.check));"
+)
+
+
+@needs_browser
+def test_no_label_is_cut_by_a_selection(tmp_path):
+    """Labels of 16 bytes, and of pairs of columns, give way to those of the lit cells."""
+    column, row, let_go = act(
+        tmp_path,
+        Page(WGMMA.replace("n64", "n32"), memory=Memory(64, "mn")),
+        f"go('b[3][2]'); {LABELS}", f"go('d[3][2]'); {LABELS}", f"keep(null); {LABELS}",
+    )  # fmt: skip
+    a, _, b, d = column["readout"].splitlines()
+    # b[3][2], MN-major: its own two bytes, 212 and 213, not those of its unit, 208.
+    assert b == "1 hidden: 212"
+    # Lane 1 holds rows 0 and 8 of the column; its register would not fit in every cell.
+    assert a.startswith("64 hidden: 1 1 5 5 9 9") and d.startswith("64 hidden: 1 1 5 5 9 9")
+    a, _, b, d = row["readout"].splitlines()
+    # Four digits have no room in a cell of b: no label is better than a part of one.
+    assert (a, d, b) == ("0 hidden: ", "1 hidden: 13", "16 hidden: ")
+    assert all(line == "0 hidden: " for line in let_go["readout"].splitlines())
+
+
+SIZES = (
+    "const pictures = [...document.querySelectorAll('.product svg')];"
+    "const ends = pictures.map((x) => x.getBoundingClientRect());"
+    "whole([JSON.stringify([innerWidth, innerHeight, Math.max(...ends.map((x) => x.right)),"
+    " Math.max(...ends.map((x) => x.bottom)), document.documentElement.scrollWidth])]);"
+)
+
+
+@needs_browser
+@pytest.mark.parametrize(("width", "height"), [(1400, 1000), (500, 900)])
+def test_the_page_fits_the_window(tmp_path, width, height):
+    (seen,) = act(tmp_path, Page(F16), SIZES, size=(width, height))
+    inner_width, inner_height, right, bottom, scrolled = json.loads(seen["readout"])
+    assert right <= inner_width and scrolled <= inner_width
+    if width > 700:  # in a narrow window the operands stand below each other
+        assert bottom <= inner_height
 
 
 @needs_browser

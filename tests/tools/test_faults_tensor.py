@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from emulator import InstructionDescriptor, OperandError, find_faults, gemm, mma
-from emulator.isa.tensor_instruction import settle
+from emulator.isa.tensor_matrix import settle
 from emulator.targets import find_target
 from emulator.tools.faults.tensor import _problem, _ways
 

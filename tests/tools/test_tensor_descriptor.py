@@ -6,7 +6,7 @@ import pytest
 
 from emulator import InstructionDescriptor, OperandError, SharedMemoryDescriptor
 from emulator.__main__ import main
-from emulator.isa.tensor_instruction import settle
+from emulator.isa.tensor_matrix import settle
 from emulator.tools.descriptors.tensor import describe_instruction, describe_shared
 
 F16 = "tcgen05.mma.cta_group::1.kind::f16"

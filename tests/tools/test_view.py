@@ -11,9 +11,19 @@ from emulator import Instruction
 from emulator.isa.catalogue import instructions
 from emulator.layout.descriptor import Descriptor
 from emulator.layout.grids import fragment_svg, tile_grid
-from emulator.layout.picture import HUES, boxes, colour, document, side_by_side
+from emulator.layout.picture import (
+    HUES,
+    MEMORY,
+    boxes,
+    colour,
+    document,
+    memory_colour,
+    side_by_side,
+)
 from emulator.layout.tile import TileShape
 from emulator.tools.pictures.page import Page
+from emulator.tools.pictures.panels import Memory
+from emulator.tools.pictures.tiled import TiledFragment
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
@@ -212,6 +222,56 @@ def test_colours_are_told_apart_and_text_is_read_on_them():
             assert distance(colour(lane), colour(lane + 1)) > 5
     assert len({colour(lane) for lane in range(32)}) == 32 == 4 * len(HUES)
     assert colour(37) == colour(5)
+
+
+def test_colours_of_shared_memory_are_not_those_of_lanes():
+    units = [memory_colour(i) for i in range(16)]
+    lanes = {colour(lane) for lane in range(32)}
+    assert len(set(units)) == 16 == 2 * len(MEMORY) and not lanes & set(units)
+    black = linear("#111111") @ XYZ[1]
+    for i, own in enumerate(units):
+        assert (linear(own) @ XYZ[1] + 0.05) / (black + 0.05) > 6
+        if i >= 2:
+            assert distance(own, units[i - 2]) > 3  # the unit beside it
+
+
+def test_a_tile_has_a_legend_of_its_colours():
+    grid = tile_grid("b", Descriptor.for_tile(8, 64, "f16").descriptor, TileShape(8, 64, 2), 16)
+    words, colours = grid.legend
+    assert "128-byte line" in words and [label for _, label in colours][:3] == ["0", "16", "32"]
+    text = document(side_by_side([grid]), "")
+    for owner, label in colours:
+        assert f'fill="{memory_colour(owner)}"/>' in text and f">{label}</text>" in text
+    page = Page(WGMMA).html()
+    assert page.count('<div class="legend">') == 2 and page.count('class="legend"><') == 0
+
+
+def test_a_descriptor_and_a_major_for_each_operand(capsys):
+    word = int(Descriptor.for_tile(64, 16, "f16", swizzle_bytes=32).descriptor.encode())
+    panels = Page(WGMMA, memory=Memory(descriptor_b=word, major_a="mn")).data["panels"]
+    (a,) = [x for x in panels if x["name"] == "a" and x["kind"] == "memory"]
+    (b,) = [x for x in panels if x["name"] == "b"]
+    assert a["places"] == Page(WGMMA, memory=Memory(major="mn")).data["panels"][1]["places"]
+    assert b["places"] == Page(WGMMA, memory=Memory(32)).data["panels"][2]["places"]
+    text = "\n".join(answer(capsys, "view", WGMMA, "--descriptor-b", hex(word), "--major-a", "mn"))
+    assert "32-byte swizzle" in text and "MN-major, 128-byte swizzle" in text
+    far = refusal(capsys, "view", WGMMA, "--descriptor-b", "0x7fffffffffffffff")
+    assert "can be drawn" in far
+    assert "whole number" in refusal(capsys, "view", WGMMA, "--descriptor-a", "x")
+    assert "only wgmma" in refusal(capsys, "view", F16, "--descriptor-a", "0")
+
+
+def test_four_tiles_stand_two_by_two(capsys):
+    """As the tiles of an A of 16 rows: the second below the first."""
+    x4 = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
+    text = "\n".join(answer(capsys, "view", x4, "--format", "svg"))
+    corners = re.findall(r'<g transform="translate\((\d+),(\d+)\)"><g class="axis"', text)
+    places = [tuple(map(int, x)) for x in corners]
+    assert len(places) == 8
+    first, below, beside, last = (places[i] for i in (0, 2, 4, 6))
+    assert first[0] == below[0] < beside[0] == last[0]
+    assert first[1] == beside[1] < below[1] == last[1]
+    assert '<main class="several tiles">' in Page(x4).html()
     assert distance("#e69f00", "#e69f00") == 0
 
 
@@ -332,3 +392,39 @@ def test_view_of_one_target(capsys):
 )  # fmt: skip
 def test_view_refuses(capsys, argv, message):
     assert message in refusal(capsys, "view", *argv)
+
+
+# --- several warps side by side -------------------------------------------------------------------
+
+
+def test_warps_side_by_side():
+    """Lane 5 of warp i + 2 * j holds of D what lane 5 holds, 16 * i rows and 8 * j columns on; of A
+    what it holds 16 * i rows on, whatever j; of B what it holds 8 * j columns on."""
+    ins = Instruction.parse(F16)
+    page = Page(ins, warps=(2, 3))
+    panels = {x["name"]: x for x in page.data["panels"]}
+    assert {name: (x["rows"], x["cols"]) for name, x in panels.items()} == {
+        "a": (32, 16), "b": (16, 24), "d": (32, 24),
+    }  # fmt: skip
+    assert page.data["lanes"] == 192 and page.title == f"{F16}, 2 x 3 warps"
+    for name, (down, across) in {"a": (16, 0), "b": (0, 8), "d": (16, 8)}.items():
+        one, tiled = ins.fragment(name), TiledFragment(ins.fragment(name), (2, 3))
+        for j in range(3):
+            for i in range(2):
+                warp = i + 2 * j
+                part = tiled.coords[32 * warp : 32 * warp + 32]
+                assert np.array_equal(part, one.coords + np.array([down * i, across * j]))
+    hints = {x.grid.hint(17, 3) for x in page.sections()[0].panels if x.name == "a"}
+    assert hints == {"a[17][3]: lanes 37 and 101 and 165, register 0, bits 31:16"}
+    (d,) = [x for x in page.sections()[0].panels if x.name == "d"]
+    assert set(d.grid.frames) == {(16 * i, 8 * j, 16, 8) for i in range(2) for j in range(3)}
+
+
+def test_view_draws_warps(capsys):
+    text = "\n".join(answer(capsys, "view", F16, "--warps", "2x2", "--format", "svg"))
+    assert "2 x 2 warps" in text and ">127:0</text>" in text
+    assert "two numbers" in refusal(capsys, "view", F16, "--warps", "2")
+    assert "at most 32 warps" in refusal(capsys, "view", F16, "--warps", "8x8")
+    assert "dense mma alone" in refusal(capsys, "view", WGMMA, "--warps", "2x1")
+    sparse = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+    assert "dense mma alone" in refusal(capsys, "view", sparse, "--warps", "2x1")

@@ -25,9 +25,9 @@ class Problem:
     """Operands of one tcgen05.mma, in the memory of one CTA or of a pair."""
 
     def __init__(self, kind, m, group=1, *, ws=False, sparse=False, a_in=False, lane=0, n=64,
-                 a="", vector="", shift=0, a_shift=False, **more):  # fmt: skip
+                 a="", vector="", shift=0, a_shift=False, target="sm_100a", **more):  # fmt: skip
         self.x = x = InstructionDescriptor(kind, a, a, m=m, n=n, sparse=sparse, **more)
-        product = TensorProduct(x, find_target("sm_100a"), vector, shift)
+        product = TensorProduct(x, find_target(target), vector, shift)
         self.mma = TensorMma(product, group, ws, a_shift)
         self.layout = self.mma.layout(lane)
         self.group, self.rng = group, np.random.default_rng(m + n)
@@ -129,11 +129,11 @@ CASES = [
     ("mxf8f6f4", 128, {"a": "e2m3", "sparse": True}),
     ("mxf4", 128, {"scale_b_id": 2}),
     ("mxf4", 128, {"group": 2, "n": 128}),
-    ("mxf4", 128, {"k": 96, "scale_a_id": 2}),
+    ("mxf4", 128, {"k": 96, "scale_a_id": 2, "target": "sm_103a"}),
     ("mxf4", 256, {"group": 2, "sparse": True}),
     ("mxf4nvf4", 128, {"n": 256}),
     ("mxf4nvf4", 256, {"group": 2, "scale": "ue8m0", "vector": "block32"}),
-    ("mxf4nvf4", 128, {"k": 96}),
+    ("mxf4nvf4", 128, {"k": 96, "target": "sm_103a"}),
     ("mxf4nvf4", 128, {"a_in": True}),
 ]
 
@@ -262,6 +262,8 @@ def test_sparse_operands_that_mean_nothing():
     problem.write("metadata", problem.layout.metadata, np.uint8(0b0001), Place(4, 0, 4))
     with pytest.raises(UndefinedError, match="metadata of row 0, chunk 0 is 0b0001"):
         problem.run()
+    with pytest.raises(OperandError, match="descriptor that is dense"):
+        Problem("f16", 128).run(metadata=AT["metadata"])
     transposed = Problem("f16", 128, transpose_a=True)
     with pytest.raises(OperandError, match="K-major: transpose_a must be 0"):
         transposed.run(a_in_tensor_memory=True, a=AT["a"])

@@ -105,14 +105,15 @@ def test_integers_wrap_or_saturate():
 @pytest.mark.parametrize("k", [64, 96, 128])
 @pytest.mark.parametrize(("kind", "scale", "vector"), [
     ("mxf4", "ue8m0", ""), ("mxf4nvf4", "ue4m3", ""), ("mxf4nvf4", "ue8m0", "block32"),
+    ("mxf4nvf4", "ue5m3", "block16"),
 ])  # fmt: skip
 def test_fp4_of_near_scales_is_the_exact_sum_rounded_toward_zero(kind, scale, vector, k):
     rng = np.random.default_rng(k)
-    x = product(kind, vector=vector, k=k, scale=scale)
-    width = {"ue4m3": 16}.get(scale, 32)
+    x = product(kind, vector=vector, k=k, scale=scale, target=find_target("sm_107a"))
+    width = 32 if scale == "ue8m0" else 16
     assert (x.scale_width, x.scales) == (width, k // width)
     a, b = (rng.integers(0, 16, shape, np.uint8) for shape in ((3, k), (k, 5)))
-    low, high = (124, 131) if scale == "ue8m0" else (40, 72)
+    low, high = {"ue8m0": (124, 131), "ue4m3": (40, 72), "ue5m3": (104, 136)}[scale]
     sa, sb = (rng.integers(low, high, (n, x.scales), np.uint8) for n in (3, 5))
     c = rng.normal(size=(3, 5)).astype(np.float32)
     got = x.multiply(a, b, c.view(np.uint32), sa, sb).view(np.float32)
@@ -226,6 +227,7 @@ def test_zero_column_masks():
         ({"vector": "block32"}, OperandError, "takes no scale vector; got 'block32'"),
         ({"kind": "mxf4", "vector": "block16"}, OperandError, "scale_vec::2X, block32"),
         ({"kind": "mxf4nvf4", "vector": "block32"}, OperandError, "ue4m3 go with"),
+        ({"kind": "mxf4", "k": 96}, UnsupportedError, "k 96 is for sm_103a"),
         ({"target": find_target("sm_90a")}, UnsupportedError, "on sm_90a: no such recipe"),
     ],
 )

@@ -17,7 +17,7 @@ class Term(NamedTuple):
 
     a: Callable[[], Value]
     b: Callable[[], Value]
-    #: sum of both exponents, with those of scales
+    #: sum of both exponents; where `Terms.in_floats`, 2 to that power, 0 of a zero
     exponent: Callable[[], Value]
     #: the product of the classes of A and B, see `elements.classes`
     special: Callable[[], Value]
@@ -40,6 +40,8 @@ class Terms(NamedTuple):
     scale_fraction_bits: int
     #: whether any operand has an infinity or NaN, a bit that is known when the code runs
     any_special: Value
+    #: numbers are whole float32 numbers: their exponents are part of them
+    in_floats: bool = False
 
 
 def fused(
@@ -102,23 +104,35 @@ def _aligned(
     floor = elements.NOWHERE // 4 if step.floor is None else step.floor
     top = e.larger(own.exponent, e.like(own.exponent, floor))
     exponents = {}
-    for k in block:
-        exponents[k] = given.terms[k].exponent()
-        if scales:
-            exponents[k] = b.add(exponents[k], scales[k].exponent())
-        top = e.larger(top, exponents[k])
+    if given.in_floats:
+        # Powers of two compare as their words do.
+        words = [e.converted(I32, given.terms[k].exponent(), "bitcast") for k in block]
+        largest = b.lshr(_sum(e.larger, words), e.like(top, 23))
+        top = e.larger(top, b.sub(largest, e.like(top, 127)))
+    else:
+        for k in block:
+            exponents[k] = given.terms[k].exponent()
+            if scales:
+                exponents[k] = b.add(exponents[k], scales[k].exponent())
+            top = e.larger(top, exponents[k])
+    to_units = b.sub(e.like(top, step.fraction_bits), top)
 
-    def cut(value: Value, exponent: Value, fraction: int) -> Value:
+    def cut(value: Value, scale: Value) -> Value:
         """In units, truncated: int32. Below 2**(fraction_bits + 2)."""
-        shift = b.add(b.sub(exponent, top), e.like(top, step.fraction_bits - fraction))
-        scaled = b.fmul(value, elements.power_of_two(e, shift))
-        return e.converted(I32, scaled, "fptosi")
+        return e.converted(I32, b.fmul(value, scale), "fptosi")
 
-    addends = [cut(own.value, own.exponent, own.fraction_bits)]
+    def scale_of(exponent: Value, fraction: int) -> Value:
+        less = b.sub(to_units, e.like(top, fraction))
+        return elements.power_of_two(e, b.add(exponent, less))
+
+    addends = [cut(own.value, scale_of(own.exponent, own.fraction_bits))]
+    # Too large a scale is one of products that are all zeros.
+    scale = elements.power_of_two(e, e.smaller(to_units, e.like(top, 127)))
     for k in block:
         product = b.fmul(given.terms[k].a(), given.terms[k].b())
-        fraction = given.fraction_bits + given.scale_fraction_bits
-        addends.append(cut(product, exponents[k], fraction))
+        if not given.in_floats:
+            scale = scale_of(exponents[k], given.fraction_bits + given.scale_fraction_bits)
+        addends.append(cut(product, scale))
     at_once = 1 << (29 - step.fraction_bits)
     total = None
     for first in range(0, len(addends), at_once):

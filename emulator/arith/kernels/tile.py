@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from dtypes import Format
+from emulator.arith.arrangement import Arrangement
 from emulator.arith.kernels import elements, sums
 from emulator.arith.kernels.emitter import (
     F32,
@@ -73,6 +74,7 @@ class Kernel:
         self.flips = dict(zip("ab", self.function.args[-3:-1], strict=True))
         self.keep = self.function.args[-1]
         self.is_f64 = product.arithmetic.d.bits == 64
+        self.in_floats = _fits_floats(product, found)
 
     def write(self) -> Any:
         e, p = self.e, self.product
@@ -202,7 +204,8 @@ class Kernel:
     def _side(self, fmt: Format, units: Units, held: Value, count: int, widen: Format | None,
               fixed: bool) -> _Side:  # fmt: skip
         """The elements as numbers of float32 and exponents. `fixed`: numbers without exponents, in
-        units of the least one."""
+        units of the least one. Where `in_floats`, powers of two are in the place of exponents, and
+        numbers are whole."""
         e = self.e
         value, exponent = e.array(F32, count), e.array(I32, count)
         fraction = 0
@@ -214,8 +217,13 @@ class Kernel:
                     up = e.b.sub(found.exponent, e.like(found.exponent, fmt.emin))
                     number = e.b.fmul(number, elements.power_of_two(e, up))
                     fraction = fmt.mantissa_bits - fmt.emin
+                power = found.exponent
+                if self.in_floats:
+                    down = e.b.sub(power, e.like(power, fraction))
+                    number = e.b.fmul(number, elements.power_of_two(e, down))
+                    power = elements.power_of_two(e, power)
                 e.store_lanes(number, value, place)
-                e.store_lanes(found.exponent, exponent, place)
+                e.store_lanes(power, exponent, place)
                 self._note(found.special)
         return _Side(value, exponent, e.array(F32, count), fraction)
 
@@ -300,7 +308,8 @@ class Kernel:
                 chunks = [self._scale(scale_a, scale_b, i, j, v) for v in range(p.scales)]
                 scales = [chunks[k * p.scales // p.k] for k in range(p.k)]
             by = 2 * p.arithmetic.scale.mantissa_bits if p.arithmetic.scale else 0
-            given = sums.Terms(terms, scales, a.fraction_bits + b.fraction_bits, by, special)
+            fraction = a.fraction_bits + b.fraction_bits
+            given = sums.Terms(terms, scales, fraction, by, special, self.in_floats)
             self._put(i, j, sums.fused(e, p.arithmetic, found, p.k, given, c))
 
     @contextmanager
@@ -338,10 +347,11 @@ class Kernel:
         def both(x: Value, y: Value, type_: Any, join: Any) -> Value:
             return join(self._of_a(x, i, k, type_), self._of_b(y, i, j, k, type_))
 
+        type_, join = (F32, self.e.b.fmul) if self.in_floats else (I32, self.e.b.add)
         return sums.Term(
             lambda: self._of_a(a.value, i, k, F32),
             lambda: self._of_b(b.value, i, j, k, F32),
-            lambda: both(a.exponent, b.exponent, I32, self.e.b.add),
+            lambda: both(a.exponent, b.exponent, type_, join),
             lambda: both(a.special, b.special, F32, self.e.b.fmul),
         )
 
@@ -358,6 +368,18 @@ class Kernel:
             lambda: both(a.exponent, b.exponent, I32, e.b.add),
             lambda: both(a.special, b.special, F32, e.b.fmul),
         )
+
+
+def _fits_floats(product: Product, found: Arrangement) -> bool:
+    """Whether products of any two elements, and their powers of two, are normal float32 numbers
+    that a scale of the alignment leaves so, unless they are cut away."""
+    core, formats = found.core, {product.arithmetic.a, product.arithmetic.b}
+    formats |= {found.widen or x for x in formats}
+    if not isinstance(core, FusedDotAdd) or core.group > 1 or product.scales:
+        return False
+    least = min(x.emin - x.mantissa_bits for x in formats)
+    # From the least product up, and from the largest one to the smallest scale.
+    return 2 * least >= -100 and max(x.bias for x in formats) <= 31 and core.fraction_bits <= 25
 
 
 # --- batches --------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ class OrdinaryInstruction(Instruction):
     def targets(self) -> tuple[str, ...]:
         return self.row.targets_of(self.words)
 
-    @property
+    @cached_property
     def ptx_version(self) -> tuple[int, int]:
         """The PTX version that introduced the form: (7, 8) for 7.8."""
         return self.row.version_of(self.words)

@@ -182,9 +182,9 @@ class AccessWatch(Reporter):
         self.conflicts(conflicts, who, flat * granule, size, use, changed, count, everywhere=True)
 
     def _fresh(self, places: Places, at: Places) -> Bools | None:
-        """Reads of memory that malloc gave and nothing has written; what the host has given is
-        written."""
-        held = sorted((x.start, x.start + x.size) for x in self.all.grid.launch.heap.live.values())
+        """Reads of memory that malloc gave to this grid and nothing has written; what the host has
+        given is written, and so is what grids before this one have left."""
+        held = sorted((x.start, x.start + x.size) for x in self.all.grid.launch.heap.own)
         if not held:
             return None
         starts, ends = np.array(held).T

@@ -169,6 +169,16 @@ class AsyncWatch(AccessWatch):
         else:
             self.spoilt.setdefault(lane, []).append(np.zeros(0, np.bool_))
 
+    def tensor_core_reads(self, block: int, addresses: Places, lane: int) -> None:
+        """Bytes in the shared memory of a block that a tcgen05 of one thread reads."""
+        shared = self.shared
+        row, granule = shared.shadow.row, shared.shadow.granule
+        flat = np.unique(addresses // granule) + block * row
+        who = np.full(len(flat), lane)
+        self._of_proxy(
+            shared.conflicts_with_writes(who, flat, proxy=True), who, flat * granule, granule, 1
+        )
+
     def stored_by_copy(self, lane: int, places: Places) -> None:
         """Bytes of shared memory that a bulk copy stores to global memory."""
         shared = self.shared

@@ -35,6 +35,11 @@ KINDS: dict[str, str] = {
     "shuffle": "name all lanes that take part in the membermask, and read only from those",
     "wgmma order": "wgmma.fence after other instructions wrote a register that wgmma uses",
     "wgmma in flight": "wgmma.wait_group before registers of a wgmma under way are touched",
+    "tensor memory": (
+        "write its columns (tcgen05.st, cp, or an mma that does not add to the old D) before they "
+        "are read, and give all of them back (tcgen05.dealloc) before the block ends"
+    ),
+    "issued more than once": "let one thread issue it: elect.sync, cute::elect_one_sync()",
     "left open": "wait for it before the thread ends: its memory may be given to others",
     "peer has ended": (
         "a barrier of the cluster (cluster.sync()) before blocks end whose shared memory others use"

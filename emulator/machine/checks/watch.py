@@ -14,6 +14,7 @@ from emulator.machine.checks.async_watch import AsyncWatch
 from emulator.machine.checks.clocks import Aspect, Events, wider
 from emulator.machine.checks.finding import Party
 from emulator.machine.checks.reporter import GridWatch
+from emulator.machine.checks.tensor_cores import TensorCoreChecks
 from emulator.machine.checks.wgmma import WgmmaChecks
 from emulator.machine.vector.strand import WARP, Frame, Lanes, Strand
 from emulator.machine.vector.wave import Wave
@@ -27,6 +28,7 @@ class Watch(AsyncWatch):
     def __init__(self, all_: GridWatch, wave: Wave) -> None:
         super().__init__(all_, wave)
         self.wgmma_checks = WgmmaChecks(self)
+        self.tensor_cores = TensorCoreChecks(self)
         #: of warps, how often they have executed setmaxnreg, and where the last one did
         self.counted, self.setting = np.zeros(len(wave.thread) // WARP, np.int64), 0
         #: of blocks, what their threads knew when they ended
@@ -118,6 +120,7 @@ class Watch(AsyncWatch):
                     f"mbarrier {name}: {abs(held.transactions)} bytes {what}", None, offset,
                 )  # fmt: skip
         self._check_visits()
+        self.tensor_cores.finish()
         self.all.memory.knowledge.forget(set(self.wave.ctas.tolist()), self.clocks.per_block)
         self._check_registers_of_warps()
 

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 from emulator.machine.compiled.segment import Segment
 from emulator.machine.compiled.translation import can_translate
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.wave import Block
-from emulator.ptx.program import Function, Program, registers_of
+from emulator.ptx.program import (
+    Constant,
+    Function,
+    Program,
+    Register,
+    Statement,
+    Vector,
+    registers_of,
+)
 from emulator.targets import Target
 
 #: fewer statements are faster as steps
@@ -19,16 +31,18 @@ def with_segments(
     """The same block; `at_once` compiles its segments before they first run."""
     steps: list[Step] = []
     counts: list[int] = []
+    held = _constants(program.statements[function.first : function.end])
+    known = [_with_constants(statement, held) for statement in block.statements]
     at = 0
     while at < len(block.steps):
         end = at
-        while end < len(block.steps) and can_translate(block.statements[end], function, target):
+        while end < len(block.steps) and can_translate(known[end], function, target):
             end += 1
         if end - at < _SHORTEST:
             end = at + 1
             steps.append(block.steps[at])
         else:
-            statements = block.statements[at:end]
+            statements = known[at:end]
             live = _live_after(statements[-1].pc, program, function)
             steps.append(Segment(statements, block.steps[at:end], function, live, target, at_once))
         counts.append(end - at)
@@ -47,3 +61,40 @@ def _live_after(pc: int, program: Program, function: Function) -> int:
             for bound in statement.operands.values():
                 live |= sum(1 << i for i in set(registers_of(bound)))
     return live
+
+
+# --- registers that hold constants ----------------------------------------------------------------
+
+
+def _constants(statements: Sequence[Statement]) -> dict[int, Constant]:
+    """Registers that one statement of a function writes, a mov of a constant."""
+    writes: Counter[int] = Counter()
+    out: dict[int, Constant] = {}
+    for statement in statements:
+        for part in statement.expansion or (statement,):
+            for bound in part.bound("written"):
+                # The base of an address is read; counted, it is only no constant.
+                writes.update(registers_of(bound))
+        if statement.call is not None:
+            writes.update(statement.call.results)
+        d, a = statement.operands.get("d"), statement.operands.get("a")
+        plain = statement.name == "mov" and statement.guard is None and not statement.expansion
+        if plain and isinstance(d, Register) and isinstance(a, Constant):
+            out[d.index] = a
+    return {index: word for index, word in out.items() if writes[index] == 1}
+
+
+def _with_constants(statement: Statement, held: Mapping[int, Constant]) -> Statement:
+    """A statement that names constants in place of registers which hold them."""
+    operands = dict(statement.operands)
+    for operand in statement.signature.operands:
+        bound = operands.get(operand.name)
+        if operand.use != "read" or bound is None:
+            continue
+        if isinstance(bound, Register) and bound.index in held:
+            operands[operand.name] = held[bound.index]
+        elif isinstance(bound, Vector):
+            items = (held.get(x.index, x) if isinstance(x, Register) else x for x in bound.items)
+            operands[operand.name] = Vector(tuple(items))
+    expansion = tuple(_with_constants(part, held) for part in statement.expansion)
+    return replace(statement, operands=operands, expansion=expansion)

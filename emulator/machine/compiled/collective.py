@@ -7,6 +7,7 @@ the vector engine, which knows how to wait.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -18,6 +19,7 @@ from emulator.machine.compiled.emitter import (
     POINTER,
     WIDTH,
     WORD,
+    Emitter,
     Value,
     integers,
 )
@@ -115,19 +117,19 @@ _NAMES: dict[str, Any] = {
 # --- ldmatrix, stmatrix, movmatrix ----------------------------------------------------------------
 
 
-def _chosen(t: NativeFunction, words: Value, indexes: Sequence[int]) -> Value:
+def _chosen(e: Emitter, words: Value, indexes: Sequence[int]) -> Value:
     """Elements of 16 bits of a vector, by their places."""
     places = ir.Constant(ir.VectorType(WORD, len(indexes)), [int(i) for i in indexes])
-    return t.b.shuffle_vector(words, words, places)
+    return e.builder.shuffle_vector(words, words, places)
 
 
-def _halves(t: NativeFunction, words: Value) -> Value:
+def _halves(e: Emitter, words: Value) -> Value:
     """Registers as elements of 16 bits, two of each lane."""
-    return t.b.bitcast(words, ir.VectorType(ir.IntType(16), _TILE))
+    return e.builder.bitcast(words, ir.VectorType(ir.IntType(16), _TILE))
 
 
-def _words(t: NativeFunction, halves: Value) -> Value:
-    return t.b.bitcast(halves, integers(32))
+def _words(e: Emitter, halves: Value) -> Value:
+    return e.builder.bitcast(halves, integers(32))
 
 
 def _from_tile(fragment: Fragment, tile: int) -> list[int]:
@@ -141,7 +143,7 @@ def _to_tile(fragment: Fragment, tile: int) -> list[int]:
     return [int(lane) * 2 + int(x) - 2 * tile for lane, x in zip(lanes, elements, strict=True)]
 
 
-def _rows(t: NativeFunction, statement: Statement, ins: Movement, *, write: bool) -> list[Value]:
+def _rows(t: NativeFunction, statement: Statement, ins: Movement, *, write: bool) -> Value:
     """Where the rows lie whose addresses the first lanes hold."""
     e, b, bound = t.e, t.b, statement.operands["p"]
     addresses = t.address(bound)
@@ -152,46 +154,61 @@ def _rows(t: NativeFunction, statement: Statement, ins: Movement, *, write: bool
         outside = b.icmp_unsigned("!=", window, e.word(64, SHARED >> WINDOW_BITS))
         with b.if_then(e.any(b.and_(outside, mask)), likely=False):
             t.fail()
-    places = t.memory.places("shared", addresses, ROW_BYTES, mask, write, t.fail)
-    return [b.inttoptr(b.extract_element(places, WORD(i)), POINTER) for i in range(ins.rows)]
+    return t.memory.places("shared", addresses, ROW_BYTES, mask, write, t.fail)
+
+
+def _row(e: Emitter, places: Value, row: int) -> Value:
+    return e.builder.inttoptr(e.builder.extract_element(places, WORD(row)), POINTER)
 
 
 def _load_matrix(t: NativeFunction, statement: Statement, ins: Movement) -> None:
-    rows = _rows(t, statement, ins, write=False)
-    type_ = ir.VectorType(ir.IntType(16), _ROW)
-    parts = [t.b.load(row, typ=type_, align=1) for row in rows]
+    places = _rows(t, statement, ins, write=False)
     for tile, item in enumerate(items_of(statement.operands["d"])):
-        halves = parts[8 * tile : 8 * tile + 8]
-        while len(halves) > 1:
-            halves = [_joined(t, *halves[i : i + 2]) for i in range(0, len(halves), 2)]
-        chosen = _chosen(t, halves[0], _from_tile(ins.fragment("d"), tile))
-        t.write(item, "b32", _words(t, chosen), None)
+        load = partial(_loaded, _from_tile(ins.fragment("d"), tile), tile)
+        words = t.e.outlined(f"load.{ins}.{tile}", integers(32), load, places)
+        t.write(item, "b32", words, None)
 
 
-def _joined(t: NativeFunction, low: Value, high: Value) -> Value:
+def _loaded(indexes: Sequence[int], tile: int, e: Emitter, places: Value) -> Value:
+    """The register that holds a tile."""
+    type_ = ir.VectorType(ir.IntType(16), _ROW)
+    parts = [
+        e.builder.load(_row(e, places, _ROW * tile + i), typ=type_, align=1) for i in range(_ROW)
+    ]
+    while len(parts) > 1:
+        parts = [_joined(e, *parts[i : i + 2]) for i in range(0, len(parts), 2)]
+    return _words(e, _chosen(e, parts[0], indexes))
+
+
+def _joined(e: Emitter, low: Value, high: Value) -> Value:
     count = 2 * low.type.count
     places = ir.Constant(ir.VectorType(WORD, count), list(range(count)))
-    return t.b.shuffle_vector(low, high, places)
+    return e.builder.shuffle_vector(low, high, places)
 
 
 def _store_matrix(t: NativeFunction, statement: Statement, ins: Movement) -> None:
-    rows = _rows(t, statement, ins, write=True)
+    places = _rows(t, statement, ins, write=True)
     for tile, item in enumerate(items_of(statement.operands["r"])):
-        halves = _halves(t, t.read(item, "b32"))
-        ordered = _to_tile(ins.fragment("r"), tile)
-        for i in range(_ROW):
-            part = _chosen(t, halves, ordered[_ROW * i : _ROW * i + _ROW])
-            t.b.store(part, rows[_ROW * tile + i], align=1)
+        store = partial(_stored, _to_tile(ins.fragment("r"), tile), tile)
+        words = t.read(item, "b32")
+        t.e.outlined(f"store.{ins}.{tile}", ir.VoidType(), store, words, places)
     t.has_stored(t.present)
+
+
+def _stored(indexes: Sequence[int], tile: int, e: Emitter, words: Value, places: Value) -> None:
+    halves = _halves(e, words)
+    for i in range(_ROW):
+        part = _chosen(e, halves, indexes[_ROW * i : _ROW * i + _ROW])
+        e.builder.store(part, _row(e, places, _ROW * tile + i), align=1)
 
 
 def _transpose(t: NativeFunction, statement: Statement, ins: Movement) -> None:
     given, made = ins.fragment("a"), ins.fragment("d")
     held = _to_tile(given, 0)
-    halves = _halves(t, t.read(statement.operands["a"], "b32"))
-    chosen = _chosen(t, halves, [held[i] for i in _from_tile(made, 0)])
+    halves = _halves(t.e, t.read(statement.operands["a"], "b32"))
+    chosen = _chosen(t.e, halves, [held[i] for i in _from_tile(made, 0)])
     (item,) = items_of(statement.operands["d"])
-    t.write(item, "b32", _words(t, chosen), None)
+    t.write(item, "b32", _words(t.e, chosen), None)
 
 
 _MOVEMENTS = {"ldmatrix": _load_matrix, "stmatrix": _store_matrix, "movmatrix": _transpose}

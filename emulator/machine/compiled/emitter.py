@@ -12,6 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from dtypes import Array
 from emulator.arith.scalar.types import ScalarType
 
 #: lanes of a vector
@@ -53,8 +54,10 @@ def _word(bits: int, value: int) -> Value:
 class Emitter:
     """Appends instructions to a function; arithmetic is that of `builder`, under LLVM's names."""
 
-    def __init__(self, module: Any, builder: Any) -> None:
+    def __init__(self, module: Any, builder: Any, table: Callable[[Any, Array], Value]) -> None:
         self.module, self.builder = module, builder
+        #: gives a builder the address of an array that does not change
+        self._table = table
 
     # --- constants ---
 
@@ -93,6 +96,18 @@ class Emitter:
             found = ir.Function(self.module, ir.FunctionType(result, [x.type for x in args]), name)
         return self.builder.call(found, args)
 
+    def outlined(self, name: str, result: Any, make: Callable[..., Value], *words: Value) -> Value:
+        """``make(emitter, *words)`` as a function of its own, written once for all of its name."""
+        found = self.module.globals.get(name)
+        if found is None:
+            found = ir.Function(self.module, ir.FunctionType(result, [x.type for x in words]), name)
+            found.linkage = "internal"
+            found.attributes.add("noinline")
+            inner = Emitter(self.module, ir.IRBuilder(found.append_basic_block()), self._table)
+            made = make(inner, *found.args)
+            _ = inner.builder.ret_void() if made is None else inner.builder.ret(made)
+        return self.builder.call(found, words)
+
     def select(self, condition: Value, a: Value, b: Value) -> Value:
         return self.builder.select(condition, a, b)
 
@@ -116,6 +131,23 @@ class Emitter:
     def as_words(self, x: Value) -> Value:
         bits = {value: key for key, value in _FLOATS.items()}[x.type.element]
         return self.builder.bitcast(x, integers(bits))
+
+    def leading_zeros(self, x: Value) -> Value:
+        return self.call("ctlz", x, BIT(0), result=x.type)
+
+    def gather(self, places: Value, bits: int) -> Value:
+        """Words at addresses in this process."""
+        pointers = self.builder.inttoptr(places, ir.VectorType(POINTER, WIDTH))
+        type_ = integers(bits)
+        given = [pointers, WORD(bits // 8), self.word(1, 1), ir.Constant(type_, ir.Undefined)]
+        return self.function(f"llvm.masked.gather.v32i{bits}.v32p0", type_, given)
+
+    def look_up(self, table: Array, indexes: Value) -> Value:
+        """Words of an array of 32 or 64 bits, by numbers of 32."""
+        size = table.itemsize
+        offsets = self.shift("shl", self.resize(indexes, 64), size.bit_length() - 1)
+        places = self.builder.add(self.splat(self._table(self.builder, table)), offsets)
+        return self.gather(places, 8 * size)
 
     def any(self, condition: Value) -> Value:
         """Whether a condition holds in any lane, a scalar."""

@@ -19,6 +19,7 @@ from emulator.arith.scalar.types import TYPES
 from emulator.machine.compiled.emitter import (
     LONG,
     POINTER,
+    WIDTH,
     Emitter,
     Value,
     integers,
@@ -55,6 +56,8 @@ class Input:
 
     read: Callable[[Strand], Array]
     dtype: np.dtype[Any]
+    #: where it is the same in every call
+    fixed: Array | None = None
 
 
 class NativeFunction:
@@ -71,23 +74,23 @@ class NativeFunction:
         self._inputs: dict[Any, tuple[int, Input]] = {}
         self._values: dict[Any, Value] = {}
         self._written: dict[int, None] = {}
-        module = ir.Module(NAME)
+        self._module = module = ir.Module(NAME)
         type_ = ir.FunctionType(LONG, [POINTER, LONG, LONG, POINTER])
         native = ir.Function(module, type_, NAME)
         self._arguments, first, end, context = native.args
         entry = ir.IRBuilder(native.append_basic_block("entry"))
         loop, done = native.append_basic_block("loop"), native.append_basic_block("done")
-        self.e = Emitter(module, ir.IRBuilder(loop))
+        self.e = Emitter(module, ir.IRBuilder(loop), self._address_of)
         self.b = b = self.e.builder
         self._stored = entry.alloca(LONG)
         entry.store(LONG(0), self._stored)
+        self._entry = entry
         self.memory = Memory(self.e, context, entry)
         warp = b.phi(LONG)
         warp.add_incoming(first, entry.block)
         self.memory.warp = self.warp = warp
         self.present = self.input("present", Input(_present, np.dtype(np.bool_)))
         self._warps = end, loop, done, entry
-        self._module = module
 
     def finish(self, live: int) -> tuple[str, tuple[Input, ...], tuple[Output, ...]]:
         """The text for LLVM, what the function takes, and what it makes of the registers `live`."""
@@ -118,13 +121,37 @@ class NativeFunction:
     def input(self, key: Any, given: Input) -> Value:
         """Words that the strand has; outputs stand behind all inputs."""
         if key not in self._values:
-            number = self._inputs.setdefault(key, (len(self._inputs), given))[0]
+            number = self._number(key, given)
             bits, size = given.dtype.itemsize * 8, given.dtype.itemsize
             words = self.b.load(self._argument(number), typ=integers(bits), align=size)
             if given.dtype == np.bool_:
                 words = self.b.icmp_unsigned("!=", words, self.e.word(8, 0))
             self._values[key] = words
         return self._values[key]
+
+    def _number(self, key: Any, given: Input) -> int:
+        return self._inputs.setdefault(key, (len(self._inputs), given))[0]
+
+    def pointer(self, key: Any, address: int) -> Value:
+        """An address that is known when the function is called: what LLVM made is kept on disk."""
+        if ("pointer", key) not in self._values:
+            entry, words = self._entry, np.full(WIDTH, address, np.uint64)
+            number = self._number(key, Input(lambda s: words, words.dtype, words))
+            at = entry.gep(self._arguments, [LONG(2 * number)], source_etype=LONG)
+            held = entry.inttoptr(entry.load(at, typ=LONG), POINTER)
+            self._values["pointer", key] = entry.load(held, typ=LONG)
+        return self._values["pointer", key]
+
+    def _address_of(self, builder: Any, table: Array) -> Value:
+        """The address of an array that lives as long as the process, by way of a variable of the
+        module: other functions of it look there, too."""
+        key = ("table", id(table))
+        if key not in self._values:
+            variable = ir.GlobalVariable(self._module, LONG, f"table{len(self._module.globals)}")
+            variable.initializer, variable.linkage = LONG(0), "internal"
+            self._entry.store(self.pointer(key, int(table.ctypes.data)), variable)
+            self._values[key] = variable
+        return builder.load(self._values[key], typ=LONG)
 
     def _write_back(self, outputs: list[int]) -> None:
         first = len(self._inputs)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from emulator.arith.scalar.types import ScalarType
-from emulator.machine.compiled.emitter import BIT, Emitter, Value
+from emulator.machine.compiled.emitter import Emitter, Value
 
 # --- sums, products -------------------------------------------------------------------------------
 
@@ -269,11 +269,7 @@ def popc(e: Emitter, t: ScalarType, a: Value) -> Value:
 
 
 def clz(e: Emitter, t: ScalarType, a: Value) -> Value:
-    return e.resize(_leading_zeros(e, a), 32)
-
-
-def _leading_zeros(e: Emitter, a: Value) -> Value:
-    return e.call("ctlz", a, BIT(0), result=a.type)
+    return e.resize(e.leading_zeros(a), 32)
 
 
 def brev(e: Emitter, t: ScalarType, a: Value) -> Value:
@@ -283,7 +279,7 @@ def brev(e: Emitter, t: ScalarType, a: Value) -> Value:
 def bfind(e: Emitter, t: ScalarType, a: Value, *, shiftamt: bool = False) -> Value:
     if t.signed:
         a = e.builder.xor(a, e.shift("ashr", a, t.bits - 1))
-    zeros = e.resize(_leading_zeros(e, a), 32)
+    zeros = e.resize(e.leading_zeros(a), 32)
     out = zeros if shiftamt else e.builder.sub(e.word(32, t.bits - 1), zeros)
     none = e.builder.icmp_unsigned("==", a, e.like(a, 0))
     return e.select(none, e.word(32, -1), out)

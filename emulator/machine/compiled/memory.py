@@ -174,24 +174,19 @@ class Memory:
         )
         return self.load(places, 32, 1)[0]
 
-    def _pointers(self, places: Value, offset: int) -> Value:
-        at = self.e.builder.add(places, self.e.word(64, offset)) if offset else places
-        return self.e.builder.inttoptr(at, ir.VectorType(POINTER, WIDTH))
+    def _after(self, places: Value, offset: int) -> Value:
+        return self.e.builder.add(places, self.e.word(64, offset)) if offset else places
 
     def load(self, places: Value, bits: int, count: int) -> list[Value]:
         """`count` neighbouring words of each lane."""
-        e, type_, out = self.e, integers(bits), []
-        for i in range(count):
-            pointers = self._pointers(places, i * bits // 8)
-            arguments = [pointers, WORD(bits // 8), e.word(1, 1), ir.Constant(type_, ir.Undefined)]
-            out.append(e.function(f"llvm.masked.gather.v32i{bits}.v32p0", type_, arguments))
-        return out
+        return [self.e.gather(self._after(places, i * bits // 8), bits) for i in range(count)]
 
     def store(self, places: Value, words: list[Value]) -> None:
         """Neighbouring words of each lane; of lanes at one place the last wins."""
         for i, word in enumerate(words):
             bits = word.type.element.width
-            pointers = self._pointers(places, i * bits // 8)
+            at = self._after(places, i * bits // 8)
+            pointers = self.e.builder.inttoptr(at, ir.VectorType(POINTER, WIDTH))
             arguments = [word, pointers, WORD(bits // 8), self.e.word(1, 1)]
             self.e.function(f"llvm.masked.scatter.v32i{bits}.v32p0", ir.VoidType(), arguments)
 

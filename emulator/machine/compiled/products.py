@@ -6,18 +6,13 @@ vector engine: a kernel that meets such an operand gives up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
 from llvmlite import ir
 
-from dtypes import Array
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.machine.compiled.emitter import LONG, POINTER, WORD, integers
-from emulator.machine.compiled.function import Input, NativeFunction
+from emulator.machine.compiled.function import NativeFunction
 from emulator.machine.vector.operands import word_type
-from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import Statement, items_of
 from emulator.targets import Target
 from emulator.warp.native import Setting, product_of, warp_function
@@ -38,11 +33,6 @@ def fits(statement: Statement, target: Target) -> bool:
     return product is not None and not (product.a.padding or product.b.padding)
 
 
-def kernels_of(statements: Sequence[Statement], target: Target) -> int:
-    """How many kernels some statements call."""
-    return len({s.instruction for s in statements if fits(s, target)})
-
-
 def emit(t: NativeFunction, statement: Statement) -> None:
     ins, b = statement.instruction, t.b
     assert isinstance(ins, (MatrixInstruction, WmmaMultiply))
@@ -60,13 +50,8 @@ def emit(t: NativeFunction, statement: Statement) -> None:
             at = b.gep(registers, [LONG(place)], source_etype=ir.IntType(8))
             b.store(words, at, align=size)
             place += ins.lanes * size
-    address = kernel.address
-
-    def read(s: Strand) -> Array:
-        return np.array([address], np.uint64)
-
-    everywhere = t.input(("kernel", address), Input(read, np.dtype(np.uint64)))
-    function = b.inttoptr(b.extract_element(everywhere, WORD(0)), _FUNCTION.as_pointer())
+    address = t.pointer(("kernel", kernel.address), kernel.address)
+    function = b.inttoptr(address, _FUNCTION.as_pointer())
     b.call(function, [registers, d])
     type_, place = word_type(statement.signature["d"]), 0
     for item in items_of(statement.operands["d"]):

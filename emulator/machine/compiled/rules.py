@@ -1,7 +1,7 @@
 """Which rules of `arith.scalar` have LLVM instructions, and in which forms.
 
 What is not here is left to the vector engine's steps: other roundings than to nearest, approximate
-functions, formats of matrix operands.
+functions of f16 and f64, formats of matrix operands.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from typing import Any
 
 from emulator.arith.scalar import rule
 from emulator.arith.scalar.types import TYPES, ScalarType
-from emulator.machine.compiled import conversion, floating, integer
+from emulator.machine.compiled import approximate, conversion, floating, integer
 from emulator.machine.compiled.emitter import Emitter, Value
 
 #: words to the destination's word, or to several
 Emit = Callable[..., Any]
 
-RULES: dict[str, Emit] = integer.RULES | floating.RULES | conversion.RULES
+RULES: dict[str, Emit] = integer.RULES | floating.RULES | conversion.RULES | approximate.RULES
 
+#: rules of so many instructions that statements call them
+_LONG = frozenset((*approximate.RULES, "integer.div", "integer.rem"))
 _NUMBERS = ("f16", "bf16", "f32", "f64")
 
 
@@ -70,9 +72,12 @@ def find(operation: rule.Operation, given: Mapping[str, str]) -> Emit | None:
         return None
     if operation.rule in _FORMS and not _FORMS[operation.rule](elements, options):
         return None
+    run = partial(_run, emit, elements, options)
+    if operation.rule in _LONG:
+        run = partial(_outlined, ".".join([operation.rule, *operation.types, *options]), run)
     if not found.packed and types and types[0].count > 1:
-        return partial(_by_element, partial(_run, emit, elements, options), types[0])
-    return partial(_run, emit, elements, options)
+        return partial(_by_element, run, types[0])
+    return run
 
 
 def _options(
@@ -91,6 +96,10 @@ def _run(
     emit: Emit, types: tuple[ScalarType, ...], options: Mapping[str, Any], e: Emitter, *words: Value
 ) -> Any:
     return emit(e, *types, *words, **options)
+
+
+def _outlined(name: str, run: Emit, e: Emitter, *words: Value) -> Value:
+    return e.outlined(name, words[0].type, run, *words)
 
 
 def _by_element(run: Emit, packed: ScalarType, e: Emitter, *words: Value) -> Value:

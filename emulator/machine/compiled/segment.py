@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from math import inf
 from time import thread_time
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dtypes import Array
-from emulator.arith.engines import may_use_kernels
+from emulator.arith.engines import Engine, by_kernels, may_use_kernels
 from emulator.arith.kernels import machine_code
 from emulator.machine.compiled import DONE
 from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.memory import CONTEXT
-from emulator.machine.compiled.products import kernels_of
+from emulator.machine.compiled.products import fits
 from emulator.machine.compiled.translation import Translated, translate
 from emulator.machine.failure import Failure
 from emulator.machine.vector.lanes import present, slots
@@ -25,6 +26,12 @@ from emulator.targets import Target
 
 #: seconds that LLVM takes for a function, for each statement of it, and for a kernel that it calls
 _COMPILING, _COMPILING_EACH, _COMPILING_KERNEL = 0.01, 0.003, 0.3
+
+#: statements of warps that are worth another thread; a product of matrices counts for so many
+_WORTH_A_THREAD, _PRODUCT = 1 << 14, 200
+
+#: words that a strand keeps in the form that stands for all lanes
+_MOST_KNOWN = 512
 
 Step = Callable[[Strand], None]
 #: of a native function: see `NativeFunction`
@@ -48,28 +55,39 @@ class Segment:
     ) -> None:
         self.statements, self._steps = tuple(statements), tuple(steps)
         self._function, self._live, self._target = function, live, target
+        kernels = [x for x in self.statements if fits(x, target)]
+        self._work = len(self.statements) + _PRODUCT * len(kernels)
         cost = _COMPILING + _COMPILING_EACH * len(self.statements)
-        cost += _COMPILING_KERNEL * kernels_of(self.statements, target)
+        cost += _COMPILING_KERNEL * len({x.instruction for x in kernels})
+        self._engine: Engine = "compiled" if at_once else "auto"
         #: seconds of steps until it pays to compile
         self._left = 0.0 if at_once else cost
         self._native: _Native | None = None
 
     def __call__(self, s: Strand) -> None:
-        if self._native is None:
-            if self._left > 0:
-                start = thread_time()
-                self._interpret(s)
-                self._left -= thread_time() - start
-                return
-            self._native = _Native(
-                translate(self.statements, self._function, self._live, self._target)
-            )
-        if not self._native.can_run(s):
+        if self._native is None and self._left > 0:
+            start = thread_time()
+            self._interpret(s)
+            self._left -= thread_time() - start
+            return
+        native = self._native or self._compiled()
+        if native is None or not native.can_run(s):
             self._interpret(s)
             return
-        if (wrong := self._native(s)) is not None:
+        if (wrong := native(s)) is not None:
             self._refuse(s, wrong)
         s.marks[DONE] = len(self.statements)
+
+    def _compiled(self) -> _Native | None:
+        """The native function; None where LLVM fails, which is said once: steps do without it."""
+        self._native = by_kernels(self._engine, self._make)
+        if self._native is None:
+            self._left = inf
+        return self._native
+
+    def _make(self) -> _Native:
+        translated = translate(self.statements, self._function, self._live, self._target)
+        return _Native(translated, self._work)
 
     def _interpret(self, s: Strand) -> None:
         s.marks[DONE] = 0
@@ -91,20 +109,25 @@ class _Layout(NamedTuple):
     """How the lanes of a strand lie in vectors of warps."""
 
     warps: int
+    #: the first warp of each thread block, and the end
+    starts: list[int]
     #: where each lane stands among all lanes of its warps; None: all are there
     slots: Array | None
     #: which lanes are there; one warp of ones where all are
     present: Array
     #: the context of memory
     context: Array
-    #: what the context points to
+    #: what the context points to: of the lanes, and memory when it was last looked at
     held: tuple[Any, ...]
+    seen: list[Any]
 
 
 class _Native:
     """The function of a segment, and the arrays that it is called with."""
 
-    def __init__(self, translated: Translated) -> None:
+    def __init__(self, translated: Translated, work: int) -> None:
+        #: of one warp, in statements
+        self._work = work
         self._inputs, self._outputs = translated.inputs, translated.outputs
         self._translated = translated
         (address,) = machine_code.function_addresses(translated.text, [NAME])
@@ -122,26 +145,37 @@ class _Native:
     def __call__(self, s: Strand) -> int | None:
         """Runs all statements in all lanes; the number of one that a lane must not execute."""
         layout = _layout_of(s)
-        arguments = np.empty(2 * (len(self._inputs) + len(self._outputs)), np.int64)
-        held = [layout.present]
-        arguments[:2] = _pointer(layout.present), 0 if layout.slots is None else WARP
-        for number, given in enumerate(self._inputs[1:], 1):
-            words = _spread(given.read(s), given.dtype, layout)
-            held.append(words)
-            stride = 0 if len(words) == WARP and layout.warps > 1 else WARP * words.itemsize
-            arguments[2 * number : 2 * number + 2] = _pointer(words), stride
-        made = []
-        for number, (_, dtype) in enumerate(self._outputs, len(self._inputs)):
-            words = np.empty(layout.warps * WARP, dtype)
-            made.append(words)
-            arguments[2 * number : 2 * number + 2] = _pointer(words), WARP * words.itemsize
+        held: list[Any] = []
+        words = [_pointer(layout.present), 0 if layout.slots is None else WARP]
+        for given in self._inputs[1:]:
+            if given.fixed is not None:
+                words += [_pointer(given.fixed), 0]
+            else:
+                words += _spread(s, given.read(s), given.dtype, layout, held)
+        made = [np.empty(layout.warps * WARP, dtype) for _, dtype in self._outputs]
+        for array in made:
+            words += [_pointer(array), WARP * array.itemsize]
+        arguments = np.array(words, np.int64)
         context = _refreshed(s, layout)
-        result = self._call(_pointer(arguments), 0, layout.warps, _pointer(context))
-        if result < 0:
-            return -1 - int(result)
-        s.wave.grid.progress += int(result)
-        for (index, _), words in zip(self._outputs, made, strict=True):
-            s.write(index, words if layout.slots is None else words[layout.slots])
+        wrong: list[int] = []
+
+        def piece(first: int, last: int) -> int:
+            """Runs some blocks; whether they stored anything."""
+            result = self._call(
+                _pointer(arguments), layout.starts[first], layout.starts[last], _pointer(context)
+            )
+            if result < 0:
+                wrong.append(-1 - int(result))
+            return max(int(result), 0)
+
+        work = self._work * layout.warps if self._translated.apart else 0
+        blocks = len(layout.starts) - 1
+        stored = machine_code.in_parts(piece, blocks, 1 + work // _WORTH_A_THREAD)
+        if wrong:
+            return min(wrong)
+        s.wave.grid.progress += stored
+        for (index, _), array in zip(self._outputs, made, strict=True):
+            s.write(index, array if layout.slots is None else array[layout.slots])
         return None
 
 
@@ -149,16 +183,35 @@ def _pointer(words: Array) -> int:
     return int(words.__array_interface__["data"][0])
 
 
-def _spread(words: Array, dtype: np.dtype[Any], layout: _Layout) -> Array:
-    """Words of all lanes of the strand's warps, or of one warp that stands for all."""
-    words = words.astype(dtype, copy=False)
+def _spread(
+    s: Strand, words: Array, dtype: np.dtype[Any], layout: _Layout, held: list[Any]
+) -> tuple[int, int]:
+    """Where words lie as those of whole warps, and the bytes from warp to warp: 0 where the words
+    of one warp stand for all. `held` keeps alive what was made."""
+    if words.dtype != dtype:
+        words = words.astype(dtype)
     if len(words) == 1:
-        return np.full(WARP, words[0], dtype)
-    if layout.slots is None:
-        return np.ascontiguousarray(words)
-    whole = np.zeros(layout.warps * WARP, dtype)
-    whole[layout.slots] = words
-    return whole
+        return _everywhere(s, words, held), 0
+    if layout.slots is not None:
+        whole = np.zeros(layout.warps * WARP, dtype)
+        whole[layout.slots] = words
+        words = whole
+    words = np.ascontiguousarray(words)
+    held.append(words)
+    return _pointer(words), WARP * words.itemsize
+
+
+def _everywhere(s: Strand, words: Array, held: list[Any]) -> int:
+    """Where a word lies once for each lane of a warp; strands keep what they were asked for."""
+    known: dict[int, tuple[Array, Array, int]] = s.marks.setdefault("everywhere", {})
+    found = known.get(id(words))
+    if found is None or found[0] is not words:
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        made = np.full(WARP, words[0], words.dtype)
+        found = known[id(words)] = words, made, _pointer(made)
+    held.append(found)
+    return found[2]
 
 
 def _layout_of(s: Strand) -> _Layout:
@@ -168,6 +221,7 @@ def _layout_of(s: Strand) -> _Layout:
         numbers = wave.warps_of(s).numbers
         whole = len(numbers) * WARP == len(s)
         rows = numbers // wave.warps_per_cta
+        starts = [*np.flatnonzero(np.diff(rows, prepend=-1)).tolist(), len(numbers)]
         tables = (
             rows * wave.shared_bytes,
             rows // wave.cluster_size * wave.cluster_size * wave.shared_bytes,
@@ -178,17 +232,22 @@ def _layout_of(s: Strand) -> _Layout:
         for name, table in zip(("rows", "cluster_rows", "warps"), held, strict=True):
             context[CONTEXT.index(name)] = _pointer(table)
         there = np.ones(WARP, np.bool_) if whole else np.ascontiguousarray(present(s)).reshape(-1)
-        found = _Layout(len(numbers), None if whole else slots(s), there, context, held)
+        found = _Layout(len(numbers), starts, None if whole else slots(s), there, context, held, [])
         s.marks["layout"] = found
     return found
 
 
 def _refreshed(s: Strand, layout: _Layout) -> Array:
     """The context with the memory that is there now: it may have grown."""
-    wave = s.wave
-    starts, ends, shifts, usable = wave.grid.arena._by_address()
-    now = {
-        "arena": _pointer(wave.grid.arena.view(1)),
+    wave, arena = s.wave, s.wave.grid.arena
+    table = arena._by_address()
+    now = (table, arena.view(1), wave.shared, wave.local, wave.local_bytes)
+    if layout.seen and all(x is y for x, y in zip(layout.seen, now, strict=True)):
+        return layout.context
+    layout.seen[:] = now
+    starts, ends, shifts, usable = table
+    words = {
+        "arena": _pointer(arena.view(1)),
         "allocations": len(starts),
         "starts": _pointer(starts),
         "ends": _pointer(ends),
@@ -203,6 +262,6 @@ def _refreshed(s: Strand, layout: _Layout) -> Array:
         "local_bytes": wave.local.shape[1],
         "local_limit": wave.local_bytes,
     }
-    for name, value in now.items():
-        layout.context[CONTEXT.index(name)] = value
+    for name, word in words.items():
+        layout.context[CONTEXT.index(name)] = word
     return layout.context

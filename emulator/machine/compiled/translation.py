@@ -23,7 +23,7 @@ from emulator.machine.compiled.function import Input, NativeFunction, Output
 from emulator.machine.vector import access
 from emulator.machine.vector.memory import load
 from emulator.machine.vector.operands import word_type
-from emulator.machine.vector.statements import HINTS
+from emulator.machine.vector.statements import Make, maker_of, nothing
 from emulator.machine.vector.strand import Strand
 from emulator.memory.windows import LOCAL, PARAMETERS, SHARED, WINDOW_BITS
 from emulator.ptx.program import (
@@ -61,6 +61,8 @@ class Translated:
     copies: bool
     #: kernels of `emulator.arith.kernels` are called
     multiplies: bool
+    #: blocks write no memory but their own, so that they may run at the same time
+    apart: bool
 
 
 def translate(
@@ -75,7 +77,12 @@ def translate(
         together=any(collective.fits(x) or products.fits(x, target) for x in statements),
         copies=any(copies.fits(x) for x in statements),
         multiplies=any(products.fits(x, target) for x in statements),
+        apart=all(x.name != "st" or _space_of(x) in ("shared", "local") for x in statements),
     )
+
+
+def _space_of(statement: Statement) -> str:
+    return access.space_of(statement, statement.operands["a"])
 
 
 # --- which statements -----------------------------------------------------------------------------
@@ -90,10 +97,11 @@ def can_translate(statement: Statement, function: Function, target: Target) -> b
     if collective.fits(statement) or copies.fits(statement) or products.fits(statement, target):
         return True
     ins = statement.instruction
-    if isinstance(ins, OrdinaryInstruction) and statement.name in _STATEMENTS:
-        return _STATEMENTS[statement.name].fits(statement)
+    maker = maker_of(str(ins)) if isinstance(ins, OrdinaryInstruction) else None
+    if maker is not None:
+        return maker is nothing or (maker in _STATEMENTS and _STATEMENTS[maker].fits(statement))
     if getattr(ins, "scope", "thread") != "thread" or not hasattr(ins, "rule"):
-        return str(ins).partition(".")[0] in HINTS
+        return False
     return rules.find(ins, statement.selectors) is not None  # type: ignore[arg-type]
 
 
@@ -127,9 +135,12 @@ def _statement(t: NativeFunction, statement: Statement) -> None:
             copies.emit(t, part)
         elif products.fits(part, t.target):
             products.emit(t, part)
-        elif part.name in _STATEMENTS and isinstance(part.instruction, OrdinaryInstruction):
-            _STATEMENTS[part.name].emit(t, part, part.instruction)
-        elif part.name not in HINTS:
+        elif isinstance(part.instruction, OrdinaryInstruction) and (
+            maker := maker_of(str(part.instruction))
+        ):
+            if maker is not nothing:
+                _STATEMENTS[maker].emit(t, part, part.instruction)
+        else:
             _compute(t, part)
 
 
@@ -253,10 +264,9 @@ class _Kind:
     emit: Callable[[NativeFunction, Statement, OrdinaryInstruction], None]
 
 
-#: first word of an opcode -> how it is translated, if it is no computation by a rule
-_STATEMENTS = {
-    "ld": _Kind(_of_words, _load),
-    "ldu": _Kind(_of_words, _load),
-    "st": _Kind(_of_words, _store),
-    "cvta": _Kind(lambda statement: True, _convert_address),
+#: what makes the step of a statement -> how it is translated, if it is no computation by a rule
+_STATEMENTS: dict[Make, _Kind] = {
+    access.load: _Kind(_of_words, _load),
+    access.store: _Kind(_of_words, _store),
+    access.convert_address: _Kind(lambda statement: True, _convert_address),
 }

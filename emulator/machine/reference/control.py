@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from emulator.machine.device_launches import DeviceLaunches
 from emulator.machine.externals import EXTERNALS, LONGEST_TEXT, Heap
 from emulator.machine.failure import Failure
 from emulator.machine.reference import memory, schedule
@@ -134,9 +135,14 @@ class Host:
         launch = thread.run.launch
         self.heap: Heap = launch.heap
         self.print: Callable[[str], None] = launch.printed.append
+        self.launches: DeviceLaunches = launch.launches
+        self.thread_id = thread.block.index, thread.index
 
     def read(self, address: int, size: int) -> bytes:
         return bytes(memory.find(self.thread, "", address, size, 1))
+
+    def write(self, address: int, raw: bytes) -> None:
+        memory.find(self.thread, "", address, len(raw), len(raw), write=True)[:] = raw
 
     def text(self, address: int) -> str:
         held = bytearray(self.read(address, 1))

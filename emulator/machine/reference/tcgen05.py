@@ -129,7 +129,7 @@ def load(statement: Statement, function: Function) -> Together:
 
     def run(threads: Threads) -> None:
         at, warp = same(threads, find, "taddr"), threads[0].warp.number
-        parts = tensor_cores.loaded(ins, tensor_memory(threads[0].block), at, warp, split)
+        parts = tensor_cores.loaded(ins, tensor_memory(threads[0].block), at, warp, split).words
         for result, words in zip(results, parts, strict=True):
             result.write(threads, words)
 

@@ -14,15 +14,22 @@ class Thread:
     """The thread at a position of a strand: a `Host`."""
 
     def __init__(self, s: Strand, index: int) -> None:
-        self.strand = s
-        self.who = memory.who(s, np.array([index]))
+        self.strand, self.position = s, np.array([index])
+        self.who = memory.who(s, self.position)
         launch = s.wave.grid.launch
         self.heap, self.print = launch.heap, launch.printed.append
+        self.launches = launch.launches
+        lane = int(s.lanes[index])
+        self.thread_id = int(s.wave.ctas[lane // s.wave.lanes_per_cta]), int(s.wave.thread[lane])
 
     def read(self, address: int, size: int) -> bytes:
         held, places = memory.bytes_at(self.who, "", np.array([address], np.uint64), size)
         start = int(places[0])
         return held[start : start + size].tobytes()
+
+    def write(self, address: int, raw: bytes) -> None:
+        s, place = self.strand, np.array([address], np.uint64)
+        memory.store(s, "", place, np.frombuffer(raw, f"<u{len(raw)}"), self.position)
 
     def text(self, address: int) -> str:
         held, places = memory.bytes_at(self.who, "", np.array([address], np.uint64), 1)

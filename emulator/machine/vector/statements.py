@@ -80,7 +80,7 @@ def step_of(statement: Statement, function: Function) -> Step:
     ins = statement.instruction
     if make := matrix.STEPS.get(type(ins)):
         return whole_or_split(statement, make(statement, function))
-    if isinstance(ins, OrdinaryInstruction) and (found := _by_words(str(ins))):
+    if isinstance(ins, OrdinaryInstruction) and (found := maker_of(str(ins))):
         return found(statement, function)
     if rule_of(ins):
         if ins.scope == "thread":
@@ -121,10 +121,11 @@ def runs(instruction: object) -> bool:
     if type(instruction) in matrix.STEPS or rule_of(instruction):
         return True
     opcode = str(instruction)
-    return opcode.partition(".")[0] in control.ENDS or _by_words(opcode) is not None
+    return opcode.partition(".")[0] in control.ENDS or maker_of(opcode) is not None
 
 
-def _by_words(opcode: str) -> Make | None:
+def maker_of(opcode: str) -> Make | None:
+    """What makes the step of an opcode that has one of its own."""
     words = opcode.split(".")
     for count in range(len(words), 0, -1):
         if make := STEPS.get(".".join(words[:count])):

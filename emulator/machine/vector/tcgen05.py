@@ -42,24 +42,29 @@ def tensor_memory(wave: Wave, row: int) -> TensorMemory:
     return wave.tensor[row]
 
 
-def _shared(wave: Wave, row: int) -> Space:
-    return Space("shared memory", wave.shared[row, : wave.shared_limit])
+def _shared(wave: Wave, row: int, lane: int) -> Space:
+    """Shared memory of a block, as a thread's operation reads it."""
+    held = wave.shared[row, : wave.shared_limit]
+    if wave.watch is not None:
+        heard: Space = wave.watch.tensor_cores.space(held, row, lane)
+        return heard
+    return Space("shared memory", held)
 
 
 class _Warp(NamedTuple):
     """One warp that executes a statement."""
 
     #: its number among those of the strand, its block's in the wave, its own in the block
-    index: int
+    place: int
     row: int
     number: int
 
 
 def _warps(s: Strand) -> Iterator[_Warp]:
     first = s.lanes[::WARP]
-    for index, lane in enumerate(first.tolist()):
+    for place, lane in enumerate(first.tolist()):
         row, thread = divmod(lane, s.wave.lanes_per_cta)
-        yield _Warp(index, row, thread // WARP)
+        yield _Warp(place, row, thread // WARP)
 
 
 def _by_warps(statement: Statement, run: Callable[[Strand], None]) -> Step:
@@ -80,6 +85,8 @@ def _by_threads(statement: Statement, run: Callable[[Strand, int, int], None]) -
     def under(s: Strand, mask: Array | None) -> None:
         rows = s.wave.row(s)
         s.wave.grid.progress += 1
+        if s.wave.watch is not None:
+            s.wave.watch.tensor_cores.issued(s.lanes if mask is None else s.lanes[mask])
         for i in range(len(s)) if mask is None else np.flatnonzero(mask).tolist():
             run(s, i, int(rows[i]))
 
@@ -124,12 +131,12 @@ def allocate(statement: Statement, function: Function) -> Step:
         given = find(s) if space else memory.to_shared(wave, find(s))
         lacking = np.zeros(len(s), np.bool_)
         for warp in _warps(s):
-            found = tensor_memory(wave, warp.row).allocate(_at(counts, warp.index), exclusive)
+            found = tensor_memory(wave, warp.row).allocate(_at(counts, warp.place), exclusive)
             if found is None:
-                lacking[warp.index * WARP : (warp.index + 1) * WARP] = True
+                lacking[warp.place * WARP : (warp.place + 1) * WARP] = True
                 continue
-            who = Who(wave, s.lanes[warp.index * WARP :][:1], np.array([warp.row]))
-            address = np.array([_at(given, warp.index * WARP)], np.uint64)
+            who = Who(wave, s.lanes[warp.place * WARP :][:1], np.array([warp.row]))
+            address = np.array([_at(given, warp.place * WARP)], np.uint64)
             held, start = memory.bytes_at(who, "shared", address, 4, alignment=4, write=True)
             held[int(start[0]) : int(start[0]) + 4] = np.array([found], "<u4").view(np.uint8)
         if lacking.any():
@@ -159,7 +166,7 @@ def deallocate(statement: Statement, function: Function) -> Step:
         counts = one_for_all(columns(s), s, WARP, "columns")
         for warp in _warps(s):
             tensor_memory(s.wave, warp.row).deallocate(
-                _at(at, warp.index), _at(counts, warp.index), exclusive
+                _at(at, warp.place), _at(counts, warp.place), exclusive
             )
         for strand in list(s.wave.waiting):
             if strand.state is State.TENSOR:
@@ -193,11 +200,14 @@ def load(statement: Statement, function: Function) -> Step:
         at = one_for_all(find(s), s, WARP, "taddr")
         parts = [
             tensor_cores.loaded(
-                ins, tensor_memory(s.wave, warp.row), _at(at, warp.index), warp.number, split
+                ins, tensor_memory(s.wave, warp.row), _at(at, warp.place), warp.number, split
             )
             for warp in _warps(s)
         ]
-        for result, words in zip(results, zip(*parts, strict=True), strict=True):
+        if s.wave.watch is not None and not all(part.defined for part in parts):
+            s.wave.watch.tensor_cores.unwritten(s.lanes, str(ins))
+        columns = zip(*(part.words for part in parts), strict=True)
+        for result, words in zip(results, columns, strict=True):
             result.write(s, np.stack(words))
 
     return _by_warps(statement, run)
@@ -214,7 +224,7 @@ def store(statement: Statement, function: Function) -> Step:
         at, words = one_for_all(find(s), s, WARP, "taddr"), source.read(s)
         for warp in _warps(s):
             tensor_memory(s.wave, warp.row).store(
-                _at(at, warp.index), shape, num, warp.number, words[warp.index],
+                _at(at, warp.place), shape, num, warp.number, words[warp.place],
                 unpacked=unpacked, split=split,
             )  # fmt: skip
 
@@ -228,7 +238,8 @@ def copy(statement: Statement, function: Function) -> Step:
 
     def run(s: Strand, i: int, row: int) -> None:
         for own in _group(ins, s.wave, row):
-            memory_, shared = tensor_memory(s.wave, own), _shared(s.wave, own)
+            memory_ = tensor_memory(s.wave, own)
+            shared = _shared(s.wave, own, int(s.lanes[i]))
             tensor_cores.copy(ins, memory_, shared, _at(find(s), i), _at(descriptor(s), i))
 
     return _by_threads(statement, run)
@@ -282,10 +293,16 @@ def multiply(statement: Statement, function: Function) -> Step:
             [_at(read(s), i) for read in disabled], given.get("zero_mask", 0),
         )  # fmt: skip
         rows = _group(ins, wave, row)
-        mma.run(
-            [tensor_memory(wave, own) for own in rows], [_shared(wave, own) for own in rows],
+        lane = int(s.lanes[i])
+        unwritten = mma.run(
+            [tensor_memory(wave, own) for own in rows],
+            [_shared(wave, own, lane) for own in rows],
             operands, engine=grid.arithmetic, undefined=grid.undefined,
         )  # fmt: skip
+        if unwritten and wave.watch is not None:
+            wave.watch.tensor_cores.unwritten(
+                s.lanes[i : i + 1], f"{', '.join(unwritten)} of {ins}"
+            )
 
     return _by_threads(statement, run)
 

@@ -285,7 +285,8 @@ class Wave:
                 step(strand)
                 done += 1
             following = block.end(strand)
-            done += 1
+            # A block may end with a statement, or where another one starts.
+            done = len(block.statements)
             return following
         except Parked:
             return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from emulator.errors import OperandError, listing, quoted, shown, whole
-from emulator.isa.tensor_instruction import TensorInstruction, settle
+from emulator.isa.tensor_matrix import TensorMatrixInstruction, settle
 from emulator.layout import instruction_descriptor, shared_descriptor
 from emulator.layout.descriptor import Finding, both_bases
 from emulator.layout.instruction_descriptor import InstructionDescriptor
@@ -129,7 +129,7 @@ def _instruction_meaning(descriptor: InstructionDescriptor, name: str) -> str:
 
 def describe_shared(
     word: int,
-    instruction: TensorInstruction | None = None,
+    instruction: TensorMatrixInstruction | None = None,
     operand: str = "b",
     shared_size: int = WINDOW,
 ) -> TensorDescription:
@@ -157,7 +157,7 @@ def describe_shared(
     return TensorDescription(word, 64, tuple(fields), findings, tuple(meaning))
 
 
-def _tile_line(instruction: TensorInstruction, operand: str, tile: TileShape) -> str:
+def _tile_line(instruction: TensorMatrixInstruction, operand: str, tile: TileShape) -> str:
     descriptor = instruction.descriptor
     type_ = descriptor.a if operand == "a" else descriptor.b
     packed = KINDS[descriptor.kind].width(type_)
@@ -232,7 +232,7 @@ def tensor_answer(
 
 def _built(
     opcode: str,
-    ins: TensorInstruction | None,
+    ins: TensorMatrixInstruction | None,
     operand: str,
     memory: int,
     build: Mapping[str, str],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from emulator.matrices.gemm import gemm
 from emulator.targets import Target, find_target
 from emulator.tools.explanations.cause import Aspect, Dot, find_cause, parting
 from emulator.tools.explanations.feeds import Asked, computed, from_matrices
+from emulator.tools.explanations.heat import bit_heights, heat_map
 from emulator.tools.explanations.numbers import Code, plural, ulp
 from emulator.tools.operands import Multiplication, as_array, as_multiplication
 from emulator.tools.report import Block, Document, Section, Table, in_width
@@ -27,8 +29,19 @@ from emulator.tools.wording import short_targets
 Targets = str | Target | Recipe | Sequence[str | Target | Recipe] | None
 
 
+@dataclass(frozen=True, repr=False)
 class Comparison(Document):
-    """Results of the same operands side by side; see `Report` for its forms."""
+    """Results of the same operands side by side; see `Report` for its forms.
+
+    The page has a map of each pair of results: which elements differ, and up to which bit.
+    """
+
+    #: title of each map, and the number of low bits in which the elements differ
+    maps: tuple[tuple[str, Array], ...] = ()
+
+    def _body(self) -> str:
+        maps = (heat_map(heights, title) for title, heights in self.maps)
+        return "\n".join([super()._body(), *(f"<p>{x}</p>" for x in maps)])
 
     @property
     def differs(self) -> bool:
@@ -124,7 +137,11 @@ def compare(
         _elements(results, differing, fmt, limit),
         *(_pair_section(pair, fmt) for pair in pairs),
     ]
-    return Comparison(title, sections, _data(chosen, results, missing, pairs, differing, fmt))
+    maps = tuple(
+        (f"D of {x.p.name} and {x.q.name}", bit_heights(x.p.codes, x.q.codes)) for x in pairs
+    )
+    data = _data(chosen, results, missing, pairs, differing, fmt)
+    return Comparison(title, sections, data, maps)
 
 
 # --- what runs ------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from emulator.arith.trace import Record
 from emulator.errors import OperandError, shown, whole
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.recipe import Recipe
-from emulator.isa.tensor_instruction import TensorInstruction
+from emulator.isa.tensor_matrix import TensorMatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.layout.descriptor import Descriptor, as_words
 from emulator.layout.fragment import Fragment
@@ -130,7 +130,7 @@ def from_matrices(
     _check_computation(ins, asked.computation)
     if isinstance(ins, MatrixInstruction) and ins.is_sparse and "e" not in matrices:
         matrices["a"], matrices["e"] = metadata(ins, matrices["a"])
-    if isinstance(ins, TensorInstruction):
+    if isinstance(ins, TensorMatrixInstruction):
         return _feed(ins, _in_tensor_memory(ins, matrices | {"d": d}), asked)
     names = (*ins.fragments, "c") if traits(ins).wgmma else tuple(ins.fragments)
     # Matrices say nothing of a selector or of scale ids: the first choice is shown.
@@ -257,7 +257,7 @@ def _in_registers(fragment: Fragment, group: int = 0) -> Where:
     return where
 
 
-def _in_tensor_memory(ins: TensorInstruction, codes: dict[str, Array]) -> _Matrices:
+def _in_tensor_memory(ins: TensorMatrixInstruction, codes: dict[str, Array]) -> _Matrices:
     """What a tcgen05.mma keeps in tensor memory, from the first column on; A and B are said to be
     in shared memory, where a descriptor that nobody gave has them."""
     layout, notes = ins.layout, []
@@ -376,7 +376,7 @@ def _selected(
 
 def _check_computation(ins: Multiplication, computation: object) -> None:
     """Only m8n8k4.f16 has several."""
-    groups = 1 if isinstance(ins, TensorInstruction) else ins.fragment("d").groups
+    groups = 1 if isinstance(ins, TensorMatrixInstruction) else ins.fragment("d").groups
     if groups == 1 and not (isinstance(computation, int) and computation == 0):
         raise OperandError(
             f"computation is that of m8n8k4.f16, whose warp has 4; {ins} has one: leave it out; "

@@ -32,8 +32,9 @@ class Code(NamedTuple):
         number = decode(self.fmt, self.code)
         if number.number_class > NumberClass.FINITE:
             return None
-        magnitude = number.significand * power_of_two(number.exponent - self.fmt.mantissa_bits)
-        return -magnitude if number.sign else magnitude
+        units = -number.significand if number.sign else number.significand
+        exponent = number.exponent - self.fmt.mantissa_bits
+        return Fraction(units << exponent) if exponent >= 0 else Fraction(units, 1 << -exponent)
 
     @property
     def number_class(self) -> NumberClass:

@@ -14,7 +14,7 @@ from dtypes import Array
 from emulator.arrays import accepts_tensors
 from emulator.errors import OperandError, whole
 from emulator.isa.instruction import Instruction, as_instruction
-from emulator.isa.tensor_instruction import settle
+from emulator.isa.tensor_matrix import settle
 from emulator.layout.instruction_descriptor import InstructionDescriptor
 from emulator.targets import Target, find_target
 from emulator.tools.faults import (

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dtypes import FORMATS, Array, Place, code_type
 from emulator.arith import matmul
 from emulator.errors import EmulatorError, OperandError, runs
-from emulator.isa.tensor_instruction import TensorInstruction
+from emulator.isa.tensor_matrix import TensorMatrixInstruction
 from emulator.layout.addressing import SWIZZLES
 from emulator.layout.instruction_descriptor import InstructionDescriptor
 from emulator.layout.mma_kinds import KINDS
@@ -80,7 +80,7 @@ class Seen(NamedTuple):
 class Problem:
     """The matrices that are meant, as codes."""
 
-    ins: TensorInstruction
+    ins: TensorMatrixInstruction
     target: Target
     a: Array
     b: Array
@@ -433,7 +433,7 @@ def _of_scales(problem: Problem, right: Plan) -> Iterator[Way]:
 
 
 def tensor_faults(
-    ins: TensorInstruction, target: Target, given: Mapping[str, Any], d: Any, limit: int
+    ins: TensorMatrixInstruction, target: Target, given: Mapping[str, Any], d: Any, limit: int
 ) -> FaultReport:
     """The mistakes that give the D that came out of a kernel; see `find_faults`.
 
@@ -474,7 +474,7 @@ def tensor_faults(
     )  # fmt: skip
 
 
-def _problem(ins: TensorInstruction, target: Target, given: Mapping[str, Any]) -> Problem:
+def _problem(ins: TensorMatrixInstruction, target: Target, given: Mapping[str, Any]) -> Problem:
     """The matrices as codes, checked."""
     read = partial(_codes, given)
     a, b = read("a", ins.a_type, (ins.m, None)), read("b", ins.b_type, (None, ins.n))

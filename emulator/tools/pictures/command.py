@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +14,7 @@ from emulator.tools.descriptors.tiles import swizzle_width, whole_number
 from emulator.tools.files import write_text
 from emulator.tools.pictures.page import Page
 from emulator.tools.pictures.panels import Memory, arranged, in_a_row
+from emulator.tools.pictures.tiled import Warps
 from emulator.tools.report import Answer
 
 if TYPE_CHECKING:
@@ -28,13 +30,24 @@ def view_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("opcode")
     add("--operand", help="only this one: a, b, c, d, e, scale_a, p, ...")
+    add("--idesc", metavar="WORD", help="instruction descriptor of a tcgen05.mma: where its "
+        "matrices lie in tensor memory (d, a, e, scale_a, scale_b)")  # fmt: skip
     add("--target", help="tell what it does on this target only")
     add("--format", choices=("html", "svg"), help="default: by the file name, or html")
     add("-o", "--output", metavar="FILE", help="default: standard output")
+    add(
+        "--warps",
+        metavar="MxN",
+        default="1x1",
+        help="so many warps side by side along m and n, such as 2x2",
+    )
     tile = parser.add_argument_group("tiles of wgmma in shared memory").add_argument
     tile("--swizzle", metavar="WIDTH", help="none, 32B, 64B or 128B (default)")
     tile("--major", choices=("k", "mn"), help="default k")
     tile("--start-address", metavar="BYTE", help="0x400, 1024, ... (default 0)")
+    for x in "ab":
+        tile(f"--major-{x}", choices=("k", "mn"), help=f"of {x.upper()} alone")
+        tile(f"--descriptor-{x}", metavar="WORD", help=f"{x.upper()} as this descriptor reads it")
 
 
 def view_command(
@@ -43,27 +56,54 @@ def view_command(
     target: str | None = None,
     format: Literal["html", "svg"] | None = None,
     output: str | None = None,
+    warps: str = "1x1",
+    idesc: str | None = None,
     **tile: str | None,
 ) -> Answer:
     """The page or the SVG, printed or written to the file `output`, whose suffix may tell which.
 
-    `tile` says how the tiles of wgmma lie: swizzle, major, start_address. Raises ParseError,
+    `tile` says how the tiles of wgmma lie: swizzle, major, start_address, and of each operand
+    major_a, descriptor_a, … Raises ParseError,
     UnsupportedError or OperandError for what is no instruction, target, operand or tile, and
     OperandError for a file that cannot be written.
     """
+    if opcode.startswith("tcgen05."):
+        return _tensor(opcode, operand or "", idesc, format or _format_of(output), output)
     ins = Instruction.parse(opcode)
-    page = Page(ins, operand or "", target, _memory(ins, tile))
+    page = Page(ins, operand or "", target, _memory(ins, tile), _warps(warps))
     format = format or _format_of(output)
     if format == "html":
         text = page.html()
     else:
         placed = (in_a_row if operand else arranged)(page.sections())
-        text = document(placed, str(ins), _LEGEND) + "\n"
+        text = document(placed, page.title, _LEGEND) + "\n"
     data = {"opcode": str(ins), "operand": operand, "format": format, "output": output}
     if output is None:
         return Answer(text.rstrip("\n").split("\n"), data | {"document": text})
     write_text(output, text)
     return Answer([f"wrote {output}: {ins}, {-(-len(text) // 1024)} KiB of {format}"], data)
+
+
+def _warps(text: str) -> Warps:
+    match = re.fullmatch(r"([1-9]\d?)x([1-9]\d?)", text)
+    if match is None:
+        raise OperandError(f"--warps is two numbers such as 2x2; got {quoted(text, 80)}")
+    return int(match[1]), int(match[2])
+
+
+def _tensor(
+    opcode: str, operand: str, idesc: str | None, format: str, output: str | None
+) -> Answer:
+    """The picture of tensor memory that an instruction of tcgen05 reads or writes."""
+    from emulator.tools.pictures.tensor import tensor_document
+
+    word = None if idesc is None else whole_number("--idesc", idesc)
+    text = tensor_document(opcode, operand, word, format == "html")
+    data = {"opcode": opcode, "operand": operand or None, "format": format, "output": output}
+    if output is None:
+        return Answer(text.rstrip("\n").split("\n"), data | {"document": text})
+    write_text(output, text)
+    return Answer([f"wrote {output}: {opcode}, {-(-len(text) // 1024)} KiB of {format}"], data)
 
 
 def _format_of(output: str | None) -> Literal["html", "svg"]:
@@ -84,4 +124,7 @@ def _memory(ins: Instruction, tile: dict[str, str | None]) -> Memory:
         given["swizzle_bytes"] = swizzle_width(given.pop("swizzle"), "--swizzle")
     if "start_address" in given:
         given["start_address"] = whole_number("--start-address", given["start_address"])
+    for name in ("descriptor_a", "descriptor_b"):
+        if name in given:
+            given[name] = whole_number("--" + name.replace("_", "-"), given[name])
     return Memory(**given)

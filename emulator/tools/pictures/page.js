@@ -11,6 +11,13 @@ let kept = null;
 for (const [index, panel] of facts.panels.entries()) {
   panel.figure = document.getElementById("panel" + index);
   panel.svg = panel.figure.querySelector("svg");
+  // A label stands in the middle of its cells, its foot a third of its size lower.
+  panel.labels = [...panel.svg.querySelectorAll("[data-box] text")].map((text) => {
+    const [tall, wide] = text.parentNode.dataset.box.split(" ").map(Number);
+    const row = Math.round((text.getAttribute("y") - 4) / panel.h - tall / 2);
+    const col = Math.round(text.getAttribute("x") / panel.w - wide / 2);
+    return { text, row0: row, row1: row + tall - 1, col0: col, col1: col + wide - 1 };
+  });
   if (panel.places) {
     const bytes = Uint8Array.from(atob(panel.places), (c) => c.charCodeAt(0));
     panel.places = Array.from({ length: bytes.length / 2 }, (_, i) => bytes[2 * i] | bytes[2 * i + 1] << 8);
@@ -68,9 +75,11 @@ function nameOf(panel, row, col) {
 
 function whereIs(panel, row, col) {
   if (panel.kind === "registers") {
-    const found = held(panel, row, col), { lane, low } = found[0];
-    const registers = found.map((x) => x.register);
-    return `lane ${lane}, register ${registers.join(" and ")}, ${bitRange(low, panel.bits)}`;
+    // Copies are in several registers of a lane, or in lanes of several warps.
+    const found = held(panel, row, col), { low } = found[0];
+    const [lanes, registers] = ["lane", "register"].map((x) => [...new Set(found.map((y) => y[x]))]);
+    return `lane${lanes[1] === undefined ? "" : "s"} ${lanes.join(" and ")}, ` +
+      `register ${registers.join(" and ")}, ${bitRange(low, panel.bits)}`;
   }
   if (panel.kind === "rows") {
     const low = col * panel.bits, last = low + panel.bits - 1;
@@ -137,9 +146,66 @@ const box = (panel, { row0, row1, col0, col1 }) =>
   `M${facts.left + col0 * panel.w} ${facts.above + row0 * panel.h}` +
   `h${(col1 - col0 + 1) * panel.w}v${(row1 - row0 + 1) * panel.h}H${facts.left + col0 * panel.w}z`;
 
+// The part of a box that lies in another one; null where they do not meet.
+function common(x, y) {
+  const row0 = Math.max(x.row0, y.row0), row1 = Math.min(x.row1, y.row1);
+  const col0 = Math.max(x.col0, y.col0), col1 = Math.min(x.col1, y.col1);
+  return row0 <= row1 && col0 <= col1 ? { row0, row1, col0, col1 } : null;
+}
+
+const cellCount = ({ row0, row1, col0, col1 }) => (row1 - row0 + 1) * (col1 - col0 + 1);
+
+// The labels that a cell can have by itself, in a box of several, the fullest first.
+function ownLabels(panel, row, col) {
+  if (isMemory(panel)) return [`${address(panel, row, col)}`];
+  if (panel.kind === "rows") return [`p${panel.first + row}`];
+  const { lane, register } = held(panel, row, col)[0];
+  return [`${lane}:${register}`, `${lane}`];
+}
+
+const OWN_SIZE = 9, textWidth = (text) => text.length * OWN_SIZE * 0.61 + 1;
+const fitsAcross = (panel, text) => textWidth(text) <= panel.w && OWN_SIZE <= panel.h;
+const fitsUpward = (panel, text) => textWidth(text) <= panel.h && OWN_SIZE <= panel.w;
+
+// Labels for cells, all of one kind: the fullest that there is room for in each of them.
+function labelOwn(panel, cells) {
+  const texts = cells.map((at) => ownLabels(panel, ...at));
+  const levels = texts.length ? [...texts[0].keys()] : [];
+  for (const fits of [fitsAcross, fitsUpward]) {
+    const level = levels.find((i) => texts.every((own) => fits(panel, own[i])));
+    if (level === undefined) continue;
+    cells.forEach(([row, col], i) => {
+      const x = facts.left + (col + 0.5) * panel.w, y = facts.above + (row + 0.5) * panel.h;
+      const text = document.createElementNS(SVG, "text");
+      text.setAttribute("class", "own");
+      text.setAttribute("font-size", OWN_SIZE);
+      text.setAttribute("x", x);
+      text.setAttribute("y", y + OWN_SIZE * 0.35);
+      if (fits === fitsUpward) text.setAttribute("transform", `rotate(-90,${x},${y})`);
+      text.textContent = texts[i][level];
+      panel.svg.append(text);
+    });
+    return;
+  }
+}
+
+// A label of several cells, some of which are lit, would be cut: these get labels of their own.
+function relabel(panel, areas) {
+  const cells = [];
+  for (const label of panel.labels) {
+    const parts = areas ? areas.map((area) => common(label, area)).filter(Boolean) : [];
+    const lit = parts.reduce((sum, part) => sum + cellCount(part), 0);
+    const cut = lit > 0 && lit < cellCount(label);
+    label.text.style.visibility = cut ? "hidden" : "";
+    if (cut) parts.forEach((part) => cells.push(...cellsIn(part)));
+  }
+  return cells;
+}
+
 // Veils all but `areas` of a panel, and frames those of `marks`.
 function light(panel, areas, marks) {
-  panel.svg.querySelectorAll(".veil, .mark").forEach((x) => x.remove());
+  panel.svg.querySelectorAll(".veil, .mark, .own").forEach((x) => x.remove());
+  const cut = relabel(panel, areas);
   panel.svg.dataset.lit = areas.length;
   if (!areas) return;
   const add = (kind, d) => {
@@ -153,6 +219,7 @@ function light(panel, areas, marks) {
   for (const kind of ["mark light", "mark"]) {
     if (marks.length) add(kind, marks.map((x) => box(panel, x)).join(""));
   }
+  labelOwn(panel, cut);
 }
 
 function whole(lines) {
@@ -336,19 +403,32 @@ buttons.forEach((button, lane) => {
   });
 });
 
-// Makes the whole product visible at once, or gives it its own size again.
+// Makes the whole product visible at once, or gives it its own size again. Below each other, in a
+// narrow window, the operands need to fit its width alone. A page opens so, unless it would be small.
 const fit = document.getElementById("fit"), main = document.querySelector("main");
-fit.addEventListener("click", () => {
-  const fitted = fit.getAttribute("aria-pressed") !== "true";
+const SMALLEST = 0.6;
+
+function scaleToFit() {
   main.style.zoom = "";
-  if (fitted) {
-    const product = document.querySelector(".product"), inside = product.getBoundingClientRect();
-    const width = Math.max(...[...product.children].map((x) => x.getBoundingClientRect().right)) - inside.left;
-    const below = document.querySelector("header").offsetHeight;
-    main.style.zoom = Math.min(1, (innerWidth - 24) / width, (innerHeight - below - 8) / inside.height);
-  }
+  const found = [...document.querySelectorAll(".product")];
+  const edges = (side, pick) => pick(...found.flatMap((x) =>
+    [...x.children].map((y) => y.getBoundingClientRect()).filter((y) => y.width).map((y) => y[side])));
+  const width = edges("right", Math.max) - Math.min(...found.map((x) => x.getBoundingClientRect().left));
+  const across = (innerWidth - 24) / width;
+  if (getComputedStyle(found[0]).display !== "grid") return Math.min(1, across);
+  const tall = edges("bottom", Math.max) - Math.min(...found.map((x) => x.getBoundingClientRect().top));
+  return Math.min(1, across, (innerHeight - document.querySelector("header").offsetHeight - 24) / tall);
+}
+
+function setFit(fitted, least = 0) {
+  const scale = fitted ? scaleToFit() : 1;
+  fitted &&= scale >= least;
+  main.style.zoom = fitted && scale < 1 ? scale : "";
   fit.setAttribute("aria-pressed", fitted);
-});
+}
+
+fit.addEventListener("click", () => setFit(fit.getAttribute("aria-pressed") !== "true"));
+setFit(true, SMALLEST);
 
 document.querySelectorAll("select").forEach((choice) => {
   choice.addEventListener("change", () => {

@@ -23,9 +23,11 @@ from emulator.tools.pictures.panels import (
     Memory,
     Panel,
     Section,
+    are_four_tiles,
     only,
     sections,
 )
+from emulator.tools.pictures.tiled import Warps, check_warps
 
 #: CSS pixels of a landscape page, without its margins
 _PAPER: Size = (1040, 680)
@@ -40,7 +42,8 @@ class Page(Report):
     """The page of an instruction, `html()`; its text is what `info` says.
 
     `operand` restricts it to one, `target` to what one target computes, `memory` says how the tiles
-    of wgmma lie. Raises OperandError or UnsupportedError where the instruction has none of these.
+    of wgmma lie, `warps` how many stand side by side along m and n (dense mma). Raises OperandError
+    or UnsupportedError where the instruction has none of these.
     """
 
     #: or its opcode
@@ -48,10 +51,12 @@ class Page(Report):
     operand: str = ""
     target: str | None = None
     memory: Memory = field(default=Memory())
+    warps: Warps = (1, 1)
 
     def __post_init__(self) -> None:
         if self.target is not None:
             self.ins.fidelity(self.target)
+        check_warps(self.ins, self.warps)
         self.sections()
 
     @property
@@ -60,10 +65,15 @@ class Page(Report):
 
     @property
     def title(self) -> str:
-        return str(self.ins)
+        m, n = self.warps
+        return str(self.ins) + (f", {m} x {n} warps" if (m, n) != (1, 1) else "")
+
+    @property
+    def lanes(self) -> int:
+        return self.ins.lanes * self.warps[0] * self.warps[1]
 
     def sections(self) -> list[Section]:
-        found = sections(self.ins, self.memory)
+        found = sections(self.ins, self.memory, self.warps)
         every = isinstance(self.operand, str) and not self.operand
         return found if every else only(found, self.operand)
 
@@ -73,10 +83,10 @@ class Page(Report):
     @property
     def data(self) -> dict[str, Any]:
         """Where every element of every picture is; arrays are little-endian uint16 in base64."""
-        return {"opcode": str(self.ins), **_data(self.ins, _panels(self.sections()))}
+        return {"opcode": str(self.ins), **_data(self.lanes, _panels(self.sections()))}
 
     def html(self) -> str:
-        return _html(self.ins, list(self.lines()), self.sections())
+        return _html(self.title, self.lanes, list(self.lines()), self.sections())
 
     def _repr_html_(self) -> str:
         # A frame of its own: neither the page's style nor its script reach the notebook.
@@ -95,16 +105,16 @@ def _panels(found: list[Section]) -> list[_Shown]:
             for x, size in zip(section.panels, section.cell_sizes(), strict=True)]  # fmt: skip
 
 
-def _html(ins: Instruction, facts: list[str], found: list[Section]) -> str:
+def _html(title: str, lanes: int, facts: list[str], found: list[Section]) -> str:
     panels = _panels(found)
     index = {id(x): i for i, (_, x, _) in enumerate(panels)}
     sizes = {id(x): size for _, x, size in panels}
-    title = escape(str(ins))
+    title = escape(title)
     script, style = (Path(__file__).with_name(f"page.{kind}").read_text("utf-8")
                      for kind in ("js", "css"))  # fmt: skip
     fit = min(1, *(space / size for x in found
                    for space, size in zip(_PAPER, _extent(x, sizes), strict=True)))  # fmt: skip
-    data = json.dumps(_data(ins, panels), separators=(",", ":")).replace("<", "\\u003c")
+    data = json.dumps(_data(lanes, panels), separators=(",", ":")).replace("<", "\\u003c")
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
@@ -114,8 +124,8 @@ def _html(ins: Instruction, facts: list[str], found: list[Section]) -> str:
             "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">",
             f"<title>{title}</title>",
             f"<style>\n{style}:root {{ --fit: {fit:.3f}; }}\n</style>\n</head>\n<body>",
-            _header(title, ins.lanes, [x for _, x, _ in panels]),
-            "<main class=several>" if len(found) > 1 else "<main>",
+            _header(title, lanes, [x for _, x, _ in panels]),
+            f'<main class="{_arrangement(found)}">',
             *(_section(x, index, sizes) for x in found),
             # The name is the title already.
             f"</main>\n<footer><pre>{escape(chr(10).join(facts[1:]))}</pre></footer>",
@@ -123,6 +133,11 @@ def _html(ins: Instruction, facts: list[str], found: list[Section]) -> str:
             f"<script>\n{script}</script>\n</body>\n</html>\n",
         ]
     )
+
+
+def _arrangement(found: Sequence[Section]) -> str:
+    """How several sections stand beside each other, in words of the style sheet."""
+    return "several" + (" tiles" if are_four_tiles(found) else "") if len(found) > 1 else ""
 
 
 def _searches(panels: Sequence[Panel]) -> str:
@@ -176,13 +191,23 @@ def _area(panels: Sequence[Panel], index: dict[int, int], sizes: dict[int, Size]
         caption = escape(panel.grid.caption)
         figures.append(
             f'<figure id="panel{index[id(panel)]}"{" hidden" if number else ""}>'
-            f'<figcaption class="head">{caption}</figcaption>'
+            f'<figcaption class="head">{caption}</figcaption>{_legend(panel)}'
             f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
             f'tabindex="0" aria-label="{caption}" font-size="{FONT}" text-anchor="middle" '
             'font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,DejaVu Sans Mono,monospace">'
             f"{drawing(panel.grid, cell, hover=False)}</svg></figure>\n"
         )
     return f'<div class="area">{select}{"".join(figures)}</div>'
+
+
+def _legend(panel: Panel) -> str:
+    """What the colours of a picture mean, where they are not those of lanes."""
+    words, colours = panel.grid.legend
+    swatches = "".join(
+        f'<span style="background:{panel.grid.colour(owner)}">{escape(label)}</span>'
+        for owner, label in colours
+    )
+    return f'<div class="legend">{escape(words)} {swatches}</div>' if words else ""
 
 
 def _extent(section: Section, sizes: dict[int, Size]) -> Size:
@@ -197,7 +222,7 @@ def _extent(section: Section, sizes: dict[int, Size]) -> Size:
     return width, height
 
 
-def _data(ins: Instruction, panels: Sequence[_Shown]) -> dict[str, Any]:
+def _data(lanes: int, panels: Sequence[_Shown]) -> dict[str, Any]:
     """What the script knows."""
     several = {x.name for _, x, _ in panels if x.group}
     every = []
@@ -209,6 +234,6 @@ def _data(ins: Instruction, panels: Sequence[_Shown]) -> dict[str, Any]:
             "w": width, "h": height, "axes": panel.axes, "grain": panel.grain, **panel.data,
         })  # fmt: skip
     return {
-        "lanes": ins.lanes, "left": LEFT, "above": ABOVE, "help": _HELP,
+        "lanes": lanes, "left": LEFT, "above": ABOVE, "help": _HELP,
         "also": _searches([x for _, x, _ in panels]), "panels": every,
     }  # fmt: skip

@@ -32,8 +32,9 @@ from emulator.layout.grids import (
     tile_places,
 )
 from emulator.layout.picture import Grid, PlacedGrid, Size, cell_size, side_by_side, with_caption
-from emulator.tools.descriptors.tiles import read_tile
+from emulator.tools.descriptors.tiles import ReadTile, read_tile
 from emulator.tools.lookup import group_names
+from emulator.tools.pictures.tiled import TiledFragment, Warps
 
 #: name of an area -> its axes; left to right and top to bottom of what stands before D
 AXES = {
@@ -44,17 +45,24 @@ LEFT_AREAS, TOP_AREAS = ("e", "scale_a", "a"), ("scale_b", "b")
 #: axes along which cells are of one size in all panels: rows stand beside each other, columns below
 _TALL, _WIDE = ("m", "row"), ("n", "element")
 _GAP = 24
+#: bytes between the first and the last of a tile that a page has room for
+_FARTHEST = 1 << 16
 
 
 class Memory(NamedTuple):
     """How tiles of wgmma lie in shared memory: see `Descriptor.for_tile`.
 
-    The start may also be a step along k inside of a swizzled tile.
+    The start may also be a step along k inside of a swizzled tile. A and B may have a major of
+    their own, and a descriptor, whose word then says everything else.
     """
 
     swizzle_bytes: int = 128
     major: str = "k"
     start_address: int = 0
+    major_a: str | None = None
+    major_b: str | None = None
+    descriptor_a: int | None = None
+    descriptor_b: int | None = None
 
 
 @dataclass(frozen=True)
@@ -107,8 +115,11 @@ class Section(NamedTuple):
 # --- what an instruction has ----------------------------------------------------------------------
 
 
-def sections(ins: Instruction, memory: Memory) -> list[Section]:
-    """The pictures of an instruction; raises OperandError where there is nothing to draw."""
+def sections(ins: Instruction, memory: Memory, warps: Warps = (1, 1)) -> list[Section]:
+    """The pictures of an instruction, or of several warps side by side; raises OperandError where
+    there is nothing to draw."""
+    if warps != (1, 1):
+        return [Section("", _tiled(ins, warps))]
     if isinstance(ins, MatrixInstruction):
         return _product(ins, memory)
     if isinstance(ins, WmmaMultiply):
@@ -145,6 +156,14 @@ def _product(ins: MatrixInstruction, memory: Memory) -> list[Section]:
     return _by_group(panels, "computation") if several else [Section("", panels)]
 
 
+def _tiled(ins: Instruction, warps: Warps) -> list[Panel]:
+    tiles = {name: TiledFragment(ins.fragment(name), warps) for name in "abcd"}
+    a, b, c, d = (_held(ins, tiles[x], "d" if x == "c" else x) for x in "abcd")
+    if [x.data for x in c] != [x.data for x in d]:
+        return a + b + [replace(x, label=f"{x.name}: {tiles[x.name].fmt.name}") for x in d + c]
+    return a + b + [_with_c(x) for x in d]
+
+
 def _by_group(panels: list[Panel], what: str) -> list[Section]:
     """A section for each matrix: what only meets those of its own number."""
     groups = range(max(panel.group for panel in panels) + 1)
@@ -164,10 +183,12 @@ def only(found: list[Section], operand: str) -> list[Section]:
 # --- panels ---------------------------------------------------------------------------------------
 
 
-def _held(ins: Instruction, fragment: Fragment, area: str) -> list[Panel]:
+def _held(ins: Instruction, fragment: Fragment | TiledFragment, area: str) -> list[Panel]:
     """An operand in registers: one panel for each of its matrices."""
     several = fragment.groups > 1
-    names = [group_names(ins, fragment)(i) for i in range(fragment.groups)] if several else []
+    names: list[str] = []
+    if several and isinstance(fragment, Fragment):
+        names = [group_names(ins, fragment)(i) for i in range(fragment.groups)]
     slots, where = slots_of(fragment), fragment.place
     panels = []
     for i, grid in enumerate(fragment_grids(fragment, names)):
@@ -187,33 +208,53 @@ def _accumulators(ins: MatrixInstruction | WmmaMultiply) -> list[Panel]:
     c = _held(ins, ins.fragment("c"), "d")
     if [x.data for x in c] != [x.data for x in d]:
         return [replace(x, label=f"{x.name}: {ins.fragment(x.name).fmt.name}") for x in d + c]
-    return [
-        replace(x, also=("c",), grid=replace(x.grid, caption=x.grid.caption + ", and c likewise"))
-        for x in d
-    ]
+    return [_with_c(x) for x in d]
+
+
+def _with_c(x: Panel) -> Panel:
+    """The picture of D where C has the same registers."""
+    grid = replace(x.grid, caption=x.grid.caption + ", and c likewise")
+    return replace(x, also=("c",), grid=grid)
 
 
 def _tile(ins: MatrixInstruction, operand: str, memory: Memory) -> Panel:
     """A or B of wgmma in shared memory, in the canonical layout."""
-    read = read_tile(ins, operand, memory.major)
-    tile, bits, rows = read.shape, FORMATS[read.type].bits, read.shape.rows
-    # A kernel steps along k inside of the lines of a swizzle: the tile then starts where they do.
-    step = 0
-    encode_descriptor(memory.start_address, swizzle_bytes=memory.swizzle_bytes)  # may raise
-    if memory.swizzle_bytes and memory.major == "k":
-        step = memory.start_address % LINE_OF_BANKS
-        step = step if step + tile.line_bytes <= memory.swizzle_bytes else 0
-    descriptor = Descriptor.for_tile(
-        rows, read.k, read.type, major=memory.major, swizzle_bytes=memory.swizzle_bytes,
-        start_address=memory.start_address - step,
-    ).descriptor.stepped(step)  # fmt: skip
+    own = memory.major_a if operand == "a" else memory.major_b
+    major = memory.major if own is None else own
+    word = memory.descriptor_a if operand == "a" else memory.descriptor_b
+    read = read_tile(ins, operand, major)
+    tile, bits = read.shape, FORMATS[read.type].bits
+    if word is None:
+        descriptor = _canonical(read, memory._replace(major=major))
+    else:
+        descriptor = Descriptor.decode(word)
     grid = tile_grid(operand, descriptor, tile, bits, transposed=operand == "b")
     places = tile_places(descriptor, tile, bits, operand == "b") // 8
+    if (spread := int(np.ptp(places))) >= _FARTHEST:
+        raise OperandError(
+            f"descriptor of {operand}: the tile lies over {spread:,} bytes; {_FARTHEST:,} can be "
+            "drawn (`descriptor` shows what is wrong with one)"
+        )
     data: dict[str, object] = {
         "kind": "memory", "places": _encoded(places - places.min()), "start": int(places.min()),
         "bits": bits, "copies": 1,
     }  # fmt: skip
     return Panel(operand, operand, AXES[operand], "shared memory", grid, data)
+
+
+def _canonical(read: ReadTile, memory: Memory) -> Descriptor:
+    """The descriptor of a tile in the canonical layout."""
+    # A kernel steps along k inside of the lines of a swizzle: the tile then starts where they do.
+    step = 0
+    encode_descriptor(memory.start_address, swizzle_bytes=memory.swizzle_bytes)  # may raise
+    if memory.swizzle_bytes and memory.major == "k":
+        step = memory.start_address % LINE_OF_BANKS
+        step = step if step + read.shape.line_bytes <= memory.swizzle_bytes else 0
+    made = Descriptor.for_tile(
+        read.shape.rows, read.k, read.type, major=memory.major, swizzle_bytes=memory.swizzle_bytes,
+        start_address=memory.start_address - step,
+    )  # fmt: skip
+    return made.descriptor.stepped(step)
 
 
 def _rows(ins: Movement) -> list[Panel]:
@@ -237,8 +278,23 @@ def _encoded(places: Array) -> str:
 # --- a still picture ------------------------------------------------------------------------------
 
 
+def are_four_tiles(found: Sequence[Section]) -> bool:
+    """Whether sections are the tiles of ldmatrix.x4 and its like, which stand as they do in an A of
+    16 rows: the second one below the first, the others beside them."""
+    return len(found) == 4 and found[0].title.startswith("tile")
+
+
 def arranged(found: Sequence[Section]) -> list[PlacedGrid]:
-    """The first alternative of every area, as a product; sections below each other."""
+    """The first alternative of every area, as a product; sections below each other, and four tiles
+    two by two."""
+    if not are_four_tiles(found):
+        return _below_each_other(found)
+    left, right = (_below_each_other(found[i : i + 2]) for i in (0, 2))
+    width = max(x.x + with_caption(x.grid, x.cell)[0] for x in left) + _GAP
+    return [*left, *(x._replace(x=x.x + width) for x in right)]
+
+
+def _below_each_other(found: Sequence[Section]) -> list[PlacedGrid]:
     out: list[PlacedGrid] = []
     y = 0
     for section in found:

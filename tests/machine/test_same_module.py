@@ -1,0 +1,51 @@
+"""Modules of the same text: it is read once, and each has variables of its own."""
+
+import numpy as np
+import pytest
+
+from emulator import EmulatorError, Module, UnsupportedError
+from emulator.machine import launch
+
+COUNTING = """
+.version 8.0
+.target sm_90a
+.address_size 64
+.global .u32 count = 5;
+.visible .entry add_one() {
+    .reg .u32 %r<3>;
+    ld.global.u32 %r1, [count];
+    add.u32 %r2, %r1, 1;
+    st.global.u32 [count], %r2;
+    ret;
+}
+"""
+
+
+def test_modules_of_one_text_have_variables_of_their_own():
+    one, two = Module(COUNTING), Module(COUNTING)
+    for module, times in ((one, 2), (two, 1)):
+        for _ in range(times):
+            module["add_one"].launch(grid=1, block=1)
+    counts = [int(m.variable("count").view(np.uint32)[0]) for m in (one, two, Module(COUNTING))]
+    assert counts == [7, 6, 5]
+    assert one["add_one"] is not two["add_one"]
+    assert one["add_one"].bound is two["add_one"].bound
+    other = Module(COUNTING.replace(".target sm_90a", ".target sm_80"), "sm_90")
+    assert other.target.name == "sm_90" and one.target.name == "sm_90a"
+
+
+def test_a_text_that_is_refused_is_refused_again():
+    for _ in range(2):
+        with pytest.raises(UnsupportedError, match="cannot run"):
+            Module(COUNTING, "sm_80")
+        with pytest.raises(EmulatorError):
+            Module(COUNTING, ["sm_90a"])
+
+
+def test_few_short_texts_are_kept():
+    for i in range(40):
+        Module(COUNTING.replace("= 5", f"= {i}"))
+    assert launch._bound_once.cache_info().currsize <= 16
+    before = launch._bound_once.cache_info().misses
+    Module(COUNTING + "// " + "x" * (1 << 15))
+    assert launch._bound_once.cache_info().misses == before
