@@ -136,3 +136,48 @@ def test_other_generations_are_modelled():
             results.append(torch.mm(a, b, out_dtype=torch.float32))
         assert ("modelled" in used[0].why) == (target == "A100")
     assert not torch.equal(*results)
+
+
+def test_tf32_needs_tensor_cores_that_have_it(tf32):
+    a, b = normal(8, 64), normal(64, 8, seed=1)
+    for target, types in (("T4", "f32 f32 f32"), ("A100", "tf32 f32 f32")):
+        with tensor_core_matmul(target) as used:
+            a @ b
+        assert used[0].types == types
+
+
+@pytest.mark.parametrize(("target", "differ"), [("H100", True), ("B200", False)])
+def test_fp8_sums_are_promoted_where_the_library_does_it(target, differ):
+    a, b = (normal(16, 512, seed=i).to(torch.float8_e4m3fn) for i in range(2))
+    with tensor_core_matmul(target) as used:
+        fast, slow = (
+            torch._scaled_mm(a, b.t(), torch.ones(()), torch.ones(()), out_dtype=torch.float32,
+                             use_fast_accum=fast)
+            for fast in (True, False)
+        )  # fmt: skip
+    assert torch.equal(fast, slow) != differ
+    assert ("tcgen05.mma" in used[0].order) == (target == "B200")
+
+
+def test_a_factor_goes_into_a_fused_multiply_add():
+    a, b, c = (normal(32, 32, dtype=torch.bfloat16, seed=i) for i in range(3))
+    acc = gemm(a, b, instruction=WGMMA.format("bf16"), target="H200").double()
+    with tensor_core_matmul("H200") as used:
+        d = torch.addmm(c, a, b, alpha=0.3, beta=0.7)
+    factors = [np.float32(0.3), np.float32(0.7)]
+    scaled = (c.float() * factors[1].item()).double()
+    # Exact in f64 but for the last bits, which no element here needs.
+    assert torch.equal(d, (acc * float(factors[0]) + scaled).float().bfloat16())
+    assert used[0].evidence != "recorded" and "alpha" in used[0].why
+
+
+def test_types_that_no_gpu_multiplies_are_left_alone():
+    a = torch.ones(4, 4, dtype=torch.complex64)
+    with tensor_core_matmul("H100") as used:
+        assert torch.equal(a @ a, a * 4)
+    assert len(used) == 0
+    with (
+        pytest.raises(UnsupportedError, match="sm_70 has no instruction"),
+        tensor_core_matmul("V100"),
+    ):
+        torch.ones(4, 4).bfloat16() @ torch.ones(4, 4).bfloat16()

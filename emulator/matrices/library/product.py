@@ -88,7 +88,7 @@ def _chain(
     if ins is not None:
         sums = gemm(
             a, b, c, instruction=ins, target=target, codes=True, engine=engine,
-            k_promote=rule.k_promote or None, progress=False,
+            k_promote=rule.promotion(target), progress=False,
         )  # fmt: skip
         return ins.d_type, sums
     fmt = FORMATS[rule.a]

@@ -12,8 +12,9 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from emulator.errors import UnsupportedError
-from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
+from emulator.layout.instruction_descriptor import InstructionDescriptor
+from emulator.matrices.operands import as_matrix_instruction
 from emulator.targets import Target
 
 
@@ -30,8 +31,10 @@ class Rule:
     opcodes: tuple[str, ...] = ()
     #: the type that operands are rounded to first, to nearest even
     operands_as: str = ""
-    #: k after which a partial sum is added to an f32 total
+    #: k after which a partial sum is added to an f32 total, on the generations on which cuBLAS
+    #: does it (its manual on CUBLASLT_MATMUL_DESC_FAST_ACCUM)
     k_promote: int = 0
+    promoting: str = "ada hopper"
     #: generations that recordings were made on
     measured: str = "hopper"
 
@@ -41,20 +44,42 @@ class Rule:
         `k`: one with that k, 0: any. Raises UnsupportedError where the target has none of the
         row's.
         """
-        return _first_of(self.opcodes, target.name, k) if self.opcodes else None
+        return _first_of(self, target.name, k) if self.opcodes else None
+
+    def runs_on(self, target: Target) -> bool:
+        """Whether a target has an instruction for the row."""
+        try:
+            self.instruction(target)
+        except UnsupportedError:
+            return False
+        return True
+
+    def promotion(self, target: Target) -> int | None:
+        """The ``k_promote=`` of `gemm`."""
+        promotes = target.generation in self.promoting.split()
+        return (self.k_promote or None) if promotes else None
 
 
 @lru_cache(maxsize=256)
-def _first_of(opcodes: tuple[str, ...], target: str, k: int) -> MatrixInstruction:
-    for opcode in opcodes:
-        found = Instruction.parse(opcode)
-        if isinstance(found, MatrixInstruction) and target in found.targets and k in (0, found.k):
+def _first_of(rule: Rule, target: str, k: int) -> MatrixInstruction:
+    for opcode in rule.opcodes:
+        descriptor = None
+        if opcode.startswith("tcgen05"):
+            kind = opcode.rpartition("::")[2]
+            a, b = (rule.operands_as or x for x in (rule.a, rule.b))
+            descriptor = InstructionDescriptor(kind=kind, a=a, b=b, d="f32", m=128, n=256)
+        found = as_matrix_instruction(opcode, descriptor)
+        if target in found.targets and k in (0, found.k):
             return found
-    raise UnsupportedError(f"{target} has no instruction for {opcodes[-1]}")
+    raise UnsupportedError(f"{target} has no instruction that a library multiplies {rule.a} with")
 
 
 def _wgmma(k: int, types: str) -> str:
     return f"wgmma.mma_async.sync.aligned.m64n8k{k}.f32.{types}"
+
+
+def _tcgen05(kind: str) -> str:
+    return f"tcgen05.mma.cta_group::1.kind::{kind}"
 
 
 def _mma(shape: str, types: str) -> str:
@@ -64,7 +89,7 @@ def _mma(shape: str, types: str) -> str:
 
 def _fp8(a: str, b: str, variant: str, k_promote: int) -> Rule:
     types = f"{a}.{b}"
-    opcodes = (_wgmma(32, types), _mma("m16n8k32", types))
+    opcodes = (_wgmma(32, types), _tcgen05("f8f6f4"), _mma("m16n8k32", types))
     return Rule(a, b, variant, opcodes, k_promote=k_promote)
 
 
@@ -73,16 +98,17 @@ _PAIRS = (("e4m3", "e4m3"), ("e4m3", "e5m2"), ("e5m2", "e4m3"))
 RULES: tuple[Rule, ...] = (
     Rule(
         "f16", "f16",
-        opcodes=(_wgmma(16, "f16.f16"), _mma("m16n8k16", "f16"), _mma("m16n8k8", "f16"),
-                 "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32"),
+        opcodes=(_wgmma(16, "f16.f16"), _tcgen05("f16"), _mma("m16n8k16", "f16"),
+                 _mma("m16n8k8", "f16"), "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32"),
     ),
     Rule(
         "bf16", "bf16",
-        opcodes=(_wgmma(16, "bf16.bf16"), _mma("m16n8k16", "bf16"), _mma("m16n8k8", "bf16")),
+        opcodes=(_wgmma(16, "bf16.bf16"), _tcgen05("f16"), _mma("m16n8k16", "bf16"),
+                 _mma("m16n8k8", "bf16")),
     ),
     Rule(
         "f32", "f32", "tf32", operands_as="tf32",
-        opcodes=(_wgmma(8, "tf32.tf32"), _mma("m16n8k8", "tf32")),
+        opcodes=(_wgmma(8, "tf32.tf32"), _tcgen05("tf32"), _mma("m16n8k8", "tf32")),
     ),
     Rule("f32", "f32"),
     Rule("f64", "f64"),

@@ -86,22 +86,30 @@ class Computer:
         if kinds == ("f32", "f32"):
             variant = "tf32" if torch.backends.cuda.matmul.allow_tf32 else ""
         rule = find_rule(*kinds, variant)
+        if variant == "tf32" and rule and not rule.runs_on(self.target):
+            # Tensor cores before Ampere have no tf32, and the flag no effect.
+            variant, rule = "", find_rule(*kinds)
         if rule is None:
             return None
         batch = a.shape[0] if a.ndim == 3 else 0
         (m, k), n = a.shape[-2:], b.shape[-1]
         layout = _layout(a) + _layout(b, by_columns=True)
+        plain = alpha == beta == 1
+        # Only then linear's kernel takes the row as it is; else it is made a matrix first.
+        has_bias = operation == "addmm" and c is not None and c.ndim == 1 and plain
         choice = choose_order(
-            _sweep(kinds, variant, out, operation, c), layout, batch, m, n, k,
-            usual_order(operation, out, has_bias=c is not None and c.ndim == 1),
+            _sweep(kinds, variant, out, "linear" if has_bias else operation, c is not None),
+            layout, batch, m, n, k, usual_order(operation, out, has_bias=has_bias),
         )  # fmt: skip
-        if alpha != 1 or beta != 1:
+        if not plain:
             order = choice.order if beta == 1 else choice.order._replace(addend="sum")
             choice = choice._replace(order=order).at_most("rule", "recorded for alpha = beta = 1")
         if c is not None and tuple(c.shape) not in ((n,), (*a.shape[:-1], n)):
             choice = choice.at_most("none", "an addend that is broadcast was not recorded")
         if kinds[0] in ("e4m3", "e5m2") and (*kinds, out) != ("e4m3", "e4m3", "bf16"):
             choice = choice.at_most("rule", "recorded for e4m3 with results of bf16")
+        if operation.startswith("_scaled_mm "):
+            choice = choice.at_most("rule", "recorded with one scale for each operand and no bias")
         self._tell(operation, rule, kinds, out, (batch, m, n, k), layout, choice)
         return rule, choice
 
@@ -122,17 +130,16 @@ def _name(x: Any) -> str:
     return FORMAT_NAMES.get(x.dtype, str(x.dtype).removeprefix("torch."))
 
 
-def _sweep(kinds: tuple[str, str], variant: str, out: str, operation: str, c: Any) -> str:
+def _sweep(kinds: tuple[str, str], variant: str, out: str, operation: str, has_addend: bool) -> str:
     """The recorded sizes that tell of a product."""
     if kinds[0] in ("e4m3", "e5m2"):
         return "e4m3" if variant == "fast" else "e4m3slow"
     name = variant or kinds[0]
     if operation in ("mv", "addmv", "dot"):
         return f"{operation} {name}"
-    if c is None:
+    if not has_addend:
         return f"{name}.f32" if kinds[0] in ("f16", "bf16") and out == "f32" else name
-    is_bias = operation == "addmm" and c.ndim == 1
-    return f"{'linear' if is_bias else operation} {name}"
+    return f"{operation} {name}"
 
 
 def _layout(x: Any, by_columns: bool = False) -> str:
@@ -223,12 +230,16 @@ def _scaled_mm(
         return None
     out = FORMAT_NAMES.get(out_dtype or a.dtype, "")
     variant = "fast" if use_fast_accum else ""
-    made = computer.product("_scaled_mm", a, b, out, variant)
+    by_rows = "" if scale_a.numel() == scale_b.numel() == 1 else " by rows"
+    operation = f"_scaled_mm{by_rows}{'' if bias is None else ' with a bias'}"
+    made = computer.product(operation, a, b, out, variant)
     if made is None:
         return None
     kind, codes = made
-    factors = scale_b.numpy() * scale_a.numpy()
-    codes = scaled(kind, codes, factors)
+    if not by_rows:
+        codes = scaled(kind, codes, scale_b.numpy() * scale_a.numpy())
+    else:
+        codes = scaled(kind, scaled(kind, codes, scale_b.numpy()), scale_a.numpy())
     if bias is not None:
         codes = summed(kind, codes, _as(kind, bias))
     return tensor_of(result_codes(kind, codes, out), out)
