@@ -1,4 +1,4 @@
-"""Launches that kernels ask for: the functions of CUDA's device runtime (dynamic parallelism).
+"""Launches that kernels ask for (dynamic parallelism): what waits to run, and in which order.
 
 A grid that a thread launches runs once the thread's own grid has ended; then those that it launched
 itself, before the next. Nothing can wait for a grid that it launched, and each stream keeps its
@@ -10,7 +10,7 @@ happen, and the thread is told an error if it asks for one, as on an H200.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -21,7 +21,6 @@ from emulator.machine.place import Index
 from emulator.memory.arena import AccessError
 
 if TYPE_CHECKING:
-    from emulator.machine.externals import Host
     from emulator.memory.arena import Allocation, Arena
 
 #: grids that are within each other when the next launch fails (measured on an H200)
@@ -35,12 +34,12 @@ _TAIL_STREAMS = (0x3, 0x0100_0000_0000_0000)
 #: the first handle of a stream that a kernel makes
 _STREAMS = 0x1000
 #: cudaError_t -> what cudaGetErrorString says of it
-_SUCCESS, _NO_MEMORY, _CONFIGURATION, _PENDING = 0, 2, 9, 69
+SUCCESS, NO_MEMORY, CONFIGURATION, PENDING = 0, 2, 9, 69
 ERROR_TEXTS = {
-    _SUCCESS: "no error",
-    _NO_MEMORY: "out of memory",
-    _CONFIGURATION: "invalid configuration argument",
-    _PENDING: "launch failed because launch would exceed cudaLimitDevRuntimePendingLaunchCount",
+    SUCCESS: "no error",
+    NO_MEMORY: "out of memory",
+    CONFIGURATION: "invalid configuration argument",
+    PENDING: "launch failed because launch would exceed cudaLimitDevRuntimePendingLaunchCount",
 }
 
 
@@ -128,12 +127,12 @@ class DeviceLaunches:
         if request is None:
             raise Failure("launch", f"{buffer:#x} is no buffer of parameters, or was launched")
         if self.depth >= MOST_NESTED:
-            return _PENDING
+            return PENDING
         try:
             self.add(self._parent.launch_of(request), stream)
         except OperandError:
-            return _CONFIGURATION
-        return _SUCCESS
+            return CONFIGURATION
+        return SUCCESS
 
     def add(self, work: Any, stream: int) -> None:
         self._check_room()
@@ -157,7 +156,7 @@ class DeviceLaunches:
         return error
 
     def last_error(self, thread: Any, *, forget: bool) -> int:
-        found = self._errors.get(thread, _SUCCESS)
+        found = self._errors.get(thread, SUCCESS)
         if forget:
             self._errors.pop(thread, None)
         return found
@@ -171,93 +170,3 @@ class DeviceLaunches:
             )
             self._texts[error] = made.address
         return self._texts[error]
-
-
-# --- the functions --------------------------------------------------------------------------------
-
-
-def _sizes(argument: int) -> Index:
-    """The three words of a dim3."""
-    x, y, z = ((argument >> 32 * i) & 0xFFFF_FFFF for i in range(3))
-    return x, y, z
-
-
-def parameter_buffer(host: Host, arguments: Sequence[int]) -> int:
-    """(kernel, grid, block, bytes of dynamic shared memory) -> a buffer for its parameters."""
-    kernel, grid, block, shared = arguments
-    return host.launches.buffer(kernel, _sizes(grid), _sizes(block), shared)
-
-
-def launch_device(host: Host, arguments: Sequence[int]) -> int:
-    """(buffer, stream)"""
-    return host.launches.told(host.thread_id, host.launches.launch(*arguments))
-
-
-def stream_create(host: Host, arguments: Sequence[int]) -> int:
-    """(where its handle goes, flags)"""
-    host.write(arguments[0], host.launches.stream().to_bytes(8, "little"))
-    return _SUCCESS
-
-
-def stream_destroy(host: Host, arguments: Sequence[int]) -> int:
-    """(stream): what was launched into it runs all the same."""
-    return _SUCCESS
-
-
-def allocate(host: Host, arguments: Sequence[int]) -> int:
-    """(where the address goes, bytes)"""
-    address = host.heap.allocate(arguments[1])
-    host.write(arguments[0], address.to_bytes(8, "little"))
-    return host.launches.told(host.thread_id, _SUCCESS if address else _NO_MEMORY)
-
-
-def release(host: Host, arguments: Sequence[int]) -> int:
-    """(address)"""
-    if arguments[0]:
-        host.heap.free(arguments[0])
-    return _SUCCESS
-
-
-def copy(host: Host, arguments: Sequence[int]) -> int:
-    """(to, from, bytes, kind, stream)"""
-    to, source, size, _, stream = arguments
-    host.launches.add(Copy(to, size, source), stream)
-    return _SUCCESS
-
-
-def fill(host: Host, arguments: Sequence[int]) -> int:
-    """(to, byte, bytes, stream)"""
-    to, value, size, stream = arguments
-    host.launches.add(Copy(to, size, None, value & 0xFF), stream)
-    return _SUCCESS
-
-
-def get_last_error(host: Host, arguments: Sequence[int]) -> int:
-    return host.launches.last_error(host.thread_id, forget=True)
-
-
-def peek_at_last_error(host: Host, arguments: Sequence[int]) -> int:
-    return host.launches.last_error(host.thread_id, forget=False)
-
-
-def error_string(host: Host, arguments: Sequence[int]) -> int:
-    """(error) -> the address of a text"""
-    return host.launches.text(arguments[0])
-
-
-DEVICE_RUNTIME: dict[str, Callable[[Host, Sequence[int]], int]] = {
-    "__cudaCDP2GetParameterBufferV2": parameter_buffer,
-    "__cudaCDP2LaunchDeviceV2": launch_device,
-    "__cudaCDP2LaunchDeviceV2_ptsz": launch_device,
-    "__cudaCDP2StreamCreateWithFlags": stream_create,
-    "__cudaCDP2StreamDestroy": stream_destroy,
-    "__cudaCDP2Malloc": allocate,
-    "__cudaCDP2Free": release,
-    "__cudaCDP2MemcpyAsync": copy,
-    "__cudaCDP2MemcpyAsync_ptsz": copy,
-    "__cudaCDP2MemsetAsync": fill,
-    "__cudaCDP2MemsetAsync_ptsz": fill,
-    "__cudaCDP2GetLastError": get_last_error,
-    "__cudaCDP2PeekAtLastError": peek_at_last_error,
-    "__cudaCDP2GetErrorString": error_string,
-}

@@ -18,8 +18,8 @@ from emulator.errors import OperandError, UnsupportedError, hint, listing, quote
 from emulator.machine.arguments import Memory, Placed, place_arguments
 from emulator.machine.checks.finding import Finding
 from emulator.machine.device_launches import MOST_SHARED, Copy, DeviceLaunches, GridRequest
-from emulator.machine.externals import Heap
 from emulator.machine.failure import Failure
+from emulator.machine.host import Heap
 from emulator.machine.options import Contract, EngineName, Order, Special, check_word
 from emulator.machine.place import Index, Place
 from emulator.machine.report import KernelError, Report

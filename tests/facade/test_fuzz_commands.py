@@ -52,6 +52,7 @@ RIGHT = {
               f"error {F16} --k 16 --rows 1 --order reversed --distribution wide -o new.svg"),
     "probe": (f"probe {F16} --target H100 --json",),
     "fault": (f"fault {F16} --target sm_80 --input results.npz --limit 2 --json",),
+    "torch": ("torch --strict missing.py --target H100",),
     "guide": ("guide", "guide commands --json"),
     "selftest": ("selftest --engine bogus",),
 }  # fmt: skip

@@ -10,7 +10,8 @@ import pytest
 from paths import CUDA
 
 from emulator import KernelError, Module, UnsupportedError
-from emulator.machine.device_launches import DEVICE_RUNTIME, MOST_NESTED, Copy
+from emulator.machine.device_launches import MOST_NESTED, Copy
+from emulator.machine.device_runtime import DEVICE_RUNTIME
 from emulator.machine.externals import EXTERNALS
 from emulator.machine.failure import Failure
 from emulator.memory.arena import Arena

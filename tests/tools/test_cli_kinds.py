@@ -64,7 +64,7 @@ def test_list_takes_every_family_and_type(ask, refused):
 
 @pytest.mark.parametrize(
     ("family", "count", "since"),
-    [("ldmatrix", 18, "sm_75+"), ("stmatrix", 9, "sm_90+"), ("movmatrix", 1, "sm_75+")],
+    [("ldmatrix", 21, "sm_75+"), ("stmatrix", 9, "sm_90+"), ("movmatrix", 1, "sm_75+")],
 )
 def test_list_of_movements(ask, family, count, since):
     _, *lines = ask("list", "--family", family)

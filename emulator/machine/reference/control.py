@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from emulator.machine.device_launches import DeviceLaunches
-from emulator.machine.externals import EXTERNALS, LONGEST_TEXT, Heap
+from emulator.machine.externals import EXTERNALS, LONGEST_TEXT
 from emulator.machine.failure import Failure
+from emulator.machine.host import Heap
 from emulator.machine.reference import memory, schedule
 from emulator.machine.reference.operands import guard_of, reader
 from emulator.machine.reference.thread import Frame, Thread

@@ -155,10 +155,14 @@ def _several(given: Any) -> list[Any]:
         return [given]
 
 
+def _is_tcgen05(given: Any) -> bool:
+    """Whether an instruction or its opcode is a tcgen05.mma, which needs a descriptor."""
+    return isinstance(given, (str, Instruction)) and str(given).startswith("tcgen05.mma")
+
+
 def _instructions(given: Any, idesc: InstructionDescriptor | int | None) -> list[Multiplication]:
     chosen = [
-        as_multiplication(ins, idesc if str(ins).startswith("tcgen05.mma") else None)
-        for ins in _several(given)
+        as_multiplication(ins, idesc if _is_tcgen05(ins) else None) for ins in _several(given)
     ]
     if not chosen:
         raise OperandError("compare takes an instruction or several; got none")

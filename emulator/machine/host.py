@@ -1,0 +1,73 @@
+"""What a function of the system may ask of whoever runs the thread that calls it, and the memory
+that such functions hand out."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from emulator.machine.device_launches import DeviceLaunches
+from emulator.machine.failure import Failure
+from emulator.memory.arena import Allocation, Arena
+
+#: bytes that malloc hands out at a time, as cudaLimitMallocHeapSize starts with, and in all
+_HEAP, _HEAP_IN_ALL = 8 << 20, 1 << 30
+
+
+class Heap:
+    """What malloc has allocated."""
+
+    def __init__(self, arena: Arena) -> None:
+        self.arena = arena
+        self.live: dict[int, Allocation] = {}
+        self.freed: set[int] = set()
+        self.used = self.in_all = 0
+        #: of what is live, the addresses that grids before this one have allocated
+        self.earlier: set[int] = set()
+
+    @property
+    def own(self) -> list[Allocation]:
+        """What the running grid has allocated, and not freed."""
+        return [made for address, made in self.live.items() if address not in self.earlier]
+
+    def allocate(self, size: int) -> int:
+        """The address of `size` bytes; 0 where there is no room."""
+        if size == 0 or self.used + size > _HEAP:
+            return 0
+        if self.in_all + size > _HEAP_IN_ALL:
+            raise Failure("heap", f"malloc has handed out more than {_HEAP_IN_ALL} bytes in all")
+        number = len(self.live) + len(self.freed)
+        made = self.arena.allocate(f"malloc {number} of {size} bytes", size)
+        self.live[made.address] = made
+        self.used += size
+        self.in_all += size
+        return made.address
+
+    def free(self, address: int) -> None:
+        made = self.live.pop(address, None)
+        if made is None:
+            reason = "was freed before" if address in self.freed else "is nothing that malloc gave"
+            raise Failure("free", f"{address:#x} {reason}")
+        self.arena.free(made)
+        self.freed.add(address)
+        self.used -= made.size
+
+
+class Host(Protocol):
+    """What a function of the system may ask of whoever runs the thread that calls it."""
+
+    heap: Heap
+    launches: DeviceLaunches
+    #: tells the thread from others of its grid
+    thread_id: Any
+
+    def read(self, address: int, size: int) -> bytes:
+        """Bytes at a generic address."""
+
+    def write(self, address: int, raw: bytes) -> None:
+        """Writes bytes at a generic address that is a multiple of their number."""
+
+    def text(self, address: int) -> str:
+        """The characters at a generic address, up to the first zero."""
+
+    def print(self, text: str) -> None:
+        """Puts a text into the report."""
