@@ -22,7 +22,7 @@ from emulator.machine.compiled import engine, rules, segment
 from emulator.machine.compiled.segment import Segment
 from emulator.machine.compiled.translation import can_translate
 
-HEAD = ".version 9.1\n.target sm_90a\n.address_size 64\n"
+HEAD = ".version 9.5\n.target sm_90a\n.address_size 64\n"
 U32 = np.uint32
 
 

@@ -13,7 +13,7 @@ from emulator import KernelError, Module, OperandError, TensorMap, UnsupportedEr
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.ordinary.tables import ROWS
 
-HEAD = ".version 9.1\n.target sm_90a\n.address_size 64\n"
+HEAD = ".version 9.5\n.target sm_90a\n.address_size 64\n"
 U32 = np.uint32
 
 
@@ -629,7 +629,7 @@ def test_wgmma():
 
 
 def test_bulk_stores_of_some_bytes():
-    text = """.version 9.1
+    text = """.version 9.5
 .target sm_100a
 .address_size 64
 .visible .entry go(.param .u64 a, .param .u64 b)
@@ -668,7 +668,7 @@ def test_threads_end_behind_the_last_statement(body):
 @pytest.mark.parametrize("engine", ["vector", "reference"])
 def test_clusters_that_are_cancelled(engine):
     """Every block is done once, by itself or by one that took it over."""
-    text = """.version 9.1
+    text = """.version 9.5
 .target sm_100a
 .address_size 64
 .visible .entry go(.param .u64 b)

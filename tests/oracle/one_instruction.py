@@ -8,7 +8,7 @@ from emulator.ptx.program import REGISTER_BITS
 
 CELL = 32
 _TARGETS = ("sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
-_TEXT = """.version 9.1
+_TEXT = """.version 9.5
 .target {target}
 .address_size 64
 .visible .entry go({parameters}, .param .u64 cells) {{

@@ -16,7 +16,7 @@ _SOURCES = {
     "bfind": 1, "popc": 1, "brev": 1, "sqrt": 1, "ex2": 1, "neg": 1,
 }  # fmt: skip
 _COMPARISONS = ("setp.lt.s32", "setp.ge.u32", "setp.ne.b32", "setp.lt.f32", "setp.neu.f32")
-_HEAD = """.version 9.1
+_HEAD = """.version 9.5
 .target sm_90a
 .address_size 64
 .func (.param .b32 out) helper(.param .b32 n, .param .b32 m)
