@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from emulator import UnsupportedError, gemm
+from emulator import OperandError, Recipe, UnsupportedError, gemm
 
 torch = pytest.importorskip("torch")
 tensor_core_matmul = pytest.importorskip("emulator.adapters.pytorch").tensor_core_matmul
@@ -181,3 +181,31 @@ def test_types_that_no_gpu_multiplies_are_left_alone():
         tensor_core_matmul("V100"),
     ):
         torch.ones(4, 4).bfloat16() @ torch.ones(4, 4).bfloat16()
+
+
+def test_a_recipe_in_the_place_of_a_target():
+    torch.manual_seed(0)
+    a, b = torch.randn(64, 256).half(), torch.randn(256, 64).half()
+    own = Recipe.of(WGMMA.format("f16"), "H200")
+    with tensor_core_matmul("H200"):
+        want = torch.mm(a, b, out_dtype=torch.float32)
+    with tensor_core_matmul(own):
+        assert torch.equal(torch.mm(a, b, out_dtype=torch.float32), want)
+    narrow = own.changed(fraction_bits=13, name="13 bits")
+    with tensor_core_matmul(narrow) as used:
+        found = torch.mm(a, b, out_dtype=torch.float32)
+        torch._int_mm(torch.ones(32, 32, dtype=torch.int8), torch.ones(32, 32, dtype=torch.int8))
+    direct = gemm(a.numpy(), b.numpy(), instruction=WGMMA.format("f16"), target=narrow)
+    assert np.array_equal(found.numpy().view("u4"), direct.view("u4"))
+    assert (found != want).float().mean() > 0.5
+    assert [product.evidence for product in used] == ["rule", "recorded"]
+    assert "13 bits in the order of an H200" in used[0].why and used.target == "13 bits"
+
+
+def test_a_recipe_that_does_not_suit_a_product_is_refused():
+    integers = Recipe.of("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32", "H200")
+    with tensor_core_matmul(integers), pytest.raises(OperandError):
+        torch.randn(16, 16).half() @ torch.randn(16, 16).half()
+    other = Recipe.of(WGMMA.format("f16"), "H200").changed(a="bf16")
+    with pytest.raises(OperandError, match="formats of its own"), tensor_core_matmul(other):
+        pass

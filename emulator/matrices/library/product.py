@@ -11,6 +11,7 @@ from emulator.arith import Engine, matmul
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import FmaChain
 from emulator.arith.wide import add, fused_multiply_add
+from emulator.isa.recipe import Recipe
 from emulator.matrices.gemm import gemm
 from emulator.matrices.library.rules import Order, Rule
 from emulator.targets import Target
@@ -28,11 +29,13 @@ def multiply(
     order: Order = ONE_CHAIN,
     out: str = "f32",
     engine: Engine = "auto",
+    recipe: Recipe | None = None,
 ) -> tuple[str, Array]:
     """The type and the codes of the accumulators of A·B, codes ``(…, m, k)`` and ``(…, k, n)``.
 
-    `out`, the type of the result, matters for orders whose parts are rounded to it. Raises
-    UnsupportedError where the target has no instruction for the types.
+    `out`, the type of the result, matters for orders whose parts are rounded to it; `recipe` stands
+    for the arithmetic of the target's floating-point instructions. Raises UnsupportedError where
+    the target has no instruction for the types, OperandError for a recipe that does not suit it.
     """
     if order.fma:
         rule = Rule(rule.a, rule.b)
@@ -40,7 +43,7 @@ def multiply(
         a, b = (_rounded(FORMATS[rule.a], FORMATS[rule.operands_as], x) for x in (a, b))
     total = None
     for where in _parts(order, a.shape[-1]):
-        kind, sums = _part(rule, a[..., where], b[..., where, :], target, order, engine)
+        kind, sums = _part(rule, a[..., where], b[..., where, :], target, order, engine, recipe)
         if order.narrow:
             sums = convert(FORMATS[out], FORMATS[kind], result_codes(kind, sums, out))
         total = sums if total is None else add(FORMATS[kind], total, sums)
@@ -58,16 +61,21 @@ def _parts(order: Order, k: int) -> list[Any]:
 
 
 def _part(
-    rule: Rule, a: Array, b: Array, target: Target, order: Order, engine: Engine
-) -> tuple[str, Array]:
+    rule: Rule, a: Array, b: Array, target: Target, order: Order, engine: Engine,
+    recipe: Recipe | None,
+) -> tuple[str, Array]:  # fmt: skip
     """The accumulators of one part."""
+
+    def chain(a: Array, b: Array, c: Array | None) -> tuple[str, Array]:
+        return _chain(rule, a, b, c, target, order.k, engine, recipe)
+
     short = a.shape[-1] % order.tile if order.tile and order.shares == 1 else 0
     if not short:
-        return _chain(rule, a, b, None, target, order.k, engine)
-    kind, first = _chain(rule, a[..., :short], b[..., :short, :], None, target, order.k, engine)
+        return chain(a, b, None)
+    kind, first = chain(a[..., :short], b[..., :short, :], None)
     if short == a.shape[-1]:
         return kind, first
-    return _chain(rule, a[..., short:], b[..., short:, :], first, target, order.k, engine)
+    return chain(a[..., short:], b[..., short:, :], first)
 
 
 def _rounded(fmt: Format, narrow: Format, codes: Array) -> Array:
@@ -82,13 +90,16 @@ def _rounded(fmt: Format, narrow: Format, codes: Array) -> Array:
 
 
 def _chain(
-    rule: Rule, a: Array, b: Array, c: Array | None, target: Target, k: int, engine: Engine
-) -> tuple[str, Array]:
+    rule: Rule, a: Array, b: Array, c: Array | None, target: Target, k: int, engine: Engine,
+    recipe: Recipe | None,
+) -> tuple[str, Array]:  # fmt: skip
     ins = rule.instruction(target, k)
     if ins is not None:
+        own = recipe if ins.d_type != "s32" else None
+        promote = rule.promotion(target) if own is None or not own.promote else None
         sums = gemm(
-            a, b, c, instruction=ins, target=target, codes=True, engine=engine,
-            k_promote=rule.promotion(target), progress=False,
+            a, b, c, instruction=ins, target=own or target, codes=True, engine=engine,
+            k_promote=promote, progress=False,
         )  # fmt: skip
         return ins.d_type, sums
     fmt = FORMATS[rule.a]
@@ -118,19 +129,20 @@ def multiply_add(
     alpha: float = 1,
     beta: float = 1,
     engine: Engine = "auto",
+    recipe: Recipe | None = None,
 ) -> Array:
     """Codes of alpha·A·B + beta·C in the type `out`, which C has, too; as `multiply`."""
     if beta == 0:
-        kind, codes = multiply(rule, a, b, target, order, out, engine)
+        kind, codes = multiply(rule, a, b, target, order, out, engine, recipe)
         return result_codes(kind, scaled(kind, codes, alpha), out)
     if order.addend == "first":
         total = c
         for where in _parts(order, a.shape[-1]):
             part = order._replace(part=0, shares=1)
-            kind, sums = _part(rule, a[..., where], b[..., where, :], target, part, engine)
+            kind, sums = _part(rule, a[..., where], b[..., where, :], target, part, engine, recipe)
             total = result_codes(kind, summed(kind, sums, _widened(out, kind, total)), out)
         return total
-    kind, codes = multiply(rule, a, b, target, order, out, engine)
+    kind, codes = multiply(rule, a, b, target, order, out, engine, recipe)
     return with_addend(kind, codes, c, order, out, alpha, beta)
 
 

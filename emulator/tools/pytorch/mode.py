@@ -15,15 +15,19 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from emulator.arith import Engine
-from emulator.errors import UnsupportedError
+from emulator.errors import OperandError, UnsupportedError
+from emulator.isa.recipe import Recipe
 from emulator.targets import Target, find_target
 from emulator.tools.pytorch.operations import OPERATIONS, UNKNOWN, Computer
 from emulator.tools.pytorch.used import Used
 
+#: where orders were recorded
+_RECORDED = "H200"
+
 
 @contextmanager
 def tensor_core_matmul(
-    target: str | Target, *, strict: bool = False, engine: Engine = "auto"
+    target: str | Target | Recipe, *, strict: bool = False, engine: Engine = "auto"
 ) -> Iterator[Used]:
     """Inside, matrix products of CPU tensors get the bits of PyTorch's libraries on a GPU.
 
@@ -37,19 +41,26 @@ def tensor_core_matmul(
     The orders were recorded with PyTorch 2.11 on an H200. Other targets compute in the same order
     with the arithmetic of their tensor cores, which their evidence says.
 
-    Raises UnsupportedError for a target that has no instruction for a product, and with
-    ``strict=True`` for a product whose order is not known.
+    A `Recipe` in the place of the target asks "what if": the orders of an H200, with the recipe for
+    its floating-point instructions. It must suit all of them that run, and keep their formats.
+
+    Raises OperandError for a recipe that does not, UnsupportedError for a target that has no
+    instruction for a product, and with ``strict=True`` for a product whose order is not known.
     """
-    mode = _Mode(find_target(target), strict, engine)
+    recipe = target if isinstance(target, Recipe) else None
+    if recipe is not None and (recipe.a or recipe.b):
+        raise OperandError(f"{recipe.name} has element formats of its own; tensors have PyTorch's")
+    chip = find_target(_RECORDED if isinstance(target, Recipe) else target)
+    mode = _Mode(chip, strict, engine, recipe)
     with mode:
         yield mode.used
 
 
 class _Mode(TorchDispatchMode):  # type: ignore[misc]
-    def __init__(self, target: Target, strict: bool, engine: Engine) -> None:
+    def __init__(self, target: Target, strict: bool, engine: Engine, recipe: Recipe | None) -> None:
         super().__init__()
-        self.used = Used(str(target))
-        self._computer = Computer(target, engine, self._note)
+        self.used = Used(str(target) if recipe is None else recipe.name)
+        self._computer = Computer(target, engine, self._note, recipe)
         self._strict = strict
 
     def _note(self, product: Any) -> None:

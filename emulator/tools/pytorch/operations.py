@@ -10,6 +10,7 @@ import torch
 
 from dtypes import FORMATS, Array, convert
 from emulator.arith import Engine
+from emulator.isa.recipe import Recipe
 from emulator.matrices.library.product import (
     multiply,
     multiply_add,
@@ -42,8 +43,14 @@ UNKNOWN = frozenset({
 class Computer:
     """Computes products as a target's library does, and tells `note` of each."""
 
-    def __init__(self, target: Target, engine: Engine, note: Callable[[UsedProduct], None]) -> None:
-        self.target, self.engine, self.note = target, engine, note
+    def __init__(
+        self,
+        target: Target,
+        engine: Engine,
+        note: Callable[[UsedProduct], None],
+        recipe: Recipe | None = None,
+    ) -> None:
+        self.target, self.engine, self.note, self.recipe = target, engine, note, recipe
 
     def note_unknown(self, name: str, tensors: list[Any]) -> None:
         """Lists an operation that PyTorch computes."""
@@ -61,7 +68,7 @@ class Computer:
             return None
         rule, choice = found
         codes = codes_of(a), codes_of(b)
-        return multiply(rule, *codes, self.target, choice.order, out, self.engine)
+        return multiply(rule, *codes, self.target, choice.order, out, self.engine, self.recipe)
 
     def product_with_addend(
         self, operation: str, c: Any, a: Any, b: Any, alpha: float, beta: float
@@ -74,8 +81,9 @@ class Computer:
         rule, choice = found
         codes = codes_of(a), codes_of(b), _as(out, c)
         return multiply_add(
-            rule, *codes, self.target, choice.order, out, alpha=alpha, beta=beta, engine=self.engine
-        )
+            rule, *codes, self.target, choice.order, out, alpha=alpha, beta=beta,
+            engine=self.engine, recipe=self.recipe,
+        )  # fmt: skip
 
     def _choose(
         self, operation: str, a: Any, b: Any, out: str, variant: str = "", c: Any = None,
@@ -121,6 +129,8 @@ class Computer:
             choice = choice.at_most("rule", "modelled: the order of an H200")
         types = f"{rule.variant if rule.operands_as else kinds[0]} {kinds[1]} {out}"
         ins = None if choice.order.fma else rule.instruction(self.target, choice.order.k)
+        if self.recipe is not None and ins is not None and ins.d_type != "s32":
+            choice = choice.at_most("rule", f"{self.recipe.name} in the order of an H200")
         order = f"{choice.order} of {ins or 'fused multiply-adds'}"
         evidence, why = choice.evidence, choice.why
         self.note(UsedProduct(operation, types, *size, layout, order, evidence, why))
