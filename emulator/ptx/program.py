@@ -7,7 +7,7 @@ one after the other, so that their number, the pc, names a place in all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -270,8 +270,18 @@ class Program:
         return frozenset(statement.name for statement in self.statements)
 
     @cached_property
+    def carries(self) -> dict[int, int]:
+        """pc -> the register of the carry flag, in functions that use it."""
+        return {
+            pc: function.carry
+            for function in self.functions.values()
+            if function.carry is not None
+            for pc in range(function.first, function.end)
+        }
+
+    @cached_property
     def liveness(self) -> Liveness:
-        return Liveness(self.statements, self.kept)
+        return Liveness(self.statements, self.kept, self.carries)
 
 
 # --- liveness -------------------------------------------------------------------------------------
@@ -298,8 +308,15 @@ def items_of(bound: Bound | None) -> tuple[Bound | None, ...]:
 class Liveness:
     """Which registers may still be read from a place on, as sets of bits."""
 
-    def __init__(self, statements: Sequence[Statement], kept: int = 0) -> None:
+    def __init__(
+        self,
+        statements: Sequence[Statement],
+        kept: int = 0,
+        carries: Mapping[int, int] | None = None,
+    ) -> None:
         self._statements, self._kept = statements, kept
+        #: pc -> the register of the carry flag
+        self._carries = carries or {}
         self._before: list[int] = [0] * (len(statements) + 1)
         self._solve()
 
@@ -308,7 +325,7 @@ class Liveness:
         return self._before[pc]
 
     def _solve(self) -> None:
-        facts = [_effects(statement, self._kept) for statement in self._statements]
+        facts = [_effects(x, self._kept, self._carries.get(x.pc)) for x in self._statements]
         before, changed = self._before, True
         while changed:
             changed = False
@@ -324,17 +341,21 @@ class Liveness:
                     changed = True
 
 
-def _effects(statement: Statement, kept: int = 0) -> tuple[int, int]:
+def _effects(statement: Statement, kept: int = 0, carry: int | None = None) -> tuple[int, int]:
     """Registers that a statement reads, and those that it writes whatever happens; `kept` are read
     where threads end."""
     reads = kept if statement.name in ("ret", "exit") else 0
     kills = 0
     if statement.expansion:
         for part in statement.expansion:
-            more, also = _effects(part)
+            more, also = _effects(part, carry=carry)
             reads |= more & ~kills
             kills |= also
         return reads, kills
+    if carry is not None and getattr(statement.instruction, "reads_carry", False):
+        reads |= 1 << carry
+    if carry is not None and getattr(statement.instruction, "writes_carry", False):
+        kills |= 1 << carry
     for operand in statement.signature.operands:
         bound = statement.operands.get(operand.name)
         bits = sum(1 << i for i in set(registers_of(bound)))

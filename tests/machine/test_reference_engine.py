@@ -861,3 +861,32 @@ def test_recorded_attention():
     """With matrix instructions by their reference, too."""
     (path,) = [path for path in KERNELS if path.stem == "attention"]
     assert not any(differing_bytes(path, engine="reference"))
+
+
+@pytest.mark.parametrize("engine", ["reference", "vector", "compiled"])
+def test_a_carry_outlives_a_branch_that_some_lanes_leave(engine):
+    """Lanes that have ended keep the others from taking up their common registers again."""
+    text = (
+        HEAD
+        + """
+    .visible .entry go(.param .u64 out) {
+        .reg .b32 %r<9>; .reg .b64 %d<4>; .reg .pred %p<4>;
+        ld.param.u64 %d1, [out]; mov.u32 %r0, %tid.x;
+        mul.wide.u32 %d2, %r0, 4; add.u64 %d3, %d1, %d2;
+        and.b32 %r1, %r0, 1; setp.ne.u32 %p1, %r1, 0;
+        and.b32 %r2, %r0, 2; setp.ne.u32 %p2, %r2, 0;
+        shl.b32 %r3, %r0, 29;
+        add.cc.u32 %r4, %r3, 0x80000000;
+        @%p1 bra ODD;
+        @%p2 bra END;
+        add.u32 %r5, %r0, 100;
+        bra MEET;
+    ODD: add.u32 %r5, %r0, 200;
+    MEET: addc.u32 %r6, %r5, 0;
+        st.global.u32 [%d3], %r6;
+    END: ret; }"""
+    )
+    out, i = np.zeros(32, "u4"), np.arange(32)
+    Module(text)["go"].launch(1, 32, [out], engine=engine)
+    want = i + np.where(i & 1, 200, 100) + (i >> 2 & 1)
+    assert np.array_equal(out, np.where((i & 3) == 2, 0, want))
