@@ -149,7 +149,8 @@ def one_of(what: str, given: object, legal: Iterable[str]) -> str:
 def whole(what: str, given: object, least: int = 0, most: int | None = None) -> int:
     """`given`, if it is a whole number in a range; OperandError for anything else."""
     number = None
-    if not isinstance(given, bool):
+    # NumPy's bool_, which some versions warn about, goes by the same name.
+    if type(given).__name__ != "bool":
         with contextlib.suppress(TypeError):
             number = operator.index(given)  # type: ignore[arg-type]
     if number is not None and least <= number and (most is None or number <= most):
