@@ -205,10 +205,10 @@ def test_a_kernel_makes_the_product(case, engine):
 
 
 def test_a_wrong_bit_of_d_would_show():
-    problem = small("f16", 64, n=8, ws=True)
+    problem = small("f16", 64, n=16)
     want = product(problem)
     check(problem, "vector", want)
-    want[63, 7] ^= 1
+    want[63, 15] ^= 1
     with pytest.raises(AssertionError):
         check(problem, "vector", want)
 
@@ -262,9 +262,10 @@ COMMIT = """.version 9.0
 .visible .entry k(.param .u64 po) .explicitcluster .reqnctapercluster 4, 1, 1
 {{
  .reg .pred %q; .reg .b32 %r<8>; .reg .b64 %o; .reg .b16 %h; .shared .align 8 .b64 bar;
- ld.param.u64 %o, [po]; mov.u32 %r0, %ctaid.x; mov.u32 %r1, bar; mbarrier.init.shared::cta.b64 [%r1], 1;
+ ld.param.u64 %o, [po]; mov.u32 %r0, %ctaid.x;
+ mov.u32 %r3, %cluster_ctarank; mov.u32 %r1, bar; mbarrier.init.shared::cta.b64 [%r1], 1;
  barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
- setp.eq.u32 %q, %r0, 1; mov.b16 %h, {mask};
+ setp.eq.u32 %q, %r3, 1; mov.b16 %h, {mask};
  @%q tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64
    [%r1], %h;
  barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
