@@ -273,7 +273,8 @@ def test_mistakes_are_told(body, message, engine):
         run(body, [], engine=engine)
 
 
-def test_an_allocation_waits_for_room():
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_allocation_waits_for_room(engine):
     """Warp 1 wants all columns, and gets them when warp 0 has given its own back."""
     body = """
  setp.eq.u32 %q, %r1, 1;
@@ -281,7 +282,14 @@ def test_an_allocation_waits_for_room():
  @%p tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r5, 512;
  bar.sync 0; ld.shared.b32 %r5, [slot];
 """
-    run(body, [], columns=512)
+    run(body, [], columns=512, engine=engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_allocation_that_nobody_makes_room_for(engine):
+    body = "@%p tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 512;"
+    with pytest.raises(KernelError, match=r"(?s)deadlock.*waits for columns of tensor memory"):
+        run(body, [], columns=512, engine=engine)
 
 
 def test_a_pair_needs_two_blocks():
