@@ -88,26 +88,61 @@ def test_ld_reads_where_the_shape_says(shape, num, count, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_pack_takes_the_low_halves_of_two_columns(engine):
-    out = np.zeros((128, 4), np.uint32)
-    run(moved("32x32b", 4, 4, ".pack::16b"), [out], engine=engine)
-    thread, q = np.ogrid[:128, :4]
-    low, high = 1000 * thread + 2 * q & 0xFFFF, 1000 * thread + 2 * q + 1 & 0xFFFF
-    assert (out == (low | high << 16)).all()
+@pytest.mark.parametrize(("shape", "num", "count"), SHAPES)
+def test_pack_takes_the_low_halves_of_two_columns(shape, num, count, engine):
+    out = np.zeros((128, count), np.uint32)
+    run(moved(shape, num, count, ".pack::16b", ", 32"), [out], engine=engine)
+    for thread in range(128):
+        for q in range(count):
+            lane, column = place(shape, thread % 32, q)
+            first = 1000 * (thread // 32 * 32 + lane) + 2 * column
+            assert out[thread, q] == first & 0xFFFF | (first + 1 & 0xFFFF) << 16
 
 
-def test_red_finds_the_largest():
-    body = moved("32x32b", 8, 8).replace(
-        "tcgen05.ld.sync.aligned.32x32b.x8.b32 " + registers(8, 100),
-        f"tcgen05.ld.red.sync.aligned.32x32b.x8.max.u32 {registers(8, 100)}, %r200",
+#: 8 columns of every lane
+FLOATS = np.array([-7.5, 2.0, 0.25, -0.0, 6.0, -3.0, 7.25, 1.0], np.float32)
+
+
+def reduction(operation, kind):
+    """The largest or smallest of 8 columns, behind the columns themselves."""
+    fill = "\n".join(
+        f" ld.global.b32 %r{20 + c}, [%rd1+{4 * c}];" for c in range(8)
+    )  # fmt: skip
+    return f""" mad.wide.u32 %rd1, %r0, 32, %y;
+{fill}
+ tcgen05.st.sync.aligned.32x32b.x8.b32 [%r6], {registers(8)};
+ tcgen05.wait::st.sync.aligned;
+ tcgen05.ld.red.sync.aligned.32x32b.x8.{operation}.{kind} {registers(8, 100)}, %r200, [%r6];
+ tcgen05.wait::ld.sync.aligned;
+ mad.wide.u32 %rd0, %r0, 36, %x; st.global.b32 [%rd0+32], %r200;
+""" + "\n".join(f" st.global.b32 [%rd0+{4 * i}], %r{100 + i};" for i in range(8))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("operation", "kind", "want"),
+    [
+        ("max", "f32", 7.25), ("min", "f32", -7.5), ("min.abs", "f32", 0.0),
+        ("max.abs", "f32", 7.5), ("max.NaN", "f32", 7.25),
+        ("max", "u32", 0xC0F00000), ("min", "u32", 0x3E800000),
+        ("max", "s32", 0x40E80000), ("min", "s32", 0x80000000),
+    ],
+)  # fmt: skip
+def test_red_finds_the_extreme_of_a_lane(operation, kind, want, engine):
+    given = np.tile(FLOATS, (128, 1))
+    given[5, 2] = np.nan
+    out = np.zeros((128, 9), np.uint32)
+    text = HEAD.format(body=reduction(operation, kind), columns=64, group=1, cluster="")
+    module = Module(text.replace("sm_100a", "sm_103a"))
+    assert module.problems == []
+    module["k"].launch(
+        grid=(1,), block=(128,), args=[out, given, np.zeros(1, np.uint32)], engine=engine
     )
-    text = body.replace("%r107;", "%r200;").replace(".target sm_100a", "")
-    out = np.zeros((128, 8), np.uint32)
-    module = Module(
-        HEAD.format(body=text, columns=64, group=1, cluster="").replace("sm_100a", "sm_103a")
-    )
-    module["k"].launch(grid=(1,), block=(128,), args=[out, out.copy(), out.copy()])
-    assert (out[:, 7] == 1000 * np.arange(128) + 7).all()
+    assert np.array_equal(out[:, :8], given.view(np.uint32))
+    found = np.delete(out[:, 8], 5)
+    assert (found == (np.float32(want).view(np.uint32) if kind == "f32" else want)).all()
+    if kind == "f32":
+        assert np.isnan(out[5, 8:].view(np.float32)[0]) == ("NaN" in operation)
 
 
 def test_a_warp_reaches_its_own_lanes_alone():
@@ -273,7 +308,8 @@ def test_mistakes_are_told(body, message, engine):
         run(body, [], engine=engine)
 
 
-def test_an_allocation_waits_for_room():
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_allocation_waits_for_room(engine):
     """Warp 1 wants all columns, and gets them when warp 0 has given its own back."""
     body = """
  setp.eq.u32 %q, %r1, 1;
@@ -281,7 +317,14 @@ def test_an_allocation_waits_for_room():
  @%p tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r5, 512;
  bar.sync 0; ld.shared.b32 %r5, [slot];
 """
-    run(body, [], columns=512)
+    run(body, [], columns=512, engine=engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_allocation_that_nobody_makes_room_for(engine):
+    body = "@%p tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 512;"
+    with pytest.raises(KernelError, match=r"(?s)deadlock.*waits for columns of tensor memory"):
+        run(body, [], columns=512, engine=engine)
 
 
 def test_a_pair_needs_two_blocks():

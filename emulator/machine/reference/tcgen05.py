@@ -11,7 +11,6 @@ import numpy as np
 
 from emulator.isa.tcgen05 import Tcgen05
 from emulator.machine import tensor_cores
-from emulator.machine.failure import Failure
 from emulator.machine.reference import memory
 from emulator.machine.reference.access import space_of
 from emulator.machine.reference.asynchronous import constant
@@ -19,7 +18,7 @@ from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.fragments import Registers, Threads, same
 from emulator.machine.reference.mbarriers import barrier_of, change
 from emulator.machine.reference.operands import Read, addresses, guard_of, reader
-from emulator.machine.reference.thread import WARP, Block, Thread, Together
+from emulator.machine.reference.thread import WARP, Block, State, Thread, Together
 from emulator.memory.mbarrier import Operation
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory
@@ -87,10 +86,10 @@ def allocate(statement: Statement, function: Function) -> Together:
         first, count = threads[0], same(threads, columns, "columns")
         found = tensor_memory(first.block).allocate(count, exclusive)
         if found is None:
-            raise Failure(
-                "tensor memory",
-                f"no {count} columns are free: the warp waits, which this engine does not model",
-            )
+            # It comes to the statement again when columns are given back.
+            for thread in threads:
+                thread.stops(State.TENSOR, statement.pc)
+            return
         given = find(first)
         place = (memory.to_shared(given) if space == "" else given) & _OFFSET
         memory.store(first, "shared", place, 4, found)
@@ -105,7 +104,11 @@ def deallocate(statement: Statement, function: Function) -> Together:
 
     def run(threads: Threads) -> None:
         at, count = same(threads, address, "taddr"), same(threads, columns, "columns")
-        tensor_memory(threads[0].block).deallocate(at, count, exclusive)
+        block = threads[0].block
+        tensor_memory(block).deallocate(at, count, exclusive)
+        for thread in block.threads:
+            if thread.state is State.TENSOR:
+                thread.goes_on()
 
     return _by_warp(statement, run)
 

@@ -35,6 +35,7 @@ class State(Enum):
     BARRIER = "waits at a barrier"
     CLUSTER = "waits at the barrier of its cluster"
     MBARRIER = "waits for a phase of an mbarrier"
+    TENSOR = "waits for columns of tensor memory"
     ENDED = "ended"
 
 

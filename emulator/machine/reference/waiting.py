@@ -64,6 +64,8 @@ def _what(threads: Sequence[Thread]) -> str:
     if first.state is State.LANES:
         absent = [t.index for t in first.warp.alive if t not in threads]
         return f"{first.state.value}; threads of its warp elsewhere: {absent or 'none'}"
+    if first.state is State.TENSOR:
+        return first.state.value
     return "looks at memory that no thread changes"
 
 
