@@ -254,8 +254,8 @@ class _Signs(NamedTuple):
 
 def _with_specials(left: Side, right: Side, c: Float32, d: Float32, wrong: Bool) -> None:
     """Writes into `d` what infinities and NaNs of the operands make of accumulators that were
-    computed without them. Where an accumulator had overflowed to the other infinity, it matters
-    which came first: those are `wrong`."""
+    computed without them. Where an accumulator had overflowed to the other infinity, or to both, it
+    matters which came first: those are `wrong`."""
     a, b = _signs(left), _signs(right)
     rows: Bool = np.asarray(a.nan.any(0) | a.infinite.any((0, 2)))
     columns: Bool = np.asarray(b.nan.any(0) | b.infinite.any((0, 2)))
@@ -269,6 +269,8 @@ def _with_specials(left: Side, right: Side, c: Float32, d: Float32, wrong: Bool)
         nan = nan | (positive & negative)
         nan |= (positive & (start == -np.inf)) | (negative & (start == np.inf))
         late = (positive & (x == -np.inf)) | (negative & (x == np.inf))
+        # Sums of several passes may have overflowed to both infinities.
+        late |= (positive | negative) & np.isnan(x) & ~np.isnan(start)
         x = np.where(positive, np.float32(np.inf), np.where(negative, np.float32(-np.inf), x))
         d[place] = np.where(nan | np.isnan(start), np.float32(np.nan), x)
         wrong[place] = (wrong[place] | late) & ~nan

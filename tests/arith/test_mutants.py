@@ -172,7 +172,11 @@ def test_probes_notice_every_constant(row, a):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", [row for row in RIGHT if row.kinds], ids=lambda row: row.kinds)
+@pytest.mark.parametrize(
+    "row",
+    [row for row in RIGHT if row.kinds and row.pipe == "mma"],
+    ids=lambda row: row.kinds,
+)
 def test_scaled_results_notice_every_constant(row, put):
     group = max(step.group for step in row.steps)
     for mutant in mutants(row, lengths(row.pipe, "e4m3", group)[-1:]):

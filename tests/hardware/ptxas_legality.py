@@ -23,6 +23,8 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.matrix_opcodes import expand as instructions
 
 PTXAS = shutil.which("ptxas") or "/usr/local/cuda/bin/ptxas"
+#: of PTX, that the files are written for
+VERSION = (9, 0)
 #: f16 accumulators are pairs in .b32 registers, as are all multiplicands but those of f64
 REGISTER_TYPE = {"f32": "f32", "s32": "s32", "f64": "f64"}
 
@@ -94,7 +96,7 @@ def accepted(target: str, kernels: dict[str, str], folder: Path) -> set[str]:
     """Names of the kernels that ptxas assembles for `target`, once those in error are left out."""
     left = dict(kernels)
     while left:
-        lines = [".version 9.0", f".target {target}", ".address_size 64"]
+        lines = [".version {}.{}".format(*VERSION), f".target {target}", ".address_size 64"]
         owner: list[str] = [""] * len(lines)
         for name, text in left.items():
             lines += text.split("\n")
@@ -162,6 +164,7 @@ def main() -> int:
         print("no ptxas here")
         return 100
     chosen = list(instructions()) if args.all or args.sample else variants()
+    chosen = [ins for ins in chosen if ins.ptx_version <= VERSION]
     if args.sample:
         chosen = random.Random(args.seed).sample(chosen, args.sample)
     chosen = [ins for ins in chosen if args.match in str(ins)]

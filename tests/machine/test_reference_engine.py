@@ -705,7 +705,7 @@ FAILURES = {
     "local": "mov.u32 %r4, 8; ld.local.u32 %r5, [%r4+4096];",
     "trap": "setp.eq.u32 %p1, %r3, 33; @%p1 trap;",
     "membermask": "bar.warp.sync 0x7fffffff;",
-    "barrier": "barrier.sync 16;",
+    "barrier": "mov.u32 %r4, 16; barrier.sync %r4;",
     "count": "add.u32 %r4, %r3, 7; barrier.sync 1, %r4;",
     "pointer": "mov.u64 %rd3, 77; T: .callprototype _ (); call %rd3, (), T;",
     "target": "T: .branchtargets L; brx.idx 3, T; L: ret;",
@@ -769,7 +769,8 @@ def test_step_limit():
 
 def test_engines_that_are_not_there():
     with pytest.raises(
-        OperandError, match="auto, vector, reference; got 'refernce'; nearest is 'reference'"
+        OperandError,
+        match="auto, compiled, vector, reference; got 'refernce'; nearest is 'reference'",
     ):
         launch("refernce", kernel(""), 1, 32, [words(32)] * 2)
 
