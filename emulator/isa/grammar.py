@@ -194,8 +194,3 @@ def _legal(slot: Slot) -> str:
     if len(slot.words) == 1:
         return f".{slot.words[0]}"
     return f"a {slot.name} ({listing(('.' + word for word in slot.words), 24)})"
-
-
-def first_words(opcodes: Iterable[str]) -> Sequence[str]:
-    """The names that opcodes start with, each once."""
-    return tuple(dict.fromkeys(opcode.split(".")[0] for opcode in opcodes))

@@ -255,11 +255,6 @@ def transfer_places(
     return row.astype(np.int64), column.astype(np.int64)
 
 
-def transfer_columns(shape: str, num: int, packed: bool = False) -> int:
-    """Columns from the address on that a transfer reaches, the split offset not counted."""
-    return int(transfer_places(shape, num, packed=packed)[1].max()) + 1
-
-
 # --- cp -------------------------------------------------------------------------------------------
 
 

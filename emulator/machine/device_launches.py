@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 MOST_NESTED = 2048
 #: grids and copies that may wait to run
 MOST_WAITING = 1 << 16
+#: grids that are run without a limit of statements
+MOST_GRIDS = 1 << 16
 #: dynamic and static shared memory of a grid that a kernel launches (measured on an H200)
 MOST_SHARED = 48 << 10
 #: what runs when all else that the grid launched has ended

@@ -17,7 +17,14 @@ from emulator.arith import Engine
 from emulator.errors import OperandError, UnsupportedError, hint, listing, quoted
 from emulator.machine.arguments import Memory, Placed, place_arguments
 from emulator.machine.checks.finding import Finding
-from emulator.machine.device_launches import MOST_SHARED, Copy, DeviceLaunches, GridRequest
+from emulator.machine.device_launches import (
+    MOST_GRIDS,
+    MOST_SHARED,
+    Copy,
+    DeviceLaunches,
+    GridRequest,
+)
+from emulator.machine.externals import EXTERNALS
 from emulator.machine.failure import Failure
 from emulator.machine.host import Heap
 from emulator.machine.options import Contract, EngineName, Order, Special, check_word
@@ -181,7 +188,7 @@ def _bound(text: str, target: str | None) -> BoundModule:
     parsed = parse_module(text)
     _check_version(parsed.header.version)
     chosen = _target(parsed.header.targets, target)
-    return BoundModule(parsed, chosen, chosen.reserved_shared)
+    return BoundModule(parsed, chosen, chosen.reserved_shared, tuple(EXTERNALS))
 
 
 #: tests make a module of the same short text again and again
@@ -557,8 +564,9 @@ class Launch:
 
         counters = run_grid(self, engine)
         # Launches within launches: what a grid asked for comes before what follows it.
-        asked = [self.launches.take()]
+        asked, ran = [self.launches.take()], 0
         while asked:
+            self._check_grids(ran, counters["statements"])
             work = next(asked[-1], None)
             if work is None:
                 asked.pop()
@@ -568,7 +576,17 @@ class Launch:
                 for name, count in self._run_launched(work, engine).items():
                     counters[name] += count
                 asked.append(work.launches.take())
+                ran += 1
         return counters
+
+    def _check_grids(self, ran: int, statements: int) -> None:
+        """Raises Failure where grids launch others without end."""
+        if self.step_limit is None and ran > MOST_GRIDS:
+            reason = f"grids launched more than {MOST_GRIDS:,} others; step_limit=N runs more"
+            raise Failure("endless loop", reason)
+        if self.step_limit is not None and statements > self.step_limit:
+            reason = f"{statements:,} statements were executed; step_limit={self.step_limit:,}"
+            raise Failure("step limit", reason)
 
     def _run_launched(self, launch: Launch, engine: EngineName) -> dict[str, int]:
         """Runs the grid that a thread has asked for; what was counted."""

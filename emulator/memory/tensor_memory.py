@@ -132,13 +132,6 @@ class TensorMemory:
         """No more is allocated from now on."""
         self.relinquished = True
 
-    def check_empty(self) -> None:
-        """Raises UndefinedError where something is still allocated, as the CTA ends."""
-        if self.allocations:
-            raise UndefinedError(
-                f"the CTA ends without tcgen05.dealloc of {self._listed()} of tensor memory"
-            )
-
     def _listed(self) -> str:
         return listing(self.allocations) or "no columns"
 

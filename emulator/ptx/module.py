@@ -61,6 +61,8 @@ class BoundModule:
     target: Chip
     #: of shared memory, the bytes that the system keeps for itself
     reserved_shared: int = 0
+    #: functions that the system supplies, and a file only declares
+    supplied: tuple[str, ...] = ()
     #: kernels that were bound, by name; see `bind_kernel`
     bound: dict[str, BoundKernel] = field(default_factory=dict)
 
@@ -370,10 +372,10 @@ class KernelBinder:
         function = self.module.functions.get(callee.text)
         if function is None:
             raise BindError(f"no function {callee.text!r} is declared", callee.at)
-        if function.body is None and callee.text not in EXTERNAL_FUNCTIONS:
+        if function.body is None and callee.text not in self.module.supplied:
             raise UnsupportedError(
                 f"function {callee.text!r} is declared and not defined; of the system's there are "
-                f"{listing(EXTERNAL_FUNCTIONS)}"
+                f"{listing(self.module.supplied) or 'none here'}"
             )
         if function.body is not None and len(arguments) != len(function.parameters):
             raise OperandError(
@@ -405,17 +407,6 @@ class KernelBinder:
     def _problem(self, at: int, opcode: str, error: Exception, function: str) -> None:
         position = self.module.source.position(at)
         self.problems.append(Problem(position.line, position.column, opcode, str(error), function))
-
-
-#: functions that the system supplies, and only declares
-EXTERNAL_FUNCTIONS = (
-    "vprintf", "__assertfail", "malloc", "free",
-    "__cudaCDP2GetParameterBufferV2", "__cudaCDP2LaunchDeviceV2", "__cudaCDP2LaunchDeviceV2_ptsz",
-    "__cudaCDP2StreamCreateWithFlags", "__cudaCDP2StreamDestroy", "__cudaCDP2Malloc",
-    "__cudaCDP2Free", "__cudaCDP2MemcpyAsync", "__cudaCDP2MemcpyAsync_ptsz",
-    "__cudaCDP2MemsetAsync", "__cudaCDP2MemsetAsync_ptsz", "__cudaCDP2GetLastError",
-    "__cudaCDP2PeekAtLastError", "__cudaCDP2GetErrorString",
-)  # fmt: skip
 
 
 def parsed(opcode: str, target: Chip, version: tuple[int, int] | None = None) -> Instruction:

@@ -11,11 +11,8 @@ from paths import CUDA
 
 from emulator import KernelError, Module, UnsupportedError
 from emulator.machine.device_launches import MOST_NESTED, Copy
-from emulator.machine.device_runtime import DEVICE_RUNTIME
-from emulator.machine.externals import EXTERNALS
 from emulator.machine.failure import Failure
 from emulator.memory.arena import Arena
-from emulator.ptx.module import EXTERNAL_FUNCTIONS
 
 MODULE = Module(CUDA / "launches_within.ptx")
 ENGINES = ("vector", "reference")
@@ -76,9 +73,15 @@ def test_as_many_grids_within_each_other_as_an_h200_has():
     assert MOST_NESTED == 2048
 
 
-def test_the_binder_knows_the_functions_that_the_engines_have():
-    assert set(EXTERNAL_FUNCTIONS) == set(EXTERNALS)
-    assert set(DEVICE_RUNTIME) < set(EXTERNALS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_grids_that_launch_grids_without_end_end(engine, monkeypatch):
+    log = np.zeros(8, "i4")
+    with pytest.raises(KernelError, match="step_limit=400"):
+        MODULE["deep"].launch(1, 32, [log, 0], engine=engine, step_limit=400)
+    monkeypatch.setattr("emulator.machine.launch.MOST_GRIDS", 20)
+    with pytest.raises(KernelError, match="grids launched more than 20 others"):
+        MODULE["deep"].launch(1, 32, [log, 0], engine=engine)
+    assert not log.any()
 
 
 def test_checks_look_into_grids_that_kernels_launch():

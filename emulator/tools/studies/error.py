@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -59,14 +59,6 @@ MEASURES = {
 }
 _ORDER = re.compile(r"chain|reversed|promote:[1-9]\d{0,5}|(split|sliced):[1-9]\d{0,3}")
 _LARGEST_K, _MOST_DOTS, _MOST_CELLS = 1 << 17, 1 << 14, 4096
-
-
-class _Way(NamedTuple):
-    """One line of the study."""
-
-    target: _Target
-    distribution: str
-    order: str
 
 
 @dataclass(repr=False)
