@@ -144,7 +144,7 @@ class _Checked(NamedTuple):
             batches.append(operands["e"].shape[:-1])
         for name in ("scale_a", "scale_b") if ins.is_block_scaled else ():
             ids = (options.get(f"{id_}_{name[-1]}", 0) for id_ in ("byte_id", "thread_id"))
-            operands[name] = scale_words(ins, name, options[name])
+            operands[name] = scale_words(ins, name, _given_scales(call, name))
             scales[name] = chosen_scales(ins, name, *ids)
             batches.append(operands[name].shape[:-1])
         selector = check_selector(ins, options.get("selector", 0)) if ins.is_sparse else 0
@@ -200,11 +200,17 @@ def _scales(call: Call) -> tuple[Array, Array]:
     ins, options, out = call.instruction, call.options, []
     for operand in ("scale_a", "scale_b"):
         x = operand[-1]
-        if options.get(operand) is None:
-            raise OperandError(f"{ins} needs {operand}=, one uint32 word of scales per lane")
         ids = options.get(f"byte_id_{x}", 0), options.get(f"thread_id_{x}", 0)
-        out.append(gather_scales(ins, operand, options[operand], *ids))
+        out.append(gather_scales(ins, operand, _given_scales(call, operand), *ids))
     return out[0], np.swapaxes(out[1], -1, -2)
+
+
+def _given_scales(call: Call, operand: str) -> Any:
+    words = call.options.get(operand)
+    if words is None:
+        needed = f"{operand}=, one uint32 word of scales per lane"
+        raise OperandError(f"{call.instruction} needs {needed}")
+    return words
 
 
 # --- wgmma ----------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from emulator import (
     gemm,
     mma,
 )
+from emulator.arith import engines
 from emulator.layout.addressing import encode_descriptor
 from emulator.memory.descriptors import store_tile
 
@@ -128,7 +129,10 @@ SHARED = np.zeros(4096, np.uint8)
         ),
     ],
 )  # fmt: skip
-def test_operands_that_do_not_fit(call, message):
+@pytest.mark.parametrize("worth", ["usual", "always"])
+def test_operands_that_do_not_fit(call, message, worth, monkeypatch):
+    if worth == "always":
+        monkeypatch.setattr(engines, "_WORTH_A_KERNEL", 0)
     with pytest.raises(OperandError, match=message):
         call()
 
@@ -198,7 +202,10 @@ def test_opcodes_and_words_of_a_fragment_are_taken():
         (lambda: run(WGMMA, scale_d=None), "scale_d"),
     ],
 )  # fmt: skip
-def test_options_that_are_not_legal(call, message):
+@pytest.mark.parametrize("worth", ["usual", "always"])
+def test_options_that_are_not_legal(call, message, worth, monkeypatch):
+    if worth == "always":  # as after many calls of the same instruction
+        monkeypatch.setattr(engines, "_WORTH_A_KERNEL", 0)
     with pytest.raises(OperandError, match=message):
         call()
 
