@@ -12,7 +12,7 @@ its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -144,10 +144,15 @@ class Operation(Transfer):
     cta_group: int = 0
     #: of an mma: where D lies, and its shape
     accumulator: tuple[int, ...] = ()
+    #: of a ld: a register dependency says that it is complete, and not a wait::ld
+    complete: bool = False
     #: the words that it is to write, once it was issued
     words: Sequence[Words] = ()
-    #: what it is to write
+    #: what it is to read, and to write
+    reads: Callable[[], Sequence[Words]] = tuple
     writes: Callable[[], Sequence[Words]] = tuple
+    #: reads the shared memory that it is to read, for checks that hear it
+    hear: Callable[[], object] = tuple
 
     def follows(self, other: Transfer) -> bool:
         return isinstance(other, Operation) and other.lane == self.lane and ordered(other, self)
@@ -158,7 +163,7 @@ class Operation(Transfer):
     def issue(self, pending: Pending, placed: Callable[[Exception], Exception]) -> None:
         """It takes effect now, or later; then a pattern stands in what it is to write, and `placed`
         says where an error belongs."""
-        if pending.at_once:
+        if pending.at_once or self.complete:
             self.perform()
             return
         effect, self.words = self.perform, self.writes()
@@ -207,10 +212,6 @@ class Load(Operation):
         made.perform = perform
         return made
 
-    def issue(self, pending: Pending, placed: Callable[[Exception], Exception]) -> None:
-        pending.loads.append(self)
-        super().issue(pending, placed)
-
 
 def stored(pending: Pending, lanes: Collection[int]) -> None:
     """wait::st of warps, by their first lanes."""
@@ -225,7 +226,23 @@ def arrived(pending: Pending, lanes: Collection[int]) -> list[Load]:
     return found
 
 
-def is_waited_for(program: Program, pc: int) -> bool:
+class Waits:
+    """What completes the ld at a place: a wait::ld behind it, or the use of its registers."""
+
+    def __init__(self, pc: int) -> None:
+        self._pc = pc
+        self._waits: bool | None = None
+
+    def defer(self, pending: Pending, program: Program, loads: Iterable[Load]) -> bool:
+        """Whether loads give their registers to the wait::ld."""
+        if self._waits is None:
+            self._waits = _is_waited_for(program, self._pc)
+        for load in loads:
+            load.complete = not self._waits
+        return self._waits and not pending.at_once
+
+
+def _is_waited_for(program: Program, pc: int) -> bool:
     """Whether behind a ld every path comes to a wait::ld before anything touches its registers.
 
     Where one does not, the register dependency alone keeps the order.

@@ -169,6 +169,11 @@ class TensorMemory:
             f"{self._listed()}"
         )
 
+    def held(self, lanes: Array, columns: Array) -> Loaded:
+        """Words, and whether each was written; what is under way counts as written."""
+        written = self.defined[lanes, columns] | (self.under_way[lanes, columns] > 0)
+        return Loaded(self.words[lanes, columns], written)
+
     # --- ld and st ---
 
     def load(
@@ -182,7 +187,7 @@ class TensorMemory:
         """
         where = self.reached(address, shape, num, warp, packed=packed, split=split)
         lanes, columns = where.lanes, where.columns
-        words, defined = self.words[lanes, columns], self.defined[lanes, columns]
+        words, defined = self.held(lanes, columns)
         words = np.where(self.under_way[lanes, columns] > 0, POISON, words)
         if packed:
             low = words & np.uint32(0xFFFF)
@@ -321,7 +326,7 @@ def load_codes(
     codes = np.zeros(places.lane.shape, np.uint32)
     defined = np.ones(places.lane.shape, np.bool_)
     for own, (lanes, columns, memory) in _of_each(memories, address, places, what):
-        codes[own], defined[own] = memory.words[lanes, columns], memory.defined[lanes, columns]
+        codes[own], defined[own] = memory.held(lanes, columns)
     shift = (places.bit + where.shift).astype(np.uint32)
     codes = codes >> shift & np.uint32((1 << where.code_bits) - 1)
     return Loaded(codes.astype(code_type(where.code_bits)), defined)

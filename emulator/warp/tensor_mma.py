@@ -111,9 +111,9 @@ class TensorMma:
 
 
 class Touched(NamedTuple):
-    """The words of tensor memory that a tcgen05.mma reads, by operand, and writes."""
+    """The words of tensor memory that a tcgen05.mma reads and writes."""
 
-    read: dict[str, list[Words]]
+    read: list[Words]
     written: list[Words]
 
 
@@ -177,11 +177,12 @@ class _Run:
             "scale_a": (given.scale_a, "scale_a"),
             "scale_b": (given.scale_b, "scale_b"),
         }
-        read = {
-            name: self._words(name, address, getattr(layout, held))
+        read = [
+            words
             for name, (address, held) in places.items()
             if address is not None
-        }
+            for words in self._words(name, address, getattr(layout, held))
+        ]
         return Touched(read, self._words("D", given.d, layout.d, self._written()))
 
     def _words(

@@ -139,6 +139,98 @@ def test_a_mistake_is_told_where_it_was_made(engine):
     assert lines[0] == lines[1]
 
 
+# --- findings -------------------------------------------------------------------------------------
+
+ZEROS = f"tcgen05.st.sync.aligned.32x32b.x64.b32 [%r6], {registers(64, 100)};"
+STORED, LOADED = (f"tcgen05.wait::{x}.sync.aligned;" for x in ("st", "ld"))
+BEFORE, AFTER = (f"tcgen05.fence::{x}_thread_sync;" for x in ("before", "after"))
+#: a fence of a sort where it orders nothing: the kernel has them
+SOMEWHERE = {AFTER: f"@%p {AFTER}", BEFORE: f"@%p {BEFORE}"}
+MEET = "fence.proxy.async; bar.sync 0;"
+COPY = "@%q tcgen05.cp.cta_group::1.128x256b [%r5], %rd1;"
+FIRST = "setp.eq.u32 %q, %r0, 0;"
+AGAIN = WAIT.replace("WAIT", "AGAIN").replace("], 0;", "], 1;")
+OVER = "mov.b32 %r13, 0; st.shared.b32 [%r11+4096], %r13;"
+LOAD = next(x.strip() for x in product("i8", 1).splitlines() if "tcgen05.ld" in x)
+ADDED = product("i8", 1).replace(MMA, ADD)
+FILLED = f"{ZEROS} {STORED} {BEFORE} {MEET} {AFTER}"
+
+
+def replaced(body, *pairs):
+    for old, new in pairs:
+        body = changed(old, new, body)
+    return body
+
+
+#: what is wrong -> (right, wrong, kind of the finding, statement that it is told of, words of it)
+PLANTED = {
+    "no wait for the commit": (
+        product("i8", 1), changed(WAIT, "bar.sync 0;"), "tcgen05 in flight", LOAD,
+        "its tcgen05.commit has not been waited for",
+    ),
+    "no commit": (
+        product("i8", 1), replaced(product("i8", 1), (COMMIT, ""), (WAIT, "bar.sync 0;")),
+        "tcgen05 in flight", LOAD, "no tcgen05.commit of its thread follows it",
+    ),
+    "no fence behind the wait": (
+        product("i8", 1), changed(AFTER, SOMEWHERE[AFTER]), "missing tcgen05 fence", LOAD,
+        "no tcgen05.fence::after_thread_sync stands behind the wait",
+    ),
+    "no fence between a barrier and the mma": (
+        replaced(ADDED, (MEET, FILLED)), replaced(ADDED, (MEET, FILLED.replace(AFTER, ""))),
+        "missing tcgen05 fence", ADD, "no tcgen05.fence::after_thread_sync stands behind the wait",
+    ),
+    "no fence before a barrier": (
+        replaced(ADDED, (MEET, FILLED)),
+        replaced(ADDED, (MEET, FILLED.replace(BEFORE, "") + SOMEWHERE[BEFORE])),
+        "missing tcgen05 fence", ADD, "no tcgen05.fence::before_thread_sync stands before",
+    ),
+    "no wait::st": (
+        replaced(ADDED, (MEET, FILLED)), replaced(ADDED, (MEET, FILLED.replace(STORED, ""))),
+        "tcgen05 in flight", ADD, "no tcgen05.wait::st of its warp follows it",
+    ),
+    "no barrier between st and mma": (
+        replaced(ADDED, (MEET, FILLED)),
+        replaced(ADDED, (MEET, f"{MEET} {ZEROS} {STORED} {BEFORE} {AFTER}")),
+        "race", ADD, "nothing orders them",
+    ),
+    "no wait::ld before others write": (
+        changed(LOADED, f"{LOADED} {BEFORE} bar.sync 0; {AFTER} {FIRST} {COPY} {COMMIT} {AGAIN}"),
+        changed(LOADED, f"{BEFORE} bar.sync 0; {AFTER} {FIRST} {COPY} {COMMIT} {AGAIN} {LOADED}"),
+        "tcgen05 in flight", COPY, "no tcgen05.wait::ld of its warp follows it",
+    ),
+    "shared memory is written before the commit is over": (
+        changed(AFTER, f"{AFTER} {OVER}"), changed(COMMIT, f"{COMMIT} bar.sync 0; {OVER}"),
+        "overwritten too early", "st.shared", "which an asynchronous operation may still read",
+    ),
+    "mma and cp have no order": (
+        changed(MMA, f"{COPY} {MMA}"), changed(MMA, f"{MMA} {COPY}"), "tcgen05 in flight", COPY,
+        "writes columns 0-7 of tensor memory, which a tcgen05.mma under way writes",
+    ),
+    "columns are given back under an mma": (
+        changed(LOADED, f"{LOADED} {BEFORE} bar.sync 0; {AFTER} {FIRST} {MMA} {COMMIT} {AGAIN}"),
+        changed(LOADED, f"{LOADED} {BEFORE} bar.sync 0; {AFTER} {FIRST} {MMA} {COMMIT}"),
+        "tcgen05 in flight", "tcgen05.dealloc", "gives back columns 0-63",
+    ),
+}  # fmt: skip
+
+
+def found_in(body, order="early"):
+    arrays = [np.ones((128, 32), np.int8), np.ones((64, 32), np.int8), np.zeros((128, 64))]
+    return run(body, arrays, check=True, async_order=order).findings
+
+
+@pytest.mark.parametrize("order", ["early", "late"])
+@pytest.mark.parametrize("mistake", PLANTED)
+def test_findings(mistake, order):
+    right, wrong, kind, statement, text = PLANTED[mistake]
+    assert not found_in(right, order)
+    first, *others = found_in(wrong, order)
+    assert first.kind == kind and text in first.reason
+    assert statement.removeprefix("@%q ")[:40] in first.party.place.statement
+    assert all(other.kind == kind for other in others)
+
+
 # --- the rules ------------------------------------------------------------------------------------
 
 #: PTX ISA 9.7.16.6.2: all other pairs of one thread have no order

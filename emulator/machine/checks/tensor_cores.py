@@ -1,14 +1,26 @@
-"""Checks of tcgen05: who issues it, what it reads, and what a block leaves allocated."""
+"""Checks of tcgen05: who issues it, what it reads, in which order, and what a block leaves
+allocated (PTX ISA 9.7.16.6)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dtypes import Array
+from emulator.errors import runs
+from emulator.layout.tensor_memory import LANES
+from emulator.machine.checks.accesses import Conflict, Sort
+from emulator.machine.checks.clocks import Aspect
+from emulator.machine.checks.finding import Party
+from emulator.machine.tensor_cores import COMMITTED, Operation, ordered
 from emulator.machine.vector.strand import WARP, Lanes
 from emulator.memory.space import Space
+from emulator.memory.tensor_memory import TensorMemory, Words
 
 if TYPE_CHECKING:
     from emulator.machine.checks.async_watch import AsyncWatch
@@ -30,11 +42,150 @@ class HeardSpace(Space):
         return found
 
 
+# --- who knows that an operation is complete ------------------------------------------------------
+
+
+class Completion:
+    """What tells threads that operations of tcgen05 are complete: commits, waits, and fences.
+
+    A fence is demanded where the kernel has fences of its sort: the code of Triton and of CUTLASS
+    has none, and leaves it to its barriers.
+    """
+
+    def __init__(self, watch: AsyncWatch) -> None:
+        self._watch, self._clocks = watch, watch.clocks
+        opcodes = {str(x.instruction) for x in watch.all.grid.program.statements}
+        self._sorts = {
+            x for x in ("before", "after") if f"tcgen05.fence::{x}_thread_sync" in opcodes
+        }
+        #: by lane and .cta_group, for each column of an mbarrier the events of commits
+        self._commits: defaultdict[tuple[int, int], dict[int, list[int]]] = defaultdict(dict)
+        #: by "ld" or "st" and the first lane of a warp, events of waits
+        self._waits: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+        #: by lane, events of fence::before_thread_sync
+        self._before: defaultdict[int, list[int]] = defaultdict(list)
+        #: by lane, what it knew at its last fence::after_thread_sync of the lanes of its cluster,
+        #: and of mbarriers
+        self._after: dict[int, Array] = {}
+
+    def commit(self, lane: int, cta_group: int, barrier: int) -> None:
+        column = self._watch.sync.tell_copy(barrier)
+        self._commits[lane, cta_group].setdefault(column, []).append(self._watch.now)
+
+    def wait(self, name: str, lanes: Lanes) -> None:
+        for lane in np.unique(lanes - lanes % WARP).tolist():
+            self._waits[name, lane].append(self._watch.now)
+
+    def fence(self, sort: str, lanes: Lanes) -> None:
+        if sort == "before":
+            for lane in lanes.tolist():
+                self._before[lane].append(self._watch.now)
+            return
+        for cluster in np.unique(lanes // self._clocks.per_cluster).tolist():
+            mine = lanes[lanes // self._clocks.per_cluster == cluster]
+            self._after.update(zip(mine.tolist(), self._clocks.seen(mine), strict=True))
+
+    def problem(self, first: Operation, event: int, second: Operation) -> tuple[str, str]:
+        """What is wrong where one operation needs another of that event to be complete: the kind of
+        finding, and how the sentence ends; empty where nothing is."""
+        if first.lane == second.lane and ordered(first, second):
+            return "", ""
+        return self.unknown(first, event, second.lane, fences=True)
+
+    def unknown(self, first: Operation, event: int, lane: int, *, fences: bool) -> tuple[str, str]:
+        """The same where a thread needs it, for what is none; `fences` says that it is one."""
+        if first.name in COMMITTED:
+            return self._of_commit(first, event, lane, fences)
+        return self._of_wait(first, event, lane, fences)
+
+    def _of_commit(self, first: Operation, event: int, lane: int, fences: bool) -> tuple[str, str]:
+        clocks, lanes = self._clocks, np.array([lane])
+        commits = self._commits[first.lane, first.cta_group]
+        later = [(x, found) for x, events in commits.items() if (found := _next(events, event))]
+        if not later:
+            return "tcgen05 in flight", "no tcgen05.commit of its thread follows it"
+        known = [
+            (column, found) for column, found in later
+            if clocks.ordered_by_barrier(lanes, np.array([column]), np.array([found]))[0]
+        ]  # fmt: skip
+        if not known:
+            return "tcgen05 in flight", "its tcgen05.commit has not been waited for"
+        width = clocks.per_cluster
+        if fences and not any(self._seen(lane, width + x) >= found for x, found in known):
+            return self._missing("after")
+        return "", ""
+
+    def _of_wait(self, first: Operation, event: int, lane: int, fences: bool) -> tuple[str, str]:
+        done = event if first.complete else _next(self._waits[first.name, first.lane], event)
+        if not done:
+            return "tcgen05 in flight", f"no tcgen05.wait::{first.name} of its warp follows it"
+        if lane // WARP == first.lane // WARP:
+            return "", ""
+        warp = first.lane + np.arange(WARP)
+        if not self._known(lane, warp, np.full(WARP, done)).any():
+            return "race", "nothing orders them"
+        fenced = [(x, found) for x in warp.tolist() if (found := _next(self._before[x], done))]
+        if fences and "before" in self._sorts:
+            others, events = np.array(fenced or [(lane, 0)]).T
+            if not fenced or not self._known(lane, others, events).any():
+                return self._missing("before")
+        width = self._clocks.per_cluster
+        if fences and not any(self._seen(lane, x % width) >= done for x in warp.tolist()):
+            return self._missing("after")
+        return "", ""
+
+    def _known(self, lane: int, others: Lanes, events: Array) -> Array:
+        return self._clocks.ordered(Aspect.PLAIN, np.full(len(others), lane), others, events)
+
+    def _seen(self, lane: int, column: int) -> float:
+        """Up to which event a lane knew of another one at its last fence::after_thread_sync."""
+        if "after" not in self._sorts:
+            return np.inf
+        known = self._after.get(lane)
+        return int(known[column]) if known is not None and column < len(known) else 0
+
+    def _missing(self, sort: str) -> tuple[str, str]:
+        place = "before the arrival of" if sort == "before" else "behind the wait for"
+        return (
+            "missing tcgen05 fence",
+            f"no tcgen05.fence::{sort}_thread_sync stands {place} what orders them",
+        )
+
+
+def _lanes(operation: Operation) -> Lanes:
+    """The lanes that have issued an operation."""
+    return operation.lane + np.arange(1 if operation.cta_group else WARP)
+
+
+def _next(events: list[int], event: int) -> int:
+    """The first of ascending events that is not before another; 0: there is none."""
+    at = bisect_left(events, event)
+    return events[at] if at < len(events) else 0
+
+
+# --- what operations do ---------------------------------------------------------------------------
+
+
+class _Shadow(NamedTuple):
+    """Of each word of a tensor memory, the number of the last operation that wrote it, of the last
+    ld that read it, and of the last other one that did; 0: none."""
+
+    written: NDArray[np.int32]
+    loaded: NDArray[np.int32]
+    used: NDArray[np.int32]
+
+
 class TensorCoreChecks:
     """What the steps of tcgen05 tell the checks of a wave."""
 
     def __init__(self, watch: AsyncWatch) -> None:
         self.watch = watch
+        self.completion = Completion(watch)
+        #: operations by their numbers, with their events
+        self._operations: list[tuple[Operation, int]] = []
+        self._shadows: dict[TensorMemory, _Shadow] = {}
+        #: of granules of shared memory, the number of the last operation that read them
+        self._read = np.zeros(0, np.int32)
 
     def space(self, held: Array, row: int, lane: int) -> Space:
         return HeardSpace(self, held, row, lane)
@@ -49,12 +200,122 @@ class TensorCoreChecks:
                 f"{len(mine)} threads of a warp issue it, and each issues the whole operation",
             )  # fmt: skip
 
+    def operation(self, operation: Operation) -> None:
+        """An operation is issued: what it reads and overwrites must be complete."""
+        self._operations.append((operation, self.watch.now))
+        operation.hear()
+        number, reads, writes = len(self._operations), operation.reads(), operation.writes()
+        told: set[tuple[str, int]] = set()
+        for words in reads:
+            self._judge(operation, "reads", words, self._shadow(words.memory)[:1], told)
+        for words in writes:
+            self._judge(operation, "writes", words, self._shadow(words.memory), told)
+        for memory, lanes, columns in reads:
+            shadow = self._shadow(memory)
+            held = shadow.loaded if operation.name == "ld" else shadow.used
+            held[lanes, columns] = number
+        for memory, lanes, columns in writes:
+            self._shadow(memory).written[lanes, columns] = number
+
+    def _shadow(self, memory: TensorMemory) -> _Shadow:
+        if memory not in self._shadows:
+            self._shadows[memory] = _Shadow(*np.zeros((3, *memory.words.shape), np.int32))
+        return self._shadows[memory]
+
+    def _earlier(
+        self, words: Words, shadows: tuple[Array, ...]
+    ) -> Iterator[tuple[int, str, Array]]:
+        """Numbers of the operations that touched words, what they did, and the columns."""
+        for shadow, verb in zip(shadows, ("writes", "reads", "reads"), strict=False):
+            held = shadow[words.lanes, words.columns]
+            for number in np.unique(held).tolist():
+                if number:
+                    mine = np.broadcast_to(words.columns, held.shape)[held == number]
+                    yield number, verb, np.unique(mine)
+
+    def _judge(
+        self,
+        operation: Operation,
+        verb: str,
+        words: Words,
+        shadows: tuple[Array, ...],
+        told: set[tuple[str, int]],
+    ) -> None:
+        """Reports what is wrong with each earlier operation on words, once for each statement."""
+        for number, did, columns in self._earlier(words, shadows):
+            first, event = self._operations[number - 1]
+            if event == self.watch.now and first.lane // WARP == operation.lane // WARP:
+                continue  # issued more than once, which is told as such
+            kind, reason = self.completion.problem(first, event, operation)
+            what = kind, self.watch.all.pcs[event]
+            if kind and what not in told:
+                told.add(what)
+                self._report(kind, _lanes(operation), verb, did, reason, columns, (first, event))
+
+    def _report(
+        self,
+        kind: str,
+        lanes: Lanes,
+        verb: str,
+        did: str,
+        reason: str,
+        columns: Array,
+        earlier: tuple[Operation, int],
+    ) -> None:
+        watch, (first, event) = self.watch, earlier
+        pc = watch.all.pcs[event]
+        name = f"tcgen05.{first.name.partition('.')[0]}"
+        done = "wrote" if did == "writes" else "read"
+        under_way = kind == "tcgen05 in flight"
+        what = f"which a {name} under way {did}" if under_way else f"which a {name} {done}"
+        watch.report(
+            kind, lanes, len(lanes),
+            f"{verb} columns {runs(columns.tolist())} of tensor memory, {what}; {reason}",
+            Party(watch.place(pc), *watch.who(_lanes(first)), f"{done} them"), pc,
+        )  # fmt: skip
+
     def unwritten(self, lanes: Lanes, what: str, pc: int) -> None:
         """Words of tensor memory are read that nothing has written."""
         self.watch.report(
             "tensor memory", lanes, len(lanes),
             f"{what} reads columns of tensor memory that nothing has written", pc=pc,
         )  # fmt: skip
+
+    # --- shared memory ---
+
+    def read_shared(self, at: Places, granules: int) -> None:
+        """The operation that was issued last reads granules of shared memory, of so many."""
+        if not len(self._read):
+            self._read = np.zeros(granules, np.int32)
+        self._read[at] = len(self._operations)
+
+    def conflicts(self, lanes: Lanes, at: Places) -> Iterator[Conflict]:
+        """Reads by operations that lanes which write granules do not know to be complete."""
+        if not len(self._read):
+            return
+        numbers = self._read[at]
+        for number, lane in np.unique(
+            np.stack([numbers, lanes])[:, numbers > 0], axis=1
+        ).T.tolist():
+            first, event = self._operations[number - 1]
+            if self.completion.unknown(first, event, lane, fences=False)[0]:
+                which = np.flatnonzero((numbers == number) & (lanes == lane))
+                others = np.full(len(which), first.lane)
+                yield Conflict("read", which, np.full(len(which), event), others, Sort.PLAIN)
+
+    # --- allocations ---
+
+    def given_back(self, memory: TensorMemory, column: int, count: int, lane: int) -> None:
+        """A warp, by its first lane, gives columns back: all that uses them must be complete."""
+        shadow, lanes = self._shadow(memory), lane + np.arange(WARP)
+        words = Words(memory, np.arange(LANES)[:, None], column + np.arange(count))
+        for number, did, columns in self._earlier(words, shadow):
+            earlier = self._operations[number - 1]
+            kind, reason = self.completion.unknown(*earlier, lane, fences=False)
+            if kind:
+                self._report(kind, lanes, "gives back", did, reason, columns, earlier)
+        for held in shadow:
+            held[:, words.columns] = 0
 
     def finish(self) -> None:
         """All threads have ended: everything must have been given back."""

@@ -138,6 +138,7 @@ def load(statement: Statement, function: Function) -> Together:
     find = addresses(statement.operands["taddr"])
     written = [x for x in statement.signature.operands if x.use == "written"]
     results = [Registers(x, statement.operands[x.name], function) for x in written]
+    waits = tensor_cores.Waits(statement.pc)
 
     def run(threads: Threads) -> None:
         at, first = same(threads, find, "taddr"), threads[0]
@@ -146,11 +147,13 @@ def load(statement: Statement, function: Function) -> Together:
         def read() -> list[Array]:
             return tensor_cores.loaded(ins, memory_, at, first.warp.number, split).words
 
-        if pending.at_once or not tensor_cores.is_waited_for(first.run.program, statement.pc):
-            _put(results, threads, read())
-            return
-
-        _issue(threads, statement, Load.of(first.number, read, results))
+        load = Load.of(first.number, read, results)
+        later = waits.defer(pending, first.run.program, [load])
+        _issue(threads, statement, load)
+        if later:
+            pending.loads.append(load)
+        else:
+            _put(results, threads, load.found)
 
     return _by_warp(statement, run)
 
