@@ -12,7 +12,8 @@ its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -47,6 +48,30 @@ def check_pair(blocks: int) -> None:
             "cta pair",
             f".cta_group::2 needs a pair: a cluster of 2, 4, … blocks; this one has {blocks}",
         )
+
+
+class Pairs:
+    """Warps that have come to an operation of .cta_group::2 which one warp of each CTA of a pair
+    executes: alloc, dealloc, relinquish_alloc_permit. The first waits for the other one."""
+
+    def __init__(self) -> None:
+        #: by CTA and operation, how many warps have come to it so far
+        self._counts: defaultdict[tuple[Hashable, str], int] = defaultdict(int)
+        #: of a warp that has come to one and not gone on, the number of its coming
+        self._there: dict[Hashable, int] = {}
+
+    def arrive(self, warp: Hashable, cta: Hashable, name: str) -> None:
+        if warp not in self._there:
+            self._counts[cta, name] += 1
+            self._there[warp] = self._counts[cta, name]
+
+    def is_complete(self, warp: Hashable, peer: Hashable, name: str) -> bool:
+        """Whether a warp of the other CTA has come as often."""
+        return self._counts[peer, name] >= self._there[warp]
+
+    def leave(self, warp: Hashable) -> None:
+        """A warp goes on."""
+        self._there.pop(warp, None)
 
 
 class Access(NamedTuple):

@@ -139,6 +139,42 @@ def test_a_mistake_is_told_where_it_was_made(engine):
     assert lines[0] == lines[1]
 
 
+# --- pairs of blocks ------------------------------------------------------------------------------
+
+GIVE_UP = "@%p tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned;"
+BY_RANK = "mov.u32 %r20, %cluster_ctarank; setp.eq.u32 %q, %r20, 1;"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{GIVE_UP} barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;",
+        f"{BY_RANK} @%q bra ODD; {GIVE_UP} bra DONE; ODD: bar.sync 0; {GIVE_UP} DONE:",
+    ],
+)
+def test_warps_of_a_pair_wait_for_each_other(body, engine):
+    run(body, [], engine=engine, group=2, blocks=4)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("body", "there", "missing"),
+    [
+        (
+            f"{BY_RANK} @%q bra ODD; {GIVE_UP} ODD:",
+            "relinquish_alloc_permit",
+            r"block \(1, 0, 0\)\n",
+        ),
+        (f"{BY_RANK} @%q exit;", "dealloc", r"block \(1, 0, 0\), which has ended\n"),
+    ],
+)
+def test_who_waits_for_a_peer_in_vain(body, there, missing, engine):
+    message = rf"(?s)deadlock.*waits for a warp of the other block.*: {missing}.*{there}"
+    with pytest.raises(KernelError, match=message):
+        run(body, [], engine=engine, group=2, blocks=2)
+
+
 # --- findings -------------------------------------------------------------------------------------
 
 ZEROS = f"tcgen05.st.sync.aligned.32x32b.x64.b32 [%r6], {registers(64, 100)};"

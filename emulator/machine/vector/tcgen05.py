@@ -126,6 +126,42 @@ def _group(ins: Tcgen05, wave: Wave, row: int) -> tuple[int, ...]:
 # --- allocation -----------------------------------------------------------------------------------
 
 
+def _meet(s: Strand, statement: Statement) -> None:
+    """Goes on where the operation is one of a single block, or where of each warp's pair a warp of
+    the other block has come to one like it."""
+    ins, wave = _instruction(statement), s.wave
+    if ins.cta_group == 1:
+        return
+    tensor_cores.check_pair(wave.cluster_size)
+    name = str(ins).split(".")[1]
+    if wave.pairs is None:
+        wave.pairs = tensor_cores.Pairs()
+    for warp in _warps(s):
+        wave.pairs.arrive(warp.lane, warp.row, name)
+    lacking = _without_peers(s, name)
+    for other in [x for x in wave.waiting if x.state is State.PAIR]:
+        if not _without_peers(other, other.wait).all():
+            wave.wake(other)
+    if lacking.any():
+        if not lacking.all():
+            s, going = wave.divide(s, lacking, statement.pc)
+            wave.ready.append(going)
+        wave.park(s, State.PAIR, name, statement.pc)
+        raise Parked
+
+
+def _without_peers(s: Strand, name: str) -> Array:
+    """The lanes whose warps wait for one of the other block."""
+    complete = [s.wave.pairs.is_complete(x.lane, x.row ^ 1, name) for x in _warps(s)]
+    return np.repeat(~np.array(complete), WARP)
+
+
+def _part(s: Strand, warp: _Warp) -> None:
+    """A warp of a pair goes on."""
+    if s.wave.pairs is not None:
+        s.wave.pairs.leave(warp.lane)
+
+
 def allocate(statement: Statement, function: Function) -> Step:
     """alloc: warps that find no room wait until some is given back."""
     ins = _instruction(statement)
@@ -139,6 +175,7 @@ def allocate(statement: Statement, function: Function) -> Step:
         whole(s, WARP, ins)
         wave = s.wave
         wave.grid.progress += 1
+        _meet(s, statement)
         counts = one_for_all(columns(s), s, WARP, "columns")
         given = find(s) if space else memory.to_shared(wave, find(s))
         lacking = np.zeros(len(s), np.bool_)
@@ -147,6 +184,7 @@ def allocate(statement: Statement, function: Function) -> Step:
             if found is None:
                 lacking[warp.place * WARP : (warp.place + 1) * WARP] = True
                 continue
+            _part(s, warp)
             who = Who(wave, s.lanes[warp.place * WARP :][:1], np.array([warp.row]))
             address = np.array([_at(given, warp.place * WARP)], np.uint64)
             held, start = memory.bytes_at(who, "shared", address, 4, alignment=4, write=True)
@@ -181,9 +219,11 @@ def deallocate(statement: Statement, function: Function) -> Step:
             s.wave.watch.tensor_cores.given_back(held, address, count, warp.lane)
 
     def run(s: Strand) -> None:
+        _meet(s, statement)
         at = one_for_all(find(s), s, WARP, "taddr")
         counts = one_for_all(columns(s), s, WARP, "columns")
         for warp in _warps(s):
+            _part(s, warp)
             give_back(s, warp, _at(at, warp.place), _at(counts, warp.place))
         for strand in list(s.wave.waiting):
             if strand.state is State.TENSOR:
@@ -194,7 +234,9 @@ def deallocate(statement: Statement, function: Function) -> Step:
 
 def relinquish(statement: Statement, function: Function) -> Step:
     def run(s: Strand) -> None:
+        _meet(s, statement)
         for warp in _warps(s):
+            _part(s, warp)
             tensor_memory(s.wave, warp.row).relinquish()
 
     return _by_warps(statement, run)
