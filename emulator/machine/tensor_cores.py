@@ -155,6 +155,9 @@ PIPELINES = frozenset({
     ("mma", "mma"), ("cp", "mma"), ("cp.4x256b", "mma"), ("shift", "mma"), ("mma", "shift"),
     ("shift", "cp.4x256b"),
 })  # fmt: skip
+#: the same, where the manual leaves the order open: block-scaled main loops, CUTLASS's and
+#: Triton's, copy the next scales over those that an mma before reads
+RELIED_ON = frozenset({("mma", "cp"), ("cp", "cp")})
 #: what a commit waits for
 COMMITTED = frozenset({"mma", "cp", "cp.4x256b", "shift"})
 
@@ -215,7 +218,7 @@ def ordered(first: Operation, second: Operation) -> bool:
         return first.name in COMMITTED
     if (first.name, second.name) == ("mma", "mma"):
         return first.accumulator == second.accumulator
-    return (first.name, second.name) in PIPELINES
+    return (first.name, second.name) in PIPELINES | RELIED_ON
 
 
 @dataclass(eq=False)

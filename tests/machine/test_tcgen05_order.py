@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from test_tcgen05 import ENGINES, moved, multiplied, product, registers, run
 
-from emulator import KernelError
+from emulator import InstructionDescriptor, KernelError
 from emulator.machine import tensor_cores
 from emulator.machine.tensor_cores import Operation
 
@@ -186,6 +186,14 @@ MEET = "fence.proxy.async; bar.sync 0;"
 COPY = "@%q tcgen05.cp.cta_group::1.128x256b [%r5], %rd1;"
 FIRST = "setp.eq.u32 %q, %r0, 0;"
 AGAIN = WAIT.replace("WAIT", "AGAIN").replace("], 0;", "], 1;")
+LAST = WAIT.replace("WAIT", "LAST")
+#: all warps have loaded D, and the first thread goes on to use its columns
+MORE = f"{LOADED} {BEFORE} bar.sync 0; {AFTER} {FIRST}"
+WORD = InstructionDescriptor("i8", a="s8", b="s8", m=128, n=64).encode()
+#: the same mma with half of its columns
+NARROW = MMA.replace(
+    str(WORD), str(InstructionDescriptor("i8", a="s8", b="s8", m=128, n=32).encode())
+)
 OVER = "mov.b32 %r13, 0; st.shared.b32 [%r11+4096], %r13;"
 LOAD = next(x.strip() for x in product("i8", 1).splitlines() if "tcgen05.ld" in x)
 ADDED = product("i8", 1).replace(MMA, ADD)
@@ -231,7 +239,7 @@ PLANTED = {
         "race", ADD, "nothing orders them",
     ),
     "no wait::ld before others write": (
-        changed(LOADED, f"{LOADED} {BEFORE} bar.sync 0; {AFTER} {FIRST} {COPY} {COMMIT} {AGAIN}"),
+        changed(LOADED, f"{MORE} {COPY} {COMMIT} {AGAIN}"),
         changed(LOADED, f"{BEFORE} bar.sync 0; {AFTER} {FIRST} {COPY} {COMMIT} {AGAIN} {LOADED}"),
         "tcgen05 in flight", COPY, "no tcgen05.wait::ld of its warp follows it",
     ),
@@ -239,13 +247,15 @@ PLANTED = {
         changed(AFTER, f"{AFTER} {OVER}"), changed(COMMIT, f"{COMMIT} bar.sync 0; {OVER}"),
         "overwritten too early", "st.shared", "which an asynchronous operation may still read",
     ),
-    "mma and cp have no order": (
-        changed(MMA, f"{COPY} {MMA}"), changed(MMA, f"{MMA} {COPY}"), "tcgen05 in flight", COPY,
-        "writes columns 0-7 of tensor memory, which a tcgen05.mma under way writes",
+    "mma of two shapes have no order": (
+        changed(LOADED, f"{MORE} {MMA} {COMMIT} {AGAIN} {AFTER} {FIRST} {NARROW} {COMMIT} {LAST}"),
+        changed(LOADED, f"{MORE} {MMA} {NARROW} {COMMIT} {AGAIN}"),
+        "tcgen05 in flight", NARROW,
+        "writes columns 0-31 of tensor memory, which a tcgen05.mma under way writes",
     ),
     "columns are given back under an mma": (
-        changed(LOADED, f"{LOADED} {BEFORE} bar.sync 0; {AFTER} {FIRST} {MMA} {COMMIT} {AGAIN}"),
-        changed(LOADED, f"{LOADED} {BEFORE} bar.sync 0; {AFTER} {FIRST} {MMA} {COMMIT}"),
+        changed(LOADED, f"{MORE} {MMA} {COMMIT} {AGAIN}"),
+        changed(LOADED, f"{MORE} {MMA} {COMMIT}"),
         "tcgen05 in flight", "tcgen05.dealloc", "gives back columns 0-63",
     ),
 }  # fmt: skip
@@ -269,8 +279,10 @@ def test_findings(mistake, order):
 
 # --- the rules ------------------------------------------------------------------------------------
 
-#: PTX ISA 9.7.16.6.2: all other pairs of one thread have no order
+#: PTX ISA 9.7.16.6.2, and (cp behind mma and cp) what block-scaled main loops rely on: all other
+#: pairs of one thread have no order
 ORDERED = {
+    ("mma", "cp"), ("cp", "cp"),
     ("mma", "mma"), ("cp", "mma"), ("cp.4x256b", "mma"), ("shift", "mma"), ("mma", "shift"),
     ("shift", "cp.4x256b"), ("mma", "commit"), ("cp", "commit"), ("cp.4x256b", "commit"),
     ("shift", "commit"),
