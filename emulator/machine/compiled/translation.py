@@ -19,7 +19,7 @@ from emulator.machine.compiled import collective, copies, products, rules
 from emulator.machine.compiled.emitter import (
     Value,
 )
-from emulator.machine.compiled.function import Input, NativeFunction, Output
+from emulator.machine.compiled.function import Input, NativeFunction, Output, SegmentFunction
 from emulator.machine.vector import access
 from emulator.machine.vector.memory import load
 from emulator.machine.vector.operands import word_type
@@ -69,9 +69,9 @@ def translate(
     statements: Sequence[Statement], function: Function, live: int, target: Target
 ) -> Translated:
     """The function of some statements; `live`, as bits, are registers that may be read later."""
-    made = NativeFunction(function, target)
+    made = SegmentFunction(function, target)
     for made.number, statement in enumerate(statements):
-        _statement(made, statement)
+        emit(made, statement)
     return Translated(
         *made.finish(live),
         together=any(collective.fits(x) or products.fits(x, target) for x in statements),
@@ -125,10 +125,11 @@ def _is_plain(bound: Bound | None, function: Function) -> bool:
 # --- statements ---
 
 
-def _statement(t: NativeFunction, statement: Statement) -> None:
+def emit(t: NativeFunction, statement: Statement) -> None:
+    """Appends the instructions of a statement."""
     for part in statement.expansion or (statement,):
         if part.expansion:
-            _statement(t, part)
+            emit(t, part)
         elif collective.fits(part):
             collective.emit(t, part)
         elif copies.fits(part):
