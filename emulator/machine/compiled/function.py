@@ -7,6 +7,7 @@ of LLVM.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +61,7 @@ class Input:
     fixed: Array | None = None
 
 
-class NativeFunction:
+class NativeFunction(ABC):
     """A function that is being written: ``i64 (arguments, first, end, context, ...)``.
 
     What follows the statements that it consists of, and where its registers are between them, is
@@ -242,9 +243,9 @@ class NativeFunction:
             return e.resize(self.b.add(words, e.word(32, offset)) if offset else words, 64)
         return self.b.add(words, e.word(64, offset)) if offset else words
 
+    @abstractmethod
     def fail(self) -> None:
         """Gives up: a lane must not access memory as the statement says."""
-        raise NotImplementedError
 
     def has_stored(self, active: Value) -> None:
         before = self.b.load(self._stored, typ=LONG)

@@ -12,12 +12,11 @@ import numpy as np
 
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
 from emulator.arith.kernels import machine_code
-from emulator.machine.compiled import DONE
+from emulator.machine.compiled import DONE, refused
 from emulator.machine.compiled.calls import layout_of, pointer, refreshed, spread
 from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.products import fits
 from emulator.machine.compiled.translation import Translated, translate
-from emulator.machine.failure import Failure
 from emulator.machine.vector.strand import WARP, Strand
 from emulator.ptx.program import Function, Statement
 from emulator.targets import Target
@@ -26,13 +25,23 @@ from emulator.targets import Target
 _COMPILING, _COMPILING_EACH, _COMPILING_KERNEL = 0.01, 0.003, 0.3
 
 #: statements of warps that are worth another thread; a product of matrices counts for so many
-_WORTH_A_THREAD, _PRODUCT = 1 << 14, 200
+WORTH_A_THREAD, _PRODUCT = 1 << 14, 200
 
 Step = Callable[[Strand], None]
 #: of a native function: see `NativeFunction`
-_SIGNATURE = (
+SIGNATURE = (
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p,
 )  # fmt: skip
+
+
+def work_of(statements: Sequence[Statement], target: Target) -> int:
+    """What a warp has to do, in statements."""
+    return len(statements) + _PRODUCT * sum(fits(x, target) for x in statements)
+
+
+def seconds_to_compile(statements: Sequence[Statement], target: Target) -> float:
+    kernels = {x.instruction for x in statements if fits(x, target)}
+    return _COMPILING + _COMPILING_EACH * len(statements) + _COMPILING_KERNEL * len(kernels)
 
 
 class Segment:
@@ -50,13 +59,10 @@ class Segment:
     ) -> None:
         self.statements, self._steps = tuple(statements), tuple(steps)
         self._function, self._live, self._target = function, live, target
-        kernels = [x for x in self.statements if fits(x, target)]
-        self._work = len(self.statements) + _PRODUCT * len(kernels)
-        cost = _COMPILING + _COMPILING_EACH * len(self.statements)
-        cost += _COMPILING_KERNEL * len({x.instruction for x in kernels})
+        self._work = work_of(self.statements, target)
         self._engine: Engine = "compiled" if at_once else "auto"
         #: seconds of steps until it pays to compile
-        self._left = 0.0 if at_once else cost
+        self._left = 0.0 if at_once else seconds_to_compile(statements, target)
         self._native: _Native | None = None
 
     def __call__(self, s: Strand) -> None:
@@ -97,7 +103,7 @@ class Segment:
         """
         self._interpret(s)
         s.marks[DONE] = number
-        raise Failure("out of bounds", "a lane accesses memory that it must not access")
+        raise refused()
 
 
 class _Native:
@@ -109,7 +115,7 @@ class _Native:
         self._inputs, self._outputs = translated.inputs, translated.outputs
         self._translated = translated
         (address,) = machine_code.function_addresses(translated.text, [NAME])
-        self._call = machine_code.callable_at(address, *_SIGNATURE)
+        self._call = machine_code.callable_at(address, *SIGNATURE)
 
     def can_run(self, s: Strand) -> bool:
         """Whether a strand has all lanes that statements need, and copies are done at once."""
@@ -148,7 +154,7 @@ class _Native:
 
         work = self._work * layout.warps if self._translated.apart else 0
         blocks = len(layout.starts) - 1
-        stored = machine_code.in_parts(piece, blocks, 1 + work // _WORTH_A_THREAD)
+        stored = machine_code.in_parts(piece, blocks, 1 + work // WORTH_A_THREAD)
         if wrong:
             return min(wrong)
         s.wave.grid.progress += stored

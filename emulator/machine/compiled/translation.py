@@ -61,7 +61,6 @@ class Translated:
     copies: bool
     #: kernels of `emulator.arith.kernels` are called
     multiplies: bool
-    #: blocks write no memory but their own, so that they may run at the same time
     apart: bool
 
 
@@ -74,15 +73,24 @@ def translate(
         emit(made, statement)
     return Translated(
         *made.finish(live),
-        together=any(collective.fits(x) or products.fits(x, target) for x in statements),
+        together=need_all_lanes(statements, target),
         copies=any(copies.fits(x) for x in statements),
         multiplies=any(products.fits(x, target) for x in statements),
-        apart=all(x.name != "st" or _space_of(x) in ("shared", "local") for x in statements),
+        apart=stay_apart(statements),
     )
 
 
-def _space_of(statement: Statement) -> str:
-    return access.space_of(statement, statement.operands["a"])
+def need_all_lanes(statements: Sequence[Statement], target: Target) -> bool:
+    """Whether all lanes of a warp must be there."""
+    return any(collective.fits(x) or products.fits(x, target) for x in statements)
+
+
+def stay_apart(statements: Sequence[Statement]) -> bool:
+    """Whether blocks write no memory but their own, so that they may run at the same time."""
+    return all(
+        x.name != "st" or access.space_of(x, x.operands["a"]) in ("shared", "local")
+        for x in statements
+    )
 
 
 # --- which statements -----------------------------------------------------------------------------
