@@ -153,7 +153,8 @@ FAULTS = {
         @%p2 mov.u64 %rd1, 8; ld.global.u8 %r7, [%rd1]; setp.lt.u32 %p1, %r4, 90;
         @%p1 bra AGAIN;""",
     "all threads": """AGAIN: add.u32 %r4, %r4, 1; ld.global.u32 %r7, [%rd1];
-        setp.eq.u32 %p2, %r4, 33; @%p2 mov.u64 %rd1, 2; setp.lt.u32 %p1, %r4, 90; @%p1 bra AGAIN;""",
+        setp.eq.u32 %p2, %r4, 33; @%p2 mov.u64 %rd1, 2;
+        setp.lt.u32 %p1, %r4, 90; @%p1 bra AGAIN;""",
     "some lanes, on a side": """AGAIN: add.u32 %r4, %r4, 1; and.b32 %r5, %r0, 5;
         setp.ne.u32 %p1, %r5, 5; @%p1 bra ON; setp.lt.u32 %p2, %r4, 7; @%p2 bra ON;
         st.global.u32 [%rd2+2], %r4; ON: setp.lt.u32 %p1, %r4, 90; @%p1 bra AGAIN;""",
