@@ -186,6 +186,15 @@ MEET = "fence.proxy.async; bar.sync 0;"
 COPY = "@%q tcgen05.cp.cta_group::1.128x256b [%r5], %rd1;"
 FIRST = "setp.eq.u32 %q, %r0, 0;"
 AGAIN = WAIT.replace("WAIT", "AGAIN").replace("], 0;", "], 1;")
+BULK = """.shared .align 8 .b64 two; mov.u32 %r251, two; add.u32 %r250, %r10, 4096;
+ @%q mbarrier.init.shared::cta.b64 [%r251], 1; @%q fence.mbarrier_init.release.cluster;
+ @%q mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r251], 16;
+ @%q cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r250], [%x], 16, [%r251];
+ bar.sync 0;
+BULK:
+ mbarrier.try_wait.parity.shared::cta.b64 %q, [%r251], 0;
+ @!%q bra BULK;
+"""
 LAST = WAIT.replace("WAIT", "LAST")
 #: all warps have loaded D, and the first thread goes on to use its columns
 MORE = f"{LOADED} {BEFORE} bar.sync 0; {AFTER} {FIRST}"
@@ -214,7 +223,7 @@ PLANTED = {
     ),
     "no commit": (
         product("i8", 1), replaced(product("i8", 1), (COMMIT, ""), (WAIT, "bar.sync 0;")),
-        "tcgen05 in flight", LOAD, "no tcgen05.commit of its thread follows it",
+        "tcgen05 in flight", LOAD, "its thread has executed no tcgen05.commit since",
     ),
     "no fence behind the wait": (
         product("i8", 1), changed(AFTER, SOMEWHERE[AFTER]), "missing tcgen05 fence", LOAD,
@@ -231,7 +240,7 @@ PLANTED = {
     ),
     "no wait::st": (
         replaced(ADDED, (MEET, FILLED)), replaced(ADDED, (MEET, FILLED.replace(STORED, ""))),
-        "tcgen05 in flight", ADD, "no tcgen05.wait::st of its warp follows it",
+        "tcgen05 in flight", ADD, "its warp has executed no tcgen05.wait::st since",
     ),
     "no barrier between st and mma": (
         replaced(ADDED, (MEET, FILLED)),
@@ -241,11 +250,15 @@ PLANTED = {
     "no wait::ld before others write": (
         changed(LOADED, f"{MORE} {COPY} {COMMIT} {AGAIN}"),
         changed(LOADED, f"{BEFORE} bar.sync 0; {AFTER} {FIRST} {COPY} {COMMIT} {AGAIN} {LOADED}"),
-        "tcgen05 in flight", COPY, "no tcgen05.wait::ld of its warp follows it",
+        "tcgen05 in flight", COPY, "its warp has executed no tcgen05.wait::ld since",
     ),
     "shared memory is written before the commit is over": (
         changed(AFTER, f"{AFTER} {OVER}"), changed(COMMIT, f"{COMMIT} bar.sync 0; {OVER}"),
         "overwritten too early", "st.shared", "which an asynchronous operation may still read",
+    ),
+    "a copy is issued before the commit is over": (
+        changed(AFTER, f"{AFTER} {FIRST} {BULK}"), changed(COMMIT, f"{COMMIT} {BULK}"),
+        "overwritten too early", "cp.async.bulk", "which an asynchronous operation may still read",
     ),
     "mma of two shapes have no order": (
         changed(LOADED, f"{MORE} {MMA} {COMMIT} {AGAIN} {AFTER} {FIRST} {NARROW} {COMMIT} {LAST}"),

@@ -15,7 +15,7 @@ from dtypes import Array
 from emulator.errors import runs
 from emulator.layout.tensor_memory import LANES
 from emulator.machine.checks.accesses import Conflict, Sort
-from emulator.machine.checks.clocks import Aspect
+from emulator.machine.checks.clocks import Aspect, Bools
 from emulator.machine.checks.finding import Party
 from emulator.machine.tensor_cores import COMMITTED, Operation, ordered
 from emulator.machine.vector.strand import WARP, Lanes
@@ -90,59 +90,73 @@ class Completion:
         finding, and how the sentence ends; empty where nothing is."""
         if first.lane == second.lane and ordered(first, second):
             return "", ""
-        return self.unknown(first, event, second.lane, fences=True)
+        return self.unknown(first, event, _lanes(second), fences=True)
 
-    def unknown(self, first: Operation, event: int, lane: int, *, fences: bool) -> tuple[str, str]:
-        """The same where a thread needs it, for what is none; `fences` says that it is one."""
+    def unknown(
+        self, first: Operation, event: int, lanes: Lanes, *, fences: bool
+    ) -> tuple[str, str]:
+        """The same where lanes, of which one must know, do what is no operation (`fences`)."""
         if first.name in COMMITTED:
-            return self._of_commit(first, event, lane, fences)
-        return self._of_wait(first, event, lane, fences)
+            return self._of_commit(first, event, lanes, fences)
+        return self._of_wait(first, event, lanes, fences)
 
-    def _of_commit(self, first: Operation, event: int, lane: int, fences: bool) -> tuple[str, str]:
-        clocks, lanes = self._clocks, np.array([lane])
+    def _later(self, first: Operation, event: int) -> list[tuple[int, int]]:
+        """Columns of mbarriers with the commits to them that cover an operation."""
         commits = self._commits[first.lane, first.cta_group]
-        later = [(x, found) for x, events in commits.items() if (found := _next(events, event))]
+        return [(x, found) for x, events in commits.items() if (found := _next(events, event))]
+
+    def commit_seen(self, first: Operation, event: int, lanes: Lanes) -> Bools:
+        """Which of the lanes know that a commit which covers an operation is over."""
+        out = np.zeros(len(lanes), np.bool_)
+        for column, found in self._later(first, event):
+            known = np.full(len(lanes), column), np.full(len(lanes), found)
+            out |= self._clocks.ordered_by_barrier(lanes, *known)
+        return out
+
+    def _of_commit(
+        self, first: Operation, event: int, lanes: Lanes, fences: bool
+    ) -> tuple[str, str]:
+        later = self._later(first, event)
         if not later:
-            return "tcgen05 in flight", "no tcgen05.commit of its thread follows it"
-        known = [
-            (column, found) for column, found in later
-            if clocks.ordered_by_barrier(lanes, np.array([column]), np.array([found]))[0]
-        ]  # fmt: skip
-        if not known:
+            return "tcgen05 in flight", "its thread has executed no tcgen05.commit since"
+        if not self.commit_seen(first, event, lanes).any():
             return "tcgen05 in flight", "its tcgen05.commit has not been waited for"
-        width = clocks.per_cluster
-        if fences and not any(self._seen(lane, width + x) >= found for x, found in known):
+        width = self._clocks.per_cluster
+        if fences and not self._fenced(lanes, [(width + x, found) for x, found in later]):
             return self._missing("after")
         return "", ""
 
-    def _of_wait(self, first: Operation, event: int, lane: int, fences: bool) -> tuple[str, str]:
+    def _of_wait(self, first: Operation, event: int, lanes: Lanes, fences: bool) -> tuple[str, str]:
         done = event if first.complete else _next(self._waits[first.name, first.lane], event)
         if not done:
-            return "tcgen05 in flight", f"no tcgen05.wait::{first.name} of its warp follows it"
-        if lane // WARP == first.lane // WARP:
+            return "tcgen05 in flight", f"its warp has executed no tcgen05.wait::{first.name} since"
+        if lanes[0] // WARP == first.lane // WARP:
             return "", ""
-        warp = first.lane + np.arange(WARP)
-        if not self._known(lane, warp, np.full(WARP, done)).any():
+        warp = (first.lane + np.arange(WARP)).tolist()
+        if not self._known(lanes, [(x, done) for x in warp]):
             return "race", "nothing orders them"
-        fenced = [(x, found) for x in warp.tolist() if (found := _next(self._before[x], done))]
-        if fences and "before" in self._sorts:
-            others, events = np.array(fenced or [(lane, 0)]).T
-            if not fenced or not self._known(lane, others, events).any():
-                return self._missing("before")
+        told = [(x, found) for x in warp if (found := _next(self._before[x], event))]
+        if fences and "before" in self._sorts and not self._known(lanes, told):
+            return self._missing("before")
         width = self._clocks.per_cluster
-        if fences and not any(self._seen(lane, x % width) >= done for x in warp.tolist()):
+        if fences and not self._fenced(lanes, [(x % width, done) for x in warp]):
             return self._missing("after")
         return "", ""
 
-    def _known(self, lane: int, others: Lanes, events: Array) -> Array:
-        return self._clocks.ordered(Aspect.PLAIN, np.full(len(others), lane), others, events)
+    def _known(self, lanes: Lanes, events: list[tuple[int, int]]) -> bool:
+        """Whether one of the lanes knows of one of the events, each with its lane."""
+        others, when = np.array(events, np.int64).reshape(-1, 2).T
+        mine = np.repeat(lanes, len(others))
+        others, when = np.tile(others, len(lanes)), np.tile(when, len(lanes))
+        return bool(self._clocks.ordered(Aspect.PLAIN, mine, others, when).any())
 
-    def _seen(self, lane: int, column: int) -> float:
-        """Up to which event a lane knew of another one at its last fence::after_thread_sync."""
+    def _fenced(self, lanes: Lanes, events: list[tuple[int, int]]) -> bool:
+        """Whether one of the lanes knew of one of the events, each with the number of its lane or
+        mbarrier in the cluster, at its last fence::after_thread_sync."""
         if "after" not in self._sorts:
-            return np.inf
-        known = self._after.get(lane)
-        return int(known[column]) if known is not None and column < len(known) else 0
+            return True
+        known = [self._after[lane] for lane in lanes.tolist() if lane in self._after]
+        return any(x < len(row) and row[x] >= when for row in known for x, when in events)
 
     def _missing(self, sort: str) -> tuple[str, str]:
         place = "before the arrival of" if sort == "before" else "behind the wait for"
@@ -294,12 +308,11 @@ class TensorCoreChecks:
         if not len(self._read):
             return
         numbers = self._read[at]
-        for number, lane in np.unique(
-            np.stack([numbers, lanes])[:, numbers > 0], axis=1
-        ).T.tolist():
+        for number in np.unique(numbers[numbers > 0]).tolist():
             first, event = self._operations[number - 1]
-            if self.completion.unknown(first, event, lane, fences=False)[0]:
-                which = np.flatnonzero((numbers == number) & (lanes == lane))
+            mine = np.flatnonzero(numbers == number)
+            which = mine[~self.completion.commit_seen(first, event, lanes[mine])]
+            if which.size:
                 others = np.full(len(which), first.lane)
                 yield Conflict("read", which, np.full(len(which), event), others, Sort.PLAIN)
 
@@ -311,7 +324,7 @@ class TensorCoreChecks:
         words = Words(memory, np.arange(LANES)[:, None], column + np.arange(count))
         for number, did, columns in self._earlier(words, shadow):
             earlier = self._operations[number - 1]
-            kind, reason = self.completion.unknown(*earlier, lane, fences=False)
+            kind, reason = self.completion.unknown(*earlier, lanes, fences=False)
             if kind:
                 self._report(kind, lanes, "gives back", did, reason, columns, earlier)
         for held in shadow:
