@@ -274,9 +274,9 @@ PLANTED = {
 }  # fmt: skip
 
 
-def found_in(body, order="early"):
-    arrays = [np.ones((128, 32), np.int8), np.ones((64, 32), np.int8), np.zeros((128, 64))]
-    return run(body, arrays, check=True, async_order=order).findings
+def found_in(body, order="early", **more):
+    arrays = [np.ones((256, 32), np.int8), np.ones((64, 32), np.int8), np.zeros((256, 64))]
+    return run(body, arrays, check=True, async_order=order, **more).findings
 
 
 @pytest.mark.parametrize("order", ["early", "late"])
@@ -288,6 +288,17 @@ def test_findings(mistake, order):
     assert first.kind == kind and text in first.reason
     assert statement.removeprefix("@%q ")[:40] in first.party.place.statement
     assert all(other.kind == kind for other in others)
+
+
+@pytest.mark.parametrize("order", ["early", "late"])
+def test_findings_of_a_pair(order):
+    """The mma of one block reads the shared memory of both."""
+    body, pair = product("i8", 2), {"group": 2, "blocks": 2}
+    meet = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+    assert not found_in(body, order, **pair)
+    found = found_in(body.replace(f"bar.sync 0; {meet}", "bar.sync 0;"), order, **pair)
+    assert {x.kind for x in found} == {"race", "mbarrier"}
+    assert found[0].block == (0, 0, 0) and found[0].earlier.block == (1, 0, 0)
 
 
 # --- the rules ------------------------------------------------------------------------------------

@@ -145,9 +145,9 @@ class Completion:
 
     def _known(self, lanes: Lanes, events: list[tuple[int, int]]) -> bool:
         """Whether one of the lanes knows of one of the events, each with its lane."""
-        others, when = np.array(events, np.int64).reshape(-1, 2).T
-        mine = np.repeat(lanes, len(others))
-        others, when = np.tile(others, len(lanes)), np.tile(when, len(lanes))
+        others = np.tile([x for x, _ in events], len(lanes)).astype(np.int64)
+        when = np.tile([x for _, x in events], len(lanes)).astype(np.int32)
+        mine = np.repeat(lanes, len(events))
         return bool(self._clocks.ordered(Aspect.PLAIN, mine, others, when).any())
 
     def _fenced(self, lanes: Lanes, events: list[tuple[int, int]]) -> bool:

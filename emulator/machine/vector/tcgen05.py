@@ -434,10 +434,9 @@ def commit(statement: Statement, function: Function) -> Step:
             named = _at(mask(s), i)
             ranks = [rank for rank in range(wave.cluster_size) if named >> rank & 1]
             at = np.array([(first + rank) * words + place % words for rank in ranks], np.int64)
-        if wave.watch is not None:
-            wave.watch.mbarrier_used(s.lanes[i : i + 1], at)
         for barrier in at.tolist():
             if wave.watch is not None:
+                wave.watch.mbarrier_used(s.lanes[i : i + 1], np.array([barrier]))
                 lane = int(s.lanes[i])
                 wave.watch.tensor_cores.completion.commit(lane, ins.cta_group, barrier)
             effect = partial(change, wave, np.array([barrier]), Change(arrivals=1))
