@@ -17,7 +17,7 @@ from emulator.layout.tensor_memory import LANES
 from emulator.machine.checks.accesses import Conflict, Sort
 from emulator.machine.checks.clocks import Aspect, Bools
 from emulator.machine.checks.finding import Party
-from emulator.machine.tensor_cores import COMMITTED, Operation, ordered
+from emulator.machine.tensor_order import COMMITTED, Operation, ordered
 from emulator.machine.vector.strand import WARP, Lanes
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory, Words
