@@ -271,6 +271,11 @@ PLANTED = {
         changed(AFTER, f"{AFTER} {FIRST} {BULK}"), changed(COMMIT, f"{COMMIT} {BULK}"),
         "overwritten too early", "cp.async.bulk", "which an asynchronous operation may still read",
     ),
+    "a register is written before wait::ld": (
+        changed(LOADED, f"{LOADED} mov.b32 %r20, 0;"),
+        changed(LOADED, f"mov.b32 %r20, 0; {LOADED}"),
+        "tcgen05 in flight", "mov.b32 %r20, 0", "its warp has executed no tcgen05.wait::ld since",
+    ),
     "mma of two shapes have no order": (
         changed(LOADED, f"{MORE} {MMA} {COMMIT} {AGAIN} {AFTER} {FIRST} {NARROW} {COMMIT} {LAST}"),
         changed(LOADED, f"{MORE} {MMA} {NARROW} {COMMIT} {AGAIN}"),

@@ -256,6 +256,7 @@ def load(statement: Statement, function: Function) -> Step:
     written = [x for x in statement.signature.operands if x.use == "written"]
     results = [Registers(x, statement.operands[x.name], function, WARP) for x in written]
 
+    registers = [i for result in results for i in result.indexes if i >= 0]
     waits = tensor_order.Waits(statement.pc)
 
     def of_warp(s: Strand, warp: _Warp, address: int) -> Load:
@@ -281,6 +282,8 @@ def load(statement: Statement, function: Function) -> Step:
             s.wave.pending.loads += loads
         for load in loads:
             _issue(s, statement, load)
+            if s.wave.watch is not None:
+                s.wave.watch.tensor_cores.loads(load.lane, registers)
         if not later:
             parts = zip(*(load.found for load in loads), strict=True)
             for result, words in zip(results, parts, strict=True):
