@@ -73,7 +73,7 @@ def _products() -> Iterator[Row]:
             _STATIONARY, "", targets, version,
         )  # fmt: skip
     yield Row(
-        f"tcgen05.mma.{_GROUP}.kind::f8f6f4.decompress::lut::b{{.collector_a={_A_COLLECTORS}}}"
+        f"tcgen05.mma.{_GROUP}.kind=kind::f8f6f4.decompress::lut::b{{.collector_a={_A_COLLECTORS}}}"
         f"{_COLLECTOR_B}",
         _PLAIN, "", _107, "9.4",
     )  # fmt: skip

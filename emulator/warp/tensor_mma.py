@@ -17,15 +17,16 @@ from numpy.typing import NDArray
 from dtypes import FORMATS, Array, Place, place
 from emulator.arith import Engine
 from emulator.errors import OperandError
-from emulator.layout.mma_kinds import KINDS
+from emulator.layout.shared_descriptor import SharedMemoryDescriptor
 from emulator.layout.tensor_memory import (
     LANES,
     QUARTER,
+    TABLE_COLUMNS,
     TensorAddress,
     TensorLayout,
     tensor_layout,
 )
-from emulator.memory.descriptors import load_operand
+from emulator.memory.descriptors import load_indices, load_operand
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory, load_codes, store_codes
 from emulator.warp.call import Undefined
@@ -52,6 +53,8 @@ class Operands(NamedTuple):
     disabled_lanes: Sequence[int] = ()
     #: of .ws
     zero_column_mask: int = 0
+    #: tables of .decompress::lut::b
+    lookup: int | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,19 @@ class TensorMma:
     weight_stationary: bool = False
     #: .ashift
     a_shift: bool = False
+    #: .decompress::lut::b
+    lookup: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.lookup:
+            return
+        x, letter = self.product.instruction, self.layout().rows.letter
+        if (x.b, x.k, x.transpose_b) != ("e4m3", 64, False) or letter not in "AD":
+            major = "MN" if x.transpose_b else "K"
+            raise OperandError(
+                f"tcgen05.mma.decompress::lut::b with {major}-major B of {x.b}, k {x.k}, M {x.m}; "
+                "legal: K-major B of e4m3, k 64, M 128 of one CTA or 256 of a pair"
+            )
 
     def layout(self, lane: int = 0) -> TensorLayout:
         """Where its matrices lie in tensor memory. Raises OperandError for an M or N that it
@@ -136,7 +152,7 @@ class _Run:
             rows, columns = region.rows, region.columns
             d[np.ix_(rows, columns)] = self.mma.product.multiply(
                 a[region.block][rows], b[:, columns], c[np.ix_(rows, columns)],
-                None if scale_a is None else scale_a[region.quarter][rows],
+                None if scale_a is None else scale_a[region.quarter % len(scale_a)][rows],
                 None if scale_b is None else scale_b[region.cta, region.quarter][columns],
                 None if nibbles is None else nibbles[region.block][rows],
                 engine=self.engine, undefined=self.undefined,
@@ -162,13 +178,14 @@ class _Run:
         """A ``(copies, m, stored k)``."""
         x, group = self.mma.product.instruction, self.mma.cta_group
         if not self.operands.a_in_tensor_memory:
-            parts = [load_operand(s, self.operands.a, x, "a", group) for s in self.shared]
+            leads = SharedMemoryDescriptor.decode(self.operands.a, self.mma.product.target)
+            parts = [load_operand(s, leads, x, "a", group) for s in self.shared]
             a = np.concatenate(parts)
             return np.broadcast_to(a, (self.layout.rows.blocks, *a.shape))
         if x.transpose_a:
             raise OperandError("A in tensor memory is K-major: transpose_a must be 0")
         self._check_lane("A", self.operands.a)
-        where = place(FORMATS[x.a], KINDS[x.kind].container or None)
+        where = place(FORMATS[x.a], x.width("a"))
         a = self._read("A", self._column(self.operands.a), self.layout.a, where)
         if self.mma.a_shift:
             # Each row takes the place of the one before it; the last of each CTA stays.
@@ -183,9 +200,32 @@ class _Run:
         if shift:
             # Column n of the product uses column n + shift of B, of which as many more are read.
             x = x.replace(n=x.n + -(-shift // 8) * 8)
-        parts = [load_operand(s, self.operands.b, x, "b", group) for s in self.shared]
+        if self.mma.lookup:
+            return self._decompressed()
+        leads = SharedMemoryDescriptor.decode(self.operands.b, self.mma.product.target)
+        parts = [load_operand(s, leads, x, "b", group) for s in self.shared]
         b = np.concatenate(parts).T[:, shift : shift + len(zero)]
         return np.where(zero, b.dtype.type(0), b) if zero.any() else b
+
+    def _decompressed(self) -> Array:
+        """B ``(k, n)`` of .decompress::lut::b: what the tables hold where the indices say."""
+        address, x = self.operands.lookup, self.mma.product.instruction
+        if address is None:
+            raise OperandError("tcgen05.mma.decompress::lut::b needs the address of its tables")
+        self._check_lane("lookup", address)
+        start = self._column(address)
+        if start % 2:
+            raise OperandError("the tables of .decompress::lut::b start in an even column")
+        tables = self._read("lookup", start, self.layout.lookup, Place(8, 0, 8))
+        leads = SharedMemoryDescriptor.decode(self.operands.b, self.mma.product.target)
+        rows = x.n // self.mma.cta_group
+        parts = [
+            np.take_along_axis(
+                np.repeat(own, TABLE_COLUMNS, axis=0), load_indices(s, leads, rows), axis=1
+            )
+            for own, s in zip(tables, self.shared, strict=True)
+        ]
+        return np.concatenate(parts).T
 
     def _nibbles(self) -> Array | None:
         if not self.mma.product.is_sparse:
@@ -196,12 +236,12 @@ class _Run:
             raise OperandError("a sparse tcgen05.mma needs the address of its metadata")
         self._check_lane("metadata", self.operands.metadata)
         start = self._column(self.operands.metadata)
-        if self.mma.product.instruction.kind in ("tf32", "f16") and start % 2:
-            raise OperandError("metadata of kinds tf32 and f16 starts in an even column")
+        if self.mma.product.instruction.has_selector and start % 2:
+            raise OperandError("metadata of kinds tf32, f16 and ti16 starts in an even column")
         return self._read("metadata", start, self.layout.metadata, _NIBBLE)
 
     def _scale(self, operand: str) -> Array | None:
-        """Scales ``(4, m, v)`` of A, ``(ctas, 4, n, v)`` of B."""
+        """Scales ``(4, m, v)`` of A, or ``(1, m, v)``; ``(ctas, 4, n, v)`` of B."""
         scale, address = self.mma.product.scale_type, getattr(self.operands, f"scale_{operand}")
         if scale is None:
             return None

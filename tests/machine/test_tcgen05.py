@@ -374,20 +374,3 @@ def test_what_nothing_wrote_and_what_is_left_is_found():
     found = findings(body, [])
     assert [name for name, _ in found] == ["tensor memory"] * 2
     assert "nothing has written" in found[0][1] and "columns 0-63" in found[1][1]
-
-
-# --- what is not modelled -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "tcgen05.mma.cta_group::1.kind::ti16 [%r5], %rd1, %rd2, %r6, 1;",
-        "tcgen05.mma.cta_group::1.kind::f8f6f4.decompress::lut::b"
-        " [%r5], %rd1, %rd2, [%r6], %r6, 1;",
-    ],
-)
-def test_what_is_not_modelled_says_so(statement):
-    text = HEAD.format(body=statement, columns=64, group=1, cluster="")
-    (problem,) = Module(text.replace("8.8", "9.4").replace("sm_100a", "sm_107a")).problems
-    assert "is legal PTX, not modelled here" in str(problem)

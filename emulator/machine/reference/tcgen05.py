@@ -163,8 +163,9 @@ def copy(statement: Statement, function: Function) -> Run:
     def run(thread: Thread) -> None:
         for block in _group(ins, thread.block):
             tensor_cores.copy(
-                ins, tensor_memory(block), _shared(block), find(thread), descriptor(thread)
-            )
+                ins, tensor_memory(block), _shared(block), find(thread), descriptor(thread),
+                thread.run.target,
+            )  # fmt: skip
 
     return _by_thread(statement, run)
 
@@ -204,7 +205,7 @@ def multiply(statement: Statement, function: Function) -> Run:
         operands = Operands(
             given["d"], given["a"], given["b"], in_tensor_memory, bool(given["enable"]),
             given.get("e"), given.get("scale_a"), given.get("scale_b"),
-            [read(thread) for read in disabled], given.get("zero_mask", 0),
+            [read(thread) for read in disabled], given.get("zero_mask", 0), given.get("lut"),
         )  # fmt: skip
         blocks = _group(ins, thread.block)
         mma.run(

@@ -240,7 +240,9 @@ def copy(statement: Statement, function: Function) -> Step:
         for own in _group(ins, s.wave, row):
             memory_ = tensor_memory(s.wave, own)
             shared = _shared(s.wave, own, int(s.lanes[i]))
-            tensor_cores.copy(ins, memory_, shared, _at(find(s), i), _at(descriptor(s), i))
+            tensor_cores.copy(
+                ins, memory_, shared, _at(find(s), i), _at(descriptor(s), i), s.wave.grid.target
+            )
 
     return _by_threads(statement, run)
 
@@ -290,7 +292,7 @@ def multiply(statement: Statement, function: Function) -> Step:
         operands = Operands(
             given["d"], given["a"], given["b"], in_tensor_memory, bool(given["enable"]),
             given.get("e"), given.get("scale_a"), given.get("scale_b"),
-            [_at(read(s), i) for read in disabled], given.get("zero_mask", 0),
+            [_at(read(s), i) for read in disabled], given.get("zero_mask", 0), given.get("lut"),
         )  # fmt: skip
         rows = _group(ins, wave, row)
         lane = int(s.lanes[i])
