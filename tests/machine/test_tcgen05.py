@@ -1,11 +1,16 @@
 """tcgen05 in kernels: allocation of tensor memory, ld, st, cp, mma and commit, in both engines."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 
 from emulator import InstructionDescriptor, KernelError, Module
 
-ENGINES = ("vector", "reference")
+COMPILED = pytest.param("compiled", marks=[
+    pytest.mark.slow, pytest.mark.skipif(not find_spec("llvmlite"), reason="needs llvmlite"),
+])  # fmt: skip
+ENGINES = ("vector", "reference", COMPILED)
 HEAD = """.version 8.8
 .target sm_100a
 .address_size 64

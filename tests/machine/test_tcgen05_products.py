@@ -214,6 +214,15 @@ def test_a_kernel_makes_the_product(case, engine):
     check(problem, engine, want)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [CASES[i] for i in FAST], ids=str)
+def test_a_compiled_kernel_makes_the_product(case):
+    pytest.importorskip("llvmlite")
+    kind, m, more = case
+    problem = small(kind, m, **more)
+    check(problem, "compiled", product(problem))
+
+
 def test_a_wrong_bit_of_d_would_show():
     problem = small("f16", 64, n=16)
     want = product(problem)
