@@ -10,7 +10,8 @@ from emulator import InstructionDescriptor, KernelError, Module
 COMPILED = pytest.param("compiled", marks=[
     pytest.mark.slow, pytest.mark.skipif(not find_spec("llvmlite"), reason="needs llvmlite"),
 ])  # fmt: skip
-ENGINES = ("vector", "reference", COMPILED)
+ENGINES = ("vector", "reference")
+ALL_ENGINES = (*ENGINES, COMPILED)
 HEAD = """.version 8.8
 .target sm_100a
 .address_size 64
@@ -81,7 +82,7 @@ def moved(shape, num, count, packed="", split=", 16"):
 """ + "\n".join(f" st.global.b32 [%rd0+{4 * i}], %r{100 + i};" for i in range(count))  # fmt: skip
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ALL_ENGINES)
 @pytest.mark.parametrize(("shape", "num", "count"), SHAPES)
 def test_ld_reads_where_the_shape_says(shape, num, count, engine):
     out = np.zeros((128, count), np.uint32)
@@ -92,7 +93,7 @@ def test_ld_reads_where_the_shape_says(shape, num, count, engine):
             assert out[thread, q] == 1000 * (thread // 32 * 32 + lane) + column
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ALL_ENGINES)
 @pytest.mark.parametrize(("shape", "num", "count"), SHAPES)
 def test_pack_takes_the_low_halves_of_two_columns(shape, num, count, engine):
     out = np.zeros((128, count), np.uint32)
@@ -123,7 +124,7 @@ def reduction(operation, kind):
 """ + "\n".join(f" st.global.b32 [%rd0+{4 * i}], %r{100 + i};" for i in range(8))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ALL_ENGINES)
 @pytest.mark.parametrize(
     ("operation", "kind", "want"),
     [
@@ -270,7 +271,7 @@ def test_a_wrong_result_would_show():
 # --- cp, shift ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ALL_ENGINES)
 def test_cp_copies_rows_to_every_quarter(engine):
     body = f"""
  mov.u32 %r10, sm; shl.b32 %r11, %r0, 4; and.b32 %r11, %r11, 511; add.u32 %r11, %r11, %r10;
@@ -295,7 +296,7 @@ LOADED:
 # --- allocation -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ALL_ENGINES)
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -313,7 +314,7 @@ def test_mistakes_are_told(body, message, engine):
         run(body, [], engine=engine)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ALL_ENGINES)
 def test_an_allocation_waits_for_room(engine):
     """Warp 1 wants all columns, and gets them when warp 0 has given its own back."""
     body = """
@@ -325,7 +326,7 @@ def test_an_allocation_waits_for_room(engine):
     run(body, [], columns=512, engine=engine)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ALL_ENGINES)
 def test_an_allocation_that_nobody_makes_room_for(engine):
     body = "@%p tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 512;"
     with pytest.raises(KernelError, match=r"(?s)deadlock.*waits for columns of tensor memory"):
