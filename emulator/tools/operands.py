@@ -22,7 +22,7 @@ from dtypes import (
     decode_values,
     encode,
 )
-from emulator.errors import OperandError, one_of, quoted, shown
+from emulator.errors import OperandError, one_of, quoted
 from emulator.isa.instruction import as_instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.tensor_matrix import TensorMatrixInstruction
@@ -36,20 +36,6 @@ from emulator.warp.sparse import gather_metadata
 Multiplication = MatrixInstruction | WmmaMultiply
 #: operands that have one word in every lane
 ONE_WORD = ("e", "scale_a", "scale_b")
-
-
-#: help of --idesc
-IDESC = "instruction descriptor of a tcgen05.mma, such as 0x8400490"
-
-
-def instruction_word(idesc: str | None) -> int | None:
-    """The word that --idesc gives. Raises OperandError for what is no word."""
-    if idesc is None:
-        return None
-    try:
-        return int(idesc, 0)
-    except ValueError:
-        raise OperandError(f"--idesc is a word such as 0x8400490; got {shown(idesc)}") from None
 
 
 def as_multiplication(

@@ -233,6 +233,8 @@ def test_every_instruction_has_an_info(ask, step):
         opcode = row["opcode"]
         if "nNk" in opcode:
             opcode = opcode.replace("nNk", f"n{row['n'][-1]}k")
+        if ".xN" in opcode:
+            opcode = opcode.replace(".xN", f".x{row['n'][-1]}")
         assert ask("info", opcode)[0] == opcode
         assert ask("info", opcode, "--json")["opcode"] == opcode
 

@@ -10,8 +10,8 @@ from emulator.tools.explanations.comparison import compare
 from emulator.tools.explanations.explanation import explain, explain_registers
 from emulator.tools.explanations.inputs import operands, registers_from_file
 from emulator.tools.files import write_text
-from emulator.tools.operands import IDESC, as_multiplication, instruction_word
-from emulator.tools.report import Answer
+from emulator.tools.operands import as_multiplication
+from emulator.tools.report import IDESC, Answer, instruction_word
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

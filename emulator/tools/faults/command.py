@@ -11,7 +11,7 @@ from emulator.tools.faults.finder import find_faults
 from emulator.tools.faults.inputs import PASSED
 from emulator.tools.faults.report import FaultReport
 from emulator.tools.files import read_npz, unnamed
-from emulator.tools.operands import IDESC, instruction_word
+from emulator.tools.report import IDESC, instruction_word
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
