@@ -171,6 +171,11 @@ class TensorMemory:
             f"{self._listed()}"
         )
 
+    def held(self, lanes: Array, columns: Array) -> Loaded:
+        """Words, and whether each was written; what is under way counts as written."""
+        written = self.defined[lanes, columns] | (self.under_way[lanes, columns] > 0)
+        return Loaded(self.words[lanes, columns], written)
+
     # --- ld and st ---
 
     def load(
@@ -184,7 +189,7 @@ class TensorMemory:
         """
         where = self.reached(address, shape, num, warp, packed=packed, split=split)
         lanes, columns = where.lanes, where.columns
-        words, defined = self.words[lanes, columns], self.defined[lanes, columns]
+        words, defined = self.held(lanes, columns)
         words = np.where(self.under_way[lanes, columns] > 0, POISON, words)
         if packed:
             low = words & np.uint32(0xFFFF)
@@ -322,10 +327,11 @@ def load_codes(
     """
     codes = np.zeros(places.lane.shape, np.uint64)
     defined = np.ones(places.lane.shape, np.bool_)
-    for part, half in _halves(places, where):
+    for part, half in _halves(places, where.width):
         for own, (lanes, columns, memory) in _of_each(memories, address, part, what):
-            codes[own] |= memory.words[lanes, columns].astype(np.uint64) << np.uint64(half)
-            defined[own] &= memory.defined[lanes, columns]
+            words, written = memory.held(lanes, columns)
+            codes[own] |= words.astype(np.uint64) << np.uint64(half)
+            defined[own] &= written
     codes = codes >> (places.bit + where.shift).astype(np.uint64)
     codes &= np.uint64((1 << where.code_bits) - 1)
     return Loaded(codes.astype(code_type(where.code_bits)), defined)
@@ -349,7 +355,7 @@ def store_codes(
     spread = np.broadcast_to(codes, places.lane.shape).astype(np.uint64)
     spread <<= shift + np.uint64(where.shift)
     fields = np.uint64((1 << where.width) - 1) << shift
-    for part, half in _halves(places, where):
+    for part, half in _halves(places, where.width):
         words, field = ((x >> np.uint64(half)).astype(np.uint32) for x in (spread, fields))
         for own, (lanes, columns, memory) in _of_each(memories, address, part, what):
             chosen = slice(None) if mask is None else np.broadcast_to(mask, own.shape)[own]
@@ -362,11 +368,11 @@ def store_codes(
             memory.defined[at] = True
 
 
-def _halves(places: Places, where: Place) -> Iterator[tuple[Places, int]]:
+def _halves(places: Places, width: int) -> Iterator[tuple[Places, int]]:
     """The words that hold elements, and how many bits of theirs stand before them: those that they
     start in, and those that elements go on in (packed fp6)."""
     yield places, 0
-    beyond = places.bit + where.width > WORD
+    beyond = places.bit + width > WORD
     if beyond.any():
         lane = np.where(beyond, places.lane, -1)
         yield places._replace(lane=lane, column=places.column + 1), WORD
@@ -376,15 +382,17 @@ def words_at(
     memories: Sequence[TensorMemory],
     address: int,
     places: Places,
+    width: int,
     what: str,
     mask: Bool | None = None,
 ) -> list[Words]:
-    """The words of places relative to an address, or of those of a mask, in each CTA. Raises as
-    `load_codes`."""
+    """The words of places relative to an address that are `width` bits wide, or of those of a
+    mask, in each CTA. Raises as `load_codes`."""
     out = []
-    for own, (lanes, columns, memory) in _of_each(memories, address, places, what):
-        chosen = slice(None) if mask is None else np.broadcast_to(mask, own.shape)[own]
-        out.append(Words(memory, lanes[chosen], columns[chosen]))
+    for part, _ in _halves(places, width):
+        for own, (lanes, columns, memory) in _of_each(memories, address, part, what):
+            chosen = slice(None) if mask is None else np.broadcast_to(mask, own.shape)[own]
+            out.append(Words(memory, lanes[chosen], columns[chosen]))
     return out
 
 

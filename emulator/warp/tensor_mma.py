@@ -123,13 +123,16 @@ class TensorMma:
         run = _Run(self, (), shared, operands)
         if not operands.a_in_tensor_memory:
             run.a()
-        run.b()
+        if self.lookup:
+            run.indices()
+        else:
+            run.b()
 
 
 class Touched(NamedTuple):
-    """The words of tensor memory that a tcgen05.mma reads, by operand, and writes."""
+    """The words of tensor memory that a tcgen05.mma reads and writes."""
 
-    read: dict[str, list[Words]]
+    read: list[Words]
     written: list[Words]
 
 
@@ -194,17 +197,21 @@ class _Run:
             "scale_b": (given.scale_b, "scale_b"),
             "lookup": (given.lookup, "lookup"),
         }
-        read = {
-            name: self._words(name, address, getattr(layout, held))
+        read = [
+            words
             for name, (address, held) in places.items()
             if address is not None
-        }
+            for words in self._words(name, address, getattr(layout, held))
+        ]
         return Touched(read, self._words("D", given.d, layout.d, self._written()))
 
     def _words(
         self, name: str, address: int, places: Places, mask: NDArray[np.bool_] | None = None
     ) -> list[Words]:
-        return words_at(self.memories, self._column(address), places, f"tcgen05.mma, {name}", mask)
+        # Elements of A alone may go on in the next word.
+        width = self._place_of_a.width if name == "A" else 1
+        what = f"tcgen05.mma, {name}"
+        return words_at(self.memories, self._column(address), places, width, what, mask)
 
     def _column(self, address: int) -> int:
         """The address without its lane, which the layout has."""
@@ -230,13 +237,17 @@ class _Run:
         if x.transpose_a:
             raise OperandError("A in tensor memory is K-major: transpose_a must be 0")
         self._check_lane("A", self.operands.a)
-        where = place(FORMATS[x.a], x.width("a"))
-        a = self._read("A", self._column(self.operands.a), self.layout.a, where)
+        a = self._read("A", self._column(self.operands.a), self.layout.a, self._place_of_a)
         if self.mma.a_shift:
             # Each row takes the place of the one before it; the last of each CTA stays.
             own = a.reshape(a.shape[0], group, -1, a.shape[-1])
             a = np.concatenate([own[:, :, 1:], own[:, :, -1:]], 2).reshape(a.shape)
         return a
+
+    @property
+    def _place_of_a(self) -> Place:
+        x = self.mma.product.instruction
+        return place(FORMATS[x.a], x.width("a"))
 
     def b(self) -> Array:
         """B ``(k, n)``, with the columns that a mask makes zero."""
@@ -254,7 +265,7 @@ class _Run:
 
     def _decompressed(self) -> Array:
         """B ``(k, n)`` of .decompress::lut::b: what the tables hold where the indices say."""
-        address, x = self.operands.lookup, self.mma.product.instruction
+        address = self.operands.lookup
         if address is None:
             raise OperandError("tcgen05.mma.decompress::lut::b needs the address of its tables")
         self._check_lane("lookup", address)
@@ -262,15 +273,17 @@ class _Run:
         if start % 2:
             raise OperandError("the tables of .decompress::lut::b start in an even column")
         tables = self._read("lookup", start, self.layout.lookup, Place(8, 0, 8))
-        leads = SharedMemoryDescriptor.decode(self.operands.b, self.mma.product.target)
-        rows = x.n // self.mma.cta_group
         parts = [
-            np.take_along_axis(
-                np.repeat(own, TABLE_COLUMNS, axis=0), load_indices(s, leads, rows), axis=1
-            )
-            for own, s in zip(tables, self.shared, strict=True)
+            np.take_along_axis(np.repeat(own, TABLE_COLUMNS, axis=0), indices, axis=1)
+            for own, indices in zip(tables, self.indices(), strict=True)
         ]
         return np.concatenate(parts).T
+
+    def indices(self) -> list[Array]:
+        """What stands in the place of B with .decompress::lut::b, in each CTA."""
+        leads = SharedMemoryDescriptor.decode(self.operands.b, self.mma.product.target)
+        rows = self.mma.product.instruction.n // self.mma.cta_group
+        return [load_indices(s, leads, rows) for s in self.shared]
 
     def _nibbles(self) -> Array | None:
         if not self.mma.product.is_sparse:
