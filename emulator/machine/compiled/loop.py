@@ -16,6 +16,7 @@ from dtypes import Array
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
 from emulator.arith.kernels import machine_code
 from emulator.machine.compiled import copies, products
+from emulator.machine.compiled.atomics import order_matters
 from emulator.machine.compiled.blocks import always_live
 from emulator.machine.compiled.calls import Layout, layout_of, pointer, refreshed, spread
 from emulator.machine.compiled.emitter import LONG, POINTER
@@ -74,7 +75,9 @@ class Loop:
         self._copies = any(copies.fits(x) for x in statements)
         self._multiplies = any(products.fits(x, target) for x in statements)
         self._together = need_all_lanes(statements, target)
-        self._apart = stay_apart(statements)
+        #: all warps take turns part by part
+        self._ordered = order_matters(statements)
+        self._apart = stay_apart(statements) and not self._ordered
         #: for how many threads its barriers are, 0: all of a block
         self._barriers = {threads_of_barrier(x.barrier) for x in parts if x.barrier is not None}
         self._polls = any(part.polls for part in parts if part.goes_back)
@@ -133,6 +136,8 @@ class Loop:
         assert self._native is not None
         layout = layout_of(s)
         together = s.wave.warps_per_cta if self._barriers else 1
+        if self._ordered:
+            together = layout.warps
         room = _MOST_STATEMENTS // (self._work * -(-layout.warps // together))
         room = 4 * len(self.parts) + max(16, min(room, _MOST_PARTS))
         turns = _TURNS

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from emulator.machine.compiled.blocks import constants, with_constants
+from emulator.machine.compiled.atomics import come_apart
+from emulator.machine.compiled.blocks import simplified
 from emulator.machine.compiled.translation import can_translate
 from emulator.machine.vector import control
 from emulator.machine.vector.statements import POLLING
@@ -58,15 +59,13 @@ def loops_of(program: Program, function: Function, target: Target) -> list[tuple
 
 
 def _parts(program: Program, function: Function, target: Target) -> list[Part]:
-    statements = program.statements[function.first : function.end]
-    held = constants(statements)
+    statements = simplified(program.statements[function.first : function.end], program, function)
     out: list[Part] = []
     body: list[Statement] = []
 
     def ends(branch: Statement | None, taken: int, following: int) -> None:
-        known = tuple(with_constants(x, held) for x in body)
-        if all(can_translate(x, function, target) for x in known):
-            out.append(Part(None, known, branch, taken, following))
+        if all(can_translate(x, function, target) for x in body):
+            out.append(Part(None, tuple(body), branch, taken, following))
         body.clear()
 
     for statement in statements:
@@ -81,6 +80,8 @@ def _parts(program: Program, function: Function, target: Target) -> list[Part]:
                 ends(None, statement.pc, statement.pc)
             out.append(Part(statement, (), None, following, following))
         else:
+            if come_apart(body, statement):
+                ends(None, statement.pc, statement.pc)
             body.append(statement)
             if following in program.leaders:
                 ends(None, following, following)
