@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from emulator.machine.compiled.atomics import come_apart
 from emulator.machine.compiled.segment import Segment
@@ -52,6 +53,7 @@ def with_segments(
     return Block(block.statements, tuple(steps), block.end, block.polls, tuple(counts))
 
 
+@lru_cache(maxsize=4)
 def always_live(program: Program, function: Function) -> int:
     """Registers, as bits, that somebody may read behind any statement."""
     live = 0
@@ -69,7 +71,7 @@ def simplified(
     statements: Sequence[Statement], program: Program, function: Function
 ) -> list[Statement]:
     """Statements without results that nobody reads, with constants where registers hold them."""
-    held = _constants(program.statements[function.first : function.end])
+    held = _constants(program, function)
     always = always_live(program, function)
     out = []
     for statement in statements:
@@ -84,8 +86,10 @@ def simplified(
 # --- registers that hold constants ----------------------------------------------------------------
 
 
-def _constants(statements: Sequence[Statement]) -> dict[int, Constant]:
+@lru_cache(maxsize=4)
+def _constants(program: Program, function: Function) -> dict[int, Constant]:
     """Registers that one statement of a function writes, a mov of a constant."""
+    statements = program.statements[function.first : function.end]
     writes: Counter[int] = Counter()
     out: dict[int, Constant] = {}
     for statement in statements:

@@ -4,7 +4,7 @@ at a barrier for all of them."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from emulator.machine.compiled.atomics import come_apart
 from emulator.machine.compiled.blocks import simplified
@@ -51,24 +51,28 @@ class Part:
 def loops_of(program: Program, function: Function, target: Target) -> list[tuple[Part, ...]]:
     """The loops of a function, the statements of each in ascending order. Loops within loops are
     one, and so are those that branches lead between."""
-    parts = {part.pc: part for part in _parts(program, function, target)}
-    edges = {
-        pc: [x for x in {part.target, part.following} if x in parts] for pc, part in parts.items()
-    }
-    return [tuple(parts[pc] for pc in pcs) for pcs in _cycles(edges)]
+    out = []
+    # What is in no loop at all need not be translated to know that.
+    for parts in _in_cycles(_parts(program, function)):
+        known = [
+            replace(part, statements=tuple(simplified(part.statements, program, function)))
+            for part in parts
+        ]
+        out += _in_cycles(
+            [x for x in known if all(can_translate(y, function, target) for y in x.statements)]
+        )
+    return out
 
 
-def _parts(program: Program, function: Function, target: Target) -> list[Part]:
-    statements = simplified(program.statements[function.first : function.end], program, function)
+def _parts(program: Program, function: Function) -> list[Part]:
     out: list[Part] = []
     body: list[Statement] = []
 
     def ends(branch: Statement | None, taken: int, following: int) -> None:
-        if all(can_translate(x, function, target) for x in body):
-            out.append(Part(None, tuple(body), branch, taken, following))
+        out.append(Part(None, tuple(body), branch, taken, following))
         body.clear()
 
-    for statement in statements:
+    for statement in program.statements[function.first : function.end]:
         following = statement.pc + 1
         if statement.name == "bra":
             goes = statement.targets[0]
@@ -101,6 +105,15 @@ def threads_of_barrier(statement: Statement) -> int | None:
     if given is None:
         return 0
     return given.word if isinstance(given, Constant) else None
+
+
+def _in_cycles(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
+    """Those of some parts that lead back to themselves."""
+    known = {part.pc: part for part in parts}
+    edges = {
+        pc: [x for x in {part.target, part.following} if x in known] for pc, part in known.items()
+    }
+    return [tuple(known[pc] for pc in pcs) for pcs in _cycles(edges)]
 
 
 def _cycles(edges: Mapping[int, Sequence[int]]) -> list[list[int]]:
