@@ -75,9 +75,10 @@ class Loop:
         self._copies = any(copies.fits(x) for x in statements)
         self._multiplies = any(products.fits(x, target) for x in statements)
         self._together = need_all_lanes(statements, target)
-        #: all warps take turns part by part
-        self._ordered = order_matters(statements)
-        self._apart = stay_apart(statements) and not self._ordered
+        exits = {x for part in parts for x in (part.target, part.following)} - set(self._places)
+        #: all warps take turns part by part: who leaves the loop may come back to the others
+        self._in_step = order_matters(statements) or any(x <= parts[-1].pc for x in exits)
+        self._apart = stay_apart(statements) and not self._in_step
         #: for how many threads its barriers are, 0: all of a block
         self._barriers = {threads_of_barrier(x.barrier) for x in parts if x.barrier is not None}
         self._polls = any(part.polls for part in parts if part.goes_back)
@@ -136,9 +137,9 @@ class Loop:
         assert self._native is not None
         layout = layout_of(s)
         together = s.wave.warps_per_cta if self._barriers else 1
-        if self._ordered:
+        if self._in_step:
             together = layout.warps
-        room = _MOST_STATEMENTS // (self._work * -(-layout.warps // together))
+        room = _MOST_STATEMENTS // (self._work * layout.warps)
         room = 4 * len(self.parts) + max(16, min(room, _MOST_PARTS))
         turns = _TURNS
         if self._polls:
