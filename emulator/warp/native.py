@@ -118,6 +118,9 @@ def places(ins: Multiplication, name: str, unit_bits: int, group: int = -1) -> P
         inverse = inverse[..., ::per]
     elif name == "b":
         inverse = inverse[:, ::per]
+    if "e" not in ins.fragments:
+        # A kernel multiplies the transposed matrices: see `Product.left`.
+        inverse = np.swapaxes(inverse, -1, -2)
     # Of registers that hold a matrix several times, the first copy counts.
     lane, element = np.divmod(inverse.reshape(-1), fragment.lane_map.flat.shape[1])
     register, bit = np.divmod(element * fragment.place.width, fragment.word_bits)
@@ -401,6 +404,6 @@ def _tile(ins: MatrixInstruction, name: str, words: bytes, setting: Setting, bit
         rows, k, where, major = ins.n, ins.k, ins.b_place, setting.major_b
     found, size = tile_places(np.frombuffer(words, np.uint64), rows, k, where, major)
     found = found[..., :: bits // (8 * size)]
-    if name == "b":
+    if name == ("b" if ins.is_sparse else "a"):
         found = np.swapaxes(found, -1, -2)
     return np.ascontiguousarray(found, np.int64).reshape(len(found), -1)

@@ -71,6 +71,31 @@ class Product(NamedTuple):
     def rows_of_b(self) -> int:
         return self.k if self.sparsity is None else 2 * self.k
 
+    @property
+    def left(self) -> str:
+        """The factor that meets vectors of the other one: a kernel multiplies `left` by `right`.
+
+        D is transposed where that is B by A: A has at least as many rows as a vector has lanes,
+        where B has few columns. But each row of a sparse A picks rows of B of its own.
+        """
+        return "a" if self.sparsity else "b"
+
+    @property
+    def right(self) -> str:
+        return "b" if self.sparsity else "a"
+
+    @property
+    def rows(self) -> int:
+        """Of D, or of the transposed one."""
+        return self.m if self.left == "a" else self.n
+
+    @property
+    def columns(self) -> int:
+        return self.n if self.left == "a" else self.m
+
+    def units(self, name: str) -> Units:
+        return self.a if name == "a" else self.b
+
 
 @lru_cache(maxsize=1024)
 def arranged(arithmetic: Arithmetic) -> Arrangement | None:

@@ -1,4 +1,4 @@
-"""The steps of recipes in machine code: eight neighbouring elements of one row of D at a time."""
+"""The steps of recipes in machine code, for a vector of neighbouring elements of D at a time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from emulator.arith.steps import Arithmetic, FmaChain, FusedDotAdd, IntegerDot, 
 
 
 class Term(NamedTuple):
-    """What one position of k brings, in all lanes: numbers of A and B, and their exponents."""
+    """What one position of k brings, in all lanes."""
 
-    a: Callable[[], Value]
-    b: Callable[[], Value]
+    #: the product of the numbers of A and B
+    value: Callable[[], Value]
     #: sum of both exponents; where `Terms.in_floats`, 2 to that power, 0 of a zero
     exponent: Callable[[], Value]
     #: the product of the classes of A and B, see `elements.classes`
@@ -129,7 +129,7 @@ def _aligned(
     # Too large a scale is one of products that are all zeros.
     scale = elements.power_of_two(e, e.smaller(to_units, e.like(top, 127)))
     for k in block:
-        product = b.fmul(given.terms[k].a(), given.terms[k].b())
+        product = given.terms[k].value()
         if not given.in_floats:
             scale = scale_of(exponents[k], given.fraction_bits + given.scale_fraction_bits)
         addends.append(cut(product, scale))
@@ -153,7 +153,7 @@ def _in_groups(
     groups = []
     for first in range(0, len(block), step.group):
         members = [given.terms[k] for k in block[first : first + step.group]]
-        value = _sum(b.fadd, [b.fmul(x.a(), x.b()) for x in members])
+        value = _sum(b.fadd, [x.value() for x in members])
         scale = given.scales[block[first]]
         value = b.fmul(value, scale.value())
         zero = b.fcmp_ordered("==", value, e.like(value, 0.0))

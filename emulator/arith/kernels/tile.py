@@ -1,12 +1,14 @@
 """One kernel: the product of one warp or warpgroup, and the loop over a batch of them.
 
-Every operand is a base address and a table: of A and B the place of each unit, rows of A one after
-the other and units of B by k, of C and D that of each element, row by row, of metadata the bit of
-each nibble, of scales the byte of each.
+Every operand is a base address and a table. Of the factors `left` and `right` of a product, it is
+the place of each unit, rows of the left one after the other and units of the right by k; of scales
+the byte of each, in the same order; of C and D, which are transposed where left is B, the place of
+each element, row by row; of metadata the bit of each nibble.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -15,7 +17,7 @@ from llvmlite import ir
 
 from dtypes import Format
 from emulator.arith.arrangement import Arrangement
-from emulator.arith.kernels import elements, sums
+from emulator.arith.kernels import elements, machine_code, sums
 from emulator.arith.kernels.emitter import (
     F32,
     F64,
@@ -23,11 +25,9 @@ from emulator.arith.kernels.emitter import (
     I16,
     I32,
     I64,
-    LANES,
     POINTER,
     Emitter,
     Value,
-    vector_of,
 )
 from emulator.arith.kernels.product import (
     METADATA,
@@ -44,7 +44,7 @@ _INTEGERS = {8: I8, 16: I16, 32: I32, 64: I64}
 
 
 class _Side(NamedTuple):
-    """A or B as arrays of its elements; `index` finds a row or column at a position of k."""
+    """A or B as arrays of its elements."""
 
     value: Value
     exponent: Value
@@ -68,24 +68,23 @@ class Kernel:
         arguments = [POINTER] * (2 * len(OPERANDS)) + [I32, I32, I64]
         self.function = ir.Function(module, ir.FunctionType(I32, arguments), "tile")
         self.function.linkage = "internal"
-        self.e = Emitter(self.function)
+        self.is_f64 = product.arithmetic.d.bits == 64
+        lanes = machine_code.vector_bytes() // (8 if self.is_f64 else 4)
+        self.e = Emitter(self.function, math.gcd(lanes, product.columns))
         self.base = dict(zip(OPERANDS, self.function.args[0 : 2 * len(OPERANDS) : 2], strict=True))
         self.table = dict(zip(OPERANDS, self.function.args[1 : 2 * len(OPERANDS) : 2], strict=True))
         self.flips = dict(zip("ab", self.function.args[-3:-1], strict=True))
         self.keep = self.function.args[-1]
-        self.is_f64 = product.arithmetic.d.bits == 64
         self.in_floats = _fits_floats(product, found)
 
     def write(self) -> Any:
         e, p = self.e, self.product
         self.flags = e.array(I32, 1)
-        self.odd = e.array(vector_of(I32), 1)
+        odd = e.vector_of(I32)
+        self.odd = e.array(odd, 1)
         e.store(ir.Constant(I32, 0), self.flags, 0)
-        e.b.store(ir.Constant(vector_of(I32), [0] * LANES), self.odd)
-        units = {
-            "a": self._load_units("a", p.a, p.m * p.k // p.a.per),
-            "b": self._load_units("b", p.b, p.n * p.rows_of_b // p.b.per),
-        }
+        e.b.store(ir.Constant(odd, [0] * e.width), self.odd)
+        units = {name: self._load_units(name) for name in "ab"}
         word = I64 if self.is_f64 else I32
         self.c = self._load("c", p.m * p.n, p.arithmetic.c.bits, word)
         self._clear_c(word)
@@ -106,7 +105,11 @@ class Kernel:
     def _load(self, name: str, count: int, bits: int, word: Any) -> Value:
         """What lies at the places of a table, as words."""
         e, type_ = self.e, _INTEGERS[bits]
-        out = e.array(word, count)
+        whole = count + -count % e.width
+        out = e.array(word, whole)
+        if whole > count:
+            zero = e.constant(e.vector_of(word), 0)
+            e.store_lanes(zero, out, whole - e.width)
         for i in e.unrolled(count):
             place = e.b.gep(self.base[name], [e.load(self.table[name], i, I64)], source_etype=I8)
             held = e.b.load(place, align=1, typ=type_)
@@ -122,13 +125,14 @@ class Kernel:
         ):
             e.store(ir.Constant(word, 0), self.c, i)
 
-    def _load_units(self, name: str, units: Units, count: int) -> Value:
+    def _load_units(self, name: str) -> Value:
         """Units as words; says where bits are set that no element uses."""
         e, b = self.e, self.e.b
+        units, count = self.product.units(name), _table_sizes(self.product)[name]
         held = self._load(name, count, units.bits, I64 if self.is_f64 else I32)
         if self.is_f64:
             return held
-        with e.loop(count, step=LANES) as i:
+        with e.loop(count, step=e.width) as i:
             words = e.lanes(held, i, I32)
             if units.padding:
                 used = b.and_(words, e.like(words, units.padding))
@@ -187,31 +191,29 @@ class Kernel:
         return self.e.b.and_(words, self.e.like(words, (1 << units.code_bits) - 1))
 
     @contextmanager
-    def _each(
-        self, units: Units, held: Value, count: int
-    ) -> Iterator[Callable[..., Iterator[Any]]]:
+    def _each(self, name: str, held: Value) -> Iterator[Callable[..., Iterator[Any]]]:
         """A loop over units; what it gives walks their parts: codes, and where they belong."""
-        with self.e.loop(count // units.per, step=LANES) as i:
+        units, count = self.product.units(name), _table_sizes(self.product)[name]
+        with self.e.loop(count, step=self.e.width) as i:
             words = self.e.lanes(held, i, I32)
 
             def parts() -> Iterator[tuple[Value, Value]]:
                 for part in range(units.per):
-                    place = self.e.b.add(i, ir.Constant(I64, part * (count // units.per)))
+                    place = self.e.b.add(i, ir.Constant(I64, part * count))
                     yield self._codes(units, words, part), place
 
             yield parts
 
-    def _side(self, fmt: Format, units: Units, held: Value, count: int, widen: Format | None,
-              fixed: bool) -> _Side:  # fmt: skip
+    def _side(self, name: str, held: Value, fixed: bool) -> _Side:
         """The elements as numbers of float32 and exponents. `fixed`: numbers without exponents, in
         units of the least one. Where `in_floats`, powers of two are in the place of exponents, and
         numbers are whole."""
-        e = self.e
+        e, fmt, count = self.e, self._format(name), self._count(name)
         value, exponent = e.array(F32, count), e.array(I32, count)
         fraction = 0
-        with self._each(units, held, count) as parts:
+        with self._each(name, held) as parts:
             for codes, place in parts():
-                found = elements.decoded(e, fmt, codes, widen)
+                found = elements.decoded(e, fmt, codes, self.found.widen)
                 number, fraction = found.value, found.fraction_bits
                 if fixed:
                     up = e.b.sub(found.exponent, e.like(found.exponent, fmt.emin))
@@ -227,25 +229,36 @@ class Kernel:
                 self._note(found.special)
         return _Side(value, exponent, e.array(F32, count), fraction)
 
+    def _format(self, name: str) -> Format:
+        """Of the elements of A or B."""
+        return self.product.arithmetic.a if name == "a" else self.product.arithmetic.b
+
+    def _count(self, name: str) -> int:
+        """Elements of A or B."""
+        return _table_sizes(self.product)[name] * self.product.units(name).per
+
     def _note(self, special: Value | None) -> None:
         """Remembers that an operand has an infinity or NaN."""
         if special is not None:
-            held = self.e.b.load(self.odd, typ=vector_of(I32))
+            held = self.e.b.load(self.odd, typ=self.e.vector_of(I32))
             mask = self.e.converted(I32, special, "sext")
             self.e.b.store(self.e.b.or_(held, mask), self.odd)
 
-    def _classify(self, fmt: Format, units: Units, held: Value, count: int, side: _Side) -> None:
-        with self._each(units, held, count) as parts:
+    def _classify(self, name: str, held: Value, side: _Side) -> None:
+        with self._each(name, held) as parts:
             for codes, place in parts():
-                self.e.store_lanes(elements.classes(self.e, fmt, codes), side.special, place)
+                classes = elements.classes(self.e, self._format(name), codes)
+                self.e.store_lanes(classes, side.special, place)
 
-    def _scales(self, name: str, count: int) -> _Scales:
-        """Numbers, exponents and classes of scales, which are loaded by their table."""
+    def _scales(self, name: str) -> _Scales:
+        """Numbers, exponents and classes of the scales of A or B."""
         e, fmt = self.e, self.product.arithmetic.scale
         assert fmt is not None
-        held = self._load(name, count, 8, I32)
+        count = _table_sizes(self.product)[f"scale_{name}"]
+        held = self._load(f"scale_{name}", count, 8, I32)
+        count += -count % e.width
         out = _Scales(e.array(F32, count), e.array(I32, count), e.array(F32, count))
-        with e.loop(count, step=LANES) as i:
+        with e.loop(count, step=e.width) as i:
             codes = e.lanes(held, i, I32)
             found = elements.decoded(e, fmt, codes)
             e.store_lanes(found.value, out.value, i)
@@ -254,11 +267,11 @@ class Kernel:
             self._note(found.special)
         return out
 
-    def _numbers(self, units: Units, held: Value, count: int, fmt: Format) -> Value:
-        """Elements as numbers for chains and integer sums: float32, or words of bits."""
-        e = self.e
-        out = e.array(F32, count)
-        with self._each(units, held, count) as parts:
+    def _numbers(self, name: str, held: Value) -> Value:
+        """Elements as numbers for chains and integer sums: float32."""
+        e, fmt = self.e, self._format(name)
+        out = e.array(F32, self._count(name))
+        with self._each(name, held) as parts:
             for codes, place in parts():
                 if fmt.is_float:
                     number = elements.number(e, fmt, codes)
@@ -277,96 +290,97 @@ class Kernel:
         if isinstance(core, FusedDotAdd):
             self._fused(units, core)
             return
-        p = self.product
+        p, type_ = self.product, F64 if self.is_f64 else I32
         make = sums.counted if isinstance(core, (IntegerDot, PopcountDot)) else sums.chain
-        a, b, type_ = units["a"], units["b"], F64 if self.is_f64 else I32
         if not self.is_f64 and not isinstance(core, PopcountDot):
             type_ = F32
-            a = self._numbers(p.a, a, p.m * p.k, p.arithmetic.a)
-            b = self._numbers(p.b, b, p.n * p.rows_of_b, p.arithmetic.b)
+            units = {name: self._numbers(name, held) for name, held in units.items()}
         with self._blocks() as (i, j, c):
-            left = [self._of_a(a, i, k, type_) for k in range(p.k)]
-            right = [self._of_b(b, i, j, k, type_) for k in range(p.k)]
-            self._put(i, j, make(self.e, p.arithmetic, self.found, left, right, c))
+            factors = {
+                p.left: [self._of_left(units[p.left], i, k, type_) for k in range(p.k)],
+                p.right: [self._of_right(units[p.right], i, j, k, type_) for k in range(p.k)],
+            }
+            self._put(i, j, make(self.e, p.arithmetic, self.found, factors["a"], factors["b"], c))
 
     def _fused(self, units: dict[str, Value], core: FusedDotAdd) -> None:
         e, p, found = self.e, self.product, self.found
-        formats = {"a": p.arithmetic.a, "b": p.arithmetic.b}
-        laid = {"a": (p.a, units["a"], p.m * p.k), "b": (p.b, units["b"], p.n * p.rows_of_b)}
-        a, b = (self._side(formats[x], *laid[x], found.widen, core.group > 1) for x in ("a", "b"))
-        scale_a = self._scales("scale_a", p.m * p.scales) if p.scales else None
-        scale_b = self._scales("scale_b", p.n * p.scales) if p.scales else None
-        odd = e.b.load(self.odd, typ=vector_of(I32))
+        sides = {name: self._side(name, held, core.group > 1) for name, held in units.items()}
+        scales = {name: self._scales(name) for name in "ab"} if p.scales else {}
+        odd = e.b.load(self.odd, typ=e.vector_of(I32))
         special = e.any(e.b.icmp_unsigned("!=", odd, e.like(odd, 0)))
         with e.b.if_then(special, likely=False):
-            for x, side in (("a", a), ("b", b)):
-                self._classify(formats[x], *laid[x], side)
+            for name, side in sides.items():
+                self._classify(name, units[name], side)
         with self._blocks() as (i, j, c):
-            terms = [self._term(a, b, i, j, k) for k in range(p.k)]
-            scales = []
-            if scale_a is not None and scale_b is not None:
-                chunks = [self._scale(scale_a, scale_b, i, j, v) for v in range(p.scales)]
-                scales = [chunks[k * p.scales // p.k] for k in range(p.k)]
+            terms = [self._term(sides, i, j, k) for k in range(p.k)]
+            chunks = [self._scale(scales, i, j, v) for v in range(p.scales)]
+            by_k = [chunks[k * p.scales // p.k] for k in range(p.k)] if chunks else []
             by = 2 * p.arithmetic.scale.mantissa_bits if p.arithmetic.scale else 0
-            fraction = a.fraction_bits + b.fraction_bits
-            given = sums.Terms(terms, scales, fraction, by, special, self.in_floats)
+            fraction = sides["a"].fraction_bits + sides["b"].fraction_bits
+            given = sums.Terms(terms, by_k, fraction, by, special, self.in_floats)
             self._put(i, j, sums.fused(e, p.arithmetic, found, p.k, given, c))
 
     @contextmanager
     def _blocks(self) -> Iterator[tuple[Value, Value, Value]]:
-        """Rows of D, and columns by eight, with the codes of C there."""
+        """Rows, and columns by vectors, with the codes of C there."""
         e, p = self.e, self.product
-        with e.loop(p.n, step=LANES) as j, e.loop(p.m) as i:
-            place = e.b.add(e.b.mul(i, ir.Constant(I64, p.n)), j)
+        with e.loop(p.columns, step=e.width) as j, e.loop(p.rows) as i:
+            place = e.b.add(e.b.mul(i, ir.Constant(I64, p.columns)), j)
             yield i, j, e.lanes(self.c, place, I64 if self.is_f64 else I32)
 
     def _put(self, i: Value, j: Value, codes: Value) -> None:
-        place = self.e.b.add(self.e.b.mul(i, ir.Constant(I64, self.product.n)), j)
+        place = self.e.b.add(self.e.b.mul(i, ir.Constant(I64, self.product.columns)), j)
         self.e.store_lanes(codes, self.out, place)
 
-    def _of_a(self, array: Value, i: Value, k: int, type_: Any) -> Value:
-        """An element of A in all lanes."""
+    def _of_left(self, array: Value, i: Value, k: int, type_: Any) -> Value:
+        """An element of a row in all lanes."""
         b, p = self.e.b, self.product
-        per_row = p.k // p.a.per
-        place = (k % p.a.per) * (p.m * per_row) + k // p.a.per
+        per = p.units(p.left).per
+        per_row = p.k // per
+        place = (k % per) * (p.rows * per_row) + k // per
         index = b.add(b.mul(i, ir.Constant(I64, per_row)), ir.Constant(I64, place))
         return self.e.splat(self.e.load(array, index, type_))
 
-    def _of_b(self, array: Value, i: Value, j: Value, k: int, type_: Any) -> Value:
-        """Elements of eight columns of B, which row i of A meets with its stored element k."""
+    def _of_right(self, array: Value, i: Value, j: Value, k: int, type_: Any) -> Value:
+        """Elements of neighbouring columns, which row i meets with its stored element k."""
         b, p = self.e.b, self.product
         if self.rows is not None:
             at = b.add(b.mul(i, ir.Constant(I64, p.k)), ir.Constant(I64, k))
             row = self.e.load(self.rows, at, I64)
         else:
-            count = p.n * p.k // p.b.per
-            row = ir.Constant(I64, (k % p.b.per) * count + k // p.b.per * p.n)
+            per = p.units(p.right).per
+            row = ir.Constant(I64, (k % per) * (p.columns * p.k // per) + k // per * p.columns)
         return self.e.lanes(array, b.add(row, j), type_)
 
-    def _term(self, a: _Side, b: _Side, i: Value, j: Value, k: int) -> sums.Term:
-        def both(x: Value, y: Value, type_: Any, join: Any) -> Value:
-            return join(self._of_a(x, i, k, type_), self._of_b(y, i, j, k, type_))
+    def _term(self, sides: dict[str, _Side], i: Value, j: Value, k: int) -> sums.Term:
+        x, y = sides[self.product.left], sides[self.product.right]
+
+        def left(array: Value, type_: Any) -> Value:
+            return self._of_left(array, i, k, type_)
+
+        def right(array: Value, type_: Any) -> Value:
+            return self._of_right(array, i, j, k, type_)
 
         type_, join = (F32, self.e.b.fmul) if self.in_floats else (I32, self.e.b.add)
         return sums.Term(
-            lambda: self._of_a(a.value, i, k, F32),
-            lambda: self._of_b(b.value, i, j, k, F32),
-            lambda: both(a.exponent, b.exponent, type_, join),
-            lambda: both(a.special, b.special, F32, self.e.b.fmul),
+            lambda: self.e.b.fmul(left(x.value, F32), right(y.value, F32)),
+            lambda: join(left(x.exponent, type_), right(y.exponent, type_)),
+            lambda: self.e.b.fmul(left(x.special, F32), right(y.special, F32)),
         )
 
-    def _scale(self, a: _Scales, b: _Scales, i: Value, j: Value, chunk: int) -> sums.Scale:
+    def _scale(self, scales: dict[str, _Scales], i: Value, j: Value, chunk: int) -> sums.Scale:
         e, p = self.e, self.product
+        x, y = scales[p.left], scales[p.right]
         row = e.b.add(e.b.mul(i, ir.Constant(I64, p.scales)), ir.Constant(I64, chunk))
-        column = e.b.add(j, ir.Constant(I64, chunk * p.n))
+        column = e.b.add(j, ir.Constant(I64, chunk * p.columns))
 
-        def both(x: Value, y: Value, type_: Any, join: Any) -> Value:
-            return join(e.splat(e.load(x, row, type_)), e.lanes(y, column, type_))
+        def both(left: Value, right: Value, type_: Any, join: Any) -> Value:
+            return join(e.splat(e.load(left, row, type_)), e.lanes(right, column, type_))
 
         return sums.Scale(
-            lambda: both(a.value, b.value, F32, e.b.fmul),
-            lambda: both(a.exponent, b.exponent, I32, e.b.add),
-            lambda: both(a.special, b.special, F32, e.b.fmul),
+            lambda: both(x.value, y.value, F32, e.b.fmul),
+            lambda: both(x.exponent, y.exponent, I32, e.b.add),
+            lambda: both(x.special, y.special, F32, e.b.fmul),
         )
 
 
