@@ -30,7 +30,7 @@ from emulator.warp.sparse import check_selector
 #: where they are not legal
 Kernel = Callable[[list[Array], bool], Array | None]
 
-#: multiply-adds that the vector engine does in the time of one call, which is mostly overhead
+#: multiply-adds that the vector engine does in the time of a call, which is mostly overhead
 _CALL = 1 << 13
 
 
@@ -104,7 +104,8 @@ def _by_kernel(
     """None where no function is worth it or computes it, and where an operand is not legal."""
     if chosen not in plan.kernels:
         ins, target = call.instruction, call.target
-        work = max(_CALL, ins.m * ins.n * ins.k)
+        # What NumPy has no plan for goes the long way, by the path of batches.
+        work = _CALL if plan.products.get(chosen, ...) else 4 * _CALL
         if not kernels_wanted(call.engine, (ins, target), work):
             return None
         made = by_kernels(call.engine, lambda: _kernel(ins, target, plan, chosen))
