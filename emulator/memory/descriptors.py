@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from dtypes import FORMATS, Array, Format, Place, code_type, pack, place, unpack
@@ -135,6 +137,8 @@ def tile_places(
     tile = TileShape(rows, k // per_byte, size, major)
     if isinstance(descriptors, SharedMemoryDescriptor):
         return descriptors.addresses(tile), size
+    if isinstance(descriptors, np.uint64):
+        return _places_of_one(descriptors, tile, operand), size
     fields = decode_descriptor(descriptors, operand)
     if fields.start_address.size < 2:
         return addresses(fields, tile), size
@@ -145,6 +149,13 @@ def tile_places(
     )
     places = addresses(Fields(*different.T), tile)
     return places[which.reshape(shape)], size
+
+
+@lru_cache(maxsize=128)
+def _places_of_one(descriptor: np.uint64, tile: TileShape, operand: str) -> Int64:
+    places = addresses(decode_descriptor(np.asarray(descriptor), operand), tile)
+    places.flags.writeable = False
+    return places
 
 
 def _per_byte(where: Place) -> int:
