@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -145,6 +145,14 @@ class Emitter:
         with self.loop(count, step=_UNROLLED) as first:
             for i in range(_UNROLLED):
                 yield self.b.add(first, ir.Constant(I64, i)) if i else first
+
+
+def in_pairs(join: Callable[[Value, Value], Value], values: list[Value]) -> Value:
+    """All values joined, such as added, so that few have to wait for each other."""
+    while len(values) > 1:
+        pairs = [join(x, y) for x, y in zip(values[::2], values[1::2], strict=False)]
+        values = pairs + values[len(pairs) * 2 :]
+    return values[0]
 
 
 def _bytes(type_: Type) -> int:

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from dtypes import Format
-from emulator.arith.arrangement import Arrangement
-from emulator.arith.kernels import elements, machine_code, sums
+from emulator.arith.kernels import elements, machine_code, ordinary, sums
 from emulator.arith.kernels.emitter import (
     F32,
     F64,
@@ -44,12 +43,11 @@ _INTEGERS = {8: I8, 16: I16, 32: I32, 64: I64}
 
 
 class _Side(NamedTuple):
-    """A or B as arrays of its elements."""
+    """A or B as arrays of its elements: numbers, exponents or powers of two, classes."""
 
     value: Value
     exponent: Value
     special: Value
-    fraction_bits: int
 
 
 class _Scales(NamedTuple):
@@ -75,7 +73,6 @@ class Kernel:
         self.table = dict(zip(OPERANDS, self.function.args[1 : 2 * len(OPERANDS) : 2], strict=True))
         self.flips = dict(zip("ab", self.function.args[-3:-1], strict=True))
         self.keep = self.function.args[-1]
-        self.in_floats = _fits_floats(product, found)
 
     def write(self) -> Any:
         e, p = self.e, self.product
@@ -204,30 +201,29 @@ class Kernel:
 
             yield parts
 
-    def _side(self, name: str, held: Value, fixed: bool) -> _Side:
-        """The elements as numbers of float32 and exponents. `fixed`: numbers without exponents, in
-        units of the least one. Where `in_floats`, powers of two are in the place of exponents, and
-        numbers are whole."""
-        e, fmt, count = self.e, self._format(name), self._count(name)
-        value, exponent = e.array(F32, count), e.array(I32, count)
-        fraction = 0
+    def _decode(self, name: str, held: Value, side: _Side, is_ordinary: bool, fixed: bool) -> int:
+        """Writes elements as numbers of float32 and exponents; the fraction bits of the numbers.
+
+        `is_ordinary`: numbers are whole, with powers of two beside them; `fixed`: without
+        exponents, in units of the least one.
+        """
+        e, fmt, fraction = self.e, self._format(name), 0
         with self._each(name, held) as parts:
             for codes, place in parts():
-                found = elements.decoded(e, fmt, codes, self.found.widen)
-                number, fraction = found.value, found.fraction_bits
+                if is_ordinary:
+                    number, power, odd = ordinary.factor(
+                        e, fmt, codes, self.found.widen, ordinary.ELEMENTS
+                    )
+                else:
+                    number, power, fraction, odd = elements.decoded(e, fmt, codes, self.found.widen)
                 if fixed:
-                    up = e.b.sub(found.exponent, e.like(found.exponent, fmt.emin))
+                    up = e.b.sub(power, e.like(power, fmt.emin))
                     number = e.b.fmul(number, elements.power_of_two(e, up))
                     fraction = fmt.mantissa_bits - fmt.emin
-                power = found.exponent
-                if self.in_floats:
-                    down = e.b.sub(power, e.like(power, fraction))
-                    number = e.b.fmul(number, elements.power_of_two(e, down))
-                    power = elements.power_of_two(e, power)
-                e.store_lanes(number, value, place)
-                e.store_lanes(power, exponent, place)
-                self._note(found.special)
-        return _Side(value, exponent, e.array(F32, count), fraction)
+                e.store_lanes(number, side.value, place)
+                e.store_lanes(power, side.exponent, place)
+                self._note(odd)
+        return fraction
 
     def _format(self, name: str) -> Format:
         """Of the elements of A or B."""
@@ -303,22 +299,76 @@ class Kernel:
             self._put(i, j, make(self.e, p.arithmetic, self.found, factors["a"], factors["b"], c))
 
     def _fused(self, units: dict[str, Value], core: FusedDotAdd) -> None:
-        e, p, found = self.e, self.product, self.found
-        sides = {name: self._side(name, held, core.group > 1) for name, held in units.items()}
+        e = self.e
+        sides = {
+            name: _Side(*(e.array(type_, self._count(name)) for type_ in (F32, I32, F32)))
+            for name in units
+        }
+        if not ordinary.suits(self.product, self.found):
+            self._general(units, sides, core)
+            return
+        self._ordinary(units, sides, core)
+        with e.b.if_then(self._is_odd(), likely=False):
+            self._general(units, sides, core)
+
+    def _is_odd(self) -> Value:
+        odd = self.e.b.load(self.odd, typ=self.e.vector_of(I32))
+        return self.e.any(self.e.b.icmp_unsigned("!=", odd, self.e.like(odd, 0)))
+
+    def _ordinary(
+        self, units: dict[str, Value], sides: dict[str, _Side], core: FusedDotAdd
+    ) -> None:
+        """All elements of D, unless something is noted."""
+        e, p = self.e, self.product
+        for name, side in sides.items():
+            self._decode(name, units[name], side, is_ordinary=True, fixed=False)
+        formats = p.arithmetic.a, p.arithmetic.b
+        with self._blocks() as (i, j, c):
+
+            def dot_add(fmt: Format, block: list[int], x: Value) -> Value:
+                terms = [
+                    ordinary.Term(
+                        self._product(sides, "value", i, j, k, F32, e.b.fmul),
+                        self._product(sides, "exponent", i, j, k, F32, e.b.fmul),
+                    )
+                    for k in block
+                ]
+                codes, odd = ordinary.dot_add(e, core, formats, fmt, terms, x)
+                self._note(odd)
+                return codes
+
+            self._put(i, j, sums.fused(e, p.arithmetic, self.found, p.k, dot_add, c))
+
+    def _general(self, units: dict[str, Value], sides: dict[str, _Side], core: FusedDotAdd) -> None:
+        """All elements of D, of any operands."""
+        e, p = self.e, self.product
+        fraction = sum(
+            self._decode(name, units[name], side, is_ordinary=False, fixed=core.group > 1)
+            for name, side in sides.items()
+        )
         scales = {name: self._scales(name) for name in "ab"} if p.scales else {}
-        odd = e.b.load(self.odd, typ=e.vector_of(I32))
-        special = e.any(e.b.icmp_unsigned("!=", odd, e.like(odd, 0)))
+        special = self._is_odd()
         with e.b.if_then(special, likely=False):
             for name, side in sides.items():
                 self._classify(name, units[name], side)
         with self._blocks() as (i, j, c):
-            terms = [self._term(sides, i, j, k) for k in range(p.k)]
+            terms = [
+                sums.Term(
+                    self._product(sides, "value", i, j, k, F32, e.b.fmul),
+                    self._product(sides, "exponent", i, j, k, I32, e.b.add),
+                    self._product(sides, "special", i, j, k, F32, e.b.fmul),
+                )
+                for k in range(p.k)
+            ]
             chunks = [self._scale(scales, i, j, v) for v in range(p.scales)]
             by_k = [chunks[k * p.scales // p.k] for k in range(p.k)] if chunks else []
             by = 2 * p.arithmetic.scale.mantissa_bits if p.arithmetic.scale else 0
-            fraction = sides["a"].fraction_bits + sides["b"].fraction_bits
-            given = sums.Terms(terms, by_k, fraction, by, special, self.in_floats)
-            self._put(i, j, sums.fused(e, p.arithmetic, found, p.k, given, c))
+            given = sums.Terms(terms, by_k, fraction, by, special)
+
+            def dot_add(fmt: Format, block: list[int], x: Value) -> Value:
+                return sums.dot_add(e, core, fmt, block, given, x)
+
+            self._put(i, j, sums.fused(e, p.arithmetic, self.found, p.k, dot_add, c))
 
     @contextmanager
     def _blocks(self) -> Iterator[tuple[Value, Value, Value]]:
@@ -352,21 +402,14 @@ class Kernel:
             row = ir.Constant(I64, (k % per) * (p.columns * p.k // per) + k // per * p.columns)
         return self.e.lanes(array, b.add(row, j), type_)
 
-    def _term(self, sides: dict[str, _Side], i: Value, j: Value, k: int) -> sums.Term:
-        x, y = sides[self.product.left], sides[self.product.right]
-
-        def left(array: Value, type_: Any) -> Value:
-            return self._of_left(array, i, k, type_)
-
-        def right(array: Value, type_: Any) -> Value:
-            return self._of_right(array, i, j, k, type_)
-
-        type_, join = (F32, self.e.b.fmul) if self.in_floats else (I32, self.e.b.add)
-        return sums.Term(
-            lambda: self.e.b.fmul(left(x.value, F32), right(y.value, F32)),
-            lambda: join(left(x.exponent, type_), right(y.exponent, type_)),
-            lambda: self.e.b.fmul(left(x.special, F32), right(y.special, F32)),
-        )
+    def _product(
+        self, sides: dict[str, _Side], array: str, i: Value, j: Value, k: int, type_: Any,
+        join: Callable[[Value, Value], Value],
+    ) -> Callable[[], Value]:  # fmt: skip
+        """What emits the product (or the sum) of an element of the left side with elements of the
+        right one, of one of their arrays."""
+        left, right = (getattr(sides[x], array) for x in (self.product.left, self.product.right))
+        return lambda: join(self._of_left(left, i, k, type_), self._of_right(right, i, j, k, type_))
 
     def _scale(self, scales: dict[str, _Scales], i: Value, j: Value, chunk: int) -> sums.Scale:
         e, p = self.e, self.product
@@ -382,18 +425,6 @@ class Kernel:
             lambda: both(x.exponent, y.exponent, I32, e.b.add),
             lambda: both(x.special, y.special, F32, e.b.fmul),
         )
-
-
-def _fits_floats(product: Product, found: Arrangement) -> bool:
-    """Whether products of any two elements, and their powers of two, are normal float32 numbers
-    that a scale of the alignment leaves so, unless they are cut away."""
-    core, formats = found.core, {product.arithmetic.a, product.arithmetic.b}
-    formats |= {found.widen or x for x in formats}
-    if not isinstance(core, FusedDotAdd) or core.group > 1 or product.scales:
-        return False
-    least = min(x.emin - x.mantissa_bits for x in formats)
-    # From the least product up, and from the largest one to the smallest scale.
-    return 2 * least >= -100 and max(x.bias for x in formats) <= 31 and core.fraction_bits <= 25
 
 
 # --- batches --------------------------------------------------------------------------------------
