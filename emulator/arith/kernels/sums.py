@@ -11,6 +11,9 @@ from emulator.arith.kernels import elements
 from emulator.arith.kernels.emitter import F64, I32, I64, Emitter, Value, in_pairs
 from emulator.arith.steps import Arithmetic, FmaChain, FusedDotAdd, IntegerDot, PairSums
 
+#: sums of integers that do not wait for each other
+_SUMS = 4
+
 
 class Term(NamedTuple):
     """What one position of k brings, in all lanes."""
@@ -83,20 +86,18 @@ def dot_add(
 
 def _special(e: Emitter, fmt: Format, x: Value, block: list[int], given: Terms) -> Value:
     """An infinity or NaN where the sum is that, else a finite number."""
-    own = elements.classes(e, fmt, x)
-    before = e.b.block
-    with e.b.if_then(given.any_special, likely=False):
+
+    def of_terms() -> Value:
         total = own
         for k in block:
             term = given.terms[k].special()
             if given.scales:
                 term = e.b.fmul(term, given.scales[k].special())
             total = e.b.fadd(total, term)
-        inside = e.b.block
-    out = e.b.phi(own.type)
-    out.add_incoming(own, before)
-    out.add_incoming(total, inside)
-    return out
+        return total
+
+    own = elements.classes(e, fmt, x)
+    return e.rarely(given.any_special, own, of_terms)
 
 
 def _aligned(
@@ -221,9 +222,7 @@ def chain(
             x = e.b.fadd(x, pair)
     else:
         assert isinstance(step, FmaChain)
-        for p, q in zip(a, b, strict=True):
-            out = e.intrinsic("llvm.fma", p, q, x)
-            x = _surviving(e, fmt, step, {"a": p, "b": q, "x": x}, out) if step.nan_order else out
+        x = _chained(e, fmt, step, a, b, x)
     if found.adds_c is not None:
         x = e.b.fadd(x, start)
     if found.after is not None:
@@ -231,6 +230,26 @@ def chain(
     if isinstance(step, FmaChain) and step.nan_order:
         return e.converted(I64, x, "bitcast")
     return _canonical(e, fmt, x)
+
+
+def _chained(
+    e: Emitter, fmt: Format, step: FmaChain, a: Sequence[Value], b: Sequence[Value], x: Value
+) -> Value:
+    """A chain of fused multiply-adds; a NaN anywhere is one at the end."""
+    total = x
+    for p, q in zip(a, b, strict=True):
+        total = e.intrinsic("llvm.fma", p, q, total)
+    if not step.nan_order:
+        return total
+
+    def with_nans() -> Value:
+        found = x
+        for p, q in zip(a, b, strict=True):
+            out = e.intrinsic("llvm.fma", p, q, found)
+            found = _surviving(e, fmt, step, {"a": p, "b": q, "x": found}, out)
+        return found
+
+    return e.rarely(e.any(e.b.fcmp_unordered("uno", total, total)), total, with_nans)
 
 
 def _surviving(
@@ -257,8 +276,13 @@ def counted(
     """C plus an exact integer sum: of products of float32 numbers, or of ones of words."""
     if isinstance(found.core, IntegerDot):
         # Products of bytes, and as many sums as instructions have, are exact in float32.
-        total = in_pairs(e.b.fadd, [e.b.fmul(p, q) for p, q in zip(a, b, strict=True)])
-        total = e.converted(I32, total, "fptosi")
+        sums: list[Value] = []
+        for k, (p, q) in enumerate(zip(a, b, strict=True)):
+            if k < _SUMS:
+                sums.append(e.b.fmul(p, q))
+            else:
+                sums[k % _SUMS] = e.intrinsic("llvm.fmuladd", p, q, sums[k % _SUMS])
+        total = e.converted(I32, in_pairs(e.b.fadd, sums), "fptosi")
     else:
         combine = e.b.xor if arithmetic.bit_operation == "xor" else e.b.and_
         ones = [e.intrinsic("llvm.ctpop", combine(p, q)) for p, q in zip(a, b, strict=True)]

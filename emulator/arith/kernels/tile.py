@@ -2,8 +2,9 @@
 
 Every operand is a base address and a table. Of the factors `left` and `right` of a product, it is
 the place of each unit, rows of the left one after the other and units of the right by k; of scales
-the byte of each, in the same order; of C and D, which are transposed where left is B, the place of
-each element, row by row; of metadata the bit of each nibble.
+the byte of each, in the same order; of metadata the bit of each nibble; of C and D the place of
+each element, row by row. Where D is transposed, of which left is B, two rows alternate. Tables may
+hold only the first of every so many places, whose others lie one after the other.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ from emulator.arith.steps import FusedDotAdd, IntegerDot, PopcountDot
 
 _INTEGERS = {8: I8, 16: I16, 32: I32, 64: I64}
 
+#: for each of `OPERANDS`, how many units lie one after the other from each place of its table on
+Runs = tuple[int, ...]
+
 
 class _Side(NamedTuple):
     """A or B as arrays of its elements: numbers, exponents or powers of two, classes."""
@@ -59,14 +63,15 @@ class _Scales(NamedTuple):
 class Kernel:
     """Writes the function ``tile`` of a product into a module."""
 
-    def __init__(self, module: ir.Module, product: Product) -> None:
+    def __init__(self, module: ir.Module, product: Product, runs: Runs) -> None:
         found = arranged(product.arithmetic)
         assert found is not None, "no kernel is made of this recipe"
-        self.product, self.found = product, found
+        self.product, self.found, self.runs = product, found, dict(zip(OPERANDS, runs, strict=True))
         arguments = [POINTER] * (2 * len(OPERANDS)) + [I32, I32, I64]
         self.function = ir.Function(module, ir.FunctionType(I32, arguments), "tile")
         self.function.linkage = "internal"
         self.is_f64 = product.arithmetic.d.bits == 64
+        self.word = I64 if self.is_f64 else I32
         lanes = machine_code.vector_bytes() // (8 if self.is_f64 else 4)
         self.e = Emitter(self.function, math.gcd(lanes, product.columns))
         self.base = dict(zip(OPERANDS, self.function.args[0 : 2 * len(OPERANDS) : 2], strict=True))
@@ -81,62 +86,93 @@ class Kernel:
         self.odd = e.array(odd, 1)
         e.store(ir.Constant(I32, 0), self.flags, 0)
         e.b.store(ir.Constant(odd, [0] * e.width), self.odd)
-        units = {name: self._load_units(name) for name in "ab"}
-        word = I64 if self.is_f64 else I32
-        self.c = self._load("c", p.m * p.n, p.arithmetic.c.bits, word)
-        self._clear_c(word)
-        self.out = e.array(word, p.m * p.n)
+        units = {name: self._load(name) for name in "ab"}
+        self.c = self._load("c")
+        self._clear_c()
+        self.out = e.array(self.word, p.m * p.n)
+        if p.left == "b":
+            self.c = self._in_rows(self.c)
         self.rows = self._rows_of_b() if p.sparsity else None
         self._dots(units)
-        for i in e.unrolled(p.m * p.n):
-            place = e.load(self.table["d"], i, I64)
-            code = e.load(self.out, i, word)
-            bits = _INTEGERS[p.arithmetic.d.bits]
-            code = code if bits is word else e.b.trunc(code, bits)
-            e.b.store(code, e.b.gep(self.base["d"], [place], source_etype=I8), align=1)
+        if p.left == "b":
+            self.out = self._in_pairs_of_rows(self.out)
+        self._store()
         e.b.ret(e.load(self.flags, 0, I32))
         return self.function
 
     # --- operands ---
 
-    def _load(self, name: str, count: int, bits: int, word: Any) -> Value:
+    def _load(self, name: str) -> Value:
         """What lies at the places of a table, as words."""
-        e, type_ = self.e, _INTEGERS[bits]
+        e, count = self.e, _table_sizes(self.product)[name]
+        run, word = self.runs[name], self.word
         whole = count + -count % e.width
         out = e.array(word, whole)
         if whole > count:
             zero = e.constant(e.vector_of(word), 0)
             e.store_lanes(zero, out, whole - e.width)
-        for i in e.unrolled(count):
+        bits = ir.VectorType(_INTEGERS[self.product.unit_bits(name)], run)
+        for i in e.unrolled(count // run):
             place = e.b.gep(self.base[name], [e.load(self.table[name], i, I64)], source_etype=I8)
-            held = e.b.load(place, align=1, typ=type_)
-            e.store(held if type_ is word else e.b.zext(held, word), out, i)
+            held = e.b.load(place, align=1, typ=bits)
+            if bits.element is not word:
+                held = e.converted(word, held, "zext")
+            e.store_lanes(held, out, e.b.mul(i, ir.Constant(I64, run)))
         return out
 
-    def _clear_c(self, word: Any) -> None:
+    def _store(self) -> None:
+        """D to the places of its table."""
+        e, p, run = self.e, self.product, self.runs["d"]
+        bits = _INTEGERS[p.arithmetic.d.bits]
+        for i in e.unrolled(p.m * p.n // run):
+            first = e.at(self.out, e.b.mul(i, ir.Constant(I64, run)), self.word)
+            codes = e.b.load(first, align=4, typ=ir.VectorType(self.word, run))
+            codes = codes if bits is self.word else e.converted(bits, codes, "trunc")
+            place = e.b.gep(self.base["d"], [e.load(self.table["d"], i, I64)], source_etype=I8)
+            e.b.store(codes, place, align=1)
+
+    def _in_rows(self, pairs: Value) -> Value:
+        """Elements of which two rows alternate, row by row."""
+        e, p = self.e, self.product
+        out, lanes = e.array(self.word, p.m * p.n), list(range(2 * e.width))
+        with self._pairs() as (place, row):
+            x, y = (e.lanes(pairs, at, self.word) for at in place)
+            for at, first in zip(row, (0, 1), strict=True):
+                e.store_lanes(e.shuffled(x, y, lanes[first::2]), out, at)
+        return out
+
+    def _in_pairs_of_rows(self, rows: Value) -> Value:
+        """What `_in_rows` undoes."""
+        e, p, width = self.e, self.product, self.e.width
+        out = e.array(self.word, p.m * p.n)
+        lanes = [lane for i in range(width) for lane in (i, width + i)]
+        with self._pairs() as (place, row):
+            x, y = (e.lanes(rows, at, self.word) for at in row)
+            for at, first in zip(place, (0, width), strict=True):
+                e.store_lanes(e.shuffled(x, y, lanes[first : first + width]), out, at)
+        return out
+
+    @contextmanager
+    def _pairs(self) -> Iterator[tuple[list[Value], list[Value]]]:
+        """Two neighbouring vectors where two rows alternate, and the vectors of these rows."""
+        b, p, width = self.e.b, self.product, self.e.width
+        with self.e.loop(p.rows // 2) as i, self.e.loop(p.columns, step=width) as j:
+            row = b.mul(i, ir.Constant(I64, 2 * p.columns))
+            place = b.add(row, b.mul(j, ir.Constant(I64, 2)))
+            row = b.add(row, j)
+            yield (
+                [place, b.add(place, ir.Constant(I64, width))],
+                [row, b.add(row, ir.Constant(I64, p.columns))],
+            )
+
+    def _clear_c(self) -> None:
         """Zeros in place of C that is not to be read (scale-d of wgmma)."""
         e = self.e
         with (
             e.b.if_then(e.b.icmp_unsigned("==", self.keep, ir.Constant(I64, 0)), likely=False),
             e.loop(self.product.m * self.product.n) as i,
         ):
-            e.store(ir.Constant(word, 0), self.c, i)
-
-    def _load_units(self, name: str) -> Value:
-        """Units as words; says where bits are set that no element uses."""
-        e, b = self.e, self.e.b
-        units, count = self.product.units(name), _table_sizes(self.product)[name]
-        held = self._load(name, count, units.bits, I64 if self.is_f64 else I32)
-        if self.is_f64:
-            return held
-        with e.loop(count, step=e.width) as i:
-            words = e.lanes(held, i, I32)
-            if units.padding:
-                used = b.and_(words, e.like(words, units.padding))
-                with b.if_then(e.any(b.icmp_unsigned("!=", used, e.like(used, 0))), likely=False):
-                    self._flag(PADDING)
-            e.store_lanes(b.xor(words, e.splat(self.flips[name])), held, i)
-        return held
+            e.store(ir.Constant(self.word, 0), self.c, i)
 
     def _flag(self, bit: int) -> None:
         held = self.e.load(self.flags, 0, I32)
@@ -189,14 +225,24 @@ class Kernel:
 
     @contextmanager
     def _each(self, name: str, held: Value) -> Iterator[Callable[..., Iterator[Any]]]:
-        """A loop over units; what it gives walks their parts: codes, and where they belong."""
-        units, count = self.product.units(name), _table_sizes(self.product)[name]
-        with self.e.loop(count, step=self.e.width) as i:
-            words = self.e.lanes(held, i, I32)
+        """A loop over units; what it gives walks their parts: codes, and where they belong.
+
+        Says where bits are set that no element uses.
+        """
+        e, units = self.e, self.product.units(name)
+        count = _table_sizes(self.product)[name]
+        with e.loop(count, step=e.width) as i:
+            words = e.lanes(held, i, I32)
+            if units.padding:
+                used = e.b.and_(words, e.like(words, units.padding))
+                unused = e.any(e.b.icmp_unsigned("!=", used, e.like(used, 0)))
+                with e.b.if_then(unused, likely=False):
+                    self._flag(PADDING)
+            words = e.b.xor(words, e.splat(self.flips[name]))
 
             def parts() -> Iterator[tuple[Value, Value]]:
                 for part in range(units.per):
-                    place = self.e.b.add(i, ir.Constant(I64, part * count))
+                    place = e.b.add(i, ir.Constant(I64, part * count))
                     yield self._codes(units, words, part), place
 
             yield parts
@@ -251,7 +297,7 @@ class Kernel:
         e, fmt = self.e, self.product.arithmetic.scale
         assert fmt is not None
         count = _table_sizes(self.product)[f"scale_{name}"]
-        held = self._load(f"scale_{name}", count, 8, I32)
+        held = self._load(f"scale_{name}")
         count += -count % e.width
         out = _Scales(e.array(F32, count), e.array(I32, count), e.array(F32, count))
         with e.loop(count, step=e.width) as i:
@@ -376,7 +422,7 @@ class Kernel:
         e, p = self.e, self.product
         with e.loop(p.columns, step=e.width) as j, e.loop(p.rows) as i:
             place = e.b.add(e.b.mul(i, ir.Constant(I64, p.columns)), j)
-            yield i, j, e.lanes(self.c, place, I64 if self.is_f64 else I32)
+            yield i, j, e.lanes(self.c, place, self.word)
 
     def _put(self, i: Value, j: Value, codes: Value) -> None:
         place = self.e.b.add(self.e.b.mul(i, ir.Constant(I64, self.product.columns)), j)
@@ -433,7 +479,7 @@ class Kernel:
 OPERAND_WORDS = 4
 
 
-def module(product: Product) -> str:
+def module(product: Product, runs: Runs) -> str:
     """LLVM IR with ``int32 batch(const int64 *arguments, int64 first, int64 last)``.
 
     It computes the products `first` … `last` of a batch and returns what flags any of them has.
@@ -443,7 +489,7 @@ def module(product: Product) -> str:
     A and of B, and the address of one int64 for each of the batch, 0 where C is not read.
     """
     out = ir.Module("kernel")
-    tile = Kernel(out, product).write()
+    tile = Kernel(out, product, runs).write()
     function = ir.Function(out, ir.FunctionType(I32, [POINTER, I64, I64]), "batch")
     e = Emitter(function)
     arguments, first, last = function.args
@@ -451,7 +497,7 @@ def module(product: Product) -> str:
     flags = e.array(I32, 1)
     e.store(ir.Constant(I32, 0), flags, 0)
     pointers = [e.b.inttoptr(word, POINTER) for word in words]
-    counts = _table_sizes(product)
+    counts = _entries(product, runs)
     with e.loop(last, first) as t:
         for group in range(product.groups):
             given = []
@@ -469,16 +515,16 @@ def module(product: Product) -> str:
     return str(out)
 
 
-def warp_module(product: Product, tables: Mapping[str, Sequence[int]]) -> str:
+def warp_module(product: Product, runs: Runs, tables: Mapping[str, Sequence[int]]) -> str:
     """LLVM IR with ``int32 warp(const void *registers, void *d)``: one product, with tables of its
     own, whose places are bytes (of metadata, bits) from `registers` on, or from `d`."""
     out = ir.Module("kernel")
-    tile = Kernel(out, product).write()
+    tile = Kernel(out, product, runs).write()
     function = ir.Function(out, ir.FunctionType(I32, [POINTER, POINTER]), "warp")
     e = Emitter(function)
     registers, d = function.args
     flags: Value = ir.Constant(I32, 0)
-    counts = _table_sizes(product)
+    counts = _entries(product, runs)
     for group in range(product.groups):
         given: list[Value] = []
         for name in OPERANDS:
@@ -495,8 +541,14 @@ def warp_module(product: Product, tables: Mapping[str, Sequence[int]]) -> str:
     return str(out)
 
 
+def _entries(product: Product, runs: Runs) -> dict[str, int]:
+    """Places in the table of each operand that a product has."""
+    by_name = dict(zip(OPERANDS, runs, strict=True))
+    return {name: size // by_name[name] for name, size in _table_sizes(product).items()}
+
+
 def _table_sizes(p: Product) -> dict[str, int]:
-    """Entries of the table of each operand that a product has."""
+    """Units or elements of each operand that a product has."""
     sizes = {
         "a": p.m * p.k // p.a.per, "b": p.n * p.rows_of_b // p.b.per,
         "c": p.m * p.n, "d": p.m * p.n,
