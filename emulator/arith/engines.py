@@ -26,8 +26,8 @@ _PRODUCTS_AT_ONCE = 1 << 22
 #: tenths of a second that LLVM takes for the code of a recipe
 _WORTH_STARTING, _WORTH_CODE = 1 << 29, 1 << 25
 _COMPILED = "emulator.arith.compiled"
-#: multiply-adds that are worth making a kernel, a tenth of a second, and how much slower than others
-#: those of f64 are without one
+#: multiply-adds that are worth making a kernel, a tenth of a second, and how much slower those of
+#: f64 are without one
 _WORTH_A_KERNEL, _SLOWER_F64 = 1 << 23, 64
 _KERNELS = "emulator.arith.kernels.batch"
 
