@@ -308,8 +308,8 @@ class Kernel:
 
         `seed` picks another legal order of thread blocks, of warps, of the sides of branches, and
         of lanes that come to one place; the same seed gives the same order. `async_order` says when
-        asynchronous copies and wgmma take effect: "early", at their issue; "late", at the wait that
-        covers them; "random", in between, at moments drawn by `seed`.
+        asynchronous copies, wgmma and tcgen05 take effect: "early", at their issue; "late", at the
+        wait that covers them; "random", in between, at moments drawn by `seed`.
 
         With `check` the report has `findings`: races, words that nothing wrote, waits and fences
         that are missing. With `counters` it has `counts`: what was counted at each statement.

@@ -1,7 +1,6 @@
 """One tcgen05.mma in memory: its matrices from shared and tensor memory, D back to tensor memory.
 
-Executing it at once, in the program order of its thread, is one legal outcome for programs without
-races. Collectors change no values. PTX ISA 9.7.16.10.
+When it takes effect is for whoever calls to say. Collectors change no values. PTX ISA 9.7.16.10.
 """
 
 from __future__ import annotations
@@ -21,13 +20,20 @@ from emulator.layout.mma_kinds import KINDS
 from emulator.layout.tensor_memory import (
     LANES,
     QUARTER,
+    Places,
     TensorAddress,
     TensorLayout,
     tensor_layout,
 )
 from emulator.memory.descriptors import load_operand
 from emulator.memory.space import Space
-from emulator.memory.tensor_memory import TensorMemory, load_codes, store_codes
+from emulator.memory.tensor_memory import (
+    TensorMemory,
+    Words,
+    load_codes,
+    store_codes,
+    words_at,
+)
 from emulator.warp.call import Undefined
 from emulator.warp.tensor_multiply import TensorProduct, zero_columns
 
@@ -92,6 +98,24 @@ class TensorMma:
             raise OperandError(f"a tcgen05.mma of {self.cta_group} CTAs takes the memory of each")
         return _Run(self, memories, shared, operands, engine, undefined).execute()
 
+    def touched(self, memories: Sequence[TensorMemory], operands: Operands) -> Touched:
+        """The words of tensor memory that it reads and writes. Raises as `run`."""
+        return _Run(self, memories, (), operands).touched()
+
+    def read_shared(self, shared: Sequence[Space], operands: Operands) -> None:
+        """Reads A and B in shared memory, as executing it does. Raises as `run`."""
+        run = _Run(self, (), shared, operands)
+        if not operands.a_in_tensor_memory:
+            run.a()
+        run.b()
+
+
+class Touched(NamedTuple):
+    """The words of tensor memory that a tcgen05.mma reads, by operand, and writes."""
+
+    read: dict[str, list[Words]]
+    written: list[Words]
+
 
 class _Region(NamedTuple):
     """A part of D that reads one copy of what is repeated."""
@@ -111,8 +135,8 @@ class _Run:
     memories: Sequence[TensorMemory]
     shared: Sequence[Space | Array]
     operands: Operands
-    engine: Engine
-    undefined: Undefined
+    engine: Engine = "auto"
+    undefined: Undefined = "raise"
 
     def __post_init__(self) -> None:
         self.unwritten: list[str] = []
@@ -123,7 +147,7 @@ class _Run:
         return self.mma.layout(TensorAddress.decode(self.operands.d).lane)
 
     def execute(self) -> tuple[str, ...]:
-        a, b = self._a(), self._b()
+        a, b = self.a(), self.b()
         nibbles, scale_a, scale_b = self._nibbles(), self._scale("a"), self._scale("b")
         places, bits = self.layout.d, self.mma.product.format_c.bits
         start = self._column(self.operands.d)
@@ -144,21 +168,41 @@ class _Run:
         store_codes(self.memories, start, places, d, where, "tcgen05.mma, D", self._written())
         return tuple(self.unwritten)
 
+    def touched(self) -> Touched:
+        given, layout = self.operands, self.layout
+        places = {
+            "D": (given.d if given.enable else None, "d"),
+            "A": (given.a if given.a_in_tensor_memory else None, "a"),
+            "metadata": (given.metadata, "metadata"),
+            "scale_a": (given.scale_a, "scale_a"),
+            "scale_b": (given.scale_b, "scale_b"),
+        }
+        read = {
+            name: self._words(name, address, getattr(layout, held))
+            for name, (address, held) in places.items()
+            if address is not None
+        }
+        return Touched(read, self._words("D", given.d, layout.d, self._written()))
+
+    def _words(
+        self, name: str, address: int, places: Places, mask: NDArray[np.bool_] | None = None
+    ) -> list[Words]:
+        return words_at(self.memories, self._column(address), places, f"tcgen05.mma, {name}", mask)
+
     def _column(self, address: int) -> int:
         """The address without its lane, which the layout has."""
         return TensorAddress(0, TensorAddress.decode(address).column).encode()
 
-    def _read(self, name: str, address: int, places: object, where: Place) -> Array:
-        codes, defined = load_codes(
-            self.memories, address, places, where, f"tcgen05.mma, {name}"  # type: ignore[arg-type]
-        )  # fmt: skip
+    def _read(self, name: str, address: int, places: Places, where: Place) -> Array:
+        what = f"tcgen05.mma, {name}"
+        codes, defined = load_codes(self.memories, address, places, where, what)
         if not defined.all():
             self.unwritten.append(name)
         return codes
 
     # --- operands ---
 
-    def _a(self) -> Array:
+    def a(self) -> Array:
         """A ``(copies, m, stored k)``."""
         x, group = self.mma.product.instruction, self.mma.cta_group
         if not self.operands.a_in_tensor_memory:
@@ -176,7 +220,7 @@ class _Run:
             a = np.concatenate([own[:, :, 1:], own[:, :, -1:]], 2).reshape(a.shape)
         return a
 
-    def _b(self) -> Array:
+    def b(self) -> Array:
         """B ``(k, n)``, with the columns that a mask makes zero."""
         x, group = self.mma.product.instruction, self.mma.cta_group
         zero, shift = zero_columns(self.operands.zero_column_mask, x.m, x.n)

@@ -49,11 +49,11 @@ class TensorCoreChecks:
                 f"{len(mine)} threads of a warp issue it, and each issues the whole operation",
             )  # fmt: skip
 
-    def unwritten(self, lanes: Lanes, what: str) -> None:
+    def unwritten(self, lanes: Lanes, what: str, pc: int) -> None:
         """Words of tensor memory are read that nothing has written."""
         self.watch.report(
             "tensor memory", lanes, len(lanes),
-            f"{what} reads columns of tensor memory that nothing has written",
+            f"{what} reads columns of tensor memory that nothing has written", pc=pc,
         )  # fmt: skip
 
     def finish(self) -> None:

@@ -31,8 +31,8 @@ def with_segments(
     """The same block; `at_once` compiles its segments before they first run."""
     steps: list[Step] = []
     counts: list[int] = []
-    held = _constants(program.statements[function.first : function.end])
-    known = [_with_constants(statement, held) for statement in block.statements]
+    held = constants(program.statements[function.first : function.end])
+    known = [with_constants(statement, held) for statement in block.statements]
     at = 0
     while at < len(block.steps):
         end = at
@@ -43,16 +43,16 @@ def with_segments(
             steps.append(block.steps[at])
         else:
             statements = known[at:end]
-            live = _live_after(statements[-1].pc, program, function)
+            live = program.liveness.at(statements[-1].pc + 1) | always_live(program, function)
             steps.append(Segment(statements, block.steps[at:end], function, live, target, at_once))
         counts.append(end - at)
         at = end
     return Block(block.statements, tuple(steps), block.end, block.polls, tuple(counts))
 
 
-def _live_after(pc: int, program: Program, function: Function) -> int:
-    """Registers, as bits, that somebody may read behind a statement."""
-    live = program.liveness.at(pc + 1)
+def always_live(program: Program, function: Function) -> int:
+    """Registers, as bits, that somebody may read behind any statement."""
+    live = 0
     if function.carry is not None:
         live |= 1 << function.carry  # no operand names it
     # A wgmma may read registers after the last statement that names them.
@@ -66,7 +66,7 @@ def _live_after(pc: int, program: Program, function: Function) -> int:
 # --- registers that hold constants ----------------------------------------------------------------
 
 
-def _constants(statements: Sequence[Statement]) -> dict[int, Constant]:
+def constants(statements: Sequence[Statement]) -> dict[int, Constant]:
     """Registers that one statement of a function writes, a mov of a constant."""
     writes: Counter[int] = Counter()
     out: dict[int, Constant] = {}
@@ -84,7 +84,7 @@ def _constants(statements: Sequence[Statement]) -> dict[int, Constant]:
     return {index: word for index, word in out.items() if writes[index] == 1}
 
 
-def _with_constants(statement: Statement, held: Mapping[int, Constant]) -> Statement:
+def with_constants(statement: Statement, held: Mapping[int, Constant]) -> Statement:
     """A statement that names constants in place of registers which hold them."""
     operands = dict(statement.operands)
     for operand in statement.signature.operands:
@@ -96,5 +96,5 @@ def _with_constants(statement: Statement, held: Mapping[int, Constant]) -> State
         elif isinstance(bound, Vector):
             items = (held.get(x.index, x) if isinstance(x, Register) else x for x in bound.items)
             operands[operand.name] = Vector(tuple(items))
-    expansion = tuple(_with_constants(part, held) for part in statement.expansion)
+    expansion = tuple(with_constants(part, held) for part in statement.expansion)
     return replace(statement, operands=operands, expansion=expansion)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from dtypes import Array
 from emulator.isa.tcgen05 import Tcgen05
 from emulator.machine import tensor_cores
+from emulator.machine.tensor_cores import Load, Operation
 from emulator.machine.vector import memory
 from emulator.machine.vector.access import space_of
 from emulator.machine.vector.asynchronous import constant
@@ -21,7 +23,7 @@ from emulator.machine.vector.memory import Who
 from emulator.machine.vector.operands import addresses, reader
 from emulator.machine.vector.strand import WARP, Parked, State, Strand
 from emulator.machine.vector.wave import Wave
-from emulator.memory.mbarrier import Operation
+from emulator.memory.mbarrier import Operation as Change
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.ptx.program import Constant, Function, Statement, items_of
@@ -54,17 +56,19 @@ def _shared(wave: Wave, row: int, lane: int) -> Space:
 class _Warp(NamedTuple):
     """One warp that executes a statement."""
 
-    #: its number among those of the strand, its block's in the wave, its own in the block
+    #: its number among those of the strand, its block's in the wave, its own in the block, and its
+    #: first lane
     place: int
     row: int
     number: int
+    lane: int
 
 
 def _warps(s: Strand) -> Iterator[_Warp]:
     first = s.lanes[::WARP]
     for place, lane in enumerate(first.tolist()):
         row, thread = divmod(lane, s.wave.lanes_per_cta)
-        yield _Warp(place, row, thread // WARP)
+        yield _Warp(place, row, thread // WARP, lane)
 
 
 def _by_warps(statement: Statement, run: Callable[[Strand], None]) -> Step:
@@ -91,6 +95,10 @@ def _by_threads(statement: Statement, run: Callable[[Strand, int, int], None]) -
             run(s, i, int(rows[i]))
 
     return guarded(statement, under)
+
+
+def _issue(s: Strand, statement: Statement, operation: Operation) -> None:
+    operation.issue(s.wave.pending, lambda error: s.wave.grid.placed(error, s, statement))
 
 
 def _at(words: Array, i: int) -> int:
@@ -165,9 +173,9 @@ def deallocate(statement: Statement, function: Function) -> Step:
         at = one_for_all(address(s), s, WARP, "taddr")
         counts = one_for_all(columns(s), s, WARP, "columns")
         for warp in _warps(s):
-            tensor_memory(s.wave, warp.row).deallocate(
-                _at(at, warp.place), _at(counts, warp.place), exclusive
-            )
+            held = tensor_memory(s.wave, warp.row)
+            tensor_cores.given_back(s.wave.pending, held)
+            held.deallocate(_at(at, warp.place), _at(counts, warp.place), exclusive)
         for strand in list(s.wave.waiting):
             if strand.state is State.TENSOR:
                 s.wave.wake(strand)
@@ -196,18 +204,26 @@ def load(statement: Statement, function: Function) -> Step:
     written = [x for x in statement.signature.operands if x.use == "written"]
     results = [Registers(x, statement.operands[x.name], function, WARP) for x in written]
 
+    def read(s: Strand, warp: _Warp, address: int) -> list[Array]:
+        held = tensor_memory(s.wave, warp.row)
+        found = tensor_cores.loaded(ins, held, address, warp.number, split)
+        if s.wave.watch is not None and not found.defined:
+            first = warp.place * WARP
+            lanes = s.lanes[first : first + WARP]
+            s.wave.watch.tensor_cores.unwritten(lanes, str(ins), statement.pc)
+        return found.words
+
     def run(s: Strand) -> None:
         at = one_for_all(find(s), s, WARP, "taddr")
-        parts = [
-            tensor_cores.loaded(
-                ins, tensor_memory(s.wave, warp.row), _at(at, warp.place), warp.number, split
-            )
-            for warp in _warps(s)
-        ]
-        if s.wave.watch is not None and not all(part.defined for part in parts):
-            s.wave.watch.tensor_cores.unwritten(s.lanes, str(ins))
-        columns = zip(*(part.words for part in parts), strict=True)
-        for result, words in zip(results, columns, strict=True):
+        if not s.wave.pending.at_once and tensor_cores.is_waited_for(
+            s.wave.grid.program, statement.pc
+        ):
+            for warp in _warps(s):
+                found = partial(read, s, warp, _at(at, warp.place))
+                _issue(s, statement, Load.of(warp.lane, found, results))
+            return
+        parts = [read(s, warp, _at(at, warp.place)) for warp in _warps(s)]
+        for result, words in zip(results, zip(*parts, strict=True), strict=True):
             result.write(s, np.stack(words))
 
     return _by_warps(statement, run)
@@ -215,32 +231,45 @@ def load(statement: Statement, function: Function) -> Step:
 
 def store(statement: Statement, function: Function) -> Step:
     ins, split = _instruction(statement), _split_of(statement)
-    shape, num, unpacked = tensor_cores.Transfer.of(ins)
+    shape, num, unpacked = tensor_cores.Access.of(ins)
     find = addresses(statement.operands["taddr"], function)
     operand = statement.signature["src"]
     source = Registers(operand, statement.operands["src"], function, WARP)
 
+    def of_warp(held: TensorMemory, warp: _Warp, address: int, words: Array) -> Operation:
+        place = address, shape, num, warp.number
+        effect = partial(held.store, *place, words, unpacked=unpacked, split=split)
+        reached = partial(held.reached, *place, packed=unpacked, split=split, name="tcgen05.st")
+        return Operation(warp.lane, effect, name="st", writes=lambda: [reached()])
+
     def run(s: Strand) -> None:
         at, words = one_for_all(find(s), s, WARP, "taddr"), source.read(s)
         for warp in _warps(s):
-            tensor_memory(s.wave, warp.row).store(
-                _at(at, warp.place), shape, num, warp.number, words[warp.place],
-                unpacked=unpacked, split=split,
-            )  # fmt: skip
+            held = tensor_memory(s.wave, warp.row)
+            _issue(s, statement, of_warp(held, warp, _at(at, warp.place), words[warp.place]))
 
     return _by_warps(statement, run)
 
 
 def copy(statement: Statement, function: Function) -> Step:
     ins = _instruction(statement)
+    shape = tensor_cores.copy_shape(ins)
     find = addresses(statement.operands["taddr"], function)
     descriptor = reader(statement.operands["s_desc"], "b64", function)
 
     def run(s: Strand, i: int, row: int) -> None:
-        for own in _group(ins, s.wave, row):
-            memory_ = tensor_memory(s.wave, own)
-            shared = _shared(s.wave, own, int(s.lanes[i]))
-            tensor_cores.copy(ins, memory_, shared, _at(find(s), i), _at(descriptor(s), i))
+        address, word, lane = _at(find(s), i), _at(descriptor(s), i), int(s.lanes[i])
+        rows = _group(ins, s.wave, row)
+        held = [(tensor_memory(s.wave, own), _shared(s.wave, own, lane)) for own in rows]
+
+        def effect() -> None:
+            for memory_, shared in held:
+                tensor_cores.copy(ins, memory_, shared, address, word)
+
+        _issue(s, statement, Operation(
+            lane, effect, name="cp.4x256b" if shape == "4x256b" else "cp", cta_group=ins.cta_group,
+            writes=lambda: [memory_.copied(address, shape) for memory_, _ in held],
+        ))  # fmt: skip
 
     return _by_threads(statement, run)
 
@@ -250,8 +279,17 @@ def shift(statement: Statement, function: Function) -> Step:
     find = addresses(statement.operands["taddr"], function)
 
     def run(s: Strand, i: int, row: int) -> None:
-        for own in _group(ins, s.wave, row):
-            tensor_memory(s.wave, own).shift(_at(find(s), i))
+        address = _at(find(s), i)
+        held = [tensor_memory(s.wave, own) for own in _group(ins, s.wave, row)]
+
+        def effect() -> None:
+            for memory_ in held:
+                memory_.shift(address)
+
+        _issue(s, statement, Operation(
+            int(s.lanes[i]), effect, name="shift", cta_group=ins.cta_group,
+            writes=lambda: [memory_.shifted(address)[1] for memory_ in held],
+        ))  # fmt: skip
 
     return _by_threads(statement, run)
 
@@ -292,17 +330,23 @@ def multiply(statement: Statement, function: Function) -> Step:
             given.get("e"), given.get("scale_a"), given.get("scale_b"),
             [_at(read(s), i) for read in disabled], given.get("zero_mask", 0),
         )  # fmt: skip
-        rows = _group(ins, wave, row)
-        lane = int(s.lanes[i])
-        unwritten = mma.run(
-            [tensor_memory(wave, own) for own in rows],
-            [_shared(wave, own, lane) for own in rows],
-            operands, engine=grid.arithmetic, undefined=grid.undefined,
-        )  # fmt: skip
-        if unwritten and wave.watch is not None:
-            wave.watch.tensor_cores.unwritten(
-                s.lanes[i : i + 1], f"{', '.join(unwritten)} of {ins}"
+        rows, lane = _group(ins, wave, row), int(s.lanes[i])
+        memories = [tensor_memory(wave, own) for own in rows]
+        shared = [_shared(wave, own, lane) for own in rows]
+
+        def effect() -> None:
+            unwritten = mma.run(
+                memories, shared, operands, engine=grid.arithmetic, undefined=grid.undefined
             )
+            if unwritten and wave.watch is not None:
+                what = f"{', '.join(unwritten)} of {ins}"
+                wave.watch.tensor_cores.unwritten(np.array([lane]), what, statement.pc)
+
+        _issue(s, statement, Operation(
+            lane, effect, name="mma", cta_group=ins.cta_group,
+            accumulator=(operands.d, mma.product.instruction.m, mma.product.instruction.n),
+            writes=lambda: mma.touched(memories, operands).written,
+        ))  # fmt: skip
 
     return _by_threads(statement, run)
 
@@ -311,9 +355,9 @@ def multiply(statement: Statement, function: Function) -> Step:
 
 
 def commit(statement: Statement, function: Function) -> Step:
-    """commit: everything before it is complete, so that it arrives at once. With a mask it arrives
-    at the barrier of the same offset in every block of the cluster that the mask names."""
-    places = find_barriers(statement, function)
+    """commit: an arrival once everything before it is complete. With a mask it arrives at the
+    barrier of the same offset in every block of the cluster that the mask names."""
+    ins, places = _instruction(statement), find_barriers(statement, function)
     bound = statement.operands.get("mask")
     mask = None if bound is None else reader(bound, statement.signature["mask"].type, function)
 
@@ -328,15 +372,29 @@ def commit(statement: Statement, function: Function) -> Step:
             at = np.array([(first + rank) * words + place % words for rank in ranks], np.int64)
         if wave.watch is not None:
             wave.watch.mbarrier_used(s.lanes[i : i + 1], at)
-        if len(at):
-            change(wave, at, Operation(arrivals=1))
+        for barrier in at.tolist():
+            effect = partial(change, wave, np.array([barrier]), Change(arrivals=1))
+            _issue(s, statement, Operation(
+                int(s.lanes[i]), effect, barrier, name="commit", cta_group=ins.cta_group
+            ))  # fmt: skip
 
     return _by_threads(statement, run)
 
 
-def nothing(statement: Statement, function: Function) -> Step:
-    """wait and fence: what came before has taken effect."""
-    return _by_warps(statement, lambda s: None)
+def wait_for_loads(statement: Statement, function: Function) -> Step:
+    def run(s: Strand) -> None:
+        for load in tensor_cores.arrived(s.wave.pending, s.lanes[::WARP].tolist()):
+            lanes = load.lane + np.arange(WARP)
+            for result, words in zip(load.results, load.found, strict=True):
+                result.write_lanes(s, lanes[None], words[None])
+
+    return _by_warps(statement, run)
+
+
+def wait_for_stores(statement: Statement, function: Function) -> Step:
+    return _by_warps(
+        statement, lambda s: tensor_cores.stored(s.wave.pending, s.lanes[::WARP].tolist())
+    )
 
 
 def fence(statement: Statement, function: Function) -> Step:
@@ -353,6 +411,7 @@ STEPS = {
     "tcgen05.shift": shift,
     "tcgen05.mma": multiply,
     "tcgen05.commit": commit,
-    **dict.fromkeys(("tcgen05.wait::ld", "tcgen05.wait::st"), nothing),
+    "tcgen05.wait::ld": wait_for_loads,
+    "tcgen05.wait::st": wait_for_stores,
     **{f"tcgen05.fence::{x}_thread_sync": fence for x in ("before", "after")},
 }
