@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from dtypes import Array
 from emulator.isa.tcgen05 import Tcgen05
 from emulator.layout.instruction_descriptor import InstructionDescriptor
+from emulator.layout.shared_descriptor import SharedMemoryDescriptor
 from emulator.machine.failure import Failure
 from emulator.memory.descriptors import load_rows
 from emulator.memory.space import Space
@@ -20,14 +21,6 @@ from emulator.targets import Target
 from emulator.warp.tensor_load import compressed, reduced
 from emulator.warp.tensor_mma import TensorMma
 from emulator.warp.tensor_multiply import TensorProduct
-
-#: kinds and modifiers that no part of this package computes
-_NOT_MODELLED = ("kind::ti16", "decompress::lut::b")
-
-
-def is_modelled(ins: Tcgen05) -> bool:
-    """Whether the values of an instruction are known."""
-    return not any(word in ins.words for word in _NOT_MODELLED)
 
 
 def check_pair(blocks: int) -> None:
@@ -90,11 +83,12 @@ def copy_shape(ins: Tcgen05) -> str:
 
 
 def copy(
-    ins: Tcgen05, memory: TensorMemory, shared: Space | Array, address: int, descriptor: int
-) -> None:
+    ins: Tcgen05, memory: TensorMemory, shared: Space | Array, address: int, descriptor: int,
+    target: Target,
+) -> None:  # fmt: skip
     """tcgen05.cp from the shared memory of a CTA to its tensor memory."""
     shape = copy_shape(ins)
-    rows = load_rows(shared, descriptor, shape)
+    rows = load_rows(shared, SharedMemoryDescriptor.decode(descriptor, target), shape)
     if source := ins.modifiers.get("source"):
         rows = expanded(rows, source)
     memory.copy(address, shape, rows)
@@ -109,4 +103,5 @@ def product(ins: Tcgen05, word: int, scale_input_d: int, target: Target) -> Tens
     return TensorMma(
         TensorProduct(descriptor, target, given.get("scale_vec", ""), scale_input_d),
         ins.cta_group, bool(given.get("ws")), bool(given.get("ashift")),
+        bool(given.get("decompress::lut::b")),
     )  # fmt: skip

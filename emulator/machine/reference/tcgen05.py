@@ -229,7 +229,8 @@ def copy(statement: Statement, function: Function) -> Run:
 
         def effect() -> None:
             for block in blocks:
-                tensor_cores.copy(ins, tensor_memory(block), _shared(block), address, word)
+                memory_, target = tensor_memory(block), thread.run.target
+                tensor_cores.copy(ins, memory_, _shared(block), address, word, target)
 
         _issue([thread], statement, Operation(
             thread.number, effect, name="cp.4x256b" if shape == "4x256b" else "cp",
@@ -283,7 +284,7 @@ def multiply(statement: Statement, function: Function) -> Run:
         operands = Operands(
             given["d"], given["a"], given["b"], in_tensor_memory, bool(given["enable"]),
             given.get("e"), given.get("scale_a"), given.get("scale_b"),
-            [read(thread) for read in disabled], given.get("zero_mask", 0),
+            [read(thread) for read in disabled], given.get("zero_mask", 0), given.get("lut"),
         )  # fmt: skip
         blocks = _group(ins, thread.block)
         memories = [tensor_memory(block) for block in blocks]

@@ -327,7 +327,7 @@ def copy(statement: Statement, function: Function) -> Step:
 
         def effect() -> None:
             for memory_, shared in held:
-                tensor_cores.copy(ins, memory_, shared, address, word)
+                tensor_cores.copy(ins, memory_, shared, address, word, s.wave.grid.target)
 
         _issue(s, statement, Operation(
             lane, effect, name="cp.4x256b" if shape == "4x256b" else "cp", cta_group=ins.cta_group,
@@ -393,7 +393,7 @@ def multiply(statement: Statement, function: Function) -> Step:
         operands = Operands(
             given["d"], given["a"], given["b"], in_tensor_memory, bool(given["enable"]),
             given.get("e"), given.get("scale_a"), given.get("scale_b"),
-            [_at(read(s), i) for read in disabled], given.get("zero_mask", 0),
+            [_at(read(s), i) for read in disabled], given.get("zero_mask", 0), given.get("lut"),
         )  # fmt: skip
         rows, lane = _group(ins, wave, row), int(s.lanes[i])
         memories = [tensor_memory(wave, own) for own in rows]
