@@ -104,6 +104,8 @@ def kernels_wanted(engine: Engine, what: Hashable, work: int) -> bool:
     """
     if engine == "auto" and _asked_for(what, work) < _WORTH_A_KERNEL:
         return False
+    if sys.modules.get(_KERNELS):
+        return True
     try:
         import_module(_KERNELS)
     except Exception as error:
