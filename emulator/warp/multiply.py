@@ -72,7 +72,7 @@ def _by_kernel(call: Call) -> Array | None:
     # Accumulators have the whole batch, nearly always: a guess that costs nothing.
     c = call.operands["d" if ins.is_wgmma else "c"]
     work = c.size * ins.k if isinstance(c, np.ndarray) else 0
-    if not kernels_wanted(call.engine, (ins, call.target), work):
+    if not kernels_wanted(call.engine, (ins, call.target), work, ins.d_type):
         return None
     try:
         x = _Checked.of(call)

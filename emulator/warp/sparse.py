@@ -433,7 +433,8 @@ def metadata_words(ins: MatrixInstruction, e: Array) -> Array:
 
 def magnitude_mask(fmt: Format) -> int:
     """The bits of a code that make it differ from zero."""
-    magnitude = fmt.code_mask & ~fmt.sign_mask if fmt.is_float else fmt.code_mask
+    has_sign = fmt.is_float or fmt.magnitude_bits is not None
+    magnitude = fmt.code_mask & ~fmt.sign_mask if has_sign else fmt.code_mask
     return magnitude >> fmt.ignored_bits << fmt.ignored_bits
 
 
