@@ -12,7 +12,8 @@ its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 from dtypes import Array
 from emulator.isa.tcgen05 import Tcgen05
 from emulator.layout.instruction_descriptor import InstructionDescriptor
+from emulator.layout.shared_descriptor import SharedMemoryDescriptor
 from emulator.machine.failure import Failure
 from emulator.machine.pending import Pending, Transfer
 from emulator.memory.descriptors import load_rows
@@ -31,14 +33,6 @@ from emulator.warp.tensor_load import compressed, reduced
 from emulator.warp.tensor_mma import TensorMma
 from emulator.warp.tensor_multiply import TensorProduct
 
-#: kinds and modifiers that no part of this package computes
-_NOT_MODELLED = ("kind::ti16", "decompress::lut::b")
-
-
-def is_modelled(ins: Tcgen05) -> bool:
-    """Whether the values of an instruction are known."""
-    return not any(word in ins.words for word in _NOT_MODELLED)
-
 
 def check_pair(blocks: int) -> None:
     """Failure where the blocks of a cluster, so many, make no pairs."""
@@ -47,6 +41,30 @@ def check_pair(blocks: int) -> None:
             "cta pair",
             f".cta_group::2 needs a pair: a cluster of 2, 4, … blocks; this one has {blocks}",
         )
+
+
+class Pairs:
+    """Warps that have come to an operation of .cta_group::2 which one warp of each CTA of a pair
+    executes: alloc, dealloc, relinquish_alloc_permit. The first waits for the other one."""
+
+    def __init__(self) -> None:
+        #: by CTA and operation, how many warps have come to it so far
+        self._counts: defaultdict[tuple[Hashable, str], int] = defaultdict(int)
+        #: of a warp that has come to one and not gone on, the number of its coming
+        self._there: dict[Hashable, int] = {}
+
+    def arrive(self, warp: Hashable, cta: Hashable, name: str) -> None:
+        if warp not in self._there:
+            self._counts[cta, name] += 1
+            self._there[warp] = self._counts[cta, name]
+
+    def is_complete(self, warp: Hashable, peer: Hashable, name: str) -> bool:
+        """Whether a warp of the other CTA has come as often."""
+        return self._counts[peer, name] >= self._there[warp]
+
+    def leave(self, warp: Hashable) -> None:
+        """A warp goes on."""
+        self._there.pop(warp, None)
 
 
 class Access(NamedTuple):
@@ -100,11 +118,12 @@ def copy_shape(ins: Tcgen05) -> str:
 
 
 def copy(
-    ins: Tcgen05, memory: TensorMemory, shared: Space | Array, address: int, descriptor: int
-) -> None:
+    ins: Tcgen05, memory: TensorMemory, shared: Space | Array, address: int, descriptor: int,
+    target: Target,
+) -> None:  # fmt: skip
     """tcgen05.cp from the shared memory of a CTA to its tensor memory."""
     shape = copy_shape(ins)
-    rows = load_rows(shared, descriptor, shape)
+    rows = load_rows(shared, SharedMemoryDescriptor.decode(descriptor, target), shape)
     if source := ins.modifiers.get("source"):
         rows = expanded(rows, source)
     memory.copy(address, shape, rows)
@@ -119,6 +138,7 @@ def product(ins: Tcgen05, word: int, scale_input_d: int, target: Target) -> Tens
     return TensorMma(
         TensorProduct(descriptor, target, given.get("scale_vec", ""), scale_input_d),
         ins.cta_group, bool(given.get("ws")), bool(given.get("ashift")),
+        bool(given.get("decompress::lut::b")),
     )  # fmt: skip
 
 
@@ -130,6 +150,9 @@ PIPELINES = frozenset({
     ("mma", "mma"), ("cp", "mma"), ("cp.4x256b", "mma"), ("shift", "mma"), ("mma", "shift"),
     ("shift", "cp.4x256b"),
 })  # fmt: skip
+#: the same, where the manual leaves the order open: block-scaled main loops, CUTLASS's and
+#: Triton's, copy the next scales over those that an mma before reads
+RELIED_ON = frozenset({("mma", "cp"), ("cp", "cp")})
 #: what a commit waits for
 COMMITTED = frozenset({"mma", "cp", "cp.4x256b", "shift"})
 
@@ -144,10 +167,15 @@ class Operation(Transfer):
     cta_group: int = 0
     #: of an mma: where D lies, and its shape
     accumulator: tuple[int, ...] = ()
+    #: of a ld: a register dependency says that it is complete, and not a wait::ld
+    complete: bool = False
     #: the words that it is to write, once it was issued
     words: Sequence[Words] = ()
-    #: what it is to write
+    #: what it is to read, and to write
+    reads: Callable[[], Sequence[Words]] = tuple
     writes: Callable[[], Sequence[Words]] = tuple
+    #: reads the shared memory that it is to read, for checks that hear it
+    hear: Callable[[], object] = tuple
 
     def follows(self, other: Transfer) -> bool:
         return isinstance(other, Operation) and other.lane == self.lane and ordered(other, self)
@@ -158,7 +186,7 @@ class Operation(Transfer):
     def issue(self, pending: Pending, placed: Callable[[Exception], Exception]) -> None:
         """It takes effect now, or later; then a pattern stands in what it is to write, and `placed`
         says where an error belongs."""
-        if pending.at_once:
+        if pending.at_once or self.complete:
             self.perform()
             return
         effect, self.words = self.perform, self.writes()
@@ -185,7 +213,7 @@ def ordered(first: Operation, second: Operation) -> bool:
         return first.name in COMMITTED
     if (first.name, second.name) == ("mma", "mma"):
         return first.accumulator == second.accumulator
-    return (first.name, second.name) in PIPELINES
+    return (first.name, second.name) in PIPELINES | RELIED_ON
 
 
 @dataclass(eq=False)
@@ -207,10 +235,6 @@ class Load(Operation):
         made.perform = perform
         return made
 
-    def issue(self, pending: Pending, placed: Callable[[Exception], Exception]) -> None:
-        pending.loads.append(self)
-        super().issue(pending, placed)
-
 
 def stored(pending: Pending, lanes: Collection[int]) -> None:
     """wait::st of warps, by their first lanes."""
@@ -225,7 +249,23 @@ def arrived(pending: Pending, lanes: Collection[int]) -> list[Load]:
     return found
 
 
-def is_waited_for(program: Program, pc: int) -> bool:
+class Waits:
+    """What completes the ld at a place: a wait::ld behind it, or the use of its registers."""
+
+    def __init__(self, pc: int) -> None:
+        self._pc = pc
+        self._waits: bool | None = None
+
+    def defer(self, pending: Pending, program: Program, loads: Iterable[Load]) -> bool:
+        """Whether loads give their registers to the wait::ld."""
+        if self._waits is None:
+            self._waits = _is_waited_for(program, self._pc)
+        for load in loads:
+            load.complete = not self._waits
+        return self._waits and not pending.at_once
+
+
+def _is_waited_for(program: Program, pc: int) -> bool:
     """Whether behind a ld every path comes to a wait::ld before anything touches its registers.
 
     Where one does not, the register dependency alone keeps the order.

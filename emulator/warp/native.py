@@ -219,6 +219,8 @@ def _words(x: Array, batch: tuple[int, ...], table: Int64) -> Operand:
 
 def _bases(x: Array, inner: tuple[int, ...], batch: tuple[int, ...]) -> Int64:
     """Bytes from the first of an array's batch to each of `batch`, which it broadcasts to."""
+    if not batch:
+        return _zeros(1)
     strides = np.broadcast_to(x, (*batch, *inner)).strides[: len(batch)]
     out = np.zeros(1, np.int64)
     for size, stride in zip(batch, strides, strict=True):
@@ -285,6 +287,14 @@ def _columns(
     starts = np.array([address_of(x) for x in columns], np.int64)
     table = starts[found.register] + (found.lane * size + found.bit // 8)
     return Operand(0, _steps(count, ins.lanes * size), table, _zeros(count))
+
+
+def _different(words: Array) -> tuple[Array, Int64]:
+    """Each word once, and which of these every one is; without a sort where there is but one."""
+    if words.size == 1:
+        return words, _zeros(1)
+    found, which = np.unique(words, return_inverse=True)
+    return found, which
 
 
 @lru_cache(maxsize=64)
@@ -393,7 +403,7 @@ def _in_shared(
     """A matrix in the shared memories that lie at `bases`; None where an element is outside."""
     if shared.data.strides[-1] != 1:
         return None
-    words, which = np.unique(descriptors, return_inverse=True)
+    words, which = _different(descriptors)
     size = product.unit_bits(name) // 8
     tables, run = _tile(ins, name, words.tobytes(), setting, size, product.left)
     if tables.min() < shared.start or tables.max() + run * size > shared.start + shared.bytes:

@@ -121,7 +121,7 @@ def select(ins: SparseProduct, nibbles: Array, b: Array) -> Array:
 
     `nibbles` are ``(…, m, chunks)``, `b` is ``(…, k, n)``.
     """
-    row, b = _picked_rows(ins, nibbles), _granules(ins, b)
+    row, b = picked_rows(ins, nibbles), _granules(ins, b)
     k, n = b.shape[-2:]
     batch = np.broadcast_shapes(row.shape[:-2], b.shape[:-2])
     # Whole rows of B are picked: its matrices stand one below the other.
@@ -140,7 +140,7 @@ def _granules(ins: SparseProduct, b: Array) -> Array:
     return np.moveaxis(halves, -1, -2).reshape(*b.shape[:-2], 2 * b.shape[-2], b.shape[-1])
 
 
-def _picked_rows(ins: SparseProduct, nibbles: Array) -> Array:
+def picked_rows(ins: SparseProduct, nibbles: Array) -> Array:
     """``(…, m, k/2)``: the row of `_granules` that each stored element of A meets; for tf32 the
     rows of both its halves, one after the other ``(…, m, k)``."""
     chunks = nibbles.shape[-1]
@@ -241,7 +241,7 @@ def spread_out(ins: SparseProduct, a: Array, nibbles: Array) -> Array:
     and its nibbles ``(…, m, chunks)``, of one instruction or of several along k."""
     batch = np.broadcast_shapes(a.shape[:-2], nibbles.shape[:-2])
     stored = np.broadcast_to(a, (*batch, *a.shape[-2:]))
-    column = _picked_rows(ins, nibbles)
+    column = picked_rows(ins, nibbles)
     column = column[..., ::2] >> 1 if ins.chunk == 2 else column
     m, k = a.shape[-2], 2 * a.shape[-1]
     full = np.zeros((*batch, m, k), a.dtype)
@@ -267,7 +267,7 @@ def _recompute(
     count = max(1, _SELECTED_AT_ONCE // (8 * ins.k))
     for start in range(0, len(where[0]), count):
         *t, i, j = (index[start : start + count] for index in where)
-        rows = _picked_rows(ins, nibbles[(*t, i)][:, None])[:, 0]
+        rows = picked_rows(ins, nibbles[(*t, i)][:, None])[:, 0]
         own = tuple(x[:, None] for x in t)
         if ins.chunk == 2:
             halves = b[(*own, rows >> 1, j[:, None])] >> (rows.astype(np.uint32) % 2 * 16)
@@ -444,7 +444,8 @@ def _pattern(ins: SparseProduct) -> tuple[int, int, int, int]:
 
 def magnitude_mask(fmt: Format) -> int:
     """The bits of a code that make it differ from zero."""
-    magnitude = fmt.code_mask & ~fmt.sign_mask if fmt.is_float else fmt.code_mask
+    has_sign = fmt.is_float or fmt.magnitude_bits is not None
+    magnitude = fmt.code_mask & ~fmt.sign_mask if has_sign else fmt.code_mask
     return magnitude >> fmt.ignored_bits << fmt.ignored_bits
 
 

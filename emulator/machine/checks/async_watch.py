@@ -178,6 +178,8 @@ class AsyncWatch(AccessWatch):
         self._of_proxy(
             shared.conflicts_with_writes(who, flat, proxy=True), who, flat * granule, granule, 1
         )
+        assert shared.tensor_cores is not None
+        shared.tensor_cores.read_shared(flat, len(shared.shadow.written))
 
     def stored_by_copy(self, lane: int, places: Places) -> None:
         """Bytes of shared memory that a bulk copy stores to global memory."""

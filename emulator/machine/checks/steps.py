@@ -351,6 +351,16 @@ def _wait_wgmma(statement: Statement, function: Function) -> After:
     return after
 
 
+def _tensor_wait(statement: Statement, function: Function) -> After:
+    name = str(statement.instruction).split(".")[1].removeprefix("wait::")
+    return lambda watch, s, lanes: watch.tensor_cores.completion.wait(name, lanes)
+
+
+def _tensor_fence(statement: Statement, function: Function) -> After:
+    sort = "before" if "fence::before_thread_sync" in str(statement.instruction) else "after"
+    return lambda watch, s, lanes: watch.tensor_cores.completion.fence(sort, lanes)
+
+
 def _set_registers(statement: Statement, function: Function) -> After:
     return lambda watch, s, lanes: watch.set_registers(lanes)
 
@@ -366,6 +376,8 @@ _AFTER: dict[str, Callable[[Statement, Function], After | None]] = {
     "wgmma.fence": _wgmma_fence,
     "wgmma.commit_group": _commit_wgmma,
     "wgmma.wait_group": _wait_wgmma,
+    **dict.fromkeys(("tcgen05.wait::ld", "tcgen05.wait::st"), _tensor_wait),
+    **{f"tcgen05.fence::{x}_thread_sync": _tensor_fence for x in ("before", "after")},
     "setmaxnreg": _set_registers,
 }
 _AFTER_BULK = {

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
+from emulator.machine.compiled.atomics import come_apart
 from emulator.machine.compiled.segment import Segment
 from emulator.machine.compiled.translation import can_translate
 from emulator.machine.vector.compute import Step
@@ -31,12 +33,13 @@ def with_segments(
     """The same block; `at_once` compiles its segments before they first run."""
     steps: list[Step] = []
     counts: list[int] = []
-    held = constants(program.statements[function.first : function.end])
-    known = [with_constants(statement, held) for statement in block.statements]
+    known = simplified(block.statements, program, function)
     at = 0
     while at < len(block.steps):
         end = at
         while end < len(block.steps) and can_translate(known[end], function, target):
+            if come_apart(known[at:end], known[end]):
+                break
             end += 1
         if end - at < _SHORTEST:
             end = at + 1
@@ -50,6 +53,7 @@ def with_segments(
     return Block(block.statements, tuple(steps), block.end, block.polls, tuple(counts))
 
 
+@lru_cache(maxsize=4)
 def always_live(program: Program, function: Function) -> int:
     """Registers, as bits, that somebody may read behind any statement."""
     live = 0
@@ -63,11 +67,29 @@ def always_live(program: Program, function: Function) -> int:
     return live
 
 
+def simplified(
+    statements: Sequence[Statement], program: Program, function: Function
+) -> list[Statement]:
+    """Statements without results that nobody reads, with constants where registers hold them."""
+    held = _constants(program, function)
+    always = always_live(program, function)
+    out = []
+    for statement in statements:
+        known, d = _with_constants(statement, held), statement.operands.get("d")
+        live = program.liveness.at(statement.pc + 1) | always
+        if statement.name == "atom" and isinstance(d, Register) and not live >> d.index & 1:
+            known = replace(known, operands={x: y for x, y in known.operands.items() if x != "d"})
+        out.append(known)
+    return out
+
+
 # --- registers that hold constants ----------------------------------------------------------------
 
 
-def constants(statements: Sequence[Statement]) -> dict[int, Constant]:
+@lru_cache(maxsize=4)
+def _constants(program: Program, function: Function) -> dict[int, Constant]:
     """Registers that one statement of a function writes, a mov of a constant."""
+    statements = program.statements[function.first : function.end]
     writes: Counter[int] = Counter()
     out: dict[int, Constant] = {}
     for statement in statements:
@@ -84,7 +106,7 @@ def constants(statements: Sequence[Statement]) -> dict[int, Constant]:
     return {index: word for index, word in out.items() if writes[index] == 1}
 
 
-def with_constants(statement: Statement, held: Mapping[int, Constant]) -> Statement:
+def _with_constants(statement: Statement, held: Mapping[int, Constant]) -> Statement:
     """A statement that names constants in place of registers which hold them."""
     operands = dict(statement.operands)
     for operand in statement.signature.operands:
@@ -96,5 +118,5 @@ def with_constants(statement: Statement, held: Mapping[int, Constant]) -> Statem
         elif isinstance(bound, Vector):
             items = (held.get(x.index, x) if isinstance(x, Register) else x for x in bound.items)
             operands[operand.name] = Vector(tuple(items))
-    expansion = tuple(with_constants(part, held) for part in statement.expansion)
+    expansion = tuple(_with_constants(part, held) for part in statement.expansion)
     return replace(statement, operands=operands, expansion=expansion)

@@ -105,7 +105,7 @@ class CompiledWave(Wave):
             limit = self._limit(strand)
             if limit > strand.pc:
                 ended = loop(strand, limit, beside=bool(self.ready))
-                if ended.statements:
+                if ended.went:
                     return self._after_loop(strand, ended)
         return self._run_steps(strand, block)
 

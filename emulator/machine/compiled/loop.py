@@ -16,12 +16,13 @@ from dtypes import Array
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
 from emulator.arith.kernels import machine_code
 from emulator.machine.compiled import copies, products
+from emulator.machine.compiled.atomics import order_matters
 from emulator.machine.compiled.blocks import always_live
 from emulator.machine.compiled.calls import Layout, layout_of, pointer, refreshed, spread
 from emulator.machine.compiled.emitter import LONG, POINTER
 from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.loop_function import CALL, RECORD, LoopFunction
-from emulator.machine.compiled.loops import Part, loops_of
+from emulator.machine.compiled.loops import Part, loops_of, threads_of_barrier
 from emulator.machine.compiled.segment import SIGNATURE, WORTH_A_THREAD, seconds_to_compile, work_of
 from emulator.machine.compiled.translation import need_all_lanes, stay_apart
 from emulator.machine.vector.strand import WARP, Strand
@@ -41,8 +42,10 @@ _MOST_VAIN = 8
 class Ended(NamedTuple):
     """Where warps of a strand are that have left a loop, and what they executed."""
 
-    #: for each lane
+    #: for each lane; one where all are at one place
     pcs: NDArray[np.uint32]
+    #: whether any part was executed
+    went: bool
     #: statements of the strand, and of its threads
     statements: int
     thread_statements: int
@@ -72,7 +75,12 @@ class Loop:
         self._copies = any(copies.fits(x) for x in statements)
         self._multiplies = any(products.fits(x, target) for x in statements)
         self._together = need_all_lanes(statements, target)
-        self._apart = stay_apart(statements)
+        exits = {x for part in parts for x in (part.target, part.following)} - set(self._places)
+        #: all warps take turns part by part: who leaves the loop may come back to the others
+        self._in_step = order_matters(statements) or any(x <= parts[-1].pc for x in exits)
+        self._apart = stay_apart(statements) and not self._in_step
+        #: for how many threads its barriers are, 0: all of a block
+        self._barriers = {threads_of_barrier(x.barrier) for x in parts if x.barrier is not None}
         self._polls = any(part.polls for part in parts if part.goes_back)
         #: what a warp has to do in a part, in statements; how many parts it executed lately
         self._work = 1 + work_of(statements, target) // len(parts)
@@ -97,11 +105,25 @@ class Loop:
             return False
         if self._together and layout_of(s).slots is not None:
             return False
+        if self._barriers and not self._has_whole_blocks(s):
+            return False
         if self._native is None:
             self._native = by_kernels(self._engine, self._make)
             if self._native is None:
                 self._left = inf
         return self._native is not None
+
+    def _has_whole_blocks(self, s: Strand) -> bool:
+        """Whether all threads of blocks are in a strand, and none has arrived at a barrier."""
+        wave = s.wave
+        if not self._barriers <= {0, wave.lanes_per_cta}:
+            return False
+        if wave.barriers.arrived.any() or wave.barriers.partly.any():
+            return False
+        layout = layout_of(s)
+        if np.any(np.diff(layout.starts) != wave.warps_per_cta):
+            return False
+        return wave.is_whole(s)
 
     def live_at(self, pc: int) -> int:
         return self._liveness.at(pc) | self._always
@@ -114,8 +136,10 @@ class Loop:
         behind it, or have gone round often. `beside`: others are ready."""
         assert self._native is not None
         layout = layout_of(s)
-        together = 1
-        room = _MOST_STATEMENTS // (self._work * -(-layout.warps // together))
+        together = s.wave.warps_per_cta if self._barriers else 1
+        if self._in_step:
+            together = layout.warps
+        room = _MOST_STATEMENTS // (self._work * layout.warps)
         room = 4 * len(self.parts) + max(16, min(room, _MOST_PARTS))
         turns = _TURNS
         if self._polls:
@@ -125,7 +149,9 @@ class Loop:
         if self._apart:
             threads += layout.warps * self._usual * self._work // WORTH_A_THREAD
         self._native.run(s, layout, call, threads)
-        self._usual = int(call.record("parts").mean())
+        if self._barriers:
+            s.wave.grid.meetings += 1
+        self._usual = int(np.ceil(call.record("parts").mean()))
         self._vain += -1 if self._usual else 1
         if self._vain > _MOST_VAIN:
             self._left = inf
@@ -140,6 +166,7 @@ class Loop:
             failed = self._first_failure(layout, call, order)
         return Ended(
             call.pcs_of_lanes(layout),
+            self._usual > 0,
             statements,
             int(call.record("lanes").sum()),
             self._places.get(int(tired.max())),

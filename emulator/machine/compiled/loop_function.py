@@ -161,6 +161,9 @@ class LoopFunction(NativeFunction):
     def _write_part(self, number: int, part: Part) -> None:
         b = self.b
         b.position_at_end(self._starts[part.pc])
+        if part.barrier is not None:
+            self._each_warp(lambda warp: self._require_at_barrier(warp, part))
+            b.store(LONG(1), self._stored)
         if need_all_lanes(part.statements, self.target):
             self._each_warp(lambda warp: self._require_all(warp, part))
         trace = b.mul(self._group, self._given["room"])
@@ -197,6 +200,14 @@ class LoopFunction(NativeFunction):
         here = b.icmp_unsigned("==", self._word("low", warp), WORD(part.pc))
         lacking = b.icmp_unsigned("!=", self._word("mask", warp), WORD(_ALL))
         with b.if_then(b.and_(here, lacking), likely=False):
+            b.branch(self._finish)
+
+    def _require_at_barrier(self, warp: Value, part: Part) -> None:
+        """Leaves the loop where lanes of a warp are not at a barrier."""
+        b = self.b
+        elsewhere = b.icmp_unsigned("!=", self._word("low", warp), WORD(part.pc))
+        mask, whole = self._word("mask", warp), self._word("whole", warp)
+        with b.if_then(b.or_(elsewhere, b.icmp_unsigned("!=", mask, whole)), likely=False):
             b.branch(self._finish)
 
     def _run(self, part: Part) -> None:

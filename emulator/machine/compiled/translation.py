@@ -15,7 +15,7 @@ from dtypes import Array
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.signature import Operand
-from emulator.machine.compiled import collective, copies, products, rules
+from emulator.machine.compiled import atomics, collective, copies, products, rules
 from emulator.machine.compiled.emitter import (
     Value,
 )
@@ -76,7 +76,7 @@ def translate(
         together=need_all_lanes(statements, target),
         copies=any(copies.fits(x) for x in statements),
         multiplies=any(products.fits(x, target) for x in statements),
-        apart=stay_apart(statements),
+        apart=stay_apart(statements) and not atomics.order_matters(statements),
     )
 
 
@@ -88,7 +88,8 @@ def need_all_lanes(statements: Sequence[Statement], target: Target) -> bool:
 def stay_apart(statements: Sequence[Statement]) -> bool:
     """Whether blocks write no memory but their own, so that they may run at the same time."""
     return all(
-        x.name != "st" or access.space_of(x, x.operands["a"]) in ("shared", "local")
+        x.name not in ("st", "atom", "red")
+        or access.space_of(x, x.operands["a"]) in ("shared", "local")
         for x in statements
     )
 
@@ -277,5 +278,6 @@ class _Kind:
 _STATEMENTS: dict[Make, _Kind] = {
     access.load: _Kind(_of_words, _load),
     access.store: _Kind(_of_words, _store),
+    access.atomic: _Kind(atomics.fits, atomics.emit),
     access.convert_address: _Kind(lambda statement: True, _convert_address),
 }

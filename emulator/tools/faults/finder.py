@@ -14,7 +14,7 @@ from dtypes import Array
 from emulator.arrays import accepts_tensors
 from emulator.errors import OperandError, whole
 from emulator.isa.instruction import Instruction, as_instruction
-from emulator.isa.tensor_matrix import settle
+from emulator.isa.tensor_matrix import TensorMatrixInstruction, settle
 from emulator.layout.instruction_descriptor import InstructionDescriptor
 from emulator.targets import Target, find_target
 from emulator.tools.faults import (
@@ -184,7 +184,9 @@ def find_faults(
     Raises OperandError for arrays that do not fit the instruction, or where nothing is given that
     could be compared; UnsupportedError where the target lacks the instruction.
     """
-    if idesc is not None or (isinstance(ins, str) and ins.strip().startswith("tcgen05.mma")):
+    settled = isinstance(ins, TensorMatrixInstruction)
+    named_so = isinstance(ins, str) and ins.strip().startswith("tcgen05.mma")
+    if settled or named_so or idesc is not None:
         if d is None or expected is not None or passed:
             raise OperandError("of a tcgen05.mma the finder takes the matrices and d=")
         named = {"a": a, "b": b, "c": c, "scale_a": scale_a, "scale_b": scale_b}
