@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,8 +17,8 @@ from emulator.layout.tensor_memory import LANES
 from emulator.machine.checks.accesses import Conflict, Sort
 from emulator.machine.checks.clocks import Aspect, Bools
 from emulator.machine.checks.finding import Party
-from emulator.machine.tensor_cores import COMMITTED, Operation, ordered
-from emulator.machine.vector.strand import WARP, Lanes
+from emulator.machine.tensor_order import COMMITTED, Operation, ordered
+from emulator.machine.vector.strand import WARP, Lanes, Strand
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory, Words
 
@@ -198,6 +198,8 @@ class TensorCoreChecks:
         #: operations by their numbers, with their events
         self._operations: list[tuple[Operation, int]] = []
         self._shadows: dict[TensorMemory, _Shadow] = {}
+        #: by the first lane of a warp, registers that a ld under way writes, with its event
+        self.arriving: dict[int, dict[int, int]] = {}
         #: of granules of shared memory, the number of the last operation that read them
         self._read = np.zeros(0, np.int32)
 
@@ -294,6 +296,41 @@ class TensorCoreChecks:
             "tensor memory", lanes, len(lanes),
             f"{what} reads columns of tensor memory that nothing has written", pc=pc,
         )  # fmt: skip
+
+    # --- registers ---
+
+    def loads(self, lane: int, registers: Iterable[int]) -> None:
+        """A ld of a warp, by its first lane, is to write registers."""
+        self.arriving.setdefault(lane, {}).update(dict.fromkeys(registers, self.watch.now))
+
+    def wait(self, name: str, lanes: Lanes) -> None:
+        """wait::ld or wait::st of warps."""
+        self.completion.wait(name, lanes)
+        if name == "ld" and self.arriving:
+            for lane in np.unique(lanes - lanes % WARP).tolist():
+                self.arriving.pop(lane, None)
+
+    def touched(self, s: Strand, read: frozenset[int], written: frozenset[int]) -> None:
+        """A statement uses registers, which waits for what a ld brings, or writes them."""
+        for warp in np.unique(s.lanes // WARP).tolist():
+            held = self.arriving.get(warp * WARP, {})
+            over = {held[register] for register in read & held.keys()}
+            for register in [x for x, event in held.items() if event in over]:
+                del held[register]
+            if wrong := written & held.keys():
+                lanes, event = s.lanes[s.lanes // WARP == warp], held[min(wrong)]
+                pc, name = (
+                    self.watch.all.pcs[event],
+                    s.frames[-1].function.registers[min(wrong)].name,
+                )
+                self.watch.report(
+                    "tcgen05 in flight", lanes, len(lanes),
+                    f"writes register {name}, which a tcgen05.ld under way writes; its warp has "
+                    "executed no tcgen05.wait::ld since",
+                    Party(self.watch.place(pc), *self.watch.who(lanes), "loads it"), pc,
+                )  # fmt: skip
+            for register in wrong:
+                del held[register]
 
     # --- shared memory ---
 

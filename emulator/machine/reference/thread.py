@@ -17,7 +17,7 @@ from emulator.arith import Engine
 from emulator.machine.pending import Pending
 from emulator.machine.place import Index
 from emulator.machine.products import WARPGROUPS, Products
-from emulator.machine.tensor_cores import Pairs
+from emulator.machine.tensor_order import Pairs
 from emulator.memory.arena import Arena
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.ptx.program import Function, Program

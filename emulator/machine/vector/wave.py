@@ -121,7 +121,7 @@ class Wave:
         self.watch: Any = None
         #: tensor memory of the blocks that have used it, by their rows
         self.tensor: dict[int, TensorMemory] = {}
-        #: warps of pairs of blocks that wait for each other: see `tensor_cores.Pairs`
+        #: warps of pairs of blocks that wait for each other: see `tensor_order.Pairs`
         self.pairs: Any = None
         self.specials: dict[str, Array] = {}
         self._rows: Lanes | None = None
