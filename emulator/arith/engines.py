@@ -98,7 +98,7 @@ def may_use_kernels(engine: Engine) -> bool:
     return engine in ("auto", "compiled") and not _no_kernels
 
 
-def kernels_wanted(engine: Engine, what: Hashable, work: int, d_type: str) -> bool:
+def kernels_wanted(engine: Engine, what: Hashable, work: int, d_type: str = "") -> bool:
     """Whether a kernel is worth it for so many multiply-adds more; imports LLVM where it is.
 
     "auto" makes a kernel of `what` when the work that asked for it would have paid for that.
@@ -106,6 +106,8 @@ def kernels_wanted(engine: Engine, what: Hashable, work: int, d_type: str) -> bo
     work *= _SLOWER_F64 if d_type == "f64" else 1
     if engine == "auto" and _asked_for(what, work) < _WORTH_A_KERNEL:
         return False
+    if sys.modules.get(_KERNELS):
+        return True
     try:
         import_module(_KERNELS)
     except Exception as error:

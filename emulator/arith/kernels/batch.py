@@ -55,11 +55,7 @@ def _compiled(product: Product, runs: tile.Runs) -> Any:
 @lru_cache(maxsize=512)
 def warp_address(product: Product, tables: tuple[tuple[str, tuple[int, ...]], ...]) -> int:
     """The address of the function that `tile.warp_module` writes."""
-    given, runs = dict(tables), dict.fromkeys(OPERANDS, 1)
-    for name in set(given) & set("abcd"):
-        found, runs[name] = in_runs(np.array(given[name]), product.unit_bits(name) // 8)
-        given[name] = tuple(found.tolist())
-    text = tile.warp_module(product, tuple(runs.values()), given)
+    text = tile.warp_module(product, dict(tables))
     return machine_code.function_addresses(text, ["warp"])[0]
 
 

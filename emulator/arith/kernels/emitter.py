@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -53,6 +53,21 @@ class Emitter:
     def shuffled(self, x: Value, y: Value, lanes: list[int]) -> Value:
         """Lanes of two vectors by their numbers; those of `y` follow those of `x`."""
         return self.b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(lanes)), lanes))
+
+    def picked(self, vectors: Mapping[int, Value], numbers: Sequence[int]) -> Value:
+        """Elements by their numbers, out of vectors that hold them one after the other."""
+        width, sources = self.width, sorted({n // self.width for n in numbers})
+        out: Value = None
+        for two in (sources[i : i + 2] for i in range(0, len(sources), 2)):
+            first = {vector: i * width for i, vector in enumerate(two)}
+            lanes = [first.get(n // width, 0) + n % width for n in numbers]
+            found = self.shuffled(vectors[two[0]], vectors[two[-1]], lanes)
+            here = [n // width in first for n in numbers]
+            if out is not None:
+                lanes = [i + width * new for i, new in enumerate(here)]
+                found = self.shuffled(out, found, lanes)
+            out = found
+        return out
 
     def select(self, where: Value, yes: Value, no: Value) -> Value:
         return self.b.select(where, yes, no)

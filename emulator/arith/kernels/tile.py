@@ -63,7 +63,11 @@ class _Scales(NamedTuple):
 class Kernel:
     """Writes the function ``tile`` of a product into a module."""
 
-    def __init__(self, module: ir.Module, product: Product, runs: Runs) -> None:
+    def __init__(
+        self, module: ir.Module, product: Product, runs: Runs,
+        known: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:  # fmt: skip
+        """`known`: the places of operands whose table it always is."""
         found = arranged(product.arithmetic)
         assert found is not None, "no kernel is made of this recipe"
         self.product, self.found, self.runs = product, found, dict(zip(OPERANDS, runs, strict=True))
@@ -78,6 +82,14 @@ class Kernel:
         self.table = dict(zip(OPERANDS, self.function.args[1 : 2 * len(OPERANDS) : 2], strict=True))
         self.flips = dict(zip("ab", self.function.args[-3:-1], strict=True))
         self.keep = self.function.args[-1]
+        size = self.word.width // 8
+        self.words = {
+            name: [place // size for place in places]
+            for name, places in (known or {}).items()
+            if product.unit_bits(name) == 8 * size
+            and len(places) % self.e.width == 0
+            and not any(place % size for place in places)
+        }
 
     def write(self) -> Any:
         e, p = self.e, self.product
@@ -106,6 +118,8 @@ class Kernel:
         """What lies at the places of a table, as words."""
         e, count = self.e, _table_sizes(self.product)[name]
         run, word = self.runs[name], self.word
+        if name in self.words:
+            return self._load_known(name)
         whole = count + -count % e.width
         out = e.array(word, whole)
         if whole > count:
@@ -120,9 +134,31 @@ class Kernel:
             e.store_lanes(held, out, e.b.mul(i, ir.Constant(I64, run)))
         return out
 
+    def _load_known(self, name: str) -> Value:
+        """Words of which it is known where they lie: few instructions permute whole vectors."""
+        e, numbers = self.e, self.words[name]
+        out, width = e.array(self.word, len(numbers)), e.width
+        vectors = {
+            v: e.lanes(self.base[name], v * width, self.word) for v in {n // width for n in numbers}
+        }
+        for i in range(0, len(numbers), width):
+            e.store_lanes(e.picked(vectors, numbers[i : i + width]), out, i)
+        return out
+
+    def _store_known(self) -> None:
+        e, width, numbers = self.e, self.e.width, self.words["d"]
+        vectors = {v: e.lanes(self.out, v * width, self.word) for v in range(len(numbers) // width)}
+        element = {number: i for i, number in enumerate(numbers)}
+        for i in range(0, len(numbers), width):
+            wanted = [element[number] for number in range(i, i + width)]
+            e.store_lanes(e.picked(vectors, wanted), self.base["d"], i)
+
     def _store(self) -> None:
         """D to the places of its table."""
         e, p, run = self.e, self.product, self.runs["d"]
+        if sorted(self.words.get("d", ())) == list(range(p.m * p.n)):
+            self._store_known()
+            return
         bits = _INTEGERS[p.arithmetic.d.bits]
         for i in e.unrolled(p.m * p.n // run):
             first = e.at(self.out, e.b.mul(i, ir.Constant(I64, run)), self.word)
@@ -515,11 +551,12 @@ def module(product: Product, runs: Runs) -> str:
     return str(out)
 
 
-def warp_module(product: Product, runs: Runs, tables: Mapping[str, Sequence[int]]) -> str:
+def warp_module(product: Product, tables: Mapping[str, Sequence[int]]) -> str:
     """LLVM IR with ``int32 warp(const void *registers, void *d)``: one product, with tables of its
     own, whose places are bytes (of metadata, bits) from `registers` on, or from `d`."""
-    out = ir.Module("kernel")
-    tile = Kernel(out, product, runs).write()
+    out, runs = ir.Module("kernel"), (1,) * len(OPERANDS)
+    known = {name: tables[name] for name in "abcd"} if product.groups == 1 else None
+    tile = Kernel(out, product, runs, known).write()
     function = ir.Function(out, ir.FunctionType(I32, [POINTER, POINTER]), "warp")
     e = Emitter(function)
     registers, d = function.args

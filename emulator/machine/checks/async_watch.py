@@ -22,7 +22,7 @@ from emulator.memory.shadow import granules
 Places = NDArray[np.int64]
 _DONE = {"read": "read", "write": "written"}
 #: first words of asynchronous copies' opcodes
-_ASYNC = ("cp",)
+_ASYNC = ("cp", "clusterlaunchcontrol")
 
 
 class AsyncWatch(AccessWatch):
