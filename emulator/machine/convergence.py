@@ -57,7 +57,8 @@ class Convergence:
         #: who waits at the end of a region, and who was released there from elsewhere
         self._waiting = self._released = 0
         self._barriers: dict[int, int] = {}
-        self._saved: dict[int, list[dict[int, int]]] = {}
+        #: what a lane has saved in a call, by the lane and the number of calls that it is in
+        self._saved: dict[tuple[int, int], dict[int, int]] = {}
         #: who was ready when the group was let run; pcs of those, and in how many calls they are
         self._ready = 0
         self._at: Mapping[int, int] = {}
@@ -157,10 +158,7 @@ class Convergence:
         """A group is about to execute the statement at its pc: those who can; 0 if it waits."""
         regions, pc = self._regions, self._pc(group)
         if pc in regions.saves:
-            for lane in lanes_of(group):
-                held = {b: self._barriers.get(b, 0) for b in regions.saves[pc]}
-                self._saved.setdefault(lane, []).append(held)
-            self._barriers.update(dict.fromkeys(regions.saves[pc], 0))
+            self._enter(group, regions.saves[pc])
         if pc in regions.meets:
             group = self._meet(group, pc)
         if group:
@@ -188,6 +186,14 @@ class Convergence:
         self._barriers[barrier] = members & ~(group | released)
         return group | here
 
+    def _enter(self, group: int, barriers: list[int]) -> None:
+        """Lanes at the start of a function save barriers, unless they have come back to it."""
+        places = [(lane, self._calls[lane]) for lane in lanes_of(group)]
+        if new := [place for place in places if place not in self._saved]:
+            held = {barrier: self._barriers.get(barrier, 0) for barrier in barriers}
+            self._saved.update(dict.fromkeys(new, held))
+            self._barriers.update(dict.fromkeys(barriers, 0))
+
     def _return(self, group: int) -> None:
         """Lanes that have just returned give back what they saved."""
         statement = self._regions.last(self._from)
@@ -196,6 +202,6 @@ class Convergence:
         # Lanes between the two have not come to it yet, a guard leaves those behind it here.
         here = range(self._from + 1, statement.pc + 2)
         returned = [lane for lane in lanes_of(group) if self._at[lane] not in here]
-        held = [self._saved[lane].pop() for lane in returned]
+        held = [self._saved.pop((lane, self._calls[lane] + 1)) for lane in returned]
         if held:
             self._barriers.update(held[0])
