@@ -490,6 +490,8 @@ class Launch:
         self._check_block(directives)
         self.cluster, self.explicit_cluster = self._cluster(directives)
         self.shared_bytes = self._shared()
+        #: shared memory that the kernel asks for, in the units of 128 bytes that a block gets
+        self.smem_size = -(-(self.shared_bytes - self.reserved_shared) // 128) * 128
 
     def _check_block(self, directives: Mapping[str, tuple[Any, ...]]) -> None:
         for name in ("reqntid", "maxntid"):

@@ -123,7 +123,7 @@ class Grid:
         self.threads = math.prod(self.block)
         self.arena: Arena = launch.arena
         self.reserved_shared = launch.reserved_shared
-        self.dynamic_shared = launch.dynamic_shared
+        self.dynamic_shared, self.smem_size = launch.dynamic_shared, launch.smem_size
         self.shared_bytes = self.shared_limit = -(-launch.shared_bytes // 256) * 256
         self.target, self.arithmetic = launch.module.target, launch.arithmetic
         self.processors = launch.processors
