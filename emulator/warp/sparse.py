@@ -334,7 +334,7 @@ def metadata(ins: SparseProduct, a: Array) -> tuple[Array, Array]:
     chunk that has room keeps such words rather than clear ones. Nibbles are ``(…, m, chunks)``,
     indices ascending.
     """
-    width, granule, count, keep = _pattern(ins)
+    width, granule, count, keep = pattern(ins)
     pieces = a.reshape(*a.shape[:-1], a.shape[-1] // width, count, granule)
     used = ((pieces & magnitude_mask(FORMATS[ins.a_type])) != 0).any(-1)
     if (used.sum(-1) > keep).any():
@@ -398,7 +398,7 @@ def decompress(ins: Instruction | str, a: Array, e: Array, selector: int = 0) ->
     nibbles = np.broadcast_to(nibbles, (*batch, *nibbles.shape[-2:]))
     a = np.broadcast_to(a, (*batch, *a.shape[-2:]))
     check_metadata(ins, nibbles, a, chosen)
-    _, granule, count, keep = _pattern(ins)
+    _, granule, count, keep = pattern(ins)
     pair = np.stack([nibbles & 3, nibbles >> 2], -1)
     index = (pair[..., :1] >> 1 if keep == 1 else pair).astype(np.intp)
     full = np.zeros((*nibbles.shape, count, granule), a.dtype)
@@ -431,7 +431,7 @@ def metadata_words(ins: MatrixInstruction, e: Array) -> Array:
     return words
 
 
-def _pattern(ins: SparseProduct) -> tuple[int, int, int, int]:
+def pattern(ins: SparseProduct) -> tuple[int, int, int, int]:
     """Columns of a chunk, elements of a granule, granules of a chunk, and those that are kept.
 
     A tf32 word is one granule here, though its nibble names two halves.
