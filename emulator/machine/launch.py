@@ -256,7 +256,12 @@ class Kernel:
 
     @cached_property
     def rewritten(self) -> tuple[Program, list[Rewritten]]:
-        """The program that runs, and where it is another than the text."""
+        """The program that runs, and where it is another than the text.
+
+        A file for debuggers (``.target …, debug``) ptxas takes with -g alone, and so with -O0.
+        """
+        if "debug" in self.module._bound.parsed.header.options:
+            return self.bound.program, []
         fmad = self.contract == "ptxas"
         return contracted(self.bound.program, self.module.target, fmad=fmad)
 
@@ -308,8 +313,8 @@ class Kernel:
 
         `seed` picks another legal order of thread blocks, of warps, of the sides of branches, and
         of lanes that come to one place; the same seed gives the same order. `async_order` says when
-        asynchronous copies and wgmma take effect: "early", at their issue; "late", at the wait that
-        covers them; "random", in between, at moments drawn by `seed`.
+        asynchronous copies, wgmma and tcgen05 take effect: "early", at their issue; "late", at the
+        wait that covers them; "random", in between, at moments drawn by `seed`.
 
         With `check` the report has `findings`: races, words that nothing wrote, waits and fences
         that are missing. With `counters` it has `counts`: what was counted at each statement.

@@ -300,7 +300,7 @@ def test_a_product_of_lanes_that_are_missing():
 def test_several_threads(monkeypatch):
     """Blocks in as many threads as there are processors, here four."""
     monkeypatch.setattr(machine_code, "processors", lambda: 4)
-    monkeypatch.setattr(segment, "_WORTH_A_THREAD", 1)
+    monkeypatch.setattr(segment, "WORTH_A_THREAD", 1)
     body = """mov.u32 %r4, room; mad.lo.u32 %r4, %r3, 4, %r4; ld.global.u32 %r5, [%rd1];
     st.shared.u32 [%r4], %r5; ld.shared.u32 %r6, [%r4]; mad.lo.u32 %r6, %r6, 5, %r1; bar.sync 0;
     st.global.u32 [%rd2], %r6; add.u32 %r5, %r5, 1; add.u32 %r5, %r5, 1;"""
@@ -348,25 +348,24 @@ def test_auto_compiles_what_runs_long(monkeypatch):
     assert results[0] == results[1]
 
 
-def test_a_segment_is_compiled_once_that_pays(monkeypatch):
+def test_what_pays_is_compiled_once(monkeypatch):
+    """A segment, as a barrier keeps it from being a loop, and a loop."""
     monkeypatch.setattr(engine, "_COLD", 0.0)
-    module, given = Module(kernel(LOOP)), words(64)
-    module["go"].launch(1, 64, [given, np.zeros_like(given)])
-    (loop,) = [
-        x
-        for block in module["go"]._blocks[engine.LazyBlocks, False].values()
-        for x in block.steps
-        if isinstance(x, Segment) and len(x.statements) == 5
-    ]
-    assert loop._native is None
-    assert loop._left < 0.03
-    loop._left = 0.0
-    out = np.zeros_like(given)
-    module["go"].launch(1, 64, [given, out])
-    assert loop._native is not None
-    expected = np.zeros_like(given)
-    module["go"].launch(1, 64, [given, expected], engine="vector")
-    assert out.tolist() == expected.tolist()
+    for text in (LOOP.replace("@%p1 bra", "bar.sync 0; @%p1 bra"), LOOP):
+        module, given = Module(kernel(text)), words(64)
+        module["go"].launch(1, 64, [given, np.zeros_like(given)])
+        blocks = module["go"]._blocks[engine.LazyBlocks, False]
+        steps = [x for block in blocks.values() for x in block.steps if isinstance(x, Segment)]
+        (found,) = {x for x in steps if len(x.statements) == 5} | set(blocks.loops.values())
+        assert found._native is None
+        assert found._left < 0.03
+        found._left = 0.0
+        out = np.zeros_like(given)
+        module["go"].launch(1, 64, [given, out])
+        assert found._native is not None
+        expected = np.zeros_like(given)
+        module["go"].launch(1, 64, [given, expected], engine="vector")
+        assert out.tolist() == expected.tolist()
 
 
 def test_where_llvm_fails_steps_go_on(monkeypatch, caplog):

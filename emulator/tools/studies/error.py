@@ -36,7 +36,6 @@ from emulator.tools.studies.exact import (
     ratios,
     summed,
 )
-from emulator.warp.sparse import pattern
 
 if TYPE_CHECKING:
     from emulator.layout.instruction_descriptor import InstructionDescriptor
@@ -336,10 +335,10 @@ def _as_operands(
 
 def _kept(ins: MatrixInstruction, a: Array) -> Array:
     """A with zeros where the pattern has room for nothing more: the largest of each chunk stay."""
-    width, granule, count, keep = pattern(ins)
-    k = a.shape[1]
-    pieces = np.pad(a, [(0, 0), (0, -k % width)]).reshape(len(a), -1, count, granule)
-    least = np.argsort(abs(pieces).sum(-1), -1, kind="stable")[..., : count - keep]
+    k, granule = a.shape[1], max(1, ins.chunk // 4)
+    count = ins.chunk // granule
+    pieces = np.pad(a, [(0, 0), (0, -k % ins.chunk)]).reshape(len(a), -1, count, granule)
+    least = np.argsort(abs(pieces).sum(-1), -1, kind="stable")[..., : count // 2]
     np.put_along_axis(pieces, least[..., None], 0, -2)
     return pieces.reshape(len(a), -1)[:, :k]
 

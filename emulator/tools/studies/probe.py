@@ -24,7 +24,6 @@ from emulator.matrices.mma import mma
 from emulator.matrices.operands import as_matrix_instruction
 from emulator.report import Report
 from emulator.targets import Target, find_target
-from emulator.warp.sparse import pattern
 
 if TYPE_CHECKING:
     from emulator.layout.instruction_descriptor import InstructionDescriptor
@@ -120,8 +119,7 @@ def _positions(ins: MatrixInstruction) -> list[int]:
     """Positions along k that a sparse A may hold all of; of a dense one all."""
     if not ins.is_sparse:
         return list(range(ins.k))
-    width, granule, _, keep = pattern(ins)
-    return [i for i in range(ins.k) if i % width < keep * granule]
+    return [i for i in range(ins.k) if i % ins.chunk < ins.chunk // 2]
 
 
 def _scales_of_one(ins: MatrixInstruction) -> dict[str, Array]:
