@@ -256,7 +256,12 @@ class Kernel:
 
     @cached_property
     def rewritten(self) -> tuple[Program, list[Rewritten]]:
-        """The program that runs, and where it is another than the text."""
+        """The program that runs, and where it is another than the text.
+
+        A file for debuggers (``.target …, debug``) ptxas takes with -g alone, and so with -O0.
+        """
+        if "debug" in self.module._bound.parsed.header.options:
+            return self.bound.program, []
         fmad = self.contract == "ptxas"
         return contracted(self.bound.program, self.module.target, fmad=fmad)
 

@@ -8,7 +8,7 @@ that is aligned to its size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +32,8 @@ from emulator.layout.tensor_memory import (
 GRANULE, SHIFTED = 32, 8
 #: columns that an allocation can have
 SIZES = (32, 64, 128, 256, 512)
+#: bits of a column
+WORD = 32
 #: what a tcgen05.ld finds where an operation under way has yet to write: NaN in every format
 POISON = np.uint32(0xFFFF_FFFF)
 
@@ -169,6 +171,11 @@ class TensorMemory:
             f"{self._listed()}"
         )
 
+    def held(self, lanes: Array, columns: Array) -> Loaded:
+        """Words, and whether each was written; what is under way counts as written."""
+        written = self.defined[lanes, columns] | (self.under_way[lanes, columns] > 0)
+        return Loaded(self.words[lanes, columns], written)
+
     # --- ld and st ---
 
     def load(
@@ -182,7 +189,7 @@ class TensorMemory:
         """
         where = self.reached(address, shape, num, warp, packed=packed, split=split)
         lanes, columns = where.lanes, where.columns
-        words, defined = self.words[lanes, columns], self.defined[lanes, columns]
+        words, defined = self.held(lanes, columns)
         words = np.where(self.under_way[lanes, columns] > 0, POISON, words)
         if packed:
             low = words & np.uint32(0xFFFF)
@@ -318,12 +325,15 @@ def load_codes(
     element lies from its bit on. Places without a lane (-1) hold 0. Raises UndefinedError, naming
     `what`, outside of what is allocated.
     """
-    codes = np.zeros(places.lane.shape, np.uint32)
+    codes = np.zeros(places.lane.shape, np.uint64)
     defined = np.ones(places.lane.shape, np.bool_)
-    for own, (lanes, columns, memory) in _of_each(memories, address, places, what):
-        codes[own], defined[own] = memory.words[lanes, columns], memory.defined[lanes, columns]
-    shift = (places.bit + where.shift).astype(np.uint32)
-    codes = codes >> shift & np.uint32((1 << where.code_bits) - 1)
+    for part, half in _halves(places, where.width):
+        for own, (lanes, columns, memory) in _of_each(memories, address, part, what):
+            words, written = memory.held(lanes, columns)
+            codes[own] |= words.astype(np.uint64) << np.uint64(half)
+            defined[own] &= written
+    codes = codes >> (places.bit + where.shift).astype(np.uint64)
+    codes &= np.uint64((1 << where.code_bits) - 1)
     return Loaded(codes.astype(code_type(where.code_bits)), defined)
 
 
@@ -341,33 +351,48 @@ def store_codes(
     Elements where `mask` is False stay as they are; the bits of their place that a code leaves free
     become 0. Raises as `load_codes`.
     """
-    shift = places.bit.astype(np.uint32)
-    words = np.broadcast_to(codes, places.lane.shape).astype(np.uint32) << (shift + where.shift)
-    field = np.uint32((1 << where.width) - 1) << shift
-    for own, (lanes, columns, memory) in _of_each(memories, address, places, what):
-        chosen = slice(None) if mask is None else np.broadcast_to(mask, own.shape)[own]
-        at = lanes[chosen], columns[chosen]
-        if where.width == 32:
-            memory.words[at] = words[own][chosen]
-        else:
-            np.bitwise_and.at(memory.words, at, ~field[own][chosen])
-            np.bitwise_or.at(memory.words, at, words[own][chosen])
-        memory.defined[at] = True
+    shift = places.bit.astype(np.uint64)
+    spread = np.broadcast_to(codes, places.lane.shape).astype(np.uint64)
+    spread <<= shift + np.uint64(where.shift)
+    fields = np.uint64((1 << where.width) - 1) << shift
+    for part, half in _halves(places, where.width):
+        words, field = ((x >> np.uint64(half)).astype(np.uint32) for x in (spread, fields))
+        for own, (lanes, columns, memory) in _of_each(memories, address, part, what):
+            chosen = slice(None) if mask is None else np.broadcast_to(mask, own.shape)[own]
+            at = lanes[chosen], columns[chosen]
+            if where.width == 32:
+                memory.words[at] = words[own][chosen]
+            else:
+                np.bitwise_and.at(memory.words, at, ~field[own][chosen])
+                np.bitwise_or.at(memory.words, at, words[own][chosen])
+            memory.defined[at] = True
+
+
+def _halves(places: Places, width: int) -> Iterator[tuple[Places, int]]:
+    """The words that hold elements, and how many bits of theirs stand before them: those that they
+    start in, and those that elements go on in (packed fp6)."""
+    yield places, 0
+    beyond = places.bit + width > WORD
+    if beyond.any():
+        lane = np.where(beyond, places.lane, -1)
+        yield places._replace(lane=lane, column=places.column + 1), WORD
 
 
 def words_at(
     memories: Sequence[TensorMemory],
     address: int,
     places: Places,
+    width: int,
     what: str,
     mask: Bool | None = None,
 ) -> list[Words]:
-    """The words of places relative to an address, or of those of a mask, in each CTA. Raises as
-    `load_codes`."""
+    """The words of places relative to an address that are `width` bits wide, or of those of a
+    mask, in each CTA. Raises as `load_codes`."""
     out = []
-    for own, (lanes, columns, memory) in _of_each(memories, address, places, what):
-        chosen = slice(None) if mask is None else np.broadcast_to(mask, own.shape)[own]
-        out.append(Words(memory, lanes[chosen], columns[chosen]))
+    for part, _ in _halves(places, width):
+        for own, (lanes, columns, memory) in _of_each(memories, address, part, what):
+            chosen = slice(None) if mask is None else np.broadcast_to(mask, own.shape)[own]
+            out.append(Words(memory, lanes[chosen], columns[chosen]))
     return out
 
 

@@ -16,9 +16,10 @@ through ``max(x, x)``, which ptxas takes for x, and ``x > c ? c : x`` becomes a 
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -27,8 +28,8 @@ from emulator.ptx.dataflow import MOVES, Dataflow, Source, Statement, Value, fin
 from emulator.targets import Target
 
 __all__ = [
-    "Copy", "Elements", "Fusion", "Reciprocal", "Rewrite", "Saturation", "Scaling", "Source",
-    "Statement", "contract", "exchanged",
+    "Copy", "Elements", "Fusion", "Known", "Reciprocal", "Rewrite", "Saturation", "Scaling",
+    "Source", "Statement", "contract", "exchanged",
 ]  # fmt: skip
 
 
@@ -90,6 +91,17 @@ class Reciprocal:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """An approximate function of a constant: ptxas computes it, rounded to nearest.
+
+    So it does of normal numbers, where the result is one (all of 90 random ones of each form);
+    what it makes of others is what the chip gives, or was not measured: those stay as they are.
+    """
+
+    bits: int
+
+
+@dataclass(frozen=True, slots=True)
 class Saturation:
     """The outer one of ``max(min(x, 1), 0)`` or ``min(max(x, 0), 1)``, which becomes ``add.sat``.
 
@@ -110,7 +122,7 @@ class Elements:
     halves: tuple[Fusion | Scaling | Copy | None, Fusion | Scaling | Copy | None]
 
 
-Rewrite = Fusion | Scaling | Copy | Reciprocal | Saturation | Elements
+Rewrite = Fusion | Scaling | Copy | Reciprocal | Known | Saturation | Elements
 
 
 class _Type(NamedTuple):
@@ -165,6 +177,12 @@ _PURE = frozenset([
     "vmin4", "vset", "vset2", "vset4", "vshl", "vshr", "vsub", "vsub2", "vsub4", "xor",
 ])  # fmt: skip
 
+#: approximate functions that ptxas computes of constants; of tanh it does not
+_FUNCTIONS: dict[str, Callable[[float], float]] = {
+    "rcp": lambda x: 1 / x, "ex2": lambda x: 2.0**x, "lg2": math.log2, "sqrt": math.sqrt,
+    "rsqrt": lambda x: 1 / math.sqrt(x), "sin": math.sin, "cos": math.cos,
+}  # fmt: skip
+
 #: f32 factors that a multiplication takes as a modifier in machine code -> their exponent
 _SCALES = {0x3E800000: -2, 0x3F000000: -1, 0x40000000: 1, 0x40800000: 2, 0x41000000: 3}
 
@@ -179,6 +197,7 @@ def contract(
     """
     bodies, origins = _take_apart(statements, target.generation in _WITHOUT_F32X2)
     rules = _Rules(bodies, entry)
+    rules.find_known()
     rules.find_reciprocals()
     rules.find_saturations()
     if fmad:
@@ -390,6 +409,17 @@ class _Rules:
 
     # --- before anything is fused ---
 
+    def find_known(self) -> None:
+        """Computes the approximate functions of constants."""
+        for value in self.values:
+            function = _FUNCTIONS.get(value.head) if value.index >= 0 else None
+            if function and _type(value) == "f32" and "approx" in _modifiers(value):
+                known = value.arguments[0].resolve()
+                bits = _computed(function, *known)
+                if bits is not None:
+                    self.found[value.index] = Known(bits)
+                    value.alias = Value("constant", -1, -1, bits=bits), False
+
     def find_reciprocals(self) -> None:
         """Makes multiplications of the approximate divisions by a constant.
 
@@ -459,6 +489,9 @@ class _Rules:
             value.alias = value.arguments[0], False
         elif value.head == "part":
             self._unpack(value)
+        elif _is_product(value) and all(map(_is_known, value.arguments)):
+            # ptxas computes it, rounded: no addition takes it as a product.
+            value.alias = Value("constant", -1, -1), False
         elif value.head == "mul" and _is_product(value):
             self._drop_multiplication_by_one(value)
 
@@ -630,6 +663,26 @@ class _Rules:
 
 def _same(one: Value, other: Value) -> bool:
     return one.resolve() == other.resolve()
+
+
+def _is_known(value: Value) -> bool:
+    return value.root.opcode == "constant"
+
+
+def _computed(function: Callable[[float], float], known: Value, negated: bool) -> int | None:
+    """The code of a function of an f32, where it and its result are normal numbers."""
+    if known.opcode != "constant" or known.bits is None:
+        return None
+    (x,) = struct.unpack("<f", struct.pack("<I", known.bits ^ (negated << 31)))
+    try:
+        (bits,) = struct.unpack("<I", struct.pack("<f", function(x)))
+    except (ArithmeticError, ValueError):
+        return None
+    return bits if _is_normal(known.bits) and _is_normal(bits) else None
+
+
+def _is_normal(bits: int) -> bool:
+    return 0x00800000 <= bits & 0x7FFFFFFF < 0x7F800000
 
 
 def _reciprocal(divisor: int, modifiers: set[str]) -> tuple[int | None, int]:

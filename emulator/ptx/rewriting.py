@@ -20,6 +20,7 @@ from emulator.ptx.contraction import (
     Copy,
     Elements,
     Fusion,
+    Known,
     Reciprocal,
     Rewrite,
     Saturation,
@@ -52,6 +53,7 @@ _HALVES = ("low", "high")
 #: statements that ptxas may change whatever else there is: first word -> types
 _CONCERNED = {
     **dict.fromkeys(["mul", "div", "rcp"], frozenset(_WORDS)),
+    **dict.fromkeys(["ex2", "lg2", "sqrt", "rsqrt", "sin", "cos"], frozenset(["f32"])),
     **dict.fromkeys(["add", "sub", "fma"], frozenset(["f64"])),
     **dict.fromkeys(["min", "max"], frozenset(["f16", "f32"])),
 }
@@ -66,7 +68,8 @@ class Contracted(NamedTuple):
     opcode: str
     #: line of the multiplication, or of the min or max, that it takes over; 0 for none
     multiplication: int
-    #: "fused", "scaled" by a power of two, "copied", "reciprocal" of a constant, "saturated"
+    #: "fused", "scaled" by a power of two, "copied", "reciprocal" of a constant, "known" function
+    #: of one, "saturated"
     kind: str
     #: of f32x2, of which the halves become different things: "low" or "high"
     half: str = ""
@@ -77,6 +80,7 @@ class Contracted(NamedTuple):
             "scaled": f"scales the product of line {self.multiplication} before it is rounded",
             "copied": "returns an operand, or its negative, unchanged",
             "reciprocal": "multiplies by the reciprocal of its divisor, rounded to nearest",
+            "known": "is a function of a constant, rounded to nearest",
             "saturated": f"is, with line {self.multiplication}, a saturation: NaN gives 0",
         }[self.kind]
         half = f" ({self.half} half)" if self.half else ""
@@ -94,7 +98,7 @@ class Rewritten(NamedTuple):
 
 def contracted(program: Program, target: Target, *, fmad: bool) -> tuple[Program, list[Rewritten]]:
     """The program that runs, and what was changed in it; without `fmad` only what ptxas does even
-    then: approximate divisions by constants, saturations, and operands of f64 exchanged."""
+    then: approximate functions of constants, saturations, and operands of f64 exchanged."""
     out = Program(
         list(program.statements), dict(program.functions), program.addresses, program.leaders
     )
@@ -244,7 +248,7 @@ class _Rewriter:
     def _note(self, index: int, rewrite: Rewrite, half: str = "") -> None:
         kinds = {
             Fusion: "fused", Scaling: "scaled", Copy: "copied", Reciprocal: "reciprocal",
-            Saturation: "saturated",
+            Known: "known", Saturation: "saturated",
         }  # fmt: skip
         multiplication = getattr(rewrite, "multiplication", getattr(rewrite, "inner", None))
         pc = None if multiplication is None else self.first + multiplication
@@ -358,6 +362,8 @@ class _Code:
             modifier = ".ftz" if ".ftz" in str(self.statement.instruction) else ""
             numerator = self.scaled(operands[0], rewrite.exponent)
             self.add(f"mul{modifier}.f32", result, numerator, Constant(rewrite.bits))
+        elif isinstance(rewrite, Known):
+            self.add("mov.b32", result, Constant(rewrite.bits))
         elif isinstance(rewrite, Saturation):
             modifier = ".ftz" if ".ftz" in str(self.statement.instruction) else ""
             source = self.rewriter.keep(rewrite.inner, self.index, "ab"[rewrite.operand])

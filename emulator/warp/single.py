@@ -17,14 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dtypes import Array, code_type, unpack
-from emulator.arith import factors, small
+from dtypes import Array, code_type
 from emulator.arith.engines import by_kernels, kernels_wanted, may_use_kernels
 from emulator.errors import EmulatorError
 from emulator.isa.matrix import MatrixInstruction
-from emulator.layout.fragment import Fragment
-from emulator.layout.lanemap import Index
 from emulator.targets import Target
+from emulator.warp import products
 from emulator.warp.call import Call
 from emulator.warp.sparse import check_selector
 
@@ -32,25 +30,8 @@ from emulator.warp.sparse import check_selector
 #: where they are not legal
 Kernel = Callable[[list[Array], bool], Array | None]
 
-#: multiply-adds that the vector engine does in the time of one call, which is mostly overhead
+#: multiply-adds that the vector engine does in the time of a call, which is mostly overhead
 _CALL = 1 << 13
-
-
-class _Side(NamedTuple):
-    """A or B."""
-
-    fragment: Fragment
-    #: ``(passes, k, elements of D)``: the element of each product, counted lane by lane
-    elements: Index
-
-
-class _Products(NamedTuple):
-    """How NumPy multiplies."""
-
-    a: _Side
-    b: _Side
-    c: Fragment
-    made: factors.Plan
 
 
 class _Plan(NamedTuple):
@@ -64,7 +45,7 @@ class _Plan(NamedTuple):
     d: tuple[np.dtype[Any], tuple[int, int]]
     #: those made so far by values of `options`; None where none computes that
     kernels: dict[tuple[int, ...], Kernel | None]
-    products: _Products | None
+    products: dict[tuple[int, ...], products.Products | None]
 
 
 def run(call: Call) -> Array | None:
@@ -75,11 +56,15 @@ def run(call: Call) -> Array | None:
     if plan is None:
         return None
     given = _taken(plan, call)
-    if given is None:
+    chosen = tuple([call.options.get(name, 0) for name in plan.options])
+    if given is None or any(type(x) is not int for x in chosen):
         return None
-    d = _by_kernel(plan, call, given) if may_use_kernels(call.engine) else None
-    if d is None and call.engine != "compiled" and plan.products is not None:
-        d = _by_products(plan.products, *given)
+    try:
+        d = _by_kernel(plan, call, chosen, given) if may_use_kernels(call.engine) else None
+        if d is None and call.engine != "compiled":
+            d = _by_products(plan, call, chosen, given)
+    except EmulatorError:
+        return None
     return d
 
 
@@ -95,7 +80,7 @@ def _plan(ins: MatrixInstruction, target: Target) -> _Plan | None:
         registers[name] = code_type(x.word_bits), shapes
     type_, ((lanes, count),) = registers.pop("d")
     options = tuple(x for x in ins.options if x not in registers)
-    return _Plan(registers, options, (type_, (count, lanes)), {}, _products(ins, target))
+    return _Plan(registers, options, (type_, (count, lanes)), {}, {})
 
 
 def _taken(plan: _Plan, call: Call) -> list[Array] | None:
@@ -113,20 +98,17 @@ def _taken(plan: _Plan, call: Call) -> list[Array] | None:
 # --- machine code ---------------------------------------------------------------------------------
 
 
-def _by_kernel(plan: _Plan, call: Call, given: list[Array]) -> Array | None:
+def _by_kernel(
+    plan: _Plan, call: Call, chosen: tuple[int, ...], given: list[Array]
+) -> Array | None:
     """None where no function is worth it or computes it, and where an operand is not legal."""
-    chosen = tuple([call.options.get(name, 0) for name in plan.options])
-    if any(type(x) is not int for x in chosen):
-        return None
     if chosen not in plan.kernels:
         ins, target = call.instruction, call.target
-        work = max(_CALL, ins.m * ins.n * ins.k)
+        # What NumPy has no plan for goes the long way, by the path of batches.
+        work = _CALL if plan.products.get(chosen, ...) else 4 * _CALL
         if not kernels_wanted(call.engine, (ins, target), work):
             return None
-        try:
-            made = by_kernels(call.engine, lambda: _kernel(ins, target, plan, chosen))
-        except EmulatorError:
-            return None
+        made = by_kernels(call.engine, lambda: _kernel(ins, target, plan, chosen))
         plan.kernels[chosen] = made
     multiply = plan.kernels[chosen]
     return None if multiply is None else multiply(given, call.undefined == "raise")
@@ -141,7 +123,7 @@ def _kernel(
     from emulator.arith.kernels.product import METADATA
     from emulator.warp.native import warp_function
 
-    selector, ids = (chosen[0], chosen[1:]) if ins.is_sparse else (0, chosen)
+    selector, ids = _selector_and_ids(ins, chosen)
     if ins.is_sparse:
         check_selector(ins, selector)
     found = warp_function(ins, target, selector, *([ids] if ids else []))
@@ -167,43 +149,18 @@ def _kernel(
 # --- NumPy ----------------------------------------------------------------------------------------
 
 
-def _by_products(plan: _Products, a: Array, b: Array, c: Array) -> Array | None:
-    made = plan.made
-    a_value, a_power = _numbers(plan.a.fragment, made, a)
-    b_value, b_power = _numbers(plan.b.fragment, made, b)
-
-    def products(i: int) -> small.Numbers:
-        in_a, in_b = plan.a.elements[i], plan.b.elements[i]
-        value, power = a_value.take(in_a), a_power.take(in_a)
-        value *= b_value.take(in_b)
-        power *= b_power.take(in_b)
-        return small.Numbers(value, power)
-
-    codes = unpack(c, plan.c.place).reshape(-1)
-    x = codes.view(np.float16).astype(np.float32) if made.numbers.half else codes.view(np.float32)
-    d = small.dot_adds(made, len(made.order), products, x)
-    if d is None:
-        return None
-    packed = d.astype(np.float16).view(np.uint32) if made.numbers.half else d.view(np.uint32)
-    return packed.reshape(a.shape[0], -1)
+def _by_products(
+    plan: _Plan, call: Call, chosen: tuple[int, ...], given: list[Array]
+) -> Array | None:
+    """None where an operand is not legal, or an element or a result not ordinary."""
+    if chosen not in plan.products:
+        selector, ids = _selector_and_ids(call.instruction, chosen)
+        plan.products[chosen] = products.plan(call.instruction, call.target, selector, ids)
+    found = plan.products[chosen]
+    return None if found is None else products.multiply(found, given)
 
 
-def _products(ins: MatrixInstruction, target: Target) -> _Products | None:
-    """None where a recipe, a format or the places of elements keep an instruction from here."""
-    if ins.is_sparse or ins.is_block_scaled:
-        return None
-    made = factors.plan(ins.arithmetic(target), ins.k)
-    a, b, c, d = (ins.fragment(x) for x in "abcd")
-    if made is None or made.before or made.after or a.place.padding or b.place.padding:
-        return None
-    assert c.lane_map == d.lane_map and c.fmt is d.fmt, "the accumulator stays where it is"
-    group, row, col = d.lane_map.coordinates.reshape(-1, 3).T
-    k = made.order[..., None]
-    in_a, in_b = a.lane_map.inverse[group, row, k], b.lane_map.inverse[group, k, col]
-    return _Products(_Side(a, in_a), _Side(b, in_b), c, made)
-
-
-def _numbers(fragment: Fragment, made: factors.Plan, registers: Array) -> small.Numbers:
-    """The elements, lane by lane."""
-    codes = unpack(registers, fragment.place).reshape(-1)
-    return small.numbers(fragment.fmt, made.widen, codes)
+def _selector_and_ids(
+    ins: MatrixInstruction, chosen: tuple[int, ...]
+) -> tuple[int, tuple[int, ...]]:
+    return (chosen[0], chosen[1:]) if ins.is_sparse else (0, chosen)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from test_tcgen05 import ENGINES, moved, multiplied, product, registers, run
 
-from emulator import KernelError
-from emulator.machine import tensor_cores
-from emulator.machine.tensor_cores import Operation
+from emulator import InstructionDescriptor, KernelError
+from emulator.machine import tensor_order
+from emulator.machine.tensor_order import Operation
 
 ORDERS = [("late", None), ("random", 0), ("random", 1)]
 POISON = -1
@@ -74,8 +74,8 @@ def test_sums_of_one_accumulator_follow_each_other(order, seed):
 
 
 def test_without_their_order_sums_are_wrong(monkeypatch):
-    monkeypatch.setattr(tensor_cores, "PIPELINES", frozenset())
-    monkeypatch.setattr(tensor_cores, "ordered", lambda first, second: second.name == "commit")
+    monkeypatch.setattr(tensor_order, "PIPELINES", frozenset())
+    monkeypatch.setattr(tensor_order, "ordered", lambda first, second: second.name == "commit")
     body = changed(MMA, "\n".join([MMA, ADD, ADD, ADD]))
     assert any((sums(body, order="random", seed=seed) != 4 * 32).any() for seed in range(4))
 
@@ -119,6 +119,17 @@ def test_a_ld_reads_no_sooner_than_it_must():
     assert (both(body, "early") == 32).all()
 
 
+def test_what_is_under_way_ends_with_its_columns():
+    """A ld, or a st, that is waited for when its columns have been given back."""
+    for name, text in (("ld", "{%r20}, [%r6]"), ("st", "[%r6], {%r20}")):
+        for engine in ENGINES:
+            operation = f"tcgen05.{name}.sync.aligned.32x32b.x1.b32 {text};"
+            again = "@%p tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r5, 64;"
+            alloc = "@%p tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 64;"
+            body = f"{operation} bar.sync 0; {again} bar.sync 0; tcgen05.wait::{name}.sync.aligned;"
+            run(body + alloc, [], engine=engine, async_order="late")
+
+
 def test_shared_memory_that_is_overwritten_too_early():
     over = " bar.sync 0; mov.b32 %r13, 0; st.shared.b32 [%r11+4096], %r13; bar.sync 0;"
     body = changed(COMMIT, f"{COMMIT}\n{over}")
@@ -139,10 +150,179 @@ def test_a_mistake_is_told_where_it_was_made(engine):
     assert lines[0] == lines[1]
 
 
+# --- pairs of blocks ------------------------------------------------------------------------------
+
+GIVE_UP = "@%p tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned;"
+BY_RANK = "mov.u32 %r20, %cluster_ctarank; setp.eq.u32 %q, %r20, 1;"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{GIVE_UP} barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;",
+        f"{BY_RANK} @%q bra ODD; {GIVE_UP} bra DONE; ODD: bar.sync 0; {GIVE_UP} DONE:",
+    ],
+)
+def test_warps_of_a_pair_wait_for_each_other(body, engine):
+    run(body, [], engine=engine, group=2, blocks=4)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("body", "there", "missing"),
+    [
+        (
+            f"{BY_RANK} @%q bra ODD; {GIVE_UP} ODD:",
+            "relinquish_alloc_permit",
+            r"block \(1, 0, 0\)\n",
+        ),
+        (f"{BY_RANK} @%q exit;", "dealloc", r"block \(1, 0, 0\), which has ended\n"),
+    ],
+)
+def test_who_waits_for_a_peer_in_vain(body, there, missing, engine):
+    message = rf"(?s)deadlock.*waits for a warp of the other block.*: {missing}.*{there}"
+    with pytest.raises(KernelError, match=message):
+        run(body, [], engine=engine, group=2, blocks=2)
+
+
+# --- findings -------------------------------------------------------------------------------------
+
+ZEROS = f"tcgen05.st.sync.aligned.32x32b.x64.b32 [%r6], {registers(64, 100)};"
+STORED, LOADED = (f"tcgen05.wait::{x}.sync.aligned;" for x in ("st", "ld"))
+BEFORE, AFTER = (f"tcgen05.fence::{x}_thread_sync;" for x in ("before", "after"))
+#: a fence of a sort where it orders nothing: the kernel has them
+SOMEWHERE = {AFTER: f"@%p {AFTER}", BEFORE: f"@%p {BEFORE}"}
+MEET = "fence.proxy.async; bar.sync 0;"
+COPY = "@%q tcgen05.cp.cta_group::1.128x256b [%r5], %rd1;"
+FIRST = "setp.eq.u32 %q, %r0, 0;"
+AGAIN = WAIT.replace("WAIT", "AGAIN").replace("], 0;", "], 1;")
+BULK = """.shared .align 8 .b64 two; mov.u32 %r251, two; add.u32 %r250, %r10, 4096;
+ @%q mbarrier.init.shared::cta.b64 [%r251], 1; @%q fence.mbarrier_init.release.cluster;
+ @%q mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r251], 16;
+ @%q cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r250], [%x], 16, [%r251];
+ bar.sync 0;
+BULK:
+ mbarrier.try_wait.parity.shared::cta.b64 %q, [%r251], 0;
+ @!%q bra BULK;
+"""
+LAST = WAIT.replace("WAIT", "LAST")
+#: all warps have loaded D, and the first thread goes on to use its columns
+MORE = f"{LOADED} {BEFORE} bar.sync 0; {AFTER} {FIRST}"
+WORD = InstructionDescriptor("i8", a="s8", b="s8", m=128, n=64).encode()
+#: the same mma with half of its columns
+NARROW = MMA.replace(
+    str(WORD), str(InstructionDescriptor("i8", a="s8", b="s8", m=128, n=32).encode())
+)
+OVER = "mov.b32 %r13, 0; st.shared.b32 [%r11+4096], %r13;"
+LOAD = next(x.strip() for x in product("i8", 1).splitlines() if "tcgen05.ld" in x)
+ADDED = product("i8", 1).replace(MMA, ADD)
+FILLED = f"{ZEROS} {STORED} {BEFORE} {MEET} {AFTER}"
+
+
+def replaced(body, *pairs):
+    for old, new in pairs:
+        body = changed(old, new, body)
+    return body
+
+
+#: what is wrong -> (right, wrong, kind of the finding, statement that it is told of, words of it)
+PLANTED = {
+    "no wait for the commit": (
+        product("i8", 1), changed(WAIT, "bar.sync 0;"), "tcgen05 in flight", LOAD,
+        "its tcgen05.commit has not been waited for",
+    ),
+    "no commit": (
+        product("i8", 1), replaced(product("i8", 1), (COMMIT, ""), (WAIT, "bar.sync 0;")),
+        "tcgen05 in flight", LOAD, "its thread has executed no tcgen05.commit since",
+    ),
+    "no fence behind the wait": (
+        product("i8", 1), changed(AFTER, SOMEWHERE[AFTER]), "missing tcgen05 fence", LOAD,
+        "no tcgen05.fence::after_thread_sync stands behind the wait",
+    ),
+    "no fence between a barrier and the mma": (
+        replaced(ADDED, (MEET, FILLED)), replaced(ADDED, (MEET, FILLED.replace(AFTER, ""))),
+        "missing tcgen05 fence", ADD, "no tcgen05.fence::after_thread_sync stands behind the wait",
+    ),
+    "no fence before a barrier": (
+        replaced(ADDED, (MEET, FILLED)),
+        replaced(ADDED, (MEET, FILLED.replace(BEFORE, "") + SOMEWHERE[BEFORE])),
+        "missing tcgen05 fence", ADD, "no tcgen05.fence::before_thread_sync stands before",
+    ),
+    "no wait::st": (
+        replaced(ADDED, (MEET, FILLED)), replaced(ADDED, (MEET, FILLED.replace(STORED, ""))),
+        "tcgen05 in flight", ADD, "its warp has executed no tcgen05.wait::st since",
+    ),
+    "no barrier between st and mma": (
+        replaced(ADDED, (MEET, FILLED)),
+        replaced(ADDED, (MEET, f"{MEET} {ZEROS} {STORED} {BEFORE} {AFTER}")),
+        "race", ADD, "nothing orders them",
+    ),
+    "no wait::ld before others write": (
+        changed(LOADED, f"{MORE} {COPY} {COMMIT} {AGAIN}"),
+        changed(LOADED, f"{BEFORE} bar.sync 0; {AFTER} {FIRST} {COPY} {COMMIT} {AGAIN} {LOADED}"),
+        "tcgen05 in flight", COPY, "its warp has executed no tcgen05.wait::ld since",
+    ),
+    "shared memory is written before the commit is over": (
+        changed(AFTER, f"{AFTER} {OVER}"), changed(COMMIT, f"{COMMIT} bar.sync 0; {OVER}"),
+        "overwritten too early", "st.shared", "which an asynchronous operation may still read",
+    ),
+    "a copy is issued before the commit is over": (
+        changed(AFTER, f"{AFTER} {FIRST} {BULK}"), changed(COMMIT, f"{COMMIT} {BULK}"),
+        "overwritten too early", "cp.async.bulk", "which an asynchronous operation may still read",
+    ),
+    "a register is written before wait::ld": (
+        changed(LOADED, f"{LOADED} mov.b32 %r20, 0;"),
+        changed(LOADED, f"mov.b32 %r20, 0; {LOADED}"),
+        "tcgen05 in flight", "mov.b32 %r20, 0", "its warp has executed no tcgen05.wait::ld since",
+    ),
+    "mma of two shapes have no order": (
+        changed(LOADED, f"{MORE} {MMA} {COMMIT} {AGAIN} {AFTER} {FIRST} {NARROW} {COMMIT} {LAST}"),
+        changed(LOADED, f"{MORE} {MMA} {NARROW} {COMMIT} {AGAIN}"),
+        "tcgen05 in flight", NARROW,
+        "writes columns 0-31 of tensor memory, which a tcgen05.mma under way writes",
+    ),
+    "columns are given back under an mma": (
+        changed(LOADED, f"{MORE} {MMA} {COMMIT} {AGAIN}"),
+        changed(LOADED, f"{MORE} {MMA} {COMMIT}"),
+        "tcgen05 in flight", "tcgen05.dealloc", "gives back columns 0-63",
+    ),
+}  # fmt: skip
+
+
+def found_in(body, order="early", **more):
+    arrays = [np.ones((256, 32), np.int8), np.ones((64, 32), np.int8), np.zeros((256, 64))]
+    return run(body, arrays, check=True, async_order=order, **more).findings
+
+
+@pytest.mark.parametrize("order", ["early", "late"])
+@pytest.mark.parametrize("mistake", PLANTED)
+def test_findings(mistake, order):
+    right, wrong, kind, statement, text = PLANTED[mistake]
+    assert not found_in(right, order)
+    first, *others = found_in(wrong, order)
+    assert first.kind == kind and text in first.reason
+    assert statement.removeprefix("@%q ")[:40] in first.party.place.statement
+    assert all(other.kind == kind for other in others)
+
+
+@pytest.mark.parametrize("order", ["early", "late"])
+def test_findings_of_a_pair(order):
+    """The mma of one block reads the shared memory of both."""
+    body, pair = product("i8", 2), {"group": 2, "blocks": 2}
+    meet = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+    assert not found_in(body, order, **pair)
+    found = found_in(body.replace(f"bar.sync 0; {meet}", "bar.sync 0;"), order, **pair)
+    assert {x.kind for x in found} == {"race", "mbarrier"}
+    assert found[0].block == (0, 0, 0) and found[0].earlier.block == (1, 0, 0)
+
+
 # --- the rules ------------------------------------------------------------------------------------
 
-#: PTX ISA 9.7.16.6.2: all other pairs of one thread have no order
+#: PTX ISA 9.7.16.6.2, and (cp behind mma and cp) what block-scaled main loops rely on: all other
+#: pairs of one thread have no order
 ORDERED = {
+    ("mma", "cp"), ("cp", "cp"),
     ("mma", "mma"), ("cp", "mma"), ("cp.4x256b", "mma"), ("shift", "mma"), ("mma", "shift"),
     ("shift", "cp.4x256b"), ("mma", "commit"), ("cp", "commit"), ("cp.4x256b", "commit"),
     ("shift", "commit"),

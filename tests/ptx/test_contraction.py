@@ -540,3 +540,62 @@ def test_launches_of_both_kinds_do_not_meet():
         seen.append(out.tobytes())
     assert seen[:2] == seen[2:] and seen[0] != seen[1]
     assert len(held.bound.program.functions["kernel"].registers) == before
+
+
+# --- constants ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opcode", ["div.approx.f32", "div.full.f32"])
+@pytest.mark.parametrize(("one", "sign"), [("0f3F800000", 0), ("0fBF800000", 1 << 31)])
+def test_the_reciprocal_of_a_constant_is_no_copy_of_it(opcode, one, sign):
+    """1 / 0.7 times x, as a Triton kernel scales by what is left after a dropout."""
+    a, b, c = cases("f32")
+    body = f"{opcode} t, {one}, 0f3F333333; mul.f32 d, t, a;"
+    expected = rule("mul.rn.f32", np.full_like(a, 0x3FB6DB6E | sign), a)
+    assert_same_codes(run("f32", body, (a, b, c)), expected, a=a)
+
+
+@pytest.mark.parametrize(
+    ("statement", "code"),
+    [
+        ("mul.f32 t, 0f40400000, 0f3F333333;", 0x40066666),
+        ("div.full.f32 t, 0f40400000, 0f3F333333;", 0x40892492),
+        ("rcp.approx.f32 t, 0f3F333333;", 0x3FB6DB6E),
+    ],
+)
+def test_a_product_of_constants_is_rounded(statement, code):
+    a, b, c = cases("f32")
+    expected = rule("add.rn.f32", np.full_like(a, code), a)
+    assert_same_codes(run("f32", f"{statement} add.f32 d, t, a;", (a, b, c)), expected, a=a)
+
+
+@pytest.mark.parametrize("contract", ["ptxas", "none"])
+@pytest.mark.parametrize(
+    ("statement", "code"),
+    [  # read off the machine code of ptxas 13.0; the chip's own are one or more units away
+        ("ex2.approx.f32 d, 0f4043B00B;", 0x41053735),
+        ("ex2.approx.ftz.f32 d, 0f4076DA99;", 0x4167DB6B),
+        ("lg2.approx.f32 d, 0f3FDD98D2;", 0x3F4AB307),
+        ("sqrt.approx.f32 d, 0f403C70CC;", 0x3FDBA34C),
+        ("rsqrt.approx.ftz.f32 d, 0f40422066;", 0x3F12FD6A),
+        ("rcp.approx.f32 d, 0fBF3B0D96;", 0xBFAF2E24),
+        ("sin.approx.f32 d, 0f401B73DD;", 0x3F2761EE),
+        ("cos.approx.f32 d, 0fC009D238;", 0xBF0CDCF4),
+    ],
+)
+def test_functions_of_constants_are_rounded_to_nearest(statement, code, contract):
+    a, b, c = cases("f32")
+    assert (run("f32", statement, (a, b, c), contract) == code).all()
+    (found,) = kernel("f32", statement).contracted
+    assert found.kind == "known"
+
+
+def test_functions_of_other_constants_stay_the_chips():
+    for constant in ("0f00000003", "0f7F800000", "0f7FFFFFFF", "0f80000000", "0f43800000"):
+        assert kernel("f32", f"ex2.approx.f32 d, {constant};").contracted == []
+    assert kernel("f32", "tanh.approx.f32 d, 0f3F000000;").contracted == []
+
+
+def test_nothing_is_contracted_for_a_debugger():
+    text = TEXT.replace(".target sm_90a", ".target sm_90a, debug")
+    assert text != TEXT and Module(text)["k"].contracted == []

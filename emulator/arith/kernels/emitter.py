@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -49,6 +49,25 @@ class Emitter:
         none = ir.Constant(vector, ir.Undefined)
         one = self.b.insert_element(none, x, ir.Constant(I32, 0))
         return self.b.shuffle_vector(one, none, ir.Constant(lanes, [0] * self.width))
+
+    def shuffled(self, x: Value, y: Value, lanes: list[int]) -> Value:
+        """Lanes of two vectors by their numbers; those of `y` follow those of `x`."""
+        return self.b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(lanes)), lanes))
+
+    def picked(self, vectors: Mapping[int, Value], numbers: Sequence[int]) -> Value:
+        """Elements by their numbers, out of vectors that hold them one after the other."""
+        width, sources = self.width, sorted({n // self.width for n in numbers})
+        out: Value = None
+        for two in (sources[i : i + 2] for i in range(0, len(sources), 2)):
+            first = {vector: i * width for i, vector in enumerate(two)}
+            lanes = [first.get(n // width, 0) + n % width for n in numbers]
+            found = self.shuffled(vectors[two[0]], vectors[two[-1]], lanes)
+            here = [n // width in first for n in numbers]
+            if out is not None:
+                lanes = [i + width * new for i, new in enumerate(here)]
+                found = self.shuffled(out, found, lanes)
+            out = found
+        return out
 
     def select(self, where: Value, yes: Value, no: Value) -> Value:
         return self.b.select(where, yes, no)
@@ -139,12 +158,34 @@ class Emitter:
         self.b.cbranch(self.b.icmp_signed("<", following, end), body, after)
         self.b.position_at_end(after)
 
+    def rarely(self, condition: Value, usual: Value, compute: Callable[[], Value]) -> Value:
+        """`usual`, but what `compute` emits where a bit is set, which is rare."""
+        before = self.b.block
+        with self.b.if_then(condition, likely=False):
+            other = compute()
+            inside = self.b.block
+        out = self.b.phi(usual.type)
+        out.add_incoming(usual, before)
+        out.add_incoming(other, inside)
+        return out
+
     def unrolled(self, count: int) -> Iterator[Value]:
-        """``range(count)`` for a short body, eight at a time; count is a multiple of that."""
+        """``range(count)`` for a short body, eight at a time."""
+        if count < _UNROLLED:
+            yield from (ir.Constant(I64, i) for i in range(count))
+            return
         assert count % _UNROLLED == 0
         with self.loop(count, step=_UNROLLED) as first:
             for i in range(_UNROLLED):
                 yield self.b.add(first, ir.Constant(I64, i)) if i else first
+
+
+def in_pairs(join: Callable[[Value, Value], Value], values: list[Value]) -> Value:
+    """All values joined, such as added, so that few have to wait for each other."""
+    while len(values) > 1:
+        pairs = [join(x, y) for x, y in zip(values[::2], values[1::2], strict=False)]
+        values = pairs + values[len(pairs) * 2 :]
+    return values[0]
 
 
 def _bytes(type_: Type) -> int:

@@ -75,14 +75,14 @@ class Product(NamedTuple):
     def left(self) -> str:
         """The factor that meets vectors of the other one: a kernel multiplies `left` by `right`.
 
-        D is transposed where that is B by A: A has at least as many rows as a vector has lanes,
-        where B has few columns. But each row of a sparse A picks rows of B of its own.
+        D is transposed where that is B by A: A has at least as many rows as a vector has lanes of
+        32 bits, where B has few columns. But each row of a sparse A picks rows of B of its own.
         """
-        return "a" if self.sparsity else "b"
+        return "a" if self.sparsity or self.arithmetic.d.bits == 64 else "b"
 
     @property
     def right(self) -> str:
-        return "b" if self.sparsity else "a"
+        return "b" if self.left == "a" else "a"
 
     @property
     def rows(self) -> int:
@@ -95,6 +95,14 @@ class Product(NamedTuple):
 
     def units(self, name: str) -> Units:
         return self.a if name == "a" else self.b
+
+    def unit_bits(self, name: str) -> int:
+        """Bits of what the table of an operand has places of."""
+        if name in ("a", "b"):
+            return self.units(name).bits
+        if name in ("c", "d"):
+            return self.arithmetic.c.bits if name == "c" else self.arithmetic.d.bits
+        return 8
 
 
 @lru_cache(maxsize=1024)

@@ -22,7 +22,7 @@ from emulator.memory.shadow import granules
 Places = NDArray[np.int64]
 _DONE = {"read": "read", "write": "written"}
 #: first words of asynchronous copies' opcodes
-_ASYNC = ("cp",)
+_ASYNC = ("cp", "clusterlaunchcontrol")
 
 
 class AsyncWatch(AccessWatch):
@@ -178,6 +178,7 @@ class AsyncWatch(AccessWatch):
         self._of_proxy(
             shared.conflicts_with_writes(who, flat, proxy=True), who, flat * granule, granule, 1
         )
+        shared.tensor_cores.read_shared(flat, len(shared.shadow.written))
 
     def stored_by_copy(self, lane: int, places: Places) -> None:
         """Bytes of shared memory that a bulk copy stores to global memory."""

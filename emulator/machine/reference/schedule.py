@@ -219,7 +219,7 @@ def _execute_together(pc: int, step: Together, threads: Sequence[Thread]) -> Non
         step.run(threads)
     except Exception as error:
         raise placed(error, threads, run.program.statements[pc]) from error
-    _go([thread for thread in threads if thread.state is not State.TENSOR], pc + 1)
+    _go([thread for thread in threads if thread.state not in (State.TENSOR, State.PAIR)], pc + 1)
     run.progress += 1
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.isa.tcgen05 import Tcgen05
-from emulator.machine import tensor_cores
+from emulator.machine import tensor_cores, tensor_order
 from emulator.machine.reference import memory
 from emulator.machine.reference.access import space_of
 from emulator.machine.reference.asynchronous import constant
@@ -22,7 +22,7 @@ from emulator.machine.reference.mbarriers import barrier_of, change, key_of
 from emulator.machine.reference.operands import Read, addresses, guard_of, reader
 from emulator.machine.reference.schedule import placed
 from emulator.machine.reference.thread import WARP, Block, State, Thread, Together
-from emulator.machine.tensor_cores import Load, Operation
+from emulator.machine.tensor_order import Load, Operation
 from emulator.memory.mbarrier import Operation as Change
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory
@@ -84,6 +84,31 @@ def _issue(threads: Threads, statement: Statement, operation: Operation) -> None
 # --- allocation -----------------------------------------------------------------------------------
 
 
+def _meets(threads: Threads, statement: Statement) -> bool:
+    """Whether a warp goes on: the operation is one of a single block, or a warp of the other block
+    of the pair has come to one like it. Otherwise it comes to the statement again."""
+    ins, block = _instruction(statement), threads[0].block
+    if ins.cta_group == 1:
+        return True
+    cluster, name = block.cluster, str(ins).split(".")[1]
+    tensor_cores.check_pair(len(cluster.blocks))
+    peer, warp = cluster.blocks[block.rank ^ 1], threads[0].warp
+    cluster.pairs.arrive(warp, block.rank, name)
+    if cluster.pairs.is_complete(warp, peer.rank, name):
+        for thread in peer.threads:
+            if thread.state is State.PAIR:
+                thread.goes_on()
+        return True
+    for thread in threads:
+        thread.stops(State.PAIR, statement.pc)
+    return False
+
+
+def _part(threads: Threads) -> None:
+    """A warp of a pair goes on."""
+    threads[0].cluster.pairs.leave(threads[0].warp)
+
+
 def allocate(statement: Statement, function: Function) -> Together:
     ins, bound = _instruction(statement), statement.operands["dst"]
     find, space = addresses(bound), space_of(statement, bound)
@@ -91,6 +116,8 @@ def allocate(statement: Statement, function: Function) -> Together:
     exclusive = bool(ins.modifiers.get("exclusive"))
 
     def run(threads: Threads) -> None:
+        if not _meets(threads, statement):
+            return
         first, count = threads[0], same(threads, columns, "columns")
         found = tensor_memory(first.block).allocate(count, exclusive)
         if found is None:
@@ -98,6 +125,7 @@ def allocate(statement: Statement, function: Function) -> Together:
             for thread in threads:
                 thread.stops(State.TENSOR, statement.pc)
             return
+        _part(threads)
         given = find(first)
         place = (memory.to_shared(given) if space == "" else given) & _OFFSET
         memory.store(first, "shared", place, 4, found)
@@ -111,9 +139,12 @@ def deallocate(statement: Statement, function: Function) -> Together:
     columns = reader(statement.operands["columns"], "u32")
 
     def run(threads: Threads) -> None:
+        if not _meets(threads, statement):
+            return
+        _part(threads)
         at, count = same(threads, address, "taddr"), same(threads, columns, "columns")
         block = threads[0].block
-        tensor_cores.given_back(block.cluster.pending, tensor_memory(block))
+        tensor_order.given_back(block.cluster.pending, tensor_memory(block))
         tensor_memory(block).deallocate(at, count, exclusive)
         for thread in block.threads:
             if thread.state is State.TENSOR:
@@ -123,7 +154,12 @@ def deallocate(statement: Statement, function: Function) -> Together:
 
 
 def relinquish(statement: Statement, function: Function) -> Together:
-    return _by_warp(statement, lambda threads: tensor_memory(threads[0].block).relinquish())
+    def run(threads: Threads) -> None:
+        if _meets(threads, statement):
+            _part(threads)
+            tensor_memory(threads[0].block).relinquish()
+
+    return _by_warp(statement, run)
 
 
 # --- ld, st, cp, shift ----------------------------------------------------------------------------
@@ -138,6 +174,7 @@ def load(statement: Statement, function: Function) -> Together:
     find = addresses(statement.operands["taddr"])
     written = [x for x in statement.signature.operands if x.use == "written"]
     results = [Registers(x, statement.operands[x.name], function) for x in written]
+    waits = tensor_order.Waits(statement.pc)
 
     def run(threads: Threads) -> None:
         at, first = same(threads, find, "taddr"), threads[0]
@@ -146,11 +183,13 @@ def load(statement: Statement, function: Function) -> Together:
         def read() -> list[Array]:
             return tensor_cores.loaded(ins, memory_, at, first.warp.number, split).words
 
-        if pending.at_once or not tensor_cores.is_waited_for(first.run.program, statement.pc):
-            _put(results, threads, read())
-            return
-
-        _issue(threads, statement, Load.of(first.number, read, results))
+        load = Load.of(first.number, memory_, read, results)
+        later = waits.defer(pending, first.run.program, [load])
+        _issue(threads, statement, load)
+        if later:
+            pending.loads.append(load)
+        else:
+            _put(results, threads, load.found)
 
     return _by_warp(statement, run)
 
@@ -190,7 +229,8 @@ def copy(statement: Statement, function: Function) -> Run:
 
         def effect() -> None:
             for block in blocks:
-                tensor_cores.copy(ins, tensor_memory(block), _shared(block), address, word)
+                memory_, target = tensor_memory(block), thread.run.target
+                tensor_cores.copy(ins, memory_, _shared(block), address, word, target)
 
         _issue([thread], statement, Operation(
             thread.number, effect, name="cp.4x256b" if shape == "4x256b" else "cp",
@@ -244,7 +284,7 @@ def multiply(statement: Statement, function: Function) -> Run:
         operands = Operands(
             given["d"], given["a"], given["b"], in_tensor_memory, bool(given["enable"]),
             given.get("e"), given.get("scale_a"), given.get("scale_b"),
-            [read(thread) for read in disabled], given.get("zero_mask", 0),
+            [read(thread) for read in disabled], given.get("zero_mask", 0), given.get("lut"),
         )  # fmt: skip
         blocks = _group(ins, thread.block)
         memories = [tensor_memory(block) for block in blocks]
@@ -291,7 +331,7 @@ def commit(statement: Statement, function: Function) -> Run:
 
 def wait_for_loads(statement: Statement, function: Function) -> Together:
     def run(threads: Threads) -> None:
-        for load in tensor_cores.arrived(threads[0].cluster.pending, {threads[0].number}):
+        for load in tensor_order.arrived(threads[0].cluster.pending, {threads[0].number}):
             _put(load.results, threads, load.found)
 
     return _by_warp(statement, run)
@@ -300,7 +340,7 @@ def wait_for_loads(statement: Statement, function: Function) -> Together:
 def wait_for_stores(statement: Statement, function: Function) -> Together:
     return _by_warp(
         statement,
-        lambda threads: tensor_cores.stored(threads[0].cluster.pending, {threads[0].number}),
+        lambda threads: tensor_order.stored(threads[0].cluster.pending, {threads[0].number}),
     )
 
 

@@ -121,6 +121,8 @@ class Wave:
         self.watch: Any = None
         #: tensor memory of the blocks that have used it, by their rows
         self.tensor: dict[int, TensorMemory] = {}
+        #: warps of pairs of blocks that wait for each other: see `tensor_order.Pairs`
+        self.pairs: Any = None
         self.specials: dict[str, Array] = {}
         self._rows: Lanes | None = None
 
@@ -131,7 +133,7 @@ class Wave:
         self.alive[:] = self.thread < self.grid.threads
         self.version = self.executed = self.vain = 0
         self.ready, self.waiting = [], []
-        self.tensor = {}
+        self.tensor, self.pairs = {}, None
 
     def start(self, function: Function, initial: Callable[[Frame], None]) -> None:
         """All threads at the first statement of a kernel."""
