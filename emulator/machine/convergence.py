@@ -22,12 +22,12 @@ A warp runs one group of lanes at a time. An H200 goes on like this:
 So lanes that met in a function may part for good when it returns to different places, which no rule
 of PTX forbids (PTX ISA 9.7.13.6: activemask promises no convergence).
 
-Measured on recordings of warps with lanes in different depths of a recursion, with the machine code
-that ptxas made. Every step of 1,600 warps in four functions, and what 13,237 warps saw behind eight:
-all as here. Of kernels that part and meet again by barriers of their own around the recursion or
-behind it, 3,798 of 3,800 warps, and 7 of 8 of another recording. In the others an H200 let lanes
-pass a barrier that wait here for released ones; what tells those from the many that do wait there
-is not known.
+Measured on recordings of warps with lanes in different depths of a recursion, by a simulation of
+the machine code that ptxas made. Every step of 1,600 warps in four functions, and what 13,237 warps
+saw behind eight: all as here. Of kernels that part and meet again by barriers of their own around
+the recursion or behind it, 3,798 of 3,800 warps, and 7 of 8 of another recording. In the others an
+H200 let lanes pass a barrier that wait here for released ones; what tells those from the many that
+do wait there is not known.
 """
 
 from __future__ import annotations
