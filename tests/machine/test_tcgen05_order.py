@@ -306,6 +306,20 @@ def test_findings(mistake, order):
     assert all(other.kind == kind for other in others)
 
 
+def test_a_copy_over_the_address_that_alloc_wrote():
+    """PTX does not say by which proxy it was written; what a thread wrote needs a fence."""
+    wide = ".shared .align 16 .b32 wide[4];"
+    alloc = "@%p tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [wide], 32; bar.sync 0;"
+    free = (
+        "ld.shared.b32 %r249, [wide]; @%p tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r249, 32;"
+    )
+    over = BULK.replace("add.u32 %r250, %r10, 4096;", "mov.u32 %r250, wide;")
+    body = f"{LOADED} {wide} {alloc} {free} bar.sync 0; {FIRST}"
+    assert not found_in(changed(LOADED, f"{body} {over}"))
+    (found,) = found_in(changed(LOADED, f"{body} @%q st.shared.b32 [wide], %r5; {over}"))
+    assert found.kind == "missing proxy fence"
+
+
 @pytest.mark.parametrize("order", ["early", "late"])
 def test_findings_of_a_pair(order):
     """The mma of one block reads the shared memory of both."""
