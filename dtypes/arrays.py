@@ -57,7 +57,11 @@ def decode(fmt: Format, codes: Array) -> Numbers:
 def decode_integers(fmt: Format, codes: Array) -> Int64:
     """Codes of an integer or bit format to integers."""
     values = codes.astype(np.int64) & fmt.code_mask
-    return np.where(values & fmt.sign_mask, values - (1 << fmt.bits), values)
+    negative = values & fmt.sign_mask != 0
+    if fmt.magnitude_bits is not None:
+        values &= fmt.max_finite
+        return np.where(negative, -values, values)
+    return np.where(negative, values - (1 << fmt.bits), values)
 
 
 def bit_length(values: Int64) -> Int64:
@@ -167,10 +171,12 @@ def encode(
     if not fmt.is_float:
         values = values * (1 << fmt.fraction_bits) if fmt.fraction_bits else values
         whole = values.astype(np.int64)
-        low, high = (-fmt.sign_mask, fmt.max_finite)
+        low, high = fmt.lowest, fmt.max_finite
         if np.any(whole != values) or np.any((whole < low) | (whole > high)):
             of = f" of 1/{1 << fmt.fraction_bits}" if fmt.fraction_bits else ""
             raise ValueError(f"{fmt.name} holds integers{of} from {low} to {high}")
+        if fmt.magnitude_bits is not None:
+            whole = np.where(whole < 0, fmt.sign_mask - whole, whole)
         return (whole & fmt.code_mask).astype(code_type(fmt.bits))
     floats = np.array(values, np.float64, order="C")
     if not fmt.signed and np.any(np.signbit(floats) & ~np.isnan(floats)):
@@ -210,7 +216,9 @@ def codes_from_array(fmt: Format, values: Array) -> Array:
     Raises TypeError, naming the type wanted, for an array of another type.
     """
     wanted = array_type(fmt)
-    if wanted is None or values.dtype != wanted:
+    if wanted is None:
+        raise TypeError(f"{fmt.name} elements have no type of NumPy or ml_dtypes")
+    if values.dtype != wanted:
         raise TypeError(f"{fmt.name} elements come as {wanted}; got {values.dtype}")
     raw = np.array(values, order="C").view(f"uint{wanted.itemsize * 8}")
     return (raw & fmt.code_mask).astype(code_type(fmt.bits), copy=False)

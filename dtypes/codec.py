@@ -60,6 +60,9 @@ def decode(fmt: Format, code: int) -> Number:
 def decode_integer(fmt: Format, code: int) -> int:
     """The integer that `code` of an integer or bit format stands for."""
     code &= fmt.code_mask
+    if fmt.magnitude_bits is not None:
+        magnitude = code & fmt.max_finite
+        return -magnitude if code & fmt.sign_mask else magnitude
     return code - (1 << fmt.bits) if code & fmt.sign_mask else code
 
 

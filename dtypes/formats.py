@@ -48,6 +48,9 @@ class Format:
     nan_override: int | None = None
     #: bits below the point of a fixed-point format, an integer format whose values are fractions
     fraction_bits: int = 0
+    #: low bits that hold the magnitude of an integer with a sign of its own; the bits between must
+    #: be 0. None: two's complement, or without a sign
+    magnitude_bits: int | None = None
 
     def __post_init__(self) -> None:
         if self.kind == "float":
@@ -99,6 +102,18 @@ class Format:
         return 1 << (self.bits - 1) if self.signed else 0
 
     @cached_property
+    def unused_mask(self) -> int:
+        """Bits of a code that must be 0."""
+        if self.magnitude_bits is None:
+            return 0
+        return self.code_mask ^ self.sign_mask ^ self.max_finite
+
+    @cached_property
+    def lowest(self) -> int:
+        """The lowest value of an integer format."""
+        return -self.sign_mask if self.magnitude_bits is None else -self.max_finite
+
+    @cached_property
     def infinity(self) -> int | None:
         """Code of +infinity, None where the format has none."""
         if self.specials != "ieee":
@@ -117,6 +132,8 @@ class Format:
     @cached_property
     def max_finite(self) -> int:
         """Code of the largest finite number; of an integer format, the largest code."""
+        if self.magnitude_bits is not None:
+            return (1 << self.magnitude_bits) - 1
         if self.kind != "float":
             return self.code_mask ^ self.sign_mask
         if self.infinity is not None:
@@ -162,6 +179,8 @@ FORMATS: dict[str, Format] = {
         # Scales of sm_107: bias and range as public software has them.
         _float("ue5m3", 8, 5, 3, signed=False, specials="nan"),
         Format("s2f6", "integer", 8, fraction_bits=6),
+        # PTX ISA 9.4, kind::ti16 of tcgen05.mma: a sign, four zeros, a magnitude.
+        Format("s1z4m11", "integer", 16, magnitude_bits=11),
         _integer("s32", 32, "int32"),
         _integer("s8", 8, "int8"),
         _integer("u8", 8, "uint8"),

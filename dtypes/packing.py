@@ -96,7 +96,11 @@ def _fills_bytes(where: Place) -> bool:
 
 def padding_is_zero(words: Array, where: Place) -> bool:
     """False if any 32-bit word has a bit set that no element uses."""
-    if not where.padding:
-        return True
-    padding = sum(where.padding << s for s in range(0, 32, where.width))
-    return not np.any(words & np.uint32(padding))
+    padding = _word_padding(where)
+    return not padding or not (words & padding).any()
+
+
+@lru_cache(maxsize=64)
+def _word_padding(where: Place) -> np.uint32:
+    """The bits of a 32-bit word that no element uses."""
+    return np.uint32(sum(where.padding << s for s in range(0, 32, where.width)))

@@ -98,14 +98,16 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(asked: str) -> argparse.ArgumentParser:
-    """The parser of the program, with the arguments of the command that is asked for."""
+    """The parser of the program, with the arguments of the command that is asked for; the others
+    are listed where none is."""
     parser = _Parser(
         prog="python -m emulator",
         description="NVIDIA's PTX on simulated warps, register for register and bit for bit.",
     )
     parser.add_argument("--version", action="version", version=f"emulator {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, (module, text) in COMMANDS.items():
+    for name in [asked] if asked in COMMANDS else COMMANDS:
+        module, text = COMMANDS[name]
         # Abbreviated, --target of `compare` would be taken for --targets.
         command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         if name == asked:

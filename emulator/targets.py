@@ -28,6 +28,8 @@ class Target:
     reserved_shared: int = 0
     #: columns of the tensor memory of a block; 0 without any
     tensor_columns: int = 0
+    #: bits of an address of shared memory, in units of 16 bytes, in the descriptors of tcgen05
+    descriptor_bits: int = 14
     #: the first PTX version with the target: (9, 4)
     version: tuple[int, int] = (1, 0)
     #: numbers of the chips that run what is made for the family of this one (sm_100f)
@@ -65,6 +67,8 @@ _SHARED_KIB = {
 }  # fmt: skip
 #: columns of tensor memory (PTX ISA 9.4, table of tcgen05.alloc)
 _TENSOR_COLUMNS = {"100": 512, "103": 512, "107": 576, "110": 512}
+#: bits of addresses in shared-memory descriptors of tcgen05 (PTX ISA 9.4), where not 14
+_DESCRIPTOR_BITS = {"107": 15}
 #: generations whose blocks start with 1 KiB of the system's
 _RESERVING = ("hopper", "blackwell", "rtx_blackwell")
 #: first PTX version -> targets, as ptxas has it
@@ -85,7 +89,7 @@ def _row(number: str, generation: Generation) -> Target:
     family = next((chips for chips in _FAMILIES if int(plain) in chips), ())
     return Target(
         f"sm_{number}", generation, _SHARED_KIB[plain] << 10, reserved,
-        _TENSOR_COLUMNS.get(plain, 0), version,
+        _TENSOR_COLUMNS.get(plain, 0), _DESCRIPTOR_BITS.get(plain, 14), version,
         tuple(chip for chip in family if chip >= int(plain)),
     )  # fmt: skip
 

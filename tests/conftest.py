@@ -80,6 +80,7 @@ SAMPLED = {
     "test_streams.py": 12,
     "test_studies.py": 4,
     "test_tcgen05.py": 3,
+    "test_tcgen05_order.py": 9,
     "test_tensor_descriptor.py": 2,
     "test_tensor_layouts.py": 4,
     "test_tensor_map.py": 3,

@@ -26,8 +26,9 @@ _PRODUCTS_AT_ONCE = 1 << 22
 #: tenths of a second that LLVM takes for the code of a recipe
 _WORTH_STARTING, _WORTH_CODE = 1 << 29, 1 << 25
 _COMPILED = "emulator.arith.compiled"
-#: multiply-adds that are worth making a kernel, a tenth of a second
-_WORTH_A_KERNEL = 1 << 23
+#: multiply-adds that are worth making a kernel, a tenth of a second, and how much slower those of
+#: f64 are without one
+_WORTH_A_KERNEL, _SLOWER_F64 = 1 << 23, 8
 _KERNELS = "emulator.arith.kernels.batch"
 
 
@@ -97,13 +98,16 @@ def may_use_kernels(engine: Engine) -> bool:
     return engine in ("auto", "compiled") and not _no_kernels
 
 
-def kernels_wanted(engine: Engine, what: Hashable, work: int) -> bool:
+def kernels_wanted(engine: Engine, what: Hashable, work: int, d_type: str = "") -> bool:
     """Whether a kernel is worth it for so many multiply-adds more; imports LLVM where it is.
 
     "auto" makes a kernel of `what` when the work that asked for it would have paid for that.
     """
+    work *= _SLOWER_F64 if d_type == "f64" else 1
     if engine == "auto" and _asked_for(what, work) < _WORTH_A_KERNEL:
         return False
+    if sys.modules.get(_KERNELS):
+        return True
     try:
         import_module(_KERNELS)
     except Exception as error:

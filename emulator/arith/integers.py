@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dtypes import Array, Format
+from dtypes import Array, Format, decode_integers
 from emulator.arith.factors import Float32
 from emulator.arith.recipes import Arithmetic
 
@@ -74,13 +74,15 @@ def packed_bits(bits: Array) -> Array:
 
 
 def _magnitude(fmt: Format) -> int:
-    return max(fmt.sign_mask, fmt.max_finite)
+    return max(-fmt.lowest, fmt.max_finite)
 
 
 def _values(fmt: Format, codes: Array) -> Float32:
-    """The integers of up to 8 bits that codes mean."""
+    """The integers that codes mean, of up to 8 bits or of a sign and a magnitude."""
     if not fmt.sign_mask:
         return codes.astype(np.float32)
+    if fmt.magnitude_bits is not None:
+        return decode_integers(fmt, codes).astype(np.float32)
     sign = np.uint8(fmt.sign_mask)
     extended = ((codes.astype(np.uint8, copy=False) ^ sign) - sign).view(np.int8)
     return extended.astype(np.float32)

@@ -169,7 +169,7 @@ RECIPES: tuple[Row, ...] = (
     Row("mma", _ANY, "s8 u8 s4 u4", "s32", (IntegerDot(),), "exact"),
     Row("mma", _ANY, "b1", "s32", (PopcountDot(),), "exact"),
     Row("wgmma", "hopper", "s8 u8", "s32", (IntegerDot(),), "exact"),
-    Row("tcgen05", "blackwell", "s8 u8", "s32", (IntegerDot(),), "exact"),
+    Row("tcgen05", "blackwell", "s8 u8 s1z4m11", "s32", (IntegerDot(),), "exact"),
     Row("wgmma", "hopper", "b1", "s32", (PopcountDot(),), "exact"),
 )  # fmt: skip
 

@@ -109,9 +109,12 @@ def _pass(made: Plan, products: Numbers, x: Float32) -> Float32 | None:
     else:
         exponent = (x.view(np.int32) & EXPONENT).view(np.float32)
     top = np.maximum(np.maximum.reduce(powers, 0), exponent)
-    top = np.maximum(top, constants.floor.view(np.float32))
+    if constants.floor:
+        top = np.maximum(top, constants.floor.view(np.float32))
     # A NaN, of an infinite power and one of 0, compares as false.
-    if not top.max() <= _HIGH or (top.min() < _LOW and ((top < _LOW) & (top + abs(x) != 0)).any()):
+    if not np.maximum.reduce(top) <= _HIGH:
+        return None
+    if np.minimum.reduce(top) < _LOW and ((top < _LOW) & (top + abs(x) != 0)).any():
         return None
     scale = (constants.to_scale - top.view(np.int32)).view(np.float32)
     terms *= scale

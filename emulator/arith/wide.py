@@ -1,9 +1,11 @@
-"""Fused multiply-add over arrays, exactly: 128-bit magnitudes as pairs of uint64 words.
+"""Fused multiply-add over arrays, exactly.
 
-NumPy has no fused multiply-add and no type wide enough for a 106-bit product, so the product and
-the addend are laid into a 128-bit window, the smaller one shifted right with a sticky last bit
-(Berkeley SoftFloat calls it "jamming"), and the sum is rounded once. The window leaves 20 bits
-below an exact product and 73 below an addend, so a jammed operand is always too small to cancel.
+NumPy has no fused multiply-add and no type wide enough for a 106-bit product. f64 of moderate size,
+rounded to nearest, takes error-free transformations. For all else the product and the addend are
+laid into a 128-bit window, magnitudes as pairs of uint64 words, the smaller one shifted right with
+a sticky last bit (Berkeley SoftFloat calls it "jamming"), and the sum is rounded once. The window
+leaves 20 bits below an exact product and 73 below an addend, so a jammed operand is always too
+small to cancel.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from dtypes import Array, Format, NumberClass, Numbers, Rounding, code_type, decode, round_to_codes
 from dtypes.arrays import Int64, bit_length
+from emulator.arith import error_free
 
 UInt64 = NDArray[np.uint64]
 _LOW = np.uint64(0xFFFFFFFF)
@@ -86,6 +89,21 @@ def fused_multiply_add(
     nan_order: Sequence[str] = (),
 ) -> Array:
     """``a·b + c`` of codes of one format with infinities, broadcast; `ieee.fma` for arrays."""
+    if fmt.name == "f64" and rounding == "rn":
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            total, in_reach = error_free.fused(*(x.view(np.float64) for x in (a, b, c)))
+        words = total.view(np.uint64)
+        if not in_reach.all():
+            far = ~in_reach
+            a, b, c = (x[far] for x in np.broadcast_arrays(a, b, c))
+            words[far] = _fused_multiply_add(fmt, a, b, c, rounding, nan_order)
+        return words
+    return _fused_multiply_add(fmt, a, b, c, rounding, nan_order)
+
+
+def _fused_multiply_add(
+    fmt: Format, a: Array, b: Array, c: Array, rounding: Rounding, nan_order: Sequence[str]
+) -> Array:
     assert fmt.nan is not None and fmt.infinity is not None
     p, q, r = decode(fmt, a), decode(fmt, b), decode(fmt, c)
     p_bits, p_unit = _normalised(fmt, p)

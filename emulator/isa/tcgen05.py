@@ -16,6 +16,7 @@ from emulator.errors import ParseError, hint, listing, quoted
 from emulator.isa.ordinary.instruction import OrdinaryInstruction, refusal
 from emulator.isa.ordinary.row import Needs, Row, operand_patterns, settle
 from emulator.isa.signature import Operand, Signature
+from emulator.layout.mma_kinds import KINDS
 from emulator.targets import Target, select
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _products() -> Iterator[Row]:
             _STATIONARY, "", targets, version,
         )  # fmt: skip
     yield Row(
-        f"tcgen05.mma.{_GROUP}.kind::f8f6f4.decompress::lut::b{{.collector_a={_A_COLLECTORS}}}"
+        f"tcgen05.mma.{_GROUP}.kind=kind::f8f6f4.decompress::lut::b{{.collector_a={_A_COLLECTORS}}}"
         f"{_COLLECTOR_B}",
         _PLAIN, "", _107, "9.4",
     )  # fmt: skip
@@ -256,7 +257,17 @@ class Tcgen05(OrdinaryInstruction):
 
         family = {"mma": "tcgen05.mma", **dict.fromkeys(_MOVING, "tcgen05.move")}
         generation = self.check_target(target).generation
-        return find_fidelity(generation, family.get(self.operation, "tcgen05"))
+        d = self.element_types.get("d", "")
+        return find_fidelity(generation, family.get(self.operation, "tcgen05"), d=d)
+
+    @property
+    def element_types(self) -> dict[str, str]:
+        """Of mma the types that its descriptor may choose for each operand, separated by spaces."""
+        if self.operation != "mma":
+            return {}
+        kind = KINDS[(self.modifiers["kind"] or "").removeprefix("kind::")]
+        types = {"d": kind.d, "a": kind.types, "b": kind.types, "scale": kind.scales}
+        return {name: " ".join(each) for name, each in types.items() if each}
 
     def signatures(self, target: str | Target | None = None) -> tuple[Signature, ...]:
         """The operands; of mma twice, with A in shared memory (a descriptor) and in tensor memory.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from emulator.errors import OperandError, ParseError, UnsupportedError, listing, quoted, shown
+from emulator.errors import OperandError, ParseError, UnsupportedError, quoted, shown
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.matrix_forms import MatrixForm
 from emulator.isa.signature import Signature
@@ -17,10 +17,11 @@ from emulator.isa.tcgen05 import parse
 from emulator.layout.fragment import Fragment
 from emulator.layout.instruction_descriptor import TARGETED, InstructionDescriptor
 from emulator.layout.mma_kinds import KINDS
-from emulator.layout.tensor_memory import CHUNK, TensorLayout, tensor_layout
+from emulator.layout.tensor_memory import TensorLayout, tensor_layout
 from emulator.targets import Target
 
 NAME = "tcgen05.mma"
+_DECOMPRESS = "decompress::lut::b"
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,7 +51,7 @@ class TensorMatrixInstruction(MatrixInstruction):
     @property
     def chunk(self) -> int:
         """Columns of A that one metadata nibble describes."""
-        return CHUNK[KINDS[self.descriptor.kind].width(self.a_type)]
+        return self.descriptor.chunk
 
     @property
     def scale_chunks(self) -> int:
@@ -108,10 +109,10 @@ def settle(
         raise ParseError(f"idesc= goes with a tcgen05.mma; got {quoted(text)}")
     ins = parse(text)
     words, kind = ins.modifiers, ins.modifiers.get("kind", "").removeprefix("kind::")
-    if kind not in KINDS or "decompress" in text:
+    if words.get(_DECOMPRESS):
         raise UnsupportedError(
-            f"{quoted(text)} is legal PTX, not modelled here: kinds are {listing(KINDS)}, without "
-            ".decompress"
+            f"{quoted(text)} is for kernels: the product of matrices is that of the opcode without "
+            f".{_DECOMPRESS} and the B that the tables make"
         )
     if descriptor is None:
         raise OperandError(

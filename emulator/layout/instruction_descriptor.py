@@ -58,6 +58,7 @@ FIELDS: dict[str, dict[str, BitField]] = {
     "tf32": _PLAIN,
     "f8f6f4": {**_PLAIN, "k": BitField(29)},
     "i8": _PLAIN,
+    "ti16": _PLAIN,
     "mxf8f6f4": {
         **_SCALED, **_TRANSPOSED, "b": BitField(10, 3), "scale": BitField(23), "k": BitField(31),
     },
@@ -86,12 +87,12 @@ class InstructionDescriptor:
     '0x8400010'
     """
 
-    #: "f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4" or "mxf4nvf4"
+    #: "f16", "tf32", "f8f6f4", "i8", "ti16" (sm_107a), "mxf8f6f4", "mxf4" or "mxf4nvf4"
     kind: str = "f16"
     #: types of A and B; "": the only one that the kind has, of f16 bf16
     a: str = ""
     b: str = ""
-    #: type of D; "": f32, or s32 for i8
+    #: type of D; "": f32, or s32 for i8 and ti16
     d: str = ""
     m: int = 128
     n: int = 256
@@ -115,7 +116,7 @@ class InstructionDescriptor:
     scale_b_id: int = 0
     #: most columns that a zero-column mask of .ws shifts B by while it is kept: 0, 8, 16 or 32
     max_shift: int = 0
-    #: 0; of mxf4 and mxf4nvf4 on sm_107a: 1
+    #: 0; of mxf4 and mxf4nvf4 on sm_107a 1: a sparse A keeps 2 of 4 elements, not 2 of 4 pairs
     sparsity_version: int = 0
     #: of sm_107a: scales of A lie in 128 lanes instead of 32
     scale_a_rows: bool = False
@@ -188,6 +189,23 @@ class InstructionDescriptor:
         return one_of(f"scale of kind {kind.name}", self.scale or next(iter(kind.scales)),
                       kind.scales)  # fmt: skip
 
+    def width(self, operand: str) -> int:
+        """Bits that an element of operand "a" or "b" takes in memory."""
+        kind, type_ = KINDS[self.kind], getattr(self, operand)
+        dense = self.k // (2 if self.sparse else 1)
+        container = 0 if dense == kind.packed_k else kind.container
+        return max(container, FORMATS[type_].bits)
+
+    @property
+    def has_selector(self) -> bool:
+        """Whether two lanes share the metadata of two rows, in one of two columns."""
+        return self.width("a") >= 16
+
+    @property
+    def chunk(self) -> int:
+        """Columns of a sparse A that one metadata nibble describes."""
+        return KINDS[self.kind].chunks[self.sparsity_version]
+
     # --- the word ---
 
     def encode(self) -> int:
@@ -243,13 +261,14 @@ class InstructionDescriptor:
     @property
     def not_modelled(self) -> str:
         """What of it this package does not model, in words; "" where it models all."""
-        small = [x for x in (self.a, self.b) if FORMATS[x].bits == 6]
-        if self.scale_a_rows:
-            return "scales of A in 128 lanes (sm_107a)"
-        if self.sparse and self.sparsity_version:
-            return "sparsity version 1 (sm_107a)"
-        if self.kind == "mxf8f6f4" and small and self.k == 64 and not self.sparse:
-            return f"{small[0]} without padding (K = 64, sm_107a)"
+        for operand in "ab":
+            packed = self.width(operand) < 8
+            # A dense one is an error.
+            if self.sparse and packed and getattr(self, f"transpose_{operand}"):
+                return (
+                    f"an MN-major {operand.upper()} of {getattr(self, operand)} without padding "
+                    f"(K = {self.k}): no source says where its elements lie"
+                )
         return ""
 
     # --- what is wrong with it ---
@@ -305,10 +324,8 @@ def _type(name: str, given: str | None, kind: MmaKind) -> str:
 
 
 def _sizes_of_k(kind: MmaKind, sparse: bool) -> tuple[int, ...]:
-    """K by its code in the word; a sparse K other than the usual one has fp4 alone."""
-    if not sparse:
-        return kind.dense_k
-    return tuple(2 * k for k in kind.dense_k if k in (kind.dense_k[0], 96))
+    """K by its code in the word."""
+    return kind.sparse_k if sparse else kind.dense_k
 
 
 def _named(what: str, code: int, codes: dict[Any, int], word: int) -> Any:
@@ -328,10 +345,12 @@ def _shape(
     kind, m, n = descriptor.kind, descriptor.m, descriptor.n
     who = f"kind {kind} of .cta_group::{cta_group}" + (" with .ws" if weight_stationary else "")
     shapes = find_shapes(kind, cta_group, descriptor.sparse, weight_stationary)
-    if shapes is None:
+    if not shapes:
         yield Finding("error", "kind", f"there is no tcgen05.mma of {who}", "another .cta_group")
         return
-    for name, size, legal in (("m", m, shapes.m), ("n", n, shapes.n)):
+    sizes_of_m = tuple(x for row in shapes for x in row.m)
+    sizes_of_n = next((row.n for row in shapes if m in row.m), shapes[0].n)
+    for name, size, legal in (("m", m, sizes_of_m), ("n", n, sizes_of_n)):
         if size not in legal:
             best = min(legal, key=lambda x, size=size: abs(x - size))  # type: ignore[misc]
             state = "sparse " if descriptor.sparse else ""
@@ -340,7 +359,7 @@ def _shape(
                 f"{name} {runs(legal)}: nearest is {best}",
             )  # fmt: skip
     step = 16 * cta_group
-    if descriptor.transpose_b and KINDS[kind].width(descriptor.b) == 8 and n % step:
+    if descriptor.transpose_b and descriptor.width("b") == 8 and n % step:
         yield Finding(
             "error", "n", f"n = {n} with a transposed B of 8-bit elements",
             f"a multiple of {step}: nearest is {max(step, round(n / step) * step)}",
@@ -357,11 +376,12 @@ def _types(descriptor: InstructionDescriptor) -> Iterator[Finding]:
     kind = KINDS[descriptor.kind]
     for operand in "ab":
         type_ = getattr(descriptor, operand)
-        small = FORMATS[type_].bits < 8
-        if small and getattr(descriptor, f"transpose_{operand}"):
+        small, packed = FORMATS[type_].bits < 8, descriptor.width(operand) < 8
+        if packed and getattr(descriptor, f"transpose_{operand}") and not descriptor.sparse:
             yield Finding(
                 "error", f"transpose_{operand}",
-                f"{operand.upper()} of {type_} is MN-major: elements below 8 bits are K-major",
+                f"{operand.upper()} of {type_} is MN-major: with k {descriptor.k} elements below 8 "
+                "bits are K-major",
                 f"transpose_{operand} 0",
             )  # fmt: skip
         if (
@@ -377,12 +397,11 @@ def _types(descriptor: InstructionDescriptor) -> Iterator[Finding]:
 
 def _ids(descriptor: InstructionDescriptor) -> Iterator[Finding]:
     """Selectors and data ids: which of them a kind has."""
-    narrow = descriptor.kind in ("tf32", "f16")
-    if descriptor.selector and not (descriptor.sparse and narrow):
+    if descriptor.selector and not (descriptor.sparse and descriptor.has_selector):
         yield Finding(
             "error", "selector",
-            f"selector {descriptor.selector}: only sparse instructions of kinds f16 and tf32 have "
-            "one", "selector 0",
+            f"selector {descriptor.selector}: only sparse instructions of kinds f16, tf32 and ti16 "
+            "have one", "selector 0",
         )  # fmt: skip
     elif descriptor.selector > 1:
         yield Finding(
@@ -417,6 +436,12 @@ def _not_on(descriptor: InstructionDescriptor, chip: Target) -> Iterator[Finding
         if used and chip.number not in _WITH_PTX_94:
             yield Finding("error", name, f"{name} {getattr(descriptor, name)} is for sm_107a; the "
                           f"target is {chip}", f"{name} {_USUAL.get(name, usual)}")  # fmt: skip
+    versions = len(KINDS[descriptor.kind].chunks) > 1 and descriptor.sparse
+    if versions and not descriptor.sparsity_version and chip.number in _WITH_PTX_94:
+        yield Finding(
+            "error", "sparsity_version", f"sparsity_version 0 of kind {descriptor.kind}, which "
+            f"{chip} does not have", "sparsity_version 1",
+        )  # fmt: skip
     if dense == 96 and chip.number not in _WITH_K96:
         yield Finding("error", "k", f"k {descriptor.k} is for sm_103a and sm_107a; the target is "
                       f"{chip}", f"k {descriptor.k // 96 * usual}")  # fmt: skip

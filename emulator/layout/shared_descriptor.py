@@ -17,7 +17,6 @@ from emulator.errors import OperandError, flag, listing, one_of, shown, whole
 from emulator.layout.addressing import SWIZZLES, Fields, Int64, addresses
 from emulator.layout.descriptor import Descriptor, Finding, Placed, both_bases
 from emulator.layout.instruction_descriptor import InstructionDescriptor
-from emulator.layout.mma_kinds import KINDS
 from emulator.layout.tile import (
     LINE_BYTES,
     LINES,
@@ -27,11 +26,13 @@ from emulator.layout.tile import (
     block_bytes,
     first_shared,
 )
+from emulator.targets import Target, find_target
 
-#: name -> (lowest bit, width). Addresses and offsets are stored divided by 16.
+#: name -> (lowest bit, width). Addresses and offsets are stored divided by 16; the first two have a
+#: bit less before sm_107 (`Target.descriptor_bits`).
 FIELDS = {
-    "start_address": (0, 14),
-    "leading_byte_offset": (16, 14),
+    "start_address": (0, 15),
+    "leading_byte_offset": (16, 15),
     "stride_byte_offset": (32, 14),
     "constant": (46, 3),
     "base_offset": (49, 3),
@@ -41,6 +42,7 @@ FIELDS = {
 }
 _FLAGS = ("leading_is_address", "second_half")
 _IN_16_BYTES = ("start_address", "leading_byte_offset", "stride_byte_offset")
+_ADDRESSES = _IN_16_BYTES[:2]
 #: of the field `constant`: what tells these words from those of wgmma
 CONSTANT = 0b001
 #: bytes of the atoms of the swizzle for MN-major 32-bit elements, and lines of its blocks
@@ -76,7 +78,8 @@ def _code(swizzle_bytes: int, atom_bytes: int) -> int:
 @dataclass(frozen=True)
 class SharedMemoryDescriptor(Descriptor):
     """A descriptor of shared memory for tcgen05; addresses and offsets in bytes, multiples of 16
-    below 2**18. LBO and SBO mean what they mean in a wgmma `Descriptor`.
+    below 2**18, on sm_107 start and LBO below 2**19. LBO and SBO mean what they mean in a wgmma
+    `Descriptor`.
 
     Raises OperandError for fields that do not fit the 64-bit word.
     """
@@ -121,17 +124,20 @@ class SharedMemoryDescriptor(Descriptor):
         return np.uint64(word)
 
     @classmethod
-    def decode(cls, word: int | np.uint64) -> SharedMemoryDescriptor:
-        """The descriptor that a 64-bit word holds.
+    def decode(
+        cls, word: int | np.uint64, target: str | Target | None = None
+    ) -> SharedMemoryDescriptor:
+        """The descriptor that a 64-bit word holds; `target` None: to any before sm_107.
 
         Raises OperandError for anything but one integer below 2**64, and for a word whose constant
         or swizzle is not one of tcgen05, such as a word of wgmma.
         """
         word = whole("a shared-memory descriptor of 64 bits", word, 0, (1 << 64) - 1)
-        codes = {
-            name: (word >> low & (1 << width) - 1) * (16 if name in _IN_16_BYTES else 1)
-            for name, (low, width) in FIELDS.items()
-        }
+        bits = 14 if target is None else find_target(target).descriptor_bits
+        codes = {}
+        for name, (low, width) in FIELDS.items():
+            code = word >> low & (1 << (bits if name in _ADDRESSES else width)) - 1
+            codes[name] = code * (16 if name in _IN_16_BYTES else 1)
         if (constant := codes.pop("constant")) != CONSTANT:
             raise OperandError(
                 f"shared-memory descriptor {word:#018x}: bits 48:46 are 0b{constant:03b}, and "
@@ -208,8 +214,9 @@ class SharedMemoryDescriptor(Descriptor):
 def operand_tile(instruction: InstructionDescriptor, operand: str, cta_group: int = 1) -> TileShape:
     """What one CTA's shared memory holds of operand "a" or "b".
 
-    Columns of fp4 of the mxf4 kinds count bytes of two elements; elements of the other kinds below
-    8 bits are counted as bytes, 16 of them in the first 8 or 12 bytes of 16.
+    Elements that are packed without gaps count as bytes: two of fp4, and four of fp6 three. All
+    others below 8 bits are counted as bytes themselves, 16 of them in the first 8 or 12 bytes of
+    16.
     """
     if operand not in ("a", "b"):
         raise OperandError(f"operand 'a' or 'b' of tcgen05.mma is in shared memory; got {operand}")
@@ -217,7 +224,7 @@ def operand_tile(instruction: InstructionDescriptor, operand: str, cta_group: in
     is_a = operand == "a"
     rows = (instruction.m if is_a else instruction.n) // cta_group
     k = instruction.k // 2 if is_a and instruction.sparse else instruction.k
-    width = KINDS[instruction.kind].width(instruction.a if is_a else instruction.b)
+    width = instruction.width(operand)
     transposed = instruction.transpose_a if is_a else instruction.transpose_b
     return TileShape(rows, k * width // max(width, 8), max(1, width // 8), ("k", "mn")[transposed])
 

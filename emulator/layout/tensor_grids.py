@@ -12,7 +12,7 @@ import numpy as np
 
 from emulator.layout.lanemap import Index
 from emulator.layout.picture import Grid, Layer
-from emulator.layout.tensor_memory import LANES, QUARTER, Places, TensorLayout, transfer_places
+from emulator.layout.tensor_memory import LANES, QUARTER, Int64, Places, TensorLayout
 
 #: owners, as `picture.colour` takes them: of each quarter, and of words that hold nothing
 _QUARTERS, _EMPTY = (0, 4, 12, 16), 11
@@ -25,12 +25,15 @@ MATRICES = {
 Text = Callable[[int, int], tuple[str, ...]]
 
 
+def places_of(layout: TensorLayout, operand: str) -> Places:
+    """Where a matrix of `MATRICES` lies."""
+    found: Places = getattr(layout, "metadata" if operand == "e" else operand)
+    return found
+
+
 def matrix_grids(layout: TensorLayout, operand: str, bits: int) -> list[Grid]:
     """The words that hold a matrix, for each CTA: the elements of each, and their bits."""
-    places = {
-        "d": layout.d, "a": layout.a, "e": layout.metadata, "scale_a": layout.scale_a,
-        "scale_b": layout.scale_b,
-    }[operand]  # fmt: skip
+    places = places_of(layout, operand)
     return [_matrix_grid(places, operand, cta, bits, layout) for cta in range(layout.cta_group)]
 
 
@@ -76,12 +79,10 @@ def _matrix_grid(places: Places, operand: str, cta: int, bits: int, layout: Tens
     return _grid(caption, owners, fine, coarse, hint)
 
 
-def transfer_grid(shape: str, num: int, *, packed: bool = False, split: int = 0) -> Grid:
-    """The words of one quarter that a tcgen05.ld or st moves, labelled lane:register.
-
-    Raises OperandError for a shape or number that PTX lacks.
-    """
-    lanes, columns = transfer_places(shape, num, packed=packed, split=split)
+def transfer_grid(lanes: Int64, columns: Int64, name: str) -> Grid:
+    """The words of one quarter that a tcgen05.ld or st moves, as `transfer_places` has them,
+    labelled lane:register."""
+    packed = lanes.ndim == 3
     held: dict[tuple[int, int], tuple[int, int, str]] = {}
     for lane, register in np.ndindex(*lanes.shape[:2]):
         where = zip(np.ravel(lanes[lane, register]), np.ravel(columns[lane, register]), strict=True)
@@ -105,7 +106,7 @@ def transfer_grid(shape: str, num: int, *, packed: bool = False, split: int = 0)
         what = f"{found[2]}register {found[1]} of lane {found[0]}" if found else "not moved"
         return f"lane {row} and column {column} from the address: {what}"
 
-    caption = f"{shape}.x{num}{' packed' if packed else ''}: lane:register, from the address on"
+    caption = f"{name}: lane:register, from the address on"
     return _grid(caption, owners, fine, coarse, hint)
 
 

@@ -14,15 +14,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.errors import OperandError, listing, runs, whole
+from emulator.errors import OperandError, UnsupportedError, listing, runs, whole
 from emulator.layout.instruction_descriptor import InstructionDescriptor
-from emulator.layout.mma_kinds import KINDS
 
 LANES, COLUMNS = 128, 512
+#: columns of B that share a table of .decompress::lut::b
+TABLE_COLUMNS = 8
 #: lanes that one warp of a warpgroup reaches with ld and st
 QUARTER = 32
-#: elements that a metadata nibble describes, by bits of an element as the kind packs it
-CHUNK = {32: 2, 16: 4, 8: 4, 4: 8}
 
 Int64 = NDArray[np.int64]
 
@@ -130,7 +129,7 @@ class TensorLayout:
     def a(self) -> Places:
         """A ``(copies, m, stored k)``: a copy for each block of columns of D, which reads it."""
         x, blocks = self.instruction, self.rows.blocks
-        width = KINDS[x.kind].width(x.a)
+        width = x.width("a")
         copy, m, k = np.ogrid[:blocks, : x.m, : x.k // (2 if x.sparse else 1)]
         lane = self._lane_of(m % self.rows_per_cta) + LANES // blocks * copy
         return _places(m // self.rows_per_cta, lane, k * width // 32, k * width % 32)
@@ -139,11 +138,10 @@ class TensorLayout:
     def metadata(self) -> Places:
         """Nibbles ``(copies, m, chunks)`` of a sparse A."""
         x, blocks = self.instruction, self.rows.blocks
-        width = KINDS[x.kind].width(x.a)
-        copy, m, chunk = np.ogrid[:blocks, : x.m, : x.k // CHUNK[width]]
+        copy, m, chunk = np.ogrid[:blocks, : x.m, : x.k // x.chunk]
         row = m % self.rows_per_cta
         start = LANES // blocks * copy
-        if x.kind not in ("tf32", "f16"):
+        if not x.has_selector:
             lane = self._lane_of(row) + start
             return _places(m // self.rows_per_cta, lane, chunk // 8, 4 * (chunk % 8))
         # Two lanes share the words of two rows: each has 4 chunks of both.
@@ -154,11 +152,23 @@ class TensorLayout:
 
     @cached_property
     def scale_a(self) -> Places:
-        """Scales of A ``(4, m, scales)``: a copy for each quarter of the lanes."""
-        quarter, m, block = np.ogrid[:4, : self.instruction.m, : self.scales]
+        """Scales of A ``(4, m, scales)``: a copy for each quarter of the lanes; or, with
+        `scale_a_rows`, ``(1, m, scales)``: those of each row in a lane of its own.
+
+        Raises UnsupportedError for the latter where a CTA has fewer than 128 rows.
+        """
+        x, lanes = self.instruction, QUARTER
+        if x.scale_a_rows:
+            lanes = LANES
+            if self.rows_per_cta < LANES:
+                raise UnsupportedError(
+                    f"scales of A in 128 lanes with M = {x.m} of a pair: no source says which "
+                    "lanes hold those of 64 rows"
+                )
+        quarter, m, block = np.ogrid[: LANES // lanes, : x.m, : self.scales]
         row = m % self.rows_per_cta
-        column, bit = self._scale(row, block, self.rows_per_cta, self.instruction.scale_a_id)
-        return _places(m // self.rows_per_cta, row % QUARTER + QUARTER * quarter, column, bit)
+        column, bit = _scale(row, block, self.rows_per_cta, x.scale_a_id, lanes)
+        return _places(m // self.rows_per_cta, row % lanes + QUARTER * quarter, column, bit)
 
     @cached_property
     def scale_b(self) -> Places:
@@ -169,16 +179,28 @@ class TensorLayout:
         x = self.instruction
         cta, quarter, n, block = np.ogrid[: self.cta_group, :4, : x.n, : self.scales]
         wide = x.n // self.rows.blocks
-        column, bit = self._scale(n % wide, block, wide, x.scale_b_id)
+        column, bit = _scale(n % wide, block, wide, x.scale_b_id)
         own = n // wide == quarter * self.rows.blocks // 4
         lane = np.where(own, n % wide % QUARTER + QUARTER * quarter, -1)
         return _places(cta, lane, column, bit)
 
-    def _scale(self, row: Int64, block: Int64, rows: int, first_byte: int) -> tuple[Int64, Int64]:
-        """Column and bit of a scale; the bytes behind the fourth go on behind all rows."""
-        byte = first_byte + block
-        group = 4 * -(-rows // LANES)
-        return row // QUARTER + byte // 4 * group, byte % 4 * 8
+    @property
+    def lookup(self) -> Places:
+        """Tables of ``.decompress::lut::b`` ``(ctas, n / 8 of a CTA, 8)``, bytes: each belongs to 8
+        columns of B, and lies in two columns of a lane."""
+        cta, table, entry = np.ogrid[
+            : self.cta_group, : self.instruction.n // self.cta_group // TABLE_COLUMNS, :8
+        ]
+        return _places(cta, table, entry // 4, entry % 4 * 8)
+
+
+def _scale(
+    row: Int64, block: Int64, rows: int, first_byte: int, lanes: int = QUARTER
+) -> tuple[Int64, Int64]:
+    """Column and bit of a scale; the bytes behind the fourth go on behind all rows."""
+    byte = first_byte + block
+    group = LANES // lanes * -(-rows // LANES)
+    return row // lanes + byte // 4 * group, byte % 4 * 8
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from emulator.ptx.parser import parse_module
 from emulator.ptx.program import Parameter, Program, Statement
 from emulator.ptx.rewriting import Contracted, Rewritten, contracted
 from emulator.targets import Target, find_target, runs_on
+
+if TYPE_CHECKING:
+    from emulator.ptx.regions import Regions
 
 #: the newest version of PTX
 _NEWEST = (9, 5)
@@ -313,8 +316,8 @@ class Kernel:
 
         `seed` picks another legal order of thread blocks, of warps, of the sides of branches, and
         of lanes that come to one place; the same seed gives the same order. `async_order` says when
-        asynchronous copies and wgmma take effect: "early", at their issue; "late", at the wait that
-        covers them; "random", in between, at moments drawn by `seed`.
+        asynchronous copies, wgmma and tcgen05 take effect: "early", at their issue; "late", at the
+        wait that covers them; "random", in between, at moments drawn by `seed`.
 
         With `check` the report has `findings`: races, words that nothing wrote, waits and fences
         that are missing. With `counters` it has `counts`: what was counted at each statement.
@@ -538,6 +541,15 @@ class Launch:
                 f"memory; {self.module.target} has {limit} for a block"
             )
         return max(total, self.reserved_shared)
+
+    @cached_property
+    def regions(self) -> Regions | None:
+        """Where lanes part and meet, of a kernel in which more than the program says who meets."""
+        if self.seed is not None or "activemask" not in self.program.names:
+            return None
+        from emulator.ptx.regions import regions_of
+
+        return regions_of(self.program, self.function)
 
     # --- running ---
 

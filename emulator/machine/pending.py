@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +31,18 @@ class Transfer:
 
     lane: int
     #: what it does to memory; called once
-    perform: Callable[[], None]
+    perform: Callable[[], object]
     #: which word of shared memory is the mbarrier that it signals; None: it belongs to a group
     barrier: int | None = None
     #: number of its group, counted for each thread
     group: int = 0
+
+    #: whether waits for groups of bulk copies cover it, if it has no mbarrier
+    in_group: ClassVar[bool] = True
+
+    def follows(self, other: Transfer) -> bool:
+        """Whether it takes effect after one that was issued before it; of bulk copies none does."""
+        return False
 
 
 @dataclass(eq=False)
@@ -66,6 +74,8 @@ class Pending:
         self.order = order
         self.copies: list[Copies] = []
         self.transfers: list[Transfer] = []
+        #: loads of tensor memory that have registers to write
+        self.loads: list[Any] = []
         #: number of the group that each thread is filling: of cp.async, and of bulk copies
         self.copy_group = np.zeros(lanes, np.int64)
         self.bulk_group = np.zeros(lanes, np.int64)
@@ -125,17 +135,22 @@ class Pending:
 
     def wait_bulk(self, lanes: Lanes, newest: int) -> None:
         """All but the `newest` committed bulk groups of the lanes are done."""
-        done = set(lanes.tolist())
-        for transfer in [x for x in self.transfers if x.barrier is None and x.lane in done]:
-            if transfer.group < self.bulk_group[transfer.lane] - newest:
-                self._finish(transfer)
+        done, before = set(lanes.tolist()), self.bulk_group - newest
+        self.settle(
+            lambda x: x.in_group and x.barrier is None and x.lane in done
+            and x.group < before[x.lane]
+        )  # fmt: skip
+
+    def settle(self, wanted: Callable[[Any], bool]) -> None:
+        """What is wanted of the transfers is done."""
+        for transfer in [x for x in self.transfers if wanted(x)]:
+            self._finish(transfer)
 
     def before_wait(self, barriers: Lanes) -> None:
         """Someone waits for mbarriers: what signals them is done."""
         if self.transfers:
             wanted = set(barriers.tolist())
-            for transfer in [x for x in self.transfers if x.barrier in wanted]:
-                self._finish(transfer)
+            self.settle(lambda x: x.barrier in wanted)
 
     def finish(self, lanes: Lanes | None = None) -> bool:
         """Everything, or what some lanes have issued, is done; whether there was anything."""
@@ -147,12 +162,15 @@ class Pending:
             if not copies.take(mask):
                 self.copies.remove(copies)
         chosen = None if lanes is None else set(lanes.tolist())
-        for transfer in list(self.transfers):
-            if chosen is None or transfer.lane in chosen:
-                self._finish(transfer)
+        self.settle(lambda x: chosen is None or x.lane in chosen)
         return some
 
     def _finish(self, transfer: Transfer) -> None:
-        if transfer in self.transfers:
-            self.transfers.remove(transfer)
-            transfer.perform()
+        """Does a transfer, and before it those that it follows."""
+        if transfer not in self.transfers:
+            return
+        for earlier in self.transfers[: self.transfers.index(transfer)]:
+            if transfer.follows(earlier):
+                self._finish(earlier)
+        self.transfers.remove(transfer)
+        transfer.perform()

@@ -1,8 +1,7 @@
 """What both engines know of tcgen05: the words of an opcode as `memory` and `warp` take them.
 
-Every operation takes effect at its issue, in the program order of its thread: one legal outcome of
-programs without races (PTX ISA 9.7.16.6). An allocation of a CTA shares its columns with no other
-CTA, as if each ran on a multiprocessor of its own.
+An allocation of a CTA shares its columns with no other CTA, as if each ran on a multiprocessor of
+its own.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 from dtypes import Array
 from emulator.isa.tcgen05 import Tcgen05
 from emulator.layout.instruction_descriptor import InstructionDescriptor
+from emulator.layout.shared_descriptor import SharedMemoryDescriptor
 from emulator.machine.failure import Failure
 from emulator.memory.descriptors import load_rows
 from emulator.memory.space import Space
@@ -21,14 +21,6 @@ from emulator.targets import Target
 from emulator.warp.tensor_load import compressed, reduced
 from emulator.warp.tensor_mma import TensorMma
 from emulator.warp.tensor_multiply import TensorProduct
-
-#: kinds and modifiers that no part of this package computes
-_NOT_MODELLED = ("kind::ti16", "decompress::lut::b")
-
-
-def is_modelled(ins: Tcgen05) -> bool:
-    """Whether the values of an instruction are known."""
-    return not any(word in ins.words for word in _NOT_MODELLED)
 
 
 def check_pair(blocks: int) -> None:
@@ -40,7 +32,7 @@ def check_pair(blocks: int) -> None:
         )
 
 
-class Transfer(NamedTuple):
+class Access(NamedTuple):
     """An ld or st as the opcode has it."""
 
     shape: str
@@ -49,7 +41,7 @@ class Transfer(NamedTuple):
     packed: bool
 
     @classmethod
-    def of(cls, ins: Tcgen05) -> Transfer:
+    def of(cls, ins: Tcgen05) -> Access:
         given = ins.modifiers
         packed = given.get("pack::16b", "") or given.get("unpack::16b", "")
         return cls(given["shape"], int(given["num"][1:]), bool(packed))
@@ -65,7 +57,7 @@ class Registers(NamedTuple):
 
 def loaded(ins: Tcgen05, memory: TensorMemory, address: int, warp: int, split: int) -> Registers:
     """The registers of a tcgen05.ld of a warp."""
-    shape, num, packed = Transfer.of(ins)
+    shape, num, packed = Access.of(ins)
     words, defined = memory.load(address, shape, num, warp, packed=packed, split=split)
     return Registers(_results(ins, words), bool(defined.any()))
 
@@ -84,14 +76,20 @@ def _results(ins: Tcgen05, words: Array) -> list[Array]:
     return kept + found
 
 
-def copy(
-    ins: Tcgen05, memory: TensorMemory, shared: Space | Array, address: int, descriptor: int
-) -> None:
-    """tcgen05.cp from the shared memory of a CTA to its tensor memory."""
+def copy_shape(ins: Tcgen05) -> str:
+    """The shape of a tcgen05.cp with its multicast."""
     given = ins.modifiers
-    shape = ".".join(filter(None, (given["shape"], given.get("lanes", ""))))
-    rows = load_rows(shared, descriptor, shape)
-    if source := given.get("source"):
+    return ".".join(filter(None, (given["shape"], given.get("lanes", ""))))
+
+
+def copy(
+    ins: Tcgen05, memory: TensorMemory, shared: Space | Array, address: int, descriptor: int,
+    target: Target,
+) -> None:  # fmt: skip
+    """tcgen05.cp from the shared memory of a CTA to its tensor memory."""
+    shape = copy_shape(ins)
+    rows = load_rows(shared, SharedMemoryDescriptor.decode(descriptor, target), shape)
+    if source := ins.modifiers.get("source"):
         rows = expanded(rows, source)
     memory.copy(address, shape, rows)
 
@@ -105,4 +103,5 @@ def product(ins: Tcgen05, word: int, scale_input_d: int, target: Target) -> Tens
     return TensorMma(
         TensorProduct(descriptor, target, given.get("scale_vec", ""), scale_input_d),
         ins.cta_group, bool(given.get("ws")), bool(given.get("ashift")),
+        bool(given.get("decompress::lut::b")),
     )  # fmt: skip

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from dtypes import FORMATS, Array, Format, Place, code_type, pack, place, unpack
 from emulator.arrays import as_array
-from emulator.errors import OperandError, UndefinedError, UnsupportedError, listing, shown
+from emulator.errors import OperandError, UndefinedError, listing, shown
 from emulator.layout.addressing import Fields, Int64, addresses
 from emulator.layout.descriptor import Descriptor, decode_descriptor
 from emulator.layout.instruction_descriptor import InstructionDescriptor
-from emulator.layout.mma_kinds import KINDS
 from emulator.layout.shared_descriptor import SharedMemoryDescriptor, operand_tile
 from emulator.layout.tensor_memory import COPIES, copy_lanes
 from emulator.layout.tile import LINE_BYTES, TileShape, first_shared
@@ -136,6 +137,8 @@ def tile_places(
     tile = TileShape(rows, k // per_byte, size, major)
     if isinstance(descriptors, SharedMemoryDescriptor):
         return descriptors.addresses(tile), size
+    if isinstance(descriptors, np.uint64):
+        return _places_of_one(descriptors, tile, operand), size
     fields = decode_descriptor(descriptors, operand)
     if fields.start_address.size < 2:
         return addresses(fields, tile), size
@@ -146,6 +149,13 @@ def tile_places(
     )
     places = addresses(Fields(*different.T), tile)
     return places[which.reshape(shape)], size
+
+
+@lru_cache(maxsize=128)
+def _places_of_one(descriptor: np.uint64, tile: TileShape, operand: str) -> Int64:
+    places = addresses(decode_descriptor(np.asarray(descriptor), operand), tile)
+    places.flags.writeable = False
+    return places
 
 
 def _per_byte(where: Place) -> int:
@@ -178,22 +188,22 @@ def load_operand(
     """Codes ``(rows, k)`` of what one CTA's shared memory holds of operand "a" or "b" of a
     tcgen05.mma: rows of A (stored columns of a sparse one), or columns of B.
 
-    Raises UndefinedError where an element lies outside of `shared`, UnsupportedError for 4- and
-    6-bit elements that are MN-major, whose place is not known.
+    Raises UndefinedError where an element lies outside of `shared`.
     """
     space, (descriptor, tile, fmt) = _operand(shared, descriptor, instruction, operand, cta_group)
+    places = descriptor.addresses(tile)
     if fmt.bits >= 8:
-        places = descriptor.addresses(tile)
         size = tile.element_bytes
         held = _load_all(space, places, size, operand)
         return held.view(f"<u{size}")[..., 0].astype(code_type(fmt.bits), copy=False)
-    # 16 bytes hold 32 elements of the mxf4 kinds, else 16, packed from the lowest bit on.
-    units = _load_all(space, descriptor.addresses(tile)[:, ::LINE_BYTES], LINE_BYTES, operand)
-    bits = np.unpackbits(units, axis=-1, bitorder="little")
-    each = 32 if KINDS[instruction.kind].width(fmt.name) == 4 else 16
-    bits = bits[..., : each * fmt.bits].reshape(*units.shape[:-1], each, fmt.bits)
+    # Elements are packed from the lowest bit of 16 bytes on, and fill the share of them that they
+    # would take without a container.
+    lines = _load_all(space, _lines(places, tile), LINE_BYTES, operand)
+    used = 8 * LINE_BYTES * fmt.bits // instruction.width(operand)
+    bits = np.unpackbits(lines, axis=-1, bitorder="little")[..., :used]
+    bits = bits.reshape(len(lines), -1, fmt.bits)
     codes = (bits << np.arange(fmt.bits, dtype=np.uint8)).sum(-1, dtype=np.uint8)
-    return codes.reshape(tile.rows, -1)
+    return codes if tile.major == "k" else codes.T[: tile.rows]
 
 
 def store_operand(
@@ -207,19 +217,19 @@ def store_operand(
     """Writes codes ``(rows, k)`` to where a tcgen05.mma reads them; the inverse of
     `load_operand`, and raises as that."""
     space, (descriptor, tile, fmt) = _operand(shared, descriptor, instruction, operand, cta_group)
-    codes = as_array(codes, operand)
-    per_place = 2 if KINDS[instruction.kind].width(fmt.name) == 4 else 1
-    if codes.shape != (tile.rows, tile.k * per_place) or codes.dtype.kind != "u":
+    codes, width = as_array(codes, operand), instruction.width(operand)
+    shape = tile.rows, tile.k * max(8, width) // width
+    if codes.shape != shape or codes.dtype.kind != "u":
         raise OperandError(
-            f"operand {operand} is unsigned codes {(tile.rows, tile.k * per_place)}; got "
-            f"{codes.dtype} {codes.shape}"
+            f"operand {operand} is unsigned codes {shape}; got {codes.dtype} {codes.shape}"
         )
+    places = descriptor.addresses(tile)
     if fmt.bits >= 8:
-        places = descriptor.addresses(tile)
         held = np.ascontiguousarray(codes.astype(f"<u{tile.element_bytes}"))[..., None]
     else:
-        places = descriptor.addresses(tile)[:, ::LINE_BYTES]
-        bits = codes[..., None].astype(np.uint8) >> np.arange(fmt.bits, dtype=np.uint8) & 1
+        places = _lines(places, tile)
+        along = codes if tile.major == "k" else codes.T
+        bits = along[..., None].astype(np.uint8) >> np.arange(fmt.bits, dtype=np.uint8) & 1
         bits = bits.reshape(*places.shape, -1)
         free = [(0, 0), (0, 0), (0, 8 * LINE_BYTES - bits.shape[-1])]
         held = np.packbits(np.pad(bits, free), axis=-1, bitorder="little")
@@ -228,6 +238,29 @@ def store_operand(
         space.store(places.reshape(-1), held.reshape(places.size, -1), held.shape[-1])
     except AccessError as error:
         raise _outside(error, space, places.shape, Place(8, 0, 8), operand) from None
+
+
+def _lines(places: Int64, tile: TileShape) -> Int64:
+    """Addresses of the 16-byte units that hold elements below 8 bits: ``(rows, units)``, or of an
+    MN-major tile ``(k, units)``."""
+    return places[:, ::LINE_BYTES] if tile.major == "k" else places[::LINE_BYTES].T
+
+
+#: bytes that hold a row of 128 indices of 3 bits, of which an instruction takes one half
+_COMPRESSED = 48
+
+
+def load_indices(shared: Array | Space, descriptor: SharedMemoryDescriptor, rows: int) -> Array:
+    """Indices uint8 ``(rows, 64)`` into the tables of ``.decompress::lut::b``: of 48 bytes of each
+    column of B the half that bit 53 of the descriptor names, 3 bits each, the lowest first.
+
+    Raises UndefinedError where one lies outside of `shared`.
+    """
+    places = descriptor.addresses(TileShape(rows, _COMPRESSED, 1))[:, ::LINE_BYTES]
+    held = _load_all(Space.of(shared, "shared"), places, LINE_BYTES, "b").reshape(rows, -1)
+    half = np.split(held, 2, axis=1)[descriptor.second_half]
+    bits = np.unpackbits(half, axis=1, bitorder="little").reshape(rows, -1, 3)
+    return (bits << np.arange(3, dtype=np.uint8)).sum(-1, dtype=np.uint8)
 
 
 def load_rows(shared: Array | Space, descriptor: SharedMemoryDescriptor | int, shape: str) -> Array:
@@ -255,10 +288,6 @@ def _operand(
         descriptor = SharedMemoryDescriptor.decode(descriptor)
     tile = operand_tile(instruction, operand, cta_group)
     fmt = FORMATS[instruction.a if operand == "a" else instruction.b]
-    if fmt.bits < 8 and tile.major == "mn":
-        raise UnsupportedError(
-            f"operand {operand}: MN-major {fmt.name} in shared memory is not modelled; K-major is"
-        )
     return Space.of(shared, "shared"), (descriptor, tile, fmt)
 
 

@@ -8,7 +8,7 @@ that is aligned to its size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from dtypes import Array, Place, code_type
 from emulator.errors import OperandError, UndefinedError, listing, runs, whole
 from emulator.layout.tensor_memory import (
     COLUMNS,
+    COPIES,
     LANES,
     QUARTER,
     Int64,
@@ -31,6 +32,10 @@ from emulator.layout.tensor_memory import (
 GRANULE, SHIFTED = 32, 8
 #: columns that an allocation can have
 SIZES = (32, 64, 128, 256, 512)
+#: bits of a column
+WORD = 32
+#: what a tcgen05.ld finds where an operation under way has yet to write: NaN in every format
+POISON = np.uint32(0xFFFF_FFFF)
 
 Bool = NDArray[np.bool_]
 
@@ -57,6 +62,14 @@ class Loaded(NamedTuple):
     defined: Bool
 
 
+class Words(NamedTuple):
+    """Words of the tensor memory of one CTA, by lanes and columns of one shape."""
+
+    memory: TensorMemory
+    lanes: Int64
+    columns: Int64
+
+
 class TensorMemory:
     """128 lanes × `columns` words of one CTA.
 
@@ -69,6 +82,8 @@ class TensorMemory:
             raise OperandError(f"columns of tensor memory are a multiple of 32; got {columns}")
         self.words = np.zeros((LANES, columns), np.uint32)
         self.defined = np.zeros((LANES, columns), np.bool_)
+        #: of each word, how many operations under way have yet to write it
+        self.under_way = np.zeros((LANES, columns), np.int16)
         self.allocations: list[Allocation] = []
         #: no more may be allocated
         self.relinquished = False
@@ -156,6 +171,11 @@ class TensorMemory:
             f"{self._listed()}"
         )
 
+    def held(self, lanes: Array, columns: Array) -> Loaded:
+        """Words, and whether each was written; what is under way counts as written."""
+        written = self.defined[lanes, columns] | (self.under_way[lanes, columns] > 0)
+        return Loaded(self.words[lanes, columns], written)
+
     # --- ld and st ---
 
     def load(
@@ -167,8 +187,10 @@ class TensorMemory:
         for lanes that the warp does not reach and columns that are not allocated, OperandError for
         a shape that PTX lacks.
         """
-        lanes, columns = self._reached(address, shape, num, warp, packed, split, "tcgen05.ld")
-        words, defined = self.words[lanes, columns], self.defined[lanes, columns]
+        where = self.reached(address, shape, num, warp, packed=packed, split=split)
+        lanes, columns = where.lanes, where.columns
+        words, defined = self.held(lanes, columns)
+        words = np.where(self.under_way[lanes, columns] > 0, POISON, words)
         if packed:
             low = words & np.uint32(0xFFFF)
             words = low[..., 0] | low[..., 1] << np.uint32(16)
@@ -188,7 +210,9 @@ class TensorMemory:
     ) -> None:
         """tcgen05.st of registers uint32 ``(32, n)``; `unpacked` is ``.unpack::16b``, which clears
         the upper halves of the words (modelled). Raises as `load`."""
-        lanes, columns = self._reached(address, shape, num, warp, unpacked, split, "tcgen05.st")
+        _, lanes, columns = self.reached(
+            address, shape, num, warp, packed=unpacked, split=split, name="tcgen05.st"
+        )
         words = np.asarray(registers, np.uint32)
         if words.shape != lanes.shape[:2]:
             raise OperandError(
@@ -200,9 +224,19 @@ class TensorMemory:
         self.words[lanes, columns] = words
         self.defined[lanes, columns] = True
 
-    def _reached(
-        self, address: int, shape: str, num: int, warp: int, packed: bool, split: int, name: str
-    ) -> tuple[Int64, Int64]:
+    def reached(
+        self,
+        address: int,
+        shape: str,
+        num: int,
+        warp: int,
+        *,
+        packed: bool = False,
+        split: int = 0,
+        name: str = "tcgen05.ld",
+    ) -> Words:
+        """The words ``(32, n)``, of packed ones ``(32, n, 2)``, that a ld or st moves. Raises as
+        `load`."""
         rows, columns = transfer_places(shape, num, packed=packed, split=split)
         start, quarter = TensorAddress.decode(address), warp % 4
         legal = (
@@ -216,24 +250,34 @@ class TensorMemory:
             )
         lanes, columns = rows + start.lane, columns + start.column
         self.check(lanes, columns, f"{name}.{shape}.x{num} at {start}")
-        return lanes, columns
+        return Words(self, lanes, columns)
 
     # --- cp and shift ---
 
     def copy(self, address: int, shape: str, rows: Array) -> None:
         """tcgen05.cp of bytes uint8 ``(rows, 16 or 32)``; `shape` with its multicast, such as
         "32x128b.warpx4". Raises as `load`."""
-        start, lanes = TensorAddress.decode(address), copy_lanes(shape)
         words = np.ascontiguousarray(rows, np.uint8).view("<u4")
-        columns = start.column + np.arange(words.shape[-1])
-        where = (start.lane + lanes)[..., None], columns
-        self.check(where[0], columns, f"tcgen05.cp.{shape} at {start}")
-        self.words[where] = words
-        self.defined[where] = True
+        _, lanes, columns = self.copied(address, shape)
+        self.words[lanes, columns] = words
+        self.defined[lanes, columns] = True
+
+    def copied(self, address: int, shape: str) -> Words:
+        """The words that a cp writes. Raises as `load`."""
+        start, lanes = TensorAddress.decode(address), copy_lanes(shape)
+        lanes, columns = start.lane + lanes, start.column + np.arange(4 * COPIES[shape].units)
+        self.check(lanes, columns, f"tcgen05.cp.{shape} at {start}")
+        return Words(self, lanes[..., None], columns)
 
     def shift(self, address: int) -> None:
         """tcgen05.shift.down: of 8 columns, each of 31 lanes receives the words of the next one
         (modelled: the manual shows the direction in a picture). Raises as `load`."""
+        source, target = self.shifted(address)
+        for held in (self.words, self.defined):
+            held[target.lanes, target.columns] = held[source.lanes, source.columns]
+
+    def shifted(self, address: int) -> tuple[Words, Words]:
+        """The words that a shift reads, and those that it writes. Raises as `shift`."""
         start = TensorAddress.decode(address)
         if start.lane % QUARTER:
             raise UndefinedError(
@@ -243,8 +287,7 @@ class TensorMemory:
         lanes = start.lane + np.arange(QUARTER)
         columns = start.column + np.arange(SHIFTED)
         self.check(lanes, columns, f"tcgen05.shift at {start}")
-        for held in (self.words, self.defined):
-            held[lanes[:-1, None], columns] = held[lanes[1:, None], columns]
+        return Words(self, lanes[1:, None], columns), Words(self, lanes[:-1, None], columns)
 
 
 # --- what cp decompresses ---
@@ -282,12 +325,15 @@ def load_codes(
     element lies from its bit on. Places without a lane (-1) hold 0. Raises UndefinedError, naming
     `what`, outside of what is allocated.
     """
-    codes = np.zeros(places.lane.shape, np.uint32)
+    codes = np.zeros(places.lane.shape, np.uint64)
     defined = np.ones(places.lane.shape, np.bool_)
-    for own, (lanes, columns, memory) in _of_each(memories, address, places, what):
-        codes[own], defined[own] = memory.words[lanes, columns], memory.defined[lanes, columns]
-    shift = (places.bit + where.shift).astype(np.uint32)
-    codes = codes >> shift & np.uint32((1 << where.code_bits) - 1)
+    for part, half in _halves(places, where.width):
+        for own, (lanes, columns, memory) in _of_each(memories, address, part, what):
+            words, written = memory.held(lanes, columns)
+            codes[own] |= words.astype(np.uint64) << np.uint64(half)
+            defined[own] &= written
+    codes = codes >> (places.bit + where.shift).astype(np.uint64)
+    codes &= np.uint64((1 << where.code_bits) - 1)
     return Loaded(codes.astype(code_type(where.code_bits)), defined)
 
 
@@ -305,18 +351,49 @@ def store_codes(
     Elements where `mask` is False stay as they are; the bits of their place that a code leaves free
     become 0. Raises as `load_codes`.
     """
-    shift = places.bit.astype(np.uint32)
-    words = np.broadcast_to(codes, places.lane.shape).astype(np.uint32) << (shift + where.shift)
-    field = np.uint32((1 << where.width) - 1) << shift
-    for own, (lanes, columns, memory) in _of_each(memories, address, places, what):
-        chosen = slice(None) if mask is None else np.broadcast_to(mask, own.shape)[own]
-        at = lanes[chosen], columns[chosen]
-        if where.width == 32:
-            memory.words[at] = words[own][chosen]
-        else:
-            np.bitwise_and.at(memory.words, at, ~field[own][chosen])
-            np.bitwise_or.at(memory.words, at, words[own][chosen])
-        memory.defined[at] = True
+    shift = places.bit.astype(np.uint64)
+    spread = np.broadcast_to(codes, places.lane.shape).astype(np.uint64)
+    spread <<= shift + np.uint64(where.shift)
+    fields = np.uint64((1 << where.width) - 1) << shift
+    for part, half in _halves(places, where.width):
+        words, field = ((x >> np.uint64(half)).astype(np.uint32) for x in (spread, fields))
+        for own, (lanes, columns, memory) in _of_each(memories, address, part, what):
+            chosen = slice(None) if mask is None else np.broadcast_to(mask, own.shape)[own]
+            at = lanes[chosen], columns[chosen]
+            if where.width == 32:
+                memory.words[at] = words[own][chosen]
+            else:
+                np.bitwise_and.at(memory.words, at, ~field[own][chosen])
+                np.bitwise_or.at(memory.words, at, words[own][chosen])
+            memory.defined[at] = True
+
+
+def _halves(places: Places, width: int) -> Iterator[tuple[Places, int]]:
+    """The words that hold elements, and how many bits of theirs stand before them: those that they
+    start in, and those that elements go on in (packed fp6)."""
+    yield places, 0
+    beyond = places.bit + width > WORD
+    if beyond.any():
+        lane = np.where(beyond, places.lane, -1)
+        yield places._replace(lane=lane, column=places.column + 1), WORD
+
+
+def words_at(
+    memories: Sequence[TensorMemory],
+    address: int,
+    places: Places,
+    width: int,
+    what: str,
+    mask: Bool | None = None,
+) -> list[Words]:
+    """The words of places relative to an address that are `width` bits wide, or of those of a
+    mask, in each CTA. Raises as `load_codes`."""
+    out = []
+    for part, _ in _halves(places, width):
+        for own, (lanes, columns, memory) in _of_each(memories, address, part, what):
+            chosen = slice(None) if mask is None else np.broadcast_to(mask, own.shape)[own]
+            out.append(Words(memory, lanes[chosen], columns[chosen]))
+    return out
 
 
 def _of_each(

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from emulator.isa import signature
 from emulator.isa.conversion import Conversion, split_type
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import Movement
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.layout.fragment import Fragment
 from emulator.warp.sparse import legal_nibbles
 
@@ -54,6 +56,8 @@ def summary(ins: Instruction) -> str:
     """What it is, and how many lanes do it together."""
     if isinstance(ins, Conversion):
         return f"{ins.family}, {ins.source} to {ins.to}, every lane by itself"
+    if ins.lanes == 1:
+        return f"{ins.family}, every thread by itself"
     group = f"{'warpgroup' if ins.lanes == 128 else 'warp'} of {ins.lanes} lanes"
     if isinstance(ins, Movement):
         rows, cols = next(iter(ins.fragments.values())).shape
@@ -70,12 +74,24 @@ def operands(ins: Instruction) -> list[Operand]:
         return [_converted(ins, name) for name in ins.operands]
     if isinstance(ins, MatrixInstruction):
         return _of_matrices(ins)
+    if isinstance(ins, OrdinaryInstruction):
+        return [_ordinary(x) for x in ins.signatures()[0].operands]
     note = "address of a row in shared memory" if isinstance(ins, Movement) else ""
     held = ins.fragments
     return [
         _held(name, held[name]) if name in held else Operand(name, "", note=note)
         for name in ins.operands
     ]
+
+
+def _ordinary(x: signature.Operand) -> Operand:
+    """As the table of operands has it; of an address the registers are those that hold it."""
+    what = {"address": "address", "immediate": "immediate"}.get(x.kind, "")
+    if x.kind == "address" and x.space:
+        what += f" in {x.space} memory"
+    note = ", ".join(filter(None, (what, "may be left out" if x.optional else "")))
+    count = None if x.kind == "immediate" else x.count
+    return Operand(x.name, "", registers=count, register_types=x.types, note=note)
 
 
 def _of_matrices(ins: MatrixInstruction) -> list[Operand]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from dtypes import FORMATS
 from emulator.errors import OperandError, hint, listing, quoted, runs, shown
-from emulator.isa.catalogue import instructions
+from emulator.isa.catalogue import instructions, tensor_instructions
 from emulator.isa.instruction import Instruction
+from emulator.isa.tcgen05 import Tcgen05
 from emulator.isa.wmma import Wmma
 from emulator.targets import Target, find_target
 from emulator.tools.facts import element_types, sizes
@@ -21,43 +22,55 @@ if TYPE_CHECKING:
 
 
 def find_instructions(
-    target: str | Target | None, type_: str | None, family: str | None
+    target: str | Target | None,
+    type_: str | None,
+    family: str | None,
+    *,
+    tensor_memory: bool = False,
 ) -> list[Instruction]:
-    """Every instruction with a target, an operand of a type, and a family; None: any.
+    """Every instruction with a target, an operand of a type, and a family; None: any. With
+    `tensor_memory` tcgen05 is among them, without collectors.
 
-    fp8, fp6 and fp4 stand for all their types, wmma for all that start so, mma.sp for the
-    ::ordered_metadata ones, too. Raises UnsupportedError for an unknown target, OperandError for an
-    unknown type or family.
+    fp8, fp6 and fp4 stand for all their types, wmma and tcgen05 for all that start so, mma.sp for
+    the ::ordered_metadata ones, too. Raises UnsupportedError for an unknown target, OperandError
+    for an unknown type or family.
     """
     chosen = None if target is None else find_target(target).name
     for what, given in (("type", type_), ("family", family)):
         if given is not None and not isinstance(given, str):
             raise OperandError(f"a {what} is a word such as f16 or mma; got {shown(given)}")
+    known = [*instructions(), *(tensor_instructions() if tensor_memory else ())]
     found = [
-        ins for ins in instructions()
+        ins for ins in known
         if (chosen is None or chosen in ins.targets)
         and (family is None or family in _families(ins))
         and (type_ is None or type_ in _types(ins))
     ]  # fmt: skip
     if not found:
-        _check("type", type_, (name for ins in instructions() for name in _types(ins)))
-        _check("family", family, (name for ins in instructions() for name in _families(ins)))
+        _check("type", type_, (name for ins in known for name in _types(ins)))
+        _check("family", family, (name for ins in known for name in _families(ins)))
     return found
 
 
 def _families(ins: Instruction) -> list[str]:
     """The family, without what stands behind ``::``, too; mma.sp is none of mma."""
     out = [ins.family.split("::")[0], ins.family]
+    if isinstance(ins, Tcgen05):
+        return [ins.family, "tcgen05"]
     return [*out, "wmma"] if isinstance(ins, Wmma) else out
 
 
 def _types(ins: Instruction) -> Iterator[str]:
     """The types, and fp8, fp6, fp4 where floats with a sign of so many bits are among them."""
-    for name in element_types(ins).values():
+    for name in " ".join(_element_types(ins).values()).split():
         yield name
         fmt = FORMATS.get(name)
         if fmt and fmt.is_float and fmt.signed and fmt.bits <= 8:
             yield f"fp{fmt.bits}"
+
+
+def _element_types(ins: Instruction) -> dict[str, str]:
+    return ins.element_types if isinstance(ins, Tcgen05) else element_types(ins)
 
 
 def _check(what: str, given: str | None, known: Iterable[str]) -> None:
@@ -74,8 +87,9 @@ def list_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--target", help="only those of this target: sm_90a, H100, ...")
     add("--type", dest="type_", help="only those with elements of this type: f16, s8, fp8, ...")
-    add("--family", help="only mma, mma.sp, wgmma, wmma, ldmatrix, ...")
-    add("--all", dest="every", action="store_true", help="every N of wgmma on a line of its own")
+    add("--family", help="only mma, mma.sp, wgmma, wmma, ldmatrix, tcgen05.mma, ...")
+    add("--all", dest="every", action="store_true",
+        help="every N of wgmma, and of tcgen05.ld and st, on a line of its own")  # fmt: skip
 
 
 def list_command(
@@ -84,20 +98,21 @@ def list_command(
     family: str | None = None,
     every: bool = False,
 ) -> Answer:
-    """One line for each of `find_instructions`; the N of wgmma share a line unless `every`.
+    """One line for each of `find_instructions`; the N of wgmma share a line unless `every`, and so
+    do those of tcgen05.ld and st.
 
     With a target the fidelity there is shown.
     """
     found: dict[str, list[Instruction]] = {}
-    for ins in find_instructions(target, type_, family):
+    for ins in find_instructions(target, type_, family, tensor_memory=True):
         found.setdefault(str(ins) if every else _any_n(ins), []).append(ins)
     chosen = None if target is None else find_target(target).name
     rows, data = [], []
     for opcode, same in found.items():
         ins = same[0]
-        widths = [sizes(each)["n"] for each in same if sizes(each)]
+        widths = [width for each in same if (width := _width(each)) is not None]
         facts = {
-            "opcode": opcode, "family": ins.family, "n": widths, "types": element_types(ins),
+            "opcode": opcode, "family": ins.family, "n": widths, "types": _element_types(ins),
             "targets": list(ins.targets),
         }  # fmt: skip
         last = short_targets(ins.targets)
@@ -111,5 +126,15 @@ def list_command(
     return Answer(render(header, rows), data)
 
 
+def _width(ins: Instruction) -> int | None:
+    """N of a product, or the .num of tcgen05.ld and st."""
+    if isinstance(ins, Tcgen05):
+        num = ins.modifiers.get("num")
+        return int(num[1:]) if num else None
+    return sizes(ins).get("n")
+
+
 def _any_n(ins: Instruction) -> str:
+    if isinstance(ins, Tcgen05):
+        return re.sub(r"\.x\d+\b", ".xN", str(ins))
     return re.sub(r"n\d+k", "nNk", str(ins)) if ins.family.startswith("wgmma") else str(ins)

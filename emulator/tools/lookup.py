@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Literal
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.fragment import Fragment, Location
-from emulator.tools.report import Answer, Style, render
+from emulator.tools.report import IDESC, Answer, Style, instruction_word, render
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
+#: what the opcodes on tensor memory start with
+_TENSOR = "tcgen05."
 #: (group, row, col) of one element
 Element = tuple[int, int, int]
 
@@ -64,13 +66,21 @@ def lane_arguments(parser: ArgumentParser) -> None:
         help="where lanes hold several matrices: the computation of m8n8k4.f16, the selector of e, "
         "the choice of scale ids, the tile of ldmatrix (`table` names them)",
     )  # fmt: skip
+    parser.add_argument("--idesc", metavar="WORD", help=f"{IDESC}: where tensor memory holds it")
 
 
-def lane_command(opcode: str, operand: str, row: int, col: int, group: int = 0) -> Answer:
-    """Where element (row, col) lives: lane, register, bits.
+def lane_command(
+    opcode: str, operand: str, row: int, col: int, group: int = 0, idesc: str | None = None
+) -> Answer:
+    """Where element (row, col) lives: lane, register, bits; of a tcgen05.mma lane, column, bits.
 
+    Of tcgen05.ld and st: which register takes the word of a lane and column of tensor memory.
     Raises an EmulatorError for what is no instruction, operand or element.
     """
+    if opcode.startswith(_TENSOR):
+        from emulator.tools.tensor_places import tensor_lane
+
+        return tensor_lane(opcode, operand, row, col, instruction_word(idesc))
     ins, fragment, data = _fragment(opcode, operand)
     where = fragment.lane(row, col, group)
     which = f"{group_names(ins, fragment)(group)}, " if fragment.groups > 1 else ""
@@ -86,7 +96,12 @@ def element_arguments(parser: ArgumentParser) -> None:
 
 
 def element_command(opcode: str, operand: str, lane: int, register: int) -> Answer:
-    """Which elements one register of one lane holds, lowest bits first; raises as `lane` does."""
+    """Which elements one register of one lane holds, lowest bits first; of tcgen05.ld and st which
+    words of tensor memory. Raises as `lane` does."""
+    if opcode.startswith(_TENSOR):
+        from emulator.tools.tensor_places import tensor_element
+
+        return tensor_element(opcode, operand, lane, register)
     ins, fragment, data = _fragment(opcode, operand)
     fragment.element(lane, register)  # checks the range
     lines, elements = [], []

@@ -1,4 +1,5 @@
-"""The reports of the tools: lines, or sections of sentences and tables; tables as text."""
+"""The reports of the tools: lines, or sections of sentences and tables; tables as text. And the
+argument ``--idesc``, which many of them take."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, Literal
 
+from emulator.errors import OperandError, shown
 from emulator.report import Report
 
 Style = Literal["text", "csv", "markdown"]
@@ -146,3 +148,17 @@ def in_width(
         tables.append(Table([header[i] for i in pick], [[row[i] for i in pick] for row in rows]))
         start = end
     return tables
+
+
+#: help of --idesc
+IDESC = "instruction descriptor of a tcgen05.mma, such as 0x8400490"
+
+
+def instruction_word(idesc: str | None) -> int | None:
+    """The word that --idesc gives. Raises OperandError for what is no word."""
+    if idesc is None:
+        return None
+    try:
+        return int(idesc, 0)
+    except ValueError:
+        raise OperandError(f"--idesc is a word such as 0x8400490; got {shown(idesc)}") from None

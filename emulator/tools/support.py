@@ -7,9 +7,10 @@ prints it; a test compares it with README.
 
 from __future__ import annotations
 
-from emulator.isa.catalogue import instructions
+from emulator.isa.catalogue import instructions, tensor_instructions
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.tcgen05 import Tcgen05
 from emulator.targets import TARGETS
 from emulator.tools.report import render
 
@@ -22,13 +23,22 @@ _GENERATIONS = {
 }  # fmt: skip
 
 
+#: operations of tcgen05 -> their row
+_SHOWN = {
+    "mma": "tcgen05.mma",
+    **dict.fromkeys(("ld", "st", "cp", "shift"), "tcgen05.ld, st, cp, shift"),
+}
+
+
 def support_table() -> list[str]:
     """Markdown lines: a row for each family and types, a column for each generation.
 
     A cell says exact, validated or modelled; both of the last where it depends on the shape.
     """
     levels: dict[tuple[str, str], dict[str, set[str]]] = {}
-    for ins in instructions():
+    for ins in (*instructions(), *tensor_instructions()):
+        if isinstance(ins, Tcgen05) and ins.operation not in _SHOWN:
+            continue
         row = levels.setdefault(_row(ins), {})
         for target in ins.targets:
             level = ins.fidelity(target).level
@@ -42,6 +52,9 @@ def support_table() -> list[str]:
 
 
 def _row(ins: Instruction) -> tuple[str, str]:
+    if isinstance(ins, Tcgen05):
+        products = "i8, ti16 → s32" if ins.element_types.get("d") == "s32" else "floating point"
+        return _SHOWN[ins.operation], products if ins.operation == "mma" else ""
     if not isinstance(ins, MatrixInstruction):
         return ins.family, ""
     types = [ins.a_type, ins.b_type]

@@ -4,6 +4,7 @@ codes, select what a sparse A meets, compute the dot products, scatter and pack 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,11 +72,11 @@ def _by_kernel(call: Call) -> Array | None:
     # Accumulators have the whole batch, nearly always: a guess that costs nothing.
     c = call.operands["d" if ins.is_wgmma else "c"]
     work = c.size * ins.k if isinstance(c, np.ndarray) else 0
-    if not kernels_wanted(call.engine, (ins, call.target), work):
+    if not kernels_wanted(call.engine, (ins, call.target), work, ins.d_type):
         return None
     try:
         x = _Checked.of(call)
-        batch = np.broadcast_shapes(*x.batches)
+        batch = np.broadcast_shapes(*x.batches) if any(x.batches) else ()
     except (EmulatorError, ValueError):
         return None
     if not math.prod(batch):
@@ -249,11 +250,9 @@ def _scale_d(call: Call) -> Array:
 def _immediates(call: Call, a_kind: str) -> tuple[dict[str, int], dict[str, str]]:
     """imm_scale and the major-ness that imm_trans means, of A and of B; checked."""
     ins = call.instruction
-    chosen = next(x for x in ins.signatures() if x["a"].kind == a_kind)
     signs, majors = {}, {}
-    for name, values in IMMEDIATES.items():
-        legal = chosen[name].values if name in chosen else values[:1]
-        given = call.options.get(name, values[0])
+    for name, legal in _legal_immediates(ins, a_kind).items():
+        given = call.options.get(name, IMMEDIATES[name][0])
         if not is_immediate(given, legal):
             why = " with A from registers" if name == "imm_trans_a" and a_kind == "vector" else ""
             raise OperandError(
@@ -264,3 +263,12 @@ def _immediates(call: Call, a_kind: str) -> tuple[dict[str, int], dict[str, str]
         else:
             majors[name[-1]] = "mn" if given else "k"
     return signs, majors
+
+
+@lru_cache(maxsize=256)
+def _legal_immediates(ins: MatrixInstruction, a_kind: str) -> dict[str, tuple[int, ...] | range]:
+    chosen = next(x for x in ins.signatures() if x["a"].kind == a_kind)
+    return {
+        name: chosen[name].values if name in chosen else values[:1]
+        for name, values in IMMEDIATES.items()
+    }

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dtypes import Array, Place
 from emulator.arith.kernels import batch as kernels
-from emulator.arith.kernels.batch import Operand, address_of
+from emulator.arith.kernels.batch import Operand, address_of, in_runs
 from emulator.arith.kernels.product import Product, Sparsity, Units, arranged
 from emulator.arith.steps import PopcountDot
 from emulator.isa.matrix import MatrixInstruction
@@ -108,8 +108,11 @@ class Places(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def places(ins: Multiplication, name: str, unit_bits: int, group: int = -1) -> Places:
-    """Of one operand; `group`: of one of the matrices that its registers hold."""
+def places(
+    ins: Multiplication, name: str, unit_bits: int, left: str = "a", group: int = -1
+) -> Places:
+    """Of one operand, by the order of a kernel whose `Product.left` is this; `group`: of one of the
+    matrices that its registers hold."""
     fragment = ins.fragment(name)
     per = max(1, unit_bits // fragment.place.width)
     inverse = fragment.lane_map.inverse
@@ -118,23 +121,43 @@ def places(ins: Multiplication, name: str, unit_bits: int, group: int = -1) -> P
         inverse = inverse[..., ::per]
     elif name == "b":
         inverse = inverse[:, ::per]
+    if left == "b":
+        if name in ("a", "scale_a", "c", "d"):
+            inverse = inverse[:, _columns_of_lanes(ins.m)]
+        inverse = np.swapaxes(inverse, -1, -2)
+        if name in ("c", "d"):
+            inverse = np.swapaxes(inverse.reshape(-1, ins.n // 2, 2, ins.m), -1, -2)
     # Of registers that hold a matrix several times, the first copy counts.
     lane, element = np.divmod(inverse.reshape(-1), fragment.lane_map.flat.shape[1])
     register, bit = np.divmod(element * fragment.place.width, fragment.word_bits)
     return Places(lane, register, bit)
 
 
+def _columns_of_lanes(m: int) -> Int64:
+    """The rows of A in the order in which they are lanes: rows of which registers of one lane hold
+    elements, which are eight apart, are neighbours, so that these are loaded at once."""
+    rows = np.arange(m)
+    return rows if m % 16 else np.swapaxes(rows.reshape(-1, 2, 8), 1, 2).reshape(-1)
+
+
 @lru_cache(maxsize=1024)
 def _table(
-    ins: Multiplication, name: str, unit_bits: int, strides: tuple[int, int], group: int = -1
-) -> Int64:
-    return places(ins, name, unit_bits, group).table(*strides)
+    ins: Multiplication, name: str, unit_bits: int, strides: tuple[int, int], left: str
+) -> tuple[Int64, int]:
+    """In runs."""
+    return in_runs(places(ins, name, unit_bits, left).table(*strides), unit_bits // 8)
+
+
+@lru_cache(maxsize=1024)
+def _scales(ins: Multiplication, name: str, stride: int, left: str, group: int) -> Int64:
+    """The byte of each scale, from words `stride` bytes apart."""
+    return places(ins, name, 8, left, group).table(stride, 0)
 
 
 @lru_cache(maxsize=1024)
 def _nibbles(ins: Multiplication, selector: int, stride: int) -> Int64:
     """The bit of each nibble, from words `stride` bytes apart."""
-    found = places(ins, "e", 4, selector)
+    found = places(ins, "e", 4, group=selector)
     return found.lane * (8 * stride) + found.bit
 
 
@@ -178,12 +201,13 @@ def run(
         elif name == "e":
             given[name] = _words(x, batch, _nibbles(ins, selector, x.strides[-1]))
         elif name in ("scale_a", "scale_b"):
-            table = _table(ins, name, 8, (x.strides[-1], 0), (scales or {})[name])
+            table = _scales(ins, name, x.strides[-1], product.left, (scales or {})[name])
             given[name] = _words(x, batch, table)
         else:
-            table = _table(ins, name, _unit_bits(product, ins, name), x.strides[-2:])
+            bits = product.unit_bits(name)
+            table, run = _table(ins, name, bits, x.strides[-2:], product.left)
             bases = _bases(x, x.shape[-2:], batch)
-            given[name] = Operand(address_of(x), bases, table, _zeros(len(bases)))
+            given[name] = Operand(address_of(x), bases, table, _zeros(len(bases)), run)
     return d, _computed(product, ins, setting, given, math.prod(batch), keep, batch)
 
 
@@ -195,6 +219,8 @@ def _words(x: Array, batch: tuple[int, ...], table: Int64) -> Operand:
 
 def _bases(x: Array, inner: tuple[int, ...], batch: tuple[int, ...]) -> Int64:
     """Bytes from the first of an array's batch to each of `batch`, which it broadcasts to."""
+    if not batch:
+        return _zeros(1)
     strides = np.broadcast_to(x, (*batch, *inner)).strides[: len(batch)]
     out = np.zeros(1, np.int64)
     for size, stride in zip(batch, strides, strict=True):
@@ -246,7 +272,8 @@ def run_lanes(
             each = x.reshape(count, ins.lanes)
             table = _nibbles(ins, selector, each.strides[-1])
             if name != "e":
-                table = _table(ins, name, 8, (each.strides[-1], 0), (scales or {})[name])
+                group = (scales or {})[name]
+                table = _scales(ins, name, each.strides[-1], product.left, group)
             given[name] = _words(each, (count,), table)
     return d, _computed(product, ins, setting, given, count, keep, (count,))
 
@@ -255,11 +282,19 @@ def _columns(
     product: Product, ins: Multiplication, name: str, columns: list[Array], count: int
 ) -> Operand:
     """Registers that are arrays of their own: the table holds addresses."""
-    found = places(ins, name, _unit_bits(product, ins, name))
+    found = places(ins, name, product.unit_bits(name), product.left)
     size = columns[0].itemsize
     starts = np.array([address_of(x) for x in columns], np.int64)
     table = starts[found.register] + (found.lane * size + found.bit // 8)
     return Operand(0, _steps(count, ins.lanes * size), table, _zeros(count))
+
+
+def _different(words: Array) -> tuple[Array, Int64]:
+    """Each word once, and which of these every one is; without a sort where there is but one."""
+    if words.size == 1:
+        return words, _zeros(1)
+    found, which = np.unique(words, return_inverse=True)
+    return found, which
 
 
 @lru_cache(maxsize=64)
@@ -322,8 +357,8 @@ def warp_function(
             if name.startswith("scale"):
                 assert isinstance(ins, MatrixInstruction)
                 group = chosen_scales(ins, name, *(ids[:2] if name == "scale_a" else ids[2:]))
-            bits = 8 if group >= 0 else _unit_bits(product, ins, name)
-            table = _table(ins, name, bits, (size, ins.lanes * size), group) + start
+            found = places(ins, name, product.unit_bits(name), product.left, group)
+            table = found.table(size, ins.lanes * size) + start
         tables.append((name, tuple(table.tolist())))
         if name != "d":
             offsets[name] = start
@@ -342,12 +377,6 @@ def _is_in_memory(ins: Multiplication, setting: Setting, name: str) -> bool:
         and ins.is_wgmma
         and (name == "b" or (name == "a" and setting.a_in_memory))
     )
-
-
-def _unit_bits(product: Product, ins: Multiplication, name: str) -> int:
-    if name in ("a", "b"):
-        return product.a.bits if name == "a" else product.b.bits
-    return ins.fragment(name).place.width
 
 
 def _computed(
@@ -374,23 +403,28 @@ def _in_shared(
     """A matrix in the shared memories that lie at `bases`; None where an element is outside."""
     if shared.data.strides[-1] != 1:
         return None
-    words, which = np.unique(descriptors, return_inverse=True)
-    bits = _unit_bits(product, ins, name)
-    tables = _tile(ins, name, words.tobytes(), setting, bits)
-    if tables.min() < shared.start or tables.max() + bits // 8 > shared.start + shared.bytes:
+    words, which = _different(descriptors)
+    size = product.unit_bits(name) // 8
+    tables, run = _tile(ins, name, words.tobytes(), setting, size, product.left)
+    if tables.min() < shared.start or tables.max() + run * size > shared.start + shared.bytes:
         return None
     starts = which.reshape(-1).astype(np.int64) * tables.shape[1]
-    return Operand(address_of(shared.data), bases - shared.start, tables, starts)
+    return Operand(address_of(shared.data), bases - shared.start, tables, starts, run)
 
 
 @lru_cache(maxsize=256)
-def _tile(ins: MatrixInstruction, name: str, words: bytes, setting: Setting, bits: int) -> Int64:
-    """Places ``(descriptors, units)`` of the matrices that descriptors point to."""
+def _tile(
+    ins: MatrixInstruction, name: str, words: bytes, setting: Setting, unit: int, left: str
+) -> tuple[Int64, int]:
+    """Places ``(descriptors, units)`` of the matrices that descriptors point to, in runs; `unit`:
+    bytes of one."""
     rows, k, where, major = ins.m, ins.stored_k, ins.a_place, setting.major_a
     if name == "b":
         rows, k, where, major = ins.n, ins.k, ins.b_place, setting.major_b
     found, size = tile_places(np.frombuffer(words, np.uint64), rows, k, where, major)
-    found = found[..., :: bits // (8 * size)]
-    if name == "b":
+    found = found[..., :: unit // size]
+    if name == "a" and left == "b":
+        found = found[:, _columns_of_lanes(ins.m)]
+    if name != left:
         found = np.swapaxes(found, -1, -2)
-    return np.ascontiguousarray(found, np.int64).reshape(len(found), -1)
+    return in_runs(np.ascontiguousarray(found, np.int64).reshape(len(found), -1), unit)

@@ -1,92 +1,167 @@
-"""One mma of one warp in few NumPy calls: tests and notebooks execute them one at a time.
+"""One mma of one warp with little around it: tests and notebooks execute them one at a time.
 
-An index array for each operand leads from the elements in lanes to the factors of all m·n·k
-products at once, in the order of the lanes of D, so that no matrix is ever put together.
-`arith.small` computes the rest. What that cannot compute, and every recipe without fused dot-adds,
-is left to the path of batches.
+What an instruction on a target needs is looked up once. Operands are taken here only where they are
+arrays of just the type and shape of the instruction's registers. A function of machine code
+computes those where enough calls have paid for making it; else, an index array for each operand
+leads from the elements in lanes to the factors of all m·n·k products at once, in the order of the
+lanes of D, so that no matrix is ever put together, and `arith.small` computes the rest. All else,
+what is refused above all, is left to the path of batches.
 """
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dtypes import Array, unpack
-from emulator.arith import factors, small
+from dtypes import Array, code_type
+from emulator.arith.engines import by_kernels, kernels_wanted, may_use_kernels
+from emulator.errors import EmulatorError
 from emulator.isa.matrix import MatrixInstruction
-from emulator.layout.fragment import Fragment
-from emulator.layout.lanemap import Index
 from emulator.targets import Target
+from emulator.warp import products
 from emulator.warp.call import Call
+from emulator.warp.sparse import check_selector
 
+#: machine code: the registers of D, from the operands and whether illegal metadata is refused; None
+#: where they are not legal
+Kernel = Callable[[list[Array], bool], Array | None]
 
-class _Side(NamedTuple):
-    """A or B."""
-
-    fragment: Fragment
-    #: ``(passes, k, elements of D)``: the element of each product, counted lane by lane
-    elements: Index
+#: multiply-adds that the vector engine does in the time of a call, which is mostly overhead
+_CALL = 1 << 13
 
 
 class _Plan(NamedTuple):
     """What one instruction on one target looks up once."""
 
-    a: _Side
-    b: _Side
-    c: Fragment
-    made: factors.Plan
+    #: type and shapes of the registers of a, b, c, e, scale_a and scale_b by name
+    registers: dict[str, tuple[np.dtype[Any], tuple[tuple[int, ...], ...]]]
+    #: the selector, and the ids of scales
+    options: tuple[str, ...]
+    #: those of D, one row for each register
+    d: tuple[np.dtype[Any], tuple[int, int]]
+    #: those made so far by values of `options`; None where none computes that
+    kernels: dict[tuple[int, ...], Kernel | None]
+    products: dict[tuple[int, ...], products.Products | None]
 
 
 def run(call: Call) -> Array | None:
-    """The registers of D of a dense mma; None where the path of batches is to compute them.
-
-    Raises OperandError for operands that are no registers of the instruction.
-    """
-    plan = _plan(call.instruction, call.target) if call.engine in ("auto", "vector") else None
+    """The registers of D of an mma; None where the path of batches is to compute or refuse it."""
+    if call.engine == "reference":
+        return None
+    plan = _plan(call.instruction, call.target)
     if plan is None:
         return None
-    a, b, c = (x.check_registers(call.operands[x.operand]) for x in (plan.a[0], plan.b[0], plan.c))
-    if a.ndim + b.ndim + c.ndim > 6:
+    given = _taken(plan, call)
+    chosen = tuple([call.options.get(name, 0) for name in plan.options])
+    if given is None or any(type(x) is not int for x in chosen):
         return None
-    made = plan.made
-    a_value, a_power = _numbers(plan.a.fragment, made, a)
-    b_value, b_power = _numbers(plan.b.fragment, made, b)
-
-    def products(i: int) -> small.Numbers:
-        in_a, in_b = plan.a.elements[i], plan.b.elements[i]
-        value, power = a_value.take(in_a), a_power.take(in_a)
-        value *= b_value.take(in_b)
-        power *= b_power.take(in_b)
-        return small.Numbers(value, power)
-
-    codes = unpack(c, plan.c.place).reshape(-1)
-    x = codes.view(np.float16).astype(np.float32) if made.numbers.half else codes.view(np.float32)
-    d = small.dot_adds(made, len(made.order), products, x)
-    if d is None:
+    try:
+        d = _by_kernel(plan, call, chosen, given) if may_use_kernels(call.engine) else None
+        if d is None and call.engine != "compiled":
+            d = _by_products(plan, call, chosen, given)
+    except EmulatorError:
         return None
-    packed = d.astype(np.float16).view(np.uint32) if made.numbers.half else d.view(np.uint32)
-    return packed.reshape(a.shape[0], -1)
+    return d
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=1024)
 def _plan(ins: MatrixInstruction, target: Target) -> _Plan | None:
-    """None where a recipe, a format or the places of elements keep an instruction from here."""
-    if ins.is_wgmma or ins.is_sparse or ins.is_block_scaled:
+    if ins.is_wgmma:
         return None
-    made = factors.plan(ins.arithmetic(target), ins.k)
-    a, b, c, d = (ins.fragment(x) for x in "abcd")
-    if made is None or made.before or made.after or a.place.padding or b.place.padding:
-        return None
-    assert c.lane_map == d.lane_map and c.fmt is d.fmt, "the accumulator stays where it is"
-    group, row, col = d.lane_map.coordinates.reshape(-1, 3).T
-    k = made.order[..., None]
-    in_a, in_b = a.lane_map.inverse[group, row, k], b.lane_map.inverse[group, k, col]
-    return _Plan(_Side(a, in_a), _Side(b, in_b), c, made)
+    registers = {}
+    for name, x in ins.fragments.items():
+        shapes: tuple[tuple[int, ...], ...] = ((x.lanes, x.registers),)
+        if name not in ("a", "b", "c", "d"):
+            shapes = ((x.lanes,), (x.lanes, 1))
+        registers[name] = code_type(x.word_bits), shapes
+    type_, ((lanes, count),) = registers.pop("d")
+    options = tuple(x for x in ins.options if x not in registers)
+    return _Plan(registers, options, (type_, (count, lanes)), {}, {})
 
 
-def _numbers(fragment: Fragment, made: factors.Plan, registers: Array) -> small.Numbers:
-    """The elements, lane by lane."""
-    codes = unpack(registers, fragment.place).reshape(-1)
-    return small.numbers(fragment.fmt, made.widen, codes)
+def _taken(plan: _Plan, call: Call) -> list[Array] | None:
+    """The operands, if all are arrays of just the type and shape of one warp's registers."""
+    given = []
+    for name, (type_, shapes) in plan.registers.items():
+        x = call.operands.get(name)
+        x = call.options.get(name) if x is None else x
+        if type(x) is not np.ndarray or x.dtype != type_ or x.shape not in shapes:
+            return None
+        given.append(x)
+    return given
+
+
+# --- machine code ---------------------------------------------------------------------------------
+
+
+def _by_kernel(
+    plan: _Plan, call: Call, chosen: tuple[int, ...], given: list[Array]
+) -> Array | None:
+    """None where no function is worth it or computes it, and where an operand is not legal."""
+    if chosen not in plan.kernels:
+        ins, target = call.instruction, call.target
+        # What NumPy has no plan for goes the long way, by the path of batches. No type is slower:
+        # this is time, nearly all of it overhead.
+        work = _CALL if plan.products.get(chosen, ...) else 4 * _CALL
+        if not kernels_wanted(call.engine, (ins, target), work, d_type=""):
+            return None
+        made = by_kernels(call.engine, lambda: _kernel(ins, target, plan, chosen))
+        plan.kernels[chosen] = made
+    multiply = plan.kernels[chosen]
+    return None if multiply is None else multiply(given, call.undefined == "raise")
+
+
+def _kernel(
+    ins: MatrixInstruction, target: Target, plan: _Plan, chosen: tuple[int, ...]
+) -> Kernel | None:
+    """Raises OperandError for a selector or ids that the instruction has not."""
+    from emulator.arith.kernels.batch import address_of
+    from emulator.arith.kernels.machine_code import callable_at
+    from emulator.arith.kernels.product import METADATA
+    from emulator.warp.native import warp_function
+
+    selector, ids = _selector_and_ids(ins, chosen)
+    if ins.is_sparse:
+        check_selector(ins, selector)
+    found = warp_function(ins, target, selector, *([ids] if ids else []))
+    if found is None:
+        return None
+    compute = callable_at(found.address, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+    type_, shape = plan.d
+    count = found.size // (type_.itemsize * ins.lanes)
+
+    def multiply(given: list[Array], metadata_is_checked: bool) -> Array | None:
+        # The function takes and gives the words of all lanes for one register after the other.
+        registers = np.empty((count, ins.lanes), type_)
+        np.concatenate([x.T if x.ndim == 2 else x[None] for x in given], out=registers)
+        d = np.empty(shape, type_)
+        flags = compute(address_of(registers), address_of(d))
+        if flags and (flags != METADATA or metadata_is_checked):
+            return None
+        return d.T.copy()
+
+    return multiply
+
+
+# --- NumPy ----------------------------------------------------------------------------------------
+
+
+def _by_products(
+    plan: _Plan, call: Call, chosen: tuple[int, ...], given: list[Array]
+) -> Array | None:
+    """None where an operand is not legal, or an element or a result not ordinary."""
+    if chosen not in plan.products:
+        selector, ids = _selector_and_ids(call.instruction, chosen)
+        plan.products[chosen] = products.plan(call.instruction, call.target, selector, ids)
+    found = plan.products[chosen]
+    return None if found is None else products.multiply(found, given)
+
+
+def _selector_and_ids(
+    ins: MatrixInstruction, chosen: tuple[int, ...]
+) -> tuple[int, tuple[int, ...]]:
+    return (chosen[0], chosen[1:]) if ins.is_sparse else (0, chosen)

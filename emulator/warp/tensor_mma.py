@@ -1,7 +1,6 @@
 """One tcgen05.mma in memory: its matrices from shared and tensor memory, D back to tensor memory.
 
-Executing it at once, in the program order of its thread, is one legal outcome for programs without
-races. Collectors change no values. PTX ISA 9.7.16.10.
+When it takes effect is for whoever calls to say. Collectors change no values. PTX ISA 9.7.16.10.
 """
 
 from __future__ import annotations
@@ -17,17 +16,25 @@ from numpy.typing import NDArray
 from dtypes import FORMATS, Array, Place, place
 from emulator.arith import Engine
 from emulator.errors import OperandError
-from emulator.layout.mma_kinds import KINDS
+from emulator.layout.shared_descriptor import SharedMemoryDescriptor
 from emulator.layout.tensor_memory import (
     LANES,
     QUARTER,
+    TABLE_COLUMNS,
+    Places,
     TensorAddress,
     TensorLayout,
     tensor_layout,
 )
-from emulator.memory.descriptors import load_operand
+from emulator.memory.descriptors import load_indices, load_operand
 from emulator.memory.space import Space
-from emulator.memory.tensor_memory import TensorMemory, load_codes, store_codes
+from emulator.memory.tensor_memory import (
+    TensorMemory,
+    Words,
+    load_codes,
+    store_codes,
+    words_at,
+)
 from emulator.warp.call import Undefined
 from emulator.warp.tensor_multiply import TensorProduct, zero_columns
 
@@ -52,6 +59,8 @@ class Operands(NamedTuple):
     disabled_lanes: Sequence[int] = ()
     #: of .ws
     zero_column_mask: int = 0
+    #: tables of .decompress::lut::b
+    lookup: int | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,19 @@ class TensorMma:
     weight_stationary: bool = False
     #: .ashift
     a_shift: bool = False
+    #: .decompress::lut::b
+    lookup: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.lookup:
+            return
+        x, letter = self.product.instruction, self.layout().rows.letter
+        if (x.b, x.k, x.transpose_b) != ("e4m3", 64, False) or letter not in "AD":
+            major = "MN" if x.transpose_b else "K"
+            raise OperandError(
+                f"tcgen05.mma.decompress::lut::b with {major}-major B of {x.b}, k {x.k}, M {x.m}; "
+                "legal: K-major B of e4m3, k 64, M 128 of one CTA or 256 of a pair"
+            )
 
     def layout(self, lane: int = 0) -> TensorLayout:
         """Where its matrices lie in tensor memory. Raises OperandError for an M or N that it
@@ -92,6 +114,27 @@ class TensorMma:
             raise OperandError(f"a tcgen05.mma of {self.cta_group} CTAs takes the memory of each")
         return _Run(self, memories, shared, operands, engine, undefined).execute()
 
+    def touched(self, memories: Sequence[TensorMemory], operands: Operands) -> Touched:
+        """The words of tensor memory that it reads and writes. Raises as `run`."""
+        return _Run(self, memories, (), operands).touched()
+
+    def read_shared(self, shared: Sequence[Space], operands: Operands) -> None:
+        """Reads A and B in shared memory, as executing it does. Raises as `run`."""
+        run = _Run(self, (), shared, operands)
+        if not operands.a_in_tensor_memory:
+            run.a()
+        if self.lookup:
+            run.indices()
+        else:
+            run.b()
+
+
+class Touched(NamedTuple):
+    """The words of tensor memory that a tcgen05.mma reads and writes."""
+
+    read: list[Words]
+    written: list[Words]
+
 
 class _Region(NamedTuple):
     """A part of D that reads one copy of what is repeated."""
@@ -111,8 +154,8 @@ class _Run:
     memories: Sequence[TensorMemory]
     shared: Sequence[Space | Array]
     operands: Operands
-    engine: Engine
-    undefined: Undefined
+    engine: Engine = "auto"
+    undefined: Undefined = "raise"
 
     def __post_init__(self) -> None:
         self.unwritten: list[str] = []
@@ -123,7 +166,7 @@ class _Run:
         return self.mma.layout(TensorAddress.decode(self.operands.d).lane)
 
     def execute(self) -> tuple[str, ...]:
-        a, b = self._a(), self._b()
+        a, b = self.a(), self.b()
         nibbles, scale_a, scale_b = self._nibbles(), self._scale("a"), self._scale("b")
         places, bits = self.layout.d, self.mma.product.format_c.bits
         start = self._column(self.operands.d)
@@ -136,7 +179,7 @@ class _Run:
             rows, columns = region.rows, region.columns
             d[np.ix_(rows, columns)] = self.mma.product.multiply(
                 a[region.block][rows], b[:, columns], c[np.ix_(rows, columns)],
-                None if scale_a is None else scale_a[region.quarter][rows],
+                None if scale_a is None else scale_a[region.quarter % len(scale_a)][rows],
                 None if scale_b is None else scale_b[region.cta, region.quarter][columns],
                 None if nibbles is None else nibbles[region.block][rows],
                 engine=self.engine, undefined=self.undefined,
@@ -144,48 +187,103 @@ class _Run:
         store_codes(self.memories, start, places, d, where, "tcgen05.mma, D", self._written())
         return tuple(self.unwritten)
 
+    def touched(self) -> Touched:
+        given, layout = self.operands, self.layout
+        places = {
+            "D": (given.d if given.enable else None, "d"),
+            "A": (given.a if given.a_in_tensor_memory else None, "a"),
+            "metadata": (given.metadata, "metadata"),
+            "scale_a": (given.scale_a, "scale_a"),
+            "scale_b": (given.scale_b, "scale_b"),
+            "lookup": (given.lookup, "lookup"),
+        }
+        read = [
+            words
+            for name, (address, held) in places.items()
+            if address is not None
+            for words in self._words(name, address, getattr(layout, held))
+        ]
+        return Touched(read, self._words("D", given.d, layout.d, self._written()))
+
+    def _words(
+        self, name: str, address: int, places: Places, mask: NDArray[np.bool_] | None = None
+    ) -> list[Words]:
+        # Elements of A alone may go on in the next word.
+        width = self._place_of_a.width if name == "A" else 1
+        what = f"tcgen05.mma, {name}"
+        return words_at(self.memories, self._column(address), places, width, what, mask)
+
     def _column(self, address: int) -> int:
         """The address without its lane, which the layout has."""
         return TensorAddress(0, TensorAddress.decode(address).column).encode()
 
-    def _read(self, name: str, address: int, places: object, where: Place) -> Array:
-        codes, defined = load_codes(
-            self.memories, address, places, where, f"tcgen05.mma, {name}"  # type: ignore[arg-type]
-        )  # fmt: skip
+    def _read(self, name: str, address: int, places: Places, where: Place) -> Array:
+        what = f"tcgen05.mma, {name}"
+        codes, defined = load_codes(self.memories, address, places, where, what)
         if not defined.all():
             self.unwritten.append(name)
         return codes
 
     # --- operands ---
 
-    def _a(self) -> Array:
+    def a(self) -> Array:
         """A ``(copies, m, stored k)``."""
         x, group = self.mma.product.instruction, self.mma.cta_group
         if not self.operands.a_in_tensor_memory:
-            parts = [load_operand(s, self.operands.a, x, "a", group) for s in self.shared]
+            leads = SharedMemoryDescriptor.decode(self.operands.a, self.mma.product.target)
+            parts = [load_operand(s, leads, x, "a", group) for s in self.shared]
             a = np.concatenate(parts)
             return np.broadcast_to(a, (self.layout.rows.blocks, *a.shape))
         if x.transpose_a:
             raise OperandError("A in tensor memory is K-major: transpose_a must be 0")
         self._check_lane("A", self.operands.a)
-        where = place(FORMATS[x.a], KINDS[x.kind].container or None)
-        a = self._read("A", self._column(self.operands.a), self.layout.a, where)
+        a = self._read("A", self._column(self.operands.a), self.layout.a, self._place_of_a)
         if self.mma.a_shift:
             # Each row takes the place of the one before it; the last of each CTA stays.
             own = a.reshape(a.shape[0], group, -1, a.shape[-1])
             a = np.concatenate([own[:, :, 1:], own[:, :, -1:]], 2).reshape(a.shape)
         return a
 
-    def _b(self) -> Array:
+    @property
+    def _place_of_a(self) -> Place:
+        x = self.mma.product.instruction
+        return place(FORMATS[x.a], x.width("a"))
+
+    def b(self) -> Array:
         """B ``(k, n)``, with the columns that a mask makes zero."""
         x, group = self.mma.product.instruction, self.mma.cta_group
         zero, shift = zero_columns(self.operands.zero_column_mask, x.m, x.n)
         if shift:
             # Column n of the product uses column n + shift of B, of which as many more are read.
             x = x.replace(n=x.n + -(-shift // 8) * 8)
-        parts = [load_operand(s, self.operands.b, x, "b", group) for s in self.shared]
+        if self.mma.lookup:
+            return self._decompressed()
+        leads = SharedMemoryDescriptor.decode(self.operands.b, self.mma.product.target)
+        parts = [load_operand(s, leads, x, "b", group) for s in self.shared]
         b = np.concatenate(parts).T[:, shift : shift + len(zero)]
         return np.where(zero, b.dtype.type(0), b) if zero.any() else b
+
+    def _decompressed(self) -> Array:
+        """B ``(k, n)`` of .decompress::lut::b: what the tables hold where the indices say."""
+        address = self.operands.lookup
+        if address is None:
+            raise OperandError("tcgen05.mma.decompress::lut::b needs the address of its tables")
+        self._check_lane("lookup", address)
+        start = self._column(address)
+        if start % 2:
+            raise OperandError("the tables of .decompress::lut::b start in an even column")
+        tables = self._read("lookup", start, self.layout.lookup, Place(8, 0, 8))
+        parts = [
+            np.take_along_axis(np.repeat(own, TABLE_COLUMNS, axis=0), indices, axis=1)
+            for own, indices in zip(tables, self.indices(), strict=True)
+        ]
+        return np.concatenate(parts).T
+
+    def indices(self) -> list[Array]:
+        """What stands in the place of B with .decompress::lut::b, in each CTA."""
+        leads = SharedMemoryDescriptor.decode(self.operands.b, self.mma.product.target)
+        rows = self.mma.product.instruction.n // self.mma.cta_group
+        return [load_indices(s, leads, rows) for s in self.shared]
 
     def _nibbles(self) -> Array | None:
         if not self.mma.product.is_sparse:
@@ -196,12 +294,12 @@ class _Run:
             raise OperandError("a sparse tcgen05.mma needs the address of its metadata")
         self._check_lane("metadata", self.operands.metadata)
         start = self._column(self.operands.metadata)
-        if self.mma.product.instruction.kind in ("tf32", "f16") and start % 2:
-            raise OperandError("metadata of kinds tf32 and f16 starts in an even column")
+        if self.mma.product.instruction.has_selector and start % 2:
+            raise OperandError("metadata of kinds tf32, f16 and ti16 starts in an even column")
         return self._read("metadata", start, self.layout.metadata, _NIBBLE)
 
     def _scale(self, operand: str) -> Array | None:
-        """Scales ``(4, m, v)`` of A, ``(ctas, 4, n, v)`` of B."""
+        """Scales ``(4, m, v)`` of A, or ``(1, m, v)``; ``(ctas, 4, n, v)`` of B."""
         scale, address = self.mma.product.scale_type, getattr(self.operands, f"scale_{operand}")
         if scale is None:
             return None

@@ -16,10 +16,9 @@ from dtypes import FORMATS, Array, Format
 from emulator.arith import Engine, matmul
 from emulator.arith.evidence import Fidelity, find_fidelity
 from emulator.arith.recipes import Arithmetic, Row, find_recipe
-from emulator.errors import OperandError, UnsupportedError, listing, shown, whole
+from emulator.errors import OperandError, UndefinedError, UnsupportedError, listing, shown, whole
 from emulator.layout.instruction_descriptor import TARGETED, InstructionDescriptor
 from emulator.layout.mma_kinds import KINDS
-from emulator.layout.tensor_memory import CHUNK
 from emulator.targets import Target
 from emulator.warp.call import Undefined
 from emulator.warp.sparse import check_metadata, matmul_compressed
@@ -88,7 +87,7 @@ class TensorProduct:
     @property
     def chunk(self) -> int:
         """Columns of A that one metadata nibble describes."""
-        return CHUNK[KINDS[self.instruction.kind].width(self.a_type)]
+        return self.instruction.chunk
 
     @property
     def a_type(self) -> str:
@@ -171,6 +170,8 @@ class TensorProduct:
         PTX leaves undefined.
         """
         x = self.instruction
+        for name, type_, codes in (("A", x.a, a), ("B", x.b, b)):
+            _check_unused_bits(name, FORMATS[type_], codes)
         if x.negate_a:
             a = a ^ a.dtype.type(FORMATS[x.a].sign_mask)
         if x.negate_b:
@@ -184,6 +185,16 @@ class TensorProduct:
             check_metadata(part, nibbles, a, 0)
         return matmul_compressed(
             part, self.arithmetic, a, nibbles, b, c, scale_a, scale_b, engine=engine
+        )
+
+
+def _check_unused_bits(name: str, fmt: Format, codes: Array) -> None:
+    """Raises UndefinedError where bits of a code are set that must be 0."""
+    if fmt.unused_mask and (wrong := codes & codes.dtype.type(fmt.unused_mask)).any():
+        *case, row, column = (int(i) for i in np.argwhere(wrong)[0])
+        raise UndefinedError(
+            f"{name}[{row}][{column}] of {fmt.name} is {int(codes[(*case, row, column)]):#06x}: "
+            f"the bits of {fmt.unused_mask:#06x} must be 0"
         )
 
 

@@ -101,7 +101,7 @@ def multiply(ins: WmmaMultiply, call: Call) -> Array:
     if (
         work
         and may_use_kernels(call.engine)
-        and kernels_wanted(call.engine, (ins, call.target), work)
+        and kernels_wanted(call.engine, (ins, call.target), work, ins.d_type)
     ):
         found = by_kernels(call.engine, lambda: _by_kernel(ins, call, words, batch))
         if found is not None:

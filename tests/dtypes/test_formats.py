@@ -14,6 +14,7 @@ from dtypes import (
     array_type,
     codes_from_array,
     convert,
+    decode_integers,
     encode,
 )
 from dtypes.codec import decode, decode_integer
@@ -108,6 +109,7 @@ INTEGERS = {
     "b16": (16, False, 0, 65535),
     "b1": (1, False, 0, 1),
     "s2f6": (8, True, -128, 127),
+    "s1z4m11": (16, True, -2047, 2047),
 }
 
 
@@ -176,8 +178,22 @@ def test_facts_of_integer_formats(name):
     assert (fmt.bits, fmt.signed, fmt.is_float) == (bits, signed, False)
     assert (fmt.nan, fmt.infinity) == (None, None)
     assert decode_integer(fmt, fmt.max_finite) == high
-    assert decode_integer(fmt, 1 << (bits - 1) if signed else 0) == low
-    assert decode_integer(fmt, (1 << bits) - 1) == (-1 if signed else high)
+    lowest = 0x87FF if name == "s1z4m11" else 1 << (bits - 1) if signed else 0
+    assert decode_integer(fmt, lowest) == low == fmt.lowest
+    if name != "s1z4m11":
+        assert decode_integer(fmt, (1 << bits) - 1) == (-1 if signed else high)
+
+
+def test_a_sign_and_a_magnitude():
+    fmt = FORMATS["s1z4m11"]
+    codes = np.array([0, 1, 0x7FF, 0x8000, 0x8001, 0x87FF], np.uint16)
+    values = [0, 1, 2047, 0, -1, -2047]
+    assert [decode_integer(fmt, int(code)) for code in codes] == values
+    assert decode_integers(fmt, codes).tolist() == values
+    assert encode(fmt, values).tolist() == [0, 1, 0x7FF, 0, 0x8001, 0x87FF]
+    assert fmt.unused_mask == 0x7800 and FORMATS["s8"].unused_mask == 0
+    with pytest.raises(ValueError, match="holds integers from -2047 to 2047"):
+        encode(fmt, [2048])
 
 
 @pytest.mark.parametrize(

@@ -162,8 +162,8 @@ def test_what_no_word_says(fields, message):
         ({"kind": "mxf4", "scale_a_id": 1}, {}, "scale_a_id 0 or 2"),
         ({"max_shift": 8}, {}, "for tcgen05.mma.ws"),
         (
-            {"kind": "f8f6f4", "a": "e2m1", "b": "e4m3", "transpose_a": True}, {},
-            "elements below 8 bits are K-major",
+            {"kind": "mxf8f6f4", "a": "e2m1", "b": "e4m3", "k": 64, "transpose_a": True}, {},
+            "with k 64 elements below 8 bits are K-major",
         ),
         ({"kind": "f8f6f4", "a": "e2m1", "b": "e4m3", "k": 64}, {}, "types e4m3 and e5m2"),
         (
@@ -186,6 +186,39 @@ def test_every_kind_has_shapes():
     assert InstructionDescriptor("mxf4", sparse=True, k=192).validate(target="sm_103a") == []
 
 
+def test_ti16():
+    one = InstructionDescriptor("ti16", m=128, n=32)
+    assert (one.a, one.b, one.d, one.k) == ("s1z4m11", "s1z4m11", "s32", 16)
+    assert one.encode() == 8 << 24 | 4 << 17 | 3 << 10 | 3 << 7 | 2 << 4
+    assert one.validate() == one.validate(cta_group=2) == []
+    assert one.replace(m=64, n=24).validate() == []
+    assert "n 16-256 by 16" in one.replace(n=24).validate()[0]
+    assert "n 32-256 by 32" in one.replace(n=48).validate(cta_group=2)[0]
+    with pytest.raises(OperandError, match="cannot be transposed"):
+        one.replace(transpose_a=True)
+
+
+def test_bits_that_an_element_takes():
+    small = InstructionDescriptor("mxf8f6f4", "e2m3", "e2m1")
+    assert (small.width("a"), small.width("b")) == (8, 8)
+    for packed in (small.replace(k=64), small.replace(sparse=True, k=128)):
+        assert (packed.width("a"), packed.width("b")) == (6, 4)
+    assert small.replace(sparse=True).width("a") == 8
+    assert InstructionDescriptor("f8f6f4", "e4m3", "e4m3", k=64).width("a") == 8
+    assert InstructionDescriptor("tf32").width("a") == 32
+
+
+def test_the_sparsity_version_is_that_of_the_chip():
+    one = InstructionDescriptor("mxf4", sparse=True)
+    assert one.validate(target="sm_100a") == []
+    assert "sparsity_version 1" in one.validate(target="sm_107a")[0]
+    other = one.replace(sparsity_version=1)
+    assert other.validate(target="sm_107a") == []
+    assert "sparsity_version 0" in other.validate(target="sm_103a")[0]
+    assert (one.chunk, other.chunk) == (8, 4)
+    assert InstructionDescriptor("mxf4").validate(target="sm_107a") == []
+
+
 def test_a_k_that_no_longer_fits_becomes_the_usual_one():
     assert InstructionDescriptor().replace(sparse=True).k == 32
     assert InstructionDescriptor().replace(n=64).k == 16
@@ -195,10 +228,12 @@ def test_a_k_that_no_longer_fits_becomes_the_usual_one():
     ("descriptor", "what"),
     [
         (InstructionDescriptor(), ""),
-        (InstructionDescriptor("mxf4", scale_a_rows=True), "128 lanes"),
-        (InstructionDescriptor("mxf4", sparse=True, sparsity_version=1), "sparsity version 1"),
-        (InstructionDescriptor("mxf8f6f4", "e2m3", "e4m3", k=64), "e2m3 without padding"),
-        (InstructionDescriptor("mxf8f6f4", "e5m2", "e4m3", k=64), ""),
+        (InstructionDescriptor("mxf8f6f4", "e2m3", "e4m3", k=64), ""),
+        (
+            InstructionDescriptor("mxf8f6f4", "e2m3", "e4m3", transpose_a=True, sparse=True, k=128),
+            "MN-major A of e2m3 without padding",
+        ),
+        (InstructionDescriptor("f8f6f4", "e2m1", "e4m3", transpose_a=True), ""),
     ],
 )
 def test_what_is_not_modelled(descriptor, what):

@@ -90,11 +90,23 @@ def test_words_that_mean_nothing(word, message):
         SharedMemoryDescriptor.decode(word)
 
 
+def test_sm_107_has_a_bit_more_of_addresses():
+    wide = SharedMemoryDescriptor((1 << 18) + 1024, (1 << 19) - 16, 1024, swizzle_bytes=128)
+    word = int(wide.encode())
+    assert word & 0xFFFFFFFF == 0x7FFF << 16 | 0x4040
+    assert SharedMemoryDescriptor.decode(word, "sm_107a") == wide
+    for target in (None, "sm_100a", "sm_103f"):
+        narrow = SharedMemoryDescriptor.decode(word, target)
+        assert (narrow.start_address, narrow.leading_byte_offset) == (1024, (1 << 18) - 16)
+        assert narrow.stride_byte_offset == 1024
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"start_address": 8}, "multiple of 16"),
-        ({"start_address": 1 << 18}, "start_address is 0 … 262128"),
+        ({"start_address": 1 << 19}, "start_address is 0 … 524272"),
+        ({"stride_byte_offset": 1 << 18}, "stride_byte_offset is 0 … 262128"),
         ({"swizzle_bytes": 48}, "no swizzle of tcgen05"),
         ({"swizzle_bytes": 64, "atom_bytes": 32}, "no swizzle of tcgen05"),
         ({"base_offset": 8}, "0 … 7"),

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from emulator import InstructionDescriptor, OperandError
+from emulator import InstructionDescriptor, OperandError, UnsupportedError
 from emulator.layout.tensor_memory import (
     COPIES,
     ROWS,
@@ -87,6 +87,63 @@ def test_a_of_fp4_is_packed():
     found = TensorLayout(InstructionDescriptor("mxf4", m=128, n=64), scales=2)
     assert four(found.a, 0, 77, 33) == (0, 77, 4, 4)
     assert found.a.columns == 8
+
+
+@pytest.mark.parametrize(("a", "bits"), [("e2m3", 6), ("e2m1", 4), ("e4m3", 8)])
+def test_a_of_k_64_has_no_padding(a, bits):
+    found = TensorLayout(InstructionDescriptor("mxf8f6f4", a, a, m=128, n=64, k=64), scales=2)
+    for i, k in itertools.product((0, 5, 127), range(64)):
+        assert four(found.a, 0, i, k) == (0, i, k * bits // 32, k * bits % 32)
+    assert found.a.columns == 2 * bits
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"kind": "mxf4", "sparsity_version": 1}, {"kind": "mxf8f6f4", "a": "e2m3", "b": "e2m3",
+                                               "k": 128}],
+    ids=str,
+)  # fmt: skip
+def test_metadata_of_128_columns_in_fours(fields):
+    found = TensorLayout(InstructionDescriptor(sparse=True, m=128, n=64, **fields), scales=2)
+    assert found.metadata.lane.shape == (1, 128, 32)
+    for i, c in itertools.product(range(0, 128, 7), range(32)):
+        assert four(found.metadata, 0, i, c) == (0, i, c // 8, 4 * (c % 8))
+
+
+def test_metadata_and_a_of_ti16_are_those_of_16_bits():
+    for more in ({"sparse": True, "selector": 1}, {}):
+        ti16, f16 = (layout(64, 1, False, bool(more), 16, kind=kind, **(
+            more and {"selector": 1})) for kind in ("ti16", "f16"))  # fmt: skip
+        for name in ("a", "d", "metadata")[: 3 if more else 2]:
+            for ours, theirs in zip(getattr(ti16, name), getattr(f16, name), strict=True):
+                assert (ours == theirs).all()
+
+
+@pytest.mark.parametrize(("m", "group", "scales", "k", "a_id"), [
+    (128, 1, 2, 0, 2), (256, 2, 2, 0, 0), (128, 1, 3, 96, 2), (128, 1, 4, 128, 0),
+])  # fmt: skip
+def test_scales_of_a_in_128_lanes(m, group, scales, k, a_id):
+    descriptor = InstructionDescriptor("mxf4", m=m, n=64, k=k, scale_a_id=a_id, scale_a_rows=True)
+    found = TensorLayout(descriptor, group, scales=scales)
+    assert found.scale_a.lane.shape == (1, m, scales)
+    for r, b in itertools.product(range(0, m, 3), range(scales)):
+        byte = a_id + b
+        assert four(found.scale_a, 0, r, b) == (r // 128, r % 128, byte // 4, byte % 4 * 8)
+    assert found.scale_b.lane.shape == (group, 4, 64, scales)
+
+
+def test_scales_in_128_lanes_of_fewer_rows_are_not_known():
+    descriptor = InstructionDescriptor("mxf4", m=128, n=64, scale_a_rows=True)
+    with pytest.raises(UnsupportedError, match="no source says which lanes hold those of 64 rows"):
+        _ = TensorLayout(descriptor, 2, scales=2).scale_a
+
+
+@pytest.mark.parametrize(("m", "group"), [(128, 1), (256, 2)])
+def test_lookup_tables(m, group):
+    found = layout(m, group, False, False, n=48, kind="f8f6f4", a="e4m3", b="e4m3", k=64).lookup
+    assert found.lane.shape == (group, 6 // group, 8)
+    for cta, table, entry in np.ndindex(found.lane.shape):
+        assert four(found, cta, table, entry) == (cta, table, entry // 4, entry % 4 * 8)
 
 
 WIDE = [(128, 1, False, 0), (256, 2, False, 0)]

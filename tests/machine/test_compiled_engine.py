@@ -9,7 +9,7 @@ from kernel_recordings import KERNELS, REAL, differing_bytes
 from one_instruction import OneInstruction
 from random_kernels import RandomKernel
 
-from emulator import KernelError, Module, UnsupportedError
+from emulator import Instruction, KernelError, Module, UnsupportedError
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.ordinary.tables import ROWS
 
@@ -18,7 +18,7 @@ pytest.importorskip("llvmlite")
 from emulator.arith import engines as arith_engines
 from emulator.arith.kernels import machine_code
 from emulator.machine import engines
-from emulator.machine.compiled import engine, rules, segment
+from emulator.machine.compiled import engine, roundings, rules, segment
 from emulator.machine.compiled.segment import Segment
 from emulator.machine.compiled.translation import can_translate
 
@@ -75,6 +75,55 @@ def test_rules(row):
 @pytest.mark.parametrize("row", ROWS_WITH_RULES, ids=lambda row: row.form)
 def test_every_rule(row):
     check_row(row, 3)
+
+
+#: of f32 in every rounding, and quotients and roots of f64
+ROUNDED = [
+    f"{name}.{rounding}{ftz}.f32"
+    for name in ("add", "sub", "mul", "fma", "div", "rcp", "sqrt")
+    for rounding in ("rn", "rz", "rm", "rp")
+    for ftz in ("", ".ftz")
+] + [f"{name}.rn.f64" for name in ("div", "rcp", "sqrt")]
+
+
+def check_rounded(opcode):
+    ins = Instruction.parse(opcode)
+    assert rules.find(ins, {})
+    one = OneInstruction(ins)
+    assert_same(one.text, 1, one.threads, one.arguments())
+
+
+@pytest.mark.parametrize("opcode", ["fma.rm.f32", "add.rp.ftz.f32", "div.rn.f32", "sqrt.rn.f64"])
+def test_roundings(opcode):
+    check_rounded(opcode)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("opcode", ROUNDED)
+def test_every_rounding(opcode):
+    check_rounded(opcode)
+
+
+@pytest.mark.parametrize(
+    "rounding, code", [("rm", 0x80800000), ("rp", 0x80000000), ("rz", 0x80000000)]
+)
+def test_next_to_the_smallest_normal_number(rounding, code):
+    """2**-156 - 2**-126 is tiny unless it is rounded away from zero."""
+    body = f"""mov.u32 %r4, 0x18800000; mov.u32 %r5, 0x80800000; xor.b32 %r4, %r4, 0;
+    fma.{rounding}.ftz.f32 %r6, %r4, %r4, %r5; st.global.u32 [%rd2], %r6;"""
+    held, _ = assert_same(kernel(body), 1, 32, [words(32), np.zeros(32, U32)])
+    assert set(np.frombuffer(held[1], U32).tolist()) == {code}
+
+
+def test_a_wrong_rounding_is_noticed(monkeypatch):
+    for name, check in (
+        ("_stepped", lambda: check_rounded("fma.rm.f32")),
+        ("_is_tiny", lambda: test_next_to_the_smallest_normal_number("rm", 0x80800000)),
+    ):
+        held = getattr(roundings, name)
+        with monkeypatch.context() as patch, pytest.raises(AssertionError):
+            patch.setattr(roundings, name, lambda *args, held=held: held(*args[:-1], "rz"))
+            check()
 
 
 def test_a_difference_is_noticed(monkeypatch):
@@ -300,7 +349,7 @@ def test_a_product_of_lanes_that_are_missing():
 def test_several_threads(monkeypatch):
     """Blocks in as many threads as there are processors, here four."""
     monkeypatch.setattr(machine_code, "processors", lambda: 4)
-    monkeypatch.setattr(segment, "_WORTH_A_THREAD", 1)
+    monkeypatch.setattr(segment, "WORTH_A_THREAD", 1)
     body = """mov.u32 %r4, room; mad.lo.u32 %r4, %r3, 4, %r4; ld.global.u32 %r5, [%rd1];
     st.shared.u32 [%r4], %r5; ld.shared.u32 %r6, [%r4]; mad.lo.u32 %r6, %r6, 5, %r1; bar.sync 0;
     st.global.u32 [%rd2], %r6; add.u32 %r5, %r5, 1; add.u32 %r5, %r5, 1;"""
@@ -348,25 +397,24 @@ def test_auto_compiles_what_runs_long(monkeypatch):
     assert results[0] == results[1]
 
 
-def test_a_segment_is_compiled_once_that_pays(monkeypatch):
+def test_what_pays_is_compiled_once(monkeypatch):
+    """A segment, as a barrier keeps it from being a loop, and a loop."""
     monkeypatch.setattr(engine, "_COLD", 0.0)
-    module, given = Module(kernel(LOOP)), words(64)
-    module["go"].launch(1, 64, [given, np.zeros_like(given)])
-    (loop,) = [
-        x
-        for block in module["go"]._blocks[engine.LazyBlocks, False].values()
-        for x in block.steps
-        if isinstance(x, Segment) and len(x.statements) == 5
-    ]
-    assert loop._native is None
-    assert loop._left < 0.03
-    loop._left = 0.0
-    out = np.zeros_like(given)
-    module["go"].launch(1, 64, [given, out])
-    assert loop._native is not None
-    expected = np.zeros_like(given)
-    module["go"].launch(1, 64, [given, expected], engine="vector")
-    assert out.tolist() == expected.tolist()
+    for text in (LOOP.replace("@%p1 bra", "bar.sync 0; @%p1 bra"), LOOP):
+        module, given = Module(kernel(text)), words(64)
+        module["go"].launch(1, 64, [given, np.zeros_like(given)])
+        blocks = module["go"]._blocks[engine.LazyBlocks, False]
+        steps = [x for block in blocks.values() for x in block.steps if isinstance(x, Segment)]
+        (found,) = {x for x in steps if len(x.statements) == 5} | set(blocks.loops.values())
+        assert found._native is None
+        assert found._left < 0.03
+        found._left = 0.0
+        out = np.zeros_like(given)
+        module["go"].launch(1, 64, [given, out])
+        assert found._native is not None
+        expected = np.zeros_like(given)
+        module["go"].launch(1, 64, [given, expected], engine="vector")
+        assert out.tolist() == expected.tolist()
 
 
 def test_where_llvm_fails_steps_go_on(monkeypatch, caplog):

@@ -1,11 +1,17 @@
 """tcgen05 in kernels: allocation of tensor memory, ld, st, cp, mma and commit, in both engines."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 
 from emulator import InstructionDescriptor, KernelError, Module
 
+COMPILED = pytest.param("compiled", marks=[
+    pytest.mark.slow, pytest.mark.skipif(not find_spec("llvmlite"), reason="needs llvmlite"),
+])  # fmt: skip
 ENGINES = ("vector", "reference")
+ALL_ENGINES = (*ENGINES, COMPILED)
 HEAD = """.version 8.8
 .target sm_100a
 .address_size 64
@@ -76,7 +82,7 @@ def moved(shape, num, count, packed="", split=", 16"):
 """ + "\n".join(f" st.global.b32 [%rd0+{4 * i}], %r{100 + i};" for i in range(count))  # fmt: skip
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ALL_ENGINES)
 @pytest.mark.parametrize(("shape", "num", "count"), SHAPES)
 def test_ld_reads_where_the_shape_says(shape, num, count, engine):
     out = np.zeros((128, count), np.uint32)
@@ -87,7 +93,7 @@ def test_ld_reads_where_the_shape_says(shape, num, count, engine):
             assert out[thread, q] == 1000 * (thread // 32 * 32 + lane) + column
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ALL_ENGINES)
 @pytest.mark.parametrize(("shape", "num", "count"), SHAPES)
 def test_pack_takes_the_low_halves_of_two_columns(shape, num, count, engine):
     out = np.zeros((128, count), np.uint32)
@@ -118,7 +124,7 @@ def reduction(operation, kind):
 """ + "\n".join(f" st.global.b32 [%rd0+{4 * i}], %r{100 + i};" for i in range(8))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ALL_ENGINES)
 @pytest.mark.parametrize(
     ("operation", "kind", "want"),
     [
@@ -265,7 +271,7 @@ def test_a_wrong_result_would_show():
 # --- cp, shift ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ALL_ENGINES)
 def test_cp_copies_rows_to_every_quarter(engine):
     body = f"""
  mov.u32 %r10, sm; shl.b32 %r11, %r0, 4; and.b32 %r11, %r11, 511; add.u32 %r11, %r11, %r10;
@@ -290,7 +296,7 @@ LOADED:
 # --- allocation -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ALL_ENGINES)
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -308,7 +314,7 @@ def test_mistakes_are_told(body, message, engine):
         run(body, [], engine=engine)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ALL_ENGINES)
 def test_an_allocation_waits_for_room(engine):
     """Warp 1 wants all columns, and gets them when warp 0 has given its own back."""
     body = """
@@ -320,7 +326,7 @@ def test_an_allocation_waits_for_room(engine):
     run(body, [], columns=512, engine=engine)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ALL_ENGINES)
 def test_an_allocation_that_nobody_makes_room_for(engine):
     body = "@%p tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 512;"
     with pytest.raises(KernelError, match=r"(?s)deadlock.*waits for columns of tensor memory"):
@@ -374,20 +380,3 @@ def test_what_nothing_wrote_and_what_is_left_is_found():
     found = findings(body, [])
     assert [name for name, _ in found] == ["tensor memory"] * 2
     assert "nothing has written" in found[0][1] and "columns 0-63" in found[1][1]
-
-
-# --- what is not modelled -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "tcgen05.mma.cta_group::1.kind::ti16 [%r5], %rd1, %rd2, %r6, 1;",
-        "tcgen05.mma.cta_group::1.kind::f8f6f4.decompress::lut::b"
-        " [%r5], %rd1, %rd2, [%r6], %r6, 1;",
-    ],
-)
-def test_what_is_not_modelled_says_so(statement):
-    text = HEAD.format(body=statement, columns=64, group=1, cluster="")
-    (problem,) = Module(text.replace("8.8", "9.4").replace("sm_100a", "sm_107a")).problems
-    assert "is legal PTX, not modelled here" in str(problem)

@@ -9,14 +9,14 @@ from dtypes import FORMATS, Place
 from emulator import Module, mma
 
 #: columns of tensor memory in these kernels: D has 64
-AT = {"d": 0, "a": 64, "metadata": 96, "scale_a": 104, "scale_b": 112}
+AT = {"d": 0, "a": 64, "metadata": 96, "scale_a": 104, "scale_b": 112, "lookup": 126}
 COLUMNS, SHARED, B_START = 128, 24576, 16384
 #: vectors of 4 words that one thread loads of the image of shared memory
 _PARTS = SHARED // (128 * 16)
 FOUR = "{%r10, %r11, %r12, %r13}"
 WORDS = "{" + ", ".join(f"%w{i}" for i in range(COLUMNS)) + "}"
 
-KERNEL = """.version 9.0
+KERNEL = """.version 9.4
 .target {target}
 .address_size 64
 .visible .entry k(.param .u64 ps, .param .u64 pt, .param .u64 pd) {cluster}
@@ -68,6 +68,7 @@ def opcode_of(problem):
     words += [f"cta_group::{problem.group}", f"kind::{x.kind}"]
     if mma_.product.scales:
         words += ["block_scale"] + [mma_.product.vector] * bool(mma_.product.vector)
+    words += ["decompress::lut::b"] * mma_.lookup
     return ".".join(words + ["ashift"] * mma_.a_shift)
 
 
@@ -76,7 +77,8 @@ def operands_of(problem, mask, zero_mask):
     those from 30 on the lanes that are disabled."""
     given, product = problem.operands, problem.mma.product
     out = ["[%r20]", "[%r21]" if given.a_in_tensor_memory else "%rd7", "%rd8"]
-    out += ["[%r22]"] * (given.metadata is not None) + [str(problem.x.encode())]
+    out += ["[%r22]"] * (given.metadata is not None)
+    out += ["[%r25]"] * (given.lookup is not None) + [str(problem.x.encode())]
     if product.scales:
         out += ["[%r23]", "[%r24]"]
     out += ["{" + ", ".join(f"%r{30 + i}" for i in range(len(mask))) + "}"] * bool(mask) + ["%p"]
@@ -90,7 +92,7 @@ def kernel(problem, *, enable=True, mask=(), zero_mask=0):
     group, given = problem.group, problem.operands
     pair = group == 2
     a = given.a if given.a_in_tensor_memory else 0
-    held = enumerate((given.d, a, given.metadata, given.scale_a, given.scale_b), 20)
+    held = enumerate((given.d, a, given.metadata, given.scale_a, given.scale_b, given.lookup), 20)
     quads = range(0, COLUMNS, 4)
     four = {i: "{" + ", ".join(f"%w{i + j}" for j in range(4)) + "}" for i in quads}
     return KERNEL.format(
@@ -135,13 +137,14 @@ def small(kind, m, group=1, **more):
 def product(problem, **changed):
     """What ``mma`` makes of the matrices."""
     x, given = problem.x, {}
+    opcode = opcode_of(problem).replace(".decompress::lut::b", "")
     if x.sparse:
         given["nibbles"] = problem.nibbles
     if problem.mma.product.scales:
         given |= {"scale_a": problem.scale_a, "scale_b": problem.scale_b.T}
     matrices = {name: getattr(problem, name) for name in "abc"} | changed
     return mma(
-        opcode_of(problem), *matrices.values(), idesc=x, target=problem.mma.product.target.name,
+        opcode, *matrices.values(), idesc=x, target=problem.mma.product.target.name,
         codes=True, **given,
     )  # fmt: skip
 
@@ -185,9 +188,16 @@ CASES = [
     ("f16", 128, {"group": 2, "a_in": True}),
     ("f16", 128, {"group": 2, "sparse": True, "lane": 16, "a_in": True}),
     ("i8", 256, {"group": 2, "a": "s8"}),
-]
+    ("ti16", 64, {"sparse": True, "a_in": True, "target": "sm_107a"}),
+    ("f8f6f4", 256, {"group": 2, "a": "e4m3", "k": 64, "n": 32, "lookup": True, "half": 1,
+                     "target": "sm_107a"}),
+    ("mxf8f6f4", 128, {"a": "e4m3", "k": 64, "n": 32, "lookup": True, "target": "sm_107a"}),
+    ("mxf8f6f4", 128, {"a": "e2m3", "k": 64, "n": 32, "a_in": True, "target": "sm_107a"}),
+    ("mxf4", 128, {"n": 32, "sparse": True, "sparsity_version": 1, "scale_a_rows": True,
+                   "target": "sm_107a"}),
+]  # fmt: skip
 #: cases of other code paths, in the fast suite
-FAST = (1, 9, 13, 15, 16, 20)
+FAST = (1, 9, 13, 15, 16, 20, 24)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -202,6 +212,15 @@ def test_a_kernel_makes_the_product(case, engine):
     want = product(problem)
     assert (want != problem.c).any()
     check(problem, engine, want)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [CASES[i] for i in FAST], ids=str)
+def test_a_compiled_kernel_makes_the_product(case):
+    pytest.importorskip("llvmlite")
+    kind, m, more = case
+    problem = small(kind, m, **more)
+    check(problem, "compiled", product(problem))
 
 
 def test_a_wrong_bit_of_d_would_show():

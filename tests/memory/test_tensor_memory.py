@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dtypes import Place
+from dtypes import FORMATS, Place, place
 from emulator import InstructionDescriptor, OperandError, UndefinedError
 from emulator.layout.shared_descriptor import SharedMemoryDescriptor
 from emulator.layout.tensor_memory import TRANSFERS, TensorAddress, TensorLayout, transfer_places
@@ -270,6 +270,48 @@ def test_where_small_elements_lie():
         held = int.from_bytes(shared[unit : unit + 16].tobytes(), "little")
         assert held == (1 << bits) - 1 << bits
         assert shared.sum() == shared[unit : unit + 16].sum()
+
+
+@pytest.mark.parametrize(("a", "bits"), [("e2m1", 4), ("e2m3", 6)])
+def test_where_small_elements_lie_without_padding_and_mn_major(a, bits):
+    """At K = 64 of mxf8f6f4 the elements of a row follow each other in 4 * bits bytes of units of
+    16; MN-major ones have 16 rows of a column in a unit."""
+    shared, plain = np.zeros(1 << 14, np.uint8), SharedMemoryDescriptor(0, 128, 512)
+    codes = np.zeros((128, 64), np.uint8)
+    codes[9, 35] = (1 << bits) - 1
+    store_operand(shared, plain, codes, InstructionDescriptor("mxf8f6f4", a, a, n=64, k=64), "a")
+    units = [1 * 16 + 1 * 512 + unit * 128 for unit in range(bits // 2)]
+    row = b"".join(shared[unit : unit + 16].tobytes() for unit in units)
+    assert int.from_bytes(row, "little") == (1 << bits) - 1 << 35 * bits
+
+    shared = np.zeros(1 << 14, np.uint8)
+    codes = np.zeros((128, 32), np.uint8)
+    codes[18, 11] = (1 << bits) - 1
+    x = InstructionDescriptor("f8f6f4", a, "e4m3", n=64, transpose_a=True)
+    store_operand(shared, plain, codes, x, "a")
+    # row 18 is element 2 of unit 1 of column 11, which is line 3 of the second 8 columns
+    unit = 1 * 512 + 3 * 16 + 1 * 128
+    held = int.from_bytes(shared[unit : unit + 16].tobytes(), "little")
+    assert held == (1 << bits) - 1 << 2 * bits
+    assert (load_operand(shared, plain, x, "a") == codes).all()
+
+
+def test_elements_that_lie_in_two_words():
+    x = InstructionDescriptor("mxf8f6f4", "e2m3", "e2m3", n=64, k=64)
+    where, memory = place(FORMATS["e2m3"], 6), TensorMemory()
+    memory.allocate(32)
+    layout, codes = TensorLayout(x, scales=2), np.zeros((1, 128, 64), np.uint8)
+    codes[0, 7, 5] = 0b101101  # bits 30 … 35 of the row
+    store_codes([memory], 3, layout.a, codes, where, "A")
+    assert memory.words[7, 3:6].tolist() == [0b01 << 30, 0b1011, 0]
+    assert memory.defined[7, 3:15].all() and not memory.defined[7, 15]
+    codes = np.random.default_rng(1).integers(0, 64, codes.shape, np.uint8)
+    store_codes([memory], 3, layout.a, codes, where, "A")
+    loaded = load_codes([memory], 3, layout.a, where, "A")
+    assert (loaded.words == codes).all() and loaded.defined.all()
+    memory.defined[9, 4] = False
+    loaded = load_codes([memory], 3, layout.a, where, "A")
+    assert np.flatnonzero(~loaded.defined[0, 9]).tolist() == [5, 6, 7, 8, 9, 10]
 
 
 def test_operands_outside_of_memory():

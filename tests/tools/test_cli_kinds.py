@@ -10,7 +10,7 @@ import pytest
 from commands import answer, refusal
 
 from emulator import Instruction
-from emulator.isa.catalogue import instructions
+from emulator.isa.catalogue import instructions, tensor_instructions
 from emulator.tools import facts, wording
 
 LOAD = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
@@ -37,7 +37,8 @@ def refused(capsys):
 
 def test_list_has_every_instruction(ask):
     rows = ask("list", "--all", "--json")
-    assert [row["opcode"] for row in rows] == [str(ins) for ins in instructions()]
+    known = [*instructions(), *tensor_instructions()]
+    assert [row["opcode"] for row in rows] == [str(ins) for ins in known]
     shown = [line.split()[0] for line in ask("list", "--all")[1:]]
     assert shown == [row["opcode"] for row in rows]
 
@@ -52,11 +53,11 @@ def test_list_takes_every_family_and_type(ask, refused):
     for family in families - {"mma.sp"}:  # with ::ordered_metadata, see test_cli
         expected = [row for row in everything if row["family"] == family]
         assert ask("list", "--family", family, "--json") == expected
-    types = {name for row in everything for name in row["types"].values()}
+    types = {name for row in everything for name in " ".join(row["types"].values()).split()}
     assert {"f64", "s4", "b1", "b8", "b16", "b4x16_p64", "ue8m0", "ue4m3"} <= types
     assert "b32" not in types  # random bits are no elements
     for name in types:
-        expected = [row for row in everything if name in row["types"].values()]
+        expected = [row for row in everything if name in " ".join(row["types"].values()).split()]
         assert ask("list", "--type", name, "--json") == expected
     assert "nearest is 'ldmatrix'" in refused("list", "--family", "ldmatrx")
     assert "nearest is 'b6x16_p32'" in refused("list", "--type", "b6x16_32")
@@ -77,10 +78,22 @@ def test_list_shows_fidelity_of_all(ask):
     assert level[LOAD] == level[TRANSPOSE] == level[F16] == "validated"
     assert UNPACK not in level and E2M1 not in level
     later = [line.split() for line in ask("list", "--target", "sm_100a")]
-    assert later[0] == ["opcode", "on", "sm_100a"]
+    assert later[0] == ["opcode", "N", "on", "sm_100a"]
     assert [UNPACK, "modelled"] in later and [E2M1, "modelled"] in later
-    assert all(len(line) == 2 and line[1] in ("exact", "validated", "modelled")
-               for line in later[1:])  # fmt: skip
+    assert all(line[-1] in ("exact", "validated", "modelled") for line in later[1:])
+
+
+def test_list_of_tensor_memory(ask):
+    rows = ask("list", "--family", "tcgen05", "--target", "sm_107a", "--json")
+    opcodes = {row["opcode"]: row for row in rows}
+    assert not any("collector" in opcode for opcode in opcodes)
+    assert opcodes["tcgen05.ld.sync.aligned.16x256b.xN.b32"]["n"] == [1, 2, 4, 8, 16, 32]
+    ti16 = opcodes["tcgen05.mma.cta_group::1.kind::ti16"]
+    assert ti16["types"] == {"d": "s32", "a": "s1z4m11", "b": "s1z4m11"}
+    assert ti16["fidelity"] == "exact" and ti16["targets"] == ["sm_107a", "sm_107f"]
+    assert opcodes["tcgen05.mma.cta_group::1.kind::f16"]["fidelity"] == "modelled"
+    assert {row["family"] for row in rows} >= {"tcgen05.mma.ws.sp", "tcgen05.alloc", "tcgen05.cp"}
+    assert ask("list", "--family", "tcgen05", "--target", "sm_120a") == ["opcode  on sm_120a"]
 
 
 # --- info -----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from commands import answer, refusal
 
 from emulator import InstructionDescriptor, OperandError, find_faults, gemm, mma
 from emulator.isa.tensor_matrix import settle
@@ -174,3 +175,19 @@ def test_nothing_known():
 def test_what_cannot_be_searched(how, message):
     with pytest.raises(OperandError, match=message):
         found(**how)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_the_command_takes_the_instruction_descriptor(tmp_path, capsys):
+    d = RIGHT.copy()
+    d[16:32], d[32:48], d[48:] = 7.0, RIGHT[16:32], 9.0
+    np.savez(tmp_path / "d.npz", A=A, B=B, C=C, D=d)
+    given = ("--target", B200, "--input", tmp_path / "d.npz")
+    lines = answer(capsys, "fault", F16, *given, "--idesc", hex(M64.encode()))
+    assert any("rows of D in other lanes" in line for line in lines)
+    assert "needs idesc=" in refusal(capsys, "fault", F16, *given)
+    assert "--idesc is a word" in refusal(capsys, "fault", F16, *given, "--idesc", "wide")
+    other = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    assert "goes with a tcgen05.mma" in refusal(capsys, "fault", other, *given, "--idesc", "0x10")

@@ -3,11 +3,12 @@
 import re
 
 import pytest
+from commands import answer, refusal
 
 from emulator import InstructionDescriptor
 from emulator.__main__ import main
 from emulator.layout.tensor_grids import matrix_grids, transfer_grid
-from emulator.layout.tensor_memory import TensorLayout
+from emulator.layout.tensor_memory import TensorLayout, transfer_places
 
 F16 = "tcgen05.mma.cta_group::1.kind::f16"
 LD = "tcgen05.ld.sync.aligned.16x256b.x2.b32"
@@ -38,12 +39,13 @@ def test_words_with_several_elements():
 
 
 def test_every_word_of_a_load_names_its_register():
-    grid = transfer_grid("16x256b", 2)
+    grid = transfer_grid(*transfer_places("16x256b", 2), "16x256b.x2")
     assert grid.shape == (16, 16)
     assert grid.hint(9, 11).endswith("register 7 of lane 5")
-    packed = transfer_grid("32x32b", 2, packed=True)
+    packed = transfer_grid(*transfer_places("32x32b", 2, packed=True), "32x32b.x2")
     assert packed.hint(5, 3).endswith("high half of register 1 of lane 5")
-    assert transfer_grid("16x32bx2", 2, split=4).hint(0, 3).endswith("not moved")
+    halves = transfer_grid(*transfer_places("16x32bx2", 2, split=4), "16x32bx2.x2")
+    assert halves.hint(0, 3).endswith("not moved")
 
 
 def test_the_command(capsys, tmp_path):
@@ -63,9 +65,60 @@ def test_the_command(capsys, tmp_path):
     [
         ([F16], "needs idesc="),
         ([F16, "--idesc", "0x4040490", "--operand", "e"], "an operand in tensor memory"),
-        (["tcgen05.shift.cta_group::1.down"], "pictures of mma (with --idesc), ld and st"),
+        (["tcgen05.shift.cta_group::1.down"], "of tcgen05 mma (with --idesc), ld and st"),
     ],
 )
 def test_what_has_no_picture(capsys, given, message):
     assert main(["view", *given]) == 2
     assert message in capsys.readouterr().err
+
+
+# --- lane, element, info --------------------------------------------------------------------------
+
+
+def test_lane_of_an_element_in_tensor_memory(capsys):
+    line = "d(20, 3): lane 36, column 3, bits 31:0, in the lanes of warp 1 of a warpgroup"
+    assert answer(capsys, "lane", F16, "d", 20, 3, "--idesc", "0x4100490") == [line]
+    ws = "tcgen05.mma.ws.cta_group::1.kind::f16"
+    found = answer(capsys, "lane", ws, "a", 3, 3, "--idesc", "0x4100490", "--json")["places"]
+    assert [(x["lane"], x["column"], x["low_bit"], x["warp"]) for x in found] == [
+        (3, 1, 16, 0), (67, 1, 16, 2),
+    ]  # fmt: skip
+    pair = InstructionDescriptor("f16", m=256, n=32)
+    lines = answer(
+        capsys, "lane", F16.replace("::1", "::2"), "d", 200, 31, "--idesc", hex(pair.encode())
+    )
+    assert lines[0].startswith("d(200, 31): lane 72, column 31") and "CTA 1 of the pair" in lines[0]
+    assert "the row of d is 0 … 63; got 64" in refusal(
+        capsys, "lane", F16, "d", 64, 3, "--idesc", "0x4100490"
+    )
+    assert "needs idesc=" in refusal(capsys, "lane", F16, "d", 0, 3)
+    assert "an operand in tensor memory" in refusal(
+        capsys, "lane", F16, "b", 0, 3, "--idesc", "0x4100490"
+    )
+
+
+def test_lane_and_element_of_a_load_are_inverse(capsys):
+    for opcode in (LD, "tcgen05.st.sync.aligned.16x32bx2.x2.unpack::16b.b32"):
+        operand = "d" if opcode == LD else "src"
+        for lane, register in ((17, 1), (3, 1), (31, 0)):
+            words = answer(capsys, "element", opcode, operand, lane, register, "--json")["words"]
+            for half, word in enumerate(words):
+                back = answer(
+                    capsys, "lane", opcode, operand, word["lane"], word["column"], "--json"
+                )
+                assert (back["lane"], back["register"]) == (lane, register)
+                assert back["half"] == (None if len(words) == 1 else half)
+    assert answer(capsys, "element", LD, "d", 17, 2) == ["lane 12, column 2 from the address"]
+    assert "it moves lanes 0-15, columns 0-15" in refusal(capsys, "lane", LD, "d", 17, 5)
+    assert "register is 0 … 7; got 8" in refusal(capsys, "element", LD, "d", 0, 8)
+    assert "mma (with --idesc), ld and st" in refusal(
+        capsys, "lane", "tcgen05.cp.cta_group::1.128x256b", "d", 0, 0
+    )
+
+
+def test_info_counts_the_registers_of_a_vector(capsys):
+    data = answer(capsys, "info", LD, "--json")
+    assert [(x["operand"], x["registers"]) for x in data["operands"]] == [("d", 8), ("taddr", 1)]
+    assert data["operands"][1]["note"] == "address in tensor memory"
+    assert answer(capsys, "info", F16)[1] == "  tcgen05.mma, every thread by itself"

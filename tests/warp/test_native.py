@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from designed import REGIMES
 from each_form import ALL
-from kernel_operands import by_kernel, drawn
+from kernel_operands import by_address, by_kernel, drawn
 from mutants import mutants
 
+from dtypes import encode
 from emulator import Instruction, OperandError, UndefinedError, execute
 from emulator.arith import engines
 from emulator.arith.recipes import arithmetic_for_row
@@ -74,14 +75,89 @@ def test_a_wrong_table_is_noticed(monkeypatch):
     table = native._table
 
     def swapped(ins, name, *rest):
-        found = table(ins, name, *rest).copy()
-        found[:2] = found[1::-1]
-        return found
+        found, run = table(ins, name, *rest)
+        return np.concatenate([found[1::-1], found[2:]]), run
 
     monkeypatch.setattr(native, "_table", swapped)
     found = execute(F16, target="sm_90a", engine="compiled", **operands)
     monkeypatch.undo()
     assert not np.array_equal(found, execute(F16, target="sm_90a", engine="vector", **operands))
+
+
+# --- processors and ways --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made_anew(monkeypatch, tmp_path):
+    """Kernels of this test are its own."""
+    monkeypatch.setenv("EMULATOR_CACHE_DIR", str(tmp_path))
+    made = native.kernels._compiled, native.kernels.warp_address
+    for function in made:
+        function.cache_clear()
+    yield
+    for function in made:
+        function.cache_clear()
+
+
+FAMILIES = [
+    F16,
+    *(
+        pytest.param(Instruction.parse(MMA + x), marks=pytest.mark.slow)
+        for x in (
+            "m16n8k16.row.col.f16.f16.f16.f16",
+            "m16n8k8.row.col.f32.tf32.tf32.f32",
+            "m16n8k32.row.col.f32.e4m3.e4m3.f32",
+            "m16n8k32.row.col.s32.s8.u8.s32.satfinite",
+            "m16n8k4.row.col.f64.f64.f64.f64",
+        )
+    ),
+    pytest.param(SPARSE, marks=pytest.mark.slow),
+    pytest.param(Instruction.parse(WGMMA + "m64n24k16.f32.bf16.bf16"), marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("vector", [32, 64])
+@pytest.mark.parametrize("ins", FAMILIES, ids=str)
+def test_a_processor_without_wide_vectors(monkeypatch, made_anew, ins, vector):
+    """Vectors of any length are right where LLVM has to cut them."""
+    import llvmlite.binding as llvm
+
+    machine_code = native.kernels.machine_code
+    machine_code._machine()
+    if not llvm.get_process_triple().startswith("x86_64"):
+        pytest.skip("another kind of processor")
+    machine = llvm.Target.from_default_triple().create_target_machine(cpu="x86-64", opt=2)
+    operands = drawn(ins, "sm_90a", np.random.default_rng(18), REGIMES)
+    expected = execute(ins, target="sm_90a", engine="vector", **operands)
+    monkeypatch.setattr(machine_code, "_machine", lambda: machine)
+    monkeypatch.setattr(machine_code, "vector_bytes", lambda: vector)
+    if not ins.is_wgmma:
+        function = native.warp_function.__wrapped__(ins, find_target("sm_90a"))
+        assert np.array_equal(by_address(function, operands, expected), expected)
+    assert np.array_equal(by_kernel(monkeypatch, ins, "sm_90a", operands), expected)
+
+
+@pytest.mark.parametrize("ins", FAMILIES[:4], ids=str)
+def test_ordinary_numbers_are_computed_the_short_way(monkeypatch, made_anew, ins):
+    """Without the long way they come out right, but not NaNs and numbers far from 1."""
+    rng = np.random.default_rng(19)
+    a, b, c = (encode(x.fmt, rng.standard_normal((4, *x.shape))) for x in map(ins.fragment, "abc"))
+    a[1, 0, 0], odd = ins.fragment("a").fmt.nan, [1]
+    if ins.a_type == "tf32":
+        a[3], c[3], odd = 0x03800000, 0, [1, 3]
+    a, b, c = (ins.fragment(name).scatter(x) for name, x in zip("abc", (a, b, c), strict=True))
+    expected = execute(ins, a, b, c, target="sm_90a", engine="vector")
+    monkeypatch.setattr(native.kernels.tile.Kernel, "_general", lambda *_: None)
+    found = execute(ins, a, b, c, target="sm_90a", engine="compiled")
+    assert np.flatnonzero((found != expected).any((1, 2))).tolist() == odd
+
+
+def test_runs_of_units():
+    places = np.array([8, 12, 40, 44, 0, 4])
+    assert (native.in_runs(places, 4)[0] == [8, 40, 0]).all() and native.in_runs(places, 4)[1] == 2
+    assert native.in_runs(places, 2)[1] == 1 and native.in_runs(places[1:], 4)[1] == 1
+    several = np.array([[0, 2, 4, 6], [9, 11, 13, 15]])
+    assert native.in_runs(several, 2)[1] == 4 and native.in_runs(several[:, 1:], 2)[1] == 1
 
 
 # --- operands in memory ---------------------------------------------------------------------------

@@ -6,23 +6,27 @@ with is `vector.dot`, which test_engines compares with the reference.
 
 import numpy as np
 import pytest
+from designed import REGIMES as DESIGNED
 from designed import Case
 from each_form import ALL
 from edges import ORDINARY, REGIMES, chain, matrices
+from kernel_operands import drawn as warps
 
-from emulator import Instruction, OperandError, execute
+from dtypes import encode
+from emulator import EmulatorError, Instruction, OperandError, execute
+from emulator.arith import engines
 from emulator.targets import TARGETS
-from emulator.warp import single
-from emulator.warp.call import Call
+from emulator.warp import products, single
+from emulator.warp.call import Call, by_name
 
 
 def planned():
     """Every instruction and target with a plan of its own; targets of a generation share one."""
     found = {}
-    for ins in (ins for ins in ALL if ins.family == "mma" and "f" in ins.d_type):
+    for ins in (x for x in ALL if x.family == "mma" and not x.is_block_scaled):
         for target in (TARGETS[name] for name in ins.targets):
             found.setdefault((ins, ins.arithmetic(target)), (ins, target))
-    found = {key: x for key, x in found.items() if single._plan(*x) is not None}
+    found = {key: x for key, x in found.items() if products.plan(*x, 0, ()) is not None}
     return [
         # The fast suite has every sixteenth of them.
         pytest.param(*x, id=f"{x[0]}-{x[1]}", marks=[pytest.mark.slow] if i % 16 else [])
@@ -51,7 +55,7 @@ def registers(ins, operand, codes):
 def short(ins, target, *codes):
     """The registers of D by the short path; None where it leaves them to the other."""
     words = [registers(ins, x, y) for x, y in zip("abc", codes, strict=True)]
-    return single.run(Call(ins, dict(zip("abc", words, strict=True)), {}, target))
+    return single.run(Call(ins, dict(zip("abc", words, strict=True)), {}, target, "vector"))
 
 
 def assert_same(ins, target, regime, seed=0):
@@ -114,11 +118,11 @@ def test_what_is_not_ordinary_is_left_to_the_other_path(special):
 @pytest.mark.parametrize("change", [lambda x: np.roll(x, 1, -1), lambda x: x[:, :-1]])
 def test_a_wrong_plan_is_noticed(monkeypatch, side, change):
     ins, target = F16, TARGETS["sm_90a"]
-    plan = single._plan(ins, target)
     assert assert_same(ins, target, "near")
-    held = getattr(plan, side)
-    wrong = {side: held._replace(elements=change(held.elements))}
-    monkeypatch.setattr(single, "_plan", lambda *_: plan._replace(**wrong))
+    plans = single._plan(ins, target).products
+    held = getattr(plans[()], side)
+    wrong = plans[()]._replace(**{side: held._replace(elements=change(held.elements))})
+    monkeypatch.setitem(plans, (), wrong)
     with pytest.raises((AssertionError, ValueError)):
         assert_same(ins, target, "near")
 
@@ -137,5 +141,107 @@ def test_a_batch_takes_the_other_path():
     words = {x: F16.fragment(x).zeros(1 if x == "b" else 2) for x in "abc"}
     assert single.run(Call(F16, words, {}, TARGETS["sm_90a"])) is None
     one = {x: F16.fragment(x).zeros() for x in "abc"}
-    for engine in ("reference", "compiled"):
-        assert single.run(Call(F16, one, {}, TARGETS["sm_90a"], engine)) is None
+    assert single.run(Call(F16, one, {}, TARGETS["sm_90a"], "reference")) is None
+
+
+# --- every kind of operand, by both ways ----------------------------------------------------------
+
+SPARSE = "mma.sp::ordered_metadata.sync.aligned."
+SCALED = "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X"
+SPARSE_SCALED = (
+    f"{SPARSE}m16n8k64.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e3m2.f32.ue8m0"
+)
+
+
+@pytest.mark.parametrize("engine", ["vector", "compiled"])
+@pytest.mark.parametrize(
+    ("opcode", "target", "options"),
+    [
+        (str(F16), "sm_90a", {}),
+        ("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", "sm_80", {}),
+        ("mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.u8.s32", "sm_80", {}),
+        (f"{SPARSE}m16n8k64.row.col.s32.u8.s8.s32", "sm_80", {}),
+        (f"{SPARSE}m16n8k128.row.col.s32.s4.s4.s32", "sm_80", {}),
+        (f"{SPARSE}m16n8k32.row.col.f32.f16.f16.f32", "sm_90a", {}),
+        (f"{SPARSE}m16n8k16.row.col.f16.f16.f16.f16", "sm_90a", {"selector": 1}),
+        (f"{SPARSE}m16n8k8.row.col.f32.tf32.tf32.f32", "sm_90a", {"selector": 3}),
+        (f"{SCALED}.f32.e2m1.e4m3.f32.ue8m0", "sm_120a", {"byte_id_b": 2, "thread_id_a": 1}),
+        (SPARSE_SCALED, "sm_120a", {"byte_id_a": 3, "thread_id_b": 2}),
+    ],
+)
+def test_one_warp_of_each_kind(opcode, target, options, engine):
+    if engine == "compiled":
+        pytest.importorskip("llvmlite")
+    elif "f64" in opcode:
+        pytest.skip("the path of batches computes it")
+    ins = Instruction.parse(opcode)
+    rng = np.random.default_rng(5)
+    operands = warps(ins, target, rng, DESIGNED)
+    for name, words in operands.items():
+        more = words[:1]
+        if name in ("a", "b", "c") and "f" in ins.d_type:
+            fragment = ins.fragment(name)
+            codes = encode(fragment.fmt, rng.standard_normal(fragment.shape))
+            more = fragment.scatter(codes)[None]
+        operands[name] = np.concatenate([words, more])
+    expected = execute(ins, **operands, **options, target=target, engine="vector")
+
+    def alone(i, **change):
+        one = {name: x[i] for name, x in operands.items()} | options
+        one |= {name: with_(one[name]) for name, with_ in change.items()}
+        return single.run(Call(ins, *by_name(ins, (), one), TARGETS[target], engine))
+
+    wrong = {name: 0 for name in operands if not name.startswith("scale")}
+    alone_too = [alone(i) for i in range(len(expected))]
+    computed = [i for i, d in enumerate(alone_too) if d is not None]
+    assert len(computed) == len(expected) or (engine == "vector" and len(DESIGNED) in computed)
+    for i in computed:
+        d = expected[i]
+        assert np.array_equal(alone_too[i], d)
+        for name in wrong:
+            wrong[name] += not np.array_equal(alone(i, **{name: lambda x: x[::-1]}), d)
+    assert all(wrong.values()), "another order of lanes is noticed"
+
+
+def test_auto_makes_machine_code_when_calls_have_paid_for_it(monkeypatch):
+    pytest.importorskip("llvmlite")
+    monkeypatch.setattr(engines, "_WORTH_A_KERNEL", 3 * single._CALL)
+    monkeypatch.setattr(engines, "_asked", {})
+    single._plan.cache_clear()
+    plan = single._plan(F16, TARGETS["sm_90a"])
+    operands = [F16.fragment(x).zeros() for x in "abc"]
+    for made in (0, 0, 1, 1):
+        assert not execute(F16, *operands, target="sm_90a").any()
+        assert len(plan.kernels) == made
+
+
+def test_machine_code_refuses_what_the_other_path_refuses():
+    """A value that equals a legal one, after a call with that, too."""
+    ins = Instruction.parse(f"{SPARSE}m16n8k16.row.col.f32.f16.f16.f32")
+    operands = [ins.fragment(x).zeros() for x in "abc"]
+    metadata = np.full(32, 0x44444444, np.uint32)
+    for engine in ("compiled", "reference"):
+        execute(ins, *operands, metadata, selector=1, target="sm_80", engine=engine)
+        for wrong in (True, 1.0, 4, [1], "1"):
+            with pytest.raises(OperandError, match="selector"):
+                execute(ins, *operands, metadata, selector=wrong, target="sm_80", engine=engine)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("undefined", ["raise", "hardware"])
+@pytest.mark.parametrize("ins", [x for x in ALL if x.family.startswith("mma")][::40], ids=str)
+def test_any_bits_give_the_same_or_are_refused_in_the_same_words(ins, undefined):
+    pytest.importorskip("llvmlite")
+    rng = np.random.default_rng(len(str(ins)))
+    operands = {
+        name: rng.integers(0, 2**64, (x.lanes, x.registers), "u8").astype(f"u{x.word_bits // 8}")
+        for name, x in ins.fragments.items() if name != "d"
+    }  # fmt: skip
+    found = []
+    for engine in ("reference", "vector", "compiled"):
+        options = {"target": ins.targets[-1], "engine": engine, "undefined": undefined}
+        try:
+            found.append(execute(ins, **operands, **options).tobytes())
+        except EmulatorError as error:
+            found.append(str(error))
+    assert found[0] == found[1] == found[2]

@@ -41,7 +41,29 @@ CASES = [
     ("mxf4nvf4", 256, {"group": 2, "scale": "ue8m0", "vector": "block32"}),
     ("mxf4nvf4", 128, {"k": 96, "target": "sm_103a"}),
     ("mxf4nvf4", 128, {"a_in": True}),
-]
+    # Elements below 8 bits that are MN-major, or without padding.
+    ("f8f6f4", 128, {"a": "e2m1", "transpose_a": True, "transpose_b": True}),
+    ("f8f6f4", 128, {"a": "e3m2", "transpose_b": True, "group": 2}),
+    ("mxf8f6f4", 128, {"a": "e2m3", "sparse": True, "transpose_a": True}),
+    ("mxf8f6f4", 128, {"a": "e2m3", "k": 64, "target": "sm_107a"}),
+    ("mxf8f6f4", 128, {"a": "e2m3", "k": 64, "a_in": True, "target": "sm_107a"}),
+    ("mxf8f6f4", 128, {"a": "e2m1", "k": 64, "a_in": True, "target": "sm_107a"}),
+    ("mxf8f6f4", 128, {"a": "e3m2", "sparse": True, "k": 128, "target": "sm_107a"}),
+    ("mxf8f6f4", 256, {"a": "e5m2", "sparse": True, "k": 128, "group": 2, "target": "sm_107a"}),
+    # The other additions of sm_107.
+    ("mxf4", 128, {"sparse": True, "sparsity_version": 1, "target": "sm_107a"}),
+    ("mxf4nvf4", 128, {"scale": "ue5m3", "scale_a_rows": True, "target": "sm_107a"}),
+    ("mxf4", 128, {"k": 96, "scale_a_rows": True, "scale_a_id": 2, "target": "sm_107a"}),
+    ("mxf8f6f4", 256, {"a": "e4m3", "group": 2, "scale_a_rows": True, "target": "sm_107a"}),
+    ("ti16", 128, {"negate_a": True, "target": "sm_107a"}),
+    ("ti16", 256, {"group": 2, "target": "sm_107a"}),
+    ("ti16", 64, {"sparse": True, "a_in": True, "lane": 16, "selector": 1, "target": "sm_107a"}),
+    ("ti16", 32, {"ws": True, "target": "sm_107a"}),
+    ("f8f6f4", 128, {"a": "e4m3", "k": 64, "lookup": True, "target": "sm_107a"}),
+    ("f8f6f4", 256, {"a": "e4m3", "k": 64, "lookup": True, "group": 2, "half": 1,
+                     "negate_b": True, "target": "sm_107a"}),
+    ("mxf8f6f4", 128, {"a": "e4m3", "k": 64, "lookup": True, "target": "sm_107a"}),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -157,6 +179,20 @@ def test_operands_that_mean_nothing(how, changed, error, message):
     with pytest.raises(error, match=message):
         problem.run(**changed)
     assert (problem.memories[0].words == before).all()
+
+
+def test_lookup_tables_that_mean_nothing():
+    more = {"a": "e4m3", "k": 64, "target": "sm_107a", "lookup": True}
+    problem = Problem("f8f6f4", 128, **more)
+    with pytest.raises(OperandError, match="needs the address of its tables"):
+        problem.run(lookup=None)
+    with pytest.raises(OperandError, match="start in an even column"):
+        problem.run(lookup=AT["lookup"] + 1)
+    for wrong in ({"k": 32}, {"a": "e5m2"}, {"group": 2}, {"transpose_b": True}):
+        with pytest.raises(OperandError, match="legal: K-major B of e4m3, k 64, M 128 of one CTA"):
+            Problem("f8f6f4", 128, **more | wrong)
+    problem.memories[0].defined[7, AT["lookup"] + 1] = False
+    assert problem.run() == ("lookup",)
 
 
 def test_sparse_operands_that_mean_nothing():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from bits import assert_same_codes
 
-from dtypes import FORMATS, code_type, decode_values
+from dtypes import FORMATS, code_type, decode_values, encode
 from emulator import InstructionDescriptor, OperandError, UndefinedError, UnsupportedError
 from emulator.targets import find_target
 from emulator.warp.tensor_multiply import TensorProduct, zero_columns
@@ -234,6 +234,26 @@ def test_zero_column_masks():
 def test_what_there_is_no_product_of(how, error, message):
     with pytest.raises(error, match=message):
         product(**how)
+
+
+def test_ti16_is_exact_and_wraps():
+    rng = np.random.default_rng(5)
+    x = InstructionDescriptor("ti16", m=64, n=8, negate_b=True)
+    product = TensorProduct(x, find_target("sm_107a"))
+    a, b = rng.integers(-2047, 2048, (64, 16)), rng.integers(-2047, 2048, (16, 8))
+    a[0], b[:, 0] = 2047, 2047
+    c = rng.integers(-(2**31), 2**31, (64, 8))
+    codes = [encode(FORMATS["s1z4m11"], values) for values in (a, b)]
+    want = (c - a @ b).astype(np.int64).astype(np.uint32)
+    for engine in ("reference", "vector", "compiled", "auto"):
+        found = product.multiply(*codes, c.astype(np.uint32), engine=engine)
+        assert_same_codes(found, want)
+    assert product.fidelity.level == "exact"
+    codes[1][3, 5] |= 0x0800
+    with pytest.raises(
+        UndefinedError, match=r"B\[3\]\[5\] of s1z4m11 is 0x.*bits of 0x7800 must be 0"
+    ):
+        product.multiply(*codes, c.astype(np.uint32))
 
 
 def test_fidelity_says_that_it_is_modelled():

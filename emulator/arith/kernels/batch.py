@@ -29,11 +29,24 @@ class Operand(NamedTuple):
     tables: Int64
     #: where the table of each of the batch starts
     starts: Int64
+    #: units that lie one after the other from each place on: see `in_runs`
+    run: int = 1
+
+
+def in_runs(tables: Int64, size: int) -> tuple[Int64, int]:
+    """Tables ``(…, units)`` of units of `size` bytes without the places that follow from those
+    before them, and how many units each place stands for."""
+    for run in (16, 8, 4, 2):
+        if tables.shape[-1] % run == 0:
+            each = tables.reshape(*tables.shape[:-1], -1, run)
+            if (each - each[..., :1] == np.arange(run) * size).all():
+                return np.ascontiguousarray(each[..., 0]), run
+    return tables, 1
 
 
 @lru_cache(maxsize=512)
-def _compiled(product: Product) -> Any:
-    (address,) = machine_code.function_addresses(tile.module(product), ["batch"])
+def _compiled(product: Product, runs: tile.Runs) -> Any:
+    (address,) = machine_code.function_addresses(tile.module(product, runs), ["batch"])
     return machine_code.callable_at(
         address, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
     )
@@ -70,12 +83,13 @@ def run(
     `flips` are bits to flip in units of A and of B; `keep` is 0 for each of the batch whose C
     counts as zero. What lies at the addresses must stay alive and hold still meanwhile.
     """
-    compute = _compiled(product)
+    runs = (operands[name].run if name in operands else 1 for name in OPERANDS)
+    compute = _compiled(product, tuple(runs))
     kept = _ones(count) if keep is None else keep
     words: list[int] = []
     for name in OPERANDS:
         x = operands.get(name)
-        words += [0] * 4 if x is None else [x.address, *map(address_of, x[1:])]
+        words += [0] * 4 if x is None else [x.address, *map(address_of, x[1:4])]
     arguments = np.array([*words, *flips, address_of(kept)], np.int64)
     work = count * product.groups * product.m * product.n * product.k
     address = address_of(arguments)

@@ -1,38 +1,37 @@
-"""``Emitter``: LLVM IR on vectors of 8 lanes, with the few operations that kernels are made of.
-
-Eight lanes fit one AVX2 register of float32 and two of NEON; LLVM cuts or joins them for others.
-"""
+"""``Emitter``: LLVM IR on vectors, with the few operations that kernels are made of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from llvmlite import ir
-
-#: lanes of a vector
-LANES = 8
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F32, F64, POINTER = ir.FloatType(), ir.DoubleType(), ir.PointerType()
 Value = Any
 Type = Any
 
-
-def vector_of(type_: Type) -> Type:
-    return ir.VectorType(type_, LANES)
+#: loads and stores of single words beside each other in a loop
+_UNROLLED = 8
 
 
 class Emitter:
-    """Writes into one function; `b` is the builder of what is not named here."""
+    """Writes into one function; `b` is the builder of what is not named here.
 
-    def __init__(self, function: Any) -> None:
-        self.function = function
+    Vectors have any number of lanes: LLVM cuts them into registers or joins them.
+    """
+
+    def __init__(self, function: Any, lanes: int = 8) -> None:
+        self.function, self.width = function, lanes
         self.entry = function.append_basic_block("entry")
         self.b = ir.IRBuilder(self.entry)
 
     # --- constants and vectors ---
+
+    def vector_of(self, type_: Type) -> Type:
+        return ir.VectorType(type_, self.width)
 
     def constant(self, type_: Type, number: float | str) -> Value:
         """The same number in all lanes, where `type_` is a vector."""
@@ -46,10 +45,29 @@ class Emitter:
 
     def splat(self, x: Value) -> Value:
         """A number in all lanes."""
-        vector, lanes = vector_of(x.type), ir.VectorType(I32, LANES)
+        vector, lanes = self.vector_of(x.type), self.vector_of(I32)
         none = ir.Constant(vector, ir.Undefined)
         one = self.b.insert_element(none, x, ir.Constant(I32, 0))
-        return self.b.shuffle_vector(one, none, ir.Constant(lanes, [0] * LANES))
+        return self.b.shuffle_vector(one, none, ir.Constant(lanes, [0] * self.width))
+
+    def shuffled(self, x: Value, y: Value, lanes: list[int]) -> Value:
+        """Lanes of two vectors by their numbers; those of `y` follow those of `x`."""
+        return self.b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(lanes)), lanes))
+
+    def picked(self, vectors: Mapping[int, Value], numbers: Sequence[int]) -> Value:
+        """Elements by their numbers, out of vectors that hold them one after the other."""
+        width, sources = self.width, sorted({n // self.width for n in numbers})
+        out: Value = None
+        for two in (sources[i : i + 2] for i in range(0, len(sources), 2)):
+            first = {vector: i * width for i, vector in enumerate(two)}
+            lanes = [first.get(n // width, 0) + n % width for n in numbers]
+            found = self.shuffled(vectors[two[0]], vectors[two[-1]], lanes)
+            here = [n // width in first for n in numbers]
+            if out is not None:
+                lanes = [i + width * new for i, new in enumerate(here)]
+                found = self.shuffled(out, found, lanes)
+            out = found
+        return out
 
     def select(self, where: Value, yes: Value, no: Value) -> Value:
         return self.b.select(where, yes, no)
@@ -78,8 +96,8 @@ class Emitter:
 
     def any(self, where: Value) -> Value:
         """Whether a mask is set in any lane."""
-        return self.b.icmp_unsigned("!=", self.b.bitcast(where, ir.IntType(LANES)),
-                                    ir.Constant(ir.IntType(LANES), 0))  # fmt: skip
+        word = self.b.bitcast(where, ir.IntType(where.type.count))
+        return self.b.icmp_unsigned("!=", word, ir.Constant(word.type, 0))
 
     def _declared(self, name: str, result: Type, arguments: list[Type]) -> Value:
         module = self.function.module
@@ -114,9 +132,9 @@ class Emitter:
         self.b.store(x, self.at(array, index, x.type), align=_bytes(x.type))
 
     def lanes(self, array: Value, index: Value | int, type_: Type) -> Value:
-        """Eight neighbouring elements from `index` on."""
+        """Neighbouring elements from `index` on, as many as a vector has."""
         place = self.at(array, index, type_)
-        return self.b.load(place, align=_bytes(type_), typ=vector_of(type_))
+        return self.b.load(place, align=_bytes(type_), typ=self.vector_of(type_))
 
     def store_lanes(self, x: Value, array: Value, index: Value | int) -> None:
         type_ = x.type.element
@@ -140,12 +158,34 @@ class Emitter:
         self.b.cbranch(self.b.icmp_signed("<", following, end), body, after)
         self.b.position_at_end(after)
 
+    def rarely(self, condition: Value, usual: Value, compute: Callable[[], Value]) -> Value:
+        """`usual`, but what `compute` emits where a bit is set, which is rare."""
+        before = self.b.block
+        with self.b.if_then(condition, likely=False):
+            other = compute()
+            inside = self.b.block
+        out = self.b.phi(usual.type)
+        out.add_incoming(usual, before)
+        out.add_incoming(other, inside)
+        return out
+
     def unrolled(self, count: int) -> Iterator[Value]:
-        """``range(count)`` for a short body, eight at a time; count is a multiple of that."""
-        assert count % LANES == 0
-        with self.loop(count, step=LANES) as first:
-            for i in range(LANES):
+        """``range(count)`` for a short body, eight at a time."""
+        if count < _UNROLLED:
+            yield from (ir.Constant(I64, i) for i in range(count))
+            return
+        assert count % _UNROLLED == 0
+        with self.loop(count, step=_UNROLLED) as first:
+            for i in range(_UNROLLED):
                 yield self.b.add(first, ir.Constant(I64, i)) if i else first
+
+
+def in_pairs(join: Callable[[Value, Value], Value], values: list[Value]) -> Value:
+    """All values joined, such as added, so that few have to wait for each other."""
+    while len(values) > 1:
+        pairs = [join(x, y) for x, y in zip(values[::2], values[1::2], strict=False)]
+        values = pairs + values[len(pairs) * 2 :]
+    return values[0]
 
 
 def _bytes(type_: Type) -> int:

@@ -39,6 +39,12 @@ def _machine() -> Any:
     return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2)
 
 
+@lru_cache(maxsize=1)
+def vector_bytes() -> int:
+    """Bytes of a vector that this processor computes with at once, at least 32."""
+    return 64 if llvm.get_host_cpu_features().get("avx512f") else 32
+
+
 def function_addresses(ir: str, names: Sequence[str]) -> tuple[int, ...]:
     """The addresses of functions of a module, compiled or found on disk."""
     with _lock:

@@ -71,6 +71,39 @@ class Product(NamedTuple):
     def rows_of_b(self) -> int:
         return self.k if self.sparsity is None else 2 * self.k
 
+    @property
+    def left(self) -> str:
+        """The factor that meets vectors of the other one: a kernel multiplies `left` by `right`.
+
+        D is transposed where that is B by A: A has at least as many rows as a vector has lanes of
+        32 bits, where B has few columns. But each row of a sparse A picks rows of B of its own.
+        """
+        return "a" if self.sparsity or self.arithmetic.d.bits == 64 else "b"
+
+    @property
+    def right(self) -> str:
+        return "b" if self.left == "a" else "a"
+
+    @property
+    def rows(self) -> int:
+        """Of D, or of the transposed one."""
+        return self.m if self.left == "a" else self.n
+
+    @property
+    def columns(self) -> int:
+        return self.n if self.left == "a" else self.m
+
+    def units(self, name: str) -> Units:
+        return self.a if name == "a" else self.b
+
+    def unit_bits(self, name: str) -> int:
+        """Bits of what the table of an operand has places of."""
+        if name in ("a", "b"):
+            return self.units(name).bits
+        if name in ("c", "d"):
+            return self.arithmetic.c.bits if name == "c" else self.arithmetic.d.bits
+        return 8
+
 
 @lru_cache(maxsize=1024)
 def arranged(arithmetic: Arithmetic) -> Arrangement | None:

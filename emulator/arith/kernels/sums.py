@@ -1,4 +1,4 @@
-"""The steps of recipes in machine code: eight neighbouring elements of one row of D at a time."""
+"""The steps of recipes in machine code, for a vector of neighbouring elements of D at a time."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import NamedTuple
 from dtypes import FORMATS, Format
 from emulator.arith.arrangement import Arrangement
 from emulator.arith.kernels import elements
-from emulator.arith.kernels.emitter import F64, I32, I64, Emitter, Value
+from emulator.arith.kernels.emitter import F64, I32, I64, Emitter, Value, in_pairs
 from emulator.arith.steps import Arithmetic, FmaChain, FusedDotAdd, IntegerDot, PairSums
+
+#: sums of integers that do not wait for each other
+_SUMS = 4
 
 
 class Term(NamedTuple):
-    """What one position of k brings, in all lanes: numbers of A and B, and their exponents."""
+    """What one position of k brings, in all lanes."""
 
-    a: Callable[[], Value]
-    b: Callable[[], Value]
-    #: sum of both exponents; where `Terms.in_floats`, 2 to that power, 0 of a zero
+    #: the product of the numbers of A and B
+    value: Callable[[], Value]
+    #: the sum of their exponents
     exponent: Callable[[], Value]
     #: the product of the classes of A and B, see `elements.classes`
     special: Callable[[], Value]
@@ -40,12 +43,15 @@ class Terms(NamedTuple):
     scale_fraction_bits: int
     #: whether any operand has an infinity or NaN, a bit that is known when the code runs
     any_special: Value
-    #: numbers are whole float32 numbers: their exponents are part of them
-    in_floats: bool = False
+
+
+#: one fused dot-add of some positions of k: from codes of the accumulator, in a format, to codes of
+#: the result
+DotAdd = Callable[[Format, list[int], Value], Value]
 
 
 def fused(
-    e: Emitter, arithmetic: Arithmetic, found: Arrangement, k: int, given: Terms, c: Value
+    e: Emitter, arithmetic: Arithmetic, found: Arrangement, k: int, dot_add: DotAdd, c: Value
 ) -> Value:
     """Codes of D from codes of C, by a recipe around a fused dot-add."""
     step = found.core
@@ -57,7 +63,7 @@ def fused(
     if found.adds_c is not None:
         x, fmt = e.like(c, 0), arithmetic.d
     for block in step.blocks(k):
-        x, fmt = _fused_pass(e, step, fmt, block, given, x), result
+        x, fmt = dot_add(fmt, block, x), result
     if found.adds_c is not None:
         x = _added(e, result, x, c)
     if found.after is not None:
@@ -65,10 +71,10 @@ def fused(
     return x
 
 
-def _fused_pass(
+def dot_add(
     e: Emitter, step: FusedDotAdd, fmt: Format, block: list[int], given: Terms, x: Value
 ) -> Value:
-    """One fused dot-add: codes of the accumulator in, of the result out."""
+    """One fused dot-add of any operands."""
     own, result = elements.decoded(e, fmt, x), FORMATS[step.result]
     special = _special(e, fmt, x, block, given)
     sums = _in_groups if step.group > 1 else _aligned
@@ -80,20 +86,18 @@ def _fused_pass(
 
 def _special(e: Emitter, fmt: Format, x: Value, block: list[int], given: Terms) -> Value:
     """An infinity or NaN where the sum is that, else a finite number."""
-    own = elements.classes(e, fmt, x)
-    before = e.b.block
-    with e.b.if_then(given.any_special, likely=False):
+
+    def of_terms() -> Value:
         total = own
         for k in block:
             term = given.terms[k].special()
             if given.scales:
                 term = e.b.fmul(term, given.scales[k].special())
             total = e.b.fadd(total, term)
-        inside = e.b.block
-    out = e.b.phi(own.type)
-    out.add_incoming(own, before)
-    out.add_incoming(total, inside)
-    return out
+        return total
+
+    own = elements.classes(e, fmt, x)
+    return e.rarely(given.any_special, own, of_terms)
 
 
 def _aligned(
@@ -104,17 +108,11 @@ def _aligned(
     floor = elements.NOWHERE // 4 if step.floor is None else step.floor
     top = e.larger(own.exponent, e.like(own.exponent, floor))
     exponents = {}
-    if given.in_floats:
-        # Powers of two compare as their words do.
-        words = [e.converted(I32, given.terms[k].exponent(), "bitcast") for k in block]
-        largest = b.lshr(_sum(e.larger, words), e.like(top, 23))
-        top = e.larger(top, b.sub(largest, e.like(top, 127)))
-    else:
-        for k in block:
-            exponents[k] = given.terms[k].exponent()
-            if scales:
-                exponents[k] = b.add(exponents[k], scales[k].exponent())
-            top = e.larger(top, exponents[k])
+    for k in block:
+        exponents[k] = given.terms[k].exponent()
+        if scales:
+            exponents[k] = b.add(exponents[k], scales[k].exponent())
+        top = e.larger(top, exponents[k])
     to_units = b.sub(e.like(top, step.fraction_bits), top)
 
     def cut(value: Value, scale: Value) -> Value:
@@ -126,17 +124,13 @@ def _aligned(
         return elements.power_of_two(e, b.add(exponent, less))
 
     addends = [cut(own.value, scale_of(own.exponent, own.fraction_bits))]
-    # Too large a scale is one of products that are all zeros.
-    scale = elements.power_of_two(e, e.smaller(to_units, e.like(top, 127)))
     for k in block:
-        product = b.fmul(given.terms[k].a(), given.terms[k].b())
-        if not given.in_floats:
-            scale = scale_of(exponents[k], given.fraction_bits + given.scale_fraction_bits)
-        addends.append(cut(product, scale))
+        scale = scale_of(exponents[k], given.fraction_bits + given.scale_fraction_bits)
+        addends.append(cut(given.terms[k].value(), scale))
     at_once = 1 << (29 - step.fraction_bits)
     total = None
     for first in range(0, len(addends), at_once):
-        part = _sum(b.add, addends[first : first + at_once])
+        part = in_pairs(b.add, addends[first : first + at_once])
         wide = e.converted(F64, part, "sitofp")
         total = wide if total is None else b.fadd(total, wide)
     return total, top
@@ -153,7 +147,7 @@ def _in_groups(
     groups = []
     for first in range(0, len(block), step.group):
         members = [given.terms[k] for k in block[first : first + step.group]]
-        value = _sum(b.fadd, [b.fmul(x.a(), x.b()) for x in members])
+        value = in_pairs(b.fadd, [x.value() for x in members])
         scale = given.scales[block[first]]
         value = b.fmul(value, scale.value())
         zero = b.fcmp_ordered("==", value, e.like(value, 0.0))
@@ -172,14 +166,6 @@ def _in_groups(
         wide = e.intrinsic("llvm.trunc", wide)
         total = wide if total is None else b.fadd(total, wide)
     return total, top
-
-
-def _sum(add: Callable[[Value, Value], Value], values: list[Value]) -> Value:
-    """In pairs: additions do not wait for each other."""
-    while len(values) > 1:
-        pairs = [add(x, y) for x, y in zip(values[::2], values[1::2], strict=False)]
-        values = pairs + values[len(pairs) * 2 :]
-    return values[0]
 
 
 # --- conversions and the accumulator --------------------------------------------------------------
@@ -236,9 +222,7 @@ def chain(
             x = e.b.fadd(x, pair)
     else:
         assert isinstance(step, FmaChain)
-        for p, q in zip(a, b, strict=True):
-            out = e.intrinsic("llvm.fma", p, q, x)
-            x = _surviving(e, fmt, step, {"a": p, "b": q, "x": x}, out) if step.nan_order else out
+        x = _chained(e, fmt, step, a, b, x)
     if found.adds_c is not None:
         x = e.b.fadd(x, start)
     if found.after is not None:
@@ -246,6 +230,26 @@ def chain(
     if isinstance(step, FmaChain) and step.nan_order:
         return e.converted(I64, x, "bitcast")
     return _canonical(e, fmt, x)
+
+
+def _chained(
+    e: Emitter, fmt: Format, step: FmaChain, a: Sequence[Value], b: Sequence[Value], x: Value
+) -> Value:
+    """A chain of fused multiply-adds; a NaN anywhere is one at the end."""
+    total = x
+    for p, q in zip(a, b, strict=True):
+        total = e.intrinsic("llvm.fma", p, q, total)
+    if not step.nan_order:
+        return total
+
+    def with_nans() -> Value:
+        found = x
+        for p, q in zip(a, b, strict=True):
+            out = e.intrinsic("llvm.fma", p, q, found)
+            found = _surviving(e, fmt, step, {"a": p, "b": q, "x": found}, out)
+        return found
+
+    return e.rarely(e.any(e.b.fcmp_unordered("uno", total, total)), total, with_nans)
 
 
 def _surviving(
@@ -272,12 +276,17 @@ def counted(
     """C plus an exact integer sum: of products of float32 numbers, or of ones of words."""
     if isinstance(found.core, IntegerDot):
         # Products of bytes, and as many sums as instructions have, are exact in float32.
-        total = _sum(e.b.fadd, [e.b.fmul(p, q) for p, q in zip(a, b, strict=True)])
-        total = e.converted(I32, total, "fptosi")
+        sums: list[Value] = []
+        for k, (p, q) in enumerate(zip(a, b, strict=True)):
+            if k < _SUMS:
+                sums.append(e.b.fmul(p, q))
+            else:
+                sums[k % _SUMS] = e.intrinsic("llvm.fmuladd", p, q, sums[k % _SUMS])
+        total = e.converted(I32, in_pairs(e.b.fadd, sums), "fptosi")
     else:
         combine = e.b.xor if arithmetic.bit_operation == "xor" else e.b.and_
         ones = [e.intrinsic("llvm.ctpop", combine(p, q)) for p, q in zip(a, b, strict=True)]
-        total = _sum(e.b.add, ones)
+        total = in_pairs(e.b.add, ones)
     if not arithmetic.saturate:
         return e.b.add(c, total)
     wide = e.b.add(e.converted(I64, c, "sext"), e.converted(I64, total, "sext"))

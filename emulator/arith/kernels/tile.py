@@ -1,12 +1,15 @@
 """One kernel: the product of one warp or warpgroup, and the loop over a batch of them.
 
-Every operand is a base address and a table: of A and B the place of each unit, rows of A one after
-the other and units of B by k, of C and D that of each element, row by row, of metadata the bit of
-each nibble, of scales the byte of each.
+Every operand is a base address and a table. Of the factors `left` and `right` of a product, it is
+the place of each unit, rows of the left one after the other and units of the right by k; of scales
+the byte of each, in the same order; of metadata the bit of each nibble; of C and D the place of
+each element, row by row. Where D is transposed, of which left is B, two rows alternate. Tables may
+hold only the first of every so many places, whose others lie one after the other.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -14,8 +17,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from dtypes import Format
-from emulator.arith.arrangement import Arrangement
-from emulator.arith.kernels import elements, sums
+from emulator.arith.kernels import elements, machine_code, ordinary, sums
 from emulator.arith.kernels.emitter import (
     F32,
     F64,
@@ -23,11 +25,9 @@ from emulator.arith.kernels.emitter import (
     I16,
     I32,
     I64,
-    LANES,
     POINTER,
     Emitter,
     Value,
-    vector_of,
 )
 from emulator.arith.kernels.product import (
     METADATA,
@@ -42,14 +42,16 @@ from emulator.arith.steps import FusedDotAdd, IntegerDot, PopcountDot
 
 _INTEGERS = {8: I8, 16: I16, 32: I32, 64: I64}
 
+#: for each of `OPERANDS`, how many units lie one after the other from each place of its table on
+Runs = tuple[int, ...]
+
 
 class _Side(NamedTuple):
-    """A or B as arrays of its elements; `index` finds a row or column at a position of k."""
+    """A or B as arrays of its elements: numbers, exponents or powers of two, classes."""
 
     value: Value
     exponent: Value
     special: Value
-    fraction_bits: int
 
 
 class _Scales(NamedTuple):
@@ -61,81 +63,152 @@ class _Scales(NamedTuple):
 class Kernel:
     """Writes the function ``tile`` of a product into a module."""
 
-    def __init__(self, module: ir.Module, product: Product) -> None:
+    def __init__(
+        self, module: ir.Module, product: Product, runs: Runs,
+        known: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:  # fmt: skip
+        """`known`: the places of operands whose table it always is."""
         found = arranged(product.arithmetic)
         assert found is not None, "no kernel is made of this recipe"
-        self.product, self.found = product, found
+        self.product, self.found, self.runs = product, found, dict(zip(OPERANDS, runs, strict=True))
         arguments = [POINTER] * (2 * len(OPERANDS)) + [I32, I32, I64]
         self.function = ir.Function(module, ir.FunctionType(I32, arguments), "tile")
         self.function.linkage = "internal"
-        self.e = Emitter(self.function)
+        self.is_f64 = product.arithmetic.d.bits == 64
+        self.word = I64 if self.is_f64 else I32
+        lanes = machine_code.vector_bytes() // (8 if self.is_f64 else 4)
+        self.e = Emitter(self.function, math.gcd(lanes, product.columns))
         self.base = dict(zip(OPERANDS, self.function.args[0 : 2 * len(OPERANDS) : 2], strict=True))
         self.table = dict(zip(OPERANDS, self.function.args[1 : 2 * len(OPERANDS) : 2], strict=True))
         self.flips = dict(zip("ab", self.function.args[-3:-1], strict=True))
         self.keep = self.function.args[-1]
-        self.is_f64 = product.arithmetic.d.bits == 64
-        self.in_floats = _fits_floats(product, found)
+        size = self.word.width // 8
+        self.words = {
+            name: [place // size for place in places]
+            for name, places in (known or {}).items()
+            if product.unit_bits(name) == 8 * size
+            and len(places) % self.e.width == 0
+            and not any(place % size for place in places)
+        }
 
     def write(self) -> Any:
         e, p = self.e, self.product
         self.flags = e.array(I32, 1)
-        self.odd = e.array(vector_of(I32), 1)
+        odd = e.vector_of(I32)
+        self.odd = e.array(odd, 1)
         e.store(ir.Constant(I32, 0), self.flags, 0)
-        e.b.store(ir.Constant(vector_of(I32), [0] * LANES), self.odd)
-        units = {
-            "a": self._load_units("a", p.a, p.m * p.k // p.a.per),
-            "b": self._load_units("b", p.b, p.n * p.rows_of_b // p.b.per),
-        }
-        word = I64 if self.is_f64 else I32
-        self.c = self._load("c", p.m * p.n, p.arithmetic.c.bits, word)
-        self._clear_c(word)
-        self.out = e.array(word, p.m * p.n)
+        e.b.store(ir.Constant(odd, [0] * e.width), self.odd)
+        units = {name: self._load(name) for name in "ab"}
+        self.c = self._load("c")
+        self._clear_c()
+        self.out = e.array(self.word, p.m * p.n)
+        if p.left == "b":
+            self.c = self._in_rows(self.c)
         self.rows = self._rows_of_b() if p.sparsity else None
         self._dots(units)
-        for i in e.unrolled(p.m * p.n):
-            place = e.load(self.table["d"], i, I64)
-            code = e.load(self.out, i, word)
-            bits = _INTEGERS[p.arithmetic.d.bits]
-            code = code if bits is word else e.b.trunc(code, bits)
-            e.b.store(code, e.b.gep(self.base["d"], [place], source_etype=I8), align=1)
+        if p.left == "b":
+            self.out = self._in_pairs_of_rows(self.out)
+        self._store()
         e.b.ret(e.load(self.flags, 0, I32))
         return self.function
 
     # --- operands ---
 
-    def _load(self, name: str, count: int, bits: int, word: Any) -> Value:
+    def _load(self, name: str) -> Value:
         """What lies at the places of a table, as words."""
-        e, type_ = self.e, _INTEGERS[bits]
-        out = e.array(word, count)
-        for i in e.unrolled(count):
+        e, count = self.e, _table_sizes(self.product)[name]
+        run, word = self.runs[name], self.word
+        if name in self.words:
+            return self._load_known(name)
+        whole = count + -count % e.width
+        out = e.array(word, whole)
+        if whole > count:
+            zero = e.constant(e.vector_of(word), 0)
+            e.store_lanes(zero, out, whole - e.width)
+        bits = ir.VectorType(_INTEGERS[self.product.unit_bits(name)], run)
+        for i in e.unrolled(count // run):
             place = e.b.gep(self.base[name], [e.load(self.table[name], i, I64)], source_etype=I8)
-            held = e.b.load(place, align=1, typ=type_)
-            e.store(held if type_ is word else e.b.zext(held, word), out, i)
+            held = e.b.load(place, align=1, typ=bits)
+            if bits.element is not word:
+                held = e.converted(word, held, "zext")
+            e.store_lanes(held, out, e.b.mul(i, ir.Constant(I64, run)))
         return out
 
-    def _clear_c(self, word: Any) -> None:
+    def _load_known(self, name: str) -> Value:
+        """Words of which it is known where they lie: few instructions permute whole vectors."""
+        e, numbers = self.e, self.words[name]
+        out, width = e.array(self.word, len(numbers)), e.width
+        vectors = {
+            v: e.lanes(self.base[name], v * width, self.word) for v in {n // width for n in numbers}
+        }
+        for i in range(0, len(numbers), width):
+            e.store_lanes(e.picked(vectors, numbers[i : i + width]), out, i)
+        return out
+
+    def _store_known(self) -> None:
+        e, width, numbers = self.e, self.e.width, self.words["d"]
+        vectors = {v: e.lanes(self.out, v * width, self.word) for v in range(len(numbers) // width)}
+        element = {number: i for i, number in enumerate(numbers)}
+        for i in range(0, len(numbers), width):
+            wanted = [element[number] for number in range(i, i + width)]
+            e.store_lanes(e.picked(vectors, wanted), self.base["d"], i)
+
+    def _store(self) -> None:
+        """D to the places of its table."""
+        e, p, run = self.e, self.product, self.runs["d"]
+        if sorted(self.words.get("d", ())) == list(range(p.m * p.n)):
+            self._store_known()
+            return
+        bits = _INTEGERS[p.arithmetic.d.bits]
+        for i in e.unrolled(p.m * p.n // run):
+            first = e.at(self.out, e.b.mul(i, ir.Constant(I64, run)), self.word)
+            codes = e.b.load(first, align=4, typ=ir.VectorType(self.word, run))
+            codes = codes if bits is self.word else e.converted(bits, codes, "trunc")
+            place = e.b.gep(self.base["d"], [e.load(self.table["d"], i, I64)], source_etype=I8)
+            e.b.store(codes, place, align=1)
+
+    def _in_rows(self, pairs: Value) -> Value:
+        """Elements of which two rows alternate, row by row."""
+        e, p = self.e, self.product
+        out, lanes = e.array(self.word, p.m * p.n), list(range(2 * e.width))
+        with self._pairs() as (place, row):
+            x, y = (e.lanes(pairs, at, self.word) for at in place)
+            for at, first in zip(row, (0, 1), strict=True):
+                e.store_lanes(e.shuffled(x, y, lanes[first::2]), out, at)
+        return out
+
+    def _in_pairs_of_rows(self, rows: Value) -> Value:
+        """What `_in_rows` undoes."""
+        e, p, width = self.e, self.product, self.e.width
+        out = e.array(self.word, p.m * p.n)
+        lanes = [lane for i in range(width) for lane in (i, width + i)]
+        with self._pairs() as (place, row):
+            x, y = (e.lanes(rows, at, self.word) for at in row)
+            for at, first in zip(place, (0, width), strict=True):
+                e.store_lanes(e.shuffled(x, y, lanes[first : first + width]), out, at)
+        return out
+
+    @contextmanager
+    def _pairs(self) -> Iterator[tuple[list[Value], list[Value]]]:
+        """Two neighbouring vectors where two rows alternate, and the vectors of these rows."""
+        b, p, width = self.e.b, self.product, self.e.width
+        with self.e.loop(p.rows // 2) as i, self.e.loop(p.columns, step=width) as j:
+            row = b.mul(i, ir.Constant(I64, 2 * p.columns))
+            place = b.add(row, b.mul(j, ir.Constant(I64, 2)))
+            row = b.add(row, j)
+            yield (
+                [place, b.add(place, ir.Constant(I64, width))],
+                [row, b.add(row, ir.Constant(I64, p.columns))],
+            )
+
+    def _clear_c(self) -> None:
         """Zeros in place of C that is not to be read (scale-d of wgmma)."""
         e = self.e
         with (
             e.b.if_then(e.b.icmp_unsigned("==", self.keep, ir.Constant(I64, 0)), likely=False),
             e.loop(self.product.m * self.product.n) as i,
         ):
-            e.store(ir.Constant(word, 0), self.c, i)
-
-    def _load_units(self, name: str, units: Units, count: int) -> Value:
-        """Units as words; says where bits are set that no element uses."""
-        e, b = self.e, self.e.b
-        held = self._load(name, count, units.bits, I64 if self.is_f64 else I32)
-        if self.is_f64:
-            return held
-        with e.loop(count, step=LANES) as i:
-            words = e.lanes(held, i, I32)
-            if units.padding:
-                used = b.and_(words, e.like(words, units.padding))
-                with b.if_then(e.any(b.icmp_unsigned("!=", used, e.like(used, 0))), likely=False):
-                    self._flag(PADDING)
-            e.store_lanes(b.xor(words, e.splat(self.flips[name])), held, i)
-        return held
+            e.store(ir.Constant(self.word, 0), self.c, i)
 
     def _flag(self, bit: int) -> None:
         held = self.e.load(self.flags, 0, I32)
@@ -187,65 +260,83 @@ class Kernel:
         return self.e.b.and_(words, self.e.like(words, (1 << units.code_bits) - 1))
 
     @contextmanager
-    def _each(
-        self, units: Units, held: Value, count: int
-    ) -> Iterator[Callable[..., Iterator[Any]]]:
-        """A loop over units; what it gives walks their parts: codes, and where they belong."""
-        with self.e.loop(count // units.per, step=LANES) as i:
-            words = self.e.lanes(held, i, I32)
+    def _each(self, name: str, held: Value) -> Iterator[Callable[..., Iterator[Any]]]:
+        """A loop over units; what it gives walks their parts: codes, and where they belong.
+
+        Says where bits are set that no element uses.
+        """
+        e, units = self.e, self.product.units(name)
+        count = _table_sizes(self.product)[name]
+        with e.loop(count, step=e.width) as i:
+            words = e.lanes(held, i, I32)
+            if units.padding:
+                used = e.b.and_(words, e.like(words, units.padding))
+                unused = e.any(e.b.icmp_unsigned("!=", used, e.like(used, 0)))
+                with e.b.if_then(unused, likely=False):
+                    self._flag(PADDING)
+            words = e.b.xor(words, e.splat(self.flips[name]))
 
             def parts() -> Iterator[tuple[Value, Value]]:
                 for part in range(units.per):
-                    place = self.e.b.add(i, ir.Constant(I64, part * (count // units.per)))
+                    place = e.b.add(i, ir.Constant(I64, part * count))
                     yield self._codes(units, words, part), place
 
             yield parts
 
-    def _side(self, fmt: Format, units: Units, held: Value, count: int, widen: Format | None,
-              fixed: bool) -> _Side:  # fmt: skip
-        """The elements as numbers of float32 and exponents. `fixed`: numbers without exponents, in
-        units of the least one. Where `in_floats`, powers of two are in the place of exponents, and
-        numbers are whole."""
-        e = self.e
-        value, exponent = e.array(F32, count), e.array(I32, count)
-        fraction = 0
-        with self._each(units, held, count) as parts:
+    def _decode(self, name: str, held: Value, side: _Side, is_ordinary: bool, fixed: bool) -> int:
+        """Writes elements as numbers of float32 and exponents; the fraction bits of the numbers.
+
+        `is_ordinary`: numbers are whole, with powers of two beside them; `fixed`: without
+        exponents, in units of the least one.
+        """
+        e, fmt, fraction = self.e, self._format(name), 0
+        with self._each(name, held) as parts:
             for codes, place in parts():
-                found = elements.decoded(e, fmt, codes, widen)
-                number, fraction = found.value, found.fraction_bits
+                if is_ordinary:
+                    number, power, odd = ordinary.factor(
+                        e, fmt, codes, self.found.widen, ordinary.ELEMENTS
+                    )
+                else:
+                    number, power, fraction, odd = elements.decoded(e, fmt, codes, self.found.widen)
                 if fixed:
-                    up = e.b.sub(found.exponent, e.like(found.exponent, fmt.emin))
+                    up = e.b.sub(power, e.like(power, fmt.emin))
                     number = e.b.fmul(number, elements.power_of_two(e, up))
                     fraction = fmt.mantissa_bits - fmt.emin
-                power = found.exponent
-                if self.in_floats:
-                    down = e.b.sub(power, e.like(power, fraction))
-                    number = e.b.fmul(number, elements.power_of_two(e, down))
-                    power = elements.power_of_two(e, power)
-                e.store_lanes(number, value, place)
-                e.store_lanes(power, exponent, place)
-                self._note(found.special)
-        return _Side(value, exponent, e.array(F32, count), fraction)
+                e.store_lanes(number, side.value, place)
+                e.store_lanes(power, side.exponent, place)
+                self._note(odd)
+        return fraction
+
+    def _format(self, name: str) -> Format:
+        """Of the elements of A or B."""
+        return self.product.arithmetic.a if name == "a" else self.product.arithmetic.b
+
+    def _count(self, name: str) -> int:
+        """Elements of A or B."""
+        return _table_sizes(self.product)[name] * self.product.units(name).per
 
     def _note(self, special: Value | None) -> None:
         """Remembers that an operand has an infinity or NaN."""
         if special is not None:
-            held = self.e.b.load(self.odd, typ=vector_of(I32))
+            held = self.e.b.load(self.odd, typ=self.e.vector_of(I32))
             mask = self.e.converted(I32, special, "sext")
             self.e.b.store(self.e.b.or_(held, mask), self.odd)
 
-    def _classify(self, fmt: Format, units: Units, held: Value, count: int, side: _Side) -> None:
-        with self._each(units, held, count) as parts:
+    def _classify(self, name: str, held: Value, side: _Side) -> None:
+        with self._each(name, held) as parts:
             for codes, place in parts():
-                self.e.store_lanes(elements.classes(self.e, fmt, codes), side.special, place)
+                classes = elements.classes(self.e, self._format(name), codes)
+                self.e.store_lanes(classes, side.special, place)
 
-    def _scales(self, name: str, count: int) -> _Scales:
-        """Numbers, exponents and classes of scales, which are loaded by their table."""
+    def _scales(self, name: str) -> _Scales:
+        """Numbers, exponents and classes of the scales of A or B."""
         e, fmt = self.e, self.product.arithmetic.scale
         assert fmt is not None
-        held = self._load(name, count, 8, I32)
+        count = _table_sizes(self.product)[f"scale_{name}"]
+        held = self._load(f"scale_{name}")
+        count += -count % e.width
         out = _Scales(e.array(F32, count), e.array(I32, count), e.array(F32, count))
-        with e.loop(count, step=LANES) as i:
+        with e.loop(count, step=e.width) as i:
             codes = e.lanes(held, i, I32)
             found = elements.decoded(e, fmt, codes)
             e.store_lanes(found.value, out.value, i)
@@ -254,11 +345,11 @@ class Kernel:
             self._note(found.special)
         return out
 
-    def _numbers(self, units: Units, held: Value, count: int, fmt: Format) -> Value:
-        """Elements as numbers for chains and integer sums: float32, or words of bits."""
-        e = self.e
-        out = e.array(F32, count)
-        with self._each(units, held, count) as parts:
+    def _numbers(self, name: str, held: Value) -> Value:
+        """Elements as numbers for chains and integer sums: float32."""
+        e, fmt = self.e, self._format(name)
+        out = e.array(F32, self._count(name))
+        with self._each(name, held) as parts:
             for codes, place in parts():
                 if fmt.is_float:
                     number = elements.number(e, fmt, codes)
@@ -277,109 +368,145 @@ class Kernel:
         if isinstance(core, FusedDotAdd):
             self._fused(units, core)
             return
-        p = self.product
+        p, type_ = self.product, F64 if self.is_f64 else I32
         make = sums.counted if isinstance(core, (IntegerDot, PopcountDot)) else sums.chain
-        a, b, type_ = units["a"], units["b"], F64 if self.is_f64 else I32
         if not self.is_f64 and not isinstance(core, PopcountDot):
             type_ = F32
-            a = self._numbers(p.a, a, p.m * p.k, p.arithmetic.a)
-            b = self._numbers(p.b, b, p.n * p.rows_of_b, p.arithmetic.b)
+            units = {name: self._numbers(name, held) for name, held in units.items()}
         with self._blocks() as (i, j, c):
-            left = [self._of_a(a, i, k, type_) for k in range(p.k)]
-            right = [self._of_b(b, i, j, k, type_) for k in range(p.k)]
-            self._put(i, j, make(self.e, p.arithmetic, self.found, left, right, c))
+            factors = {
+                p.left: [self._of_left(units[p.left], i, k, type_) for k in range(p.k)],
+                p.right: [self._of_right(units[p.right], i, j, k, type_) for k in range(p.k)],
+            }
+            self._put(i, j, make(self.e, p.arithmetic, self.found, factors["a"], factors["b"], c))
 
     def _fused(self, units: dict[str, Value], core: FusedDotAdd) -> None:
-        e, p, found = self.e, self.product, self.found
-        formats = {"a": p.arithmetic.a, "b": p.arithmetic.b}
-        laid = {"a": (p.a, units["a"], p.m * p.k), "b": (p.b, units["b"], p.n * p.rows_of_b)}
-        a, b = (self._side(formats[x], *laid[x], found.widen, core.group > 1) for x in ("a", "b"))
-        scale_a = self._scales("scale_a", p.m * p.scales) if p.scales else None
-        scale_b = self._scales("scale_b", p.n * p.scales) if p.scales else None
-        odd = e.b.load(self.odd, typ=vector_of(I32))
-        special = e.any(e.b.icmp_unsigned("!=", odd, e.like(odd, 0)))
-        with e.b.if_then(special, likely=False):
-            for x, side in (("a", a), ("b", b)):
-                self._classify(formats[x], *laid[x], side)
+        e = self.e
+        sides = {
+            name: _Side(*(e.array(type_, self._count(name)) for type_ in (F32, I32, F32)))
+            for name in units
+        }
+        if not ordinary.suits(self.product, self.found):
+            self._general(units, sides, core)
+            return
+        self._ordinary(units, sides, core)
+        with e.b.if_then(self._is_odd(), likely=False):
+            self._general(units, sides, core)
+
+    def _is_odd(self) -> Value:
+        odd = self.e.b.load(self.odd, typ=self.e.vector_of(I32))
+        return self.e.any(self.e.b.icmp_unsigned("!=", odd, self.e.like(odd, 0)))
+
+    def _ordinary(
+        self, units: dict[str, Value], sides: dict[str, _Side], core: FusedDotAdd
+    ) -> None:
+        """All elements of D, unless something is noted."""
+        e, p = self.e, self.product
+        for name, side in sides.items():
+            self._decode(name, units[name], side, is_ordinary=True, fixed=False)
+        formats = p.arithmetic.a, p.arithmetic.b
         with self._blocks() as (i, j, c):
-            terms = [self._term(a, b, i, j, k) for k in range(p.k)]
-            scales = []
-            if scale_a is not None and scale_b is not None:
-                chunks = [self._scale(scale_a, scale_b, i, j, v) for v in range(p.scales)]
-                scales = [chunks[k * p.scales // p.k] for k in range(p.k)]
+
+            def dot_add(fmt: Format, block: list[int], x: Value) -> Value:
+                terms = [
+                    ordinary.Term(
+                        self._product(sides, "value", i, j, k, F32, e.b.fmul),
+                        self._product(sides, "exponent", i, j, k, F32, e.b.fmul),
+                    )
+                    for k in block
+                ]
+                codes, odd = ordinary.dot_add(e, core, formats, fmt, terms, x)
+                self._note(odd)
+                return codes
+
+            self._put(i, j, sums.fused(e, p.arithmetic, self.found, p.k, dot_add, c))
+
+    def _general(self, units: dict[str, Value], sides: dict[str, _Side], core: FusedDotAdd) -> None:
+        """All elements of D, of any operands."""
+        e, p = self.e, self.product
+        fraction = sum(
+            self._decode(name, units[name], side, is_ordinary=False, fixed=core.group > 1)
+            for name, side in sides.items()
+        )
+        scales = {name: self._scales(name) for name in "ab"} if p.scales else {}
+        special = self._is_odd()
+        with e.b.if_then(special, likely=False):
+            for name, side in sides.items():
+                self._classify(name, units[name], side)
+        with self._blocks() as (i, j, c):
+            terms = [
+                sums.Term(
+                    self._product(sides, "value", i, j, k, F32, e.b.fmul),
+                    self._product(sides, "exponent", i, j, k, I32, e.b.add),
+                    self._product(sides, "special", i, j, k, F32, e.b.fmul),
+                )
+                for k in range(p.k)
+            ]
+            chunks = [self._scale(scales, i, j, v) for v in range(p.scales)]
+            by_k = [chunks[k * p.scales // p.k] for k in range(p.k)] if chunks else []
             by = 2 * p.arithmetic.scale.mantissa_bits if p.arithmetic.scale else 0
-            fraction = a.fraction_bits + b.fraction_bits
-            given = sums.Terms(terms, scales, fraction, by, special, self.in_floats)
-            self._put(i, j, sums.fused(e, p.arithmetic, found, p.k, given, c))
+            given = sums.Terms(terms, by_k, fraction, by, special)
+
+            def dot_add(fmt: Format, block: list[int], x: Value) -> Value:
+                return sums.dot_add(e, core, fmt, block, given, x)
+
+            self._put(i, j, sums.fused(e, p.arithmetic, self.found, p.k, dot_add, c))
 
     @contextmanager
     def _blocks(self) -> Iterator[tuple[Value, Value, Value]]:
-        """Rows of D, and columns by eight, with the codes of C there."""
+        """Rows, and columns by vectors, with the codes of C there."""
         e, p = self.e, self.product
-        with e.loop(p.n, step=LANES) as j, e.loop(p.m) as i:
-            place = e.b.add(e.b.mul(i, ir.Constant(I64, p.n)), j)
-            yield i, j, e.lanes(self.c, place, I64 if self.is_f64 else I32)
+        with e.loop(p.columns, step=e.width) as j, e.loop(p.rows) as i:
+            place = e.b.add(e.b.mul(i, ir.Constant(I64, p.columns)), j)
+            yield i, j, e.lanes(self.c, place, self.word)
 
     def _put(self, i: Value, j: Value, codes: Value) -> None:
-        place = self.e.b.add(self.e.b.mul(i, ir.Constant(I64, self.product.n)), j)
+        place = self.e.b.add(self.e.b.mul(i, ir.Constant(I64, self.product.columns)), j)
         self.e.store_lanes(codes, self.out, place)
 
-    def _of_a(self, array: Value, i: Value, k: int, type_: Any) -> Value:
-        """An element of A in all lanes."""
+    def _of_left(self, array: Value, i: Value, k: int, type_: Any) -> Value:
+        """An element of a row in all lanes."""
         b, p = self.e.b, self.product
-        per_row = p.k // p.a.per
-        place = (k % p.a.per) * (p.m * per_row) + k // p.a.per
+        per = p.units(p.left).per
+        per_row = p.k // per
+        place = (k % per) * (p.rows * per_row) + k // per
         index = b.add(b.mul(i, ir.Constant(I64, per_row)), ir.Constant(I64, place))
         return self.e.splat(self.e.load(array, index, type_))
 
-    def _of_b(self, array: Value, i: Value, j: Value, k: int, type_: Any) -> Value:
-        """Elements of eight columns of B, which row i of A meets with its stored element k."""
+    def _of_right(self, array: Value, i: Value, j: Value, k: int, type_: Any) -> Value:
+        """Elements of neighbouring columns, which row i meets with its stored element k."""
         b, p = self.e.b, self.product
         if self.rows is not None:
             at = b.add(b.mul(i, ir.Constant(I64, p.k)), ir.Constant(I64, k))
             row = self.e.load(self.rows, at, I64)
         else:
-            count = p.n * p.k // p.b.per
-            row = ir.Constant(I64, (k % p.b.per) * count + k // p.b.per * p.n)
+            per = p.units(p.right).per
+            row = ir.Constant(I64, (k % per) * (p.columns * p.k // per) + k // per * p.columns)
         return self.e.lanes(array, b.add(row, j), type_)
 
-    def _term(self, a: _Side, b: _Side, i: Value, j: Value, k: int) -> sums.Term:
-        def both(x: Value, y: Value, type_: Any, join: Any) -> Value:
-            return join(self._of_a(x, i, k, type_), self._of_b(y, i, j, k, type_))
+    def _product(
+        self, sides: dict[str, _Side], array: str, i: Value, j: Value, k: int, type_: Any,
+        join: Callable[[Value, Value], Value],
+    ) -> Callable[[], Value]:  # fmt: skip
+        """What emits the product (or the sum) of an element of the left side with elements of the
+        right one, of one of their arrays."""
+        left, right = (getattr(sides[x], array) for x in (self.product.left, self.product.right))
+        return lambda: join(self._of_left(left, i, k, type_), self._of_right(right, i, j, k, type_))
 
-        type_, join = (F32, self.e.b.fmul) if self.in_floats else (I32, self.e.b.add)
-        return sums.Term(
-            lambda: self._of_a(a.value, i, k, F32),
-            lambda: self._of_b(b.value, i, j, k, F32),
-            lambda: both(a.exponent, b.exponent, type_, join),
-            lambda: both(a.special, b.special, F32, self.e.b.fmul),
-        )
-
-    def _scale(self, a: _Scales, b: _Scales, i: Value, j: Value, chunk: int) -> sums.Scale:
+    def _scale(self, scales: dict[str, _Scales], i: Value, j: Value, chunk: int) -> sums.Scale:
         e, p = self.e, self.product
+        x, y = scales[p.left], scales[p.right]
         row = e.b.add(e.b.mul(i, ir.Constant(I64, p.scales)), ir.Constant(I64, chunk))
-        column = e.b.add(j, ir.Constant(I64, chunk * p.n))
+        column = e.b.add(j, ir.Constant(I64, chunk * p.columns))
 
-        def both(x: Value, y: Value, type_: Any, join: Any) -> Value:
-            return join(e.splat(e.load(x, row, type_)), e.lanes(y, column, type_))
+        def both(left: Value, right: Value, type_: Any, join: Any) -> Value:
+            return join(e.splat(e.load(left, row, type_)), e.lanes(right, column, type_))
 
         return sums.Scale(
-            lambda: both(a.value, b.value, F32, e.b.fmul),
-            lambda: both(a.exponent, b.exponent, I32, e.b.add),
-            lambda: both(a.special, b.special, F32, e.b.fmul),
+            lambda: both(x.value, y.value, F32, e.b.fmul),
+            lambda: both(x.exponent, y.exponent, I32, e.b.add),
+            lambda: both(x.special, y.special, F32, e.b.fmul),
         )
-
-
-def _fits_floats(product: Product, found: Arrangement) -> bool:
-    """Whether products of any two elements, and their powers of two, are normal float32 numbers
-    that a scale of the alignment leaves so, unless they are cut away."""
-    core, formats = found.core, {product.arithmetic.a, product.arithmetic.b}
-    formats |= {found.widen or x for x in formats}
-    if not isinstance(core, FusedDotAdd) or core.group > 1 or product.scales:
-        return False
-    least = min(x.emin - x.mantissa_bits for x in formats)
-    # From the least product up, and from the largest one to the smallest scale.
-    return 2 * least >= -100 and max(x.bias for x in formats) <= 31 and core.fraction_bits <= 25
 
 
 # --- batches --------------------------------------------------------------------------------------
@@ -388,7 +515,7 @@ def _fits_floats(product: Product, found: Arrangement) -> bool:
 OPERAND_WORDS = 4
 
 
-def module(product: Product) -> str:
+def module(product: Product, runs: Runs) -> str:
     """LLVM IR with ``int32 batch(const int64 *arguments, int64 first, int64 last)``.
 
     It computes the products `first` … `last` of a batch and returns what flags any of them has.
@@ -398,7 +525,7 @@ def module(product: Product) -> str:
     A and of B, and the address of one int64 for each of the batch, 0 where C is not read.
     """
     out = ir.Module("kernel")
-    tile = Kernel(out, product).write()
+    tile = Kernel(out, product, runs).write()
     function = ir.Function(out, ir.FunctionType(I32, [POINTER, I64, I64]), "batch")
     e = Emitter(function)
     arguments, first, last = function.args
@@ -406,7 +533,7 @@ def module(product: Product) -> str:
     flags = e.array(I32, 1)
     e.store(ir.Constant(I32, 0), flags, 0)
     pointers = [e.b.inttoptr(word, POINTER) for word in words]
-    counts = _table_sizes(product)
+    counts = _entries(product, runs)
     with e.loop(last, first) as t:
         for group in range(product.groups):
             given = []
@@ -427,13 +554,14 @@ def module(product: Product) -> str:
 def warp_module(product: Product, tables: Mapping[str, Sequence[int]]) -> str:
     """LLVM IR with ``int32 warp(const void *registers, void *d)``: one product, with tables of its
     own, whose places are bytes (of metadata, bits) from `registers` on, or from `d`."""
-    out = ir.Module("kernel")
-    tile = Kernel(out, product).write()
+    out, runs = ir.Module("kernel"), (1,) * len(OPERANDS)
+    known = {name: tables[name] for name in "abcd"} if product.groups == 1 else None
+    tile = Kernel(out, product, runs, known).write()
     function = ir.Function(out, ir.FunctionType(I32, [POINTER, POINTER]), "warp")
     e = Emitter(function)
     registers, d = function.args
     flags: Value = ir.Constant(I32, 0)
-    counts = _table_sizes(product)
+    counts = _entries(product, runs)
     for group in range(product.groups):
         given: list[Value] = []
         for name in OPERANDS:
@@ -450,8 +578,14 @@ def warp_module(product: Product, tables: Mapping[str, Sequence[int]]) -> str:
     return str(out)
 
 
+def _entries(product: Product, runs: Runs) -> dict[str, int]:
+    """Places in the table of each operand that a product has."""
+    by_name = dict(zip(OPERANDS, runs, strict=True))
+    return {name: size // by_name[name] for name, size in _table_sizes(product).items()}
+
+
 def _table_sizes(p: Product) -> dict[str, int]:
-    """Entries of the table of each operand that a product has."""
+    """Units or elements of each operand that a product has."""
     sizes = {
         "a": p.m * p.k // p.a.per, "b": p.n * p.rows_of_b // p.b.per,
         "c": p.m * p.n, "d": p.m * p.n,

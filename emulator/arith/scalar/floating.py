@@ -11,6 +11,7 @@ from fractions import Fraction
 import numpy as np
 
 from dtypes import Array, NumberClass, Rounding
+from emulator.arith.error_free import odd_sum, two_product, two_sum
 from emulator.arith.scalar import exact, rounded
 from emulator.arith.scalar.rounded import Float64
 from emulator.arith.scalar.rule import rule
@@ -144,7 +145,7 @@ def _sum_of(
     elif t is _F64:
         words, total = _directed_sum(x, y, rounding)
     else:
-        total = rounded.odd_sum(x.astype(np.float64), y.astype(np.float64))
+        total = odd_sum(x.astype(np.float64), y.astype(np.float64))
         words = rounded.narrowed(t, total, rounding, ftz)
     if rounding == "rm":
         sign = np.where(np.signbit(x) | np.signbit(y), t.format.sign_mask, 0).astype(t.dtype)
@@ -156,7 +157,7 @@ def _sum_of(
 
 
 def _directed_sum(x: Float64, y: Float64, rounding: Rounding) -> tuple[Array, Float64]:
-    total, rest = rounded.two_sum(x, y)
+    total, rest = two_sum(x, y)
     # A finite sum that overflowed lies below the infinity that it was rounded to.
     overflow = np.isinf(total) & np.isfinite(x) & np.isfinite(y)
     rest = np.where(overflow, -total, rest)
@@ -235,7 +236,7 @@ def _product64(x: Float64, y: Float64, rounding: Rounding, b: Array, a: Array) -
     words = rounded.nearest(_F64, product)
     if rounding != "rn":
         (mx, ex), (my, ey) = np.frexp(x), np.frexp(y)
-        near, rest = rounded.two_product(mx, my)
+        near, rest = two_product(mx, my)
         words = rounded.directed(
             words, near, rest, ex + ey, rounding, rounded.plain(x) & rounded.plain(y)
         )

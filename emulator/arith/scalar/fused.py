@@ -1,7 +1,7 @@
 """Fused multiply-add, rounded once: PTX ISA 9.7.3, 9.7.4 and 9.7.5.
 
 The product of f32, f16 and bf16 is exact in float64, and what is added to it rounds rightly after
-one more step; f64 takes error-free transformations, and 128-bit integers where those could fail.
+one more step; for f64 see `fused_multiply_add`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from dtypes import Array, NumberClass, Rounding
+from emulator.arith.error_free import odd_sum
 from emulator.arith.scalar import exact, rounded
 from emulator.arith.scalar.floating import saturated, widened
-from emulator.arith.scalar.rounded import Bool, Float64
+from emulator.arith.scalar.rounded import Float64
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.arith.wide import fused_multiply_add
@@ -53,7 +54,8 @@ def _(
     relu: bool = False,
 ) -> Array:
     if t is _F64:
-        return _fused64(a, b, c, rounding)
+        # The addend is called x there.
+        return fused_multiply_add(t.format, a, b, c, rounding, nan_order=("b", "x", "a"))
     x, y, z = (rounded.values(t, words, ftz) for words in (a, b, c))
     return _fused_of(t, x, y, z, rounding, ftz, sat, relu)
 
@@ -172,7 +174,7 @@ def _fused16(t: ScalarType, x: Array, y: Array, z: Array) -> tuple[Array, Array]
         doubtful |= (size < 2.0**-100) | (size > 2.0**120)
     if doubtful.any():
         far = [np.broadcast_to(a, total.shape)[doubtful].astype(np.float64) for a in (x, y, z)]
-        sums = rounded.odd_sum(far[0] * far[1], far[2])
+        sums = odd_sum(far[0] * far[1], far[2])
         words[doubtful] = rounded.nearest(t, sums)
         with np.errstate(over="ignore"):
             total[doubtful] = sums
@@ -183,47 +185,12 @@ def _sum_to_round(t: ScalarType, a: Float64, b: Float64, rounding: Rounding) -> 
     """a + b so that it can be rounded to a type: to odd, or to nearest as float64 where that can
     make no difference, because the sum is not half way between two numbers of the type."""
     if rounding != "rn":
-        return rounded.odd_sum(a, b)
+        return odd_sum(a, b)
     total = np.atleast_1d(a + b)
     cut = 52 - t.format.mantissa_bits
     half_way = total.view(np.uint64) & np.uint64((1 << cut) - 1) == np.uint64(1 << cut - 1)
     doubtful = half_way | (np.abs(total) < 2.0**t.format.emin)
     if doubtful.any():
         a, b = np.broadcast_arrays(a, b)
-        total[doubtful] = rounded.odd_sum(*(np.atleast_1d(x)[doubtful] for x in (a, b)))
+        total[doubtful] = odd_sum(*(np.atleast_1d(x)[doubtful] for x in (a, b)))
     return total.reshape(np.broadcast_shapes(a.shape, b.shape))
-
-
-#: magnitudes between which the error terms of a fused f64 operation neither over- nor underflow
-_SMALL, _LARGE = 2.0**-960, 2.0**990
-
-
-def _fused64(a: Array, b: Array, c: Array, rounding: Rounding) -> Array:
-    a, b, c = np.broadcast_arrays(a, b, c)
-    x, y, z = a.view(np.float64), b.view(np.float64), c.view(np.float64)
-    order = ("b", "x", "a")  # the addend is called x there
-    if rounding != "rn":
-        return fused_multiply_add(_F64.format, a, b, c, rounding, order)
-    product, rest = rounded.two_product(x, y)
-    in_reach = (_inside(product) | (x == 0) | (y == 0)) & (_inside(z) | (z == 0))
-    in_reach &= (np.abs(x) < _LARGE) & (np.abs(y) < _LARGE)
-    # Boldo and Melquiond: x·y + z is a sum of three numbers, of which the two small ones are
-    # added to odd and the large one last.
-    low, lower = rounded.two_sum(z, rest)
-    high, middle = rounded.two_sum(product, low)
-    small = rounded.odd_sum(lower, middle)
-    total = np.where(small == 0, high, high + small)
-    # A zero is exact, and then so is the product: IEEE signs their sum.
-    words = np.where(total == 0, product + z, total).view(np.uint64)
-    if not in_reach.all():
-        words = np.atleast_1d(words)
-        far = np.atleast_1d(~in_reach)
-        x_far, y_far, z_far = (np.atleast_1d(array)[far] for array in (a, b, c))
-        words[far] = fused_multiply_add(_F64.format, x_far, y_far, z_far, rounding, order)
-        words = words.reshape(a.shape)
-    return words
-
-
-def _inside(numbers: Float64) -> Bool:
-    magnitude = np.abs(numbers)
-    return (magnitude > _SMALL) & (magnitude < _LARGE)

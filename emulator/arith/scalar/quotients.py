@@ -7,6 +7,7 @@ from math import isqrt
 import numpy as np
 
 from dtypes import Array, NumberClass, Rounding
+from emulator.arith.error_free import two_product
 from emulator.arith.scalar import exact, rounded
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import TYPES, ScalarType
@@ -85,7 +86,7 @@ def _(t: ScalarType, a: Array, *, rounding: Rounding = "rn", ftz: bool = False) 
         odd = exponent & 1
         significand, exponent = np.ldexp(significand, -odd), (exponent + odd) // 2
         near = np.sqrt(significand)
-        square, lacks = rounded.two_product(near, near)
+        square, lacks = two_product(near, near)
         rest = (significand - square) - lacks
         words = rounded.directed(words, near, rest, exponent, rounding, rounded.plain(x) & (x > 0))
     return rounded.with_nans(t, words, np.isnan(root), a)
@@ -105,7 +106,7 @@ def _quotient_of(
     if rounding != "rn":
         (mx, ex), (my, ey) = np.frexp(x), np.frexp(y)
         near = mx / my
-        product, lacks = rounded.two_product(near, my)
+        product, lacks = two_product(near, my)
         # The quotient lacks the remainder divided by y: its sign is theirs together.
         rest = ((mx - product) - lacks) * np.sign(my)
         words = rounded.directed(

@@ -186,42 +186,6 @@ def finished(t: ScalarType, words: Array, nan: Bool, sat: bool, relu: bool = Fal
     return with_nans(t, words, nan)
 
 
-# --- exact sums and products ----------------------------------------------------------------------
-
-
-def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """The nearest sum and what it lacks (Knuth); exact where nothing overflows."""
-    total = a + b
-    b_part = total - a
-    return total, (a - (total - b_part)) + (b - b_part)
-
-
-def two_product(a: Float64, b: Float64) -> tuple[Float64, Float64]:
-    """The nearest product and what it lacks (Dekker); exact where nothing over- or underflows."""
-    product = a * b
-    a_high, b_high = _upper_half(a), _upper_half(b)
-    a_low, b_low = a - a_high, b - b_high
-    rest = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
-    return product, rest
-
-
-def _upper_half(a: Float64) -> Float64:
-    """The upper 26 bits of the significand (Veltkamp)."""
-    shifted = a * 134217729.0  # 2**27 + 1
-    return shifted - (shifted - a)
-
-
-def odd_sum(a: Float64, b: Float64) -> Float64:
-    """a + b rounded to odd."""
-    total, rest = two_sum(a, b)
-    bits = np.atleast_1d(total).view(np.int64)
-    rest = np.atleast_1d(rest)
-    even = (rest != 0) & (bits & 1 == 0) & np.isfinite(rest)
-    outward = (rest > 0) == (np.atleast_1d(total) > 0)
-    odd = bits + np.where(even, np.where(outward, 1, -1), 0)
-    return odd.view(np.float64).reshape(np.shape(total))
-
-
 # --- directed roundings of f64 --------------------------------------------------------------------
 
 

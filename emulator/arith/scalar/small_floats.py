@@ -16,7 +16,8 @@ from dtypes import FORMATS, Array, NumberClass, Overflow
 from dtypes import convert as convert_codes
 from dtypes.arrays import decode_values
 from dtypes.codec import decode, overflow_code
-from emulator.arith.scalar import exact, rounded
+from emulator.arith.error_free import odd_sum
+from emulator.arith.scalar import exact
 from emulator.arith.scalar.rule import packed_rule
 from emulator.arith.scalar.types import ScalarType
 
@@ -195,7 +196,7 @@ def _packed_arrays(
             total = total * _values(b, place)
         if c is not None:
             addend = _values(c, place)
-            total = rounded.odd_sum(total, -addend if minus else addend)
+            total = odd_sum(total, -addend if minus else addend)
         total = np.asarray(total, np.float64, order="C")
         codes = convert_codes(_F64, to.format, total.view(np.uint64), overflow=overflow)
         out = out | codes.astype(to.dtype) << to.dtype.type(place * to.bits)

@@ -302,4 +302,4 @@ class AccessWatch(Reporter):
     def _is_async(self, conflict: Conflict) -> bool:
         pc = self.all.pcs[int(conflict.events[0])]
         name = self.all.grid.program.statements[pc].name if pc >= 0 else ""
-        return name in ("cp", "wgmma")
+        return name in ("cp", "wgmma", "tcgen05")

@@ -4,7 +4,7 @@ which comes first (PTX ISA 8.6 to 8.10)."""
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,8 @@ class SharedAccesses:
         )
         self.alive = wave.alive
         self.exists = wave.thread < wave.grid.threads
+        #: what knows of reads by tcgen05: see `TensorCoreChecks`
+        self.tensor_cores: Any = None
 
     @staticmethod
     def columns(warps: int) -> int:
@@ -116,11 +118,11 @@ class SharedAccesses:
         near = blocks == lanes // clocks.per_block
         suspect = events > np.where(near, floor, 0)[:, None]
         suspect[:, self.warps :] = events[:, self.warps :] > 0
+        out = [] if self.tensor_cores is None else list(self.tensor_cores.conflicts(lanes, at))
         if not suspect.any():
-            return []
+            return out
         which, columns = np.nonzero(suspect)
         when, readers = events[which, columns], shadow.reader[at[which], columns].astype(np.int64)
-        out = []
         for aspect, chosen in self._aspects(columns):
             mine = np.flatnonzero(chosen)
             if not mine.size:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.machine.checks.access_watch import AccessWatch
 from emulator.machine.checks.accesses import Conflict, Sort
-from emulator.machine.checks.clocks import Aspect, Bools
+from emulator.machine.checks.clocks import Aspect, Bools, Events
 from emulator.machine.checks.finding import Party
 from emulator.machine.checks.reporter import GridWatch
 from emulator.machine.checks.synchronisation import Synchronisation
@@ -22,7 +22,10 @@ from emulator.memory.shadow import granules
 Places = NDArray[np.int64]
 _DONE = {"read": "read", "write": "written"}
 #: first words of asynchronous copies' opcodes
-_ASYNC = ("cp",)
+_ASYNC = ("cp", "clusterlaunchcontrol")
+#: what writes shared memory without PTX saying by which proxy: Triton's kernels let TMA write over
+#: the address of their tensor memory, without a fence
+_EITHER_PROXY = "tcgen05.alloc"
 
 
 class AsyncWatch(AccessWatch):
@@ -117,18 +120,25 @@ class AsyncWatch(AccessWatch):
                     "write", which[~plain], events[~plain], others[~plain], conflict.sort
                 )
                 self.conflicts([rest], who, places, size, use, None, count)
-            if not plain.any():
+            unfenced = plain & ~self._by_either_proxy(events)
+            if not unfenced.any():
                 continue
-            first = int(np.argmax(plain))
+            first = int(np.argmax(unfenced))
             pc, other = self.all.pcs[int(events[first])], others[first : first + 1]
             name = self.name_of(self.wave.shared, int(places[which[first]]))
             earlier = Party(self.place(pc), *self.who(other), "wrote it")
-            lanes = np.unique(who[which[plain]])
+            lanes = np.unique(who[which[unfenced]])
             self.report(
                 "missing proxy fence", lanes, len(lanes),
                 f"{name} was written by the generic proxy and is {_DONE[use]} by the asynchronous "
                 "one; no fence.proxy.async stands between them", earlier, pc,
             )  # fmt: skip
+
+    def _by_either_proxy(self, events: Events) -> Bools:
+        """Which writes are of operations that may be the asynchronous proxy's."""
+        statements, pcs = self.all.grid.program.statements, self.all.pcs
+        opcodes = (str(statements[pcs[x]].instruction) for x in events.tolist())
+        return np.array([opcode.startswith(_EITHER_PROXY) for opcode in opcodes], np.bool_)
 
     def issued(self, lane: int, barrier: int | None) -> None:
         """The copy whose places were told is issued, and signals an mbarrier."""
@@ -178,6 +188,7 @@ class AsyncWatch(AccessWatch):
         self._of_proxy(
             shared.conflicts_with_writes(who, flat, proxy=True), who, flat * granule, granule, 1
         )
+        shared.tensor_cores.read_shared(flat, len(shared.shadow.written))
 
     def stored_by_copy(self, lane: int, places: Places) -> None:
         """Bytes of shared memory that a bulk copy stores to global memory."""

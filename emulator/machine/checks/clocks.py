@@ -127,6 +127,21 @@ class Clocks:
         out: Bools = events <= self.matrix[Aspect.PLAIN, own, row, self.per_cluster + columns]
         return out
 
+    def seen(self, lanes: Lanes) -> Events:
+        """Up to which PLAIN event lanes of one cluster know of its lanes, and of its mbarriers:
+        ``(lanes, lane of the cluster or mbarrier)``."""
+        cluster, rows = int(lanes[0]) // self.per_cluster, lanes % self.per_cluster
+        if self.matrix is None:
+            out = np.zeros((len(lanes), self.per_cluster), np.int32)
+        else:
+            out = self.matrix[Aspect.PLAIN, cluster, rows].copy()
+        every = np.arange(cluster * self.per_cluster, (cluster + 1) * self.per_cluster)
+        held = out[:, : self.per_cluster]
+        for level, size in ((self.block, self.per_block), (self.warp, WARP)):
+            same = lanes[:, None] // size == every // size
+            np.maximum(held, np.where(same, level[Aspect.PLAIN, every], 0), out=held)
+        return out
+
     # --- the two regular levels ---
 
     def block_barrier(self, blocks: Lanes, now: int) -> None:

@@ -39,6 +39,14 @@ KINDS: dict[str, str] = {
         "write its columns (tcgen05.st, cp, or an mma that does not add to the old D) before they "
         "are read, and give all of them back (tcgen05.dealloc) before the block ends"
     ),
+    "tcgen05 in flight": (
+        "wait first: mma, cp and shift are complete with the phase of the mbarrier that a "
+        "tcgen05.commit behind them arrives at, ld and st with tcgen05.wait::ld, wait::st"
+    ),
+    "missing tcgen05 fence": (
+        "tcgen05.fence::before_thread_sync in the thread that tells, before it arrives; "
+        "tcgen05.fence::after_thread_sync in the thread that waited, before its next tcgen05"
+    ),
     "issued more than once": "let one thread issue it: elect.sync, cute::elect_one_sync()",
     "left open": "wait for it before the thread ends: its memory may be given to others",
     "peer has ended": (

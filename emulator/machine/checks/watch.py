@@ -28,7 +28,7 @@ class Watch(AsyncWatch):
     def __init__(self, all_: GridWatch, wave: Wave) -> None:
         super().__init__(all_, wave)
         self.wgmma_checks = WgmmaChecks(self)
-        self.tensor_cores = TensorCoreChecks(self)
+        self.tensor_cores = self.shared.tensor_cores = TensorCoreChecks(self)
         #: of warps, how often they have executed setmaxnreg, and where the last one did
         self.counted, self.setting = np.zeros(len(wave.thread) // WARP, np.int64), 0
         #: of blocks, what their threads knew when they ended
@@ -40,6 +40,8 @@ class Watch(AsyncWatch):
 
     def entered(self, s: Strand, frame: Frame, arguments: tuple[Bound, ...]) -> None:
         registers.entered(s, frame, arguments)
+        # What a call is given has arrived.
+        self.tensor_cores.arriving.clear()
 
     def returned(self, s: Strand, frame: Frame, results: tuple[int, ...]) -> None:
         registers.returned(s, frame, results)

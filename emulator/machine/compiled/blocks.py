@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
+from emulator.machine.compiled.atomics import come_apart
 from emulator.machine.compiled.segment import Segment
 from emulator.machine.compiled.translation import can_translate
 from emulator.machine.vector.compute import Step
@@ -31,28 +33,30 @@ def with_segments(
     """The same block; `at_once` compiles its segments before they first run."""
     steps: list[Step] = []
     counts: list[int] = []
-    held = _constants(program.statements[function.first : function.end])
-    known = [_with_constants(statement, held) for statement in block.statements]
+    known = simplified(block.statements, program, function)
     at = 0
     while at < len(block.steps):
         end = at
         while end < len(block.steps) and can_translate(known[end], function, target):
+            if come_apart(known[at:end], known[end]):
+                break
             end += 1
         if end - at < _SHORTEST:
             end = at + 1
             steps.append(block.steps[at])
         else:
             statements = known[at:end]
-            live = _live_after(statements[-1].pc, program, function)
+            live = program.liveness.at(statements[-1].pc + 1) | always_live(program, function)
             steps.append(Segment(statements, block.steps[at:end], function, live, target, at_once))
         counts.append(end - at)
         at = end
     return Block(block.statements, tuple(steps), block.end, block.polls, tuple(counts))
 
 
-def _live_after(pc: int, program: Program, function: Function) -> int:
-    """Registers, as bits, that somebody may read behind a statement."""
-    live = program.liveness.at(pc + 1)
+@lru_cache(maxsize=4)
+def always_live(program: Program, function: Function) -> int:
+    """Registers, as bits, that somebody may read behind any statement."""
+    live = 0
     if function.carry is not None:
         live |= 1 << function.carry  # no operand names it
     # A wgmma may read registers after the last statement that names them.
@@ -63,11 +67,29 @@ def _live_after(pc: int, program: Program, function: Function) -> int:
     return live
 
 
+def simplified(
+    statements: Sequence[Statement], program: Program, function: Function
+) -> list[Statement]:
+    """Statements without results that nobody reads, with constants where registers hold them."""
+    held = _constants(program, function)
+    always = always_live(program, function)
+    out = []
+    for statement in statements:
+        known, d = _with_constants(statement, held), statement.operands.get("d")
+        live = program.liveness.at(statement.pc + 1) | always
+        if statement.name == "atom" and isinstance(d, Register) and not live >> d.index & 1:
+            known = replace(known, operands={x: y for x, y in known.operands.items() if x != "d"})
+        out.append(known)
+    return out
+
+
 # --- registers that hold constants ----------------------------------------------------------------
 
 
-def _constants(statements: Sequence[Statement]) -> dict[int, Constant]:
+@lru_cache(maxsize=4)
+def _constants(program: Program, function: Function) -> dict[int, Constant]:
     """Registers that one statement of a function writes, a mov of a constant."""
+    statements = program.statements[function.first : function.end]
     writes: Counter[int] = Counter()
     out: dict[int, Constant] = {}
     for statement in statements:

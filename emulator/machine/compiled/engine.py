@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from time import thread_time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from emulator.machine.compiled import DONE
+import numpy as np
+from numpy.typing import NDArray
+
+from emulator.machine.compiled import DONE, refused
 from emulator.machine.vector import engine
 from emulator.machine.vector.strand import Parked, Strand
-from emulator.machine.vector.wave import Block, Wave
+from emulator.machine.vector.wave import Block, Wave, order
 from emulator.targets import Target
 
 if TYPE_CHECKING:
+    from emulator.machine.compiled.loop import Ended, Loop
+    from emulator.machine.compiled.loops import Part
     from emulator.machine.launch import Launch
 
+_NO_LIMIT = 1 << 62
 #: seconds that a block runs as steps before it is looked at
 _COLD = 0.02
 
@@ -30,7 +36,14 @@ class Blocks(engine.Blocks):
     #: that of the module
     target: Target
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        #: the loops of functions that were looked at, by the pcs of their parts
+        self.loops: dict[int, Loop] = {}
+        self._searched: set[str] = set()
+
     def _make(self, first: int) -> Block:
+        self.find_loops(first)
         return self._with_segments(super()._make(first))
 
     def _with_segments(self, block: Block) -> Block:
@@ -40,6 +53,20 @@ class Blocks(engine.Blocks):
         program = self._program
         function = program.function_at(block.statements[0].pc)
         return with_segments(block, program, function, self.target, at_once=self.at_once)
+
+    def find_loops(self, pc: int) -> None:
+        """Fills in the loops of the function at a place."""
+        from emulator.machine.compiled.loop import loops_by_pc
+
+        function = self._program.function_at(pc)
+        if function.name not in self._searched:
+            self._searched.add(function.name)
+            at_once = self.at_once
+            self.loops |= loops_by_pc(self._program, function, self.target, at_once=at_once)
+
+    def plain(self, pc: int) -> Block:
+        """A block as the vector engine has it."""
+        return super()._make(pc)
 
     def took(self, block: Block, seconds: float) -> None:
         """A block without segments ran for so long."""
@@ -55,12 +82,18 @@ class LazyBlocks(Blocks):
         self._seconds: defaultdict[int, float] = defaultdict(float)
 
     def _make(self, first: int) -> Block:
-        return engine.Blocks._make(self, first)
+        return self.plain(first)
 
     def took(self, block: Block, seconds: float) -> None:
         first = block.statements[0].pc
         self._seconds[first] += seconds
-        if self._seconds[first] > _COLD:
+        if self._seconds[first] <= _COLD:
+            return
+        self.find_loops(first)
+        loop = self.loops.get(first)
+        if loop is not None and not loop.gives_up:
+            loop.took(seconds)
+        else:
             self[first] = self._with_segments(block)
 
 
@@ -68,6 +101,66 @@ class CompiledWave(Wave):
     """A wave whose blocks may have segments."""
 
     def _run_block(self, strand: Strand, block: Block) -> int | None:
+        loop = self.grid.blocks.loops.get(strand.pc)
+        if loop is not None and loop.can_run(strand):
+            limit = self._limit(strand)
+            if limit > strand.pc:
+                ended = loop(strand, limit, beside=bool(self.ready))
+                if ended.went:
+                    return self._after_loop(strand, ended)
+        return self._run_steps(strand, block)
+
+    def _limit(self, strand: Strand) -> int:
+        """The first pc where other strands go first."""
+        first = min(map(order, self.ready), default=None)
+        if first is None or first[:2] != order(strand)[:2]:
+            return _NO_LIMIT
+        return first[2]
+
+    def _after_loop(self, strand: Strand, ended: Ended) -> int | None:
+        """Where a strand goes on whose lanes have left a loop."""
+        grid = self.grid
+        self.executed += ended.statements
+        grid.executed += ended.statements
+        grid.thread_statements += ended.thread_statements
+        if ended.failed is not None:
+            raise self._failure(strand, *ended.failed)
+        tired = None if ended.tired is None else grid.blocks[ended.tired.pc]
+        if len(ended.pcs) == 1:
+            pc = int(ended.pcs[0])
+            if tired is None:
+                return pc
+            strand.pc, strand.loops = pc, 0
+            self._give_way(strand, tired)
+            return None
+        pcs = np.unique(ended.pcs).tolist()
+        children = {pc: strand.child(strand.lanes[ended.pcs == pc], pc) for pc in pcs}
+        self.ready += [child for pc, child in children.items() if pc not in ended.tired_pcs]
+        for pc in sorted(ended.tired_pcs):
+            assert tired is not None
+            self._give_way(children[pc], tired)
+        return None
+
+    def _failure(
+        self, strand: Strand, lanes: NDArray[np.bool_], part: Part, number: int
+    ) -> Exception:
+        """What the vector engine raises where lanes must not execute a statement: its steps run
+        once more, on registers as they were.
+
+        Memory may have changed since; where all goes well then, only the statement is known.
+        """
+        failed = strand.child(strand.lanes[lanes], part.pc)
+        block = self.grid.blocks.plain(part.pc)
+        for step, statement in zip(block.steps, block.statements, strict=False):
+            try:
+                step(failed)
+            except Exception as error:
+                placed: Exception = self.grid.placed(error, failed, statement)
+                return placed
+        return cast(Exception, self.grid.placed(refused(), failed, block.statements[number]))
+
+    def _run_steps(self, strand: Strand, block: Block) -> int | None:
+        """Runs the statements of a block as steps or segments."""
         if not block.counts:
             start = thread_time()
             try:

@@ -7,6 +7,7 @@ of LLVM.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -60,53 +61,41 @@ class Input:
     fixed: Array | None = None
 
 
-class NativeFunction:
-    """The function that is being written: ``i64 (arguments, first, end, context)``.
+class NativeFunction(ABC):
+    """A function that is being written: ``i64 (arguments, first, end, context, ...)``.
 
-    It returns 1 where it stored anything, 0 where not, and -1 less the number of the statement that
-    a lane must not execute.
+    What follows the statements that it consists of, and where its registers are between them, is
+    said by the classes below.
     """
 
-    def __init__(self, function: Function, target: Target) -> None:
+    def __init__(self, function: Function, target: Target, *more: Any) -> None:
         self.function, self.target = function, target
         #: of the statement that is being translated
         self.number = 0
         self._inputs: dict[Any, tuple[int, Input]] = {}
+        self._fixed: dict[Any, Value] = {}
         self._values: dict[Any, Value] = {}
         self._written: dict[int, None] = {}
         self._module = module = ir.Module(NAME)
-        type_ = ir.FunctionType(LONG, [POINTER, LONG, LONG, POINTER])
-        native = ir.Function(module, type_, NAME)
-        self._arguments, first, end, context = native.args
-        entry = ir.IRBuilder(native.append_basic_block("entry"))
-        loop, done = native.append_basic_block("loop"), native.append_basic_block("done")
-        self.e = Emitter(module, ir.IRBuilder(loop), self._address_of)
-        self.b = b = self.e.builder
+        type_ = ir.FunctionType(LONG, [POINTER, LONG, LONG, POINTER, *more])
+        self.native = ir.Function(module, type_, NAME)
+        self._arguments, self._first, self._end, context, *self._more = self.native.args
+        self._entry = entry = ir.IRBuilder(self.native.append_basic_block("entry"))
+        self.e = Emitter(module, ir.IRBuilder(entry.block), self._address_of)
+        self.b = self.e.builder
         self._stored = entry.alloca(LONG)
         entry.store(LONG(0), self._stored)
-        self._entry = entry
         self.memory = Memory(self.e, context, entry)
-        warp = b.phi(LONG)
-        warp.add_incoming(first, entry.block)
-        self.memory.warp = self.warp = warp
-        self.present = self.input("present", Input(_present, np.dtype(np.bool_)))
-        self._warps = end, loop, done, entry
+        #: the lanes that execute a statement without a guard
+        self.present: Value = None
 
-    def finish(self, live: int) -> tuple[str, tuple[Input, ...], tuple[Output, ...]]:
-        """The text for LLVM, what the function takes, and what it makes of the registers `live`."""
-        b = self.b
-        end, loop, done, entry = self._warps
-        outputs = [i for i in self._written if live >> i & 1]
-        self._write_back(outputs)
-        following = b.add(self.warp, LONG(1))
-        self.warp.add_incoming(following, b.block)
-        b.cbranch(b.icmp_unsigned("<", following, end), loop, done)
-        entry.branch(loop)
-        b.position_at_end(done)
-        b.ret(b.load(self._stored, typ=LONG))
+    def _at(self, warp: Value) -> None:
+        """What follows is for one warp."""
+        self.memory.warp = self.warp = warp
+
+    def _text(self) -> str:
         define_locate(self._module)
-        made = tuple((i, _dtype_of(self.function.registers[i].type)) for i in outputs)
-        return str(self._module), tuple(given for _, given in self._inputs.values()), made
+        return str(self._module)
 
     # --- arguments: for each array its address and the bytes from warp to warp ---
 
@@ -134,44 +123,46 @@ class NativeFunction:
 
     def pointer(self, key: Any, address: int) -> Value:
         """An address that is known when the function is called: what LLVM made is kept on disk."""
-        if ("pointer", key) not in self._values:
+        if ("pointer", key) not in self._fixed:
             entry, words = self._entry, np.full(WIDTH, address, np.uint64)
             number = self._number(key, Input(lambda s: words, words.dtype, words))
             at = entry.gep(self._arguments, [LONG(2 * number)], source_etype=LONG)
             held = entry.inttoptr(entry.load(at, typ=LONG), POINTER)
-            self._values["pointer", key] = entry.load(held, typ=LONG)
-        return self._values["pointer", key]
+            self._fixed["pointer", key] = entry.load(held, typ=LONG)
+        return self._fixed["pointer", key]
 
     def _address_of(self, builder: Any, table: Array) -> Value:
         """The address of an array that lives as long as the process, by way of a variable of the
         module: other functions of it look there, too."""
         key = ("table", id(table))
-        if key not in self._values:
+        if key not in self._fixed:
             variable = ir.GlobalVariable(self._module, LONG, f"table{len(self._module.globals)}")
             variable.initializer, variable.linkage = LONG(0), "internal"
             self._entry.store(self.pointer(key, int(table.ctypes.data)), variable)
-            self._values[key] = variable
-        return builder.load(self._values[key], typ=LONG)
-
-    def _write_back(self, outputs: list[int]) -> None:
-        first = len(self._inputs)
-        for number, index in enumerate(outputs):
-            words = self._values[index]
-            if words.type == integers(1):
-                words = self.e.resize(words, 8)
-            self.b.store(words, self._argument(first + number), align=words.type.element.width // 8)
+            self._fixed[key] = variable
+        return builder.load(self._fixed[key], typ=LONG)
 
     # --- registers ---
 
     def register(self, index: int) -> Value:
+        return self.input(index, self._held(index))
+
+    def _held(self, index: int) -> Input:
+        """A register, as the strand has it."""
         dtype = _dtype_of(self.function.registers[index].type)
-        return self.input(index, Input(lambda s: s.read(index), dtype))
+        return Input(lambda s: s.read(index), dtype)
 
     def put(self, index: int, words: Value, guard: Value | None) -> None:
         if guard is not None:
             words = self.e.select(guard, words, self.register(index))
         self._values[index] = words
         self._written[index] = None
+
+    def _keep(self, words: Value, place: Value) -> None:
+        """Words of a register as its array holds them."""
+        if words.type == integers(1):
+            words = self.e.resize(words, 8)
+        self.b.store(words, place, align=words.type.element.width // 8)
 
     def guard(self, statement: Statement) -> Value | None:
         if statement.guard is None:
@@ -252,14 +243,49 @@ class NativeFunction:
             return e.resize(self.b.add(words, e.word(32, offset)) if offset else words, 64)
         return self.b.add(words, e.word(64, offset)) if offset else words
 
+    @abstractmethod
     def fail(self) -> None:
-        """Ends the function: a lane must not access memory as the statement says."""
-        self.b.ret(LONG(-1 - self.number))
+        """Gives up: a lane must not access memory as the statement says."""
 
     def has_stored(self, active: Value) -> None:
         before = self.b.load(self._stored, typ=LONG)
         some = self.b.zext(self.e.any(active), LONG)
         self.b.store(self.b.or_(before, some), self._stored)
+
+
+class SegmentFunction(NativeFunction):
+    """Statements without a branch, for one warp after the other.
+
+    The function returns 1 where it stored anything, 0 where not, and -1 less the number of the
+    statement that a lane must not execute.
+    """
+
+    def __init__(self, function: Function, target: Target) -> None:
+        super().__init__(function, target)
+        self._loop, self._done = (self.native.append_basic_block(x) for x in ("loop", "done"))
+        self.b.position_at_end(self._loop)
+        warp = self.b.phi(LONG)
+        warp.add_incoming(self._first, self._entry.block)
+        self._at(warp)
+        self.present = self.input("present", Input(_present, np.dtype(np.bool_)))
+
+    def fail(self) -> None:
+        self.b.ret(LONG(-1 - self.number))
+
+    def finish(self, live: int) -> tuple[str, tuple[Input, ...], tuple[Output, ...]]:
+        """The text for LLVM, what the function takes, and what it makes of the registers `live`."""
+        b = self.b
+        outputs = [i for i in self._written if live >> i & 1]
+        for number, index in enumerate(outputs, len(self._inputs)):
+            self._keep(self._values[index], self._argument(number))
+        following = b.add(self.warp, LONG(1))
+        self.warp.add_incoming(following, b.block)
+        b.cbranch(b.icmp_unsigned("<", following, self._end), self._loop, self._done)
+        self._entry.branch(self._loop)
+        b.position_at_end(self._done)
+        b.ret(b.load(self._stored, typ=LONG))
+        made = tuple((i, _dtype_of(self.function.registers[i].type)) for i in outputs)
+        return self._text(), tuple(given for _, given in self._inputs.values()), made
 
 
 def _dtype_of(type_: str) -> np.dtype[Any]:

@@ -6,20 +6,17 @@ import ctypes
 from collections.abc import Callable, Sequence
 from math import inf
 from time import thread_time
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from dtypes import Array
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
 from emulator.arith.kernels import machine_code
-from emulator.machine.compiled import DONE
+from emulator.machine.compiled import DONE, refused
+from emulator.machine.compiled.calls import layout_of, pointer, refreshed, spread
 from emulator.machine.compiled.function import NAME
-from emulator.machine.compiled.memory import CONTEXT
 from emulator.machine.compiled.products import fits
 from emulator.machine.compiled.translation import Translated, translate
-from emulator.machine.failure import Failure
-from emulator.machine.vector.lanes import present, slots
 from emulator.machine.vector.strand import WARP, Strand
 from emulator.ptx.program import Function, Statement
 from emulator.targets import Target
@@ -28,16 +25,23 @@ from emulator.targets import Target
 _COMPILING, _COMPILING_EACH, _COMPILING_KERNEL = 0.01, 0.003, 0.3
 
 #: statements of warps that are worth another thread; a product of matrices counts for so many
-_WORTH_A_THREAD, _PRODUCT = 1 << 14, 200
-
-#: words that a strand keeps in the form that stands for all lanes
-_MOST_KNOWN = 512
+WORTH_A_THREAD, _PRODUCT = 1 << 14, 200
 
 Step = Callable[[Strand], None]
 #: of a native function: see `NativeFunction`
-_SIGNATURE = (
+SIGNATURE = (
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p,
 )  # fmt: skip
+
+
+def work_of(statements: Sequence[Statement], target: Target) -> int:
+    """What a warp has to do, in statements."""
+    return len(statements) + _PRODUCT * sum(fits(x, target) for x in statements)
+
+
+def seconds_to_compile(statements: Sequence[Statement], target: Target) -> float:
+    kernels = {x.instruction for x in statements if fits(x, target)}
+    return _COMPILING + _COMPILING_EACH * len(statements) + _COMPILING_KERNEL * len(kernels)
 
 
 class Segment:
@@ -55,13 +59,10 @@ class Segment:
     ) -> None:
         self.statements, self._steps = tuple(statements), tuple(steps)
         self._function, self._live, self._target = function, live, target
-        kernels = [x for x in self.statements if fits(x, target)]
-        self._work = len(self.statements) + _PRODUCT * len(kernels)
-        cost = _COMPILING + _COMPILING_EACH * len(self.statements)
-        cost += _COMPILING_KERNEL * len({x.instruction for x in kernels})
+        self._work = work_of(self.statements, target)
         self._engine: Engine = "compiled" if at_once else "auto"
         #: seconds of steps until it pays to compile
-        self._left = 0.0 if at_once else cost
+        self._left = 0.0 if at_once else seconds_to_compile(statements, target)
         self._native: _Native | None = None
 
     def __call__(self, s: Strand) -> None:
@@ -102,24 +103,7 @@ class Segment:
         """
         self._interpret(s)
         s.marks[DONE] = number
-        raise Failure("out of bounds", "a lane accesses memory that it must not access")
-
-
-class _Layout(NamedTuple):
-    """How the lanes of a strand lie in vectors of warps."""
-
-    warps: int
-    #: the first warp of each thread block, and the end
-    starts: list[int]
-    #: where each lane stands among all lanes of its warps; None: all are there
-    slots: Array | None
-    #: which lanes are there; one warp of ones where all are
-    present: Array
-    #: the context of memory
-    context: Array
-    #: what the context points to: of the lanes, and memory when it was last looked at
-    held: tuple[Any, ...]
-    seen: list[Any]
+        raise refused()
 
 
 class _Native:
@@ -131,7 +115,7 @@ class _Native:
         self._inputs, self._outputs = translated.inputs, translated.outputs
         self._translated = translated
         (address,) = machine_code.function_addresses(translated.text, [NAME])
-        self._call = machine_code.callable_at(address, *_SIGNATURE)
+        self._call = machine_code.callable_at(address, *SIGNATURE)
 
     def can_run(self, s: Strand) -> bool:
         """Whether a strand has all lanes that statements need, and copies are done at once."""
@@ -140,29 +124,29 @@ class _Native:
             return False
         if needs.multiplies and not may_use_kernels(s.wave.grid.arithmetic):
             return False
-        return not needs.together or _layout_of(s).slots is None
+        return not needs.together or layout_of(s).slots is None
 
     def __call__(self, s: Strand) -> int | None:
         """Runs all statements in all lanes; the number of one that a lane must not execute."""
-        layout = _layout_of(s)
+        layout = layout_of(s)
         held: list[Any] = []
-        words = [_pointer(layout.present), 0 if layout.slots is None else WARP]
+        words = [pointer(layout.present), 0 if layout.slots is None else WARP]
         for given in self._inputs[1:]:
             if given.fixed is not None:
-                words += [_pointer(given.fixed), 0]
+                words += [pointer(given.fixed), 0]
             else:
-                words += _spread(s, given.read(s), given.dtype, layout, held)
+                words += spread(s, given.read(s), given.dtype, layout, held)
         made = [np.empty(layout.warps * WARP, dtype) for _, dtype in self._outputs]
         for array in made:
-            words += [_pointer(array), WARP * array.itemsize]
+            words += [pointer(array), WARP * array.itemsize]
         arguments = np.array(words, np.int64)
-        context = _refreshed(s, layout)
+        context = refreshed(s, layout)
         wrong: list[int] = []
 
         def piece(first: int, last: int) -> int:
             """Runs some blocks; whether they stored anything."""
             result = self._call(
-                _pointer(arguments), layout.starts[first], layout.starts[last], _pointer(context)
+                pointer(arguments), layout.starts[first], layout.starts[last], pointer(context)
             )
             if result < 0:
                 wrong.append(-1 - int(result))
@@ -170,98 +154,10 @@ class _Native:
 
         work = self._work * layout.warps if self._translated.apart else 0
         blocks = len(layout.starts) - 1
-        stored = machine_code.in_parts(piece, blocks, 1 + work // _WORTH_A_THREAD)
+        stored = machine_code.in_parts(piece, blocks, 1 + work // WORTH_A_THREAD)
         if wrong:
             return min(wrong)
         s.wave.grid.progress += stored
         for (index, _), array in zip(self._outputs, made, strict=True):
             s.write(index, array if layout.slots is None else array[layout.slots])
         return None
-
-
-def _pointer(words: Array) -> int:
-    return int(words.__array_interface__["data"][0])
-
-
-def _spread(
-    s: Strand, words: Array, dtype: np.dtype[Any], layout: _Layout, held: list[Any]
-) -> tuple[int, int]:
-    """Where words lie as those of whole warps, and the bytes from warp to warp: 0 where the words
-    of one warp stand for all. `held` keeps alive what was made."""
-    if words.dtype != dtype:
-        words = words.astype(dtype)
-    if len(words) == 1:
-        return _everywhere(s, words, held), 0
-    if layout.slots is not None:
-        whole = np.zeros(layout.warps * WARP, dtype)
-        whole[layout.slots] = words
-        words = whole
-    words = np.ascontiguousarray(words)
-    held.append(words)
-    return _pointer(words), WARP * words.itemsize
-
-
-def _everywhere(s: Strand, words: Array, held: list[Any]) -> int:
-    """Where a word lies once for each lane of a warp; strands keep what they were asked for."""
-    known: dict[int, tuple[Array, Array, int]] = s.marks.setdefault("everywhere", {})
-    found = known.get(id(words))
-    if found is None or found[0] is not words:
-        if len(known) >= _MOST_KNOWN:
-            known.clear()
-        made = np.full(WARP, words[0], words.dtype)
-        found = known[id(words)] = words, made, _pointer(made)
-    held.append(found)
-    return found[2]
-
-
-def _layout_of(s: Strand) -> _Layout:
-    found: _Layout | None = s.marks.get("layout")
-    if found is None:
-        wave = s.wave
-        numbers = wave.warps_of(s).numbers
-        whole = len(numbers) * WARP == len(s)
-        rows = numbers // wave.warps_per_cta
-        starts = [*np.flatnonzero(np.diff(rows, prepend=-1)).tolist(), len(numbers)]
-        tables = (
-            rows * wave.shared_bytes,
-            rows // wave.cluster_size * wave.cluster_size * wave.shared_bytes,
-            numbers,
-        )
-        held = tuple(np.ascontiguousarray(x, np.int64) for x in tables)
-        context = np.zeros(len(CONTEXT), np.int64)
-        for name, table in zip(("rows", "cluster_rows", "warps"), held, strict=True):
-            context[CONTEXT.index(name)] = _pointer(table)
-        there = np.ones(WARP, np.bool_) if whole else np.ascontiguousarray(present(s)).reshape(-1)
-        found = _Layout(len(numbers), starts, None if whole else slots(s), there, context, held, [])
-        s.marks["layout"] = found
-    return found
-
-
-def _refreshed(s: Strand, layout: _Layout) -> Array:
-    """The context with the memory that is there now: it may have grown."""
-    wave, arena = s.wave, s.wave.grid.arena
-    table = arena._by_address()
-    now = (table, arena.view(1), wave.shared, wave.local, wave.local_bytes)
-    if layout.seen and all(x is y for x, y in zip(layout.seen, now, strict=True)):
-        return layout.context
-    layout.seen[:] = now
-    starts, ends, shifts, usable = table
-    words = {
-        "arena": _pointer(arena.view(1)),
-        "allocations": len(starts),
-        "starts": _pointer(starts),
-        "ends": _pointer(ends),
-        "shifts": _pointer(shifts),
-        "readable": _pointer(usable[0]),
-        "writable": _pointer(usable[1]),
-        "shared": _pointer(wave.shared),
-        "shared_bytes": wave.shared_bytes,
-        "shared_limit": wave.shared_limit,
-        "cluster_size": wave.cluster_size,
-        "local": _pointer(wave.local),
-        "local_bytes": wave.local.shape[1],
-        "local_limit": wave.local_bytes,
-    }
-    for name, word in words.items():
-        layout.context[CONTEXT.index(name)] = word
-    return layout.context

@@ -15,11 +15,11 @@ from dtypes import Array
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.signature import Operand
-from emulator.machine.compiled import collective, copies, products, rules
+from emulator.machine.compiled import atomics, collective, copies, products, rules
 from emulator.machine.compiled.emitter import (
     Value,
 )
-from emulator.machine.compiled.function import Input, NativeFunction, Output
+from emulator.machine.compiled.function import Input, NativeFunction, Output, SegmentFunction
 from emulator.machine.vector import access
 from emulator.machine.vector.memory import load
 from emulator.machine.vector.operands import word_type
@@ -61,7 +61,6 @@ class Translated:
     copies: bool
     #: kernels of `emulator.arith.kernels` are called
     multiplies: bool
-    #: blocks write no memory but their own, so that they may run at the same time
     apart: bool
 
 
@@ -69,20 +68,30 @@ def translate(
     statements: Sequence[Statement], function: Function, live: int, target: Target
 ) -> Translated:
     """The function of some statements; `live`, as bits, are registers that may be read later."""
-    made = NativeFunction(function, target)
+    made = SegmentFunction(function, target)
     for made.number, statement in enumerate(statements):
-        _statement(made, statement)
+        emit(made, statement)
     return Translated(
         *made.finish(live),
-        together=any(collective.fits(x) or products.fits(x, target) for x in statements),
+        together=need_all_lanes(statements, target),
         copies=any(copies.fits(x) for x in statements),
         multiplies=any(products.fits(x, target) for x in statements),
-        apart=all(x.name != "st" or _space_of(x) in ("shared", "local") for x in statements),
+        apart=stay_apart(statements) and not atomics.order_matters(statements),
     )
 
 
-def _space_of(statement: Statement) -> str:
-    return access.space_of(statement, statement.operands["a"])
+def need_all_lanes(statements: Sequence[Statement], target: Target) -> bool:
+    """Whether all lanes of a warp must be there."""
+    return any(collective.fits(x) or products.fits(x, target) for x in statements)
+
+
+def stay_apart(statements: Sequence[Statement]) -> bool:
+    """Whether blocks write no memory but their own, so that they may run at the same time."""
+    return all(
+        x.name not in ("st", "atom", "red")
+        or access.space_of(x, x.operands["a"]) in ("shared", "local")
+        for x in statements
+    )
 
 
 # --- which statements -----------------------------------------------------------------------------
@@ -125,10 +134,11 @@ def _is_plain(bound: Bound | None, function: Function) -> bool:
 # --- statements ---
 
 
-def _statement(t: NativeFunction, statement: Statement) -> None:
+def emit(t: NativeFunction, statement: Statement) -> None:
+    """Appends the instructions of a statement."""
     for part in statement.expansion or (statement,):
         if part.expansion:
-            _statement(t, part)
+            emit(t, part)
         elif collective.fits(part):
             collective.emit(t, part)
         elif copies.fits(part):
@@ -268,5 +278,6 @@ class _Kind:
 _STATEMENTS: dict[Make, _Kind] = {
     access.load: _Kind(_of_words, _load),
     access.store: _Kind(_of_words, _store),
+    access.atomic: _Kind(atomics.fits, atomics.emit),
     access.convert_address: _Kind(lambda statement: True, _convert_address),
 }

@@ -5,21 +5,25 @@ What they compute is `emulator.warp`'s, here with the reference engine of its ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
+from dtypes import Array
 from emulator.isa.tcgen05 import Tcgen05
-from emulator.machine import tensor_cores
+from emulator.machine import tensor_cores, tensor_order
 from emulator.machine.reference import memory
 from emulator.machine.reference.access import space_of
 from emulator.machine.reference.asynchronous import constant
 from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.fragments import Registers, Threads, same
-from emulator.machine.reference.mbarriers import barrier_of, change
+from emulator.machine.reference.mbarriers import barrier_of, change, key_of
 from emulator.machine.reference.operands import Read, addresses, guard_of, reader
+from emulator.machine.reference.schedule import placed
 from emulator.machine.reference.thread import WARP, Block, State, Thread, Together
-from emulator.memory.mbarrier import Operation
+from emulator.machine.tensor_order import Load, Operation
+from emulator.memory.mbarrier import Operation as Change
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.memory.windows import RANK_BITS
@@ -73,7 +77,36 @@ def _by_thread(statement: Statement, run: Run) -> Run:
     return guarded(statement, told)
 
 
+def _issue(threads: Threads, statement: Statement, operation: Operation) -> None:
+    operation.issue(threads[0].cluster.pending, lambda error: placed(error, threads, statement))
+
+
 # --- allocation -----------------------------------------------------------------------------------
+
+
+def _meets(threads: Threads, statement: Statement) -> bool:
+    """Whether a warp goes on: the operation is one of a single block, or a warp of the other block
+    of the pair has come to one like it. Otherwise it comes to the statement again."""
+    ins, block = _instruction(statement), threads[0].block
+    if ins.cta_group == 1:
+        return True
+    cluster, name = block.cluster, str(ins).split(".")[1]
+    tensor_cores.check_pair(len(cluster.blocks))
+    peer, warp = cluster.blocks[block.rank ^ 1], threads[0].warp
+    cluster.pairs.arrive(warp, block.rank, name)
+    if cluster.pairs.is_complete(warp, peer.rank, name):
+        for thread in peer.threads:
+            if thread.state is State.PAIR:
+                thread.goes_on()
+        return True
+    for thread in threads:
+        thread.stops(State.PAIR, statement.pc)
+    return False
+
+
+def _part(threads: Threads) -> None:
+    """A warp of a pair goes on."""
+    threads[0].cluster.pairs.leave(threads[0].warp)
 
 
 def allocate(statement: Statement, function: Function) -> Together:
@@ -83,6 +116,8 @@ def allocate(statement: Statement, function: Function) -> Together:
     exclusive = bool(ins.modifiers.get("exclusive"))
 
     def run(threads: Threads) -> None:
+        if not _meets(threads, statement):
+            return
         first, count = threads[0], same(threads, columns, "columns")
         found = tensor_memory(first.block).allocate(count, exclusive)
         if found is None:
@@ -90,6 +125,7 @@ def allocate(statement: Statement, function: Function) -> Together:
             for thread in threads:
                 thread.stops(State.TENSOR, statement.pc)
             return
+        _part(threads)
         given = find(first)
         place = (memory.to_shared(given) if space == "" else given) & _OFFSET
         memory.store(first, "shared", place, 4, found)
@@ -103,8 +139,12 @@ def deallocate(statement: Statement, function: Function) -> Together:
     columns = reader(statement.operands["columns"], "u32")
 
     def run(threads: Threads) -> None:
+        if not _meets(threads, statement):
+            return
+        _part(threads)
         at, count = same(threads, address, "taddr"), same(threads, columns, "columns")
         block = threads[0].block
+        tensor_order.given_back(block.cluster.pending, tensor_memory(block))
         tensor_memory(block).deallocate(at, count, exclusive)
         for thread in block.threads:
             if thread.state is State.TENSOR:
@@ -114,7 +154,12 @@ def deallocate(statement: Statement, function: Function) -> Together:
 
 
 def relinquish(statement: Statement, function: Function) -> Together:
-    return _by_warp(statement, lambda threads: tensor_memory(threads[0].block).relinquish())
+    def run(threads: Threads) -> None:
+        if _meets(threads, statement):
+            _part(threads)
+            tensor_memory(threads[0].block).relinquish()
+
+    return _by_warp(statement, run)
 
 
 # --- ld, st, cp, shift ----------------------------------------------------------------------------
@@ -129,42 +174,69 @@ def load(statement: Statement, function: Function) -> Together:
     find = addresses(statement.operands["taddr"])
     written = [x for x in statement.signature.operands if x.use == "written"]
     results = [Registers(x, statement.operands[x.name], function) for x in written]
+    waits = tensor_order.Waits(statement.pc)
 
     def run(threads: Threads) -> None:
-        at, warp = same(threads, find, "taddr"), threads[0].warp.number
-        parts = tensor_cores.loaded(ins, tensor_memory(threads[0].block), at, warp, split).words
-        for result, words in zip(results, parts, strict=True):
-            result.write(threads, words)
+        at, first = same(threads, find, "taddr"), threads[0]
+        memory_, pending = tensor_memory(first.block), first.cluster.pending
+
+        def read() -> list[Array]:
+            return tensor_cores.loaded(ins, memory_, at, first.warp.number, split).words
+
+        load = Load.of(first.number, memory_, read, results)
+        later = waits.defer(pending, first.run.program, [load])
+        _issue(threads, statement, load)
+        if later:
+            pending.loads.append(load)
+        else:
+            _put(results, threads, load.found)
 
     return _by_warp(statement, run)
 
 
+def _put(results: Sequence[Registers], threads: Threads, found: Sequence[Array]) -> None:
+    for result, words in zip(results, found, strict=True):
+        result.write(threads, words)
+
+
 def store(statement: Statement, function: Function) -> Together:
     ins, split = _instruction(statement), _split_of(statement)
-    shape, num, unpacked = tensor_cores.Transfer.of(ins)
+    shape, num, unpacked = tensor_cores.Access.of(ins)
     find = addresses(statement.operands["taddr"])
     source = Registers(statement.signature["src"], statement.operands["src"], function)
 
     def run(threads: Threads) -> None:
-        at, warp = same(threads, find, "taddr"), threads[0].warp.number
-        tensor_memory(threads[0].block).store(
-            at, shape, num, warp, source.read(threads).astype(np.uint32), unpacked=unpacked,
-            split=split,
-        )  # fmt: skip
+        first, memory_ = threads[0], tensor_memory(threads[0].block)
+        place = same(threads, find, "taddr"), shape, num, first.warp.number
+        words = source.read(threads).astype(np.uint32)
+        effect = partial(memory_.store, *place, words, unpacked=unpacked, split=split)
+        reached = partial(memory_.reached, *place, packed=unpacked, split=split, name="tcgen05.st")
+        _issue(threads, statement, Operation(
+            first.number, effect, name="st", writes=lambda: [reached()]
+        ))  # fmt: skip
 
     return _by_warp(statement, run)
 
 
 def copy(statement: Statement, function: Function) -> Run:
     ins = _instruction(statement)
+    shape = tensor_cores.copy_shape(ins)
     find = addresses(statement.operands["taddr"])
     descriptor = reader(statement.operands["s_desc"], "b64")
 
     def run(thread: Thread) -> None:
-        for block in _group(ins, thread.block):
-            tensor_cores.copy(
-                ins, tensor_memory(block), _shared(block), find(thread), descriptor(thread)
-            )
+        address, word, blocks = find(thread), descriptor(thread), _group(ins, thread.block)
+
+        def effect() -> None:
+            for block in blocks:
+                memory_, target = tensor_memory(block), thread.run.target
+                tensor_cores.copy(ins, memory_, _shared(block), address, word, target)
+
+        _issue([thread], statement, Operation(
+            thread.number, effect, name="cp.4x256b" if shape == "4x256b" else "cp",
+            cta_group=ins.cta_group,
+            writes=lambda: [tensor_memory(block).copied(address, shape) for block in blocks],
+        ))  # fmt: skip
 
     return _by_thread(statement, run)
 
@@ -173,8 +245,16 @@ def shift(statement: Statement, function: Function) -> Run:
     ins, find = _instruction(statement), addresses(statement.operands["taddr"])
 
     def run(thread: Thread) -> None:
-        for block in _group(ins, thread.block):
-            tensor_memory(block).shift(find(thread))
+        address, blocks = find(thread), _group(ins, thread.block)
+
+        def effect() -> None:
+            for block in blocks:
+                tensor_memory(block).shift(address)
+
+        _issue([thread], statement, Operation(
+            thread.number, effect, name="shift", cta_group=ins.cta_group,
+            writes=lambda: [tensor_memory(block).shifted(address)[1] for block in blocks],
+        ))  # fmt: skip
 
     return _by_thread(statement, run)
 
@@ -204,13 +284,21 @@ def multiply(statement: Statement, function: Function) -> Run:
         operands = Operands(
             given["d"], given["a"], given["b"], in_tensor_memory, bool(given["enable"]),
             given.get("e"), given.get("scale_a"), given.get("scale_b"),
-            [read(thread) for read in disabled], given.get("zero_mask", 0),
+            [read(thread) for read in disabled], given.get("zero_mask", 0), given.get("lut"),
         )  # fmt: skip
         blocks = _group(ins, thread.block)
-        mma.run(
-            [tensor_memory(block) for block in blocks], [_shared(block) for block in blocks],
-            operands, engine=thread.run.arithmetic, undefined="hardware",
-        )  # fmt: skip
+        memories = [tensor_memory(block) for block in blocks]
+
+        def effect() -> None:
+            shared = [_shared(block) for block in blocks]
+            engine = thread.run.arithmetic
+            mma.run(memories, shared, operands, engine=engine, undefined="hardware")
+
+        _issue([thread], statement, Operation(
+            thread.number, effect, name="mma", cta_group=ins.cta_group,
+            accumulator=(operands.d, mma.product.instruction.m, mma.product.instruction.n),
+            writes=lambda: mma.touched(memories, operands).written,
+        ))  # fmt: skip
 
     return _by_thread(statement, run)
 
@@ -219,27 +307,41 @@ def multiply(statement: Statement, function: Function) -> Run:
 
 
 def commit(statement: Statement, function: Function) -> Run:
-    """commit: everything before it is complete, so that it arrives at once. With a mask it arrives
-    at the barrier of the same offset in every block of the cluster that the mask names."""
-    barrier, bound = barrier_of(statement), statement.operands.get("mask")
+    """commit: an arrival once everything before it is complete. With a mask it arrives at the
+    barrier of the same offset in every block of the cluster that the mask names."""
+    ins, barrier = _instruction(statement), barrier_of(statement)
+    bound = statement.operands.get("mask")
     mask = None if bound is None else reader(bound, statement.signature["mask"].type)
 
     def run(thread: Thread) -> None:
-        address = barrier(thread)
-        if mask is None:
-            change(thread, address, Operation(arrivals=1))
-            return
-        named = mask(thread)
-        for rank in range(thread.run.blocks_of_cluster):
-            if named >> rank & 1:
-                change(thread, rank << RANK_BITS | address & _OFFSET, Operation(arrivals=1))
+        places = [barrier(thread)]
+        if mask is not None:
+            named, offset = mask(thread), places[0] & _OFFSET
+            ranks = range(thread.run.blocks_of_cluster)
+            places = [rank << RANK_BITS | offset for rank in ranks if named >> rank & 1]
+        for place in places:
+            effect = partial(change, thread, place, Change(arrivals=1))
+            _issue([thread], statement, Operation(
+                thread.number, effect, key_of(thread, place), name="commit",
+                cta_group=ins.cta_group,
+            ))  # fmt: skip
 
     return _by_thread(statement, run)
 
 
-def wait(statement: Statement, function: Function) -> Together:
-    """wait: what came before has taken effect."""
-    return _by_warp(statement, lambda threads: None)
+def wait_for_loads(statement: Statement, function: Function) -> Together:
+    def run(threads: Threads) -> None:
+        for load in tensor_order.arrived(threads[0].cluster.pending, {threads[0].number}):
+            _put(load.results, threads, load.found)
+
+    return _by_warp(statement, run)
+
+
+def wait_for_stores(statement: Statement, function: Function) -> Together:
+    return _by_warp(
+        statement,
+        lambda threads: tensor_order.stored(threads[0].cluster.pending, {threads[0].number}),
+    )
 
 
 def fence(statement: Statement, function: Function) -> Run:
@@ -259,5 +361,6 @@ TOGETHER = {
     "tcgen05.relinquish_alloc_permit": relinquish,
     "tcgen05.ld": load,
     "tcgen05.st": store,
-    **dict.fromkeys(("tcgen05.wait::ld", "tcgen05.wait::st"), wait),
+    "tcgen05.wait::ld": wait_for_loads,
+    "tcgen05.wait::st": wait_for_stores,
 }

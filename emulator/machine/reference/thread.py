@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from emulator.arith import Engine
+from emulator.machine.convergence import Convergence
 from emulator.machine.pending import Pending
 from emulator.machine.place import Index
 from emulator.machine.products import WARPGROUPS, Products
+from emulator.machine.tensor_order import Pairs
 from emulator.memory.arena import Arena
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.ptx.program import Function, Program
@@ -36,6 +38,7 @@ class State(Enum):
     CLUSTER = "waits at the barrier of its cluster"
     MBARRIER = "waits for a phase of an mbarrier"
     TENSOR = "waits for columns of tensor memory"
+    PAIR = "waits for a warp of the other block of its pair to execute it, too"
     ENDED = "ended"
 
 
@@ -149,6 +152,9 @@ class Warp:
         self.threads = [Thread(self, i) for i in range(number * WARP, last)]
         #: statements executed since anything happened that others may wait for
         self.vain = 0
+        regions = block.run.launch.regions
+        #: says which threads run together, where functions call themselves and show it
+        self.convergence = None if regions is None else Convergence(regions)
 
     @property
     def alive(self) -> list[Thread]:
@@ -217,6 +223,8 @@ class Cluster:
     pending: Pending
     products: Products
     blocks: list[Block] = field(default_factory=list)
+    #: warps of pairs of blocks that wait for each other
+    pairs: Pairs = field(default_factory=Pairs)
     #: threads that wait for phases of mbarriers in this cluster
     waiting: list[Thread] = field(default_factory=list)
     #: phase of barrier.cluster, and the phase that threads which have not waited since arrived in

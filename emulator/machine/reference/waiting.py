@@ -66,6 +66,10 @@ def _what(threads: Sequence[Thread]) -> str:
         return f"{first.state.value}; threads of its warp elsewhere: {absent or 'none'}"
     if first.state is State.TENSOR:
         return first.state.value
+    if first.state is State.PAIR:
+        peer = first.cluster.blocks[first.block.rank ^ 1]
+        ended = all(thread.state is State.ENDED for thread in peer.threads)
+        return f"{first.state.value}: block {peer.index}{', which has ended' if ended else ''}"
     return "looks at memory that no thread changes"
 
 

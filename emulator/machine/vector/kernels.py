@@ -40,7 +40,7 @@ def multiplication(ins: MatrixInstruction | WmmaMultiply, fetch: Fetch) -> Attem
         if s.wave.watch is not None or not may_use_kernels(grid.arithmetic):
             return False
         work = math.prod((count, ins.m, ins.n, ins.k))
-        if not kernels_wanted(grid.arithmetic, (grid.target, *what), work):
+        if not kernels_wanted(grid.arithmetic, (grid.target, *what), work, ins.d_type):
             return False
         done = by_kernels(grid.arithmetic, lambda: _multiply(s, ins, fetch, setting, count))
         return done is not None

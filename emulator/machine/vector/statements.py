@@ -7,8 +7,6 @@ from collections.abc import Callable
 from emulator.errors import UnsupportedError
 from emulator.isa.conversion import Conversion
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.isa.tcgen05 import Tcgen05
-from emulator.machine.tensor_cores import is_modelled
 from emulator.machine.vector import (
     access,
     asynchronous,
@@ -116,8 +114,6 @@ def _in_turn(steps: list[Step]) -> Step:
 
 def runs(instruction: object) -> bool:
     """Whether there is a step for an instruction."""
-    if isinstance(instruction, Tcgen05) and not is_modelled(instruction):
-        return False
     if type(instruction) in matrix.STEPS or rule_of(instruction):
         return True
     opcode = str(instruction)

@@ -47,6 +47,7 @@ class State(Enum):
     CLUSTER = "waits at the barrier of its cluster"
     WARPGROUP = "waits for warps of its warpgroup"
     TENSOR = "waits for columns of tensor memory"
+    PAIR = "waits for a warp of the other block of its pair to execute it, too"
     ENDED = "ended"
 
 

@@ -128,6 +128,9 @@ def _needed(row: _Row) -> Lanes:
         size = WARP if strand.state is State.WARP else 4 * WARP
         every = np.flatnonzero(np.isin(np.arange(len(wave.alive)) // size, lanes // size))
         return every[wave.alive[every] & ~np.isin(every, lanes)]
+    if strand.state is State.PAIR:
+        every = (block ^ 1) * wave.lanes_per_cta + np.arange(wave.lanes_per_cta)
+        return every[wave.alive[every]]
     if strand.state is State.MBARRIER and wave.watch is not None:
         places = np.broadcast_to(strand.wait.places, (len(strand),))
         arrived = [wave.watch.sync.arrived.get(int(place)) for place in np.unique(places)]
@@ -205,6 +208,13 @@ def _warp(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
     return f"{strand.state.value}; threads elsewhere: {others}"
 
 
+def _pair(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
+    peer = wave.lanes_per_cta * (block ^ 1)
+    name, _ = wave.coordinates(peer)
+    ended = not wave.alive[peer : peer + wave.lanes_per_cta].any()
+    return f"{strand.state.value}: block {name}{', which has ended' if ended else ''}"
+
+
 _WHAT: dict[State, Callable[[Wave, Strand, int, Lanes], str]] = {
     State.BARRIER: _barrier,
     State.MBARRIER: _mbarrier,
@@ -212,4 +222,5 @@ _WHAT: dict[State, Callable[[Wave, Strand, int, Lanes], str]] = {
     State.WARP: _warp,
     State.WARPGROUP: _warp,
     State.TENSOR: lambda wave, strand, block, lanes: strand.state.value,
+    State.PAIR: _pair,
 }

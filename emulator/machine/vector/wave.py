@@ -3,8 +3,8 @@
 Of the strands that can run, the one goes first that is innermost in calls and lowest in the
 program: compilers lay code out so that the lanes of a warp meet again that way. A strand that goes
 round and round while others wait gives way to them (an *epoch* later), so that a lane which waits
-for another lane of its own warp gets it. Whom activemask sees after a recursion is said where the
-reference engine chooses its threads.
+for another lane of its own warp gets it. Where activemask shows a recursion, `convergent` has
+another order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 #: backward branches after which a strand lets others go first; fewer where it looks at memory that
 #: others may change
-_TURNS, _POLLS = 4096, 16
+TURNS, POLLS = 4096, 16
 #: statements without an effect after which a wave lets others run
 _PATIENCE = 1 << 15
 
@@ -121,6 +121,8 @@ class Wave:
         self.watch: Any = None
         #: tensor memory of the blocks that have used it, by their rows
         self.tensor: dict[int, TensorMemory] = {}
+        #: warps of pairs of blocks that wait for each other: see `tensor_order.Pairs`
+        self.pairs: Any = None
         self.specials: dict[str, Array] = {}
         self._rows: Lanes | None = None
 
@@ -131,7 +133,7 @@ class Wave:
         self.alive[:] = self.thread < self.grid.threads
         self.version = self.executed = self.vain = 0
         self.ready, self.waiting = [], []
-        self.tensor = {}
+        self.tensor, self.pairs = {}, None
 
     def start(self, function: Function, initial: Callable[[Frame], None]) -> None:
         """All threads at the first statement of a kernel."""
@@ -193,7 +195,7 @@ class Wave:
         if not self.ready:
             return None
         schedule = self.grid.schedule
-        first = schedule.pick(self.ready) if schedule else min(self.ready, key=_order)
+        first = schedule.pick(self.ready) if schedule else min(self.ready, key=order)
         if len(self.ready) > 1:
             place = first.place
             same = [strand for strand in self.ready if strand.place == place]
@@ -253,7 +255,7 @@ class Wave:
 
     def _advance(self, strand: Strand) -> None:
         """Runs a strand until another one should go first."""
-        blocks, others = self.grid.blocks, min(map(_order, self.ready), default=None)
+        blocks, others = self.grid.blocks, min(map(order, self.ready), default=None)
         schedule = self.grid.schedule
         left = schedule.turns() if schedule else 0
         while True:
@@ -263,7 +265,7 @@ class Wave:
                 return
             if following <= strand.pc:
                 strand.loops += 1
-                if strand.loops >= (_POLLS if block.polls else _TURNS):
+                if strand.loops >= (POLLS if block.polls else TURNS):
                     strand.loops = 0
                     strand.pc = following
                     self._give_way(strand, block)
@@ -274,7 +276,7 @@ class Wave:
                 if left <= 0:
                     self.ready.append(strand)
                     return
-            elif others is not None and _order(strand) >= others:
+            elif others is not None and order(strand) >= others:
                 self.ready.append(strand)
                 return
 
@@ -362,7 +364,8 @@ class Wave:
         return _unravel(cta, grid.size), _unravel(thread, grid.block)
 
 
-def _order(strand: Strand) -> tuple[int, int, int]:
+def order(strand: Strand) -> tuple[int, int, int]:
+    """Of strands that are ready the least goes first."""
     return strand.epoch, -len(strand.frames), strand.pc
 
 

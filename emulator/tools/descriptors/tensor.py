@@ -12,7 +12,6 @@ from emulator.isa.tensor_matrix import TensorMatrixInstruction, settle
 from emulator.layout import instruction_descriptor, shared_descriptor
 from emulator.layout.descriptor import Finding, both_bases
 from emulator.layout.instruction_descriptor import InstructionDescriptor
-from emulator.layout.mma_kinds import KINDS
 from emulator.layout.shared_descriptor import SharedMemoryDescriptor, SwizzleMode, operand_tile
 from emulator.layout.tensor_memory import shown_places
 from emulator.layout.tile import WINDOW, TileShape
@@ -160,7 +159,7 @@ def describe_shared(
 def _tile_line(instruction: TensorMatrixInstruction, operand: str, tile: TileShape) -> str:
     descriptor = instruction.descriptor
     type_ = descriptor.a if operand == "a" else descriptor.b
-    packed = KINDS[descriptor.kind].width(type_)
+    packed = descriptor.width(operand)
     columns = tile.k * 8 // packed if packed < 8 else tile.k
     what = "rows of A" if operand == "a" else "columns of B"
     whose = "each CTA of the pair reads" if instruction.cta_group == 2 else "it is read for"

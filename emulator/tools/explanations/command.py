@@ -11,24 +11,10 @@ from emulator.tools.explanations.explanation import explain, explain_registers
 from emulator.tools.explanations.inputs import operands, registers_from_file
 from emulator.tools.files import write_text
 from emulator.tools.operands import as_multiplication
-from emulator.tools.report import Answer
+from emulator.tools.report import IDESC, Answer, instruction_word
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
-
-
-#: help of --idesc
-_IDESC = "instruction descriptor of a tcgen05.mma, such as 0x8400490"
-
-
-def _word(idesc: str | None) -> int | None:
-    """The word that --idesc gives."""
-    if idesc is None:
-        return None
-    try:
-        return int(idesc, 0)
-    except ValueError:
-        raise OperandError(f"--idesc is a word such as 0x8400490; got {shown(idesc)}") from None
 
 
 def _common_arguments(parser: ArgumentParser) -> None:
@@ -60,7 +46,7 @@ def explain_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("opcode")
     add("--target", required=True, help="sm_90a, H100, ...")
-    add("--idesc", metavar="WORD", help=_IDESC)
+    add("--idesc", metavar="WORD", help=IDESC)
     add("--row", type=int, default=0, help="of D (default 0)")
     add("--col", type=int, default=0, help="of D (default 0)")
     _common_arguments(parser)
@@ -85,7 +71,7 @@ def explain_command(
 ) -> Answer:
     """Explains D[row][col]; `given` are operands as `inputs.operands` takes them, or lane registers
     come from a file. Raises an EmulatorError for all that cannot be used."""
-    ins = as_multiplication(opcode, _word(idesc))
+    ins = as_multiplication(opcode, instruction_word(idesc))
     try:
         index = tuple(int(word) for word in batch.split(",") if word.strip())
     except ValueError:
@@ -108,7 +94,7 @@ def explain_command(
 def compare_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("opcodes", metavar="opcode", nargs="+")
-    add("--idesc", metavar="WORD", help=_IDESC)
+    add("--idesc", metavar="WORD", help=IDESC)
     add("--targets", metavar="NAMES", help="sm_80,sm_90a,B200 (default: all)")
     _common_arguments(parser)
     add("--limit", type=int, default=12, help="elements shown (default 12)")
@@ -130,7 +116,7 @@ def compare_command(
     The exit code is 0, also where results differ; with `same` it is 1 then. Of several instructions
     the one with the longest k says what is generated.
     """
-    word = _word(idesc)
+    word = instruction_word(idesc)
     instructions = [
         as_multiplication(opcode, word if opcode.startswith("tcgen05.mma") else None)
         for opcode in opcodes

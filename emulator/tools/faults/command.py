@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.errors import OperandError, hint, listing, quoted
 from emulator.isa.instruction import Instruction
+from emulator.matrices.operands import as_matrix_instruction
 from emulator.tools.faults.finder import find_faults
 from emulator.tools.faults.inputs import PASSED
 from emulator.tools.faults.report import FaultReport
 from emulator.tools.files import read_npz, unnamed
+from emulator.tools.report import IDESC, instruction_word
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -34,19 +36,29 @@ def fault_arguments(parser: ArgumentParser) -> None:
         "byte_id_a, ..., shared, descriptor_a, descriptor_b, addresses_a, addresses_b (of "
         "ldmatrix), trans_a, scale_d, ...; or, instead of "
         "D, `expected`: the D that a, b, c should give")  # fmt: skip
+    add("--idesc", metavar="WORD", help=f"{IDESC}; A, B, C, D and scales are matrices then")
     add("--pairs", action="store_true", help="try two mistakes at once, too")
     add("--limit", type=int, default=5, help="most faults to list (default 5)")
 
 
 def fault_command(
-    opcode: str, target: str, input: str, pairs: bool = False, limit: int = 5
+    opcode: str,
+    target: str,
+    input: str,
+    pairs: bool = False,
+    limit: int = 5,
+    idesc: str | None = None,
 ) -> FaultReport:
     """The faults that the arrays of a file tell of.
 
     Exit code 0: nothing is wrong, or a mistake is named that explains every bit; 1: none is.
     Raises an EmulatorError for a file or arrays that cannot be used.
     """
-    ins = Instruction.parse(opcode)
+    of_matrices = opcode.strip().startswith("tcgen05.mma")
+    ins: Instruction = (
+        as_matrix_instruction(opcode, instruction_word(idesc))
+        if of_matrices or idesc is not None else Instruction.parse(opcode)
+    )  # fmt: skip
     arguments: dict[str, Any] = {}
     for name, array in read_npz(input).items():
         if name not in NAMES:
@@ -56,7 +68,8 @@ def fault_command(
             )
         argument = NAMES[name]
         # A file of words has the scales of the lanes under the operand's own name.
-        if argument in ("scale_a", "scale_b") and array.shape[-1:] == (ins.lanes,):
+        by_lanes = not of_matrices and array.shape[-1:] == (ins.lanes,)
+        if argument in ("scale_a", "scale_b") and by_lanes:
             argument = f"registers_{argument}"
         if argument in arguments:
             raise OperandError(

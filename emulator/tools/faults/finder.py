@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from dtypes import Array
-from emulator.arrays import accepts_tensors
+from emulator.arrays import accepts_tensors, as_array
 from emulator.errors import OperandError, whole
 from emulator.isa.instruction import Instruction, as_instruction
-from emulator.isa.tensor_matrix import settle
+from emulator.isa.tensor_matrix import TensorMatrixInstruction, settle
 from emulator.layout.instruction_descriptor import InstructionDescriptor
 from emulator.targets import Target, find_target
 from emulator.tools.faults import (
@@ -33,7 +33,7 @@ from emulator.tools.faults.kernel import Mistake
 from emulator.tools.faults.report import FaultReport
 from emulator.tools.faults.search import search
 from emulator.tools.faults.tensor import tensor_faults
-from emulator.tools.operands import as_array, as_codes
+from emulator.tools.operands import as_codes
 
 #: the likelier of two mistakes that do the same stands first
 MISTAKES: tuple[Mistake, ...] = (
@@ -184,7 +184,9 @@ def find_faults(
     Raises OperandError for arrays that do not fit the instruction, or where nothing is given that
     could be compared; UnsupportedError where the target lacks the instruction.
     """
-    if idesc is not None or (isinstance(ins, str) and ins.strip().startswith("tcgen05.mma")):
+    settled = isinstance(ins, TensorMatrixInstruction)
+    named_so = isinstance(ins, str) and ins.strip().startswith("tcgen05.mma")
+    if settled or named_so or idesc is not None:
         if d is None or expected is not None or passed:
             raise OperandError("of a tcgen05.mma the finder takes the matrices and d=")
         named = {"a": a, "b": b, "c": c, "scale_a": scale_a, "scale_b": scale_b}
@@ -206,7 +208,7 @@ def find_faults(
 def _result(given: Given, d: Any, expected: Any) -> Array:
     """D as codes: from a matrix, or from registers."""
     name, array = ("expected", expected) if d is None else ("d", d)
-    array, fragment = as_array(name, array), given.ins.fragment("d")
+    array, fragment = as_array(array, name), given.ins.fragment("d")
     size = fragment.word_bits // 8
     if array.shape == (fragment.lanes, fragment.registers) and array.dtype.itemsize == size:
         return fragment.gather(np.ascontiguousarray(array).view(f"u{size}"))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from html import escape
 
-from dtypes import FORMATS
-from emulator.errors import OperandError, one_of
-from emulator.isa.instruction import Instruction
-from emulator.isa.tcgen05 import Tcgen05
+from emulator.errors import one_of
 from emulator.isa.tensor_matrix import TensorMatrixInstruction, settle
 from emulator.layout.picture import Grid, document, side_by_side
 from emulator.layout.tensor_grids import matrix_grids, transfer_grid
 from emulator.layout.tensor_memory import TensorLayout
+from emulator.tools.tensor_places import operand_bits, transfer_of
 
 _LEGEND = (
     "Rows are lanes of tensor memory, columns its columns, from the address of the operand on. "
@@ -41,23 +39,14 @@ def tensor_document(opcode: str, operand: str, idesc: int | None, html: bool) ->
 
 
 def _matrices(ins: TensorMatrixInstruction, operand: str) -> list[Grid]:
-    bits = {"d": FORMATS[ins.d_type].bits, "a": FORMATS[ins.a_type].bits}
-    if ins.is_sparse:
-        bits["e"] = 4
-    if ins.is_block_scaled:
-        bits |= dict.fromkeys(("scale_a", "scale_b"), FORMATS[ins.scale_type].bits)
+    bits = operand_bits(ins)
     one_of("an operand in tensor memory", operand, bits)
     layout: TensorLayout = ins.layout
     return matrix_grids(layout, operand, bits[operand])
 
 
 def _transfer(opcode: str) -> list[Grid]:
-    ins = Instruction.parse(opcode)
-    if not isinstance(ins, Tcgen05) or ins.operation not in ("ld", "st"):
-        raise OperandError(
-            f"of tcgen05 there are pictures of mma (with --idesc), ld and st; got {opcode:.100}"
-        )
-    words = ins.modifiers
-    num = int(words["num"].removeprefix("x"))
-    split = num if words["shape"] == "16x32bx2" else 0
-    return [transfer_grid(words["shape"], num, packed="pack::16b" in opcode, split=split)]
+    ins, lanes, columns = transfer_of(opcode)
+    shape, num = ins.modifiers["shape"], ins.modifiers["num"]
+    packed = " packed" if lanes.ndim == 3 else ""
+    return [transfer_grid(lanes, columns, f"{shape}.{num}{packed}")]

@@ -1,0 +1,67 @@
+"""Sums and products of float64 numbers with exactly what their rounding lost, and from them the
+fused multiply-add (Boldo and Melquiond, 2008)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtypes import Array
+
+Float64 = NDArray[np.float64]
+Bool = NDArray[np.bool_]
+
+#: magnitudes between which the error terms of `fused` neither over- nor underflow
+_SMALL, _LARGE = 2.0**-960, 2.0**990
+
+
+def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """The nearest sum and what it lacks (Knuth); exact where nothing overflows."""
+    total = a + b
+    b_part = total - a
+    return total, (a - (total - b_part)) + (b - b_part)
+
+
+def two_product(a: Float64, b: Float64) -> tuple[Float64, Float64]:
+    """The nearest product and what it lacks (Dekker); exact where nothing over- or underflows."""
+    product = a * b
+    a_high, b_high = _upper_half(a), _upper_half(b)
+    a_low, b_low = a - a_high, b - b_high
+    rest = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return product, rest
+
+
+def _upper_half(a: Float64) -> Float64:
+    """The upper 26 bits of the significand (Veltkamp)."""
+    shifted = a * 134217729.0  # 2**27 + 1
+    return shifted - (shifted - a)
+
+
+def odd_sum(a: Float64, b: Float64) -> Float64:
+    """a + b rounded to odd: of an inexact sum, that of the two neighbours whose last bit is 1."""
+    total, rest = (np.asarray(x) for x in two_sum(a, b))
+    bits, lacks = total.view(np.int64), rest.view(np.int64)
+    outward = (bits ^ lacks) >> 63 | 1  # 1 where both have one sign, else -1
+    # The rest of a sum that overflows is a NaN, which is not greater.
+    odd = bits + outward * ((np.abs(rest) > 0) & ~bits)
+    return odd.view(np.float64)
+
+
+def fused(x: Float64, y: Float64, z: Float64) -> tuple[Float64, Bool]:
+    """x·y + z rounded to nearest, and where it is that: of numbers of moderate size."""
+    product, rest = two_product(x, y)
+    in_reach = (_inside(product) | (x == 0) | (y == 0)) & (_inside(z) | (z == 0))
+    in_reach &= (np.abs(x) < _LARGE) & (np.abs(y) < _LARGE)
+    # x·y + z is a sum of three numbers, of which the two small ones are added to odd and the large
+    # one last.
+    low, lower = two_sum(z, rest)
+    high, middle = two_sum(product, low)
+    small = odd_sum(lower, middle)
+    total = np.where(small == 0, high, high + small)
+    # A zero is exact, and then so is the product: IEEE signs their sum.
+    return np.where(total == 0, product + z, total), in_reach
+
+
+def _inside(numbers: Float64) -> Bool:
+    magnitude = np.abs(numbers)
+    return (magnitude > _SMALL) & (magnitude < _LARGE)

@@ -1,0 +1,161 @@
+"""atom and red as LLVM instructions: the lanes of a warp one after the other, as in the rule
+`atomic.update`.
+
+Vectors, words of 16 and 128 bits and sums of other floating-point types than f32 are steps of the
+vector engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from llvmlite import ir
+
+from emulator.arith.scalar.types import TYPES, ScalarType
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.machine.compiled import floating
+from emulator.machine.compiled.emitter import LONG, POINTER, WIDTH, WORD, Emitter, Value, integers
+from emulator.machine.compiled.function import NativeFunction
+from emulator.machine.vector import access
+from emulator.ptx.program import Statement, items_of
+
+#: operations that give the same in any order
+_ANY_ORDER = ("add", "min", "max", "and", "or", "xor")
+#: an operation of a type: the words that were there and the operands to those that are there then
+_Update = Callable[[Emitter, ScalarType, list[Value]], Value]
+
+
+def fits(statement: Statement) -> bool:
+    """Whether an atomic operation has LLVM instructions."""
+    ins = statement.instruction
+    assert isinstance(ins, OrdinaryInstruction)
+    kind = TYPES[ins.types[-1]]
+    if kind.size not in (32, 64) or len(items_of(statement.operands["b"])) > 1:
+        return False
+    if kind.is_float:
+        # Which sums flush subnormal numbers depends on where they are.
+        space = access.space_of(statement, statement.operands["a"])
+        return kind.name == "f32" and space in ("global", "shared")
+    return ins.modifiers["operation"] in _UPDATES
+
+
+def order_matters(statements: Iterable[Statement]) -> bool:
+    """Whether the results of atomic operations depend on which of them comes first: one that gives
+    a result, and a sum of f32, is alone; of the others the same one may be there more than once."""
+    found = [x for x in statements if x.name in ("atom", "red")]
+    return any(map(_is_ordered, found)) or len({str(x.instruction) for x in found}) > 1
+
+
+def come_apart(before: Sequence[Statement], statement: Statement) -> bool:
+    """Whether all threads must have executed some statements before one executes the next."""
+    if statement.name not in ("atom", "red"):
+        return False
+    return any(x.name in ("atom", "red") for x in before) and order_matters((*before, statement))
+
+
+def _is_ordered(statement: Statement) -> bool:
+    ins = statement.instruction
+    assert isinstance(ins, OrdinaryInstruction)
+    if "d" in statement.operands or TYPES[ins.types[-1]].is_float:
+        return True
+    return ins.modifiers["operation"] not in _ANY_ORDER
+
+
+def emit(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> None:
+    b, type_ = t.b, ins.types[-1]
+    kind, place = TYPES[type_], statement.operands["a"]
+    bits, operation = kind.size, ins.modifiers["operation"]
+    words = [t.read(statement.operands[x], type_) for x in "bc" if x in statement.operands]
+    space, guard = access.space_of(statement, place), t.guard(statement)
+    active = t.active(guard)
+    places = t.memory.places(space, t.address(place), bits // 8, active, True, t.fail)
+    after = t.memory.room("after", WIDTH * bits // 8)
+    update = partial(_float_sum, space == "global") if kind.is_float else _UPDATES[operation]
+    before = t.e.outlined(
+        f"atomic.{operation}.{type_}.{space}", integers(bits), partial(_one_by_one, update, kind),
+        t.e.mask(active), after, places, *words,
+    )  # fmt: skip
+    changed = b.icmp_unsigned("!=", b.load(after, typ=integers(bits), align=8), before)
+    t.has_stored(b.and_(active, changed))
+    if "d" in statement.operands:
+        t.write(statement.operands["d"], type_, before, guard)
+
+
+def _one_by_one(
+    update: _Update, kind: ScalarType, e: Emitter, mask: Value, after: Value, places: Value,
+    *words: Value,
+) -> Value:  # fmt: skip
+    """Updates of the lanes of a mask, ascending; what was there before, and `after` what is there
+    then."""
+    b, type_ = e.builder, ir.IntType(kind.size)
+    *vectors, before = (b.alloca(x.type) for x in (places, *words, *words[:1]))
+    for variable in (*vectors, before):
+        variable.type = POINTER  # not to one type alone
+    for vector, word in zip(vectors, (places, *words), strict=True):
+        b.store(word, vector)
+    start, loop, done = b.block, b.append_basic_block("lane"), b.append_basic_block("done")
+    b.cbranch(b.icmp_unsigned("!=", mask, WORD(0)), loop, done)
+    b.position_at_end(loop)
+    left = b.phi(WORD)
+    left.add_incoming(mask, start)
+    lane = b.zext(e.function("llvm.cttz.i32", WORD, [left, ir.IntType(1)(1)]), LONG)
+
+    def of_lane(vector: Value, element: Value) -> Value:
+        return b.gep(vector, [lane], source_etype=element)
+
+    place = b.inttoptr(b.load(of_lane(vectors[0], LONG), typ=LONG), POINTER)
+    old = b.load(place, typ=type_, align=kind.size // 8)
+    given = [b.load(of_lane(vector, type_), typ=type_) for vector in vectors[1:]]
+    new = update(e, kind, [old, *given])
+    b.store(new, place, align=kind.size // 8)
+    b.store(old, of_lane(before, type_))
+    b.store(new, of_lane(after, type_))
+    rest = b.and_(left, b.sub(left, WORD(1)))
+    left.add_incoming(rest, b.block)
+    b.cbranch(b.icmp_unsigned("!=", rest, WORD(0)), loop, done)
+    b.position_at_end(done)
+    return b.load(before, typ=integers(kind.size), align=kind.size // 8)
+
+
+# --- operations -----------------------------------------------------------------------------------
+
+
+def _choose(verb: str, e: Emitter, t: ScalarType, words: list[Value]) -> Value:
+    old, operand = words
+    return e.builder.select(e.compare(verb, t, old, operand), old, operand)
+
+
+def _increment(e: Emitter, t: ScalarType, words: list[Value]) -> Value:
+    b, (old, operand) = e.builder, words
+    return b.select(b.icmp_unsigned(">=", old, operand), old.type(0), b.add(old, old.type(1)))
+
+
+def _decrement(e: Emitter, t: ScalarType, words: list[Value]) -> Value:
+    b, (old, operand) = e.builder, words
+    outside = b.or_(b.icmp_unsigned("==", old, old.type(0)), b.icmp_unsigned(">", old, operand))
+    return b.select(outside, operand, b.sub(old, old.type(1)))
+
+
+def _compare_and_swap(e: Emitter, t: ScalarType, words: list[Value]) -> Value:
+    old, expected, new = words
+    return e.builder.select(e.builder.icmp_unsigned("==", old, expected), new, old)
+
+
+def _float_sum(ftz: bool, e: Emitter, t: ScalarType, words: list[Value]) -> Value:
+    old, operand = (e.splat(word) for word in words)
+    return e.builder.extract_element(floating.add(e, t, operand, old, ftz=ftz), WORD(0))
+
+
+_UPDATES: dict[str, _Update] = {
+    "add": lambda e, t, words: e.builder.add(*words),
+    "and": lambda e, t, words: e.builder.and_(*words),
+    "or": lambda e, t, words: e.builder.or_(*words),
+    "xor": lambda e, t, words: e.builder.xor(*words),
+    "min": partial(_choose, "<"),
+    "max": partial(_choose, ">"),
+    "exch": lambda e, t, words: words[1],
+    "cas": _compare_and_swap,
+    "inc": _increment,
+    "dec": _decrement,
+}

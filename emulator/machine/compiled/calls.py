@@ -1,0 +1,120 @@
+"""The arrays that a native function is called with, and how the lanes of a strand lie in them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dtypes import Array
+from emulator.machine.compiled.memory import CONTEXT
+from emulator.machine.vector.lanes import present, slots
+from emulator.machine.vector.strand import WARP, Strand
+
+#: words that a strand keeps in the form that stands for all lanes
+_MOST_KNOWN = 512
+
+
+class Layout(NamedTuple):
+    """How the lanes of a strand lie in vectors of warps."""
+
+    warps: int
+    #: the first warp of each thread block, and the end
+    starts: list[int]
+    #: where each lane stands among all lanes of its warps; None: all are there
+    slots: Array | None
+    #: which lanes are there; one warp of ones where all are
+    present: Array
+    #: the context of memory
+    context: Array
+    #: what the context points to: of the lanes, and memory when it was last looked at
+    held: tuple[Any, ...]
+    seen: list[Any]
+
+
+def pointer(words: Array) -> int:
+    return int(words.__array_interface__["data"][0])
+
+
+def spread(
+    s: Strand, words: Array, dtype: np.dtype[Any], layout: Layout, held: list[Any]
+) -> tuple[int, int]:
+    """Where words lie as those of whole warps, and the bytes from warp to warp: 0 where the words
+    of one warp stand for all. `held` keeps alive what was made."""
+    if words.dtype != dtype:
+        words = words.astype(dtype)
+    if len(words) == 1:
+        return _everywhere(s, words, held), 0
+    if layout.slots is not None:
+        whole = np.zeros(layout.warps * WARP, dtype)
+        whole[layout.slots] = words
+        words = whole
+    words = np.ascontiguousarray(words)
+    held.append(words)
+    return pointer(words), WARP * words.itemsize
+
+
+def _everywhere(s: Strand, words: Array, held: list[Any]) -> int:
+    """Where a word lies once for each lane of a warp; strands keep what they were asked for."""
+    known: dict[int, tuple[Array, Array, int]] = s.marks.setdefault("everywhere", {})
+    found = known.get(id(words))
+    if found is None or found[0] is not words:
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        made = np.full(WARP, words[0], words.dtype)
+        found = known[id(words)] = words, made, pointer(made)
+    held.append(found)
+    return found[2]
+
+
+def layout_of(s: Strand) -> Layout:
+    found: Layout | None = s.marks.get("layout")
+    if found is None:
+        wave = s.wave
+        numbers = wave.warps_of(s).numbers
+        whole = len(numbers) * WARP == len(s)
+        rows = numbers // wave.warps_per_cta
+        starts = [*np.flatnonzero(np.diff(rows, prepend=-1)).tolist(), len(numbers)]
+        tables = (
+            rows * wave.shared_bytes,
+            rows // wave.cluster_size * wave.cluster_size * wave.shared_bytes,
+            numbers,
+        )
+        held = tuple(np.ascontiguousarray(x, np.int64) for x in tables)
+        context = np.zeros(len(CONTEXT), np.int64)
+        for name, table in zip(("rows", "cluster_rows", "warps"), held, strict=True):
+            context[CONTEXT.index(name)] = pointer(table)
+        there = np.ones(WARP, np.bool_) if whole else np.ascontiguousarray(present(s)).reshape(-1)
+        found = Layout(len(numbers), starts, None if whole else slots(s), there, context, held, [])
+        s.marks["layout"] = found
+    return found
+
+
+def refreshed(s: Strand, layout: Layout) -> Array:
+    """The context with the memory that is there now: it may have grown."""
+    wave, arena = s.wave, s.wave.grid.arena
+    table = arena._by_address()
+    now = (table, arena.view(1), wave.shared, wave.local, wave.local_bytes)
+    if layout.seen and all(x is y for x, y in zip(layout.seen, now, strict=True)):
+        return layout.context
+    layout.seen[:] = now
+    starts, ends, shifts, usable = table
+    words = {
+        "arena": pointer(arena.view(1)),
+        "allocations": len(starts),
+        "starts": pointer(starts),
+        "ends": pointer(ends),
+        "shifts": pointer(shifts),
+        "readable": pointer(usable[0]),
+        "writable": pointer(usable[1]),
+        "shared": pointer(wave.shared),
+        "shared_bytes": wave.shared_bytes,
+        "shared_limit": wave.shared_limit,
+        "cluster_size": wave.cluster_size,
+        "local": pointer(wave.local),
+        "local_bytes": wave.local.shape[1],
+        "local_limit": wave.local_bytes,
+    }
+    for name, word in words.items():
+        layout.context[CONTEXT.index(name)] = word
+    return layout.context

@@ -1,0 +1,371 @@
+"""A loop as it runs: one native function for all warps of a strand, until they leave the loop."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import lru_cache
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numpy.typing import NDArray
+
+from dtypes import Array
+from emulator.arith.engines import Engine, by_kernels, may_use_kernels
+from emulator.arith.kernels import machine_code
+from emulator.machine.compiled import copies, products
+from emulator.machine.compiled.atomics import order_matters
+from emulator.machine.compiled.blocks import always_live
+from emulator.machine.compiled.calls import Layout, layout_of, pointer, refreshed, spread
+from emulator.machine.compiled.emitter import LONG, POINTER
+from emulator.machine.compiled.function import NAME
+from emulator.machine.compiled.loop_function import CALL, RECORD, LoopFunction
+from emulator.machine.compiled.loops import Part, loops_of, threads_of_barrier
+from emulator.machine.compiled.segment import SIGNATURE, WORTH_A_THREAD, seconds_to_compile, work_of
+from emulator.machine.compiled.translation import need_all_lanes, stay_apart
+from emulator.machine.vector.strand import WARP, Strand
+from emulator.ptx.program import Function, Liveness, Program
+from emulator.targets import Target
+
+#: statements that warps may execute in one call: those who interrupt a launch wait for them
+_MOST_STATEMENTS = 1 << 22
+#: parts of a loop that a warp executes in one call at most, and branches backward where it looks at
+#: memory that others may change; fewer where others are ready
+_MOST_PARTS, _POLLS, _POLLS_BESIDE = 4096, 2048, 16
+_TURNS = 1 << 30
+#: calls that lead nowhere before a loop is left to steps
+_MOST_VAIN = 8
+
+
+class Ended(NamedTuple):
+    """Where warps of a strand are that have left a loop, and what they executed."""
+
+    #: for each lane; one where all are at one place
+    pcs: NDArray[np.uint32]
+    #: whether any part was executed
+    went: bool
+    #: statements of the strand, and of its threads
+    statements: int
+    thread_statements: int
+    #: the part that branched backward too often and where it leads; None: none did
+    tired: Part | None
+    tired_pcs: frozenset[int]
+    #: lanes that must not execute a statement, the part it is of, and its number there
+    failed: tuple[NDArray[np.bool_], Part, int] | None
+
+
+class Loop:
+    """Parts of a function that lead to each other."""
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        function: Function,
+        liveness: Liveness,
+        always_live: int,
+        target: Target,
+        at_once: bool,
+    ) -> None:
+        self.parts, self._function, self._target = tuple(parts), function, target
+        self._liveness, self._always = liveness, always_live
+        self._places = {part.pc: part for part in parts}
+        statements = [x for part in parts for x in part.statements]
+        self._copies = any(copies.fits(x) for x in statements)
+        self._multiplies = any(products.fits(x, target) for x in statements)
+        self._together = need_all_lanes(statements, target)
+        exits = {x for part in parts for x in (part.target, part.following)} - set(self._places)
+        #: all warps take turns part by part: who leaves the loop may come back to the others
+        self._in_step = order_matters(statements) or any(x <= parts[-1].pc for x in exits)
+        self._apart = stay_apart(statements) and not self._in_step
+        #: for how many threads its barriers are, 0: all of a block
+        self._barriers = {threads_of_barrier(x.barrier) for x in parts if x.barrier is not None}
+        self._polls = any(part.polls for part in parts if part.goes_back)
+        #: what a warp has to do in a part, in statements; how many parts it executed lately
+        self._work = 1 + work_of(statements, target) // len(parts)
+        self._usual = 16
+        #: calls that led nowhere, less the others; strands that it could not run
+        self._vain = self._refused = 0
+        self._engine: Engine = "compiled" if at_once else "auto"
+        #: seconds of steps until it pays to compile
+        self._left = 0.0 if at_once else seconds_to_compile(statements, target)
+        self._native: _Native | None = None
+
+    def took(self, seconds: float) -> None:
+        """Parts ran as steps for so long."""
+        self._left -= seconds
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether segments are to do what the loop mostly does not."""
+        return self._left == inf or self._refused > _MOST_VAIN
+
+    def can_run(self, s: Strand) -> bool:
+        if self._left > 0:
+            return False
+        if not self._fits(s):
+            self._refused += 1
+            return False
+        if self._native is None:
+            self._native = by_kernels(self._engine, self._make)
+            if self._native is None:
+                self._left = inf
+        return self._native is not None
+
+    def _fits(self, s: Strand) -> bool:
+        """Whether a strand has the lanes that statements need, and copies are done at once."""
+        if self._copies and not s.wave.pending.at_once:
+            return False
+        if self._multiplies and not may_use_kernels(s.wave.grid.arithmetic):
+            return False
+        if self._together and layout_of(s).slots is not None:
+            return False
+        return not self._barriers or self._has_whole_blocks(s)
+
+    def _has_whole_blocks(self, s: Strand) -> bool:
+        """Whether all threads of blocks are in a strand, and none has arrived at a barrier."""
+        wave = s.wave
+        if not self._barriers <= {0, wave.lanes_per_cta}:
+            return False
+        if wave.barriers.arrived.any() or wave.barriers.partly.any():
+            return False
+        layout = layout_of(s)
+        if np.any(np.diff(layout.starts) != wave.warps_per_cta):
+            return False
+        return wave.is_whole(s)
+
+    def live_at(self, pc: int) -> int:
+        return self._liveness.at(pc) | self._always
+
+    def _make(self) -> _Native:
+        return _Native(self.parts, self._function, self._target, self)
+
+    def __call__(self, s: Strand, limit: int, beside: bool) -> Ended:
+        """Runs a strand that is at one of the parts until its lanes are elsewhere, or at `limit` or
+        behind it, or have gone round often. `beside`: others are ready."""
+        assert self._native is not None
+        layout = layout_of(s)
+        together = s.wave.warps_per_cta if self._barriers else 1
+        if self._in_step:
+            together = layout.warps
+        room = _MOST_STATEMENTS // (self._work * layout.warps)
+        room = 4 * len(self.parts) + max(16, min(room, _MOST_PARTS))
+        turns = _TURNS
+        if self._polls:
+            turns = _POLLS_BESIDE if beside else _POLLS
+        call = _Call(s.pc, layout, limit, turns, room, together)
+        threads = 1
+        if self._apart:
+            threads += layout.warps * self._usual * self._work // WORTH_A_THREAD
+        self._native.run(s, layout, call, threads)
+        if self._barriers:
+            s.wave.grid.meetings += 1
+        self._usual = int(np.ceil(call.record("parts").mean()))
+        self._vain += -1 if self._usual else 1
+        if self._vain > _MOST_VAIN:
+            self._left = inf
+        return self._ended(layout, call)
+
+    def _ended(self, layout: Layout, call: _Call) -> Ended:
+        statements, order = self._merged(call)
+        lows = np.minimum.reduceat(call.low, call.starts)
+        tired = call.record("tired")
+        failed = None
+        if (call.record("failed") >= 0).any():
+            failed = self._first_failure(layout, call, order)
+        return Ended(
+            call.pcs_of_lanes(layout),
+            self._usual > 0,
+            statements,
+            int(call.record("lanes").sum()),
+            self._places.get(int(tired.max())),
+            frozenset(lows[tired >= 0].tolist()),
+            failed,
+        )
+
+    def _merged(self, call: _Call) -> tuple[int, Array]:
+        """Statements of all warps where those at one place execute them together, the lowest place
+        first; and for each of the records how many parts had been executed when it ended."""
+        lengths = np.ascontiguousarray(call.record("parts"))
+        first = int(lengths[0])
+        trace = call.trace
+        if (lengths == first).all() and (trace[:, :first] == trace[0, :first]).all():
+            return int(call.records[0, RECORD.index("statements")]), lengths
+        weights = np.array([part.count for part in self.parts], np.int64)
+        ends, positions = np.zeros_like(lengths), np.zeros_like(lengths)
+        words = [len(lengths), pointer(trace), trace.shape[1]]
+        words += [pointer(x) for x in (lengths, positions, ends, weights)]
+        return int(_merge()(*words)), ends
+
+    def _first_failure(
+        self, layout: Layout, call: _Call, order: Array
+    ) -> tuple[NDArray[np.bool_], Part, int]:
+        numbers = call.record("failed")
+        first = order[numbers >= 0].min()
+        chosen = (numbers >= 0) & (order == first)
+        index = int(np.argmax(chosen))
+        part = self.parts[int(call.trace[index, call.records[index, RECORD.index("parts")] - 1])]
+        # Warps before the one that failed have executed the part.
+        behind = np.repeat(np.where(chosen, call.record("warp"), 1 << 62),
+                           np.diff(call.starts, append=layout.warps))  # fmt: skip
+        warps = (np.arange(layout.warps) >= behind) & (call.low == part.pc)
+        lanes = (call.mask[:, None] >> np.arange(WARP, dtype=np.uint32) & 1 != 0) & warps[:, None]
+        flat = lanes.reshape(-1)
+        there = flat if layout.slots is None else flat[layout.slots]
+        return there, part, int(numbers[chosen].min())
+
+
+class _Call:
+    """The arrays of a call; see `loop_function.CALL`."""
+
+    def __init__(
+        self, pc: int, layout: Layout, limit: int, turns: int, room: int, together: int
+    ) -> None:
+        warps = layout.warps
+        self.starts = np.arange(0, warps, together)
+        self.low = np.full(warps, pc, np.uint32)
+        if layout.slots is None:
+            self.whole = np.full(warps, 0xFFFFFFFF, np.uint32)
+        else:
+            self.whole = np.packbits(layout.present, bitorder="little").view(np.uint32)
+        self.mask = self.whole.copy()
+        self.pcs = np.zeros((warps, WARP), np.uint32)
+        self.trace = np.empty((len(self.starts), room), np.uint16)
+        self.records = np.zeros((len(self.starts), len(RECORD)), np.int64)
+        words = {
+            "together": together, "limit": limit, "turns": turns, "room": room,
+            **{name: pointer(getattr(self, name)) for name in CALL[4:]},
+        }  # fmt: skip
+        self.words = np.array([words[name] for name in CALL], np.int64)
+
+    def record(self, name: str) -> NDArray[np.int64]:
+        return self.records[:, RECORD.index(name)]
+
+    def pcs_of_lanes(self, layout: Layout) -> NDArray[np.uint32]:
+        """Where each lane of the strand is; one word where all are at one place."""
+        if (self.mask == self.whole).all():
+            if (self.low == self.low[0]).all():
+                return self.low[:1]
+            pcs = np.repeat(self.low, WARP)
+        else:
+            apart = (self.mask != self.whole)[:, None]
+            pcs = np.where(apart, self.pcs, self.low[:, None]).reshape(-1)
+        return pcs if layout.slots is None else pcs[layout.slots]
+
+
+class _Native:
+    """The function of a loop, and the registers that it is called with."""
+
+    def __init__(
+        self, parts: Sequence[Part], function: Function, target: Target, loop: Loop
+    ) -> None:
+        made = LoopFunction(parts, function, target, loop.live_at).written()
+        self._inputs, self._written = made.inputs, made.written
+        self._live_at = loop.live_at
+        (address,) = machine_code.function_addresses(made.text, [NAME])
+        self._call = machine_code.callable_at(address, *SIGNATURE, ctypes.c_void_p)
+
+    def run(self, s: Strand, layout: Layout, call: _Call, threads: int) -> None:
+        held: list[Any] = []
+        words: list[int] = []
+        made: dict[int, Array] = {}
+        live = self._live_at(s.pc)
+        for key, given in self._inputs:
+            if given.fixed is not None:
+                words += [pointer(given.fixed), 0]
+            elif key in self._written:
+                array = made[key] = np.empty(layout.warps * WARP, given.dtype)
+                if live >> key & 1:
+                    array[slice(None) if layout.slots is None else layout.slots] = given.read(s)
+                words += [pointer(array), WARP * array.itemsize]
+            else:
+                words += spread(s, given.read(s), given.dtype, layout, held)
+        arguments, context = np.array(words, np.int64), refreshed(s, layout)
+
+        def piece(first: int, last: int) -> int:
+            starts = layout.starts
+            return int(self._call(pointer(arguments), starts[first], starts[last],
+                                  pointer(context), pointer(call.words)))  # fmt: skip
+
+        blocks = len(layout.starts) - 1
+        s.wave.grid.progress += machine_code.in_parts(piece, blocks, threads)
+        after = 0
+        for pc in np.unique(call.pcs_of_lanes(layout)).tolist():
+            after |= self._live_at(pc)
+        for index, array in made.items():
+            if after >> index & 1:
+                s.write(index, array if layout.slots is None else array[layout.slots])
+
+
+def loops_by_pc(
+    program: Program, function: Function, target: Target, *, at_once: bool
+) -> dict[int, Loop]:
+    """The loops of a function, by the pcs of their parts; `at_once`: they are compiled before they
+    first run."""
+    live = always_live(program, function)
+    out: dict[int, Loop] = {}
+    for parts in loops_of(program, function, target):
+        loop = Loop(parts, function, program.liveness, live, target, at_once)
+        out |= dict.fromkeys([part.pc for part in parts], loop)
+    return out
+
+
+@lru_cache(maxsize=1)
+def _merge() -> Any:
+    """``merge(count, traces, room, lengths, positions, ends, weights)``: see `Loop._merged`."""
+    module = ir.Module("merge")
+    type_ = ir.FunctionType(LONG, [LONG, POINTER, LONG, *[POINTER] * 4])
+    function = ir.Function(module, type_, "merge")
+    count, traces, room, lengths, positions, ends, weights = function.args
+    b = ir.IRBuilder(function.append_basic_block())
+    total, parts, lowest = (b.alloca(LONG) for _ in range(3))
+    for place in (total, parts):
+        b.store(LONG(0), place)
+    turn, chosen, done = (function.append_basic_block(x) for x in ("turn", "chosen", "done"))
+
+    def each(run: Any) -> None:
+        """`run` for each trace that is not over: its number, position and next part."""
+        before, loop = b.block, function.append_basic_block()
+        b.branch(loop)
+        b.position_at_end(loop)
+        i = b.phi(LONG)
+        i.add_incoming(LONG(0), before)
+        at = b.load(b.gep(positions, [i], source_etype=LONG), typ=LONG)
+        length = b.load(b.gep(lengths, [i], source_etype=LONG), typ=LONG)
+        with b.if_then(b.icmp_unsigned("<", at, length)):
+            place = b.add(b.mul(i, room), at)
+            part = b.load(b.gep(traces, [place], source_etype=ir.IntType(16)), typ=ir.IntType(16))
+            run(i, at, b.zext(part, LONG))
+        following = b.add(i, LONG(1))
+        i.add_incoming(following, b.block)
+        after = function.append_basic_block()
+        b.cbranch(b.icmp_unsigned("<", following, count), loop, after)
+        b.position_at_end(after)
+
+    def look(i: Any, at: Any, part: Any) -> None:
+        low = b.load(lowest, typ=LONG)
+        b.store(b.select(b.icmp_unsigned("<", part, low), part, low), lowest)
+
+    def go(i: Any, at: Any, part: Any) -> None:
+        with b.if_then(b.icmp_unsigned("==", part, b.load(lowest, typ=LONG))):
+            b.store(b.add(at, LONG(1)), b.gep(positions, [i], source_etype=LONG))
+            b.store(b.load(parts, typ=LONG), b.gep(ends, [i], source_etype=LONG))
+
+    b.branch(turn)
+    b.position_at_end(turn)
+    b.store(LONG(-1), lowest)
+    each(look)
+    low = b.load(lowest, typ=LONG)
+    b.cbranch(b.icmp_signed("<", low, LONG(0)), done, chosen)
+    b.position_at_end(chosen)
+    weight = b.load(b.gep(weights, [low], source_etype=LONG), typ=LONG)
+    b.store(b.add(b.load(total, typ=LONG), weight), total)
+    b.store(b.add(b.load(parts, typ=LONG), LONG(1)), parts)
+    each(go)
+    b.branch(turn)
+    b.position_at_end(done)
+    b.ret(b.load(total, typ=LONG))
+    (address,) = machine_code.function_addresses(str(module), ["merge"])
+    arguments = [ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 4]
+    return machine_code.callable_at(address, ctypes.c_int64, *arguments)

@@ -1,0 +1,269 @@
+"""The native function of a loop: warps go round by themselves until they leave it.
+
+Of the lanes of a warp those go first that are lowest in the program, and lanes at one place go
+together, as strands of the vector engine do. Registers lie in arrays between the parts of a loop,
+within a part they are values of LLVM; so where a lane must not execute a statement, its registers
+are as they were at the start of the part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+from emulator.machine.compiled.emitter import LONG, POINTER, WORD, Value, integers
+from emulator.machine.compiled.function import Input, NativeFunction
+from emulator.machine.compiled.loops import Part
+from emulator.machine.compiled.translation import emit, need_all_lanes
+from emulator.ptx.program import Function
+from emulator.targets import Target
+
+#: what a call says, in words of 8 bytes: how many warps take turns part by part, the first pc that
+#: is for others, the most branches backward and parts executed; arrays of the warps: the lowest pc
+#: of each, its lanes there, all its lanes, the pcs of lanes where they differ, the numbers of the
+#: parts that were executed, and what happened
+CALL = (
+    "together", "limit", "turns", "room", "low", "mask", "whole", "pcs", "trace", "records",
+)  # fmt: skip
+#: what happened to warps that take turns, in words of 8 bytes: parts, statements and statements of
+#: threads executed; the pc of the part that branched backward too often, the statement that must
+#: not be executed; -1: none; and the warp that it belongs to
+RECORD = ("parts", "statements", "lanes", "tired", "failed", "warp")
+_COUNTERS = ("parts", "statements", "lanes", "turns")
+_NOWHERE, _ALL = 0xFFFFFFFF, 0xFFFFFFFF
+
+
+class LoopText(NamedTuple):
+    """A loop as text for LLVM, and the arrays that it takes: words of the strand, or a register."""
+
+    text: str
+    inputs: tuple[tuple[Any, Input], ...]
+    #: registers that are written to their arrays
+    written: frozenset[int]
+
+
+class LoopFunction(NativeFunction):
+    """The function ``i64 (arguments, first, end, context, call)``; it returns 1 where it stored
+    anything, else 0. `live_at` gives the registers, as bits, that may be read from a pc on."""
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        function: Function,
+        target: Target,
+        live_at: Callable[[int], int],
+    ) -> None:
+        super().__init__(function, target, POINTER)
+        self._parts, self._live_at = parts, live_at
+        self._kept: set[int] = set()
+        entry = self._entry
+        (call,) = self._more
+        self._given = {
+            name: entry.load(entry.gep(call, [LONG(i)], source_etype=LONG), typ=LONG)
+            for i, name in enumerate(CALL)
+        }
+        self._count = {name: entry.alloca(LONG) for name in _COUNTERS}
+        self._turned = entry.alloca(LONG)
+        self._starts = {part.pc: self._block(f"part{part.pc}") for part in parts}
+        self._dispatch, self._finish = self._block("dispatch"), self._block("finish")
+
+    def _block(self, name: str) -> Any:
+        return self.native.append_basic_block(name)
+
+    def written(self) -> LoopText:
+        """Writes the function."""
+        b, done = self.b, self._block("done")
+        head = self._block("warps")
+        b.position_at_end(head)
+        self._from = start = b.phi(LONG)
+        start.add_incoming(self._first, self._entry.block)
+        last = b.add(start, self._given["together"])
+        self._group = b.udiv(start, self._given["together"])
+        self._to = b.select(b.icmp_unsigned("<", last, self._end), last, self._end)
+        for count in self._count.values():
+            b.store(LONG(0), count)
+        for name in ("tired", "failed"):
+            self._record(name, LONG(-1))
+        b.branch(self._dispatch)
+        self._write_dispatch()
+        for number, part in enumerate(self._parts):
+            self._write_part(number, part)
+        b.position_at_end(self._finish)
+        for name in ("parts", "statements", "lanes"):
+            self._record(name, b.load(self._count[name], typ=LONG))
+        start.add_incoming(self._to, b.block)
+        b.cbranch(b.icmp_unsigned("<", self._to, self._end), head, done)
+        b.position_at_end(done)
+        b.ret(b.load(self._stored, typ=LONG))
+        self._entry.branch(head)
+        inputs = tuple((key, given) for key, (_, given) in self._inputs.items())
+        return LoopText(self._text(), inputs, frozenset(self._kept))
+
+    # --- places ---
+
+    def _place(self, name: str, warp: Value, size: int) -> Value:
+        """Where an array of the call has what belongs to a warp."""
+        start = self._given[name]
+        return self.b.inttoptr(self.b.add(start, self.b.mul(warp, LONG(size))), POINTER)
+
+    def _word(self, name: str, warp: Value) -> Value:
+        return self.b.load(self._place(name, warp, 4), typ=WORD)
+
+    def _record(self, name: str, word: Value) -> None:
+        records = self._place("records", self._group, 8 * len(RECORD))
+        at = self.b.gep(records, [LONG(RECORD.index(name))], source_etype=LONG)
+        self.b.store(word, at)
+
+    def _add(self, name: str, word: Value) -> Value:
+        total = self.b.add(self.b.load(self._count[name], typ=LONG), word)
+        self.b.store(total, self._count[name])
+        return total
+
+    def _each_warp(self, run: Callable[[Value], None]) -> None:
+        """`run` for all warps that take turns."""
+        b, before = self.b, self.b.block
+        loop, after = self._block("warp"), self._block("after")
+        b.branch(loop)
+        b.position_at_end(loop)
+        warp = b.phi(LONG)
+        warp.add_incoming(self._from, before)
+        run(warp)
+        following = b.add(warp, LONG(1))
+        warp.add_incoming(following, b.block)
+        b.cbranch(b.icmp_unsigned("<", following, self._to), loop, after)
+        b.position_at_end(after)
+
+    # --- parts ---
+
+    def _write_dispatch(self) -> None:
+        """To the lowest part that any warp is at, or out where that is none of the loop's."""
+        b = self.b
+        b.position_at_end(self._dispatch)
+        lowest = self._entry.alloca(WORD)
+        b.store(WORD(_NOWHERE), lowest)
+
+        def look(warp: Value) -> None:
+            low, before = self._word("low", warp), b.load(lowest, typ=WORD)
+            b.store(b.select(b.icmp_unsigned("<", low, before), low, before), lowest)
+
+        self._each_warp(look)
+        low = b.load(lowest, typ=WORD)
+        going = self._block("going")
+        inside = b.icmp_unsigned("<", b.zext(low, LONG), self._given["limit"])
+        b.cbranch(inside, going, self._finish)
+        b.position_at_end(going)
+        switch = b.switch(low, self._finish)
+        for pc, start in self._starts.items():
+            switch.add_case(WORD(pc), start)
+
+    def _write_part(self, number: int, part: Part) -> None:
+        b = self.b
+        b.position_at_end(self._starts[part.pc])
+        if part.barrier is not None:
+            self._each_warp(lambda warp: self._require_at_barrier(warp, part))
+            b.store(LONG(1), self._stored)
+        if need_all_lanes(part.statements, self.target):
+            self._each_warp(lambda warp: self._require_all(warp, part))
+        trace = b.mul(self._group, self._given["room"])
+        at = b.add(trace, b.load(self._count["parts"], typ=LONG))
+        place = b.inttoptr(b.add(self._given["trace"], b.shl(at, LONG(1))), POINTER)
+        b.store(ir.IntType(16)(number), place)
+        parts = self._add("parts", LONG(1))
+        self._add("statements", LONG(part.count))
+        b.store(LONG(0), self._turned)
+
+        def run(warp: Value) -> None:
+            with b.if_then(b.icmp_unsigned("==", self._word("low", warp), WORD(part.pc))):
+                self._at(warp)
+                self._run(part)
+
+        self._each_warp(run)
+        if not part.goes_back:
+            b.branch(self._dispatch)
+            return
+        turns = self._add("turns", b.load(self._turned, typ=LONG))
+        # Until the next branch backward every other part is executed at most once.
+        room = b.sub(self._given["room"], LONG(2 * len(self._parts)))
+        tired = b.or_(
+            b.icmp_unsigned(">=", turns, self._given["turns"]), b.icmp_unsigned(">=", parts, room)
+        )
+        with b.if_then(tired, likely=False):
+            self._record("tired", LONG(part.pc))
+            b.branch(self._finish)
+        b.branch(self._dispatch)
+
+    def _require_all(self, warp: Value, part: Part) -> None:
+        """Leaves the loop where lanes of a warp are missing that a part needs."""
+        b = self.b
+        here = b.icmp_unsigned("==", self._word("low", warp), WORD(part.pc))
+        lacking = b.icmp_unsigned("!=", self._word("mask", warp), WORD(_ALL))
+        with b.if_then(b.and_(here, lacking), likely=False):
+            b.branch(self._finish)
+
+    def _require_at_barrier(self, warp: Value, part: Part) -> None:
+        """Leaves the loop where lanes of a warp are not at a barrier."""
+        b = self.b
+        elsewhere = b.icmp_unsigned("!=", self._word("low", warp), WORD(part.pc))
+        mask, whole = self._word("mask", warp), self._word("whole", warp)
+        with b.if_then(b.or_(elsewhere, b.icmp_unsigned("!=", mask, whole)), likely=False):
+            b.branch(self._finish)
+
+    def _run(self, part: Part) -> None:
+        """The statements of a part for the lanes of a warp that are there."""
+        b, e = self.b, self.e
+        self._values, self._written = {}, {}
+        mask = self._word("mask", self.warp)
+        self.present = e.lanes_of(mask)
+        for self.number, statement in enumerate(part.statements):
+            emit(self, statement)
+        guard = self.guard(part.branch) if part.branch else None
+        live = self._live_at(part.target) | self._live_at(part.following)
+        for index in [i for i in self._written if live >> i & 1]:
+            words = self._values.pop(index)
+            self._keep(
+                e.select(self.present, words, self.register(index)),
+                self._argument(self._number(index, self._held(index))),
+            )
+            self._kept.add(index)
+        lanes = b.zext(e.function("llvm.ctpop.i32", WORD, [mask]), LONG)
+        self._add("lanes", b.mul(lanes, LONG(part.count)))
+        self._go_on(part, guard, mask)
+
+    def _go_on(self, part: Part, guard: Value | None, mask: Value) -> None:
+        """The lanes of a warp go where the end of a part leads."""
+        b, e = self.b, self.e
+        target, following = WORD(part.target), WORD(part.following)
+        if guard is None:
+            taken, going, pcs, same = mask, target, e.word(32, part.target), None
+        else:
+            taken = b.and_(e.mask(guard), mask)
+            every = b.icmp_unsigned("==", taken, mask)
+            same = b.or_(every, b.icmp_unsigned("==", taken, WORD(0)))
+            going = b.select(every, target, following)
+            pcs = e.select(guard, e.word(32, part.target), e.word(32, part.following))
+        if part.target <= part.pc:
+            back = b.zext(b.icmp_unsigned("!=", taken, WORD(0)), LONG)
+            b.store(b.or_(b.load(self._turned, typ=LONG), back), self._turned)
+        low = self._place("low", self.warp, 4)
+        whole = self._word("whole", self.warp)
+        alike = b.icmp_unsigned("==", mask, whole)
+        with b.if_else(alike if same is None else b.and_(alike, same)) as (together, apart):
+            with together:
+                b.store(going, low)
+            with apart:
+                place = self._place("pcs", self.warp, 128)
+                now = b.load(place, typ=integers(32), align=4)
+                now = e.select(self.present, pcs, now)
+                b.store(now, place, align=4)
+                there = e.select(e.lanes_of(whole), now, e.word(32, _NOWHERE))
+                lowest = e.call("vector.reduce.umin", there, result=WORD)
+                here = e.mask(b.icmp_unsigned("==", there, e.splat(lowest)))
+                b.store(lowest, low)
+                b.store(b.and_(here, whole), self._place("mask", self.warp, 4))
+
+    def fail(self) -> None:
+        self._record("failed", LONG(self.number))
+        self._record("warp", self.warp)
+        self.b.branch(self._finish)

@@ -1,0 +1,145 @@
+"""Loops whose statements all have LLVM instructions, and wait for nobody but threads of the block
+at a barrier for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from emulator.machine.compiled.atomics import come_apart
+from emulator.machine.compiled.blocks import simplified
+from emulator.machine.compiled.translation import can_translate
+from emulator.machine.vector import control
+from emulator.machine.vector.statements import POLLING
+from emulator.ptx.program import Constant, Function, Program, Statement
+from emulator.targets import Target
+
+
+@dataclass(frozen=True)
+class Part:
+    """Statements of a loop that follow each other."""
+
+    #: a barrier of all threads of a block, which stands alone; None: it is none
+    barrier: Statement | None
+    statements: tuple[Statement, ...]
+    #: the branch that they end with; None: a label follows
+    branch: Statement | None
+    #: where lanes go that the branch takes, and the others
+    target: int
+    following: int
+
+    @property
+    def pc(self) -> int:
+        first = next(x for x in (self.barrier, *self.statements, self.branch) if x is not None)
+        return first.pc
+
+    @property
+    def count(self) -> int:
+        """Statements as they are counted: whoever waits at a barrier does not count it."""
+        return len(self.statements) + (self.branch is not None)
+
+    @property
+    def polls(self) -> bool:
+        """Whether it looks at memory that others may change."""
+        return any(x.name in POLLING for x in self.statements)
+
+    @property
+    def goes_back(self) -> bool:
+        return min(self.target, self.following) <= self.pc
+
+
+def loops_of(program: Program, function: Function, target: Target) -> list[tuple[Part, ...]]:
+    """The loops of a function, the statements of each in ascending order. Loops within loops are
+    one, and so are those that branches lead between."""
+    out = []
+    # What is in no loop at all need not be translated to know that.
+    for parts in _in_cycles(_parts(program, function)):
+        known = [
+            replace(part, statements=tuple(simplified(part.statements, program, function)))
+            for part in parts
+        ]
+        out += _in_cycles(
+            [x for x in known if all(can_translate(y, function, target) for y in x.statements)]
+        )
+    return out
+
+
+def _parts(program: Program, function: Function) -> list[Part]:
+    out: list[Part] = []
+    body: list[Statement] = []
+
+    def ends(branch: Statement | None, taken: int, following: int) -> None:
+        out.append(Part(None, tuple(body), branch, taken, following))
+        body.clear()
+
+    for statement in program.statements[function.first : function.end]:
+        following = statement.pc + 1
+        if statement.name == "bra":
+            goes = statement.targets[0]
+            ends(statement, goes, goes if statement.guard is None else following)
+        elif statement.name in control.ENDS:
+            body.clear()
+        elif threads_of_barrier(statement) is not None:
+            if body:
+                ends(None, statement.pc, statement.pc)
+            out.append(Part(statement, (), None, following, following))
+        else:
+            if come_apart(body, statement):
+                ends(None, statement.pc, statement.pc)
+            body.append(statement)
+            if following in program.leaders:
+                ends(None, following, following)
+    return out
+
+
+def threads_of_barrier(statement: Statement) -> int | None:
+    """For how many threads a barrier is, 0: for all of the block; None: it is none where threads
+    only wait, or that is not known before it is executed."""
+    if statement.name not in ("bar", "barrier") or statement.guard is not None:
+        return None
+    words, given = str(statement.instruction).split("."), statement.operands.get("b")
+    if "sync" not in words or {"warp", "cluster"} & set(words):
+        return None
+    if not isinstance(statement.operands["a"], Constant):
+        return None
+    if given is None:
+        return 0
+    return given.word if isinstance(given, Constant) else None
+
+
+def _in_cycles(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
+    """Those of some parts that lead back to themselves."""
+    known = {part.pc: part for part in parts}
+    edges = {
+        pc: [x for x in {part.target, part.following} if x in known] for pc, part in known.items()
+    }
+    return [tuple(known[pc] for pc in pcs) for pcs in _cycles(edges)]
+
+
+def _cycles(edges: Mapping[int, Sequence[int]]) -> list[list[int]]:
+    """The places from which a way leads back to them, those with ways to each other together."""
+    number = {pc: i for i, pc in enumerate(edges)}
+    following = [sum(1 << number[x] for x in edges[pc]) for pc in edges]
+    reached, changed = list(following), True
+    while changed:
+        changed = False
+        for i in reversed(range(len(following))):
+            more = reached[i]
+            for j in _bits(following[i]):
+                more |= reached[j]
+            changed |= more != reached[i]
+            reached[i] = more
+    found: dict[int, list[int]] = {}
+    for pc, i in number.items():
+        if reached[i] >> i & 1:
+            together = sum(1 << j for j in _bits(reached[i]) if reached[j] >> i & 1)
+            found.setdefault(together, []).append(pc)
+    return list(found.values())
+
+
+def _bits(word: int) -> list[int]:
+    out = []
+    while word:
+        out.append((word & -word).bit_length() - 1)
+        word &= word - 1
+    return out
