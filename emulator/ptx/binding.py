@@ -78,6 +78,8 @@ class Binder:
         packed = [x for x in signature.operands if x.pieces and x.name in out]
         if all(isinstance(out[x.name], Vector) for x in packed) and len(packed) > 1:
             raise OperandError(f"{self.opcode} packs or unpacks one vector, not two")
+        if {"ignore", "source_size"} <= out.keys():
+            raise OperandError(f"{self.opcode} takes a predicate or a size of the source, not both")
         if left:
             names = listing(signature.names)
             self.refuse(left[0][0], f"{self.opcode} takes {names}; one operand too many is")

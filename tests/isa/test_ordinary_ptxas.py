@@ -87,7 +87,9 @@ def statement(ins, target=None):
     # Of video instructions c goes with a selector of d, of the others it is tried.
     video = ins.rule.startswith("video.")
     for x in ins.signature(target).operands:
-        if x.optional and (video or x.kind in ("parameters", "label") or x.name == "alignment"):
+        if x.optional and (video or x.kind in ("parameters", "label", "predicate")):
+            continue
+        if x.optional and x.name == "alignment":
             continue
         if x.paired:
             out[-1] += "|" + value(x, str(ins))

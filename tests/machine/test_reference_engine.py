@@ -902,3 +902,14 @@ def test_a_carry_outlives_a_branch_that_some_lanes_leave(engine):
     Module(text)["go"].launch(1, 32, [out], engine=engine)
     want = i + np.where(i & 1, 200, 100) + (i >> 2 & 1)
     assert np.array_equal(out, np.where((i & 3) == 2, 0, want))
+
+
+def test_a_predicate_leaves_the_source_of_a_copy_out():
+    body = """and.b32 %r4, %r0, 1; setp.ne.u32 %p1, %r4, 0; mov.u32 %r5, sh;
+    mad.lo.u32 %r5, %r3, 4, %r5;
+    cp.async.ca.shared.global.L2::128B [%r5], [%rd1], 4, %p1; cp.async.wait_all;
+    ld.shared.u32 %r6, [%r5]; st.global.u32 [%rd2], %r6;"""
+    out = run(body, ".shared .b32 sh[64];")
+    assert (out == np.where(np.arange(128) % 2, 0, words(128))).all()
+    with pytest.raises(UnsupportedError, match="a predicate or a size of the source, not both"):
+        run(body.replace("4, %p1;", "4, %p1, %r4;"), ".shared .b32 sh[64];")
