@@ -216,7 +216,9 @@ def codes_from_array(fmt: Format, values: Array) -> Array:
     Raises TypeError, naming the type wanted, for an array of another type.
     """
     wanted = array_type(fmt)
-    if wanted is None or values.dtype != wanted:
+    if wanted is None:
+        raise TypeError(f"{fmt.name} elements have no type of NumPy or ml_dtypes")
+    if values.dtype != wanted:
         raise TypeError(f"{fmt.name} elements come as {wanted}; got {values.dtype}")
     raw = np.array(values, order="C").view(f"uint{wanted.itemsize * 8}")
     return (raw & fmt.code_mask).astype(code_type(fmt.bits), copy=False)

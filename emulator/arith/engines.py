@@ -28,7 +28,7 @@ _WORTH_STARTING, _WORTH_CODE = 1 << 29, 1 << 25
 _COMPILED = "emulator.arith.compiled"
 #: multiply-adds that are worth making a kernel, a tenth of a second, and how much slower those of
 #: f64 are without one
-_WORTH_A_KERNEL, _SLOWER_F64 = 1 << 23, 64
+_WORTH_A_KERNEL, _SLOWER_F64 = 1 << 23, 8
 _KERNELS = "emulator.arith.kernels.batch"
 
 
@@ -106,6 +106,8 @@ def kernels_wanted(engine: Engine, what: Hashable, work: int, d_type: str = "") 
     work *= _SLOWER_F64 if d_type == "f64" else 1
     if engine == "auto" and _asked_for(what, work) < _WORTH_A_KERNEL:
         return False
+    if sys.modules.get(_KERNELS):
+        return True
     try:
         import_module(_KERNELS)
     except Exception as error:

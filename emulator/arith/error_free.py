@@ -38,14 +38,13 @@ def _upper_half(a: Float64) -> Float64:
 
 
 def odd_sum(a: Float64, b: Float64) -> Float64:
-    """a + b rounded to odd."""
-    total, rest = two_sum(a, b)
-    bits = np.atleast_1d(total).view(np.int64)
-    rest = np.atleast_1d(rest)
-    even = (rest != 0) & (bits & 1 == 0) & np.isfinite(rest)
-    outward = (rest > 0) == (np.atleast_1d(total) > 0)
-    odd = bits + np.where(even, np.where(outward, 1, -1), 0)
-    return odd.view(np.float64).reshape(np.shape(total))
+    """a + b rounded to odd: of an inexact sum, that of the two neighbours whose last bit is 1."""
+    total, rest = (np.asarray(x) for x in two_sum(a, b))
+    bits, lacks = total.view(np.int64), rest.view(np.int64)
+    outward = (bits ^ lacks) >> 63 | 1  # 1 where both have one sign, else -1
+    # The rest of a sum that overflows is a NaN, which is not greater.
+    odd = bits + outward * ((np.abs(rest) > 0) & ~bits)
+    return odd.view(np.float64)
 
 
 def fused(x: Float64, y: Float64, z: Float64) -> tuple[Float64, Bool]:

@@ -90,13 +90,13 @@ def fused_multiply_add(
 ) -> Array:
     """``a·b + c`` of codes of one format with infinities, broadcast; `ieee.fma` for arrays."""
     if fmt.name == "f64" and rounding == "rn":
-        a, b, c = np.broadcast_arrays(a, b, c)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             total, in_reach = error_free.fused(*(x.view(np.float64) for x in (a, b, c)))
         words = total.view(np.uint64)
         if not in_reach.all():
             far = ~in_reach
-            words[far] = _fused_multiply_add(fmt, a[far], b[far], c[far], rounding, nan_order)
+            a, b, c = (x[far] for x in np.broadcast_arrays(a, b, c))
+            words[far] = _fused_multiply_add(fmt, a, b, c, rounding, nan_order)
         return words
     return _fused_multiply_add(fmt, a, b, c, rounding, nan_order)
 

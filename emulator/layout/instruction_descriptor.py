@@ -263,7 +263,8 @@ class InstructionDescriptor:
         """What of it this package does not model, in words; "" where it models all."""
         for operand in "ab":
             packed = self.width(operand) < 8
-            if packed and getattr(self, f"transpose_{operand}"):
+            # A dense one is an error.
+            if self.sparse and packed and getattr(self, f"transpose_{operand}"):
                 return (
                     f"an MN-major {operand.upper()} of {getattr(self, operand)} without padding "
                     f"(K = {self.k}): no source says where its elements lie"

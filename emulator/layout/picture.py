@@ -27,6 +27,7 @@ _PALE = 0.5
 
 #: pixels: text of a label and of its second line; axis numbers left and above; room of a caption
 FONT, SMALL, LEFT, ABOVE, CAPTION = 12, 9, 28, 16, 22
+FAMILY = "ui-monospace,SFMono-Regular,Menlo,Consolas,DejaVu Sans Mono,monospace"
 #: a grid that would be larger is drawn with fewer labels
 _WIDEST, _TALLEST = 1300, 1300
 #: width of one colour of a legend
@@ -321,7 +322,7 @@ def document(placed: Sequence[PlacedGrid], title: str, description: str = "") ->
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height + heading}" '
         f'viewBox="0 0 {width} {height + heading}" role="img" font-size="{FONT}" '
-        'font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,DejaVu Sans Mono,monospace" '
+        f'font-family="{FAMILY}" '
         f'text-anchor="middle"><title>{escape(title or placed[0].grid.caption)}</title>',
         f"<desc>{escape(description)}</desc>" if description else "",
         '<rect width="100%" height="100%" fill="#fff"/>',

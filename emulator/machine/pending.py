@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,14 +37,12 @@ class Transfer:
     #: number of its group, counted for each thread
     group: int = 0
 
-    def follows(self, other: Transfer) -> bool:
-        """Whether it takes effect after one that was issued before it, whatever nobody waits for;
-        the order of bulk copies is open."""
-        return False
+    #: whether waits for groups of bulk copies cover it, if it has no mbarrier
+    in_group: ClassVar[bool] = True
 
-    def belongs(self, lanes: set[int], groups: NDArray[np.int64]) -> bool:
-        """Whether a wait of lanes for bulk copies of groups before those covers it."""
-        return self.barrier is None and self.lane in lanes and self.group < groups[self.lane]
+    def follows(self, other: Transfer) -> bool:
+        """Whether it takes effect after one that was issued before it; of bulk copies none does."""
+        return False
 
 
 @dataclass(eq=False)
@@ -138,7 +136,10 @@ class Pending:
     def wait_bulk(self, lanes: Lanes, newest: int) -> None:
         """All but the `newest` committed bulk groups of the lanes are done."""
         done, before = set(lanes.tolist()), self.bulk_group - newest
-        self.settle(lambda x: x.belongs(done, before))
+        self.settle(
+            lambda x: x.in_group and x.barrier is None and x.lane in done
+            and x.group < before[x.lane]
+        )  # fmt: skip
 
     def settle(self, wanted: Callable[[Any], bool]) -> None:
         """What is wanted of the transfers is done."""

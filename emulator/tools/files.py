@@ -50,44 +50,48 @@ def read_npz(file: str | Path, limit: int = LIMIT) -> dict[str, Array]:
     Python objects, or whose arrays have more than `limit` bytes together.
     """
     shown = quoted(str(file))
-    try:
-        with Path(file).open("rb") as opened:
-            if opened.read(6) == b"\x93NUMPY":
-                raise OperandError(
-                    f"{shown} is one array, an .npy file; numpy.savez('x.npz', A=…) names several"
-                )
-            with zipfile.ZipFile(opened) as archive, warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # NumPy's, of headers that old versions wrote
-                _check_members(archive, shown, limit)
-                return {x.filename.removesuffix(".npy"): _array(archive, x)
-                        for x in archive.infolist()}  # fmt: skip
-    except OperandError:
-        raise
-    except OSError as error:
-        raise OperandError(f"cannot read {shown}: {_reason(error)}") from None
-    except Exception:  # whatever zipfile, zlib and NumPy raise for bytes that are forged
-        raise OperandError(f"{shown} is no .npz file of arrays (numpy.savez writes them)") from None
+    with _opened(file, ".npz file of arrays (numpy.savez writes them)") as opened:
+        if opened.read(6) == b"\x93NUMPY":
+            raise OperandError(
+                f"{shown} is one array, an .npy file; numpy.savez('x.npz', A=…) names several"
+            )
+        with zipfile.ZipFile(opened) as archive:
+            _check_members(archive, shown, limit)
+            return {x.filename.removesuffix(".npy"): _array(archive, x)
+                    for x in archive.infolist()}  # fmt: skip
 
 
 def read_array(file: str | Path, limit: int = LIMIT) -> Array:
     """The array of an .npy file; OperandError for a file that is none, or has more bytes."""
     shown = quoted(str(file))
+    with _opened(file, ".npy file of an array, as numpy.save writes") as opened:
+        size, has_objects = _declared(opened)
+        if has_objects:
+            raise OperandError(f"{shown} holds Python objects; save numbers, of a NumPy type")
+        if size > limit:
+            raise OperandError(f"{shown} has {size:,} bytes, more than {limit:,}")
+        opened.seek(0)
+        return _read(opened)
+
+
+@contextmanager
+def _opened(file: str | Path, what: str) -> Iterator[IO[bytes]]:
+    """A file to read; raises OperandError where it cannot be read, or is no `what`."""
+    shown = quoted(str(file))
     try:
         with Path(file).open("rb") as opened, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPy's, of headers that old versions wrote
-            size, has_objects = _declared(opened)
-            if has_objects:
-                raise OperandError(f"{shown} holds Python objects; save numbers, of a NumPy type")
-            if size > limit:
-                raise OperandError(f"{shown} has {size:,} bytes, more than {limit:,}")
-            opened.seek(0)
-            array: Array = np.lib.format.read_array(opened, allow_pickle=False)
+            yield opened
     except OperandError:
         raise
     except OSError as error:
         raise OperandError(f"cannot read {shown}: {_reason(error)}") from None
-    except Exception:  # whatever NumPy raises for bytes that are forged
-        raise OperandError(f"{shown} is no .npy file of an array, as numpy.save writes") from None
+    except Exception:  # whatever zipfile, zlib and NumPy raise for bytes that are forged
+        raise OperandError(f"{shown} is no {what}") from None
+
+
+def _read(opened: IO[bytes]) -> Array:
+    array: Array = np.lib.format.read_array(opened, allow_pickle=False)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
@@ -131,8 +135,7 @@ def _declared(opened: IO[bytes]) -> tuple[int, bool]:
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
     with archive.open(member) as opened:
-        array: Array = np.lib.format.read_array(opened, allow_pickle=False)
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
+        return _read(opened)
 
 
 def unnamed(name: str) -> str:

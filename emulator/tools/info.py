@@ -125,6 +125,8 @@ def _choice(legal: list[int] | list[str]) -> str:
 
 def _operand_table(held: list[Operand]) -> list[str]:
     """One line per operand; a column that is empty in all of them is left out."""
+    if not held:
+        return ["no operands"]
     header = ["operand", "type", "matrix", "elements/lane", "registers/lane", "register types", ""]
     rows = []
     for x in held:

@@ -22,6 +22,7 @@ from dtypes import (
     decode_values,
     encode,
 )
+from emulator.arrays import as_array
 from emulator.errors import OperandError, one_of, quoted
 from emulator.isa.instruction import as_instruction
 from emulator.isa.matrix import MatrixInstruction
@@ -102,20 +103,12 @@ def format_of(ins: Multiplication, operand: str) -> Format:
     return FORMATS[ins.b_type] if operand == "b" else ins.fragment(operand).fmt
 
 
-def as_array(name: str, values: Any) -> Array:
-    """`values` as an array; OperandError for lists that are none."""
-    try:
-        return np.asarray(values)
-    except (ValueError, OverflowError):
-        raise OperandError(f"{name}: the rows of the list are not of one length") from None
-
-
 def as_codes(name: str, fmt: Format, values: Any) -> Array:
     """Codes of `fmt`, from an array of its own type, of codes (unsigned integers), or of numbers.
 
     Numbers must be exact in the format. Raises OperandError for all else, naming the place.
     """
-    array, own = as_array(name, values), array_type(fmt)
+    array, own = as_array(values, name), array_type(fmt)
     if array.dtype.kind == "V" and own is not None and array.dtype.itemsize == own.itemsize:
         array = array.view(own)  # NumPy's files lose the types of ml_dtypes
     if own is not None and array.dtype == own:

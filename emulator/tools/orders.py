@@ -142,7 +142,7 @@ def check_order(
     if "seed" in options:
         raise OperandError("check_order takes seeds=, a number or a list, in place of seed=")
     chosen = _seeds(seeds)
-    state = _State(kernel, args, options.get("memory"))
+    state = State(kernel, args, options.get("memory"))
     kernel.launch(grid, block, args, **options)
     usual = state.now()
     other = {"async_order": "random"} | options
@@ -173,31 +173,26 @@ def _seeds(given: int | Sequence[int]) -> tuple[int, ...]:
     raise OperandError(f"seeds is 1 … {_MOST_SEEDS}, or a list of numbers; got {given!r:.80}")
 
 
-class _State:
+class State:
     """The arrays that a launch may change: the caller's, and the variables of the module."""
 
-    def __init__(self, kernel: Kernel, args: Any, memory: Any) -> None:
+    def __init__(self, kernel: Kernel, args: Any, memory: Any, variables: bool = True) -> None:
         own = arrays_of(kernel.bound.function, args, memory)
-        self._arrays = [(name, array) for name, array in own if array.flags.writeable]
-        self._arrays += kernel.module.variables().items()
-        self.names = list(dict.fromkeys(name for name, _ in self._arrays))
+        self.arrays = [(name, array) for name, array in own if array.flags.writeable]
+        self.arrays += kernel.module.variables().items() if variables else ()
+        self.names = list(dict.fromkeys(name for name, _ in self.arrays))
         self.before = self.now()
 
-    def __iter__(self) -> Iterator[tuple[str, Array]]:
-        return iter(self._arrays)
-
     def now(self) -> list[Array]:
-        return [array.copy() for _, array in self._arrays]
+        return [array.copy() for _, array in self.arrays]
 
     def restore(self, held: Sequence[Array]) -> None:
-        for (_, array), old in zip(self._arrays, held, strict=True):
+        for (_, array), old in zip(self.arrays, held, strict=True):
             array[...] = old
 
 
-def _compare(
-    found: dict[int, Dependence], state: _State, usual: Sequence[Array], seed: int
-) -> None:
-    for i, ((name, array), old) in enumerate(zip(state, usual, strict=True)):
+def _compare(found: dict[int, Dependence], state: State, usual: Sequence[Array], seed: int) -> None:
+    for i, ((name, array), old) in enumerate(zip(state.arrays, usual, strict=True)):
         differs = other_elements(old, array)
         if not differs.any():
             continue

@@ -76,7 +76,7 @@ def _by_kernel(call: Call) -> Array | None:
         return None
     try:
         x = _Checked.of(call)
-        batch = np.broadcast_shapes(*x.batches)
+        batch = np.broadcast_shapes(*x.batches) if any(x.batches) else ()
     except (EmulatorError, ValueError):
         return None
     if not math.prod(batch):

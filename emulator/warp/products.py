@@ -23,7 +23,7 @@ from emulator.layout.fragment import Fragment
 from emulator.layout.lanemap import Index
 from emulator.targets import Target
 from emulator.warp.scales import chosen_scales
-from emulator.warp.sparse import check_selector, legal_nibbles, picked_rows
+from emulator.warp.sparse import check_selector, legal_nibbles, stored_columns
 
 #: what sums of integers stay below, so that float32 holds them
 _EXACT = 1 << 24
@@ -104,9 +104,7 @@ def plan(ins: MatrixInstruction, target: Target, selector: int, ids: Ids) -> Pro
 
 def _metadata(ins: MatrixInstruction, selector: int, stored: Index) -> _Metadata:
     e, b = ins.fragment("e"), ins.fragment("b")
-    picked = picked_rows(ins, np.arange(16)[:, None])
-    if ins.chunk == 2:
-        picked = picked[:, ::2] >> 1  # of both halves of a word
+    picked = stored_columns(ins, np.arange(16)[:, None])
     legal = np.isin(np.arange(16), legal_nibbles(ins))
     chunks = np.arange(0, ins.k, ins.chunk)[:, None] * ins.n
     nibbles, in_b = e.lane_map.inverse[selector], b.lane_map.inverse.reshape(-1)

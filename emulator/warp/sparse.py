@@ -150,6 +150,13 @@ def picked_rows(ins: SparseProduct, nibbles: Array) -> Array:
     return row.reshape(*nibbles.shape[:-1], 2 * chunks * size)
 
 
+def stored_columns(ins: SparseProduct, nibbles: Array) -> Array:
+    """``(…, m, k/2)``: the column of the full A that each stored element is, which is the row of B
+    that it meets, of nibbles ``(…, m, chunks)``; those of tf32 have to pick whole words."""
+    rows = picked_rows(ins, nibbles)
+    return rows[..., ::2] >> 1 if ins.chunk == 2 else rows
+
+
 def matmul_selected(
     arithmetic: Arithmetic,
     a: Array,
@@ -241,8 +248,7 @@ def spread_out(ins: SparseProduct, a: Array, nibbles: Array) -> Array:
     and its nibbles ``(…, m, chunks)``, of one instruction or of several along k."""
     batch = np.broadcast_shapes(a.shape[:-2], nibbles.shape[:-2])
     stored = np.broadcast_to(a, (*batch, *a.shape[-2:]))
-    column = picked_rows(ins, nibbles)
-    column = column[..., ::2] >> 1 if ins.chunk == 2 else column
+    column = stored_columns(ins, nibbles)
     m, k = a.shape[-2], 2 * a.shape[-1]
     full = np.zeros((*batch, m, k), a.dtype)
     first = np.arange(0, full.size, k).reshape(*batch, m, 1)
@@ -334,7 +340,9 @@ def metadata(ins: SparseProduct, a: Array) -> tuple[Array, Array]:
     chunk that has room keeps such words rather than clear ones. Nibbles are ``(…, m, chunks)``,
     indices ascending.
     """
-    width, granule, count, keep = _pattern(ins)
+    # A tf32 word is one granule here, though its nibble names two halves.
+    width, granule = ins.chunk, max(1, ins.chunk // 4)
+    count, keep = width // granule, width // granule // 2
     pieces = a.reshape(*a.shape[:-1], a.shape[-1] // width, count, granule)
     used = ((pieces & magnitude_mask(FORMATS[ins.a_type])) != 0).any(-1)
     if (used.sum(-1) > keep).any():
@@ -390,21 +398,13 @@ def decompress(ins: Instruction | str, a: Array, e: Array, selector: int = 0) ->
     chosen = check_selector(ins, selector)
     nibbles, a = gather_metadata(ins, e, chosen), _check_codes(ins, a, ins.stored_k)
     try:
-        batch = np.broadcast_shapes(nibbles.shape[:-2], a.shape[:-2])
+        np.broadcast_shapes(nibbles.shape[:-2], a.shape[:-2])
     except ValueError:
         raise OperandError(
             f"the batch axes do not broadcast: a {a.shape}, e {np.shape(e)}"
         ) from None
-    nibbles = np.broadcast_to(nibbles, (*batch, *nibbles.shape[-2:]))
-    a = np.broadcast_to(a, (*batch, *a.shape[-2:]))
     check_metadata(ins, nibbles, a, chosen)
-    _, granule, count, keep = _pattern(ins)
-    pair = np.stack([nibbles & 3, nibbles >> 2], -1)
-    index = (pair[..., :1] >> 1 if keep == 1 else pair).astype(np.intp)
-    full = np.zeros((*nibbles.shape, count, granule), a.dtype)
-    stored = a.reshape(*nibbles.shape, keep, granule)
-    np.put_along_axis(full, index[..., None], stored, -2)
-    return full.reshape(*batch, ins.m, ins.k)
+    return spread_out(ins, a, nibbles)
 
 
 def gather_metadata(ins: MatrixInstruction, e: Array, selector: int) -> Array:
@@ -429,17 +429,6 @@ def metadata_words(ins: MatrixInstruction, e: Array) -> Array:
             f"got {words.dtype} {words.shape}"
         )
     return words
-
-
-def _pattern(ins: SparseProduct) -> tuple[int, int, int, int]:
-    """Columns of a chunk, elements of a granule, granules of a chunk, and those that are kept.
-
-    A tf32 word is one granule here, though its nibble names two halves.
-    """
-    width = ins.chunk
-    granule = max(1, width // 4)
-    count = width // granule
-    return width, granule, count, count // 2
 
 
 def magnitude_mask(fmt: Format) -> int:

@@ -168,3 +168,32 @@ def test_a_counter_of_all_blocks_costs_a_step_each():
     x = np.zeros(1, "u4")
     assert not launch(COUNTER.replace("FENCE", "membar.gl;"), 1000, 32, [x]).findings
     assert x[0] == 32000
+
+
+CANCEL = """.version 8.6
+.target sm_100a
+.address_size 64
+.visible .entry k()
+{
+    .reg .pred %p;  .reg .b128 %q;
+    .shared .align 16 .b8 answer[16];  .shared .b64 bar;
+    setp.eq.u32 %p, %tid.x, 0;
+    @%p mbarrier.init.shared.b64 [bar], 1;
+    bar.sync 0;
+    @%p mbarrier.arrive.expect_tx.shared.b64 _, [bar], 16;
+    @%p clusterlaunchcontrol.try_cancel.async.mbarrier::complete_tx::bytes.b128 [answer], [bar];
+WAIT:
+    mbarrier.try_wait.parity.shared.b64 %p, [bar], 0;
+    @!%p bra WAIT;
+    ld.shared.b128 %q, [answer];
+    ret;
+}
+"""
+
+
+def test_the_answer_of_try_cancel_comes_with_its_mbarrier():
+    wait = CANCEL[CANCEL.index("WAIT:") : CANCEL.index("    ld.shared.b128")]
+    assert not Module(CANCEL)["k"].launch(1, 64, [], check=True).findings
+    report = Module(CANCEL.replace(wait, ""))["k"].launch(1, 64, [], check=True)
+    assert {x.kind for x in report.findings} == {"read before wait"}
+    assert "try_cancel" in str(report.findings[0])

@@ -9,7 +9,7 @@ from kernel_recordings import KERNELS, REAL, differing_bytes
 from one_instruction import OneInstruction
 from random_kernels import RandomKernel
 
-from emulator import KernelError, Module, UnsupportedError
+from emulator import Instruction, KernelError, Module, UnsupportedError
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.ordinary.tables import ROWS
 
@@ -18,7 +18,7 @@ pytest.importorskip("llvmlite")
 from emulator.arith import engines as arith_engines
 from emulator.arith.kernels import machine_code
 from emulator.machine import engines
-from emulator.machine.compiled import engine, rules, segment
+from emulator.machine.compiled import engine, roundings, rules, segment
 from emulator.machine.compiled.segment import Segment
 from emulator.machine.compiled.translation import can_translate
 
@@ -75,6 +75,55 @@ def test_rules(row):
 @pytest.mark.parametrize("row", ROWS_WITH_RULES, ids=lambda row: row.form)
 def test_every_rule(row):
     check_row(row, 3)
+
+
+#: of f32 in every rounding, and quotients and roots of f64
+ROUNDED = [
+    f"{name}.{rounding}{ftz}.f32"
+    for name in ("add", "sub", "mul", "fma", "div", "rcp", "sqrt")
+    for rounding in ("rn", "rz", "rm", "rp")
+    for ftz in ("", ".ftz")
+] + [f"{name}.rn.f64" for name in ("div", "rcp", "sqrt")]
+
+
+def check_rounded(opcode):
+    ins = Instruction.parse(opcode)
+    assert rules.find(ins, {})
+    one = OneInstruction(ins)
+    assert_same(one.text, 1, one.threads, one.arguments())
+
+
+@pytest.mark.parametrize("opcode", ["fma.rm.f32", "add.rp.ftz.f32", "div.rn.f32", "sqrt.rn.f64"])
+def test_roundings(opcode):
+    check_rounded(opcode)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("opcode", ROUNDED)
+def test_every_rounding(opcode):
+    check_rounded(opcode)
+
+
+@pytest.mark.parametrize(
+    "rounding, code", [("rm", 0x80800000), ("rp", 0x80000000), ("rz", 0x80000000)]
+)
+def test_next_to_the_smallest_normal_number(rounding, code):
+    """2**-156 - 2**-126 is tiny unless it is rounded away from zero."""
+    body = f"""mov.u32 %r4, 0x18800000; mov.u32 %r5, 0x80800000; xor.b32 %r4, %r4, 0;
+    fma.{rounding}.ftz.f32 %r6, %r4, %r4, %r5; st.global.u32 [%rd2], %r6;"""
+    held, _ = assert_same(kernel(body), 1, 32, [words(32), np.zeros(32, U32)])
+    assert set(np.frombuffer(held[1], U32).tolist()) == {code}
+
+
+def test_a_wrong_rounding_is_noticed(monkeypatch):
+    for name, check in (
+        ("_stepped", lambda: check_rounded("fma.rm.f32")),
+        ("_is_tiny", lambda: test_next_to_the_smallest_normal_number("rm", 0x80800000)),
+    ):
+        held = getattr(roundings, name)
+        with monkeypatch.context() as patch, pytest.raises(AssertionError):
+            patch.setattr(roundings, name, lambda *args, held=held: held(*args[:-1], "rz"))
+            check()
 
 
 def test_a_difference_is_noticed(monkeypatch):

@@ -7,6 +7,7 @@ from test_compiled_engine import U32, assert_same, kernel, words
 from emulator import KernelError, Module
 from emulator.machine.compiled import engine, loop, loop_function
 from emulator.machine.compiled.loops import _cycles, loops_of
+from emulator.machine.compiled.segment import Segment
 from emulator.machine.vector import engine as vector
 from emulator.machine.vector.wave import Wave
 
@@ -75,6 +76,25 @@ def test_loops_are_native_functions(monkeypatch):
     text = kernel(LOOPS["loops within loops"])
     Module(text)["go"].launch(2, 64, [words(128), words(128)], engine="compiled")
     assert len(ran) < 5
+
+
+def test_what_a_loop_cannot_do_segments_do(monkeypatch):
+    """Half a block waits at a barrier of its own."""
+    monkeypatch.setattr(engine, "_COLD", 0.0)
+    body = f"""{TURNS} setp.gt.u32 %p3, %r3, 31; @%p3 bra DONE; AGAIN: {MIX} bar.sync 1, 32;
+        add.u32 %r4, %r4, 1; setp.lt.u32 %p1, %r4, 40; @%p1 bra AGAIN; DONE: {STORE}"""
+    module, given = Module(kernel(body)), words(64)
+    expected, out = np.zeros(64, U32), np.zeros(64, U32)
+    module["go"].launch(1, 64, [given, expected], engine="vector")
+    for _ in range(3):
+        module["go"].launch(1, 64, [given, out])
+        assert out.tolist() == expected.tolist()
+        blocks = module["go"]._blocks[engine.LazyBlocks, False]
+        (found,) = set(blocks.loops.values())
+        found._left = 0.0
+    assert found.gives_up
+    assert found._native is None
+    assert any(isinstance(x, Segment) for block in blocks.values() for x in block.steps)
 
 
 def test_many_turns_are_several_calls(monkeypatch):

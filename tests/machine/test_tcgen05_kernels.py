@@ -296,6 +296,11 @@ def test_attention():
     kernel = module(body, parameters, barriers=2)["k"]
     report = kernel.launch(grid=(1,), block=(128,), args=[q, k, v, d, p], check=True)
     assert not report.findings
+    for order in ("late", "random"):
+        again = np.zeros_like(d)
+        args = [q, k, v, again, np.zeros_like(p)]
+        kernel.launch(grid=(1,), block=(128,), args=args, async_order=order)
+        assert_same_codes(again.view("u4"), d.view("u4"))
     scores = mma(F16, q, k.T, idesc=M128, target="sm_100a").astype(float)
     assert np.allclose(p, 2**scores, rtol=2**-10)
     want = gemm(F16, p, v, idesc=second, target="sm_100a")

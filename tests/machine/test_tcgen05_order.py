@@ -5,8 +5,8 @@ import pytest
 from test_tcgen05 import ENGINES, moved, multiplied, product, registers, run
 
 from emulator import InstructionDescriptor, KernelError
-from emulator.machine import tensor_cores
-from emulator.machine.tensor_cores import Operation
+from emulator.machine import tensor_order
+from emulator.machine.tensor_order import Operation
 
 ORDERS = [("late", None), ("random", 0), ("random", 1)]
 POISON = -1
@@ -74,8 +74,8 @@ def test_sums_of_one_accumulator_follow_each_other(order, seed):
 
 
 def test_without_their_order_sums_are_wrong(monkeypatch):
-    monkeypatch.setattr(tensor_cores, "PIPELINES", frozenset())
-    monkeypatch.setattr(tensor_cores, "ordered", lambda first, second: second.name == "commit")
+    monkeypatch.setattr(tensor_order, "PIPELINES", frozenset())
+    monkeypatch.setattr(tensor_order, "ordered", lambda first, second: second.name == "commit")
     body = changed(MMA, "\n".join([MMA, ADD, ADD, ADD]))
     assert any((sums(body, order="random", seed=seed) != 4 * 32).any() for seed in range(4))
 
@@ -117,6 +117,17 @@ def test_a_ld_reads_no_sooner_than_it_must():
     )
     assert (both(body) == 7).all()
     assert (both(body, "early") == 32).all()
+
+
+def test_what_is_under_way_ends_with_its_columns():
+    """A ld, or a st, that is waited for when its columns have been given back."""
+    for name, text in (("ld", "{%r20}, [%r6]"), ("st", "[%r6], {%r20}")):
+        for engine in ENGINES:
+            operation = f"tcgen05.{name}.sync.aligned.32x32b.x1.b32 {text};"
+            again = "@%p tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r5, 64;"
+            alloc = "@%p tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 64;"
+            body = f"{operation} bar.sync 0; {again} bar.sync 0; tcgen05.wait::{name}.sync.aligned;"
+            run(body + alloc, [], engine=engine, async_order="late")
 
 
 def test_shared_memory_that_is_overwritten_too_early():
@@ -259,6 +270,11 @@ PLANTED = {
     "a copy is issued before the commit is over": (
         changed(AFTER, f"{AFTER} {FIRST} {BULK}"), changed(COMMIT, f"{COMMIT} {BULK}"),
         "overwritten too early", "cp.async.bulk", "which an asynchronous operation may still read",
+    ),
+    "a register is written before wait::ld": (
+        changed(LOADED, f"{LOADED} mov.b32 %r20, 0;"),
+        changed(LOADED, f"mov.b32 %r20, 0; {LOADED}"),
+        "tcgen05 in flight", "mov.b32 %r20, 0", "its warp has executed no tcgen05.wait::ld since",
     ),
     "mma of two shapes have no order": (
         changed(LOADED, f"{MORE} {MMA} {COMMIT} {AGAIN} {AFTER} {FIRST} {NARROW} {COMMIT} {LAST}"),

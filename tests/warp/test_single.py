@@ -13,7 +13,7 @@ from edges import ORDINARY, REGIMES, chain, matrices
 from kernel_operands import drawn as warps
 
 from dtypes import encode
-from emulator import Instruction, OperandError, execute
+from emulator import EmulatorError, Instruction, OperandError, execute
 from emulator.arith import engines
 from emulator.targets import TARGETS
 from emulator.warp import products, single
@@ -225,3 +225,23 @@ def test_machine_code_refuses_what_the_other_path_refuses():
         for wrong in (True, 1.0, 4, [1], "1"):
             with pytest.raises(OperandError, match="selector"):
                 execute(ins, *operands, metadata, selector=wrong, target="sm_80", engine=engine)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("undefined", ["raise", "hardware"])
+@pytest.mark.parametrize("ins", [x for x in ALL if x.family.startswith("mma")][::40], ids=str)
+def test_any_bits_give_the_same_or_are_refused_in_the_same_words(ins, undefined):
+    pytest.importorskip("llvmlite")
+    rng = np.random.default_rng(len(str(ins)))
+    operands = {
+        name: rng.integers(0, 2**64, (x.lanes, x.registers), "u8").astype(f"u{x.word_bits // 8}")
+        for name, x in ins.fragments.items() if name != "d"
+    }  # fmt: skip
+    found = []
+    for engine in ("reference", "vector", "compiled"):
+        options = {"target": ins.targets[-1], "engine": engine, "undefined": undefined}
+        try:
+            found.append(execute(ins, **operands, **options).tobytes())
+        except EmulatorError as error:
+            found.append(str(error))
+    assert found[0] == found[1] == found[2]

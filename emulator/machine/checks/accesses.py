@@ -4,7 +4,7 @@ which comes first (PTX ISA 8.6 to 8.10)."""
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 from emulator.machine.checks.clocks import Aspect, Bools, Clocks, Events
 from emulator.machine.vector.strand import WARP, Lanes
 from emulator.memory.shadow import SharedShadow
-
-if TYPE_CHECKING:
-    from emulator.machine.checks.tensor_cores import TensorCoreChecks
 
 Places = NDArray[np.int64]
 
@@ -59,8 +56,8 @@ class SharedAccesses:
         )
         self.alive = wave.alive
         self.exists = wave.thread < wave.grid.threads
-        #: what knows of reads by tcgen05
-        self.tensor_cores: TensorCoreChecks | None = None
+        #: what knows of reads by tcgen05: see `TensorCoreChecks`
+        self.tensor_cores: Any = None
 
     @staticmethod
     def columns(warps: int) -> int:

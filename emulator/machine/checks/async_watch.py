@@ -22,7 +22,7 @@ from emulator.memory.shadow import granules
 Places = NDArray[np.int64]
 _DONE = {"read": "read", "write": "written"}
 #: first words of asynchronous copies' opcodes
-_ASYNC = ("cp",)
+_ASYNC = ("cp", "clusterlaunchcontrol")
 
 
 class AsyncWatch(AccessWatch):
@@ -178,7 +178,6 @@ class AsyncWatch(AccessWatch):
         self._of_proxy(
             shared.conflicts_with_writes(who, flat, proxy=True), who, flat * granule, granule, 1
         )
-        assert shared.tensor_cores is not None
         shared.tensor_cores.read_shared(flat, len(shared.shadow.written))
 
     def stored_by_copy(self, lane: int, places: Places) -> None:

@@ -32,6 +32,7 @@ def checked(statement: Statement, function: Function, program: Program, step: St
     words = frozenset(str(statement.instruction).split("."))
     after = _after(statement, function)
     look = _before(statement, function, program)
+    touch = _of_loaded(statement, function, program)
     loads = statement.name in ("ld", "ldu", "ldmatrix")
 
     def run(s: Strand) -> None:
@@ -46,6 +47,8 @@ def checked(statement: Statement, function: Function, program: Program, step: St
         registers.before(watch, s, use, mask)
         if look is not None:
             look(watch, s, mask)
+        if touch is not None and watch.tensor_cores.arriving:
+            touch(watch, s)
         step(s)
         if loads:
             registers.after_load(watch, s, use, mask)
@@ -83,7 +86,7 @@ def _before(
 ) -> Callable[[Watch, Strand, Array | None], None] | None:
     if "membermask" in statement.operands:
         return _with_members(statement, function)
-    found = _wgmma_registers(program, function)
+    found = _registers(program, function)
     if not found.accumulators:
         return None
     if is_wgmma(statement):
@@ -103,6 +106,19 @@ def _before(
     return lambda watch, s, mask: watch.wgmma_checks.touched(s, read, written, move)
 
 
+def _of_loaded(
+    statement: Statement, function: Function, program: Program
+) -> Callable[[Watch, Strand], None] | None:
+    """Who touches registers that a tcgen05.ld writes."""
+    found, count = _registers(program, function), count_of(function)
+    use = Use.of(statement, function)
+    read = frozenset(i - count for i in (*use.sources, *use.bases)) & found.loaded
+    written = (frozenset(i - count for i in use.targets) & found.loaded) - read
+    if not read and not written:
+        return None
+    return lambda watch, s: watch.tensor_cores.touched(s, read, written)
+
+
 def _whole_groups(
     watch: Watch, s: Strand, accumulators: frozenset[int], sources: frozenset[int]
 ) -> None:
@@ -118,7 +134,7 @@ def _whole_groups(
 _KNOWN: dict[int, tuple[Function, Registers]] = {}
 
 
-def _wgmma_registers(program: Program, function: Function) -> Registers:
+def _registers(program: Program, function: Function) -> Registers:
     known = _KNOWN.get(id(function))
     if known is None or known[0] is not function:
         _KNOWN.clear()
@@ -353,7 +369,7 @@ def _wait_wgmma(statement: Statement, function: Function) -> After:
 
 def _tensor_wait(statement: Statement, function: Function) -> After:
     name = str(statement.instruction).split(".")[1].removeprefix("wait::")
-    return lambda watch, s, lanes: watch.tensor_cores.completion.wait(name, lanes)
+    return lambda watch, s, lanes: watch.tensor_cores.wait(name, lanes)
 
 
 def _tensor_fence(statement: Statement, function: Function) -> After:

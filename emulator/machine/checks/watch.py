@@ -40,6 +40,8 @@ class Watch(AsyncWatch):
 
     def entered(self, s: Strand, frame: Frame, arguments: tuple[Bound, ...]) -> None:
         registers.entered(s, frame, arguments)
+        # What a call is given has arrived.
+        self.tensor_cores.arriving.clear()
 
     def returned(self, s: Strand, frame: Frame, results: tuple[int, ...]) -> None:
         registers.returned(s, frame, results)

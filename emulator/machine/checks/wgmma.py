@@ -24,21 +24,26 @@ def is_wgmma(statement: Statement) -> bool:
 
 @dataclass(frozen=True)
 class Registers:
-    """The registers of a function that its wgmma use: accumulators, and those of A."""
+    """The registers of a function that its wgmma use, accumulators and those of A, and those that
+    its tcgen05.ld write."""
 
     accumulators: frozenset[int]
     sources: frozenset[int]
+    loaded: frozenset[int]
 
     @classmethod
     def of_function(cls, program: Program, function: Function) -> Registers:
         accumulators: set[int] = set()
         sources: set[int] = set()
+        loaded: set[int] = set()
         for pc in range(function.first, function.end):
             statement = program.statements[pc]
             if is_wgmma(statement):
                 accumulators |= set(registers_of(statement.operands["d"]))
                 sources |= set(registers_of(statement.operands.get("a")))
-        return cls(frozenset(accumulators), frozenset(sources))
+            if str(statement.instruction).startswith("tcgen05.ld."):
+                loaded |= {i for bound in statement.bound("written") for i in registers_of(bound)}
+        return cls(frozenset(accumulators), frozenset(sources), frozenset(loaded))
 
 
 @dataclass

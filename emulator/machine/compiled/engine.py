@@ -90,8 +90,9 @@ class LazyBlocks(Blocks):
         if self._seconds[first] <= _COLD:
             return
         self.find_loops(first)
-        if first in self.loops:
-            self.loops[first].took(seconds)
+        loop = self.loops.get(first)
+        if loop is not None and not loop.gives_up:
+            loop.took(seconds)
         else:
             self[first] = self._with_segments(block)
 

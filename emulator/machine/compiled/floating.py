@@ -154,10 +154,10 @@ def mul(
 
 
 def _wide_product(e: Emitter, x: Value, y: Value) -> Value:
-    return e.builder.fmul(_double(e, x), _double(e, y))
+    return e.builder.fmul(as_double(e, x), as_double(e, y))
 
 
-def _double(e: Emitter, x: Value) -> Value:
+def as_double(e: Emitter, x: Value) -> Value:
     return e.builder.fpext(x, numbers(64))
 
 
@@ -190,7 +190,7 @@ def fma(
     words = nearest(e, t, total)
     if ftz:
         words = _without_tiny(
-            e, t, words, lambda: _odd_sum(e, 64, _wide_product(e, x, y), _double(e, z))
+            e, t, words, lambda: odd_sum(e, 64, _wide_product(e, x, y), as_double(e, z))
         )
     if t is _F64:
         return with_nans(e, t, words, is_nan(e, total), b, c, a)
@@ -204,16 +204,16 @@ def _odd_fused(e: Emitter, t: ScalarType, x: Value, y: Value, z: Value) -> Value
     odd once more.
     """
     if t.name == "f16":
-        return _odd_sum(e, 32, e.builder.fmul(x, y), z)
-    total = _odd_sum(e, 64, _wide_product(e, x, y), _double(e, z))
+        return odd_sum(e, 32, e.builder.fmul(x, y), z)
+    total = odd_sum(e, 64, _wide_product(e, x, y), as_double(e, z))
     near = e.builder.fptrunc(total, numbers(32))
-    back = _double(e, near)
+    back = as_double(e, near)
     size, held = e.call("fabs", total), e.call("fabs", back)
     outward, inward = (e.builder.fcmp_ordered(verb, size, held) for verb in (">", "<"))
     return _made_odd(e, near, outward, inward)
 
 
-def _odd_sum(e: Emitter, bits: int, a: Value, b: Value) -> Value:
+def odd_sum(e: Emitter, bits: int, a: Value, b: Value) -> Value:
     """a + b rounded to odd; the error of the sum is Knuth's."""
     builder = e.builder
     total = builder.fadd(a, b)

@@ -33,7 +33,7 @@ from emulator.targets import Target
 _MOST_STATEMENTS = 1 << 22
 #: parts of a loop that a warp executes in one call at most, and branches backward where it looks at
 #: memory that others may change; fewer where others are ready
-_MOST_PARTS, _POLLS, _POLLS_BESIDE = 4096, 256, 16
+_MOST_PARTS, _POLLS, _POLLS_BESIDE = 4096, 2048, 16
 _TURNS = 1 << 30
 #: calls that lead nowhere before a loop is left to steps
 _MOST_VAIN = 8
@@ -85,8 +85,8 @@ class Loop:
         #: what a warp has to do in a part, in statements; how many parts it executed lately
         self._work = 1 + work_of(statements, target) // len(parts)
         self._usual = 16
-        #: calls that led nowhere, less the others
-        self._vain = 0
+        #: calls that led nowhere, less the others; strands that it could not run
+        self._vain = self._refused = 0
         self._engine: Engine = "compiled" if at_once else "auto"
         #: seconds of steps until it pays to compile
         self._left = 0.0 if at_once else seconds_to_compile(statements, target)
@@ -96,22 +96,32 @@ class Loop:
         """Parts ran as steps for so long."""
         self._left -= seconds
 
+    @property
+    def gives_up(self) -> bool:
+        """Whether segments are to do what the loop mostly does not."""
+        return self._left == inf or self._refused > _MOST_VAIN
+
     def can_run(self, s: Strand) -> bool:
         if self._left > 0:
             return False
-        if self._copies and not s.wave.pending.at_once:
-            return False
-        if self._multiplies and not may_use_kernels(s.wave.grid.arithmetic):
-            return False
-        if self._together and layout_of(s).slots is not None:
-            return False
-        if self._barriers and not self._has_whole_blocks(s):
+        if not self._fits(s):
+            self._refused += 1
             return False
         if self._native is None:
             self._native = by_kernels(self._engine, self._make)
             if self._native is None:
                 self._left = inf
         return self._native is not None
+
+    def _fits(self, s: Strand) -> bool:
+        """Whether a strand has the lanes that statements need, and copies are done at once."""
+        if self._copies and not s.wave.pending.at_once:
+            return False
+        if self._multiplies and not may_use_kernels(s.wave.grid.arithmetic):
+            return False
+        if self._together and layout_of(s).slots is not None:
+            return False
+        return not self._barriers or self._has_whole_blocks(s)
 
     def _has_whole_blocks(self, s: Strand) -> bool:
         """Whether all threads of blocks are in a strand, and none has arrived at a barrier."""

@@ -1,7 +1,7 @@
 """Which rules of `arith.scalar` have LLVM instructions, and in which forms.
 
-What is not here is left to the vector engine's steps: other roundings than to nearest, approximate
-functions of f16 and f64, formats of matrix operands.
+What is not here is left to the vector engine's steps: other roundings than to nearest but of f32,
+approximate functions of f16 and f64, formats of matrix operands.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from typing import Any
 
 from emulator.arith.scalar import rule
 from emulator.arith.scalar.types import TYPES, ScalarType
-from emulator.machine.compiled import approximate, conversion, floating, integer
+from emulator.machine.compiled import approximate, conversion, floating, integer, roundings
 from emulator.machine.compiled.emitter import Emitter, Value
 
 #: words to the destination's word, or to several
 Emit = Callable[..., Any]
 
-RULES: dict[str, Emit] = integer.RULES | floating.RULES | conversion.RULES | approximate.RULES
+RULES: dict[str, Emit] = (
+    integer.RULES | floating.RULES | conversion.RULES | approximate.RULES | roundings.RULES
+)
 
 #: rules of so many instructions that statements call them
 _LONG = frozenset((*approximate.RULES, "integer.div", "integer.rem"))
@@ -59,13 +61,16 @@ _FORMS: dict[str, Callable[[tuple[ScalarType, ...], Mapping[str, Any]], bool]] =
 
 def find(operation: rule.Operation, given: Mapping[str, str]) -> Emit | None:
     """The instruction as a function of an emitter and source words; None where there is none."""
-    emit = RULES.get(operation.rule)
-    if emit is None:
+    if operation.rule not in RULES:
         return None
     found = rule.find_rule(operation.rule)
     types = tuple(TYPES[name] for name in operation.types)
     options = _options(found, operation, given)
-    if options.get("rounding", "rn") != "rn" or set(options) - set(signature(emit).parameters):
+    directed = options.get("rounding", "rn") != "rn"
+    if directed and any(t.name != "f32" for t in types):
+        return None
+    emit = (roundings.DIRECTED if directed else RULES).get(operation.rule)
+    if emit is None or set(options) - set(signature(emit).parameters):
         return None
     elements = types if found.packed else tuple(t.element for t in types)
     if any(t.size > 64 or (t.is_float and t.element.name not in _NUMBERS) for t in elements):

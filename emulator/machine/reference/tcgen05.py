@@ -12,7 +12,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.isa.tcgen05 import Tcgen05
-from emulator.machine import tensor_cores
+from emulator.machine import tensor_cores, tensor_order
 from emulator.machine.reference import memory
 from emulator.machine.reference.access import space_of
 from emulator.machine.reference.asynchronous import constant
@@ -22,7 +22,7 @@ from emulator.machine.reference.mbarriers import barrier_of, change, key_of
 from emulator.machine.reference.operands import Read, addresses, guard_of, reader
 from emulator.machine.reference.schedule import placed
 from emulator.machine.reference.thread import WARP, Block, State, Thread, Together
-from emulator.machine.tensor_cores import Load, Operation
+from emulator.machine.tensor_order import Load, Operation
 from emulator.memory.mbarrier import Operation as Change
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory
@@ -144,7 +144,7 @@ def deallocate(statement: Statement, function: Function) -> Together:
         _part(threads)
         at, count = same(threads, address, "taddr"), same(threads, columns, "columns")
         block = threads[0].block
-        tensor_cores.given_back(block.cluster.pending, tensor_memory(block))
+        tensor_order.given_back(block.cluster.pending, tensor_memory(block))
         tensor_memory(block).deallocate(at, count, exclusive)
         for thread in block.threads:
             if thread.state is State.TENSOR:
@@ -174,7 +174,7 @@ def load(statement: Statement, function: Function) -> Together:
     find = addresses(statement.operands["taddr"])
     written = [x for x in statement.signature.operands if x.use == "written"]
     results = [Registers(x, statement.operands[x.name], function) for x in written]
-    waits = tensor_cores.Waits(statement.pc)
+    waits = tensor_order.Waits(statement.pc)
 
     def run(threads: Threads) -> None:
         at, first = same(threads, find, "taddr"), threads[0]
@@ -183,7 +183,7 @@ def load(statement: Statement, function: Function) -> Together:
         def read() -> list[Array]:
             return tensor_cores.loaded(ins, memory_, at, first.warp.number, split).words
 
-        load = Load.of(first.number, read, results)
+        load = Load.of(first.number, memory_, read, results)
         later = waits.defer(pending, first.run.program, [load])
         _issue(threads, statement, load)
         if later:
@@ -331,7 +331,7 @@ def commit(statement: Statement, function: Function) -> Run:
 
 def wait_for_loads(statement: Statement, function: Function) -> Together:
     def run(threads: Threads) -> None:
-        for load in tensor_cores.arrived(threads[0].cluster.pending, {threads[0].number}):
+        for load in tensor_order.arrived(threads[0].cluster.pending, {threads[0].number}):
             _put(load.results, threads, load.found)
 
     return _by_warp(statement, run)
@@ -340,7 +340,7 @@ def wait_for_loads(statement: Statement, function: Function) -> Together:
 def wait_for_stores(statement: Statement, function: Function) -> Together:
     return _by_warp(
         statement,
-        lambda threads: tensor_cores.stored(threads[0].cluster.pending, {threads[0].number}),
+        lambda threads: tensor_order.stored(threads[0].cluster.pending, {threads[0].number}),
     )
 
 

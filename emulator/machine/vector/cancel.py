@@ -61,6 +61,8 @@ def _answer(wave: Wave, lane: int, row: int, offset: int, signal: int, to_all: b
         )
         held[int(start[0]) : int(start[0]) + RESPONSE] = response.view(np.uint8)
         barrier = signal % words + peer * words if to_all else signal
+        if wave.watch is not None:
+            wave.watch.issued(lane, barrier)
         change(wave, np.array([barrier]), Operation(transactions=-RESPONSE))
 
 

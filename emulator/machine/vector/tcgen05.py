@@ -10,8 +10,8 @@ import numpy as np
 
 from dtypes import Array
 from emulator.isa.tcgen05 import Tcgen05
-from emulator.machine import tensor_cores
-from emulator.machine.tensor_cores import Load, Operation
+from emulator.machine import tensor_cores, tensor_order
+from emulator.machine.tensor_order import Load, Operation
 from emulator.machine.vector import memory
 from emulator.machine.vector.access import space_of
 from emulator.machine.vector.asynchronous import constant
@@ -135,7 +135,7 @@ def _meet(s: Strand, statement: Statement) -> None:
     tensor_cores.check_pair(wave.cluster_size)
     name = str(ins).split(".")[1]
     if wave.pairs is None:
-        wave.pairs = tensor_cores.Pairs()
+        wave.pairs = tensor_order.Pairs()
     for warp in _warps(s):
         wave.pairs.arrive(warp.lane, warp.row, name)
     lacking = _without_peers(s, name)
@@ -213,7 +213,7 @@ def deallocate(statement: Statement, function: Function) -> Step:
 
     def give_back(s: Strand, warp: _Warp, address: int, count: int) -> None:
         held = tensor_memory(s.wave, warp.row)
-        tensor_cores.given_back(s.wave.pending, held)
+        tensor_order.given_back(s.wave.pending, held)
         held.deallocate(address, count, exclusive)
         if s.wave.watch is not None:
             s.wave.watch.tensor_cores.given_back(held, address, count, warp.lane)
@@ -256,7 +256,8 @@ def load(statement: Statement, function: Function) -> Step:
     written = [x for x in statement.signature.operands if x.use == "written"]
     results = [Registers(x, statement.operands[x.name], function, WARP) for x in written]
 
-    waits = tensor_cores.Waits(statement.pc)
+    registers = [i for result in results for i in result.indexes if i >= 0]
+    waits = tensor_order.Waits(statement.pc)
 
     def of_warp(s: Strand, warp: _Warp, address: int) -> Load:
         held, first = tensor_memory(s.wave, warp.row), warp.place * WARP
@@ -268,7 +269,7 @@ def load(statement: Statement, function: Function) -> Step:
                 s.wave.watch.tensor_cores.unwritten(lanes, str(ins), statement.pc)
             return found.words
 
-        made = Load.of(warp.lane, read, results)
+        made = Load.of(warp.lane, held, read, results)
         made.reads = lambda: [
             held.reached(address, shape, num, warp.number, packed=packed, split=split)
         ]
@@ -281,6 +282,8 @@ def load(statement: Statement, function: Function) -> Step:
             s.wave.pending.loads += loads
         for load in loads:
             _issue(s, statement, load)
+            if s.wave.watch is not None:
+                s.wave.watch.tensor_cores.loads(load.lane, registers)
         if not later:
             parts = zip(*(load.found for load in loads), strict=True)
             for result, words in zip(results, parts, strict=True):
@@ -449,7 +452,7 @@ def commit(statement: Statement, function: Function) -> Step:
 
 def wait_for_loads(statement: Statement, function: Function) -> Step:
     def run(s: Strand) -> None:
-        for load in tensor_cores.arrived(s.wave.pending, s.lanes[::WARP].tolist()):
+        for load in tensor_order.arrived(s.wave.pending, s.lanes[::WARP].tolist()):
             lanes = load.lane + np.arange(WARP)
             for result, words in zip(load.results, load.found, strict=True):
                 result.write_lanes(s, lanes[None], words[None])
@@ -459,7 +462,7 @@ def wait_for_loads(statement: Statement, function: Function) -> Step:
 
 def wait_for_stores(statement: Statement, function: Function) -> Step:
     return _by_warps(
-        statement, lambda s: tensor_cores.stored(s.wave.pending, s.lanes[::WARP].tolist())
+        statement, lambda s: tensor_order.stored(s.wave.pending, s.lanes[::WARP].tolist())
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dtypes import FORMATS, Array, Format, array_type
+from emulator.arrays import as_array
 from emulator.errors import OperandError, listing, one_of, quoted, shown, whole
 from emulator.isa.instruction import Instruction, as_instruction
 from emulator.isa.matrix import MatrixInstruction
@@ -18,7 +19,7 @@ from emulator.layout.addressing import SWIZZLES, encode_descriptor
 from emulator.layout.descriptor import Descriptor, Placed
 from emulator.layout.tile import IN_MEMORY, LINE_BYTES, LINES, PATTERN_LINE, WINDOW, TileShape
 from emulator.memory.descriptors import store_tile
-from emulator.tools.operands import as_array, as_codes
+from emulator.tools.operands import as_codes
 
 # --- as people write them in a shell --------------------------------------------------------------
 
@@ -168,7 +169,7 @@ class StoredTile:
         >>> tile.store(np.arange(512, dtype="f2").reshape(8, 64))[128:144].view("f2")
         array([72., 73., 74., 75., 76., 77., 78., 79.], dtype=float16)
         """
-        array = as_array("matrix", matrix)
+        array = as_array(matrix, "matrix")
         if fmt is None:
             fmt = next((x for x in IN_MEMORY if array_type(FORMATS[x]) == array.dtype), None)
         name = one_of("the type of the elements (fmt=)", getattr(fmt, "name", fmt), IN_MEMORY)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dtypes import FORMATS, Array, Format, codes_from_array
-from emulator.arrays import accepts_tensors
+from emulator.arrays import accepts_tensors, as_array
 from emulator.errors import OperandError, UnsupportedError, listing, whole
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
@@ -22,7 +22,7 @@ from emulator.tools.explanations.cause import Aspect, Dot, find_cause, parting
 from emulator.tools.explanations.feeds import Asked, computed, from_matrices
 from emulator.tools.explanations.heat import bit_heights, heat_map
 from emulator.tools.explanations.numbers import Code, plural, ulp
-from emulator.tools.operands import Multiplication, as_array, as_multiplication
+from emulator.tools.operands import Multiplication, as_multiplication
 from emulator.tools.report import Block, Document, Section, Table, in_width
 from emulator.tools.wording import short_targets
 
@@ -244,7 +244,7 @@ def _fits(ins: Multiplication, given: _Operands) -> bool:
     """Whether the matrices are those of one instruction, or can only be."""
     if not isinstance(ins, MatrixInstruction) or ins.is_sparse or ins.is_block_scaled:
         return True
-    shapes = [as_array(name, x).shape[-2:] for name, x in zip("AB", given.matrices, strict=False)]
+    shapes = [as_array(x, name).shape[-2:] for name, x in zip("AB", given.matrices, strict=False)]
     fits = shapes == [(ins.m, ins.k), (ins.k, ins.n)]
     return fits or ins.c_type != ins.d_type or any(x is not None for x in given.more.values())
 

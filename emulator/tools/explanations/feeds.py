@@ -16,6 +16,7 @@ from dtypes import FORMATS, Array, Format, code_type, codes_from_array
 from emulator.arith import matmul, reference
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.trace import Record
+from emulator.arrays import as_array
 from emulator.errors import OperandError, shown, whole
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.recipe import Recipe
@@ -32,7 +33,6 @@ from emulator.tools.descriptors.tiles import read_tile
 from emulator.tools.explanations.numbers import Code
 from emulator.tools.operands import (
     Multiplication,
-    as_array,
     as_codes,
     gather,
     group_of,
@@ -40,7 +40,7 @@ from emulator.tools.operands import (
     traits,
 )
 from emulator.warp.execute import execute
-from emulator.warp.sparse import metadata, select
+from emulator.warp.sparse import metadata, picked_rows, select, stored_columns
 
 
 class Held(NamedTuple):
@@ -149,7 +149,7 @@ def computed(
     more: Mapping[str, Any],
 ) -> tuple[Array, dict[str, Array]]:
     """D and the operands as codes; `mma` says what is wrong with them."""
-    given = {name: as_array(name, x) for name, x in more.items() if x is not None}
+    given = {name: as_array(x, name) for name, x in more.items() if x is not None}
     arithmetic = ins.arithmetic(target)
     formats = {"a": arithmetic.a, "b": arithmetic.b, "c": arithmetic.c}
 
@@ -157,7 +157,7 @@ def computed(
         if values is None:
             return np.zeros((ins.m, ins.n), code_type(formats["c"].bits))
         if codes:
-            return as_array(name.upper(), values)
+            return as_array(values, name.upper())
         return as_codes(name.upper(), formats[name], values)
 
     if isinstance(ins, WmmaMultiply):
@@ -359,14 +359,12 @@ def _feed(ins: Multiplication, given: _Matrices, asked: Asked) -> Feed:
 def _selected(
     ins: MatrixInstruction, nibbles: Array, row: int
 ) -> tuple[list[int], tuple[int | str, ...]]:
-    """The row of B that each stored element of A meets, found by selecting from row numbers."""
-    rows = np.arange(ins.k, dtype=np.uint16)[:, None]
+    """The row of B that each stored element of A meets, and what to call it."""
     if ins.chunk != 2:
-        found = [int(k) for k in select(ins, nibbles, rows)[row, 0]]
+        found = stored_columns(ins, nibbles)[row].tolist()
         return found, tuple(found)
-    # The halves of every tf32 word are numbered: they tell whether a nibble picked a whole one.
-    words = (rows.astype(np.uint32) * 2 | rows.astype(np.uint32) * 2 + 1 << 16).astype(np.uint32)
-    halves = [(int(x) & 0xFFFF, int(x) >> 16) for x in select(ins, nibbles, words)[row, 0]]
+    # Of tf32 both halves of a word: they tell whether a nibble picked a whole one.
+    halves = picked_rows(ins, nibbles)[row].reshape(-1, 2).tolist()
     labels = tuple(
         low // 2 if low % 2 == 0 and high == low + 1 else f"halves {low}, {high}"
         for low, high in halves

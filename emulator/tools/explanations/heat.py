@@ -8,14 +8,13 @@ from itertools import pairwise
 import numpy as np
 
 from dtypes import Array
-from emulator.layout.picture import FONT, SMALL
+from emulator.layout.picture import FAMILY, FONT, SMALL
 
 #: shades of 1, 2, 3 … differing bits, from light to dark; black text is read on the first four
 _SHADES = ("fde4c3", "fbc98b", "f6a55c", "ea7f3f", "d3592a", "ae3a1e", "812415", "4f120d")
 _SAME = "#eef0f2"
 #: pixels: of the whole map and of an element, room of numbers, and of the legend
 _MOST, _CELL, _LEFT, _ABOVE, _LEGEND = 512, 20, 40, 20, 34
-_FAMILY = "ui-monospace,SFMono-Regular,Menlo,Consolas,DejaVu Sans Mono,monospace"
 
 
 def bit_heights(p: Array, q: Array) -> Array:
@@ -41,7 +40,7 @@ def heat_map(heights: Array, title: str) -> str:
     top = _ABOVE + FONT
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="heat" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" role="img" font-size="{FONT}" font-family="{_FAMILY}">'
+        f'viewBox="0 0 {width} {height}" role="img" font-size="{FONT}" font-family="{FAMILY}">'
         f'<title>{escape(title)}</title><rect width="100%" height="100%" fill="#fff"/>'
         f'<text x="4" y="{FONT}" font-weight="bold" fill="#111">{escape(title)}</text>',
         f'<rect x="{_LEFT}" y="{top}" width="{columns * cell}" height="{rows * cell}" '

@@ -12,14 +12,13 @@ import numpy as np
 from dtypes import Array
 from emulator.errors import OperandError
 from emulator.isa.wmma import WmmaMultiply
-from emulator.machine.arguments import arrays_of
 from emulator.machine.checks.recording import Probe, Result, Stop, Trace, Writer
 from emulator.machine.checks.values import shown
 from emulator.machine.launch import Kernel, Module
 from emulator.machine.place import Index, Place
 from emulator.ptx.program import Statement
 from emulator.report import Report
-from emulator.tools.orders import element_text, other_elements
+from emulator.tools.orders import State, element_text, other_elements
 
 #: operands that the text shows
 _OPERANDS = 12
@@ -156,7 +155,7 @@ def compare_launches(
         return LaunchComparison(kernel.name, pair.variants)
     old, new = first[found], second[found]
     differs = other_elements(old, new)
-    place, name = int(np.argmax(differs)), pair.arrays[found][0]
+    place, name = int(np.argmax(differs)), pair.state.arrays[found][0]
     writer = Writer(name, place * old.itemsize)
     pair.run(0, writer.watch)
     where, number = None, None
@@ -182,9 +181,7 @@ class _Pair:
         self.variants = (launches[0][0], launches[1][0])
         self._kernel = launches[0][1]
         self.program = self._kernel.bound.program
-        own = arrays_of(self._kernel.bound.function, sizes[2], options.get("memory"))
-        self.arrays = [(name, array) for name, array in own if array.flags.writeable]
-        self._before = [array.copy() for _, array in self.arrays]
+        self.state = State(self._kernel, sizes[2], options.get("memory"), variables=False)
         self.place_of: Callable[[Statement], Place]
 
     def run(self, which: int, watcher: Any = None) -> list[Array]:
@@ -198,9 +195,8 @@ class _Pair:
         self.place_of = launch.place_of
         with suppress(Stop):
             launch.run("auto")
-        after = [array.copy() for _, array in self.arrays]
-        for (_, array), old in zip(self.arrays, self._before, strict=True):
-            array[...] = old
+        after = self.state.now()
+        self.state.restore(self.state.before)
         return after
 
     def reason(self, statement: Statement) -> str:

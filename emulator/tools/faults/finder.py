@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dtypes import Array
-from emulator.arrays import accepts_tensors
+from emulator.arrays import accepts_tensors, as_array
 from emulator.errors import OperandError, whole
 from emulator.isa.instruction import Instruction, as_instruction
 from emulator.isa.tensor_matrix import TensorMatrixInstruction, settle
@@ -33,7 +33,7 @@ from emulator.tools.faults.kernel import Mistake
 from emulator.tools.faults.report import FaultReport
 from emulator.tools.faults.search import search
 from emulator.tools.faults.tensor import tensor_faults
-from emulator.tools.operands import as_array, as_codes
+from emulator.tools.operands import as_codes
 
 #: the likelier of two mistakes that do the same stands first
 MISTAKES: tuple[Mistake, ...] = (
@@ -208,7 +208,7 @@ def find_faults(
 def _result(given: Given, d: Any, expected: Any) -> Array:
     """D as codes: from a matrix, or from registers."""
     name, array = ("expected", expected) if d is None else ("d", d)
-    array, fragment = as_array(name, array), given.ins.fragment("d")
+    array, fragment = as_array(array, name), given.ins.fragment("d")
     size = fragment.word_bits // 8
     if array.shape == (fragment.lanes, fragment.registers) and array.dtype.itemsize == size:
         return fragment.gather(np.ascontiguousarray(array).view(f"u{size}"))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dtypes import FORMATS, Array, code_type
+from emulator.arrays import as_array
 from emulator.errors import OperandError, UndefinedError, hint, listing, quoted, shown
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.descriptor import Descriptor, as_words
@@ -17,7 +18,6 @@ from emulator.tools.faults.kernel import Copies, Kernel, Rows, split_k
 from emulator.tools.faults.rows import load_rows
 from emulator.tools.operands import (
     ONE_WORD,
-    as_array,
     as_codes,
     gather,
     scatter,
@@ -77,7 +77,7 @@ class Given:
         self.options = {x: _scalar(x, y) for x, y in passed.items() if not legal[x]}
         self.swizzle = self.options.pop("swizzle_bytes", None)
         self.codes = {x: self._codes(x, y) for x, y in matrices.items() if y is not None}
-        given = {legal[x]: as_array(x, as_words(y)) for x, y in passed.items() if legal[x]}
+        given = {legal[x]: as_array(as_words(y), x) for x, y in passed.items() if legal[x]}
         self.steps = self._steps(given)
         self.words = {x: self._words(x, y) for x, y in given.items()}
         self.copies: Copies | None = None
@@ -347,7 +347,7 @@ def _dims(name: str) -> int | None:
 
 def _scalar(name: str, given: Any) -> Any:
     """An immediate; a file has it as an array of no or one dimension."""
-    array = as_array(name, given)
+    array = as_array(given, name)
     if array.size != 1 or array.dtype.kind not in "iub":
         raise OperandError(f"{name} is one integer; got {shown(given)}")
     number = int(array.reshape(-1)[0])

@@ -15,6 +15,7 @@ from dtypes import FORMATS, Array
 from emulator.errors import OperandError
 from emulator.tools.faults.kernel import Change, Kernel, Variant, split_k
 from emulator.tools.faults.registers import Ways, each_operand, of_lanes
+from emulator.warp.sparse import spread_out
 
 _SCALES = ("scale_a", "scale_b")
 
@@ -126,11 +127,8 @@ def uncompressed(kernel: Kernel) -> Iterator[Variant]:
     yield Variant("a", text, kernel.holding("a", pairs))
     if ins.chunk != 4:
         return
-    nibbles = kernel.matrix("e")
-    pair = np.stack([nibbles & 3, nibbles >> 2], -1).astype(np.intp)
-    full = np.zeros((*nibbles.shape, 4), stored.dtype)
-    np.put_along_axis(full, pair, stored.reshape(*nibbles.shape, 2), -1)
-    tiles = split_k("a", full.reshape(len(stored), -1), kernel.steps)
+    full = spread_out(ins, stored, kernel.matrix("e"))
+    tiles = split_k("a", full, kernel.steps)
     for text, columns in (
         ("the first half of its columns", slice(0, ins.stored_k)),
         ("every second column", slice(0, None, 2)),

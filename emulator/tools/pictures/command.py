@@ -77,11 +77,15 @@ def view_command(
     else:
         placed = (in_a_row if operand else arranged)(page.sections())
         text = document(placed, page.title, _LEGEND) + "\n"
-    data = {"opcode": str(ins), "operand": operand, "format": format, "output": output}
+    return _answer(text, str(ins), operand, format, output)
+
+
+def _answer(text: str, opcode: str, operand: str | None, format: str, output: str | None) -> Answer:
+    data = {"opcode": opcode, "operand": operand, "format": format, "output": output}
     if output is None:
         return Answer(text.rstrip("\n").split("\n"), data | {"document": text})
     write_text(output, text)
-    return Answer([f"wrote {output}: {ins}, {-(-len(text) // 1024)} KiB of {format}"], data)
+    return Answer([f"wrote {output}: {opcode}, {-(-len(text) // 1024)} KiB of {format}"], data)
 
 
 def _warps(text: str) -> Warps:
@@ -99,11 +103,7 @@ def _tensor(
 
     word = None if idesc is None else whole_number("--idesc", idesc)
     text = tensor_document(opcode, operand, word, format == "html")
-    data = {"opcode": opcode, "operand": operand or None, "format": format, "output": output}
-    if output is None:
-        return Answer(text.rstrip("\n").split("\n"), data | {"document": text})
-    write_text(output, text)
-    return Answer([f"wrote {output}: {opcode}, {-(-len(text) // 1024)} KiB of {format}"], data)
+    return _answer(text, opcode, operand or None, format, output)
 
 
 def _format_of(output: str | None) -> Literal["html", "svg"]:

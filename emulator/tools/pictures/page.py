@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.isa.instruction import Instruction, as_instruction
-from emulator.layout.picture import ABOVE, FONT, LEFT, Size, colour, drawing, extent
+from emulator.layout.picture import ABOVE, FAMILY, FONT, LEFT, Size, colour, drawing, extent
 from emulator.report import Report
 from emulator.tools.info import info_command
 from emulator.tools.pictures.panels import (
@@ -194,7 +194,7 @@ def _area(panels: Sequence[Panel], index: dict[int, int], sizes: dict[int, Size]
             f'<figcaption class="head">{caption}</figcaption>{_legend(panel)}'
             f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
             f'tabindex="0" aria-label="{caption}" font-size="{FONT}" text-anchor="middle" '
-            'font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,DejaVu Sans Mono,monospace">'
+            f'font-family="{FAMILY}">'
             f"{drawing(panel.grid, cell, hover=False)}</svg></figure>\n"
         )
     return f'<div class="area">{select}{"".join(figures)}</div>'

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
-from emulator.layout.picture import FONT, HUES, INK, SMALL
+from emulator.layout.picture import FAMILY, FONT, HUES, INK, SMALL
 
 #: pixels: the drawing area, and room left, above, right (for the names of lines) and below it
 _WIDTH, _HEIGHT, _LEFT, _ABOVE, _BELOW = 640, 360, 64, 56, 48
 _CHARACTER, _NAME_GAP = 0.61, 15
-_FAMILY = "ui-monospace,SFMono-Regular,Menlo,Consolas,DejaVu Sans Mono,monospace"
 
 
 class Line(NamedTuple):
@@ -58,7 +57,7 @@ def line_chart(lines: Sequence[Line], title: str, x_label: str, y_label: str) ->
     height = _ABOVE + _HEIGHT + _BELOW
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" role="img" font-size="{FONT}" font-family="{_FAMILY}">'
+        f'viewBox="0 0 {width} {height}" role="img" font-size="{FONT}" font-family="{FAMILY}">'
         f"<title>{escape(title)}</title>"
         '<rect width="100%" height="100%" fill="#fff"/>',
         f'<text x="12" y="20" font-weight="bold" fill="{INK}">{escape(title)}</text>',

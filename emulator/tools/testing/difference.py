@@ -23,11 +23,12 @@ from dtypes import (
     decode_values,
     unpack,
 )
+from emulator.arrays import as_array
 from emulator.errors import EmulatorError, OperandError, one_of, shown
 from emulator.isa.instruction import Instruction, as_instruction
 from emulator.layout.fragment import Fragment
 from emulator.report import Report
-from emulator.tools.operands import as_array, as_codes
+from emulator.tools.operands import as_codes
 from emulator.tools.testing.difference_kinds import (
     KINDS,
     Kinds,
@@ -202,7 +203,7 @@ def find_differences(
                 f"fragment= holds {fragment.fmt.name}, not {known.name}: leave out fmt="
             )
         known = fragment.fmt
-    actual, expected = as_array("actual", actual), as_array("expected", expected)
+    actual, expected = as_array(actual, "actual"), as_array(expected, "expected")
     _check_alike(actual, expected, known, name)
     if fragment is not None and _are_registers(fragment, actual):
         got, want = fragment.check_registers(actual), fragment.check_registers(expected)

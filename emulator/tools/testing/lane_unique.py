@@ -17,19 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array, Format, code_type, decode_values, encode
+from emulator.arrays import as_array
 from emulator.errors import OperandError, one_of
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.tools.operands import (
     Multiplication,
-    as_array,
     as_multiplication,
     format_of,
     operand_shapes,
     traits,
 )
 from emulator.tools.testing.lane_inputs import Inputs
-from emulator.warp.sparse import legal_nibbles, select
+from emulator.warp.sparse import legal_nibbles, stored_columns
 
 #: significand bits that every accumulator keeps (those of fp8 on Hopper's wgmma)
 _KEPT_BITS = 14
@@ -108,7 +108,7 @@ class LaneUnique(Inputs):
             )
 
     def _matrix(self, d: Any) -> Array:
-        fragment, given = self.ins.fragment("d"), as_array("d", d)
+        fragment, given = self.ins.fragment("d"), as_array(d, "d")
         codes = given
         if codes.shape[-2:] == (fragment.lanes, fragment.registers):
             codes = fragment.gather(codes)
@@ -224,9 +224,7 @@ def _steps(ins: Multiplication, operand: str) -> range:
 @cache
 def _kept(ins: MatrixInstruction) -> Index:
     """``(nibbles, stored columns of a chunk)``: the columns of a chunk that each nibble keeps."""
-    nibbles = _alphabet(ins, "nibbles")[:, None]
-    within = np.arange(ins.chunk, dtype=np.uint32 if ins.chunk == 2 else np.uint16)
-    return select(ins, nibbles, within[:, None])[:, 0].astype(np.intp)
+    return stored_columns(ins, _alphabet(ins, "nibbles")[:, None])
 
 
 def _columns(ins: Multiplication) -> Index:

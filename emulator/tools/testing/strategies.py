@@ -21,7 +21,7 @@ from emulator.tools.operands import Multiplication, as_multiplication, format_of
 from emulator.tools.testing.difference_kinds import find_format
 from emulator.tools.testing.edges import code_of, edge_codes, exponent_range, scales_of_sums
 from emulator.tools.testing.lane_inputs import Inputs
-from emulator.warp.sparse import legal_nibbles, select
+from emulator.warp.sparse import legal_nibbles, stored_columns
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
@@ -221,8 +221,7 @@ def _columns(ins: Multiplication, nibbles: Array | None) -> Array:
         rows = operand_shapes(ins)["a"][-2]
         return np.broadcast_to(np.arange(ins.k), (rows, ins.k))
     assert isinstance(ins, MatrixInstruction)
-    places = np.arange(ins.k, dtype=np.uint32 if ins.chunk == 2 else np.uint16)
-    return select(ins, nibbles, places[:, None])[:, 0].astype(np.intp)
+    return stored_columns(ins, nibbles)
 
 
 def _products(ins: Multiplication, dot: _Dot) -> list[tuple[int, int]]:
