@@ -218,12 +218,14 @@ class Kernel:
         """For each stored element of A, where in the arrays of B the row is that it meets."""
         e, b, p = self.e, self.e.b, self.product
         assert p.sparsity is not None
-        chunk, granule, legal = p.sparsity
-        stored, count = chunk // 2, p.n * p.rows_of_b // p.b.per
-        chunks = p.k // stored
+        chunk, _, legal = p.sparsity
+        stored, chunks = chunk // 2, p.k // (chunk // 2)
+        assert chunk % p.b.per == 0, "or chunks would share units"
+        picked = _constants(self.function.module, "picked", _picked(p))
         out = e.array(I64, p.m * p.k)
-        with e.loop(p.m * chunks) as i:
-            place = e.load(self.table["e"], i, I64)
+        with e.loop(p.m) as i, e.loop(chunks) as j:
+            index = b.add(b.mul(i, ir.Constant(I64, chunks)), j)
+            place = e.load(self.table["e"], index, I64)
             byte = e.load(self.base["e"], b.ashr(place, ir.Constant(I64, 3)), I8)
             shift = b.and_(b.trunc(place, I32), ir.Constant(I32, 7))
             nibble = b.and_(b.lshr(b.zext(byte, I32), shift), ir.Constant(I32, 15))
@@ -231,22 +233,13 @@ class Kernel:
             wrong = b.icmp_unsigned("==", b.and_(bit, ir.Constant(I32, 1)), ir.Constant(I32, 0))
             with b.if_then(wrong, likely=False):
                 self._flag(METADATA | (MIXED if chunk == 2 else 0))
-            first = b.mul(b.srem(i, ir.Constant(I64, chunks)), ir.Constant(I64, chunk))
+            first = b.mul(j, ir.Constant(I64, chunk // p.b.per * p.n))
+            nibble, index = (
+                b.mul(x, ir.Constant(I64, stored)) for x in (b.zext(nibble, I64), index)
+            )
             for s in range(stored):
-                index = b.and_(
-                    b.lshr(nibble, ir.Constant(I32, s // granule * 2)), ir.Constant(I32, 3)
-                )
-                # A nibble of tf32 names two halves of one word.
-                index = b.lshr(index, ir.Constant(I32, 1)) if chunk == 2 else index
-                index = b.mul(b.zext(index, I64), ir.Constant(I64, granule))
-                row = b.add(b.add(first, index), ir.Constant(I64, s % granule))
-                unit = b.udiv(row, ir.Constant(I64, p.b.per))
-                part = b.urem(row, ir.Constant(I64, p.b.per))
-                place = b.add(
-                    b.mul(part, ir.Constant(I64, count)), b.mul(unit, ir.Constant(I64, p.n))
-                )
-                stored_at = b.add(b.mul(i, ir.Constant(I64, stored)), ir.Constant(I64, s))
-                e.store(place, out, stored_at)
+                row = e.load(picked, b.add(nibble, ir.Constant(I64, s)), I64)
+                e.store(b.add(first, row), out, b.add(index, ir.Constant(I64, s)))
         return out
 
     # --- elements ---
@@ -566,16 +559,38 @@ def warp_module(product: Product, tables: Mapping[str, Sequence[int]]) -> str:
         given: list[Value] = []
         for name in OPERANDS:
             places = list(tables.get(name, ()))[group * counts.get(name, 0) :][: counts.get(name)]
-            type_ = ir.ArrayType(I64, len(places))
-            held = ir.GlobalVariable(out, type_, f"{name}{group}")
-            held.initializer, held.global_constant = ir.Constant(type_, places), True
-            held.linkage, held.type = "internal", POINTER
+            held = _constants(out, f"{name}{group}", places)
             given += [d if name == "d" else registers, held]
         no_flips = [ir.Constant(I32, 0)] * 2
         found = e.b.call(tile, [*given, *no_flips, ir.Constant(I64, 1)])
         flags = e.b.or_(flags, found)
     e.b.ret(flags)
     return str(out)
+
+
+def _constants(module: ir.Module, name: str, numbers: Sequence[int]) -> Value:
+    """The address of numbers of int64."""
+    type_ = ir.ArrayType(I64, len(numbers))
+    held = ir.GlobalVariable(module, type_, name)
+    held.initializer, held.global_constant = ir.Constant(type_, list(numbers)), True
+    held.linkage, held.type = "internal", POINTER
+    return held
+
+
+def _picked(p: Product) -> list[int]:
+    """For each nibble of metadata and each element that a chunk of A stores, where in the arrays of
+    B the row is that it meets, from the first row of the chunk on."""
+    assert p.sparsity is not None
+    chunk, granule, _ = p.sparsity
+    out = []
+    for nibble in range(16):
+        for s in range(chunk // 2):
+            index = nibble >> s // granule * 2 & 3
+            # A nibble of tf32 names two halves of one word.
+            row = (index >> 1 if chunk == 2 else index) * granule + s % granule
+            unit, part = divmod(row, p.b.per)
+            out.append((part * (p.rows_of_b // p.b.per) + unit) * p.n)
+    return out
 
 
 def _entries(product: Product, runs: Runs) -> dict[str, int]:
