@@ -28,7 +28,7 @@ _WORTH_STARTING, _WORTH_CODE = 1 << 29, 1 << 25
 _COMPILED = "emulator.arith.compiled"
 #: multiply-adds that are worth making a kernel, a tenth of a second, and how much slower those of
 #: f64 are without one
-_WORTH_A_KERNEL, _SLOWER_F64 = 1 << 23, 64
+_WORTH_A_KERNEL, _SLOWER_F64 = 1 << 23, 8
 _KERNELS = "emulator.arith.kernels.batch"
 
 

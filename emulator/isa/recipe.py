@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dtypes import FORMATS, Format, Rounding
 from dtypes.codec import decode
@@ -31,6 +31,9 @@ from emulator.arith.steps import (
 )
 from emulator.errors import OperandError, hint, listing, one_of, shown, whole
 from emulator.isa.instruction import Instruction, as_instruction
+
+if TYPE_CHECKING:
+    from emulator.layout.instruction_descriptor import InstructionDescriptor
 
 #: what an own recipe says of itself where a target has evidence
 OWN = Fidelity("your own", "a recipe that you made, not one of a GPU")
@@ -89,13 +92,27 @@ class Recipe:
     # --- where recipes come from ---
 
     @classmethod
-    def of(cls, instruction: Instruction | str, target: Any) -> Recipe:
+    def of(
+        cls,
+        instruction: Instruction | str,
+        target: Any,
+        *,
+        idesc: InstructionDescriptor | int | None = None,
+    ) -> Recipe:
         """The recipe by which `target` computes an instruction, an Instruction or its opcode.
+
+        A tcgen05.mma needs `idesc`, its InstructionDescriptor or the word of one.
 
         Raises OperandError for an instruction that does not multiply matrices, UnsupportedError
         where the target lacks it.
         """
-        ins = as_instruction(instruction, "an instruction that multiplies")
+        ins: Any
+        if idesc is not None or (isinstance(instruction, str) and "tcgen05.mma" in instruction):
+            from emulator.isa.tensor_matrix import settle
+
+            ins = settle(instruction, idesc)
+        else:
+            ins = as_instruction(instruction, "an instruction that multiplies")
         arithmetic = getattr(ins, "arithmetic", None)
         if arithmetic is None:
             raise OperandError(f"only instructions that multiply have a recipe; got {ins}")

@@ -72,6 +72,8 @@ def _chosen(launch: Any, engine: EngineName) -> EngineName:
         reason = "check, counters and stop_at are the vector engine's; leave engine out"
     elif launch.seed is not None:
         reason = "seed: engine='compiled' has one order of warps and lanes; leave engine out"
+    elif launch.regions is not None:
+        reason = "engine='compiled' has no recursion that activemask shows; leave engine out"
     elif not _has_llvm():
         reason = (
             "engine='compiled' needs llvmlite: pip install numba, which brings it, or this package "

@@ -23,7 +23,7 @@ LONGEST_TEXT = 1 << 16
 # --- printf ---------------------------------------------------------------------------------------
 
 _SPECIFIER = re.compile(
-    r"%(?P<flags>[-+ #0]*)(?P<width>\d+|\*)?(?:\.(?P<precision>\d*|\*))?"
+    r"%(?P<flags>[-+ #0]*)(?P<width>\d+|\*)?(?:\.(?P<precision>\d*))?"
     r"(?P<size>hh|h|ll|l|j|z|t)?(?P<kind>[diouxXeEfFgGaAcsp%])"
 )
 _EIGHT_BYTES = ("ll", "l", "j", "z", "t")
@@ -48,7 +48,10 @@ class _Arguments:
 
 
 def vprintf(host: Host, arguments: Sequence[int]) -> int:
-    """Formats a text as C's printf does; how many arguments it took."""
+    """Formats a text as C's printf does; how many arguments it took.
+
+    A precision is never an argument: what stands at ``%.*f`` an H200 prints as it is.
+    """
     form, given = host.text(arguments[0]), _Arguments(host, arguments[1])
     host.print(_SPECIFIER.sub(lambda match: _formatted(match, given), form))
     return given.count
@@ -63,9 +66,7 @@ def _formatted(match: re.Match[str], given: _Arguments) -> str:
         flags, width = flags + "-", -width
     precision: int | None = None
     if match["precision"] is not None:
-        star = match["precision"] == "*"
-        precision = given.integer() if star else int(match["precision"] or 0)
-        precision = None if precision < 0 else precision
+        precision = int(match["precision"] or 0)
     text = _CONVERSIONS[kind](kind, flags, precision, size, given)
     if "-" in flags:
         return text.ljust(width)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from emulator.ptx.parser import parse_module
 from emulator.ptx.program import Parameter, Program, Statement
 from emulator.ptx.rewriting import Contracted, Rewritten, contracted
 from emulator.targets import Target, find_target, runs_on
+
+if TYPE_CHECKING:
+    from emulator.ptx.regions import Regions
 
 #: the newest version of PTX
 _NEWEST = (9, 5)
@@ -487,6 +490,8 @@ class Launch:
         self._check_block(directives)
         self.cluster, self.explicit_cluster = self._cluster(directives)
         self.shared_bytes = self._shared()
+        #: shared memory that the kernel asks for, in the units of 128 bytes that a block gets
+        self.smem_size = -(-(self.shared_bytes - self.reserved_shared) // 128) * 128
 
     def _check_block(self, directives: Mapping[str, tuple[Any, ...]]) -> None:
         for name in ("reqntid", "maxntid"):
@@ -536,6 +541,15 @@ class Launch:
                 f"memory; {self.module.target} has {limit} for a block"
             )
         return max(total, self.reserved_shared)
+
+    @cached_property
+    def regions(self) -> Regions | None:
+        """Where lanes part and meet, of a kernel in which more than the program says who meets."""
+        if self.seed is not None or "activemask" not in self.program.names:
+            return None
+        from emulator.ptx.regions import regions_of
+
+        return regions_of(self.program, self.function)
 
     # --- running ---
 

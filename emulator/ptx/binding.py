@@ -89,7 +89,19 @@ class Binder:
         """Whether the next operand given is this one: one that may be left out may be another."""
         if not left or left[0][1] != operand.paired:
             return False
-        return not operand.optional or (len(left) > needed and _may_be(operand, left[0][0]))
+        return not operand.optional or (len(left) > needed and self._may_be(operand, left[0][0]))
+
+    def _may_be(self, operand: Operand, given: tree.Operand) -> bool:
+        """Whether an operand that is given can be one that may be left out."""
+        if operand.kind == "address":
+            return isinstance(given, tree.Address)
+        if operand.kind == "vector":
+            return isinstance(given, tree.Vector)
+        if operand.kind == "predicate":
+            named = given.operand if isinstance(given, tree.Negated) else given
+            register = self._register(named) if isinstance(named, tree.Name) else None
+            return register is not None and self._type(register) == "pred"
+        return not isinstance(given, (tree.Address, tree.Vector))
 
     def operand(self, operand: Operand, given: tree.Operand) -> Bound | None:
         """One operand; None for a result that is dropped."""
@@ -161,8 +173,11 @@ class Binder:
                 register = Register(parts[place]) if place < len(parts) else None
         return register
 
+    def _type(self, register: Register) -> str:
+        return self.scope.function.registers[register.index].type
+
     def _check_type(self, operand: Operand, register: Register, given: tree.Operand) -> None:
-        held = self.scope.function.registers[register.index].type
+        held = self._type(register)
         if operand.types and held not in operand.types:
             types = listing(f".{t}" for t in operand.types)
             raise BindError(
@@ -575,15 +590,6 @@ def _flat(given: tuple[tree.Operand, ...]) -> list[tuple[tree.Operand, bool]]:
         else:
             out.append((operand, False))
     return out
-
-
-def _may_be(operand: Operand, given: tree.Operand) -> bool:
-    """Whether an operand that is given can be one that may be left out."""
-    if operand.kind == "address":
-        return isinstance(given, tree.Address)
-    if operand.kind == "vector":
-        return isinstance(given, tree.Vector)
-    return not isinstance(given, (tree.Address, tree.Vector))
 
 
 def _either(values: tuple[int, ...] | range) -> str:

@@ -104,9 +104,10 @@ def _by_kernel(
     """None where no function is worth it or computes it, and where an operand is not legal."""
     if chosen not in plan.kernels:
         ins, target = call.instruction, call.target
-        # What NumPy has no plan for goes the long way, by the path of batches.
+        # What NumPy has no plan for goes the long way, by the path of batches. No type is slower:
+        # this is time, nearly all of it overhead.
         work = _CALL if plan.products.get(chosen, ...) else 4 * _CALL
-        if not kernels_wanted(call.engine, (ins, target), work):
+        if not kernels_wanted(call.engine, (ins, target), work, d_type=""):
             return None
         made = by_kernels(call.engine, lambda: _kernel(ins, target, plan, chosen))
         plan.kernels[chosen] = made

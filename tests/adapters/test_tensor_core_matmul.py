@@ -91,16 +91,59 @@ def test_results_go_where_they_shall():
 
 
 def test_what_is_not_known_is_listed_and_strict_raises():
-    x, w = normal(1, 3, 8, 8), normal(4, 3, 3, 3, seed=1)
+    x, w = normal(1, 3, 8, 8, 8), normal(4, 3, 3, 3, 3, seed=1)
     with tensor_core_matmul("H200") as used:
-        y = torch.nn.functional.conv2d(x, w)
-    assert torch.equal(y, torch.nn.functional.conv2d(x, w))
+        y = torch.nn.functional.conv3d(x, w)
+    assert torch.equal(y, torch.nn.functional.conv3d(x, w))
     assert [(p.operation, p.evidence) for p in used] == [("convolution", "none")]
     with (
         pytest.raises(UnsupportedError, match=r"strict=True: convolution .* is not known"),
         tensor_core_matmul("H200", strict=True),
     ):
-        torch.nn.functional.conv2d(x, w)
+        torch.nn.functional.conv3d(x, w)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("convolve", ["conv1d", "conv2d"])
+def test_a_convolution_and_its_gradients(convolve, last):
+    """Numbers whose sums are exact in any order, against PyTorch's own."""
+    axes = int(convolve[4])
+    g = torch.Generator().manual_seed(1)
+    x = torch.randint(-3, 4, (2, 6, *[9] * axes), generator=g).half()
+    w = torch.randint(-3, 4, (4, 3, *[3] * axes), generator=g).half()
+    bias = torch.randint(-3, 4, (4,), generator=g).half()
+    if last and axes == 2:
+        x, w = (t.contiguous(memory_format=torch.channels_last) for t in (x, w))
+    function = getattr(torch.nn.functional, convolve)
+
+    def run():
+        leaves = [t.clone().requires_grad_() for t in (x, w, bias)]
+        y = function(*leaves, stride=2, padding=1, groups=2)
+        y.backward(torch.ones_like(y))
+        return [y, *(t.grad for t in leaves)]
+
+    want = run()
+    with tensor_core_matmul("H200") as used:
+        found = run()
+    assert all(torch.equal(*pair) for pair in zip(found, want, strict=True))
+    assert all(one.stride() == two.stride() for one, two in zip(found[:1], want[:1], strict=True))
+    assert [p.operation for p in used] == [
+        "convolution", "convolution, gradient of the input", "convolution, gradient of the filter",
+    ]  # fmt: skip
+    assert {p.layout for p in used} == {"nhwc" if last and axes == 2 else "nchw"}
+
+
+def test_the_flag_of_cudnn_chooses_tf32():
+    x, w = normal(1, 8, 6, 6), normal(8, 8, 3, 3, seed=1)
+    flags = torch.backends.cudnn
+    found = []
+    for allowed in (True, False):
+        before, flags.allow_tf32 = flags.allow_tf32, allowed
+        with tensor_core_matmul("H200") as used:
+            found.append(torch.nn.functional.conv2d(x, w))
+        flags.allow_tf32 = before
+        assert used[0].types == ("tf32 tf32 f32" if allowed else "f32 f32 f32")
+    assert not torch.equal(*found)
 
 
 def test_nothing_is_changed_outside():

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from emulator.matrices.library.product import multiply, multiply_add, result_codes, with_addend
 from emulator.matrices.library.recorded import LAYOUTS
-from emulator.matrices.library.rules import Order, Rule, find_rule
+from emulator.matrices.library.rules import Order, Rule, find_rule, order_of
 from emulator.targets import find_target
 from hardware.torch_cases import draw
 from hardware.torch_sweep import FIRST, hashed, parts_of
@@ -43,6 +43,7 @@ class SweepBlock:
 
     def __init__(self, kind: str) -> None:
         self.operation, self.name, self.out = parts_of(kind)
+        self.adds = self.operation not in ("", "mv", "dot")
         self.base = self.name.removesuffix("slow")
         variant = {"tf32": "tf32", "e4m3": "fast"}.get(self.name, "")
         letters = "f32" if self.base == "tf32" else self.base
@@ -50,6 +51,8 @@ class SweepBlock:
         assert rule is not None
         self.rule: Rule = rule
         self.result = self.out or ("bf16" if self.base == "e4m3" else letters)
+        #: rows and columns that are computed
+        self.size = {"dot": (1, 1), "mv": (FIRST[0], 1)}.get(self.operation, FIRST)
         self._pools = {x: draw(f"sweep {x} {self.base}", (1 << 21,), self.base) for x in "abc"}
         self._sums: dict[Any, Any] = {}
         self._digests: dict[Any, int] = {}
@@ -65,7 +68,7 @@ class SweepBlock:
         return self._digests[key]
 
     def _block(self, order: Order, rows: int, columns: int, k: int, n: int) -> Any:
-        if not self.operation:
+        if not self.adds:
             kind, codes = self.accumulators(order, k)
             return result_codes(kind, codes[:rows, :columns], self.result)
         c = self._pools["c"]
@@ -83,8 +86,8 @@ class SweepBlock:
         )  # fmt: skip
 
     def _operands(self, k: int) -> Any:
-        a, b = (self._pools[x][: rows * k] for x, rows in zip("ab", FIRST, strict=True))
-        return a.reshape(FIRST[0], k), b.reshape(FIRST[1], k).T
+        a, b = (self._pools[x][: rows * k] for x, rows in zip("ab", self.size, strict=True))
+        return a.reshape(self.size[0], k), b.reshape(self.size[1], k).T
 
     def _engine(self, order: Order) -> Any:
         return "compiled" if not self.rule.opcodes or order.fma else "auto"
@@ -113,21 +116,34 @@ class Sweep(SweepBlock):
         kernels = [x for x in names if "Memset" not in x]
         if not kernels or "splitKreduce" in kernels[0]:
             return []
+        if any(x in kernels[0] for x in _VECTOR):
+            # The first kernel of two scales C.
+            grid = [int(x) for x in self.rows["grid"][i][int("scal_" in kernels[0])]]
+            _, m, n, k = (int(x) for x in self.rows["shape"][i])
+            layout = str(self.rows["layout"][i])
+            strided = layout[0] == "t" if m >= n else layout[1] == "n"
+            wide = 1 if strided or self.name == "f64" else 2
+            return self._with_addends(vector_orders(kernels, grid, k, wide, max(m, n)), names)
         # The grids of the first two kernels that have one are kept.
         grid = self.rows["grid"][i][0]
         narrow = bool(re.search(r"splitKreduce_kernel<32, 16, int, __", " ".join(kernels)))
         shape = [int(x) for x in self.rows["shape"][i]]
-        orders = _orders(kernels, "Memset (Device)" in names, [int(x) for x in grid], shape, narrow)
+        orders = _orders(kernels, [int(x) for x in grid], shape, narrow)
         if self.name == "tf32" and re.search("ffma|simt", kernels[0]):
             orders = [x._replace(fma=True) for x in orders]
         if self.name not in ("f16", "bf16"):
             orders = [x._replace(k=0) for x in orders]
-        if self.operation:
-            addends: list[Any] = ["sum", "rounded"] if self.name in ("f16", "bf16") else ["sum"]
-            if "Memset (Device)" in names:
-                addends.append("first")
-            orders = [x._replace(addend=addend) for x in orders for addend in addends]
-        return list(dict.fromkeys(self._plain(x, shape[3]) for x in orders))
+        plain = list(dict.fromkeys(self._plain(x, shape[3]) for x in orders))
+        return self._with_addends(plain, names)
+
+    def _with_addends(self, orders: list[Order], kernels: list[str]) -> list[Order]:
+        """Orders with each way in which the addend may get in."""
+        if not self.adds:
+            return orders
+        addends: list[Any] = ["sum", "rounded"] if self.name in ("f16", "bf16") else ["sum"]
+        if "Memset (Device)" in kernels or "scal_" in kernels[0]:
+            addends.append("first")
+        return [x._replace(addend=addend) for x in orders for addend in addends]
 
     def _plain(self, order: Order, k: int) -> Order:
         """The order without what changes nothing for that k."""
@@ -155,13 +171,78 @@ class Sweep(SweepBlock):
         return found[0] if found else None
 
 
+#: kernels of products with a vector or a narrow matrix, on CUDA cores
+_VECTOR = ("gemv", "gemmSN", "gemmk1", "dot_kernel", "magma_sgemmEx", "sgemm_largek", "scal_")
+_CHAIN = Order(fma=True)
+
+
+def vector_orders(
+    kernels: list[str], grid: list[int], k: int, wide: int = 2, outputs: int = 1
+) -> list[Order]:
+    """The orders that kernels of CUDA cores may have: trees that torch_trees.py found.
+
+    `wide`: elements that dot_kernel's threads read at once; `outputs`: elements of D.
+    """
+    name = " ".join(kernels)
+    if "dot_kernel" in name:
+        chain = Order(fma=True, rounded=True)
+        threads = Order(0, 128, wide, fma=True, sums="by halves", within=chain)
+        block = 128 * wide
+        blocks = Order(block, fma=True, sums="by fours", within=threads)
+        if k > block * grid[0]:
+            blocks = blocks._replace(part=0, shares=grid[0], tile=block)
+        found = [blocks if k > block and grid[0] > 1 else threads]
+    elif "gemvx" in name:
+        found = []
+        for lanes in _lanes(name, grid[0], outputs):
+            found += [Order(0, lanes, x, fma=True, sums="by halves") for x in (1, 32, 64)]
+            found.append(Order(-(-k // lanes), fma=True, sums="by halves"))
+    elif "gemvNSP" in name:
+        found = [Order(0, x, 4, fma=True, sums="by halves") for x in (8, 16, 24, 32)]
+    elif "gemv2T" in name or "gemmSN_TN" in name:
+        chunks = [None, *(Order(x, fma=True) for x in (8, 16, 32, 64))]
+        found = [Order(0, 16, 1, fma=True, within=x) for x in chunks]
+        found.append(_CHAIN)
+    elif "gemmSN_NN" in name:
+        found = [Order(_up(-(-k // x), y), fma=True) for x in (2, 4, 8) for y in (1, 2, 4, 8)]
+        found += [
+            Order(x * y, fma=True, within=Order(y, fma=True))
+            for x in (2, 4, 8) for y in (64, 128, 256) if x * y < k
+        ]  # fmt: skip
+        found.append(_CHAIN)
+    elif "largek" in name:
+        return _parts_of_grid(_CHAIN, k, grid[2], (1, 8, 16, 32, 64))
+    else:
+        found = [_CHAIN, *(Order(-(-k // x), fma=True) for x in (2, 4, 8))]
+    if "splitKreduce" in name:
+        found = [
+            whole
+            for x in found
+            for whole in _parts_of_grid(x, k, grid[2], (1, 2, 4, 8, 16, 32, 64, 128))
+        ]
+    return list(dict.fromkeys(found))
+
+
+def _lanes(name: str, blocks: int, outputs: int) -> list[int]:
+    """Threads that share an element of D, of gemvx::kernel: a block has some elements."""
+    found = re.search(r"gemvx::kernel<[^>]*?(?:true|false), (\d+), ", name)
+    threads = 1 << int(found[1]) if found else 0
+    lanes = [2, 4, 8, 16, 32]
+    return [x for x in lanes if threads % x == 0 and -(-outputs * x // threads) == blocks] or lanes
+
+
+def _parts_of_grid(inner: Order, k: int, parts: int, multiples: tuple[int, ...]) -> list[Order]:
+    """Parts as large as they must be for so many of them."""
+    sizes = {_up(-(-k // parts), x) for x in multiples}
+    within = None if inner == _CHAIN else inner
+    return [Order(x, fma=True, within=within) if x < k else inner for x in sorted(sizes)]
+
+
 def _up(x: int, multiple: int) -> int:
     return -(-x // multiple) * multiple
 
 
-def _orders(
-    kernels: list[str], memset: bool, grid: list[int], shape: list[int], narrow: bool
-) -> list[Order]:
+def _orders(kernels: list[str], grid: list[int], shape: list[int], narrow: bool) -> list[Order]:
     batch, k = shape[0], shape[3]
     main, parts = kernels[0], grid[2]
     if batch and parts % batch == 0:
@@ -181,8 +262,7 @@ def _orders(
         if parts == 1:
             # Stream-K: blocks share tiles in a way that the grid does not tell.
             return [] if "segment_k_on" in main else [Order()]
-        # Parts that are added as they arrive are added in no fixed order from the third on.
-        return [Order(0, parts, tile)] if parts == 2 or not memset else []
+        return [Order(0, parts, tile)]
     return []
 
 
@@ -195,10 +275,18 @@ def _nvjet_orders(main: str, grid: list[int], shape: list[int], narrow: bool) ->
     wide, high, tile = (int(x) for x in found.groups())
     # The library takes D by columns: what is first of a tile runs along n, but for a single column.
     x, y = (m, n) if n == 1 else (n, m)
-    blocks, tiles = int(np.prod(grid)), -(-x // wide) * -(-y // high) * max(batch, 1)
+    across, along = -(-x // wide), -(-y // high)
+    blocks, tiles = int(np.prod(grid)), across * along * max(batch, 1)
+    clusters = re.search(r"_(\d)x(\d)_[hv]_", main)
+    assert clusters is not None
+    # Tiles are whole clusters.
+    whole = {
+        _up(across, int(i)) * _up(along, int(j)) * max(batch, 1)
+        for i, j in (clusters.groups(), clusters.groups()[::-1])
+    }
     return [
         Order(_up(_up(k, tile) // tile, parts) // parts * tile, narrow=narrow)
-        for parts in {blocks // tiles, -(-blocks // tiles)}
+        for parts in {blocks // tiles, -(-blocks // tiles), *(blocks // y for y in whole)}
         if parts > 1
     ]
 
@@ -234,7 +322,7 @@ def joined(paths: list[Path]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in sorted(paths):
         with np.load(path) as file:
-            own = [Order(*x) for x in json.loads(bytes(file["orders"]))]
+            own = [order_of(x) for x in json.loads(bytes(file["orders"]))]
             places = [orders.setdefault(x, len(orders)) for x in own]
             for kind in (x for x in file.files if x != "orders"):
                 rows = file[kind].copy()

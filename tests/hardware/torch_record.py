@@ -1,10 +1,11 @@
 """Records what PyTorch's matrix products return on a GPU, and which kernels computed them.
 
-    python tests/hardware/torch_record.py cases OUT.npz
+    python tests/hardware/torch_record.py cases [CASES.json] OUT.npz
     python tests/hardware/torch_record.py sweep KIND OUT.npz [--seconds N]
     python tests/hardware/torch_record.py pack FOLDER tests/golden
 
-`cases` computes every case of torch_cases.py twice and keeps digests, a few codes and the kernels.
+`cases` computes every case of torch_cases.py, or of a file, twice and keeps digests, a few codes
+and the kernels.
 `sweep` multiplies operands of many sizes, all cut from the same two arrays, and keeps the kernels,
 their grids and digests of two blocks of D: which order a library takes is a matter of size.
 `pack` writes what the tests replay: all cases, with few codes, and a sample of every sweep.
@@ -30,7 +31,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from hardware.torch_cases import cases, codes_of, digest, precision, run
+from hardware.torch_cases import Case, cases, codes_of, digest, precision, run
 from hardware.torch_sweep import blocks, hashed, largest, multiply, operands, parts_of, shapes
 
 #: the kernel that stands between two operations in a profile
@@ -134,9 +135,9 @@ class Calls(TorchDispatchMode):
 # --- cases ----------------------------------------------------------------------------------------
 
 
-def record_cases() -> dict[str, Any]:
+def record_cases(chosen: list[Case]) -> dict[str, Any]:
     """For each case: the kernels, and of each result its shape, digest and first codes."""
-    rows: list[dict[str, Any]] = [{"case": case} for case in cases()]
+    rows: list[dict[str, Any]] = [{"case": case} for case in chosen]
     codes: dict[str, np.ndarray] = {}
 
     def work(profile: Profile, index: int) -> None:
@@ -232,16 +233,22 @@ CODES, SAMPLE = 8, 400
 
 
 def pack(folder: Path, golden: Path) -> None:
-    """Writes h200_torch.json.gz, the cases, and h200_torch.npz, a sample of the sweeps."""
-    with np.load(folder / "cases.npz") as file:
-        meta = json.loads(bytes(file["meta"]))
-        rows = [_packed(row, i, file) for i, row in enumerate(meta["rows"])]
+    """Writes h200_torch.json.gz, the cases, and h200_torch.npz, a sample of the sweeps.
+
+    Of convolutions.npz, cases of a file of their own, every sixth is packed.
+    """
+    rows = []
+    for name, step in (("cases", 1), ("convolutions", 6)):
+        with np.load(folder / f"{name}.npz") as file:
+            meta = json.loads(bytes(file["meta"]))
+            chosen = list(enumerate(meta["rows"]))[::step]
+            rows += [_packed(row, i, file) for i, row in chosen]
     text = json.dumps({"provenance": meta["provenance"], "cases": rows}, separators=(",", ":"))
     with gzip.GzipFile(golden / "h200_torch.json.gz", "wb", mtime=0) as out:
         out.write(text.encode())
     arrays: dict[str, Any] = {}
     for path in sorted(folder.glob("*.npz")):
-        if path.stem == "cases":
+        if path.stem in ("cases", "convolutions"):
             continue
         with np.load(path) as file:
             random = np.random.Generator(np.random.PCG64(3))
@@ -279,7 +286,8 @@ def main() -> None:
         pack(*(Path(word) for word in given.words))
         return
     if given.what == "cases":
-        found = record_cases()
+        words = given.words[:-1]
+        found = record_cases(json.loads(Path(words[0]).read_text()) if words else cases())
     else:
         found = record_sweep(given.words[0], given.seconds)
     found["meta"] = np.frombuffer(

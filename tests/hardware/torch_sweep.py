@@ -36,6 +36,8 @@ FIRST, LAST = (32, 64), (16, 16)
 def shapes(kind: str) -> list[tuple[str, int, int, int, int]]:
     """(layout, batch, m, n, k) of a sweep: a grid, random ones, batches, layers of models."""
     operation, name = parts_of(kind)[:2]
+    if operation in ("mv", "dot"):
+        return _vectors(operation)
     fp8, full = name.startswith("e4m3"), kind == "bf16"
     sizes, depths = (SIZES, DEPTHS) if full else (FEWER, FEWER_DEPTHS)
     layouts = ("nt",) if fp8 or operation == "linear" else ("nt", "nn", "tn")
@@ -64,6 +66,16 @@ def shapes(kind: str) -> list[tuple[str, int, int, int, int]]:
     return found
 
 
+def _vectors(operation: str) -> list[tuple[str, int, int, int, int]]:
+    """Sizes of matrix times vector, and of a product of two vectors."""
+    random = np.random.Generator(np.random.PCG64(1))
+    sizes = (*SIZES, *(int(2 ** random.uniform(0, 12)) for _ in range(20)))
+    depths = (*DEPTHS, 1, 2, 4, 16384, *(int(2 ** random.uniform(0, 13)) for _ in range(20)))
+    if operation == "dot":
+        return [("nt", 0, 1, 1, k) for k in (*depths, *range(3, 2000, 17))]
+    return [(layout, 0, m, 1, k) for layout in ("nt", "tt") for m in sizes for k in depths]
+
+
 def parts_of(kind: str) -> tuple[str, str, str]:
     """Operation, type of the operands and of the result ("" as the operands) of a sweep."""
     operation, _, types = kind.rpartition(" ")
@@ -88,6 +100,10 @@ def multiply(
     b = pools[1][: count * n * k].view(count, n, k).mT
     a = a.mT.contiguous().mT if layout[0] == "t" else a
     b = b.contiguous() if layout[1] == "n" else b
+    if operation == "mv":
+        return lambda: torch.mv(a[0], b[0, :, 0])[:, None]
+    if operation == "dot":
+        return lambda: torch.dot(a[0, 0], b[0, :, 0])[None, None]
     if operation == "linear":
         return lambda: torch.nn.functional.linear(a[0], b[0].t(), pools[2][:n])
     if operation:

@@ -139,6 +139,17 @@ def test_special_registers():
     assert len(np.unique(out, axis=0)) == len(out)
 
 
+@pytest.mark.parametrize(("dynamic", "size"), [(0, 0), (1, 128), (128, 128), (4096, 4096)])
+def test_the_size_of_shared_memory(dynamic, size):
+    """In units of 128 bytes, without what the system takes, as an H200 says."""
+    body = """mov.u32 %r4, %total_smem_size; mov.u32 %r5, %aggr_smem_size;
+    sub.u32 %r5, %r5, %r4; mov.u32 %r6, %nwarpid;
+    st.global.u32 [%rd2], %r4; st.global.u32 [%rd2+4], %r5; st.global.u32 [%rd2+8], %r6;"""
+    given = [words(8), np.zeros(3, U32)]
+    _, out = both(kernel(body), 1, 1, given, dynamic_shared=dynamic)
+    assert out.tolist() == [size, 1024, 64]
+
+
 def test_clocks_rise():
     body = """mov.u64 %rd3, %clock64; mov.u64 %rd4, %globaltimer; setp.lt.u64 %p1, %rd3, %rd4;
     selp.u32 %r4, 1, 0, %p1; st.global.u32 [%rd2], %r4;"""

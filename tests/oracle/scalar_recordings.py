@@ -30,9 +30,9 @@ def _array(data, kind, start, shape):
 
 
 @cache
-def forms():
-    """Every recorded form."""
-    with np.load(FOLDER / "h200.npz") as file:
+def forms(name="h200"):
+    """Every recorded form; "h200_sweep" has those that no compiler was seen to write, few cases."""
+    with np.load(FOLDER / f"{name}.npz") as file:
         index, data = json.loads(file["index"].tobytes()), file["data"].tobytes()
     arrays = [_array(data, *row) for row in index["arrays"]]
     return [

@@ -16,6 +16,7 @@ from dtypes.codec import decode as decode_one
 from emulator import (
     EmulatorError,
     Instruction,
+    InstructionDescriptor,
     OperandError,
     Recipe,
     UnsupportedError,
@@ -28,7 +29,13 @@ from emulator.arith.wide import add
 from emulator.tools.studies import exact
 from emulator.tools.studies.chart import Line, line_chart
 from emulator.tools.studies.command import lengths
-from emulator.tools.studies.error import DISTRIBUTIONS, MEASURES, _ordered
+from emulator.tools.studies.error import (
+    DISTRIBUTIONS,
+    MEASURES,
+    _as_operands,
+    _Operands,
+    _ordered,
+)
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 F16_F16 = "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16"
@@ -39,6 +46,16 @@ F64 = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"
 S8 = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 WGMMA_FP8 = "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3"
+NVFP4 = (
+    "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32"
+    ".ue4m3"
+)
+MXFP8 = (
+    "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32"
+    ".ue8m0"
+)
+TCGEN05 = "tcgen05.mma.cta_group::1.kind::f16"
+DESCRIPTOR = InstructionDescriptor(kind="f16", a="bf16", b="bf16", d="f32", m=128, n=256)
 SLOW = pytest.mark.slow
 QUAD = "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32"
 
@@ -177,7 +194,8 @@ def test_orders():
     def run(x, y, **more):
         return gemm(x, y, instruction=ins, target="H100", codes=True, **more)
 
-    made = {order: _ordered(ins, "H100", a, b, order)
+    operands = _Operands(a, b, {}, (exact.Whole(a, 0),) * 2)
+    made = {order: _ordered(ins, "H100", operands, order)
             for order in ("chain", "reversed", "promote:64", "split:2", "sliced:2")}  # fmt: skip
     assert_same_codes(made["chain"], run(a, b))
     assert_same_codes(made["reversed"], run(a[:, ::-1].copy(), b[::-1].copy()))
@@ -186,6 +204,65 @@ def test_orders():
     assert_same_codes(made["split:2"], add(FORMATS["f32"], *halves))
     assert_same_codes(made["sliced:2"], run(a, b, split_k=2, order="sliced"))
     assert len({x.tobytes() for x in made.values()}) == 5
+
+
+def numbers(ins, k, kind="normal"):
+    rng = np.random.default_rng(3)
+    return [DISTRIBUTIONS[kind](rng, shape) for shape in ((3, k), (k, 2))]
+
+
+@pytest.mark.parametrize(("opcode", "k"), [(NVFP4, 100), (MXFP8, 64)])
+def test_block_scaled_operands(opcode, k):
+    """What is exact is codes times scales; no number is above the largest of the type, and half
+    the scale, ue8m0's next, would leave one there."""
+    ins = Instruction.parse(opcode)
+    fmt, scale = FORMATS[ins.a_type], FORMATS[ins.scale_type]
+    a, b = numbers(ins, k, "wide")
+    made = _as_operands(ins, (fmt, fmt), a, b)
+    block, largest = ins.k // ins.scale_chunks, fraction(fmt, fmt.max_finite)
+    for i in range(3):
+        for j in range(k):
+            factor = fraction(scale, made.scales["scale_a"][i, j // block])
+            found = fraction(fmt, made.a[i, j]) * factor
+            assert found == fraction_of(made.exact[0], i, j)
+            assert abs(a[i, j]) <= largest * factor
+        for start in range(0, k, block):
+            factor = fraction(scale, made.scales["scale_a"][i, start // block])
+            most = abs(a[i, start : start + block]).max()
+            assert scale.name != "ue8m0" or most > largest * factor / 2
+    assert made.b.shape == (k, 2) and made.scales["scale_b"].shape == (-(-k // block), 2)
+
+
+def fraction_of(x, i, j):
+    return Fraction(2) ** x.unit * x.integers[i, j]
+
+
+@pytest.mark.parametrize("k", [32, 50])
+def test_sparse_operands_keep_the_largest(k):
+    ins = Instruction.parse(SPARSE)
+    a, b = numbers(ins, k)
+    made = _as_operands(ins, (FORMATS["f16"],) * 2, a, b)
+    for row, kept in zip(a, made.a, strict=True):
+        for start in range(0, k, 4):
+            chunk = abs(row[start : start + 4])
+            least = np.sort(chunk)[-2] if len(chunk) > 1 else 0
+            assert np.array_equal(kept[start : start + 4] != 0, chunk >= least)
+
+
+@pytest.mark.parametrize(
+    ("opcode", "target", "idesc"),
+    [(SPARSE, "H100", None), (MXFP8, "sm_120a", None), (TCGEN05, "sm_100a", DESCRIPTOR)],
+)
+def test_studies_of_every_kind_of_instruction(opcode, target, idesc):
+    """The error falls to nothing where a recipe keeps more bits, and grows where it keeps fewer."""
+    own = Recipe.of(opcode, target, idesc=idesc)
+    wide, narrow = (own.changed(fraction_bits=x, name=str(x)) for x in (200, 12))
+    study = error_study(
+        opcode, idesc=idesc, targets=[target, wide, narrow], k=96, rows=4, columns=4,
+    )  # fmt: skip
+    rms = {x["target"]: x["rms"] for x in study.rows}
+    first, _, last = (rms[x] for x in (study.rows[0]["target"], "200", "12"))
+    assert rms["200"] <= first < 1e-6 < last < 1e-2
 
 
 def test_overflows_are_counted():
@@ -269,7 +346,9 @@ def test_lengths():
     ("given", "words"),
     [
         ({"instruction": S8}, "adds integers"),
-        ({"instruction": SPARSE}, "dense"),
+        ({"instruction": SPARSE, "orders": "reversed"}, "order of dense sums"),
+        ({"instruction": TCGEN05}, "needs idesc="),
+        ({"idesc": DESCRIPTOR}, "goes with a tcgen05.mma"),
         ({"k": 0}, "k is 1"),
         ({"k": ()}, "k names no length"),
         ({"k": 1 << 30}, "k is 1"),
@@ -369,6 +448,22 @@ def test_a_probe_says_what_it_cannot_see():
     assert far["fraction_bits_are"] == "at least"
 
 
+@pytest.mark.parametrize(
+    ("opcode", "target", "idesc", "k"),
+    [
+        (SPARSE, "H100", None, 32),
+        (MXFP8, "sm_120a", None, 32),
+        (TCGEN05, "sm_100a", DESCRIPTOR, 16),
+    ],
+)
+def test_probes_of_every_kind_of_instruction(opcode, target, idesc, k):
+    step = Recipe.of(opcode, target, idesc=idesc).sum
+    found = probe(opcode, target=target, idesc=idesc).data
+    assert found["fraction_bits"] == step.fraction_bits and found["precision"] == 24
+    kept = [i for i in range(k) if opcode != SPARSE or i % 4 < 2]
+    assert found["passes"] == [kept]
+
+
 def test_the_published_experiment_on_the_accumulator():
     """SageAttention2 (arXiv:2411.10958): of an f32 accumulator beside zero fp8 products Hopper
     returns 13 fraction bits, the low 10 truncated."""
@@ -378,10 +473,18 @@ def test_the_published_experiment_on_the_accumulator():
     assert_same_codes(d, words & np.uint32(0xFFFF_FC00))
 
 
-@pytest.mark.parametrize("opcode", [S8, SPARSE, "cvt.rn.f16x2.f32"])
+@pytest.mark.parametrize("opcode", [S8, TCGEN05, "cvt.rn.f16x2.f32"])
 def test_probes_that_cannot_be(opcode):
     with pytest.raises(EmulatorError):
         probe(opcode, target="H100")
+
+
+def test_the_commands_take_a_descriptor(capsys):
+    word = hex(DESCRIPTOR.encode())
+    made = answer(capsys, "probe", TCGEN05, "--idesc", word, "--target", "B200", "--json")
+    assert made["fraction_bits"] == 25
+    given = ("--idesc", word, "--targets", "B200", "--k", "16", "--rows", "1", "--columns", "1")
+    assert word[2:] in "\n".join(answer(capsys, "error", TCGEN05, *given))
 
 
 def test_the_probe_command(capsys):

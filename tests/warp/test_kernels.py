@@ -4,19 +4,16 @@ for operands around everything that an engine can get wrong; one warp by its add
 What kernels are not to compute is in test_native; every form is executed in test_every_form.
 """
 
-import ctypes
-
 import numpy as np
 import pytest
 from designed import REGIMES
 from each_form import ALL
-from kernel_operands import by_kernel, drawn
+from kernel_operands import by_address, by_kernel, drawn
 
 from emulator import execute
 from emulator.targets import TARGETS, find_target
 
 native = pytest.importorskip("emulator.warp.native")
-machine_code = pytest.importorskip("emulator.arith.kernels.machine_code")
 
 
 def each_recipe():
@@ -48,15 +45,7 @@ OF_A_WARP = [(ins, target) for ins, target in each_recipe() if not ins.is_wgmma]
 @pytest.mark.parametrize("ins, target", OF_A_WARP[::4], ids=str)
 def test_one_warp_by_its_address(ins, target):
     operands = drawn(ins, target, np.random.default_rng(3), REGIMES)
-    found = native.warp_function(ins, find_target(target))
-    call = machine_code.callable_at(found.address, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
     expected = execute(ins, target=target, engine="vector", **operands)
-    for t, want in enumerate(expected):
-        held = np.zeros(found.size, np.uint8)
-        for name, start in found.offsets.items():
-            words = operands[name][t]
-            words = np.ascontiguousarray(words.T if words.ndim == 2 else words)
-            held[start : start + words.nbytes] = words.reshape(-1).view(np.uint8)
-        d = np.full(found.result_size, 0xA5, np.uint8)
-        assert call(held.ctypes.data, d.ctypes.data) == 0
-        assert np.array_equal(d.view(want.dtype).reshape(want.T.shape), want.T), REGIMES[t]
+    found = by_address(native.warp_function(ins, find_target(target)), operands, expected)
+    wrong = np.argwhere(found != expected)
+    assert not len(wrong), (REGIMES[wrong[0][0]], wrong[0], len(wrong))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from designed import REGIMES
 from each_form import ALL
-from kernel_operands import by_kernel, drawn
+from kernel_operands import by_address, by_kernel, drawn
 from mutants import mutants
 
 from dtypes import encode
@@ -91,9 +91,12 @@ def test_a_wrong_table_is_noticed(monkeypatch):
 def made_anew(monkeypatch, tmp_path):
     """Kernels of this test are its own."""
     monkeypatch.setenv("EMULATOR_CACHE_DIR", str(tmp_path))
-    native.kernels._compiled.cache_clear()
+    made = native.kernels._compiled, native.kernels.warp_address
+    for function in made:
+        function.cache_clear()
     yield
-    native.kernels._compiled.cache_clear()
+    for function in made:
+        function.cache_clear()
 
 
 FAMILIES = [
@@ -128,6 +131,9 @@ def test_a_processor_without_wide_vectors(monkeypatch, made_anew, ins, vector):
     expected = execute(ins, target="sm_90a", engine="vector", **operands)
     monkeypatch.setattr(machine_code, "_machine", lambda: machine)
     monkeypatch.setattr(machine_code, "vector_bytes", lambda: vector)
+    if not ins.is_wgmma:
+        function = native.warp_function.__wrapped__(ins, find_target("sm_90a"))
+        assert np.array_equal(by_address(function, operands, expected), expected)
     assert np.array_equal(by_kernel(monkeypatch, ins, "sm_90a", operands), expected)
 
 

@@ -17,7 +17,7 @@ from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.arith.wide import fused_multiply_add
 
-_F64 = TYPES["f64"]
+_F16, _F64 = TYPES["f16"], TYPES["f64"]
 _ZERO, _INFINITE, _NAN = NumberClass.ZERO, NumberClass.INFINITE, NumberClass.NAN
 
 
@@ -58,6 +58,39 @@ def _(
         return fused_multiply_add(t.format, a, b, c, rounding, nan_order=("b", "x", "a"))
     x, y, z = (rounded.values(t, words, ftz) for words in (a, b, c))
     return _fused_of(t, x, y, z, rounding, ftz, sat, relu)
+
+
+@rule
+def fma_to_nearest(
+    t: ScalarType, a: int, b: int, c: int, *, rounding: Rounding = "rn", relu: bool = False
+) -> int:
+    """fma.rz, .rm and .rp of bf16x2, which 9.7.4.4 does not have: ptxas 13.0 takes them for .rn."""
+    return fma.reference(t, a, b, c, relu=relu)
+
+
+@fma_to_nearest.vector
+def _(
+    t: ScalarType, a: Array, b: Array, c: Array, *, rounding: Rounding = "rn", relu: bool = False
+) -> Array:
+    assert fma.array is not None
+    return fma.array(t, a, b, c, relu=relu)
+
+
+@rule
+def fma_of_half(
+    t: ScalarType, a: int, b: int, c: int, *, rounding: Rounding = "rn", relu: bool = False
+) -> int:
+    """fma.rz, .rm and .rp of bf16, which 9.7.4.4 does not have: ptxas 13.0 takes them, and an H200
+    then computes with f16, to nearest, without .relu."""
+    return fma.reference(_F16, a, b, c)
+
+
+@fma_of_half.vector
+def _(
+    t: ScalarType, a: Array, b: Array, c: Array, *, rounding: Rounding = "rn", relu: bool = False
+) -> Array:
+    assert fma.array is not None
+    return fma.array(_F16, a, b, c)
 
 
 @rule

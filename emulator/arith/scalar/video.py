@@ -28,17 +28,17 @@ def arithmetic(
 ) -> int:  # fmt: skip
     """vadd, vsub, vabsdiff, vmin and vmax of two parts of words.
 
-    A sum or difference wraps where it is not .sat; .sat of .u32 makes a negative result 0 and drops
-    what exceeds 32 bits. What .sat does for a part of d: a result that does not fit, also a
-    negative one, becomes the part's largest number.
+    A sum or difference wraps where it is not .sat, to 32 bits that are signed; .sat of .u32 makes a
+    negative result 0 and lets sums and differences wrap then. What .sat does for a part of d: a
+    result that does not fit, also a negative one, becomes the part's largest number.
     """
     exact = _RESULTS[name](_part(ta, a, asel), _part(tb, b, bsel))
     if dsel:
         return _merge(dsel, _fitting(to, exact, dsel) if sat else exact, c)
     if sat:
-        result = to.clamp(exact) if to.signed else _signed(max(exact, 0), 32)
-    else:
-        result = _signed(exact, 32) if name in ("vadd", "vsub") else exact
+        exact = to.clamp(exact) if to.signed else max(exact, 0)
+    wraps = name in ("vadd", "vsub") and not (sat and to.signed)
+    result = _signed(exact, 32) if wraps else exact
     return _secondary(to, result, c, operation)
 
 
@@ -52,11 +52,9 @@ def _(
     if dsel:
         top = _top(to, dsel)
         return _merged(dsel, np.where((exact < 0) | (exact > top), top, exact) if sat else exact, c)
-    if sat and to.signed:
-        exact = np.clip(exact, to.smallest, to.largest)
-    elif sat:
-        exact = _low_signed(np.maximum(exact, 0))
-    elif name in ("vadd", "vsub"):
+    if sat:
+        exact = np.clip(exact, to.smallest, to.largest) if to.signed else np.maximum(exact, 0)
+    if name in ("vadd", "vsub") and not (sat and to.signed):
         exact = _low_signed(exact)
     return _secondaries(to, exact, c, operation)
 
@@ -113,14 +111,16 @@ def multiply(
 ) -> int:  # fmt: skip
     """vmad: a·b + c, one more with .po, shifted right by .shr7 or .shr15.
 
-    Whole words are signed whatever their types say; an unsigned result is shifted as 64 unsigned
-    bits.
+    Whole words are signed whatever their types say. Of unsigned factors .sat clamps to 32 unsigned
+    bits; they, or an unsigned result, are shifted as 64 unsigned bits before it.
     """
     x, y = (
         _signed(w, 32) if not s else _part(t, w, s) for t, w, s in ((ta, a, asel), (tb, b, bsel))
     )
     total = x * y + _signed(c, 32) + po
     shift = int(scale.removeprefix("shr") or 0)
+    if sat and not ta.signed and not tb.signed:
+        to = ta
     if not to.signed and shift:
         total &= (1 << 64) - 1
     total >>= shift
@@ -138,6 +138,8 @@ def _(
     )
     total = x * y + c.view(np.int32) + np.int64(po)
     shift = int(scale.removeprefix("shr") or 0)
+    if sat and not ta.signed and not tb.signed:
+        to = ta
     if shift and not to.signed:
         total = (total.view(np.uint64) >> np.uint64(shift)).view(np.int64)
     else:

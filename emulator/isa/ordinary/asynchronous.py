@@ -22,7 +22,7 @@ _COPIES = (
         Row(
             f"cp.async.cache={cache}.to=shared|shared::cta.global{_HINT}"
             "{.prefetch=L2::64B|L2::128B|L2::256B}",
-            f"[dst:to], [src:global], size={sizes}, source_size:u32?, {_POLICY}",
+            f"[dst:to], [src:global], size={sizes}, ignore:pred?, source_size:u32?, {_POLICY}",
             "",
             _80,
             "7.0",

@@ -11,7 +11,6 @@ from emulator.targets import select
 _80, _90 = select(since=80), select(since=90)
 _NAMES = ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")
 _INTEGERS = "|".join(_NAMES)
-_FROM_16_BITS = "u16|s16|u32|s32|u64|s64"
 _CVT = "d:to+, a:from+"
 #: with bf16 on either side no register may be wider
 _NARROW = "d:to, a:from"
@@ -32,7 +31,7 @@ _WHOLE = (
     ),
     Row(f"cvt.rounding{{.sat}}.to=f16|f64.from={_INTEGERS}", _CVT, "conversion.integer_to_float"),
     Row(
-        f"cvt.rounding.to=bf16.from={_FROM_16_BITS}",
+        f"cvt.rounding.to=bf16.from={_INTEGERS}",
         _NARROW,
         "conversion.integer_to_float",
         _90,
@@ -49,7 +48,7 @@ _WHOLE = (
         "conversion.float_to_integer",
     ),
     Row(
-        f"cvt.integer_rounding.to={_FROM_16_BITS}.from=bf16",
+        f"cvt.integer_rounding.to={_INTEGERS}.from=bf16",
         _NARROW,
         "conversion.float_to_integer",
         _90,

@@ -35,7 +35,10 @@ _FUSED = (
     Row("fma.rounding=rn{.ftz}.relu.type=f16|f16x2", "d, a, b, c", "fused.fma", _80, "7.0"),
     Row("fma.rounding=rn{.relu}.type=bf16|bf16x2", "d, a, b, c", "fused.fma", _80, "7.0"),
     # The manual has .rn alone.
-    Row("fma.rounding=rz|rm|rp{.relu}.type=bf16|bf16x2", "d, a, b, c", "fused.fma", _80, "7.0"),
+    *(
+        Row(f"fma.rounding=rz|rm|rp{{.relu}}.type={type_}", "d, a, b, c", rule, _80, "7.0")
+        for type_, rule in (("bf16", "fused.fma_of_half"), ("bf16x2", "fused.fma_to_nearest"))
+    ),
     Row(
         "fma.rounding=rn.oob{.relu}.type=f16|f16x2|bf16|bf16x2",
         "d, a, b, c",

@@ -207,6 +207,8 @@ def _copies(statement: Statement, function: Function) -> Measure:
     assert isinstance(bound, Constant)
     size = bound.word
     used = reader(given, "u32", function) if given is not None else None
+    left_out = statement.operands.get("ignore")
+    ignored = reader(left_out, "pred", function) if left_out is not None else None
 
     def measure(s: Strand, mask: Array | None, numbers: Numbers) -> None:
         lanes, places = _of_lanes(s, mask, to(s))
@@ -214,6 +216,9 @@ def _copies(statement: Statement, function: Function) -> Measure:
         _, sources = _of_lanes(s, mask, from_(s))
         if used is not None:
             read = _of_lanes(s, mask, used(s))[1] > 0
+            lanes, sources = lanes[read], sources[read]
+        if ignored is not None:
+            read = ~_of_lanes(s, mask, ignored(s))[1]
             lanes, sources = lanes[read], sources[read]
         _add_sectors(numbers, lanes, sources, size)
 

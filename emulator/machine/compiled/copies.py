@@ -45,9 +45,12 @@ def emit(t: NativeFunction, statement: Statement) -> None:
 
 def _sizes(t: NativeFunction, statement: Statement, size: int) -> Value:
     """The bytes that each lane reads."""
-    if "source_size" in statement.operands:
-        return t.read(statement.operands["source_size"], "u32")
-    return t.e.word(32, size)
+    operands, e = statement.operands, t.e
+    if "ignore" in operands:
+        return e.select(t.read(operands["ignore"], "pred"), e.word(32, 0), e.word(32, size))
+    if "source_size" in operands:
+        return t.read(operands["source_size"], "u32")
+    return e.word(32, size)
 
 
 def _copy_parts(

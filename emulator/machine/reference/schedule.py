@@ -7,11 +7,7 @@ others (an *epoch* later), so that a lane which waits for another lane of its ow
 
 Lanes that come to one place in the same calls meet there. PTX promises nobody that they do, nor
 that they do not (PTX ISA 9.7.13, activemask), and code that ptxas made meets so too, but for
-functions that call themselves: an H200 lets lanes of different calls run together where they wait
-at one place, gives the warp's barrier back as the lowest of them saved it, and so parts lanes that
-nothing brings together again (measured: after a recursion whose depth differs between lanes, up to
-a sixth of the warps stay in two or three groups). Here they meet; values do not depend on it, only
-what activemask shows.
+functions that call themselves: where activemask shows it, `Convergence` says who goes next.
 """
 
 from __future__ import annotations
@@ -61,12 +57,12 @@ def run_warp(warp: Warp) -> None:
     run = warp.block.run
     seen, start = run.progress, run.statements
     while ready := [thread for thread in warp.threads if thread.state is State.READY]:
-        first = min(ready, key=_order)
-        together = [t for t in ready if t.pc == first.pc and t.calls == first.calls]
+        together = _group(warp, ready)
         epoch = max(thread.epoch for thread in together)
         for thread in together:
             thread.epoch = epoch
-        pc = _advance(together, alone=len(together) == len(ready))
+        alone = len(together) == len(ready) and warp.convergence is None
+        pc = _advance(together, alone)
         if run.progress != seen:
             seen, start, warp.vain = run.progress, run.statements, 0
         if pc is not None:
@@ -76,8 +72,21 @@ def run_warp(warp: Warp) -> None:
         limit = run.launch.step_limit
         if limit is not None and run.statements > limit:
             reason = f"{run.statements:,} statements were executed; step_limit={limit:,}"
-            statement = run.program.statements[first.pc]
+            statement = run.program.statements[together[0].pc]
             raise placed(Failure("step limit", reason), together, statement)
+
+
+def _group(warp: Warp, ready: list[Thread]) -> list[Thread]:
+    """The threads that go next."""
+    if warp.convergence is None:
+        first = min(ready, key=_order)
+        return [t for t in ready if t.pc == first.pc and t.calls == first.calls]
+    epoch = min(thread.epoch for thread in ready)
+    later = sum(1 << thread.lane for thread in ready if thread.epoch > epoch)
+    pcs = {thread.lane: thread.pc for thread in ready}
+    calls = {thread.lane: len(thread.calls) for thread in ready}
+    chosen = warp.convergence.choose(pcs, calls, later)
+    return [thread for thread in ready if chosen >> thread.lane & 1]
 
 
 def _order(thread: Thread) -> tuple[int, int, int]:
@@ -166,7 +175,7 @@ def _give_way(step: Flow, threads: list[Thread], pc: int) -> bool:
         held = (thread.pc, thread.calls, [list(frame.registers) for frame in thread.frames])
         vain, thread.polled = held == thread.polled, held
         run.turns += not vain
-        if vain or thread.loops >= MOST_TURNS:
+        if vain or (thread.loops >= MOST_TURNS and warp.convergence is None):
             thread.epoch, thread.loops = later, 0
     return True
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from emulator.arith import Engine
+from emulator.machine.convergence import Convergence
 from emulator.machine.pending import Pending
 from emulator.machine.place import Index
 from emulator.machine.products import WARPGROUPS, Products
@@ -151,6 +152,9 @@ class Warp:
         self.threads = [Thread(self, i) for i in range(number * WARP, last)]
         #: statements executed since anything happened that others may wait for
         self.vain = 0
+        regions = block.run.launch.regions
+        #: says which threads run together, where functions call themselves and show it
+        self.convergence = None if regions is None else Convergence(regions)
 
     @property
     def alive(self) -> list[Thread]:

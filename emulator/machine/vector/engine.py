@@ -123,7 +123,7 @@ class Grid:
         self.threads = math.prod(self.block)
         self.arena: Arena = launch.arena
         self.reserved_shared = launch.reserved_shared
-        self.dynamic_shared = launch.dynamic_shared
+        self.dynamic_shared, self.smem_size = launch.dynamic_shared, launch.smem_size
         self.shared_bytes = self.shared_limit = -(-launch.shared_bytes // 256) * 256
         self.target, self.arithmetic = launch.module.target, launch.arithmetic
         self.processors = launch.processors
@@ -259,7 +259,7 @@ class Grid:
         return out
 
     def _start(self, ctas: NDArray[np.int64]) -> Wave:
-        wave = self.wave_class(self, ctas)
+        wave = self._new_wave(ctas)
         wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
         order, seed = self.launch.async_order, self.launch.seed
         wave.pending, wave.products = Pending(len(wave.thread), order, seed), Products(order, seed)
@@ -270,6 +270,13 @@ class Grid:
         self.need_local(wave, self.function.local_bytes)
         wave.start(self.function, lambda frame: None)
         return wave
+
+    def _new_wave(self, ctas: NDArray[np.int64]) -> Wave:
+        if self.launch.regions is None:
+            return self.wave_class(self, ctas)
+        from emulator.machine.vector.convergent import ConvergentWave
+
+        return ConvergentWave(self, ctas)
 
     def need_local(self, wave: Wave, size: int) -> None:
         """Room for so many bytes of local memory in each thread."""

@@ -121,7 +121,8 @@ def step(statement: Statement, function: Function) -> Callable[[Strand], None]:
     mask = reads[-1] if "membermask" in statement.signature else None
 
     def run(s: Strand) -> None:
-        words, active = [by_warp(s, read(s)) for read in reads], present(s)
+        words = [by_warp(s, read(s)) for read in reads]
+        active = present(s) if reads else s.marks.get("group", present(s))
         masks = None if mask is None else mask(s)
         if masks is not None:
             check_members(s, masks)

@@ -102,7 +102,8 @@ _BY_AXIS: dict[str, Callable[[Wave, int], Array]] = {
 _PLAIN: dict[str, Callable[[Wave], Array | int]] = {
     "%laneid": _laneid,
     "%warpid": lambda w: w.thread // 32,
-    "%nwarpid": lambda w: w.warps_per_cta,
+    # The warps that a processor has room for: 64 on an H200.
+    "%nwarpid": lambda w: 64,
     "%lanemask_eq": lambda w: _lanes_below(w) + np.uint64(1),
     "%lanemask_lt": _lanes_below,
     "%lanemask_le": lambda w: 2 * _lanes_below(w) + np.uint64(1),
@@ -116,8 +117,8 @@ _PLAIN: dict[str, Callable[[Wave], Array | int]] = {
     "%nsmid": lambda w: w.grid.processors,
     "%gridid": lambda w: 0,
     "%dynamic_smem_size": lambda w: w.grid.dynamic_shared,
-    "%total_smem_size": lambda w: w.shared_bytes,
-    "%aggr_smem_size": lambda w: w.shared_bytes,
+    "%total_smem_size": lambda w: w.grid.smem_size,
+    "%aggr_smem_size": lambda w: w.grid.smem_size + w.grid.reserved_shared,
     "%reserved_smem_offset_begin": lambda w: 0,
     "%reserved_smem_offset_end": lambda w: w.grid.reserved_shared,
     "%reserved_smem_offset_cap": lambda w: w.grid.reserved_shared,

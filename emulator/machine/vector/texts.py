@@ -102,6 +102,7 @@ class TextGrid(Grid):
         memory = _Memory(state.shared, self._machines)
         self._memory = memory
         self.shared_bytes, self.shared_limit = memory.rows.shape[1], state.shared.bytes
+        self.smem_size = self.shared_bytes
         self.run()
         frame = self._final()
         for index, register in self._registers:

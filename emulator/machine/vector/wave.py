@@ -3,8 +3,8 @@
 Of the strands that can run, the one goes first that is innermost in calls and lowest in the
 program: compilers lay code out so that the lanes of a warp meet again that way. A strand that goes
 round and round while others wait gives way to them (an *epoch* later), so that a lane which waits
-for another lane of its own warp gets it. Whom activemask sees after a recursion is said where the
-reference engine chooses its threads.
+for another lane of its own warp gets it. Where activemask shows a recursion, `convergent` has
+another order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 #: backward branches after which a strand lets others go first; fewer where it looks at memory that
 #: others may change
-_TURNS, _POLLS = 4096, 16
+TURNS, POLLS = 4096, 16
 #: statements without an effect after which a wave lets others run
 _PATIENCE = 1 << 15
 
@@ -265,7 +265,7 @@ class Wave:
                 return
             if following <= strand.pc:
                 strand.loops += 1
-                if strand.loops >= (_POLLS if block.polls else _TURNS):
+                if strand.loops >= (POLLS if block.polls else TURNS):
                     strand.loops = 0
                     strand.pc = following
                     self._give_way(strand, block)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial, reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,13 +11,14 @@ from dtypes import FORMATS, Array, Format, code_type, convert
 from emulator.arith import Engine, matmul
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import FmaChain
-from emulator.arith.wide import add, fused_multiply_add
+from emulator.arith.wide import fused_multiply_add
 from emulator.isa.recipe import Recipe
 from emulator.matrices.gemm import gemm
-from emulator.matrices.library.rules import Order, Rule
+from emulator.matrices.library.rules import Order, Rule, Sums
 from emulator.targets import Target
 
 ONE_CHAIN = Order()
+_FMA = Rule("f32", "f32")
 #: NumPy's types of accumulators
 _NUMBERS = {"f32": np.float32, "f64": np.float64, "s32": np.int32}
 
@@ -37,45 +39,98 @@ def multiply(
     for the arithmetic of the target's floating-point instructions. Raises UnsupportedError where
     the target has no instruction for the types, OperandError for a recipe that does not suit it.
     """
-    if order.fma:
-        rule = Rule(rule.a, rule.b)
+    if order.fma and rule.a != "f64":
+        a, b = (_widened(name, "f32", x) for name, x in ((rule.a, a), (rule.b, b)))
+        rule = _FMA
     if rule.operands_as:
         a, b = (_rounded(FORMATS[rule.a], FORMATS[rule.operands_as], x) for x in (a, b))
-    total = None
-    for where in _parts(order, a.shape[-1]):
-        kind, sums = _part(rule, a[..., where], b[..., where, :], target, order, engine, recipe)
-        if order.narrow:
-            sums = convert(FORMATS[out], FORMATS[kind], result_codes(kind, sums, out))
-        total = sums if total is None else add(FORMATS[kind], total, sums)
-    assert total is not None
-    return kind, total
+    how = _How(rule, target, out, engine, recipe)
+    return how.kind, _sum(how, a, b, order)
 
 
-def _parts(order: Order, k: int) -> list[Any]:
+class _How(NamedTuple):
+    """What is alike for all parts of a product."""
+
+    rule: Rule
+    target: Target
+    out: str
+    engine: Engine
+    recipe: Recipe | None
+
+    @property
+    def kind(self) -> str:
+        """The type of the accumulators."""
+        return "s32" if self.rule.a == "s8" else "f32" if self.rule.opcodes else self.rule.a
+
+
+def _sum(how: _How, a: Array, b: Array, order: Order) -> Array:
+    """The accumulators of A·B in an order."""
+    parts = _parts(order, a.shape[-1])
+    if len(parts) == 1 and order.within is None:
+        return _part(how, a, b, order)
+    sums = _sums(how, a, b, parts, order)
+    if order.narrow:
+        fmt, narrow = FORMATS[how.kind], result_codes(how.kind, sums, how.out)
+        sums = convert(FORMATS[how.out], fmt, narrow)
+    return _total(how.kind, sums, order.sums)
+
+
+def _sums(how: _How, a: Array, b: Array, parts: list[Array], order: Order) -> Array:
+    """The accumulators of every part, on a first axis."""
+
+    def sum_of(a: Array, b: Array) -> Array:
+        if order.within is not None:
+            return _sum(how, a, b, order.within)
+        return _part(how, a, b, order)
+
+    if how.rule.opcodes:
+        return np.stack([sum_of(a[..., x], b[..., x, :]) for x in parts])
+    # All parts at once, at their places in one array. Where one is shorter, -0 · 0 is added, which
+    # changes no number.
+    places = np.full((len(parts), max(map(len, parts))), a.shape[-1])
+    for row, part in zip(places, parts, strict=True):
+        row[: len(part)] = part
+    fmt = FORMATS[how.rule.a]
+    a = np.concatenate([a, np.full((*a.shape[:-1], 1), fmt.sign_mask, a.dtype)], -1)
+    b = np.concatenate([b, np.zeros((*b.shape[:-2], 1, b.shape[-1]), b.dtype)], -2)
+    return sum_of(np.moveaxis(a[..., places], -2, 0), np.moveaxis(b[..., places, :], -3, 0))
+
+
+def _parts(order: Order, k: int) -> list[Array]:
     """The positions along k of each part."""
+    positions = np.arange(k)
     if order.shares > 1:
-        turns = np.arange(k) // order.tile % order.shares
-        return [turn for x in range(order.shares) if (turn := np.flatnonzero(turns == x)).size]
+        turns = positions // order.tile % order.shares
+        return [turn for x in range(order.shares) if (turn := positions[turns == x]).size]
     size = order.part or max(k, 1)
-    return [slice(start, start + size) for start in range(0, max(k, 1), size)]
+    return [positions[start : start + size] for start in range(0, max(k, 1), size)]
 
 
-def _part(
-    rule: Rule, a: Array, b: Array, target: Target, order: Order, engine: Engine,
-    recipe: Recipe | None,
-) -> tuple[str, Array]:  # fmt: skip
-    """The accumulators of one part."""
+def _total(kind: str, sums: Array, how: Sums) -> Array:
+    """The sum of sums on the first axis."""
+    if how == "by halves":
+        while len(sums) > 1:
+            half = 1 << (len(sums) - 1).bit_length() - 1
+            upper = sums[half:]
+            sums = np.concatenate(
+                [summed(kind, sums[: len(upper)], upper), sums[len(upper) : half]]
+            )
+        return sums[0]
+    if how == "by fours":
+        fours = [_total(kind, sums[i::4], "in turn") for i in range(min(4, len(sums)))]
+        return _total(kind, np.stack(fours), "in turn")
+    return reduce(partial(summed, kind), sums)
 
-    def chain(a: Array, b: Array, c: Array | None) -> tuple[str, Array]:
-        return _chain(rule, a, b, c, target, order.k, engine, recipe)
 
+def _part(how: _How, a: Array, b: Array, order: Order) -> Array:
+    """The accumulators of one chain."""
     short = a.shape[-1] % order.tile if order.tile and order.shares == 1 else 0
     if not short:
-        return chain(a, b, None)
-    kind, first = chain(a[..., :short], b[..., :short, :], None)
+        return _chain(how, a, b, None, order)
+    first = _chain(how, a[..., :short], b[..., :short, :], None, order)
     if short == a.shape[-1]:
-        return kind, first
-    return chain(a[..., short:], b[..., short:, :], first)
+        return first
+    return _chain(how, a[..., short:], b[..., short:, :], first, order)
 
 
 def _rounded(fmt: Format, narrow: Format, codes: Array) -> Array:
@@ -89,24 +144,27 @@ def _rounded(fmt: Format, narrow: Format, codes: Array) -> Array:
     return np.where(special, codes, kept)
 
 
-def _chain(
-    rule: Rule, a: Array, b: Array, c: Array | None, target: Target, k: int, engine: Engine,
-    recipe: Recipe | None,
-) -> tuple[str, Array]:  # fmt: skip
-    ins = rule.instruction(target, k)
+def _chain(how: _How, a: Array, b: Array, c: Array | None, order: Order) -> Array:
+    rule = how.rule
+    ins = rule.instruction(how.target, order.k)
     if ins is not None:
-        own = recipe if ins.d_type != "s32" else None
-        promote = rule.promotion(target) if own is None or not own.promote else None
-        sums = gemm(
-            a, b, c, instruction=ins, target=own or target, codes=True, engine=engine,
+        own = how.recipe if ins.d_type != "s32" else None
+        promote = rule.promotion(how.target) if own is None or not own.promote else None
+        return gemm(
+            a, b, c, instruction=ins, target=own or how.target, codes=True, engine=how.engine,
             k_promote=promote, progress=False,
         )  # fmt: skip
-        return ins.d_type, sums
+    if order.rounded:
+        # Every element is a sum of its own, of products times 1.
+        products = _times(rule.a, a[..., :, None, :], np.swapaxes(b, -1, -2)[..., None, :, :])
+        one = np.asarray(1, _NUMBERS[rule.a]).view(a.dtype)
+        ones = np.broadcast_to(one, (a.shape[-1], 1))
+        return _chain(how, products, ones, None, order._replace(rounded=False))[..., 0]
     fmt = FORMATS[rule.a]
     arithmetic = Arithmetic(fmt, fmt, fmt, fmt, (FmaChain(rule.a),))
     columns = np.swapaxes(b, -1, -2)
     start = np.zeros((a.shape[-2], b.shape[-1]), code_type(fmt.bits)) if c is None else c
-    return rule.a, matmul(arithmetic, a, columns, start, engine=engine)
+    return matmul(arithmetic, a, columns, start, engine=how.engine)
 
 
 def result_codes(kind: str, codes: Array, out: str) -> Array:
@@ -137,9 +195,9 @@ def multiply_add(
         return result_codes(kind, scaled(kind, codes, alpha), out)
     if order.addend == "first":
         total = c
-        for where in _parts(order, a.shape[-1]):
-            part = order._replace(part=0, shares=1)
-            kind, sums = _part(rule, a[..., where], b[..., where, :], target, part, engine, recipe)
+        part = order.within or order._replace(part=0, shares=1, addend="sum")
+        for x in _parts(order, a.shape[-1]):
+            kind, sums = multiply(rule, a[..., x], b[..., x, :], target, part, out, engine, recipe)
             total = result_codes(kind, summed(kind, sums, _widened(out, kind, total)), out)
         return total
     kind, codes = multiply(rule, a, b, target, order, out, engine, recipe)
@@ -185,6 +243,12 @@ def scaled(kind: str, codes: Array, factor: Any) -> Array:
     numbers = _NUMBERS[kind]
     with np.errstate(all="ignore"):
         return _codes(kind, codes.view(numbers) * np.asarray(factor, numbers))
+
+
+def _times(kind: str, a: Array, b: Array) -> Array:
+    """Products of codes, rounded."""
+    with np.errstate(all="ignore"):
+        return _codes(kind, a.view(_NUMBERS[kind]) * b.view(_NUMBERS[kind]))
 
 
 def summed(kind: str, codes: Array, addend: Array) -> Array:

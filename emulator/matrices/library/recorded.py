@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dtypes import FORMATS
-from emulator.matrices.library.rules import EXACT, Order
+from emulator.matrices.library.rules import EXACT, Order, order_of
 
 #: recorded: the order gave the recorded bits of this size; rule: sizes around it were recorded, and
 #: all took this order; none: not known
@@ -124,4 +124,4 @@ def _table(sweep: str) -> Sweep | None:
             return None
         rows, orders = file[sweep].tolist(), json.loads(bytes(file["orders"]))
     places = {_key(LAYOUTS[layout], *size): place for layout, *size, place in rows}
-    return Sweep(places, tuple(Order(*x) for x in orders))
+    return Sweep(places, tuple(order_of(x) for x in orders))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from emulator.errors import UnsupportedError
 from emulator.isa.matrix import MatrixInstruction
@@ -131,12 +131,13 @@ def find_rule(a: str, b: str, variant: str = "") -> Rule | None:
 
 
 Addend = Literal["sum", "rounded", "first"]
+Sums = Literal["in turn", "by halves", "by fours"]
 
 
 class Order(NamedTuple):
     """How a kernel walks along k; by default in one chain."""
 
-    #: elements of k of each part: a chain from zero each, the sums are added in order. 0: one part
+    #: elements of k of each part: a chain from zero each. 0: one part
     part: int = 0
     #: parts that take tiles of k in turn: of three parts the second has tiles 1, 4, 7, …
     shares: int = 1
@@ -147,11 +148,18 @@ class Order(NamedTuple):
     narrow: bool = False
     #: k of the instruction, 0: of the rule's first
     k: int = 0
-    #: fused multiply-adds of f32, though tf32 is allowed
+    #: fused multiply-adds of f32, whatever instruction the rule has
     fma: bool = False
     #: how C gets in: "sum": added to the accumulators, which are rounded once; "rounded": added to
     #: the rounded product; "first": C is rounded first, and the sum after every part
     addend: Addend = "sum"
+    #: how the sums of parts are added: one after the other; the upper half of them to the lower
+    #: half, until one is left, as threads of a warp do; or every fourth one, then the four sums
+    sums: Sums = "in turn"
+    #: the order inside each part, None: one chain
+    within: Order | None = None
+    #: with fused multiply-adds: every product is rounded before it is added, so that none is fused
+    rounded: bool = False
 
     def __str__(self) -> str:
         words = ["one chain"]
@@ -159,10 +167,16 @@ class Order(NamedTuple):
             words = [f"parts of {self.part}"]
         elif self.shares > 1:
             words = [f"{self.shares} parts that take tiles of {self.tile} in turn"]
+        if self.within is not None:
+            words[0] += f" ({self.within})"
         if self.narrow:
             words.append("rounded before they are added")
+        if self.sums != "in turn":
+            words.append(f"added {self.sums}")
         if self.tile and self.shares == 1:
             words.append(f"the first tile of {self.tile} is the short one")
+        if self.rounded:
+            words.append("with rounded products")
         if self.addend != "sum":
             words.append(_ADDENDS[self.addend])
         return ", ".join(words)
@@ -172,6 +186,12 @@ _ADDENDS = {
     "rounded": "the product is rounded before the addend is added",
     "first": "the addend is the first summand, and every sum is rounded",
 }
+
+
+def order_of(fields: Any) -> Order:
+    """An order as a table has it: its fields, of which those at the end may be left out."""
+    order = Order(*fields)
+    return order._replace(within=order_of(order.within)) if order.within else order
 
 
 #: (operation, type of the result) whose addend is added to a rounded product, as a rule

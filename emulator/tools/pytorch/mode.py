@@ -18,11 +18,15 @@ from emulator.arith import Engine
 from emulator.errors import OperandError, UnsupportedError
 from emulator.isa.recipe import Recipe
 from emulator.targets import Target, find_target
+from emulator.tools.pytorch.convolutions import convolution, convolution_backward
 from emulator.tools.pytorch.operations import OPERATIONS, UNKNOWN, Computer
 from emulator.tools.pytorch.used import Used
 
 #: where orders were recorded
 _RECORDED = "H200"
+_COMPUTED = OPERATIONS | {
+    "convolution": convolution, "convolution_backward": convolution_backward,
+}  # fmt: skip
 
 
 @contextmanager
@@ -33,9 +37,10 @@ def tensor_core_matmul(
 
     ``with tensor_core_matmul("H100") as used: y = model(x)``; `used` lists every product with its
     shape, the order that it was computed in, and how that order is known. Covered: mm, addmm, bmm,
-    baddbmm, mv, addmv, dot, linear, matmul and einsum, `_scaled_mm`, `_int_mm`, and what autograd
-    makes of them; f16, bf16, f32 (tf32 where ``torch.backends.cuda.matmul.allow_tf32`` is set),
-    f64, fp8 and int8. Convolutions, fused attention and recurrent layers are computed by PyTorch
+    baddbmm, mv, addmv, dot, linear, matmul and einsum, `_scaled_mm`, `_int_mm`, convolutions of one
+    and two axes, and what autograd makes of them; f16, bf16, f32 (tf32 where
+    ``torch.backends.cuda.matmul.allow_tf32`` is set, for convolutions ``cudnn.allow_tf32``), f64,
+    fp8 and int8. Other convolutions, fused attention and recurrent layers are computed by PyTorch
     and listed without a known order.
 
     The orders were recorded with PyTorch 2.11 on an H200. Other targets compute in the same order
@@ -83,7 +88,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
             self._computer.note_unknown(name, tensors)
             return function(*args, **kwargs)
         in_place, base = name.endswith("_"), name.rstrip("_")
-        compute = OPERATIONS.get(base)
+        compute = _COMPUTED.get(base)
         if compute is None:
             return function(*args, **kwargs)
         out = kwargs.pop("out", None) if overload == "out" else args[0] if in_place else None

@@ -33,8 +33,8 @@ _SIGNED = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 #: operations that multiply in kernels whose order is not known: PyTorch computes them
 UNKNOWN = frozenset({
-    "convolution", "convolution_backward", "mkldnn_rnn_layer", "_grouped_mm", "_scaled_grouped_mm",
-    "addbmm", "_trilinear", "vdot", "_euclidean_dist",
+    "mkldnn_rnn_layer", "_grouped_mm", "_scaled_grouped_mm", "addbmm", "_trilinear", "vdot",
+    "_euclidean_dist",
     "_scaled_dot_product_flash_attention_for_cpu",
     "_scaled_dot_product_flash_attention_for_cpu_backward",
 })  # fmt: skip

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from emulator.errors import OperandError, shown
 from emulator.report import Report
+from emulator.tools.descriptors.tiles import whole_number
 from emulator.tools.files import write_text
 from emulator.tools.report import Answer
 from emulator.tools.studies.error import DISTRIBUTIONS, MEASURES, ErrorStudy, error_study
@@ -15,9 +16,13 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
 
 
+_IDESC = "instruction descriptor of a tcgen05.mma"
+
+
 def error_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("opcode")
+    add("--idesc", metavar="WORD", help=_IDESC)
     add("--targets", metavar="NAMES", help="H100,B200,L40S (default: each different arithmetic)")
     add("--k", default="16..16384", metavar="LENGTHS",
         help="256,4096, or 16..16384: doubled each time (default 16..16384)")  # fmt: skip
@@ -35,18 +40,20 @@ def error_arguments(parser: ArgumentParser) -> None:
 
 def probe_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("opcode")
+    parser.add_argument("--idesc", metavar="WORD", help=_IDESC)
     parser.add_argument("--target", required=True, help="sm_90a, H100, ...")
 
 
-def probe_command(opcode: str, target: str) -> Report:
+def probe_command(opcode: str, target: str, idesc: str | None = None) -> Report:
     """The accumulation by experiment; raises what `probe` raises."""
     from emulator.tools.studies.probe import probe
 
-    return probe(opcode, target=target)
+    return probe(opcode, target=target, idesc=_word(idesc))
 
 
 def error_command(
     opcode: str,
+    idesc: str | None = None,
     targets: str | None = None,
     k: str = "16..16384",
     distribution: str = "normal",
@@ -60,7 +67,8 @@ def error_command(
 ) -> Report:
     """The errors of an instruction over k; raises what `error_study` raises."""
     study = error_study(
-        opcode, targets=None if targets is None else _words(targets), k=lengths(k),
+        opcode, idesc=_word(idesc), k=lengths(k),
+        targets=None if targets is None else _words(targets),
         distributions=_words(distribution), orders=_words(order), measure=measure,
         rows=rows, columns=columns, seed=seed,
     )  # fmt: skip
@@ -68,6 +76,10 @@ def error_command(
         write_text(output, _as_file(study, output))
         return Answer([f"wrote {output}"], study.data)
     return Answer(study.csv().splitlines(), study.data) if csv else study
+
+
+def _word(idesc: str | None) -> int | None:
+    return None if idesc is None else whole_number("--idesc", idesc)
 
 
 def _as_file(study: ErrorStudy, name: str) -> str:

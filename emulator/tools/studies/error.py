@@ -11,11 +11,11 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dtypes import FORMATS, Array, decode, encode
+from dtypes import FORMATS, Array, Format, code_type, decode, decode_values, encode
 from dtypes.codec import NumberClass
 from emulator.arith.recipes import Arithmetic
 from emulator.errors import OperandError, UnsupportedError, hint, listing, one_of, shown, whole
@@ -36,6 +36,9 @@ from emulator.tools.studies.exact import (
     ratios,
     summed,
 )
+
+if TYPE_CHECKING:
+    from emulator.layout.instruction_descriptor import InstructionDescriptor
 
 Draw = Callable[[np.random.Generator, tuple[int, int]], Any]
 _Target = Target | Recipe
@@ -127,6 +130,7 @@ class ErrorStudy(Report):
 def error_study(
     instruction: Instruction | str,
     *,
+    idesc: InstructionDescriptor | int | None = None,
     targets: Any = None,
     k: Sequence[int] | int = (16, 64, 256, 1024, 4096, 16384),
     distributions: str | Draw | Sequence[str | Draw] = "normal",
@@ -146,18 +150,23 @@ def error_study(
     ``k_promote=128``, ``split_k=4`` and that with ``order="sliced"``. `measure`, of the picture:
     "rms", "max_relative", "max_scaled" or "bias"; all are in the data.
 
+    Of a sparse instruction, A keeps the largest of every chunk; of a block-scaled one, each block
+    has the least scale that leaves no number above the largest of the type. A tcgen05.mma needs
+    `idesc`, as for `gemm`.
+
     Operands of the shorter k are the first ones of the longest. Results that are infinities or
     NaNs are counted and left out. Raises OperandError for what cannot be, UnsupportedError for an
-    instruction that is sparse, block-scaled or has integers, and where no target has it.
+    instruction that has integers, for "reversed" with one that is sparse or block-scaled, and where
+    no target has it.
     """
-    ins = accumulating(instruction)
-    if ins.is_sparse or ins.is_block_scaled:
-        raise UnsupportedError(f"studies are of dense instructions without scales; got {ins}")
+    ins = accumulating(instruction, idesc)
     if not FORMATS[ins.d_type].is_float:
         raise UnsupportedError(f"{ins} adds integers, which is exact")
     lengths = _lengths(k)
     draws = _draws(distributions)
     ways = _orders(orders)
+    if "reversed" in ways and (ins.is_sparse or ins.is_block_scaled):
+        raise UnsupportedError(f"'reversed' is an order of dense sums without scales; got {ins}")
     rows, columns = (whole(x, y, 1, _MOST_DOTS) for x, y in (("rows", rows), ("columns", columns)))
     if rows * columns > _MOST_DOTS:
         raise OperandError(f"rows * columns is at most {_MOST_DOTS}; got {rows * columns}")
@@ -279,28 +288,80 @@ def _cells(
     k: int,
 ) -> Iterator[dict[str, Any]]:
     """The rows of all targets and orders for one k."""
-    known: dict[Any, tuple[Array, Array, Whole, Whole]] = {}
+    known: dict[Any, tuple[_Operands, Whole, Whole]] = {}
     for target in targets:
         arithmetic = ins.arithmetic(target)
         types = arithmetic.a, arithmetic.b
         if types not in known:
-            a, b = (encode(fmt, x) for fmt, x in zip(
-                types, (operands[0][:, :k], operands[1][:k]), strict=True))  # fmt: skip
-            p, q = as_whole("A", types[0], a), as_whole("B", types[1], b)
-            known[types] = a, b, product(p, q), product(magnitudes(p), magnitudes(q))
-        a, b, exact, sizes = known[types]
+            made = _as_operands(ins, types, operands[0][:, :k], operands[1][:k])
+            p, q = made.exact
+            known[types] = made, product(p, q), product(magnitudes(p), magnitudes(q))
+        made, exact, sizes = known[types]
         for order in orders:
-            d = _ordered(ins, target, a, b, order)
+            d = _ordered(ins, target, made, order)
             measured = _measured(arithmetic, d, exact, sizes)
             yield {
                 "target": target.name, "distribution": distribution, "order": order, "k": k,
             } | measured  # fmt: skip
 
 
-def _ordered(ins: MatrixInstruction, target: _Target, a: Array, b: Array, order: str) -> Array:
+class _Operands(NamedTuple):
+    """Codes of A and B, their scales by the names that `gemm` has, and the exact numbers."""
+
+    a: Array
+    b: Array
+    scales: dict[str, Array]
+    exact: tuple[Whole, Whole]
+
+
+def _as_operands(
+    ins: MatrixInstruction, types: tuple[Format, Format], a: Array, b: Array
+) -> _Operands:
+    """Numbers of A ``(rows, k)`` and B ``(k, columns)`` as the instruction takes them."""
+    if ins.is_sparse:
+        a = _kept(ins, a)
+    if not ins.is_block_scaled:
+        a, b = (encode(fmt, x) for fmt, x in zip(types, (a, b), strict=True))
+        return _Operands(a, b, {}, (as_whole("A", types[0], a), as_whole("B", types[1], b)))
+    block = ins.k // ins.scale_chunks
+    found = [
+        _scaled(fmt, FORMATS[ins.scale_type], block, x)
+        for fmt, x in zip(types, (a, b.T), strict=True)
+    ]
+    (a, scale_a, p), (b, scale_b, q) = found
+    exact = (as_whole("A", FORMATS["f64"], p), as_whole("B", FORMATS["f64"], q.T))
+    return _Operands(a, b.T, {"scale_a": scale_a, "scale_b": scale_b.T}, exact)
+
+
+def _kept(ins: MatrixInstruction, a: Array) -> Array:
+    """A with zeros where the pattern has room for nothing more: the largest of each chunk stay."""
+    k, granule = a.shape[1], max(1, ins.chunk // 4)
+    count = ins.chunk // granule
+    pieces = np.pad(a, [(0, 0), (0, -k % ins.chunk)]).reshape(len(a), -1, count, granule)
+    least = np.argsort(abs(pieces).sum(-1), -1, kind="stable")[..., : count // 2]
+    np.put_along_axis(pieces, least[..., None], 0, -2)
+    return pieces.reshape(len(a), -1)[:, :k]
+
+
+def _scaled(fmt: Format, scale: Format, block: int, x: Array) -> tuple[Array, Array, Array]:
+    """Codes of ``(rows, k)``, of the scale of each block along k, and both multiplied, in f64."""
+    rows, k = x.shape
+    blocks = np.pad(x, [(0, 0), (0, -k % block)]).reshape(rows, -1, block)
+    largest = float(decode_values(fmt, np.array(fmt.max_finite, code_type(fmt.bits))))
+    need = abs(blocks).max(-1) / largest
+    scales = encode(scale, np.where(need == 0, 1, need), "rp", overflow="saturate")
+    factors = decode_values(scale, scales)[..., None]
+    codes = encode(fmt, np.clip(blocks / factors, -largest, largest))
+    exact = decode_values(fmt, codes) * factors
+    codes, exact = (y.reshape(rows, -1)[:, :k] for y in (codes, exact))
+    return codes, scales, np.ascontiguousarray(exact).view(np.uint64)
+
+
+def _ordered(ins: MatrixInstruction, target: _Target, made: _Operands, order: str) -> Array:
     """Codes of D in an order of additions."""
     name, _, number = order.partition(":")
-    options: dict[str, Any] = {"instruction": ins, "target": target, "codes": True}
+    options: dict[str, Any] = {"instruction": ins, "target": target, "codes": True, **made.scales}
+    a, b = made.a, made.b
     if name == "promote":
         options["k_promote"] = int(number)
     elif number:

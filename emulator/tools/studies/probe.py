@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from emulator.matrices.mma import mma
 from emulator.matrices.operands import as_matrix_instruction
 from emulator.report import Report
 from emulator.targets import Target, find_target
+
+if TYPE_CHECKING:
+    from emulator.layout.instruction_descriptor import InstructionDescriptor
 
 #: exponents of the large number and of the tiny one, as far as the formats reach
 _BIG, _TINY = 15, -100
@@ -68,7 +71,12 @@ class Probe(Report):
         return f"in {len(passes)} sums, k = {'; '.join(map(runs, passes))}"
 
 
-def probe(instruction: Instruction | str, *, target: str | Target | Recipe) -> Probe:
+def probe(
+    instruction: Instruction | str,
+    *,
+    target: str | Target | Recipe,
+    idesc: InstructionDescriptor | int | None = None,
+) -> Probe:
     """What experiments show of the accumulation of an instruction on `target`, or of a recipe.
 
     `data`: precision (significant bits of the result), rounding ("rz", "rn", "rp", "rm", or
@@ -78,19 +86,21 @@ def probe(instruction: Instruction | str, *, target: str | Target | Recipe) -> P
     where the operands reach no further). Where the accumulator comes last, k = 0 is taken to be in
     the first sum of several products, if there is one.
 
-    Raises UnsupportedError for an instruction that is sparse, block-scaled or of integers, and
-    where the target lacks it.
+    Of a sparse instruction, products are at the first positions of every chunk; block scales are
+    1. A tcgen05.mma needs `idesc`, as for `mma`.
+
+    Raises UnsupportedError for an instruction of integers, and where the target lacks it.
     """
-    ins = as_matrix_instruction(instruction)
-    if ins.is_sparse or ins.is_block_scaled or not FORMATS[ins.d_type].is_float:
-        raise UnsupportedError(f"probe takes dense instructions of floating point; got {ins}")
+    ins = as_matrix_instruction(instruction, idesc)
+    if not FORMATS[ins.d_type].is_float:
+        raise UnsupportedError(f"probe takes instructions of floating point; got {ins}")
     bench = _Bench(ins, target if isinstance(target, Recipe) else find_target(target))
     passes, accumulator = bench.passes_and_accumulator()
     bits, are = bench.fraction_bits(passes, accumulator)
     precision = bench.precision()
     data = {
         "opcode": str(ins), "target": bench.target.name, "precision": precision,
-        "rounding": bench.rounding(precision, passes), "passes": passes,
+        "rounding": bench.rounding(precision, passes), "passes": bench.named(passes),
         "accumulator": accumulator, "fraction_bits": bits, "fraction_bits_are": are,
     }  # fmt: skip
     return Probe(f"{ins} on {bench.target.name}, by experiment", data)
@@ -105,11 +115,30 @@ def _powers(fmt: Format) -> tuple[int, int]:
     return fmt.emin, int(largest.exponent[0])
 
 
+def _positions(ins: MatrixInstruction) -> list[int]:
+    """Positions along k that a sparse A may hold all of; of a dense one all."""
+    if not ins.is_sparse:
+        return list(range(ins.k))
+    return [i for i in range(ins.k) if i % ins.chunk < ins.chunk // 2]
+
+
+def _scales_of_one(ins: MatrixInstruction) -> dict[str, Array]:
+    if not ins.is_block_scaled:
+        return {}
+    one = encode(FORMATS[ins.scale_type], np.ones(1))
+    chunks = ins.scale_chunks
+    shapes = {"scale_a": (ins.m, chunks), "scale_b": (chunks, ins.n)}
+    return {name: np.broadcast_to(one, shape) for name, shape in shapes.items()}
+
+
 class _Bench:
     """An instruction, to compute dot products on whose operands are powers of two."""
 
     def __init__(self, ins: MatrixInstruction, target: Target | Recipe) -> None:
-        self.ins, self.target, self.k = ins, target, ins.k
+        self.ins, self.target = ins, target
+        #: positions along k that may all have products at once
+        self.positions = _positions(ins)
+        self.k = len(self.positions)
         arithmetic = ins.arithmetic(target)
         self.a, self.b, self.c, self.d = (getattr(arithmetic, x) for x in "abcd")
         (a_low, a_high), (b_low, b_high) = _powers(self.a), _powers(self.b)
@@ -120,11 +149,11 @@ class _Bench:
     def dots(self, products: Sequence[Sequence[Power]], c: Sequence[float] | None = None) -> Array:
         """D of every dot product, as float64; `c` holds the accumulators, zeros if None."""
         count = len(products)
-        a, b = np.zeros((count, self.k)), np.zeros((count, self.k))
+        a, b = np.zeros((count, self.ins.k)), np.zeros((count, self.ins.k))
         for i, terms in enumerate(products):
             for position, sign, exponent in terms:
-                p, q = self._split(exponent)
-                a[i, position], b[i, position] = sign * 2.0**p, 2.0**q
+                at, (p, q) = self.positions[position], self._split(exponent)
+                a[i, at], b[i, at] = sign * 2.0**p, 2.0**q
         start = encode(self.c, np.zeros(count) if c is None else np.array(c, np.float64))
         return self._run(encode(self.a, a), encode(self.b, b), start)
 
@@ -138,7 +167,7 @@ class _Bench:
         """The dots lie on the diagonals of matrices: row i of A meets column i of B."""
         ins, count, out = self.ins, len(a), []
         size = min(ins.m, ins.n)
-        i = np.arange(size)
+        i, scales = np.arange(size), _scales_of_one(ins)
         for start in range(0, count, size):
             x = np.zeros((ins.m, ins.k), a.dtype)
             y = np.zeros((ins.k, ins.n), b.dtype)
@@ -146,9 +175,15 @@ class _Bench:
             used = len(a[start : start + size])
             x[:used], y.T[:used] = a[start : start + size], b[start : start + size]
             z[i[:used], i[:used]] = c[start : start + size]
-            d = mma(ins, x, y, z, target=self.target, codes=True)
+            d = mma(ins, x, y, z, target=self.target, codes=True, **scales)
             out.append(decode_values(self.d, d[i[:used], i[:used]]))
         return np.concatenate(out)
+
+    def named(self, passes: list[list[int]] | None) -> list[list[int]] | None:
+        """Positions along k of what the experiments count."""
+        if passes is None:
+            return None
+        return [[self.positions[i] for i in own] for own in passes]
 
     # --- experiments ---
 
