@@ -1,7 +1,8 @@
-"""The compiled engine: the vector engine, of which runs of statements are native functions.
+"""The compiled engine: the vector engine, of which loops and runs of statements are native
+functions.
 
-Whatever has no LLVM instructions stays a step of the vector engine, as do barriers, waits and all
-that lanes of different warps do together.
+Whatever has no LLVM instructions stays a step of the vector engine, as do waits, but for barriers
+of whole blocks within loops, and all else that lanes of different warps do together.
 """
 
 from __future__ import annotations
