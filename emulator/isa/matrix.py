@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from dtypes import FORMATS, Format, Place, place
 from emulator.errors import OperandError, listing
@@ -29,9 +29,20 @@ if TYPE_CHECKING:
     from emulator.arith.evidence import Fidelity
     from emulator.arith.recipes import Arithmetic, Row
     from emulator.arith.steps import Step
-    from emulator.isa.recipe import Recipe
 
 Rounding = Literal["rn", "rz", "rm", "rp"]
+
+
+class OwnSteps(Protocol):
+    """What a `Recipe` offers an instruction."""
+
+    @property
+    def steps(self) -> tuple[Step, ...]: ...
+    @property
+    def fidelity(self) -> Fidelity: ...
+    def applied(self, stated: Arithmetic, k: int, what: object) -> Arithmetic: ...
+
+
 ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
 
 #: elements of a metadata chunk, by bits of an A element: 2:4, 1:2 for tf32, pair-wise 4:8
@@ -222,7 +233,7 @@ class MatrixInstruction(Instruction):
         assert row is not None, "or the target would not be one of its targets"
         return row
 
-    def fidelity(self, target: str | Target | Recipe) -> Fidelity:
+    def fidelity(self, target: str | Target | OwnSteps) -> Fidelity:
         """How sure the result on `target` is: exact, validated or modelled, and why; of a recipe
         that it is your own.
 
@@ -238,7 +249,7 @@ class MatrixInstruction(Instruction):
             generation, self.form.family, self.shape, self.a_type, self.d_type, source
         )
 
-    def arithmetic(self, target: str | Target | Recipe) -> Arithmetic:
+    def arithmetic(self, target: str | Target | OwnSteps) -> Arithmetic:
         """What an engine needs to compute the instruction's dot products on `target`, or by a
         recipe of your own.
 
@@ -251,13 +262,12 @@ class MatrixInstruction(Instruction):
         return own.applied(_stated(self, own.steps), self.stored_k, self)
 
 
-def _own(given: Recipe) -> Recipe:
+def _own(given: Any) -> OwnSteps:
     """The recipe that stands in the place of a target; OperandError for what is neither."""
-    from emulator.isa.recipe import Recipe
-
-    if not isinstance(given, Recipe):
+    if not hasattr(given, "applied"):
         find_target(given)
-    return given
+    own: OwnSteps = given
+    return own
 
 
 @lru_cache(maxsize=1024)
