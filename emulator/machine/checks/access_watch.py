@@ -174,6 +174,8 @@ class AccessWatch(Reporter):
         if use == "read" and not strong:
             self._check_read_only(lanes, at, threads.reshape(at.shape))
         if use != "read":
+            if self.publishing is not None:
+                self.publishing(lanes)
             if not strong:
                 conflicts += memory.conflicts_with_reads(clocks, who, threads, flat)
             memory.note_write(flat, threads, now, Sort.ATOMIC if strong else Sort.PLAIN)

@@ -67,7 +67,9 @@ class AsyncWatch(AccessWatch):
 
     def _of_copy_global(self, lanes: Lanes, places: Places, size: int, write: bool) -> None:
         every = np.broadcast_to(places, lanes.shape)
-        self.access_global(lanes, every, size, "write" if write else "read", None)
+        # A reduction is relaxed, element by element (PTX ISA 9.7.9.25.4.2).
+        use = "atomic" if "reduce" in self.words else "write" if write else "read"
+        self.access_global(lanes, every, size, use, None)
 
     def _of_copy(self, lanes: Lanes, places: Places, size: int, write: bool) -> None:
         """An asynchronous copy reads or writes shared memory for its lanes."""
@@ -244,6 +246,11 @@ class AsyncWatch(AccessWatch):
         self._use_of_barrier(lanes, places)
         if arrives:
             self.sync.tell_mbarrier(lanes, places)
+
+    def copies_arrive(self, lanes: Lanes, places: Places) -> None:
+        """cp.async.mbarrier.arrive."""
+        self._use_of_barrier(lanes, places)
+        self.sync.tell_copies(lanes, places)
 
     def _use_of_barrier(self, lanes: Lanes, places: Places) -> None:
         """A thread uses mbarriers: they are initialised, and it knows that."""

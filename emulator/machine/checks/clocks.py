@@ -236,6 +236,10 @@ class Clocks:
         np.maximum.at(out[Aspect.WGMMA], first, self.own[Aspect.WGMMA, lanes])
         return out
 
+    def nothing(self) -> Events:
+        """Released knowledge of nothing."""
+        return np.zeros((_COUNT, self._need_matrix().shape[-1]), np.int32)
+
     def acquire(self, lanes: Lanes, known: Events) -> None:
         """Lanes of one cluster learn what others have released."""
         matrix = self._need_matrix()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,11 @@ from emulator.machine.checks.matrices import (
 )
 from emulator.machine.checks.reporter import Reporter
 from emulator.machine.vector.operands import active, reader, word_type
-from emulator.machine.vector.strand import Frame, Strand
+from emulator.machine.vector.strand import Frame, Lanes, Strand
 from emulator.ptx.program import (
     Address,
     Bound,
+    Constant,
     Function,
     Liveness,
     ParameterPlace,
@@ -112,11 +113,15 @@ class Use:
     targets: tuple[int, ...]
     bases: tuple[int, ...]
     guard: int | None
-    #: what its sources are used for, where a word that nobody wrote is a mistake
-    purpose: str
+    #: it may store its sources to global memory, where a word that nobody wrote is a mistake
+    publishes: bool
     active: Callable[[Strand], Array | bool | None]
     #: of selp: the registers of its operands, the last of which picks one of the others
     chooser: tuple[int | None, ...] | None
+    #: of a logical operation: the value of one source that makes those of the others not matter
+    absorbing: int | None = None
+    #: it packs its sources: of what it makes, a part may be meant
+    packs: bool = False
     #: of a multiplication: whether it adds to D, and its operands
     adds: Callable[[Strand], Array] | None = None
     product: Product | None = None
@@ -138,12 +143,15 @@ class Use:
         if statement.name == "st" and isinstance(place, ParameterPlace):
             targets = (place.index + count,)
             sources = tuple(i + count for i in registers_of(statement.operands["b"]))
+        packs = statement.name == "cvt" and "b" in statement.operands
+        if packs and any(isinstance(x, Constant) for x in statement.operands.values()):
+            sources = ()
         return cls(
             sources, targets,
             tuple(dict.fromkeys(i + count for i in _bases(statement))), guard,
-            _purpose(statement), active(statement.guard), chooser,
-            _addition(statement, function), _product(statement, function),
-            _stores(statement, sources), _loads(statement),
+            _publishes(statement), active(statement.guard), chooser, _absorbing(statement),
+            packs, _addition(statement, function),
+            _product(statement, function), _stores(statement, sources), _loads(statement),
         )  # fmt: skip
 
 
@@ -177,16 +185,16 @@ def _product(statement: Statement, function: Function) -> Product | None:
     return None
 
 
-def _purpose(statement: Statement) -> str:
-    if statement.name in ("st", "red", "atom") and not isinstance(
-        statement.operands.get("a"), ParameterPlace
-    ):
-        place = statement.operands.get("a")
-        words = str(statement.instruction).split(".")
-        if "global" in words or (isinstance(place, Address) and place.space in ("", "global")):
-            inside = {"shared", "shared::cta", "shared::cluster", "local", "param"}
-            return "" if inside & set(words) else "is stored to global memory"
-    return ""
+def _publishes(statement: Statement) -> bool:
+    place = statement.operands.get("a")
+    return statement.name in ("st", "red", "atom") and not isinstance(place, ParameterPlace)
+
+
+def _absorbing(statement: Statement) -> int | None:
+    """A bit that is 0 decides a conjunction, and one that is 1 a disjunction."""
+    if statement.name == "and":
+        return 0
+    return 1 if str(statement.instruction) == "or.pred" else None
 
 
 # --- while it runs --------------------------------------------------------------------------------
@@ -206,9 +214,8 @@ def before(watch: Reporter, s: Strand, use: Use, mask: Array | None) -> None:
         watch.storing = use.stores(s) if callable(use.stores) else spread(s, shadow) < 0
         if mask is not None:
             watch.storing = watch.storing[mask]
-    if shadow is not CLEAN and use.purpose:
-        for source in use.sources:
-            _refuse(watch, s, source, mask, use.purpose)
+    if shadow is not CLEAN and use.publishes:
+        watch.publishing = partial(_refuse_to_publish, watch, s, use)
     if use.targets:
         put(s, use.targets, shadow, mask)
 
@@ -233,17 +240,26 @@ def _combined(s: Strand, use: Use) -> Array:
             return CLEAN
         out: Array = np.minimum(np.where(s.read(use.chooser[2]), first, second), picks)
         return out if out.any() else CLEAN
-    found: list[Array] = []
-    for i in use.sources:
-        shadow = s.read(i)
-        if shadow is not CLEAN:
-            found.append(shadow)
-    if not found:
+    every = [s.read(i) for i in use.sources]
+    found = [x for x in every if x is not CLEAN]
+    if not found or (use.packs and len(found) < len(every)):
         return CLEAN
+    join = np.maximum if use.packs else np.minimum
     out = found[0]
     for more in found[1:]:
-        out = np.minimum(out, more)
+        out = join(out, more)
+    if use.absorbing is not None:
+        count = count_of(s.frames[-1].function)
+        for i, shadow in zip(use.sources, every, strict=True):
+            decides = (shadow == 0) & (s.read(i - count) == use.absorbing)
+            out = np.where(decides, 0, out)
     return out if out.any() else CLEAN
+
+
+def _refuse_to_publish(watch: Reporter, s: Strand, use: Use, lanes: Lanes) -> None:
+    """Lanes store their sources to global memory."""
+    for source in use.sources:
+        _refuse(watch, s, source, np.isin(s.lanes, lanes), "is stored to global memory")
 
 
 def spread(s: Strand, shadow: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,8 @@ class Reporter:
         self.unwritten: Bools | None = None
         #: of a store, whether what it stores is nothing that anybody wrote ``(lanes,)``
         self.storing: Bools | None = None
+        #: of a store of what nobody wrote, what is to be said of lanes that reach global memory
+        self.publishing: Callable[[Lanes], None] | None = None
         lanes = len(wave.thread)
         self.copies, self.bulk, self.wgmma = Groups(lanes), Groups(lanes), Groups(lanes)
         self.words_per_cluster = wave.shared_bytes // 8 * wave.cluster_size
@@ -130,7 +133,7 @@ class Reporter:
         """A strand is about to execute a statement."""
         self.statement, self.words = statement, words
         self.all.tick(statement.pc)
-        self.unwritten = self.storing = None
+        self.unwritten = self.storing = self.publishing = None
 
     def gather(self, row: int) -> None:
         """A barrier of a block: what its threads know of other blocks, all of them know."""

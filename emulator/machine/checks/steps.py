@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ After = Callable[[Watch, Strand, Lanes], None]
 def checked(statement: Statement, function: Function, program: Program, step: Step) -> Step:
     """A step with its checks."""
     use = Use.of(statement, function)
+    # What is new in an expansion goes through registers of its own.
+    parts = [replace(Use.of(x, function), guard=None, chooser=None) for x in statement.expansion]
     words = frozenset(str(statement.instruction).split("."))
     after = _after(statement, function)
     look = _before(statement, function, program)
@@ -44,7 +47,8 @@ def checked(statement: Statement, function: Function, program: Program, step: St
                 registers.before(watch, s, _only_guard(use), None)
             return
         assert mask is None or not isinstance(mask, bool)
-        registers.before(watch, s, use, mask)
+        for each in (use, *parts):
+            registers.before(watch, s, each, mask)
         if look is not None:
             look(watch, s, mask)
         if touch is not None and watch.tensor_cores.arriving:
@@ -75,7 +79,7 @@ def checked_end(statement: Statement, function: Function, end: End) -> End:
 
 
 def _only_guard(use: Use) -> Use:
-    return Use((), (), (), use.guard, "", use.active, None)
+    return Use((), (), (), use.guard, False, use.active, None)
 
 
 # --- before a statement ---------------------------------------------------------------------------

@@ -132,8 +132,22 @@ class Synchronisation:
         for place in np.unique(places).tolist():
             mine = lanes[places == place]
             self._tell(place, clocks.released(mine, self.watch.now))
-            self.arrived.setdefault(place, set()).update(mine.tolist())
-            self.last[place] = self.watch.statement.pc, int(mine[-1])
+            self._arrived(place, mine)
+
+    def tell_copies(self, lanes: Lanes, places: Lanes) -> None:
+        """Lanes arrive at mbarriers, by the numbers of their words, once their cp.async so far are
+        complete; of their other accesses that says nothing."""
+        clocks = self.clocks
+        for place in np.unique(places).tolist():
+            mine = lanes[places == place]
+            told = clocks.nothing()
+            told[Aspect.COPIES, mine % clocks.per_cluster] = self.watch.now
+            self._tell(place, told)
+            self._arrived(place, mine)
+
+    def _arrived(self, place: int, lanes: Lanes) -> None:
+        self.arrived.setdefault(place, set()).update(lanes.tolist())
+        self.last[place] = self.watch.statement.pc, int(lanes[-1])
 
     def last_arrival(self, place: int) -> str:
         """Who arrived last at an mbarrier, in words; empty where nobody has."""
@@ -150,8 +164,7 @@ class Synchronisation:
         """A copy that signals an mbarrier is issued; the column that it is known by."""
         clocks, cluster = self.clocks, place // self.watch.words_per_cluster
         column = clocks.column(cluster, place)
-        assert clocks.matrix is not None
-        told = np.zeros((len(Aspect), clocks.matrix.shape[-1]), np.int32)
+        told = clocks.nothing()
         told[Aspect.PLAIN, clocks.per_cluster + column] = self.watch.now
         self._tell(place, told)
         return column

@@ -126,6 +126,8 @@ def arrive_after_copies(statement: Statement, function: Function) -> Step:
         wave = s.wave
         lanes = s.lanes if mask is None else s.lanes[mask]
         at = np.broadcast_to(places(s, mask), lanes.shape)
+        if wave.watch is not None:
+            wave.watch.copies_arrive(lanes, at)
         if not noinc:
             change(wave, at, Operation(arrivals=-1))
         if wave.pending.at_once:

@@ -1,0 +1,114 @@
+"""Right kernels that a coarser rule would blame, each beside a twin with a mistake."""
+
+import numpy as np
+import pytest
+
+from emulator import Module
+
+HEAD = ".version 8.6\n.target sm_90\n.address_size 64\n"
+START = """
+.visible .entry k(.param .u64 o)
+{
+    .reg .b16 %h<4>;  .reg .b32 %r<8>, %at, %s;  .reg .b64 %o, %mine, %x;  .reg .f32 %f<4>;
+    .reg .pred %p, %q, %first;
+    .shared  .align 256 .b8 s[1024];  .shared .b64 bar[2];
+    .local .b32 own;
+    ld.param.u64 %o, [o];
+    mov.u32 %r0, %tid.x;
+    mov.u32 %r7, 7;
+    mad.wide.u32 %mine, %r0, 4, %o;
+    mov.u32 %at, s;
+    mad.lo.u32 %at, %r0, 4, %at;
+    mov.u32 %s, s;
+    setp.eq.u32 %first, %r0, 0;
+    mov.u64 %x, own;
+    cvta.local.u64 %x, %x;
+"""
+
+
+def kinds(body, grid=1, block=64, **options):
+    module = Module(HEAD + START + body + "\n    ret;\n}\n")
+    report = module["k"].launch(grid, block, [np.zeros(1024, "u4")], check=True, **options)
+    return {x.kind for x in report.findings}
+
+
+COPIES = """
+    @%first mbarrier.init.shared.b64 [bar], 64;
+    bar.sync 0;
+    st.shared.u32 [%at+256], 1;
+    FIRST
+    SECOND
+WAIT:
+    mbarrier.try_wait.parity.shared.b64 %p, [bar], 0;
+    @!%p bra WAIT;
+    xor.b32 %r1, %at, 252;
+    ld.shared.u32 %r2, [%r1];
+"""
+COPY = "cp.async.ca.shared.global [%at], [%mine], 4;"
+ARRIVE = "cp.async.mbarrier.arrive.noinc.shared.b64 [bar];"
+COUNTED = ARRIVE.replace(".noinc", "") + " mbarrier.arrive.shared.b64 _, [bar];"
+
+
+@pytest.mark.parametrize("arrive", [ARRIVE, COUNTED])
+def test_an_mbarrier_tells_of_the_copies_that_arrive_at_it(arrive):
+    assert not kinds(COPIES.replace("FIRST", COPY).replace("SECOND", arrive))
+    early = COPIES.replace("FIRST", arrive).replace("SECOND", COPY)
+    assert kinds(early) == {"read before wait"}
+
+
+def test_the_arrival_of_copies_says_nothing_of_stores():
+    text = COPIES.replace("FIRST", COPY).replace("SECOND", "ARRIVAL").replace("%r1]", "%r1+256]")
+    assert kinds(text.replace("ARRIVAL", ARRIVE)) == {"race"}
+    assert not kinds(text.replace("ARRIVAL", COUNTED))
+
+
+REDUCTION = """
+    st.shared.u32 [%at], %r0;
+    fence.proxy.async;
+    bar.sync 0;
+    @%first OPCODE [%o], [%s], 128;
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0;
+"""
+
+
+@pytest.mark.parametrize("opcode, found", [
+    ("cp.reduce.async.bulk.global.shared::cta.bulk_group.max.u32", set()),
+    ("cp.async.bulk.global.shared::cta.bulk_group", {"race between blocks"}),
+])  # fmt: skip
+def test_bulk_reductions_of_several_blocks_are_no_race(opcode, found):
+    assert kinds(REDUCTION.replace("OPCODE", opcode), grid=2) == found
+
+
+@pytest.mark.parametrize("body, found", [
+    # to copy the padding of a structure within local memory
+    ("ld.u32 %r1, [%x]; st.u32 [%x], %r1;", set()),
+    ("ld.u32 %r1, [%x]; st.u32 [%mine], %r1;", {"uninitialised memory"}),
+    ("ld.u32 %r1, [%x]; atom.add.u32 %r1, [%mine], %r1;", {"uninitialised memory"}),
+    ("st.u32 [%x], %r1;", set()),
+    ("st.u32 [%mine], %r1;", {"uninitialised register"}),
+    ("@%first st.u32 [%mine], %r1;", {"uninitialised register"}),
+    # a comparison that is decided without it
+    ("setp.eq.u32 %p, %r1, 0; setp.ne.u32 %q, %r7, 7; and.pred %p, %p, %q; @%p bra END;", set()),
+    ("setp.eq.u32 %p, %r1, 0; setp.eq.u32 %q, %r7, 7; and.pred %p, %p, %q; @%p bra END;",
+     {"uninitialised register"}),
+    ("setp.eq.u32 %p, %r1, 0; setp.eq.u32 %q, %r7, 7; or.pred %p, %q, %p; @%p bra END;", set()),
+    ("setp.eq.u32 %p, %r1, 0; setp.ne.u32 %q, %r7, 7; or.pred %p, %q, %p; @%p bra END;",
+     {"uninitialised register"}),
+    ("and.b32 %r2, %r7, 8; and.b32 %r2, %r1, %r2; st.u32 [%mine], %r2;", set()),
+    ("and.b32 %r2, %r7, 4; and.b32 %r2, %r1, %r2; st.u32 [%mine], %r2;",
+     {"uninitialised register"}),
+    # the other half of a pair
+    ("cvt.rn.satfinite.e4m3x2.f32 %h0, %f1, 0f40000000; st.u16 [%mine], %h0;", set()),
+    ("cvt.rn.f32.u32 %f0, %r0; cvt.rn.satfinite.e4m3x2.f32 %h0, %f1, %f0; st.u16 [%mine], %h0;",
+     set()),
+    ("cvt.rn.satfinite.e4m3x2.f32 %h0, %f1, %f2; st.u16 [%mine], %h0;",
+     {"uninitialised register"}),
+    # a quotient that is fused with a sum
+    ("cvt.rn.f32.u32 %f0, %r0; div.full.f32 %f1, %f0, 0f40400000; add.f32 %f1, %f1, 0f3F800000; "
+     "st.f32 [%mine], %f1;", set()),
+    ("div.full.f32 %f1, %f0, 0f40400000; add.f32 %f1, %f1, 0f3F800000; st.f32 [%mine], %f1;",
+     {"uninitialised register"}),
+])  # fmt: skip
+def test_what_nobody_wrote_matters_where_it_is_used(body, found):
+    assert kinds(body + "\nEND:") == found
