@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from emulator import Module
+from emulator import KernelError, Module
 
 HEAD = ".version 8.6\n.target sm_90\n.address_size 64\n"
 START = """
@@ -112,3 +112,117 @@ def test_bulk_reductions_of_several_blocks_are_no_race(opcode, found):
 ])  # fmt: skip
 def test_what_nobody_wrote_matters_where_it_is_used(body, found):
     assert kinds(body + "\nEND:") == found
+
+
+@pytest.mark.parametrize("lane, found", [(0, set()), (1, {"uninitialised register"})])
+def test_a_shuffle_gives_what_its_source_holds(lane, found):
+    body = f"@%first mov.u32 %r1, 5; shfl.sync.idx.b32 %r2, %r1, {lane}, 31, -1;"
+    assert kinds(body + "st.global.u32 [%mine], %r2;", block=32) == found
+
+
+# The first lane of each warp raises a bit, and the last warp goes on when all have: as the tiles of
+# cooperative groups that are larger than a warp do.
+FLAG = """
+    @%first st.shared.u32 [bar], 0;
+    and.b32 %r1, %r0, 31;
+    shr.u32 %r2, %r0, 5;
+    shl.b32 %r3, 1, %r2;
+    setp.eq.u32 %q, %r1, 0;
+    bar.sync 0;
+    st.shared.u32 [%at], %r0;
+    bar.warp.sync -1;
+    ARRIVE
+    WAIT
+    xor.b32 %at, %at, 132;
+    ld.shared.u32 %r5, [%at];
+"""
+RAISE = "@%q atom.shared.or.acq_rel.cta.b32 %r4, [bar], %r3;"
+FENCED = "fence.acq_rel.cta; @%q red.shared.or.relaxed.cta.b32 [bar], %r3;"
+SPIN = """
+AGAIN:
+    ld.acquire.cta.shared.u32 %r4, [bar];
+    setp.ne.u32 %p, %r4, 3;
+    @%p bra AGAIN;
+"""
+LEADER = """
+AGAIN:
+    @%q ld.acquire.cta.shared.u32 %r4, [bar];
+    shfl.sync.idx.b32 %r4, %r4, 0, 31, -1;
+    setp.ne.u32 %p, %r4, 3;
+    @%p bra AGAIN;
+"""
+
+
+@pytest.mark.parametrize("arrive, wait, found", [
+    (RAISE, SPIN, set()), (FENCED, SPIN, set()), (RAISE, LEADER, set()),
+    (RAISE, "", {"race"}),
+    (RAISE.replace("acq_rel", "acquire"), SPIN, {"race"}),
+    (FENCED.replace("fence.acq_rel.cta;", ""), SPIN, {"race"}),
+    (RAISE, SPIN.replace(".acquire.cta", ""), {"race"}),
+])  # fmt: skip
+def test_shared_memory_as_a_flag(arrive, wait, found):
+    assert kinds(FLAG.replace("ARRIVE", arrive).replace("WAIT", wait)) == found
+
+
+REMOTE = """
+    @%first mbarrier.init.shared.b64 [bar], 1;
+    st.shared.u32 [%at], 0;
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+    @%first mbarrier.arrive.expect_tx.shared.b64 _, [bar], 256;
+    mov.u32 %r1, %cluster_ctarank;
+    xor.b32 %r1, %r1, 1;
+    mov.u32 %r3, bar;
+    mapa.shared::cluster.u32 %r3, %r3, %r1;
+    mapa.shared::cluster.u32 %r2, PLACE, %r1;
+    OPCODE [%r2], %r0, [%r3];
+WAIT:
+    mbarrier.try_wait.parity.shared.b64 %p, [bar], 0;
+    @!%p bra WAIT;
+    ld.shared.u32 %r2, [%at];
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+"""
+SIGNALS = "async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32"
+
+
+@pytest.mark.parametrize("opcode, place, found", [
+    ("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32", "%at", set()),
+    ("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32", "%s",
+     {"overwritten too early"}),
+    (f"red.{SIGNALS}", "%s", set()),
+])  # fmt: skip
+def test_stores_that_signal_an_mbarrier(opcode, place, found):
+    text = REMOTE.replace("OPCODE", opcode).replace("PLACE", place)
+    assert kinds(text, grid=2, cluster=2) == found
+    early = text[: text.index("WAIT:")] + text[text.index("    ld.shared") :]
+    assert "read before wait" in kinds(early, grid=2, cluster=2)
+
+
+# Lanes in one part of the code while others wait for all at the end of it.
+PARTS = """
+    setp.gt.u32 %p, %r0, 27;
+    @%p exit;
+    and.b32 %r1, %r0, 1;
+    setp.ne.u32 %p, %r1, 0;
+    @%p bra PART;
+JOIN:
+    bar.warp.sync -1;
+    exit;
+PART:
+    vote.sync.ballot.b32 %r2, %p, MASK;
+    vote.sync.ballot.b32 %r2, %p, MASK;
+    LEAVE
+    bra JOIN;
+"""
+
+
+@pytest.mark.parametrize("mask, leave, found", [
+    ("0x0aaaaaaa", "", set()), ("0x0aaaaaab", "", {"shuffle"}),
+    ("0x0aaaaaaa", "exit;", {"shuffle"}),
+])  # fmt: skip
+def test_lanes_that_are_named_elsewhere_may_come_later(mask, leave, found):
+    try:
+        assert kinds(PARTS.replace("MASK", mask).replace("LEAVE", leave), block=32) == found
+    except KernelError as error:
+        assert {x.kind for x in error.findings} == found

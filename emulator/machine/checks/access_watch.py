@@ -13,6 +13,7 @@ from emulator.machine.checks.accesses import Conflict, SharedAccesses, Sort
 from emulator.machine.checks.clocks import Bools
 from emulator.machine.checks.finding import Party
 from emulator.machine.checks.reporter import GridWatch, Reporter
+from emulator.machine.checks.synchronisation import Synchronisation
 from emulator.machine.vector.strand import WARP, Lanes, Strand
 from emulator.machine.vector.wave import Wave
 from emulator.memory.shadow import granules
@@ -20,6 +21,7 @@ from emulator.memory.shadow import granules
 Places = NDArray[np.int64]
 #: words of an opcode by which a load or store takes part in synchronisation
 _STRONG = frozenset({"relaxed", "acquire", "release", "acq_rel", "mmio"})
+_RELEASES = frozenset({"release", "acq_rel"})
 
 
 class AccessWatch(Reporter):
@@ -27,6 +29,7 @@ class AccessWatch(Reporter):
 
     def __init__(self, all_: GridWatch, wave: Wave) -> None:
         super().__init__(all_, wave)
+        self.sync = Synchronisation(self)
         self.shared = SharedAccesses(self.clocks, wave.shared_bytes, all_.granules["shared"])
         self.local_written = np.zeros((len(wave.thread), 0), np.bool_)
         #: by block and lane of another block: its last access to the block's shared memory
@@ -118,8 +121,11 @@ class AccessWatch(Reporter):
         else:
             conflicts += shared.conflicts_with_reads(who, flat)
         self.conflicts(conflicts, who, flat * shared.shadow.granule, size, use, changed, count)
+        if strong:
+            self.sync.flag(lanes, places, use, whole=not _RELEASES.isdisjoint(self.words))
         if use == "read":
-            shared.note_read(flat, who, now)
+            if not strong:
+                shared.note_read(flat, who, now)
         else:
             shared.note_write(flat, who, now, Sort.ATOMIC if strong else Sort.PLAIN)
             undefined = self.storing
@@ -214,7 +220,7 @@ class AccessWatch(Reporter):
         memory = self.all.memory
         knowledge = memory.knowledge
         writes, reads = use != "read", use != "write"
-        whole = not self.words.isdisjoint({"release", "acq_rel"})
+        whole = not _RELEASES.isdisjoint(self.words)
         if not (knowledge.released or knowledge.fences or knowledge.held or whole):
             return
         for lane, place in zip(lanes.tolist(), places.tolist(), strict=True):

@@ -13,7 +13,6 @@ from emulator.machine.checks.accesses import Conflict, Sort
 from emulator.machine.checks.clocks import Aspect, Bools, Events
 from emulator.machine.checks.finding import Party
 from emulator.machine.checks.reporter import GridWatch
-from emulator.machine.checks.synchronisation import Synchronisation
 from emulator.machine.checks.wgmma import WatchedSpace
 from emulator.machine.vector.strand import WARP, Lanes
 from emulator.machine.vector.wave import Wave
@@ -33,7 +32,6 @@ class AsyncWatch(AccessWatch):
 
     def __init__(self, all_: GridWatch, wave: Wave) -> None:
         super().__init__(all_, wave)
-        self.sync = Synchronisation(self)
         #: places of mbarriers that are initialised, as numbers of 8-byte words
         self.barriers: set[int] = set()
         #: of warps of the grid, the event of the last fence for tensor maps
@@ -52,7 +50,8 @@ class AsyncWatch(AccessWatch):
     def touched(self, lanes: Lanes, held: Array, places: Places, size: int, write: bool) -> None:
         """Bytes that a copy, or a load or store of a matrix, finds in memory."""
         memory = self.memory_of(held)
-        if self.statement.name not in _ASYNC:
+        signals = "mbarrier::complete_tx::bytes" in self.words  # st.async and red.async, too
+        if self.statement.name not in _ASYNC and not signals:
             every = np.broadcast_to(places, lanes.shape)
             use = "write" if write else "read"
             if memory == "shared":
@@ -86,10 +85,12 @@ class AsyncWatch(AccessWatch):
                     shared.note_bulk_read(flat[who == lane], lane, self.now)
                 self.bulk.issue(lanes, self.now)
             return
-        self._of_proxy(
-            shared.conflicts_with_writes(who, flat, proxy=bulk), who, flat * granule, size,
-            at.shape[1], "write",
-        )  # fmt: skip
+        if self.wave.cluster_size > 1 and self.statement.name not in _ASYNC:
+            self._check_peers(lanes, np.broadcast_to(places, lanes.shape))
+        conflicts = shared.conflicts_with_writes(who, flat, proxy=bulk)
+        if self._is_reduction(self.statement.pc):
+            conflicts = [x for x in map(self._without_reductions, conflicts) if x.which.size]
+        self._of_proxy(conflicts, who, flat * granule, size, at.shape[1], "write")
         conflicts = shared.conflicts_with_reads(who, flat)
         self.conflicts(conflicts, who, flat * granule, size, use, None, at.shape[1])
         if bulk or "mbarrier::complete_tx::bytes" in self.words:
@@ -98,6 +99,20 @@ class AsyncWatch(AccessWatch):
             shared.note_write(flat, who, self.now, Sort.COPY)
             shared.shadow.define(flat, None)
             self.copies.issue(lanes, self.now)
+
+    def _is_reduction(self, pc: int) -> bool:
+        words = str(self.all.grid.program.statements[pc].instruction).split(".")
+        return words[0] == "red" or "reduce" in words
+
+    def _without_reductions(self, conflict: Conflict) -> Conflict:
+        """What of a conflict is with other operations: asynchronous reductions are relaxed."""
+        if conflict.sort != Sort.BARRIER:
+            return conflict
+        others = [not self._is_reduction(self.all.pcs[x]) for x in conflict.events.tolist()]
+        keep = np.flatnonzero(others)
+        return conflict._replace(
+            which=conflict.which[keep], events=conflict.events[keep], others=conflict.others[keep]
+        )
 
     def _of_proxy(
         self,

@@ -28,7 +28,7 @@ from emulator.machine.checks.matrices import (
 )
 from emulator.machine.checks.reporter import Reporter
 from emulator.machine.vector.operands import active, reader, word_type
-from emulator.machine.vector.strand import Frame, Lanes, Strand
+from emulator.machine.vector.strand import WARP, Frame, Lanes, Strand
 from emulator.ptx.program import (
     Address,
     Bound,
@@ -122,6 +122,8 @@ class Use:
     absorbing: int | None = None
     #: it packs its sources: of what it makes, a part may be meant
     packs: bool = False
+    #: of shfl: the lane of its warp that each lane reads from
+    shuffles: Callable[[Strand], Array] | None = None
     #: of a multiplication: whether it adds to D, and its operands
     adds: Callable[[Strand], Array] | None = None
     product: Product | None = None
@@ -150,7 +152,8 @@ class Use:
             sources, targets,
             tuple(dict.fromkeys(i + count for i in _bases(statement))), guard,
             _publishes(statement), active(statement.guard), chooser, _absorbing(statement),
-            packs, _addition(statement, function),
+            packs, _shuffles(statement, function),
+            _addition(statement, function),
             _product(statement, function), _stores(statement, sources), _loads(statement),
         )  # fmt: skip
 
@@ -161,6 +164,42 @@ def _addition(statement: Statement, function: Function) -> Callable[[Strand], Ar
     if scale is None or not isinstance(statement.instruction, MatrixInstruction):
         return None
     return reader(scale, word_type(statement.signature["scale_d"]), function)
+
+
+def _shuffles(statement: Statement, function: Function) -> Callable[[Strand], Array] | None:
+    if statement.name != "shfl" or not isinstance(statement.operands["a"], Register):
+        return None
+    return sources_of_shuffle(statement, function)
+
+
+def sources_of_shuffle(statement: Statement, function: Function) -> Callable[[Strand], Array]:
+    """The lane of its warp that each lane of a shfl reads from."""
+    words = str(statement.instruction).split(".")
+    mode = next(word for word in words if word in ("up", "down", "bfly", "idx"))
+    lane, clamp = (reader(statement.operands[name], "u32", function) for name in ("b", "c"))
+    return lambda s: _source(
+        mode, s.lanes % WARP, lane(s).astype(np.int64), clamp(s).astype(np.int64)
+    )
+
+
+def _source(mode: str, own: Array, b: Array, c: Array) -> Array:
+    """The lane that each lane reads from; its own where the other is out of range (PTX ISA
+    9.7.9.6)."""
+    clamp, segment = c & 31, c >> 8 & 31
+    most = own & segment | clamp & ~segment
+    least = own & segment
+    b = b & 31
+    if mode == "idx":
+        source = least | b & ~segment
+        valid = source <= most
+    elif mode == "up":
+        source = own - b
+        valid = source >= most
+    else:
+        source = own + b if mode == "down" else own ^ b
+        valid = source <= most
+    out: Array = np.where(valid, source, own)
+    return out
 
 
 def _stores(statement: Statement, sources: tuple[int, ...]) -> Any:
@@ -209,7 +248,7 @@ def before(watch: Reporter, s: Strand, use: Use, mask: Array | None) -> None:
     if use.product is not None:
         _multiply(s, use)
         return
-    shadow = _combined(s, use)
+    shadow = _combined(s, use) if use.shuffles is None else _shuffled(s, use, mask)
     if shadow is not CLEAN and use.stores:
         watch.storing = use.stores(s) if callable(use.stores) else spread(s, shadow) < 0
         if mask is not None:
@@ -253,6 +292,18 @@ def _combined(s: Strand, use: Use) -> Array:
         for i, shadow in zip(use.sources, every, strict=True):
             decides = (shadow == 0) & (s.read(i - count) == use.absorbing)
             out = np.where(decides, 0, out)
+    return out if out.any() else CLEAN
+
+
+def _shuffled(s: Strand, use: Use, mask: Array | None) -> Array:
+    """Each lane gets the first source of the lane that it reads from. Of part of a warp nothing is
+    said: the statement may be tried again when the others have come."""
+    shadow, lanes = s.read(use.sources[0]), s.lanes
+    if shadow is CLEAN or mask is not None or use.shuffles is None or not s.wave.is_whole(s):
+        return CLEAN
+    wanted = lanes - lanes % WARP + use.shuffles(s)
+    at = np.minimum(np.searchsorted(lanes, wanted), len(lanes) - 1)
+    out: Array = np.where(lanes[at] == wanted, spread(s, shadow)[at], 0)
     return out if out.any() else CLEAN
 
 

@@ -12,7 +12,7 @@ from dtypes import Array
 from emulator.machine.checks import registers
 from emulator.machine.checks.clocks import Aspect, Bools
 from emulator.machine.checks.matrices import Product
-from emulator.machine.checks.registers import Use, count_of
+from emulator.machine.checks.registers import Use, count_of, sources_of_shuffle
 from emulator.machine.checks.synchronisation import warps_complete
 from emulator.machine.checks.watch import Watch
 from emulator.machine.checks.wgmma import Registers, is_wgmma
@@ -161,6 +161,8 @@ def _with_members(
             watch.masks_disagree(s, masks)
         if not s.wave.is_whole(s):
             watch.masks_elsewhere(s, s.spread(masks))
+        else:
+            watch.masks_met(s)
         if shuffle is not None:
             shuffle(watch, s, mask)
 
@@ -171,19 +173,16 @@ def _shuffle(
     statement: Statement, function: Function
 ) -> Callable[[Watch, Strand, Array | None], None] | None:
     """shfl.sync: a lane that is read from must be in the membermask and execute it, too."""
-    words = str(statement.instruction).split(".")
-    if "sync" not in words or "membermask" not in statement.operands:
+    if "membermask" not in statement.operands:
         return None
-    mode = next(word for word in words if word in ("up", "down", "bfly", "idx"))
-    lane, clamp, members = (
-        reader(statement.operands[name], "u32", function) for name in ("b", "c", "membermask")
-    )
+    members = reader(statement.operands["membermask"], "u32", function)
+    sources = sources_of_shuffle(statement, function)
 
     def look(watch: Watch, s: Strand, mask: Array | None) -> None:
         if mask is not None:
             return
         own = s.lanes % 32
-        source = _source(mode, own, lane(s).astype(np.int64), clamp(s).astype(np.int64))
+        source = sources(s)
         masks = np.broadcast_to(members(s), own.shape).astype(np.int64)
         there = by_warp(s, np.ones(len(s), np.bool_)) if len(s) % 32 else present(s)
         bits = (there * (1 << np.arange(32))).sum(1)
@@ -210,26 +209,6 @@ def _complete(s: Strand, masks: Array, warps: Array) -> Array:
         s.wave.alive_bits(warps_of.numbers), np.diff(warps_of.starts, append=len(s))
     ).astype(np.int64)
     out: Array = masks & alive & ~warps == 0
-    return out
-
-
-def _source(mode: str, own: Array, b: Array, c: Array) -> Array:
-    """The lane that each lane reads from; its own where the other is out of range (PTX ISA
-    9.7.9.6)."""
-    clamp, segment = c & 31, c >> 8 & 31
-    most = own & segment | clamp & ~segment
-    least = own & segment
-    b = b & 31
-    if mode == "idx":
-        source = least | b & ~segment
-        valid = source <= most
-    elif mode == "up":
-        source = own - b
-        valid = source >= most
-    else:
-        source = own + b if mode == "down" else own ^ b
-        valid = source <= most
-    out: Array = np.where(valid, source, own)
     return out
 
 
@@ -268,7 +247,11 @@ def _warp_barrier(statement: Statement, function: Function) -> After:
 
 
 def _exchange(statement: Statement, function: Function) -> After:
-    return lambda watch, s, lanes: watch.clocks.shuffled(lanes, watch.now)
+    def after(watch: Watch, s: Strand, lanes: Lanes) -> None:
+        watch.clocks.shuffled(lanes, watch.now)
+        watch.sync.exchanged(lanes)
+
+    return after
 
 
 def _fence(statement: Statement, function: Function) -> After:

@@ -34,6 +34,15 @@ class Phase:
 
 
 @dataclass
+class SharedFlag:
+    """What was released to a place in shared memory, last at an event, and who has heard when."""
+
+    told: Events
+    event: int
+    heard: Events
+
+
+@dataclass
 class Synchronisation:
     """The objects of a wave that threads synchronise through."""
 
@@ -43,6 +52,10 @@ class Synchronisation:
     #: who has ever arrived at an mbarrier, and who did last, where
     arrived: dict[int, set[int]] = field(default_factory=dict)
     last: dict[int, tuple[int, int]] = field(default_factory=dict)
+    #: by place in shared memory: what was released to it
+    flags: dict[int, SharedFlag] = field(default_factory=dict)
+    #: of warps: what lanes have learnt from flags since all lanes last exchanged registers
+    heard: dict[int, Events] = field(default_factory=dict)
     #: of clusters: what was told in the phase under way, and in the last one
     told: dict[int, Events] = field(default_factory=dict)
     over: dict[int, Events] = field(default_factory=dict)
@@ -194,18 +207,70 @@ class Synchronisation:
                 some = mine[mine // self.clocks.per_cluster == cluster]
                 self.clocks.acquire(some, phase.over)
 
+    # --- shared memory as a flag ---
+
+    def flag(self, lanes: Lanes, places: Lanes, use: str, *, whole: bool) -> None:
+        """Lanes read, write or update places strongly; `whole`: with release semantics.
+
+        As of global memory, no fence is demanded of a reader (see `GridKnowledge`).
+        """
+        fenced = whole or bool(self.watch.fences[lanes].any())
+        if not self.flags and (use == "read" or not fenced):
+            return
+        for place in np.unique(places).tolist():
+            mine = lanes[places == place]
+            # Of lanes of one statement the order is open: each may have come after all others.
+            if use != "read" and (whole or self.watch.fences[mine].any()):
+                self._raise(place, self._fenced(mine, whole=whole))
+            if use != "write" and place in self.flags:
+                self._hear(mine, self.flags[place])
+
+    def _raise(self, place: int, told: Events) -> None:
+        have = self.flags.get(place)
+        if have is None:
+            heard = np.zeros(len(self.watch.wave.thread), np.int32)
+            self.flags[place] = SharedFlag(told, self.watch.now, heard)
+        else:
+            have.told, have.event = wider(have.told, told), self.watch.now
+
+    def _hear(self, lanes: Lanes, flag: SharedFlag) -> None:
+        lanes = lanes[flag.heard[lanes] < flag.event]
+        if not lanes.size:
+            return
+        flag.heard[lanes] = flag.event
+        self.clocks.acquire(lanes, flag.told)
+        for warp in np.unique(lanes // WARP).tolist():
+            have = self.heard.get(warp)
+            self.heard[warp] = flag.told if have is None else wider(have, flag.told)
+
+    def exchanged(self, lanes: Lanes) -> None:
+        """Lanes of warps exchange registers: what follows in one is not before what another has
+        learnt. PTX promises no such thing of shfl; cooperative groups build on it."""
+        if not self.heard:
+            return
+        alive = self.watch.wave.alive.reshape(-1, WARP).sum(1)
+        for warp in np.unique(lanes // WARP).tolist():
+            if warp in self.heard:
+                mine = lanes[lanes // WARP == warp]
+                self.clocks.acquire(mine, self.heard[warp])
+                if len(mine) == alive[warp]:
+                    del self.heard[warp]
+
+    def _fenced(self, lanes: Lanes, *, whole: bool) -> Events:
+        """What lanes release; unless `whole`, it is what they knew at their last fence."""
+        told = self.clocks.released(lanes, self.watch.now)
+        if not whole:
+            known = [Aspect.PLAIN, Aspect.READS]
+            told[known] = np.minimum(told[known], self.watch.fences[lanes].max())
+        return told
+
     # --- clusters ---
 
     def arrive_at_cluster(self, lanes: Lanes, *, relaxed: bool) -> None:
         """Lanes arrive; `relaxed`: what they tell is what they knew at their last fence."""
         for cluster in np.unique(lanes // self.clocks.per_cluster).tolist():
             mine = lanes[lanes // self.clocks.per_cluster == cluster]
-            told = self.clocks.released(mine, self.watch.now)
-            if relaxed:
-                plain = told[[Aspect.PLAIN, Aspect.READS]]
-                told[[Aspect.PLAIN, Aspect.READS]] = np.minimum(
-                    plain, self.watch.fences[mine].max()
-                )
+            told = self._fenced(mine, whole=not relaxed)
             have = self.told.get(cluster)
             self.told[cluster] = told if have is None else wider(have, told)
 

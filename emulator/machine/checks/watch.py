@@ -6,6 +6,8 @@ none. The rules themselves are in the other files of this folder.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dtypes import Array
@@ -22,6 +24,16 @@ from emulator.memory.mbarrier import Barrier
 from emulator.ptx.program import Bound
 
 
+class Missed(NamedTuple):
+    """Lanes that execute a statement while others wait for them at another."""
+
+    lanes: Lanes
+    pc: int
+    mask: int
+    other: int
+    earlier: Party
+
+
 class Watch(AsyncWatch):
     """The checks of a wave."""
 
@@ -35,6 +47,8 @@ class Watch(AsyncWatch):
         self.farewell: dict[int, Events] = {}
         #: of warps, by the pc of a statement that waits for lanes: its membermask, and who is there
         self.expecting: dict[int, dict[int, tuple[int, int]]] = {}
+        #: by warp and pc of a statement that waits for lanes: they have gone elsewhere
+        self.missed: dict[tuple[int, int], Missed] = {}
 
     # --- calls ---
 
@@ -74,25 +88,49 @@ class Watch(AsyncWatch):
         for warp in np.unique(lanes // WARP).tolist():
             mine = lanes // WARP == warp
             here = int((1 << (lanes[mine] % WARP)).sum())
+            named = int(np.bitwise_or.reduce(masks[mine]))
             waiting = self.expecting.setdefault(warp, {})
             for other, (mask, there) in waiting.items():
-                if other != pc and mask & ~there & here:
-                    block, thread = self.wave.coordinates(warp * WARP)
-                    earlier = Party(self.place(other), block, (thread,), "waits for all it names")
-                    self.report(
-                        "shuffle", lanes[mine], int(mine.sum()),
-                        f"lanes that a membermask {mask:#010x} names elsewhere are here", earlier,
-                        other,
-                    )  # fmt: skip
+                if other == pc or not mask & ~there & here:
+                    continue
+                block, thread = self.wave.coordinates(warp * WARP)
+                earlier = Party(self.place(other), block, (thread,), "waits for all it names")
+                missed = Missed(lanes[mine], pc, mask, other, earlier)
+                if named & there:
+                    self._miss(missed)
+                else:
+                    # They do not wait for who waits for them, and may well come there later.
+                    self.missed[warp, other] = missed
             mask, there = waiting.get(pc, (0, 0))
-            waiting[pc] = mask | int(np.bitwise_or.reduce(masks[mine])), there | here
-            if waiting[pc][0] & ~waiting[pc][1] == 0:
-                del waiting[pc]
+            waiting[pc] = mask | named, there | here
+            alive = int(self.wave.alive_bits(np.array([warp]))[0])
+            if waiting[pc][0] & ~waiting[pc][1] & alive == 0:
+                self._met(warp, pc)
+
+    def masks_met(self, s: Strand) -> None:
+        """All lanes of warps are here."""
+        if self.expecting:
+            for warp in np.unique(s.lanes // WARP).tolist():
+                self._met(warp, self.statement.pc)
+
+    def _met(self, warp: int, pc: int) -> None:
+        self.expecting.get(warp, {}).pop(pc, None)
+        self.missed.pop((warp, pc), None)
+
+    def _miss(self, missed: Missed) -> None:
+        self.report(
+            "shuffle", missed.lanes, len(missed.lanes),
+            f"lanes that a membermask {missed.mask:#010x} names elsewhere are here",
+            missed.earlier, missed.other, pc=missed.pc,
+        )  # fmt: skip
 
     # --- ends ---
 
     def ended(self, lanes: Lanes) -> None:
-        """Lanes end: what they have issued must be over."""
+        """Lanes end: what they have issued must be over, and who waits for them waits in vain."""
+        for key, missed in list(self.missed.items()):
+            if np.isin(missed.lanes, lanes).any():
+                self._miss(self.missed.pop(key))
         if self.all.has_peers:
             for row in np.unique(lanes // self.clocks.per_block).tolist():
                 mine = lanes[lanes // self.clocks.per_block == row]
