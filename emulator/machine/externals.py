@@ -23,8 +23,12 @@ LONGEST_TEXT = 1 << 16
 # --- printf ---------------------------------------------------------------------------------------
 
 _SPECIFIER = re.compile(
-    r"%(?P<flags>[-+ #0]*)(?P<width>\d+|\*)?(?:\.(?P<precision>\d*))?"
+    r"%(?P<flags>[-+ #0]*)(?P<width>\d+|\*)?(?:\.(?P<precision>\d*|\*))?"
     r"(?P<size>hh|h|ll|l|j|z|t)?(?P<kind>[diouxXeEfFgGaAcsp%])"
+)
+#: what the device counts arguments by (70 formats on an H200): it knows no ``.*``, hh, j, z and t
+_COUNTED = re.compile(
+    r"%%|%[-+ #0]*(?:\d+|(?P<star>\*))?(?:\.\d*)?(?:h|ll|l)?(?P<kind>[diouxXeEfFgGaAcsp])"
 )
 _EIGHT_BYTES = ("ll", "l", "j", "z", "t")
 _NARROW = {"hh": 8, "h": 16}
@@ -33,8 +37,10 @@ _NARROW = {"hh": 8, "h": 16}
 class _Arguments:
     """The arguments behind the format: each at a multiple of its own size."""
 
-    def __init__(self, host: Host, address: int) -> None:
+    def __init__(self, host: Host, address: int, counted: int) -> None:
         self.host, self.address, self.offset, self.count = host, address, 0, 0
+        #: those that the device knows of
+        self.counted = counted
 
     def take(self, size: int) -> bytes:
         self.offset = -(-self.offset // size) * size
@@ -48,25 +54,31 @@ class _Arguments:
 
 
 def vprintf(host: Host, arguments: Sequence[int]) -> int:
-    """Formats a text as C's printf does; how many arguments it took.
+    """Formats a text as C's printf does; how many arguments the device counts.
 
-    A precision is never an argument: what stands at ``%.*f`` an H200 prints as it is.
+    Those behind it are the program's here; an H200 prints whatever its memory holds there.
     """
-    form, given = host.text(arguments[0]), _Arguments(host, arguments[1])
+    form = host.text(arguments[0])
+    counted = sum(1 + bool(x["star"]) for x in _COUNTED.finditer(form) if x["kind"])
+    given = _Arguments(host, arguments[1], counted)
     host.print(_SPECIFIER.sub(lambda match: _formatted(match, given), form))
-    return given.count
+    return counted
 
 
 def _formatted(match: re.Match[str], given: _Arguments) -> str:
     flags, kind, size = match["flags"], match["kind"], match["size"] or ""
     if kind == "%":
         return "%"
+    if match["precision"] == "*" and given.count >= given.counted:
+        return match[0]  # as an H200 prints it
     width = given.integer() if match["width"] == "*" else int(match["width"] or 0)
     if width < 0:
         flags, width = flags + "-", -width
     precision: int | None = None
     if match["precision"] is not None:
-        precision = int(match["precision"] or 0)
+        star = match["precision"] == "*"
+        precision = given.integer() if star else int(match["precision"] or 0)
+        precision = None if precision < 0 else precision
     text = _CONVERSIONS[kind](kind, flags, precision, size, given)
     if "-" in flags:
         return text.ljust(width)
