@@ -14,7 +14,7 @@ from emulator.errors import OperandError, hint, listing, near_name
 from emulator.isa.signature import Constants, Operand, Signature
 from emulator.memory.windows import WINDOW_BITS
 from emulator.ptx import tree
-from emulator.ptx.names import ELEMENTS, Scope, is_special
+from emulator.ptx.names import ELEMENTS, Scope, special_types
 from emulator.ptx.program import (
     REGISTER_BITS,
     Address,
@@ -161,9 +161,26 @@ class Binder:
                     return Constant(self.functions[name])
                 if self.scope.symbol(name) is not None and operand.use == "read":
                     return self._variable(operand, tree.Offset(name, 0, given.at))
-            if is_special(name):
+            if (legal := special_types(name)) is not None:
+                self._check_special(operand, name, legal, given)
                 return SpecialRegister(name)
         self._undeclared(given, name)
+
+    def _check_special(
+        self, operand: Operand, name: str, legal: tuple[str, ...], given: tree.Operand
+    ) -> None:
+        """Raises BindError where ptxas does not take a register that PTX predefines."""
+        first, *words = self.opcode.split(".")
+        types = [TYPES[word] for word in words if word in TYPES]
+        if first not in ("mov", "cvt") or (first == "cvt" and any(x.is_float for x in types)):
+            raise BindError(
+                f"{self.opcode} takes no special register: mov {name} to another one first",
+                given.at,
+            )
+        if first == "mov" and operand.type not in legal:
+            read = listing(f".{t}" for t in legal)
+            what = f"read as {read}" if legal else f"a vector: {name}.x, .y, .z"
+            raise BindError(f"{name} is {what}; {self.opcode} does not fit", given.at)
 
     def _register(self, given: tree.Name | tree.Element) -> Register | None:
         """The register of that name, or an element of a vector register."""

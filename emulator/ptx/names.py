@@ -14,19 +14,33 @@ from emulator.ptx.tree import DeclaredName, Prototype, RegisterDeclaration, Targ
 #: parts of a vector register, by their number
 ELEMENTS = {"x": 0, "y": 1, "z": 2, "w": 3, "r": 0, "g": 1, "b": 2, "a": 3}
 _NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]*)", re.ASCII)
-#: registers that PTX predefines (PTX ISA 10)
-_SPECIAL = re.compile(
-    r"%(laneid|warpid|nwarpid|smid|nsmid|gridid|clock(_hi|64)?|lanemask_(eq|le|lt|ge|gt)"
-    r"|globaltimer(_lo|_hi)?|pm\d+(_64)?|envreg\d+|is_explicit_cluster|(cluster_)?n?ctarank"
-    r"|(n?tid|n?ctaid|n?clusterid|cluster_n?ctaid)(\.[xyzw])?|(total|dynamic|aggr)_smem_size"
-    r"|reserved_smem_offset_(begin|end|cap|[01])|current_graph_exec)",
-    re.ASCII,
-)
+_HALVES, _WORDS, _PAIRS = (tuple(f"{x}{bits}" for x in "bus") for bits in (16, 32, 64))
+#: registers that PTX predefines (PTX ISA 10), and the types that mov reads them as (ptxas 13.0)
+_SPECIAL = {
+    re.compile(f"%(?:{names})", re.ASCII): types
+    for names, types in {
+        r"laneid|warpid|nwarpid|smid|nsmid|clock(_hi)?|lanemask_(eq|le|lt|ge|gt)|pm\d+|envreg\d+"
+        r"|globaltimer_(lo|hi)|(cluster_)?n?ctarank|(n?clusterid|cluster_n?ctaid)\.[xyzw]"
+        r"|(total|dynamic|aggr)_smem_size|reserved_smem_offset_(begin|end|cap|[01])": _WORDS,
+        r"n?(tid|ctaid)\.[xyzw]": _HALVES + _WORDS,
+        r"clock64|globaltimer|pm\d+_64|current_graph_exec": _PAIRS,
+        r"gridid": _HALVES + _WORDS + _PAIRS,
+        r"is_explicit_cluster": ("pred",),
+        # Vectors, of which each component has a name.
+        r"n?tid|n?ctaid|n?clusterid|cluster_n?ctaid": (),
+    }.items()
+}
 
 
 def is_special(name: str) -> bool:
     """Whether a name is that of a register which PTX predefines."""
-    return _SPECIAL.fullmatch(name) is not None
+    return special_types(name) is not None
+
+
+def special_types(name: str) -> tuple[str, ...] | None:
+    """The types that mov reads a register as which PTX predefines, () for a vector; None for any
+    other name."""
+    return next((types for names, types in _SPECIAL.items() if names.fullmatch(name)), None)
 
 
 def is_reserved(name: str) -> bool:

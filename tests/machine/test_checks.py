@@ -17,7 +17,7 @@ HEAP = """
 .extern .func (.param .b64 r) malloc (.param .b64 n);
 .visible .entry k(.param .u64 o)
 {
-    .reg .b64 %p, %o, %off;  .reg .b32 %v;
+    .reg .b64 %p, %o, %off;  .reg .b32 %thread, %v;
     ld.param.u64 %o, [o];
     {
         .param .b64 n;  st.param.b64 [n], 256;
@@ -26,7 +26,7 @@ HEAP = """
     }
     WRITE
     ld.u32 %v, [%p+8];
-    mad.wide.u32 %o, %tid.x, 4, %o;
+    mov.u32 %thread, %tid.x;  mad.wide.u32 %o, %thread, 4, %o;
     st.global.u32 [%o], %v;
     ret;
 }
@@ -44,10 +44,10 @@ def test_memory_of_malloc_is_unwritten(write, found):
 ARRIVALS = """
 .visible .entry k()
 {
-    .reg .pred %p;  .reg .b32 %at;
+    .reg .pred %p;  .reg .b32 %thread, %at;
     .shared .align 8 .b64 full[2];
     mov.u32 %at, full;
-    setp.ne.u32 %p, %tid.x, 0;
+    mov.u32 %thread, %tid.x;  setp.ne.u32 %p, %thread, 0;
     @%p bra WAIT;
     mbarrier.init.shared.b64 [%at+8], 2;
     mbarrier.arrive.shared.b64 _, [%at+8];
@@ -78,8 +78,8 @@ def test_a_loop_around_a_wait_with_a_barrier_in_it_ends(engine):
 CROSSED = """
 .visible .entry k()
 {
-    .reg .pred %p;
-    setp.lt.u32 %p, %tid.x, 64;
+    .reg .b32 %thread;  .reg .pred %p;
+    mov.u32 %thread, %tid.x;  setp.lt.u32 %p, %thread, 64;
     @%p bra OTHER;
     bar.sync FIRST, 128;
     ret;
@@ -99,7 +99,7 @@ def test_a_deadlock_names_a_circle():
 
 def test_what_was_found_before_an_error_is_told():
     race = CROSSED.replace("FIRST", "1").replace(
-        "    setp", "    .shared .u32 s;\n    st.shared.u32 [s], %tid.x;\n    setp"
+        "setp", ".shared .u32 s;\n    st.shared.u32 [s], %thread;\n    setp"
     )
     with pytest.raises(KernelError) as caught:
         launch(race)
@@ -126,18 +126,18 @@ def test_places_are_counted_in_elements_of_the_access():
 TILE = """
 .visible .entry k(.param .u64 o)
 {
-    .reg .b32 %r<8>, %tile;  .reg .f32 %f<8>;  .reg .b64 %o;
+    .reg .b32 %thread, %r<8>, %tile;  .reg .f32 %f<8>;  .reg .b64 %o;
     .shared .align 32 .b8 tile[512];
     ld.param.u64 %o, [o];
     mov.u32 %tile, tile;
-    mad.lo.u32 %r0, %tid.x, 16, %tile;
+    mov.u32 %thread, %tid.x;  mad.lo.u32 %r0, %thread, 16, %tile;
     STORE
     bar.warp.sync -1;
     wmma.load.a.sync.aligned.row.m16n16k16.shared.f16
         {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}, [%tile];
     wmma.load.b.sync.aligned.row.m16n16k16.shared.f16
         {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}, [%tile];
-    mad.wide.u32 %o, %tid.x, 4, %o;
+    mad.wide.u32 %o, %thread, 4, %o;
     st.global.u32 [%o], %r0;
     ret;
 }
@@ -175,9 +175,9 @@ CANCEL = """.version 8.6
 .address_size 64
 .visible .entry k()
 {
-    .reg .pred %p;  .reg .b128 %q;
+    .reg .b32 %thread;  .reg .pred %p;  .reg .b128 %q;
     .shared .align 16 .b8 answer[16];  .shared .b64 bar;
-    setp.eq.u32 %p, %tid.x, 0;
+    mov.u32 %thread, %tid.x;  setp.eq.u32 %p, %thread, 0;
     @%p mbarrier.init.shared.b64 [bar], 1;
     bar.sync 0;
     @%p mbarrier.arrive.expect_tx.shared.b64 _, [bar], 16;
