@@ -33,10 +33,11 @@ def dot(arithmetic: Arithmetic, a: Array, b: Array, c: Array, k: int) -> Array:
     )
     if clamps:
         low, high = -arithmetic.d.sign_mask, arithmetic.d.max_finite
-        assert k <= step
         for start in range(0, total, k):
-            part = slice(start, start + k)
-            exact = x + (p[..., part] @ q[..., part, :]).astype(np.int64)
+            exact, end = x.astype(np.int64), min(start + k, total)
+            for first in range(start, end, step):
+                part = slice(first, min(first + step, end))
+                exact = exact + (p[..., part] @ q[..., part, :]).astype(np.int64)
             x = np.clip(exact, low, high).astype(np.int32)
     else:
         for start in range(0, total, step):

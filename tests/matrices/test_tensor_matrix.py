@@ -145,7 +145,7 @@ def test_commands(capsys):
         ("tcgen05.mma.kind::f16", InstructionDescriptor(), EmulatorError, "nearest"),
         (
             F16.replace("f16", "f8f6f4.decompress::lut::b"), InstructionDescriptor(),
-            UnsupportedError, "not modelled here",
+            UnsupportedError, "is for kernels: the product of matrices",
         ),
         (F16, InstructionDescriptor("tf32"), OperandError, "the descriptor is of tf32"),
         (F16, 0x0C00_0490 | 1 << 6, OperandError, "bits 6 are set"),

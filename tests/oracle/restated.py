@@ -110,7 +110,7 @@ OTHERS = {
         (PopcountDot(),),
     ("wgmma", "hopper", "s8 u8", "s32"): (IntegerDot(),),
     ("wgmma", "hopper", "b1", "s32"): (PopcountDot(),),
-    ("tcgen05", "blackwell", "s8 u8", "s32"): (IntegerDot(),),
+    ("tcgen05", "blackwell", "s8 u8 s1z4m11", "s32"): (IntegerDot(),),
 }  # fmt: skip
 
 

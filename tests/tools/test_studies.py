@@ -19,7 +19,6 @@ from emulator import (
     InstructionDescriptor,
     OperandError,
     Recipe,
-    UnsupportedError,
     error_study,
     gemm,
     probe,
@@ -254,7 +253,7 @@ def test_sparse_operands_keep_the_largest(k):
     [(SPARSE, "H100", None), (MXFP8, "sm_120a", None), (TCGEN05, "sm_100a", DESCRIPTOR)],
 )
 def test_studies_of_every_kind_of_instruction(opcode, target, idesc):
-    """The error falls to nothing where a recipe keeps more bits, and grows where it keeps fewer."""
+    """The error is that of f32 where a recipe keeps as many bits, and grows where it keeps fewer."""
     own = Recipe.of(opcode, target, idesc=idesc)
     wide, narrow = (own.changed(fraction_bits=x, name=str(x)) for x in (200, 12))
     study = error_study(
@@ -262,7 +261,7 @@ def test_studies_of_every_kind_of_instruction(opcode, target, idesc):
     )  # fmt: skip
     rms = {x["target"]: x["rms"] for x in study.rows}
     first, _, last = (rms[x] for x in (study.rows[0]["target"], "200", "12"))
-    assert rms["200"] <= first < 1e-6 < last < 1e-2
+    assert max(first, rms["200"]) < 1e-6 < last < 1e-2
 
 
 def test_overflows_are_counted():
@@ -369,7 +368,7 @@ def test_lengths():
     ],
 )
 def test_studies_that_cannot_be(given, words):
-    with pytest.raises((OperandError, UnsupportedError), match=words) as caught:
+    with pytest.raises(EmulatorError, match=words) as caught:
         error_study(**{"instruction": F16, "k": 64, "rows": 2, "columns": 2, "targets": "H100"}
                     | given)  # fmt: skip
     assert len(str(caught.value)) < 600
