@@ -253,7 +253,7 @@ def test_sparse_operands_keep_the_largest(k):
     [(SPARSE, "H100", None), (MXFP8, "sm_120a", None), (TCGEN05, "sm_100a", DESCRIPTOR)],
 )
 def test_studies_of_every_kind_of_instruction(opcode, target, idesc):
-    """The error is that of f32 where a recipe keeps as many bits, and grows where it keeps fewer."""
+    """The error is that of f32 with as many bits or more, and grows where a recipe keeps fewer."""
     own = Recipe.of(opcode, target, idesc=idesc)
     wide, narrow = (own.changed(fraction_bits=x, name=str(x)) for x in (200, 12))
     study = error_study(
