@@ -126,8 +126,11 @@ def test_special_registers():
     names += " %cluster_nctaid.x %is_explicit_cluster %total_smem_size %dynamic_smem_size %nsmid"
     names += " %reserved_smem_offset_end %gridid %envreg1"
     names = names.split()
+    into = dict.fromkeys(names, "mov.u32 %r5, {}; ")
+    into["%is_explicit_cluster"] = "mov.pred %p1, {}; selp.u32 %r5, 1, 0, %p1; "
     reads = "".join(
-        f"mov.u32 %r5, {name}; st.global.u32 [%rd3+{4 * i}], %r5;" for i, name in enumerate(names)
+        f"{into[name].format(name)}st.global.u32 [%rd3+{4 * i}], %r5;"
+        for i, name in enumerate(names)
     )
     body = f"""mov.u32 %r4, %ctaid.y; mov.u32 %r5, %nctaid.x; mad.lo.u32 %r4, %r4, %r5, %r1;
     mov.u32 %r5, %ntid.y; mov.u32 %r6, %tid.y; mov.u32 %r7, %tid.z; mad.lo.u32 %r6, %r7, %r5, %r6;
