@@ -12,6 +12,8 @@ products of PyTorch as on a GPU), and the mark ``all_forms(target="sm_90a")``.
 PYTEST_DONT_REWRITE.
 """
 
+from importlib.util import find_spec
+
 from emulator.tools.orders import check_order
 from emulator.tools.testing.clean import assert_clean
 from emulator.tools.testing.difference import Differences, assert_bits_equal, find_differences
@@ -39,5 +41,6 @@ __all__ = [
     "unnoticed_swaps",
 ]
 
-#: what pytest loads with this module
-pytest_plugins = ("emulator.tools.testing.pytest_plugin",)
+_PLUGIN = "emulator.tools.testing.pytest_plugin"
+#: what pytest loads with this module; a wheel has that file under the name of its entry point only
+pytest_plugins = (_PLUGIN if find_spec(_PLUGIN) else "ptx_mma_emulator_pytest",)

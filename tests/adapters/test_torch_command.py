@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from commands import answer, refusal
+from plugin_runs import run_with_plugin
 
 pytest.importorskip("torch")
 pytest_plugins = "pytester"
@@ -73,11 +74,8 @@ def test_without():
 """
 
 
-def test_the_fixture(pytester):
+def test_the_fixture(pytester, monkeypatch):
     pytester.makepyfile(TESTS)
-    result = pytester.runpytest_subprocess(
-        "-p", "no:emulator.testing", "-p", "emulator.tools.testing.pytest_plugin",
-        "-W", "error", "-p", "no:cacheprovider", "-p", "no:hypothesispytest",
-    )  # fmt: skip
+    result = run_with_plugin(pytester, monkeypatch)
     result.assert_outcomes(passed=3, errors=1)
     result.stdout.fnmatch_lines(["*tensor_cores: no target 'A99'*"])

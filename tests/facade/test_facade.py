@@ -1,6 +1,7 @@
 """What `emulator` offers by name: lazy exports, the version, types for those who import it."""
 
 import ast
+import os
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -134,7 +135,8 @@ def test_the_wheel_has_types_guide_pictures_and_licences(tmp_path):
     )  # fmt: skip
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name.startswith(f"ptx_mma_emulator-{emulator.__version__}-")
-    names = zipfile.ZipFile(wheel).namelist()
+    archive = zipfile.ZipFile(wheel)
+    names = archive.namelist()
     for name in (
         "emulator/py.typed", "dtypes/py.typed", "emulator/guide/kernels.md",
         "emulator/tools/pictures/page.css", "emulator/golden/h200_dense.npz",
@@ -143,3 +145,11 @@ def test_the_wheel_has_types_guide_pictures_and_licences(tmp_path):
     licences = [name for name in names if ".dist-info/licenses/" in name]
     assert sorted(Path(name).name for name in licences) == ["LICENCE.dots", "LICENSE"]
     assert not [name for name in names if name.endswith((".nbi", ".nbc", ".pyc"))]
+    # What `emulator.testing` names as its plugin is there, under whatever name.
+    archive.extractall(tmp_path / "site")
+    code = "import emulator.testing as t; __import__(t.pytest_plugins[0]); print(t.__file__)"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+    )  # fmt: skip
+    assert run.stdout.startswith(str(tmp_path)), run.stderr

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from plugin_runs import run_with_plugin
 
 from emulator import EmulatorError, Module
 from emulator.__main__ import main
@@ -247,7 +248,7 @@ def test_assert_clean(findings):
             assert_clean(wrong, 1, 1)
 
 
-def test_the_fixture_checks_every_launch(pytester):
+def test_the_fixture_checks_every_launch(pytester, monkeypatch):
     pytester.makepyfile(f"""
         import numpy as np
         from emulator import Module
@@ -264,10 +265,6 @@ def test_the_fixture_checks_every_launch(pytester):
         def test_without():
             RACY.launch(1, 64, [np.zeros(1, "u4")])
     """)
-    result = pytester.runpytest_subprocess(
-        # The source, not the copy that an installation has made of it.
-        "-p", "no:emulator.testing", "-p", "emulator.tools.testing.pytest_plugin",
-        "-W", "error", "-p", "no:cacheprovider", "-p", "no:hypothesispytest",
-    )  # fmt: skip
+    result = run_with_plugin(pytester, monkeypatch)
     result.assert_outcomes(failed=1, passed=2)
     result.stdout.fnmatch_lines(["*AssertionError: racy is not clean:", "*race: *"])

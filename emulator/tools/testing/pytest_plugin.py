@@ -1,9 +1,9 @@
 """The pytest plugin: the fixtures `golden`, `clean_launches` and `tensor_cores`, the option
 --update-golden and the marks `all_forms` and `tensor_cores`.
 
-PYTEST_DONT_REWRITE. An installed package has this file a second time as a module outside of the
-package, which the entry point names: pytest loads it at every start, and a module inside of the
-package would bring NumPy with it. So nothing of ours is imported before a test needs it.
+PYTEST_DONT_REWRITE. A wheel has this file as a module outside of the package, which its entry point
+names: pytest loads it at every start, and a module inside of the package would bring NumPy with it.
+So nothing of ours is imported before a test needs it.
 """
 
 from __future__ import annotations
