@@ -14,6 +14,8 @@ Order = Literal["early", "late", "random"]
 EngineName = Literal["auto", "compiled", "vector", "reference"]
 #: what a launch stops at: a NaN of operands that are none, an infinity of finite ones, either
 Special = Literal["nan", "inf", "any"]
+#: %nwarpid, the warps that a processor has room for: measured on an H200
+WARPS_OF_PROCESSOR = 64
 
 
 def check_word(name: str, given: Any, words: Any) -> None:

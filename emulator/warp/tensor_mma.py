@@ -38,9 +38,6 @@ from emulator.memory.tensor_memory import (
 from emulator.warp.call import Undefined
 from emulator.warp.tensor_multiply import TensorProduct, zero_columns
 
-#: one metadata nibble
-_NIBBLE = Place(4, 0, 4)
-
 
 class Operands(NamedTuple):
     """What one tcgen05.mma is given; addresses are those of tensor memory."""
@@ -169,11 +166,9 @@ class _Run:
         a, b = self.a(), self.b()
         nibbles, scale_a, scale_b = self._nibbles(), self._scale("a"), self._scale("b")
         places, bits = self.layout.d, self.mma.product.format_c.bits
-        start = self._column(self.operands.d)
-        where = Place(32, 0, bits)
         c = np.zeros(places.lane.shape, f"u{bits // 8}")
         if self.operands.enable:
-            c = self._read("D", start, places, where)
+            c = self._read("D", self.operands.d, places)
         d = np.empty_like(c)
         for region in self._regions(a, nibbles, scale_a, scale_b):
             rows, columns = region.rows, region.columns
@@ -184,7 +179,10 @@ class _Run:
                 None if nibbles is None else nibbles[region.block][rows],
                 engine=self.engine, undefined=self.undefined,
             )  # fmt: skip
-        store_codes(self.memories, start, places, d, where, "tcgen05.mma, D", self._written())
+        store_codes(
+            self.memories, self._column(self.operands.d), places, d, self._place("D"),
+            "tcgen05.mma, D", self._written(),
+        )  # fmt: skip
         return tuple(self.unwritten)
 
     def touched(self) -> Touched:
@@ -208,18 +206,28 @@ class _Run:
     def _words(
         self, name: str, address: int, places: Places, mask: NDArray[np.bool_] | None = None
     ) -> list[Words]:
-        # Elements of A alone may go on in the next word.
-        width = self._place_of_a.width if name == "A" else 1
-        what = f"tcgen05.mma, {name}"
+        width, what = self._place(name).width, f"tcgen05.mma, {name}"
         return words_at(self.memories, self._column(address), places, width, what, mask)
+
+    def _place(self, name: str) -> Place:
+        """How an element of an operand lies in a word of tensor memory."""
+        product, x = self.mma.product, self.mma.product.instruction
+        if name == "D":
+            return Place(32, 0, product.format_c.bits)
+        if name == "A":
+            return place(FORMATS[x.a], x.width("a"))
+        if name == "metadata":
+            return Place(4, 0, 4)
+        scale = None if name == "lookup" else product.scale_type
+        return Place(8, 0, FORMATS[scale].bits if scale else 8)
 
     def _column(self, address: int) -> int:
         """The address without its lane, which the layout has."""
         return TensorAddress(0, TensorAddress.decode(address).column).encode()
 
-    def _read(self, name: str, address: int, places: Places, where: Place) -> Array:
-        what = f"tcgen05.mma, {name}"
-        codes, defined = load_codes(self.memories, address, places, where, what)
+    def _read(self, name: str, address: int, places: Places) -> Array:
+        start, what = self._column(address), f"tcgen05.mma, {name}"
+        codes, defined = load_codes(self.memories, start, places, self._place(name), what)
         if not defined.all():
             self.unwritten.append(name)
         return codes
@@ -237,17 +245,12 @@ class _Run:
         if x.transpose_a:
             raise OperandError("A in tensor memory is K-major: transpose_a must be 0")
         self._check_lane("A", self.operands.a)
-        a = self._read("A", self._column(self.operands.a), self.layout.a, self._place_of_a)
+        a = self._read("A", self.operands.a, self.layout.a)
         if self.mma.a_shift:
             # Each row takes the place of the one before it; the last of each CTA stays.
             own = a.reshape(a.shape[0], group, -1, a.shape[-1])
             a = np.concatenate([own[:, :, 1:], own[:, :, -1:]], 2).reshape(a.shape)
         return a
-
-    @property
-    def _place_of_a(self) -> Place:
-        x = self.mma.product.instruction
-        return place(FORMATS[x.a], x.width("a"))
 
     def b(self) -> Array:
         """B ``(k, n)``, with the columns that a mask makes zero."""
@@ -269,10 +272,9 @@ class _Run:
         if address is None:
             raise OperandError("tcgen05.mma.decompress::lut::b needs the address of its tables")
         self._check_lane("lookup", address)
-        start = self._column(address)
-        if start % 2:
+        if self._column(address) % 2:
             raise OperandError("the tables of .decompress::lut::b start in an even column")
-        tables = self._read("lookup", start, self.layout.lookup, Place(8, 0, 8))
+        tables = self._read("lookup", address, self.layout.lookup)
         parts = [
             np.take_along_axis(np.repeat(own, TABLE_COLUMNS, axis=0), indices, axis=1)
             for own, indices in zip(tables, self.indices(), strict=True)
@@ -296,7 +298,7 @@ class _Run:
         start = self._column(self.operands.metadata)
         if self.mma.product.instruction.has_selector and start % 2:
             raise OperandError("metadata of kinds tf32, f16 and ti16 starts in an even column")
-        return self._read("metadata", start, self.layout.metadata, _NIBBLE)
+        return self._read("metadata", self.operands.metadata, self.layout.metadata)
 
     def _scale(self, operand: str) -> Array | None:
         """Scales ``(4, m, v)`` of A, or ``(1, m, v)``; ``(ctas, 4, n, v)`` of B."""
@@ -307,8 +309,7 @@ class _Run:
             raise OperandError("a block-scaled tcgen05.mma needs the addresses of its scales")
         self._check_lane(f"scale_{operand}", address)
         places = self.layout.scale_a if operand == "a" else self.layout.scale_b
-        where = Place(8, 0, FORMATS[scale].bits)
-        return self._read(f"scale_{operand}", self._column(address), places, where)
+        return self._read(f"scale_{operand}", address, places)
 
     def _check_lane(self, name: str, address: int) -> None:
         lane = TensorAddress.decode(address).lane

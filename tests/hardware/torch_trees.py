@@ -95,7 +95,43 @@ def chosen_leaves(count: int, limit: int) -> list[int]:
     return sorted([*range(first), *map(int, others)])
 
 
-class Product:
+class Experiments:
+    """Sums of ones of which two are replaced by numbers that cancel: `width` experiments at once,
+    in each of which `leaves` numbers are added, those that are `active` and zeros."""
+
+    one: float
+    much: float
+    dtype: torch.dtype
+    active: list[int]
+    leaves: int
+    width: int
+
+    def load(self, masks: torch.Tensor) -> None:
+        """Puts the numbers ``(width, leaves)`` into the operands."""
+        raise NotImplementedError
+
+    def sums(self) -> torch.Tensor:
+        """The results of the experiments."""
+        raise NotImplementedError
+
+    def measure(self, pairs: np.ndarray) -> np.ndarray:
+        """For each pair of leaves, how many ones are added before both of them are."""
+        base = torch.zeros(self.leaves, dtype=self.dtype, device="cuda")
+        base[torch.tensor(self.active, device="cuda")] = self.one
+        found = []
+        where = torch.from_numpy(pairs).cuda()
+        for start in range(0, len(pairs), self.width):
+            pair = where[start : start + self.width]
+            masks = base.repeat(self.width, 1)
+            rows = torch.arange(len(pair), device="cuda")
+            masks[rows, pair[:, 0]], masks[rows, pair[:, 1]] = self.much, -self.much
+            self.load(masks)
+            found.append(self.sums()[: len(pair)])
+        counts = torch.cat(found).double() / self.one
+        return len(self.active) - counts.cpu().numpy()
+
+
+class Product(Experiments):
     """Experiments with one product of a sweep: row by row of A, or column by column of B."""
 
     def __init__(self, kind: str, layout: str, batch: int, m: int, n: int, k: int) -> None:
@@ -135,24 +171,15 @@ class Product:
             return torch.dot(a[0, 0], b[0, :, 0])[None, None]
         return torch.bmm(a, b, **self.options) if self.batch else torch.mm(a[0], b[0])
 
-    def measure(self, pairs: np.ndarray) -> np.ndarray:
-        base = torch.zeros(self.leaves, dtype=self.dtype, device="cuda")
-        base[torch.tensor(self.active, device="cuda")] = self.one
-        found = []
-        where = torch.from_numpy(pairs).cuda()
-        for start in range(0, len(pairs), self.width):
-            pair = where[start : start + self.width]
-            masks = base.repeat(self.width, 1)
-            rows = torch.arange(len(pair), device="cuda")
-            masks[rows, pair[:, 0]], masks[rows, pair[:, 1]] = self.much, -self.much
-            self.carrier.copy_(masks[:, : self.k])
-            if self.leaves > self.k:
-                self._place(masks[:, self.k])
-            d = self.compute()
-            d = d[0] if d.ndim == 3 else d
-            found.append((d[:, 0] if self.by_rows else d[0])[: len(pair)])
-        counts = torch.cat(found).double() / self.one
-        return len(self.active) - counts.cpu().numpy()
+    def load(self, masks: torch.Tensor) -> None:
+        self.carrier.copy_(masks[:, : self.k])
+        if self.leaves > self.k:
+            self._place(masks[:, self.k])
+
+    def sums(self) -> torch.Tensor:
+        d = self.compute()
+        d = d[0] if d.ndim == 3 else d
+        return d[:, 0] if self.by_rows else d[0]
 
     def _place(self, addends: torch.Tensor) -> None:
         if self.operation == "linear":
@@ -163,7 +190,7 @@ class Product:
             self.c[0].copy_(addends.expand_as(self.c[0]))
 
 
-class Convolution:
+class Convolution(Experiments):
     """Experiments with a convolution, or one of its gradients: channel by channel."""
 
     def __init__(self, kind: str, what: str, last: bool, x: Any, w: Any, options: Any) -> None:
@@ -203,6 +230,7 @@ class Convolution:
                 (b * y.shape[2] + p) * y.shape[3] + q
                 for b in range(y.shape[0]) for p in inside[0] for q in inside[1]
             ]  # fmt: skip
+        self.leaves = int(np.prod(self.shape))
         limit = _COUNTS.get(kind, 1024)
         self.active = [active[i] for i in chosen_leaves(len(active), limit)]
 
@@ -216,32 +244,18 @@ class Convolution:
         )  # fmt: skip
         return made[0] if self.what == "dx" else made[1]
 
-    def measure(self, pairs: np.ndarray) -> np.ndarray:
-        base = torch.zeros(int(np.prod(self.shape)), dtype=self.dtype, device="cuda")
-        base[torch.tensor(self.active, device="cuda")] = self.one
-        found = []
-        where = torch.from_numpy(pairs).cuda()
-        for start in range(0, len(pairs), self.width):
-            pair = where[start : start + self.width]
-            masks = base.repeat(self.width, 1)
-            rows = torch.arange(len(pair), device="cuda")
-            masks[rows, pair[:, 0]], masks[rows, pair[:, 1]] = self.much, -self.much
-            shaped = masks.view(self.width, *self.shape)
-            if self.what == "y":
-                self.w.copy_(shaped)
-            elif self.what == "dx":
-                self.w.copy_(shaped.transpose(0, 1))
-            else:
-                self.g.copy_(shaped.transpose(0, 1))
-            d = self.compute()
-            i, j = self.center
-            if self.what == "y" or self.what == "dx":
-                d = d[0, :, i, j]
-            else:
-                d = d[:, 0, i, j]
-            found.append(d[: len(pair)])
-        counts = torch.cat(found).double() / self.one
-        return len(self.active) - counts.cpu().numpy()
+    def load(self, masks: torch.Tensor) -> None:
+        shaped = masks.view(self.width, *self.shape)
+        if self.what == "y":
+            self.w.copy_(shaped)
+        elif self.what == "dx":
+            self.w.copy_(shaped.transpose(0, 1))
+        else:
+            self.g.copy_(shaped.transpose(0, 1))
+
+    def sums(self) -> torch.Tensor:
+        d, (i, j) = self.compute(), self.center
+        return d[:, 0, i, j] if self.what == "dw" else d[0, :, i, j]
 
 
 def _first_counts(made: Any, kind: str) -> list[float]:

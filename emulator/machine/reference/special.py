@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from emulator.errors import UnsupportedError
+from emulator.machine.options import WARPS_OF_PROCESSOR
 from emulator.machine.reference.thread import Thread
 
 Value = Callable[[Thread], int]
@@ -70,8 +71,7 @@ _PLAIN: dict[str, Value] = {
     "%globaltimer_hi": _time(32),
     "%laneid": lambda t: t.lane,
     "%warpid": lambda t: t.warp.number,
-    # The warps that a processor has room for: 64 on an H200.
-    "%nwarpid": lambda t: 64,
+    "%nwarpid": lambda t: WARPS_OF_PROCESSOR,
     "%lanemask_eq": lambda t: 1 << t.lane,
     "%lanemask_lt": lambda t: (1 << t.lane) - 1,
     "%lanemask_le": lambda t: (2 << t.lane) - 1,

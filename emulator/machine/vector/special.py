@@ -11,6 +11,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.errors import UnsupportedError
+from emulator.machine.options import WARPS_OF_PROCESSOR
 
 if TYPE_CHECKING:
     from emulator.machine.vector.strand import Strand
@@ -102,8 +103,7 @@ _BY_AXIS: dict[str, Callable[[Wave, int], Array]] = {
 _PLAIN: dict[str, Callable[[Wave], Array | int]] = {
     "%laneid": _laneid,
     "%warpid": lambda w: w.thread // 32,
-    # The warps that a processor has room for: 64 on an H200.
-    "%nwarpid": lambda w: 64,
+    "%nwarpid": lambda w: WARPS_OF_PROCESSOR,
     "%lanemask_eq": lambda w: _lanes_below(w) + np.uint64(1),
     "%lanemask_lt": _lanes_below,
     "%lanemask_le": lambda w: 2 * _lanes_below(w) + np.uint64(1),
