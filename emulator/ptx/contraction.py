@@ -242,7 +242,7 @@ _WITH_SLOW_PATH = ("div.rn.f64", "rcp.rn.f64", "sqrt.rn.f64", "rsqrt.approx.f64"
 class _Ages:
     """When values come to be, as ptxas 13.0 has them, the earlier the smaller.
 
-    Read from the machine code of 250 small kernels for sm_90a; with it every NaN of 38 functions of
+    Read from the machine code of 250 small kernels for sm_90a; with it every NaN of 75 functions of
     libdevice is an H200's. Of two that branches define, ptxas may have another order where it makes
     predicates of the branches.
 
