@@ -53,6 +53,7 @@ SAMPLED = {
     "test_launch_command.py": 3,
     "test_layouts.py": 4,
     "test_machine_code.py": 2,
+    "test_mma_sim.py": 24,
     "test_matmul.py": 4,
     "test_matmul_planted.py": 5,
     "test_native.py": 5,
