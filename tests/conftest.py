@@ -1,10 +1,12 @@
-"""Which cases are in the fast suite, where a file has many that are alike; and what collecting
-them costs."""
+"""Which cases are in the fast suite, where a file has many that are alike; what collecting them
+costs; and fixtures that several files take."""
 
 import gc
 from collections import Counter
+from functools import partial
 
 import pytest
+from commands import answer, refusal
 
 #: file -> n: every n-th of its cases is in the fast suite, and all of them are in the slow one
 SAMPLED = {
@@ -122,3 +124,28 @@ def pytest_collection_modifyitems(items):
             seen[name] += 1
             if seen[name] % SAMPLED[name] != 1:
                 item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def ask(capsys):
+    """Runs a command that must succeed: its lines, or its JSON."""
+    return partial(answer, capsys)
+
+
+@pytest.fixture
+def refused(capsys):
+    """Runs a command that must be refused: its message."""
+    return partial(refusal, capsys)
+
+
+@pytest.fixture(scope="module")
+def client():
+    """A Dask cluster of two processes on this machine."""
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
