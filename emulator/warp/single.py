@@ -2,10 +2,8 @@
 
 What an instruction on a target needs is looked up once. Operands are taken here only where they are
 arrays of just the type and shape of the instruction's registers. A function of machine code
-computes those where enough calls have paid for making it; else, an index array for each operand
-leads from the elements in lanes to the factors of all m·n·k products at once, in the order of the
-lanes of D, so that no matrix is ever put together, and `arith.small` computes the rest. All else,
-what is refused above all, is left to the path of batches.
+computes those where enough calls have paid for making it; else a few calls of NumPy do, which
+`products` has planned. All else, what is refused above all, is left to the path of batches.
 """
 
 from __future__ import annotations
