@@ -17,6 +17,7 @@ from dtypes import Array, Place
 from emulator.arith.kernels import batch as kernels
 from emulator.arith.kernels.batch import Operand, address_of, in_runs
 from emulator.arith.kernels.product import Product, Sparsity, Units, arranged
+from emulator.arith.kernels.tile import known_words
 from emulator.arith.steps import PopcountDot
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
@@ -141,11 +142,38 @@ def _columns_of_lanes(m: int) -> Int64:
 
 
 @lru_cache(maxsize=1024)
-def _table(
-    ins: Multiplication, name: str, unit_bits: int, strides: tuple[int, int], left: str
-) -> tuple[Int64, int]:
-    """In runs."""
-    return in_runs(places(ins, name, unit_bits, left).table(*strides), unit_bits // 8)
+def _table(ins: Multiplication, name: str, product: Product) -> tuple[Int64, int, bytes]:
+    """Of registers, those of one lane after the other: places in runs; or where blocks start, and
+    the places of a block, if the kernel permutes the words of one."""
+    together = ("c", "d") if name in ("c", "d") else (name,)
+    blocks = {x: _blocks(ins, x, product) for x in together}
+    if all(known for _, known in blocks.values()):
+        return blocks[name][0], 1, blocks[name][1]
+    return *in_runs(_by_lanes(ins, name, product), product.unit_bits(name) // 8), b""
+
+
+def _blocks(ins: Multiplication, name: str, product: Product) -> tuple[Int64, bytes]:
+    """Where blocks of registers start, which A and B have one of, and the places of each; none
+    where they are not alike, or the kernel does not permute them."""
+    blocks, (m, n) = _by_lanes(ins, name, product)[None], product.block
+    if name in ("c", "d") and product.left == "b":
+        blocks = blocks.reshape(-1, n // 2, ins.m // m, m, 2).transpose(2, 0, 1, 3, 4)
+    elif name in ("c", "d"):
+        blocks = blocks.reshape(-1, m, ins.n // n, n).transpose(2, 0, 1, 3)
+    blocks = blocks.reshape(-1, m * n) if name in ("c", "d") else blocks
+    starts = blocks.min(-1)
+    known = blocks[0] - starts[0]
+    alike = product.groups == 1 and (blocks == starts[:, None] + known).all()
+    suits = alike and known_words(product, name, known.tolist()) is not None
+    return starts, known.tobytes() if suits else b""
+
+
+def _by_lanes(ins: Multiplication, name: str, product: Product) -> Int64:
+    """Places of registers, those of one lane after the other."""
+    fragment = ins.fragment(name)
+    size = fragment.word_bits // 8
+    found = places(ins, name, product.unit_bits(name), product.left)
+    return found.table(fragment.registers * size, size)
 
 
 @lru_cache(maxsize=1024)
@@ -189,6 +217,7 @@ def run(
     fragment = ins.fragment("d")
     d = np.empty((*batch, fragment.lanes, fragment.registers), f"u{fragment.word_bits // 8}")
     given: dict[str, Operand] = {}
+    copies = []  # which live until the kernel has run
     for name, x in (operands | {"d": d}).items():
         if _is_in_memory(ins, setting, name):
             assert shared is not None and isinstance(ins, MatrixInstruction)
@@ -204,10 +233,12 @@ def run(
             table = _scales(ins, name, x.strides[-1], product.left, (scales or {})[name])
             given[name] = _words(x, batch, table)
         else:
-            bits = product.unit_bits(name)
-            table, run = _table(ins, name, bits, x.strides[-2:], product.left)
+            if x.strides[-2:] != (x.shape[-1] * x.itemsize, x.itemsize):
+                x = np.ascontiguousarray(x)
+                copies.append(x)
             bases = _bases(x, x.shape[-2:], batch)
-            given[name] = Operand(address_of(x), bases, table, _zeros(len(bases)), run)
+            table, run, known = _table(ins, name, product)
+            given[name] = Operand(address_of(x), bases, table, _zeros(len(bases)), run, known)
     return d, _computed(product, ins, setting, given, math.prod(batch), keep, batch)
 
 

@@ -31,6 +31,8 @@ class Operand(NamedTuple):
     starts: Int64
     #: units that lie one after the other from each place on: see `in_runs`
     run: int = 1
+    #: int64 places of a block of registers, see `tile.known_words`: tables say where blocks start
+    known: bytes = b""
 
 
 def in_runs(tables: Int64, size: int) -> tuple[Int64, int]:
@@ -45,8 +47,9 @@ def in_runs(tables: Int64, size: int) -> tuple[Int64, int]:
 
 
 @lru_cache(maxsize=512)
-def _compiled(product: Product, runs: tile.Runs) -> Any:
-    (address,) = machine_code.function_addresses(tile.module(product, runs), ["batch"])
+def _compiled(product: Product, runs: tile.Runs, known: tuple[tuple[str, bytes], ...]) -> Any:
+    places = {name: np.frombuffer(x, np.int64).tolist() for name, x in known}
+    (address,) = machine_code.function_addresses(tile.module(product, runs, places), ["batch"])
     return machine_code.callable_at(
         address, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
     )
@@ -84,7 +87,8 @@ def run(
     counts as zero. What lies at the addresses must stay alive and hold still meanwhile.
     """
     runs = (operands[name].run if name in operands else 1 for name in OPERANDS)
-    compute = _compiled(product, tuple(runs))
+    known = ((name, x.known) for name, x in operands.items() if x.known)
+    compute = _compiled(product, tuple(runs), tuple(known))
     kept = _ones(count) if keep is None else keep
     words: list[int] = []
     for name in OPERANDS:
