@@ -9,8 +9,9 @@ the path of batches.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -37,13 +38,18 @@ Ids = tuple[int, ...]
 
 
 class _Side(NamedTuple):
-    """A or B."""
+    """A or B, or C."""
 
-    fragment: Fragment
-    #: the elements in the order in which they are multiplied, counted lane by lane
+    fmt: Format
+    where: Place
+    #: the elements in the order in which they are multiplied, counted lane by lane; of a matrix in
+    #: shared memory, counted there, or the bytes of smaller ones
     elements: Index
     #: the scale of each of these, or of each group, counted so among those of all lanes
-    scales: Index | None
+    scales: Index | None = None
+    in_memory: bool = False
+    #: its sign is flipped
+    negative: bool = False
 
 
 class _Metadata(NamedTuple):
@@ -83,26 +89,41 @@ class Products(NamedTuple):
     made: small.Plan | None
 
 
-def plan(ins: MatrixInstruction, target: Target, selector: int, ids: Ids) -> Products | None:
+class Tile(NamedTuple):
+    """A or B in shared memory."""
+
+    #: ``(rows, k)`` of A or of the transposed B: elements, or bytes of smaller ones, counted from
+    #: the first of the memory
+    elements: Index
+    where: Place
+
+
+def plan(
+    ins: MatrixInstruction,
+    target: Target,
+    selector: int,
+    ids: Ids = (),
+    tiles: Mapping[str, Tile] = MappingProxyType({}),
+    negative: Sequence[str] = "",
+) -> Products | None:
     """None where a recipe keeps an instruction from here.
 
+    `tiles` are those of A and B that lie in memory, `negative` those whose signs are flipped.
     Raises OperandError for a selector and ids that the instruction has not.
     """
     arithmetic, stored = ins.arithmetic(target), ins.stored_k
     made, step = small.plan(arithmetic, stored), arithmetic.steps[0]
-    a, b, c, d = (ins.fragment(x) for x in "abcd")
     exact = isinstance(step, (IntegerDot, PopcountDot))
     if (made is None and not exact) or sys.byteorder != "little":
         return None  # registers are read as bytes, the lowest first
-    assert made or stored << (a.fmt.bits + b.fmt.bits) <= _EXACT
-    assert made is None or made.group > 1 or min(a.place.width, b.place.width) >= 8
+    assert made or stored << (arithmetic.a.bits + arithmetic.b.bits) <= _EXACT
+    a, in_a = _side(ins, "a", arithmetic.a, tiles, negative)
+    b, in_b = _side(ins, "b", arithmetic.b, tiles, negative)
+    assert made is None or made.group > 1 or min(a.where.width, b.where.width) >= 8
+    c, d = ins.fragment("d" if ins.is_wgmma else "c"), ins.fragment("d")
     assert c.lane_map == d.lane_map and c.fmt is d.fmt, "the accumulator stays where it is"
-    metadata: _Metadata | None = None
-    scales: list[Index | None] = [None, None]
+    in_c = c.lane_map.inverse
     order = np.arange(stored) if made is None else made.order.reshape(-1)
-    if ins.is_sparse:
-        metadata = _metadata(ins, check_selector(ins, selector), order)
-    in_a, in_b, in_c = (x.lane_map.inverse for x in (a, b, c))
     if made is None or made.group > 1:
         in_a, in_b, in_c = in_a[0], in_b[0], in_c[0]
     elif ins.is_sparse:
@@ -111,11 +132,30 @@ def plan(ins: MatrixInstruction, target: Target, selector: int, ids: Ids) -> Pro
         in_a = in_a.transpose(2, 0, 1)[order, :, None]
         in_b = in_b.transpose(1, 0, 2)[order, ..., None]
         in_c = in_c.swapaxes(1, 2)
+    a, b = a._replace(elements=in_a), b._replace(elements=in_b)
     if ids:
         assert made is not None
-        scales = [_scales(ins, "a", ids[:2], in_a, made), _scales(ins, "b", ids[2:], in_b, made)]
-    sides = _Side(a, in_a, scales[0]), _Side(b, in_b, scales[1]), _Side(c, in_c, None)
-    return Products(arithmetic, *sides, in_c.argsort(None), metadata, made)
+        a = a._replace(scales=_scales(ins, "a", ids[:2], in_a, made))
+        b = b._replace(scales=_scales(ins, "b", ids[2:], in_b, made))
+    metadata = None
+    if ins.is_sparse:
+        metadata = _metadata(ins, check_selector(ins, selector), order)
+    return Products(
+        arithmetic, a, b, _Side(c.fmt, c.place, in_c), in_c.argsort(None), metadata, made
+    )
+
+
+def _side(
+    ins: MatrixInstruction, name: str, fmt: Format, tiles: Mapping[str, Tile],
+    negative: Sequence[str],
+) -> tuple[_Side, Index]:  # fmt: skip
+    """A side, and its elements ``(groups, m, k)`` or ``(groups, k, n)``."""
+    if name in tiles:
+        elements, where = tiles[name]
+        elements = (elements if name == "a" else elements.T)[None]
+    else:
+        elements, where = ins.fragment(name).lane_map.inverse, ins.fragment(name).place
+    return _Side(fmt, where, elements, None, name in tiles, name in negative), elements
 
 
 def _metadata(ins: MatrixInstruction, selector: int, order: Index) -> _Metadata:
@@ -144,8 +184,8 @@ def _scales(
 
 
 def multiply(plan: Products, given: Sequence[Array]) -> Array | None:
-    """The registers of D from those of a, b, c, e, scale_a and scale_b, as far as there are any;
-    None where they are not legal, or not ordinary numbers."""
+    """The registers of D from those of a, b, c, e, scale_a and scale_b, as far as there are any, or
+    the memory that A or B lies in; None where they are not legal, or not ordinary numbers."""
     made, picked = plan.made, None
     if plan.metadata is not None:
         picked = _picked(plan.metadata, given[3])
@@ -180,23 +220,29 @@ def _picked(metadata: _Metadata, e: Array) -> Index | None:
 
 def _units(side: _Side, words: Array) -> Array:
     """The codes of a side, or the bytes that hold one each."""
-    return _flat(words, side.fragment.place.width).take(side.elements)
+    return _flat(words, side.where.width).take(side.elements)
 
 
 def _flat(words: Array, bits: int) -> Array:
     """What the words hold of so many bits each, lane by lane."""
-    return np.ascontiguousarray(words).reshape(-1).view(code_type(bits))
+    type_ = code_type(bits)
+    flat = np.ascontiguousarray(words).reshape(-1)
+    if flat.dtype.itemsize < type_.itemsize:
+        flat = flat[: flat.size - flat.size % type_.itemsize]  # a memory of any size
+    return flat.view(type_)
 
 
 def _numbers(plan: Products, made: small.Plan, i: int, given: Sequence[Array]) -> Float64:
     """Side `i` as `small.numbers`, with the scales of single elements."""
     side = plan[1 + i]
     assert isinstance(side, _Side)
-    fmt, where = side.fragment.fmt, side.fragment.place
     units = _units(side, given[i])
-    if where.width > 8:
-        return small.numbers(fmt, made.widen, units)
-    found = _numbers_of_bytes(fmt, made.widen, where).take(units, 1)
+    if side.where.width > 8:
+        found = small.numbers(side.fmt, made.widen, units)
+    else:
+        found = _numbers_of_bytes(side.fmt, made.widen, side.where).take(units, 1)
+    if side.negative:
+        found[0] *= -1
     if side.scales is not None:
         with np.errstate(invalid="ignore"):  # of NaNs
             found *= _scale(plan, side, given[i - 2])
@@ -221,7 +267,13 @@ def _matrix(plan: Products, i: int, given: Sequence[Array]) -> Float32:
     """The values of side `i`."""
     side = plan[1 + i]
     assert isinstance(side, _Side)
-    table = _values_of_bytes(side.fragment.fmt, side.fragment.place, plan.arithmetic.bit_operation)
+    table = _values_of_bytes(side.fmt, side.where, plan.arithmetic.bit_operation)
+    if side.in_memory:
+        found = table.take(_units(side, given[i]), 0)
+        rows, columns, per = found.shape
+        if i == 0:
+            return found.reshape(rows, columns * per)
+        return found.swapaxes(1, 2).reshape(rows * per, columns)
     lanes = table.take(_flat(given[i], 8), 0)
     return lanes.reshape(-1).take(side.elements)
 

@@ -15,6 +15,7 @@ from kernel_operands import drawn as warps
 from dtypes import encode
 from emulator import EmulatorError, Instruction, OperandError, execute
 from emulator.arith import engines
+from emulator.memory.space import Space
 from emulator.targets import TARGETS
 from emulator.warp import products, single
 from emulator.warp.call import Call, by_name
@@ -208,6 +209,81 @@ def test_one_warp_of_each_kind(opcode, target, options, engine):
         for name in wrong:
             wrong[name] += not np.array_equal(alone(i, **{name: lambda x: x[::-1]}), d)
     assert all(wrong.values()), "another order of lanes is noticed"
+
+
+WGMMA, WGMMA_SP = "wgmma.mma_async.sync.aligned.", "wgmma.mma_async.sp.sync.aligned."
+NEGATIVE = {"imm_scale_a": -1, "imm_scale_b": -1}
+#: bits of a word that stay, and that are set, so that each number is between a half and four
+MODERATE = {
+    "f16": (0x83FF83FF, 0x3C003C00), "bf16": (0x80FF80FF, 0x3F003F00),
+    "f32": (0x80FFFFFF, 0x3F000000), "tf32": (0x80FFFFFF, 0x3F000000),
+}  # fmt: skip
+
+
+def with_ordinary(operands, ins):
+    """The batch with one more at its end: the first, with numbers of moderate size."""
+    kinds = {"a": ins.a_type, "shared": ins.b_type, "d": ins.d_type}
+    out = {}
+    for name, x in operands.items():
+        more = x[:1].copy()
+        if kinds.get(name) in MODERATE:
+            kept, set_ = MODERATE[kinds[name]]
+            words = more.view(np.uint32)
+            words[...] = words & kept | set_
+        out[name] = np.concatenate([x, more])
+    return out
+
+
+@pytest.mark.parametrize("engine", ["vector", "compiled"])
+@pytest.mark.parametrize(
+    ("opcode", "memory", "options"),
+    [
+        (f"{WGMMA}m64n8k16.f32.f16.f16", {}, {}),
+        (f"{WGMMA}m64n16k16.f32.bf16.bf16", {"a_in_memory": True, "swizzle": 64}, NEGATIVE),
+        (f"{WGMMA}m64n16k16.f16.f16.f16", {"major": "mn", "swizzle": 32}, {"imm_scale_b": -1}),
+        (f"{WGMMA}m64n8k8.f32.tf32.tf32", {"swizzle": 32}, {"scale_d": False, "imm_scale_a": -1}),
+        (f"{WGMMA}m64n8k32.f32.e4m3.e5m2", {"a_in_memory": True}, {}),
+        (f"{WGMMA}m64n24k32.s32.u8.s8.satfinite", {"a_in_memory": True}, {"scale_d": False}),
+        (f"{WGMMA}m64n8k256.s32.b1.b1.and.popc", {"a_in_memory": True}, {}),
+        (f"{WGMMA}m64n8k256.s32.b1.b1.and.popc", {}, {}),
+        (f"{WGMMA_SP}m64n8k32.f32.f16.f16", {"a_in_memory": True}, {"selector": 1}),
+        (f"{WGMMA_SP}m64n8k16.f32.tf32.tf32", {}, {"selector": 1, "imm_scale_b": -1}),
+        (f"{WGMMA_SP}m64n8k64.s32.s8.s8", {"a_in_memory": True, "swizzle": 64}, {}),
+    ],
+)
+def test_one_warpgroup_of_each_kind(opcode, memory, options, engine):
+    if engine == "compiled":
+        pytest.importorskip("llvmlite")
+    ins, target = Instruction.parse(opcode), "sm_90a"
+    operands = warps(ins, target, np.random.default_rng(6), DESIGNED, **memory)
+    common = {x: operands.pop(x) for x in list(operands) if x.startswith("imm")} | options
+    operands = with_ordinary(operands, ins)
+    expected = execute(ins, **operands, **common, target=target, engine="vector")
+
+    def alone(i, **change):
+        one = {name: x[i] for name, x in operands.items()} | common | change
+        return single.run(Call(ins, *by_name(ins, (), one), TARGETS[target], engine))
+
+    computed = []
+    for i, d in enumerate(expected):
+        found = alone(i)
+        if found is not None:
+            computed.append(i)
+            assert np.array_equal(found, d)
+            assert np.array_equal(alone(i), d), "what is planned is used again"
+    assert len(computed) == len(expected) or (engine == "vector" and computed)
+    i = computed[-1]
+    for name in operands.keys() & {"a", "e", "shared"}:
+        others = [alone(j, **{name: operands[name][i]}) for j in range(len(expected)) if j != i]
+        assert any(not np.array_equal(x, y) for x, y in zip(others, expected, strict=False)), name
+    memory = Space("shared memory", operands["shared"][i], start=0)
+    assert np.array_equal(alone(i, shared=memory), expected[i])
+    for wrong in (
+        {"scale_d": 2}, {"imm_scale_a": True}, {"imm_scale_b": 0}, {"selector": 9},
+        {"descriptor_b": 1 << 64}, {"shared": operands["shared"][i][:64]}, {"d": expected[:, 1:]},
+    ):  # fmt: skip
+        if "selector" not in wrong or ins.is_sparse:
+            assert alone(i, **wrong) is None, wrong
 
 
 def test_auto_makes_machine_code_when_calls_have_paid_for_it(monkeypatch):
