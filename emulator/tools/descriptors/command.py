@@ -78,7 +78,9 @@ def descriptor_command(
         raise OperandError(f"one opcode for all words; got {listing(map(quoted, opcodes), 4)}")
     memory = WINDOW if shared_size is None else whole_number("--shared-size", shared_size)
     if opcodes and opcodes[0].startswith("tcgen05."):
-        return _of_tensor_cores(opcodes[0], words, idesc, operand, memory, build, need or diff, target)
+        return _of_tensor_cores(
+            opcodes[0], words, idesc, operand, memory, build, need or diff, target
+        )
     for name, value in (("--idesc", idesc), ("--target", target)):
         if value is not None:
             raise OperandError(f"{name} goes with a tcgen05.mma; give its opcode, too")
