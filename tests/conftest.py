@@ -59,6 +59,7 @@ SAMPLED = {
     "test_machine_code.py": 2,
     "test_matmul.py": 6,
     "test_matmul_planted.py": 5,
+    "test_mma_sim.py": 24,
     "test_native.py": 7,
     "test_operands.py": 3,
     "test_orders.py": 4,
