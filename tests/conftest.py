@@ -46,7 +46,7 @@ SAMPLED = {
     "test_fuzz_commands.py": 5,
     "test_gemm.py": 3,
     "test_grouped.py": 3,
-    "test_guide.py": 8,
+    "test_guide.py": 7,
     "test_instruction.py": 2,
     "test_instruction_descriptor.py": 4,
     "test_kernel_limits.py": 2,

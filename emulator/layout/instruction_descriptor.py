@@ -156,11 +156,20 @@ class InstructionDescriptor:
             raise OperandError(f"max_shift is one of {listing(MAX_SHIFTS)}; got {self.max_shift}")
         for name in (*_NUMBERS, "scale_a_rows"):
             if getattr(self, name) and name not in FIELDS[kind.name]:
-                raise OperandError(f"the descriptors of kind {kind.name} have no {name}")
+                able = listing([x for x, fields in FIELDS.items() if name in fields])
+                raise OperandError(
+                    f"the descriptors of kind {kind.name} have no {name}; those of {able} do"
+                )
         if (self.transpose_a or self.transpose_b) and not kind.transposable:
-            raise OperandError(f"matrices of kind {kind.name} cannot be transposed")
+            able = listing([x.name for x in KINDS.values() if x.transposable])
+            raise OperandError(
+                f"matrices of kind {kind.name} cannot be transposed; those of {able} can"
+            )
         if (self.negate_a or self.negate_b) and not kind.can_negate:
-            raise OperandError(f"matrices of kind {kind.name} cannot be negated")
+            able = listing([x.name for x in KINDS.values() if x.can_negate])
+            raise OperandError(
+                f"matrices of kind {kind.name} cannot be negated; those of {able} can"
+            )
         if self.saturate and not kind.can_saturate:
             raise OperandError(f"saturate is for kind i8; got kind {kind.name}")
         if self.d == "f16" and "bf16" in (self.a, self.b):

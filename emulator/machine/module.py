@@ -29,7 +29,7 @@ from emulator.ptx.module import BoundKernel, BoundModule, Problem, bind_kernel
 from emulator.ptx.parser import parse_module
 from emulator.ptx.program import Parameter, Program
 from emulator.ptx.rewriting import Contracted, Rewritten, contracted
-from emulator.targets import Target, find_target, runs_on
+from emulator.targets import Target, check_made_for, find_target
 
 #: the newest version of PTX
 _NEWEST = (9, 5)
@@ -120,7 +120,10 @@ class Module:
     def _load_variables(self) -> None:
         total = sum(self._bound.variable_sizes)
         if total > _VARIABLES:
-            raise OperandError(f"the variables of the module have {total:,} bytes together")
+            raise OperandError(
+                f"the variables of the module have {total:,} bytes together, more than "
+                f"{_VARIABLES:,}"
+            )
         if not self._variables:
             for name, _, contents, _ in self._bound.contents():
                 self._variables[name] = np.frombuffer(contents, np.uint8).copy()
@@ -157,15 +160,11 @@ def _check_version(version: tuple[int, int] | None) -> None:
 
 def _target(named: Sequence[str], given: str | None) -> Target:
     """The target to run on: the file's own, or the one that is asked for if it can run the file."""
-    own = find_target(named[0].replace("compute_", "sm_"))
+    own = find_target(named[0])
     if given is None:
         return own
     chosen = find_target(given)
-    if not runs_on(own, chosen):
-        raise UnsupportedError(
-            f"the file is for {own}, which {chosen} cannot run"
-            + (": features of that target alone are used" if own.specific else "")
-        )
+    check_made_for(own.name, chosen)
     return chosen
 
 
@@ -334,7 +333,9 @@ class Kernel:
             launch.watchers += (watcher(stop_at),)
         if dask is not None:
             if counters:
-                raise UnsupportedError("counters=True needs all blocks in one process")
+                raise UnsupportedError(
+                    "counters=True needs all blocks in one process: leave dask= out"
+                )
             launch.client = dask
         return _counted(launch, engine) if counters else launch.run(engine)
 

@@ -1,4 +1,4 @@
-"""What a launch may be told by name, and what each word means."""
+"""The options of a launch: the words that some of them take, and what each means."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_word(name: str, given: Any, words: Any) -> None:
 
 
 def check_options(check: Any, step_limit: Any, seed: Any, memory: Any, progress: Any) -> None:
-    """Raises OperandError for options of wrong kinds, UnsupportedError for what is not there."""
+    """Raises OperandError for options of wrong kinds."""
     if not isinstance(check, (bool, np.bool_)):
         raise OperandError(f"check is True or False; got {check!r:.80}")
     for name, value in (("step_limit", step_limit), ("seed", seed)):

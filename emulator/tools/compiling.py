@@ -31,7 +31,7 @@ def compile_cuda(source: str | Path, target: str, options: Sequence[str] = ()) -
     """
     path, arch = Path(source), str(find_target(target))
     if not path.is_file():
-        raise OperandError(f"cannot read {quoted(str(path))}")
+        raise OperandError(f"cannot read {quoted(str(path))}: there is no such file")
     if nvcc := _nvcc():
         return _by_nvcc(nvcc, path, arch, options)
     if library := _nvrtc():
