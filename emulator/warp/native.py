@@ -7,7 +7,7 @@ table of where each element lies. See `emulator.arith.kernels`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -323,7 +323,7 @@ def run_lanes(
     ins: Multiplication,
     target: Target,
     setting: Setting,
-    registers: dict[str, list[Array]],
+    registers: Mapping[str, Array | list[Array]],
     count: int,
     *,
     words: dict[str, Array] | None = None,
@@ -332,20 +332,21 @@ def run_lanes(
     keep: Array | None = None,
     selector: int = 0,
     scales: dict[str, int] | None = None,
-) -> tuple[list[Array], int] | None:
+) -> tuple[Array, int] | None:
     """`run` for `count` warps or warpgroups whose lanes lie one after the other.
 
-    `registers` of a, b and c by name are arrays ``(lanes,)``, contiguous, one for each register,
-    and so is the result. `words`: metadata and scales ``(lanes,)``, and descriptors ``(count,)`` of
-    what lies in the `rows` of ``shared (…, bytes)``.
+    `registers` of a, b and c by name are arrays ``(lanes,)``, contiguous, one for each register, or
+    one array ``(registers, lanes)``, as the result is. `words`: metadata and scales ``(lanes,)``,
+    and descriptors ``(count,)`` of what lies in the `rows` of ``shared (…, bytes)``.
     """
     product = product_of(ins, target, setting)
     if product is None:
         return None
     fragment, given = ins.fragment("d"), {}
     type_ = np.dtype(f"u{fragment.word_bits // 8}")
-    d = [np.empty(count * fragment.lanes, type_) for _ in range(fragment.registers)]
-    for name, columns in (registers | {"d": d}).items():
+    d = np.empty((fragment.registers, count * fragment.lanes), type_)
+    given["d"] = _columns(product, ins, "d", d, count)
+    for name, columns in registers.items():
         given[name] = _columns(product, ins, name, columns, count)
     for name, x in (words or {}).items():
         if name in ("a", "b"):
@@ -367,20 +368,32 @@ def run_lanes(
 
 
 def _columns(
-    product: Product, ins: Multiplication, name: str, columns: list[Array], count: int
+    product: Product, ins: Multiplication, name: str, columns: Array | list[Array], count: int
 ) -> Operand:
-    """Registers that are arrays of their own: the table holds addresses."""
-    found = places(ins, name, product.unit_bits(name), product.left)
-    size = columns[0].itemsize
+    """Registers that are rows of one array, or arrays of their own: the table holds addresses."""
+    bits, size = product.unit_bits(name), columns[0].itemsize
+    bases = _steps(count, ins.lanes * size)
+    if isinstance(columns, np.ndarray):
+        rows = _rows(ins, name, bits, columns.strides, product.left)
+        return Operand(address_of(columns), bases, rows, _zeros(count))
+    found = places(ins, name, bits, product.left)
     starts = np.array([address_of(x) for x in columns], np.int64)
-    table = starts[found.register] + (found.lane * size + found.bit // 8)
-    return Operand(0, _steps(count, ins.lanes * size), table, _zeros(count))
+    table = found.table(size, 0) + starts[found.register]
+    return Operand(0, bases, table, _zeros(count))
+
+
+@lru_cache(maxsize=256)
+def _rows(
+    ins: Multiplication, name: str, unit_bits: int, strides: tuple[int, int], left: str
+) -> Int64:
+    """Places of registers that are rows of one array."""
+    return places(ins, name, unit_bits, left).table(*strides[::-1])
 
 
 def _different(words: Array) -> tuple[Array, Int64]:
     """Each word once, and which of these every one is; without a sort where there is but one."""
-    if words.size == 1:
-        return words, _zeros(1)
+    if (words == words[:1]).all():
+        return words[:1], _zeros(words.size)
     found, which = np.unique(words, return_inverse=True)
     return found, which
 
