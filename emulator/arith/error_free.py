@@ -13,6 +13,8 @@ Bool = NDArray[np.bool_]
 
 #: magnitudes between which the error terms of `fused` neither over- nor underflow
 _SMALL, _LARGE = 2.0**-960, 2.0**990
+#: a rounded sum times these lies on either side of the exact one
+_AROUND = np.array([1 + 2.0**-51, 1 - 2.0**-51])
 
 
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
@@ -60,6 +62,38 @@ def fused(x: Float64, y: Float64, z: Float64) -> tuple[Float64, Bool]:
     total = np.where(small == 0, high, high + small)
     # A zero is exact, and then so is the product: IEEE signs their sum.
     return np.where(total == 0, product + z, total), in_reach
+
+
+def fused_chain(a: Float64, b: Float64, c: Float64) -> Float64 | None:
+    """`fused` of all `a` and `b` ``(k, …)`` in turn, which broadcast to `c` ``(…)``, in few calls.
+
+    None where a number is not of moderate size, or a sum may be the middle between two numbers, or
+    is what two cancel to.
+    """
+    product, rest = two_product(a, b)
+    is_exact = rest == 0
+    around = _AROUND.reshape(2, *[1] * c.ndim)
+    sums = np.empty((len(product) + 1, 2, *c.shape))
+    sums[0] = c
+    for i, x in enumerate(sums[:-1, 0]):
+        # x·y + z is the total and what it lacks, which is rounded here. If on both sides of that
+        # the last rounding gives one number, it gives that for all between.
+        total, lacks = two_sum(product[i], x)
+        lacks += rest[i]
+        np.copyto(lacks, -0.0, where=is_exact[i])  # the total is right, a zero with its sign, too
+        np.add(total, lacks * around, out=sums[i + 1])
+    # A NaN, of an infinity or of what overflowed, differs from itself.
+    if (sums[:, 0] != sums[:, 1]).any():
+        return None
+    for numbers in (product, sums[:, 0]):
+        magnitude = np.abs(numbers)
+        if not magnitude.max() < _LARGE:
+            return None
+        if not magnitude.min() > _SMALL:
+            zero = (a == 0) | (b == 0) if numbers is product else magnitude == 0
+            if not ((magnitude > _SMALL) | zero).all():
+                return None
+    return sums[-1, 0]
 
 
 def _inside(numbers: Float64) -> Bool:

@@ -1,11 +1,11 @@
 """Fused multiply-add over arrays, exactly.
 
-NumPy has no fused multiply-add and no type wide enough for a 106-bit product. f64 of moderate size,
-rounded to nearest, takes error-free transformations. For all else the product and the addend are
-laid into a 128-bit window, magnitudes as pairs of uint64 words, the smaller one shifted right with
-a sticky last bit (Berkeley SoftFloat calls it "jamming"), and the sum is rounded once. The window
-leaves 20 bits below an exact product and 73 below an addend, so a jammed operand is always too
-small to cancel.
+NumPy has no fused multiply-add and no type wide enough for a 106-bit product. f32, and f64 of
+moderate size, rounded to nearest take error-free transformations. For all else the product and the
+addend are laid into a 128-bit window, magnitudes as pairs of uint64 words, the smaller one shifted
+right with a sticky last bit (Berkeley SoftFloat calls it "jamming"), and the sum is rounded once.
+The window leaves 20 bits below an exact product and 73 below an addend, so a jammed operand is
+always too small to cancel.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from emulator.arith import error_free
 
 UInt64 = NDArray[np.uint64]
 _LOW = np.uint64(0xFFFFFFFF)
+#: what has a faster way than integers, rounded to nearest
+_FLOATS = {"f32": np.float32, "f64": np.float64}
 _32, _ONE = np.uint64(32), np.uint64(1)
 
 
@@ -89,16 +91,27 @@ def fused_multiply_add(
     nan_order: Sequence[str] = (),
 ) -> Array:
     """``a·b + c`` of codes of one format with infinities, broadcast; `ieee.fma` for arrays."""
-    if fmt.name == "f64" and rounding == "rn":
+    if rounding == "rn" and fmt.name in _FLOATS:
+        numbers = (x.view(_FLOATS[fmt.name]) for x in (a, b, c))
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            total, in_reach = error_free.fused(*(x.view(np.float64) for x in (a, b, c)))
-        words = total.view(np.uint64)
+            total, in_reach = (error_free.fused if fmt.bits == 64 else _fused_f32)(*numbers)
+        words = total.view(code_type(fmt.bits))
         if not in_reach.all():
             far = ~in_reach
             a, b, c = (x[far] for x in np.broadcast_arrays(a, b, c))
             words[far] = _fused_multiply_add(fmt, a, b, c, rounding, nan_order)
         return words
     return _fused_multiply_add(fmt, a, b, c, rounding, nan_order)
+
+
+def _fused_f32(
+    a: NDArray[np.float32], b: NDArray[np.float32], c: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """a·b + c, and where it is no NaN: of a sum rounded to odd in float64, where the product is
+    exact, the nearest float32 is that of the exact sum."""
+    wide = error_free.odd_sum(a.astype(np.float64) * b, c.astype(np.float64))
+    total = np.asarray(wide.astype(np.float32))
+    return total, ~np.isnan(total)
 
 
 def _fused_multiply_add(

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array, Format, Place, code_type, unpack
-from emulator.arith import small
+from emulator.arith import error_free, small
 from emulator.arith.factors import Float32, values
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.small import Float64
-from emulator.arith.steps import IntegerDot, PopcountDot
+from emulator.arith.steps import FmaChain, IntegerDot, PopcountDot
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.fragment import Fragment
 from emulator.layout.lanemap import Index
@@ -85,7 +85,7 @@ class Products(NamedTuple):
     #: from there back to the lanes
     to_lanes: Index
     metadata: _Metadata | None
-    #: None: of integers
+    #: None: of integers, or a chain of f64
     made: small.Plan | None
 
 
@@ -113,18 +113,20 @@ def plan(
     """
     arithmetic, stored = ins.arithmetic(target), ins.stored_k
     made, step = small.plan(arithmetic, stored), arithmetic.steps[0]
-    exact = isinstance(step, (IntegerDot, PopcountDot))
-    if (made is None and not exact) or sys.byteorder != "little":
+    counts = isinstance(step, (IntegerDot, PopcountDot))
+    chain = isinstance(step, FmaChain) and step.fmt == "f64" and arithmetic.rounding == "rn"
+    if not (made or counts or chain) or sys.byteorder != "little":
         return None  # registers are read as bytes, the lowest first
-    assert made or stored << (arithmetic.a.bits + arithmetic.b.bits) <= _EXACT
+    assert not counts or stored << (arithmetic.a.bits + arithmetic.b.bits) <= _EXACT
     a, in_a = _side(ins, "a", arithmetic.a, tiles, negative)
     b, in_b = _side(ins, "b", arithmetic.b, tiles, negative)
-    assert made is None or made.group > 1 or min(a.where.width, b.where.width) >= 8
+    by_matrices = counts or (made is not None and made.group > 1)
+    assert by_matrices or min(a.where.width, b.where.width) >= 8
     c, d = ins.fragment("d" if ins.is_wgmma else "c"), ins.fragment("d")
     assert c.lane_map == d.lane_map and c.fmt is d.fmt, "the accumulator stays where it is"
     in_c = c.lane_map.inverse
     order = np.arange(stored) if made is None else made.order.reshape(-1)
-    if made is None or made.group > 1:
+    if by_matrices:
         in_a, in_b, in_c = in_a[0], in_b[0], in_c[0]
     elif ins.is_sparse:
         in_a, in_b, in_c = in_a[0].T[order, :, None], in_b[0], in_c[0]
@@ -193,7 +195,9 @@ def multiply(plan: Products, given: Sequence[Array]) -> Array | None:
             return None
     c = _units(plan.c, given[2])
     d: Array | None
-    if made is None:
+    if made is None and plan.arithmetic.d.is_float:
+        d = _of_chain(plan, given, c.view(np.float64))
+    elif made is None:
         d = _sums_of_integers(plan, given, picked, c.view(np.int32))
     else:
         c = c.view(np.float16 if made.half else np.float32)
@@ -308,6 +312,12 @@ def _of_products(
     if picked is not None and plan.metadata is not None:
         b = b.take(picked.take(plan.metadata.stored), 1)
     return small.dot_adds(made, a, b, c)
+
+
+def _of_chain(plan: Products, given: Sequence[Array], c: Float64) -> Float64 | None:
+    a, b = (_units(side, x).view(np.float64) for side, x in zip(plan[1:3], given, strict=False))
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return error_free.fused_chain(a, b, c)
 
 
 def _of_groups(

@@ -10,7 +10,7 @@ from designed import boundary, of_exponent
 from dots import ROUNDINGS
 
 from dtypes import FORMATS, code_type, convert
-from emulator.arith import ieee
+from emulator.arith import error_free, ieee
 from emulator.arith.wide import fused_multiply_add
 
 
@@ -98,3 +98,69 @@ def test_conversion_twins(source, target):
     codes = np.arange(0, 1 << fmt.bits, 1 if fmt.bits < 16 else 13, code_type(fmt.bits))
     expected = [ieee.convert(fmt, other, code) for code in codes.tolist()]
     assert_same_codes(convert(fmt, other, codes), np.array(expected, code_type(other.bits)))
+
+
+# --- chains of f64 in few calls -------------------------------------------------------------------
+
+
+def chain_operands(regime, count, k=3):
+    """Codes a, b ``(k, count)`` and c ``(count)``."""
+    fmt, rng = FORMATS["f64"], np.random.default_rng(len(regime))
+    if regime == "far":
+        a, b, c = fma_operands(fmt, rng, k * count)
+        return a.reshape(k, -1), b.reshape(k, -1), c[:count]
+    if regime == "boundary":
+        a, b, c = (rng.choice(boundary(fmt), size) for size in (k * count, k * count, count))
+        return a.reshape(k, -1), b.reshape(k, -1), c
+    numbers = rng.standard_normal((2 * k + 1, count))
+    if regime == "integers":
+        numbers = rng.integers(-3, 4, numbers.shape) * rng.choice([1.0, -0.0], numbers.shape)
+    elif regime == "ties":  # of 26 and 29 bits, so that sums have a few bits too many
+        numbers = numbers.astype(np.float32) * np.ldexp(1.0, rng.integers(-30, 30, numbers.shape))
+        numbers[-1] *= 1 + 2.0**-52
+    elif regime == "cancel":
+        numbers[-1] = -numbers[0] * numbers[k]
+    codes = numbers.view(np.uint64)
+    return codes[:k], codes[k : 2 * k], codes[2 * k]
+
+
+def computed_chains(a, b, c):
+    """The share of chains that were computed, each by itself, after a comparison of those."""
+    count = 0
+    for p, q, start in zip(a.T, b.T, c, strict=True):
+        x = int(start)
+        for y, z in zip(p.tolist(), q.tolist(), strict=True):
+            x = ieee.fma(FORMATS["f64"], y, z, x, nan_order=("b", "x", "a"))
+        operands = (w.view(np.float64) for w in (p[:, None], q[:, None], start[None]))
+        with np.errstate(all="ignore"):
+            d = error_free.fused_chain(*operands)
+        if d is not None:
+            assert d.view(np.uint64) == x
+            count += 1
+    return count / len(c)
+
+
+@pytest.mark.parametrize(
+    ("regime", "share"),
+    [("normal", 1), ("integers", 1), ("ties", 0.6), ("cancel", 0), ("far", 0.05), ("boundary", 0)],
+)
+def test_chains_of_f64(regime, share):
+    assert computed_chains(*chain_operands(regime, 300)) >= share
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"_AROUND": np.ones(2)},
+        {"_SMALL": 0.0},
+        {"two_product": lambda a, b: (a * b, a * b * 0)},
+        {"two_sum": lambda a, b: (a + b, (a + b) * 0)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_wrong_part_of_a_chain_is_noticed(monkeypatch, change):
+    ((name, value),) = change.items()
+    monkeypatch.setattr(error_free, name, value)
+    with pytest.raises(AssertionError):
+        for regime in ("normal", "ties", "far", "boundary"):
+            computed_chains(*chain_operands(regime, 300))

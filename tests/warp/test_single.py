@@ -180,8 +180,6 @@ SPARSE_SCALED = (
 def test_one_warp_of_each_kind(opcode, target, options, engine):
     if engine == "compiled":
         pytest.importorskip("llvmlite")
-    elif "f64" in opcode:
-        pytest.skip("the path of batches computes it")
     ins = Instruction.parse(opcode)
     rng = np.random.default_rng(5)
     operands = warps(ins, target, rng, DESIGNED)
