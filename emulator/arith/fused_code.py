@@ -28,6 +28,7 @@ from emulator.arith.vector_code import (
     Value,
     either,
     function,
+    rarely,
     repeat,
     when,
 )
@@ -111,6 +112,10 @@ class Pass(NamedTuple):
     tops: list[Value]
 
 
+#: what emits the loads of accumulators
+Load = Callable[[], list[Value]]
+
+
 class Writer:
     """Writes the code of a kind."""
 
@@ -118,7 +123,7 @@ class Writer:
         self.kind = kind
         self.lane = I8 if kind.exponent_bits == 8 else I16
         #: positions of k that are written out
-        self.run = next(run for run in (32, 16, RUN) if kind.k % run == 0)
+        self.run = RUN if kind.floats or kind.k % (2 * RUN) else 2 * RUN
         #: bits of a float that a result keeps, of f16 until it is rounded
         self.kept = -1 if kind.half else -(1 << (_MANTISSA + 1 - kind.precision))
         #: numbers that B has for a column
@@ -126,7 +131,7 @@ class Writer:
         #: What scales terms, and the unit of the sum, are normal from here on.
         self.least = kind.fraction_bits + 1
         #: and the number that floats are added to is finite up to here
-        self.largest = 254 - (_MANTISSA - kind.fraction_bits) if kind.floats else 255
+        self.largest = 254 - (_MANTISSA - kind.fraction_bits if kind.floats else 0)
 
     def tiles(
         self, first: Value, last: Value,
@@ -227,12 +232,19 @@ class Writer:
         p: Value, period: Value,
     ) -> None:  # fmt: skip
         """One pass of a row with some vectors of columns, from memory to memory."""
+
+        def whole() -> list[Value]:
+            return [y.load(4) for y in x]
+
+        def part() -> list[Value]:
+            begins = (p % period).compare("==", 0).splat(LANES)
+            old = [y.load(4) for y in partial]
+            return [begins.select(y.constant(0.0), y) for y in old]
+
+        new = self.dot_add(one, part if self.kind.adds_c else whole, bad)
         if not self.kind.adds_c:
-            store(x, self.dot_add(one, [y.load(4) for y in x], bad))
+            store(x, new)
             return
-        begins = (p % period).compare("==", 0).splat(LANES)
-        old = [y.load(4) for y in partial]
-        new = self.dot_add(one, [begins.select(y.constant(0.0), y) for y in old], bad)
         store(partial, new)
 
         def add() -> None:
@@ -241,50 +253,55 @@ class Writer:
 
         when(((p + 1) % period).compare("==", 0), add)
 
-    def dot_add(self, one: Pass, x: list[Value], bad: list[Value]) -> list[Value]:
-        """The accumulators after a pass."""
-        fields = [y.bits(I32) & _EXPONENT for y in x]
-        own = [self.counted(y, field) for y, field in zip(x, fields, strict=True)]
+    def dot_add(self, one: Pass, load: Load, bad: list[Value]) -> list[Value]:
+        """The accumulators after a pass. What is rare loads those before it anew, so that they need
+        not stay in registers."""
+        x = load()
+        own = [self.counted(y) for y in x]
         raw = [top.max(y) for top, y in zip(one.tops, own, strict=True)]
-        self.mark_outside(raw, x, bad)
+        is_odd = self.mark_outside(raw, load, bad)
         least = max(self.kind.floor + _BIAS, self.least) << _MANTISSA
         tops = [top.max(least) for top in raw]
         compute = self.float_sums if self.kind.floats else self.integer_sums
-        results = compute(one, x, tops, bad)
+        results = compute(one, x, tops, load, bad)
         if self.kind.half:
             results = [self.to_half(y) for y in results]
-        # An accumulator that is infinite or a NaN stays so: there are no such products.
-        return [
-            field.compare("==", _EXPONENT).select(y, result)
-            for y, field, result in zip(x, fields, results, strict=True)
-        ]
 
-    def counted(self, x: Value, field: Value) -> Value:
+        def kept() -> list[Value]:
+            return [
+                is_finite(y).select(result, y) for y, result in zip(load(), results, strict=True)
+            ]
+
+        # An accumulator that is infinite or a NaN stays so: there are no such products.
+        return rarely(is_odd, results, kept)
+
+    def counted(self, x: Value) -> Value:
         """The exponent that an accumulator counts with."""
+        field = x.bits(I32) & _EXPONENT
         if not self.kind.half:
             return field  # of a subnormal 0, which is outside as its own is
         least = field.max((self.kind.emin + _BIAS) << _MANTISSA)
         return x.compare("==", 0.0).select(field.constant(0), least)
 
-    def mark_outside(self, tops: list[Value], x: list[Value], bad: list[Value]) -> None:
-        """Marks what is too small to align, or too large."""
+    def mark_outside(self, tops: list[Value], load: Load, bad: list[Value]) -> Value:
+        """Marks what is too small to align, or too large; whether anything is so, or no number."""
         least = 0 if self.kind.floor + _BIAS >= self.least else self.least
-        if not least and self.largest == 255:
-            return
         last = (self.largest + 1 - least) << _MANTISSA
-        outside = [(top - (least << _MANTISSA)).unsigned(">=", last) for top in tops]
+        above = [top - (least << _MANTISSA) for top in tops]
+        is_odd = reduce(Value.larger, above).unsigned(">=", last).any()
 
         def mark_them() -> None:
-            for top, y, where, marks in zip(tops, x, outside, bad, strict=True):
+            for top, y, marks in zip(above, load(), bad, strict=True):
                 # No term at all is not too small, and infinities and NaNs stay.
-                word = y.bits(I32) & 0x7FFFFFFF
-                something = (word | top).compare("!=", 0) & word.compare("<", _EXPONENT)
-                mark(marks, where & something)
+                size = y.bits(I32) & 0x7FFFFFFF
+                something = (top + (least << _MANTISSA) | size).compare("!=", 0)
+                mark(marks, top.unsigned(">=", last) & something & is_finite(y))
 
-        when(joined(outside).any(), mark_them)
+        when(is_odd, mark_them)
+        return is_odd
 
     def integer_sums(
-        self, one: Pass, x: list[Value], tops: list[Value], bad: list[Value]
+        self, one: Pass, x: list[Value], tops: list[Value], load: Load, bad: list[Value]
     ) -> list[Value]:
         """The truncated terms, added in int32, as numbers; marks sums that it does not hold."""
         fraction = self.kind.fraction_bits
@@ -300,9 +317,8 @@ class Writer:
                 outside = [y | z for y, z in zip(over, near, strict=True)]
 
             def mark_finite() -> None:
-                for y, lost, marks in zip(x, outside, bad, strict=True):
-                    finite = (y.bits(I32) & _EXPONENT).compare("!=", _EXPONENT)
-                    mark(marks, lost.compare("<", 0) & finite)
+                for y, lost, marks in zip(load(), outside, bad, strict=True):
+                    mark(marks, lost.compare("<", 0) & is_finite(y))
 
             when(joined(outside).compare("<", 0).any(), mark_finite)
         return [
@@ -319,13 +335,14 @@ class Writer:
         def some(i: Value, *state: Value) -> list[Value]:
             totals, over = list(state[:count]), list(state[count:])
             for start in range(0, self.run, RUN):
-                parts = self.terms(one, i + start, scales)
-                for v, part in enumerate(parts):
-                    total = totals[v] + part
-                    reached = self.kind.k if self.run < self.kind.k else start + RUN
-                    if reached > self.kind.safe:
-                        over[v] = over[v] | ((totals[v] ^ total) & (part ^ total))
-                    totals[v] = total
+                reached = self.kind.k if self.run < self.kind.k else start + RUN
+                if reached <= self.kind.safe:
+                    totals = self.terms(one, i + start, scales, totals)
+                    continue
+                parts = self.terms(one, i + start, scales, [])
+                before, totals = totals, [y + z for y, z in zip(totals, parts, strict=True)]
+                for v, (old, part, total) in enumerate(zip(before, parts, totals, strict=True)):
+                    over[v] = over[v] | ((old ^ total) & (part ^ total))
             return totals + over
 
         totals = [(y * scale).to(I32) for y, scale in zip(x, scales, strict=True)]
@@ -333,17 +350,15 @@ class Writer:
         state = list(self.over_k(some, *totals, *over))
         return state[:count], state[count:] or None
 
-    def terms(self, one: Pass, i: Value, scales: list[Value]) -> list[Value]:
-        """The sums of eight truncated terms from position i on."""
-        sums: list[Value] = []
+    def terms(self, one: Pass, i: Value, scales: list[Value], sums: list[Value]) -> list[Value]:
+        """The sums of eight truncated terms from position i on, and of `sums`."""
         for j in range(RUN):
-            rows = self.row(one, i + j, len(scales))
-            cut = [
-                (rows[v] * one.b.at((i + j) * COLUMNS + v * LANES, F32, LANES).load(4) * scale).to(
-                    I32
-                )
-                for v, scale in enumerate(scales)
-            ]
+            cut = []
+            for v, (row, scale) in enumerate(
+                zip(self.row(one, i + j, len(scales)), scales, strict=True)
+            ):
+                column = one.b.at((i + j) * COLUMNS + v * LANES, F32, LANES).load(4)
+                cut.append((row * column * scale).to(I32))
             sums = [y + z for y, z in zip(sums, cut, strict=True)] if sums else cut
         return sums
 
@@ -354,7 +369,7 @@ class Writer:
         return [one.a.at(i * COLUMNS + v * LANES, F32, LANES).load(4) for v in range(count)]
 
     def float_sums(
-        self, one: Pass, x: list[Value], tops: list[Value], bad: list[Value]
+        self, one: Pass, x: list[Value], tops: list[Value], load: Load, bad: list[Value]
     ) -> list[Value]:
         """The truncated terms, added in float32: to numbers so large that what is below the unit of
         the sum is cut off, positive terms to a positive one and negative to a negative one."""
@@ -413,6 +428,10 @@ class Writer:
         rounded = size.compare("<", 2.0**-14).select(subnormal, normal)
         infinite = ((word & -(1 << 31)) | 0x7F800000).bits(F32)
         return size.compare(">=", 65520.0).select(infinite, rounded)
+
+
+def is_finite(x: Value) -> Value:
+    return (x.bits(I32) & _EXPONENT).compare("!=", _EXPONENT)
 
 
 def store(places: Sequence[Value], values: Sequence[Value]) -> None:

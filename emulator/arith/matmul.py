@@ -334,8 +334,6 @@ def _chain(
         # The innermost loops run over columns: A·B is also (Bᵀ·Aᵀ)ᵀ.
         x, bad = _chain(made, right, left, scale, x.swapaxes(-1, -2), engine)
         return np.ascontiguousarray(x.swapaxes(-1, -2)), bad.swapaxes(-1, -2)
-    out = np.empty((batch, m, n), np.float32)
-    bad = np.empty(out.shape, np.bool_)
     size = max(1, products // (m * n * made.order.shape[1]))
     if in_lanes:
         size = -(-size // fused_tiles.TOGETHER) * fused_tiles.TOGETHER
@@ -343,28 +341,35 @@ def _chain(
     def part(y: Any, start: int) -> Any:
         return y if y is None or len(y) == 1 else y[start : start + size]
 
-    def piece(start: int) -> None:
+    def piece(start: int) -> tuple[Float32, Bool]:
         p, q = (
             (fmt, part(codes, start), part(scales, start)) for fmt, codes, scales in (left, right)
         )
-        done = slice(start, start + size)
         if engine == "compiled":
             chain = fused_tiles.chain_of_batch if in_lanes else fused_tiles.chain
-            out[done], bad[done] = chain(made, p, q, scale, part(x, start))
-            return
+            return chain(made, p, q, scale, part(x, start))
         u, v = (factor(made, fmt, codes, scale, scales) for fmt, codes, scales in (p, q))
-        out[done], odd = fused.chain(made, u, v, part(x, start))
+        d, odd = fused.chain(made, u, v, part(x, start))
         # An accumulator that met a special operand is lost for the rest of its chain.
         if u.special is not None:
             odd |= u.special[..., :, None]
         if v.special is not None:
             odd |= v.special[..., None, :]
-        bad[done] = odd
+        return d, odd
+
+    if size >= batch:
+        return piece(0)
+    out = np.empty((batch, m, n), np.float32)
+    bad = np.empty(out.shape, np.bool_)
+
+    def write(start: int) -> None:
+        done = slice(start, start + size)
+        out[done], bad[done] = piece(start)
 
     starts = range(0, batch, size)
-    if engine == "compiled" and len(starts) > 1:
-        compiled.in_threads(piece, starts)
+    if engine == "compiled":
+        compiled.in_threads(write, starts)
     else:
         for start in starts:
-            piece(start)
+            write(start)
     return out, bad

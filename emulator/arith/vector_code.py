@@ -123,6 +123,10 @@ class Value:
             found = ir.Function(module, ir.FunctionType(result, [x.type for x in given]), name)
         return self._made(self.builder.call(found, given))
 
+    def larger(self, other: Value) -> Value:
+        """The larger of integers without a sign."""
+        return self.unsigned(">", other).select(self, other)
+
     def bits(self, element: Any) -> Value:
         """The same bits as another type."""
         if not isinstance(self.type, ir.VectorType):
@@ -258,6 +262,26 @@ def either(condition: Value, yes: Callable[[], None], no: Callable[[], None]) ->
         body()
         builder.branch(after)
     builder.position_at_end(after)
+
+
+def rarely(
+    condition: Value, usual: Sequence[Value], compute: Callable[[], Sequence[Value]]
+) -> list[Value]:
+    """`usual`, but what `compute` emits where one bit is set."""
+    builder = condition.builder
+    before, (inside, after) = builder.block, (builder.append_basic_block() for _ in range(2))
+    builder.cbranch(condition.ir, inside, after)
+    builder.position_at_end(inside)
+    others, inside = compute(), builder.block
+    builder.branch(after)
+    builder.position_at_end(after)
+    out = []
+    for x, other in zip(usual, others, strict=True):
+        phi = builder.phi(x.type)
+        phi.add_incoming(x.ir, before)
+        phi.add_incoming(other.ir, inside)
+        out.append(Value(builder, phi))
+    return out
 
 
 def function(name: str, parameters: Sequence[Any], write: Callable[..., None]) -> int:
