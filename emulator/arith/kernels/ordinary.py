@@ -55,34 +55,42 @@ def factor(
 ) -> Factor:
     """Codes in int32; bits above them are ignored. `widened`: with the exponents that the numbers
     have in that format."""
-    b, bits = e.b, fmt.bits - fmt.ignored_bits
+    if fmt.emin == 1 - _BIAS:
+        return _wide_factor(e, fmt, codes, exponents)
+    b = e.b
     sign = b.and_(b.shl(codes, e.like(codes, 32 - fmt.bits)), e.like(codes, _SIGN))
-    if fmt.ignored_bits:
-        codes = b.lshr(codes, e.like(codes, fmt.ignored_bits))
-    codes = b.and_(codes, e.like(codes, (1 << (bits - 1)) - 1))
+    codes = b.and_(codes, e.like(codes, (1 << (fmt.bits - 1)) - 1))
     zero = b.icmp_unsigned("==", codes, e.like(codes, 0))
     size = b.shl(codes, e.like(codes, _MANTISSA - fmt.mantissa_bits))
     odd = None
-    if fmt.emin == 1 - _BIAS:
-        first, last = exponents
-        above = b.sub(size, e.like(size, (first + _BIAS) << _MANTISSA))
-        odd = b.icmp_unsigned(">=", above, e.like(size, (last - first + 1) << _MANTISSA))
-        odd = b.and_(odd, b.not_(zero))
-    else:
-        if fmt.specials != "none":
-            least = fmt.code_mask >> 1 if fmt.infinity is None else fmt.infinity
-            odd = b.icmp_unsigned(">=", codes, e.like(codes, least))
-        subnormal = b.icmp_unsigned("<", size, e.like(size, 1 << _MANTISSA))
-        size = b.add(size, e.like(size, (_BIAS - fmt.bias) << _MANTISSA))
-        # With the exponent of the least normal numbers, these have one of them too much.
-        small = e.converted(F32, b.add(size, e.like(size, 1 << _MANTISSA)), "bitcast")
-        small = b.fsub(small, e.like(small, 2.0**fmt.emin))
-        size = e.select(subnormal, e.converted(I32, small, "bitcast"), size)
+    if fmt.specials != "none":
+        least = fmt.code_mask >> 1 if fmt.infinity is None else fmt.infinity
+        odd = b.icmp_unsigned(">=", codes, e.like(codes, least))
+    subnormal = b.icmp_unsigned("<", size, e.like(size, 1 << _MANTISSA))
+    size = b.add(size, e.like(size, (_BIAS - fmt.bias) << _MANTISSA))
+    # With the exponent of the least normal numbers, these have one of them too much.
+    small = e.converted(F32, b.add(size, e.like(size, 1 << _MANTISSA)), "bitcast")
+    small = b.fsub(small, e.like(small, 2.0**fmt.emin))
+    size = e.select(subnormal, e.converted(I32, small, "bitcast"), size)
     power = b.and_(size, e.like(size, _EXPONENT))
     power = e.larger(power, e.like(power, ((widened or fmt).emin + _BIAS) << _MANTISSA))
     power = e.select(zero, e.like(power, 0), power)
     number = b.or_(size, sign)
     return Factor(e.converted(F32, number, "bitcast"), e.converted(F32, power, "bitcast"), odd)
+
+
+def _wide_factor(e: Emitter, fmt: Format, codes: Value, exponents: tuple[int, int]) -> Factor:
+    """`factor` of formats that have the exponents of float32: codes are the upper bits of one."""
+    b, (first, last) = e.b, exponents
+    word = b.shl(codes, e.like(codes, 32 - fmt.bits)) if fmt.bits < 32 else codes
+    if fmt.ignored_bits:
+        word = b.and_(word, e.like(word, -1 << fmt.ignored_bits))
+    power = b.and_(word, e.like(word, _EXPONENT))
+    above = b.sub(power, e.like(power, (first + _BIAS) << _MANTISSA))
+    odd = b.icmp_unsigned(">=", above, e.like(above, (last - first + 1) << _MANTISSA))
+    size = b.and_(word, e.like(word, _SIGN - 1))
+    odd = b.and_(odd, b.icmp_unsigned("!=", size, e.like(size, 0)))
+    return Factor(e.converted(F32, word, "bitcast"), e.converted(F32, power, "bitcast"), odd)
 
 
 def dot_add(
