@@ -384,6 +384,19 @@ class Kernel:
                 classes = elements.classes(self.e, self._format(name), codes)
                 self.e.store_lanes(classes, side.special, place)
 
+    def _ordinary_scales(self, name: str) -> Value:
+        e, held = self.e, self._load(f"scale_{name}")
+        count = _table_sizes(self.product)[f"scale_{name}"]
+        out = e.array(F32, count + -count % e.width)
+        with e.loop(count, step=e.width) as i:
+            number, odd = ordinary.scale(e, e.lanes(held, i, I32))
+            e.store_lanes(number, out, i)
+            # Above the last there may be lanes of zeros, which are no scales.
+            lane = e.b.add(e.splat(e.b.trunc(i, I32)), e.numbers(range(e.width)))
+            here = e.b.icmp_unsigned("<", lane, e.like(lane, count))
+            self._note(e.b.and_(odd, here))
+        return out
+
     def _scales(self, name: str) -> _Scales:
         """Numbers, exponents and classes of the scales of A or B."""
         e, fmt = self.e, self.product.arithmetic.scale
@@ -464,8 +477,14 @@ class Kernel:
         for name, side in sides.items():
             self._decode(name, units[name], side, is_ordinary=True, fixed=False)
         formats = p.arithmetic.a, p.arithmetic.b
+        scales = {name: self._ordinary_scales(name) for name in "ab"} if p.scales else {}
 
         def dots(i: Value, j: Value, c: Value) -> Value:
+            scaled: Value = None
+            if scales:
+                left = e.splat(e.load(scales[p.left], i, F32))
+                scaled = e.b.fmul(left, e.lanes(scales[p.right], j, F32))
+
             def dot_add(fmt: Format, block: list[int], x: Value) -> Value:
                 terms = [
                     ordinary.Term(
@@ -474,7 +493,7 @@ class Kernel:
                     )
                     for k in block
                 ]
-                codes, odd = ordinary.dot_add(e, core, formats, fmt, terms, x)
+                codes, odd = ordinary.dot_add(e, core, formats, fmt, terms, scaled, x)
                 self._note(odd)
                 return codes
 
