@@ -7,16 +7,17 @@ table of where each element lies. See `emulator.arith.kernels`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dtypes import Array, Place
+from dtypes import Array, Place, code_type
 from emulator.arith.kernels import batch as kernels
 from emulator.arith.kernels.batch import Operand, address_of, in_runs
-from emulator.arith.kernels.product import Product, Sparsity, Units, arranged
+from emulator.arith.kernels.product import OPERANDS, Product, Sparsity, Units, arranged
 from emulator.arith.kernels.tile import known_words
 from emulator.arith.steps import PopcountDot
 from emulator.isa.matrix import MatrixInstruction
@@ -32,6 +33,8 @@ Multiplication = MatrixInstruction | WmmaMultiply
 
 #: bits that a kernel loads at once where neighbours along k lie beside each other
 _WORD = 32
+#: what a kernel takes for one product whose C counts as zero, and for one whose does not
+_KEPT = np.zeros(1, np.int64), np.ones(1, np.int64)
 
 
 class Setting(NamedTuple):
@@ -214,11 +217,65 @@ def run(
     product = product_of(ins, target, setting)
     if product is None:
         return None
+    d = _empty(ins, batch)
+    named = operands | {"d": d}
+    found = _given(product, ins, setting, named, batch, shared, selector, scales or {})
+    if found is None:
+        return None
+    return d, _computed(product, ins, setting, found[0], math.prod(batch), keep, batch)
+
+
+def repeated(
+    ins: MatrixInstruction,
+    target: Target,
+    setting: Setting,
+    operands: dict[str, Array],
+    shared: Space,
+    selector: int,
+) -> Callable[[dict[str, Array], bool], tuple[Array, int]] | None:
+    """`run` for one wgmma again and again, with descriptors and settings as here: a function of the
+    other operands, contiguous, and of what lies in shared memory under the name "shared", and of
+    whether the accumulator is read."""
+    product = product_of(ins, target, setting)
+    if product is None:
+        return None
+    named = {name: x.copy() for name, x in operands.items()} | {"d": _empty(ins, ())}
+    found = _given(product, ins, setting, named, (), shared, selector, {})
+    if found is None:
+        return None
+    prepared = kernels.prepared(product, found[0], _flips(product, ins, setting))
+    slots = [
+        (4 * i, "shared" if _is_in_memory(ins, setting, name) else name)
+        for i, name in enumerate(OPERANDS) if name in operands
+    ]  # fmt: skip
+    slot_of_d, kept = 4 * OPERANDS.index("d"), [address_of(x) for x in _KEPT]
+
+    def again(given: dict[str, Array], keep: bool) -> tuple[Array, int]:
+        words, d = prepared.words.copy(), _empty(ins, ())
+        for slot, name in slots:
+            words[slot] = address_of(given[name])
+        words[slot_of_d], words[-1] = address_of(d), kept[keep]
+        return d, prepared.compute(address_of(words), 0, 1)
+
+    return again
+
+
+def _empty(ins: Multiplication, batch: tuple[int, ...]) -> Array:
+    """For the registers of D."""
     fragment = ins.fragment("d")
-    d = np.empty((*batch, fragment.lanes, fragment.registers), f"u{fragment.word_bits // 8}")
+    return np.empty((*batch, fragment.lanes, fragment.registers), code_type(fragment.word_bits))
+
+
+def _given(
+    product: Product, ins: Multiplication, setting: Setting,
+    operands: dict[str, Array], batch: tuple[int, ...],
+    shared: Space | None, selector: int, scales: dict[str, int],
+) -> tuple[dict[str, Operand], list[Array]] | None:  # fmt: skip
+    """Where operands lie, and copies that live until the kernel has run; None where an element
+    lies outside of memory."""
     given: dict[str, Operand] = {}
-    copies = []  # which live until the kernel has run
-    for name, x in (operands | {"d": d}).items():
+    copies = []
+    for name, x in operands.items():
         if _is_in_memory(ins, setting, name):
             assert shared is not None and isinstance(ins, MatrixInstruction)
             bases = _bases(shared.data, shared.data.shape[-1:], batch)
@@ -233,7 +290,7 @@ def run(
                 copies.append(x)
             given[name] = _metadata(ins, selector, x, batch)
         elif name in ("scale_a", "scale_b"):
-            table = _scales(ins, name, x.strides[-1], product.left, (scales or {})[name])
+            table = _scales(ins, name, x.strides[-1], product.left, scales[name])
             given[name] = _words(x, batch, table)
         else:
             if x.strides[-2:] != (x.shape[-1] * x.itemsize, x.itemsize):
@@ -242,7 +299,7 @@ def run(
             bases = _bases(x, x.shape[-2:], batch)
             table, run, known = _table(ins, name, product)
             given[name] = Operand(address_of(x), bases, table, _zeros(len(bases)), run, known)
-    return d, _computed(product, ins, setting, given, math.prod(batch), keep, batch)
+    return given, copies
 
 
 def _metadata(ins: Multiplication, selector: int, x: Array, batch: tuple[int, ...]) -> Operand:
@@ -277,7 +334,7 @@ def run_lanes(
     ins: Multiplication,
     target: Target,
     setting: Setting,
-    registers: dict[str, list[Array]],
+    registers: Mapping[str, Array | list[Array]],
     count: int,
     *,
     words: dict[str, Array] | None = None,
@@ -286,21 +343,22 @@ def run_lanes(
     keep: Array | None = None,
     selector: int = 0,
     scales: dict[str, int] | None = None,
-) -> tuple[list[Array], int] | None:
+) -> tuple[Array, int] | None:
     """`run` for `count` warps or warpgroups whose lanes lie one after the other.
 
-    `registers` of a, b and c by name are arrays ``(lanes,)``, contiguous, one for each register,
-    and so is the result. `words`: metadata and scales ``(lanes,)``, and descriptors ``(count,)`` of
-    what lies in the `rows` of ``shared (…, bytes)``.
+    `registers` of a, b and c by name are arrays ``(lanes,)``, contiguous, one for each register, or
+    one array ``(registers, lanes)``, as the result is. `words`: metadata and scales ``(lanes,)``,
+    and descriptors ``(count,)`` of what lies in the `rows` of ``shared (…, bytes)``.
     """
     product = product_of(ins, target, setting)
     if product is None:
         return None
     fragment, given = ins.fragment("d"), {}
     type_ = np.dtype(f"u{fragment.word_bits // 8}")
-    d = [np.empty(count * fragment.lanes, type_) for _ in range(fragment.registers)]
+    d = np.empty((fragment.registers, count * fragment.lanes), type_)
+    given["d"] = _columns(product, ins, "d", d, count)
     copies = []  # which live until the kernel has run
-    for name, columns in (registers | {"d": d}).items():
+    for name, columns in registers.items():
         given[name] = _columns(product, ins, name, columns, count)
     for name, x in (words or {}).items():
         if name in ("a", "b"):
@@ -323,20 +381,32 @@ def run_lanes(
 
 
 def _columns(
-    product: Product, ins: Multiplication, name: str, columns: list[Array], count: int
+    product: Product, ins: Multiplication, name: str, columns: Array | list[Array], count: int
 ) -> Operand:
-    """Registers that are arrays of their own: the table holds addresses."""
-    found = places(ins, name, product.unit_bits(name), product.left)
-    size = columns[0].itemsize
+    """Registers that are rows of one array, or arrays of their own: the table holds addresses."""
+    bits, size = product.unit_bits(name), columns[0].itemsize
+    bases = _steps(count, ins.lanes * size)
+    if isinstance(columns, np.ndarray):
+        rows = _rows(ins, name, bits, columns.strides, product.left)
+        return Operand(address_of(columns), bases, rows, _zeros(count))
+    found = places(ins, name, bits, product.left)
     starts = np.array([address_of(x) for x in columns], np.int64)
-    table = starts[found.register] + (found.lane * size + found.bit // 8)
-    return Operand(0, _steps(count, ins.lanes * size), table, _zeros(count))
+    table = found.table(size, 0) + starts[found.register]
+    return Operand(0, bases, table, _zeros(count))
+
+
+@lru_cache(maxsize=256)
+def _rows(
+    ins: Multiplication, name: str, unit_bits: int, strides: tuple[int, int], left: str
+) -> Int64:
+    """Places of registers that are rows of one array."""
+    return places(ins, name, unit_bits, left).table(*strides[::-1])
 
 
 def _different(words: Array) -> tuple[Array, Int64]:
     """Each word once, and which of these every one is; without a sort where there is but one."""
-    if words.size == 1:
-        return words, _zeros(1)
+    if (words == words[:1]).all():
+        return words[:1], _zeros(words.size)
     found, which = np.unique(words, return_inverse=True)
     return found, which
 
@@ -427,12 +497,16 @@ def _computed(
     product: Product, ins: Multiplication, setting: Setting, given: dict[str, Operand],
     count: int, keep: Array | None, batch: tuple[int, ...],
 ) -> int:  # fmt: skip
-    flip_a = _signs(ins, product.a) if setting.flip_a else 0
-    flip_b = _signs(ins, product.b) if setting.flip_b else 0
     kept = None
     if keep is not None and not keep.all():
         kept = np.ascontiguousarray(np.broadcast_to(keep, batch), np.int64).reshape(-1)
-    return kernels.run(product, given, count, (flip_a, flip_b), kept)
+    return kernels.run(product, given, count, _flips(product, ins, setting), kept)
+
+
+def _flips(product: Product, ins: Multiplication, setting: Setting) -> tuple[int, int]:
+    flip_a = _signs(ins, product.a) if setting.flip_a else 0
+    flip_b = _signs(ins, product.b) if setting.flip_b else 0
+    return flip_a, flip_b
 
 
 def _signs(ins: Multiplication, units: Units) -> int:

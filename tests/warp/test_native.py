@@ -262,13 +262,14 @@ def test_lanes_one_after_the_other(ins):
         # The memories in another order, and more of them than are used.
         held = np.concatenate([operands["shared"][::-1], operands["shared"][:2]])
         shared, rows = Space("shared memory", held), np.arange(len(REGIMES))[::-1]
-    found, flags = native.run_lanes(
-        ins, find_target("sm_90a"), native.Setting(), registers, len(REGIMES),
-        words=words, shared=shared, rows=rows,
-    )  # fmt: skip
-    assert flags == 0
-    got = np.stack(found, -1).reshape(expected.shape)
-    assert np.array_equal(got, expected)
+    for given in (registers, {name: np.array(columns) for name, columns in registers.items()}):
+        found, flags = native.run_lanes(
+            ins, find_target("sm_90a"), native.Setting(), given, len(REGIMES),
+            words=words, shared=shared, rows=rows,
+        )  # fmt: skip
+        assert flags == 0
+        got = np.stack(found, -1).reshape(expected.shape)
+        assert np.array_equal(got, expected)
 
 
 # --- what is not legal ----------------------------------------------------------------------------

@@ -74,6 +74,30 @@ def _ones(count: int) -> Int64:
     return out
 
 
+class Prepared(NamedTuple):
+    """A function of machine code with the words that it finds its operands by; see `run`."""
+
+    compute: Any
+    #: four of each of OPERANDS, the first of which is an address, the flips, and the address of
+    #: what is kept
+    words: Int64
+    #: what the words point to
+    operands: Mapping[str, Operand]
+
+
+def prepared(
+    product: Product, operands: Mapping[str, Operand], flips: tuple[int, int] = (0, 0)
+) -> Prepared:
+    runs = (operands[name].run if name in operands else 1 for name in OPERANDS)
+    known = ((name, x.known) for name, x in operands.items() if x.known)
+    compute = _compiled(product, tuple(runs), tuple(known))
+    words: list[int] = []
+    for name in OPERANDS:
+        x = operands.get(name)
+        words += [0] * 4 if x is None else [x.address, *map(address_of, x[1:4])]
+    return Prepared(compute, np.array([*words, *flips, 0], np.int64), operands)
+
+
 def run(
     product: Product,
     operands: Mapping[str, Operand],
@@ -86,17 +110,11 @@ def run(
     `flips` are bits to flip in units of A and of B; `keep` is 0 for each of the batch whose C
     counts as zero. What lies at the addresses must stay alive and hold still meanwhile.
     """
-    runs = (operands[name].run if name in operands else 1 for name in OPERANDS)
-    known = ((name, x.known) for name, x in operands.items() if x.known)
-    compute = _compiled(product, tuple(runs), tuple(known))
     kept = _ones(count) if keep is None else keep
-    words: list[int] = []
-    for name in OPERANDS:
-        x = operands.get(name)
-        words += [0] * 4 if x is None else [x.address, *map(address_of, x[1:4])]
-    arguments = np.array([*words, *flips, address_of(kept)], np.int64)
+    compute, words, _ = prepared(product, operands, flips)
+    words[-1] = address_of(kept)
     work = count * product.groups * product.m * product.n * product.k
-    address = address_of(arguments)
+    address = address_of(words)
     return machine_code.in_parts(
         lambda first, last: compute(address, first, last), count, 1 + work // _WORTH_A_THREAD
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from operator import is_
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,18 @@ from emulator.machine.vector.operands import reader, word_type, writer
 from emulator.machine.vector.strand import Lanes, Strand
 from emulator.ptx.program import Bound, Constant, Function, Register, Statement, Vector
 
+#: the words ``(lanes,)`` of each register, or one array of which they are rows
+Columns = Array | list[Array]
+#: words of what is no register
+_NONE = np.zeros(1, np.uint32)
+
 
 def whole(s: Strand, lanes: int, ins: Instruction) -> None:
     """All lanes must be there: an instruction on a matrix has no lanes to spare."""
-    if len(s) % lanes or not _aligned(s, lanes):
+    known = s.marks.setdefault("aligned", {})
+    if lanes not in known:
+        known[lanes] = len(s) % lanes == 0 and _aligned(s, lanes)
+    if not known[lanes]:
         raise Failure("lanes missing", f"{ins} needs all {lanes} lanes; some have ended")
 
 
@@ -51,17 +60,22 @@ class Registers:
             out[:, i] = 0 if read is None else read(s)
         return out.reshape(-1, self.lanes, self.count)
 
-    def columns(self, s: Strand) -> list[Array]:
-        """The words of each register, contiguous ``(lanes,)``."""
-        out = []
-        for read in self.reads:
-            words = np.zeros(1, np.uint32) if read is None else read(s)
-            out.append(np.ascontiguousarray(s.spread(words)))
-        return out
+    def columns(self, s: Strand) -> Columns:
+        """The words of each register, contiguous ``(lanes,)``; those that were last written
+        together as the array of which they are rows."""
+        words = [_NONE if read is None else read(s) for read in self.reads]
+        block, rows = s.marks.get("block", (None, ()))
+        if len(rows) == len(words) and all(map(is_, rows, words)):
+            assert block is not None
+            return cast(Array, block)
+        return [np.ascontiguousarray(s.spread(x)) for x in words]
 
-    def write_columns(self, s: Strand, columns: list[Array]) -> None:
-        for write, column in zip(self.writes, columns, strict=True):
-            write(s, column, None)
+    def write_columns(self, s: Strand, block: Array) -> None:
+        """Makes rows of an array ``(registers, lanes)`` the words of each register."""
+        rows = list(block)
+        s.marks["block"] = block, rows
+        for write, row in zip(self.writes, rows, strict=True):
+            write(s, row, None)
 
     def write(self, s: Strand, words: Array) -> None:
         columns = np.ascontiguousarray(words.reshape(len(s), self.count).T)
