@@ -186,10 +186,10 @@ def _scales(ins: Multiplication, name: str, stride: int, left: str, group: int) 
 
 
 @lru_cache(maxsize=1024)
-def _nibbles(ins: Multiplication, selector: int, stride: int) -> Int64:
-    """The bit of each nibble, from words `stride` bytes apart."""
+def _nibbles(ins: Multiplication, selector: int) -> Int64:
+    """The bit of each nibble, from the words of neighbouring lanes."""
     found = places(ins, "e", 4, group=selector)
-    return found.lane * (8 * stride) + found.bit
+    return found.lane * 32 + found.bit
 
 
 # --- batches of arrays ----------------------------------------------------------------------------
@@ -285,7 +285,10 @@ def _given(
                 return None
             given[name] = found
         elif name == "e":
-            given[name] = _words(x, batch, _nibbles(ins, selector, x.strides[-1]))
+            if x.strides[-1] != x.itemsize:
+                x = np.ascontiguousarray(x)
+                copies.append(x)
+            given[name] = _metadata(ins, selector, x, batch)
         elif name in ("scale_a", "scale_b"):
             table = _scales(ins, name, x.strides[-1], product.left, scales[name])
             given[name] = _words(x, batch, table)
@@ -299,6 +302,12 @@ def _given(
     return given, copies
 
 
+def _metadata(ins: Multiplication, selector: int, x: Array, batch: tuple[int, ...]) -> Operand:
+    """Words of lanes one after the other."""
+    found = _words(x, batch, _zeros(1))
+    return found._replace(known=_nibbles(ins, selector).tobytes())
+
+
 def _words(x: Array, batch: tuple[int, ...], table: Int64) -> Operand:
     """One word for each lane."""
     bases = _bases(x, x.shape[-1:], batch)
@@ -310,6 +319,8 @@ def _bases(x: Array, inner: tuple[int, ...], batch: tuple[int, ...]) -> Int64:
     if not batch:
         return _zeros(1)
     strides = np.broadcast_to(x, (*batch, *inner)).strides[: len(batch)]
+    if len(batch) == 1:
+        return _steps(batch[0], strides[0])
     out = np.zeros(1, np.int64)
     for size, stride in zip(batch, strides, strict=True):
         out = (out[:, None] + np.arange(size) * stride).reshape(-1)
@@ -346,6 +357,7 @@ def run_lanes(
     type_ = np.dtype(f"u{fragment.word_bits // 8}")
     d = np.empty((fragment.registers, count * fragment.lanes), type_)
     given["d"] = _columns(product, ins, "d", d, count)
+    copies = []  # which live until the kernel has run
     for name, columns in registers.items():
         given[name] = _columns(product, ins, name, columns, count)
     for name, x in (words or {}).items():
@@ -358,11 +370,12 @@ def run_lanes(
                 return None
             given[name] = found
         else:
-            each = x.reshape(count, ins.lanes)
-            table = _nibbles(ins, selector, each.strides[-1])
-            if name != "e":
-                group = (scales or {})[name]
-                table = _scales(ins, name, each.strides[-1], product.left, group)
+            each = np.ascontiguousarray(x.reshape(count, ins.lanes))
+            copies.append(each)
+            if name == "e":
+                given[name] = _metadata(ins, selector, each, (count,))
+                continue
+            table = _scales(ins, name, each.strides[-1], product.left, (scales or {})[name])
             given[name] = _words(each, (count,), table)
     return d, _computed(product, ins, setting, given, count, keep, (count,))
 
@@ -453,7 +466,7 @@ def warp_function(
         fragment, group = ins.fragment(name), -1
         size, start = fragment.word_bits // 8, 0 if name == "d" else end
         if name == "e":
-            table = _nibbles(ins, selector, size) + 8 * start
+            table = _nibbles(ins, selector) + 8 * start
         else:
             if name.startswith("scale"):
                 assert isinstance(ins, MatrixInstruction)

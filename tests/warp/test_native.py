@@ -152,6 +152,24 @@ def test_ordinary_numbers_are_computed_the_short_way(monkeypatch, made_anew, ins
     assert np.flatnonzero((found != expected).any((1, 2))).tolist() == odd
 
 
+def test_scales_that_are_ordinary_and_not(monkeypatch):
+    """Of zeros and of numbers, around the ends of what the short way takes."""
+    ins = Instruction.parse(
+        MMA + "m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e5m2.e4m3.f32.ue8m0"
+    )
+    codes = np.array([0, 111, 112, 113, 127, 141, 142, 143, 255], np.uint32) * 0x01010101
+    pairs = np.tile(np.stack(np.meshgrid(codes, codes), -1).reshape(-1, 2), (4, 1))
+    rng, count = np.random.default_rng(20), len(pairs)
+    fragments = [ins.fragment(name) for name in "abc"]
+    a, b, c = (encode(x.fmt, rng.standard_normal((count, *x.shape))) for x in fragments)
+    a[: count // 2], c[count // 4 : 3 * count // 4] = 0, 0
+    b[::5], c[::7] = 1, 0x01000000
+    operands = {x.operand: x.scatter(y) for x, y in zip(fragments, (a, b, c), strict=True)}
+    for name, words in zip(("scale_a", "scale_b"), pairs.T, strict=True):
+        operands[name] = np.repeat(words[:, None], 32, 1)
+    assert same(monkeypatch, ins, "sm_120a", operands)
+
+
 def test_runs_of_units():
     places = np.array([8, 12, 40, 44, 0, 4])
     assert (native.in_runs(places, 4)[0] == [8, 40, 0]).all() and native.in_runs(places, 4)[1] == 2

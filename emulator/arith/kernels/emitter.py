@@ -50,6 +50,10 @@ class Emitter:
         """A constant of the type of `x`."""
         return self.constant(x.type, number)
 
+    def numbers(self, numbers: Sequence[int]) -> Value:
+        """A vector of int32."""
+        return ir.Constant(ir.VectorType(I32, len(numbers)), list(numbers))
+
     def splat(self, x: Value) -> Value:
         """A number in all lanes."""
         vector, lanes = self.vector_of(x.type), self.vector_of(I32)
@@ -165,6 +169,13 @@ class Emitter:
     def store_lanes(self, x: Value, array: Value, index: Value | int) -> None:
         type_ = x.type.element
         self.b.store(x, self.at(array, index, type_), align=_bytes(type_))
+
+    def prefetch(self, place: Value, size: int, to_write: bool) -> None:
+        """Asks for bytes that are soon to be read or written."""
+        f = self._declared("llvm.prefetch.p0", ir.VoidType(), [POINTER, I32, I32, I32])
+        how = [ir.Constant(I32, x) for x in (int(to_write), 3, 1)]  # into all caches; data
+        for line in range(0, size, 64):
+            self.b.call(f, [self.at(place, line, I8), *how])
 
     # --- flow ---
 

@@ -19,6 +19,8 @@ from emulator.arith.steps import FusedDotAdd
 
 #: exponents of ordinary elements, and of accumulators
 ELEMENTS, ACCUMULATORS = (-50, 62), (-126, 127)
+#: exponents of ordinary scales: the powers of two of products stay normal
+SCALES = (-15, 15)
 _BIAS, _MANTISSA = 127, 23
 _EXPONENT = 0xFF << _MANTISSA
 _SIGN = 1 << 31
@@ -45,7 +47,10 @@ class Term(NamedTuple):
 def suits(product: Product, found: Arrangement) -> bool:
     """Whether a recipe computes ordinary numbers so."""
     core = found.core
-    if not isinstance(core, FusedDotAdd) or core.group > 1 or product.scales:
+    if not isinstance(core, FusedDotAdd) or core.group > 1:
+        return False
+    one_scale = product.scales == 1 and product.arithmetic.scale is FORMATS["ue8m0"]
+    if product.scales and (not one_scale or found.widen is not None):
         return False
     return 2 * ELEMENTS[0] + _BIAS > core.fraction_bits
 
@@ -55,29 +60,23 @@ def factor(
 ) -> Factor:
     """Codes in int32; bits above them are ignored. `widened`: with the exponents that the numbers
     have in that format."""
-    b, bits = e.b, fmt.bits - fmt.ignored_bits
+    if fmt.emin == 1 - _BIAS:
+        return _wide_factor(e, fmt, codes, exponents)
+    b = e.b
     sign = b.and_(b.shl(codes, e.like(codes, 32 - fmt.bits)), e.like(codes, _SIGN))
-    if fmt.ignored_bits:
-        codes = b.lshr(codes, e.like(codes, fmt.ignored_bits))
-    codes = b.and_(codes, e.like(codes, (1 << (bits - 1)) - 1))
+    codes = b.and_(codes, e.like(codes, (1 << (fmt.bits - 1)) - 1))
     zero = b.icmp_unsigned("==", codes, e.like(codes, 0))
     size = b.shl(codes, e.like(codes, _MANTISSA - fmt.mantissa_bits))
     odd = None
-    if fmt.emin == 1 - _BIAS:
-        first, last = exponents
-        above = b.sub(size, e.like(size, (first + _BIAS) << _MANTISSA))
-        odd = b.icmp_unsigned(">=", above, e.like(size, (last - first + 1) << _MANTISSA))
-        odd = b.and_(odd, b.not_(zero))
-    else:
-        if fmt.specials != "none":
-            least = fmt.code_mask >> 1 if fmt.infinity is None else fmt.infinity
-            odd = b.icmp_unsigned(">=", codes, e.like(codes, least))
-        subnormal = b.icmp_unsigned("<", size, e.like(size, 1 << _MANTISSA))
-        size = b.add(size, e.like(size, (_BIAS - fmt.bias) << _MANTISSA))
-        # With the exponent of the least normal numbers, these have one of them too much.
-        small = e.converted(F32, b.add(size, e.like(size, 1 << _MANTISSA)), "bitcast")
-        small = b.fsub(small, e.like(small, 2.0**fmt.emin))
-        size = e.select(subnormal, e.converted(I32, small, "bitcast"), size)
+    if fmt.specials != "none":
+        least = fmt.code_mask >> 1 if fmt.infinity is None else fmt.infinity
+        odd = b.icmp_unsigned(">=", codes, e.like(codes, least))
+    subnormal = b.icmp_unsigned("<", size, e.like(size, 1 << _MANTISSA))
+    size = b.add(size, e.like(size, (_BIAS - fmt.bias) << _MANTISSA))
+    # With the exponent of the least normal numbers, these have one of them too much.
+    small = e.converted(F32, b.add(size, e.like(size, 1 << _MANTISSA)), "bitcast")
+    small = b.fsub(small, e.like(small, 2.0**fmt.emin))
+    size = e.select(subnormal, e.converted(I32, small, "bitcast"), size)
     power = b.and_(size, e.like(size, _EXPONENT))
     power = e.larger(power, e.like(power, ((widened or fmt).emin + _BIAS) << _MANTISSA))
     power = e.select(zero, e.like(power, 0), power)
@@ -85,18 +84,43 @@ def factor(
     return Factor(e.converted(F32, number, "bitcast"), e.converted(F32, power, "bitcast"), odd)
 
 
+def _wide_factor(e: Emitter, fmt: Format, codes: Value, exponents: tuple[int, int]) -> Factor:
+    """`factor` of formats that have the exponents of float32: codes are the upper bits of one."""
+    b, (first, last) = e.b, exponents
+    word = b.shl(codes, e.like(codes, 32 - fmt.bits)) if fmt.bits < 32 else codes
+    if fmt.ignored_bits:
+        word = b.and_(word, e.like(word, -1 << fmt.ignored_bits))
+    power = b.and_(word, e.like(word, _EXPONENT))
+    above = b.sub(power, e.like(power, (first + _BIAS) << _MANTISSA))
+    odd = b.icmp_unsigned(">=", above, e.like(above, (last - first + 1) << _MANTISSA))
+    size = b.and_(word, e.like(word, _SIGN - 1))
+    odd = b.and_(odd, b.icmp_unsigned("!=", size, e.like(size, 0)))
+    return Factor(e.converted(F32, word, "bitcast"), e.converted(F32, power, "bitcast"), odd)
+
+
+def scale(e: Emitter, codes: Value) -> tuple[Value, Value]:
+    """Codes of ue8m0 as float32 numbers, and a mask of those that are not ordinary."""
+    b, (first, last) = e.b, SCALES
+    above = b.sub(codes, e.like(codes, first + _BIAS))
+    return _power(e, codes), b.icmp_unsigned(">", above, e.like(codes, last - first))
+
+
 def dot_add(
     e: Emitter, step: FusedDotAdd, formats: Sequence[Format], fmt: Format,
-    terms: Sequence[Term], x: Value,
+    terms: Sequence[Term], scaled: Value | None, x: Value,
 ) -> tuple[Value, Value]:  # fmt: skip
     """One fused dot-add: codes of the accumulator in `fmt` to those of the result, and a mask of
-    those that mean nothing. `formats` are those of A and B."""
+    those that mean nothing. `formats` are those of A and B, `scaled` is a power of two that all
+    products have to be multiplied by."""
     b, fraction = e.b, step.fraction_bits
     own = factor(e, fmt, x, None, ACCUMULATORS)
     assert own.odd is not None
     odd = own.odd
     powers = [e.converted(I32, term.power(), "bitcast") for term in terms]
-    top = in_pairs(e.larger, [*powers, e.converted(I32, own.power, "bitcast")])
+    top = in_pairs(e.larger, powers)
+    if scaled is not None:
+        top = e.converted(I32, b.fmul(e.converted(F32, top, "bitcast"), scaled), "bitcast")
+    top = e.larger(top, e.converted(I32, own.power, "bitcast"))
     top = b.lshr(top, e.like(top, _MANTISSA))
     # Below, the scale or the unit of the sum would not be normal: that is a lonely accumulator.
     least, floor = fraction + 1, _BIAS + (-_BIAS if step.floor is None else step.floor)
@@ -104,17 +128,24 @@ def dot_add(
         below = b.sub(top, e.like(top, 1))
         odd = b.or_(odd, b.icmp_unsigned("<", below, e.like(top, least - 1)))
     top = e.larger(top, e.like(top, max(floor, least)))
-    scale = _power(e, b.sub(e.like(top, 2 * _BIAS + fraction), top))
+    units = _power(e, b.sub(e.like(top, 2 * _BIAS + fraction), top))
+    of_products = units
+    if scaled is not None:
+        # Zeros are below the least product that is none: their units must not overflow.
+        lowest = _BIAS + 2 * SCALES[0] + sum(fmt.emin for fmt in formats)
+        highest = e.like(top, 2 * _BIAS + fraction - lowest)
+        field = e.smaller(b.sub(e.like(top, 2 * _BIAS + fraction), top), highest)
+        of_products = b.fmul(_power(e, field), scaled)
 
-    def cut(number: Value) -> Value:
-        return e.converted(I32, b.fmul(number, scale), "fptosi")
+    def cut(number: Value, units: Value) -> Value:
+        return e.converted(I32, b.fmul(number, units), "fptosi")
 
     largest = math.prod(2 - 2.0**-x.mantissa_bits for x in formats) * 2.0**fraction
     bound = len(terms) * largest + 2.0 ** (fraction + 1)
-    addends = [cut(term.number()) for term in terms]
+    addends = [cut(term.number(), of_products) for term in terms]
     together = int(_SAFE // largest)
     parts = [in_pairs(b.add, addends[i : i + together]) for i in range(0, len(addends), together)]
-    total, lost = _added(e, [*parts, cut(own.number)])
+    total, lost = _added(e, [*parts, cut(own.number, units)])
     number, size = _truncated(e, total, bound, step.rounding == "rn")
     if bound >= _SAFE:
         lost = b.or_(lost, b.add(size, e.like(size, 128)))

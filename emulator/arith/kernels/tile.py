@@ -2,12 +2,13 @@
 
 Every operand is a base address and a table. Of the factors `left` and `right` of a product, it is
 the place of each unit, rows of the left one after the other and units of the right by k; of scales
-the byte of each, in the same order; of metadata the bit of each nibble; of C and D the place of
-each element, row by row. Where D is transposed, of which left is B, two rows alternate. Tables may
-hold only the first of every so many places, whose others lie one after the other.
+the byte of each, in the same order; of C and D the place of each element, row by row. Where D is
+transposed, of which left is B, two rows alternate. Tables may hold only the first of every so many
+places, whose others lie one after the other.
 
 Where it is known how registers lie when the code is written, few instructions permute whole vectors
 of them. Then there is no table of A and B, and that of C and D says where each block of D starts.
+Of metadata the bit of each nibble is always known.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ _INTEGERS = {8: I8, 16: I16, 32: I32, 64: I64}
 #: for each of `OPERANDS`, how many units lie one after the other from each place of its table on
 Runs = tuple[int, ...]
 
+#: products of a batch from one to that whose registers are asked of memory meanwhile
+_AHEAD = 4
 #: lanes of the longest vectors that kernels have
 _LANES = 16
 
@@ -77,7 +80,7 @@ class Kernel:
         self, module: ir.Module, product: Product, runs: Runs,
         known: Mapping[str, Sequence[int]],
     ) -> None:  # fmt: skip
-        """`known`: places of operands in registers, see `known_words`."""
+        """`known`: places of operands in registers, see `known_words`, and of metadata."""
         found = arranged(product.arithmetic)
         assert found is not None, "no kernel is made of this recipe"
         self.product, self.found, self.runs = product, found, dict(zip(OPERANDS, runs, strict=True))
@@ -86,7 +89,8 @@ class Kernel:
         self.function.linkage = "internal"
         self.is_f64 = product.arithmetic.d.bits == 64
         self.word = I64 if self.is_f64 else I32
-        words = {name: known_words(product, name, x) for name, x in known.items()}
+        self.nibbles = known.get("e", ())
+        words = {name: known_words(product, name, x) for name, x in known.items() if name != "e"}
         if words.get("c") is None or words.get("d") is None:
             words["c"] = words["d"] = None
         self.words = {name: x for name, x in words.items() if x is not None}
@@ -260,31 +264,45 @@ class Kernel:
         self.e.store(self.e.b.or_(held, ir.Constant(I32, bit)), self.flags, 0)
 
     def _rows_of_b(self) -> Value:
-        """For each stored element of A, where in the arrays of B the row is that it meets."""
+        """For each stored element of A, where in the arrays of B the row is that it meets: those of
+        all chunks, for one element of a chunk after the other."""
         e, b, p = self.e, self.e.b, self.product
         assert p.sparsity is not None
-        chunk, _, legal = p.sparsity
-        stored, chunks = chunk // 2, p.k // (chunk // 2)
+        chunk, granule, legal = p.sparsity
+        stored, count = chunk // 2, len(self.nibbles)
+        chunks = p.k // stored
         assert chunk % p.b.per == 0, "or chunks would share units"
-        picked = _constants(self.function.module, "picked", _picked(p))
-        out = e.array(I64, p.m * p.k)
-        with e.loop(p.m) as i, e.loop(chunks) as j:
-            index = b.add(b.mul(i, ir.Constant(I64, chunks)), j)
-            place = e.load(self.table["e"], index, I64)
-            byte = e.load(self.base["e"], b.ashr(place, ir.Constant(I64, 3)), I8)
-            shift = b.and_(b.trunc(place, I32), ir.Constant(I32, 7))
-            nibble = b.and_(b.lshr(b.zext(byte, I32), shift), ir.Constant(I32, 15))
-            bit = b.lshr(ir.Constant(I32, legal), nibble)
-            wrong = b.icmp_unsigned("==", b.and_(bit, ir.Constant(I32, 1)), ir.Constant(I32, 0))
-            with b.if_then(wrong, likely=False):
+        nibbles, out = self._metadata(), e.array(I32, p.m * p.k)
+        with e.loop(count, step=e.width) as i:
+            nibble = e.lanes(nibbles, i, I32)
+            bit = b.and_(b.lshr(e.like(nibble, legal), nibble), e.like(nibble, 1))
+            with b.if_then(e.any(b.icmp_unsigned("==", bit, e.like(bit, 0))), likely=False):
                 self._flag(METADATA | (MIXED if chunk == 2 else 0))
-            first = b.mul(j, ir.Constant(I64, chunk // p.b.per * p.n))
-            nibble, index = (
-                b.mul(x, ir.Constant(I64, stored)) for x in (b.zext(nibble, I64), index)
-            )
+            number = b.add(e.splat(b.trunc(i, I32)), e.numbers(range(e.width)))
+            first = b.and_(number, e.like(number, chunks - 1))
+            first = b.mul(first, e.like(first, chunk // p.b.per * p.n))
             for s in range(stored):
-                row = e.load(picked, b.add(nibble, ir.Constant(I64, s)), I64)
-                e.store(b.add(first, row), out, b.add(index, ir.Constant(I64, s)))
+                # A nibble of tf32 names two halves of one word.
+                shift, bits = (1, 1) if chunk == 2 else (s // granule * 2, 3)
+                row = b.and_(b.lshr(nibble, e.like(nibble, shift)), e.like(nibble, bits))
+                row = b.add(b.mul(row, e.like(row, granule)), e.like(row, s % granule))
+                unit = b.lshr(row, e.like(row, p.b.per.bit_length() - 1))
+                part = b.and_(row, e.like(row, p.b.per - 1))
+                part = b.mul(part, e.like(part, p.rows_of_b // p.b.per))
+                row = b.mul(b.add(part, unit), e.like(row, p.n))
+                e.store_lanes(b.add(first, row), out, b.add(i, ir.Constant(I64, s * count)))
+        return out
+
+    def _metadata(self) -> Value:
+        """All nibbles, row by row."""
+        e, width = self.e, self.e.width
+        words, shifts = zip(*(divmod(place, 32) for place in self.nibbles), strict=True)
+        whole = [n * width + i for n in {word // width for word in words} for i in range(width)]
+        held, out = self._held(self.base["e"], [whole]), e.array(I32, len(words))
+        for i, vector in enumerate(e.rearranged(held, self._vectors(words))):
+            shift = e.numbers(shifts[i * width : (i + 1) * width])
+            nibble = e.b.and_(e.b.lshr(vector, shift), e.like(vector, 15))
+            e.store_lanes(nibble, out, i * width)
         return out
 
     # --- elements ---
@@ -366,6 +384,19 @@ class Kernel:
                 classes = elements.classes(self.e, self._format(name), codes)
                 self.e.store_lanes(classes, side.special, place)
 
+    def _ordinary_scales(self, name: str) -> Value:
+        e, held = self.e, self._load(f"scale_{name}")
+        count = _table_sizes(self.product)[f"scale_{name}"]
+        out = e.array(F32, count + -count % e.width)
+        with e.loop(count, step=e.width) as i:
+            number, odd = ordinary.scale(e, e.lanes(held, i, I32))
+            e.store_lanes(number, out, i)
+            # Above the last there may be lanes of zeros, which are no scales.
+            lane = e.b.add(e.splat(e.b.trunc(i, I32)), e.numbers(range(e.width)))
+            here = e.b.icmp_unsigned("<", lane, e.like(lane, count))
+            self._note(e.b.and_(odd, here))
+        return out
+
     def _scales(self, name: str) -> _Scales:
         """Numbers, exponents and classes of the scales of A or B."""
         e, fmt = self.e, self.product.arithmetic.scale
@@ -446,8 +477,14 @@ class Kernel:
         for name, side in sides.items():
             self._decode(name, units[name], side, is_ordinary=True, fixed=False)
         formats = p.arithmetic.a, p.arithmetic.b
+        scales = {name: self._ordinary_scales(name) for name in "ab"} if p.scales else {}
 
         def dots(i: Value, j: Value, c: Value) -> Value:
+            scaled: Value = None
+            if scales:
+                left = e.splat(e.load(scales[p.left], i, F32))
+                scaled = e.b.fmul(left, e.lanes(scales[p.right], j, F32))
+
             def dot_add(fmt: Format, block: list[int], x: Value) -> Value:
                 terms = [
                     ordinary.Term(
@@ -456,7 +493,7 @@ class Kernel:
                     )
                     for k in block
                 ]
-                codes, odd = ordinary.dot_add(e, core, formats, fmt, terms, x)
+                codes, odd = ordinary.dot_add(e, core, formats, fmt, terms, scaled, x)
                 self._note(odd)
                 return codes
 
@@ -527,9 +564,12 @@ class Kernel:
     def _of_right(self, array: Value, i: Value, j: Value, k: int, type_: Any) -> Value:
         """Elements of neighbouring columns, which row i meets with its stored element k."""
         b, p = self.e.b, self.product
-        if self.rows is not None:
-            at = b.add(b.mul(i, ir.Constant(I64, p.k)), ir.Constant(I64, k))
-            row = self.e.load(self.rows, at, I64)
+        if self.rows is not None and p.sparsity is not None:
+            chunk, s = divmod(k, p.sparsity.chunk // 2)
+            chunks = p.k // (p.sparsity.chunk // 2)
+            at = b.add(b.mul(i, ir.Constant(I64, chunks)), ir.Constant(I64, chunk))
+            at = b.add(at, ir.Constant(I64, s * len(self.nibbles)))
+            row = b.zext(self.e.load(self.rows, at, I32), I64)
         else:
             per = p.units(p.right).per
             row = ir.Constant(I64, (k % per) * (p.columns * p.k // per) + k // per * p.columns)
@@ -591,7 +631,7 @@ def module(product: Product, runs: Runs, known: Mapping[str, Sequence[int]]) -> 
     batch, in bytes from there; its tables, one after the other; and for each of the batch, where
     its table starts: the last three are addresses of int64. Then come the bits to flip in units of
     A and of B, and the address of one int64 for each of the batch, 0 where C is not read. `known`:
-    places of operands in registers, see `known_words`.
+    places of operands in registers, see `known_words`, and of metadata.
     """
     out = ir.Module("kernel")
     tile = Kernel(out, product, runs, known).write()
@@ -604,10 +644,20 @@ def module(product: Product, runs: Runs, known: Mapping[str, Sequence[int]]) -> 
     pointers = [e.b.inttoptr(word, POINTER) for word in words]
     counts = _entries(product, runs)
     with e.loop(last, first) as t:
+        later = e.smaller(e.b.add(t, ir.Constant(I64, _AHEAD)), e.b.sub(last, ir.Constant(I64, 1)))
+        for x, name in enumerate(OPERANDS):
+            # Of one warp: the registers of a warpgroup are too many.
+            if name in known and name != "e" and product.m <= 32:
+                base, bases = pointers[OPERAND_WORDS * x :][:2]
+                at = e.at(base, e.load(bases, later, I64), I8)
+                e.prefetch(at, len(known[name]) * product.unit_bits(name) // 8, name == "d")
         for group in range(product.groups):
             given = []
             for x, name in enumerate(OPERANDS):
                 base, bases, tables, starts = pointers[OPERAND_WORDS * x :][:OPERAND_WORDS]
+                if name == "e" and product.sparsity:
+                    given += [e.at(base, e.load(bases, t, I64), I8), tables]
+                    continue
                 if name not in counts:
                     given += [base, tables]
                     continue
@@ -624,7 +674,7 @@ def warp_module(product: Product, tables: Mapping[str, Sequence[int]]) -> str:
     """LLVM IR with ``int32 warp(const void *registers, void *d)``: one product, with tables of its
     own, whose places are bytes (of metadata, bits) from `registers` on, or from `d`."""
     out, runs = ir.Module("kernel"), (1,) * len(OPERANDS)
-    known = {name: tables[name] for name in "abcd"} if product.groups == 1 else {}
+    known = {name: x for name, x in tables.items() if product.groups == 1 and len(name) == 1}
     kernel = Kernel(out, product, runs, known)
     tile = kernel.write()
     function = ir.Function(out, ir.FunctionType(I32, [POINTER, POINTER]), "warp")
@@ -663,22 +713,6 @@ def _constants(module: ir.Module, name: str, numbers: Sequence[int]) -> Value:
     return held
 
 
-def _picked(p: Product) -> list[int]:
-    """For each nibble of metadata and each element that a chunk of A stores, where in the arrays of
-    B the row is that it meets, from the first row of the chunk on."""
-    assert p.sparsity is not None
-    chunk, granule, _ = p.sparsity
-    out = []
-    for nibble in range(16):
-        for s in range(chunk // 2):
-            index = nibble >> s // granule * 2 & 3
-            # A nibble of tf32 names two halves of one word.
-            row = (index >> 1 if chunk == 2 else index) * granule + s % granule
-            unit, part = divmod(row, p.b.per)
-            out.append((part * (p.rows_of_b // p.b.per) + unit) * p.n)
-    return out
-
-
 def _entries(product: Product, runs: Runs) -> dict[str, int]:
     """Places in the table of each operand that a product has."""
     by_name = dict(zip(OPERANDS, runs, strict=True))
@@ -691,8 +725,6 @@ def _table_sizes(p: Product) -> dict[str, int]:
         "a": p.m * p.k // p.a.per, "b": p.n * p.rows_of_b // p.b.per,
         "c": p.m * p.n, "d": p.m * p.n,
     }  # fmt: skip
-    if p.sparsity is not None:
-        sizes["e"] = p.m * p.k // (p.sparsity.chunk // 2)
     if p.scales:
         sizes |= {"scale_a": p.m * p.scales, "scale_b": p.n * p.scales}
     return sizes
