@@ -235,7 +235,7 @@ def run_lanes(
     ins: Multiplication,
     target: Target,
     setting: Setting,
-    registers: dict[str, list[Array]],
+    registers: dict[str, Array],
     count: int,
     *,
     words: dict[str, Array] | None = None,
@@ -244,11 +244,11 @@ def run_lanes(
     keep: Array | None = None,
     selector: int = 0,
     scales: dict[str, int] | None = None,
-) -> tuple[list[Array], int] | None:
+) -> tuple[Array, int] | None:
     """`run` for `count` warps or warpgroups whose lanes lie one after the other.
 
-    `registers` of a, b and c by name are arrays ``(lanes,)``, contiguous, one for each register,
-    and so is the result. `words`: metadata and scales ``(lanes,)``, and descriptors ``(count,)`` of
+    `registers` of a, b and c by name are contiguous ``(registers, lanes)``, and so is the result.
+    `words`: metadata and scales ``(lanes,)``, and descriptors ``(count,)`` of
     what lies in the `rows` of ``shared (…, bytes)``.
     """
     product = product_of(ins, target, setting)
@@ -256,9 +256,11 @@ def run_lanes(
         return None
     fragment, given = ins.fragment("d"), {}
     type_ = np.dtype(f"u{fragment.word_bits // 8}")
-    d = [np.empty(count * fragment.lanes, type_) for _ in range(fragment.registers)]
-    for name, columns in (registers | {"d": d}).items():
-        given[name] = _columns(product, ins, name, columns, count)
+    d = np.empty((fragment.registers, count * fragment.lanes), type_)
+    for name, held in (registers | {"d": d}).items():
+        bases = _steps(count, ins.lanes * held.itemsize)
+        table = _rows(ins, name, product, *held.strides)
+        given[name] = Operand(address_of(held), bases, table, _zeros(count))
     for name, x in (words or {}).items():
         if name in ("a", "b"):
             assert shared is not None and rows is not None and isinstance(ins, MatrixInstruction)
@@ -278,15 +280,10 @@ def run_lanes(
     return d, _computed(product, ins, setting, given, count, keep, (count,))
 
 
-def _columns(
-    product: Product, ins: Multiplication, name: str, columns: list[Array], count: int
-) -> Operand:
-    """Registers that are arrays of their own: the table holds addresses."""
-    found = places(ins, name, product.unit_bits(name), product.left)
-    size = columns[0].itemsize
-    starts = np.array([address_of(x) for x in columns], np.int64)
-    table = starts[found.register] + (found.lane * size + found.bit // 8)
-    return Operand(0, _steps(count, ins.lanes * size), table, _zeros(count))
+@lru_cache(maxsize=1024)
+def _rows(ins: Multiplication, name: str, product: Product, register: int, lane: int) -> Int64:
+    """Of registers and lanes so many bytes apart."""
+    return places(ins, name, product.unit_bits(name), product.left).table(lane, register)
 
 
 def _different(words: Array) -> tuple[Array, Int64]:

@@ -233,8 +233,7 @@ def test_lanes_one_after_the_other(ins):
     operands = drawn(ins, "sm_90a", np.random.default_rng(17), REGIMES)
     expected = execute(ins, target="sm_90a", engine="vector", **operands)
     registers = {
-        "c" if name == "d" else name: [np.ascontiguousarray(x.reshape(-1, x.shape[-1])[:, i])
-                                       for i in range(x.shape[-1])]
+        "c" if name == "d" else name: np.ascontiguousarray(x.reshape(-1, x.shape[-1]).T)
         for name, x in operands.items() if name in "abcd"
     }  # fmt: skip
     words = {"e": operands["e"]} if ins.is_sparse else {}
@@ -249,7 +248,7 @@ def test_lanes_one_after_the_other(ins):
         words=words, shared=shared, rows=rows,
     )  # fmt: skip
     assert flags == 0
-    got = np.stack(found, -1).reshape(expected.shape)
+    got = found.T.reshape(expected.shape)
     assert np.array_equal(got, expected)
 
 

@@ -23,9 +23,13 @@ def whole(s: Strand, lanes: int, ins: Instruction) -> None:
 
 
 def _aligned(s: Strand, lanes: int) -> bool:
-    first, last = s.lanes[::lanes], s.lanes[lanes - 1 :: lanes]
-    started = s.wave.thread[first] % lanes == 0
-    return bool((started & (last - first == lanes - 1)).all())
+    name = f"aligned {lanes}"
+    found: bool | None = s.marks.get(name)
+    if found is None:
+        first, last = s.lanes[::lanes], s.lanes[lanes - 1 :: lanes]
+        started = s.wave.thread[first] % lanes == 0
+        found = s.marks[name] = bool((started & (last - first == lanes - 1)).all())
+    return found
 
 
 # --- registers ------------------------------------------------------------------------------------
@@ -51,22 +55,20 @@ class Registers:
             out[:, i] = 0 if read is None else read(s)
         return out.reshape(-1, self.lanes, self.count)
 
-    def columns(self, s: Strand) -> list[Array]:
-        """The words of each register, contiguous ``(lanes,)``."""
-        out = []
-        for read in self.reads:
-            words = np.zeros(1, np.uint32) if read is None else read(s)
-            out.append(np.ascontiguousarray(s.spread(words)))
+    def rows(self, s: Strand) -> Array:
+        """The words of each register: ``(registers, lanes)``."""
+        first = next(read for read in self.reads if read is not None)(s)
+        out = np.empty((self.count, len(s)), first.dtype)
+        for row, read in zip(out, self.reads, strict=True):
+            row[:] = 0 if read is None else read(s)
         return out
 
-    def write_columns(self, s: Strand, columns: list[Array]) -> None:
-        for write, column in zip(self.writes, columns, strict=True):
-            write(s, column, None)
+    def write_rows(self, s: Strand, rows: Array) -> None:
+        for write, row in zip(self.writes, rows, strict=True):
+            write(s, row, None)
 
     def write(self, s: Strand, words: Array) -> None:
-        columns = np.ascontiguousarray(words.reshape(len(s), self.count).T)
-        for write, column in zip(self.writes, columns, strict=True):
-            write(s, column, None)
+        self.write_rows(s, np.ascontiguousarray(words.reshape(len(s), self.count).T))
 
     def fill(self, s: Strand, word: Array) -> None:
         """The same word in all registers."""
