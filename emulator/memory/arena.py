@@ -259,13 +259,22 @@ class Arena:
 
     def read_rows(self, addresses: Indexes, size: int) -> Array:
         """The bytes ``(n, size)`` at addresses; raises AccessError as `locate`."""
-        places = self.locate_bytes(addresses.astype(np.uint64), size)
-        return self._bytes[places[:, None] + np.arange(size)]
+        held, places = self._rows(addresses, size)
+        return held[places].reshape(len(places), size // held.itemsize).view(np.uint8)
 
     def write_rows(self, addresses: Indexes, rows: Array) -> None:
         """Writes bytes ``(n, size)`` at addresses; raises AccessError as `locate`."""
-        places = self.locate_bytes(addresses.astype(np.uint64), rows.shape[-1], write=True)
-        self._bytes[places[:, None] + np.arange(rows.shape[-1])] = rows
+        held, places = self._rows(addresses, rows.shape[-1], write=True)
+        words = np.ascontiguousarray(rows).view(held.dtype)
+        held[places] = words.reshape(*places.shape, *held.shape[1:])
+
+    def _rows(self, addresses: Indexes, size: int, *, write: bool = False) -> tuple[Array, Indexes]:
+        """Memory as words that rows consist of, the largest of up to 16 bytes, and the numbers
+        ``(n, words)`` of those: fewer are faster."""
+        places = self.locate_bytes(addresses.astype(np.uint64), size, write=write)
+        common = int(np.bitwise_or.reduce(places)) | size | 16
+        word = common & -common
+        return self.view(word), places[:, None] // word + np.arange(size // word)
 
     def _locate_each(
         self, addresses: Addresses, size: int, write: bool, *, aligned: bool = True

@@ -7,6 +7,7 @@ the caller: `phase_over` says whether it ends. PTX ISA 9.7.13.15; the word was m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntFlag
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ MAX_COUNT = (1 << 20) - 1
 #: lowest bit of each field; all but the parity are kept negated
 _PARITY, _PENDING, _TX, _EXPECTED = 63, 43, 21, 1
 _COUNT_MASK, _TX_MASK = (1 << 20) - 1, (1 << 21) - 1
+#: lanes that are faster one by one than as arrays
+_FEW = 16
 
 
 class Undefined(IntFlag):
@@ -212,6 +215,8 @@ def advance_lanes(
     if not lanes:
         return words.copy(), np.zeros(0, np.uint64), np.zeros(0, np.uint8)
     parts = np.broadcast_arrays(barriers, *operation[:3])[1:]
+    if lanes <= _FEW:
+        return _one_by_one(words, barriers, parts, operation.may_complete)
     order = np.argsort(barriers, kind="stable")
     starts = np.flatnonzero(np.r_[True, np.diff(barriers[order]) != 0])
     lengths = np.diff(np.r_[starts, lanes])
@@ -242,6 +247,21 @@ def advance_lanes(
             words[at[here]], flags[here] = advance(tokens[here], each)
     back = np.argsort(order)
     return words, tokens[back], flags[back]
+
+
+def _one_by_one(
+    words: Words, barriers: NDArray[np.intp], parts: Sequence[Counts], may_complete: bool
+) -> tuple[Words, Words, Flags]:
+    """`advance_lanes` through `Barrier`."""
+    held, tokens, flags = words.tolist(), [], []
+    every = zip(barriers.tolist(), *(part.tolist() for part in parts), strict=True)
+    for at, arrivals, drops, added in every:
+        operation = Operation(arrivals, drops, added, may_complete)
+        before = Barrier.decode(held[at])
+        tokens.append(held[at])
+        flags.append(before.undefined(operation))
+        held[at] = before.after(operation).encode()
+    return np.array(held, np.uint64), np.array(tokens, np.uint64), np.array(flags, np.uint8)
 
 
 def _fields(words: Words) -> tuple[Counts, Counts, Counts]:

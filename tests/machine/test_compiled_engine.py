@@ -146,7 +146,7 @@ def test_a_random_kernel():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3, 11))
+@pytest.mark.parametrize("seed", [*range(3, 11), 45, 54])
 def test_more_random_kernels(seed):
     check_random(seed, (33, 64, 96, 128)[seed % 4])
 

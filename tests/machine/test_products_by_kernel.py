@@ -3,9 +3,11 @@ the other engines before."""
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from kernel_recordings import KERNELS, REAL, differing_bytes
 
+from emulator import Module
 from emulator.arith import engines
 from emulator.machine.vector import kernels
 
@@ -52,3 +54,27 @@ def test_a_wrong_product_is_noticed(monkeypatch, computed):
     monkeypatch.setattr(native, "product_of", changed)
     (path,) = [x for x in MULTIPLYING if x.stem == QUICK]
     assert any(differing_bytes(path))
+
+
+def test_sums_that_were_exchanged(computed):
+    """The words of an accumulator are rows of one array, but not in their order any more."""
+    d = "{%f0, %f1, %f2, %f3}"
+    product = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
+    text = f""".version 8.5\n.target sm_90a\n.address_size 64
+    .visible .entry go(.param .u64 a, .param .u64 o) {{
+    .reg .b32 %r<6>; .reg .b64 %rd<4>; .reg .f32 %f<9>; ld.param.u64 %rd1, [a];
+    mov.u32 %r0, %tid.x; mul.wide.u32 %rd3, %r0, 16; add.u64 %rd1, %rd1, %rd3;
+    ld.param.u64 %rd2, [o]; add.u64 %rd2, %rd2, %rd3;
+    ld.global.v4.b32 {{%r1, %r2, %r3, %r4}}, [%rd1]; mov.f32 %f8, 0f00000000;
+    {product} {d}, {{%r1, %r2}}, {{%r3}}, {{%f8, %f8, %f8, %f8}};
+    mov.f32 %f4, %f0; mov.f32 %f0, %f3; mov.f32 %f3, %f4;
+    {product} {d}, {{%r1, %r3}}, {{%r4}}, {d};
+    {product} {d}, {{%r3, %r2}}, {{%r4}}, {d};
+    st.global.v4.f32 [%rd2], {d}; ret; }}"""
+    given = np.random.default_rng(1).normal(size=64 * 8).astype(np.float16)
+    held = []
+    for engine in ("reference", "vector"):
+        out = np.zeros(64 * 4, np.float32)
+        Module(text)["go"].launch(1, 64, [given, out], engine=engine)
+        held.append(out.tobytes())
+    assert held[0] == held[1] and len(computed) == 3 and all(computed)

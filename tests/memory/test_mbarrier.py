@@ -273,8 +273,10 @@ def test_arrays_equal_the_specification(may_complete):
     assert pending_count(words).tolist() == [pending_count(int(w)) for w in words]
 
 
+@pytest.mark.parametrize("few", [0, 64])
 @pytest.mark.parametrize("seed", range(30))
-def test_lanes_on_one_barrier_act_in_ascending_order(seed):
+def test_lanes_on_one_barrier_act_in_ascending_order(monkeypatch, seed, few):
+    monkeypatch.setattr(mbarrier, "_FEW", few)
     rng = np.random.default_rng(seed)
     words = random_barriers(rng, int(rng.integers(1, 8)))
     lanes = int(rng.integers(0, 64))
@@ -289,7 +291,9 @@ def test_lanes_on_one_barrier_act_in_ascending_order(seed):
         assert_same_codes(got, wanted)
 
 
-def test_a_warp_that_completes_many_phases():
+@pytest.mark.parametrize("few", [0, 64])
+def test_a_warp_that_completes_many_phases(monkeypatch, few):
+    monkeypatch.setattr(mbarrier, "_FEW", few)
     words = np.array([Barrier.init(3).encode()], np.uint64)
     after, tokens, _ = advance_lanes(words, np.zeros(32, np.intp), arrive())
     assert Barrier.decode(int(after[0])) == Barrier(0, 1, 0, 3)

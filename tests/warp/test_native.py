@@ -74,9 +74,9 @@ def test_a_wrong_table_is_noticed(monkeypatch):
     assert same(monkeypatch, F16, "sm_90a", operands)
     table = native._table
 
-    def swapped(ins, name, *rest):
-        found, run = table(ins, name, *rest)
-        return np.concatenate([found[1::-1], found[2:]]), run
+    def swapped(*which):
+        starts, run, known = table(*which)
+        return starts, run, known[8:16] + known[:8] + known[16:]
 
     monkeypatch.setattr(native, "_table", swapped)
     found = execute(F16, target="sm_90a", engine="compiled", **operands)
@@ -233,7 +233,8 @@ def test_lanes_one_after_the_other(ins):
     operands = drawn(ins, "sm_90a", np.random.default_rng(17), REGIMES)
     expected = execute(ins, target="sm_90a", engine="vector", **operands)
     registers = {
-        "c" if name == "d" else name: np.ascontiguousarray(x.reshape(-1, x.shape[-1]).T)
+        "c" if name == "d" else name: [np.ascontiguousarray(x.reshape(-1, x.shape[-1])[:, i])
+                                       for i in range(x.shape[-1])]
         for name, x in operands.items() if name in "abcd"
     }  # fmt: skip
     words = {"e": operands["e"]} if ins.is_sparse else {}
@@ -243,13 +244,14 @@ def test_lanes_one_after_the_other(ins):
         # The memories in another order, and more of them than are used.
         held = np.concatenate([operands["shared"][::-1], operands["shared"][:2]])
         shared, rows = Space("shared memory", held), np.arange(len(REGIMES))[::-1]
-    found, flags = native.run_lanes(
-        ins, find_target("sm_90a"), native.Setting(), registers, len(REGIMES),
-        words=words, shared=shared, rows=rows,
-    )  # fmt: skip
-    assert flags == 0
-    got = found.T.reshape(expected.shape)
-    assert np.array_equal(got, expected)
+    for given in (registers, {name: np.array(columns) for name, columns in registers.items()}):
+        found, flags = native.run_lanes(
+            ins, find_target("sm_90a"), native.Setting(), given, len(REGIMES),
+            words=words, shared=shared, rows=rows,
+        )  # fmt: skip
+        assert flags == 0
+        got = np.stack(found, -1).reshape(expected.shape)
+        assert np.array_equal(got, expected)
 
 
 # --- what is not legal ----------------------------------------------------------------------------

@@ -135,9 +135,10 @@ if hasattr(os, "register_at_fork"):
 
 def in_parts(piece: Callable[[int, int], int], count: int, threads: int) -> int:
     """``piece(first, last)`` for all of `count` in so many threads; the bits that any returns."""
-    threads = min(threads, count, processors())
-    if threads <= 1:
+    threads = min(threads, count)
+    if threads <= 1 or processors() == 1:
         return piece(0, count)
+    threads = min(threads, processors())
     # Several parts for each thread, so that none waits long for the last.
     parts = min(count, threads * 4)
     cuts = [i * count // parts for i in range(parts + 1)]

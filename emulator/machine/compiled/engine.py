@@ -131,7 +131,7 @@ class CompiledWave(Wave):
             pc = int(ended.pcs[0])
             if tired is None:
                 return pc
-            strand.pc, strand.loops = pc, 0
+            strand.pc, strand.loops, strand.polls = pc, 0, 0
             self._give_way(strand, tired)
             return None
         pcs = np.unique(ended.pcs).tolist()

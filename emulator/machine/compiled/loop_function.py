@@ -21,9 +21,9 @@ from emulator.ptx.program import Function
 from emulator.targets import Target
 
 #: what a call says, in words of 8 bytes: how many warps take turns part by part, the first pc that
-#: is for others, the most branches backward and parts executed; arrays of the warps: the lowest pc
-#: of each, its lanes there, all its lanes, the pcs of lanes where they differ, the numbers of the
-#: parts that were executed, and what happened
+#: is for others, the most branches backward of parts that poll and parts executed; arrays of the
+#: warps: the lowest pc of each, its lanes there, all its lanes, the pcs of lanes where they differ,
+#: the numbers of the parts that were executed, and what happened
 CALL = (
     "together", "limit", "turns", "room", "low", "mask", "whole", "pcs", "trace", "records",
 )  # fmt: skip
@@ -183,7 +183,8 @@ class LoopFunction(NativeFunction):
         if not part.goes_back:
             b.branch(self._dispatch)
             return
-        turns = self._add("turns", b.load(self._turned, typ=LONG))
+        turned = b.load(self._turned, typ=LONG) if part.polls else LONG(0)
+        turns = self._add("turns", turned)
         # Until the next branch backward every other part is executed at most once.
         room = b.sub(self._given["room"], LONG(2 * len(self._parts)))
         tired = b.or_(

@@ -131,18 +131,20 @@ def targets_of(
     if "mask" not in values:
         yield place_of(lane, issue.to, address, size, alignment, True, i), barrier
         return
-    wave, ranks = lane.wave, word_at(values["mask"], i)
-    if ranks >> wave.cluster_size:
-        raise Failure("multicast", f"mask {ranks:#x} in a cluster of {wave.cluster_size}", i)
-    own = lane.row // wave.cluster_size * wave.cluster_size
-    inside = address & (1 << RANK_BITS) - 1
-    words = wave.shared_bytes // 8
-    for rank in range(wave.cluster_size):
-        if ranks >> rank & 1:
-            peer = lane._replace(row=own + rank)
-            place = place_of(peer, "shared", inside, size, alignment, True, i)
-            assert barrier is not None
-            yield place, barrier % words + (own + rank) * words
+    inside, words = address & (1 << RANK_BITS) - 1, lane.wave.shared_bytes // 8
+    for row in rows_of_multicast(lane, word_at(values["mask"], i), i):
+        place = place_of(lane._replace(row=row), "shared", inside, size, alignment, True, i)
+        assert barrier is not None
+        yield place, barrier % words + row * words
+
+
+def rows_of_multicast(lane: Lane, ranks: int, i: int) -> list[int]:
+    """The rows of the blocks of a cluster that a mask names."""
+    size = lane.wave.cluster_size
+    if ranks >> size:
+        raise Failure("multicast", f"mask {ranks:#x} in a cluster of {size}", i)
+    own = lane.row // size * size
+    return [own + rank for rank in range(size) if ranks >> rank & 1]
 
 
 def submit(lane: Lane, barrier: int | None, size: int, perform: Callable[[], None]) -> None:

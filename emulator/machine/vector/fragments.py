@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from operator import is_
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +16,23 @@ from emulator.machine.vector.operands import reader, word_type, writer
 from emulator.machine.vector.strand import Lanes, Strand
 from emulator.ptx.program import Bound, Constant, Function, Register, Statement, Vector
 
+#: words of what is no register
+_NONE = np.zeros(1, np.uint32)
+
 
 def whole(s: Strand, lanes: int, ins: Instruction) -> None:
     """All lanes must be there: an instruction on a matrix has no lanes to spare."""
-    if len(s) % lanes or not _aligned(s, lanes):
+    known = s.marks.setdefault("aligned", {})
+    if lanes not in known:
+        known[lanes] = len(s) % lanes == 0 and _aligned(s, lanes)
+    if not known[lanes]:
         raise Failure("lanes missing", f"{ins} needs all {lanes} lanes; some have ended")
 
 
 def _aligned(s: Strand, lanes: int) -> bool:
-    name = f"aligned {lanes}"
-    found: bool | None = s.marks.get(name)
-    if found is None:
-        first, last = s.lanes[::lanes], s.lanes[lanes - 1 :: lanes]
-        started = s.wave.thread[first] % lanes == 0
-        found = s.marks[name] = bool((started & (last - first == lanes - 1)).all())
-    return found
+    first, last = s.lanes[::lanes], s.lanes[lanes - 1 :: lanes]
+    started = s.wave.thread[first] % lanes == 0
+    return bool((started & (last - first == lanes - 1)).all())
 
 
 # --- registers ------------------------------------------------------------------------------------
@@ -55,20 +58,30 @@ class Registers:
             out[:, i] = 0 if read is None else read(s)
         return out.reshape(-1, self.lanes, self.count)
 
-    def rows(self, s: Strand) -> Array:
-        """The words of each register: ``(registers, lanes)``."""
-        first = next(read for read in self.reads if read is not None)(s)
-        out = np.empty((self.count, len(s)), first.dtype)
-        for row, read in zip(out, self.reads, strict=True):
-            row[:] = 0 if read is None else read(s)
+    def columns(self, s: Strand) -> Array:
+        """The words of the registers as rows ``(registers, lanes)``; of those that were last
+        written together no copy."""
+        words = [_NONE if read is None else read(s) for read in self.reads]
+        block, rows = s.marks.get("block", (None, ()))
+        if len(rows) == len(words) and all(map(is_, rows, words)):
+            assert block is not None
+            return cast(Array, block)
+        out = np.empty((len(words), len(s)), next(x for x in words if x is not _NONE).dtype)
+        for row, held in zip(out, words, strict=True):
+            row[:] = held
         return out
 
-    def write_rows(self, s: Strand, rows: Array) -> None:
+    def write_columns(self, s: Strand, block: Array) -> None:
+        """Makes rows of an array ``(registers, lanes)`` the words of each register."""
+        rows = list(block)
+        s.marks["block"] = block, rows
         for write, row in zip(self.writes, rows, strict=True):
             write(s, row, None)
 
     def write(self, s: Strand, words: Array) -> None:
-        self.write_rows(s, np.ascontiguousarray(words.reshape(len(s), self.count).T))
+        columns = np.ascontiguousarray(words.reshape(len(s), self.count).T)
+        for write, column in zip(self.writes, columns, strict=True):
+            write(s, column, None)
 
     def fill(self, s: Strand, word: Array) -> None:
         """The same word in all registers."""

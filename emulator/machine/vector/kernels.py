@@ -62,7 +62,7 @@ def _multiply(
     wave, registers = s.wave, {}
     for name, vector in fetch.vectors.items():
         if name != fetch.result_name or fetch.updates:
-            registers["c" if fetch.updates and name == "d" else name] = vector.rows(s)
+            registers["c" if fetch.updates and name == "d" else name] = vector.columns(s)
     words, options = fetch.words(s)
     keep: Array | None = options.get("scale_d")
     shared, rows = None, None
@@ -81,5 +81,5 @@ def _multiply(
         return None
     if found[1] & METADATA and wave.grid.undefined == "raise":
         return None
-    fetch.result.write_rows(s, found[0])
+    fetch.result.write_columns(s, found[0])
     return True

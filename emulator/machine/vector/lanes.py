@@ -42,12 +42,15 @@ def together(s: Strand, pc: int, masks: Array | None = None) -> None:
 def together_in_groups(s: Strand, pc: int) -> None:
     """The same for warpgroups, four warps each: all lanes that have not ended must be there."""
     wave = s.wave
+    if s.marks.get("groups") == wave.version:
+        return
     group = wave.warpgroup[s.lanes]
     have = np.bincount(group)
     wanted = np.bincount(wave.warpgroup[wave.alive], minlength=len(have))[: len(have)]
     lacking = (have < wanted)[group]
     if lacking.any():
         _wait(s, lacking, pc, State.WARPGROUP)
+    s.marks["groups"] = wave.version
 
 
 def _wait(s: Strand, lacking: Array, pc: int, state: State = State.WARP) -> None:

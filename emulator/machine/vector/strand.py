@@ -151,8 +151,8 @@ class Strand:
     """Lanes at one place; `frames` are the calls that they are in, the innermost last."""
 
     __slots__ = (
-        "children", "epoch", "frames", "lanes", "loops", "marks", "parent", "pc", "read", "state",
-        "wait", "wave",
+        "children", "epoch", "frames", "lanes", "loops", "marks", "parent", "pc", "polls", "read",
+        "state", "wait", "wave",
     )  # fmt: skip
 
     def __init__(self, wave: Any, lanes: Lanes, frames: list[Frame], pc: int) -> None:
@@ -164,8 +164,8 @@ class Strand:
         self.state = State.READY
         #: strands of an earlier epoch go first
         self.epoch = 0
-        #: backward branches taken since another strand ran
-        self.loops = 0
+        #: backward branches taken since another strand ran, and those of blocks that poll
+        self.loops = self.polls = 0
         self.parent: Strand | None = None
         self.children: list[Strand] = []
         #: what it waits for, for the engine and for messages

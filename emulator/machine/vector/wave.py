@@ -272,8 +272,9 @@ class Wave:
                 return
             if following <= strand.pc:
                 strand.loops += 1
-                if strand.loops >= (POLLS if block.polls else TURNS):
-                    strand.loops = 0
+                strand.polls += block.polls
+                if strand.loops >= TURNS or strand.polls >= POLLS:
+                    strand.loops = strand.polls = 0
                     strand.pc = following
                     self._give_way(strand, block)
                     return
