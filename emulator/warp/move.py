@@ -37,6 +37,11 @@ def load(ins: Movement, addresses: Array, shared: Space) -> Array:
         rows = shared.load(places, ROW_BYTES, ROW_BYTES)
     except AccessError as error:
         raise _wrong_row(ins, shared, error.fault) from None
+    return registers_of(ins, rows)
+
+
+def registers_of(ins: Movement, rows: Array) -> Array:
+    """The registers ``(…, 32, n)`` of the bytes ``(…, rows, 16)`` that ldmatrix loads."""
     if ins.source:
         # The elements start at the row's first byte.
         width, signed = PACKED[ins.source]
@@ -47,7 +52,11 @@ def load(ins: Movement, addresses: Array, shared: Space) -> Array:
         if signed:
             sign = np.uint8(1 << width - 1)
             rows = (rows ^ sign) - sign
-    return _scatter(ins, rows)
+    fragment: Fragment = ins.fragment("d")
+    elements = np.ascontiguousarray(rows).view(f"<u{fragment.place.width // 8}")
+    per_row = elements.shape[-1]
+    tiles = elements.reshape(*rows.shape[:-2], ins.count, ins.form.rows, per_row)
+    return fragment.scatter(tiles if fragment.groups > 1 else tiles[..., 0, :, :])
 
 
 def store(
@@ -108,14 +117,6 @@ def _wrong_row(ins: Movement, shared: Space, fault: Fault) -> UndefinedError:
     return UndefinedError(
         f"{ins.family}: the address of lane {fault.index[-1] % ins.rows}, {fault.address}, {what}"
     )
-
-
-def _scatter(ins: Movement, rows: Array) -> Array:
-    fragment: Fragment = ins.fragment("d")
-    elements = np.ascontiguousarray(rows).view(f"<u{fragment.place.width // 8}")
-    per_row = elements.shape[-1]
-    tiles = elements.reshape(*rows.shape[:-2], ins.count, ins.form.rows, per_row)
-    return fragment.scatter(tiles if fragment.groups > 1 else tiles[..., 0, :, :])
 
 
 def _check_races(places: Array, rows: Array) -> None:

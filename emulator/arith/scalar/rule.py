@@ -94,12 +94,17 @@ def bind_reference(operation: Operation, **given: str) -> Bound:
 
 def bind_vector(operation: Operation, **given: str) -> Bound:
     """As `bind_reference`, on arrays of words that broadcast; see `types` for what a word is."""
+    return partial(_quietly, bind_arrays(operation, **given))
+
+
+def bind_arrays(operation: Operation, **given: str) -> Bound:
+    """As `bind_vector`, for who has told NumPy already to ignore floating-point errors."""
     found = find_rule(operation.rule)
     assert found.array is not None, operation.rule
     bound, types = _bound(operation, found, found.array, given)
     if not found.packed and types and types[0].count > 1:
         bound = partial(_by_element_array, bound, types[0])
-    return partial(_quietly, bound)
+    return bound
 
 
 def _bound(

@@ -135,7 +135,7 @@ class CompiledWave(Wave):
             self._give_way(strand, tired)
             return None
         pcs = np.unique(ended.pcs).tolist()
-        children = {pc: strand.child(strand.lanes[ended.pcs == pc], pc) for pc in pcs}
+        children = {pc: strand.part(ended.pcs == pc, pc) for pc in pcs}
         self.ready += [child for pc, child in children.items() if pc not in ended.tired_pcs]
         for pc in sorted(ended.tired_pcs):
             assert tired is not None
@@ -150,7 +150,7 @@ class CompiledWave(Wave):
 
         Memory may have changed since; where all goes well then, only the statement is known.
         """
-        failed = strand.child(strand.lanes[lanes], part.pc)
+        failed = strand.part(lanes, part.pc)
         block = self.grid.blocks.plain(part.pc)
         for step, statement in zip(block.steps, block.statements, strict=False):
             try:

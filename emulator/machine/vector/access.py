@@ -11,7 +11,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith.scalar.atomic_series import Series
-from emulator.arith.scalar.rule import bind_vector
+from emulator.arith.scalar.rule import bind_arrays
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.failure import Failure
@@ -150,7 +150,7 @@ def atomic(statement: Statement, function: Function) -> Step:
     writes = [writer(item, type_, function) for item in items_of(bound)] if bound else []
     series = Series(TYPES[type_], ins.modifiers["operation"])
     operations = {
-        where: Operation(bind_vector(ins, space=where), series, count, bool(writes))
+        where: Operation(bind_arrays(ins, space=where), series, count, bool(writes))
         for where in ("global", "shared")
     }
 

@@ -6,13 +6,13 @@ what it does not know goes in turns, one operation on each location in each.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from dtypes import Array
-from emulator.arith.scalar.atomic_series import Series
+from emulator.arith.scalar.atomic_series import Series, counts_of, starts_of
 from emulator.machine.vector import memory
 from emulator.machine.vector.memory import Addresses, Places, Positions
 from emulator.machine.vector.strand import Strand
@@ -34,15 +34,17 @@ def update(
     s: Strand,
     space: str,
     addresses: Addresses,
-    words: tuple[Array, ...],
+    words: Sequence[Array],
     operation: Operation,
     positions: Positions = None,
 ) -> Array:
     """Operations in ascending order of lanes, or the schedule's: what was there before each, which
     means nothing where it is not wanted."""
     lanes = len(s) if positions is None else len(positions)
-    addresses = np.broadcast_to(addresses, (lanes,))
-    words = tuple(np.broadcast_to(x, (lanes, *x.shape[1:])) for x in words)
+    addresses, *words = (
+        x if len(x) == lanes else np.broadcast_to(x, (lanes, *x.shape[1:]))
+        for x in (addresses, *words)
+    )
     size = words[0].itemsize * (words[0].shape[1] if words[0].ndim > 1 else 1)
     old = np.empty(words[0].shape, words[0].dtype)
     watch, schedule = s.wave.watch, s.wave.grid.schedule
@@ -79,8 +81,7 @@ def perform(
     series, first = operation.series, view[places]
     if not operation.wanted and series.ufunc is not None and series.tells_of(first, *operands):
         held = series.numbers(view)
-        with np.errstate(all="ignore"):
-            series.ufunc.at(held, places, series.numbers(np.ascontiguousarray(operands[0])))
+        series.ufunc.at(held, places, series.numbers(np.ascontiguousarray(operands[0])))
         after = view[places]
         if not series.type.is_float or np.isfinite(series.numbers(after)).all():
             return first, bool((after != first).any())
@@ -109,7 +110,7 @@ def _by_place(places: Places) -> tuple[Places | None, Places]:
     # A sort of plain numbers is several times faster than a stable one of positions.
     bits = count.bit_length()
     keys = np.sort((places - places.min()) << bits | every)
-    starts = np.flatnonzero(np.diff(keys >> bits, prepend=-1))
+    starts = starts_of(keys >> bits)
     return (None if len(starts) == count else keys & ((1 << bits) - 1)), starts
 
 
@@ -131,7 +132,7 @@ def _in_turns(
 
 def _turns(order: Places, starts: Places) -> list[Places]:
     """The operations of each turn."""
-    counts = np.diff(starts, append=len(order))
+    counts = counts_of(starts, len(order))
     turn = np.arange(len(order)) - np.repeat(starts, counts)
     by_turn = np.argsort(turn, kind="stable")
     return np.split(order[by_turn], np.cumsum(np.bincount(turn))[:-1])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dtypes import Array
-from emulator.arith.scalar.rule import bind_vector
+from emulator.arith.scalar.rule import bind_arrays
 from emulator.machine.vector.operands import Read, Write, active, reader, word_type, writer
 from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import Constant, Function, Register, Statement, items_of
@@ -18,7 +18,7 @@ def step(statement: Statement, function: Function) -> Step:
     """Computes the destinations of a statement from its sources, in all lanes or those of its
     guard."""
     ins = statement.instruction
-    compute = bind_vector(ins, **statement.selectors)  # type: ignore[arg-type]
+    compute = bind_arrays(ins, **statement.selectors)  # type: ignore[arg-type]
     reads, writes = sources(statement, function), destinations(statement, function)
     if getattr(ins, "reads_carry", False):
         reads.append(reader(Register(_carry(function)), "pred", function))

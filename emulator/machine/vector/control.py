@@ -79,7 +79,7 @@ def _apart(statement: Statement, choose: Callable[[Strand], Array]) -> End:
         if len(pcs) == 1 or (pcs == pcs[0]).all():
             return int(pcs[0])
         for pc in np.unique(pcs).tolist():
-            s.wave.ready.append(s.child(s.lanes[pcs == pc], pc))
+            s.wave.ready.append(s.part(pcs == pc, pc))
         return None
 
     return end
@@ -150,7 +150,7 @@ def call(statement: Statement, function: Function, program: Program) -> End:
         words = pointer(s)
         if len(words) > 1 and (words != words[0]).any():
             for word in np.unique(words).tolist():
-                part = s.child(s.lanes[words == word], statement.pc)
+                part = s.part(words == word, statement.pc)
                 part.pc = _enter(part, function_of(program, word), statement)
                 s.wave.ready.append(part)
             return None

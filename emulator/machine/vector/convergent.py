@@ -62,7 +62,7 @@ class ConvergentWave(Wave):
             if warps[0] == warps[-1]:
                 out.append(strand)
             else:
-                out += [strand.child(strand.lanes[warps == w], strand.pc) for w in np.unique(warps)]
+                out += [strand.part(warps == w, strand.pc) for w in np.unique(warps)]
         return out
 
     def _strands_of(self, chosen: int, strands: list[Strand]) -> list[Strand]:

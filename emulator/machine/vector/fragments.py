@@ -16,8 +16,6 @@ from emulator.machine.vector.operands import reader, word_type, writer
 from emulator.machine.vector.strand import Lanes, Strand
 from emulator.ptx.program import Bound, Constant, Function, Register, Statement, Vector
 
-#: the words ``(lanes,)`` of each register, or one array of which they are rows
-Columns = Array | list[Array]
 #: words of what is no register
 _NONE = np.zeros(1, np.uint32)
 
@@ -60,15 +58,18 @@ class Registers:
             out[:, i] = 0 if read is None else read(s)
         return out.reshape(-1, self.lanes, self.count)
 
-    def columns(self, s: Strand) -> Columns:
-        """The words of each register, contiguous ``(lanes,)``; those that were last written
-        together as the array of which they are rows."""
+    def columns(self, s: Strand) -> Array:
+        """The words of the registers as rows ``(registers, lanes)``; of those that were last
+        written together no copy."""
         words = [_NONE if read is None else read(s) for read in self.reads]
         block, rows = s.marks.get("block", (None, ()))
         if len(rows) == len(words) and all(map(is_, rows, words)):
             assert block is not None
             return cast(Array, block)
-        return [np.ascontiguousarray(s.spread(x)) for x in words]
+        out = np.empty((len(words), len(s)), next(x for x in words if x is not _NONE).dtype)
+        for row, held in zip(out, words, strict=True):
+            row[:] = held
+        return out
 
     def write_columns(self, s: Strand, block: Array) -> None:
         """Makes rows of an array ``(registers, lanes)`` the words of each register."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dtypes import Array
-from emulator.arith.scalar.rule import bind_vector
+from emulator.arith.scalar.rule import bind_arrays
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.failure import Failure
 from emulator.machine.vector.compute import destinations, guarded, sources
@@ -119,7 +119,7 @@ def step(statement: Statement, function: Function) -> Callable[[Strand], None]:
     """shfl, vote, match, redux, elect, activemask, by the rules of `arith.scalar.lanes`."""
     ins = statement.instruction
     assert isinstance(ins, OrdinaryInstruction)
-    compute = bind_vector(ins)
+    compute = bind_arrays(ins)
     reads, writes = sources(statement, function), destinations(statement, function)
     mask = reads[-1] if "membermask" in statement.signature else None
 

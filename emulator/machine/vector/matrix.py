@@ -103,15 +103,16 @@ def movement(statement: Statement, function: Function) -> Step:
     def load(s: Strand) -> None:
         together(s, statement.pc)
         whole(s, WARP, ins)
-        places = _rows_of(s, ins, find(s))
-        _tell_rows(s, ins, places, write=False)
-        vectors["d"].write(s, move.load(ins, places, _flat_shared(s)))
+        places = _rows_of(s, ins, find(s))[:, : ins.rows]
+        _tell_rows(s, places, write=False)
+        rows = memory.words_of(s.wave.shared, ROW_BYTES).take(places // ROW_BYTES, 0)
+        vectors["d"].write(s, move.registers_of(ins, rows.view(np.uint8)))
 
     def store(s: Strand) -> None:
         together(s, statement.pc)
         whole(s, WARP, ins)
         places = _rows_of(s, ins, find(s))
-        _tell_rows(s, ins, places, write=True)
+        _tell_rows(s, places[:, : ins.rows], write=True)
         s.wave.grid.progress += 1
         words, warps = vectors["r"].read(s), len(places)
         if warps == 1:
@@ -141,14 +142,17 @@ def _rows_of(s: Strand, ins: Movement, given: Array) -> Array:
     inside = s.spread(given).astype(np.int64).reshape(-1, WARP)
     used = inside[:, : ins.rows]
     _check_rows(s, ins, used)
-    return inside + (s.wave.row(s).reshape(-1, WARP) * s.wave.shared_bytes)
+    starts = s.marks.get("shared of warps")
+    if starts is None:
+        starts = s.marks["shared of warps"] = s.wave.row(s)[::WARP, None] * s.wave.shared_bytes
+    return inside + starts
 
 
-def _tell_rows(s: Strand, ins: Movement, places: Array, *, write: bool) -> None:
+def _tell_rows(s: Strand, places: Array, *, write: bool) -> None:
     """The checks are told of the rows that lanes give the addresses of."""
     if s.wave.watch is not None:
-        lanes = s.lanes.reshape(-1, WARP)[:, : ins.rows].reshape(-1)
-        s.wave.watch.rows(lanes, places[:, : ins.rows].reshape(-1), ROW_BYTES, write=write)
+        lanes = s.lanes.reshape(-1, WARP)[:, : places.shape[1]].reshape(-1)
+        s.wave.watch.rows(lanes, places.reshape(-1), ROW_BYTES, write=write)
 
 
 def _check_rows(s: Strand, ins: Movement, places: Array) -> None:

@@ -166,11 +166,9 @@ def active(guard: Guard | None) -> Active:
 
     def mask(s: Strand) -> Array | bool | None:
         held = s.read(index)
-        if negated:
-            held = ~held
-        if len(held) == 1 or held.all() or not held.any():
-            return None if held[0] else False
-        return held
+        if 0 < np.count_nonzero(held) < len(held):
+            return ~held if negated else held
+        return None if held[0] != negated else False
 
     return mask
 

@@ -54,15 +54,23 @@ class State(Enum):
 class Frame:
     """One call of a function: its registers, as far as this strand has read or written them."""
 
-    __slots__ = ("base", "fetched", "function", "lanes", "local", "registers", "return_pc", "stack")
+    __slots__ = (
+        "base", "fetched", "function", "lanes", "local", "places", "registers", "return_pc",
+        "stack",
+    )  # fmt: skip
 
     def __init__(
-        self, function: Function, lanes: Lanes, base: Frame | None = None, local: int = 0
+        self,
+        function: Function,
+        lanes: Lanes,
+        base: Frame | None = None,
+        local: int = 0,
+        places: Lanes | None = None,
     ) -> None:
         self.function = function
         self.lanes = lanes
-        #: what the registers are taken from that are None here
-        self.base = base
+        #: what the registers are taken from that are None here, and where the lanes stand in it
+        self.base, self.places = base, places
         self.registers: list[Array | None] = [None] * len(function.registers)
         #: what was taken from there, by index: all else was written
         self.fetched: dict[int, Array] = {}
@@ -97,13 +105,15 @@ class Frame:
         else:
             held = base.registers[index]
             assert held is not None
-            words = held if len(held) == 1 else held[self._places(base.lanes)]
+            words = held if len(held) == 1 else held[self._places(base)]
         self.registers[index] = self.fetched[index] = words
         return words
 
-    def _places(self, lanes: Lanes) -> Lanes:
-        """Where this frame's lanes stand among others that contain them."""
-        return np.searchsorted(lanes, self.lanes)
+    def _places(self, other: Frame) -> Lanes:
+        """Where this frame's lanes stand among those of another that contains them."""
+        if self.places is None or other is not self.base:
+            return np.searchsorted(other.lanes, self.lanes)
+        return self.places
 
     def written(self) -> list[int]:
         """The registers that hold something else than what was fetched."""
@@ -131,7 +141,7 @@ class Frame:
                     spread = np.broadcast_to(old, (count, *old.shape[1:]))
                     changed[index] = np.array(spread, order="C")
                 if places is None:
-                    places = child._places(self.lanes)
+                    places = child._places(self)
                 changed[index][places] = words
         for index, words in changed.items():
             self.registers[index] = words
@@ -196,9 +206,11 @@ class Strand:
 
     # --- splitting and merging ---
 
-    def child(self, lanes: Lanes, pc: int) -> Strand:
-        """A strand of some of the lanes, which takes registers from this one."""
-        frames = [Frame(frame.function, lanes, frame) for frame in self.frames]
+    def part(self, mask: Array, pc: int) -> Strand:
+        """A strand of the lanes of a mask, which takes registers from this one."""
+        places = np.flatnonzero(mask)
+        lanes = self.lanes[places]
+        frames = [Frame(frame.function, lanes, frame, places=places) for frame in self.frames]
         made = Strand(self.wave, lanes, frames, pc)
         made.epoch, made.parent = self.epoch, self
         self.children.append(made)

@@ -43,7 +43,7 @@ def barrier(statement: Statement, function: Function) -> Step:
             one(s)
             return
         for key in np.unique(keys).tolist():
-            part = s.child(s.lanes[keys == key], pc)
+            part = s.part(keys == key, pc)
             try:
                 one(part)
             except Parked:

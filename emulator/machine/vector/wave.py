@@ -156,7 +156,7 @@ class Wave:
         if gone is None:
             strand.state = State.ENDED
         else:
-            self.ready.append(strand.child(strand.lanes[~gone], following))
+            self.ready.append(strand.part(~gone, following))
         if not self.waiting:
             return
         groups = np.unique(self.warpgroup[lanes])
@@ -172,12 +172,12 @@ class Wave:
 
     def split(self, strand: Strand, taken: Array, target: int, following: int) -> None:
         """Lanes of a mask go on at `target`, the others at `following`."""
-        self.ready.append(strand.child(strand.lanes[taken], target))
-        self.ready.append(strand.child(strand.lanes[~taken], following))
+        self.ready.append(strand.part(taken, target))
+        self.ready.append(strand.part(~taken, following))
 
     def divide(self, strand: Strand, part: Array, pc: int) -> tuple[Strand, Strand]:
         """Two strands at one place: the lanes of a mask, and the others. Neither is ready."""
-        return strand.child(strand.lanes[part], pc), strand.child(strand.lanes[~part], pc)
+        return strand.part(part, pc), strand.part(~part, pc)
 
     def park(self, strand: Strand, state: State, wait: Any, pc: int) -> None:
         """A strand waits; `pc` is where it goes on."""
@@ -198,7 +198,7 @@ class Wave:
         first = schedule.pick(self.ready) if schedule else min(self.ready, key=order)
         if len(self.ready) > 1:
             place = first.place
-            same = [strand for strand in self.ready if strand.place == place]
+            same = [s for s in self.ready if s.pc == first.pc and s.place == place]
             if len(same) > 1:
                 first = self._merge(same)
         self.ready.remove(first)
@@ -216,15 +216,18 @@ class Wave:
         """One strand of several at one place: their parent where they are all its children."""
         for strand in strands:
             strand.state = State.READY
-        again = True
-        while again and len(strands) > 1:
-            again = False
-            for parent in {id(s.parent): s.parent for s in strands if s.parent}.values():
-                children = parent.children
-                if all(child in strands for child in children) and parent.rejoin():
-                    strands = [s for s in strands if s not in children and s.state is State.READY]
-                    strands.append(parent)
-                    again = True
+        left = {id(s): s for s in strands}
+        parents = {id(s.parent): s.parent for s in strands if s.parent}
+        while parents and len(left) > 1:
+            _, parent = parents.popitem()
+            children = parent.children
+            if all(id(child) in left for child in children) and parent.rejoin():
+                for child in children:
+                    del left[id(child)]
+                left[id(parent)] = parent
+                if parent.parent:
+                    parents[id(parent.parent)] = parent.parent
+        strands = list(left.values())
         if len(strands) == 1:
             return strands[0]
         liveness = self.grid.program.liveness
@@ -242,6 +245,10 @@ class Wave:
 
     def run(self) -> None:
         """Runs until no strand is ready, or those that are may wait for threads of other waves."""
+        with np.errstate(all="ignore"):  # once, not for each statement
+            self._run()
+
+    def _run(self) -> None:
         seen, start = self.grid.progress, self.executed
         while (strand := self.pick()) is not None:
             before = self.executed
