@@ -38,12 +38,6 @@ class Regions:
             pc += 1
         return statements[pc]
 
-    def returns(self, statement: Statement) -> bool:
-        """Whether a statement leaves a function that has saved barriers."""
-        return (
-            statement.name == "ret" and self.program.function_at(statement.pc).first in self.saves
-        )
-
 
 def regions_of(program: Program, kernel: Function) -> Regions | None:
     """The regions of a kernel and all that it calls; None where nobody can tell who meets whom.

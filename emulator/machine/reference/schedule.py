@@ -85,7 +85,8 @@ def _group(warp: Warp, ready: list[Thread]) -> list[Thread]:
     later = sum(1 << thread.lane for thread in ready if thread.epoch > epoch)
     pcs = {thread.lane: thread.pc for thread in ready}
     calls = {thread.lane: len(thread.calls) for thread in ready}
-    chosen = warp.convergence.choose(pcs, calls, later)
+    living = sum(1 << t.lane for t in warp.threads if t.state is not State.ENDED)
+    chosen = warp.convergence.choose(pcs, calls, later, living)
     return [thread for thread in ready if chosen >> thread.lane & 1]
 
 

@@ -50,9 +50,16 @@ class ConvergentWave(Wave):
                 pcs[lane], calls[lane] = strand.pc, len(strand.frames)
                 later |= (strand.epoch > epoch) << lane
         at = {lane: pcs[lane] for lane in sorted(pcs)}
-        chosen = self._convergence[self._warp].choose(at, calls, later)
+        living = self.alive[self._warp * WARP : (self._warp + 1) * WARP]
+        bits = int.from_bytes(np.packbits(living, bitorder="little").tobytes(), "little")
+        chosen = self._convergence[self._warp].choose(at, calls, later, bits)
         self._group = self._strands_of(chosen, mine)
         return self._group[0]
+
+    def mates(self, strand: Strand) -> list[Strand]:
+        """Those of its warp alone: lanes of other warps would be ready for nothing."""
+        same, warp = super().mates(strand), _warp_of(strand)
+        return [w for w in same if w.state is not State.WARP or _warp_of(w) == warp]
 
     def _by_warp(self, strands: list[Strand]) -> list[Strand]:
         """Strands of one warp each."""

@@ -60,8 +60,7 @@ def _wait(s: Strand, lacking: Array, pc: int, state: State = State.WARP) -> None
         s, going = wave.divide(s, lacking, pc)
         wave.ready.append(going)
     wave.park(s, state, pc, pc)
-    place = s.place
-    mates = [w for w in wave.waiting if w.state is state and w.place == place]
+    mates = wave.mates(s)
     if len(mates) > 1:
         # Some may be complete now: they look once more, together.
         for mate in mates:

@@ -184,6 +184,11 @@ class Wave:
         strand.state, strand.wait, strand.pc = state, wait, pc
         self.waiting.append(strand)
 
+    def mates(self, strand: Strand) -> list[Strand]:
+        """The strands that wait as one does and where it does, it too."""
+        place = strand.place
+        return [w for w in self.waiting if w.state is strand.state and w.place == place]
+
     def wake(self, strand: Strand) -> None:
         """A strand that waited goes on."""
         self.waiting.remove(strand)
