@@ -18,6 +18,8 @@ from emulator.ptx.program import Bound, Constant, Function, Register, Statement,
 
 #: the words ``(lanes,)`` of each register, or one array of which they are rows
 Columns = Array | list[Array]
+#: results that a strand remembers: kernels alternate between a few accumulators
+_BLOCKS = 8
 #: words of what is no register
 _NONE = np.zeros(1, np.uint32)
 
@@ -61,19 +63,21 @@ class Registers:
         return out.reshape(-1, self.lanes, self.count)
 
     def columns(self, s: Strand) -> Columns:
-        """The words of each register, contiguous ``(lanes,)``; those that were last written
-        together as the array of which they are rows."""
+        """The words of each register, contiguous ``(lanes,)``; those that were written together as
+        the array of which they are rows."""
         words = [_NONE if read is None else read(s) for read in self.reads]
-        block, rows = s.marks.get("block", (None, ()))
+        block, rows = s.marks.get("blocks", {}).get(id(words[0]), (None, ()))
         if len(rows) == len(words) and all(map(is_, rows, words)):
-            assert block is not None
             return cast(Array, block)
         return [np.ascontiguousarray(s.spread(x)) for x in words]
 
     def write_columns(self, s: Strand, block: Array) -> None:
         """Makes rows of an array ``(registers, lanes)`` the words of each register."""
         rows = list(block)
-        s.marks["block"] = block, rows
+        known = s.marks.setdefault("blocks", {})
+        known[id(rows[0])] = block, rows
+        if len(known) > _BLOCKS:
+            del known[next(iter(known))]
         for write, row in zip(self.writes, rows, strict=True):
             write(s, row, None)
 
