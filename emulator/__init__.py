@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from emulator.layout.instruction_descriptor import InstructionDescriptor
     from emulator.layout.shared_descriptor import SharedMemoryDescriptor
     from emulator.machine.arguments import Memory
-    from emulator.machine.launch import Kernel, Module
+    from emulator.machine.module import Kernel, Module
     from emulator.machine.report import KernelError
     from emulator.machine.warp import Warp, Warpgroup
     from emulator.matrices.gemm import gemm
@@ -106,7 +106,7 @@ _LATER = {
     "emulator.layout.instruction_descriptor": "InstructionDescriptor",
     "emulator.layout.shared_descriptor": "SharedMemoryDescriptor",
     "emulator.machine.arguments": "Memory",
-    "emulator.machine.launch": "Kernel Module",
+    "emulator.machine.module": "Kernel Module",
     "emulator.machine.report": "KernelError",
     "emulator.machine.warp": "Warp Warpgroup",
     "emulator.matrices.gemm": "gemm",

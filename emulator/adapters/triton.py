@@ -15,7 +15,7 @@ import numpy as np
 
 from emulator.errors import OperandError, UnsupportedError, quoted
 from emulator.machine.arguments import Memory
-from emulator.machine.launch import Module
+from emulator.machine.module import Module
 from emulator.machine.report import Report
 from emulator.memory.tensor_map import TensorMap
 from emulator.memory.tensor_map_bits import ELEMENT_TYPES, SWIZZLES

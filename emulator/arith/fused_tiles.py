@@ -6,7 +6,7 @@ in their place, and what they do to each result is counted by matrix products of
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -14,16 +14,18 @@ from dtypes import FORMATS, Array, Format
 from emulator.arith.compiled import run_in_threads
 from emulator.arith.factors import Bool, Float32, Plan, Side, is_special, values
 from emulator.arith.fused_code import COLUMNS, RUN, Kind, tiles_function
+from emulator.arith.fused_decoding import Layout, decoding_function
+from emulator.arith.vector_code import directed
 
 #: rows of a tile of accumulators, which fits the first cache with a pass of B
 _ROWS = 64
 #: products of a batch that lie beside each other, and columns that are too few to do so
 TOGETHER, _FEW_COLUMNS = COLUMNS, 32
-#: what stands for the exponent of a zero, by the bits of a lane
-_NOWHERE = {8: -64, 16: -1024}
 #: Exponents of ordinary elements: their products are normal float32 numbers.
-_ORDINARY = 63
-#: a conversion from int32 to float32 toward zero is right below
+_ORDINARY, _BIAS = 63, 127
+#: how far the exponents of a side lie apart at most for lanes of 8 bits
+_SHORT = 63
+#: a conversion from int32 to float32 toward zero is right up to here
 _SAFE = (1 << 31) - 128
 
 
@@ -32,6 +34,14 @@ class _Operand(NamedTuple):
 
     value: Float32
     exponent: Array
+
+
+class _Reach(NamedTuple):
+    """What the elements of a side are like."""
+
+    #: exponents of those that are not zero: an interval that has all that are ordinary
+    least: int
+    largest: int
     #: ``(t, rows)``: rows with an element that is not ordinary; None: none
     odd: Bool | None
     #: there are infinities or NaNs
@@ -46,26 +56,26 @@ def chain(
 
     Columns lie beside each other.
     """
-    kind = _kind(made, left[0], right[0], scale)
+    reaches = _reach(made, left, scale), _reach(made, right, scale)
+    kind = _kind(made, left[0], right[0], scale, reaches)
     m, n = c.shape[-2:]
     batch = max(len(x) for x in (*left[1:], *right[1:], c) if x is not None)
     tiles, blocks = -(-m // _ROWS), -(-n // COLUMNS)
     rows = -(-m // tiles)
-    a = _operand(made, kind, left, scale, tiles, rows, (0, 1, 3, 2, 4))
-    b = _operand(made, kind, right, scale, blocks, COLUMNS, (0, 1, 3, 4, 2))
-    # The lanes of one 32-bit word have the same exponent.
-    repeated = 0x01010101 if kind.exponent_bits == 8 else 0x00010001
-    a_exponent = _aligned(a.exponent.shape, np.uint32)
-    np.multiply(a.exponent.view(f"u{a.exponent.itemsize}"), np.uint32(repeated), out=a_exponent)
+    order = (0, 1, 3, 2, 4), (0, 1, 3, 4, 2)
+    a = _operand(made, kind, left, scale, reaches[0], tiles, rows, order[0], "rows")
+    b = _operand(made, kind, right, scale, reaches[1], blocks, COLUMNS, order[1], "columns")
     x = _aligned((batch, tiles, blocks, rows, COLUMNS), np.float32)
-    full = np.zeros((len(c), tiles * rows, blocks * COLUMNS), np.float32)
-    full[:, :m, :n] = c
+    full = c
+    if c.shape[1:] != (tiles * rows, blocks * COLUMNS):
+        full = np.zeros((len(c), tiles * rows, blocks * COLUMNS), np.float32)
+        full[:, :m, :n] = c
     x[...] = full.reshape(-1, tiles, rows, blocks, COLUMNS).swapaxes(2, 3)
     d, bad = (
         y.swapaxes(2, 3).reshape(batch, tiles * rows, blocks * COLUMNS)[:, :m, :n]
-        for y in _computed(made, kind, a._replace(exponent=a_exponent), b, x, n)
+        for y in _computed(made, kind, a, b, x, n, reaches)
     )
-    return _settled(left, right, a, b, c, d, bad != 0)
+    return _settled(left, right, reaches, c, d, bad)
 
 
 def suits_lanes(batch: int, m: int, n: int) -> bool:
@@ -77,53 +87,58 @@ def chain_of_batch(
     made: Plan, left: Side, right: Side, scale: Format | None, c: Float32
 ) -> tuple[Float32, Bool]:
     """`chain` of a batch of small products, which lie beside each other."""
-    kind = _kind(made, left[0], right[0], scale)._replace(a_in_lanes=True)
+    reaches = _reach(made, left, scale), _reach(made, right, scale)
+    kind = _kind(made, left[0], right[0], scale, reaches)
+    kind = kind._replace(a_in_lanes=True, floats=False)
     m, n = c.shape[-2:]
     batch = max(len(x) for x in (*left[1:], *right[1:], c) if x is not None)
     groups = -(-batch // COLUMNS)
     # What are rows elsewhere is the batch here.
-    sides = [
+    sides: list[Any] = [
         (fmt, *(None if y is None else np.broadcast_to(y, (batch, *y.shape[1:])).swapaxes(0, 1)
                 for y in given))
         for fmt, *given in (left, right)
     ]  # fmt: skip
-    a = _operand(made, kind, sides[0], scale, groups, COLUMNS, (1, 3, 0, 4, 2))  # type: ignore[arg-type]
-    b = _operand(made, kind, sides[1], scale, groups, COLUMNS, (1, 0, 3, 4, 2))  # type: ignore[arg-type]
-    a, b = (y._replace(odd=None if y.odd is None else y.odd.T) for y in (a, b))
+    order = (1, 3, 0, 4, 2), (1, 0, 3, 4, 2)
+    a = _operand(made, kind, sides[0], scale, reaches[0], groups, COLUMNS, order[0], "columns")
+    b = _operand(made, kind, sides[1], scale, reaches[1], groups, COLUMNS, order[1], "columns")
     x = _aligned((groups, 1, n, m, COLUMNS), np.float32)
     full = np.zeros((groups * COLUMNS, m, n), np.float32)
     full[:batch] = c
     x[:, 0] = full.reshape(groups, COLUMNS, m, n).transpose(0, 3, 2, 1)
-    whole = a._replace(value=a.value[:, None], exponent=a.exponent[:, None])
+    whole = _Operand(a.value[:, None], a.exponent[:, None])
     d, bad = (
         y[:, 0].transpose(0, 3, 2, 1).reshape(-1, m, n)[:batch]
-        for y in _computed(made, kind, whole, b, x, n * COLUMNS)
+        for y in _computed(made, kind, whole, b, x, n * COLUMNS, reaches)
     )
-    return _settled(left, right, a, b, c, d, bad != 0)
+    return _settled(left, right, reaches, c, d, bad)
 
 
 def _computed(
-    made: Plan, kind: Kind, a: _Operand, b: _Operand, x: Float32, n: int
-) -> tuple[Float32, Array]:
+    made: Plan, kind: Kind, a: _Operand, b: _Operand, x: Float32, n: int,
+    reaches: tuple[_Reach, _Reach],
+) -> tuple[Array, Array]:  # fmt: skip
     """The accumulators x ``(t, tiles, blocks, rows, COLUMNS)`` after all passes, in place, and
     marks; `n` columns are used."""
     batch, tiles, blocks, rows, _ = x.shape
-    passes, k = b.value.shape[2:4]
+    passes = b.exponent.shape[2]
     partial = _aligned(x.shape, np.float32) if made.adds_c else x[:0]
-    bad = np.zeros(x.shape, np.uint8)
+    bad = np.zeros(x.shape, np.bool_)
     run_in_threads(
-        tiles_function(kind), batch * tiles * blocks, x.size * passes * k,
+        tiles_function(kind), batch * tiles * blocks, x.size * passes * kind.k,
         a.value, a.exponent, b.value, b.exponent, x, partial, bad,
-        tiles, blocks, passes, k, len(made.order), rows, n,
+        tiles, blocks, passes, len(made.order), rows, n,
+        _BIAS + sum(reach.largest for reach in reaches),
         int(len(a.value) > 1), int(len(b.value) > 1),
     )  # fmt: skip
     return x, bad
 
 
 def _settled(
-    left: Side, right: Side, a: _Operand, b: _Operand, c: Float32, d: Float32, wrong: Bool
+    left: Side, right: Side, reaches: tuple[_Reach, _Reach], c: Float32, d: Float32, wrong: Bool
 ) -> tuple[Float32, Bool]:
     """The accumulators and marks, with those that rows and columns are to blame for."""
+    a, b = reaches
     if a.odd is not None:
         wrong |= a.odd[:, :, None]
     if b.odd is not None:
@@ -141,16 +156,16 @@ def _aligned(shape: tuple[int, ...], dtype: type) -> Array:
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
-def _kind(made: Plan, a: Format, b: Format, scale: Format | None) -> Kind:
+def _kind(
+    made: Plan, a: Format, b: Format, scale: Format | None, reaches: tuple[_Reach, _Reach]
+) -> Kind:
     step, formats = made.step, [made.widen or a, made.widen or b]
-    largest = max(_largest_exponent(fmt) for fmt in formats)
-    # A zero beside the largest exponent must stay below the least sum of two.
-    short = scale is None and _NOWHERE[8] + largest < sum(fmt.emin for fmt in formats)
-    bits = 8 if short else 16
-    result = FORMATS[step.result]
+    result, width = FORMATS[step.result], made.order.shape[1]
     formats += [] if scale is None else [scale, scale]
-    products = np.prod([2 - 2.0**-fmt.mantissa_bits for fmt in formats])
-    bound = (made.order.shape[1] * products + 2) * 2.0**step.fraction_bits
+    products = float(np.prod([2 - 2.0**-fmt.mantissa_bits for fmt in formats]))
+    bound = (width * products + 2) * 2.0**step.fraction_bits
+    k, safe = width + -width % RUN, int((_SAFE / 2.0**step.fraction_bits - 2) / products)
+    is_directed = directed()
     return Kind(
         step.fraction_bits,
         -127 if step.floor is None else max(step.floor, -127),
@@ -158,83 +173,100 @@ def _kind(made: Plan, a: Format, b: Format, scale: Format | None) -> Kind:
         step.precision or result.precision,
         step.result == "f16",
         made.adds_c,
-        bits,
-        _NOWHERE[bits] + (largest if short else _ORDINARY),
-        guarded=bool(bound >= _SAFE),
+        k,
+        8 if all(reach.largest - reach.least <= _SHORT for reach in reaches) else 16,
+        safe=k if width <= safe else safe,
         exact=bool(bound < 1 << 24),
         a_in_lanes=False,
+        directed=is_directed,
+        floats=bool(is_directed and bound < 1 << 22),
+    )
+
+
+def _reach(made: Plan, side: Side, scale: Format | None) -> _Reach:
+    """What the elements of a side are like, by its format, or where that says too little, by all of
+    them."""
+    fmt, codes, scales = side
+    nonfinite = None
+    if fmt.specials != "none":
+        found = is_special(fmt, codes)
+        nonfinite = found if found.any() else None
+    # A conversion is exact: only the exponents of subnormals change.
+    least = max(fmt.emin - fmt.mantissa_bits, (made.widen or fmt).emin)
+    largest = (fmt.max_finite >> (fmt.mantissa_bits + fmt.ignored_bits)) - fmt.bias
+    odd = None
+    if scales is not None:
+        assert scale is not None
+        odd = (scales == scale.nan).any(-1)
+        if nonfinite is not None:
+            odd, nonfinite = odd | nonfinite.any(-1), None
+        # A scale that is far from 1 matters where it has an element that is not zero.
+        size = codes & codes.dtype.type(fmt.code_mask & ~fmt.sign_mask)
+        some = size.reshape(*size.shape[:-1], scales.shape[-1], -1).any(-1)
+        power = _exponents(values(scale, scales))
+        odd = odd | (some & ((power + largest > _ORDINARY) | (power + least < -_ORDINARY))).any(-1)
+        least, largest = -2 * _ORDINARY, _ORDINARY
+    elif largest > _ORDINARY:
+        fields = (codes >> codes.dtype.type(fmt.mantissa_bits + fmt.ignored_bits)).astype(np.uint8)
+        outside = (fields - np.uint8(fmt.bias - _ORDINARY)) > 2 * _ORDINARY
+        if outside.any():
+            size = codes & codes.dtype.type(
+                (fmt.code_mask & ~fmt.sign_mask) >> fmt.ignored_bits << fmt.ignored_bits
+            )
+            inside = ~outside
+            outside &= size != 0
+            if nonfinite is not None:
+                outside &= ~nonfinite
+            odd = outside.any(-1)
+            fields = fields[inside] if inside.any() else np.array([fmt.bias], np.uint8)
+        least, largest = int(fields.min()) - fmt.bias, int(fields.max()) - fmt.bias
+    return _Reach(
+        least, largest, odd if odd is not None and odd.any() else None, nonfinite is not None
     )
 
 
 def _operand(
-    made: Plan,
-    kind: Kind,
-    side: Side,
-    scale: Format | None,
-    pieces: int,
-    rows: int,
-    order: tuple[int, ...],
-) -> _Operand:
+    made: Plan, kind: Kind, side: Side, scale: Format | None, reach: _Reach,
+    pieces: int, rows: int, order: tuple[int, ...], lanes: Literal["rows", "columns"],
+) -> _Operand:  # fmt: skip
     """One side: rows in `pieces` of `rows`, axes (t, piece, row, pass, k) in another order."""
     fmt, codes, scales = side
+    width = made.order.shape[1]
     if scales is not None and len(scales) > len(codes):
         codes = np.broadcast_to(codes, (len(scales), *codes.shape[1:]))
-    (count, given, total), width = codes.shape, made.order.shape[1]
-    special, nonfinite = False, np.zeros(1, np.bool_)
-    if fmt.specials != "none":
-        nonfinite = is_special(fmt, codes)
-        special = bool(nonfinite.any())
-        codes = np.where(nonfinite, codes.dtype.type(0), codes) if special else codes
-    if not made.in_order:
-        codes = codes.reshape(count, given, -1, made.order.size).take(made.order, -1)
+    count, given, total = codes.shape
 
     def laid_out(x: Array) -> Array:
         """``(t, rows, k)`` in the order of the code, filled up with zeros."""
-        out = np.zeros((count, pieces * rows, total // width, width + -width % RUN), x.dtype)
-        out[:, :given, :, :width] = x.reshape(count, given, -1, width)
-        return np.ascontiguousarray(
-            out.reshape(count, pieces, rows, *out.shape[2:]).transpose(order)
-        )
+        if not made.in_order:
+            x = x.reshape(count, given, -1, made.order.size).take(made.order, -1)
+        x = x.reshape(count, given, -1, width)
+        missing = pieces * rows - given, kind.k - width
+        if any(missing):
+            x = np.pad(x, ((0, 0), (0, missing[0]), (0, 0), (0, missing[1])))
+        return np.ascontiguousarray(x.reshape(count, pieces, rows, *x.shape[2:]).transpose(order))
 
-    packed = laid_out(codes)
-    value = _aligned(packed.shape, np.float32)
-    value[...] = values(fmt, packed)
-    zero = value == 0
-    lane = np.int8 if kind.exponent_bits == 8 else np.int16
-    exponent = _aligned(packed.shape, lane)
-    field = np.maximum(_exponents(value), (made.widen or fmt).emin)
+    packed, factors = laid_out(codes), None
     if scales is not None:
-        assert scale is not None
         each = np.repeat(scales, total // scales.shape[-1], -1)
-        factor = values(scale, laid_out(np.broadcast_to(each, (count, *each.shape[1:]))))
-        with np.errstate(all="ignore"):
-            value *= np.where(zero, np.float32(0), factor)
-        field += _exponents(factor)
-    np.copyto(field, _NOWHERE[kind.exponent_bits], where=zero)
-    exponent[...] = field
-    odd = None
-    if kind.exponent_bits == 16 and (np.abs(field, where=~zero, out=field) > _ORDINARY).any():
-        outside = (field > _ORDINARY).any((order.index(3), order.index(4)))
-        rest = [axis for axis in order if axis < 3]
-        in_order = np.transpose(outside, [rest.index(axis) for axis in range(3)])
-        odd = in_order.reshape(count, -1)[:, :given]
-    if scales is not None:
-        assert scale is not None
-        lost = (scales == scale.nan).any(-1)
-        if special:
-            lost, special = lost | nonfinite.any(-1), False
-        odd = lost if odd is None else odd | lost
-    return _Operand(value, exponent, odd, special)
+        factors = laid_out(np.broadcast_to(each, (count, *each.shape[1:])))
+    shape, split = packed.shape, kind.floats and lanes == "columns"
+    value = _aligned((*shape[:-1], 2, shape[-1]) if split else shape, np.float32)
+    lane: type = np.int8 if kind.exponent_bits == 8 else np.int16
+    exponent = _aligned(shape, np.uint32 if lanes == "rows" else lane)
+    layout = Layout(fmt, made.widen or fmt, None if factors is None else scale,
+                    kind.exponent_bits, lanes == "rows", COLUMNS if split else 0)  # fmt: skip
+    run_in_threads(
+        decoding_function(layout), packed.size // RUN, packed.size,
+        packed, packed if factors is None else factors, value, exponent, reach.largest,
+    )  # fmt: skip
+    return _Operand(value, exponent)
 
 
 def _exponents(value: Float32) -> Array:
     """The exponents of normal numbers."""
     fields = (value.view(np.uint32) >> np.uint32(23)).astype(np.uint8)
     return fields.astype(np.int16) - np.int16(127)
-
-
-def _largest_exponent(fmt: Format) -> int:
-    return (fmt.max_finite >> (fmt.mantissa_bits + fmt.ignored_bits)) - fmt.bias
 
 
 # --- infinities and NaNs --------------------------------------------------------------------------

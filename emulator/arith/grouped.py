@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dtypes import FORMATS, Array, Format, decode, decode_values
+from dtypes import FORMATS, Array, Format, code_type, decode, decode_values
 from emulator.arith.factors import Bool, Float32
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import FusedDotAdd
@@ -39,8 +39,10 @@ class Side(NamedTuple):
     value: Float32
     #: of each group, ``(instructions, groups, t, rows)``
     scale: Float64
-    #: 2**exponent of the scale, that of subnormals as decoded
+    #: 2**exponent of the scale, that of subnormals as decoded; 0 of a zero
     power: Float64
+    #: a bit for each element that is not zero
+    nonzero: Array
 
 
 @lru_cache(maxsize=256)
@@ -49,7 +51,9 @@ def exact_step(arithmetic: Arithmetic, k: int) -> FusedDotAdd | None:
     step, scale, (a, b) = arithmetic.steps[0], arithmetic.scale, (arithmetic.a, arithmetic.b)
     if len(arithmetic.steps) > 1 or not isinstance(step, FusedDotAdd) or scale is None:
         return None
-    if arithmetic.c_shift or step.group == 1 or k % step.group or len(step.blocks(k)) > 1:
+    if arithmetic.c_shift or k % step.group or len(step.blocks(k)) > 1:
+        return None
+    if not 1 < step.group <= 64:
         return None
     f32 = arithmetic.c.name == step.result == "f32" and step.rounding == "rz"
     finite = a.specials == b.specials == "none" and scale.infinity is None and scale.bits <= 8
@@ -95,16 +99,17 @@ def chain(
             q = _side(step, k, arithmetic.b, v, scale, y)
             for row in range(0, m, rows):
                 cut = slice(row, row + rows)
-                part = Side(p.value[..., cut, :], p.scale[..., cut], p.power[..., cut])
+                part = Side(p.value[..., cut, :], *(z[..., cut] for z in p[1:]))
                 out[piece, cut], bad[piece, cut] = _tile(step, part, q, x[piece, cut])
     return out.view(np.uint32), bad
 
 
 @lru_cache(maxsize=16)
 def _tables(fmt: Format) -> tuple[Float64, Float64]:
-    """The value of each code, and 2**exponent."""
+    """The value of each code, and 2**exponent, or 0 of a zero."""
     codes = np.arange(1 << fmt.bits)
-    return decode_values(fmt, codes), np.ldexp(1.0, decode(fmt, codes).exponent)
+    value = decode_values(fmt, codes)
+    return value, np.ldexp(1.0, decode(fmt, codes).exponent) * (value != 0)
 
 
 def _side(step: FusedDotAdd, k: int, fmt: Format, codes: Array, by: Format, scales: Array) -> Side:
@@ -115,7 +120,9 @@ def _side(step: FusedDotAdd, k: int, fmt: Format, codes: Array, by: Format, scal
     scale, power = (table.take(scales) for table in _tables(by))
     value = _tables(fmt)[0].astype(np.float32).take(codes)
     value = value.reshape(*codes.shape[:-1], -1, groups, step.group).transpose(2, 3, 0, 1, 4)
-    return Side(value, scale, power)
+    word = code_type(step.group)
+    bits = np.left_shift(1, np.arange(step.group, dtype=word), dtype=word)
+    return Side(value, scale, power, ((value != 0) * bits).sum(-1, dtype=word))
 
 
 def _tile(step: FusedDotAdd, a: Side, b: Side, c: Float32) -> tuple[Float64, Bool]:
@@ -126,12 +133,14 @@ def _tile(step: FusedDotAdd, a: Side, b: Side, c: Float32) -> tuple[Float64, Boo
     x, bad = c.astype(np.float64), np.zeros(c.shape, np.bool_)
     for p, q in zip(zip(*a, strict=True), zip(*b, strict=True), strict=True):
         scale, power = (
-            u[..., :, None] * v[..., None, :] for u, v in zip(p[1:], q[1:], strict=True)
+            u[..., :, None] * v[..., None, :] for u, v in zip(p[1:3], q[1:3], strict=True)
         )
+        live = p[3][..., :, None] & q[3][..., None, :] != 0
         scale = np.broadcast_to(scale, (len(scale), *c.shape))
         terms = (p[0] @ q[0].swapaxes(-1, -2)) * scale
-        # A sum or scale of zero and a zero accumulator take no part in the largest exponent.
-        top = (power * (terms != 0)).max(0)
+        # A group of zeros, a scale of zero and a zero accumulator have no part in the largest
+        # exponent; products that cancel have.
+        top = (power * live).max(0)
         own = np.maximum((x.view(np.int64) & _EXPONENT).view(np.float64), 2.0**fmt.emin)
         top = np.maximum(np.maximum(top, own * (x != 0)), lowest)
         unit = top * 2.0**-step.fraction_bits

@@ -220,7 +220,7 @@ def _fast(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> tuple[
         return compiled.float_chain(arithmetic, x.a, x.b, x.c, k)
     if made is None or ((made.before or made.after) and x.a.shape[-1] > k):
         return None
-    return _fused(made, arithmetic, x, engine)
+    return _fused(made, arithmetic, x, k, engine)
 
 
 def _by_dots(compute: Compute, arithmetic: Arithmetic, x: Operands, k: int) -> Array:
@@ -277,11 +277,13 @@ def _recompute(arithmetic: Arithmetic, x: Operands, k: int, codes: Array, bad: B
 # --- fused dot-adds -------------------------------------------------------------------------------
 
 
-def _fused(made: Plan, arithmetic: Arithmetic, x: Operands, engine: Engine) -> tuple[Array, Bool]:
+def _fused(
+    made: Plan, arithmetic: Arithmetic, x: Operands, k: int, engine: Engine
+) -> tuple[Array, Bool]:
     """Codes, and where they are to be computed otherwise."""
     c = x.c if made.before is None else convert(arithmetic.c, made.before, x.c)
     c = c.view(np.float16).astype(np.float32) if made.numbers.half else c.view(np.float32)
-    d, bad = (None if engine == "compiled" else _small(made, arithmetic, x, c)), _NOWHERE
+    d, bad = (None if engine == "compiled" else _small(arithmetic, k, x, c)), _NOWHERE
     if d is None:
         sides = ((arithmetic.a, x.a, x.scale_a), (arithmetic.b, x.b, x.scale_b))
         d, bad = _chain(made, *sides, arithmetic.scale, c, engine)
@@ -297,14 +299,17 @@ def _fused(made: Plan, arithmetic: Arithmetic, x: Operands, engine: Engine) -> t
     return codes, bad
 
 
-def _small(made: Plan, arithmetic: Arithmetic, x: Operands, c: Float32) -> Float32 | None:
+def _small(arithmetic: Arithmetic, k: int, x: Operands, c: Float32) -> Float32 | None:
     """The accumulators of one small matrix without scales, if all of it is ordinary."""
     _, m, n = c.shape
     one = len(x.a) == len(x.b) == len(c) == 1 and x.scale_a is None
     if not one or m * n * x.a.shape[-1] > small.MOST_PRODUCTS:
         return None
-    d = small.matmul(made, arithmetic.a, x.a[0], arithmetic.b, x.b[0], c[0])
-    return None if d is None else d[None]
+    made = small.plan(arithmetic, k)
+    assert made is not None
+    start = c[0].astype(np.float16) if made.half else c[0]
+    d = small.matmul(made, arithmetic.a, x.a[0], arithmetic.b, x.b[0], start)
+    return None if d is None else d[None].astype(np.float32)
 
 
 def _chain(

@@ -1,9 +1,10 @@
 """Which steps each instruction family takes on each generation: the lowering, as data.
 
 Sources. "measured": captures on an H200 (tests/golden and the project's capture tool). "published":
-the recorded dot products of Khattak and Mikaitis (arXiv:2512.07004). "MMA-Sim": the constants of
-Xie et al. (arXiv:2511.10909). "lowering": what ptxas of CUDA 13.0 emits; a target whose assembler
-turns an instruction into a sequence of others computes what that sequence computes.
+the recorded dot products of Khattak and Mikaitis (arXiv:2512.07004). "MMA-Sim": the model of Xie et
+al. (arXiv:2511.10909) as of version 2.1.1; tests/golden has results of it. "lowering": what ptxas
+of CUDA 13.0 emits; a target whose assembler turns an instruction into a sequence of others computes
+what that sequence computes.
 
 A row that is not here does not exist: the instruction is then unsupported on that generation.
 """
@@ -74,7 +75,6 @@ _F32_14 = {"precision": 14}
 _C_TO_F32, _D_TO_F16 = Convert("f32"), Convert("f16")
 _WMMA = "steps of mma, chained as the code of ptxas chains them"
 _FP32_PIPE = "the FP32 instructions that ptxas emits, as measured on Hopper"
-_SIM_FLOOR = "MMA-Sim, with the floor of Hopper"
 _ANY = "volta turing ampere ada hopper blackwell rtx_blackwell"
 _FROM_AMPERE = "ampere ada hopper blackwell rtx_blackwell"
 _FROM_HOPPER = "hopper blackwell rtx_blackwell"
@@ -114,7 +114,7 @@ RECIPES: tuple[Row, ...] = (
     Row("mma", "rtx_blackwell", _SMALL, "f16", (_f16(25, -21),), "MMA-Sim"),
     Row("mma", "rtx_blackwell", _SMALL, "f32", (_f32(25, -133),), "MMA-Sim", kinds="mxf8f6f4"),
     Row(
-        "mma", "rtx_blackwell", "e2m1", "f32", (_f32(35, None, group=16),), "MMA-Sim",
+        "mma", "rtx_blackwell", "e2m1", "f32", (_f32(35, -139, group=16),), "MMA-Sim",
         kinds="mxf4 mxf4nvf4",
     ),
     # wgmma
@@ -122,22 +122,22 @@ RECIPES: tuple[Row, ...] = (
     Row("wgmma", "hopper", "f16", "f16", (_f16(25, -21),), "measured"),
     Row("wgmma", "hopper", _BYTES, "f32", (_f32(13, -133, **_F32_14),), "measured"),
     Row("wgmma", "hopper", _BYTES, "f16", (_f16(13, -21),), "measured"),
-    # tcgen05.mma, dense and sparse. MMA-Sim has neither a floor nor fp6, K = 96 or sparse matrices;
-    # the floor is that of Hopper, and so is the exact sum of integers.
-    Row("tcgen05", "blackwell", "f16 bf16 tf32", "f32", (_f32(25, -133),), _SIM_FLOOR),
-    Row("tcgen05", "blackwell", "f16", "f16", (_f16(25, -21),), _SIM_FLOOR),
-    Row("tcgen05", "blackwell", _SMALL, "f32", (_f32(25, -133),), _SIM_FLOOR),
-    Row("tcgen05", "blackwell", _SMALL, "f16", (_f16(25, -21),), _SIM_FLOOR),
-    Row("tcgen05", "blackwell", _SMALL, "f32", (_f32(25, -133),), _SIM_FLOOR, kinds="mxf8f6f4"),
+    # tcgen05.mma, dense and sparse. MMA-Sim has neither K = 96 nor sparse matrices, which are taken
+    # to be the same, and no integers, whose sum is exact as on Hopper.
+    Row("tcgen05", "blackwell", "f16 bf16 tf32", "f32", (_f32(25, -133),), "MMA-Sim"),
+    Row("tcgen05", "blackwell", "f16", "f16", (_f16(25, -21),), "MMA-Sim"),
+    Row("tcgen05", "blackwell", _SMALL, "f32", (_f32(25, -133),), "MMA-Sim"),
+    Row("tcgen05", "blackwell", _SMALL, "f16", (_f16(25, -21),), "MMA-Sim"),
+    Row("tcgen05", "blackwell", _SMALL, "f32", (_f32(25, -133),), "MMA-Sim", kinds="mxf8f6f4"),
     Row(
-        "tcgen05", "blackwell", "e2m1", "f32", (_f32(35, None, group=16),), "MMA-Sim",
+        "tcgen05", "blackwell", "e2m1", "f32", (_f32(35, -139, group=16),), "MMA-Sim",
         kinds="mxf4 mxf4nvf4",
     ),
     # m8n8k4 with f16: tensor cores up to Turing, the FP32 pipe ever after
     Row("quad", "volta", "f16", "f32", (_f32(23, None),), "published, MMA-Sim"),
     Row("quad", "volta", "f16", "f16", (_f16(23, -19),), "published, MMA-Sim"),
-    Row("quad", "turing", "f16", "f32", (_f32(24, -132),), "MMA-Sim"),
-    Row("quad", "turing", "f16", "f16", (_f16(24, -20),), "MMA-Sim"),
+    Row("quad", "turing", "f16", "f32", (_f32(23, None),), "MMA-Sim"),
+    Row("quad", "turing", "f16", "f16", (_f16(23, -19),), "MMA-Sim"),
     Row(
         "quad", _FROM_AMPERE, "f16", "f32",
         (Widen("f32"), Clear(), FmaChain("f32"), AddC("f32")), _FP32_PIPE,

@@ -11,11 +11,18 @@ from typing import Any
 
 import llvmlite.ir as ir
 
-from emulator.arith.kernels.machine_code import function_addresses
+from emulator.arith.kernels.machine_code import function_addresses, vector_bytes
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F32 = ir.FloatType()
 POINTER = I8.as_pointer()
+#: the rounding that AVX-512 takes with an instruction, without exceptions
+_TOWARD_ZERO = 3 | 8
+
+
+def directed() -> bool:
+    """Whether this processor rounds single instructions as they say (AVX-512)."""
+    return vector_bytes() == 64
 
 
 class Value:
@@ -88,6 +95,10 @@ class Value:
         emit = self.builder.fcmp_ordered if self._is_float else self.builder.icmp_signed
         return self._made(emit(how, *self._two(other)))
 
+    def unsigned(self, how: str, other: Any) -> Value:
+        """`compare` of integers without a sign."""
+        return self._made(self.builder.icmp_unsigned(how, *self._two(other)))
+
     def select(self, one: Value, other: Any) -> Value:
         """`one` where this is true, else `other`."""
         other = other if isinstance(other, Value) else one.constant(other)
@@ -97,6 +108,20 @@ class Value:
         """The larger of signed integers."""
         other = other if isinstance(other, Value) else self.constant(other)
         return self.compare(">", other).select(self, other)
+
+    def within(self, other: Any) -> Value:
+        """The sum of signed integers, or the nearest that their type has."""
+        return self.called("llvm.sadd.sat", self.type, other)
+
+    def called(self, name: str, result: Any, *others: Value) -> Value:
+        """An intrinsic of LLVM; a name without types gets that of this vector of integers."""
+        if not name.startswith("llvm.x86"):
+            name += f".v{self.type.count}i{self.element.width}"
+        module, given = self.builder.module, [self.ir, *(x.ir for x in others)]
+        found = module.globals.get(name)
+        if found is None:
+            found = ir.Function(module, ir.FunctionType(result, [x.type for x in given]), name)
+        return self._made(self.builder.call(found, given))
 
     def bits(self, element: Any) -> Value:
         """The same bits as another type."""
@@ -124,6 +149,21 @@ class Value:
     def of(self, type_: Any, number: float) -> Value:
         """A number of another type."""
         return self._made(ir.Constant(type_, number))
+
+    def cut_float(self) -> Value:
+        """16 integers in float32, toward zero: `directed` machines alone."""
+        mode, wanted = self.of(I32, _TOWARD_ZERO), ir.VectorType(F32, 16)
+        return self.called("llvm.x86.avx512.sitofp.round.v16f32.v16i32", wanted, mode)
+
+    def cut_sum(self, other: Value) -> Value:
+        """The sum of 16 numbers of float32, toward zero: `directed` machines alone."""
+        mode = self.of(I32, _TOWARD_ZERO)
+        return self.called("llvm.x86.avx512.add.ps.512", self.type, other, mode)
+
+    def cut_fma(self, a: Value, b: Value) -> Value:
+        """This plus a·b, 16 numbers of float32 rounded toward zero: `directed` machines alone."""
+        mode = self.of(I32, _TOWARD_ZERO)
+        return a.called("llvm.x86.avx512.vfmadd.ps.512", self.type, b, self, mode)
 
     def magnitude(self) -> Value:
         """The absolute value of integers; the least one stays as it is."""
@@ -205,6 +245,18 @@ def when(condition: Value, body: Callable[[], None]) -> None:
     builder.position_at_end(inside)
     body()
     builder.branch(after)
+    builder.position_at_end(after)
+
+
+def either(condition: Value, yes: Callable[[], None], no: Callable[[], None]) -> None:
+    """Emits what `yes` does for the case that one bit is set, and what `no` does for the other."""
+    builder = condition.builder
+    first, second, after = (builder.append_basic_block() for _ in range(3))
+    builder.cbranch(condition.ir, first, second)
+    for block, body in ((first, yes), (second, no)):
+        builder.position_at_end(block)
+        body()
+        builder.branch(after)
     builder.position_at_end(after)
 
 

@@ -51,6 +51,12 @@ _WIDE_ATOM, _WIDE_LINES = 32, 4
 SWIZZLE_CODES = {0: (0, 16), 6: (32, 16), 4: (64, 16), 2: (128, 16), 1: (128, 32)}
 
 
+def fields_of(target: str | Target | None = None) -> dict[str, tuple[int, int]]:
+    """`FIELDS` as a target reads them; None: as any before sm_107 does."""
+    bits = 14 if target is None else find_target(target).descriptor_bits
+    return FIELDS | {name: (FIELDS[name][0], bits) for name in _ADDRESSES}
+
+
 class SwizzleMode(NamedTuple):
     """What a code of the field `swizzle` means."""
 
@@ -133,10 +139,9 @@ class SharedMemoryDescriptor(Descriptor):
         or swizzle is not one of tcgen05, such as a word of wgmma.
         """
         word = whole("a shared-memory descriptor of 64 bits", word, 0, (1 << 64) - 1)
-        bits = 14 if target is None else find_target(target).descriptor_bits
         codes = {}
-        for name, (low, width) in FIELDS.items():
-            code = word >> low & (1 << (bits if name in _ADDRESSES else width)) - 1
+        for name, (low, width) in fields_of(target).items():
+            code = word >> low & (1 << width) - 1
             codes[name] = code * (16 if name in _IN_16_BYTES else 1)
         if (constant := codes.pop("constant")) != CONSTANT:
             raise OperandError(

@@ -206,7 +206,7 @@ def run_chunk(shared: _Shared, first: int, last: int) -> _Chunk:
 
 @lru_cache(maxsize=16)
 def _module(text: str, target: str) -> Any:
-    from emulator.machine.launch import Module
+    from emulator.machine.module import Module
 
     return Module(text, target)
 

@@ -127,15 +127,6 @@ class Space:
         the whole batch: ``(…, size)``. Raises as `load`."""
         return self._gather(self._index(rows, addresses, size, alignment), size, alignment)
 
-    def store_rows(self, rows: Array, addresses: Array, values: Array, alignment: int = 1) -> None:
-        """Writes bytes ``(…, size)`` at addresses ``(…)`` of the memories of numbers ``(…)``.
-
-        Raises as `store`.
-        """
-        self.check_writable()
-        index = self._index(rows, addresses, values.shape[-1], alignment)
-        self._scatter(index, values, alignment)
-
     def fault(self, addresses: Array, size: int, alignment: int = 1) -> Fault | None:
         """The first access that `load` and `store` refuse, None where they refuse none."""
         given = np.asarray(addresses)

@@ -14,7 +14,7 @@ from emulator.errors import OperandError, hint, listing, near_name
 from emulator.isa.signature import Constants, Operand, Signature
 from emulator.memory.windows import WINDOW_BITS
 from emulator.ptx import tree
-from emulator.ptx.names import ELEMENTS, Scope, special_types
+from emulator.ptx.names import ELEMENTS, Scope, special_elements, special_types
 from emulator.ptx.program import (
     REGISTER_BITS,
     Address,
@@ -161,8 +161,12 @@ class Binder:
                     return Constant(self.functions[name])
                 if self.scope.symbol(name) is not None and operand.use == "read":
                     return self._variable(operand, tree.Offset(name, 0, given.at))
+            if (parts := special_elements(name)) and self.opcode == "mov.b128":
+                return Vector(tuple(map(SpecialRegister, parts)))
             if (legal := special_types(name)) is not None:
                 self._check_special(operand, name, legal, given)
+                if isinstance(given, tree.Element):
+                    name = special_elements(given.register)[ELEMENTS[given.element]]
                 return SpecialRegister(name)
         self._undeclared(given, name)
 
@@ -293,6 +297,8 @@ class Binder:
             if len(parts) == operand.count:
                 return Vector(tuple(map(Register, parts)))
             items = (given,)
+        elif isinstance(given, tree.Name) and len(special_elements(given.text)) == operand.count:
+            items = tuple(tree.Element(given.text, letter, given.at) for letter in "xyzw")
         else:
             items = (given,)
             if operand.count != 1:
@@ -307,6 +313,8 @@ class Binder:
                 f"operand {operand.name} of {self.opcode} takes {operand.count} registers; "
                 f"{len(items)} are given:",
             )
+        if all(_is_dropped(item) for item in items):
+            self.refuse(given, f"operand {operand.name} of {self.opcode} is all '_':")
         return Vector(tuple(self._item(operand, item) for item in items))
 
     # --- registers of a matrix ---

@@ -17,7 +17,7 @@ from emulator.isa.signature import Signature
 from emulator.memory.windows import FUNCTIONS, PARAMETERS, VARIABLES
 from emulator.ptx import tree
 from emulator.ptx.binding import Binder, BindError, choose, spelled
-from emulator.ptx.names import Scope, Symbol
+from emulator.ptx.names import Scope, Symbol, special_types
 from emulator.ptx.program import (
     Bound,
     Call,
@@ -285,7 +285,7 @@ class KernelBinder:
 
     def _item(self, item: tree.Item, scope: Scope, function: Function, lines: list[Line]) -> None:
         if isinstance(item, tree.Instruction):
-            lines.append(Line(item, scope))
+            lines += _lines(item, scope)
         elif isinstance(item, tree.Label):
             scope.labels[item.name] = self._count()
             self.program.leaders.add(self._count())
@@ -441,6 +441,19 @@ def _falls_off(lines: list[Line]) -> bool:
         return True
     last = lines[-1].instruction
     return last.guard is not None or last.opcode.partition(".")[0] not in ("ret", "exit", "bra")
+
+
+def _lines(given: tree.Instruction, scope: Scope) -> list[Line]:
+    """An instruction; one that a special register guards behind the mov that reads it."""
+    guard = given.guard
+    if guard is None or special_types(guard.name) != ("pred",):
+        return [Line(given, scope)]
+    name = f"{guard.name} as a guard"
+    if name not in scope.registers:
+        scope.registers[name] = scope.new(name, "pred")
+    operands = tree.Name(name, guard.at), tree.Name(guard.name, guard.at)
+    read = tree.Instruction("mov.pred", operands, None, given.location, None, guard.at)
+    return [Line(read, scope), Line(given._replace(guard=guard._replace(name=name)), scope)]
 
 
 def _guard(given: tree.Instruction, scope: Scope) -> Guard | None:

@@ -20,9 +20,9 @@ _SPECIAL = {
     re.compile(f"%(?:{names})", re.ASCII): types
     for names, types in {
         r"laneid|warpid|nwarpid|smid|nsmid|clock(_hi)?|lanemask_(eq|le|lt|ge|gt)|pm\d+|envreg\d+"
-        r"|globaltimer_(lo|hi)|(cluster_)?n?ctarank|(n?clusterid|cluster_n?ctaid)\.[xyzw]"
+        r"|globaltimer_(lo|hi)|(cluster_)?n?ctarank|(n?clusterid|cluster_n?ctaid)\.[xyzwrgba]"
         r"|(total|dynamic|aggr)_smem_size|reserved_smem_offset_(begin|end|cap|[01])": _WORDS,
-        r"n?(tid|ctaid)\.[xyzw]": _HALVES + _WORDS,
+        r"n?(tid|ctaid)\.[xyzwrgba]": _HALVES + _WORDS,
         r"clock64|globaltimer|pm\d+_64|current_graph_exec": _PAIRS,
         r"gridid": _HALVES + _WORDS + _PAIRS,
         r"is_explicit_cluster": ("pred",),
@@ -30,6 +30,7 @@ _SPECIAL = {
         r"n?tid|n?ctaid|n?clusterid|cluster_n?ctaid": (),
     }.items()
 }
+_LETTERS = "xyzw"
 
 
 def is_special(name: str) -> bool:
@@ -41,6 +42,11 @@ def special_types(name: str) -> tuple[str, ...] | None:
     """The types that mov reads a register as which PTX predefines, () for a vector; None for any
     other name."""
     return next((types for names, types in _SPECIAL.items() if names.fullmatch(name)), None)
+
+
+def special_elements(name: str) -> tuple[str, ...]:
+    """The names of the components of a vector that PTX predefines; () for any other name."""
+    return tuple(f"{name}.{letter}" for letter in _LETTERS) if special_types(name) == () else ()
 
 
 def is_reserved(name: str) -> bool:
@@ -140,7 +146,7 @@ class Scope:
         if vector == 1:
             self.registers[name] = self.new(name, type_)
         else:
-            parts = (f"{name}.{letter}" for letter in "xyzw"[:vector])
+            parts = (f"{name}.{letter}" for letter in _LETTERS[:vector])
             self.vectors[name] = tuple(self.new(part, type_) for part in parts)
 
     def new(self, name: str, type_: str) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from dtypes import Array
 from emulator.errors import OperandError, hint, listing, quoted
 from emulator.machine.checks.finding import Finding, Party
-from emulator.machine.launch import Kernel, Module
+from emulator.machine.module import Kernel, Module
 from emulator.machine.options import Contract, Order, Special
 from emulator.machine.report import KernelError
 from emulator.machine.report import Report as MachineReport

@@ -11,7 +11,7 @@ import numpy as np
 from dtypes import Array
 from emulator.errors import OperandError
 from emulator.machine.arguments import arrays_of
-from emulator.machine.launch import Kernel
+from emulator.machine.module import Kernel
 from emulator.machine.report import KernelError
 from emulator.report import Report
 

@@ -4,8 +4,7 @@ codes, select what a sparse A meets, compute the dot products, scatter and pack 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,22 +12,20 @@ from dtypes import Array, padding_is_zero
 from emulator.arith import matmul
 from emulator.arith.engines import by_kernels, kernels_wanted, may_use_kernels
 from emulator.arrays import as_array
-from emulator.errors import EmulatorError, OperandError, UndefinedError, shown
-from emulator.isa.matrix import IMMEDIATES, MatrixInstruction
-from emulator.isa.signature import is_immediate
+from emulator.errors import EmulatorError, OperandError, UndefinedError
+from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.descriptor import as_words
 from emulator.layout.fragment import Fragment
 from emulator.memory.descriptors import load_tile
-from emulator.memory.space import Space
 from emulator.warp import single
 from emulator.warp.call import Call
-from emulator.warp.scales import chosen_scales, gather_scales, scale_words
+from emulator.warp.operands import Checked, given_scales, immediates, scale_d_of
+from emulator.warp.scales import gather_scales
 from emulator.warp.sparse import (
     check_metadata,
     check_selector,
     gather_metadata,
     matmul_compressed,
-    metadata_words,
 )
 
 
@@ -75,7 +72,7 @@ def _by_kernel(call: Call) -> Array | None:
     if not kernels_wanted(call.engine, (ins, call.target), work, ins.d_type):
         return None
     try:
-        x = _Checked.of(call)
+        x = Checked.of(call)
         batch = np.broadcast_shapes(*x.batches) if any(x.batches) else ()
     except (EmulatorError, ValueError):
         return None
@@ -84,7 +81,7 @@ def _by_kernel(call: Call) -> Array | None:
     return by_kernels(call.engine, lambda: _run_kernel(call, x, batch))
 
 
-def _run_kernel(call: Call, x: _Checked, batch: tuple[int, ...]) -> Array | None:
+def _run_kernel(call: Call, x: Checked, batch: tuple[int, ...]) -> Array | None:
     from emulator.arith.kernels.product import METADATA, MIXED, PADDING
     from emulator.warp import native
 
@@ -100,56 +97,6 @@ def _run_kernel(call: Call, x: _Checked, batch: tuple[int, ...]) -> Array | None
         a = (_wgmma_operands if ins.is_wgmma else _operands)(call)[0]
         _nibbles(call, a)  # Equal indices over stored zeros pass.
     return found[0]
-
-
-class _Checked(NamedTuple):
-    """The operands of a call as `native.run` takes them."""
-
-    setting: dict[str, Any]
-    operands: dict[str, Array]
-    batches: list[tuple[int, ...]]
-    shared: Space | None
-    keep: Array | None
-    selector: int
-    scales: dict[str, int]
-
-    @classmethod
-    def of(cls, call: Call) -> _Checked:
-        """Raises EmulatorError for operands that are wrong, though not for all of those."""
-        ins, given, options = call.instruction, call.operands, call.options
-        operands, batches, scales = {}, [], {}
-        setting: dict[str, Any] = {}
-        shared, keep = None, None
-        if ins.is_wgmma:
-            a, b = (as_array(as_words(given[name]), f"operand {name}") for name in "ab")
-            inside = a.dtype == np.uint64
-            signs, majors = _immediates(call, "descriptor" if inside else "vector")
-            setting = {"a_in_memory": inside}
-            setting |= {f"flip_{name}": sign == -1 for name, sign in signs.items()}
-            setting |= {f"major_{name}": major for name, major in majors.items()}
-            keep, shared = _scale_d(call), call.memory
-            batches += [keep.shape, shared.batch]
-            if b.dtype != np.uint64 or type(shared) is not Space:
-                raise OperandError("B is not in shared memory, or that is watched")
-            operands["b"] = b
-            operands["a"] = a if inside else ins.fragment("a").check_registers(a)
-            operands["c"] = ins.fragment("d").check_registers(given["d"])
-            batches += [b.shape, a.shape if inside else a.shape[:-2]]
-        else:
-            for name in "abc":
-                operands[name] = ins.fragment(name).check_registers(given[name])
-                batches.append(operands[name].shape[:-2])
-        batches.append(operands["c"].shape[:-2])
-        if ins.is_sparse:
-            operands["e"] = metadata_words(ins, given["e"])
-            batches.append(operands["e"].shape[:-1])
-        for name in ("scale_a", "scale_b") if ins.is_block_scaled else ():
-            ids = (options.get(f"{id_}_{name[-1]}", 0) for id_ in ("byte_id", "thread_id"))
-            operands[name] = scale_words(ins, name, _given_scales(call, name))
-            scales[name] = chosen_scales(ins, name, *ids)
-            batches.append(operands[name].shape[:-1])
-        selector = check_selector(ins, options.get("selector", 0)) if ins.is_sparse else 0
-        return cls(setting, operands, batches, shared, keep, selector, scales)
 
 
 def check(call: Call) -> None:
@@ -202,16 +149,8 @@ def _scales(call: Call) -> tuple[Array, Array]:
     for operand in ("scale_a", "scale_b"):
         x = operand[-1]
         ids = options.get(f"byte_id_{x}", 0), options.get(f"thread_id_{x}", 0)
-        out.append(gather_scales(ins, operand, _given_scales(call, operand), *ids))
+        out.append(gather_scales(ins, operand, given_scales(call, operand), *ids))
     return out[0], np.swapaxes(out[1], -1, -2)
-
-
-def _given_scales(call: Call, operand: str) -> Any:
-    words = call.options.get(operand)
-    if words is None:
-        needed = f"{operand}=, one uint32 word of scales per lane"
-        raise OperandError(f"{call.instruction} needs {needed}")
-    return words
 
 
 # --- wgmma ----------------------------------------------------------------------------------------
@@ -223,7 +162,7 @@ def _wgmma_operands(call: Call) -> tuple[Array, Array, Array, int]:
     a, b = as_words(call.operands["a"]), as_words(call.operands["b"])
     given = as_array(a, "operand a")
     from_registers = given.ndim > 0 and given.dtype != np.uint64
-    signs, majors = _immediates(call, "vector" if from_registers else "descriptor")
+    signs, majors = immediates(call, "vector" if from_registers else "descriptor")
     c = ins.fragment("d").gather(call.operands["d"])
     if from_registers:
         a = _gather(ins.fragment("a"), a)
@@ -234,41 +173,6 @@ def _wgmma_operands(call: Call) -> tuple[Array, Array, Array, int]:
     if signs["a"] == -1:
         a = a ^ a.dtype.type(sign)
     # scale-d = 0: the accumulator is not read; a zero takes no part in any sum.
-    keep = _scale_d(call)
+    keep = scale_d_of(call)
     c = np.where(keep[..., None, None], c, c.dtype.type(0))
     return a, np.swapaxes(b, -1, -2), c, sign if signs["b"] == -1 else 0
-
-
-def _scale_d(call: Call) -> Array:
-    given = call.options.get("scale_d", True)
-    keep = as_array(given, "scale_d")
-    if keep.dtype != np.bool_ and not np.isin(keep, (0, 1)).all():
-        raise OperandError(f"scale_d is true or false, or an array of them; got {shown(given)}")
-    return keep.astype(np.bool_)
-
-
-def _immediates(call: Call, a_kind: str) -> tuple[dict[str, int], dict[str, str]]:
-    """imm_scale and the major-ness that imm_trans means, of A and of B; checked."""
-    ins = call.instruction
-    signs, majors = {}, {}
-    for name, legal in _legal_immediates(ins, a_kind).items():
-        given = call.options.get(name, IMMEDIATES[name][0])
-        if not is_immediate(given, legal):
-            why = " with A from registers" if name == "imm_trans_a" and a_kind == "vector" else ""
-            raise OperandError(
-                f"{name} of {ins}{why} is {' or '.join(map(str, legal))}; got {shown(given)}"
-            )
-        if name.startswith("imm_scale"):
-            signs[name[-1]] = int(given)
-        else:
-            majors[name[-1]] = "mn" if given else "k"
-    return signs, majors
-
-
-@lru_cache(maxsize=256)
-def _legal_immediates(ins: MatrixInstruction, a_kind: str) -> dict[str, tuple[int, ...] | range]:
-    chosen = next(x for x in ins.signatures() if x["a"].kind == a_kind)
-    return {
-        name: chosen[name].values if name in chosen else values[:1]
-        for name, values in IMMEDIATES.items()
-    }

@@ -7,17 +7,18 @@ table of where each element lies. See `emulator.arith.kernels`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dtypes import Array, Place
+from dtypes import Array, Place, code_type
 from emulator.arith.kernels import batch as kernels
 from emulator.arith.kernels.batch import Operand, address_of, in_runs
-from emulator.arith.kernels.product import Product, Sparsity, Units, arranged
+from emulator.arith.kernels.product import OPERANDS, Product, Sparsity, Units, arranged
+from emulator.arith.kernels.tile import known_words
 from emulator.arith.steps import PopcountDot
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
@@ -32,6 +33,8 @@ Multiplication = MatrixInstruction | WmmaMultiply
 
 #: bits that a kernel loads at once where neighbours along k lie beside each other
 _WORD = 32
+#: what a kernel takes for one product whose C counts as zero, and for one whose does not
+_KEPT = np.zeros(1, np.int64), np.ones(1, np.int64)
 
 
 class Setting(NamedTuple):
@@ -142,11 +145,38 @@ def _columns_of_lanes(m: int) -> Int64:
 
 
 @lru_cache(maxsize=1024)
-def _table(
-    ins: Multiplication, name: str, unit_bits: int, strides: tuple[int, int], left: str
-) -> tuple[Int64, int]:
-    """In runs."""
-    return in_runs(places(ins, name, unit_bits, left).table(*strides), unit_bits // 8)
+def _table(ins: Multiplication, name: str, product: Product) -> tuple[Int64, int, bytes]:
+    """Of registers, those of one lane after the other: places in runs; or where blocks start, and
+    the places of a block, if the kernel permutes the words of one."""
+    together = ("c", "d") if name in ("c", "d") else (name,)
+    blocks = {x: _blocks(ins, x, product) for x in together}
+    if all(known for _, known in blocks.values()):
+        return blocks[name][0], 1, blocks[name][1]
+    return *in_runs(_by_lanes(ins, name, product), product.unit_bits(name) // 8), b""
+
+
+def _blocks(ins: Multiplication, name: str, product: Product) -> tuple[Int64, bytes]:
+    """Where blocks of registers start, which A and B have one of, and the places of each; none
+    where they are not alike, or the kernel does not permute them."""
+    blocks, (m, n) = _by_lanes(ins, name, product)[None], product.block
+    if name in ("c", "d") and product.left == "b":
+        blocks = blocks.reshape(-1, n // 2, ins.m // m, m, 2).transpose(2, 0, 1, 3, 4)
+    elif name in ("c", "d"):
+        blocks = blocks.reshape(-1, m, ins.n // n, n).transpose(2, 0, 1, 3)
+    blocks = blocks.reshape(-1, m * n) if name in ("c", "d") else blocks
+    starts = blocks.min(-1)
+    known = blocks[0] - starts[0]
+    alike = product.groups == 1 and (blocks == starts[:, None] + known).all()
+    suits = alike and known_words(product, name, known.tolist()) is not None
+    return starts, known.tobytes() if suits else b""
+
+
+def _by_lanes(ins: Multiplication, name: str, product: Product) -> Int64:
+    """Places of registers, those of one lane after the other."""
+    fragment = ins.fragment(name)
+    size = fragment.word_bits // 8
+    found = places(ins, name, product.unit_bits(name), product.left)
+    return found.table(fragment.registers * size, size)
 
 
 @lru_cache(maxsize=1024)
@@ -187,10 +217,65 @@ def run(
     product = product_of(ins, target, setting)
     if product is None:
         return None
+    d = _empty(ins, batch)
+    named = operands | {"d": d}
+    found = _given(product, ins, setting, named, batch, shared, selector, scales or {})
+    if found is None:
+        return None
+    return d, _computed(product, ins, setting, found[0], math.prod(batch), keep, batch)
+
+
+def repeated(
+    ins: MatrixInstruction,
+    target: Target,
+    setting: Setting,
+    operands: dict[str, Array],
+    shared: Space,
+    selector: int,
+) -> Callable[[dict[str, Array], bool], tuple[Array, int]] | None:
+    """`run` for one wgmma again and again, with descriptors and settings as here: a function of the
+    other operands, contiguous, and of what lies in shared memory under the name "shared", and of
+    whether the accumulator is read."""
+    product = product_of(ins, target, setting)
+    if product is None:
+        return None
+    named = {name: x.copy() for name, x in operands.items()} | {"d": _empty(ins, ())}
+    found = _given(product, ins, setting, named, (), shared, selector, {})
+    if found is None:
+        return None
+    prepared = kernels.prepared(product, found[0], _flips(product, ins, setting))
+    slots = [
+        (4 * i, "shared" if _is_in_memory(ins, setting, name) else name)
+        for i, name in enumerate(OPERANDS) if name in operands
+    ]  # fmt: skip
+    slot_of_d, kept = 4 * OPERANDS.index("d"), [address_of(x) for x in _KEPT]
+
+    def again(given: dict[str, Array], keep: bool) -> tuple[Array, int]:
+        words, d = prepared.words.copy(), _empty(ins, ())
+        for slot, name in slots:
+            words[slot] = address_of(given[name])
+        words[slot_of_d], words[-1] = address_of(d), kept[keep]
+        return d, prepared.compute(address_of(words), 0, 1)
+
+    return again
+
+
+def _empty(ins: Multiplication, batch: tuple[int, ...]) -> Array:
+    """For the registers of D."""
     fragment = ins.fragment("d")
-    d = np.empty((*batch, fragment.lanes, fragment.registers), f"u{fragment.word_bits // 8}")
+    return np.empty((*batch, fragment.lanes, fragment.registers), code_type(fragment.word_bits))
+
+
+def _given(
+    product: Product, ins: Multiplication, setting: Setting,
+    operands: dict[str, Array], batch: tuple[int, ...],
+    shared: Space | None, selector: int, scales: dict[str, int],
+) -> tuple[dict[str, Operand], list[Array]] | None:  # fmt: skip
+    """Where operands lie, and copies that live until the kernel has run; None where an element
+    lies outside of memory."""
     given: dict[str, Operand] = {}
-    for name, x in (operands | {"d": d}).items():
+    copies = []
+    for name, x in operands.items():
         if _is_in_memory(ins, setting, name):
             assert shared is not None and isinstance(ins, MatrixInstruction)
             bases = _bases(shared.data, shared.data.shape[-1:], batch)
@@ -202,14 +287,16 @@ def run(
         elif name == "e":
             given[name] = _words(x, batch, _nibbles(ins, selector, x.strides[-1]))
         elif name in ("scale_a", "scale_b"):
-            table = _scales(ins, name, x.strides[-1], product.left, (scales or {})[name])
+            table = _scales(ins, name, x.strides[-1], product.left, scales[name])
             given[name] = _words(x, batch, table)
         else:
-            bits = product.unit_bits(name)
-            table, run = _table(ins, name, bits, x.strides[-2:], product.left)
+            if x.strides[-2:] != (x.shape[-1] * x.itemsize, x.itemsize):
+                x = np.ascontiguousarray(x)
+                copies.append(x)
             bases = _bases(x, x.shape[-2:], batch)
-            given[name] = Operand(address_of(x), bases, table, _zeros(len(bases)), run)
-    return d, _computed(product, ins, setting, given, math.prod(batch), keep, batch)
+            table, run, known = _table(ins, name, product)
+            given[name] = Operand(address_of(x), bases, table, _zeros(len(bases)), run, known)
+    return given, copies
 
 
 def _words(x: Array, batch: tuple[int, ...], table: Int64) -> Operand:
@@ -397,12 +484,16 @@ def _computed(
     product: Product, ins: Multiplication, setting: Setting, given: dict[str, Operand],
     count: int, keep: Array | None, batch: tuple[int, ...],
 ) -> int:  # fmt: skip
-    flip_a = _signs(ins, product.a) if setting.flip_a else 0
-    flip_b = _signs(ins, product.b) if setting.flip_b else 0
     kept = None
     if keep is not None and not keep.all():
         kept = np.ascontiguousarray(np.broadcast_to(keep, batch), np.int64).reshape(-1)
-    return kernels.run(product, given, count, (flip_a, flip_b), kept)
+    return kernels.run(product, given, count, _flips(product, ins, setting), kept)
+
+
+def _flips(product: Product, ins: Multiplication, setting: Setting) -> tuple[int, int]:
+    flip_a = _signs(ins, product.a) if setting.flip_a else 0
+    flip_b = _signs(ins, product.b) if setting.flip_b else 0
+    return flip_a, flip_b
 
 
 def _signs(ins: Multiplication, units: Units) -> int:

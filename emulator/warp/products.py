@@ -1,23 +1,28 @@
 """One warp's mma in few NumPy calls, from registers to registers.
 
-An index array for each operand leads from the elements in lanes to the factors of all products at
-once, in the order of the lanes of D, so that no matrix is ever put together; `arith.small` sums
-them. What that cannot compute, illegal metadata above all, is left to the path of batches.
+An index array for each operand leads from the elements in lanes to where they meet: one product
+that broadcasts, whose sums `arith.small` rounds, or a product of matrices where all sums, or those
+of groups, are exact in any order. What that cannot compute, illegal metadata above all, is left to
+the path of batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dtypes import Array, padding_is_zero, unpack
-from emulator.arith import factors, small
-from emulator.arith.factors import Float32
+from dtypes import Array, Format, Place, code_type, unpack
+from emulator.arith import small
+from emulator.arith.factors import Float32, values
 from emulator.arith.recipes import Arithmetic
-from emulator.arith.steps import IntegerDot
+from emulator.arith.small import Float64
+from emulator.arith.steps import IntegerDot, PopcountDot
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.fragment import Fragment
 from emulator.layout.lanemap import Index
@@ -33,177 +38,296 @@ Ids = tuple[int, ...]
 
 
 class _Side(NamedTuple):
-    """A or B."""
+    """A or B, or C."""
 
-    fragment: Fragment
-    #: ``(passes, k, elements of D)``: the element of each product, counted lane by lane; of a B
-    #: that metadata picks from ``(elements of D)``, its column
+    fmt: Format
+    where: Place
+    #: the elements in the order in which they are multiplied, counted lane by lane; of a matrix in
+    #: shared memory, counted there, or the bytes of smaller ones
     elements: Index
-    #: of each element, counted lane by lane: its scale, counted so among those of all lanes
-    scales: Index | None
+    #: the scale of each of these, or of each group, counted so among those of all lanes
+    scales: Index | None = None
+    in_memory: bool = False
+    #: its sign is flipped
+    negative: bool = False
 
 
 class _Metadata(NamedTuple):
-    """What leads from metadata to the elements of B that the stored ones of A meet."""
+    """What leads from metadata to the rows of B that the stored elements of A meet."""
 
     fragment: Fragment
     #: ``(m, chunks)``: the nibbles, counted lane by lane
     nibbles: Index
     #: of each nibble
     legal: NDArray[np.bool_]
-    #: ``(16, stored elements of a chunk)``: element of column 0 in the rows that a nibble picks
+    #: ``(16, stored elements of a chunk)``: the rows in a chunk that a nibble picks
     picked: Index
-    #: ``(chunks, 1)``: the element in the first row of a chunk
+    #: ``(chunks, 1)``: the first row of a chunk
     chunks: Index
-    #: ``(passes, k, elements of D)``: the stored element of A, counted row by row
+    #: ``(terms, m)``: the stored element of each product, counted row by row
     stored: Index
-    #: ``(k * n)``: the elements of B row by row, counted lane by lane
-    b: Index
+    #: ``(m, 1, 1)``: the first element of a row of the full A
+    full: Index
 
 
 class Products(NamedTuple):
-    """How one instruction on one target is multiplied."""
+    """How one instruction on one target is multiplied.
+
+    By broadcasting: elements of A are ``(terms, groups, 1, m)``, of B ``(terms, groups, n, 1)``, of
+    a sparse A ``(terms, m, 1)`` and of its B ``(k, n)``. By matrices: ``(m, k)`` and ``(k, n)``.
+    """
 
     arithmetic: Arithmetic
     a: _Side
     b: _Side
-    c: Fragment
+    #: the accumulators in the order of the products
+    c: _Side
+    #: from there back to the lanes
+    to_lanes: Index
     metadata: _Metadata | None
     #: None: of integers
-    made: factors.Plan | None
+    made: small.Plan | None
 
 
-def plan(ins: MatrixInstruction, target: Target, selector: int, ids: Ids) -> Products | None:
+class Tile(NamedTuple):
+    """A or B in shared memory."""
+
+    #: ``(rows, k)`` of A or of the transposed B: elements, or bytes of smaller ones, counted from
+    #: the first of the memory
+    elements: Index
+    where: Place
+
+
+def plan(
+    ins: MatrixInstruction,
+    target: Target,
+    selector: int,
+    ids: Ids = (),
+    tiles: Mapping[str, Tile] = MappingProxyType({}),
+    negative: Sequence[str] = "",
+) -> Products | None:
     """None where a recipe keeps an instruction from here.
 
+    `tiles` are those of A and B that lie in memory, `negative` those whose signs are flipped.
     Raises OperandError for a selector and ids that the instruction has not.
     """
     arithmetic, stored = ins.arithmetic(target), ins.stored_k
-    made = factors.plan(arithmetic, stored)
-    a, b, c, d = (ins.fragment(x) for x in "abcd")
-    if made is not None and not (made.before or made.after):
-        order = made.order
-    elif isinstance(arithmetic.steps[0], IntegerDot):
-        made, order = None, np.arange(stored)[None]
-        assert stored << (a.fmt.bits + b.fmt.bits) <= _EXACT
-    else:
-        return None
+    made, step = small.plan(arithmetic, stored), arithmetic.steps[0]
+    exact = isinstance(step, (IntegerDot, PopcountDot))
+    if (made is None and not exact) or sys.byteorder != "little":
+        return None  # registers are read as bytes, the lowest first
+    assert made or stored << (arithmetic.a.bits + arithmetic.b.bits) <= _EXACT
+    a, in_a = _side(ins, "a", arithmetic.a, tiles, negative)
+    b, in_b = _side(ins, "b", arithmetic.b, tiles, negative)
+    assert made is None or made.group > 1 or min(a.where.width, b.where.width) >= 8
+    c, d = ins.fragment("d" if ins.is_wgmma else "c"), ins.fragment("d")
     assert c.lane_map == d.lane_map and c.fmt is d.fmt, "the accumulator stays where it is"
-    group, row, col = d.lane_map.coordinates.reshape(-1, 3).T
-    k = order[..., None]
-    in_a, metadata = a.lane_map.inverse[group, row, k], None
-    if ins.is_sparse:
-        metadata = _metadata(ins, check_selector(ins, selector), row * stored + k)
-        in_b = col
+    in_c = c.lane_map.inverse
+    order = np.arange(stored) if made is None else made.order.reshape(-1)
+    if made is None or made.group > 1:
+        in_a, in_b, in_c = in_a[0], in_b[0], in_c[0]
+    elif ins.is_sparse:
+        in_a, in_b, in_c = in_a[0].T[order, :, None], in_b[0], in_c[0]
     else:
-        in_b = b.lane_map.inverse[group, k, col]
-    scales = [_scales(ins, "a", ids[:2]), _scales(ins, "b", ids[2:])] if ids else [None, None]
-    sides = _Side(a, in_a, scales[0]), _Side(b, in_b, scales[1])
-    return Products(arithmetic, *sides, c, metadata, made)
+        in_a = in_a.transpose(2, 0, 1)[order, :, None]
+        in_b = in_b.transpose(1, 0, 2)[order, ..., None]
+        in_c = in_c.swapaxes(1, 2)
+    a, b = a._replace(elements=in_a), b._replace(elements=in_b)
+    if ids:
+        assert made is not None
+        a = a._replace(scales=_scales(ins, "a", ids[:2], in_a, made))
+        b = b._replace(scales=_scales(ins, "b", ids[2:], in_b, made))
+    metadata = None
+    if ins.is_sparse:
+        metadata = _metadata(ins, check_selector(ins, selector), order)
+    return Products(
+        arithmetic, a, b, _Side(c.fmt, c.place, in_c), in_c.argsort(None), metadata, made
+    )
 
 
-def _metadata(ins: MatrixInstruction, selector: int, stored: Index) -> _Metadata:
-    e, b = ins.fragment("e"), ins.fragment("b")
+def _side(
+    ins: MatrixInstruction, name: str, fmt: Format, tiles: Mapping[str, Tile],
+    negative: Sequence[str],
+) -> tuple[_Side, Index]:  # fmt: skip
+    """A side, and its elements ``(groups, m, k)`` or ``(groups, k, n)``."""
+    if name in tiles:
+        elements, where = tiles[name]
+        elements = (elements if name == "a" else elements.T)[None]
+    else:
+        elements, where = ins.fragment(name).lane_map.inverse, ins.fragment(name).place
+    return _Side(fmt, where, elements, None, name in tiles, name in negative), elements
+
+
+def _metadata(ins: MatrixInstruction, selector: int, order: Index) -> _Metadata:
+    e, rows = ins.fragment("e"), np.arange(ins.m)
     picked = stored_columns(ins, np.arange(16)[:, None])
     legal = np.isin(np.arange(16), legal_nibbles(ins))
-    chunks = np.arange(0, ins.k, ins.chunk)[:, None] * ins.n
-    nibbles, in_b = e.lane_map.inverse[selector], b.lane_map.inverse.reshape(-1)
-    return _Metadata(e, nibbles, legal, picked * ins.n, chunks, stored, in_b)
+    chunks = np.arange(0, ins.k, ins.chunk)[:, None]
+    stored, full = rows * ins.stored_k + order[:, None], (rows * ins.k)[:, None, None]
+    return _Metadata(e, e.lane_map.inverse[selector], legal, picked, chunks, stored, full)
 
 
-def _scales(ins: MatrixInstruction, operand: str, ids: Ids) -> Index:
+def _scales(
+    ins: MatrixInstruction, operand: str, ids: Ids, elements: Index, made: small.Plan
+) -> Index:
+    """Those of `elements`; of groups ``(groups, m, 1)`` and ``(groups, 1, n)``."""
     name, k = f"scale_{operand}", ins.stored_k if operand == "a" else ins.k
     inverse = ins.fragment(name).lane_map.inverse[chosen_scales(ins, name, *ids)]
+    along = 1 if operand == "a" else 0
+    if made.group > 1:
+        each = np.repeat(inverse, ins.stored_k // made.group // ins.scale_chunks, along)
+        return each.T[..., None] if operand == "a" else each[:, None]
+    each = np.repeat(inverse, k // ins.scale_chunks, along)
     row, col = ins.fragment(operand).coords.reshape(-1, 2).T
-    chunk = k // ins.scale_chunks
-    found: Index = inverse[row, col // chunk] if operand == "a" else inverse[row // chunk, col]
-    return found
+    found: Index = each[row, col]
+    return found.take(elements)
 
 
 def multiply(plan: Products, given: Sequence[Array]) -> Array | None:
-    """The registers of D from those of a, b, c, e, scale_a and scale_b, as far as there are any;
-    None where they are not legal, or not ordinary numbers."""
-    words_c, in_b = given[2], plan.b.elements
-    for side, words in zip((plan.a, plan.b), given, strict=False):
-        if not padding_is_zero(words, side.fragment.place):
-            return None
+    """The registers of D from those of a, b, c, e, scale_a and scale_b, as far as there are any, or
+    the memory that A or B lies in; None where they are not legal, or not ordinary numbers."""
+    made, picked = plan.made, None
     if plan.metadata is not None:
         picked = _picked(plan.metadata, given[3])
         if picked is None:
             return None
-        in_b = plan.metadata.b.take(picked + in_b)
-    scales = given[-2:] if plan.a.scales is not None else (None, None)
-    a = _numbers(plan, plan.a, given[0], scales[0])
-    b = _numbers(plan, plan.b, given[1], scales[1])
-    if a is None or b is None:
+    c = _units(plan.c, given[2])
+    d: Array | None
+    if made is None:
+        d = _sums_of_integers(plan, given, picked, c.view(np.int32))
+    else:
+        c = c.view(np.float16 if made.half else np.float32)
+        d = (_of_groups if made.group > 1 else _of_products)(plan, made, given, picked, c)
+    if d is None:
         return None
-    total = _of_integers if plan.made is None else _of_floats
-    d = total(plan, a, b, in_b, _codes(plan.c, words_c))
-    return None if d is None else d.view(words_c.dtype).reshape(words_c.shape)
+    return d.take(plan.to_lanes).view(given[2].dtype).reshape(given[2].shape)
 
 
 def _picked(metadata: _Metadata, e: Array) -> Index | None:
-    """``(passes, k, elements of D)``: the element in column 0 of the row of B that each stored
-    element of A meets, counted row by row; None for metadata that PTX leaves undefined."""
-    nibbles = _codes(metadata.fragment, e).take(metadata.nibbles)
+    """``(m, chunks, stored elements of a chunk)``: the row of B that each stored element of A
+    meets; None for metadata that PTX leaves undefined."""
+    lanes = e.reshape(-1, 1)
+    codes = unpack(lanes, metadata.fragment.place, metadata.fragment.word_bits)
+    nibbles = codes.take(metadata.nibbles)
     if not metadata.legal.take(nibbles).all():
         return None
     rows: Index = metadata.picked.take(nibbles, 0) + metadata.chunks
-    return rows.take(metadata.stored)
+    return rows
 
 
-def _codes(fragment: Fragment, words: Array) -> Array:
-    """The elements, lane by lane."""
-    lanes = words.reshape(fragment.lanes, -1)
-    return unpack(lanes, fragment.place, fragment.word_bits).reshape(-1)
+# --- elements -------------------------------------------------------------------------------------
 
 
-def _numbers(
-    plan: Products, side: _Side, words: Array, scales: Array | None
-) -> small.Numbers | None:
-    """The elements with their scales, lane by lane; None where a scaled one is not ordinary."""
-    codes, fmt = _codes(side.fragment, words), side.fragment.fmt
-    if plan.made is None:
-        value = factors.values(fmt, codes)
-        return small.Numbers(value, value)  # integers need no power
-    value, power = small.numbers(fmt, plan.made.widen, codes)
+def _units(side: _Side, words: Array) -> Array:
+    """The codes of a side, or the bytes that hold one each."""
+    return _flat(words, side.where.width).take(side.elements)
+
+
+def _flat(words: Array, bits: int) -> Array:
+    """What the words hold of so many bits each, lane by lane."""
+    type_ = code_type(bits)
+    flat = np.ascontiguousarray(words).reshape(-1)
+    if flat.dtype.itemsize < type_.itemsize:
+        flat = flat[: flat.size - flat.size % type_.itemsize]  # a memory of any size
+    return flat.view(type_)
+
+
+def _numbers(plan: Products, made: small.Plan, i: int, given: Sequence[Array]) -> Float64:
+    """Side `i` as `small.numbers`, with the scales of single elements."""
+    side = plan[1 + i]
+    assert isinstance(side, _Side)
+    units = _units(side, given[i])
+    if side.where.width > 8:
+        found = small.numbers(side.fmt, made.widen, units)
+    else:
+        found = _numbers_of_bytes(side.fmt, made.widen, side.where).take(units, 1)
+    if side.negative:
+        found[0] *= -1
     if side.scales is not None:
-        assert scales is not None and plan.arithmetic.scale is not None
-        by = scales.reshape(-1).view(np.uint8).take(side.scales)
-        more = small.numbers(plan.arithmetic.scale, None, by)
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            value *= more.value
-            power *= more.power
-        if not ((power >= factors.LEAST) & (power <= factors.LARGEST) | (power == 0)).all():
-            return None
-    return small.Numbers(value, power)
+        with np.errstate(invalid="ignore"):  # of NaNs
+            found *= _scale(plan, side, given[i - 2])
+    return found
 
 
-def _of_floats(
-    plan: Products, a: small.Numbers, b: small.Numbers, in_b: Index, c: Array
+def _scale(plan: Products, side: _Side, words: Array) -> Float64:
+    assert plan.arithmetic.scale is not None and side.scales is not None
+    return small.numbers(plan.arithmetic.scale, None, _flat(words, 8).take(side.scales))
+
+
+@lru_cache(maxsize=64)
+def _numbers_of_bytes(fmt: Format, widen: Format | None, where: Place) -> Float64:
+    """``(2, 256)``: of places of a byte; NaNs where bits are set that no element uses."""
+    places = np.arange(256, dtype=np.uint8)
+    found = small.numbers(fmt, widen, unpack(places[:, None], where, 8)[:, 0])
+    found[:, (places & where.padding) != 0] = np.nan
+    return found
+
+
+def _matrix(plan: Products, i: int, given: Sequence[Array]) -> Float32:
+    """The values of side `i`."""
+    side = plan[1 + i]
+    assert isinstance(side, _Side)
+    table = _values_of_bytes(side.fmt, side.where, plan.arithmetic.bit_operation)
+    if side.in_memory:
+        found = table.take(_units(side, given[i]), 0)
+        rows, columns, per = found.shape
+        if i == 0:
+            return found.reshape(rows, columns * per)
+        return found.swapaxes(1, 2).reshape(rows * per, columns)
+    lanes = table.take(_flat(given[i], 8), 0)
+    return lanes.reshape(-1).take(side.elements)
+
+
+@lru_cache(maxsize=64)
+def _values_of_bytes(fmt: Format, where: Place, bit_operation: str | None) -> Float32:
+    """``(256, elements of a byte)``; 0 and 1 are 1 and -1 where .xor of them is counted."""
+    codes = unpack(np.arange(256, dtype=np.uint8)[:, None], where, 8)
+    found = values(fmt, codes)
+    return 1 - 2 * found if bit_operation == "xor" else found
+
+
+def _matrices(
+    plan: Products, given: Sequence[Array], picked: Index | None
+) -> tuple[Float32, Float32]:
+    """The values of A ``(m, k)``, a sparse one written out, and of B ``(k, n)``."""
+    a, b = _matrix(plan, 0, given), _matrix(plan, 1, given)
+    if picked is None or plan.metadata is None:
+        return a, b
+    full = np.zeros((len(a), len(b)), np.float32)
+    full.reshape(-1)[(picked + plan.metadata.full).reshape(a.shape)] = a
+    return full, b
+
+
+# --- sums -----------------------------------------------------------------------------------------
+
+
+def _of_products(
+    plan: Products, made: small.Plan, given: Sequence[Array], picked: Index | None, c: Array
 ) -> Array | None:
-    made, in_a = plan.made, plan.a.elements
-    assert made is not None
-
-    def products(i: int) -> small.Numbers:
-        value, power = a.value.take(in_a[i]), a.power.take(in_a[i])
-        value *= b.value.take(in_b[i])
-        power *= b.power.take(in_b[i])
-        return small.Numbers(value, power)
-
-    half = made.numbers.half
-    x: Float32 = c.view(np.float16).astype(np.float32) if half else c.view(np.float32)
-    d = small.dot_adds(made, len(made.order), products, x)
-    return d.astype(np.float16) if d is not None and half else d
+    a, b = _numbers(plan, made, 0, given), _numbers(plan, made, 1, given)
+    if picked is not None and plan.metadata is not None:
+        b = b.take(picked.take(plan.metadata.stored), 1)
+    return small.dot_adds(made, a, b, c)
 
 
-def _of_integers(
-    plan: Products, a: small.Numbers, b: small.Numbers, in_b: Index, c: Array
+def _of_groups(
+    plan: Products, made: small.Plan, given: Sequence[Array], picked: Index | None, c: Array
+) -> Array | None:
+    a, b = _matrices(plan, given, picked)
+    groups, (m, k) = made.order.size // made.group, a.shape
+    sums = np.matmul(a.reshape(m, groups, -1).swapaxes(0, 1), b.reshape(groups, k // groups, -1))
+    scales = _scale(plan, plan.a, given[-2]), _scale(plan, plan.b, given[-1])
+    return small.dot_adds(made, *scales, c, sums)
+
+
+def _sums_of_integers(
+    plan: Products, given: Sequence[Array], picked: Index | None, c: Array
 ) -> Array:
-    products = a.value.take(plan.a.elements[0])
-    products *= b.value.take(in_b[0])
-    total = np.add.reduce(products, 0).astype(np.int32)
+    a, b = _matrices(plan, given, picked)
+    total = a @ b
+    if plan.arithmetic.bit_operation == "xor":
+        total = (len(b) - total) / 2  # as many of the products are -1
     if not plan.arithmetic.saturate:
-        return total + c.view(np.int32)
-    exact, d = total.astype(np.int64) + c.view(np.int32), plan.arithmetic.d
-    return exact.clip(-d.sign_mask, d.max_finite).astype(np.int32)
+        return total.astype(np.int32) + c
+    d = plan.arithmetic.d
+    return (total.astype(np.int64) + c).clip(-d.sign_mask, d.max_finite).astype(np.int32)

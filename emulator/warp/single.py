@@ -1,11 +1,9 @@
-"""One mma of one warp with little around it: tests and notebooks execute them one at a time.
+"""One mma or wgmma with little around it: tests and notebooks execute them one at a time.
 
 What an instruction on a target needs is looked up once. Operands are taken here only where they are
 arrays of just the type and shape of the instruction's registers. A function of machine code
-computes those where enough calls have paid for making it; else, an index array for each operand
-leads from the elements in lanes to the factors of all m·n·k products at once, in the order of the
-lanes of D, so that no matrix is ever put together, and `arith.small` computes the rest. All else,
-what is refused above all, is left to the path of batches.
+computes those where enough calls have paid for making it; else a few calls of NumPy do, which
+`products` has planned. All else, what is refused above all, is left to the path of batches.
 """
 
 from __future__ import annotations
@@ -20,10 +18,14 @@ import numpy as np
 from dtypes import Array, code_type
 from emulator.arith.engines import by_kernels, kernels_wanted, may_use_kernels
 from emulator.errors import EmulatorError
-from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.matrix import IMMEDIATES, MatrixInstruction
+from emulator.layout.descriptor import as_words
+from emulator.memory.descriptors import tile_places
+from emulator.memory.space import Space
 from emulator.targets import Target
 from emulator.warp import products
 from emulator.warp.call import Call
+from emulator.warp.operands import Checked
 from emulator.warp.sparse import check_selector
 
 #: machine code: the registers of D, from the operands and whether illegal metadata is refused; None
@@ -52,9 +54,9 @@ def run(call: Call) -> Array | None:
     """The registers of D of an mma; None where the path of batches is to compute or refuse it."""
     if call.engine == "reference":
         return None
+    if call.instruction.is_wgmma:
+        return _of_warpgroup(call)
     plan = _plan(call.instruction, call.target)
-    if plan is None:
-        return None
     given = _taken(plan, call)
     chosen = tuple([call.options.get(name, 0) for name in plan.options])
     if given is None or any(type(x) is not int for x in chosen):
@@ -69,9 +71,7 @@ def run(call: Call) -> Array | None:
 
 
 @lru_cache(maxsize=1024)
-def _plan(ins: MatrixInstruction, target: Target) -> _Plan | None:
-    if ins.is_wgmma:
-        return None
+def _plan(ins: MatrixInstruction, target: Target) -> _Plan:
     registers = {}
     for name, x in ins.fragments.items():
         shapes: tuple[tuple[int, ...], ...] = ((x.lanes, x.registers),)
@@ -165,3 +165,152 @@ def _selector_and_ids(
     ins: MatrixInstruction, chosen: tuple[int, ...]
 ) -> tuple[int, tuple[int, ...]]:
     return (chosen[0], chosen[1:]) if ins.is_sparse else (0, chosen)
+
+
+# --- warpgroups -----------------------------------------------------------------------------------
+
+#: descriptors of A and B, bytes of shared memory and its first address, and what `options` are
+_Setting = tuple[Any, ...]
+#: the registers of D from the operands and the shared memory by name, whether the accumulator is
+#: read and whether illegal metadata is refused; None where they are left to others
+_Again = Callable[[dict[str, Array], bool, bool], Array | None]
+#: settings of an instruction that are kept: descriptors change, in loops over k above all
+_SETTINGS = 256
+#: multiply-adds up to which NumPy is faster than the path of batches
+_MOST_PRODUCTS = 1 << 17
+
+
+class _Warpgroup(NamedTuple):
+    """What one wgmma on one target looks up once."""
+
+    #: type and shapes of the registers of a, c and e by name
+    registers: dict[str, tuple[np.dtype[Any], tuple[tuple[int, ...], ...]]]
+    #: the immediates and the selector, with what they are where they are left out
+    options: tuple[tuple[str, int], ...]
+    #: those made so far; None where none computes that
+    kernels: dict[_Setting, _Again | None]
+    products: dict[_Setting, _Again | None]
+
+
+@lru_cache(maxsize=256)
+def _warpgroup(ins: MatrixInstruction, target: Target) -> _Warpgroup:
+    registers = {}
+    for name, x in ins.fragments.items():
+        shapes = ((x.lanes, x.registers), *([(x.lanes,)] if name == "e" else []))
+        registers["c" if name == "d" else name] = code_type(x.word_bits), shapes
+    options = {name: values[0] for name, values in IMMEDIATES.items()}
+    options |= {"selector": 0} if ins.is_sparse else {}
+    return _Warpgroup(registers, tuple(options.items()), {}, {})
+
+
+def _of_warpgroup(call: Call) -> Array | None:
+    ins, options = call.instruction, call.options
+    plan = _warpgroup(ins, call.target)
+    a, b = (as_words(call.operands[name]) for name in "ab")
+    given = {"c": call.operands["d"]}
+    if type(a) is not np.uint64:
+        given["a"], a = a, None
+    if ins.is_sparse:
+        given["e"] = call.operands["e"]
+    for name, x in given.items():
+        type_, shapes = plan.registers[name]
+        if type(x) is not np.ndarray or x.dtype != type_ or x.shape not in shapes:
+            return None
+    shared, keep = options.get("shared"), options.get("scale_d", True)
+    data, start = (shared.data, shared.start) if type(shared) is Space else (shared, 0)
+    if type(data) is not np.ndarray or data.dtype != np.uint8 or data.strides != (1,):
+        return None
+    chosen = [options.get(name, first) for name, first in plan.options]
+    if (
+        type(b) is not np.uint64
+        or type(keep) is not bool
+        or any(type(x) is not int for x in chosen)
+    ):
+        return None
+    given["shared"], setting = data, (a, b, data.size, start, *chosen)
+    checked = call.undefined == "raise"
+    work, d = ins.m * ins.n * ins.k, None
+    if may_use_kernels(call.engine):
+        wanted = setting in plan.kernels or kernels_wanted(
+            call.engine, (ins, call.target), work, ins.d_type
+        )
+        again = _made(plan.kernels, setting, call, _by_kernels) if wanted else None
+        d = again and again(given, keep, checked)
+    if d is None and call.engine != "compiled" and work <= _MOST_PRODUCTS:
+        again = _made(plan.products, setting, call, _repeated_products)
+        d = again and again(given, keep, checked)
+    return d
+
+
+def _made(
+    found: dict[_Setting, _Again | None],
+    setting: _Setting,
+    call: Call,
+    make: Callable[[Call], _Again | None],
+) -> _Again | None:
+    if setting in found:
+        return found.get(setting)
+    try:
+        made = make(call)
+    except EmulatorError:
+        return None  # which the path of batches raises
+    if len(found) >= _SETTINGS:
+        found.clear()
+    found[setting] = made
+    return made
+
+
+def _by_kernels(call: Call) -> _Again | None:
+    made: _Again | None = by_kernels(call.engine, lambda: _repeated(call))
+    return made
+
+
+def _repeated(call: Call) -> _Again | None:
+    """Raises EmulatorError for operands and options that are wrong."""
+    from emulator.arith.kernels.product import METADATA, MIXED, PADDING
+    from emulator.warp.native import Setting, repeated
+
+    x = Checked.of(call)
+    assert x.shared is not None
+    again = repeated(
+        call.instruction, call.target, Setting(**x.setting), x.operands, x.shared, x.selector
+    )
+    if again is None:
+        return None
+
+    def multiply(given: dict[str, Array], keep: bool, metadata_is_checked: bool) -> Array | None:
+        d, flags = again({name: np.ascontiguousarray(x) for name, x in given.items()}, keep)
+        return None if flags & (PADDING | MIXED | METADATA * metadata_is_checked) else d
+
+    return multiply
+
+
+def _repeated_products(call: Call) -> _Again | None:
+    """Raises EmulatorError for operands and options that are wrong."""
+    ins, x = call.instruction, Checked.of(call)
+    assert x.shared is not None
+    tiles, setting = {}, x.setting
+    for name in "ab" if setting["a_in_memory"] else "b":
+        rows, k, where = ins.m, ins.stored_k, ins.a_place
+        if name == "b":
+            rows, k, where = ins.n, ins.k, ins.b_place
+        places, size = tile_places(
+            x.operands[name][()], rows, k, where, setting.get(f"major_{name}", "k")
+        )
+        places = places - x.shared.start
+        if places.min() < 0 or places.max() + size > x.shared.bytes or x.shared.start % size:
+            return None
+        tiles[name] = products.Tile(places // size, where)
+    negative = [name for name in "ab" if setting.get(f"flip_{name}")]
+    plan = products.plan(ins, call.target, x.selector, (), tiles, negative)
+    if plan is None:
+        return None
+    order = [name for name in ("a", "b", "c", "e") if name in ins.fragments or name in "abc"]
+    order = ["shared" if name in tiles else name for name in order]
+
+    def multiply(given: dict[str, Array], keep: bool, metadata_is_checked: bool) -> Array | None:
+        if not keep:
+            given = given | {"c": np.zeros_like(given["c"])}
+        return products.multiply(plan, [given[name] for name in order])
+
+    return multiply

@@ -27,10 +27,12 @@ BY_HAND = (
     ("subnormal scales", FOUR, float.fromhex("0x1.8p-47"),
      {0: (ONE, ONE), 16: (MINUS_ONE, ONE)}, (1, 1, 0, 0), (1, 1, 0, 0), 0x28000000),
     ("normal scales", FOUR, float.fromhex("0x1.8p-47"),
-     {0: (HALF, ONE), 1: (MINUS_HALF, ONE), 16: (ONE, ONE), 32: (MINUS_ONE, ONE)},
+     {0: (8, ONE), 1: (MINUS_HALF, 0), 16: (ONE, ONE), 32: (MINUS_ONE, ONE)},
      (0x38, 8, 8, 0), (0x38, 8, 8, 0), 0x28000000),
-    # a group that adds up to zero, and one with a zero scale, take no part in the alignment
-    ("zero sum", TWO, 1.0, {0: (ONE, ONE), 1: (MINUS_ONE, ONE)}, (254, 0), (254, 0), 0x3F800000),
+    # a group of zeros, and one with a zero scale, take no part in the alignment; one whose products
+    # cancel does
+    ("zeros", TWO, 1.0, {0: (8, ONE), 1: (MINUS_ONE, 8)}, (254, 0), (254, 0), 0x3F800000),
+    ("zero sum", TWO, 1.0, {0: (ONE, ONE), 1: (MINUS_ONE, ONE)}, (254, 0), (254, 0), 0),
     ("zero scale", FOUR, 2.0**-40, {0: (SIX, SIX)}, (0x7E, 0, 0, 0), (0,) * 4, 0x2B800000),
     ("zero accumulator", TWO, -0.0, {0: (ONE, ONE)}, (10, 0), (120, 0), 0x01800000),
     # 576 · 2**-130 and a tail of -2**-165, which c would cut if it counted, and cuts as a subnormal

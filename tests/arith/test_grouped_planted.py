@@ -77,13 +77,12 @@ def test_the_matrices_would_show_normalised_subnormals(monkeypatch):
 
 @each_case
 def test_the_matrices_would_show_zeros_that_take_part(case, monkeypatch):
-    """The largest power of all scales instead of those of sums that are not zero."""
+    """The largest power of all scales instead of those of groups that are not all zeros."""
     right = grouped._side
 
     def wrong(step, k, fmt, codes, *scales):
         side = right(step, k, fmt, codes, *scales)
-        tiny = np.float32(2.0**-126)
-        return side._replace(value=side.value + tiny)
+        return side._replace(nonzero=np.ones_like(side.nonzero))
 
     monkeypatch.setattr(grouped, "_side", wrong)
     planted_is_caught(case)

@@ -38,8 +38,8 @@ BY_HAND = [
     ("mma blackwell bf16 f32", ONE, [of(-26)] * 8, 0x3F800000),
     ("mma ampere f16 f32", ONE, [of(-24)] * 8, 0x3F800004),
     ("mma ampere f16 f32", ONE, [of(-25)] * 8, 0x3F800000),
-    ("quad turing f16 f32", ONE, [of(-24)] * 4, 0x3F800002),
-    ("quad turing f16 f32", ONE, [of(-25)] * 4, 0x3F800000),
+    ("quad turing f16 f32", ONE, [of(-23)] * 4, 0x3F800004),
+    ("quad turing f16 f32", ONE, [of(-24)] * 4, 0x3F800000),
     ("quad volta f16 f32", ONE, [of(-23)] * 4, 0x3F800004),
     ("quad volta f16 f32", ONE, [of(-24)] * 4, 0x3F800000),
     ("wgmma hopper e4m3 f32", ONE, [of(-13)] * 8, 0x3F802000),
@@ -290,9 +290,20 @@ SCALED = [
     # Two quarters of 2^-34, eight positions apart: neither would be kept alone beside 16 - 16.
     ("mxf4 e2m1 ue8m0", 0, [*ONES * 16, *MINUS * 16, *HALF, *BLANK * 7, *HALF],
      [0x7F, 0x7F - 17], [0x7F, 0x7F - 17], 0x2E000000),
-    # No floor: 2^-146 less 2^-170, which a floor of -133 would cut.
+    # The floor, -139: 2^-146 less 2^-174, which is kept, or less 2^-175.
     ("mxf4 e2m1 ue8m0", 0, [*ONES * 16, *BLANK * 16, (0.5, -0.5)],
-     [0x7F - 75, 0x7F - 84], [0x7F - 75, 0x7F - 84], 0x00000007),
+     [0x7F - 75, 0x7F - 86], [0x7F - 75, 0x7F - 86], 0x00000007),
+    ("mxf4 e2m1 ue8m0", 0, [*ONES * 16, *BLANK * 16, (0.5, -0.5)],
+     [0x7F - 75, 0x7F - 87], [0x7F - 75, 0x7F - 86], 0x00000008),
+    # 8 - 8 in one group counts, as nothing, with the exponent of its scales; a group of zeros and
+    # one with a scale of zero do not.
+    ("mxf4 e2m1 ue8m0", 0, [*ONES * 8, *MINUS * 8, *BLANK * 16, *HALF],
+     [0x7F, 0x7F - 16], [0x7F, 0x7F - 17], 0x2E000000),
+    ("mxf4 e2m1 ue8m0", 0, [*ONES * 8, *MINUS * 8, *BLANK * 16, *HALF],
+     [0x7F, 0x7F - 17], [0x7F, 0x7F - 17], 0),
+    ("mxf4 e2m1 ue8m0", 0, [*BLANK * 32, *HALF], [0x7F, 0x7F - 17], [0x7F, 0x7F - 17], 0x2D800000),
+    ("mxf4nvf4 e2m1 ue4m3", 2.0**-44, [*ONES * 8, *MINUS * 8], [0x38] * 4, [0x38] * 4, 0),
+    ("mxf4nvf4 e2m1 ue4m3", 2.0**-44, ONES * 16, [0x00, *[0x38] * 3], [0x38] * 4, 0x29800000),
 ]  # fmt: skip
 
 

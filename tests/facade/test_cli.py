@@ -10,11 +10,9 @@ import os
 import subprocess
 import sys
 from dataclasses import asdict
-from functools import partial
 
 import numpy as np
 import pytest
-from commands import answer, refusal
 
 from emulator import Instruction
 from emulator import __main__ as command_line
@@ -30,16 +28,6 @@ SCALED = (
     "mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0"
 )
 WGMMA = "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16"
-
-
-@pytest.fixture
-def ask(capsys):
-    return partial(answer, capsys)
-
-
-@pytest.fixture
-def refused(capsys):
-    return partial(refusal, capsys)
 
 
 # --- list -----------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
+from typing import NamedTuple
 
 import pytest
 from paths import ROOT
@@ -23,11 +25,11 @@ LAYERS = (
     ("emulator.tools",),
     ("emulator emulator.__main__ emulator.testing emulator.adapters",),
 )
-#: files that may say what a target or a generation does
-TABLES = (
-    "emulator/targets.py", "emulator/isa/matrix_forms.py", "emulator/arith/recipes.py",
-    "emulator/arith/evidence.py",
-)  # fmt: skip
+#: modules that may say what a target or a generation does
+TABLES = {
+    "emulator.targets", "emulator.isa.matrix_forms", "emulator.arith.recipes",
+    "emulator.arith.evidence",
+}  # fmt: skip
 #: lines of the statements of a function, its docstring apart
 MAX_LINES = 60
 GENERATIONS = {"volta", "turing", "ampere", "ada", "hopper", "blackwell", "rtx_blackwell"}
@@ -62,11 +64,40 @@ def layer_of(module):
     return max(found)[1:]
 
 
-def imported(source, module, is_package=False):
-    """Modules of this project that a source imports."""
+class Facts(NamedTuple):
+    """What is judged of one source."""
+
+    #: modules of this project that it imports, and those that it names as text
+    imported: set[str]
+    named: set[str]
+    #: lines that compare something with the name of a target or a generation
+    comparisons: list[int]
+    #: functions with too many lines of statements, and how many
+    long_functions: dict[str, int]
+    star_imports: bool
+
+
+def facts(source, module="emulator", is_package=False):
+    nodes = list(ast.walk(ast.parse(source)))
+    return Facts(
+        imported(nodes, module, is_package), named(nodes), target_comparisons(nodes),
+        long_functions(nodes), has_star_imports(nodes),
+    )  # fmt: skip
+
+
+@cache
+def all_facts():
+    """Module -> what is judged of it."""
+    return {
+        module: facts(path.read_text(), module, path.name == "__init__.py")
+        for module, path in MODULES.items()
+    }
+
+
+def imported(nodes, module, is_package):
     package = module if is_package else module.rpartition(".")[0]
     names = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -80,28 +111,27 @@ def imported(source, module, is_package=False):
     return {name for name in names if name.split(".")[0] in ("dtypes", "emulator")}
 
 
-def named(source):
+def named(nodes):
     """Modules that a source names as text, to import them when they are needed: those of a table
     build on the module that has the table, so that only their layer counts."""
-    texts = {x.value for x in ast.walk(ast.parse(source)) if isinstance(x, ast.Constant)}
+    texts = {x.value for x in nodes if isinstance(x, ast.Constant)}
     return {text for text in texts if isinstance(text, str) and "." in text and text in MODULES}
 
 
-def wrong_imports(source, module, is_package=False):
+def wrong_imports(found, module):
     """Imports that go up, or across to a sibling layer."""
     height, sibling = layer_of(module)
     wrong = []
-    for name in sorted(imported(source, module, is_package) | named(source)):
+    for name in sorted(found.imported | found.named):
         other_height, other = layer_of(name)
         if other_height > height or (other_height == height and other != sibling):
             wrong.append(name)
     return wrong
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_go_down(module):
-    path = MODULES[module]
-    assert wrong_imports(path.read_text(), module, path.name == "__init__.py") == []
+def test_imports_go_down():
+    wrong = {module: wrong_imports(found, module) for module, found in all_facts().items()}
+    assert {module: names for module, names in wrong.items() if names} == {}
 
 
 @pytest.mark.parametrize(
@@ -128,7 +158,7 @@ def test_imports_go_down(module):
     ],
 )  # fmt: skip
 def test_wrong_imports_are_found(module, source, wrong):
-    assert wrong_imports(source, module) == wrong
+    assert wrong_imports(facts(source, module), module) == wrong
 
 
 def test_a_module_without_a_layer_is_found():
@@ -137,10 +167,7 @@ def test_a_module_without_a_layer_is_found():
 
 
 def test_modules_do_not_import_in_circles():
-    graph = {
-        module: set(MODULES) & imported(path.read_text(), module, path.name == "__init__.py")
-        for module, path in MODULES.items()
-    }
+    graph = {module: set(MODULES) & found.imported for module, found in all_facts().items()}
     assert circles(graph) == set()
 
 
@@ -178,10 +205,9 @@ def names_a_target(node):
     return any(re.fullmatch(r"sm_\d*[af]?", w) or w in GENERATIONS for w in node.value.split())
 
 
-def target_comparisons(source):
-    """Lines that compare something with the name of a target or a generation."""
+def target_comparisons(nodes):
     lines = []
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         if isinstance(node, ast.Compare):
             compared = [node.left, *node.comparators]
         elif isinstance(node, ast.MatchValue):
@@ -195,11 +221,9 @@ def target_comparisons(source):
     return lines
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_only_tables_speak_of_targets(module):
-    path = MODULES[module]
-    if path.relative_to(ROOT).as_posix() not in TABLES:
-        assert target_comparisons(path.read_text()) == []
+def test_only_tables_speak_of_targets():
+    lines = {module: found.comparisons for module, found in all_facts().items()}
+    assert {module for module, found in lines.items() if found} <= TABLES
 
 
 @pytest.mark.parametrize(
@@ -215,44 +239,39 @@ def test_only_tables_speak_of_targets(module):
     ],
 )
 def test_target_comparisons_are_found(source):
-    assert target_comparisons(source)
+    assert facts(source).comparisons
 
 
 @pytest.mark.parametrize(
     "source", ['"""sm_90a alone"""', 'd = find("sm_90a")', 'x == "sm90"', 'x.startswith("sp")']
 )
 def test_other_lines_are_no_target_comparisons(source):
-    assert target_comparisons(source) == []
+    assert facts(source).comparisons == []
 
 
 # --- files ---
 
 
-def long_functions(source):
-    """(name, lines) of functions with too many lines of statements."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
+def long_functions(nodes):
+    found = {}
+    for node in nodes:
         if isinstance(node, ast.FunctionDef):
             statements = node.body[1:] if ast.get_docstring(node) else node.body
             lines = node.end_lineno - statements[0].lineno + 1 if statements else 0
             if lines > MAX_LINES:
-                found.append((node.name, lines))
+                found[node.name] = lines
     return found
 
 
 def test_functions_are_short():
-    found = {
-        f"{path.relative_to(ROOT).as_posix()} {name}": lines
-        for path in package_files()
-        for name, lines in long_functions(path.read_text())
-    }
+    found = {module: x.long_functions for module, x in all_facts().items() if x.long_functions}
     assert found == {}
 
 
 def test_long_functions_are_found():
     body = "\n".join(["    x = 1"] * MAX_LINES)
-    assert long_functions(f"def f():\n    'doc'\n{body}") == []
-    assert long_functions(f"def f():\n    y = 2\n{body}") == [("f", MAX_LINES + 1)]
+    assert facts(f"def f():\n    'doc'\n{body}").long_functions == {}
+    assert facts(f"def f():\n    y = 2\n{body}").long_functions == {"f": MAX_LINES + 1}
 
 
 @pytest.mark.parametrize("name", ["utils", "helpers", "base", "common", "misc"])
@@ -260,11 +279,18 @@ def test_files_have_telling_names(name):
     assert [path for path in package_files() if path.stem == name] == []
 
 
+def has_star_imports(nodes):
+    found = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    return any(alias.name == "*" for node in found for alias in node.names)
+
+
 def test_no_star_imports():
-    for path in package_files():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom):
-                assert all(alias.name != "*" for alias in node.names), path
+    assert [module for module, found in all_facts().items() if found.star_imports] == []
+
+
+def test_star_imports_are_found():
+    assert facts("if x:\n  from y import *").star_imports
+    assert not facts("from y import z").star_imports
 
 
 # --- what `import emulator` costs ---

@@ -177,19 +177,6 @@ def test_options_that_need_all_blocks_are_refused(here, options, words):
 # --- processes ------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def client():
-    import distributed
-
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        yield client
-
-
 @pytest.mark.slow
 def test_workers_and_one_that_is_killed(client):
     want, *_ = launched(SAME)

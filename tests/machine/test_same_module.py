@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from emulator import EmulatorError, Module, UnsupportedError
-from emulator.machine import launch
+from emulator.machine.module import _bound_once
 
 COUNTING = """
 .version 8.0
@@ -45,7 +45,7 @@ def test_a_text_that_is_refused_is_refused_again():
 def test_few_short_texts_are_kept():
     for i in range(40):
         Module(COUNTING.replace("= 5", f"= {i}"))
-    assert launch._bound_once.cache_info().currsize <= 16
-    before = launch._bound_once.cache_info().misses
+    assert _bound_once.cache_info().currsize <= 16
+    before = _bound_once.cache_info().misses
     Module(COUNTING + "// " + "x" * (1 << 15))
-    assert launch._bound_once.cache_info().misses == before
+    assert _bound_once.cache_info().misses == before

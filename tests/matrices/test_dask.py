@@ -190,18 +190,6 @@ def test_an_arithmetic_means_the_same_in_another_process():
 # --- a cluster ------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def client():
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        yield client
-
-
 @pytest.mark.slow
 def test_two_worker_processes(client):
     pids = client.run(os.getpid)

@@ -72,8 +72,6 @@ def test_rows_are_counted_over_the_whole_batch():
     for at in np.ndindex(2, 2):
         low = int(addresses[at])
         assert np.array_equal(got[at], flat[rows[at], low : low + 4])
-    space.store_rows(rows, addresses, got[::-1], 4)
-    assert np.array_equal(space.load_rows(rows, addresses, 4, 4), got[::-1])
     for wrong in (-1, 6):
         with pytest.raises(OperandError, match="memory has memories 0 … 5"):
             space.load_rows(np.array([0, wrong]), np.array([0, 0]), 4)
@@ -126,8 +124,6 @@ def test_what_cannot_be_stored_to_is_refused():
     one = np.zeros((1, 4), np.uint8)
     with pytest.raises(OperandError, match="shared memory is read-only"):
         space.store(np.array([0]), one)
-    with pytest.raises(OperandError, match="shared memory is read-only"):
-        space.store_rows(np.array([0]), np.array([0]), one)
     space = Space("shared memory", data.copy())
     with pytest.raises(OperandError, match=r"shared memory \(2, 16\) is stored to once each"):
         space.store(np.zeros((3, 1, 1), int), one)
@@ -159,7 +155,6 @@ def test_stores_are_taken_back():
         space.replaced = []
         space.store(np.array([0, 2, 60]), filled((2, 3, 4), 1), 2)
         space.store(np.array([2]), filled((2, 1, 16), 2))
-        space.store_rows(np.array([1, 1]), np.array([2, 2]), filled((2, 8), 3), 2)
         assert not np.array_equal(data, kept)
         space.roll_back()
         assert np.array_equal(data, kept) and not np.array_equal(data, before)

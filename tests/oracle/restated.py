@@ -15,8 +15,9 @@ FUSED, of fused dot-adds:
 * D: what the result is converted to, to nearest
 
 Sources. H: measured on an H200 (tests/golden). P: the recorded dot products of Khattak and
-Mikaitis, arXiv:2512.07004. M: MMA-Sim, Xie et al., arXiv:2511.10909. L: the code that ptxas makes,
-whose instructions are those of another line. P leaves some constants open, which are then M's.
+Mikaitis, arXiv:2512.07004. M: MMA-Sim 2.1.1, Xie et al., arXiv:2511.10909. L: the code that ptxas
+makes, whose instructions are those of another line. P leaves some constants open, which are then
+M's.
 """
 
 from typing import NamedTuple
@@ -57,26 +58,26 @@ mma   rtx_blackwell e3m2,e2m3,e2m1 f32 -        25 -133  f32_rz    all    in    
 mma   rtx_blackwell e3m2,e2m3,e2m1 f16 -        25 -21   f16_rn    all    in     -   M
 mma   rtx_blackwell e4m3,e5m2      f32 mxf8f6f4 25 -133  f32_rz    all    in     -   M
 mma   rtx_blackwell e3m2,e2m3,e2m1 f32 mxf8f6f4 25 -133  f32_rz    all    in     -   M
-mma   rtx_blackwell e2m1           f32 mxf4     35 none  f32_rz    all    in     -   M
-mma   rtx_blackwell e2m1           f32 mxf4nvf4 35 none  f32_rz    all    in     -   M
+mma   rtx_blackwell e2m1           f32 mxf4     35 -139  f32_rz    all    in     -   M
+mma   rtx_blackwell e2m1           f32 mxf4nvf4 35 -139  f32_rz    all    in     -   M
 wgmma hopper        f16,bf16,tf32  f32 -        25 -133  f32_rz    all    in     -   H
 wgmma hopper        f16            f16 -        25 -21   f16_rn    all    in     -   H
 wgmma hopper        e4m3,e5m2      f32 -        13 -133  f32/14_rz all    in     -   H
 wgmma hopper        e4m3,e5m2      f16 -        13 -21   f16_rn    all    in     -   H
-tcgen05 blackwell   f16,bf16,tf32  f32 -        25 -133  f32_rz    all    in     -   M,H
-tcgen05 blackwell   f16            f16 -        25 -21   f16_rn    all    in     -   M,H
-tcgen05 blackwell   e4m3,e5m2      f32 -        25 -133  f32_rz    all    in     -   M,H
-tcgen05 blackwell   e4m3,e5m2      f16 -        25 -21   f16_rn    all    in     -   M,H
-tcgen05 blackwell   e3m2,e2m3,e2m1 f32 -        25 -133  f32_rz    all    in     -   M,H
-tcgen05 blackwell   e3m2,e2m3,e2m1 f16 -        25 -21   f16_rn    all    in     -   M,H
-tcgen05 blackwell   e4m3,e5m2      f32 mxf8f6f4 25 -133  f32_rz    all    in     -   M,H
-tcgen05 blackwell   e3m2,e2m3,e2m1 f32 mxf8f6f4 25 -133  f32_rz    all    in     -   M,H
-tcgen05 blackwell   e2m1           f32 mxf4     35 none  f32_rz    all    in     -   M
-tcgen05 blackwell   e2m1           f32 mxf4nvf4 35 none  f32_rz    all    in     -   M
+tcgen05 blackwell   f16,bf16,tf32  f32 -        25 -133  f32_rz    all    in     -   M
+tcgen05 blackwell   f16            f16 -        25 -21   f16_rn    all    in     -   M
+tcgen05 blackwell   e4m3,e5m2      f32 -        25 -133  f32_rz    all    in     -   M
+tcgen05 blackwell   e4m3,e5m2      f16 -        25 -21   f16_rn    all    in     -   M
+tcgen05 blackwell   e3m2,e2m3,e2m1 f32 -        25 -133  f32_rz    all    in     -   M
+tcgen05 blackwell   e3m2,e2m3,e2m1 f16 -        25 -21   f16_rn    all    in     -   M
+tcgen05 blackwell   e4m3,e5m2      f32 mxf8f6f4 25 -133  f32_rz    all    in     -   M
+tcgen05 blackwell   e3m2,e2m3,e2m1 f32 mxf8f6f4 25 -133  f32_rz    all    in     -   M
+tcgen05 blackwell   e2m1           f32 mxf4     35 -139  f32_rz    all    in     -   M
+tcgen05 blackwell   e2m1           f32 mxf4nvf4 35 -139  f32_rz    all    in     -   M
 quad  volta         f16            f32 -        23 none  f32_rz    all    in     -   P,M
 quad  volta         f16            f16 -        23 -19   f16_rn    all    in     -   P,M
-quad  turing        f16            f32 -        24 -132  f32_rz    all    in     -   M
-quad  turing        f16            f16 -        24 -20   f16_rn    all    in     -   M
+quad  turing        f16            f32 -        23 none  f32_rz    all    in     -   M
+quad  turing        f16            f16 -        23 -19   f16_rn    all    in     -   M
 wmma  volta         f16            f16 c=f32    23 none  f32_rz    by4    in     f16 P,M,L
 wmma  volta         f16            f16 c=f16    23 -19   f16_rn    by4    in     -   P,M,L
 wmma  volta         f16            f32 -        23 none  f32_rz    by4    in     -   P,M,L

@@ -473,6 +473,31 @@ def test_the_operand_of_f64_that_was_defined_first_comes_first():
             assert_same_codes(run("f64", body, (a, b, c), contract), b | quiet)
 
 
+@pytest.mark.parametrize(
+    "before, wins",
+    {
+        "add.f64 u, b, b; neg.f64 t, a;": "b",
+        "add.f64 u, b, b; abs.f64 t, a;": "b",
+        "add.f64 t, a, a; add.f64 u, b, b;": "b",
+        "mov.f64 t, a; @p bra L; add.f64 t, a, a; L: add.f64 u, b, b;": "a",
+        "mov.f64 t, a; mov.f64 u, b; @p bra L; add.f64 u, b, b; add.f64 t, a, a; L:": "a",
+        "add.f64 t, a, a; @p add.f64 t, a, a; add.f64 u, b, b;": "a",
+        "selp.f64 t, a, a, p; add.f64 u, b, b;": "a",
+        "selp.f64 t, a, a, p; add.f64 u, b, b; min.f64 v, t, t;": "b",
+        "or.b64 t, a, 0; add.f64 u, b, b;": "a",
+        "div.rn.f64 t, a, 0d3FF0000000000000; add.f64 u, b, b;": "a",
+        "rcp.approx.ftz.f64 t, a; add.f64 u, b, b;": "b",
+    }.items(),
+)
+def test_which_of_two_values_ptxas_has_first(before, wins):
+    """As machine code of ptxas 13.0 has them: the second one's NaN is returned."""
+    a, b = (np.array([word], np.uint64) for word in (0x7FF8000000000001, 0x7FF8000000000002))
+    expected = {"a": a, "b": b}[wins]
+    for last in ("mul.f64 d, t, u;", "mul.f64 d, u, t;", "add.f64 d, t, u;"):
+        found = run("f64", f"setp.ne.u32 p, i, 0; {before} {last}", (a, b, a))
+        assert_same_codes(found, expected)
+
+
 def test_exchanged_operands_of_a_subtraction_keep_its_sign():
     a, b, c = cases("f64")
     ordinary = np.isfinite(a.view(np.float64)) & np.isfinite(b.view(np.float64))

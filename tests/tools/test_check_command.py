@@ -11,7 +11,7 @@ from plugin_runs import run_with_plugin
 from emulator import EmulatorError, Module
 from emulator.__main__ import main
 from emulator.machine.checks.finding import Finding, Party
-from emulator.machine.launch import Kernel
+from emulator.machine.module import Kernel
 from emulator.machine.place import Place
 from emulator.machine.report import Report
 from emulator.testing import assert_clean

@@ -4,10 +4,8 @@ Facts are stated here from the manual (PTX ISA 9.7.14.5.15-17, 9.7.9.21), not ta
 """
 
 import re
-from functools import partial
 
 import pytest
-from commands import answer, refusal
 
 from emulator import Instruction
 from emulator.isa.catalogue import instructions, tensor_instructions
@@ -20,16 +18,6 @@ TRANSPOSE = "movmatrix.sync.aligned.m8n8.trans.b16"
 F16 = "cvt.rn.f16x2.f32"
 E2M1 = "cvt.rn.satfinite.e2m1x2.f32"
 RANDOM = "cvt.rs.relu.satfinite.e4m3x4.f32"
-
-
-@pytest.fixture
-def ask(capsys):
-    return partial(answer, capsys)
-
-
-@pytest.fixture
-def refused(capsys):
-    return partial(refusal, capsys)
 
 
 # --- list -----------------------------------------------------------------------------------------

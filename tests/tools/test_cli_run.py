@@ -3,26 +3,14 @@
 import io
 import json
 import sys
-from functools import partial
 
 import numpy as np
 import pytest
-from commands import answer, refusal
 
 from emulator.__main__ import main
 from emulator.tools import recordings
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
-
-
-@pytest.fixture
-def ask(capsys):
-    return partial(answer, capsys)
-
-
-@pytest.fixture
-def refused(capsys):
-    return partial(refusal, capsys)
 
 
 # --- run ------------------------------------------------------------------------------------------

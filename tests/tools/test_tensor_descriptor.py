@@ -82,7 +82,9 @@ def test_as_json(capsys):
         ([F16, "--build", "m"], "key=value"),
         ([F16, "--idesc", "0x8400490", "--build", "swizzle=128B,m=3"], "m: a tile of tcgen05"),
         ([F16, "0x8400490", "--diff"], "tcgen05 has --build"),
-        (["0x40", "--idesc", "0x8400490"], "goes with a tcgen05.mma"),
+        (["0x40", "--idesc", "0x8400490"], "--idesc goes with a tcgen05.mma"),
+        (["0x40", "--target", "sm_107a"], "--target goes with a tcgen05.mma"),
+        (["0x4000404000404010", F16, "--target", "sm_9"], "sm_9"),
         (["0x8400490", "tcgen05.mma.cta_group::1.kind::f32"], "kind"),
     ],
 )
@@ -101,6 +103,15 @@ def test_exchanged_strides_are_named():
     assert "warning: LBO and SBO look exchanged" in found.text()
     other = SharedMemoryDescriptor(0, 16, 16, swizzle_bytes=128)
     assert "exchanged" not in describe_shared(int(other.encode()), x, "a").text()
+
+
+def test_sm_107_reads_a_bit_more_of_addresses(capsys):
+    word = int(SharedMemoryDescriptor(1 << 18, 1 << 18, 1024, swizzle_bytes=128).encode())
+    code, text = run(capsys, hex(word), F16)
+    assert "bit 14 is set: it belongs to start_address on sm_107 alone" in text and code == 0
+    assert "bit 30 is set: it belongs to leading_byte_offset on sm_107 alone" in text
+    code, text = run(capsys, hex(word), F16, "--target", "sm_107a", "--shared-size", "0x80000")
+    assert "0x40000" in text and "bit 14" not in text
 
 
 def test_descriptions_are_reports():

@@ -15,6 +15,7 @@ from kernel_operands import drawn as warps
 from dtypes import encode
 from emulator import EmulatorError, Instruction, OperandError, execute
 from emulator.arith import engines
+from emulator.memory.space import Space
 from emulator.targets import TARGETS
 from emulator.warp import products, single
 from emulator.warp.call import Call, by_name
@@ -115,7 +116,7 @@ def test_what_is_not_ordinary_is_left_to_the_other_path(special):
 
 
 @pytest.mark.parametrize("side", "ab")
-@pytest.mark.parametrize("change", [lambda x: np.roll(x, 1, -1), lambda x: x[:, :-1]])
+@pytest.mark.parametrize("change", [lambda x: np.roll(x, 1, 0), lambda x: x[:-1]])
 def test_a_wrong_plan_is_noticed(monkeypatch, side, change):
     ins, target = F16, TARGETS["sm_90a"]
     assert assert_same(ins, target, "near")
@@ -148,6 +149,8 @@ def test_a_batch_takes_the_other_path():
 
 SPARSE = "mma.sp::ordered_metadata.sync.aligned."
 SCALED = "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X"
+FP4 = "m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
+MXF4 = "m16n8k64.row.col.kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0"
 SPARSE_SCALED = (
     f"{SPARSE}m16n8k64.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e3m2.f32.ue8m0"
 )
@@ -167,6 +170,11 @@ SPARSE_SCALED = (
         (f"{SPARSE}m16n8k8.row.col.f32.tf32.tf32.f32", "sm_90a", {"selector": 3}),
         (f"{SCALED}.f32.e2m1.e4m3.f32.ue8m0", "sm_120a", {"byte_id_b": 2, "thread_id_a": 1}),
         (SPARSE_SCALED, "sm_120a", {"byte_id_a": 3, "thread_id_b": 2}),
+        (f"mma.sync.aligned.{FP4}", "sm_120a", {"thread_id_b": 3}),
+        (f"mma.sync.aligned.{MXF4}", "sm_120a", {"byte_id_a": 2, "thread_id_a": 1}),
+        (f"{SPARSE}{FP4.replace('k64', 'k128')}", "sm_120a", {"thread_id_a": 1}),
+        ("mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.xor.popc", "sm_80", {}),
+        ("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc", "sm_80", {}),
     ],
 )
 def test_one_warp_of_each_kind(opcode, target, options, engine):
@@ -201,6 +209,81 @@ def test_one_warp_of_each_kind(opcode, target, options, engine):
         for name in wrong:
             wrong[name] += not np.array_equal(alone(i, **{name: lambda x: x[::-1]}), d)
     assert all(wrong.values()), "another order of lanes is noticed"
+
+
+WGMMA, WGMMA_SP = "wgmma.mma_async.sync.aligned.", "wgmma.mma_async.sp.sync.aligned."
+NEGATIVE = {"imm_scale_a": -1, "imm_scale_b": -1}
+#: bits of a word that stay, and that are set, so that each number is between a half and four
+MODERATE = {
+    "f16": (0x83FF83FF, 0x3C003C00), "bf16": (0x80FF80FF, 0x3F003F00),
+    "f32": (0x80FFFFFF, 0x3F000000), "tf32": (0x80FFFFFF, 0x3F000000),
+}  # fmt: skip
+
+
+def with_ordinary(operands, ins):
+    """The batch with one more at its end: the first, with numbers of moderate size."""
+    kinds = {"a": ins.a_type, "shared": ins.b_type, "d": ins.d_type}
+    out = {}
+    for name, x in operands.items():
+        more = x[:1].copy()
+        if kinds.get(name) in MODERATE:
+            kept, set_ = MODERATE[kinds[name]]
+            words = more.view(np.uint32)
+            words[...] = words & kept | set_
+        out[name] = np.concatenate([x, more])
+    return out
+
+
+@pytest.mark.parametrize("engine", ["vector", "compiled"])
+@pytest.mark.parametrize(
+    ("opcode", "memory", "options"),
+    [
+        (f"{WGMMA}m64n8k16.f32.f16.f16", {}, {}),
+        (f"{WGMMA}m64n16k16.f32.bf16.bf16", {"a_in_memory": True, "swizzle": 64}, NEGATIVE),
+        (f"{WGMMA}m64n16k16.f16.f16.f16", {"major": "mn", "swizzle": 32}, {"imm_scale_b": -1}),
+        (f"{WGMMA}m64n8k8.f32.tf32.tf32", {"swizzle": 32}, {"scale_d": False, "imm_scale_a": -1}),
+        (f"{WGMMA}m64n8k32.f32.e4m3.e5m2", {"a_in_memory": True}, {}),
+        (f"{WGMMA}m64n24k32.s32.u8.s8.satfinite", {"a_in_memory": True}, {"scale_d": False}),
+        (f"{WGMMA}m64n8k256.s32.b1.b1.and.popc", {"a_in_memory": True}, {}),
+        (f"{WGMMA}m64n8k256.s32.b1.b1.and.popc", {}, {}),
+        (f"{WGMMA_SP}m64n8k32.f32.f16.f16", {"a_in_memory": True}, {"selector": 1}),
+        (f"{WGMMA_SP}m64n8k16.f32.tf32.tf32", {}, {"selector": 1, "imm_scale_b": -1}),
+        (f"{WGMMA_SP}m64n8k64.s32.s8.s8", {"a_in_memory": True, "swizzle": 64}, {}),
+    ],
+)
+def test_one_warpgroup_of_each_kind(opcode, memory, options, engine):
+    if engine == "compiled":
+        pytest.importorskip("llvmlite")
+    ins, target = Instruction.parse(opcode), "sm_90a"
+    operands = warps(ins, target, np.random.default_rng(6), DESIGNED, **memory)
+    common = {x: operands.pop(x) for x in list(operands) if x.startswith("imm")} | options
+    operands = with_ordinary(operands, ins)
+    expected = execute(ins, **operands, **common, target=target, engine="vector")
+
+    def alone(i, **change):
+        one = {name: x[i] for name, x in operands.items()} | common | change
+        return single.run(Call(ins, *by_name(ins, (), one), TARGETS[target], engine))
+
+    computed = []
+    for i, d in enumerate(expected):
+        found = alone(i)
+        if found is not None:
+            computed.append(i)
+            assert np.array_equal(found, d)
+            assert np.array_equal(alone(i), d), "what is planned is used again"
+    assert len(computed) == len(expected) or (engine == "vector" and computed)
+    i = computed[-1]
+    for name in operands.keys() & {"a", "e", "shared"}:
+        others = [alone(j, **{name: operands[name][i]}) for j in range(len(expected)) if j != i]
+        assert any(not np.array_equal(x, y) for x, y in zip(others, expected, strict=False)), name
+    memory = Space("shared memory", operands["shared"][i], start=0)
+    assert np.array_equal(alone(i, shared=memory), expected[i])
+    for wrong in (
+        {"scale_d": 2}, {"imm_scale_a": True}, {"imm_scale_b": 0}, {"selector": 9},
+        {"descriptor_b": 1 << 64}, {"shared": operands["shared"][i][:64]}, {"d": expected[:, 1:]},
+    ):  # fmt: skip
+        if "selector" not in wrong or ins.is_sparse:
+            assert alone(i, **wrong) is None, wrong
 
 
 def test_auto_makes_machine_code_when_calls_have_paid_for_it(monkeypatch):

@@ -31,6 +31,8 @@ class Operand(NamedTuple):
     starts: Int64
     #: units that lie one after the other from each place on: see `in_runs`
     run: int = 1
+    #: int64 places of a block of registers, see `tile.known_words`: tables say where blocks start
+    known: bytes = b""
 
 
 def in_runs(tables: Int64, size: int) -> tuple[Int64, int]:
@@ -45,8 +47,9 @@ def in_runs(tables: Int64, size: int) -> tuple[Int64, int]:
 
 
 @lru_cache(maxsize=512)
-def _compiled(product: Product, runs: tile.Runs) -> Any:
-    (address,) = machine_code.function_addresses(tile.module(product, runs), ["batch"])
+def _compiled(product: Product, runs: tile.Runs, known: tuple[tuple[str, bytes], ...]) -> Any:
+    places = {name: np.frombuffer(x, np.int64).tolist() for name, x in known}
+    (address,) = machine_code.function_addresses(tile.module(product, runs, places), ["batch"])
     return machine_code.callable_at(
         address, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
     )
@@ -71,6 +74,30 @@ def _ones(count: int) -> Int64:
     return out
 
 
+class Prepared(NamedTuple):
+    """A function of machine code with the words that it finds its operands by; see `run`."""
+
+    compute: Any
+    #: four of each of OPERANDS, the first of which is an address, the flips, and the address of
+    #: what is kept
+    words: Int64
+    #: what the words point to
+    operands: Mapping[str, Operand]
+
+
+def prepared(
+    product: Product, operands: Mapping[str, Operand], flips: tuple[int, int] = (0, 0)
+) -> Prepared:
+    runs = (operands[name].run if name in operands else 1 for name in OPERANDS)
+    known = ((name, x.known) for name, x in operands.items() if x.known)
+    compute = _compiled(product, tuple(runs), tuple(known))
+    words: list[int] = []
+    for name in OPERANDS:
+        x = operands.get(name)
+        words += [0] * 4 if x is None else [x.address, *map(address_of, x[1:4])]
+    return Prepared(compute, np.array([*words, *flips, 0], np.int64), operands)
+
+
 def run(
     product: Product,
     operands: Mapping[str, Operand],
@@ -83,16 +110,11 @@ def run(
     `flips` are bits to flip in units of A and of B; `keep` is 0 for each of the batch whose C
     counts as zero. What lies at the addresses must stay alive and hold still meanwhile.
     """
-    runs = (operands[name].run if name in operands else 1 for name in OPERANDS)
-    compute = _compiled(product, tuple(runs))
     kept = _ones(count) if keep is None else keep
-    words: list[int] = []
-    for name in OPERANDS:
-        x = operands.get(name)
-        words += [0] * 4 if x is None else [x.address, *map(address_of, x[1:4])]
-    arguments = np.array([*words, *flips, address_of(kept)], np.int64)
+    compute, words, _ = prepared(product, operands, flips)
+    words[-1] = address_of(kept)
     work = count * product.groups * product.m * product.n * product.k
-    address = address_of(arguments)
+    address = address_of(words)
     return machine_code.in_parts(
         lambda first, last: compute(address, first, last), count, 1 + work // _WORTH_A_THREAD
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
@@ -15,6 +15,13 @@ Type = Any
 
 #: loads and stores of single words beside each other in a loop
 _UNROLLED = 8
+
+
+class Held(NamedTuple):
+    """A vector, and by lane the number of the element that it holds."""
+
+    numbers: tuple[int, ...]
+    vector: Value
 
 
 class Emitter:
@@ -54,19 +61,38 @@ class Emitter:
         """Lanes of two vectors by their numbers; those of `y` follow those of `x`."""
         return self.b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(lanes)), lanes))
 
-    def picked(self, vectors: Mapping[int, Value], numbers: Sequence[int]) -> Value:
-        """Elements by their numbers, out of vectors that hold them one after the other."""
-        width, sources = self.width, sorted({n // self.width for n in numbers})
-        out: Value = None
-        for two in (sources[i : i + 2] for i in range(0, len(sources), 2)):
-            first = {vector: i * width for i, vector in enumerate(two)}
-            lanes = [first.get(n // width, 0) + n % width for n in numbers]
-            found = self.shuffled(vectors[two[0]], vectors[two[-1]], lanes)
-            here = [n // width in first for n in numbers]
-            if out is not None:
-                lanes = [i + width * new for i, new in enumerate(here)]
-                found = self.shuffled(out, found, lanes)
-            out = found
+    def side_by_side(self, x: Value, y: Value) -> Value:
+        """The lanes of two vectors, one after the other."""
+        return self.shuffled(x, y, list(range(x.type.count + y.type.count)))
+
+    def rearranged(self, held: Sequence[Held], wanted: Sequence[Sequence[int]]) -> list[Value]:
+        """Vectors of elements by their numbers, out of vectors that hold them.
+
+        A shuffle takes lanes of two vectors. Where more are needed, those that half of the results
+        take from are first brought into fewer.
+        """
+        held = _needed(held, wanted)
+        if len(held) <= 2:
+            lane = {n: i for i, n in enumerate(n for x in held for n in x.numbers)}
+            x, y = held[0].vector, held[-1].vector
+            return [self.shuffled(x, y, [lane[n] for n in numbers]) for numbers in wanted]
+        out, middle = [], len(wanted) // 2
+        for part in (wanted[:middle], wanted[middle:]) if middle else (wanted,):
+            out += self.rearranged(self._joined(_needed(held, part), part), part)
+        return out
+
+    def _joined(self, held: list[Held], wanted: Sequence[Sequence[int]]) -> list[Held]:
+        """Two vectors at a time as one, where that holds all that is wanted of them."""
+        needed, out = {n for numbers in wanted for n in numbers}, []
+        for two in (held[i : i + 2] for i in range(0, len(held), 2)):
+            lanes = [i for i, n in enumerate(n for x in two for n in x.numbers) if n in needed]
+            if len(two) == 1 or len(lanes) > self.width:
+                out += two
+                continue
+            numbers = [*two[0].numbers, *two[1].numbers]
+            lanes += lanes[:1] * (self.width - len(lanes))
+            vector = self.shuffled(two[0].vector, two[1].vector, lanes)
+            out.append(Held(tuple(numbers[i] for i in lanes), vector))
         return out
 
     def select(self, where: Value, yes: Value, no: Value) -> Value:
@@ -178,6 +204,12 @@ class Emitter:
         with self.loop(count, step=_UNROLLED) as first:
             for i in range(_UNROLLED):
                 yield self.b.add(first, ir.Constant(I64, i)) if i else first
+
+
+def _needed(held: Sequence[Held], wanted: Sequence[Sequence[int]]) -> list[Held]:
+    """The vectors that any of these elements is in."""
+    needed = {n for numbers in wanted for n in numbers}
+    return [x for x in held if not needed.isdisjoint(x.numbers)]
 
 
 def in_pairs(join: Callable[[Value, Value], Value], values: list[Value]) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -92,6 +93,14 @@ class Product(NamedTuple):
     @property
     def columns(self) -> int:
         return self.n if self.left == "a" else self.m
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """Rows and columns of the parts of D that are computed one after the other: all of them,
+        but of wgmma some columns of what one warp holds."""
+        if self.m <= 32:
+            return self.m, self.n
+        return 16, 8 if self.left == "b" else math.gcd(16, self.n)
 
     def units(self, name: str) -> Units:
         return self.a if name == "a" else self.b

@@ -140,17 +140,21 @@ def _in_groups(
     e: Emitter, step: FusedDotAdd, block: list[int], given: Terms, own: elements.Parts
 ) -> tuple[Value, Value]:
     """`_aligned` of groups of products, which are first added exactly, and have the exponents of
-    their scales alone."""
+    their scales alone; see `emulator.arith.steps.fused_dot_add.scaled`."""
     b = e.b
     floor = elements.NOWHERE // 4 if step.floor is None else step.floor
     top = e.larger(own.exponent, e.like(own.exponent, floor))
     groups = []
     for first in range(0, len(block), step.group):
-        members = [given.terms[k] for k in block[first : first + step.group]]
-        value = in_pairs(b.fadd, [x.value() for x in members])
+        members = [given.terms[k].value() for k in block[first : first + step.group]]
         scale = given.scales[block[first]]
-        value = b.fmul(value, scale.value())
-        zero = b.fcmp_ordered("==", value, e.like(value, 0.0))
+        value = b.fmul(in_pairs(b.fadd, members), scale.value())
+        # Products that cancel count in the largest exponent; zeros, but for their signs, do not.
+        bits = in_pairs(b.or_, [e.converted(I32, x, "bitcast") for x in members])
+        zero = b.or_(
+            b.icmp_unsigned("==", b.shl(bits, e.like(bits, 1)), e.like(bits, 0)),
+            b.fcmp_ordered("==", scale.value(), e.like(value, 0.0)),
+        )
         exponent = scale.exponent()
         exponent = e.select(zero, e.like(exponent, elements.NOWHERE), exponent)
         top = e.larger(top, exponent)

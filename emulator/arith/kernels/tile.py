@@ -5,6 +5,9 @@ the place of each unit, rows of the left one after the other and units of the ri
 the byte of each, in the same order; of metadata the bit of each nibble; of C and D the place of
 each element, row by row. Where D is transposed, of which left is B, two rows alternate. Tables may
 hold only the first of every so many places, whose others lie one after the other.
+
+Where it is known how registers lie when the code is written, few instructions permute whole vectors
+of them. Then there is no table of A and B, and that of C and D says where each block of D starts.
 """
 
 from __future__ import annotations
@@ -12,8 +15,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
 from llvmlite import ir
 
 from dtypes import Format
@@ -27,7 +32,9 @@ from emulator.arith.kernels.emitter import (
     I64,
     POINTER,
     Emitter,
+    Held,
     Value,
+    in_pairs,
 )
 from emulator.arith.kernels.product import (
     METADATA,
@@ -44,6 +51,9 @@ _INTEGERS = {8: I8, 16: I16, 32: I32, 64: I64}
 
 #: for each of `OPERANDS`, how many units lie one after the other from each place of its table on
 Runs = tuple[int, ...]
+
+#: lanes of the longest vectors that kernels have
+_LANES = 16
 
 
 class _Side(NamedTuple):
@@ -65,9 +75,9 @@ class Kernel:
 
     def __init__(
         self, module: ir.Module, product: Product, runs: Runs,
-        known: Mapping[str, Sequence[int]] | None = None,
+        known: Mapping[str, Sequence[int]],
     ) -> None:  # fmt: skip
-        """`known`: the places of operands whose table it always is."""
+        """`known`: places of operands in registers, see `known_words`."""
         found = arranged(product.arithmetic)
         assert found is not None, "no kernel is made of this recipe"
         self.product, self.found, self.runs = product, found, dict(zip(OPERANDS, runs, strict=True))
@@ -76,20 +86,19 @@ class Kernel:
         self.function.linkage = "internal"
         self.is_f64 = product.arithmetic.d.bits == 64
         self.word = I64 if self.is_f64 else I32
+        words = {name: known_words(product, name, x) for name, x in known.items()}
+        if words.get("c") is None or words.get("d") is None:
+            words["c"] = words["d"] = None
+        self.words = {name: x for name, x in words.items() if x is not None}
+        m, n = product.block if "d" in self.words else (product.m, product.n)
+        #: rows and columns of a block of D, transposed where D is
+        self.block = (m, n) if product.left == "a" else (n, m)
         lanes = machine_code.vector_bytes() // (8 if self.is_f64 else 4)
-        self.e = Emitter(self.function, math.gcd(lanes, product.columns))
+        self.e = Emitter(self.function, math.gcd(lanes, self.block[1]))
         self.base = dict(zip(OPERANDS, self.function.args[0 : 2 * len(OPERANDS) : 2], strict=True))
         self.table = dict(zip(OPERANDS, self.function.args[1 : 2 * len(OPERANDS) : 2], strict=True))
         self.flips = dict(zip("ab", self.function.args[-3:-1], strict=True))
         self.keep = self.function.args[-1]
-        size = self.word.width // 8
-        self.words = {
-            name: [place // size for place in places]
-            for name, places in (known or {}).items()
-            if product.unit_bits(name) == 8 * size
-            and len(places) % self.e.width == 0
-            and not any(place % size for place in places)
-        }
 
     def write(self) -> Any:
         e, p = self.e, self.product
@@ -99,16 +108,9 @@ class Kernel:
         e.store(ir.Constant(I32, 0), self.flags, 0)
         e.b.store(ir.Constant(odd, [0] * e.width), self.odd)
         units = {name: self._load(name) for name in "ab"}
-        self.c = self._load("c")
-        self._clear_c()
-        self.out = e.array(self.word, p.m * p.n)
-        if p.left == "b":
-            self.c = self._in_rows(self.c)
+        self.out = e.array(self.word, math.prod(self.block))
         self.rows = self._rows_of_b() if p.sparsity else None
         self._dots(units)
-        if p.left == "b":
-            self.out = self._in_pairs_of_rows(self.out)
-        self._store()
         e.b.ret(e.load(self.flags, 0, I32))
         return self.function
 
@@ -135,33 +137,76 @@ class Kernel:
         return out
 
     def _load_known(self, name: str) -> Value:
-        """Words of which it is known where they lie: few instructions permute whole vectors."""
-        e, numbers = self.e, self.words[name]
-        out, width = e.array(self.word, len(numbers)), e.width
-        vectors = {
-            v: e.lanes(self.base[name], v * width, self.word) for v in {n // width for n in numbers}
-        }
-        for i in range(0, len(numbers), width):
-            e.store_lanes(e.picked(vectors, numbers[i : i + width]), out, i)
+        e, wanted = self.e, self._vectors(self.words[name])
+        out = e.array(self.word, len(wanted) * e.width)
+        for i, vector in enumerate(e.rearranged(self._held(self.base[name], wanted), wanted)):
+            e.store_lanes(vector, out, i * e.width)
         return out
 
-    def _store_known(self) -> None:
-        e, width, numbers = self.e, self.e.width, self.words["d"]
-        vectors = {v: e.lanes(self.out, v * width, self.word) for v in range(len(numbers) // width)}
-        element = {number: i for i, number in enumerate(numbers)}
-        for i in range(0, len(numbers), width):
-            wanted = [element[number] for number in range(i, i + width)]
-            e.store_lanes(e.picked(vectors, wanted), self.base["d"], i)
+    def _vectors(self, numbers: Sequence[int]) -> list[Sequence[int]]:
+        return [numbers[i : i + self.e.width] for i in range(0, len(numbers), self.e.width)]
 
-    def _store(self) -> None:
+    def _held(self, base: Value, wanted: Sequence[Sequence[int]]) -> list[Held]:
+        """All vectors of the words that are wanted, in the order of memory."""
+        e, held = self.e, []
+        for numbers in self._vectors(sorted(n for x in wanted for n in x)):
+            parts = [
+                e.b.load(e.at(base, n, self.word), align=4, typ=ir.VectorType(self.word, run))
+                for n, run in _runs(numbers)
+            ]
+            held.append(Held(tuple(numbers), in_pairs(e.side_by_side, parts)))
+        return held
+
+    def _load_c(self, block: Value) -> Value:
+        """Codes of one block of C, row by row."""
+        e, p = self.e, self.product
+        if "c" not in self.words:
+            held = self._load("c")
+            return self._in_rows(held) if p.left == "b" else held
+        out, wanted = e.array(self.word, math.prod(self.block)), self._vectors(self.words["c"])
+        base = e.at(self.base["c"], e.load(self.table["c"], block, I64), I8)
+        for i, words in enumerate(e.rearranged(self._held(base, wanted), wanted)):
+            if p.arithmetic.c.bits == self.word.width:
+                e.store_lanes(words, out, i * e.width)
+                continue
+            for half, at in enumerate(self._rows_of_pairs(i)):
+                half = e.b.lshr(words, e.like(words, 16)) if half else words
+                e.store_lanes(e.b.and_(half, e.like(words, 0xFFFF)), out, at)
+        return out
+
+    def _rows_of_pairs(self, vector: int) -> tuple[int, int]:
+        """Where the halves of words belong that hold the elements of two rows."""
+        row, column = divmod(vector * self.e.width, self.block[1])
+        at = 2 * row * self.block[1] + column
+        return at, at + self.block[1]
+
+    def _store_d(self, block: Value) -> None:
+        """A block of D to its places."""
+        e, p = self.e, self.product
+        if "d" not in self.words:
+            self._store(self._in_pairs_of_rows(self.out) if p.left == "b" else self.out)
+            return
+        held = []
+        for i, numbers in enumerate(self._vectors(self.words["d"])):
+            if p.arithmetic.d.bits == self.word.width:
+                words = e.lanes(self.out, i * e.width, self.word)
+            else:
+                low, high = (e.lanes(self.out, at, self.word) for at in self._rows_of_pairs(i))
+                words = e.b.or_(low, e.b.shl(high, e.like(high, 16)))
+            held.append(Held(tuple(numbers), words))
+        base = e.at(self.base["d"], e.load(self.table["d"], block, I64), I8)
+        places = self._vectors(sorted(self.words["d"]))
+        for numbers, vector in zip(places, e.rearranged(held, places), strict=True):
+            for i, (n, run) in enumerate(_runs(numbers)):
+                part = e.shuffled(vector, vector, list(range(i * run, (i + 1) * run)))
+                e.b.store(part, e.at(base, n, self.word), align=4)
+
+    def _store(self, out: Value) -> None:
         """D to the places of its table."""
         e, p, run = self.e, self.product, self.runs["d"]
-        if sorted(self.words.get("d", ())) == list(range(p.m * p.n)):
-            self._store_known()
-            return
         bits = _INTEGERS[p.arithmetic.d.bits]
         for i in e.unrolled(p.m * p.n // run):
-            first = e.at(self.out, e.b.mul(i, ir.Constant(I64, run)), self.word)
+            first = e.at(out, e.b.mul(i, ir.Constant(I64, run)), self.word)
             codes = e.b.load(first, align=4, typ=ir.VectorType(self.word, run))
             codes = codes if bits is self.word else e.converted(bits, codes, "trunc")
             place = e.b.gep(self.base["d"], [e.load(self.table["d"], i, I64)], source_etype=I8)
@@ -201,14 +246,14 @@ class Kernel:
                 [row, b.add(row, ir.Constant(I64, p.columns))],
             )
 
-    def _clear_c(self) -> None:
+    def _clear(self, c: Value) -> None:
         """Zeros in place of C that is not to be read (scale-d of wgmma)."""
         e = self.e
         with (
             e.b.if_then(e.b.icmp_unsigned("==", self.keep, ir.Constant(I64, 0)), likely=False),
-            e.loop(self.product.m * self.product.n) as i,
+            e.loop(math.prod(self.block), step=e.width) as i,
         ):
-            e.store(ir.Constant(self.word, 0), self.c, i)
+            e.store_lanes(e.constant(e.vector_of(self.word), 0), c, i)
 
     def _flag(self, bit: int) -> None:
         held = self.e.load(self.flags, 0, I32)
@@ -366,12 +411,15 @@ class Kernel:
         if not self.is_f64 and not isinstance(core, PopcountDot):
             type_ = F32
             units = {name: self._numbers(name, held) for name, held in units.items()}
-        with self._blocks() as (i, j, c):
+
+        def dots(i: Value, j: Value, c: Value) -> Value:
             factors = {
                 p.left: [self._of_left(units[p.left], i, k, type_) for k in range(p.k)],
                 p.right: [self._of_right(units[p.right], i, j, k, type_) for k in range(p.k)],
             }
-            self._put(i, j, make(self.e, p.arithmetic, self.found, factors["a"], factors["b"], c))
+            return make(self.e, p.arithmetic, self.found, factors["a"], factors["b"], c)
+
+        self._each_vector(dots)
 
     def _fused(self, units: dict[str, Value], core: FusedDotAdd) -> None:
         e = self.e
@@ -398,8 +446,8 @@ class Kernel:
         for name, side in sides.items():
             self._decode(name, units[name], side, is_ordinary=True, fixed=False)
         formats = p.arithmetic.a, p.arithmetic.b
-        with self._blocks() as (i, j, c):
 
+        def dots(i: Value, j: Value, c: Value) -> Value:
             def dot_add(fmt: Format, block: list[int], x: Value) -> Value:
                 terms = [
                     ordinary.Term(
@@ -412,7 +460,9 @@ class Kernel:
                 self._note(odd)
                 return codes
 
-            self._put(i, j, sums.fused(e, p.arithmetic, self.found, p.k, dot_add, c))
+            return sums.fused(e, p.arithmetic, self.found, p.k, dot_add, c)
+
+        self._each_vector(dots)
 
     def _general(self, units: dict[str, Value], sides: dict[str, _Side], core: FusedDotAdd) -> None:
         """All elements of D, of any operands."""
@@ -426,7 +476,8 @@ class Kernel:
         with e.b.if_then(special, likely=False):
             for name, side in sides.items():
                 self._classify(name, units[name], side)
-        with self._blocks() as (i, j, c):
+
+        def dots(i: Value, j: Value, c: Value) -> Value:
             terms = [
                 sums.Term(
                     self._product(sides, "value", i, j, k, F32, e.b.fmul),
@@ -443,19 +494,26 @@ class Kernel:
             def dot_add(fmt: Format, block: list[int], x: Value) -> Value:
                 return sums.dot_add(e, core, fmt, block, given, x)
 
-            self._put(i, j, sums.fused(e, p.arithmetic, self.found, p.k, dot_add, c))
+            return sums.fused(e, p.arithmetic, self.found, p.k, dot_add, c)
 
-    @contextmanager
-    def _blocks(self) -> Iterator[tuple[Value, Value, Value]]:
-        """Rows, and columns by vectors, with the codes of C there."""
-        e, p = self.e, self.product
-        with e.loop(p.columns, step=e.width) as j, e.loop(p.rows) as i:
-            place = e.b.add(e.b.mul(i, ir.Constant(I64, p.columns)), j)
-            yield i, j, e.lanes(self.c, place, self.word)
+        self._each_vector(dots)
 
-    def _put(self, i: Value, j: Value, codes: Value) -> None:
-        place = self.e.b.add(self.e.b.mul(i, ir.Constant(I64, self.product.columns)), j)
-        self.e.store_lanes(codes, self.out, place)
+    def _each_vector(self, dots: Callable[[Value, Value, Value], Value]) -> None:
+        """Computes all of D: `dots` gives the codes of a row's neighbouring elements from its
+        number, that of the first column, and the codes of C there."""
+        e, b, p = self.e, self.e.b, self.product
+        rows, columns = self.block
+        with e.loop(p.columns // columns) as y, e.loop(p.rows // rows) as x:
+            block = b.add(b.mul(y, ir.Constant(I64, p.rows // rows)), x)
+            c = self._load_c(block)
+            self._clear(c)
+            with e.loop(columns, step=e.width) as j, e.loop(rows) as i:
+                place = b.add(b.mul(i, ir.Constant(I64, columns)), j)
+                row = b.add(b.mul(x, ir.Constant(I64, rows)), i)
+                column = b.add(b.mul(y, ir.Constant(I64, columns)), j)
+                codes = dots(row, column, e.lanes(c, place, self.word))
+                e.store_lanes(codes, self.out, place)
+            self._store_d(block)
 
     def _of_left(self, array: Value, i: Value, k: int, type_: Any) -> Value:
         """An element of a row in all lanes."""
@@ -508,17 +566,35 @@ class Kernel:
 OPERAND_WORDS = 4
 
 
-def module(product: Product, runs: Runs) -> str:
+def known_words(product: Product, name: str, places: Sequence[int]) -> list[int] | None:
+    """The words of an operand in registers that kernels permute, from its places in the order of a
+    table, of C and D of those of one block; None where kernels need that table."""
+    found = np.array(places)
+    word = 64 if product.arithmetic.d.bits == 64 else 32
+    if name in "cd" and product.left == "b":
+        found = np.swapaxes(found.reshape(-1, product.block[0], 2), 1, 2)
+        if product.unit_bits(name) == 16 and (found[:, 1] - found[:, 0] == 2).all():
+            found = found[:, :1]
+        elif product.unit_bits(name) != word:
+            return None
+    elif product.unit_bits(name) != word:
+        return None
+    numbers, odd = np.divmod(found.reshape(-1), word // 8)
+    return None if odd.any() or len(numbers) % _LANES else numbers.tolist()
+
+
+def module(product: Product, runs: Runs, known: Mapping[str, Sequence[int]]) -> str:
     """LLVM IR with ``int32 batch(const int64 *arguments, int64 first, int64 last)``.
 
     It computes the products `first` … `last` of a batch and returns what flags any of them has.
     The arguments are, for each operand of `OPERANDS`: its address; where it lies for each of the
     batch, in bytes from there; its tables, one after the other; and for each of the batch, where
     its table starts: the last three are addresses of int64. Then come the bits to flip in units of
-    A and of B, and the address of one int64 for each of the batch, 0 where C is not read.
+    A and of B, and the address of one int64 for each of the batch, 0 where C is not read. `known`:
+    places of operands in registers, see `known_words`.
     """
     out = ir.Module("kernel")
-    tile = Kernel(out, product, runs).write()
+    tile = Kernel(out, product, runs, known).write()
     function = ir.Function(out, ir.FunctionType(I32, [POINTER, I64, I64]), "batch")
     e = Emitter(function)
     arguments, first, last = function.args
@@ -548,8 +624,9 @@ def warp_module(product: Product, tables: Mapping[str, Sequence[int]]) -> str:
     """LLVM IR with ``int32 warp(const void *registers, void *d)``: one product, with tables of its
     own, whose places are bytes (of metadata, bits) from `registers` on, or from `d`."""
     out, runs = ir.Module("kernel"), (1,) * len(OPERANDS)
-    known = {name: tables[name] for name in "abcd"} if product.groups == 1 else None
-    tile = Kernel(out, product, runs, known).write()
+    known = {name: tables[name] for name in "abcd"} if product.groups == 1 else {}
+    kernel = Kernel(out, product, runs, known)
+    tile = kernel.write()
     function = ir.Function(out, ir.FunctionType(I32, [POINTER, POINTER]), "warp")
     e = Emitter(function)
     registers, d = function.args
@@ -559,6 +636,8 @@ def warp_module(product: Product, tables: Mapping[str, Sequence[int]]) -> str:
         given: list[Value] = []
         for name in OPERANDS:
             places = list(tables.get(name, ()))[group * counts.get(name, 0) :][: counts.get(name)]
+            if name in kernel.words:
+                places = [0]  # where the only block starts
             held = _constants(out, f"{name}{group}", places)
             given += [d if name == "d" else registers, held]
         no_flips = [ir.Constant(I32, 0)] * 2
@@ -566,6 +645,13 @@ def warp_module(product: Product, tables: Mapping[str, Sequence[int]]) -> str:
         flags = e.b.or_(flags, found)
     e.b.ret(flags)
     return str(out)
+
+
+def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Numbers that ascend, as the first of runs of one length and that length."""
+    cuts = [0, *(i for i, (x, y) in enumerate(pairwise(numbers), 1) if y != x + 1), len(numbers)]
+    run = math.gcd(*cuts)
+    return [(n, run) for n in numbers[::run]]
 
 
 def _constants(module: ir.Module, name: str, numbers: Sequence[int]) -> Value:

@@ -51,8 +51,6 @@ def _(
     if operation == "cas":
         same = old == b
         return np.where(same.all(axis=-1, keepdims=True) if t.size == 128 else same, c, old)
-    if operation in _LOGIC:
-        return _LOGIC[operation](old, b)
     one = t.dtype.type(1)
     if operation == "inc":
         return np.where(old >= b, t.dtype.type(0), old + one)
@@ -60,12 +58,15 @@ def _(
         return np.where((old == 0) | (old > b), b, old - one)
     if t.is_float:
         return _float_updates(t, old, b, operation, space, bulk)
-    out: Array = _ARITHMETIC[operation](old.view(t.values), b.view(t.values))
+    out: Array = UFUNCS[operation](old.view(t.values), b.view(t.values))
     return out.view(t.dtype)
 
 
-_LOGIC = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
-_ARITHMETIC = {"add": np.add, "min": np.minimum, "max": np.maximum}
+#: operations on integers
+UFUNCS: dict[str, np.ufunc] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
 
 
 def _flushes(t: ScalarType, space: str, bulk: bool) -> bool:

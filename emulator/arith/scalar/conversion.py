@@ -352,3 +352,14 @@ def _mov128(*sources: Array, parts: str) -> Any:
         return word.view(np.uint64)
     pieces = np.ascontiguousarray(word).view(f"uint{128 // int(parts)}")
     return tuple(pieces[..., i] for i in range(int(parts)))
+
+
+@packed_rule
+def movs(t: ScalarType, *sources: int) -> tuple[int, ...]:
+    """9.7.9.3 of vectors: each register into that of the same place."""
+    return sources
+
+
+@movs.vector
+def _(t: ScalarType, *sources: Array) -> tuple[Array, ...]:
+    return sources

@@ -79,13 +79,14 @@ def shift(
     mode: str = "", sat: bool = False, operation: str = "", dsel: str = "", asel: str = "",
     bsel: str = "",
 ) -> int:  # fmt: skip
-    """vshl and vshr by at most 32 bits (.clamp) or modulo 32 (.wrap); .sat looks at 34 bits."""
+    """vshl and vshr by at most 32 bits (.clamp) or modulo 32 (.wrap); .sat looks at 34 bits, and
+    makes 32 bits that are signed."""
     amount = _part(tb, b, bsel)
     amount = min(amount, 32) if mode == "clamp" else amount & 31
     x = _part(ta, a, asel)
     result = _signed(x << amount, 64) if name == "vshl" else x >> amount
     if sat:
-        result = to.clamp(_signed(result, 34))
+        result = _signed(to.clamp(_signed(result, 34)), 32)
     return _merge(dsel, result, c) if dsel else _secondary(to, result, c, operation)
 
 
@@ -100,7 +101,8 @@ def _(
     x = _parts(ta, a, asel)
     result = x << amount if name == "vshl" else x >> amount
     if sat:
-        result = np.clip(result << np.int64(30) >> np.int64(30), to.smallest, to.largest)
+        result = result << np.int64(30) >> np.int64(30)
+        result = _low_signed(np.clip(result, to.smallest, to.largest))
     return _merged(dsel, result, c) if dsel else _secondaries(to, result, c, operation)
 
 

@@ -152,7 +152,8 @@ def scaled(
     """Products times the scales of their chunk; `group` neighbours first become one exact term.
 
     A scale's significand multiplies, its exponent adds (MMA-Sim). A grouped term's exponent is that
-    of the scales alone: fp4 products are fixed-point numbers.
+    of the scales alone: fp4 products are fixed-point numbers. Where they cancel, the term counts in
+    the common exponent all the same; it is a zero where all of them are, or a scale is.
     """
     out = []
     for first in range(0, len(terms), group):
@@ -162,6 +163,7 @@ def scaled(
         kinds = {t.number_class for t in members} | {u.number_class, v.number_class}
         if group == 1:
             (_, sign, exponent, significand, fraction_bits) = members[0]
+            zero = not significand
         else:
             # Fixed point: the smallest exponent that a product of the two formats can have.
             lowest = min(t.exponent for t in members)
@@ -169,13 +171,14 @@ def scaled(
                         for t in members)  # fmt: skip
             sign, significand, exponent = int(total < 0), abs(total), 0
             fraction_bits = members[0].fraction_bits - lowest
+            zero = not any(t.significand for t in members)
         significand *= u.significand * v.significand
         if NAN in kinds or (INFINITE in kinds and ZERO in {u.number_class, v.number_class}):
             kind = NAN
         elif INFINITE in kinds:
             kind = INFINITE
         else:
-            kind = NumberClass.FINITE if significand else ZERO
+            kind = ZERO if zero or not u.significand * v.significand else NumberClass.FINITE
         out.append(
             Term(
                 kind,
@@ -207,7 +210,7 @@ def fused_dot_add(
     own = Term(*x.number, x.fmt.mantissa_bits)
     terms = [*terms, own._replace(exponent=own.exponent - x_shift)]
     code = special_sum(fmt, terms)
-    exponents = [t.exponent for t in terms if t.significand]
+    exponents = [t.exponent for t in terms if t.number_class != ZERO]
     if code is not None or not exponents:
         result = Tagged(fmt, code or 0)
         observe(Summed(step, terms, None, (), x, result))
@@ -308,6 +311,7 @@ def products_of_arrays(fmt_a: Format, fmt_b: Format, a: Array, b: Array) -> Term
 
 def scaled_arrays(terms: Terms, scales: Terms, group: int) -> Terms:
     """`scaled`: `scales` are the products of the two scales of each group."""
+    zero = terms.significand == 0
     if group > 1:
         count = terms.significand.shape[-1] // group
 
@@ -319,16 +323,17 @@ def scaled_arrays(terms: Terms, scales: Terms, group: int) -> Terms:
         live = significand != 0
         lowest = int(np.min(exponent, where=live, initial=0))
         summed = np.where(live, significand << np.where(live, exponent - lowest, 0), 0).sum(-1)
+        zero = ~live.any(-1)
         terms = Terms(
             np.zeros(summed.shape, np.int64),
             summed,
             terms.fraction_bits - lowest,
             *(np.any(split(flags), axis=-1) for flags in terms[3:]),
         )
-    significand = terms.significand * scales.significand
+    zero = zero | (scales.significand == 0)
     return Terms(
-        np.where(significand == 0, NOWHERE, terms.exponent + scales.exponent),
-        significand,
+        np.where(zero, NOWHERE, terms.exponent + scales.exponent),
+        terms.significand * scales.significand,
         terms.fraction_bits + scales.fraction_bits,
         # A scale has no infinity; zero times infinity is a NaN.
         terms.nan | scales.nan | ((terms.positive | terms.negative) & (scales.significand == 0)),

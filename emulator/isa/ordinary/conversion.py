@@ -116,6 +116,8 @@ _MOV = (
     Row("mov.type=b16", "d^, a^", "conversion.mov"),
     Row("mov.type=b32|b64", "d^, a^&", "conversion.mov"),
     Row("mov.type=b128", "d^, a^", "conversion.mov", version="8.3"),
+    Row("mov.vec=v2|v4.type=b16|u16|s16|b32|u32|s32|f32", "{d*vec}, {a*vec}", "conversion.movs"),
+    Row("mov.vec=v2.type=b64|u64|s64|f64", "{d*vec}, {a*vec}", "conversion.movs"),
 )
 
 ROWS = (*_WHOLE, *_FLOATS, *_PACK, *_MOV)

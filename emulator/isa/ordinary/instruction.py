@@ -117,13 +117,6 @@ def rows_of(name: str) -> tuple[Row, ...]:
 
 
 @cache
-def vocabulary(name: str) -> frozenset[str]:
-    """All modifiers of the opcodes that start with a word."""
-    slots = (slot for row in rows_of(name) for slot in row.grammar.slots)
-    return frozenset(word for slot in slots for word in slot.words)
-
-
-@cache
 def names() -> tuple[str, ...]:
     """The first words of all opcodes."""
     return tuple(dict.fromkeys(row.name for row in ROWS))

@@ -115,9 +115,14 @@ def mov(e: Emitter, t: ScalarType, *sources: Value, parts: str = "") -> Any:
     return tuple(e.resize(e.shift("lshr", word, i * width), width) for i in range(int(parts)))
 
 
+def movs(e: Emitter, t: ScalarType, *sources: Value) -> tuple[Value, ...]:
+    return sources
+
+
 RULES: dict[str, Callable[..., Any]] = {
     "conversion.integers": integers_, "conversion.integer_to_float": integer_to_float,
     "conversion.float_to_integer": float_to_integer,
     "conversion.float_to_integral": float_to_integral, "conversion.move": move,
-    "conversion.floats": floats, "conversion.mov": mov, "packing.elements": elements,
+    "conversion.floats": floats, "conversion.mov": mov, "conversion.movs": movs,
+    "packing.elements": elements,
 }  # fmt: skip

@@ -10,7 +10,7 @@ from emulator.machine.options import WARPS_OF_PROCESSOR
 from emulator.machine.reference.thread import Thread
 
 Value = Callable[[Thread], int]
-_AXES = "xyz"
+_AXES = "xyzw"
 
 
 def special(name: str) -> Value:
@@ -21,7 +21,7 @@ def special(name: str) -> Value:
     base, _, axis = name.partition(".")
     if base in _BY_AXIS and axis and axis in _AXES:
         triple, place = _BY_AXIS[base], _AXES.index(axis)
-        return lambda thread: triple(thread)[place]
+        return lambda thread: (*triple(thread), 0)[place]
     if name in _PLAIN:
         return _PLAIN[name]
     if re.fullmatch(r"%envreg\d+", name):

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dtypes import Array
+from emulator.arith.scalar.atomic_series import Series
 from emulator.arith.scalar.rule import bind_vector
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.failure import Failure
 from emulator.machine.vector import memory
+from emulator.machine.vector.atomics import Operation, update
 from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.operands import (
     Read,
@@ -147,31 +148,25 @@ def atomic(statement: Statement, function: Function) -> Step:
     sources = [items_of(statement.operands[x]) for x in "bc" if x in statement.operands]
     reads = [[reader(item, type_, function) for item in items] for items in sources]
     writes = [writer(item, type_, function) for item in items_of(bound)] if bound else []
-    rules = {where: bind_vector(ins, space=where) for where in ("global", "shared")}
+    series = Series(TYPES[type_], ins.modifiers["operation"])
+    operations = {
+        where: Operation(bind_vector(ins, space=where), series, count, bool(writes))
+        for where in ("global", "shared")
+    }
 
     def run(s: Strand, mask: Array | None) -> None:
         positions = memory.positions_of(mask)
         where = find(s)
         words = tuple(_together([read(s) for read in items]) for items in reads)
-        rule = rules[memory.space_at(space, where)]
-        if count > 1:
-            rule = partial(_by_element, rule, TYPES[type_].dtype)
-        old = memory.update(
-            s, space, selected(where, mask), tuple(selected(x, mask) for x in words), rule,
+        operation = operations[memory.space_at(space, where)]
+        old = update(
+            s, space, selected(where, mask), tuple(selected(x, mask) for x in words), operation,
             positions,
         )  # fmt: skip
         for write, part in zip(writes, _taken_apart(old, type_, count), strict=False):
             write(s, part if mask is None else _among_all(s, part, mask), mask)
 
     return guarded(statement, run)
-
-
-def _by_element(rule: Callable[..., Array], dtype: np.dtype[Any], *words: Array) -> Array:
-    """A rule on vectors of registers: each element is a location by itself."""
-    shape = words[0].shape
-    parts = [np.ascontiguousarray(x).reshape(len(x), -1).view(dtype) for x in words]
-    out = np.ascontiguousarray(rule(*parts))
-    return out.view(words[0].dtype).reshape(shape)
 
 
 # --- addresses ------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def load(
 
     def take(view: Array, places: Places, chosen: Positions) -> Array:
         if watch is not None:
-            watch.loaded(s, view, places, size, _among(positions, chosen))
+            watch.loaded(s, view, places, size, among(positions, chosen))
         return view.take(places, 0)
 
     words: Array = access(s, space, addresses, size, take, positions)
@@ -90,7 +90,7 @@ def store(
     def put(view: Array, places: Places, chosen: Positions) -> None:
         mine = words if chosen is None or len(words) == 1 else words[chosen]
         if watch is not None:
-            watch.store(s, view, places, mine, _among(positions, chosen))
+            watch.store(s, view, places, mine, among(positions, chosen))
             return
         if schedule and len(mine) > 1:
             order = schedule.order(len(mine))
@@ -101,74 +101,11 @@ def store(
     access(s, space, addresses, size, put, positions, write=True)
 
 
-def update(
-    s: Strand,
-    space: str,
-    addresses: Addresses,
-    words: tuple[Array, ...],
-    rule: Callable[..., Any],
-    positions: Positions = None,
-) -> Array:
-    """Atomic operations, lane by lane in ascending order or the schedule's: what was there before.
-
-    ``rule(old, *operands)`` gives what is there afterwards.
-    """
-    lanes = len(s) if positions is None else len(positions)
-    addresses = np.broadcast_to(addresses, (lanes,))
-    words = tuple(np.broadcast_to(x, (lanes, *x.shape[1:])) for x in words)
-    size = words[0].itemsize * (words[0].shape[1] if words[0].ndim > 1 else 1)
-    old = np.empty(words[0].shape, words[0].dtype)
-
-    watch = s.wave.watch
-
-    def change(view: Array, places: Places, chosen: Positions) -> None:
-        if watch is not None:
-            watch.updated(s, view, places, size, _among(positions, chosen))
-        every = np.arange(lanes) if chosen is None else chosen
-        for turn in _turns_of(s, places):
-            at, mine = places[turn], every[turn]
-            before = view[at]
-            old[mine] = before.view(old.dtype).reshape(old[mine].shape)
-            after = np.ascontiguousarray(rule(old[mine], *(x[mine] for x in words)))
-            after = after.view(view.dtype).reshape(before.shape)
-            if (after != before).any():
-                view[at] = after
-                s.wave.grid.progress += 1
-
-    access(s, space, addresses, size, change, positions, write=True)
-    return old
-
-
-def _turns_of(s: Strand, places: Places) -> list[Any]:
-    """The turns of lanes, in the order of the schedule if there is one."""
-    schedule = s.wave.grid.schedule
-    if not schedule or len(places) == 1:
-        return turns(places)
-    order = schedule.order(len(places))
-    return [order[turn] for turn in turns(places[order])]
-
-
-def _among(positions: Positions, chosen: Positions) -> Positions:
+def among(positions: Positions, chosen: Positions) -> Positions:
     """The positions in the strand of some of the accesses."""
     if chosen is None or positions is None:
         return chosen if positions is None else positions
     return positions[chosen]
-
-
-def turns(places: Places) -> list[Any]:
-    """Indexes of accesses that may go together: those to one place take turns, in order."""
-    if len(places) == 1:
-        return [slice(None)]
-    order = np.argsort(places, kind="stable")
-    ordered = places[order]
-    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
-    if len(starts) == len(places):
-        return [slice(None)]
-    counts = np.diff(starts, append=len(places))
-    turn = np.arange(len(places)) - np.repeat(starts, counts)
-    by_turn = np.argsort(turn, kind="stable")
-    cuts = np.cumsum(np.bincount(turn))[:-1]
-    return [order[part] for part in np.split(by_turn, cuts)]
 
 
 Access = Callable[[Array, Places, Positions], Any]

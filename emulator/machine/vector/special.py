@@ -22,7 +22,7 @@ _CLOCKS = {
     "%clock": (32, 0), "%clock_hi": (32, 32), "%clock64": (64, 0),
     "%globaltimer": (64, 0), "%globaltimer_lo": (32, 0), "%globaltimer_hi": (32, 32),
 }  # fmt: skip
-_AXES = "xyz"
+_AXES = "xyzw"
 
 
 def special(strand: Strand, name: str) -> Array:
@@ -47,6 +47,8 @@ def _value(wave: Wave, name: str) -> Array:
     """The words of all lanes of a wave."""
     base, _, axis = name.partition(".")
     if base in _BY_AXIS and axis in _AXES:
+        if axis == "w":
+            return np.zeros(1, np.uint32)
         return _BY_AXIS[base](wave, _AXES.index(axis)).astype(np.uint32)
     if name in _PLAIN:
         return np.atleast_1d(_PLAIN[name](wave)).astype(np.uint32)

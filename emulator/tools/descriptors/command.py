@@ -40,6 +40,7 @@ def descriptor_arguments(parser: ArgumentParser) -> None:
         "tcgen05.mma words below 2**32 are instruction descriptors")  # fmt: skip
     add("--idesc", metavar="WORD", help="instruction descriptor of a tcgen05.mma: its operands "
         "are checked with it")  # fmt: skip
+    add("--target", help="of a tcgen05.mma: sm_107a reads a bit more of addresses")
     add("--operand", default="b", help="a or b (default b)")
     add("--major", help="k (default), or mn where imm-trans is 1")
     add("--shared-size", metavar="BYTES", help="of the shared memory (default 2**18)")
@@ -62,6 +63,7 @@ def descriptor_command(
     diff: bool = False,
     build: str | None = None,
     idesc: str | None = None,
+    target: str | None = None,
 ) -> Answer:
     """Words are decoded, checked against an opcode among them, and compared with a stored tile.
 
@@ -76,9 +78,12 @@ def descriptor_command(
         raise OperandError(f"one opcode for all words; got {listing(map(quoted, opcodes), 4)}")
     memory = WINDOW if shared_size is None else whole_number("--shared-size", shared_size)
     if opcodes and opcodes[0].startswith("tcgen05."):
-        return _of_tensor_cores(opcodes[0], words, idesc, operand, memory, build, need or diff)
-    if idesc is not None:
-        raise OperandError("--idesc goes with a tcgen05.mma; give its opcode, too")
+        return _of_tensor_cores(
+            opcodes[0], words, idesc, operand, memory, build, need or diff, target
+        )
+    for name, value in (("--idesc", idesc), ("--target", target)):
+        if value is not None:
+            raise OperandError(f"{name} goes with a tcgen05.mma; give its opcode, too")
     asked = [name for name, value in (("--need", need), ("--diff", diff or None),
                                       ("--build", build)) if value is not None]  # fmt: skip
     if len(asked) > 1:
@@ -111,6 +116,7 @@ def _of_tensor_cores(
     memory: int,
     build: str | None,
     compared: object,
+    target: str | None,
 ) -> Answer:
     """The answer about descriptors of a tcgen05.mma."""
     from emulator.tools.descriptors.tensor import tensor_answer
@@ -124,7 +130,7 @@ def _of_tensor_cores(
         )
     spec = None if build is None else _pairs(build)
     word = None if idesc is None else _word(idesc)
-    return tensor_answer(opcode, words, word, operand, memory, spec)
+    return tensor_answer(opcode, words, word, operand, memory, spec, target)
 
 
 def _pairs(text: str) -> dict[str, str]:

@@ -131,12 +131,14 @@ def describe_shared(
     instruction: TensorMatrixInstruction | None = None,
     operand: str = "b",
     shared_size: int = WINDOW,
+    target: str | None = None,
 ) -> TensorDescription:
-    """What a shared-memory descriptor says, and what is wrong with it as an operand.
+    """What a shared-memory descriptor says to a target (None: to any before sm_107), and what is
+    wrong with it as an operand.
 
     Raises OperandError for a word that means nothing, such as one of wgmma.
     """
-    descriptor = SharedMemoryDescriptor.decode(word)
+    descriptor = SharedMemoryDescriptor.decode(word, target)
     tile, meaning = None, []
     findings: tuple[Finding, ...] = descriptor.findings(memory_bytes=shared_size)
     if instruction is not None:
@@ -144,16 +146,28 @@ def describe_shared(
         findings = descriptor.findings(tile, shared_size)
         meaning.append(_tile_line(instruction, operand, tile))
         if not any(x.level == "error" for x in findings):
-            places = descriptor.addresses(tile)
-            last = int(places.max()) + tile.element_bytes - 1
-            meaning.append(f"it reads bytes {int(places.min()):#x}-{last:#x} of shared memory")
+            addresses = descriptor.addresses(tile)
+            last = int(addresses.max()) + tile.element_bytes - 1
+            meaning.append(f"it reads bytes {int(addresses.min()):#x}-{last:#x} of shared memory")
         findings = (*findings, *_exchanged(descriptor, tile, findings))
+    places = shared_descriptor.fields_of(target)
     fields = [
         (low + width - 1, low, name, word >> low & (1 << width) - 1,
          _shared_meaning(descriptor, name))
-        for name, (low, width) in sorted(shared_descriptor.FIELDS.items(), key=lambda x: x[1])
+        for name, (low, width) in sorted(places.items(), key=lambda x: x[1])
     ]  # fmt: skip
+    findings = (*findings, *_longer_addresses(word, places))
     return TensorDescription(word, 64, tuple(fields), findings, tuple(meaning))
+
+
+def _longer_addresses(word: int, places: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
+    for name, (low, width) in shared_descriptor.FIELDS.items():
+        if word >> low + places[name][1] & (1 << width - places[name][1]) - 1:
+            bit = low + width - 1
+            yield Finding(
+                "warning", name, f"bit {bit} is set: it belongs to {name} on sm_107 alone",
+                f"bit {bit} is 0: {word & ~(1 << bit):#018x}; or give --target sm_107a",
+            )  # fmt: skip
 
 
 def _tile_line(instruction: TensorMatrixInstruction, operand: str, tile: TileShape) -> str:
@@ -210,18 +224,19 @@ def tensor_answer(
     operand: str,
     memory: int,
     build: Mapping[str, str] | None,
+    target: str | None,
 ) -> Answer:
     """Words below 2**32 are instruction descriptors, others of shared memory; with `idesc` those
     are checked as an operand. `build` makes a word of either sort."""
     ins = None if idesc is None else settle(opcode, idesc)
     if build is not None:
-        return _built(opcode, ins, operand, memory, build)
+        return _built(opcode, ins, operand, memory, build, target)
     if not words and idesc is not None:
         words = [idesc]
     found = [
         describe_instruction(word, opcode)
         if word < 1 << 32
-        else describe_shared(word, ins, operand, memory)
+        else describe_shared(word, ins, operand, memory, target)
         for word in words
     ]
     lines = [line for one in found for line in ("", *one.lines())][1:]
@@ -235,6 +250,7 @@ def _built(
     operand: str,
     memory: int,
     build: Mapping[str, str],
+    target: str | None,
 ) -> Answer:
     if not any(key in _OF_TILES for key in build):
         made = describe_instruction(_from_fields(opcode, build), opcode)
@@ -250,7 +266,7 @@ def _built(
         start_address=_number("start", build.get("start", "0")),
         order=build.get("order", "rows"),
     )  # fmt: skip
-    made = describe_shared(int(placed.descriptor.encode()), ins, operand, memory)
+    made = describe_shared(int(placed.descriptor.encode()), ins, operand, memory, target)
     return Answer(list(made.lines()), made.data, made.code)
 
 

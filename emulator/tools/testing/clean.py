@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from emulator.errors import OperandError
-from emulator.machine.launch import Kernel
+from emulator.machine.module import Kernel
 from emulator.machine.report import KernelError, Report
 
 

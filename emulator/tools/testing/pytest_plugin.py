@@ -87,7 +87,7 @@ def golden(request: pytest.FixtureRequest) -> GoldenFiles:
 def clean_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every launch of the test runs with checks, those of Triton kernels too, and fails the test
     where they find something. A launch with ``check=False`` runs without."""
-    from emulator.machine.launch import Kernel
+    from emulator.machine.module import Kernel
     from emulator.tools.testing.clean import clean_launch
 
     launch = Kernel.launch

@@ -1,0 +1,147 @@
+"""Many atomic operations on one location, one after the other, without a step for each.
+
+`atomic.update` says what one of them does. Here is what it comes to where the same operation goes
+on and on: a ufunc of NumPy, or what each of them finds there. `None` says that only one step after
+the other tells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtypes import Array
+from emulator.arith.scalar.atomic import UFUNCS
+from emulator.arith.scalar.types import TYPES, ScalarType
+
+Places = NDArray[np.int64]
+
+#: floating-point types whose sums NumPy rounds alike -> the least magnitude of words of which no
+#: sum is subnormal, where a GPU may flush it: a multiple of 2**-126 in f32
+_SUMS = {TYPES["f32"]: np.float32(2.0**-103), TYPES["f64"]: np.float64(0)}
+
+
+@dataclass(frozen=True)
+class Series:
+    """Operations of one kind on words of a type."""
+
+    type: ScalarType
+    operation: str
+
+    @property
+    def ufunc(self) -> np.ufunc | None:
+        """What computes the next word, if `tells_of` says so."""
+        t = self.type
+        if t.is_float and (t not in _SUMS or self.operation != "add"):
+            return None
+        return UFUNCS.get(self.operation) if t.count == 1 and t.size <= 64 else None
+
+    def tells_of(self, *words: Array) -> bool:
+        """Whether `ufunc` is right for these words: of numbers that are finite and not small. A sum
+        that is not finite says that it was not right."""
+        if not self.type.is_float:
+            return True
+        numbers = [np.abs(self.numbers(x)) for x in words]
+        least = _SUMS[self.type]
+        return all(bool(((x >= least) & (x < np.inf) | (x == 0)).all()) for x in numbers)
+
+    def numbers(self, words: Array) -> Array:
+        """Words as what the ufunc computes with."""
+        return words.view(self.type.values)
+
+    def found(
+        self, old: Array, operands: tuple[Array, ...], starts: Places
+    ) -> tuple[Array, Array] | None:
+        """What each operation finds, and what is there after the last one.
+
+        `operands` ``(n,)`` are those of the operations on the first location, in order, then those
+        on the second one, …; `starts` says where each begins and `old` what it held.
+        """
+        counts = np.diff(starts, append=len(operands[0]))
+        if self.operation == "exch":
+            return _exchanged(old, operands[0], starts, counts)
+        if self.operation == "cas" and old.ndim == 1:
+            return _compared(old, operands[0], operands[1], starts)
+        if self.operation in ("inc", "dec"):
+            return _counted(self.operation == "inc", old, operands[0], starts, counts)
+        if self.ufunc is None or not self.tells_of(old, *operands):
+            return None
+        before, after = _accumulated(
+            self.ufunc, self.numbers(old), self.numbers(operands[0]), starts, counts
+        )
+        if self.type.is_float and not np.isfinite(after).all():
+            return None
+        return before.view(old.dtype), after.view(old.dtype)
+
+
+def _exchanged(old: Array, b: Array, starts: Places, counts: Places) -> tuple[Array, Array]:
+    before = np.empty_like(b)
+    before[1:] = b[:-1]
+    before[starts] = old
+    return before, b[starts + counts - 1]
+
+
+def _compared(old: Array, b: Array, c: Array, starts: Places) -> tuple[Array, Array]:
+    """Nothing changes before the first word that is as expected; those behind it find another."""
+    now, group = old.copy(), _numbers_of(starts, len(b))
+    before = now[group]
+    left = np.arange(len(b))
+    while True:
+        alike = left[(b[left] == before[left]) & (b[left] != c[left])]
+        if not len(alike):
+            return before, now
+        changed, first = np.unique(group[alike], return_index=True)
+        at = alike[first]
+        now[changed] = c[at]
+        behind = np.full(len(starts), len(b))
+        behind[changed] = at
+        left = left[left > behind[group[left]]]
+        before[left] = now[group[left]]
+
+
+def _counted(
+    up: bool, old: Array, bound: Array, starts: Places, counts: Places
+) -> tuple[Array, Array] | None:
+    """inc and dec to one bound: after the first of them they go round from 0 to it."""
+    group = _numbers_of(starts, len(bound))
+    if (bound != bound[starts][group]).any():
+        return None
+    last, held = bound[starts].astype(np.int64), old.astype(np.int64)
+    if up:
+        first = np.where(held >= last, 0, held + 1)
+    else:
+        first = np.where((held == 0) | (held > last), last, held - 1)
+    done = np.arange(len(bound)) - starts[group] - 1
+    step = 1 if up else -1
+    before = (first[group] + step * done) % (last[group] + 1)
+    before[starts] = held
+    after = (first + step * (counts - 1)) % (last + 1)
+    return before.astype(old.dtype), after.astype(old.dtype)
+
+
+def _accumulated(
+    ufunc: np.ufunc, old: Array, operands: Array, starts: Places, counts: Places
+) -> tuple[Array, Array]:
+    """Locations of about as many operations together: a row for each, filled up on the right."""
+    before, after = np.empty_like(operands), np.empty_like(old)
+    classes = np.frexp(counts)[1]
+    for number in np.unique(classes).tolist():
+        which = np.flatnonzero(classes == number)
+        count = counts[which, None]
+        columns = np.arange(int(count.max()))
+        places, there = starts[which, None] + columns, columns < count
+        rows = np.empty((len(which), len(columns) + 1), operands.dtype)
+        rows[:, 0] = old[which]
+        rows[:, 1:] = operands.take(places, mode="clip")
+        with np.errstate(all="ignore"):
+            ufunc.accumulate(rows, axis=1, out=rows)
+        before[places[there]] = rows[:, :-1][there]
+        after[which] = np.take_along_axis(rows, count, 1)[:, 0]
+    return before, after
+
+
+def _numbers_of(starts: Places, count: int) -> Places:
+    """For each operation the number of its location."""
+    return np.repeat(np.arange(len(starts)), np.diff(starts, append=count))
