@@ -166,12 +166,17 @@ def runs_on(made_for: Target, chip: Target) -> bool:
     return chip.number >= made_for.number
 
 
+def is_before_tensor_cores(name: str) -> bool:
+    """Whether `name` is that of a chip which is too old to be simulated."""
+    return re.fullmatch(r"sm_[1-6]\d", name) is not None
+
+
 def check_made_for(name: str, chip: Target) -> None:
     """Raises UnsupportedError where PTX whose ``.target`` is `name` cannot be compiled for `chip`.
 
     PTX for chips without tensor cores runs on all that are known.
     """
-    if re.fullmatch(r"sm_[1-6]\d", name):
+    if is_before_tensor_cores(name):
         return
     own = find_target(name)
     if not runs_on(own, chip):

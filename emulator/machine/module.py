@@ -29,7 +29,7 @@ from emulator.ptx.module import BoundKernel, BoundModule, Problem, bind_kernel
 from emulator.ptx.parser import parse_module
 from emulator.ptx.program import Parameter, Program
 from emulator.ptx.rewriting import Contracted, Rewritten, contracted
-from emulator.targets import Target, check_made_for, find_target
+from emulator.targets import Target, check_made_for, find_target, is_before_tensor_cores
 
 #: the newest version of PTX
 _NEWEST = (9, 5)
@@ -41,7 +41,7 @@ class Module:
     """A PTX file: its kernels, bound for a target.
 
     `source` is the text, or the path of a file. `target` is the chip that is simulated; None takes
-    the one that the file names.
+    the one that the file names, which must not be older than sm_70.
 
     Raises ParseError for a text that is not PTX, UnsupportedError for a target that cannot run it.
     What cannot be bound is listed in `problems`; kernels that need none of it can run.
@@ -160,12 +160,17 @@ def _check_version(version: tuple[int, int] | None) -> None:
 
 def _target(named: Sequence[str], given: str | None) -> Target:
     """The target to run on: the file's own, or the one that is asked for if it can run the file."""
-    own = find_target(named[0])
-    if given is None:
-        return own
-    chosen = find_target(given)
-    check_made_for(own.name, chosen)
-    return chosen
+    own = named[0]
+    if given is not None:
+        chosen = find_target(given)
+        check_made_for(own, chosen)
+        return chosen
+    if is_before_tensor_cores(own):
+        raise UnsupportedError(
+            f"the text is made for {own} (.target), which is older than what is simulated here; it "
+            "runs on all of that: name a chip, such as target='sm_70' or 'H100'"
+        )
+    return find_target(own)
 
 
 def _bound(text: str, target: str | None) -> BoundModule:

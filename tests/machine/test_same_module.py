@@ -1,4 +1,4 @@
-"""Modules of the same text: it is read once, and each has variables of its own."""
+"""Modules of the same text, which is read once, and of texts that are made for other chips."""
 
 import numpy as np
 import pytest
@@ -49,3 +49,15 @@ def test_few_short_texts_are_kept():
     before = _bound_once.cache_info().misses
     Module(COUNTING + "// " + "x" * (1 << 15))
     assert _bound_once.cache_info().misses == before
+
+
+def test_a_text_for_a_chip_without_tensor_cores_runs_on_later_ones():
+    text = COUNTING.replace("sm_90a", "sm_52")
+    for target in ("sm_70", "H100"):
+        module = Module(text, target)
+        module["add_one"].launch(grid=1, block=1)
+        assert int(module.variable("count").view(np.uint32)[0]) == 6
+    with pytest.raises(UnsupportedError, match=r"made for sm_52 .* name a chip, .*'sm_70'"):
+        Module(text)
+    with pytest.raises(UnsupportedError, match="no target 'sm_52': too old"):
+        Module(text, "sm_52")

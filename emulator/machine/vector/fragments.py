@@ -16,6 +16,8 @@ from emulator.machine.vector.operands import reader, word_type, writer
 from emulator.machine.vector.strand import Lanes, Strand
 from emulator.ptx.program import Bound, Constant, Function, Register, Statement, Vector
 
+#: results that a strand remembers: kernels alternate between a few accumulators
+_BLOCKS = 8
 #: words of what is no register
 _NONE = np.zeros(1, np.uint32)
 
@@ -59,12 +61,11 @@ class Registers:
         return out.reshape(-1, self.lanes, self.count)
 
     def columns(self, s: Strand) -> Array:
-        """The words of the registers as rows ``(registers, lanes)``; of those that were last
-        written together no copy."""
+        """The words of the registers as rows ``(registers, lanes)``; of those that were written
+        together no copy."""
         words = [_NONE if read is None else read(s) for read in self.reads]
-        block, rows = s.marks.get("block", (None, ()))
+        block, rows = s.marks.get("blocks", {}).get(id(words[0]), (None, ()))
         if len(rows) == len(words) and all(map(is_, rows, words)):
-            assert block is not None
             return cast(Array, block)
         out = np.empty((len(words), len(s)), next(x for x in words if x is not _NONE).dtype)
         for row, held in zip(out, words, strict=True):
@@ -74,7 +75,10 @@ class Registers:
     def write_columns(self, s: Strand, block: Array) -> None:
         """Makes rows of an array ``(registers, lanes)`` the words of each register."""
         rows = list(block)
-        s.marks["block"] = block, rows
+        known = s.marks.setdefault("blocks", {})
+        known[id(rows[0])] = block, rows
+        if len(known) > _BLOCKS:
+            del known[next(iter(known))]
         for write, row in zip(self.writes, rows, strict=True):
             write(s, row, None)
 

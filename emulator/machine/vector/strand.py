@@ -51,6 +51,11 @@ class State(Enum):
     ENDED = "ended"
 
 
+def _spread(words: Array, count: int) -> Array:
+    """Words of so many lanes, also where one word stands for all."""
+    return words if len(words) == count else np.broadcast_to(words, (count, *words.shape[1:]))
+
+
 class Frame:
     """One call of a function: its registers, as far as this strand has read or written them."""
 
@@ -137,9 +142,7 @@ class Frame:
                     changed[index] = words
                     continue
                 if index not in changed:
-                    old = self.read(index)
-                    spread = np.broadcast_to(old, (count, *old.shape[1:]))
-                    changed[index] = np.array(spread, order="C")
+                    changed[index] = np.array(_spread(self.read(index), count), order="C")
                 if places is None:
                     places = child._places(self)
                 changed[index][places] = words
@@ -184,9 +187,7 @@ class Strand:
 
     def spread(self, words: Array) -> Array:
         """Words of all lanes, also where one word stands for all; not to be written to."""
-        if len(words) == len(self.lanes):
-            return words
-        return np.broadcast_to(words, (len(self.lanes), *words.shape[1:]))
+        return _spread(words, len(self.lanes))
 
     def enter(self, frame: Frame) -> None:
         """Calls a function."""
@@ -285,8 +286,5 @@ def _joined(parts: Sequence[Frame], index: int, order: Lanes) -> Array:
     words = [part.read(index) for part in parts]
     if all(len(x) == 1 for x in words) and all((x == words[0]).all() for x in words):
         return words[0]
-    whole = [
-        np.broadcast_to(x, (len(part.lanes), *x.shape[1:]))
-        for x, part in zip(words, parts, strict=True)
-    ]
+    whole = [_spread(x, len(part.lanes)) for x, part in zip(words, parts, strict=True)]
     return np.concatenate(whole)[order]
