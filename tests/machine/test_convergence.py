@@ -107,7 +107,7 @@ def test_who_leaves_a_loop_first_decides_who_goes_on_together(engine, warps):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_warps_that_wait_at_one_statement_do_not_wake_each_other(engine):
+def test_two_warps_of_one_launch_go_on_as_each_alone(engine):
     held = held_in("flips")
     masks, _ = flips(held["pair/depths"], np.ones((1, 64)), engine)
     assert (masks[:, 0, :9] == held["pair/masks"]).all()
