@@ -92,10 +92,11 @@ def fused_multiply_add(
 ) -> Array:
     """``a·b + c`` of codes of one format with infinities, broadcast; `ieee.fma` for arrays."""
     if rounding == "rn" and fmt.name in _FLOATS:
-        numbers = (x.view(_FLOATS[fmt.name]) for x in (a, b, c))
+        word = code_type(fmt.bits)
+        numbers = (x.astype(word, copy=False).view(_FLOATS[fmt.name]) for x in (a, b, c))
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             total, in_reach = (error_free.fused if fmt.bits == 64 else _fused_f32)(*numbers)
-        words = total.view(code_type(fmt.bits))
+        words = total.view(word)
         if not in_reach.all():
             far = ~in_reach
             a, b, c = (x[far] for x in np.broadcast_arrays(a, b, c))
