@@ -131,8 +131,8 @@ def dot_adds(
     """Accumulators after all passes of numbers `a` and `b`, ``(2, terms, …)``, that broadcast to
     the shape of `c`; None where one is to be computed otherwise.
 
-    `c` and the result are float16 or float32. With `sums` ``(terms, …)``, those of groups of
-    products, `a` and `b` are the scales of the groups.
+    `c` and the result are float16 or float32. With `sums` ``(2, terms, …)``, those of groups of
+    products and of their magnitudes, `a` and `b` are the scales of the groups.
     """
     passes, width = len(made.order), made.order.shape[1] // made.group
     rows = np.empty((2, width + 1, *c.shape))
@@ -143,8 +143,8 @@ def dot_adds(
             part, first = slice(start, start + width), start // width % passes == 0
             np.multiply(a[:, part], b[:, part], out=products)
             if sums is not None:
-                products[0] *= sums[part]
-                products[1] *= products[0] != 0
+                products[0] *= sums[0, part]
+                products[1] *= sums[1, part] != 0  # products that cancel count
             if made.adds_c and first:
                 c, x = x, np.zeros_like(x)
             if made.half:

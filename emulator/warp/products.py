@@ -325,7 +325,8 @@ def _of_groups(
 ) -> Array | None:
     a, b = _matrices(plan, given, picked)
     groups, (m, k) = made.order.size // made.group, a.shape
-    sums = np.matmul(a.reshape(m, groups, -1).swapaxes(0, 1), b.reshape(groups, k // groups, -1))
+    a, b = a.reshape(m, groups, -1).swapaxes(0, 1), b.reshape(groups, k // groups, -1)
+    sums = np.matmul(np.stack((a, np.abs(a))), np.stack((b, np.abs(b))))
     scales = _scale(plan, plan.a, given[-2]), _scale(plan, plan.b, given[-1])
     return small.dot_adds(made, *scales, c, sums)
 

@@ -14,7 +14,7 @@ from kernel_operands import drawn as warps
 
 from dtypes import encode
 from emulator import EmulatorError, Instruction, OperandError, execute
-from emulator.arith import engines
+from emulator.arith import engines, small
 from emulator.memory.space import Space
 from emulator.targets import TARGETS
 from emulator.warp import products, single
@@ -207,6 +207,36 @@ def test_one_warp_of_each_kind(opcode, target, options, engine):
         for name in wrong:
             wrong[name] += not np.array_equal(alone(i, **{name: lambda x: x[::-1]}), d)
     assert all(wrong.values()), "another order of lanes is noticed"
+
+
+@pytest.mark.parametrize("opcode", [f"mma.sync.aligned.{FP4}", f"mma.sync.aligned.{MXF4}",
+                                    f"{SPARSE}{FP4.replace('k64', 'k128')}"])  # fmt: skip
+def test_products_of_a_group_that_cancel_count(opcode, monkeypatch):
+    ins, rng, right = Instruction.parse(opcode), np.random.default_rng(7), small.dot_adds
+
+    def cancelled(made, a, b, c, sums=None):
+        return right(made, a, b, c, np.stack([sums[0], sums[0]]))
+
+    low, high = (8, 112) if ins.scale_type == "ue4m3" else (95, 142)
+    missed = 0
+    for _ in range(40):
+        words = {x: rng.integers(0, 1 << 32, ins.fragment(x).zeros().shape) for x in "abc"}
+        words["a"] &= np.where(rng.random(words["a"].shape) < 0.5, 0x99999999, 0)
+        words["b"] &= 0x99999999  # zeros and halves of either sign: many sums are zero
+        words["c"] = words["c"] & 0x803FFFFF | 0x3F000000
+        if ins.is_sparse:
+            words["e"] = np.full(32, 0x4E4E4E4E)
+        operands = {name: x.astype(np.uint32) for name, x in words.items()}
+        for name in ("scale_a", "scale_b"):
+            scales = rng.integers(low, high, (32, 4)).astype(np.uint8)
+            operands[name] = scales.view(np.uint32)[:, 0]
+        call = Call(ins, *by_name(ins, (), operands), TARGETS["sm_120a"], "vector")
+        d = execute(ins, **operands, target="sm_120a", engine="reference")
+        assert np.array_equal(single.run(call), d)
+        with monkeypatch.context() as planted:
+            planted.setattr(small, "dot_adds", cancelled)
+            missed += not np.array_equal(single.run(call), d)
+    assert missed, "that they do not count would be noticed"
 
 
 WGMMA, WGMMA_SP = "wgmma.mma_async.sync.aligned.", "wgmma.mma_async.sp.sync.aligned."
