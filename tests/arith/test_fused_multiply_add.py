@@ -6,7 +6,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 from bits import assert_same_codes
-from designed import boundary, of_exponent
+from designed import boundary, fma_operands
 from dots import ROUNDINGS
 
 from dtypes import FORMATS, code_type, convert
@@ -37,19 +37,6 @@ def test_fma_chooses_between_nans(order):
     nans = np.array([0x7FF0_0000_0000_0001, 0xFFF0_0000_0000_0002, 0x7FF8_0000_0000_0004])
     codes = np.append(nans, [0, 0x3FF0 << 48, 0x7FF0 << 48]).astype(np.uint64)
     check_fma(fmt, *(x.ravel() for x in np.meshgrid(codes, codes, codes)), nan_order=order)
-
-
-def fma_operands(fmt, rng, count):
-    """Products and addends whose distance runs through every overlap, and beyond."""
-    reach = 2 * fmt.precision + 20
-    centre = rng.choice([0, fmt.emin, fmt.emin - fmt.precision, fmt.bias], count)
-    target = centre + rng.integers(-6, 7, count)
-    a_exponent = rng.integers(-fmt.bias // 2, fmt.bias // 2, count)
-    a = of_exponent(rng, fmt, a_exponent)
-    b = of_exponent(rng, fmt, target - a_exponent)
-    near = rng.integers(0, 2, count) * rng.integers(-reach, reach, count, endpoint=True)
-    c = of_exponent(rng, fmt, target + near)
-    return a, b, np.where(rng.integers(0, 50, count) == 0, 0, c).astype(a.dtype)
 
 
 def check_random_fma(name, rounding, count, seed):

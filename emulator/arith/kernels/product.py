@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import platform
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -23,6 +24,9 @@ OPERANDS = ("a", "b", "c", "d", "e", "scale_a", "scale_b")
 #: bits of what a kernel returns: bits are set that no element uses; metadata that is not legal;
 #: metadata that mixes two words of B, for which the results are not computed
 PADDING, METADATA, MIXED = 1, 2, 4
+
+#: machines whose rounding LLVM can set, and whose library, where they lack fma, heeds it
+_SETS_ROUNDING = ("x86_64", "aarch64", "arm64")
 
 
 class Units(NamedTuple):
@@ -124,10 +128,11 @@ def arranged(arithmetic: Arithmetic) -> Arrangement | None:
     simple = found[1:] == (None, None, None, None)
     if isinstance(core, (IntegerDot, PopcountDot)):
         return found if simple else None
+    if isinstance(core, FmaChain) and core.fmt == "f64":
+        rounds = arithmetic.rounding == "rn" or platform.machine() in _SETS_ROUNDING
+        return found if simple and rounds else None
     if arithmetic.rounding != "rn":
         return None
-    if isinstance(core, FmaChain) and core.fmt == "f64":
-        return found if simple else None
     if isinstance(core, (FmaChain, PairSums)):
         on_f32 = core.fmt == "f32" and found.widen is f32 and found.adds_c in (None, f32)
         formats = {arithmetic.a, arithmetic.b} <= {f16} and {arithmetic.c, arithmetic.d} <= {

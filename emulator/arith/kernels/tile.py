@@ -87,6 +87,7 @@ class Kernel:
         arguments = [POINTER] * (2 * len(OPERANDS)) + [I32, I32, I64]
         self.function = ir.Function(module, ir.FunctionType(I32, arguments), "tile")
         self.function.linkage = "internal"
+        self.function.attributes.add("noinline")  # see `Emitter.rounding`
         self.is_f64 = product.arithmetic.d.bits == 64
         self.word = I64 if self.is_f64 else I32
         self.nibbles = known.get("e", ())
@@ -643,7 +644,7 @@ def module(product: Product, runs: Runs, known: Mapping[str, Sequence[int]]) -> 
     e.store(ir.Constant(I32, 0), flags, 0)
     pointers = [e.b.inttoptr(word, POINTER) for word in words]
     counts = _entries(product, runs)
-    with e.loop(last, first) as t:
+    with e.rounding(product.arithmetic.rounding), e.loop(last, first) as t:
         later = e.smaller(e.b.add(t, ir.Constant(I64, _AHEAD)), e.b.sub(last, ir.Constant(I64, 1)))
         for x, name in enumerate(OPERANDS):
             # Of one warp: the registers of a warpgroup are too many.
@@ -691,7 +692,8 @@ def warp_module(product: Product, tables: Mapping[str, Sequence[int]]) -> str:
             held = _constants(out, f"{name}{group}", places)
             given += [d if name == "d" else registers, held]
         no_flips = [ir.Constant(I32, 0)] * 2
-        found = e.b.call(tile, [*given, *no_flips, ir.Constant(I64, 1)])
+        with e.rounding(product.arithmetic.rounding):
+            found = e.b.call(tile, [*given, *no_flips, ir.Constant(I64, 1)])
         flags = e.b.or_(flags, found)
     e.b.ret(flags)
     return str(out)
