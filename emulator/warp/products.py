@@ -114,7 +114,7 @@ def plan(
     arithmetic, stored = ins.arithmetic(target), ins.stored_k
     made, step = small.plan(arithmetic, stored), arithmetic.steps[0]
     counts = isinstance(step, (IntegerDot, PopcountDot))
-    chain = isinstance(step, FmaChain) and step.fmt == "f64" and arithmetic.rounding == "rn"
+    chain = isinstance(step, FmaChain) and step.fmt == "f64"
     if not (made or counts or chain) or sys.byteorder != "little":
         return None  # registers are read as bytes, the lowest first
     assert not counts or stored << (arithmetic.a.bits + arithmetic.b.bits) <= _EXACT
@@ -317,7 +317,7 @@ def _of_products(
 def _of_chain(plan: Products, given: Sequence[Array], c: Float64) -> Float64 | None:
     a, b = (_units(side, x).view(np.float64) for side, x in zip(plan[1:3], given, strict=False))
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        return error_free.fused_chain(a, b, c)
+        return error_free.fused_chain(a, b, c, plan.arithmetic.rounding)
 
 
 def _of_groups(
