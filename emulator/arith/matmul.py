@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from dtypes import Array, Format, code_type, convert
+from dtypes import FORMATS, Array, Format, code_type, convert
 from emulator.arith import fused, grouped, integers, reference, small, vector
 from emulator.arith.engines import Compute, Engine, choose, give_up, in_pieces
-from emulator.arith.factors import Bool, Float32, Plan, Side, factor, is_special, plan
+from emulator.arith.factors import Bool, Float32, Plan, Side, factor, is_special, plan, values
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import IntegerDot, PopcountDot
 
@@ -282,7 +282,7 @@ def _fused(
 ) -> tuple[Array, Bool]:
     """Codes, and where they are to be computed otherwise."""
     c = x.c if made.before is None else convert(arithmetic.c, made.before, x.c)
-    c = c.view(np.float16).astype(np.float32) if made.numbers.half else c.view(np.float32)
+    c = values(FORMATS["f16"], c) if made.numbers.half else c.view(np.float32)
     d, bad = (None if engine == "compiled" else _small(arithmetic, k, x, c)), _NOWHERE
     if d is None:
         sides = ((arithmetic.a, x.a, x.scale_a), (arithmetic.b, x.b, x.scale_b))
