@@ -121,8 +121,9 @@ def tiles_function(kind: Kind) -> Run:
     Operands as `fused_tiles` makes them, contiguous: a and its exponents
     ``(t, tiles, passes, rows, k)``, those repeated to fill 32 bits, or both with an axis of lanes
     more; b ``(t, blocks, passes, k, COLUMNS)``, of floats ``(…, k, 2, COLUMNS)``, and its exponents
-    ``(t, blocks, passes, k, COLUMNS)``. Exponents are what the bias makes those of products as
-    float32 has them; the least of a lane stands for zero. C and D are codes, NaNs of D the
+    ``(t, blocks, passes, k, COLUMNS)``, of which words of 32 bits hold those of columns that are
+    LANES apart. Exponents are what the bias makes those of products as float32 has them; the least
+    of a lane stands for zero. C and D are codes, NaNs of D the
     canonical one; `bad` is as D, and is written where something is marked.
     """
     sizes, arrays = ctypes.c_int64, ctypes.c_void_p
@@ -237,7 +238,7 @@ class Writer:
     ) -> None:  # fmt: skip
         """Row `i` of a tile with the columns of a block; values come before exponents."""
         zero = i.constant(0)
-        found = self.largest_products(row[1], columns[1], size.bias.to(I32).splat(LANES))
+        found = self.largest_products(row[1], columns[1], size.bias.to(self.lane))
 
         def vectors(v: Value, tops: list[Value]) -> None:
             a = row[0].at(v, F32) if self.kind.a_in_lanes else row[0]
@@ -330,7 +331,7 @@ class Writer:
             code = is_small.select(small, normal.min(fmt.infinity)) | (sign >> 16)
         return nan.select(word.constant(fmt.nan), code)
 
-    def largest_products(self, a: Value, b: Value, to_field: Value) -> list[Value]:
+    def largest_products(self, a: Value, b: Value, bias: Value) -> list[Value]:
         """The exponents of the largest products of a row with all columns, by vectors."""
         count = 512 // self.kind.exponent_bits
         zero, least = a.of(I64, 0), -(1 << (self.kind.exponent_bits - 1))
@@ -350,10 +351,10 @@ class Writer:
                 return (largest,)
 
             (top,) = self.over_k(some, zero.of(self.lane, least).splat(count))
-            for lanes in range(0, count, LANES):
-                found = top.part(lanes, LANES).to(I32)
-                field = (found + to_field) << _MANTISSA
-                out.append(found.compare(">", least).select(field, 0))
+            fields = top.compare(">", least).select(top + bias.splat(count), 0).bits(I32)
+            for bit in range(0, 32, self.kind.exponent_bits):
+                left = _MANTISSA - bit
+                out.append((fields << left if left > 0 else fields >> -left) & _EXPONENT)
         return out
 
     def over_k(self, some: Callable[..., Sequence[Value]], *state: Value) -> Sequence[Value]:
@@ -396,8 +397,8 @@ class Writer:
         own = [self.counted(y) for y in x]
         raw = [top.max(y) for top, y in zip(one.tops, own, strict=True)]
         is_odd = self.mark_outside(raw, load, bad)
-        least = max(self.kind.floor + _BIAS, self.least) << _MANTISSA
-        tops = [top.max(least) for top in raw]
+        floor = self.kind.floor + _BIAS
+        tops = [top.max(floor << _MANTISSA) for top in raw] if floor >= self.least else raw
         compute = self.float_sums if self.kind.floats else self.integer_sums
         results = compute(one, x, tops, load, bad)
         if self.kind.half:
@@ -405,10 +406,12 @@ class Writer:
 
         def kept() -> list[Value]:
             return [
-                is_finite(y).select(result, y) for y, result in zip(load(), results, strict=True)
+                is_finite(y).select(is_something(top, y).select(result, 0.0), y)
+                for y, top, result in zip(load(), raw, results, strict=True)
             ]
 
-        # An accumulator that is infinite or a NaN stays so: there are no such products.
+        # An accumulator that is infinite or a NaN stays so: there are no such products. And where
+        # there are no terms at all, none scales them.
         return rarely(is_odd, results, kept)
 
     def counted(self, x: Value) -> Value:
@@ -429,8 +432,7 @@ class Writer:
         def mark_them() -> None:
             for top, y, marks in zip(above, load(), bad, strict=True):
                 # No term at all is not too small, and infinities and NaNs stay.
-                size = y.bits(I32) & 0x7FFFFFFF
-                something = (top + (least << _MANTISSA) | size).compare("!=", 0)
+                something = is_something(top + (least << _MANTISSA), y)
                 mark(marks, top.unsigned(">=", last) & something & is_finite(y))
 
         when(is_odd, mark_them)
@@ -556,6 +558,8 @@ class Writer:
 
     def to_half(self, number: Value) -> Value:
         """Rounded to nearest even as f16 does: `fused.round_to_half`, with overflow."""
+        if self.kind.directed:
+            return number.rounded_to_half() + 0.0  # what is rounded to a zero is +0
         word = number.bits(I32)
         size = (word & 0x7FFFFFFF).bits(F32)
         normal = ((word + 0xFFF + ((word >> 13) & 1)) & -(1 << 13)).bits(F32)
@@ -579,6 +583,11 @@ def in_vectors(width: Value, body: Callable[[Value, int], None]) -> None:
 
     repeat(zero, whole, LANES, some(LANES))
     repeat(whole, width, 1, some(1))
+
+
+def is_something(top: Value, x: Value) -> Value:
+    """There are terms that are not zero: products, of which this is the largest exponent, or x."""
+    return (top | (x.bits(I32) & 0x7FFFFFFF)).compare("!=", 0)
 
 
 def is_finite(x: Value) -> Value:

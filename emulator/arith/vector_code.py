@@ -174,6 +174,12 @@ class Value:
         mode = self.of(I32, _TOWARD_ZERO)
         return a.called("llvm.x86.avx512.vfmadd.ps.512", self.type, b, self, mode)
 
+    def rounded_to_half(self) -> Value:
+        """Numbers of float32, rounded to nearest even as f16 does: `directed` machines alone, as
+        others may call a function for it that is not there."""
+        half = ir.VectorType(ir.HalfType(), self.type.count)
+        return self._made(self.builder.fpext(self.builder.fptrunc(self.ir, half), self.type))
+
     def magnitude(self) -> Value:
         """The absolute value of integers; the least one stays as it is."""
         return self.compare("<", 0).select(self.constant(0) - self, self)
