@@ -104,6 +104,14 @@ def test_bulk_reductions_of_several_blocks_are_no_race(opcode, found):
      set()),
     ("cvt.rn.satfinite.e4m3x2.f32 %h0, %f1, %f2; st.u16 [%mine], %h0;",
      {"uninitialised register"}),
+    # a bit field of a structure that nobody has cleared, and no field but the whole
+    ("ld.u32 %r1, [%x]; and.b32 %r1, %r1, -8; or.b32 %r1, %r1, 5; st.u32 [%x], %r1; "
+     "ld.u32 %r1, [%x]; and.b32 %r1, %r1, 7; st.u32 [%mine], %r1;", set()),
+    ("ld.u32 %r1, [%x]; bfi.b32 %r1, %r7, %r1, 0, 3; st.u32 [%mine], %r1;", set()),
+    ("prmt.b32 %r1, %r7, %r2, 0x5410; st.u32 [%mine], %r1;", set()),
+    ("prmt.b32 %r1, %r2, %r2, 0x0123; st.u32 [%mine], %r1;", {"uninitialised register"}),
+    ("ld.u32 %r1, [%x]; and.b32 %r1, %r1, -8; st.u32 [%x], %r1; ld.u32 %r1, [%x]; "
+     "st.u32 [%mine], %r1;", {"uninitialised memory"}),
     # a quotient that is fused with a sum
     ("cvt.rn.f32.u32 %f0, %r0; div.full.f32 %f1, %f0, 0f40400000; add.f32 %f1, %f1, 0f3F800000; "
      "st.f32 [%mine], %f1;", set()),

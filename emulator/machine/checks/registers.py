@@ -152,9 +152,8 @@ class Use:
         if statement.name == "st" and isinstance(place, ParameterPlace):
             targets = (place.index + count,)
             sources = tuple(i + count for i in registers_of(statement.operands["b"]))
-        packs = statement.name == "cvt" and "b" in statement.operands
-        packs |= statement.name == "mov" and isinstance(statement.operands.get("a"), Vector)
-        if packs and any(isinstance(x, Constant) for x in statement.operands.values()):
+        packs = _packs(statement)
+        if packs and any(isinstance(statement.operands.get(x), Constant) for x in "ab"):
             sources = ()
         return cls(
             sources, targets,
@@ -208,6 +207,14 @@ def _source(mode: str, own: Array, b: Array, c: Array) -> Array:
         valid = source <= most
     out: Array = np.where(valid, source, own)
     return out
+
+
+def _packs(statement: Statement) -> bool:
+    """Whether a statement puts its sources beside each other: cvt to a pair, mov from a vector; bit
+    fields are inserted by or, bfi and prmt into what their structure held before."""
+    if statement.name in ("cvt", "mov"):
+        return "b" in statement.operands or isinstance(statement.operands["a"], Vector)
+    return statement.name in ("bfi", "prmt") or str(statement.instruction).startswith("or.b")
 
 
 def _items(statement: Statement, count: int) -> tuple[int | None, ...]:
