@@ -194,6 +194,16 @@ def test_arrivals(fill):
     check(pipeline(fill=fill, turns=9), 256, 3)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [3, 0])
+def test_arrivals_that_are_undefined(count):
+    """Of a phase of 128 arrivals one is left when the 43rd thread arrives three times."""
+    body = pipeline().replace("_, [%bar];", f"_, [%bar], {count};")
+    body = body.replace("@%p4 mbarrier", "mbarrier").replace("[%bar+8], 1;", "[%bar+8], 128;")
+    said = check(body.replace("[%bar], 1;", "[%bar], 128;"), 256)
+    assert said[1] == "mbarrier"
+
+
 def test_arrivals_are_no_steps(monkeypatch):
     ran, change = [], steps.change
     monkeypatch.setattr(steps, "change", lambda *args: ran.append(1) or change(*args))

@@ -54,6 +54,8 @@ class Ended(NamedTuple):
     #: the part that branched backward too often and where it leads; None: none did
     tired: Part | None
     tired_pcs: frozenset[int]
+    #: the statements that the loop was left for, because steps know how to wait at them
+    for_steps: frozenset[int]
     #: lanes that must not execute a statement, the part it is of, and its number there
     failed: tuple[NDArray[np.bool_], Part, int] | None
 
@@ -74,6 +76,7 @@ class Loop:
         self._liveness, self._always = liveness, always_live
         self._places = {part.pc: part for part in parts}
         statements = [x for part in parts for x in part.statements]
+        self._stays = np.array([part.pc for part in parts if part.may_stay], np.uint32)
         self._no_delay = need_no_delay(statements)
         self._by_groups = any(map(warpgroups.multiplies, statements))
         self._multiplies = self._by_groups or any(products.fits(x, target) for x in statements)
@@ -179,7 +182,8 @@ class Loop:
         self._vain += -1 if self._usual else 1
         if self._vain > _MOST_VAIN:
             self._left = inf
-        return self._ended(layout, call)
+        ended = self._ended(layout, call)
+        return ended._replace(for_steps=frozenset()) if learned else ended
 
     def _ended(self, layout: Layout, call: _Call) -> Ended:
         statements, order = self._merged(call)
@@ -195,6 +199,7 @@ class Loop:
             int(call.record("lanes").sum()),
             self._places.get(int(tired.max())),
             frozenset(lows[tired >= 0].tolist()),
+            frozenset(self._stays[np.isin(self._stays, lows)].tolist()),
             failed,
         )
 

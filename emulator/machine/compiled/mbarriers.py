@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from llvmlite import ir
+
 from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.compiled.atomics import one_by_one
@@ -104,13 +106,20 @@ def _arrive(t: NativeFunction, statement: Statement) -> None:
         e.mask(active), after, places, *given,
     )  # fmt: skip
     alike = b.icmp_unsigned("==", b.load(after, typ=integers(64), align=_BYTES), before)
-    # What is undefined leaves the word as it is; the step says why.
+    # What is undefined leaves the word as it is; the step says why, on words as they were.
     with b.if_then(e.any(b.and_(alike, active)), likely=False):
+        t.memory.store(_reversed(e, places), [_reversed(e, before)])
         t.fail()
     t.has_stored(active)
     if "bytes" not in operands:
         before = b.and_(before, e.word(64, _TOKEN))
     t.write(operands.get("d"), "b64", before, guard)
+
+
+def _reversed(e: Emitter, words: Value) -> Value:
+    """The last lane first."""
+    lanes = ir.Constant(integers(32), list(reversed(range(WIDTH))))
+    return e.builder.shuffle_vector(words, words, lanes)
 
 
 def _after(e: Emitter, kind: ScalarType, words: list[Value]) -> Value:

@@ -96,10 +96,12 @@ class Segment:
         translated = translate(self.statements, self._function, self._live, self._target)
         return _Native(translated, self._work)
 
-    def _interpret(self, s: Strand) -> None:
+    def _interpret(self, s: Strand, again: bool = False) -> None:
         s.marks[DONE] = 0
-        for step in self._steps:
-            step(s)
+        for step, statement in zip(self._steps, self.statements, strict=True):
+            # Who waits for other warps has waited before.
+            if not again or not warpgroups.orders(statement):
+                step(s)
             s.marks[DONE] += 1
 
     def _refuse(self, s: Strand, number: int) -> None:
@@ -107,7 +109,7 @@ class Segment:
 
         Memory may have changed since; where all goes well then, only the statement is known.
         """
-        self._interpret(s)
+        self._interpret(s, again=True)
         s.marks[DONE] = number
         raise refused()
 
