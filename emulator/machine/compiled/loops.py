@@ -64,10 +64,32 @@ def loops_of(program: Program, function: Function, target: Target) -> list[tuple
             replace(part, statements=tuple(simplified(part.statements, program, function)))
             for part in parts
         ]
-        out += _in_cycles(
-            [x for x in known if all(_fits(y, function, target) for y in x.statements)]
-        )
+        fit = [x for x in known if all(_fits(y, function, target) for y in x.statements)]
+        for parts in _in_cycles(fit):
+            inner = _around_products(parts)
+            apart = {part.pc for loop in inner for part in loop}
+            out += [*inner, *_in_cycles([x for x in parts if x.pc not in apart])]
+    return [parts for parts in out if not _only_waits(parts)]
+
+
+def _around_products(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
+    """The innermost loops of some that multiply for warpgroups: warpgroups go round those by
+    themselves, where what is around them may have all warps take turns."""
+    products = [x.pc for x in parts if any(map(warpgroups.multiplies, x.statements))]
+    ways = [(min(x.target, x.following), x.pc) for x in parts if x.goes_back]
+    ways = [(a, b) for a, b in ways if any(a <= pc <= b for pc in products)]
+    out: list[tuple[Part, ...]] = []
+    for first, last in sorted(ways, key=lambda way: way[1] - way[0]):
+        if not any(first <= x.pc <= last for loop in out for x in loop):
+            found = _in_cycles([x for x in parts if first <= x.pc <= last])
+            out += [x for x in found if {part.pc for part in x} & set(products)]
     return out
+
+
+def _only_waits(parts: Sequence[Part]) -> bool:
+    """Whether a loop is but a wait, which is one step where it is over at once."""
+    statements = [x for part in parts for x in part.statements]
+    return bool(statements) and all(map(mbarriers.waits, statements))
 
 
 def stands_alone(statement: Statement) -> bool:
