@@ -291,6 +291,16 @@ def test_threads_share_a_batch(monkeypatch):
     native.kernels.machine_code._pool.cache_clear()
 
 
+def test_as_many_threads_as_are_worth_it(monkeypatch):
+    machine_code, threads = native.kernels.machine_code, []
+    monkeypatch.setattr(machine_code, "in_parts", lambda *given: threads.append(given[-1]) or 0)
+    f64 = Instruction.parse(MMA + "m8n8k4.row.col.f64.f64.f64.f64")
+    for ins, count in ((F16, 500), (F16, 513), (f64, 2000), (f64, 2050)):
+        operands = [ins.fragment(x).zeros(count) for x in "abc"]
+        execute(ins, *operands, target="sm_90a", engine="compiled")
+    assert threads == [1, 2, 1, 2]
+
+
 # --- registers as arrays of their own -------------------------------------------------------------
 
 

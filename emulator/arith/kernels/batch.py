@@ -15,8 +15,9 @@ from emulator.arith.kernels.product import OPERANDS, Product
 
 Int64 = NDArray[np.int64]
 
-#: multiply-adds below which a second thread costs more than it brings
-_WORTH_A_THREAD = 1 << 20
+#: multiply-adds below which a second thread costs more than it brings, and as how many one of f64
+#: counts, whose operands are longer
+_WORTH_A_THREAD, _SLOWER_F64 = 1 << 20, 2
 
 
 class Operand(NamedTuple):
@@ -115,6 +116,7 @@ def run(product: Product, compute: Any, words: Int64, count: int, keep: Int64 | 
     kept = _ones(count) if keep is None else keep
     words[-1] = address_of(kept)
     work = count * product.groups * product.m * product.n * product.k
+    work *= _SLOWER_F64 if product.arithmetic.d.bits == 64 else 1
     address = address_of(words)
     return machine_code.in_parts(
         lambda first, last: compute(address, first, last), count, 1 + work // _WORTH_A_THREAD
