@@ -81,9 +81,21 @@ class Product(NamedTuple):
         """The factor that meets vectors of the other one: a kernel multiplies `left` by `right`.
 
         D is transposed where that is B by A: A has at least as many rows as a vector has lanes of
-        32 bits, where B has few columns. But each row of a sparse A picks rows of B of its own.
+        32 bits, where B has few columns. But each row of a sparse A picks rows of B of its own,
+        unless it is made full.
         """
-        return "a" if self.sparsity or self.arithmetic.d.bits == 64 else "b"
+        picks = self.sparsity is not None and not self.is_integer
+        return "a" if picks or self.arithmetic.d.bits == 64 else "b"
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it is that of a warpgroup."""
+        return self.m > 32
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether it is a sum of integers: then a sparse A is made full first."""
+        return isinstance(self.arithmetic.steps[0], IntegerDot)
 
     @property
     def right(self) -> str:
@@ -102,7 +114,7 @@ class Product(NamedTuple):
     def block(self) -> tuple[int, int]:
         """Rows and columns of the parts of D that are computed one after the other: all of them,
         but of wgmma some columns of what one warp holds."""
-        if self.m <= 32:
+        if not self.is_wide:
             return self.m, self.n
         return 16, 8 if self.left == "b" else math.gcd(16, self.n)
 
