@@ -50,8 +50,11 @@ def odd_sum(a: Float64, b: Float64) -> Float64:
     return odd.view(np.float64)
 
 
-def fused(x: Float64, y: Float64, z: Float64) -> tuple[Float64, Bool]:
-    """x·y + z rounded to nearest, and where it is that: of numbers of moderate size."""
+def fused(x: Float64, y: Float64, z: Float64, rounding: Rounding = "rn") -> tuple[Float64, Bool]:
+    """x·y + z rounded once, and where it is that: of numbers of moderate size."""
+    if rounding == "rm":  # away from which zeros and sums that cancel are +0
+        total, in_reach = fused(-x, y, -z, "rp")
+        return -total, in_reach
     product, rest = two_product(x, y)
     in_reach = (_inside(product) | (x == 0) | (y == 0)) & (_inside(z) | (z == 0))
     in_reach &= (np.abs(x) < _LARGE) & (np.abs(y) < _LARGE)
@@ -60,7 +63,12 @@ def fused(x: Float64, y: Float64, z: Float64) -> tuple[Float64, Bool]:
     low, lower = two_sum(z, rest)
     high, middle = two_sum(product, low)
     small = odd_sum(lower, middle)
-    total = np.where(small == 0, high, high + small)
+    total = high + small
+    if rounding != "rn":
+        lacks = np.sign(two_sum(high, small)[1])
+        up = rounding == "rp"
+        beyond = lacks > 0 if up else lacks == -np.sign(total)
+        total = np.where(beyond, np.nextafter(total, np.inf if up else 0), total)
     # A zero is exact, and then so is the product: IEEE signs their sum.
     return np.where(total == 0, product + z, total), in_reach
 
