@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -207,8 +207,8 @@ def _scales(ins: MatrixInstruction, operand: str, ids: Ids, made: small.Plan) ->
 def _chain(arithmetic: Arithmetic) -> Callable[..., Array | None] | None:
     """What computes a recipe of IEEE 754 operations, of products in the order of k."""
     match arithmetic.steps:
-        case (FmaChain("f64"),) if arithmetic.rounding == "rn":
-            return error_free.fused_chain
+        case (FmaChain("f64"),):
+            return partial(error_free.fused_chain, rounding=arithmetic.rounding)
         case (Widen("f32"), Clear(), FmaChain("f32"), AddC("f32")):
             return small.fma_chain
         case (Widen("f32"), PairSums("f32"), Convert("f16")):
