@@ -110,6 +110,9 @@ class Grid:
     only_shared = False
     #: statements that may be executed without any effect on memory or on other threads
     most_in_vain = 1 << 21
+    #: lanes go over from a strand to another part of the same one: not where strands have an order
+    #: of their own, nor where counters look for those that part, or each lane's registers are kept
+    sends = False
     #: what runs blocks of statements, and makes them
     wave_class: type[Wave] = Wave
     blocks_class: type[Blocks] = Blocks
@@ -142,6 +145,8 @@ class Grid:
         if launch.seed is not None:
             clusters = self.total // math.prod(self.cluster)
             self.schedule = Schedule(launch.seed, clusters)
+        ordered = self.schedule is not None or launch.regions is not None
+        self.sends = not (ordered or launch.watchers)
         #: blocks that run may take over others, if these have not started
         self._may_cancel = "clusterlaunchcontrol" in self.program.names
         #: changes whenever something happens that another thread may wait for; how often that was
@@ -297,9 +302,9 @@ class Grid:
         self.executed += 1
         return self.executed
 
-    def count(self, strand: Strand, statements: int) -> None:
+    def count(self, statements: int, lanes: int) -> None:
         self.executed += statements
-        self.thread_statements += statements * len(strand)
+        self.thread_statements += statements * lanes
 
     # --- errors ---
 
