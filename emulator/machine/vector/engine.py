@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: lanes that run together: their registers fit a cache, and calls of NumPy cost little for each
 LANES = 1 << 14
+#: the same of waves whose warps run one by one: each step looks at all of them
+_LANES_BY_WARP = 1 << 8
 #: bytes of shared and local memory of all blocks that run together
 _MEMORY = 1 << 28
 #: times that all who wait may be let go on, as try_wait may, before nothing will ever change
@@ -225,7 +227,8 @@ class Grid:
         if self.watch is not None:
             memory += self.watch.bytes_of_block(self.shared_bytes)
         lanes = -(-self.threads // 32) * 32
-        count = max(1, min(LANES // lanes, _MEMORY // max(1, memory)))
+        most = LANES if self.launch.regions is None else _LANES_BY_WARP
+        count = max(1, min(most // lanes, _MEMORY // max(1, memory)))
         if self._may_cancel:
             count = min(count, self.processors)
         if self.schedule:
