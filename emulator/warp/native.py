@@ -351,7 +351,9 @@ def _bases(x: Array, inner: tuple[int, ...], batch: tuple[int, ...]) -> Int64:
     """Bytes from the first of an array's batch to each of `batch`, which it broadcasts to."""
     if not batch:
         return _zeros(1)
-    strides = np.broadcast_to(x, (*batch, *inner)).strides[: len(batch)]
+    whole = (*batch, *inner)
+    # Nearly always it has the whole batch: then this is the fast path.
+    strides = (x if x.shape == whole else np.broadcast_to(x, whole)).strides[: len(batch)]
     if len(batch) == 1:
         return _steps(batch[0], strides[0])
     out = np.zeros(1, np.int64)
