@@ -17,7 +17,7 @@ import numpy as np
 from dtypes import Array, Format, code_type, convert
 from emulator.arith import fused, grouped, integers, reference, small, vector
 from emulator.arith.engines import Compute, Engine, choose, give_up, in_pieces
-from emulator.arith.factors import Bool, Plan, Side, factor, is_special, plan
+from emulator.arith.factors import Bool, Plan, Side, factor, is_special, plan, values
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import IntegerDot, PopcountDot
 
@@ -349,8 +349,7 @@ def _chain(
             chain = fused_tiles.chain_of_batch if in_lanes else fused_tiles.chain
             return chain(made, p, q, scale, part(x, start))
         u, v = (factor(made, fmt, codes, scale, scales) for fmt, codes, scales in (p, q))
-        numbers = part(x, start).view(f"f{made.result.bits // 8}").astype(np.float32)
-        d, odd = fused.chain(made, u, v, numbers)
+        d, odd = fused.chain(made, u, v, values(made.result, part(x, start)))
         # An accumulator that met a special operand is lost for the rest of its chain.
         if u.special is not None:
             odd |= u.special[..., :, None]

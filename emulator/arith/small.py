@@ -9,6 +9,7 @@ ordinary, None comes back instead of a mask.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import FORMATS, Array, Format, code_type
-from emulator.arith import factors, grouped
+from emulator.arith import error_free, factors, grouped
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import FusedDotAdd
 
@@ -24,12 +25,12 @@ Float64 = NDArray[np.float64]
 
 #: products for which this pays
 MOST_PRODUCTS = 1 << 13
-#: the exponent field of a float64
-_EXPONENT = np.int64(0x7FF << 52)
+#: the exponent field of a float64, and where it begins
+_EXPONENT, _MANTISSA, _BIAS = np.int64(0x7FF << 52), 52, 1023
+#: what that stands for
+_EXPONENTS = np.arange(1 << 11) - _BIAS
 #: below the power of every term, and with room for its unit in float64
 _NOWHERE = 2.0**-600
-#: the largest power of which no sum is too large for float32
-_HIGH = 2.0**100
 #: bits of the widest format that has a table: 1 MiB
 _TABLE_BITS = 16
 
@@ -46,6 +47,12 @@ class Plan(NamedTuple):
     group: int
     #: the result is f16, rounded to nearest even, else f32 toward zero
     half: bool
+    #: bits of a digit: weights, 2**(digit * exponent), are so far apart that the sum of those of a
+    #: pass has the exponent, in digits, of the largest
+    digit: int
+    #: by the exponent field of that sum, 2**exponent of the largest product, which is the floor at
+    #: least where products have no scales
+    powers: Float64
     #: minus the bits of the largest power: the bits of what scales terms to units
     to_scale: np.uint64
     #: least power that the alignment uses
@@ -58,59 +65,85 @@ class Plan(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def plan(arithmetic: Arithmetic, k: int) -> Plan | None:
-    """How `matmul` and `dot_adds` compute a recipe, conversions of the accumulator before and after
+    """How `matmul` and `chain` compute a recipe, conversions of the accumulator before and after
     aside; None for recipes that they cannot compute."""
     made = factors.plan(arithmetic, k)
+    if made is None and arithmetic.c is FORMATS["f16"] and len(arithmetic.steps) == 1:
+        # A step takes any accumulator, but it is the exponents of f16 that its terms have.
+        made = factors.plan(replace(arithmetic, c=arithmetic.d), k)
     if made is not None:
-        return _planned(made.step, made.order, made.widen, made.adds_c)
+        found = _planned(made.step, made.order, arithmetic.scale, made.widen, made.adds_c)
+        least = sum((made.widen or x).emin for x in (arithmetic.a, arithmetic.b))
+        if arithmetic.scale is None and made.step.floor is not None:
+            least = max(least, made.step.floor)
+        return found if found.digit * least > -_BIAS else None
     step = grouped.exact_step(arithmetic, k)
-    return None if step is None else _planned(step, np.arange(k)[None])
+    return None if step is None else _planned(step, np.arange(k)[None], arithmetic.scale)
 
 
 def _planned(
     step: FusedDotAdd,
     order: NDArray[np.intp],
+    scale: Format | None,
     widen: Format | None = None,
     adds_c: bool = False,
 ) -> Plan:
     result = FORMATS[step.result]
-    to_scale = np.uint64((2 * 1023 + step.fraction_bits) << 52)
+    digit = order.shape[1].bit_length()
     floor = _NOWHERE if step.floor is None else 2.0**step.floor
-    low = 2.0 ** (result.emin + step.fraction_bits)
-    mask = np.int64(-1 << (53 - (step.precision or result.precision)))
     return Plan(
-        order, widen, adds_c, step.group, step.result == "f16", to_scale, floor, low, mask
+        order, widen, adds_c, step.group, step.result == "f16",
+        digit, _powers(digit, 0.0 if scale else floor),
+        to_scale=np.uint64((2 * _BIAS + step.fraction_bits) << _MANTISSA),
+        floor=floor,
+        low=2.0 ** (result.emin + step.fraction_bits),
+        mask=np.int64(-1 << (53 - (step.precision or result.precision))),
     )  # fmt: skip
 
 
 # --- elements -------------------------------------------------------------------------------------
 
 
-def numbers(fmt: Format, widen: Format | None, codes: Array) -> Float64:
-    """Values of codes, and 2**exponent of each as decoded (a subnormal has the least exponent of
-    the format, or of `widen`, if that is given), 0 for a zero: ``(2, …)``."""
-    if fmt.bits > _TABLE_BITS:
-        return _numbers(fmt, widen, codes)
-    return _table(fmt, widen).take(codes, 1)
+@lru_cache(maxsize=64)
+def _powers(digit: int, floor: float) -> Float64:
+    """`Plan.powers`; of a sum that is too small for a normal number, the floor."""
+    found = np.ldexp(1.0, _EXPONENTS // digit)
+    found[0], found[-1] = 0, np.nan
+    return np.maximum(found, floor)
 
 
-@lru_cache(maxsize=16)
-def _table(fmt: Format, widen: Format | None = None) -> Float64:
-    return _numbers(fmt, widen, np.arange(1 << fmt.bits).astype(code_type(fmt.bits)))
-
-
-def _numbers(fmt: Format, widen: Format | None, codes: Array) -> Float64:
-    found = np.empty((2, *codes.shape))
-    value, power = found
-    with np.errstate(invalid="ignore"):  # of NaNs
-        value[...] = factors.values(fmt, codes)
-    np.bitwise_and(value.view(np.int64), _EXPONENT, out=power.view(np.int64))
-    np.maximum(power, 2.0 ** (widen or fmt).emin, out=power)
-    power *= value != 0
+@lru_cache(maxsize=64)
+def _weights(fmt: Format, digit: int) -> Float64:
+    """By the exponent field of a float64, 0 of a zero."""
+    with np.errstate(over="ignore"):  # of exponents that no format has
+        found = np.ldexp(1.0, digit * np.maximum(_EXPONENTS, fmt.emin))
+    found[0], found[-1] = 0, np.nan
     return found
 
 
-# --- products -------------------------------------------------------------------------------------
+def numbers(fmt: Format, widen: Format | None, digit: int, codes: Array) -> Float64:
+    """Values of codes, and 2**(digit * exponent) of each as decoded (a subnormal has the least
+    exponent of the format, or of `widen`, if that is given), 0 for a zero: ``(2, …)``."""
+    if fmt.bits > _TABLE_BITS:
+        return _numbers(fmt, widen, digit, codes)
+    return _table(fmt, widen, digit).take(codes, 1)
+
+
+@lru_cache(maxsize=16)
+def _table(fmt: Format, widen: Format | None, digit: int) -> Float64:
+    return _numbers(fmt, widen, digit, np.arange(1 << fmt.bits).astype(code_type(fmt.bits)))
+
+
+def _numbers(fmt: Format, widen: Format | None, digit: int, codes: Array) -> Float64:
+    found = np.empty((2, *codes.shape))
+    with np.errstate(invalid="ignore"):  # of NaNs
+        found[0] = factors.values(fmt, codes)
+    field = (found[0].view(np.int64) & _EXPONENT) >> _MANTISSA
+    found[1] = _weights(widen or fmt, digit).take(field)
+    return found
+
+
+# --- sums -----------------------------------------------------------------------------------------
 
 
 def matmul(
@@ -120,53 +153,85 @@ def matmul(
     None where one is to be computed otherwise. `c` and the result are float16 or float32."""
     starts = np.arange(0, a.shape[-1], made.order.size)
     taken = (starts[:, None] + made.order.reshape(-1)).reshape(-1)
-    rows = numbers(a_type, made.widen, a.take(taken, -1).T[:, :, None])
-    columns = numbers(b_type, made.widen, b.take(taken, -1).T[:, None, :])
-    return dot_adds(made, rows, columns, c)
+    rows = numbers(a_type, made.widen, made.digit, a.take(taken, -1).T[:, None, :, None])
+    columns = numbers(b_type, made.widen, made.digit, b.take(taken, -1).T[:, None, None, :])
+    with unwarned():
+        d = chain(made, *products(made, rows, columns), c[None])
+    return None if d is None else d[0]
 
 
-def dot_adds(
-    made: Plan, a: Float64, b: Float64, c: Array, sums: Float64 | None = None
-) -> Array | None:
-    """Accumulators after all passes of numbers `a` and `b`, ``(2, terms, …)``, that broadcast to
-    the shape of `c`; None where one is to be computed otherwise.
+def unwarned() -> np.errstate:
+    """What all below is to be called in: much of what is not ordinary shows only in the result."""
+    return np.errstate(over="ignore", under="ignore", invalid="ignore")
 
-    `c` and the result are float16 or float32. With `sums` ``(2, terms, …)``, those of groups of
-    products and of their magnitudes, `a` and `b` are the scales of the groups.
+
+def products(made: Plan, rows: Float64, columns: Float64) -> tuple[Float64, Float64]:
+    """What `chain` takes, of all numbers of rows ``(2, terms, groups, m, 1)`` with those of columns
+    ``(2, terms, groups, 1, n)``."""
+    width = made.order.shape[1]
+    rows = rows.reshape(2, -1, width, *rows.shape[2:])
+    columns = columns.reshape(2, -1, width, *columns.shape[2:])
+    of_rows = rows[1, ..., 0].transpose(0, 2, 3, 1)
+    tops = largest(made, of_rows, columns[1, ..., 0, :].swapaxes(1, 2))
+    terms = np.empty((len(tops), width + 1, *tops.shape[1:]))
+    np.multiply(rows[0], columns[0], out=terms[:, :-1])
+    return terms, tops
+
+
+def with_rows(a: Float64, b: Float64) -> Float64:
+    """The terms that `chain` takes, of numbers ``(passes, …, m)`` of A that meet rows of B
+    ``(passes, …, m, n)`` of their own."""
+    b = b.reshape(len(b), -1, *b.shape[-2:])
+    terms = np.empty((len(b), b.shape[1] + 1, *b.shape[2:]))
+    np.multiply(a.reshape(*b.shape[:3], 1), b, out=terms[:, :-1])
+    return terms
+
+
+def of_groups(made: Plan, sums: Float64, a: Float64, b: Float64, c: Array) -> Array | None:
+    """`chain` of terms that are sums ``(2, groups, m, n)`` of products and of their magnitudes
+    times scales ``(2, groups, m, 1)`` and ``(2, groups, 1, n)``."""
+    terms = np.empty((1, len(sums[0]) + 1, *c.shape))
+    scales = a * b
+    np.multiply(scales[0], sums[0], out=terms[0, :-1])
+    scales[1] *= sums[1] != 0  # products that cancel count
+    tops = np.maximum.reduce(scales[1], 0, keepdims=True, initial=made.floor)
+    return chain(made, terms, tops, c)
+
+
+def largest(made: Plan, a: Float64, b: Float64) -> Float64:
+    """2**exponent of the largest products, from the weights of matrices ``(…, m, terms)`` and
+    ``(…, terms, n)``; NaN of what is infinite or none, or too large."""
+    return made.powers.take(np.matmul(a, b).view(np.int64) >> _MANTISSA)
+
+
+def chain(made: Plan, terms: Float64, tops: Float64, c: Array) -> Array | None:
+    """Accumulators after all passes; None where one is to be computed otherwise.
+
+    `terms` ``(passes, products + 1, …)`` are the products, and room for the accumulator, `tops`
+    ``(passes, …)`` 2**exponent of the largest of them or the floor; both are changed. `c` and the
+    result are float16 or float32.
     """
-    passes, width = len(made.order), made.order.shape[1] // made.group
-    rows = np.empty((2, width + 1, *c.shape))
-    products, (values, powers) = rows[:, :-1], rows[:, -1]
-    x = c
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        for start in range(0, a.shape[1], width):
-            part, first = slice(start, start + width), start // width % passes == 0
-            np.multiply(a[:, part], b[:, part], out=products)
-            if sums is not None:
-                products[0] *= sums[0, part]
-                products[1] *= sums[1, part] != 0  # products that cancel count
-            if made.adds_c and first:
-                c, x = x, np.zeros_like(x)
-            if made.half:
-                rows[:, -1] = _table(FORMATS["f16"]).take(x.view(np.uint16), 1)
-            else:
-                values[...] = x
-                np.bitwise_and(values.view(np.int64), _EXPONENT, out=powers.view(np.int64))
-            found = _sum(made, rows, x)
-            if found is None:
-                return None
-            x = found
-            if made.adds_c and start // width % passes == passes - 1:
-                x = x + c
-                if not np.isfinite(x).all():
-                    return None
-    return x
+    passes, x = len(made.order), c
+    for i, (values, top) in enumerate(zip(terms, tops, strict=True)):
+        if made.adds_c and i % passes == 0:
+            c, x = x, np.zeros_like(x)
+        found = _sum(made, values, top, x)
+        if found is None:
+            return None
+        x = found
+        if made.adds_c and i % passes == passes - 1:
+            x = x + c
+    return x if _is_finite(x) else None
 
 
-def _sum(made: Plan, rows: Float64, x: Array) -> Array | None:
-    """One fused dot-add of rows of terms, the last of which is `x`; the values are changed."""
-    values, powers = rows
-    top = np.maximum.reduce(powers, 0, initial=made.floor)
+def _sum(made: Plan, values: Float64, top: Float64, x: Array) -> Array | None:
+    """One fused dot-add of the terms and `x`, which becomes the last of them."""
+    if x.dtype == np.float16:
+        values[-1], own = _table(FORMATS["f16"], None, 1).take(x.view(np.uint16), 1)
+    else:
+        values[-1] = x
+        own = (values[-1].view(np.int64) & _EXPONENT).view(np.float64)
+    np.maximum(top, own, out=top)
     scale = (made.to_scale - top.view(np.uint64)).view(np.float64)
     values *= scale
     np.trunc(values, out=values)
@@ -176,13 +241,51 @@ def _sum(made: Plan, rows: Float64, x: Array) -> Array | None:
     if made.half:
         result: NDArray[Any] = total.astype(np.float16)
         result += np.float16(0)  # what is rounded to a zero is +0, too
-        return result if np.isfinite(result).all() else None
-    # A NaN compares as false.
-    if not np.maximum.reduce(top, None) <= _HIGH:
-        return None
+        return result
     # Of a subnormal, accumulator or result, the exponent is another than here.
     if np.minimum.reduce(top, None) < made.low and (
         ((top < made.low) & ((x != 0) | (total != 0))).any()
     ):
         return None
     return (total.view(np.int64) & made.mask).view(np.float64).astype(np.float32)
+
+
+# --- operations of IEEE 754, one by one -----------------------------------------------------------
+
+#: the bits that a float64 has more than a float32, and what they are in the middle between two
+_MORE, _MIDDLE = np.int64((1 << 29) - 1), np.int64(1 << 28)
+
+
+def fma_chain(a: Array, b: Array, c: Array) -> Array | None:
+    """`FmaChain` of f16 in f32 from +0, to which `c` is added: of numbers ``(k, …)`` that broadcast
+    to `c`; None where a result is infinite, a NaN or to be computed otherwise."""
+    products = a.astype(np.float64) * b
+    sums, x = np.empty_like(products), np.zeros((len(a) + 1, *c.shape), np.float32)
+    for i, product in enumerate(products):
+        np.add(product, x[i], out=sums[i])
+        x[i + 1] = sums[i]
+    d = x[-1] + c
+    return d if _are_nearest(sums, products, x[:-1]) and _is_finite(d) else None
+
+
+def pair_sums(a: Array, b: Array, c: Array) -> Array | None:
+    """`PairSums` of f16 in f32, and f16 of that; otherwise as `fma_chain`."""
+    products, x = a.astype(np.float64) * b, c.astype(np.float32)
+    sums = products[::2] + products[1::2]
+    for pair in sums.astype(np.float32):
+        x += pair
+    d = x.astype(np.float16)
+    return d if _are_nearest(sums, products[::2], products[1::2]) and _is_finite(d) else None
+
+
+def _are_nearest(sums: Float64, x: Array, y: Array) -> bool:
+    """Whether the float32 nearest to `sums`, rounded, is that of `x` + `y`: it may be another only
+    where the rounded one is the middle between two."""
+    middle = (sums.view(np.int64) & _MORE) == _MIDDLE
+    if not np.logical_or.reduce(middle, None):
+        return True
+    return not (middle & (error_free.two_sum(x, y)[1] != 0)).any()
+
+
+def _is_finite(numbers: Array) -> bool:
+    return bool(np.logical_and.reduce(np.isfinite(numbers), None))

@@ -19,7 +19,7 @@ from emulator.arith.kernels import batch as kernels
 from emulator.arith.kernels.batch import Operand, address_of, in_runs
 from emulator.arith.kernels.product import OPERANDS, Product, Sparsity, Units, arranged
 from emulator.arith.kernels.tile import known_words
-from emulator.arith.steps import PopcountDot
+from emulator.arith.steps import IntegerDot, PopcountDot
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.memory.descriptors import tile_places
@@ -60,6 +60,9 @@ def product_of(ins: Multiplication, target: Target, setting: Setting) -> Product
         return None
     if isinstance(ins, WmmaMultiply):
         a, b = _held(ins, "a"), _held(ins, "b")
+        if isinstance(arithmetic.steps[0], IntegerDot) and a.per != b.per:
+            # Both have to make pairs of the same elements.
+            a, b = (Units(x.width, 1, *x[2:]) for x in (a, b))
         # The places of smaller elements are not whole bytes.
         return Product(arithmetic, ins.m, ins.n, ins.k, a, b) if min(a.bits, b.bits) >= 8 else None
     a = _in_memory(ins.a_place, setting.major_a) if setting.a_in_memory else _held(ins, "a")
@@ -126,7 +129,7 @@ def places(
     elif name == "b":
         inverse = inverse[:, ::per]
     if left == "b":
-        if name in ("a", "scale_a", "c", "d"):
+        if name in ("a", "scale_a", "c", "d", "e"):
             inverse = inverse[:, _columns_of_lanes(ins.m)]
         inverse = np.swapaxes(inverse, -1, -2)
         if name in ("c", "d"):
@@ -186,9 +189,9 @@ def _scales(ins: Multiplication, name: str, stride: int, left: str, group: int) 
 
 
 @lru_cache(maxsize=1024)
-def _nibbles(ins: Multiplication, selector: int) -> Int64:
+def _nibbles(ins: Multiplication, selector: int, left: str) -> Int64:
     """The bit of each nibble, from the words of neighbouring lanes."""
-    found = places(ins, "e", 4, group=selector)
+    found = places(ins, "e", 4, left, selector)
     return found.lane * 32 + found.bit
 
 
@@ -288,7 +291,7 @@ def _given(
             if x.strides[-1] != x.itemsize:
                 x = np.ascontiguousarray(x)
                 copies.append(x)
-            given[name] = _metadata(ins, selector, x, batch)
+            given[name] = _metadata(ins, selector, x, batch, product.left)
         elif name in ("scale_a", "scale_b"):
             table = _scales(ins, name, x.strides[-1], product.left, scales[name])
             given[name] = _words(x, batch, table)
@@ -302,10 +305,12 @@ def _given(
     return given, copies
 
 
-def _metadata(ins: Multiplication, selector: int, x: Array, batch: tuple[int, ...]) -> Operand:
+def _metadata(
+    ins: Multiplication, selector: int, x: Array, batch: tuple[int, ...], left: str
+) -> Operand:
     """Words of lanes one after the other."""
     found = _words(x, batch, _zeros(1))
-    return found._replace(known=_nibbles(ins, selector).tobytes())
+    return found._replace(known=_nibbles(ins, selector, left).tobytes())
 
 
 def _words(x: Array, batch: tuple[int, ...], table: Int64) -> Operand:
@@ -373,7 +378,7 @@ def run_lanes(
             each = np.ascontiguousarray(x.reshape(count, ins.lanes))
             copies.append(each)
             if name == "e":
-                given[name] = _metadata(ins, selector, each, (count,))
+                given[name] = _metadata(ins, selector, each, (count,), product.left)
                 continue
             table = _scales(ins, name, each.strides[-1], product.left, (scales or {})[name])
             given[name] = _words(each, (count,), table)
@@ -466,7 +471,7 @@ def warp_function(
         fragment, group = ins.fragment(name), -1
         size, start = fragment.word_bits // 8, 0 if name == "d" else end
         if name == "e":
-            table = _nibbles(ins, selector) + 8 * start
+            table = _nibbles(ins, selector, product.left) + 8 * start
         else:
             if name.startswith("scale"):
                 assert isinstance(ins, MatrixInstruction)

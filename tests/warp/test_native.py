@@ -1,16 +1,18 @@
 """Kernels of machine code: constants, operands in memory, batches, and what is left to others."""
 
+import importlib
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from designed import REGIMES
+from designed import REGIMES, fma_operands
+from dots import ROUNDINGS
 from each_form import ALL
 from kernel_operands import by_address, by_kernel, drawn
 from mutants import mutants
 
-from dtypes import encode
+from dtypes import FORMATS, encode
 from emulator import Instruction, OperandError, UndefinedError, execute
 from emulator.arith import engines
 from emulator.arith.recipes import arithmetic_for_row
@@ -19,6 +21,7 @@ from emulator.targets import find_target
 from emulator.warp import multiply
 
 native = pytest.importorskip("emulator.warp.native")
+emitter = importlib.import_module("emulator.arith.kernels.emitter")
 MMA, WGMMA = "mma.sync.aligned.", "wgmma.mma_async.sync.aligned."
 F16 = Instruction.parse(MMA + "m16n8k16.row.col.f32.f16.f16.f32")
 SPARSE = Instruction.parse("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
@@ -109,6 +112,7 @@ FAMILIES = [
             "m16n8k32.row.col.f32.e4m3.e4m3.f32",
             "m16n8k32.row.col.s32.s8.u8.s32.satfinite",
             "m16n8k4.row.col.f64.f64.f64.f64",
+            "m16n8k4.row.col.f64.f64.f64.f64.rm",
         )
     ),
     pytest.param(SPARSE, marks=pytest.mark.slow),
@@ -135,6 +139,44 @@ def test_a_processor_without_wide_vectors(monkeypatch, made_anew, ins, vector):
         function = native.warp_function.__wrapped__(ins, find_target("sm_90a"))
         assert np.array_equal(by_address(function, operands, expected), expected)
     assert np.array_equal(by_kernel(monkeypatch, ins, "sm_90a", operands), expected)
+
+
+def f64_warps(rounding, count=40):
+    """The instruction, and warps of products at every distance from their addends."""
+    modifier = "" if rounding == "rn" else f".{rounding}"
+    ins = Instruction.parse(f"{MMA}m8n8k4.row.col.f64.f64.f64.f64{modifier}")
+    rng = np.random.default_rng(22)
+    operands = drawn(ins, "sm_90a", rng, REGIMES)
+    for name, codes in zip("abc", fma_operands(FORMATS["f64"], rng, count * 64), strict=True):
+        words = codes.reshape(count, 32, -1)[..., : operands[name].shape[-1]]
+        operands[name] = np.concatenate([operands[name], words])
+    return ins, operands, execute(ins, target="sm_90a", engine="vector", **operands)
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_f64_is_rounded_as_the_instruction_says(monkeypatch, rounding):
+    """In every thread, and by a function of one warp; what runs afterwards rounds to nearest."""
+    ins, operands, expected = f64_warps(rounding)
+    function = native.warp_function(ins, find_target("sm_90a"))
+    assert np.array_equal(by_address(function, operands, expected), expected)
+    monkeypatch.setattr(native.kernels, "_WORTH_A_THREAD", 1 << 10)
+    monkeypatch.setattr(native.kernels.machine_code, "processors", lambda: 3)
+    native.kernels.machine_code._pool.cache_clear()
+    assert np.array_equal(by_kernel(monkeypatch, ins, "sm_90a", operands), expected)
+    native.kernels.machine_code._pool.cache_clear()
+    assert (np.ones(8) + 2.0**-80 == 1).all() and (2.0**-80 - np.ones(8) == -1).all()
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS[1:])
+def test_a_wrong_rounding_of_f64_is_noticed(monkeypatch, made_anew, rounding):
+    ins, operands, expected = f64_warps(rounding)
+    given = find_target("sm_90a"), native.Setting(), operands, (len(expected),)
+    right = emitter._ROUNDINGS[rounding]
+    for mode in range(4):
+        monkeypatch.setitem(emitter._ROUNDINGS, rounding, mode)
+        native.kernels._compiled.cache_clear()
+        found = native.run(ins, *given)[0]
+        assert np.array_equal(found, expected) == (mode == right)
 
 
 @pytest.mark.parametrize("ins", FAMILIES[:4], ids=str)

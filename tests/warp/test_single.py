@@ -212,10 +212,10 @@ def test_one_warp_of_each_kind(opcode, target, options, engine):
 @pytest.mark.parametrize("opcode", [f"mma.sync.aligned.{FP4}", f"mma.sync.aligned.{MXF4}",
                                     f"{SPARSE}{FP4.replace('k64', 'k128')}"])  # fmt: skip
 def test_products_of_a_group_that_cancel_count(opcode, monkeypatch):
-    ins, rng, right = Instruction.parse(opcode), np.random.default_rng(7), small.dot_adds
+    ins, rng, right = Instruction.parse(opcode), np.random.default_rng(7), small.of_groups
 
-    def cancelled(made, a, b, c, sums=None):
-        return right(made, a, b, c, np.stack([sums[0], sums[0]]))
+    def cancelled(made, sums, *rest):
+        return right(made, np.stack([sums[0], sums[0]]), *rest)
 
     low, high = (8, 112) if ins.scale_type == "ue4m3" else (95, 142)
     missed = 0
@@ -234,7 +234,7 @@ def test_products_of_a_group_that_cancel_count(opcode, monkeypatch):
         d = execute(ins, **operands, target="sm_120a", engine="reference")
         assert np.array_equal(single.run(call), d)
         with monkeypatch.context() as planted:
-            planted.setattr(small, "dot_adds", cancelled)
+            planted.setattr(small, "of_groups", cancelled)
             missed += not np.array_equal(single.run(call), d)
     assert missed, "that they do not count would be noticed"
 
