@@ -177,7 +177,7 @@ class CompiledWave(Wave):
                 return super()._run_block(strand, block)
             finally:
                 self.grid.blocks.took(block, thread_time() - start)
-        done, marks = 0, strand.marks
+        done, lanes, marks = 0, len(strand), strand.marks
         try:
             for step, count in zip(block.steps, block.counts, strict=True):
                 marks[DONE] = 0
@@ -195,7 +195,7 @@ class CompiledWave(Wave):
             raise self.grid.placed(error, strand, block.statements[done]) from error
         finally:
             self.executed += done
-            self.grid.count(strand, done)
+            self.grid.count(done, lanes)
 
 
 class Grid(engine.Grid):

@@ -20,6 +20,8 @@ from emulator.machine.vector.fragments import Fetch
 from emulator.machine.vector.strand import WARPGROUP, Strand
 from emulator.memory.space import Space
 
+#: multiply-adds that would be done in the time that a statement takes besides, without a kernel
+_STATEMENT = 1 << 15
 #: whether a statement was executed; False: nothing has happened
 Attempt = Callable[[Strand], bool]
 
@@ -33,7 +35,7 @@ def multiplication(ins: MatrixInstruction | WmmaMultiply, fetch: Fetch) -> Attem
         grid, count = s.wave.grid, len(s) // lanes
         if s.wave.watch is not None or not may_use_kernels(grid.arithmetic):
             return False
-        work = math.prod((count, ins.m, ins.n, ins.k))
+        work = math.prod((count, ins.m, ins.n, ins.k)) + _STATEMENT
         if not kernels_wanted(grid.arithmetic, (grid.target, *what), work, ins.d_type):
             return False
         done = by_kernels(grid.arithmetic, lambda: _multiply(s, ins, fetch, setting, count))
