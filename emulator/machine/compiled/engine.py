@@ -1,8 +1,9 @@
 """The compiled engine: the vector engine, of which loops and runs of statements are native
 functions.
 
-Whatever has no LLVM instructions stays a step of the vector engine, as do waits, but for barriers
-of whole blocks within loops, and all else that lanes of different warps do together.
+Whatever has no LLVM instructions stays a step of the vector engine, as do waits and all else that
+lanes of different warps do together; but for barriers of whole blocks, wgmma and waits for
+mbarriers within loops, as long as nobody comes too early.
 """
 
 from __future__ import annotations
