@@ -107,7 +107,8 @@ def fused_chain(a: Float64, b: Float64, c: Float64, rounding: Rounding = "rn") -
     # between. Of an exact product the excess is exact.
     around = np.multiply.outer(_AROUND, excess)
     subtract(totals, around, around)
-    if not np.logical_and.reduce((around[0] == around[1]) | (rest == 0), None):
+    certain = around[0] == around[1]
+    if not np.logical_and.reduce(certain, None) and not (certain | (rest == 0)).all():
         return None
     magnitude = np.abs(held)
     if not np.maximum.reduce(magnitude, None) < _LARGE:
