@@ -351,7 +351,9 @@ def _bases(x: Array, inner: tuple[int, ...], batch: tuple[int, ...]) -> Int64:
     """Bytes from the first of an array's batch to each of `batch`, which it broadcasts to."""
     if not batch:
         return _zeros(1)
-    strides = np.broadcast_to(x, (*batch, *inner)).strides[: len(batch)]
+    whole = (*batch, *inner)
+    # Nearly always it has the whole batch: then this is the fast path.
+    strides = (x if x.shape == whole else np.broadcast_to(x, whole)).strides[: len(batch)]
     if len(batch) == 1:
         return _steps(batch[0], strides[0])
     out = np.zeros(1, np.int64)
@@ -514,6 +516,63 @@ def warp_function(
     d = ins.fragment("d")
     address = kernels.warp_address(product, tuple(tables))
     return WarpFunction(address, offsets, end, d.registers * ins.lanes * d.word_bits // 8)
+
+
+# --- one warpgroup, for native code --------------------------------------------------------------
+
+#: the bits of a descriptor that say where its matrix starts but for its place within 1024 bytes,
+#: which every swizzle pattern repeats after
+START_BITS = 0x3FC0
+#: bytes of a register of a warpgroup
+_ROW = 4 * 128
+
+
+class GroupFunction(NamedTuple):
+    """``int32 batch(const int64 *words, int64 0, int64 1)`` at an address, for other native code to
+    call: a wgmma with all descriptors that are alike but for `START_BITS`.
+
+    It returns what a `WarpFunction` does. Each register is the words of all lanes, one after the
+    other.
+    """
+
+    address: int
+    #: what it is called with, but for the addresses below
+    words: Int64
+    #: bytes from the multiple of 1024 where A and B start to their ends; 0: A is in registers
+    reach: tuple[int, int]
+    #: what the words point to
+    held: Mapping[str, Operand]
+
+
+#: of the words of a `GroupFunction`: registers of A, or what A starts in, the same of B, registers
+#: of C and of D, and where there is a 0 if C is not read, else a 1
+GROUP_ADDRESSES = (*(4 * i for i in range(4)), 4 * len(OPERANDS) + 2)
+
+
+def group_function(
+    ins: MatrixInstruction, target: Target, setting: Setting, descriptors: Mapping[str, int]
+) -> GroupFunction | None:
+    """The function of a dense wgmma, for descriptors of A, if it is in memory, and of B; None where
+    no kernel computes it."""
+    product = product_of(ins, target, setting)
+    if product is None:
+        return None
+    given: dict[str, Operand] = {}
+    reach = {"a": 0, "b": 0}
+    for name in ("a", "b", "c", "d"):
+        bits = product.unit_bits(name)
+        if name in descriptors:
+            word = np.uint64(descriptors[name] & ~START_BITS & (1 << 64) - 1)
+            tables, run = _tile(ins, name, word.tobytes(), setting, bits // 8, product.left)
+            given[name] = Operand(0, _zeros(1), tables, _zeros(1), run)
+            reach[name] = int(tables.max()) + run * bits // 8
+        else:
+            rows = _rows(ins, name, bits, (_ROW, 4), product.left)
+            given[name] = Operand(0, _zeros(1), rows, _zeros(1))
+    compute, words, _ = kernels.prepared(product, given, _flips(product, ins, setting))
+    return GroupFunction(
+        kernels.address_of_function(compute), words, (reach["a"], reach["b"]), given
+    )
 
 
 # --- what both have in common ---------------------------------------------------------------------

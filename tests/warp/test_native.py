@@ -28,6 +28,7 @@ SPARSE = Instruction.parse("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.c
 SCALED = Instruction.parse(
     MMA + "m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e5m2.e4m3.f32.ue8m0"
 )
+INTEGERS = Instruction.parse("mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.u8.s32")
 TF32 = Instruction.parse("mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32")
 
 
@@ -122,6 +123,8 @@ FAMILIES = [
     ),
     pytest.param(SPARSE, marks=pytest.mark.slow),
     pytest.param(Instruction.parse(WGMMA + "m64n24k16.f32.bf16.bf16"), marks=pytest.mark.slow),
+    pytest.param(INTEGERS, marks=pytest.mark.slow),
+    pytest.param(Instruction.parse(WGMMA + "m64n24k32.s32.u8.s8"), marks=pytest.mark.slow),
 ]
 
 
@@ -360,6 +363,26 @@ def test_metadata(monkeypatch):
     assert same(monkeypatch, SPARSE, "sm_90a", operands, undefined="hardware")
     operands["a"][1] = 0
     assert same(monkeypatch, SPARSE, "sm_90a", operands)
+
+
+@pytest.mark.parametrize("types", ["m16n8k64.row.col.s32.s8.u8", "m16n8k128.row.col.s32.s4.s4"])
+def test_metadata_of_integers(monkeypatch, types):
+    """Any two indices; two that are one are left to others where they add bits of one place."""
+    ins = Instruction.parse(f"mma.sp::ordered_metadata.sync.aligned.{types}.s32")
+    rng = np.random.default_rng(21)
+    operands = drawn(ins, "sm_90a", rng, REGIMES[-1:] * 8)
+    operands["e"] = rng.integers(0, 1 << 32, operands["e"].shape, np.uint32)
+    given = operands | {"a": operands["a"] & np.uint32(0x0FF0_0FF0)}
+    assert same(monkeypatch, ins, "sm_90a", given, undefined="hardware")
+    with pytest.raises(UndefinedError, match="metadata of row"):
+        execute(ins, target="sm_90a", engine="compiled", **given)
+    with pytest.raises(AssertionError, match="no kernel"):
+        by_kernel(monkeypatch, ins, "sm_90a", operands, undefined="hardware")
+    found, expected = (
+        execute(ins, target="sm_90a", engine=engine, undefined="hardware", **operands)
+        for engine in ("compiled", "vector")
+    )
+    assert np.array_equal(found, expected)
 
 
 def test_words_of_tf32_that_metadata_mixes(monkeypatch):

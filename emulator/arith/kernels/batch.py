@@ -56,6 +56,11 @@ def _compiled(product: Product, runs: tile.Runs, known: tuple[tuple[str, bytes],
     )
 
 
+def address_of_function(compute: Any) -> int:
+    """Where the code of a function of machine code is."""
+    return int(ctypes.cast(compute, ctypes.c_void_p).value or 0)
+
+
 @lru_cache(maxsize=512)
 def warp_address(product: Product, tables: tuple[tuple[str, tuple[int, ...]], ...]) -> int:
     """The address of the function that `tile.warp_module` writes."""
