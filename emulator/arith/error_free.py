@@ -52,7 +52,7 @@ def odd_sum(a: Float64, b: Float64) -> Float64:
 
 def fused(x: Float64, y: Float64, z: Float64, rounding: Rounding = "rn") -> tuple[Float64, Bool]:
     """x·y + z rounded once, and where it is that: of numbers of moderate size."""
-    if rounding == "rm":  # away from which zeros and sums that cancel are +0
+    if rounding == "rm":  # by the negative, since toward +∞ what cancels is +0, as to nearest
         total, in_reach = fused(-x, y, -z, "rp")
         return -total, in_reach
     product, rest = two_product(x, y)
@@ -79,7 +79,7 @@ def fused_chain(a: Float64, b: Float64, c: Float64, rounding: Rounding = "rn") -
     None where a number is not of moderate size, or what a sum lacks may decide how it is rounded,
     and where the machine cannot be told to round so.
     """
-    if rounding == "rm":  # away from which zeros and sums that cancel are +0
+    if rounding == "rm":  # by the negative, since toward +∞ what cancels is +0, as to nearest
         found = fused_chain(-a, b, -c, "rp")
         return None if found is None else -found
     subtract = rounded(np.subtract, rounding)
@@ -107,7 +107,8 @@ def fused_chain(a: Float64, b: Float64, c: Float64, rounding: Rounding = "rn") -
     # between. Of an exact product the excess is exact.
     around = np.multiply.outer(_AROUND, excess)
     subtract(totals, around, around)
-    if not np.logical_and.reduce((around[0] == around[1]) | (rest == 0), None):
+    certain = around[0] == around[1]
+    if not np.logical_and.reduce(certain, None) and not (certain | (rest == 0)).all():
         return None
     magnitude = np.abs(held)
     if not np.maximum.reduce(magnitude, None) < _LARGE:
