@@ -82,7 +82,8 @@ class _Metadata(NamedTuple):
 class Products(NamedTuple):
     """How one instruction on one target is multiplied.
 
-    By broadcasting: elements of A are ``(terms, groups, 1, m)`` and of B ``(terms, groups, n, 1)``.
+    By broadcasting: elements of A are ``(passes, terms, groups, 1, m)`` and of B
+    ``(passes, terms, groups, n, 1)``.
     By matrices: ``(m, k)`` and ``(k, n)``. Those of a sparse A are always
     ``(passes, stored elements of a chunk, chunks, m)``, and its B is ``(k, n)``.
     """
@@ -139,8 +140,8 @@ def plan(
     if by_matrices or ins.is_sparse:
         in_a, in_b, in_c, in_d = in_a[0], in_b[0], in_c[0], in_d[0]
     else:
-        in_a = in_a.transpose(2, 0, 1)[order.reshape(-1), :, None]
-        in_b = in_b.transpose(1, 0, 2)[order.reshape(-1), ..., None]
+        in_a = in_a.transpose(2, 0, 1)[order, :, None]
+        in_b = in_b.transpose(1, 0, 2)[order, ..., None]
         in_c, in_d = in_c.swapaxes(1, 2), in_d.swapaxes(1, 2)
     if ins.is_sparse:
         metadata, in_a = _metadata(ins, check_selector(ins, selector), order, in_a)
@@ -274,9 +275,8 @@ def _numbers(plan: Products, made: small.Plan, i: int, given: Sequence[Array]) -
     if side.where.width > 8:
         found = small.numbers(made, side.fmt, units)
     else:
-        found = _numbers_of_bytes(
-            side.fmt, made.widen, made.digit, made.powers.dtype, side.where
-        ).take(units)
+        of_bytes = _numbers_of_bytes(side.fmt, made.widen, made.digit, side.where)
+        found = small.taken(made, of_bytes, units)
     if side.negative:
         np.negative(found.value, out=found.value)
     return found
@@ -285,19 +285,17 @@ def _numbers(plan: Products, made: small.Plan, i: int, given: Sequence[Array]) -
 def _scale(plan: Products, side: _Side, words: Array) -> small.Numbers:
     """Scales and their powers of two."""
     assert plan.arithmetic.scale is not None and side.scales is not None
-    return small.table(plan.arithmetic.scale).take(_flat(words, 8).take(side.scales))
+    codes = _flat(words, 8).take(side.scales)
+    return small.Numbers(*small.table(plan.arithmetic.scale).take(codes, 1))
 
 
 @lru_cache(maxsize=64)
-def _numbers_of_bytes(
-    fmt: Format, widen: Format | None, digit: int, type_: np.dtype[Any], where: Place
-) -> small.Numbers:
-    """Of places of a byte; NaNs where bits are set that no element uses."""
+def _numbers_of_bytes(fmt: Format, widen: Format | None, digit: int, where: Place) -> small.Float64:
+    """``(2, 256)``: of places of a byte; NaNs where bits are set that no element uses."""
     places = np.arange(256, dtype=np.uint8)
     codes = unpack(places[:, None], where, 8)[:, 0]
-    found = small.table(fmt, widen, digit, type_).take(codes)
-    for x in found:
-        x[(places & where.padding) != 0] = np.nan
+    found = small.table(fmt, widen, digit).take(codes, 1)
+    found[:, (places & where.padding) != 0] = np.nan
     return found
 
 
@@ -350,8 +348,8 @@ def _of_products(
         terms, tops = small.products(made, b, a)
     else:
         tops = small.largest(made, _full(plan, picked, a.weight, len(b.weight)), b.weight)
-        rows = b.value.take(picked.reshape(-1, picked.shape[-1]), 0)
-        terms = small.multiplied(tops, a.value.reshape(*rows.shape[:2], 1), rows)
+        rows = b.value.take(picked.reshape(len(picked), -1, picked.shape[-1]), 0)
+        terms = small.multiplied(tops, a.value.reshape(*rows.shape[:3], 1), rows)
     if plan.a.scales is not None:
         scales = _scale(plan, plan.a, given[-2]).value * _scale(plan, plan.b, given[-1]).value
         terms[:, :-1] *= scales
@@ -362,7 +360,7 @@ def _of_products(
 
 def _of_chain(plan: Products, given: Sequence[Array], c: Array) -> Array | None:
     a, b = (
-        _units(side, x).view(_NUMBERS[side.fmt.name])
+        _units(side, x)[0].view(_NUMBERS[side.fmt.name])
         for side, x in zip(plan[1:3], given, strict=False)
     )
     compute = _chain(plan.arithmetic)
