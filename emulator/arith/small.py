@@ -137,24 +137,29 @@ class Numbers(NamedTuple):
     weight: Float64
 
 
-def numbers(made: Plan, fmt: Format, codes: Array) -> Numbers:
-    """Those of codes, as the terms of a plan are."""
-    if fmt.bits > _TABLE_BITS:
+def numbers(made: Plan, fmt: Format, of_all: Float64 | None, codes: Array) -> Numbers:
+    """Those of codes, as the terms of a plan are, from a `table` where there is one."""
+    if of_all is None:
         return Numbers(*_numbers(fmt, made.widen, made.digit, codes))
-    return taken(made, table(fmt, made.widen, made.digit), codes)
-
-
-def taken(made: Plan, of_codes: Float64, codes: Array) -> Numbers:
-    """Those of codes, from a table of all."""
-    value, weight = of_codes.take(codes, 1)
+    value, weight = of_all.take(codes, 1)
     return Numbers(value.astype(made.powers.dtype, copy=False), weight)
 
 
 @lru_cache(maxsize=64)
-def table(fmt: Format, widen: Format | None = None, digit: int = 1) -> Float64:
-    """``(2, codes)``: the numbers of all codes; with one bit to a digit, weights are powers."""
+def table(fmt: Format, widen: Format | None = None, digit: int = 1) -> Float64 | None:
+    """``(2, codes)``: the numbers of all codes, where these are few enough; with one bit to a
+    digit, weights are powers."""
+    if fmt.bits > _TABLE_BITS:
+        return None
     codes = np.arange(1 << fmt.bits).astype(code_type(fmt.bits))
     return np.stack(_numbers(fmt, widen, digit, codes))
+
+
+@lru_cache(maxsize=1)
+def _powers_of_f16() -> Float64:
+    found = table(FORMATS["f16"])
+    assert found is not None
+    return found[1]
 
 
 def _numbers(
@@ -194,8 +199,9 @@ def matmul(
     None where one is to be computed otherwise. `c` and the result are float16 or float32."""
     starts = np.arange(0, a.shape[-1], made.order.size)
     k = (starts[:, None, None] + made.order).reshape(-1, made.order.shape[1])
-    rows = numbers(made, a_type, a.T[k][:, :, None, :, None])
-    columns = numbers(made, b_type, b.T[k][:, :, None, None])
+    in_a, in_b = (table(fmt, made.widen, made.digit) for fmt in (a_type, b_type))
+    rows = numbers(made, a_type, in_a, a.T[k][:, :, None, :, None])
+    columns = numbers(made, b_type, in_b, b.T[k][:, :, None, None])
     with unwarned():
         d = chain(made, *products(made, rows, columns), c[None])
     return None if d is None else d[0]
@@ -263,7 +269,7 @@ def _sum(made: Plan, values: Array, top: Array, x: Array) -> Array | None:
     word, own = made.mask.dtype, values[-1]
     own[...] = x
     if x.dtype == np.float16:
-        power = table(FORMATS["f16"])[1].take(x.view(np.uint16))
+        power = _powers_of_f16().take(x.view(np.uint16))
     else:
         power = (own.view(word) & made.exponent).view(own.dtype)
     np.maximum(top, power, out=top, casting="same_kind")

@@ -21,6 +21,7 @@ from dtypes import Array, Format, Place, code_type, unpack
 from emulator.arith import error_free, small
 from emulator.arith.factors import Float32, values
 from emulator.arith.recipes import Arithmetic
+from emulator.arith.small import Float64
 from emulator.arith.steps import (
     AddC,
     Clear,
@@ -62,6 +63,8 @@ class _Side(NamedTuple):
     in_memory: bool = False
     #: its sign is flipped
     negative: bool = False
+    #: ``(2, …)``: the numbers of all that its place can hold, where these are few
+    numbers: Float64 | None = None
 
 
 class _Metadata(NamedTuple):
@@ -145,6 +148,8 @@ def plan(
         in_c, in_d = in_c.swapaxes(1, 2), in_d.swapaxes(1, 2)
     if ins.is_sparse:
         metadata, in_a = _metadata(ins, check_selector(ins, selector), order, in_a)
+    if made is not None and not by_matrices:
+        a, b = (x._replace(numbers=_table(x, made)) for x in (a, b))
     scales: list[Index | None] = [None, None]
     if ids:
         assert made is not None
@@ -261,7 +266,7 @@ def _units(side: _Side, words: Array) -> Array:
 def _flat(words: Array, bits: int) -> Array:
     """What the words hold of so many bits each, lane by lane."""
     type_ = code_type(bits)
-    flat = np.ascontiguousarray(words).reshape(-1)
+    flat = words.ravel()
     if flat.dtype.itemsize < type_.itemsize:
         flat = flat[: flat.size - flat.size % type_.itemsize]  # a memory of any size
     return flat.view(type_)
@@ -271,12 +276,7 @@ def _numbers(plan: Products, made: small.Plan, i: int, given: Sequence[Array]) -
     """Those of side `i`."""
     side = plan[1 + i]
     assert isinstance(side, _Side)
-    units = _units(side, given[i])
-    if side.where.width > 8:
-        found = small.numbers(made, side.fmt, units)
-    else:
-        of_bytes = _numbers_of_bytes(side.fmt, made.widen, made.digit, side.where)
-        found = small.taken(made, of_bytes, units)
+    found = small.numbers(made, side.fmt, side.numbers, _units(side, given[i]))
     if side.negative:
         np.negative(found.value, out=found.value)
     return found
@@ -285,17 +285,19 @@ def _numbers(plan: Products, made: small.Plan, i: int, given: Sequence[Array]) -
 def _scale(plan: Products, side: _Side, words: Array) -> small.Numbers:
     """Scales and their powers of two."""
     assert plan.arithmetic.scale is not None and side.scales is not None
-    codes = _flat(words, 8).take(side.scales)
-    return small.Numbers(*small.table(plan.arithmetic.scale).take(codes, 1))
+    table = small.table(plan.arithmetic.scale)
+    assert table is not None
+    return small.Numbers(*table.take(_flat(words, 8).take(side.scales), 1))
 
 
-@lru_cache(maxsize=64)
-def _numbers_of_bytes(fmt: Format, widen: Format | None, digit: int, where: Place) -> small.Float64:
-    """``(2, 256)``: of places of a byte; NaNs where bits are set that no element uses."""
+def _table(side: _Side, made: small.Plan) -> Float64 | None:
+    """`_Side.numbers`; NaNs where bits are set that no element uses."""
+    table = small.table(side.fmt, made.widen, made.digit)
+    if table is None or side.where.width > 8:
+        return table
     places = np.arange(256, dtype=np.uint8)
-    codes = unpack(places[:, None], where, 8)[:, 0]
-    found = small.table(fmt, widen, digit).take(codes, 1)
-    found[:, (places & where.padding) != 0] = np.nan
+    found = table.take(unpack(places[:, None], side.where, 8)[:, 0], 1)
+    found[:, (places & side.where.padding) != 0] = np.nan
     return found
 
 
