@@ -24,7 +24,6 @@ from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import FusedDotAdd
 
 Float64 = NDArray[np.float64]
-_FLOAT64 = np.dtype(np.float64)
 
 #: products for which this pays
 MOST_PRODUCTS = 1 << 13
@@ -137,31 +136,39 @@ class Numbers(NamedTuple):
     value: Array
     weight: Float64
 
-    def take(self, codes: Array) -> Numbers:
-        return Numbers(self.value.take(codes), self.weight.take(codes))
 
-
-def numbers(made: Plan, fmt: Format, codes: Array) -> Numbers:
-    """Those of codes, as the terms of a plan are."""
-    if fmt.bits > _TABLE_BITS:
-        return _numbers(fmt, made.widen, made.digit, codes)
-    return table(fmt, made.widen, made.digit, made.powers.dtype).take(codes)
+def numbers(made: Plan, fmt: Format, of_all: Float64 | None, codes: Array) -> Numbers:
+    """Those of codes, as the terms of a plan are, from a `table` where there is one."""
+    if of_all is None:
+        return Numbers(*_numbers(fmt, made.widen, made.digit, codes))
+    value, weight = of_all.take(codes, 1)
+    return Numbers(value.astype(made.powers.dtype, copy=False), weight)
 
 
 @lru_cache(maxsize=64)
-def table(
-    fmt: Format, widen: Format | None = None, digit: int = 1, type_: np.dtype[Any] = _FLOAT64
-) -> Numbers:
-    """Those of all codes; with one bit to a digit weights are powers."""
-    found = _numbers(fmt, widen, digit, np.arange(1 << fmt.bits).astype(code_type(fmt.bits)))
-    return Numbers(found.value.astype(type_), found.weight)
+def table(fmt: Format, widen: Format | None = None, digit: int = 1) -> Float64 | None:
+    """``(2, codes)``: the numbers of all codes, where these are few enough; with one bit to a
+    digit, weights are powers."""
+    if fmt.bits > _TABLE_BITS:
+        return None
+    codes = np.arange(1 << fmt.bits).astype(code_type(fmt.bits))
+    return np.stack(_numbers(fmt, widen, digit, codes))
 
 
-def _numbers(fmt: Format, widen: Format | None, digit: int, codes: Array) -> Numbers:
+@lru_cache(maxsize=1)
+def _powers_of_f16() -> Float64:
+    found = table(FORMATS["f16"])
+    assert found is not None
+    return found[1]
+
+
+def _numbers(
+    fmt: Format, widen: Format | None, digit: int, codes: Array
+) -> tuple[Float64, Float64]:
     with np.errstate(invalid="ignore"):  # of NaNs
         value = factors.values(fmt, codes).astype(np.float64)
     fields = value.view(np.int64) >> _MANTISSA & (len(_EXPONENTS) - 1)
-    return Numbers(value, _weights(widen or fmt, digit).take(fields))
+    return value, _weights(widen or fmt, digit).take(fields)
 
 
 @lru_cache(maxsize=64)
@@ -191,9 +198,10 @@ def matmul(
     """Accumulators ``(m, n)`` after all instructions of codes `a` ``(m, K)`` and `b` ``(n, K)``;
     None where one is to be computed otherwise. `c` and the result are float16 or float32."""
     starts = np.arange(0, a.shape[-1], made.order.size)
-    taken = (starts[:, None] + made.order.reshape(-1)).reshape(-1)
-    rows = numbers(made, a_type, a.take(taken, -1).T[:, None, :, None])
-    columns = numbers(made, b_type, b.take(taken, -1).T[:, None, None, :])
+    k = (starts[:, None, None] + made.order).reshape(-1, made.order.shape[1])
+    in_a, in_b = (table(fmt, made.widen, made.digit) for fmt in (a_type, b_type))
+    rows = numbers(made, a_type, in_a, a.T[k][:, :, None, :, None])
+    columns = numbers(made, b_type, in_b, b.T[k][:, :, None, None])
     with unwarned():
         d = chain(made, *products(made, rows, columns), c[None])
     return None if d is None else d[0]
@@ -205,21 +213,16 @@ def unwarned() -> np.errstate:
 
 
 def products(made: Plan, rows: Numbers, columns: Numbers) -> tuple[Array, Array]:
-    """What `chain` takes, of all numbers of rows ``(terms, groups, m, 1)`` with those of columns
-    ``(terms, groups, 1, n)``."""
-    of_rows, of_columns = (
-        x.weight.reshape(-1, made.order.shape[1], *x.weight.shape[1:]) for x in (rows, columns)
-    )
-    tops = largest(
-        made, of_rows[..., 0].transpose(0, 2, 3, 1), of_columns[..., 0, :].swapaxes(1, 2)
-    )
+    """What `chain` takes, of all numbers of rows ``(passes, terms, groups, m, 1)`` with those of
+    columns ``(passes, terms, groups, 1, n)``."""
+    of_rows = rows.weight[..., 0].transpose(0, 2, 3, 1)
+    tops = largest(made, of_rows, columns.weight[..., 0, :].swapaxes(1, 2))
     return multiplied(tops, rows.value, columns.value), tops
 
 
 def multiplied(tops: Array, a: Array, b: Array) -> Array:
-    """The terms that `chain` takes, of numbers with the terms of all passes on their first axis."""
-    a, b = (x.reshape(len(tops), -1, *x.shape[1:]) for x in (a, b))
-    terms = np.empty((len(tops), a.shape[1] + 1, *tops.shape[1:]), a.dtype)
+    """The terms that `chain` takes, of numbers ``(passes, terms, …)`` that broadcast."""
+    terms = np.empty((len(tops), b.shape[1] + 1, *tops.shape[1:]), a.dtype)
     np.multiply(a, b, out=terms[:, :-1])
     return terms
 
@@ -266,7 +269,7 @@ def _sum(made: Plan, values: Array, top: Array, x: Array) -> Array | None:
     word, own = made.mask.dtype, values[-1]
     own[...] = x
     if x.dtype == np.float16:
-        power = table(FORMATS["f16"]).weight.take(x.view(np.uint16))
+        power = _powers_of_f16().take(x.view(np.uint16))
     else:
         power = (own.view(word) & made.exponent).view(own.dtype)
     np.maximum(top, power, out=top, casting="same_kind")

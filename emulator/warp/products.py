@@ -21,6 +21,7 @@ from dtypes import Array, Format, Place, code_type, unpack
 from emulator.arith import error_free, small
 from emulator.arith.factors import Float32, values
 from emulator.arith.recipes import Arithmetic
+from emulator.arith.small import Float64
 from emulator.arith.steps import (
     AddC,
     Clear,
@@ -62,6 +63,8 @@ class _Side(NamedTuple):
     in_memory: bool = False
     #: its sign is flipped
     negative: bool = False
+    #: ``(2, …)``: the numbers of all that its place can hold, where these are few
+    numbers: Float64 | None = None
 
 
 class _Metadata(NamedTuple):
@@ -82,7 +85,8 @@ class _Metadata(NamedTuple):
 class Products(NamedTuple):
     """How one instruction on one target is multiplied.
 
-    By broadcasting: elements of A are ``(terms, groups, 1, m)`` and of B ``(terms, groups, n, 1)``.
+    By broadcasting: elements of A are ``(passes, terms, groups, 1, m)`` and of B
+    ``(passes, terms, groups, n, 1)``.
     By matrices: ``(m, k)`` and ``(k, n)``. Those of a sparse A are always
     ``(passes, stored elements of a chunk, chunks, m)``, and its B is ``(k, n)``.
     """
@@ -139,11 +143,13 @@ def plan(
     if by_matrices or ins.is_sparse:
         in_a, in_b, in_c, in_d = in_a[0], in_b[0], in_c[0], in_d[0]
     else:
-        in_a = in_a.transpose(2, 0, 1)[order.reshape(-1), :, None]
-        in_b = in_b.transpose(1, 0, 2)[order.reshape(-1), ..., None]
+        in_a = in_a.transpose(2, 0, 1)[order, :, None]
+        in_b = in_b.transpose(1, 0, 2)[order, ..., None]
         in_c, in_d = in_c.swapaxes(1, 2), in_d.swapaxes(1, 2)
     if ins.is_sparse:
         metadata, in_a = _metadata(ins, check_selector(ins, selector), order, in_a)
+    if made is not None and not by_matrices:
+        a, b = (x._replace(numbers=_table(x, made)) for x in (a, b))
     scales: list[Index | None] = [None, None]
     if ids:
         assert made is not None
@@ -260,7 +266,7 @@ def _units(side: _Side, words: Array) -> Array:
 def _flat(words: Array, bits: int) -> Array:
     """What the words hold of so many bits each, lane by lane."""
     type_ = code_type(bits)
-    flat = np.ascontiguousarray(words).reshape(-1)
+    flat = words.ravel()
     if flat.dtype.itemsize < type_.itemsize:
         flat = flat[: flat.size - flat.size % type_.itemsize]  # a memory of any size
     return flat.view(type_)
@@ -270,13 +276,7 @@ def _numbers(plan: Products, made: small.Plan, i: int, given: Sequence[Array]) -
     """Those of side `i`."""
     side = plan[1 + i]
     assert isinstance(side, _Side)
-    units = _units(side, given[i])
-    if side.where.width > 8:
-        found = small.numbers(made, side.fmt, units)
-    else:
-        found = _numbers_of_bytes(
-            side.fmt, made.widen, made.digit, made.powers.dtype, side.where
-        ).take(units)
+    found = small.numbers(made, side.fmt, side.numbers, _units(side, given[i]))
     if side.negative:
         np.negative(found.value, out=found.value)
     return found
@@ -285,19 +285,19 @@ def _numbers(plan: Products, made: small.Plan, i: int, given: Sequence[Array]) -
 def _scale(plan: Products, side: _Side, words: Array) -> small.Numbers:
     """Scales and their powers of two."""
     assert plan.arithmetic.scale is not None and side.scales is not None
-    return small.table(plan.arithmetic.scale).take(_flat(words, 8).take(side.scales))
+    table = small.table(plan.arithmetic.scale)
+    assert table is not None
+    return small.Numbers(*table.take(_flat(words, 8).take(side.scales), 1))
 
 
-@lru_cache(maxsize=64)
-def _numbers_of_bytes(
-    fmt: Format, widen: Format | None, digit: int, type_: np.dtype[Any], where: Place
-) -> small.Numbers:
-    """Of places of a byte; NaNs where bits are set that no element uses."""
+def _table(side: _Side, made: small.Plan) -> Float64 | None:
+    """`_Side.numbers`; NaNs where bits are set that no element uses."""
+    table = small.table(side.fmt, made.widen, made.digit)
+    if table is None or side.where.width > 8:
+        return table
     places = np.arange(256, dtype=np.uint8)
-    codes = unpack(places[:, None], where, 8)[:, 0]
-    found = small.table(fmt, widen, digit, type_).take(codes)
-    for x in found:
-        x[(places & where.padding) != 0] = np.nan
+    found = table.take(unpack(places[:, None], side.where, 8)[:, 0], 1)
+    found[:, (places & side.where.padding) != 0] = np.nan
     return found
 
 
@@ -350,8 +350,8 @@ def _of_products(
         terms, tops = small.products(made, b, a)
     else:
         tops = small.largest(made, _full(plan, picked, a.weight, len(b.weight)), b.weight)
-        rows = b.value.take(picked.reshape(-1, picked.shape[-1]), 0)
-        terms = small.multiplied(tops, a.value.reshape(*rows.shape[:2], 1), rows)
+        rows = b.value.take(picked.reshape(len(picked), -1, picked.shape[-1]), 0)
+        terms = small.multiplied(tops, a.value.reshape(*rows.shape[:3], 1), rows)
     if plan.a.scales is not None:
         scales = _scale(plan, plan.a, given[-2]).value * _scale(plan, plan.b, given[-1]).value
         terms[:, :-1] *= scales
@@ -362,7 +362,7 @@ def _of_products(
 
 def _of_chain(plan: Products, given: Sequence[Array], c: Array) -> Array | None:
     a, b = (
-        _units(side, x).view(_NUMBERS[side.fmt.name])
+        _units(side, x)[0].view(_NUMBERS[side.fmt.name])
         for side, x in zip(plan[1:3], given, strict=False)
     )
     compute = _chain(plan.arithmetic)

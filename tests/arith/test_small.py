@@ -103,7 +103,7 @@ def test_accumulators_that_cannot_be_aligned_are_not_computed(c):
 @pytest.mark.parametrize(
     "change",
     [
-        {"mask": lambda x: x << np.int64(1)},
+        {"mask": lambda x: x << np.uint64(1)},
         {"to_scale": lambda x: x - np.uint64(1 << 52)},
         {"powers": lambda x: np.maximum(x, 2.0**73)},
     ],

@@ -22,6 +22,7 @@ from emulator.warp import multiply
 
 native = pytest.importorskip("emulator.warp.native")
 emitter = importlib.import_module("emulator.arith.kernels.emitter")
+ordinary = importlib.import_module("emulator.arith.kernels.ordinary")
 MMA, WGMMA = "mma.sync.aligned.", "wgmma.mma_async.sync.aligned."
 F16 = Instruction.parse(MMA + "m16n8k16.row.col.f32.f16.f16.f32")
 SPARSE = Instruction.parse("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
@@ -217,6 +218,35 @@ def test_scales_that_are_ordinary_and_not(monkeypatch):
     for name, words in zip(("scale_a", "scale_b"), pairs.T, strict=True):
         operands[name] = np.repeat(words[:, None], 32, 1)
     assert same(monkeypatch, ins, "sm_120a", operands)
+
+
+def test_scales_take_the_short_way_up_to_a_limit(monkeypatch, made_anew):
+    """No bits tell where it ends, which is a margin: here the short way gives another last bit.
+
+    The last warp has zeros and a tiny accumulator: of the units of zeros comes no NaN, of which
+    each product would be the least integer, and an odd number of those would go the long way.
+    """
+    ins = Instruction.parse(
+        MMA + "m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e5m2.f32.ue8m0"
+    )
+    exponents = np.array([[-16, 0], [-15, 0], [0, -15], [0, -16], [15, 15], [16, 0], [15, 15]])
+    scales = ((exponents + 127).astype(np.uint32) * 0x01010101)[..., None].repeat(32, -1)
+    ones = [np.ones((7, *ins.fragment(name).shape)) for name in "abc"]
+    ones[0][-1], ones[2][-1] = 0, 2.0**-100
+    operands = {
+        name: ins.fragment(name).scatter(encode(ins.fragment(name).fmt, x))
+        for name, x in zip("abc", ones, strict=True)
+    } | {"scale_a": scales[:, 0], "scale_b": scales[:, 1]}
+    right = ordinary.dot_add
+
+    def other(e, *rest):
+        code, odd = right(e, *rest)
+        return e.b.xor(code, e.like(code, 1)), odd
+
+    monkeypatch.setattr(ordinary, "dot_add", other)
+    found = execute(ins, target="sm_120a", engine="compiled", **operands)
+    expected = execute(ins, target="sm_120a", engine="vector", **operands)
+    assert np.flatnonzero((found == expected).all((1, 2))).tolist() == [0, 3, 5]
 
 
 def test_runs_of_units():

@@ -19,7 +19,8 @@ from emulator.arith.steps import FusedDotAdd
 
 #: exponents of ordinary elements, and of accumulators
 ELEMENTS, ACCUMULATORS = (-50, 62), (-126, 127)
-#: exponents of ordinary scales: the powers of two of products stay normal
+#: Exponents of ordinary scales, with a margin: the units of zeros, times two scales, would overflow
+#: from 19 on (see `dot_add`), powers of two of products from 49 on.
 SCALES = (-15, 15)
 _BIAS, _MANTISSA = 127, 23
 _EXPONENT = 0xFF << _MANTISSA
@@ -131,7 +132,8 @@ def dot_add(
     units = _power(e, b.sub(e.like(top, 2 * _BIAS + fraction), top))
     of_products = units
     if scaled is not None:
-        # Zeros are below the least product that is none: their units must not overflow.
+        # Zeros are below the least product that is none: their units must not overflow, for what
+        # the NaN would be as an integer is undefined.
         lowest = _BIAS + 2 * SCALES[0] + sum(fmt.emin for fmt in formats)
         highest = e.like(top, 2 * _BIAS + fraction - lowest)
         field = e.smaller(b.sub(e.like(top, 2 * _BIAS + fraction), top), highest)
