@@ -194,13 +194,14 @@ WGMMA, WGMMA_SP = "wgmma.mma_async.sync.aligned.", "wgmma.mma_async.sp.sync.alig
 TF32 = MMA + "m16n8k8.row.col.f32.tf32.tf32.f32"
 F16_D = MMA + "m16n8k16.row.col.f16.f16.f16.f16"
 F64 = MMA + "m8n8k4.row.col.f64.f64.f64.f64"
+F64_DOWN = F64 + ".rm"
 S4 = MMA + "m16n8k64.row.col.s32.s4.s4.s32"
 B1 = MMA + "m16n8k256.row.col.s32.b1.b1.s32.and.popc"
 E4M3 = MMA + "m16n8k32.row.col.f32.e4m3.e4m3.f32"
 UNSCALED = MMA + "m16n8k32.row.col.kind::f8f6f4.f32.{0}.{0}.f32"
 BATCHES = (
     Batch(F16, "sm_90a", F16, 20_000),
-    *(Batch(x, "sm_90a", x) for x in (BF16, TF32, E4M3, S8, F16_D, F64, S4, B1)),
+    *(Batch(x, "sm_90a", x) for x in (BF16, TF32, E4M3, S8, F16_D, F64, F64_DOWN, S4, B1)),
     Batch(UNSCALED.format("e3m2"), "sm_120a", UNSCALED.format("e3m2")),
     Batch(MXF8, "sm_120a", UNSCALED.format("e4m3")),
     Batch(f"{MMA}m16n8k64.{NVF4}", "sm_120a", UNSCALED.format("e2m1")),
@@ -425,7 +426,7 @@ def small_works() -> dict[str, Callable[[], object]]:
     """By name: one instruction of one warp, one small matrix, one statement, one small launch."""
     rng, target, works = np.random.default_rng(0), "sm_90a", {}
     works["Instruction.parse of a known opcode"] = lambda: Instruction.parse(F16)
-    for opcode, name in ((F16, "m16n8k16 f16"), (S8, "m16n8k32 s8")):
+    for opcode, name in ((F16, "m16n8k16 f16"), (S8, "m16n8k32 s8"), (F64, "m8n8k4 f64")):
         ins = Instruction.parse(opcode)
         registers = [
             fragment.scatter(random_codes(rng, fragment.fmt, fragment.shape))
