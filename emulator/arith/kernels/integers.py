@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from dtypes import Format
-from emulator.arith.kernels.emitter import I16, I32, Emitter, Value
+from emulator.arith.kernels.emitter import I16, I32, Emitter, Value, in_pairs
 from emulator.arith.kernels.product import Units
 
 #: sums that do not wait for each other
-_SUMS = 2
+_SUMS = 4
 
 
 def pairs_of(units: Units) -> int:
@@ -41,7 +41,7 @@ def dot(e: Emitter, a: Sequence[Value], b: Sequence[Value]) -> Value:
             sums.append(both)
         else:
             sums[k % _SUMS] = e.b.add(sums[k % _SUMS], both)
-    return e.b.add(*sums) if len(sums) == _SUMS else sums[0]
+    return in_pairs(e.b.add, sums)
 
 
 def _multiplied(e: Emitter, p: Value, q: Value) -> Value:
