@@ -129,7 +129,7 @@ def _advance(threads: list[Thread], alone: bool) -> int | None:
             run.statements += 1
             if isinstance(step, Each):
                 execute = step.run
-                for thread in threads:
+                for thread in sorted(threads, key=step.order) if step.order else threads:
                     execute(thread)
                 pc += 1
                 if alone or pc not in leaders:
