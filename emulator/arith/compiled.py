@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
@@ -33,6 +34,8 @@ from emulator.arith.steps import FmaChain, PairSums
 
 #: multiply-adds below which a second thread costs more than it brings
 _WORTH_A_THREAD = 1 << 19
+#: parts of the work of each thread
+_PARTS = 16
 
 # Whatever is wrong with Numba here must show while this module is imported, not later.
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
@@ -74,32 +77,52 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
-def in_threads(piece: Callable[[int], None], starts: Sequence[int]) -> None:
-    """``piece(start)`` for all `starts`; what they call uses no more threads.
+def in_threads(
+    piece: Callable[[Any], None], parts: Iterable[Any], threads: int | None = None
+) -> None:
+    """``piece(part)`` for all `parts`, in so many threads (None: all), of which this is one; what
+    they call uses no more threads.
 
     Plain threads, since NumPy and the functions below release the lock of the interpreter: Numba's
     own parallel loops must not be entered from two threads at once, which users may do.
     """
-    for done in [_pool().submit(_alone, piece, start) for start in starts]:
-        done.result()
+    left, most = deque(parts), get_num_threads()
+    most = min(len(left), most if threads is None else min(threads, most))
+    if most <= 1 or getattr(_thread, "is_worker", False):
+        for part in left:
+            piece(part)
+        return
+    others = [_pool().submit(_work, piece, left) for _ in range(1, most)]
+    try:
+        _work(piece, left)
+    finally:
+        _thread.is_worker = False
+        for other in others:
+            if not other.cancel():
+                other.result()
 
 
-def _alone(piece: Callable[[int], None], start: int) -> None:
+def _work(piece: Callable[[Any], None], left: deque[Any]) -> None:
+    """Takes what is left, one part after the other; a failure leaves nothing to others."""
     _thread.is_worker = True
-    piece(start)
+    try:
+        while left:
+            try:
+                part = left.popleft()
+            except IndexError:  # another was quicker
+                return
+            piece(part)
+    finally:
+        left.clear()
 
 
 def run_in_threads(tasks: Callable[..., None], count: int, work: int, *arguments: Any) -> None:
     """``tasks(first, last, *arguments)`` for all of `count`, in threads if it is worth it."""
     threads = min(get_num_threads(), count, 1 + work // _WORTH_A_THREAD)
-    if threads == 1 or getattr(_thread, "is_worker", False):
-        tasks(0, count, *arguments)
-        return
-    # Several parts for each thread, so that none waits long for the last.
-    parts = min(count, threads * 4)
+    # Many parts for each thread, so that none waits long for the last.
+    parts = min(count, threads * _PARTS) if threads > 1 else 1
     cuts = [i * count // parts for i in range(parts + 1)]
-    for done in [_pool().submit(tasks, *part, *arguments) for part in pairwise(cuts)]:
-        done.result()
+    in_threads(lambda part: tasks(*part, *arguments), pairwise(cuts), threads)
 
 
 # --- chains of fused multiply-adds ----------------------------------------------------------------

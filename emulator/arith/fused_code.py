@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dtypes import FORMATS
 from emulator.arith.vector_code import (
     F32,
     I8,
@@ -35,10 +36,15 @@ from emulator.arith.vector_code import (
 
 #: columns beside each other, and those of one vector of accumulators
 COLUMNS, LANES = 64, 16
+#: rows of a tile of accumulators at most: it fits the first cache with a pass of B
+ROWS = 64
 #: terms that are added before int32 is watched; a pass is padded to a multiple of it
 RUN = 8
 _BIAS, _MANTISSA = 127, 23
 _EXPONENT = 0xFF << _MANTISSA
+_HALF = FORMATS["f16"]
+#: between the exponent fields of a number in float32 and in f16
+_APART = _BIAS - _HALF.bias
 
 
 class Kind(NamedTuple):
@@ -53,6 +59,8 @@ class Kind(NamedTuple):
     precision: int
     #: the result is f16, rounded to nearest even; else f32, toward zero
     half: bool
+    #: bits of a code of C and D
+    bits: int
     #: the passes of an instruction start from +0, and the accumulator is added to their result
     adds_c: bool
     #: positions of k in a pass, a multiple of RUN
@@ -79,22 +87,50 @@ class Kind(NamedTuple):
 Run = Callable[..., None]
 
 
+class Shape(NamedTuple):
+    """The sizes that the code is called with, in the order of its arguments: integers, and in the
+    code the values that hold them."""
+
+    #: pieces of the rows and of the columns of each product of the batch
+    tiles: Any
+    blocks: Any
+    #: passes in all, and of one instruction
+    passes: Any
+    period: Any
+    #: of a piece, and rows and columns of D, of which the last pieces may hold less
+    rows: Any
+    m: Any
+    n: Any
+    #: what the exponents of products count from
+    bias: Any
+    #: 1, or 0 where the batch shares A or B
+    a_step: Any
+    b_step: Any
+    #: elements from one product to the next in C and in D, from block to block, and from row to row
+    c_step: Any
+    d_step: Any
+    block_step: Any
+    row_step: Any
+
+
 @lru_cache(maxsize=64)
 def tiles_function(kind: Kind) -> Run:
-    """``f(first, last, a, a_exponent, b, b_exponent, x, partial, bad, tiles, blocks, passes,
-    period, rows, n, bias, a_step, b_step)``: the tiles `first` … `last` of x, in a thread of its
-    own.
+    """``f(first, last, a, a_exponent, b, b_exponent, c, d, bad, *shape)``: the tiles `first` …
+    `last` of D, in a thread of its own.
 
-    Arrays as `fused_tiles` makes them, contiguous: a and its exponents
+    Operands as `fused_tiles` makes them, contiguous: a and its exponents
     ``(t, tiles, passes, rows, k)``, those repeated to fill 32 bits, or both with an axis of lanes
     more; b ``(t, blocks, passes, k, COLUMNS)``, of floats ``(…, k, 2, COLUMNS)``, and its exponents
-    ``(t, blocks, passes, k, COLUMNS)``; x, partial and bad ``(t, tiles, blocks, rows, COLUMNS)``.
-    Exponents are what `bias` makes those of products as float32 has them; the least of a lane
-    stands for zero. A step is 1, or 0 where the batch shares the operand.
+    ``(t, blocks, passes, k, COLUMNS)``, of which words of 32 bits hold those of columns that are
+    LANES apart. Exponents are what the bias makes those of products as float32 has them; the least
+    of a lane stands for zero. C and D are codes, NaNs of D the
+    canonical one; `bad` is as D, and is written where something is marked.
     """
-    sizes, arrays = [ctypes.c_int64], [ctypes.c_void_p]
-    address = function("fused_tiles", [I64] * 2 + [POINTER] * 7 + [I64] * 9, Writer(kind).tiles)
-    call = ctypes.CFUNCTYPE(None, *sizes * 2, *arrays * 7, *sizes * 9)(address)
+    sizes, arrays = ctypes.c_int64, ctypes.c_void_p
+    count = len(Shape._fields)
+    types = [I64] * 2 + [POINTER] * 7 + [I64] * count
+    address = function("fused_tiles", types, Writer(kind).tiles)
+    call = ctypes.CFUNCTYPE(None, *[sizes] * 2, *[arrays] * 7, *[sizes] * count)(address)
 
     def run(first: int, last: int, *given: Any) -> None:
         call(first, last, *(x.ctypes.data if isinstance(x, np.ndarray) else x for x in given))
@@ -110,6 +146,19 @@ class Pass(NamedTuple):
     b: Value
     #: exponents as the bits of float32 have them; 0: no product
     tops: list[Value]
+
+
+class _Tile(NamedTuple):
+    """Memory of the code: ROWS rows of COLUMNS accumulators, the sums of passes that are not yet
+    added to them, and marks; and the largest exponents of one row."""
+
+    x: Value
+    partial: Value
+    bad: Value
+    tops: Value
+
+    def of_results(self) -> tuple[tuple[Value, Any], tuple[Value, Any]]:
+        return (self.x, F32), (self.bad, I8)
 
 
 #: what emits the loads of accumulators
@@ -136,65 +185,153 @@ class Writer:
     def tiles(
         self, first: Value, last: Value,
         a: Value, a_exponent: Value, b: Value, b_exponent: Value,
-        x: Value, partial: Value, bad: Value,
-        tiles: Value, blocks: Value, passes: Value, period: Value, rows: Value, n: Value,
-        bias: Value, a_step: Value, b_step: Value,
+        c: Value, d: Value, bad: Value, *shape: Value,
     ) -> None:  # fmt: skip
-        zero, k, together = first.constant(0), self.kind.k, self.kind.together
-        tops, to_field = first.room(I32, COLUMNS), bias.to(I32).splat(LANES)
+        zero, size, k = first.constant(0), Shape(*shape), self.kind.k
+        tile = _Tile(
+            first.room(F32, ROWS * COLUMNS), first.room(F32, ROWS * COLUMNS),
+            first.room(I8, ROWS * COLUMNS), first.room(I32, COLUMNS),
+        )  # fmt: skip
+        each = COLUMNS if self.kind.a_in_lanes else 1
 
         def task(index: Value) -> tuple[()]:
-            t, block, tile = index // (tiles * blocks), index % blocks, index // blocks % tiles
-            a_tile = (t * a_step * tiles + tile) * passes * rows * k
-            each, word = (COLUMNS, self.lane) if self.kind.a_in_lanes else (1, I32)
-            b_block = (t * b_step * blocks + block) * passes * k
-            left = n - block * COLUMNS
-            width = left.compare("<", COLUMNS).select(left, COLUMNS)
+            t, block = index // (size.tiles * size.blocks), index % size.blocks
+            row = index // size.blocks % size.tiles
+            a_tile = (t * size.a_step * size.tiles + row) * size.passes * size.rows * k
+            b_block = (t * size.b_step * size.blocks + block) * size.passes * k
+            row *= size.rows
+            height, width = (size.m - row).min(size.rows), (size.n - block * COLUMNS).min(COLUMNS)
+            here = block * size.block_step + row * size.row_step
 
-            def one_pass(p: Value) -> tuple[()]:
-                b_pass = (b_block + p * k) * COLUMNS
+            def part(start: Value) -> tuple[()]:
+                count, place = (height - start).min(ROWS), here + start * size.row_step
+                self.read(tile, c, t * size.c_step + place, count, width, size.row_step)
 
-                def row(i: Value) -> tuple[()]:
-                    here = (index * rows + i) * COLUMNS
-                    a_row = (a_tile + (p * rows + i) * k) * each
-                    found = self.largest_products(
-                        a_exponent.at(a_row, word), b_exponent.at(b_pass, self.lane), to_field
-                    )
+                def one_pass(p: Value) -> tuple[()]:
+                    b_pass = (b_block + p * k) * COLUMNS
+                    columns = b.at(b_pass * self.signs, F32), b_exponent.at(b_pass, self.lane)
+                    a_pass = a_tile + (p * size.rows + start) * k
 
-                    def vectors(v: Value, tops: list[Value]) -> None:
-                        a_here = a.at(a_row + v if self.kind.a_in_lanes else a_row, F32)
-                        one = Pass(a_here, b.at(b_pass * self.signs + v, F32), tops)
-                        totals, partials, marks = (
-                            [y.at(here + v + j * LANES, type_, LANES) for j in range(len(tops))]
-                            for y, type_ in ((x, F32), (partial, F32), (bad, I8))
-                        )
-                        self.accumulate(one, totals, partials, marks, p, period)
-
-                    def vector(v: Value) -> tuple[()]:
-                        vectors(v, [tops.at(v, I32, LANES).load(4)])
+                    def one_row(i: Value) -> tuple[()]:
+                        a_row = (a_pass + i * k) * each
+                        word = self.lane if self.kind.a_in_lanes else I32
+                        rows = a.at(a_row, F32), a_exponent.at(a_row, word)
+                        self.row_of_pass(tile, rows, columns, i, p, size, width)
                         return ()
 
-                    def one_by_one() -> None:
-                        for j, top in enumerate(found):
-                            tops.at(zero + j * LANES, I32, LANES).store(top, 4)
-                        repeat(zero, width, LANES, vector)
-
-                    if together == 1:
-                        one_by_one()
-                    else:
-                        whole = width.compare(">", COLUMNS - LANES)
-                        either(whole, lambda: vectors(zero, found), one_by_one)
+                    repeat(zero, count, 1, one_row)
                     return ()
 
-                repeat(zero, rows, 1, row)
+                repeat(zero, size.passes, 1, one_pass)
+                place += t * size.d_step
+                self.write(tile, d, bad, place, count, width, size.row_step)
                 return ()
 
-            repeat(zero, passes, 1, one_pass)
+            repeat(zero, height, ROWS, part)
             return ()
 
         repeat(first, last, 1, task)
 
-    def largest_products(self, a: Value, b: Value, to_field: Value) -> list[Value]:
+    def row_of_pass(
+        self, tile: _Tile, row: tuple[Value, Value], columns: tuple[Value, Value],
+        i: Value, p: Value, size: Shape, width: Value,
+    ) -> None:  # fmt: skip
+        """Row `i` of a tile with the columns of a block; values come before exponents."""
+        zero = i.constant(0)
+        found = self.largest_products(row[1], columns[1], size.bias.to(self.lane))
+
+        def vectors(v: Value, tops: list[Value]) -> None:
+            a = row[0].at(v, F32) if self.kind.a_in_lanes else row[0]
+            one = Pass(a, columns[0].at(v, F32), tops)
+            x, partial, bad = (
+                [y.at(i * COLUMNS + v + j * LANES, type_, LANES) for j in range(len(tops))]
+                for y, type_ in ((tile.x, F32), (tile.partial, F32), (tile.bad, I8))
+            )
+            self.accumulate(one, x, partial, bad, p, size.period)
+
+        def vector(v: Value) -> tuple[()]:
+            vectors(v, [tile.tops.at(v, I32, LANES).load(4)])
+            return ()
+
+        def one_by_one() -> None:
+            for j, top in enumerate(found):
+                tile.tops.at(zero + j * LANES, I32, LANES).store(top, 4)
+            repeat(zero, width, LANES, vector)
+
+        if self.kind.together == 1:
+            one_by_one()
+        else:
+            whole = width.compare(">", COLUMNS - LANES)
+            either(whole, lambda: vectors(zero, found), one_by_one)
+
+    def read(
+        self, tile: _Tile, c: Value, start: Value, rows: Value, width: Value, step: Value
+    ) -> None:
+        """Accumulators from `start` on in C to a tile, columns that it has not as zeros."""
+        code = I16 if self.kind.bits == 16 else I32
+
+        def row(i: Value) -> tuple[()]:
+            for v in range(0, COLUMNS, LANES):
+                x, marks = (y.at(i * COLUMNS + v, type_, LANES) for y, type_ in tile.of_results())
+                x.store(x.of(F32, 0.0).splat(LANES), 4)
+                marks.store(x.of(I8, 0).splat(LANES), 1)
+
+            def some(j: Value, count: int) -> None:
+                codes = c.at(start + i * step + j, code, count).load(1)
+                tile.x.at(i * COLUMNS + j, F32, count).store(self.number(codes), 4)
+
+            in_vectors(width, some)
+            return ()
+
+        repeat(start.constant(0), rows, 1, row)
+
+    def write(
+        self, tile: _Tile, d: Value, bad: Value, start: Value, rows: Value, width: Value,
+        step: Value,
+    ) -> None:  # fmt: skip
+        """A tile to its codes in D, and its marks."""
+        code = I16 if self.kind.bits == 16 else I32
+
+        def row(i: Value) -> tuple[()]:
+            def some(j: Value, count: int) -> None:
+                x, marks = (y.at(i * COLUMNS + j, type_, count) for y, type_ in tile.of_results())
+                d.at(start + i * step + j, code, count).store(self.code(x.load(4)).to(code), 1)
+                bad.at(start + i * step + j, I8, count).store(marks.load(1), 1)
+
+            in_vectors(width, some)
+            return ()
+
+        repeat(start.constant(0), rows, 1, row)
+
+    def number(self, code: Value) -> Value:
+        """Codes as numbers of float32, NaNs of any payload."""
+        if self.kind.bits == 32:
+            return code.bits(F32)
+        word = code.to(I32)
+        size = word & 0x7FFF
+        normal = (size << (_MANTISSA - _HALF.mantissa_bits)) + (_APART << _MANTISSA)
+        normal = size.compare(">=", _HALF.infinity).select(normal | _EXPONENT, normal)
+        least = 2.0 ** (_HALF.emin - _HALF.mantissa_bits)
+        small = (size.to(F32) * least).bits(I32)
+        size = size.compare("<", 1 << _HALF.mantissa_bits).select(small, normal)
+        return (size | (word & -(1 << 31))).bits(F32)
+
+    def code(self, number: Value) -> Value:
+        """Codes, in int32, of numbers that the format has."""
+        fmt = FORMATS[f"f{self.kind.bits}"]
+        assert fmt.infinity is not None and fmt.nan is not None
+        word = number.bits(I32)
+        size, sign = word & 0x7FFFFFFF, word & -(1 << 31)
+        code, nan = word, size.compare(">", _EXPONENT)
+        if self.kind.bits == 16:
+            normal = (size - (_APART << _MANTISSA)) >> (_MANTISSA - fmt.mantissa_bits)
+            is_small = size.compare("<", (fmt.emin + _BIAS) << _MANTISSA)
+            units = size.bits(F32) * 2.0 ** (fmt.mantissa_bits - fmt.emin)
+            small = is_small.select(units, 0.0).to(I32)
+            code = is_small.select(small, normal.min(fmt.infinity)) | (sign >> 16)
+        return nan.select(word.constant(fmt.nan), code)
+
+    def largest_products(self, a: Value, b: Value, bias: Value) -> list[Value]:
         """The exponents of the largest products of a row with all columns, by vectors."""
         count = 512 // self.kind.exponent_bits
         zero, least = a.of(I64, 0), -(1 << (self.kind.exponent_bits - 1))
@@ -214,10 +351,10 @@ class Writer:
                 return (largest,)
 
             (top,) = self.over_k(some, zero.of(self.lane, least).splat(count))
-            for lanes in range(0, count, LANES):
-                found = top.part(lanes, LANES).to(I32)
-                field = (found + to_field) << _MANTISSA
-                out.append(found.compare(">", least).select(field, 0))
+            fields = top.compare(">", least).select(top + bias.splat(count), 0).bits(I32)
+            for bit in range(0, 32, self.kind.exponent_bits):
+                left = _MANTISSA - bit
+                out.append((fields << left if left > 0 else fields >> -left) & _EXPONENT)
         return out
 
     def over_k(self, some: Callable[..., Sequence[Value]], *state: Value) -> Sequence[Value]:
@@ -260,8 +397,8 @@ class Writer:
         own = [self.counted(y) for y in x]
         raw = [top.max(y) for top, y in zip(one.tops, own, strict=True)]
         is_odd = self.mark_outside(raw, load, bad)
-        least = max(self.kind.floor + _BIAS, self.least) << _MANTISSA
-        tops = [top.max(least) for top in raw]
+        floor = self.kind.floor + _BIAS
+        tops = [top.max(floor << _MANTISSA) for top in raw] if floor >= self.least else raw
         compute = self.float_sums if self.kind.floats else self.integer_sums
         results = compute(one, x, tops, load, bad)
         if self.kind.half:
@@ -269,10 +406,12 @@ class Writer:
 
         def kept() -> list[Value]:
             return [
-                is_finite(y).select(result, y) for y, result in zip(load(), results, strict=True)
+                is_finite(y).select(is_something(top, y).select(result, 0.0), y)
+                for y, top, result in zip(load(), raw, results, strict=True)
             ]
 
-        # An accumulator that is infinite or a NaN stays so: there are no such products.
+        # An accumulator that is infinite or a NaN stays so: there are no such products. And where
+        # there are no terms at all, none scales them.
         return rarely(is_odd, results, kept)
 
     def counted(self, x: Value) -> Value:
@@ -293,8 +432,7 @@ class Writer:
         def mark_them() -> None:
             for top, y, marks in zip(above, load(), bad, strict=True):
                 # No term at all is not too small, and infinities and NaNs stay.
-                size = y.bits(I32) & 0x7FFFFFFF
-                something = (top + (least << _MANTISSA) | size).compare("!=", 0)
+                something = is_something(top + (least << _MANTISSA), y)
                 mark(marks, top.unsigned(">=", last) & something & is_finite(y))
 
         when(is_odd, mark_them)
@@ -385,13 +523,14 @@ class Writer:
 
         def some(i: Value, *state: Value) -> list[Value]:
             sums = list(state)
+            # Of a negative element, the positive products are those with negative columns.
+            negative = one.a.at(i, I32, self.run).load(4).compare("<", 0).mask(I64) * COLUMNS
             for j in range(self.run):
                 row, place = one.a.at(i + j, F32).load(4).splat(LANES), (i + j) * (2 * COLUMNS)
-                # Of a negative element, the positive products are those with negative columns.
-                swapped = (one.a.at(i + j, I32).load(4).to(I64) >> 57) & COLUMNS
+                swapped = (negative >> j) & COLUMNS
                 for v in range(count):
                     first = place + v * LANES
-                    for side, index in ((0, first + swapped), (count, first + (swapped ^ COLUMNS))):
+                    for side, index in ((0, first + swapped), (count, first - swapped + COLUMNS)):
                         column = one.b.at(index, F32, LANES).load(4)
                         sums[side + v] = sums[side + v].cut_fma(row, column)
             return sums
@@ -420,6 +559,8 @@ class Writer:
 
     def to_half(self, number: Value) -> Value:
         """Rounded to nearest even as f16 does: `fused.round_to_half`, with overflow."""
+        if self.kind.directed:
+            return number.rounded_to_half() + 0.0  # what is rounded to a zero is +0
         word = number.bits(I32)
         size = (word & 0x7FFFFFFF).bits(F32)
         normal = ((word + 0xFFF + ((word >> 13) & 1)) & -(1 << 13)).bits(F32)
@@ -428,6 +569,26 @@ class Writer:
         rounded = size.compare("<", 2.0**-14).select(subnormal, normal)
         infinite = ((word & -(1 << 31)) | 0x7F800000).bits(F32)
         return size.compare(">=", 65520.0).select(infinite, rounded)
+
+
+def in_vectors(width: Value, body: Callable[[Value, int], None]) -> None:
+    """``body(j, count)`` for all columns: vectors of them, and single ones in the end."""
+    zero, whole = width.constant(0), width & -LANES
+
+    def some(count: int) -> Callable[[Value], tuple[()]]:
+        def columns(j: Value) -> tuple[()]:
+            body(j, count)
+            return ()
+
+        return columns
+
+    repeat(zero, whole, LANES, some(LANES))
+    repeat(whole, width, 1, some(1))
+
+
+def is_something(top: Value, x: Value) -> Value:
+    """There are terms that are not zero: products, of which this is the largest exponent, or x."""
+    return (top | (x.bits(I32) & 0x7FFFFFFF)).compare("!=", 0)
 
 
 def is_finite(x: Value) -> Value:

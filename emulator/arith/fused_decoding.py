@@ -14,8 +14,8 @@ from emulator.arith.kernels.elements import NOWHERE, decoded, power_of_two
 from emulator.arith.kernels.emitter import I8, I16, I32, I64, POINTER, Emitter
 from emulator.arith.kernels.machine_code import callable_at, function_addresses
 
-#: elements that are decoded together
-LANES = 8
+#: elements that are decoded together, and words of 32 bits in the longest vectors
+LANES, _WORDS = 8, 16
 
 
 class Layout(NamedTuple):
@@ -28,7 +28,8 @@ class Layout(NamedTuple):
     scale: Format | None
     #: bits of a lane for exponents; the least number stands for a zero
     exponent_bits: int
-    #: exponents fill 32 bits, as often as there is room
+    #: exponents fill 32 bits, as often as there is room; else a word of 32 bits has those of
+    #: elements that are a vector of such words apart
     repeated: bool
     #: this many neighbours are followed by as many zeros, and what is negative lies in the place of
     #: these; 0: all lie in their own places
@@ -38,7 +39,8 @@ class Layout(NamedTuple):
 @lru_cache(maxsize=64)
 def decoding_function(layout: Layout) -> Callable[..., None]:
     """``f(first, last, codes, scales, value, exponent, largest)``: groups of 8 elements, `first` …
-    `last`; exponents count from `largest`, infinities and NaNs become zeros."""
+    `last`, whole words of exponents; these count from `largest`, infinities and NaNs become
+    zeros."""
     module = ir.Module("decoding")
     kinds = [I64, I64, POINTER, POINTER, POINTER, POINTER, I64]
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), "decode")
@@ -72,12 +74,12 @@ def _write(e: Emitter, layout: Layout, i: Any, arrays: list[Any], largest: Any) 
     is_zero = b.icmp_signed("<", exponent, e.like(exponent, NOWHERE // 2))
     least = e.like(exponent, -(1 << (layout.exponent_bits - 1)))
     exponent = e.select(is_zero, least, b.sub(exponent, largest))
+    ones, mask = (0x01010101, 0xFF) if layout.exponent_bits == 8 else (0x00010001, 0xFFFF)
+    exponent = b.and_(exponent, e.like(exponent, mask))
     if layout.repeated:
-        ones, mask = (0x01010101, 0xFF) if layout.exponent_bits == 8 else (0x00010001, 0xFFFF)
-        exponent = b.mul(b.and_(exponent, e.like(exponent, mask)), e.like(exponent, ones))
+        e.store_lanes(b.mul(exponent, e.like(exponent, ones)), exponents, i)
     else:
-        exponent = e.converted(I8 if layout.exponent_bits == 8 else I16, exponent, "trunc")
-    e.store_lanes(exponent, exponents, i)
+        _store_in_words(e, exponent, layout.exponent_bits, exponents, i)
     if not layout.split:
         e.store_lanes(number, values, i)
         return
@@ -87,6 +89,18 @@ def _write(e: Emitter, layout: Layout, i: Any, arrays: list[Any], largest: Any) 
     e.store_lanes(e.select(is_negative, zero, number), values, place)
     place = b.add(place, ir.Constant(I64, layout.split))
     e.store_lanes(e.select(is_negative, number, zero), values, place)
+
+
+def _store_in_words(e: Emitter, exponent: Any, bits: int, exponents: Any, i: Any) -> None:
+    """Into a part of words, whose lowest is written first."""
+    b, parts = e.b, 32 // bits
+    part = b.and_(b.udiv(i, ir.Constant(I64, _WORDS)), ir.Constant(I64, parts - 1))
+    first = b.mul(b.udiv(i, ir.Constant(I64, _WORDS * parts)), ir.Constant(I64, _WORDS))
+    place = b.add(first, b.and_(i, ir.Constant(I64, _WORDS - 1)))
+    shift = e.splat(b.mul(b.trunc(part, I32), ir.Constant(I32, bits)))
+    held = e.lanes(exponents, place, I32)
+    held = e.select(b.icmp_unsigned("==", shift, e.like(shift, 0)), e.like(held, 0), held)
+    e.store_lanes(b.or_(held, b.shl(exponent, shift)), exponents, place)
 
 
 def _codes(e: Emitter, fmt: Format, codes: Any, i: Any) -> Any:

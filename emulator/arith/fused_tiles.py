@@ -6,23 +6,24 @@ in their place, and what they do to each result is counted by matrix products of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from dtypes import FORMATS, Array, Format
-from emulator.arith.compiled import run_in_threads
+from emulator.arith.compiled import in_threads, run_in_threads
 from emulator.arith.factors import Bool, Float32, Plan, Side, is_special, values
-from emulator.arith.fused_code import COLUMNS, RUN, Kind, tiles_function
+from emulator.arith.fused_code import COLUMNS, ROWS, RUN, Kind, Shape, tiles_function
 from emulator.arith.fused_decoding import Layout, decoding_function
 from emulator.arith.vector_code import directed
 
-#: rows of a tile of accumulators, which fits the first cache with a pass of B
-_ROWS = 64
 #: products of a batch that lie beside each other, and columns that are too few to do so
 TOGETHER, _FEW_COLUMNS = COLUMNS, 32
 #: Exponents of ordinary elements: their products are normal float32 numbers.
 _ORDINARY, _BIAS = 63, 127
+#: elements that are worth a thread to decode, and parts that they come in
+_WORTH_A_THREAD, _PARTS = 1 << 17, 16
 #: how far the exponents of a side lie apart at most for lanes of 8 bits
 _SHORT = 63
 #: a conversion from int32 to float32 toward zero is right up to here
@@ -49,33 +50,25 @@ class _Reach(NamedTuple):
 
 
 def chain(
-    made: Plan, left: Side, right: Side, scale: Format | None, c: Float32
-) -> tuple[Float32, Bool]:
-    """Accumulators ``(t, m, n)`` after all instructions, NaNs with any payload, and a mask of those
-    that are to be computed otherwise; operands with one batch axis, of length 1 where it is shared.
+    made: Plan, left: Side, right: Side, scale: Format | None, c: Array
+) -> tuple[Array, Bool]:
+    """Codes ``(t, m, n)`` of accumulators after all instructions, and a mask of those that are to
+    be computed otherwise; operands with one batch axis, of length 1 where it is shared.
 
     Columns lie beside each other.
     """
-    reaches = _reach(made, left, scale), _reach(made, right, scale)
+    reaches = _reaches(made, left, right, scale)
     kind = _kind(made, left[0], right[0], scale, reaches)
     m, n = c.shape[-2:]
     batch = max(len(x) for x in (*left[1:], *right[1:], c) if x is not None)
-    tiles, blocks = -(-m // _ROWS), -(-n // COLUMNS)
+    tiles, blocks = -(-m // ROWS), -(-n // COLUMNS)
     rows = -(-m // tiles)
     order = (0, 1, 3, 2, 4), (0, 1, 3, 4, 2)
     a = _operand(made, kind, left, scale, reaches[0], tiles, rows, order[0], "rows")
     b = _operand(made, kind, right, scale, reaches[1], blocks, COLUMNS, order[1], "columns")
-    x = _aligned((batch, tiles, blocks, rows, COLUMNS), np.float32)
-    full = c
-    if c.shape[1:] != (tiles * rows, blocks * COLUMNS):
-        full = np.zeros((len(c), tiles * rows, blocks * COLUMNS), np.float32)
-        full[:, :m, :n] = c
-    x[...] = full.reshape(-1, tiles, rows, blocks, COLUMNS).swapaxes(2, 3)
-    d, bad = (
-        y.swapaxes(2, 3).reshape(batch, tiles * rows, blocks * COLUMNS)[:, :m, :n]
-        for y in _computed(made, kind, a, b, x, n, reaches)
-    )
-    return _settled(left, right, reaches, c, d, bad)
+    c, d = np.ascontiguousarray(c), np.empty((batch, m, n), c.dtype)
+    bad = _compute(made, kind, a, b, c, d, reaches, (tiles, blocks, rows, m, n, COLUMNS, n))
+    return _settled(made, left, right, reaches, c, d, bad)
 
 
 def suits_lanes(batch: int, m: int, n: int) -> bool:
@@ -84,10 +77,10 @@ def suits_lanes(batch: int, m: int, n: int) -> bool:
 
 
 def chain_of_batch(
-    made: Plan, left: Side, right: Side, scale: Format | None, c: Float32
-) -> tuple[Float32, Bool]:
+    made: Plan, left: Side, right: Side, scale: Format | None, c: Array
+) -> tuple[Array, Bool]:
     """`chain` of a batch of small products, which lie beside each other."""
-    reaches = _reach(made, left, scale), _reach(made, right, scale)
+    reaches = _reaches(made, left, right, scale)
     kind = _kind(made, left[0], right[0], scale, reaches)
     kind = kind._replace(a_in_lanes=True, floats=False)
     m, n = c.shape[-2:]
@@ -102,53 +95,53 @@ def chain_of_batch(
     order = (1, 3, 0, 4, 2), (1, 0, 3, 4, 2)
     a = _operand(made, kind, sides[0], scale, reaches[0], groups, COLUMNS, order[0], "columns")
     b = _operand(made, kind, sides[1], scale, reaches[1], groups, COLUMNS, order[1], "columns")
-    x = _aligned((groups, 1, n, m, COLUMNS), np.float32)
-    full = np.zeros((groups * COLUMNS, m, n), np.float32)
-    full[:batch] = c
-    x[:, 0] = full.reshape(groups, COLUMNS, m, n).transpose(0, 3, 2, 1)
-    whole = _Operand(a.value[:, None], a.exponent[:, None])
-    d, bad = (
-        y[:, 0].transpose(0, 3, 2, 1).reshape(-1, m, n)[:batch]
-        for y in _computed(made, kind, whole, b, x, n * COLUMNS, reaches)
-    )
-    return _settled(left, right, reaches, c, d, bad)
+    x = np.zeros((groups * COLUMNS, m, n), c.dtype)
+    x[:batch] = c
+    x = np.ascontiguousarray(x.reshape(groups, COLUMNS, m, n).transpose(0, 3, 2, 1))
+    lanes = (1, n, m, m, n * COLUMNS, m * COLUMNS, COLUMNS)
+    bad = _compute(made, kind, a, b, x, x, reaches, lanes)
+    d, wrong = (y.transpose(0, 3, 2, 1).reshape(-1, m, n)[:batch] for y in (x, bad))
+    return _settled(made, left, right, reaches, c, d, wrong)
 
 
-def _computed(
-    made: Plan, kind: Kind, a: _Operand, b: _Operand, x: Float32, n: int,
-    reaches: tuple[_Reach, _Reach],
-) -> tuple[Array, Array]:  # fmt: skip
-    """The accumulators x ``(t, tiles, blocks, rows, COLUMNS)`` after all passes, in place, and
-    marks; `n` columns are used."""
-    batch, tiles, blocks, rows, _ = x.shape
-    passes = b.exponent.shape[2]
-    partial = _aligned(x.shape, np.float32) if made.adds_c else x[:0]
-    bad = np.zeros(x.shape, np.bool_)
-    run_in_threads(
-        tiles_function(kind), batch * tiles * blocks, x.size * passes * kind.k,
-        a.value, a.exponent, b.value, b.exponent, x, partial, bad,
-        tiles, blocks, passes, len(made.order), rows, n,
+def _compute(
+    made: Plan, kind: Kind, a: _Operand, b: _Operand, c: Array, d: Array,
+    reaches: tuple[_Reach, _Reach], sizes: tuple[int, ...],
+) -> Bool:  # fmt: skip
+    """Writes the codes of D after all passes, and gives marks. `sizes`: tiles, blocks, rows of a
+    tile, rows, columns, and elements from block to block and from row to row."""
+    tiles, blocks, rows, m, n, block_step, row_step = sizes
+    passes = b.exponent.shape[-3]
+    bad = np.zeros(d.shape, np.bool_)
+    shape = Shape(
+        tiles, blocks, passes, len(made.order), rows, m, n,
         _BIAS + sum(reach.largest for reach in reaches),
-        int(len(a.value) > 1), int(len(b.value) > 1),
+        int(len(a.value) > 1), int(len(b.value) > 1), d[0].size if len(c) > 1 else 0, d[0].size,
+        block_step, row_step,
     )  # fmt: skip
-    return x, bad
+    run_in_threads(
+        tiles_function(kind), len(d) * tiles * blocks, d.size * passes * kind.k,
+        a.value, a.exponent, b.value, b.exponent, c, d, bad, *shape,
+    )  # fmt: skip
+    return bad
 
 
 def _settled(
-    left: Side, right: Side, reaches: tuple[_Reach, _Reach], c: Float32, d: Float32, wrong: Bool
-) -> tuple[Float32, Bool]:
-    """The accumulators and marks, with those that rows and columns are to blame for."""
+    made: Plan, left: Side, right: Side, reaches: tuple[_Reach, _Reach],
+    c: Array, d: Array, wrong: Bool,
+) -> tuple[Array, Bool]:  # fmt: skip
+    """Codes and marks, with those that rows and columns are to blame for."""
     a, b = reaches
     if a.odd is not None:
         wrong |= a.odd[:, :, None]
     if b.odd is not None:
         wrong |= b.odd[:, None]
     if a.special or b.special:
-        _with_specials(left, right, c, d, wrong)
+        _with_specials(made.result, left, right, c, d, wrong)
     return d, wrong
 
 
-def _aligned(shape: tuple[int, ...], dtype: type) -> Array:
+def _aligned(shape: Sequence[int], dtype: type) -> Array:
     """Memory that begins with a line of the cache, as vectors of 64 bytes like it."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.empty(size + 64, np.uint8)
@@ -172,6 +165,7 @@ def _kind(
         result.emin,
         step.precision or result.precision,
         step.result == "f16",
+        result.bits,
         made.adds_c,
         k,
         8 if all(reach.largest - reach.least <= _SHORT for reach in reaches) else 16,
@@ -181,6 +175,17 @@ def _kind(
         directed=is_directed,
         floats=bool(is_directed and bound < 1 << 22),
     )
+
+
+def _reaches(made: Plan, left: Side, right: Side, scale: Format | None) -> tuple[_Reach, _Reach]:
+    """What the elements of both sides are like."""
+    found: dict[int, _Reach] = {}
+
+    def look(side: int) -> None:
+        found[side] = _reach(made, (left, right)[side], scale)
+
+    in_threads(look, range(2), 1 + (left[1].size + right[1].size) // _WORTH_A_THREAD)
+    return found[0], found[1]
 
 
 def _reach(made: Plan, side: Side, scale: Format | None) -> _Reach:
@@ -231,36 +236,54 @@ def _operand(
 ) -> _Operand:  # fmt: skip
     """One side: rows in `pieces` of `rows`, axes (t, piece, row, pass, k) in another order."""
     fmt, codes, scales = side
-    width = made.order.shape[1]
     if scales is not None and len(scales) > len(codes):
         codes = np.broadcast_to(codes, (len(scales), *codes.shape[1:]))
-    count, given, total = codes.shape
-
-    def laid_out(x: Array) -> Array:
-        """``(t, rows, k)`` in the order of the code, filled up with zeros."""
-        if not made.in_order:
-            x = x.reshape(count, given, -1, made.order.size).take(made.order, -1)
-        x = x.reshape(count, given, -1, width)
-        missing = pieces * rows - given, kind.k - width
-        if any(missing):
-            x = np.pad(x, ((0, 0), (0, missing[0]), (0, 0), (0, missing[1])))
-        return np.ascontiguousarray(x.reshape(count, pieces, rows, *x.shape[2:]).transpose(order))
-
-    packed, factors = laid_out(codes), None
+    count, _, total = codes.shape
+    factors = None
     if scales is not None:
         each = np.repeat(scales, total // scales.shape[-1], -1)
-        factors = laid_out(np.broadcast_to(each, (count, *each.shape[1:])))
-    shape, split = packed.shape, kind.floats and lanes == "columns"
+        factors = np.broadcast_to(each, (count, *each.shape[1:]))
+    sizes = (count, pieces, rows, total // made.order.shape[1], kind.k)
+    shape = [sizes[axis] for axis in order]
+    split = kind.floats and lanes == "columns"
     value = _aligned((*shape[:-1], 2, shape[-1]) if split else shape, np.float32)
     lane: type = np.int8 if kind.exponent_bits == 8 else np.int16
     exponent = _aligned(shape, np.uint32 if lanes == "rows" else lane)
     layout = Layout(fmt, made.widen or fmt, None if factors is None else scale,
                     kind.exponent_bits, lanes == "rows", COLUMNS if split else 0)  # fmt: skip
-    run_in_threads(
-        decoding_function(layout), packed.size // RUN, packed.size,
-        packed, packed if factors is None else factors, value, exponent, reach.largest,
-    )  # fmt: skip
+    decode, axis = decoding_function(layout), order.index(1)
+
+    def piece(start: int) -> None:
+        given, end = slice(start * rows, (start + some) * rows), min(start + some, pieces)
+        part = (slice(None),) * axis + (slice(start, end),)
+        packed, by = (
+            None if x is None else _laid_out(made, kind, x[:, given], end - start, rows, order)
+            for x in (codes, factors)
+        )
+        assert packed is not None
+        scaled = packed if by is None else by
+        decode(0, packed.size // RUN, packed, scaled, value[part], exponent[part], reach.largest)
+
+    threads = 1 + codes.size // _WORTH_A_THREAD
+    # Pieces of a batch do not lie one after the other.
+    some = -(-pieces // _PARTS) if count == 1 and threads > 1 else pieces
+    in_threads(piece, range(0, pieces, some), threads)
     return _Operand(value, exponent)
+
+
+def _laid_out(
+    made: Plan, kind: Kind, x: Array, pieces: int, rows: int, order: tuple[int, ...]
+) -> Array:
+    """``(t, rows, k)`` in the order of the code, filled up with zeros."""
+    count, given, _ = x.shape
+    width = made.order.shape[1]
+    if not made.in_order:
+        x = x.reshape(count, given, -1, made.order.size).take(made.order, -1)
+    x = x.reshape(count, given, -1, width)
+    missing = pieces * rows - given, kind.k - width
+    if any(missing):
+        x = np.pad(x, ((0, 0), (0, missing[0]), (0, 0), (0, missing[1])))
+    return np.ascontiguousarray(x.reshape(count, pieces, rows, *x.shape[2:]).transpose(order))
 
 
 def _exponents(value: Float32) -> Array:
@@ -284,13 +307,15 @@ class _Signs(NamedTuple):
         return _Signs(self.finite[:, which], self.infinite[:, which], self.nan[:, which])
 
 
-def _with_specials(left: Side, right: Side, c: Float32, d: Float32, wrong: Bool) -> None:
-    """Writes into `d` what infinities and NaNs of the operands make of accumulators that were
-    computed without them. Where an accumulator had overflowed to the other infinity, or to both, it
-    matters which came first: those are `wrong`."""
+def _with_specials(fmt: Format, left: Side, right: Side, c: Array, d: Array, wrong: Bool) -> None:
+    """Writes into `d`, codes of `fmt`, what infinities and NaNs of the operands make of
+    accumulators that were computed without them. Where an accumulator had overflowed to the other
+    infinity, or to both, it matters which came first: those are `wrong`."""
     a, b = _signs(left), _signs(right)
     rows: Bool = np.asarray(a.nan.any(0) | a.infinite.any((0, 2)))
     columns: Bool = np.asarray(b.nan.any(0) | b.infinite.any((0, 2)))
+    assert fmt.infinity is not None
+    infinite, below = (d.dtype.type(x) for x in (fmt.infinity, fmt.infinity | fmt.sign_mask))
     c = np.broadcast_to(c, d.shape)
     for i, j in ((rows, np.ones_like(columns)), (~rows, columns)):
         if not i.any() or not j.any():
@@ -298,13 +323,14 @@ def _with_specials(left: Side, right: Side, c: Float32, d: Float32, wrong: Bool)
         nan, positive, negative = _outcome(a.rows(i), b.rows(j))
         place: Any = (slice(None), *np.ix_(i, j))
         start, x = c[place], d[place]
+        started = (start & ~d.dtype.type(fmt.sign_mask)) > infinite
         nan = nan | (positive & negative)
-        nan |= (positive & (start == -np.inf)) | (negative & (start == np.inf))
-        late = (positive & (x == -np.inf)) | (negative & (x == np.inf))
+        nan |= (positive & (start == below)) | (negative & (start == infinite))
+        late = (positive & (x == below)) | (negative & (x == infinite))
         # Sums of several passes may have overflowed to both infinities.
-        late |= (positive | negative) & np.isnan(x) & ~np.isnan(start)
-        x = np.where(positive, np.float32(np.inf), np.where(negative, np.float32(-np.inf), x))
-        d[place] = np.where(nan | np.isnan(start), np.float32(np.nan), x)
+        late |= (positive | negative) & (x == fmt.nan) & ~started
+        x = np.where(positive, infinite, np.where(negative, below, x))
+        d[place] = np.where(nan | started, d.dtype.type(fmt.nan), x)
         wrong[place] = (wrong[place] | late) & ~nan
 
 

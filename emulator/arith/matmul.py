@@ -17,7 +17,7 @@ import numpy as np
 from dtypes import Array, Format, code_type, convert
 from emulator.arith import fused, grouped, integers, reference, small, vector
 from emulator.arith.engines import Compute, Engine, choose, give_up, in_pieces
-from emulator.arith.factors import Bool, Float32, Plan, Side, factor, is_special, plan
+from emulator.arith.factors import Bool, Plan, Side, factor, is_special, plan, values
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import IntegerDot, PopcountDot
 
@@ -282,34 +282,34 @@ def _fused(
 ) -> tuple[Array, Bool]:
     """Codes, and where they are to be computed otherwise."""
     c = x.c if made.before is None else convert(arithmetic.c, made.before, x.c)
-    c = c.view(np.float16).astype(np.float32) if made.numbers.half else c.view(np.float32)
-    d, bad = (None if engine == "compiled" else _small(arithmetic, k, x, c)), _NOWHERE
-    if d is None:
+    codes, bad = (None if engine == "compiled" else _small(made, arithmetic, k, x, c)), _NOWHERE
+    if codes is None:
         sides = ((arithmetic.a, x.a, x.scale_a), (arithmetic.b, x.b, x.scale_b))
-        d, bad = _chain(made, *sides, arithmetic.scale, c, engine)
-    if made.numbers.half:
-        with np.errstate(over="ignore", invalid="ignore"):  # of bad elements
-            codes = d.astype(np.float16).view(np.uint16)
-    else:
-        codes = d.view(np.uint32)
-    assert made.result.nan is not None
-    codes[np.isnan(d)] = made.result.nan
-    if made.after is not None:
-        codes = convert(made.result, made.after, codes)
-    return codes, bad
+        codes, bad = _chain(made, *sides, arithmetic.scale, c, engine)
+    return codes if made.after is None else convert(made.result, made.after, codes), bad
 
 
-def _small(arithmetic: Arithmetic, k: int, x: Operands, c: Float32) -> Float32 | None:
+def _small(made: Plan, arithmetic: Arithmetic, k: int, x: Operands, c: Array) -> Array | None:
     """The accumulators of one small matrix without scales, if all of it is ordinary."""
     _, m, n = c.shape
     one = len(x.a) == len(x.b) == len(c) == 1 and x.scale_a is None
     if not one or m * n * x.a.shape[-1] > small.MOST_PRODUCTS:
         return None
-    made = small.plan(arithmetic, k)
-    assert made is not None
-    start = c[0].astype(np.float16) if made.half else c[0]
-    d = small.matmul(made, arithmetic.a, x.a[0], arithmetic.b, x.b[0], start)
-    return None if d is None else d[None].astype(np.float32)
+    how = small.plan(arithmetic, k)
+    assert how is not None
+    start = c[0].view(np.float16 if how.half else np.float32)
+    d = small.matmul(how, arithmetic.a, x.a[0], arithmetic.b, x.b[0], start)
+    return None if d is None else _codes(made.result, d[None])
+
+
+def _codes(fmt: Format, numbers: Array) -> Array:
+    """Floats of f16 or f32 as its codes, with one for all NaNs."""
+    with np.errstate(over="ignore", invalid="ignore"):  # of bad elements
+        found = numbers.astype(f"f{fmt.bits // 8}")
+    codes = found.view(code_type(fmt.bits))
+    assert fmt.nan is not None
+    codes[np.isnan(found)] = fmt.nan
+    return codes
 
 
 def _chain(
@@ -317,10 +317,10 @@ def _chain(
     left: Side,
     right: Side,
     scale: Format | None,
-    x: Float32,
+    x: Array,
     engine: Engine,
-) -> tuple[Float32, Bool]:
-    """The accumulators, and where they are to be computed otherwise."""
+) -> tuple[Array, Bool]:
+    """The codes of accumulators, and where they are to be computed otherwise."""
     products = _PIECE
     if engine == "compiled":
         from emulator.arith import compiled, fused_tiles
@@ -341,7 +341,7 @@ def _chain(
     def part(y: Any, start: int) -> Any:
         return y if y is None or len(y) == 1 else y[start : start + size]
 
-    def piece(start: int) -> tuple[Float32, Bool]:
+    def piece(start: int) -> tuple[Array, Bool]:
         p, q = (
             (fmt, part(codes, start), part(scales, start)) for fmt, codes, scales in (left, right)
         )
@@ -349,17 +349,17 @@ def _chain(
             chain = fused_tiles.chain_of_batch if in_lanes else fused_tiles.chain
             return chain(made, p, q, scale, part(x, start))
         u, v = (factor(made, fmt, codes, scale, scales) for fmt, codes, scales in (p, q))
-        d, odd = fused.chain(made, u, v, part(x, start))
+        d, odd = fused.chain(made, u, v, values(made.result, part(x, start)))
         # An accumulator that met a special operand is lost for the rest of its chain.
         if u.special is not None:
             odd |= u.special[..., :, None]
         if v.special is not None:
             odd |= v.special[..., None, :]
-        return d, odd
+        return _codes(made.result, d), odd
 
     if size >= batch:
         return piece(0)
-    out = np.empty((batch, m, n), np.float32)
+    out = np.empty((batch, m, n), x.dtype)
     bad = np.empty(out.shape, np.bool_)
 
     def write(start: int) -> None:

@@ -109,6 +109,11 @@ class Value:
         other = other if isinstance(other, Value) else self.constant(other)
         return self.compare(">", other).select(self, other)
 
+    def min(self, other: Any) -> Value:
+        """The smaller of signed integers."""
+        other = other if isinstance(other, Value) else self.constant(other)
+        return self.compare("<", other).select(self, other)
+
     def within(self, other: Any) -> Value:
         """The sum of signed integers, or the nearest that their type has."""
         return self.called("llvm.sadd.sat", self.type, other)
@@ -169,18 +174,30 @@ class Value:
         mode = self.of(I32, _TOWARD_ZERO)
         return a.called("llvm.x86.avx512.vfmadd.ps.512", self.type, b, self, mode)
 
+    def rounded_to_half(self) -> Value:
+        """Numbers of float32, rounded to nearest even as f16 does: `directed` machines alone, as
+        others may call a function for it that is not there."""
+        half = ir.VectorType(ir.HalfType(), self.type.count)
+        return self._made(self.builder.fpext(self.builder.fptrunc(self.ir, half), self.type))
+
     def magnitude(self) -> Value:
         """The absolute value of integers; the least one stays as it is."""
         return self.compare("<", 0).select(self.constant(0) - self, self)
 
     def any(self) -> Value:
         """Whether one of the lanes of one bit is set."""
+        return self.mask(ir.IntType(self.type.count)).compare("!=", 0)
+
+    def mask(self, type_: Any) -> Value:
+        """Lanes of one bit as the bits of an integer, that of the first lane as its lowest."""
         word = self.builder.bitcast(self.ir, ir.IntType(self.type.count))
-        return self._made(self.builder.icmp_unsigned("!=", word, ir.Constant(word.type, 0)))
+        return self._made(self.builder.zext(word, type_))
 
     def room(self, element: Any, count: int) -> Value:
-        """The address of memory of the function's own."""
-        return self._made(self.builder.alloca(element, count))
+        """The address of memory of the function's own, which begins with a line of the cache."""
+        place = self.builder.alloca(element, count)
+        place.align = 64
+        return self._made(place)
 
     def splat(self, count: int) -> Value:
         """A vector with this number in all lanes."""

@@ -87,3 +87,12 @@ def granules(places: NDArray[np.int64], size: int, granule: int) -> NDArray[np.i
         return first[:, None]
     out: NDArray[np.int64] = first[:, None] + np.arange(count)
     return out
+
+
+def regrouped(flags: NDArray[np.bool_], columns: int) -> NDArray[np.bool_]:
+    """Flags ``(n, pieces)`` of what accesses move, for pieces of another size: a larger piece has
+    the flag where all its parts have it."""
+    n, pieces = flags.shape
+    if pieces <= columns:
+        return np.repeat(flags, columns // pieces, axis=1)
+    return np.asarray(flags.reshape(n, columns, -1).all(2))

@@ -9,10 +9,10 @@ the path of batches.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,17 @@ from dtypes import Array, Format, Place, code_type, unpack
 from emulator.arith import error_free, small
 from emulator.arith.factors import Float32, values
 from emulator.arith.recipes import Arithmetic
-from emulator.arith.small import Float64
-from emulator.arith.steps import FmaChain, IntegerDot, PopcountDot
+from emulator.arith.steps import (
+    AddC,
+    Clear,
+    Convert,
+    FmaChain,
+    IntegerDot,
+    PairSums,
+    PopcountDot,
+    Widen,
+)
 from emulator.isa.matrix import MatrixInstruction
-from emulator.layout.fragment import Fragment
 from emulator.layout.lanemap import Index
 from emulator.targets import Target
 from emulator.warp.scales import chosen_scales
@@ -32,6 +39,11 @@ from emulator.warp.sparse import check_selector, legal_nibbles, stored_columns
 
 #: what sums of integers stay below, so that float32 holds them
 _EXACT = 1 << 24
+
+#: what metadata that PTX leaves undefined picks: a row that no B has
+_ILLEGAL = 1 << 30
+#: accumulators by their format
+_NUMBERS = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "s32": np.int32}
 
 #: byte-id and thread-id of scale_a and of scale_b; empty where there are none
 Ids = tuple[int, ...]
@@ -45,7 +57,7 @@ class _Side(NamedTuple):
     #: the elements in the order in which they are multiplied, counted lane by lane; of a matrix in
     #: shared memory, counted there, or the bytes of smaller ones
     elements: Index
-    #: the scale of each of these, or of each group, counted so among those of all lanes
+    #: the scales of the rows or columns, counted so among those of all lanes
     scales: Index | None = None
     in_memory: bool = False
     #: its sign is flipped
@@ -55,26 +67,24 @@ class _Side(NamedTuple):
 class _Metadata(NamedTuple):
     """What leads from metadata to the rows of B that the stored elements of A meet."""
 
-    fragment: Fragment
-    #: ``(m, chunks)``: the nibbles, counted lane by lane
-    nibbles: Index
-    #: of each nibble
-    legal: NDArray[np.bool_]
-    #: ``(16, stored elements of a chunk)``: the rows in a chunk that a nibble picks
+    #: ``(passes, chunks, m)``: the bytes that hold the nibbles, counted lane by lane, and what the
+    #: place in a byte adds to it
+    bytes_: Index
+    place: NDArray[np.uint16]
+    #: ``(stored elements of a chunk, 512)``: the rows in a chunk that a nibble in a place picks
     picked: Index
-    #: ``(chunks, 1)``: the first row of a chunk
+    #: ``(passes, 1, chunks, 1)``: the first row of a chunk
     chunks: Index
-    #: ``(terms, m)``: the stored element of each product, counted row by row
-    stored: Index
-    #: ``(m, 1, 1)``: the first element of a row of the full A
+    #: ``(passes, 1, 1, m)``: the first element of each row of the full A
     full: Index
 
 
 class Products(NamedTuple):
     """How one instruction on one target is multiplied.
 
-    By broadcasting: elements of A are ``(terms, groups, 1, m)``, of B ``(terms, groups, n, 1)``, of
-    a sparse A ``(terms, m, 1)`` and of its B ``(k, n)``. By matrices: ``(m, k)`` and ``(k, n)``.
+    By broadcasting: elements of A are ``(terms, groups, 1, m)`` and of B ``(terms, groups, n, 1)``.
+    By matrices: ``(m, k)`` and ``(k, n)``. Those of a sparse A are always
+    ``(passes, stored elements of a chunk, chunks, m)``, and its B is ``(k, n)``.
     """
 
     arithmetic: Arithmetic
@@ -82,10 +92,11 @@ class Products(NamedTuple):
     b: _Side
     #: the accumulators in the order of the products
     c: _Side
-    #: from there back to the lanes
+    #: from there to the lanes, and what the registers are
     to_lanes: Index
+    registers: tuple[np.dtype[Any], tuple[int, int]]
     metadata: _Metadata | None
-    #: None: of integers, or a chain of f64
+    #: None: of integers, or a chain
     made: small.Plan | None
 
 
@@ -112,10 +123,9 @@ def plan(
     Raises OperandError for a selector and ids that the instruction has not.
     """
     arithmetic, stored = ins.arithmetic(target), ins.stored_k
-    made, step = small.plan(arithmetic, stored), arithmetic.steps[0]
-    counts = isinstance(step, (IntegerDot, PopcountDot))
-    chain = isinstance(step, FmaChain) and step.fmt == "f64" and arithmetic.rounding == "rn"
-    if not (made or counts or chain) or sys.byteorder != "little":
+    made = small.plan(arithmetic, stored)
+    counts = isinstance(arithmetic.steps[0], (IntegerDot, PopcountDot))
+    if not (made or counts or _chain(arithmetic)) or sys.byteorder != "little":
         return None  # registers are read as bytes, the lowest first
     assert not counts or stored << (arithmetic.a.bits + arithmetic.b.bits) <= _EXACT
     a, in_a = _side(ins, "a", arithmetic.a, tiles, negative)
@@ -123,27 +133,30 @@ def plan(
     by_matrices = counts or (made is not None and made.group > 1)
     assert by_matrices or min(a.where.width, b.where.width) >= 8
     c, d = ins.fragment("d" if ins.is_wgmma else "c"), ins.fragment("d")
-    assert c.lane_map == d.lane_map and c.fmt is d.fmt, "the accumulator stays where it is"
-    in_c = c.lane_map.inverse
-    order = np.arange(stored) if made is None else made.order.reshape(-1)
-    if by_matrices:
-        in_a, in_b, in_c = in_a[0], in_b[0], in_c[0]
-    elif ins.is_sparse:
-        in_a, in_b, in_c = in_a[0].T[order, :, None], in_b[0], in_c[0]
+    in_c, in_d = c.lane_map.inverse, d.lane_map.inverse
+    order = np.arange(stored)[None] if made is None else made.order
+    metadata = None
+    if by_matrices or ins.is_sparse:
+        in_a, in_b, in_c, in_d = in_a[0], in_b[0], in_c[0], in_d[0]
     else:
-        in_a = in_a.transpose(2, 0, 1)[order, :, None]
-        in_b = in_b.transpose(1, 0, 2)[order, ..., None]
-        in_c = in_c.swapaxes(1, 2)
-    a, b = a._replace(elements=in_a), b._replace(elements=in_b)
+        in_a = in_a.transpose(2, 0, 1)[order.reshape(-1), :, None]
+        in_b = in_b.transpose(1, 0, 2)[order.reshape(-1), ..., None]
+        in_c, in_d = in_c.swapaxes(1, 2), in_d.swapaxes(1, 2)
+    if ins.is_sparse:
+        metadata, in_a = _metadata(ins, check_selector(ins, selector), order, in_a)
+    scales: list[Index | None] = [None, None]
     if ids:
         assert made is not None
-        a = a._replace(scales=_scales(ins, "a", ids[:2], in_a, made))
-        b = b._replace(scales=_scales(ins, "b", ids[2:], in_b, made))
-    metadata = None
-    if ins.is_sparse:
-        metadata = _metadata(ins, check_selector(ins, selector), order)
+        scales = [_scales(ins, "a", ids[:2], made), _scales(ins, "b", ids[2:], made)]
     return Products(
-        arithmetic, a, b, _Side(c.fmt, c.place, in_c), in_c.argsort(None), metadata, made
+        arithmetic,
+        a._replace(elements=in_a, scales=scales[0]),
+        b._replace(elements=in_b, scales=scales[1]),
+        _Side(c.fmt, c.place, in_c),
+        in_d.argsort(None),
+        (code_type(d.word_bits), (d.lanes, d.registers)),
+        metadata,
+        made,
     )
 
 
@@ -160,29 +173,47 @@ def _side(
     return _Side(fmt, where, elements, None, name in tiles, name in negative), elements
 
 
-def _metadata(ins: MatrixInstruction, selector: int, order: Index) -> _Metadata:
-    e, rows = ins.fragment("e"), np.arange(ins.m)
+def _metadata(
+    ins: MatrixInstruction, selector: int, order: Index, elements: Index
+) -> tuple[_Metadata, Index]:
+    """Also the elements ``(m, stored k)`` of A as `Products` has them."""
+    e, each = ins.fragment("e"), ins.stored_k * ins.chunk // ins.k
+    assert e.place.width == 4 and (order[:, ::each] % each == 0).all(), "chunks stay together"
+    chunks = order[:, ::each] // each
+    nibbles = e.lane_map.inverse[selector].T[chunks]
     picked = stored_columns(ins, np.arange(16)[:, None])
-    legal = np.isin(np.arange(16), legal_nibbles(ins))
-    chunks = np.arange(0, ins.k, ins.chunk)[:, None]
-    stored, full = rows * ins.stored_k + order[:, None], (rows * ins.k)[:, None, None]
-    return _Metadata(e, e.lane_map.inverse[selector], legal, picked, chunks, stored, full)
+    picked[~np.isin(np.arange(16), legal_nibbles(ins))] = _ILLEGAL
+    bytes_ = np.arange(256)
+    picked = np.concatenate([picked[bytes_ & 15], picked[bytes_ >> 4]]).T
+    full = np.arange(len(order) * ins.m).reshape(-1, 1, 1, ins.m) * ins.k
+    place = (nibbles % 2 * 256).astype(np.uint16)
+    elements = elements.reshape(ins.m, -1, each)[:, chunks].transpose(1, 3, 2, 0)
+    first = chunks[:, None, :, None] * ins.chunk
+    return _Metadata(nibbles // 2, place, picked, first, full), elements
 
 
-def _scales(
-    ins: MatrixInstruction, operand: str, ids: Ids, elements: Index, made: small.Plan
-) -> Index:
-    """Those of `elements`; of groups ``(groups, m, 1)`` and ``(groups, 1, n)``."""
-    name, k = f"scale_{operand}", ins.stored_k if operand == "a" else ins.k
-    inverse = ins.fragment(name).lane_map.inverse[chosen_scales(ins, name, *ids)]
+def _scales(ins: MatrixInstruction, operand: str, ids: Ids, made: small.Plan) -> Index:
+    """Those of rows or columns, and of groups ``(groups, m, 1)`` and ``(groups, 1, n)``."""
+    name = f"scale_{operand}"
+    inverse: Index = ins.fragment(name).lane_map.inverse[chosen_scales(ins, name, *ids)]
+    if made.group == 1:
+        assert ins.scale_chunks == 1
+        return inverse if ins.is_sparse else inverse.T
     along = 1 if operand == "a" else 0
-    if made.group > 1:
-        each = np.repeat(inverse, ins.stored_k // made.group // ins.scale_chunks, along)
-        return each.T[..., None] if operand == "a" else each[:, None]
-    each = np.repeat(inverse, k // ins.scale_chunks, along)
-    row, col = ins.fragment(operand).coords.reshape(-1, 2).T
-    found: Index = each[row, col]
-    return found.take(elements)
+    each = np.repeat(inverse, ins.stored_k // made.group // ins.scale_chunks, along)
+    return each.T[..., None] if operand == "a" else each[:, None]
+
+
+def _chain(arithmetic: Arithmetic) -> Callable[..., Array | None] | None:
+    """What computes a recipe of IEEE 754 operations, of products in the order of k."""
+    match arithmetic.steps:
+        case (FmaChain("f64"),):
+            return partial(error_free.fused_chain, rounding=arithmetic.rounding)
+        case (Widen("f32"), Clear(), FmaChain("f32"), AddC("f32")):
+            return small.fma_chain
+        case (Widen("f32"), PairSums("f32"), Convert("f16")):
+            return small.pair_sums
+    return None
 
 
 def multiply(plan: Products, given: Sequence[Array]) -> Array | None:
@@ -191,31 +222,30 @@ def multiply(plan: Products, given: Sequence[Array]) -> Array | None:
     made, picked = plan.made, None
     if plan.metadata is not None:
         picked = _picked(plan.metadata, given[3])
-        if picked is None:
+        if np.maximum.reduce(picked, None) >= _ILLEGAL:
             return None
-    c = _units(plan.c, given[2])
+    c = _units(plan.c, given[2]).view(_NUMBERS[plan.c.fmt.name])
     d: Array | None
-    if made is None and plan.arithmetic.d.is_float:
-        d = _of_chain(plan, given, c.view(np.float64))
-    elif made is None:
-        d = _sums_of_integers(plan, given, picked, c.view(np.int32))
+    if made is None and not plan.arithmetic.d.is_float:
+        d = _sums_of_integers(plan, given, picked, c)
     else:
-        c = c.view(np.float16 if made.half else np.float32)
-        d = (_of_groups if made.group > 1 else _of_products)(plan, made, given, picked, c)
+        with small.unwarned():
+            if made is None:
+                d = _of_chain(plan, given, c)
+            else:
+                d = (_of_groups if made.group > 1 else _of_products)(plan, made, given, picked, c)
     if d is None:
         return None
-    return d.take(plan.to_lanes).view(given[2].dtype).reshape(given[2].shape)
+    type_, shape = plan.registers
+    return d.take(plan.to_lanes).view(type_).reshape(shape)
 
 
-def _picked(metadata: _Metadata, e: Array) -> Index | None:
-    """``(m, chunks, stored elements of a chunk)``: the row of B that each stored element of A
-    meets; None for metadata that PTX leaves undefined."""
-    lanes = e.reshape(-1, 1)
-    codes = unpack(lanes, metadata.fragment.place, metadata.fragment.word_bits)
-    nibbles = codes.take(metadata.nibbles)
-    if not metadata.legal.take(nibbles).all():
-        return None
-    rows: Index = metadata.picked.take(nibbles, 0) + metadata.chunks
+def _picked(metadata: _Metadata, e: Array) -> Index:
+    """``(passes, stored elements of a chunk, chunks, m)``: the row of B that each stored element of
+    A meets; `_ILLEGAL` or more for metadata that PTX leaves undefined."""
+    nibbles = _flat(e, 8).take(metadata.bytes_) + metadata.place
+    picked = metadata.picked.take(nibbles, 1).swapaxes(0, 1)
+    rows: Index = np.add(picked, metadata.chunks, order="C")
     return rows
 
 
@@ -236,34 +266,38 @@ def _flat(words: Array, bits: int) -> Array:
     return flat.view(type_)
 
 
-def _numbers(plan: Products, made: small.Plan, i: int, given: Sequence[Array]) -> Float64:
-    """Side `i` as `small.numbers`, with the scales of single elements."""
+def _numbers(plan: Products, made: small.Plan, i: int, given: Sequence[Array]) -> small.Numbers:
+    """Those of side `i`."""
     side = plan[1 + i]
     assert isinstance(side, _Side)
     units = _units(side, given[i])
     if side.where.width > 8:
-        found = small.numbers(side.fmt, made.widen, units)
+        found = small.numbers(made, side.fmt, units)
     else:
-        found = _numbers_of_bytes(side.fmt, made.widen, side.where).take(units, 1)
+        found = _numbers_of_bytes(
+            side.fmt, made.widen, made.digit, made.powers.dtype, side.where
+        ).take(units)
     if side.negative:
-        found[0] *= -1
-    if side.scales is not None:
-        with np.errstate(invalid="ignore"):  # of NaNs
-            found *= _scale(plan, side, given[i - 2])
+        np.negative(found.value, out=found.value)
     return found
 
 
-def _scale(plan: Products, side: _Side, words: Array) -> Float64:
+def _scale(plan: Products, side: _Side, words: Array) -> small.Numbers:
+    """Scales and their powers of two."""
     assert plan.arithmetic.scale is not None and side.scales is not None
-    return small.numbers(plan.arithmetic.scale, None, _flat(words, 8).take(side.scales))
+    return small.table(plan.arithmetic.scale).take(_flat(words, 8).take(side.scales))
 
 
 @lru_cache(maxsize=64)
-def _numbers_of_bytes(fmt: Format, widen: Format | None, where: Place) -> Float64:
-    """``(2, 256)``: of places of a byte; NaNs where bits are set that no element uses."""
+def _numbers_of_bytes(
+    fmt: Format, widen: Format | None, digit: int, type_: np.dtype[Any], where: Place
+) -> small.Numbers:
+    """Of places of a byte; NaNs where bits are set that no element uses."""
     places = np.arange(256, dtype=np.uint8)
-    found = small.numbers(fmt, widen, unpack(places[:, None], where, 8)[:, 0])
-    found[:, (places & where.padding) != 0] = np.nan
+    codes = unpack(places[:, None], where, 8)[:, 0]
+    found = small.table(fmt, widen, digit, type_).take(codes)
+    for x in found:
+        x[(places & where.padding) != 0] = np.nan
     return found
 
 
@@ -274,12 +308,11 @@ def _matrix(plan: Products, i: int, given: Sequence[Array]) -> Float32:
     table = _values_of_bytes(side.fmt, side.where, plan.arithmetic.bit_operation)
     if side.in_memory:
         found = table.take(_units(side, given[i]), 0)
-        rows, columns, per = found.shape
+        *rows, columns, per = found.shape
         if i == 0:
-            return found.reshape(rows, columns * per)
-        return found.swapaxes(1, 2).reshape(rows * per, columns)
-    lanes = table.take(_flat(given[i], 8), 0)
-    return lanes.reshape(-1).take(side.elements)
+            return found.reshape(*rows, columns * per)
+        return found.swapaxes(1, 2).reshape(-1, columns)
+    return table.take(_flat(given[i], 8), 0).take(side.elements)
 
 
 @lru_cache(maxsize=64)
@@ -295,11 +328,15 @@ def _matrices(
 ) -> tuple[Float32, Float32]:
     """The values of A ``(m, k)``, a sparse one written out, and of B ``(k, n)``."""
     a, b = _matrix(plan, 0, given), _matrix(plan, 1, given)
-    if picked is None or plan.metadata is None:
-        return a, b
-    full = np.zeros((len(a), len(b)), np.float32)
-    full.reshape(-1)[(picked + plan.metadata.full).reshape(a.shape)] = a
-    return full, b
+    return (a if picked is None else _full(plan, picked, a, len(b))[0]), b
+
+
+def _full(plan: Products, picked: Index, stored: Array, k: int) -> Array:
+    """A sparse A written out ``(passes, m, k)``."""
+    assert plan.metadata is not None
+    full = np.zeros((len(picked), picked.shape[-1], k), stored.dtype)
+    full.reshape(-1)[picked + plan.metadata.full] = stored
+    return full
 
 
 # --- sums -----------------------------------------------------------------------------------------
@@ -309,15 +346,28 @@ def _of_products(
     plan: Products, made: small.Plan, given: Sequence[Array], picked: Index | None, c: Array
 ) -> Array | None:
     a, b = _numbers(plan, made, 0, given), _numbers(plan, made, 1, given)
-    if picked is not None and plan.metadata is not None:
-        b = b.take(picked.take(plan.metadata.stored), 1)
-    return small.dot_adds(made, a, b, c)
+    if picked is None:
+        terms, tops = small.products(made, b, a)
+    else:
+        tops = small.largest(made, _full(plan, picked, a.weight, len(b.weight)), b.weight)
+        rows = b.value.take(picked.reshape(-1, picked.shape[-1]), 0)
+        terms = small.multiplied(tops, a.value.reshape(*rows.shape[:2], 1), rows)
+    if plan.a.scales is not None:
+        scales = _scale(plan, plan.a, given[-2]).value * _scale(plan, plan.b, given[-1]).value
+        terms[:, :-1] *= scales
+        tops *= scales
+        np.maximum(tops, made.floor, out=tops)
+    return small.chain(made, terms, tops, c)
 
 
-def _of_chain(plan: Products, given: Sequence[Array], c: Float64) -> Float64 | None:
-    a, b = (_units(side, x).view(np.float64) for side, x in zip(plan[1:3], given, strict=False))
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        return error_free.fused_chain(a, b, c)
+def _of_chain(plan: Products, given: Sequence[Array], c: Array) -> Array | None:
+    a, b = (
+        _units(side, x).view(_NUMBERS[side.fmt.name])
+        for side, x in zip(plan[1:3], given, strict=False)
+    )
+    compute = _chain(plan.arithmetic)
+    assert compute is not None
+    return compute(a, b, c)
 
 
 def _of_groups(
@@ -326,9 +376,11 @@ def _of_groups(
     a, b = _matrices(plan, given, picked)
     groups, (m, k) = made.order.size // made.group, a.shape
     a, b = a.reshape(m, groups, -1).swapaxes(0, 1), b.reshape(groups, k // groups, -1)
-    sums = np.matmul(np.stack((a, np.abs(a))), np.stack((b, np.abs(b))))
+    sums = np.empty((2, groups, *c.shape), np.float32)
+    np.matmul(a, b, out=sums[0])
+    np.matmul(np.abs(a), np.abs(b), out=sums[1])
     scales = _scale(plan, plan.a, given[-2]), _scale(plan, plan.b, given[-1])
-    return small.dot_adds(made, *scales, c, sums)
+    return small.of_groups(made, sums, *scales, c)
 
 
 def _sums_of_integers(

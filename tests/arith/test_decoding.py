@@ -20,12 +20,18 @@ def decoded(layout, codes, scales=None, largest=0):
     exponent = np.zeros(len(codes), np.uint32 if layout.repeated else lane)
     scales = codes if scales is None else scales
     decoding_function(layout)(0, len(codes) // LANES, codes, scales, value, exponent, largest)
+    if not layout.repeated:
+        # A word has elements that are 16 apart.
+        parts = 32 // layout.exponent_bits
+        exponent = exponent.reshape(-1, 16, parts).swapaxes(1, 2).ravel()
     return value, exponent
 
 
 def all_codes(name):
     fmt = FORMATS[name]
-    return fmt, np.arange(1 << fmt.bits).astype(code_type(fmt.bits))
+    return fmt, np.resize(np.arange(1 << fmt.bits), max(1 << fmt.bits, 64)).astype(
+        code_type(fmt.bits)
+    )
 
 
 @pytest.mark.parametrize("widened", (False, True))

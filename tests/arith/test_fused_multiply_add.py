@@ -6,11 +6,12 @@ from itertools import permutations
 import numpy as np
 import pytest
 from bits import assert_same_codes
-from designed import boundary, of_exponent
+from designed import boundary, fma_operands
 from dots import ROUNDINGS
 
 from dtypes import FORMATS, code_type, convert
 from emulator.arith import error_free, ieee
+from emulator.arith.rounding_modes import rounded
 from emulator.arith.wide import fused_multiply_add
 
 
@@ -39,19 +40,6 @@ def test_fma_chooses_between_nans(order):
     check_fma(fmt, *(x.ravel() for x in np.meshgrid(codes, codes, codes)), nan_order=order)
 
 
-def fma_operands(fmt, rng, count):
-    """Products and addends whose distance runs through every overlap, and beyond."""
-    reach = 2 * fmt.precision + 20
-    centre = rng.choice([0, fmt.emin, fmt.emin - fmt.precision, fmt.bias], count)
-    target = centre + rng.integers(-6, 7, count)
-    a_exponent = rng.integers(-fmt.bias // 2, fmt.bias // 2, count)
-    a = of_exponent(rng, fmt, a_exponent)
-    b = of_exponent(rng, fmt, target - a_exponent)
-    near = rng.integers(0, 2, count) * rng.integers(-reach, reach, count, endpoint=True)
-    c = of_exponent(rng, fmt, target + near)
-    return a, b, np.where(rng.integers(0, 50, count) == 0, 0, c).astype(a.dtype)
-
-
 def check_random_fma(name, rounding, count, seed):
     rng = np.random.default_rng(seed)
     check_fma(FORMATS[name], *fma_operands(FORMATS[name], rng, count), rounding)
@@ -68,6 +56,31 @@ def test_random_fma(name, rounding):
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 def test_random_fma_at_length(name, rounding):
     check_random_fma(name, rounding, 60_000, 109)
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"two_product": lambda a, b: (a * b, a * b * 0)},
+        {"two_sum": lambda a, b: (a + b, (a + b) * 0)},
+        {"_SMALL": 0.0},
+        {"_LARGE": np.inf},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_wrong_part_of_a_multiply_add_is_noticed(monkeypatch, change, rounding):
+    ((name, value),) = change.items()
+    monkeypatch.setattr(error_free, name, value)
+    with pytest.raises(AssertionError):
+        check_random_fma("f64", rounding, 3000, 108)
+
+
+def test_sums_that_are_not_rounded_to_odd_are_noticed(monkeypatch):
+    """Those of other roundings than to nearest need only the sign of what is lost."""
+    monkeypatch.setattr(error_free, "odd_sum", np.add)
+    with pytest.raises(AssertionError):
+        check_random_fma("f64", "rn", 3000, 108)
 
 
 def test_f64_fma_as_python_fractions_round_it():
@@ -118,49 +131,75 @@ def chain_operands(regime, count, k=3):
     elif regime == "ties":  # of 26 and 29 bits, so that sums have a few bits too many
         numbers = numbers.astype(np.float32) * np.ldexp(1.0, rng.integers(-30, 30, numbers.shape))
         numbers[-1] *= 1 + 2.0**-52
+    elif regime == "half":  # products that lack half a last bit, and addends of nearly as much
+        numbers = (rng.integers(3 << 25, 1 << 27, numbers.shape) | 1) * np.sign(numbers)
+        numbers[-1] = np.sign(numbers[-1]) * (1 - 2.0**-53)
     elif regime == "cancel":
         numbers[-1] = -numbers[0] * numbers[k]
     codes = numbers.view(np.uint64)
     return codes[:k], codes[k : 2 * k], codes[2 * k]
 
 
-def computed_chains(a, b, c):
+def computed_chains(a, b, c, rounding="rn"):
     """The share of chains that were computed, each by itself, after a comparison of those."""
     count = 0
     for p, q, start in zip(a.T, b.T, c, strict=True):
         x = int(start)
         for y, z in zip(p.tolist(), q.tolist(), strict=True):
-            x = ieee.fma(FORMATS["f64"], y, z, x, nan_order=("b", "x", "a"))
+            x = ieee.fma(FORMATS["f64"], y, z, x, rounding, ("b", "x", "a"))
         operands = (w.view(np.float64) for w in (p[:, None], q[:, None], start[None]))
         with np.errstate(all="ignore"):
-            d = error_free.fused_chain(*operands)
+            d = error_free.fused_chain(*operands, rounding)
         if d is not None:
             assert d.view(np.uint64) == x
             count += 1
     return count / len(c)
 
 
+@pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize(
     ("regime", "share"),
-    [("normal", 1), ("integers", 1), ("ties", 0.6), ("cancel", 0), ("far", 0.05), ("boundary", 0)],
+    [
+        ("normal", 1),
+        ("integers", 1),
+        ("ties", 0.6),
+        ("half", 0.05),
+        ("cancel", 0),
+        ("far", 0.05),
+        ("boundary", 0),
+    ],
 )
-def test_chains_of_f64(regime, share):
-    assert computed_chains(*chain_operands(regime, 300)) >= share
+def test_chains_of_f64(regime, share, rounding):
+    assert computed_chains(*chain_operands(regime, 300), rounding) >= share
 
 
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_chains_of_zeros_have_the_sign_of_their_rounding(rounding):
+    zeros = np.array([0.0, -0.0, 1.0, -1.0]).view(np.uint64)
+    a, b, c = (x.ravel() for x in np.meshgrid(zeros, zeros, zeros))
+    assert computed_chains(a[None], b[None], c, rounding) == 1
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize(
     "change",
     [
         {"_AROUND": np.ones(2)},
         {"_SMALL": 0.0},
         {"two_product": lambda a, b: (a * b, a * b * 0)},
-        {"two_sum": lambda a, b: (a + b, (a + b) * 0)},
+        {"rounded": lambda *_: lambda total, excess, out: np.copyto(out, total)},
+        {"rounded": lambda compute, how: rounded(compute, "rp" if how == "rz" else "rz")},
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_a_wrong_part_of_a_chain_is_noticed(monkeypatch, change):
+def test_a_wrong_part_of_a_chain_is_noticed(monkeypatch, change, rounding):
     ((name, value),) = change.items()
     monkeypatch.setattr(error_free, name, value)
     with pytest.raises(AssertionError):
-        for regime in ("normal", "ties", "far", "boundary"):
-            computed_chains(*chain_operands(regime, 300))
+        for regime in ("normal", "ties", "half", "far", "boundary"):
+            computed_chains(*chain_operands(regime, 300), rounding)
+
+
+def test_a_machine_that_cannot_be_told_to_round_leaves_chains_to_others(monkeypatch):
+    monkeypatch.setattr(error_free, "rounded", lambda compute, how: None)
+    assert computed_chains(*chain_operands("normal", 9), "rz") == 0

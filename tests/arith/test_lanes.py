@@ -103,7 +103,7 @@ def test_marks_of_decoding_are_needed(name):
     p, q = ((arithmetic.a, x, None) for x in arrays[:2])
     from emulator.arith.factors import plan
 
-    _, bad = tiles.chain_of_batch(plan(arithmetic, ins.k), p, q, None, arrays[2].view(np.float32))
+    _, bad = tiles.chain_of_batch(plan(arithmetic, ins.k), p, q, None, arrays[2])
     assert bad[5, 2].all()
     assert not bad[4].any()
     want = matmul(arithmetic, *arrays, engine="vector")

@@ -90,13 +90,13 @@ def test_what_is_not_ordinary_is_not_computed(name):
         assert small.matmul(made, fmt, a, fmt, b, np.zeros((2, 2), "f4")) is None
 
 
-@pytest.mark.parametrize("c", [np.inf, np.nan, 1e-40, 2.0**-102, 2.0**101])
+@pytest.mark.parametrize("c", [np.inf, np.nan, 1e-40, 2.0**-102])
 def test_accumulators_that_cannot_be_aligned_are_not_computed(c):
     made = plan(HOPPER.arithmetic, HOPPER.k)
     a, b = np.zeros((2, 16), "u2"), np.zeros((2, 16), "u2")
     fmt = HOPPER.arithmetic.a
     assert small.matmul(made, fmt, a, fmt, b, np.array([[0, 1], [c, 1]], "f4")) is None
-    within = np.array([[0, 1], [2.0**-101, 2.0**100]], "f4")
+    within = np.array([[0, 1], [2.0**-101, np.finfo("f4").max]], "f4")
     assert np.array_equal(small.matmul(made, fmt, a, fmt, b, within), within)
 
 
@@ -105,7 +105,7 @@ def test_accumulators_that_cannot_be_aligned_are_not_computed(c):
     [
         {"mask": lambda x: x << np.int64(1)},
         {"to_scale": lambda x: x - np.uint64(1 << 52)},
-        {"floor": lambda _: 2.0**73},
+        {"powers": lambda x: np.maximum(x, 2.0**73)},
     ],
     ids=lambda change: next(iter(change)),
 )

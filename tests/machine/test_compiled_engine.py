@@ -340,6 +340,18 @@ def test_products(opcode):
     assert len(set(np.frombuffer(held[1], U32).tolist())) > 50
 
 
+@pytest.mark.parametrize("rounding", [".rz", ".rm", ".rp"])
+def test_products_of_f64_leave_other_roundings_alone(rounding):
+    body = f"""mad.wide.u32 %rd3, %r3, 4, %rd1; ld.global.f64 %d1, [%rd3]; mul.rn.f64 %d2, %d1, %d1;
+    mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64{rounding} {{%d3, %d4}}, {{%d1}}, {{%d2}},
+    {{%d2, %d1}}; div.rn.f64 %d5, %d3, %d4; mad.wide.u32 %rd4, %r3, 4, %rd2;
+    st.global.f64 [%rd4], %d5;"""
+    text = kernel(body, ".reg .f64 %d<6>;")
+    buffers = [np.random.default_rng(3).standard_normal(32), np.zeros(32)]
+    found = assert_same(text, 1, 32, buffers)
+    assert found != assert_same(text.replace(rounding, ""), 1, 32, buffers)
+
+
 def test_a_product_of_lanes_that_are_missing():
     text = kernel("mov.u32 %r4, 0; mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%d0, %d1}, "
                   "{%d2}, {%d3}, {%d4, %d5}; add.u32 %r4, %r4, 1;", ".reg .f64 %d<6>;")  # fmt: skip

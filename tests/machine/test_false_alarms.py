@@ -12,7 +12,7 @@ START = """
     .reg .b16 %h<4>;  .reg .b32 %r<8>, %at, %s;  .reg .b64 %o, %mine, %x;  .reg .f32 %f<4>;
     .reg .pred %p, %q, %first;
     .shared  .align 256 .b8 s[1024];  .shared .b64 bar[2];
-    .local .b32 own;
+    .local .align 16 .b32 own[4];
     ld.param.u64 %o, [o];
     mov.u32 %r0, %tid.x;
     mov.u32 %r7, 7;
@@ -104,6 +104,14 @@ def test_bulk_reductions_of_several_blocks_are_no_race(opcode, found):
      set()),
     ("cvt.rn.satfinite.e4m3x2.f32 %h0, %f1, %f2; st.u16 [%mine], %h0;",
      {"uninitialised register"}),
+    # a bit field of a structure that nobody has cleared, and no field but the whole
+    ("ld.u32 %r1, [%x]; and.b32 %r1, %r1, -8; or.b32 %r1, %r1, 5; st.u32 [%x], %r1; "
+     "ld.u32 %r1, [%x]; and.b32 %r1, %r1, 7; st.u32 [%mine], %r1;", set()),
+    ("ld.u32 %r1, [%x]; bfi.b32 %r1, %r7, %r1, 0, 3; st.u32 [%mine], %r1;", set()),
+    ("prmt.b32 %r1, %r7, %r2, 0x5410; st.u32 [%mine], %r1;", set()),
+    ("prmt.b32 %r1, %r2, %r2, 0x0123; st.u32 [%mine], %r1;", {"uninitialised register"}),
+    ("ld.u32 %r1, [%x]; and.b32 %r1, %r1, -8; st.u32 [%x], %r1; ld.u32 %r1, [%x]; "
+     "st.u32 [%mine], %r1;", {"uninitialised memory"}),
     # a quotient that is fused with a sum
     ("cvt.rn.f32.u32 %f0, %r0; div.full.f32 %f1, %f0, 0f40400000; add.f32 %f1, %f1, 0f3F800000; "
      "st.f32 [%mine], %f1;", set()),
@@ -112,6 +120,77 @@ def test_bulk_reductions_of_several_blocks_are_no_race(opcode, found):
 ])  # fmt: skip
 def test_what_nobody_wrote_matters_where_it_is_used(body, found):
     assert kinds(body + "\nEND:") == found
+
+
+@pytest.mark.parametrize("memory, name", [("%x", "local"), ("%at", "shared")])
+@pytest.mark.parametrize("body, found", [
+    # a vector of which nobody means the last element, as it is written and as it is not
+    ("st.v4.u32 [M], {%r7, %r0, %r7, %r5}; ld.v4.u32 {%r1, %r2, %r3, %r4}, [M];", "0001"),
+    ("st.v2.u32 [M], {%r7, %r0}; st.u32 [M+8], %r0; ld.v4.u32 {%r1, %r2, %r3, %r4}, [M];", "0001"),
+    ("st.v2.u32 [M+8], {%r7, %r0}; ld.v4.u32 {%r1, _, %r3, %r4}, [M]; mov.u32 %r2, %r7;", "1000"),
+    ("st.v4.u32 [M], {%r5, 7, %r5, %r7}; ld.v4.u32 {%r1, %r2, %r3, %r4}, [M];", "1010"),
+    # who stores again means it
+    ("st.u32 [M], %r5; st.u32 [M], %r7; ld.u32 %r1, [M]; mov.v4.u32 {%r2, %r3, %r4, %r6}, "
+     "{%r7, %r7, %r7, %r7};", "0000"),
+    # a structure is copied as one word, and one of its two members used
+    ("st.u32 [M], %r7; ld.b64 %mine, [M]; st.b64 [M+8], %mine; ld.u32 %r1, [M+8]; mov.u32 %r2, 1; "
+     "mov.u32 %r3, 1; ld.u32 %r4, [M+4];", "0001"),
+])  # fmt: skip
+def test_elements_of_a_vector_are_told_apart(memory, name, body, found):
+    head = "mad.lo.u32 %at, %r0, 12, %at; st.shared.u32 [%at], %r5;"
+    text = body.replace("M", memory)
+    if name == "shared":
+        text = head + text.replace("st.", "st.shared.").replace("ld.", "ld.shared.")
+    for number, wrong in enumerate(found, 1):
+        used = f"mad.wide.u32 %mine, %r0, 4, %o; st.global.u32 [%mine], %r{number};"
+        assert bool(kinds(text + used)) == bool(int(wrong)), number
+
+
+MIXED = """
+    cvta.shared.u64 %mine, s;
+    mad.wide.u32 %mine, %r0, 4, %mine;
+    setp.lt.u32 %q, %r0, 7;
+    selp.b64 %x, %x, %mine, %q;
+    STORE
+    ld.u32 %r1, [%x];
+    mad.wide.u32 %mine, %r0, 4, %o;
+    st.global.u32 [%mine], %r1;
+"""
+
+
+@pytest.mark.parametrize("store, found", [
+    ("", {"uninitialised memory"}),
+    ("st.u32 [%x], 1;", set()),
+    ("st.u32 [%x], %r5;", {"uninitialised memory"}),
+    ("@%q st.u32 [%x], 1;", {"uninitialised memory"}),
+])  # fmt: skip
+def test_lanes_of_one_load_may_read_different_memories(store, found):
+    assert kinds(MIXED.replace("STORE", store)) == found
+
+
+@pytest.mark.parametrize("body, found", [
+    ("atom.shared.add.u32 %r1, [%at], 1; st.u32 [%mine], %r1;", {"uninitialised memory"}),
+    ("red.shared.add.u32 [%at], 1; ld.shared.u32 %r1, [%at]; st.u32 [%mine], %r1;",
+     {"uninitialised memory"}),
+    ("st.shared.u32 [%at], 0; atom.shared.add.u32 %r1, [%at], 1; st.u32 [%mine], %r1;", set()),
+    ("atom.shared.exch.b32 %r1, [%at], 1; ld.shared.u32 %r2, [%at]; st.u32 [%mine], %r2;", set()),
+    ("atom.shared.exch.b32 %r1, [%at], 1; st.u32 [%mine], %r1;", {"uninitialised memory"}),
+    ("atom.shared.exch.b32 %r1, [%at], %r5; ld.shared.u32 %r2, [%at]; st.u32 [%mine], %r2;",
+     {"uninitialised memory"}),
+])  # fmt: skip
+def test_what_is_computed_from_nothing_is_nothing(body, found):
+    assert kinds(body) == found
+
+
+@pytest.mark.parametrize("opcode, found", [
+    ("redux.sync.add.u32 %r2, %r1, MASK;", {"uninitialised register"}),
+    ("match.any.sync.b32 %r2, %r1, MASK;", {"uninitialised register"}),
+    ("vote.sync.ballot.b32 %r2, %first, MASK;", set()),
+])  # fmt: skip
+def test_what_one_lane_lacks_all_its_group_lacks(opcode, found):
+    """Lane 31 has no value; lane 0 stores what the warp computes."""
+    body = "setp.lt.u32 %q, %r0, 31; @%q mov.u32 %r1, 5;" + opcode.replace("MASK", "-1")
+    assert kinds(body + "@%first st.u32 [%mine], %r2;", block=32) == found
 
 
 @pytest.mark.parametrize("lane, found", [(0, set()), (1, {"uninitialised register"})])

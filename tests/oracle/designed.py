@@ -72,6 +72,19 @@ def of_exponent(rng, fmt, exponent, mantissa="any"):
     return (code.astype(np.uint64) | sign).astype(code_type(fmt.bits))
 
 
+def fma_operands(fmt, rng, count):
+    """Products and addends whose distance runs through every overlap, and beyond."""
+    reach = 2 * fmt.precision + 20
+    centre = rng.choice([0, fmt.emin, fmt.emin - fmt.precision, fmt.bias], count)
+    target = centre + rng.integers(-6, 7, count)
+    a_exponent = rng.integers(-fmt.bias // 2, fmt.bias // 2, count)
+    a = of_exponent(rng, fmt, a_exponent)
+    b = of_exponent(rng, fmt, target - a_exponent)
+    near = rng.integers(0, 2, count) * rng.integers(-reach, reach, count, endpoint=True)
+    c = of_exponent(rng, fmt, target + near)
+    return a, b, np.where(rng.integers(0, 50, count) == 0, 0, c).astype(a.dtype)
+
+
 def limits(fmt):
     """The exponents of the least subnormal and of the largest number."""
     return fmt.emin - fmt.mantissa_bits, fmt.bias

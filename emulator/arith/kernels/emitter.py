@@ -8,10 +8,15 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
+from dtypes import Rounding
+
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F32, F64, POINTER = ir.FloatType(), ir.DoubleType(), ir.PointerType()
 Value = Any
 Type = Any
+
+#: what llvm.set.rounding takes
+_ROUNDINGS: dict[Rounding, int] = {"rz": 0, "rn": 1, "rp": 2, "rm": 3}
 
 #: loads and stores of single words beside each other in a loop
 _UNROLLED = 8
@@ -123,6 +128,18 @@ class Emitter:
         scalar = suffix[type_.element if is_vector else type_]
         full = f"{name}.v{type_.count}{scalar}" if is_vector else f"{name}.{scalar}"
         return self.b.call(self._declared(full, type_, [x.type for x in arguments]), arguments)
+
+    @contextmanager
+    def rounding(self, how: Rounding) -> Iterator[None]:
+        """How functions that are called inside round f64; afterwards to nearest again. Only calls
+        are sure to stay inside: LLVM may move what computes beside them."""
+        if how == "rn":
+            yield
+            return
+        set_mode = self._declared("llvm.set.rounding", ir.VoidType(), [I32])
+        self.b.call(set_mode, [ir.Constant(I32, _ROUNDINGS[how])])
+        yield
+        self.b.call(set_mode, [ir.Constant(I32, _ROUNDINGS["rn"])])
 
     def any(self, where: Value) -> Value:
         """Whether a mask is set in any lane."""

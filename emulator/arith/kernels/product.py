@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import platform
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -23,6 +24,9 @@ OPERANDS = ("a", "b", "c", "d", "e", "scale_a", "scale_b")
 #: bits of what a kernel returns: bits are set that no element uses; metadata that is not legal;
 #: metadata that mixes two words of B, for which the results are not computed
 PADDING, METADATA, MIXED = 1, 2, 4
+
+#: machines whose rounding LLVM can set, and whose library, where they lack fma, heeds it
+_SETS_ROUNDING = ("x86_64", "aarch64", "arm64")
 
 
 class Units(NamedTuple):
@@ -77,9 +81,21 @@ class Product(NamedTuple):
         """The factor that meets vectors of the other one: a kernel multiplies `left` by `right`.
 
         D is transposed where that is B by A: A has at least as many rows as a vector has lanes of
-        32 bits, where B has few columns. But each row of a sparse A picks rows of B of its own.
+        32 bits, where B has few columns. But each row of a sparse A picks rows of B of its own,
+        unless it is made full.
         """
-        return "a" if self.sparsity or self.arithmetic.d.bits == 64 else "b"
+        picks = self.sparsity is not None and not self.is_integer
+        return "a" if picks or self.arithmetic.d.bits == 64 else "b"
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it is that of a warpgroup."""
+        return self.m > 32
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether it is a sum of integers: then a sparse A is made full first."""
+        return isinstance(self.arithmetic.steps[0], IntegerDot)
 
     @property
     def right(self) -> str:
@@ -98,7 +114,7 @@ class Product(NamedTuple):
     def block(self) -> tuple[int, int]:
         """Rows and columns of the parts of D that are computed one after the other: all of them,
         but of wgmma some columns of what one warp holds."""
-        if self.m <= 32:
+        if not self.is_wide:
             return self.m, self.n
         return 16, 8 if self.left == "b" else math.gcd(16, self.n)
 
@@ -124,10 +140,11 @@ def arranged(arithmetic: Arithmetic) -> Arrangement | None:
     simple = found[1:] == (None, None, None, None)
     if isinstance(core, (IntegerDot, PopcountDot)):
         return found if simple else None
+    if isinstance(core, FmaChain) and core.fmt == "f64":
+        rounds = arithmetic.rounding == "rn" or platform.machine() in _SETS_ROUNDING
+        return found if simple and rounds else None
     if arithmetic.rounding != "rn":
         return None
-    if isinstance(core, FmaChain) and core.fmt == "f64":
-        return found if simple else None
     if isinstance(core, (FmaChain, PairSums)):
         on_f32 = core.fmt == "f32" and found.widen is f32 and found.adds_c in (None, f32)
         formats = {arithmetic.a, arithmetic.b} <= {f16} and {arithmetic.c, arithmetic.d} <= {

@@ -7,12 +7,9 @@ from typing import NamedTuple
 
 from dtypes import FORMATS, Format
 from emulator.arith.arrangement import Arrangement
-from emulator.arith.kernels import elements
+from emulator.arith.kernels import elements, integers
 from emulator.arith.kernels.emitter import F64, I32, I64, Emitter, Value, in_pairs
 from emulator.arith.steps import Arithmetic, FmaChain, FusedDotAdd, IntegerDot, PairSums
-
-#: sums of integers that do not wait for each other
-_SUMS = 4
 
 
 class Term(NamedTuple):
@@ -277,16 +274,9 @@ def counted(
     e: Emitter, arithmetic: Arithmetic, found: Arrangement,
     a: Sequence[Value], b: Sequence[Value], c: Value,
 ) -> Value:  # fmt: skip
-    """C plus an exact integer sum: of products of float32 numbers, or of ones of words."""
+    """C plus an exact integer sum: of products of pairs, or of ones of words."""
     if isinstance(found.core, IntegerDot):
-        # Products of bytes, and as many sums as instructions have, are exact in float32.
-        sums: list[Value] = []
-        for k, (p, q) in enumerate(zip(a, b, strict=True)):
-            if k < _SUMS:
-                sums.append(e.b.fmul(p, q))
-            else:
-                sums[k % _SUMS] = e.intrinsic("llvm.fmuladd", p, q, sums[k % _SUMS])
-        total = e.converted(I32, in_pairs(e.b.fadd, sums), "fptosi")
+        total = integers.dot(e, a, b)
     else:
         combine = e.b.xor if arithmetic.bit_operation == "xor" else e.b.and_
         ones = [e.intrinsic("llvm.ctpop", combine(p, q)) for p, q in zip(a, b, strict=True)]

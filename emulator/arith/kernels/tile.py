@@ -23,7 +23,7 @@ import numpy as np
 from llvmlite import ir
 
 from dtypes import Format
-from emulator.arith.kernels import elements, machine_code, ordinary, sums
+from emulator.arith.kernels import elements, integers, machine_code, ordinary, sums
 from emulator.arith.kernels.emitter import (
     F32,
     F64,
@@ -46,15 +46,16 @@ from emulator.arith.kernels.product import (
     Units,
     arranged,
 )
-from emulator.arith.steps import FusedDotAdd, IntegerDot, PopcountDot
+from emulator.arith.steps import FusedDotAdd, PopcountDot
 
 _INTEGERS = {8: I8, 16: I16, 32: I32, 64: I64}
 
 #: for each of `OPERANDS`, how many units lie one after the other from each place of its table on
 Runs = tuple[int, ...]
 
-#: products of a batch from one to that whose registers are asked of memory meanwhile
-_AHEAD = 4
+#: products of a batch from one to that whose operands are asked of memory meanwhile: of one warp
+#: and of a warpgroup, and the bytes of C and D from a block of wgmma to that asked for meanwhile
+_AHEAD, _BYTES_AHEAD = {False: 4, True: 1}, 1 << 13
 #: lanes of the longest vectors that kernels have
 _LANES = 16
 
@@ -87,8 +88,16 @@ class Kernel:
         arguments = [POINTER] * (2 * len(OPERANDS)) + [I32, I32, I64]
         self.function = ir.Function(module, ir.FunctionType(I32, arguments), "tile")
         self.function.linkage = "internal"
+        self.function.attributes.add("noinline")  # see `Emitter.rounding`
         self.is_f64 = product.arithmetic.d.bits == 64
         self.word = I64 if self.is_f64 else I32
+        #: parts that the units of A and of B are decoded to, each of which is one of the positions
+        #: along k: elements, or pairs of these
+        self.parts = {name: product.units(name).per for name in "ab"}
+        self.positions = product.k
+        if product.is_integer:
+            self.parts = {name: integers.pairs_of(product.units(name)) for name in "ab"}
+            self.positions = self.parts["b"] * product.rows_of_b // product.b.per
         self.nibbles = known.get("e", ())
         words = {name: known_words(product, name, x) for name, x in known.items() if name != "e"}
         if words.get("c") is None or words.get("d") is None:
@@ -113,7 +122,7 @@ class Kernel:
         e.b.store(ir.Constant(odd, [0] * e.width), self.odd)
         units = {name: self._load(name) for name in "ab"}
         self.out = e.array(self.word, math.prod(self.block))
-        self.rows = self._rows_of_b() if p.sparsity else None
+        self.rows = self._rows_of_b() if p.sparsity and not p.is_integer else None
         self._dots(units)
         e.b.ret(e.load(self.flags, 0, I32))
         return self.function
@@ -160,6 +169,16 @@ class Kernel:
             ]
             held.append(Held(tuple(numbers), in_pairs(e.side_by_side, parts)))
         return held
+
+    def _ask_for_later(self, block: Value) -> None:
+        """Prefetches C and D of a later block of a warpgroup, whose registers are one after the
+        other, as hardware that sees the steps between lanes does not."""
+        e, p = self.e, self.product
+        if p.is_wide and "d" in self.words:
+            for name in "cd":
+                size = math.prod(self.block) * p.unit_bits(name) // 8
+                at = e.b.add(e.b.mul(block, ir.Constant(I64, size)), ir.Constant(I64, _BYTES_AHEAD))
+                e.prefetch(e.at(self.base[name], at, I8), size, name == "d")
 
     def _load_c(self, block: Value) -> Value:
         """Codes of one block of C, row by row."""
@@ -268,16 +287,14 @@ class Kernel:
         all chunks, for one element of a chunk after the other."""
         e, b, p = self.e, self.e.b, self.product
         assert p.sparsity is not None
-        chunk, granule, legal = p.sparsity
+        chunk, granule, _ = p.sparsity
         stored, count = chunk // 2, len(self.nibbles)
         chunks = p.k // stored
         assert chunk % p.b.per == 0, "or chunks would share units"
         nibbles, out = self._metadata(), e.array(I32, p.m * p.k)
         with e.loop(count, step=e.width) as i:
             nibble = e.lanes(nibbles, i, I32)
-            bit = b.and_(b.lshr(e.like(nibble, legal), nibble), e.like(nibble, 1))
-            with b.if_then(e.any(b.icmp_unsigned("==", bit, e.like(bit, 0))), likely=False):
-                self._flag(METADATA | (MIXED if chunk == 2 else 0))
+            self._check(nibble, METADATA | (MIXED if chunk == 2 else 0))
             number = b.add(e.splat(b.trunc(i, I32)), e.numbers(range(e.width)))
             first = b.and_(number, e.like(number, chunks - 1))
             first = b.mul(first, e.like(first, chunk // p.b.per * p.n))
@@ -293,8 +310,19 @@ class Kernel:
                 e.store_lanes(b.add(first, row), out, b.add(i, ir.Constant(I64, s * count)))
         return out
 
+    def _check(self, nibble: Value, flags: int) -> None:
+        """Flags nibbles that are not legal."""
+        e, sparsity = self.e, self.product.sparsity
+        assert sparsity is not None
+        bit = e.b.and_(e.b.lshr(e.like(nibble, sparsity.legal), nibble), e.like(nibble, 1))
+        self._flag_any(e.b.icmp_unsigned("==", bit, e.like(bit, 0)), flags)
+
+    def _flag_any(self, where: Value, flags: int) -> None:
+        with self.e.b.if_then(self.e.any(where), likely=False):
+            self._flag(flags)
+
     def _metadata(self) -> Value:
-        """All nibbles, row by row."""
+        """All nibbles, in the order of their table."""
         e, width = self.e, self.e.width
         words, shifts = zip(*(divmod(place, 32) for place in self.nibbles), strict=True)
         whole = [n * width + i for n in {word // width for word in words} for i in range(width)]
@@ -327,9 +355,7 @@ class Kernel:
             words = e.lanes(held, i, I32)
             if units.padding:
                 used = e.b.and_(words, e.like(words, units.padding))
-                unused = e.any(e.b.icmp_unsigned("!=", used, e.like(used, 0)))
-                with e.b.if_then(unused, likely=False):
-                    self._flag(PADDING)
+                self._flag_any(e.b.icmp_unsigned("!=", used, e.like(used, 0)), PADDING)
             words = e.b.xor(words, e.splat(self.flips[name]))
 
             def parts() -> Iterator[tuple[Value, Value]]:
@@ -415,19 +441,44 @@ class Kernel:
         return out
 
     def _numbers(self, name: str, held: Value) -> Value:
-        """Elements as numbers for chains and integer sums: float32."""
+        """Elements as numbers for chains: float32."""
         e, fmt = self.e, self._format(name)
         out = e.array(F32, self._count(name))
         with self._each(name, held) as parts:
             for codes, place in parts():
-                if fmt.is_float:
-                    number = elements.number(e, fmt, codes)
-                else:
-                    if fmt.signed:
-                        up = e.like(codes, 32 - fmt.bits)
-                        codes = e.b.ashr(e.b.shl(codes, up), up)
-                    number = e.converted(F32, codes, "sitofp")
-                e.store_lanes(number, out, place)
+                e.store_lanes(elements.number(e, fmt, codes), out, place)
+        return out
+
+    def _integers(self, name: str, held: Value) -> Value:
+        """Elements as pairs for sums of integers."""
+        e, p, units, fmt = self.e, self.product, self.product.units(name), self._format(name)
+        if name == "a" and p.sparsity:
+            held = self._full(held)
+        count = (p.m if name == "a" else p.n) * p.rows_of_b // units.per
+        parts = self.parts[name]
+        out = e.array(I32, parts * count)
+        with e.loop(count, step=e.width) as i:
+            words = e.lanes(held, i, I32)
+            for part in range(parts):
+                pairs = integers.paired(e, fmt, units, words, part)
+                e.store_lanes(pairs, out, e.b.add(i, ir.Constant(I64, part * count)))
+        return out
+
+    def _full(self, held: Value) -> Value:
+        """Units of a sparse A as those of a full one: each chunk is one of these."""
+        e, b, p = self.e, self.e.b, self.product
+        nibbles, stored = self._metadata(), _table_sizes(p)["a"] // p.m
+        out = e.array(I32, 2 * stored * p.m)
+        with e.loop(stored) as unit, e.loop(p.m, step=e.width) as j:
+            words = e.lanes(held, b.add(b.mul(unit, ir.Constant(I64, p.m)), j), I32)
+            for half in (0, 1):
+                at = b.add(b.mul(unit, ir.Constant(I64, 2 * p.m)), j)
+                at = b.add(at, ir.Constant(I64, half * p.m))
+                nibble = e.lanes(nibbles, at, I32)
+                self._check(nibble, METADATA)
+                full, lost = integers.expanded(e, words, half, nibble)
+                self._flag_any(b.icmp_unsigned("!=", lost, e.like(lost, 0)), METADATA | MIXED)
+                e.store_lanes(full, out, at)
         return out
 
     # --- dot products ---
@@ -438,15 +489,20 @@ class Kernel:
             self._fused(units, core)
             return
         p, type_ = self.product, F64 if self.is_f64 else I32
-        make = sums.counted if isinstance(core, (IntegerDot, PopcountDot)) else sums.chain
-        if not self.is_f64 and not isinstance(core, PopcountDot):
+        make, positions = sums.chain, range(self.positions)
+        if p.is_integer:
+            make = sums.counted
+            units = {name: self._integers(name, held) for name, held in units.items()}
+        elif isinstance(core, PopcountDot):
+            make = sums.counted
+        elif not self.is_f64:
             type_ = F32
             units = {name: self._numbers(name, held) for name, held in units.items()}
 
         def dots(i: Value, j: Value, c: Value) -> Value:
             factors = {
-                p.left: [self._of_left(units[p.left], i, k, type_) for k in range(p.k)],
-                p.right: [self._of_right(units[p.right], i, j, k, type_) for k in range(p.k)],
+                p.left: [self._of_left(units[p.left], i, k, type_) for k in positions],
+                p.right: [self._of_right(units[p.right], i, j, k, type_) for k in positions],
             }
             return make(self.e, p.arithmetic, self.found, factors["a"], factors["b"], c)
 
@@ -542,6 +598,7 @@ class Kernel:
         rows, columns = self.block
         with e.loop(p.columns // columns) as y, e.loop(p.rows // rows) as x:
             block = b.add(b.mul(y, ir.Constant(I64, p.rows // rows)), x)
+            self._ask_for_later(block)
             c = self._load_c(block)
             self._clear(c)
             with e.loop(columns, step=e.width) as j, e.loop(rows) as i:
@@ -555,8 +612,8 @@ class Kernel:
     def _of_left(self, array: Value, i: Value, k: int, type_: Any) -> Value:
         """An element of a row in all lanes."""
         b, p = self.e.b, self.product
-        per = p.units(p.left).per
-        per_row = p.k // per
+        per = self.parts[p.left]
+        per_row = self.positions // per
         place = (k % per) * (p.rows * per_row) + k // per
         index = b.add(b.mul(i, ir.Constant(I64, per_row)), ir.Constant(I64, place))
         return self.e.splat(self.e.load(array, index, type_))
@@ -571,8 +628,9 @@ class Kernel:
             at = b.add(at, ir.Constant(I64, s * len(self.nibbles)))
             row = b.zext(self.e.load(self.rows, at, I32), I64)
         else:
-            per = p.units(p.right).per
-            row = ir.Constant(I64, (k % per) * (p.columns * p.k // per) + k // per * p.columns)
+            per = self.parts[p.right]
+            by_part = p.columns * self.positions // per
+            row = ir.Constant(I64, (k % per) * by_part + k // per * p.columns)
         return self.e.lanes(array, b.add(row, j), type_)
 
     def _product(
@@ -643,14 +701,21 @@ def module(product: Product, runs: Runs, known: Mapping[str, Sequence[int]]) -> 
     e.store(ir.Constant(I32, 0), flags, 0)
     pointers = [e.b.inttoptr(word, POINTER) for word in words]
     counts = _entries(product, runs)
-    with e.loop(last, first) as t:
-        later = e.smaller(e.b.add(t, ir.Constant(I64, _AHEAD)), e.b.sub(last, ir.Constant(I64, 1)))
+    with e.rounding(product.arithmetic.rounding), e.loop(last, first) as t:
+        ahead = e.b.add(t, ir.Constant(I64, _AHEAD[product.is_wide]))
+        later = e.smaller(ahead, e.b.sub(last, ir.Constant(I64, 1)))
         for x, name in enumerate(OPERANDS):
-            # Of one warp: the registers of a warpgroup are too many.
-            if name in known and name != "e" and product.m <= 32:
-                base, bases = pointers[OPERAND_WORDS * x :][:2]
+            base, bases, tables, starts = pointers[OPERAND_WORDS * x :][:OPERAND_WORDS]
+            if product.is_wide and name not in ("a", "b"):
+                continue  # C and D of a warpgroup are too much at once
+            if name in known and name != "e":
                 at = e.at(base, e.load(bases, later, I64), I8)
                 e.prefetch(at, len(known[name]) * product.unit_bits(name) // 8, name == "d")
+            elif product.is_wide:
+                at = e.at(base, e.load(bases, later, I64), I8)
+                table = e.at(tables, e.load(starts, later, I64), I64)
+                for i in e.unrolled(counts[name]):
+                    e.prefetch(e.at(at, e.load(table, i, I64), I8), 1, False)
         for group in range(product.groups):
             given = []
             for x, name in enumerate(OPERANDS):
@@ -691,7 +756,8 @@ def warp_module(product: Product, tables: Mapping[str, Sequence[int]]) -> str:
             held = _constants(out, f"{name}{group}", places)
             given += [d if name == "d" else registers, held]
         no_flips = [ir.Constant(I32, 0)] * 2
-        found = e.b.call(tile, [*given, *no_flips, ir.Constant(I64, 1)])
+        with e.rounding(product.arithmetic.rounding):
+            found = e.b.call(tile, [*given, *no_flips, ir.Constant(I64, 1)])
         flags = e.b.or_(flags, found)
     e.b.ret(flags)
     return str(out)

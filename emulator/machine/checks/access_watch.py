@@ -16,7 +16,7 @@ from emulator.machine.checks.reporter import GridWatch, Reporter
 from emulator.machine.checks.synchronisation import Synchronisation
 from emulator.machine.vector.strand import WARP, Lanes, Strand
 from emulator.machine.vector.wave import Wave
-from emulator.memory.shadow import granules
+from emulator.memory.shadow import granules, regrouped
 
 Places = NDArray[np.int64]
 #: words of an opcode by which a load or store takes part in synchronisation
@@ -81,13 +81,13 @@ class AccessWatch(Reporter):
         places = np.broadcast_to(places, lanes.shape) * size
         memory = self.memory_of(view)
         if memory == "local":
-            self._local(places, size, use)
+            self._local(lanes, places, size, use)
         elif memory == "shared":
             self.access_shared(lanes, places, size, use, changed)
         else:
             self.access_global(lanes, places, size, use, changed)
 
-    def _local(self, places: Places, size: int, use: str) -> None:
+    def _local(self, lanes: Lanes, places: Places, size: int, use: str) -> None:
         width = self.wave.local.shape[1]
         if self.local_written.shape[1] != width:
             grown = np.zeros(self.wave.local.shape, np.bool_)
@@ -96,10 +96,24 @@ class AccessWatch(Reporter):
         flat = self.local_written.reshape(-1)
         every = places[:, None] + np.arange(size)
         if use == "read":
-            missing: Bools = ~flat[every].all(1)
-            self.unwritten = missing if missing.any() else None
+            self._missing(lanes, ~flat[every])
         else:
-            flat[every] = True
+            undefined = self._stored(lanes, size)
+            flat[every] = True if undefined is None else ~undefined
+
+    def _missing(self, lanes: Lanes, missing: Bools) -> None:
+        """Pieces that lanes read, and whether nothing wrote them."""
+        if missing.any():
+            self.unwritten.append((lanes, missing))
+
+    def _stored(self, lanes: Lanes, pieces: int) -> Bools | None:
+        """Which pieces ``(lanes, pieces)`` of what is stored hold what nobody wrote."""
+        if self.storing is None:
+            return None
+        every, items = self.storing
+        if len(every) != len(lanes):
+            items = items[np.searchsorted(every, lanes)]
+        return regrouped(items, pieces)
 
     def access_shared(
         self, lanes: Lanes, places: Places, size: int, use: str, changed: Bools | None
@@ -114,10 +128,10 @@ class AccessWatch(Reporter):
         if self.statement.pc in self.all.extents:
             self._check_variable(lanes, places, size, use)
         conflicts = shared.conflicts_with_writes(who, flat, atomic=strong)
-        if use == "read":
-            missing: Any = shared.shadow.unwritten(at).any(1)
-            self.unwritten = missing if missing.any() else None
-        else:
+        missing = shared.shadow.unwritten(at)
+        if use != "write":
+            self._missing(lanes, missing)
+        if use != "read":
             conflicts += shared.conflicts_with_reads(who, flat)
         self.conflicts(conflicts, who, flat * shared.shadow.granule, size, use, changed, count)
         if strong:
@@ -127,11 +141,15 @@ class AccessWatch(Reporter):
                 shared.note_read(flat, who, now)
         else:
             shared.note_write(flat, who, now, Sort.ATOMIC if strong else Sort.PLAIN)
-            undefined = self.storing
-            if undefined is not None and len(undefined) == len(lanes):
-                shared.shadow.define(flat, np.repeat(undefined, count))
-            else:
-                shared.shadow.define(flat, None)
+            shared.shadow.define(flat, self._undefined(lanes, missing, use))
+
+    def _undefined(self, lanes: Lanes, missing: Bools, use: str) -> Bools | None:
+        """Which granules hold what nobody wrote behind a store, or an atomic operation."""
+        out = self._stored(lanes, missing.shape[1])
+        if use == "atomic" and "exch" not in self.words:
+            # What is computed from nothing is nothing.
+            out = missing if out is None else missing | out
+        return None if out is None else out.reshape(-1)
 
     def _check_variable(self, lanes: Lanes, places: Places, size: int, use: str) -> None:
         """Accesses stay within the variable whose address they were computed from."""
@@ -174,8 +192,8 @@ class AccessWatch(Reporter):
         if strong and "cta" not in self.words:
             self._synchronise(lanes, places, use)
         conflicts = memory.conflicts_with_writes(clocks, who, threads, flat, atomic=strong)
-        if use == "read":
-            self.unwritten = self._fresh(places, at)
+        if use != "write":
+            self._fresh(lanes, places, at)
         if use == "read" and not strong:
             self._check_read_only(lanes, at, threads.reshape(at.shape))
         if use != "read":
@@ -188,17 +206,16 @@ class AccessWatch(Reporter):
             memory.note_read(flat, threads, now)
         self.conflicts(conflicts, who, flat * granule, size, use, changed, count, everywhere=True)
 
-    def _fresh(self, places: Places, at: Places) -> Bools | None:
+    def _fresh(self, lanes: Lanes, places: Places, at: Places) -> None:
         """Reads of memory that malloc gave to this grid and nothing has written; what the host has
         given is written, and so is what grids before this one have left."""
         held = sorted((x.start, x.start + x.size) for x in self.all.grid.launch.heap.own)
         if not held:
-            return None
+            return
         starts, ends = np.array(held).T
         which = np.searchsorted(starts, places, "right") - 1
         inside = (which >= 0) & (places < ends[which])
-        missing: Bools = inside & (self.all.memory.shadow.written[at] == 0).any(1)
-        return missing if missing.any() else None
+        self._missing(lanes, inside[:, None] & (self.all.memory.shadow.written[at] == 0))
 
     def _check_read_only(self, lanes: Lanes, at: Places, threads: Lanes) -> None:
         if "nc" not in self.words:

@@ -29,6 +29,7 @@ from emulator.machine.checks.matrices import (
 from emulator.machine.checks.reporter import Reporter
 from emulator.machine.vector.operands import active, reader, word_type
 from emulator.machine.vector.strand import WARP, Frame, Lanes, Strand
+from emulator.memory.shadow import regrouped
 from emulator.ptx.program import (
     Address,
     Bound,
@@ -40,6 +41,8 @@ from emulator.ptx.program import (
     Register,
     RegisterInfo,
     Statement,
+    Vector,
+    items_of,
     registers_of,
 )
 
@@ -53,7 +56,7 @@ class ShadowedLiveness(Liveness):
     """A shadow is live where its register is."""
 
     def __init__(self, program: Program) -> None:
-        super().__init__(program.statements, carries=program.carries)
+        super().__init__(program.statements, carries=program.carries, results=program.results)
         self._program = program
 
     def at(self, pc: int) -> int:
@@ -122,8 +125,12 @@ class Use:
     absorbing: int | None = None
     #: it packs its sources: of what it makes, a part may be meant
     packs: bool = False
+    #: of a load or store: the shadows of the items that it moves; None: an item is no register
+    items: tuple[int | None, ...] = ()
     #: of shfl: the lane of its warp that each lane reads from
     shuffles: Callable[[Strand], Array] | None = None
+    #: of a statement that gives each lane something of all: the membermask
+    gathers: Callable[[Strand], Array] | None = None
     #: of a multiplication: whether it adds to D, and its operands
     adds: Callable[[Strand], Array] | None = None
     product: Product | None = None
@@ -145,15 +152,15 @@ class Use:
         if statement.name == "st" and isinstance(place, ParameterPlace):
             targets = (place.index + count,)
             sources = tuple(i + count for i in registers_of(statement.operands["b"]))
-        packs = statement.name == "cvt" and "b" in statement.operands
-        if packs and any(isinstance(x, Constant) for x in statement.operands.values()):
+        packs = _packs(statement)
+        if packs and any(isinstance(statement.operands.get(x), Constant) for x in "ab"):
             sources = ()
         return cls(
             sources, targets,
             tuple(dict.fromkeys(i + count for i in _bases(statement))), guard,
             _publishes(statement), active(statement.guard), chooser, _absorbing(statement),
-            packs, _shuffles(statement, function),
-            _addition(statement, function),
+            packs, _items(statement, count), _shuffles(statement, function),
+            _members(statement, function), _addition(statement, function),
             _product(statement, function), _stores(statement, sources), _loads(statement),
         )  # fmt: skip
 
@@ -202,12 +209,38 @@ def _source(mode: str, own: Array, b: Array, c: Array) -> Array:
     return out
 
 
+def _packs(statement: Statement) -> bool:
+    """Whether a statement puts its sources beside each other: cvt to a pair, mov from a vector; bit
+    fields are inserted by or, bfi and prmt into what their structure held before."""
+    if statement.name in ("cvt", "mov"):
+        return "b" in statement.operands or isinstance(statement.operands["a"], Vector)
+    return statement.name in ("bfi", "prmt") or str(statement.instruction).startswith("or.b")
+
+
+def _items(statement: Statement, count: int) -> tuple[int | None, ...]:
+    name = {"ld": "d", "ldu": "d", "atom": "d", "st": "b"}.get(statement.name)
+    if name is None:
+        return ()
+    bound = statement.operands.get(name)
+    items = items_of(bound) if isinstance(bound, Vector) else (bound,)
+    return tuple(x.index + count if isinstance(x, Register) else None for x in items)
+
+
+def _members(statement: Statement, function: Function) -> Callable[[Strand], Array] | None:
+    """redux and match say something of all their lanes to each of them."""
+    if statement.name not in ("redux", "match"):
+        return None
+    return reader(statement.operands["membermask"], "u32", function)
+
+
 def _stores(statement: Statement, sources: tuple[int, ...]) -> Any:
     ins = statement.instruction
     if isinstance(ins, Movement) and ins.family == "stmatrix":
         if ins.form.type != "b16":
             return False
         return lambda s: rows_of_registers(s, sources, ins.trans)
+    if statement.name in ("atom", "red"):
+        return lambda s: np.any([spread(s, s.read(i)) < 0 for i in sources], axis=0)
     return statement.name == "st"
 
 
@@ -249,10 +282,11 @@ def before(watch: Reporter, s: Strand, use: Use, mask: Array | None) -> None:
         _multiply(s, use)
         return
     shadow = _combined(s, use) if use.shuffles is None else _shuffled(s, use, mask)
+    if use.gathers is not None:
+        shadow = _gathered(s, use.gathers, shadow, mask)
     if shadow is not CLEAN and use.stores:
-        watch.storing = use.stores(s) if callable(use.stores) else spread(s, shadow) < 0
-        if mask is not None:
-            watch.storing = watch.storing[mask]
+        items = use.stores(s)[:, None] if callable(use.stores) else _undefined(s, use)
+        watch.storing = (s.lanes, items) if mask is None else (s.lanes[mask], items[mask])
     if shadow is not CLEAN and use.publishes:
         watch.publishing = partial(_refuse_to_publish, watch, s, use)
     if use.targets:
@@ -307,6 +341,24 @@ def _shuffled(s: Strand, use: Use, mask: Array | None) -> Array:
     return out if out.any() else CLEAN
 
 
+def _gathered(s: Strand, members: Callable[[Strand], Array], shadow: Array, mask: Any) -> Array:
+    """What one lane has from nobody, all those have that share a membermask with it."""
+    if shadow is CLEAN or mask is not None or not s.wave.is_whole(s):
+        return shadow
+    groups = (s.lanes // WARP).astype(np.int64) << WARP | spread(s, members(s)).astype(np.int64)
+    _, which = np.unique(groups, return_inverse=True)
+    least = np.zeros(len(s), np.int32)
+    np.minimum.at(least, which, spread(s, shadow))
+    out: Array = least[which]
+    return out
+
+
+def _undefined(s: Strand, use: Use) -> Bools:
+    """Which items ``(lanes, items)`` of what lanes store hold what nobody wrote."""
+    shadows = [CLEAN if i is None else s.read(i) for i in use.items]
+    return np.stack([spread(s, x) < 0 for x in shadows], 1)
+
+
 def _refuse_to_publish(watch: Reporter, s: Strand, use: Use, lanes: Lanes) -> None:
     """Lanes store their sources to global memory."""
     for source in use.sources:
@@ -331,17 +383,19 @@ def put(s: Strand, targets: tuple[int, ...], shadow: Array, mask: Array | None) 
 
 def after_load(watch: Reporter, s: Strand, use: Use, mask: Array | None) -> None:
     """A load read what nothing wrote, in some lanes."""
-    missing = watch.unwritten
-    if missing is None:
-        return
-    if use.loads is not None:
-        for target, held in zip(use.targets, use.loads(missing), strict=True):
-            s.write(target, np.where(held, -watch.now, 0).astype(np.int32))
-        return
-    shadow = np.zeros(len(s), np.int32)
-    where = np.arange(len(s)) if mask is None else np.flatnonzero(mask)
-    shadow[where[np.broadcast_to(missing, where.shape)]] = -watch.now
-    put(s, use.targets, shadow, mask)
+    for lanes, missing in watch.unwritten:
+        if use.loads is not None:
+            for target, held in zip(
+                use.targets, use.loads(np.asarray(missing.any(1))), strict=True
+            ):
+                s.write(target, np.where(held, -watch.now, 0).astype(np.int32))
+            return
+        where = np.searchsorted(s.lanes, lanes)
+        for item, held in zip(use.items, regrouped(missing, len(use.items)).T, strict=True):
+            if item is not None:
+                shadow = np.array(spread(s, s.read(item)))
+                shadow[where[held]] = -watch.now
+                put(s, (item,), shadow, mask)
 
 
 def _refuse(watch: Reporter, s: Strand, index: int, mask: Array | None, purpose: str) -> None:

@@ -110,10 +110,10 @@ class Reporter:
         #: what runs now, and the words of its opcode
         self.statement: Statement = all_.grid.program.statements[0]
         self.words: frozenset[str] = frozenset()
-        #: of a load, the accesses that read what nothing wrote; None: there are none
-        self.unwritten: Bools | None = None
-        #: of a store, whether what it stores is nothing that anybody wrote ``(lanes,)``
-        self.storing: Bools | None = None
+        #: of a load that reads what nothing wrote, lanes and their pieces ``(lanes, pieces)``
+        self.unwritten: list[tuple[Lanes, Bools]] = []
+        #: of a store of what nobody wrote, lanes and their items ``(lanes, items)``
+        self.storing: tuple[Lanes, Bools] | None = None
         #: of a store of what nobody wrote, what is to be said of lanes that reach global memory
         self.publishing: Callable[[Lanes], None] | None = None
         lanes = len(wave.thread)
@@ -133,7 +133,9 @@ class Reporter:
         """A strand is about to execute a statement."""
         self.statement, self.words = statement, words
         self.all.tick(statement.pc)
-        self.unwritten = self.storing = self.publishing = None
+        self.storing = self.publishing = None
+        if self.unwritten:
+            self.unwritten = []
 
     def gather(self, row: int) -> None:
         """A barrier of a block: what its threads know of other blocks, all of them know."""

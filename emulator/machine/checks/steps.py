@@ -36,7 +36,7 @@ def checked(statement: Statement, function: Function, program: Program, step: St
     after = _after(statement, function)
     look = _before(statement, function, program)
     touch = _of_loaded(statement, function, program)
-    loads = statement.name in ("ld", "ldu", "ldmatrix")
+    loads = statement.name in ("ld", "ldu", "ldmatrix", "atom")
 
     def run(s: Strand) -> None:
         mask = use.active(s)
