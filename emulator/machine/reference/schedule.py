@@ -129,8 +129,12 @@ def _advance(threads: list[Thread], alone: bool) -> int | None:
             run.statements += 1
             if isinstance(step, Each):
                 execute = step.run
-                for thread in sorted(threads, key=step.order) if step.order else threads:
+                for thread in threads:
                     execute(thread)
+                if step.order and len(threads) > 1:
+                    # Again, now that no lane fails: the last one at a place wins.
+                    for thread in sorted(threads, key=step.order):
+                        execute(thread)
                 pc += 1
                 if alone or pc not in leaders:
                     continue
