@@ -286,21 +286,27 @@ class KernelBinder:
     def _item(self, item: tree.Item, scope: Scope, function: Function, lines: list[Line]) -> None:
         if isinstance(item, tree.Instruction):
             lines += _lines(item, scope)
-        elif isinstance(item, tree.Label):
+        elif isinstance(item, tree.Naming):
+            try:
+                self._named(item, scope, function)
+            except EmulatorError as error:
+                self._problem(item.at, "", error, function.name)
+
+    def _named(self, item: tree.Naming, scope: Scope, function: Function) -> None:
+        if isinstance(item, tree.RegisterDeclaration):
+            scope.declare(item)
+            return
+        if isinstance(item, tree.Variable):
+            self._variable(item, scope, function)
+            return
+        scope.check_free(item.name)
+        if isinstance(item, tree.Label):
             scope.labels[item.name] = self._count()
             self.program.leaders.add(self._count())
         elif isinstance(item, tree.TargetList):
             scope.lists[item.name] = item
-        elif isinstance(item, tree.Prototype):
+        else:
             scope.prototypes[item.name] = item
-        elif isinstance(item, (tree.RegisterDeclaration, tree.Variable)):
-            try:
-                if isinstance(item, tree.RegisterDeclaration):
-                    scope.declare(item)
-                else:
-                    self._variable(item, scope, function)
-            except EmulatorError as error:
-                self._problem(item.at, "", error, function.name)
 
     def _variable(self, variable: tree.Variable, scope: Scope, function: Function) -> None:
         name = variable.name.text

@@ -158,8 +158,10 @@ class Scope:
         """OperandError for a name that is taken in this block, or reserved."""
         if is_reserved(name):
             raise OperandError(f"{name!r} is a name of PTX's own and cannot be declared")
-        taken = (self.registers, self.vectors, self.symbols, others)
-        if any(name in known for known in taken) or self._range_of(name):
+        taken = (self.registers, self.vectors, self.symbols, self.labels, self.lists)
+        if any(name in known for known in (*taken, self.prototypes, others)) or self._range_of(
+            name
+        ):
             raise OperandError(f"{name!r} is declared already")
 
     def _check_free_range(self, name: str, count: int, others: Iterable[str]) -> None:

@@ -20,6 +20,7 @@ from emulator.ptx.contraction import (
     Copy,
     Elements,
     Fusion,
+    Inverse,
     Known,
     Reciprocal,
     Rewrite,
@@ -66,10 +67,10 @@ class Contracted(NamedTuple):
     column: int
     #: of the statement, as the file has it
     opcode: str
-    #: line of the multiplication, or of the min or max, that it takes over; 0 for none
+    #: line of the multiplication, or of what else it takes over; 0 for none
     multiplication: int
     #: "fused", "scaled" by a power of two, "copied", "reciprocal" of a constant, "known" function
-    #: of one, "saturated"
+    #: of one, "saturated", "inverse" of a function
     kind: str
     #: of f32x2, of which the halves become different things: "low" or "high"
     half: str = ""
@@ -81,6 +82,7 @@ class Contracted(NamedTuple):
             "copied": "returns an operand, or its negative, unchanged",
             "reciprocal": "multiplies by the reciprocal of its divisor, rounded to nearest",
             "known": "is a function of a constant, rounded to nearest",
+            "inverse": f"undoes line {self.multiplication}",
             "saturated": f"is, with line {self.multiplication}, a saturation: NaN gives 0",
         }[self.kind]
         half = f" ({self.half} half)" if self.half else ""
@@ -248,7 +250,7 @@ class _Rewriter:
     def _note(self, index: int, rewrite: Rewrite, half: str = "") -> None:
         kinds = {
             Fusion: "fused", Scaling: "scaled", Copy: "copied", Reciprocal: "reciprocal",
-            Known: "known", Saturation: "saturated",
+            Known: "known", Saturation: "saturated", Inverse: "inverse",
         }  # fmt: skip
         multiplication = getattr(rewrite, "multiplication", getattr(rewrite, "inner", None))
         pc = None if multiplication is None else self.first + multiplication
@@ -368,6 +370,12 @@ class _Code:
             modifier = ".ftz" if ".ftz" in str(self.statement.instruction) else ""
             source = self.rewriter.keep(rewrite.inner, self.index, "ab"[rewrite.operand])
             self.add(f"add{modifier}.sat.{type_}", result, source, Constant(_WORDS[type_][1]))
+        elif isinstance(rewrite, Inverse):
+            source = self.rewriter.keep(rewrite.inner, self.index, "a")
+            if str(self.rewriter.source[rewrite.inner].instruction).startswith("ex2"):
+                self.add("ex2.approx.ftz.f32", result, self.negated(source, "f32"))
+            else:
+                self.add("mov.b32", result, source)
         elif isinstance(rewrite, Copy):
             source = operands[rewrite.operand]
             opcode = f"neg.{type_}" if rewrite.negated else f"mov.b{_WORDS[type_][0]}"

@@ -301,10 +301,9 @@ class Block(NamedTuple):
     at: int
 
 
-Item = (
-    Header | RegisterDeclaration | Variable | Label | Instruction | Block | Prototype | TargetList
-    | Pragma
-)  # fmt: skip
+#: what gives a name to something
+Naming = RegisterDeclaration | Variable | Label | Prototype | TargetList
+Item = Header | Naming | Instruction | Block | Pragma
 
 # --- modules ---
 

@@ -32,7 +32,7 @@ OUT: ld.local.u32 %r2, [kept+4]; xor.b32 %r4, %r4, %r2; st.param.b32 [out], %r4;
   mov.u32 %r20, %tid.x; mov.u32 %r21, %ctaid.x; mov.u32 %r22, %ntid.x;
   mad.lo.u32 %r22, %r21, %r22, %r20; ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b];
   mad.wide.u32 %rd1, %r22, 64, %rd1; mad.wide.u32 %rd2, %r22, 64, %rd2;
-  mad.lo.u32 %r23, %r20, 16, room;
+  mov.u32 %r23, room; mad.lo.u32 %r23, %r20, 16, %r23;
 """
 
 
@@ -118,18 +118,16 @@ class RandomKernel:
         self.labels += 1
         self.loops += 1
         counter, label = f"%i{self.loops}", f"LOOP{self.labels}"
+        leave = f"LEFT{self.labels}"
         self.lines.append(f"and.b32 {counter}, {self._register}, 7;\n{label}:")
         for _ in range(int(self.rng.integers(1, 4))):
             self._statement(depth + 1)
         if self.rng.integers(3) == 0:
-            self.lines.append(f"@%p{self.rng.integers(3)} bra LEFT{self.labels};")
-            leave = f"LEFT{self.labels}:"
-        else:
-            leave = ""
+            self.lines.append(f"@%p{self.rng.integers(3)} bra {leave};")
         self.lines.append(
             f"sub.u32 {counter}, {counter}, 1; setp.gt.s32 %p3, {counter}, 0; @%p3 bra {label};"
         )
-        self.lines.append(leave)
+        self.lines.append(f"{leave}:")
 
     def _together(self, depth):
         r, s, p = self._register, self._register, f"%p{self.rng.integers(3)}"

@@ -382,6 +382,36 @@ def test_a_clamp_is_a_saturation(type_, contract):
     assert (apart != expected).any()
 
 
+EX2, RCP = "ex2.approx.ftz.f32", "rcp.approx.ftz.f32"
+
+
+@pytest.mark.parametrize("contract", ["ptxas", "none"])
+@pytest.mark.parametrize(
+    ("body", "functions"),
+    [
+        (f"{EX2} t, a; {RCP} d, t;", (EX2, "neg.f32")),
+        (f"{EX2} t, a; mov.b32 b, t; mov.f32 a, c; {RCP} d, b;", (EX2, "neg.f32")),
+        (f"{RCP} a, a; {RCP} d, a;", ("mov.b32",)),
+        (f"{RCP} t, a; {RCP} d, t; max.f32 b, t, c;", ("mov.b32",)),
+        (f"{EX2} t, a; {RCP} t, t; {RCP} d, t;", (EX2,)),
+        # What stays as it is: other uses, a change of sign, one that does not flush.
+        (f"{EX2} t, a; {RCP} d, t; st.local.f32 [mine], t;", (RCP, EX2)),
+        (f"{EX2} t, a; neg.f32 t, t; {RCP} d, t;", (RCP, "neg.f32", EX2)),
+        (f"{RCP} t, a; neg.ftz.f32 t, t; {RCP} d, t;", (RCP, "neg.ftz.f32", RCP)),
+        (f"ex2.approx.f32 t, a; {RCP} d, t;", (RCP, "ex2.approx.f32")),
+        (f"{EX2} t, a; rcp.approx.f32 d, t;", ("rcp.approx.f32", EX2)),
+    ],
+)
+def test_reciprocals_of_reciprocals_and_of_powers(body, functions, contract):
+    """An H200 gives 0x42d86931 for a power of which the reciprocal would be 0x42d86932."""
+    a, b, c = cases("f32")
+    expected = a
+    for opcode in reversed(functions):
+        expected = expected if opcode == "mov.b32" else rule(opcode, expected)
+    ready = ".local .align 4 .b8 mine[4]; " if "local" in body else ""
+    assert_same_codes(run("f32", ready + body, (a, b, c), contract), expected)
+
+
 @pytest.mark.parametrize("inner", ["", ".ftz"])
 @pytest.mark.parametrize("outer", ["", ".ftz"])
 def test_a_clamp_of_a_clamp_is_one_saturation(inner, outer):

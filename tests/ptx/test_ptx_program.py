@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from emulator import OperandError, ParseError, UndefinedError, UnsupportedError, Warp, Warpgroup
+from emulator import (
+    Module,
+    OperandError,
+    ParseError,
+    UndefinedError,
+    UnsupportedError,
+    Warp,
+    Warpgroup,
+)
 from emulator.machine.registers import RegisterFile
 from emulator.memory.space import Space
 
@@ -227,3 +235,18 @@ def test_global_memory_is_refused():
         warp.run(statement)
     warp.run(statement.replace(".global", ".shared"))
     warp.run(statement.replace(".global", ""))
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        ("L: L: ret;", ["L"]),
+        ("%r: ret;", ["%r"]),
+        ("L: .branchtargets M; M: L: ret;", ["L"]),
+        ("{ L: } { L: } L: ret;", []),
+    ],
+)
+def test_a_label_has_a_name_of_its_own_in_its_block(body, names):
+    text = f".version 8.5 .target sm_90a .address_size 64 .entry k() {{ .reg .b32 %r; {body} }}"
+    reasons = [f"{name!r} is declared already" for name in names]
+    assert [problem.reason for problem in Module(text).problems] == reasons

@@ -148,7 +148,8 @@ def _sum_of(
         total = odd_sum(x.astype(np.float64), y.astype(np.float64))
         words = rounded.narrowed(t, total, rounding, ftz)
     if rounding == "rm":
-        sign = np.where(np.signbit(x) | np.signbit(y), t.format.sign_mask, 0).astype(t.dtype)
+        minus = t.dtype.type(t.format.sign_mask)
+        sign = np.where(np.signbit(x) | np.signbit(y), minus, t.dtype.type(0))
         words = np.where(total == 0, sign, words)
     nan = np.isnan(total)
     if t is _F64:

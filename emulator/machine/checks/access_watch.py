@@ -41,10 +41,9 @@ class AccessWatch(Reporter):
     def updated(self, s: Strand, view: Array, places: Places, size: int, which: Any) -> None:
         self._access(s.lanes if which is None else s.lanes[which], view, places, size, "atomic")
 
-    def store(self, s: Strand, view: Array, places: Places, words: Array, which: Any) -> None:
+    def store(self, lanes: Lanes, view: Array, places: Places, words: Array) -> None:
         """Performs a store, and looks at it: what does not change memory conflicts with nothing."""
         size = view.itemsize * (view.shape[1] if view.ndim > 1 else 1)
-        lanes = s.lanes if which is None else s.lanes[which]
         every = np.broadcast_to(places, lanes.shape)
         words = np.broadcast_to(words, (len(lanes), *words.shape[1:]))
         changed = view[every] != words

@@ -23,6 +23,7 @@ from emulator.machine.compiled.emitter import (
     Value,
     integers,
 )
+from emulator.machine.served import within_group
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 
 #: what a segment is told of memory, in words of 8 bytes: addresses of bytes and of tables, sizes
@@ -182,9 +183,13 @@ class Memory:
         return [self.e.gather(self._after(places, i * bits // 8), bits) for i in range(count)]
 
     def store(self, places: Value, words: list[Value]) -> None:
-        """Neighbouring words of each lane; of lanes at one place the last wins."""
+        """Neighbouring words of each lane; llvm.masked.scatter lets the last one at a place win."""
+        bits = words[0].type.element.width
+        within = within_group(len(words) * bits // 8)
+        order = ir.Constant(ir.VectorType(WORD, WIDTH), [i ^ within for i in range(WIDTH)])
+        places = self.e.builder.shuffle_vector(places, places, order)
         for i, word in enumerate(words):
-            bits = word.type.element.width
+            word = self.e.builder.shuffle_vector(word, word, order)
             at = self._after(places, i * bits // 8)
             pointers = self.e.builder.inttoptr(at, ir.VectorType(POINTER, WIDTH))
             arguments = [word, pointers, WORD(bits // 8), self.e.word(1, 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from emulator.machine.reference import memory
 from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.operands import addresses, reader, word_type, writer
 from emulator.machine.reference.thread import Thread
+from emulator.machine.served import within_group
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 from emulator.ptx.program import (
     Address,
@@ -86,6 +88,13 @@ def store(statement: Statement, function: Function) -> Run:
         memory.store(thread, space, address(thread), size * len(reads), word)
 
     return guarded(statement, run)
+
+
+def storing_order(statement: Statement) -> Callable[[Thread], int]:
+    """What threads are sorted by that execute a store."""
+    size = TYPES[ordinary(statement).types[-1]].size // 8
+    bits = within_group(size * len(items_of(statement.operands["b"])))
+    return lambda thread: thread.lane ^ bits
 
 
 def _part(place: ParameterPlace, offset: int) -> ParameterPlace:

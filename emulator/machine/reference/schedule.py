@@ -131,6 +131,10 @@ def _advance(threads: list[Thread], alone: bool) -> int | None:
                 execute = step.run
                 for thread in threads:
                     execute(thread)
+                if step.order and len(threads) > 1:
+                    # Again, now that no lane fails: the last one at a place wins.
+                    for thread in sorted(threads, key=step.order):
+                        execute(thread)
                 pc += 1
                 if alone or pc not in leaders:
                     continue

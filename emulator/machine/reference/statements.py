@@ -96,7 +96,8 @@ class Code:
             if words in TOGETHER:
                 return TOGETHER[words](statement, function)
             if words in EACH:
-                return Each(EACH[words](statement, function))
+                run = EACH[words](statement, function)
+                return Each(run, access.storing_order(statement) if words == "st" else None)
         if getattr(ins, "rule", "") and ins.scope == "thread":
             return Each(compute.compute(statement, function))
         if getattr(ins, "rule", ""):

@@ -248,6 +248,8 @@ class Each:
     """A statement that every thread executes by itself, and goes on behind it."""
 
     run: Callable[[Thread], None]
+    #: of a store: what threads are sorted by, for the last one at a place to win
+    order: Callable[[Thread], int] | None = None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
+from emulator.machine.served import storing_order
 from emulator.memory.arena import AccessError, Fault
 from emulator.memory.windows import FUNCTIONS, LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 
@@ -82,19 +83,23 @@ def load(
 def store(
     s: Strand, space: str, addresses: Addresses, words: Array, positions: Positions = None
 ) -> None:
-    """Writes words ``(n,)`` or ``(n, words of 8 bytes)``; of lanes at one address the last wins,
-    or the one that the schedule picks."""
+    """Writes words ``(n,)`` or ``(n, words of 8 bytes)``; of lanes at one address that one wins
+    which wins on the chip, or which the schedule picks."""
     size = words.itemsize * (words.shape[1] if words.ndim > 1 else 1)
     schedule, watch = s.wave.grid.schedule, s.wave.watch
 
     def put(view: Array, places: Places, chosen: Positions) -> None:
         mine = words if chosen is None or len(words) == 1 else words[chosen]
+        which = among(positions, chosen)
+        lanes = s.lanes if which is None else s.lanes[which]
+        if len(lanes) > 1 and max(len(mine), len(places)) > 1:
+            order = schedule.order(len(lanes)) if schedule else storing_order(lanes, size)
+            mine = mine[order] if len(mine) > 1 else mine
+            places = places[order] if len(places) > 1 else places
+            lanes = lanes[order]
         if watch is not None:
-            watch.store(s, view, places, mine, among(positions, chosen))
+            watch.store(lanes, view, places, mine)
             return
-        if schedule and len(mine) > 1:
-            order = schedule.order(len(mine))
-            mine, places = mine[order], places[order] if len(places) > 1 else places
         view[places] = mine[-1:] if len(places) == 1 else mine
 
     s.wave.grid.progress += 1
