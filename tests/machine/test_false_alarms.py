@@ -182,6 +182,20 @@ def test_what_is_computed_from_nothing_is_nothing(body, found):
     assert kinds(body) == found
 
 
+@pytest.mark.parametrize("lane, found", [(0, set()), (6, set()), (7, {"uninitialised memory"})])
+def test_each_lane_stores_what_it_has(lane, found):
+    """Stores reach memory in an order of lanes of their own; lane 7 has nothing to store."""
+    body = f"""
+        setp.ne.u32 %q, %r0, 7;
+        @%q mov.u32 %r1, 5;
+        st.shared.u32 [%at], %r1;
+        setp.eq.u32 %q, %r0, {lane};
+        ld.shared.u32 %r2, [%at];
+        @%q st.u32 [%mine], %r2;
+    """
+    assert kinds(body, block=32) == found
+
+
 @pytest.mark.parametrize("opcode, found", [
     ("redux.sync.add.u32 %r2, %r1, MASK;", {"uninitialised register"}),
     ("match.any.sync.b32 %r2, %r1, MASK;", {"uninitialised register"}),

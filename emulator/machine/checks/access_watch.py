@@ -111,9 +111,7 @@ class AccessWatch(Reporter):
         if self.storing is None:
             return None
         every, items = self.storing
-        if len(every) != len(lanes):
-            items = items[np.searchsorted(every, lanes)]
-        return regrouped(items, pieces)
+        return regrouped(items[np.searchsorted(every, lanes)], pieces)
 
     def access_shared(
         self, lanes: Lanes, places: Places, size: int, use: str, changed: Bools | None
