@@ -237,7 +237,7 @@ def try_wait(statement: Statement, function: Function) -> Step:
             return
         # Whoever comes too early must not be told from others by the counts.
         wave.executed += 1
-        wave.grid.count(s, 1)
+        wave.grid.count(1, len(s))
         if done.any():
             done = s.spread(done)
             going, staying = wave.divide(s, done, pc)
