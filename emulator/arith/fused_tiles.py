@@ -192,39 +192,39 @@ def _reach(made: Plan, side: Side, scale: Format | None) -> _Reach:
     """What the elements of a side are like, by its format, or where that says too little, by all of
     them."""
     fmt, codes, scales = side
-    nonfinite = None
-    if fmt.specials != "none":
-        found = is_special(fmt, codes)
-        nonfinite = found if found.any() else None
     # A conversion is exact: only the exponents of subnormals change.
     least = max(fmt.emin - fmt.mantissa_bits, (made.widen or fmt).emin)
     largest = (fmt.max_finite >> (fmt.mantissa_bits + fmt.ignored_bits)) - fmt.bias
-    odd = None
+    is_wide = scales is None and largest > _ORDINARY
+    if is_wide:
+        fields = (codes >> codes.dtype.type(fmt.mantissa_bits + fmt.ignored_bits)).astype(np.uint8)
+        least, largest = int(fields.min()) - fmt.bias, int(fields.max()) - fmt.bias
+        if least >= -_ORDINARY and largest <= _ORDINARY:
+            return _Reach(least, largest, None, False)
+    odd = nonfinite = None
+    if fmt.specials != "none":
+        found = is_special(fmt, codes)
+        nonfinite = found if found.any() else None
+    size_mask = codes.dtype.type(
+        (fmt.code_mask & ~fmt.sign_mask) >> fmt.ignored_bits << fmt.ignored_bits
+    )
     if scales is not None:
         assert scale is not None
         odd = (scales == scale.nan).any(-1)
         if nonfinite is not None:
             odd, nonfinite = odd | nonfinite.any(-1), None
         # A scale that is far from 1 matters where it has an element that is not zero.
-        size = codes & codes.dtype.type(fmt.code_mask & ~fmt.sign_mask)
+        size = codes & size_mask
         some = size.reshape(*size.shape[:-1], scales.shape[-1], -1).any(-1)
         power = _exponents(values(scale, scales))
         odd = odd | (some & ((power + largest > _ORDINARY) | (power + least < -_ORDINARY))).any(-1)
         least, largest = -2 * _ORDINARY, _ORDINARY
-    elif largest > _ORDINARY:
-        fields = (codes >> codes.dtype.type(fmt.mantissa_bits + fmt.ignored_bits)).astype(np.uint8)
+    elif is_wide:
         outside = (fields - np.uint8(fmt.bias - _ORDINARY)) > 2 * _ORDINARY
-        if outside.any():
-            size = codes & codes.dtype.type(
-                (fmt.code_mask & ~fmt.sign_mask) >> fmt.ignored_bits << fmt.ignored_bits
-            )
-            inside = ~outside
-            outside &= size != 0
-            if nonfinite is not None:
-                outside &= ~nonfinite
-            odd = outside.any(-1)
-            fields = fields[inside] if inside.any() else np.array([fmt.bias], np.uint8)
+        fields[outside] = fmt.bias
         least, largest = int(fields.min()) - fmt.bias, int(fields.max()) - fmt.bias
+        outside &= (codes & size_mask) != 0
+        odd = (outside if nonfinite is None else outside & ~nonfinite).any(-1)
     return _Reach(
         least, largest, odd if odd is not None and odd.any() else None, nonfinite is not None
     )

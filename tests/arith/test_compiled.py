@@ -5,6 +5,8 @@ import itertools
 import multiprocessing
 import os
 import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -210,6 +212,38 @@ def test_pieces_of_a_batch_in_several_threads_at_once(monkeypatch):
         jobs = [pool.submit(matmul, arithmetic, a, b, c, k=16, engine="compiled") for _ in range(8)]
     for job in jobs:
         assert_same_codes(job.result(), want)
+
+
+@pytest.mark.parametrize("threads", (1, 4))
+def test_parts_are_computed_once_each_and_those_within_by_the_same_thread(threads, monkeypatch):
+    compiled = pytest.importorskip("emulator.arith.compiled")
+    monkeypatch.setattr(compiled, "get_num_threads", lambda: threads)
+    done = []
+
+    def outer(part):
+        this = threading.get_ident()
+        compiled.in_threads(lambda x: done.append((part, x, threading.get_ident() == this)), "xy")
+
+    compiled.in_threads(outer, range(50))
+    assert sorted(done) == [(part, x, True) for part in range(50) for x in "xy"]
+
+
+def test_a_part_that_fails_ends_the_others(monkeypatch):
+    compiled = pytest.importorskip("emulator.arith.compiled")
+    monkeypatch.setattr(compiled, "get_num_threads", lambda: 4)
+    done = []
+
+    def piece(part):
+        if part == 3:
+            raise ValueError("planted")
+        time.sleep(0.001)
+        done.append(part)
+
+    with pytest.raises(ValueError, match="planted"):
+        compiled.in_threads(piece, range(9999))
+    assert len(done) < 999
+    compiled.in_threads(done.append, ["next"])
+    assert done[-1] == "next"
 
 
 @pytest.mark.slow

@@ -81,7 +81,7 @@ def test_nothing_is_computed_before_it_is_asked_for(monkeypatch):
     def refuse(*_):
         raise AssertionError("computed")
 
-    dask_gemm = pytest.importorskip("emulator.warp.dask_gemm")
+    dask_gemm = pytest.importorskip("emulator.matrices.dask_gemm")
     monkeypatch.setattr(dask_gemm, "accumulate", refuse)
     a = da.from_delayed(_never(), (40, 64), np.float16)
     lazy = gemm(a, a.T, instruction=F16, target="sm_80")
@@ -169,7 +169,7 @@ def test_codes_that_do_not_fit_are_refused_when_they_are_met():
 
 def test_the_comparison_would_show_k_in_another_order(monkeypatch):
     """The planted error: chunks of k that do not end between instructions."""
-    dask_gemm = pytest.importorskip("emulator.warp.dask_gemm")
+    dask_gemm = pytest.importorskip("emulator.matrices.dask_gemm")
     monkeypatch.setattr(
         dask_gemm, "accumulate",
         lambda order, a, b, c: tiles.accumulate(order, a[:, ::-1], b[::-1], c),
