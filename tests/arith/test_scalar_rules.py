@@ -112,6 +112,27 @@ def test_a_difference_is_noticed(monkeypatch):
     assert differences(ins, cases(ins, 2000))
 
 
+@pytest.mark.parametrize("opcode", ["min.f32", "max.f32", "min.f64", "max.f64"])
+def test_signalling_nans_lose_on_every_processor(monkeypatch, opcode):
+    """NumPy's fmin and fmax are instructions on Arm, which make a quiet NaN of a signalling one."""
+    ins = Instruction.parse(opcode)
+    quiet_bit = 1 << (22 if opcode.endswith("f32") else 51)
+
+    def as_on_arm(pick):
+        def picked(x, y):
+            lost = [np.isnan(z) & (z.view(f"u{z.itemsize}") & quiet_bit == 0) for z in (x, y)]
+            return np.where(lost[0] | lost[1], x.dtype.type(np.nan), pick(x, y))
+
+        return picked
+
+    for name in ("fmin", "fmax"):
+        monkeypatch.setattr(np, name, as_on_arm(getattr(np, name)))
+    type_, reference = opcode[-3:], bind_reference(ins)
+    pairs = list(itertools.product(boundary_words(type_), repeat=2))
+    found = bind_vector(ins)(*(array_of(type_, words) for words in zip(*pairs, strict=True)))
+    assert found.tolist() == [reference(*pair) for pair in pairs]
+
+
 @pytest.mark.parametrize("row", WARP_ROWS, ids=lambda row: row.form)
 def test_the_engines_agree_on_warps(row):
     rng = np.random.default_rng(1)

@@ -359,13 +359,17 @@ def extremes(
 def _extreme_pairs(t: ScalarType, a: Array, b: Array, largest: bool, nan: bool) -> Array:
     """Two codes of f32 or f64, by NumPy's own functions, which do not order zeros."""
     x, y = a.view(t.values), b.view(t.values)
-    picks = (np.maximum, np.fmax) if largest else (np.minimum, np.fmin)
-    best = picks[0 if nan else 1](x, y)
-    out = best.view(t.dtype)
+    best = (np.maximum if largest else np.minimum)(x, y)
+    out, lost = best.view(t.dtype), np.isnan(best)
+    if not nan and lost.any():
+        # A number wins. By fmin and fmax of Arm it would not, against a signalling NaN.
+        out = select(np.isnan(x), b, select(np.isnan(y), a, out))
+        best = out.view(t.values)
+        lost = np.isnan(best)
     zero = best == 0
     if zero.any():
         out = select(zero & (x == y), a & b if largest else a | b, out)
-    return rounded.with_nans(t, out, np.isnan(best), b, a)
+    return rounded.with_nans(t, out, lost, b, a)
 
 
 def _ordinals(codes: Array) -> Array:
