@@ -82,6 +82,18 @@ class Allocation:
         return self.name + "".join(f"[{i}]" for i in index) + inside
 
 
+def extent_of(numbers: NDArray[Any]) -> tuple[int, int, int]:
+    """The least and the greatest of some numbers, and the bits that any of them has."""
+    if numbers.size == 1:
+        number = int(numbers.item())
+        return number, number, number
+    return (
+        int(np.minimum.reduce(numbers, axis=None)),
+        int(np.maximum.reduce(numbers, axis=None)),
+        int(np.bitwise_or.reduce(numbers, axis=None)),
+    )
+
+
 class Arena:
     """Allocations, and one array with the bytes of all of them."""
 
@@ -237,11 +249,7 @@ class Arena:
         """
         if not addresses.size:
             return addresses.astype(np.int64)
-        if len(addresses) == 1:
-            low = high = bits = int(addresses[0])
-        else:
-            low, high = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses))
-            bits = int(np.bitwise_or.reduce(addresses))
+        low, high, bits = extent_of(addresses)
         found = self.find(low)
         if (
             found is None

@@ -41,7 +41,7 @@ def update(
     """Operations in ascending order of lanes, or the schedule's: what was there before each, which
     means nothing where it is not wanted."""
     lanes = len(s) if positions is None else len(positions)
-    words = [x if len(x) == lanes else np.broadcast_to(x, (lanes, *x.shape[1:])) for x in words]
+    words = [x if len(x) == lanes else x.repeat(lanes, 0) for x in words]
     size = words[0].itemsize * (words[0].shape[1] if words[0].ndim > 1 else 1)
     old = np.empty(words[0].shape, words[0].dtype)
     watch, schedule = s.wave.watch, s.wave.grid.schedule

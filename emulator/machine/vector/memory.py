@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.machine.served import storing_order
-from emulator.memory.arena import AccessError, Fault
+from emulator.memory.arena import AccessError, Fault, extent_of
 from emulator.memory.windows import FUNCTIONS, LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 
 if TYPE_CHECKING:
@@ -256,17 +256,19 @@ def _shared_places(
 
 def _check(places: Places, limit: int, space: str, size: int, alignment: int, write: bool) -> None:
     """AccessError for the first access past the end, or no multiple of `alignment`."""
+    if not places.size:
+        return
     # Addresses of the upper half have come here as negative numbers.
-    wrong = (places > limit - size) | (places < 0)
-    if wrong.any():
-        index = int(np.argmax(wrong))
+    low, high, bits = extent_of(places)
+    if low < 0 or high > limit - size:
+        index = int(np.argmax((places > limit - size) | (places < 0)))
         address, verb = int(places[index]) & (1 << 64) - 1, "written" if write else "read"
         reason = (
             f"{size} byte{'s' * (size > 1)} at {address:#x} of {space} memory are {verb}, which "
             f"has {limit} bytes"
         )
         raise AccessError(Fault(index, address, "out of bounds", reason))
-    if alignment > 1 and (places & (alignment - 1)).any():
+    if bits & alignment - 1:
         index = int(np.argmax((places & (alignment - 1)) != 0))
         address = int(places[index])
         reason = f"address {address:#x} is no multiple of {alignment}, the bytes of the access"

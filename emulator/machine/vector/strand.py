@@ -225,7 +225,7 @@ class Strand:
 
     def part(self, mask: Array, pc: int) -> Strand:
         """A strand of the lanes of a mask, which takes registers from this one."""
-        places = np.flatnonzero(mask)
+        places = mask.nonzero()[0]
         lanes = self.lanes[places]
         frames = [Frame(frame.function, lanes, frame, places=places) for frame in self.frames]
         made = Strand(self.wave, lanes, frames, pc)
@@ -254,7 +254,7 @@ class Strand:
         So a loop that lanes leave at different times is two strands, not two more for each time.
         """
         assert other.arrivals is not None
-        going, staying = np.flatnonzero(mask), np.flatnonzero(~mask)
+        going, staying = mask.nonzero()[0], (~mask).nonzero()[0]
         for frame, live in zip(self.frames, live_there, strict=True):
             assert frame.base is not None
             frame.base.absorb([frame.beside(going, live)])
