@@ -7,9 +7,10 @@ of k is counted), the median of five runs after one that is not counted; "NumPy 
 faster NumPy's float32 matmul of the same size is, the median of five measured just before each
 line. Batches are `execute` on many warps or warpgroups, kernels launches of a PTX matrix product;
 "gemm is" how many times faster `gemm` does the same multiply-adds with the dense instruction beside
-it, measured just before each line. Latencies and start times are medians. First use is one gemm in
-a process of its own whose caches are empty. Peak memory is that of a process of its own. MMA-Sim is
-measured beside us where it can be imported. --quick measures everything once, on small matrices.
+it, measured just before each line, and in turns with each batch: medians of ten, as these take only
+milliseconds. Latencies and start times are medians. First use is one gemm in a process of its own
+whose caches are empty. Peak memory is that of a process of its own. MMA-Sim is measured beside us
+where it can be imported. --quick measures everything once, on small matrices.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from functools import partial
 from typing import NamedTuple
@@ -32,6 +33,7 @@ import numpy as np
 
 from dtypes import FORMATS, Format, code_type, encode
 from emulator import Instruction, Kernel, Module, Warp, execute, gemm, mma
+from emulator.arith import Engine
 from emulator.isa.matrix_opcodes import expand as instructions
 from emulator.layout.descriptor import Descriptor
 from emulator.memory.descriptors import store_tile
@@ -41,6 +43,10 @@ BF16 = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
 #: a matrix descriptor of wgmma
 WORD = "0x4000004000010000"
 S8 = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
+
+
+#: of batches and of gemm beside them: "auto" would make its code only after some runs
+ENGINE: Engine = "compiled" if importlib.util.find_spec("numba") else "auto"
 
 
 class Line(NamedTuple):
@@ -95,6 +101,13 @@ def seconds(work: Callable[[], object], repeat: int) -> list[float]:
         work()
         times.append(time.perf_counter() - start)
     return times
+
+
+def in_turns(works: Sequence[Callable[[], object]], repeat: int) -> list[float]:
+    """Median times of works that are run in turns, so that a processor whose speed changes changes
+    the times of all."""
+    rounds = [[seconds(work, 1)[0] for work in works] for _ in range(repeat)]
+    return [statistics.median(times) for times in zip(*rounds, strict=True)]
 
 
 def operands(
@@ -181,13 +194,14 @@ WGMMA, WGMMA_SP = "wgmma.mma_async.sync.aligned.", "wgmma.mma_async.sp.sync.alig
 TF32 = MMA + "m16n8k8.row.col.f32.tf32.tf32.f32"
 F16_D = MMA + "m16n8k16.row.col.f16.f16.f16.f16"
 F64 = MMA + "m8n8k4.row.col.f64.f64.f64.f64"
+F64_DOWN = F64 + ".rm"
 S4 = MMA + "m16n8k64.row.col.s32.s4.s4.s32"
 B1 = MMA + "m16n8k256.row.col.s32.b1.b1.s32.and.popc"
 E4M3 = MMA + "m16n8k32.row.col.f32.e4m3.e4m3.f32"
 UNSCALED = MMA + "m16n8k32.row.col.kind::f8f6f4.f32.{0}.{0}.f32"
 BATCHES = (
     Batch(F16, "sm_90a", F16, 20_000),
-    *(Batch(x, "sm_90a", x) for x in (BF16, TF32, E4M3, S8, F16_D, F64, S4, B1)),
+    *(Batch(x, "sm_90a", x) for x in (BF16, TF32, E4M3, S8, F16_D, F64, F64_DOWN, S4, B1)),
     Batch(UNSCALED.format("e3m2"), "sm_120a", UNSCALED.format("e3m2")),
     Batch(MXF8, "sm_120a", UNSCALED.format("e4m3")),
     Batch(f"{MMA}m16n8k64.{NVF4}", "sm_120a", UNSCALED.format("e2m1")),
@@ -250,7 +264,7 @@ def batch_work(batch: Batch) -> tuple[Callable[[], object], int]:
         one = 0x7F7F7F7F if ins.scale_type == "ue8m0" else 0x38383838
         given["scale_a"] = given["scale_b"] = np.full((count, 32), one, np.uint32)
     return (
-        lambda: execute(ins, target=batch.target, **given),
+        lambda: execute(ins, target=batch.target, engine=ENGINE, **given),
         count * ins.m * ins.n * ins.k,
     )
 
@@ -263,10 +277,10 @@ def batches(size: int, repeat: int) -> None:
         a, b = operands(ins, size, size, size)
 
         def beside(ins=ins, a=a, b=b, target=batch.target) -> object:
-            return gemm(a, b, instruction=ins, target=target, codes=True)
+            return gemm(a, b, instruction=ins, target=target, codes=True, engine=ENGINE)
 
-        rate = size**3 / statistics.median(seconds(beside, repeat))
-        took = statistics.median(seconds(work, repeat))
+        ideal, took = in_turns((beside, work), 2 * repeat)
+        rate = size**3 / ideal
         where = f" {batch.swizzle}-byte swizzle" if "wgmma" in batch.opcode else ""
         name = short(batch.opcode) + where
         name += ", A in memory" if batch.a_in_memory else ""
@@ -412,7 +426,7 @@ def small_works() -> dict[str, Callable[[], object]]:
     """By name: one instruction of one warp, one small matrix, one statement, one small launch."""
     rng, target, works = np.random.default_rng(0), "sm_90a", {}
     works["Instruction.parse of a known opcode"] = lambda: Instruction.parse(F16)
-    for opcode, name in ((F16, "m16n8k16 f16"), (S8, "m16n8k32 s8")):
+    for opcode, name in ((F16, "m16n8k16 f16"), (S8, "m16n8k32 s8"), (F64, "m8n8k4 f64")):
         ins = Instruction.parse(opcode)
         registers = [
             fragment.scatter(random_codes(rng, fragment.fmt, fragment.shape))

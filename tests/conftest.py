@@ -19,6 +19,7 @@ SAMPLED = {
     "test_compiled_atomics.py": 5,
     "test_compiled_engine.py": 4,
     "test_compiled_loops.py": 3,
+    "test_compiled_warpgroups.py": 5,
     "test_constants.py": 16,
     "test_contraction.py": 10,
     "test_convergence.py": 4,

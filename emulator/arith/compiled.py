@@ -86,16 +86,17 @@ def in_threads(
     Plain threads, since NumPy and the functions below release the lock of the interpreter: Numba's
     own parallel loops must not be entered from two threads at once, which users may do.
     """
-    left = deque(parts)
-    most = get_num_threads() if threads is None else min(threads, get_num_threads())
-    alone = getattr(_thread, "is_worker", False)
-    others = [
-        _pool().submit(_work, piece, left) for _ in range(1, min(most, len(left))) if not alone
-    ]
+    left, most = deque(parts), get_num_threads()
+    most = min(len(left), most if threads is None else min(threads, most))
+    if most <= 1 or getattr(_thread, "is_worker", False):
+        for part in left:
+            piece(part)
+        return
+    others = [_pool().submit(_work, piece, left) for _ in range(1, most)]
     try:
         _work(piece, left)
     finally:
-        _thread.is_worker = alone
+        _thread.is_worker = False
         for other in others:
             if not other.cancel():
                 other.result()

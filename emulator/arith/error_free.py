@@ -50,8 +50,11 @@ def odd_sum(a: Float64, b: Float64) -> Float64:
     return odd.view(np.float64)
 
 
-def fused(x: Float64, y: Float64, z: Float64) -> tuple[Float64, Bool]:
-    """x·y + z rounded to nearest, and where it is that: of numbers of moderate size."""
+def fused(x: Float64, y: Float64, z: Float64, rounding: Rounding = "rn") -> tuple[Float64, Bool]:
+    """x·y + z rounded once, and where it is that: of numbers of moderate size."""
+    if rounding == "rm":  # away from which zeros and sums that cancel are +0
+        total, in_reach = fused(-x, y, -z, "rp")
+        return -total, in_reach
     product, rest = two_product(x, y)
     in_reach = (_inside(product) | (x == 0) | (y == 0)) & (_inside(z) | (z == 0))
     in_reach &= (np.abs(x) < _LARGE) & (np.abs(y) < _LARGE)
@@ -60,7 +63,12 @@ def fused(x: Float64, y: Float64, z: Float64) -> tuple[Float64, Bool]:
     low, lower = two_sum(z, rest)
     high, middle = two_sum(product, low)
     small = odd_sum(lower, middle)
-    total = np.where(small == 0, high, high + small)
+    total = high + small
+    if rounding != "rn":
+        lacks = np.sign(two_sum(high, small)[1])
+        up = rounding == "rp"
+        beyond = lacks > 0 if up else lacks == -np.sign(total)
+        total = np.where(beyond, np.nextafter(total, np.inf if up else 0), total)
     # A zero is exact, and then so is the product: IEEE signs their sum.
     return np.where(total == 0, product + z, total), in_reach
 
@@ -78,34 +86,37 @@ def fused_chain(a: Float64, b: Float64, c: Float64, rounding: Rounding = "rn") -
     if subtract is None:
         return None
     product, rest = two_product(a, b)
-    sums = np.empty((len(product) + 1, *c.shape))
+    # Each product beside the sum that it is added to; the last sum has none.
+    held = np.empty((len(product) + 1, 2, *c.shape))
+    held[:-1, 0], held[-1, 0], held[0, 1] = product, c, c
     totals, excess = np.empty((2, len(product), *c.shape))
-    sums[0] = c
-    for i, (x, total, over) in enumerate(zip(sums[:-1], totals, excess, strict=True)):
+    parts = np.empty_like(held[0])
+    p_part, x_part = parts
+    steps = zip(held[:-1], product, held[:-1, 1], rest, totals, excess, held[1:, 1], strict=True)
+    for both, p, x, lacks, total, over, y in steps:
         # x·y + z is the total less its excess, which is rounded here and never −0: it is that of
         # `two_sum`, whose four subtractions are the other way round.
-        np.add(product[i], x, total)
-        x_part = total - product[i]
-        np.subtract(total, x_part, over)
-        over -= product[i]
-        x_part -= x
-        over += x_part
-        over -= rest[i]
-        subtract(total, over, sums[i + 1])
+        np.add(p, x, total)
+        np.subtract(total, p, x_part)
+        np.subtract(total, x_part, p_part)
+        parts -= both
+        np.add(p_part, x_part, over)
+        over -= lacks
+        subtract(total, over, y)
     # If on both sides of the excess the last rounding gives one number, it gives that for all
     # between. Of an exact product the excess is exact.
     around = np.multiply.outer(_AROUND, excess)
     subtract(totals, around, around)
     if not np.logical_and.reduce((around[0] == around[1]) | (rest == 0), None):
         return None
-    magnitude = np.abs(np.concatenate((product, sums)))
+    magnitude = np.abs(held)
     if not np.maximum.reduce(magnitude, None) < _LARGE:
         return None  # or a NaN, of an infinity or of what overflowed
     if not np.minimum.reduce(magnitude, None) > _SMALL:
         small = (magnitude <= _SMALL) & (magnitude != 0)
         if small.any() or ((product == 0) & (a != 0) & (b != 0)).any():
             return None
-    return sums[-1]
+    return held[-1, 1]
 
 
 def _inside(numbers: Float64) -> Bool:

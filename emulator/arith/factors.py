@@ -202,8 +202,10 @@ def values(fmt: Format, codes: Array) -> Float32:
         with np.errstate(invalid="ignore"):  # of signalling NaNs, where the processor converts
             return codes.view(np.float16).astype(np.float32)
     # What is left has the fields of float32, or the upper half of them.
-    word = codes.astype(np.uint32) << np.uint32(32 - fmt.bits)
-    return (word >> np.uint32(fmt.ignored_bits) << np.uint32(fmt.ignored_bits)).view(np.float32)
+    word = codes.astype(np.uint32, copy=False)
+    if fmt.bits < 32:
+        return (word << np.uint32(32 - fmt.bits)).view(np.float32)
+    return (word & np.uint32((1 << 32) - (1 << fmt.ignored_bits))).view(np.float32)
 
 
 @lru_cache(maxsize=16)

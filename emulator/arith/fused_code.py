@@ -523,13 +523,14 @@ class Writer:
 
         def some(i: Value, *state: Value) -> list[Value]:
             sums = list(state)
+            # Of a negative element, the positive products are those with negative columns.
+            negative = one.a.at(i, I32, self.run).load(4).compare("<", 0).mask(I64) * COLUMNS
             for j in range(self.run):
                 row, place = one.a.at(i + j, F32).load(4).splat(LANES), (i + j) * (2 * COLUMNS)
-                # Of a negative element, the positive products are those with negative columns.
-                swapped = (one.a.at(i + j, I32).load(4).to(I64) >> 57) & COLUMNS
+                swapped = (negative >> j) & COLUMNS
                 for v in range(count):
                     first = place + v * LANES
-                    for side, index in ((0, first + swapped), (count, first + (swapped ^ COLUMNS))):
+                    for side, index in ((0, first + swapped), (count, first - swapped + COLUMNS)):
                         column = one.b.at(index, F32, LANES).load(4)
                         sums[side + v] = sums[side + v].cut_fma(row, column)
             return sums

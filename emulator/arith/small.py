@@ -2,13 +2,15 @@
 
 What computes large matrices and batches fast (`fused`, `grouped`) is, for a single instruction,
 mostly the overhead of many calls on small arrays. The arithmetic here is the same, in float64,
-which holds all of it exactly and more exponents than any of the formats has; products and the
-accumulator are rows of one array. Where an element is an infinity or a NaN, or a result is not
-ordinary, None comes back instead of a mask.
+which holds all of it exactly and more exponents than any of the formats has, or in float32 where
+that does; products and the accumulator are rows of one array. Where an element is an infinity or a
+NaN, or a result is not ordinary, None comes back instead of a mask.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -17,20 +19,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import FORMATS, Array, Format, code_type
-from emulator.arith import error_free, factors, grouped
+from emulator.arith import factors, grouped
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import FusedDotAdd
 
 Float64 = NDArray[np.float64]
+_FLOAT64 = np.dtype(np.float64)
 
 #: products for which this pays
 MOST_PRODUCTS = 1 << 13
-#: the exponent field of a float64, and where it begins
-_EXPONENT, _MANTISSA, _BIAS = np.int64(0x7FF << 52), 52, 1023
-#: what that stands for
+#: where the exponent field of a float64 begins, and what its values stand for
+_MANTISSA, _BIAS = 52, 1023
 _EXPONENTS = np.arange(1 << 11) - _BIAS
 #: below the power of every term, and with room for its unit in float64
 _NOWHERE = 2.0**-600
+#: the same in float32, where an accumulator may be too small for that
+_SMALL = 2.0**-100
+_MINUS_ZERO = np.uint16(1 << 15)
 #: bits of the widest format that has a table: 1 MiB
 _TABLE_BITS = 16
 
@@ -51,16 +56,18 @@ class Plan(NamedTuple):
     #: pass has the exponent, in digits, of the largest
     digit: int
     #: by the exponent field of that sum, 2**exponent of the largest product, which is the floor at
-    #: least where products have no scales
-    powers: Float64
+    #: least where products have no scales; of the type that the terms have
+    powers: Array
+    #: the words of floats of that type: all bits of the exponent
+    exponent: np.unsignedinteger[Any]
     #: minus the bits of the largest power: the bits of what scales terms to units
-    to_scale: np.uint64
+    to_scale: np.unsignedinteger[Any]
+    #: bits that a result truncated to the output precision keeps
+    mask: np.unsignedinteger[Any]
     #: least power that the alignment uses
     floor: float
     #: the largest power below which a result may be too small for a normal number
     low: float
-    #: bits of a float64 that a result truncated to the output precision keeps
-    mask: np.int64
 
 
 @lru_cache(maxsize=1024)
@@ -72,9 +79,12 @@ def plan(arithmetic: Arithmetic, k: int) -> Plan | None:
         # A step takes any accumulator, but it is the exponents of f16 that its terms have.
         made = factors.plan(replace(arithmetic, c=arithmetic.d), k)
     if made is not None:
-        found = _planned(made.step, made.order, arithmetic.scale, made.widen, made.adds_c)
-        least = sum((made.widen or x).emin for x in (arithmetic.a, arithmetic.b))
-        if arithmetic.scale is None and made.step.floor is not None:
+        formats, scale = [made.widen or x for x in (arithmetic.a, arithmetic.b)], arithmetic.scale
+        fits = scale is None and _fits_float32(made.step, made.order.shape[1], formats)
+        found = _planned(made.step, made.order, scale, made.widen, made.adds_c, in_float32=fits)
+        # Weights that are too small for normal numbers belong to products below the floor.
+        least = sum(fmt.emin for fmt in formats)
+        if scale is None and made.step.floor is not None:
             least = max(least, made.step.floor)
         return found if found.digit * least > -_BIAS else None
     step = grouped.exact_step(arithmetic, k)
@@ -87,29 +97,71 @@ def _planned(
     scale: Format | None,
     widen: Format | None = None,
     adds_c: bool = False,
+    *,
+    in_float32: bool = False,
 ) -> Plan:
     result = FORMATS[step.result]
     digit = order.shape[1].bit_length()
     floor = _NOWHERE if step.floor is None else 2.0**step.floor
+    low = 2.0 ** (result.emin + step.fraction_bits)
+    bits, mantissa, bias = 64, _MANTISSA, _BIAS
+    if in_float32:
+        bits, mantissa, bias = 32, 23, 127
+        floor, low = max(floor, _SMALL), max(low, 2 * _SMALL)
+    word = np.dtype(f"u{bits // 8}").type
+    cut = mantissa + 1 - (step.precision or result.precision)
     return Plan(
-        order, widen, adds_c, step.group, step.result == "f16",
-        digit, _powers(digit, 0.0 if scale else floor),
-        to_scale=np.uint64((2 * _BIAS + step.fraction_bits) << _MANTISSA),
+        order, widen, adds_c, step.group, step.result == "f16", digit,
+        _powers(digit, 0.0 if scale else floor, f"f{bits // 8}"),
+        exponent=word((2 * bias + 1) << mantissa),
+        to_scale=word((2 * bias + step.fraction_bits) << mantissa),
+        mask=word((1 << bits) - (1 << max(cut, 0))),
         floor=floor,
-        low=2.0 ** (result.emin + step.fraction_bits),
-        mask=np.int64(-1 << (53 - (step.precision or result.precision))),
+        low=low,
     )  # fmt: skip
+
+
+def _fits_float32(step: FusedDotAdd, width: int, formats: Sequence[Format]) -> bool:
+    """Whether float32 holds all sums of so many terms, and every product that is not zero."""
+    largest = width * math.prod(2 - 2.0**-fmt.mantissa_bits for fmt in formats) + 2
+    return largest * 2**step.fraction_bits <= 1 << 24 and all(fmt.bias < 32 for fmt in formats)
 
 
 # --- elements -------------------------------------------------------------------------------------
 
 
+class Numbers(NamedTuple):
+    """Values of codes, and 2**(digit * exponent) of each as decoded, 0 of a zero: a subnormal has
+    the least exponent of its format, or of the one that it is widened to."""
+
+    value: Array
+    weight: Float64
+
+    def take(self, codes: Array) -> Numbers:
+        return Numbers(self.value.take(codes), self.weight.take(codes))
+
+
+def numbers(made: Plan, fmt: Format, codes: Array) -> Numbers:
+    """Those of codes, as the terms of a plan are."""
+    if fmt.bits > _TABLE_BITS:
+        return _numbers(fmt, made.widen, made.digit, codes)
+    return table(fmt, made.widen, made.digit, made.powers.dtype).take(codes)
+
+
 @lru_cache(maxsize=64)
-def _powers(digit: int, floor: float) -> Float64:
-    """`Plan.powers`; of a sum that is too small for a normal number, the floor."""
-    found = np.ldexp(1.0, _EXPONENTS // digit)
-    found[0], found[-1] = 0, np.nan
-    return np.maximum(found, floor)
+def table(
+    fmt: Format, widen: Format | None = None, digit: int = 1, type_: np.dtype[Any] = _FLOAT64
+) -> Numbers:
+    """Those of all codes; with one bit to a digit weights are powers."""
+    found = _numbers(fmt, widen, digit, np.arange(1 << fmt.bits).astype(code_type(fmt.bits)))
+    return Numbers(found.value.astype(type_), found.weight)
+
+
+def _numbers(fmt: Format, widen: Format | None, digit: int, codes: Array) -> Numbers:
+    with np.errstate(invalid="ignore"):  # of NaNs
+        value = factors.values(fmt, codes).astype(np.float64)
+    fields = value.view(np.int64) >> _MANTISSA & (len(_EXPONENTS) - 1)
+    return Numbers(value, _weights(widen or fmt, digit).take(fields))
 
 
 @lru_cache(maxsize=64)
@@ -121,26 +173,13 @@ def _weights(fmt: Format, digit: int) -> Float64:
     return found
 
 
-def numbers(fmt: Format, widen: Format | None, digit: int, codes: Array) -> Float64:
-    """Values of codes, and 2**(digit * exponent) of each as decoded (a subnormal has the least
-    exponent of the format, or of `widen`, if that is given), 0 for a zero: ``(2, …)``."""
-    if fmt.bits > _TABLE_BITS:
-        return _numbers(fmt, widen, digit, codes)
-    return _table(fmt, widen, digit).take(codes, 1)
-
-
-@lru_cache(maxsize=16)
-def _table(fmt: Format, widen: Format | None, digit: int) -> Float64:
-    return _numbers(fmt, widen, digit, np.arange(1 << fmt.bits).astype(code_type(fmt.bits)))
-
-
-def _numbers(fmt: Format, widen: Format | None, digit: int, codes: Array) -> Float64:
-    found = np.empty((2, *codes.shape))
-    with np.errstate(invalid="ignore"):  # of NaNs
-        found[0] = factors.values(fmt, codes)
-    field = (found[0].view(np.int64) & _EXPONENT) >> _MANTISSA
-    found[1] = _weights(widen or fmt, digit).take(field)
-    return found
+@lru_cache(maxsize=64)
+def _powers(digit: int, floor: float, type_: str) -> Array:
+    """`Plan.powers`; of a sum that is too small for a normal number, the floor."""
+    found = np.ldexp(1.0, _EXPONENTS // digit)
+    found[0], found[-1] = 0, np.nan
+    with np.errstate(over="ignore"):
+        return np.maximum(found, floor).astype(type_)
 
 
 # --- sums -----------------------------------------------------------------------------------------
@@ -153,8 +192,8 @@ def matmul(
     None where one is to be computed otherwise. `c` and the result are float16 or float32."""
     starts = np.arange(0, a.shape[-1], made.order.size)
     taken = (starts[:, None] + made.order.reshape(-1)).reshape(-1)
-    rows = numbers(a_type, made.widen, made.digit, a.take(taken, -1).T[:, None, :, None])
-    columns = numbers(b_type, made.widen, made.digit, b.take(taken, -1).T[:, None, None, :])
+    rows = numbers(made, a_type, a.take(taken, -1).T[:, None, :, None])
+    columns = numbers(made, b_type, b.take(taken, -1).T[:, None, None, :])
     with unwarned():
         d = chain(made, *products(made, rows, columns), c[None])
     return None if d is None else d[0]
@@ -165,46 +204,44 @@ def unwarned() -> np.errstate:
     return np.errstate(over="ignore", under="ignore", invalid="ignore")
 
 
-def products(made: Plan, rows: Float64, columns: Float64) -> tuple[Float64, Float64]:
-    """What `chain` takes, of all numbers of rows ``(2, terms, groups, m, 1)`` with those of columns
-    ``(2, terms, groups, 1, n)``."""
-    width = made.order.shape[1]
-    rows = rows.reshape(2, -1, width, *rows.shape[2:])
-    columns = columns.reshape(2, -1, width, *columns.shape[2:])
-    of_rows = rows[1, ..., 0].transpose(0, 2, 3, 1)
-    tops = largest(made, of_rows, columns[1, ..., 0, :].swapaxes(1, 2))
-    terms = np.empty((len(tops), width + 1, *tops.shape[1:]))
-    np.multiply(rows[0], columns[0], out=terms[:, :-1])
-    return terms, tops
+def products(made: Plan, rows: Numbers, columns: Numbers) -> tuple[Array, Array]:
+    """What `chain` takes, of all numbers of rows ``(terms, groups, m, 1)`` with those of columns
+    ``(terms, groups, 1, n)``."""
+    of_rows, of_columns = (
+        x.weight.reshape(-1, made.order.shape[1], *x.weight.shape[1:]) for x in (rows, columns)
+    )
+    tops = largest(
+        made, of_rows[..., 0].transpose(0, 2, 3, 1), of_columns[..., 0, :].swapaxes(1, 2)
+    )
+    return multiplied(tops, rows.value, columns.value), tops
 
 
-def with_rows(a: Float64, b: Float64) -> Float64:
-    """The terms that `chain` takes, of numbers ``(passes, …, m)`` of A that meet rows of B
-    ``(passes, …, m, n)`` of their own."""
-    b = b.reshape(len(b), -1, *b.shape[-2:])
-    terms = np.empty((len(b), b.shape[1] + 1, *b.shape[2:]))
-    np.multiply(a.reshape(*b.shape[:3], 1), b, out=terms[:, :-1])
+def multiplied(tops: Array, a: Array, b: Array) -> Array:
+    """The terms that `chain` takes, of numbers with the terms of all passes on their first axis."""
+    a, b = (x.reshape(len(tops), -1, *x.shape[1:]) for x in (a, b))
+    terms = np.empty((len(tops), a.shape[1] + 1, *tops.shape[1:]), a.dtype)
+    np.multiply(a, b, out=terms[:, :-1])
     return terms
 
 
-def of_groups(made: Plan, sums: Float64, a: Float64, b: Float64, c: Array) -> Array | None:
+def of_groups(made: Plan, sums: Array, a: Numbers, b: Numbers, c: Array) -> Array | None:
     """`chain` of terms that are sums ``(2, groups, m, n)`` of products and of their magnitudes
-    times scales ``(2, groups, m, 1)`` and ``(2, groups, 1, n)``."""
+    times scales ``(groups, m, 1)`` and ``(groups, 1, n)``."""
     terms = np.empty((1, len(sums[0]) + 1, *c.shape))
-    scales = a * b
-    np.multiply(scales[0], sums[0], out=terms[0, :-1])
-    scales[1] *= sums[1] != 0  # products that cancel count
-    tops = np.maximum.reduce(scales[1], 0, keepdims=True, initial=made.floor)
+    np.multiply(a.value * b.value, sums[0], out=terms[0, :-1])
+    powers = a.weight * b.weight
+    powers *= sums[1] != 0  # products that cancel count
+    tops = np.maximum.reduce(powers, 0, keepdims=True, initial=made.floor)
     return chain(made, terms, tops, c)
 
 
-def largest(made: Plan, a: Float64, b: Float64) -> Float64:
+def largest(made: Plan, a: Float64, b: Float64) -> Array:
     """2**exponent of the largest products, from the weights of matrices ``(…, m, terms)`` and
     ``(…, terms, n)``; NaN of what is infinite or none, or too large."""
     return made.powers.take(np.matmul(a, b).view(np.int64) >> _MANTISSA)
 
 
-def chain(made: Plan, terms: Float64, tops: Float64, c: Array) -> Array | None:
+def chain(made: Plan, terms: Array, tops: Array, c: Array) -> Array | None:
     """Accumulators after all passes; None where one is to be computed otherwise.
 
     `terms` ``(passes, products + 1, …)`` are the products, and room for the accumulator, `tops`
@@ -224,67 +261,54 @@ def chain(made: Plan, terms: Float64, tops: Float64, c: Array) -> Array | None:
     return x if _is_finite(x) else None
 
 
-def _sum(made: Plan, values: Float64, top: Float64, x: Array) -> Array | None:
+def _sum(made: Plan, values: Array, top: Array, x: Array) -> Array | None:
     """One fused dot-add of the terms and `x`, which becomes the last of them."""
+    word, own = made.mask.dtype, values[-1]
+    own[...] = x
     if x.dtype == np.float16:
-        values[-1], own = _table(FORMATS["f16"], None, 1).take(x.view(np.uint16), 1)
+        power = table(FORMATS["f16"]).weight.take(x.view(np.uint16))
     else:
-        values[-1] = x
-        own = (values[-1].view(np.int64) & _EXPONENT).view(np.float64)
-    np.maximum(top, own, out=top)
-    scale = (made.to_scale - top.view(np.uint64)).view(np.float64)
+        power = (own.view(word) & made.exponent).view(own.dtype)
+    np.maximum(top, power, out=top, casting="same_kind")
+    scale = (made.to_scale - top.view(word)).view(own.dtype)
     values *= scale
     np.trunc(values, out=values)
     # From +0 on, so that −0 never is the sum.
     total = np.add.reduce(values, 0, initial=0.0)
     total /= scale
     if made.half:
-        result: NDArray[Any] = total.astype(np.float16)
-        result += np.float16(0)  # what is rounded to a zero is +0, too
-        return result
+        codes = total.astype(np.float16).view(np.uint16)
+        codes *= codes != _MINUS_ZERO  # what is rounded to a zero is +0, too
+        return codes.view(np.float16)
     # Of a subnormal, accumulator or result, the exponent is another than here.
     if np.minimum.reduce(top, None) < made.low and (
         ((top < made.low) & ((x != 0) | (total != 0))).any()
     ):
         return None
-    return (total.view(np.int64) & made.mask).view(np.float64).astype(np.float32)
+    return (total.view(word) & made.mask).view(own.dtype).astype(np.float32, copy=False)
 
 
 # --- operations of IEEE 754, one by one -----------------------------------------------------------
 
-#: the bits that a float64 has more than a float32, and what they are in the middle between two
-_MORE, _MIDDLE = np.int64((1 << 29) - 1), np.int64(1 << 28)
-
 
 def fma_chain(a: Array, b: Array, c: Array) -> Array | None:
-    """`FmaChain` of f16 in f32 from +0, to which `c` is added: of numbers ``(k, …)`` that broadcast
-    to `c`; None where a result is infinite, a NaN or to be computed otherwise."""
-    products = a.astype(np.float64) * b
-    sums, x = np.empty_like(products), np.zeros((len(a) + 1, *c.shape), np.float32)
-    for i, product in enumerate(products):
-        np.add(product, x[i], out=sums[i])
-        x[i + 1] = sums[i]
-    d = x[-1] + c
-    return d if _are_nearest(sums, products, x[:-1]) and _is_finite(d) else None
+    """`FmaChain` of f16 in f32 from +0, to which `c` is added: of float16 ``(k, …)`` that broadcast
+    to `c`; None where a result is infinite or a NaN."""
+    d = np.zeros(c.shape, np.float32)
+    # float32 holds all products of two float16: no fma rounds anything but its sum.
+    for product in a.astype(np.float32) * b:
+        d += product
+    d += c
+    return d if _is_finite(d) else None
 
 
 def pair_sums(a: Array, b: Array, c: Array) -> Array | None:
     """`PairSums` of f16 in f32, and f16 of that; otherwise as `fma_chain`."""
-    products, x = a.astype(np.float64) * b, c.astype(np.float32)
-    sums = products[::2] + products[1::2]
-    for pair in sums.astype(np.float32):
+    products, x = a.astype(np.float32) * b, c.astype(np.float32)
+    for pair in products[::2] + products[1::2]:
         x += pair
     d = x.astype(np.float16)
-    return d if _are_nearest(sums, products[::2], products[1::2]) and _is_finite(d) else None
-
-
-def _are_nearest(sums: Float64, x: Array, y: Array) -> bool:
-    """Whether the float32 nearest to `sums`, rounded, is that of `x` + `y`: it may be another only
-    where the rounded one is the middle between two."""
-    middle = (sums.view(np.int64) & _MORE) == _MIDDLE
-    if not np.logical_or.reduce(middle, None):
-        return True
-    return not (middle & (error_free.two_sum(x, y)[1] != 0)).any()
+    return d if _is_finite(d) else None
 
 
 def _is_finite(numbers: Array) -> bool:

@@ -186,8 +186,12 @@ class Value:
 
     def any(self) -> Value:
         """Whether one of the lanes of one bit is set."""
+        return self.mask(ir.IntType(self.type.count)).compare("!=", 0)
+
+    def mask(self, type_: Any) -> Value:
+        """Lanes of one bit as the bits of an integer, that of the first lane as its lowest."""
         word = self.builder.bitcast(self.ir, ir.IntType(self.type.count))
-        return self._made(self.builder.icmp_unsigned("!=", word, ir.Constant(word.type, 0)))
+        return self._made(self.builder.zext(word, type_))
 
     def room(self, element: Any, count: int) -> Value:
         """The address of memory of the function's own, which begins with a line of the cache."""

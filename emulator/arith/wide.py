@@ -1,9 +1,9 @@
 """Fused multiply-add over arrays, exactly.
 
-NumPy has no fused multiply-add and no type wide enough for a 106-bit product. f32, and f64 of
-moderate size, rounded to nearest take error-free transformations. For all else the product and the
-addend are laid into a 128-bit window, magnitudes as pairs of uint64 words, the smaller one shifted
-right with a sticky last bit (Berkeley SoftFloat calls it "jamming"), and the sum is rounded once.
+NumPy has no fused multiply-add and no type wide enough for a 106-bit product. f64 of moderate size,
+and f32 rounded to nearest, take error-free transformations. For all else the product and the addend
+are laid into a 128-bit window, magnitudes as pairs of uint64 words, the smaller one shifted right
+with a sticky last bit (Berkeley SoftFloat calls it "jamming"), and the sum is rounded once.
 The window leaves 20 bits below an exact product and 73 below an addend, so a jammed operand is
 always too small to cancel.
 """
@@ -22,8 +22,6 @@ from emulator.arith import error_free
 
 UInt64 = NDArray[np.uint64]
 _LOW = np.uint64(0xFFFFFFFF)
-#: what has a faster way than integers, rounded to nearest
-_FLOATS = {"f32": np.float32, "f64": np.float64}
 _32, _ONE = np.uint64(32), np.uint64(1)
 
 
@@ -91,11 +89,13 @@ def fused_multiply_add(
     nan_order: Sequence[str] = (),
 ) -> Array:
     """``a·b + c`` of codes of one format with infinities, broadcast; `ieee.fma` for arrays."""
-    if rounding == "rn" and fmt.name in _FLOATS:
+    if fmt.name == "f64" or (fmt.name == "f32" and rounding == "rn"):
         word = code_type(fmt.bits)
-        numbers = (x.astype(word, copy=False).view(_FLOATS[fmt.name]) for x in (a, b, c))
+        x, y, z = (x.astype(word, copy=False).view(f"f{fmt.bits // 8}") for x in (a, b, c))
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            total, in_reach = (error_free.fused if fmt.bits == 64 else _fused_f32)(*numbers)
+            total, in_reach = (
+                error_free.fused(x, y, z, rounding) if fmt.bits == 64 else _fused_f32(x, y, z)
+            )
         words = total.view(word)
         if not in_reach.all():
             far = ~in_reach

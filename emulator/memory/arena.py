@@ -237,7 +237,11 @@ class Arena:
         """
         if not addresses.size:
             return addresses.astype(np.int64)
-        low, high = int(addresses.min()), int(addresses.max())
+        if len(addresses) == 1:
+            low = high = bits = int(addresses[0])
+        else:
+            low, high = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses))
+            bits = int(np.bitwise_or.reduce(addresses))
         found = self.find(low)
         if (
             found is None
@@ -246,7 +250,7 @@ class Arena:
             or (write and not found.writable)
         ):
             return self._locate_each(addresses, size, write)
-        if size > 1 and (addresses & np.uint64(size - 1)).any():
+        if bits & size - 1:
             self._refuse_alignment(addresses, size)
         return (addresses - np.uint64(found.address - found.start)).view(np.int64)
 

@@ -24,8 +24,8 @@ Flags = NDArray[np.uint8]
 #: largest count of arrivals, and of bytes that are outstanding either way
 MAX_COUNT = (1 << 20) - 1
 #: lowest bit of each field; all but the parity are kept negated
-_PARITY, _PENDING, _TX, _EXPECTED = 63, 43, 21, 1
-_COUNT_MASK, _TX_MASK = (1 << 20) - 1, (1 << 21) - 1
+PARITY, PENDING, TRANSACTIONS, EXPECTED = 63, 43, 21, 1
+COUNT_MASK, TRANSACTIONS_MASK = (1 << 20) - 1, (1 << 21) - 1
 #: lanes that are faster one by one than as arrays
 _FEW = 16
 
@@ -80,21 +80,21 @@ class Barrier(NamedTuple):
     @classmethod
     def decode(cls, word: int) -> Barrier:
         """The barrier that a word of shared memory holds."""
-        transactions = -(word >> _TX) & _TX_MASK
+        transactions = -(word >> TRANSACTIONS) & TRANSACTIONS_MASK
         return cls(
-            word >> _PARITY & 1,
-            -(word >> _PENDING) & _COUNT_MASK,
+            word >> PARITY & 1,
+            -(word >> PENDING) & COUNT_MASK,
             transactions - (1 << 21) if transactions >> 20 else transactions,
-            -(word >> _EXPECTED) & _COUNT_MASK,
+            -(word >> EXPECTED) & COUNT_MASK,
         )
 
     def encode(self) -> int:
         """The word; counts that no field holds wrap around."""
         return (
-            self.parity << _PARITY
-            | (-self.pending & _COUNT_MASK) << _PENDING
-            | (-self.transactions & _TX_MASK) << _TX
-            | (-self.expected & _COUNT_MASK) << _EXPECTED
+            self.parity << PARITY
+            | (-self.pending & COUNT_MASK) << PENDING
+            | (-self.transactions & TRANSACTIONS_MASK) << TRANSACTIONS
+            | (-self.expected & COUNT_MASK) << EXPECTED
         )
 
     def after(self, operation: Operation) -> Barrier:
@@ -149,12 +149,12 @@ def phase_over(word: Any, token: Any) -> Any:
     The token of an arrival is the barrier's word before it; hardware gives the lower half of it
     only with ``.expect_tx``, so nothing but the upper half may be used.
     """
-    return (word ^ token) >> _PARITY != 0
+    return (word ^ token) >> PARITY != 0
 
 
 def parity_over(word: Any, parity: Any) -> Any:
     """``test_wait.parity``: the phase of that parity is over; on a fresh barrier that of 1 is."""
-    return word >> _PARITY != (parity & 1)
+    return word >> PARITY != (parity & 1)
 
 
 def token(word: Any, expects_bytes: bool) -> Any:
@@ -168,12 +168,12 @@ def token(word: Any, expects_bytes: bool) -> Any:
 
 def pending_count(token: Any) -> Any:
     """``mbarrier.pending_count``: the arrivals that were pending when the token was given."""
-    return -(token >> _PENDING) & _COUNT_MASK
+    return -(token >> PENDING) & COUNT_MASK
 
 
 # --- arrays of words ---
 
-_PARITY_BIT = np.uint64(1 << _PARITY)
+_PARITY_BIT = np.uint64(1 << PARITY)
 
 
 def init_words(counts: Array) -> Words:
@@ -236,7 +236,7 @@ def advance_lanes(
     after, flags = advance(tokens, Operation(arrivals, drops, added, operation.may_complete))
     last = starts + lengths - 1
     words = words.copy()
-    early = np.flatnonzero((after ^ tokens) >> _PARITY)
+    early = np.flatnonzero((after ^ tokens) >> PARITY)
     if np.isin(early, last).all():
         words[barriers[order[last]]] = after[last]
     else:
@@ -266,14 +266,16 @@ def _one_by_one(
 
 def _fields(words: Words) -> tuple[Counts, Counts, Counts]:
     """Pending arrivals, transactions and expected arrivals."""
-    pending = (-(words >> _PENDING) & _COUNT_MASK).astype(np.int64)
-    transactions = (-(words >> _TX) & _TX_MASK).astype(np.int64)
-    expected = (-(words >> _EXPECTED) & _COUNT_MASK).astype(np.int64)
+    pending = (-(words >> PENDING) & COUNT_MASK).astype(np.int64)
+    transactions = (-(words >> TRANSACTIONS) & TRANSACTIONS_MASK).astype(np.int64)
+    expected = (-(words >> EXPECTED) & COUNT_MASK).astype(np.int64)
     return pending, transactions - (transactions >> 20 << 21), expected
 
 
 def _encoded(words: Words, pending: Counts, transactions: Counts, expected: Counts) -> Words:
     """Words with the parity of others; counts wrap around as `Barrier.encode` says."""
-    counts = (-pending & _COUNT_MASK) << _PENDING | (-transactions & _TX_MASK) << _TX
-    counts |= (-expected & _COUNT_MASK) << _EXPECTED
+    counts = (-pending & COUNT_MASK) << PENDING | (
+        -transactions & TRANSACTIONS_MASK
+    ) << TRANSACTIONS
+    counts |= (-expected & COUNT_MASK) << EXPECTED
     return words & _PARITY_BIT | counts.astype(np.uint64)

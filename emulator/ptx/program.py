@@ -280,8 +280,18 @@ class Program:
         }
 
     @cached_property
+    def results(self) -> dict[int, int]:
+        """pc -> the registers, as bits, that a function returns from there."""
+        return {
+            pc: sum(1 << i for i in function.result_registers)
+            for function in self.functions.values()
+            if function.result_registers
+            for pc in range(function.first, function.end)
+        }
+
+    @cached_property
     def liveness(self) -> Liveness:
-        return Liveness(self.statements, self.kept, self.carries)
+        return Liveness(self.statements, self.kept, self.carries, self.results)
 
 
 # --- liveness -------------------------------------------------------------------------------------
@@ -313,10 +323,11 @@ class Liveness:
         statements: Sequence[Statement],
         kept: int = 0,
         carries: Mapping[int, int] | None = None,
+        results: Mapping[int, int] | None = None,
     ) -> None:
         self._statements, self._kept = statements, kept
-        #: pc -> the register of the carry flag
-        self._carries = carries or {}
+        #: pc -> the register of the carry flag, and those that a function returns
+        self._carries, self._results = carries or {}, results or {}
         self._before: list[int] = [0] * (len(statements) + 1)
         self._solve()
 
@@ -325,7 +336,10 @@ class Liveness:
         return self._before[pc]
 
     def _solve(self) -> None:
-        facts = [_effects(x, self._kept, self._carries.get(x.pc)) for x in self._statements]
+        facts = [
+            _effects(x, self._kept | self._results.get(x.pc, 0), self._carries.get(x.pc))
+            for x in self._statements
+        ]
         before, changed = self._before, True
         while changed:
             changed = False
@@ -343,7 +357,7 @@ class Liveness:
 
 def _effects(statement: Statement, kept: int = 0, carry: int | None = None) -> tuple[int, int]:
     """Registers that a statement reads, and those that it writes whatever happens; `kept` are read
-    where threads end."""
+    where threads end, or a function returns."""
     reads = kept if statement.name in ("ret", "exit") else 0
     kills = 0
     if statement.expansion:

@@ -36,6 +36,8 @@ class _Accepted(NamedTuple):
     operands: tuple[str, ...]
     #: the same, as a call may name them
     arguments: tuple[tuple[str, ...], ...]
+    #: the operand of each of these names
+    named: dict[str, str]
     options: tuple[str, ...]
     #: that one of the options which is memory, "" where there is none
     memory: str
@@ -44,10 +46,13 @@ class _Accepted(NamedTuple):
 @lru_cache(maxsize=1024)
 def _accepted(ins: Instruction) -> _Accepted:
     ways = [signature.arguments for signature in ins.signatures()]
-    arguments = (dict.fromkeys(x.argument for x in same) for same in zip(*ways, strict=True))
+    arguments = tuple(
+        tuple(dict.fromkeys(x.argument for x in same)) for same in zip(*ways, strict=True)
+    )
     names = tuple(operand.name for operand in ways[0])
     memory = next((x.memory for x in ins.signature().operands if x.memory), "")
-    return _Accepted(names, tuple(map(tuple, arguments)), ins.options, memory)
+    named = {x: name for name, same in zip(names, arguments, strict=True) for x in same}
+    return _Accepted(names, arguments, named, ins.options, memory)
 
 
 def by_name(
@@ -62,8 +67,8 @@ def by_name(
     found = dict(zip(accepted.operands, operands, strict=False))
     rest = {}
     for given, value in options.items():
-        name = given.removeprefix("descriptor_")
-        if any(given in names for names in accepted.arguments) and name not in found:
+        name = accepted.named.get(given)
+        if name is not None and name not in found:
             found[name] = value
         elif given in accepted.options:
             rest[given] = value

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from dtypes import Array, Place, code_type
@@ -33,6 +34,8 @@ Multiplication = MatrixInstruction | WmmaMultiply
 
 #: bits that a kernel loads at once where neighbours along k lie beside each other
 _WORD = 32
+#: products of a batch up to which where operands lie is remembered: finding it takes 0.1 ms
+_REMEMBERED = 1 << 14
 #: what a kernel takes for one product whose C counts as zero, and for one whose does not
 _KEPT = np.zeros(1, np.int64), np.ones(1, np.int64)
 
@@ -220,12 +223,36 @@ def run(
     product = product_of(ins, target, setting)
     if product is None:
         return None
-    d = _empty(ins, batch)
-    named = operands | {"d": d}
-    found = _given(product, ins, setting, named, batch, shared, selector, scales or {})
-    if found is None:
-        return None
-    return d, _computed(product, ins, setting, found[0], math.prod(batch), keep, batch)
+    d, count = _empty(ins, batch), math.prod(batch)
+    named = {name: _in_rows(ins, setting, name, x) for name, x in operands.items()} | {"d": d}
+    if shared is None and count <= _REMEMBERED:
+        layouts = tuple((name, x.dtype, x.shape, x.strides) for name, x in named.items())
+        chosen = tuple((scales or {}).items())
+        made = _remembered(product, ins, setting, layouts, batch, selector, chosen)
+        words = made.words_at(named)
+    else:
+        given = _given(product, ins, setting, named, batch, shared, selector, scales or {})
+        if given is None:
+            return None
+        made = kernels.prepared(product, given, _flips(product, ins, setting))
+        words = made.words
+    return d, kernels.run(product, made.compute, words, count, _kept(keep, batch))
+
+
+@lru_cache(maxsize=64)
+def _remembered(
+    product: Product, ins: Multiplication, setting: Setting,
+    layouts: tuple[tuple[str, np.dtype[Any], tuple[int, ...], tuple[int, ...]], ...],
+    batch: tuple[int, ...], selector: int, scales: tuple[tuple[str, int], ...],
+) -> kernels.Prepared:  # fmt: skip
+    """For operands in registers of these layouts, whose addresses are still to come."""
+    named = {
+        name: as_strided(np.empty(1, type_), shape, strides)
+        for name, type_, shape, strides in layouts
+    }
+    given = _given(product, ins, setting, named, batch, None, selector, dict(scales))
+    assert given is not None, "nothing is in memory"
+    return kernels.prepared(product, given, _flips(product, ins, setting))
 
 
 def repeated(
@@ -243,10 +270,10 @@ def repeated(
     if product is None:
         return None
     named = {name: x.copy() for name, x in operands.items()} | {"d": _empty(ins, ())}
-    found = _given(product, ins, setting, named, (), shared, selector, {})
-    if found is None:
+    given = _given(product, ins, setting, named, (), shared, selector, {})
+    if given is None:
         return None
-    prepared = kernels.prepared(product, found[0], _flips(product, ins, setting))
+    prepared = kernels.prepared(product, given, _flips(product, ins, setting))
     slots = [
         (4 * i, "shared" if _is_in_memory(ins, setting, name) else name)
         for i, name in enumerate(OPERANDS) if name in operands
@@ -269,15 +296,22 @@ def _empty(ins: Multiplication, batch: tuple[int, ...]) -> Array:
     return np.empty((*batch, fragment.lanes, fragment.registers), code_type(fragment.word_bits))
 
 
+def _in_rows(ins: Multiplication, setting: Setting, name: str, x: Array) -> Array:
+    """An operand as kernels take it, a copy where its lanes or registers do not lie side by side;
+    words of scales may lie anywhere."""
+    if name.startswith("scale") or _is_in_memory(ins, setting, name):
+        return x
+    inner = (x.itemsize,) if name == "e" else (x.shape[-1] * x.itemsize, x.itemsize)
+    return x if x.strides[-len(inner) :] == inner else np.ascontiguousarray(x)
+
+
 def _given(
     product: Product, ins: Multiplication, setting: Setting,
     operands: dict[str, Array], batch: tuple[int, ...],
     shared: Space | None, selector: int, scales: dict[str, int],
-) -> tuple[dict[str, Operand], list[Array]] | None:  # fmt: skip
-    """Where operands lie, and copies that live until the kernel has run; None where an element
-    lies outside of memory."""
+) -> dict[str, Operand] | None:  # fmt: skip
+    """Where operands lie that `_in_rows` gave; None where an element lies outside of memory."""
     given: dict[str, Operand] = {}
-    copies = []
     for name, x in operands.items():
         if _is_in_memory(ins, setting, name):
             assert shared is not None and isinstance(ins, MatrixInstruction)
@@ -288,21 +322,15 @@ def _given(
                 return None
             given[name] = found
         elif name == "e":
-            if x.strides[-1] != x.itemsize:
-                x = np.ascontiguousarray(x)
-                copies.append(x)
             given[name] = _metadata(ins, selector, x, batch, product.left)
         elif name in ("scale_a", "scale_b"):
             table = _scales(ins, name, x.strides[-1], product.left, scales[name])
             given[name] = _words(x, batch, table)
         else:
-            if x.strides[-2:] != (x.shape[-1] * x.itemsize, x.itemsize):
-                x = np.ascontiguousarray(x)
-                copies.append(x)
             bases = _bases(x, x.shape[-2:], batch)
             table, run, known = _table(ins, name, product)
             given[name] = Operand(address_of(x), bases, table, _zeros(len(bases)), run, known)
-    return given, copies
+    return given
 
 
 def _metadata(
@@ -323,7 +351,9 @@ def _bases(x: Array, inner: tuple[int, ...], batch: tuple[int, ...]) -> Int64:
     """Bytes from the first of an array's batch to each of `batch`, which it broadcasts to."""
     if not batch:
         return _zeros(1)
-    strides = np.broadcast_to(x, (*batch, *inner)).strides[: len(batch)]
+    whole = (*batch, *inner)
+    # Nearly always it has the whole batch: then this is the fast path.
+    strides = (x if x.shape == whole else np.broadcast_to(x, whole)).strides[: len(batch)]
     if len(batch) == 1:
         return _steps(batch[0], strides[0])
     out = np.zeros(1, np.int64)
@@ -382,7 +412,8 @@ def run_lanes(
                 continue
             table = _scales(ins, name, each.strides[-1], product.left, (scales or {})[name])
             given[name] = _words(each, (count,), table)
-    return d, _computed(product, ins, setting, given, count, keep, (count,))
+    made = kernels.prepared(product, given, _flips(product, ins, setting))
+    return d, kernels.run(product, made.compute, made.words, count, _kept(keep, (count,)))
 
 
 def _columns(
@@ -487,6 +518,63 @@ def warp_function(
     return WarpFunction(address, offsets, end, d.registers * ins.lanes * d.word_bits // 8)
 
 
+# --- one warpgroup, for native code --------------------------------------------------------------
+
+#: the bits of a descriptor that say where its matrix starts but for its place within 1024 bytes,
+#: which every swizzle pattern repeats after
+START_BITS = 0x3FC0
+#: bytes of a register of a warpgroup
+_ROW = 4 * 128
+
+
+class GroupFunction(NamedTuple):
+    """``int32 batch(const int64 *words, int64 0, int64 1)`` at an address, for other native code to
+    call: a wgmma with all descriptors that are alike but for `START_BITS`.
+
+    It returns what a `WarpFunction` does. Each register is the words of all lanes, one after the
+    other.
+    """
+
+    address: int
+    #: what it is called with, but for the addresses below
+    words: Int64
+    #: bytes from the multiple of 1024 where A and B start to their ends; 0: A is in registers
+    reach: tuple[int, int]
+    #: what the words point to
+    held: Mapping[str, Operand]
+
+
+#: of the words of a `GroupFunction`: registers of A, or what A starts in, the same of B, registers
+#: of C and of D, and where there is a 0 if C is not read, else a 1
+GROUP_ADDRESSES = (*(4 * i for i in range(4)), 4 * len(OPERANDS) + 2)
+
+
+def group_function(
+    ins: MatrixInstruction, target: Target, setting: Setting, descriptors: Mapping[str, int]
+) -> GroupFunction | None:
+    """The function of a dense wgmma, for descriptors of A, if it is in memory, and of B; None where
+    no kernel computes it."""
+    product = product_of(ins, target, setting)
+    if product is None:
+        return None
+    given: dict[str, Operand] = {}
+    reach = {"a": 0, "b": 0}
+    for name in ("a", "b", "c", "d"):
+        bits = product.unit_bits(name)
+        if name in descriptors:
+            word = np.uint64(descriptors[name] & ~START_BITS & (1 << 64) - 1)
+            tables, run = _tile(ins, name, word.tobytes(), setting, bits // 8, product.left)
+            given[name] = Operand(0, _zeros(1), tables, _zeros(1), run)
+            reach[name] = int(tables.max()) + run * bits // 8
+        else:
+            rows = _rows(ins, name, bits, (_ROW, 4), product.left)
+            given[name] = Operand(0, _zeros(1), rows, _zeros(1))
+    compute, words, _ = kernels.prepared(product, given, _flips(product, ins, setting))
+    return GroupFunction(
+        kernels.address_of_function(compute), words, (reach["a"], reach["b"]), given
+    )
+
+
 # --- what both have in common ---------------------------------------------------------------------
 
 
@@ -498,14 +586,11 @@ def _is_in_memory(ins: Multiplication, setting: Setting, name: str) -> bool:
     )
 
 
-def _computed(
-    product: Product, ins: Multiplication, setting: Setting, given: dict[str, Operand],
-    count: int, keep: Array | None, batch: tuple[int, ...],
-) -> int:  # fmt: skip
-    kept = None
-    if keep is not None and not keep.all():
-        kept = np.ascontiguousarray(np.broadcast_to(keep, batch), np.int64).reshape(-1)
-    return kernels.run(product, given, count, _flips(product, ins, setting), kept)
+def _kept(keep: Array | None, batch: tuple[int, ...]) -> Int64 | None:
+    """What `kernels.run` takes; None where all of C counts."""
+    if keep is None or keep.all():
+        return None
+    return np.ascontiguousarray(np.broadcast_to(keep, batch), np.int64).reshape(-1)
 
 
 def _flips(product: Product, ins: Multiplication, setting: Setting) -> tuple[int, int]:

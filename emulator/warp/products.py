@@ -21,7 +21,6 @@ from dtypes import Array, Format, Place, code_type, unpack
 from emulator.arith import error_free, small
 from emulator.arith.factors import Float32, values
 from emulator.arith.recipes import Arithmetic
-from emulator.arith.small import Float64
 from emulator.arith.steps import (
     AddC,
     Clear,
@@ -74,7 +73,7 @@ class _Metadata(NamedTuple):
     place: NDArray[np.uint16]
     #: ``(stored elements of a chunk, 512)``: the rows in a chunk that a nibble in a place picks
     picked: Index
-    #: ``(chunks, 1)`` or ``(passes, chunks, 1)``: the first row of a chunk
+    #: ``(passes, 1, chunks, 1)``: the first row of a chunk
     chunks: Index
     #: ``(passes, 1, 1, m)``: the first element of each row of the full A
     full: Index
@@ -189,7 +188,8 @@ def _metadata(
     full = np.arange(len(order) * ins.m).reshape(-1, 1, 1, ins.m) * ins.k
     place = (nibbles % 2 * 256).astype(np.uint16)
     elements = elements.reshape(ins.m, -1, each)[:, chunks].transpose(1, 3, 2, 0)
-    return _Metadata(nibbles // 2, place, picked, chunks[..., None] * ins.chunk, full), elements
+    first = chunks[:, None, :, None] * ins.chunk
+    return _Metadata(nibbles // 2, place, picked, first, full), elements
 
 
 def _scales(ins: MatrixInstruction, operand: str, ids: Ids, made: small.Plan) -> Index:
@@ -244,8 +244,9 @@ def _picked(metadata: _Metadata, e: Array) -> Index:
     """``(passes, stored elements of a chunk, chunks, m)``: the row of B that each stored element of
     A meets; `_ILLEGAL` or more for metadata that PTX leaves undefined."""
     nibbles = _flat(e, 8).take(metadata.bytes_) + metadata.place
-    rows: Index = metadata.picked.take(nibbles, 1) + metadata.chunks
-    return rows.swapaxes(0, 1)
+    picked = metadata.picked.take(nibbles, 1).swapaxes(0, 1)
+    rows: Index = np.add(picked, metadata.chunks, order="C")
+    return rows
 
 
 # --- elements -------------------------------------------------------------------------------------
@@ -265,32 +266,38 @@ def _flat(words: Array, bits: int) -> Array:
     return flat.view(type_)
 
 
-def _numbers(plan: Products, made: small.Plan, i: int, given: Sequence[Array]) -> Float64:
-    """Side `i` as `small.numbers`."""
+def _numbers(plan: Products, made: small.Plan, i: int, given: Sequence[Array]) -> small.Numbers:
+    """Those of side `i`."""
     side = plan[1 + i]
     assert isinstance(side, _Side)
     units = _units(side, given[i])
     if side.where.width > 8:
-        found = small.numbers(side.fmt, made.widen, made.digit, units)
+        found = small.numbers(made, side.fmt, units)
     else:
-        found = _numbers_of_bytes(side.fmt, made.widen, made.digit, side.where).take(units, 1)
+        found = _numbers_of_bytes(
+            side.fmt, made.widen, made.digit, made.powers.dtype, side.where
+        ).take(units)
     if side.negative:
-        found[0] *= -1
+        np.negative(found.value, out=found.value)
     return found
 
 
-def _scale(plan: Products, side: _Side, words: Array) -> Float64:
+def _scale(plan: Products, side: _Side, words: Array) -> small.Numbers:
     """Scales and their powers of two."""
     assert plan.arithmetic.scale is not None and side.scales is not None
-    return small.numbers(plan.arithmetic.scale, None, 1, _flat(words, 8).take(side.scales))
+    return small.table(plan.arithmetic.scale).take(_flat(words, 8).take(side.scales))
 
 
 @lru_cache(maxsize=64)
-def _numbers_of_bytes(fmt: Format, widen: Format | None, digit: int, where: Place) -> Float64:
-    """``(2, 256)``: of places of a byte; NaNs where bits are set that no element uses."""
+def _numbers_of_bytes(
+    fmt: Format, widen: Format | None, digit: int, type_: np.dtype[Any], where: Place
+) -> small.Numbers:
+    """Of places of a byte; NaNs where bits are set that no element uses."""
     places = np.arange(256, dtype=np.uint8)
-    found = small.numbers(fmt, widen, digit, unpack(places[:, None], where, 8)[:, 0])
-    found[:, (places & where.padding) != 0] = np.nan
+    codes = unpack(places[:, None], where, 8)[:, 0]
+    found = small.table(fmt, widen, digit, type_).take(codes)
+    for x in found:
+        x[(places & where.padding) != 0] = np.nan
     return found
 
 
@@ -305,8 +312,7 @@ def _matrix(plan: Products, i: int, given: Sequence[Array]) -> Float32:
         if i == 0:
             return found.reshape(*rows, columns * per)
         return found.swapaxes(1, 2).reshape(-1, columns)
-    lanes = table.take(_flat(given[i], 8), 0)
-    return lanes.reshape(-1).take(side.elements)
+    return table.take(_flat(given[i], 8), 0).take(side.elements)
 
 
 @lru_cache(maxsize=64)
@@ -328,7 +334,7 @@ def _matrices(
 def _full(plan: Products, picked: Index, stored: Array, k: int) -> Array:
     """A sparse A written out ``(passes, m, k)``."""
     assert plan.metadata is not None
-    full = np.zeros((len(stored), stored.shape[-1], k), stored.dtype)
+    full = np.zeros((len(picked), picked.shape[-1], k), stored.dtype)
     full.reshape(-1)[picked + plan.metadata.full] = stored
     return full
 
@@ -343,10 +349,11 @@ def _of_products(
     if picked is None:
         terms, tops = small.products(made, b, a)
     else:
-        tops = small.largest(made, _full(plan, picked, a[1], len(b[1])), b[1])
-        terms = small.with_rows(a[0], b[0].take(picked, 0))
+        tops = small.largest(made, _full(plan, picked, a.weight, len(b.weight)), b.weight)
+        rows = b.value.take(picked.reshape(-1, picked.shape[-1]), 0)
+        terms = small.multiplied(tops, a.value.reshape(*rows.shape[:2], 1), rows)
     if plan.a.scales is not None:
-        scales = _scale(plan, plan.a, given[-2])[0] * _scale(plan, plan.b, given[-1])[0]
+        scales = _scale(plan, plan.a, given[-2]).value * _scale(plan, plan.b, given[-1]).value
         terms[:, :-1] *= scales
         tops *= scales
         np.maximum(tops, made.floor, out=tops)
@@ -369,7 +376,9 @@ def _of_groups(
     a, b = _matrices(plan, given, picked)
     groups, (m, k) = made.order.size // made.group, a.shape
     a, b = a.reshape(m, groups, -1).swapaxes(0, 1), b.reshape(groups, k // groups, -1)
-    sums = np.matmul(np.stack((a, np.abs(a))), np.stack((b, np.abs(b))))
+    sums = np.empty((2, groups, *c.shape), np.float32)
+    np.matmul(a, b, out=sums[0])
+    np.matmul(np.abs(a), np.abs(b), out=sums[1])
     scales = _scale(plan, plan.a, given[-2]), _scale(plan, plan.b, given[-1])
     return small.of_groups(made, sums, *scales, c)
 

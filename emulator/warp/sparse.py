@@ -9,6 +9,7 @@ treats every nibble as two independent indices was measured on an H200.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -345,7 +346,11 @@ def metadata(ins: SparseProduct, a: Array) -> tuple[Array, Array]:
     count, keep = width // granule, width // granule // 2
     pieces = a.reshape(*a.shape[:-1], a.shape[-1] // width, count, granule)
     used = ((pieces & magnitude_mask(FORMATS[ins.a_type])) != 0).any(-1)
-    if (used.sum(-1) > keep).any():
+    # Worth 2: a number; 1: a zero that is not all clear.
+    worth = used.astype(np.uint8) + (pieces != 0).any(-1)
+    pattern = sum(worth[..., i] * np.uint8(3**i) for i in range(count))
+    order, numbers = _kept_of_patterns(count, keep)
+    if (numbers > keep)[pattern].any():
         *batch, row, chunk = (int(i) for i in np.argwhere(used.sum(-1) > keep)[0])
         what = "pairs" if granule > 1 else "elements"
         found = int(used[(*batch, row, chunk)].sum())
@@ -354,15 +359,22 @@ def metadata(ins: SparseProduct, a: Array) -> tuple[Array, Array]:
             f"{f' (batch {tuple(batch)})' if batch else ''} have {found} non-zero {what}; "
             f"{ins.family} keeps {keep} of {count}"
         )
-    # The granules worth most first, each kind in ascending order; then the kept ones in order.
-    worth = used.astype(np.int8) + (pieces != 0).any(-1)
-    order = np.sort(np.argsort(-worth, -1, kind="stable")[..., :keep], -1)
+    order = order[pattern]
     kept = np.take_along_axis(pieces, order[..., None], -2)
     low, high = (
         (order[..., 0] * 2, order[..., 0] * 2 + 1) if keep == 1 else np.moveaxis(order, -1, 0)
     )
     nibbles = (low | high << 2).astype(np.uint8)
     return kept.reshape(*a.shape[:-1], a.shape[-1] // 2), nibbles
+
+
+@lru_cache(maxsize=8)
+def _kept_of_patterns(count: int, keep: int) -> tuple[Array, Array]:
+    """Of all worths 0 … 2 of `count` granules, that of granule i worth 3**i: which are kept, in
+    ascending order, those worth most and of these the first; and how many are numbers."""
+    worth = np.arange(3**count)[:, None] // 3 ** np.arange(count) % 3
+    order = np.sort(np.argsort(-worth, -1, kind="stable")[:, :keep], -1)
+    return order, (worth == 2).sum(-1)
 
 
 def compress(ins: Instruction | str, a: Array, selector: int = 0) -> tuple[Array, Array]:

@@ -58,6 +58,31 @@ def test_random_fma_at_length(name, rounding):
     check_random_fma(name, rounding, 60_000, 109)
 
 
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"two_product": lambda a, b: (a * b, a * b * 0)},
+        {"two_sum": lambda a, b: (a + b, (a + b) * 0)},
+        {"_SMALL": 0.0},
+        {"_LARGE": np.inf},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_wrong_part_of_a_multiply_add_is_noticed(monkeypatch, change, rounding):
+    ((name, value),) = change.items()
+    monkeypatch.setattr(error_free, name, value)
+    with pytest.raises(AssertionError):
+        check_random_fma("f64", rounding, 3000, 108)
+
+
+def test_sums_that_are_not_rounded_to_odd_are_noticed(monkeypatch):
+    """Those of other roundings than to nearest need only the sign of what is lost."""
+    monkeypatch.setattr(error_free, "odd_sum", np.add)
+    with pytest.raises(AssertionError):
+        check_random_fma("f64", "rn", 3000, 108)
+
+
 def test_f64_fma_as_python_fractions_round_it():
     """An opinion from outside: Fraction to float is rounded to nearest even by Python."""
     fmt, rng = FORMATS["f64"], np.random.default_rng(110)

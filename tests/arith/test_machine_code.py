@@ -1,6 +1,9 @@
-"""Compiled code on disk: found again, made anew where damaged, not used where others write."""
+"""Compiled code on disk: found again, made anew where damaged, not used where others write; and
+the threads that run it."""
 
 import ctypes
+import threading
+import time
 
 import pytest
 
@@ -61,3 +64,46 @@ def test_the_oldest_files_go(made, tmp_path, monkeypatch):
     first.rename(first.with_name("old.o"))
     assert twice(1) == 2
     assert [x.name for x in (tmp_path / "cache").iterdir()] == [first.name]
+
+
+# --- threads --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def three_threads(monkeypatch):
+    monkeypatch.setattr(machine_code, "processors", lambda: 3)
+    machine_code._pool.cache_clear()
+    yield
+    machine_code._pool.cache_clear()
+
+
+def test_each_part_is_computed_once(three_threads):
+    seen = []
+
+    def piece(first, last):
+        seen.append((threading.get_ident(), first, last))
+        time.sleep(0.002)
+        return 1 << first // 50
+
+    assert machine_code.in_parts(piece, 100, 9) == 3
+    assert sorted(x for _, *part in seen for x in range(*part)) == list(range(100))
+    assert len({thread for thread, *_ in seen}) > 1
+
+
+def test_nobody_computes_when_the_caller_has_failed(three_threads):
+    """What the parts write to may be gone then."""
+    caller, begun, running = threading.get_ident(), threading.Event(), []
+
+    def piece(first, last):
+        if threading.get_ident() == caller:
+            begun.wait()
+            raise KeyboardInterrupt
+        running.append(first)
+        begun.set()
+        time.sleep(0.01)
+        running.remove(first)
+        return 0
+
+    with pytest.raises(KeyboardInterrupt):
+        machine_code.in_parts(piece, 8, 3)
+    assert not running

@@ -9,11 +9,12 @@ from emulator.arith.scalar.atomic_series import Series
 from emulator.arith.scalar.rule import bind_vector
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.machine.vector import atomics
 from emulator.machine.vector.atomics import Operation, perform
 
 OPERATIONS = [
     *(f"{x}.{t}" for x in ("add", "min", "max") for t in ("u32", "s32", "u64", "s64")),
-    *(f"{x}.b{n}" for x in ("and", "or", "xor", "exch", "cas") for n in (32, 64)),
+    *(f"{x}.b{n}" for x in ("and", "or", "xor", "exch", "cas") for n in (32, 64)), "cas.b16",
     "inc.u32", "dec.u32", "add.f32", "add.f64", "add.noftz.f16x2",
 ]  # fmt: skip
 #: f32: a NaN, infinities, subnormals, what becomes one, zeros of both signs
@@ -103,7 +104,7 @@ def test_sums_that_a_gpu_flushes_are_not_numpys():
     assert held.tolist() == [0]
 
 
-@pytest.mark.parametrize("operation", ["add.u32", "exch.b32", "cas.b32", "inc.u32"])
+@pytest.mark.parametrize("operation", ["add.u32", "exch.b32", "inc.u32"])
 def test_a_difference_is_noticed(operation, monkeypatch):
     found = Series.found
 
@@ -114,6 +115,21 @@ def test_a_difference_is_noticed(operation, monkeypatch):
     monkeypatch.setattr(Series, "found", wrong)
     with pytest.raises(AssertionError):
         check(operation, "one")
+
+
+@pytest.mark.parametrize("way", ["_compare_and_swap", "_swap_at_one", "_in_turns"])
+def test_a_difference_of_a_swap_is_noticed(way, monkeypatch):
+    """Swaps at several locations, at one, and those that follow each other at one."""
+    swap = getattr(atomics, way)
+
+    def wrong(*given):
+        done = swap(*given)
+        return done and (done[0] ^ (np.arange(LANES) == LANES - 1), done[1])
+
+    monkeypatch.setattr(atomics, way, wrong)
+    with pytest.raises(AssertionError):
+        for seed in range(24):
+            check("cas.b32", "one" if seed else "few", seed)
 
 
 def test_the_least_magnitude_is_noticed(monkeypatch):

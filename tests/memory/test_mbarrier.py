@@ -146,8 +146,8 @@ def test_words_and_tokens_are_those_of_the_h200(form):
     assert total >= 54
 
 
-@pytest.mark.parametrize("constant", ["_PARITY", "_PENDING", "_TX", "_EXPECTED", "_COUNT_MASK",
-                                      "_TX_MASK"])  # fmt: skip
+@pytest.mark.parametrize("constant", ["PARITY", "PENDING", "TRANSACTIONS", "EXPECTED", "COUNT_MASK",
+                                      "TRANSACTIONS_MASK"])  # fmt: skip
 def test_recordings_notice_another_layout(constant, monkeypatch):
     value = getattr(mbarrier, constant)
     monkeypatch.setattr(mbarrier, constant, value >> 1 if "MASK" in constant else value - 1)

@@ -25,6 +25,10 @@ emitter = importlib.import_module("emulator.arith.kernels.emitter")
 MMA, WGMMA = "mma.sync.aligned.", "wgmma.mma_async.sync.aligned."
 F16 = Instruction.parse(MMA + "m16n8k16.row.col.f32.f16.f16.f32")
 SPARSE = Instruction.parse("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
+SCALED = Instruction.parse(
+    MMA + "m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e5m2.e4m3.f32.ue8m0"
+)
+INTEGERS = Instruction.parse("mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.u8.s32")
 TF32 = Instruction.parse("mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32")
 
 
@@ -82,8 +86,10 @@ def test_a_wrong_table_is_noticed(monkeypatch):
         return starts, run, known[8:16] + known[:8] + known[16:]
 
     monkeypatch.setattr(native, "_table", swapped)
+    native._remembered.cache_clear()
     found = execute(F16, target="sm_90a", engine="compiled", **operands)
     monkeypatch.undo()
+    native._remembered.cache_clear()
     assert not np.array_equal(found, execute(F16, target="sm_90a", engine="vector", **operands))
 
 
@@ -94,7 +100,7 @@ def test_a_wrong_table_is_noticed(monkeypatch):
 def made_anew(monkeypatch, tmp_path):
     """Kernels of this test are its own."""
     monkeypatch.setenv("EMULATOR_CACHE_DIR", str(tmp_path))
-    made = native.kernels._compiled, native.kernels.warp_address
+    made = native.kernels._compiled, native.kernels.warp_address, native._remembered
     for function in made:
         function.cache_clear()
     yield
@@ -117,6 +123,8 @@ FAMILIES = [
     ),
     pytest.param(SPARSE, marks=pytest.mark.slow),
     pytest.param(Instruction.parse(WGMMA + "m64n24k16.f32.bf16.bf16"), marks=pytest.mark.slow),
+    pytest.param(INTEGERS, marks=pytest.mark.slow),
+    pytest.param(Instruction.parse(WGMMA + "m64n24k32.s32.u8.s8"), marks=pytest.mark.slow),
 ]
 
 
@@ -175,6 +183,7 @@ def test_a_wrong_rounding_of_f64_is_noticed(monkeypatch, made_anew, rounding):
     for mode in range(4):
         monkeypatch.setitem(emitter._ROUNDINGS, rounding, mode)
         native.kernels._compiled.cache_clear()
+        native._remembered.cache_clear()
         found = native.run(ins, *given)[0]
         assert np.array_equal(found, expected) == (mode == right)
 
@@ -196,9 +205,7 @@ def test_ordinary_numbers_are_computed_the_short_way(monkeypatch, made_anew, ins
 
 def test_scales_that_are_ordinary_and_not(monkeypatch):
     """Of zeros and of numbers, around the ends of what the short way takes."""
-    ins = Instruction.parse(
-        MMA + "m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e5m2.e4m3.f32.ue8m0"
-    )
+    ins = SCALED
     codes = np.array([0, 111, 112, 113, 127, 141, 142, 143, 255], np.uint32) * 0x01010101
     pairs = np.tile(np.stack(np.meshgrid(codes, codes), -1).reshape(-1, 2), (4, 1))
     rng, count = np.random.default_rng(20), len(pairs)
@@ -255,15 +262,27 @@ def test_a_matrix_that_leaves_memory():
 # --- batches --------------------------------------------------------------------------------------
 
 
-def test_axes_of_a_batch_broadcast_in_any_strides(monkeypatch):
+@pytest.mark.parametrize("remembered", [0, 1 << 14])
+def test_axes_of_a_batch_broadcast_in_any_strides(monkeypatch, remembered):
     operands = drawn(F16, "sm_90a", np.random.default_rng(10), REGIMES * 2)
     a, b, c = (operands[name].reshape(2, 10, 32, -1) for name in "abc")
-    given = {"a": a[:, ::-1, ::-1, ::-1], "b": b[:1, :, None][:, :, 0], "c": c[0, 3]}
-    assert same(monkeypatch, F16, "sm_90a", given)
-    given = {"a": np.asfortranarray(a), "b": b[::2, :1], "c": c}
-    assert same(monkeypatch, F16, "sm_90a", given)
-    nothing = {name: x[:0] for name, x in given.items()}
+    nearby = {"a": a[:, ::-1, ::-1, ::-1], "b": b[:1, :, None][:, :, 0], "c": c[0, 3]}
+    apart = {"a": np.asfortranarray(a), "b": b[::2, :1], "c": c}
+    for given in (nearby, apart):
+        monkeypatch.setattr(native, "_REMEMBERED", remembered)
+        assert same(monkeypatch, F16, "sm_90a", given)
+    nothing = {name: x[:0] for name, x in apart.items()}
     assert execute(F16, target="sm_90a", engine="compiled", **nothing).shape == (0, 10, 32, 4)
+
+
+@pytest.mark.parametrize("ins, target", [(SPARSE, "sm_90a"), (SCALED, "sm_120a")], ids=str)
+def test_where_operands_lay_before_means_nothing(monkeypatch, ins, target):
+    """Batches of one shape, of other arrays, and whose lanes are not side by side."""
+    for seed in range(3):
+        operands = drawn(ins, target, np.random.default_rng(seed), REGIMES)
+        if seed == 2:
+            operands = {name: np.asfortranarray(x) for name, x in operands.items()}
+        assert same(monkeypatch, ins, target, operands)
 
 
 def test_threads_share_a_batch(monkeypatch):
@@ -273,6 +292,16 @@ def test_threads_share_a_batch(monkeypatch):
     native.kernels.machine_code._pool.cache_clear()
     assert same(monkeypatch, F16, "sm_90a", operands)
     native.kernels.machine_code._pool.cache_clear()
+
+
+def test_as_many_threads_as_are_worth_it(monkeypatch):
+    machine_code, threads = native.kernels.machine_code, []
+    monkeypatch.setattr(machine_code, "in_parts", lambda *given: threads.append(given[-1]) or 0)
+    f64 = Instruction.parse(MMA + "m8n8k4.row.col.f64.f64.f64.f64")
+    for ins, count in ((F16, 500), (F16, 513), (f64, 2000), (f64, 2050)):
+        operands = [ins.fragment(x).zeros(count) for x in "abc"]
+        execute(ins, *operands, target="sm_90a", engine="compiled")
+    assert threads == [1, 2, 1, 2]
 
 
 # --- registers as arrays of their own -------------------------------------------------------------
@@ -334,6 +363,26 @@ def test_metadata(monkeypatch):
     assert same(monkeypatch, SPARSE, "sm_90a", operands, undefined="hardware")
     operands["a"][1] = 0
     assert same(monkeypatch, SPARSE, "sm_90a", operands)
+
+
+@pytest.mark.parametrize("types", ["m16n8k64.row.col.s32.s8.u8", "m16n8k128.row.col.s32.s4.s4"])
+def test_metadata_of_integers(monkeypatch, types):
+    """Any two indices; two that are one are left to others where they add bits of one place."""
+    ins = Instruction.parse(f"mma.sp::ordered_metadata.sync.aligned.{types}.s32")
+    rng = np.random.default_rng(21)
+    operands = drawn(ins, "sm_90a", rng, REGIMES[-1:] * 8)
+    operands["e"] = rng.integers(0, 1 << 32, operands["e"].shape, np.uint32)
+    given = operands | {"a": operands["a"] & np.uint32(0x0FF0_0FF0)}
+    assert same(monkeypatch, ins, "sm_90a", given, undefined="hardware")
+    with pytest.raises(UndefinedError, match="metadata of row"):
+        execute(ins, target="sm_90a", engine="compiled", **given)
+    with pytest.raises(AssertionError, match="no kernel"):
+        by_kernel(monkeypatch, ins, "sm_90a", operands, undefined="hardware")
+    found, expected = (
+        execute(ins, target="sm_90a", engine=engine, undefined="hardware", **operands)
+        for engine in ("compiled", "vector")
+    )
+    assert np.array_equal(found, expected)
 
 
 def test_words_of_tf32_that_metadata_mixes(monkeypatch):

@@ -84,6 +84,9 @@ def test_the_short_path_gives_the_same_codes(ins, target):
         ("m16n8k32.row.col.f32.e4m3.e5m2.f32", "sm_90a"),
         ("m16n8k32.row.col.f32.e4m3.e4m3.f32", "sm_89"),
         ("m8n8k4.row.col.f32.f16.f16.f32", "sm_70"),
+        ("m8n8k4.row.col.f32.f16.f16.f16", "sm_70"),
+        ("m8n8k4.row.col.f32.f16.f16.f32", "sm_80"),
+        ("m8n8k4.col.row.f32.f16.f16.f16", "sm_90"),
     ],
 )
 def test_ordinary_operands_take_the_short_path(opcode, target):
@@ -94,8 +97,9 @@ def test_ordinary_operands_take_the_short_path(opcode, target):
     assert not short(ins, TARGETS[target], *zeros).any()
 
 
-def test_a_result_of_f16_takes_the_short_path_where_it_is_finite():
-    ins = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16")
+@pytest.mark.parametrize("shape", ["m16n8k16.row.col", "m8n8k4.row.row"])
+def test_a_result_of_f16_takes_the_short_path_where_it_is_finite(shape):
+    ins = Instruction.parse(f"mma.sync.aligned.{shape}.f16.f16.f16.f16")
     for name in ("sm_80", "sm_90a"):
         codes = [np.asarray(x) & 0xBFFF for x in drawn(ins, TARGETS[name], "near")[:3]]
         codes = [np.where(x & 0x7C00 > 0x3C00, 0x3C00, x).astype(np.uint16) for x in codes]

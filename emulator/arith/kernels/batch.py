@@ -15,8 +15,9 @@ from emulator.arith.kernels.product import OPERANDS, Product
 
 Int64 = NDArray[np.int64]
 
-#: multiply-adds below which a second thread costs more than it brings
-_WORTH_A_THREAD = 1 << 20
+#: multiply-adds below which a second thread costs more than it brings, and as how many one of f64
+#: counts, whose operands are longer
+_WORTH_A_THREAD, _SLOWER_F64 = 1 << 20, 2
 
 
 class Operand(NamedTuple):
@@ -55,6 +56,11 @@ def _compiled(product: Product, runs: tile.Runs, known: tuple[tuple[str, bytes],
     )
 
 
+def address_of_function(compute: Any) -> int:
+    """Where the code of a function of machine code is."""
+    return int(ctypes.cast(compute, ctypes.c_void_p).value or 0)
+
+
 @lru_cache(maxsize=512)
 def warp_address(product: Product, tables: tuple[tuple[str, tuple[int, ...]], ...]) -> int:
     """The address of the function that `tile.warp_module` writes."""
@@ -75,7 +81,7 @@ def _ones(count: int) -> Int64:
 
 
 class Prepared(NamedTuple):
-    """A function of machine code with the words that it finds its operands by; see `run`."""
+    """A function of machine code with the words that it finds its operands by."""
 
     compute: Any
     #: four of each of OPERANDS, the first of which is an address, the flips, and the address of
@@ -84,10 +90,18 @@ class Prepared(NamedTuple):
     #: what the words point to
     operands: Mapping[str, Operand]
 
+    def words_at(self, arrays: Mapping[str, NDArray[Any]]) -> Int64:
+        """The words for operands that lie where these arrays do."""
+        words = self.words.copy()
+        for name, x in arrays.items():
+            words[4 * OPERANDS.index(name)] = address_of(x)
+        return words
+
 
 def prepared(
     product: Product, operands: Mapping[str, Operand], flips: tuple[int, int] = (0, 0)
 ) -> Prepared:
+    """`flips` are bits to flip in units of A and of B."""
     runs = (operands[name].run if name in operands else 1 for name in OPERANDS)
     known = ((name, x.known) for name, x in operands.items() if x.known)
     compute = _compiled(product, tuple(runs), tuple(known))
@@ -98,22 +112,16 @@ def prepared(
     return Prepared(compute, np.array([*words, *flips, 0], np.int64), operands)
 
 
-def run(
-    product: Product,
-    operands: Mapping[str, Operand],
-    count: int,
-    flips: tuple[int, int] = (0, 0),
-    keep: Int64 | None = None,
-) -> int:
+def run(product: Product, compute: Any, words: Int64, count: int, keep: Int64 | None = None) -> int:
     """Computes `count` products into where operand d lies; the flags that any of them has.
 
-    `flips` are bits to flip in units of A and of B; `keep` is 0 for each of the batch whose C
-    counts as zero. What lies at the addresses must stay alive and hold still meanwhile.
+    `compute` and `words` are those of `Prepared`; `keep` is 0 for each of the batch whose C counts
+    as zero. What lies at the addresses must stay alive and hold still meanwhile.
     """
     kept = _ones(count) if keep is None else keep
-    compute, words, _ = prepared(product, operands, flips)
     words[-1] = address_of(kept)
     work = count * product.groups * product.m * product.n * product.k
+    work *= _SLOWER_F64 if product.arithmetic.d.bits == 64 else 1
     address = address_of(words)
     return machine_code.in_parts(
         lambda first, last: compute(address, first, last), count, 1 + work // _WORTH_A_THREAD

@@ -9,10 +9,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from functools import lru_cache
-from itertools import pairwise
+from functools import lru_cache, reduce
+from itertools import pairwise, starmap
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -142,10 +143,20 @@ def in_parts(piece: Callable[[int, int], int], count: int, threads: int) -> int:
     # Several parts for each thread, so that none waits long for the last.
     parts = min(count, threads * 4)
     cuts = [i * count // parts for i in range(parts + 1)]
-    found = 0
-    for done in [_pool().submit(piece, *part) for part in pairwise(cuts)]:
-        found |= done.result()
-    return found
+    left = iter(list(pairwise(cuts)))
+
+    def work() -> int:
+        """Computes parts until none is left."""
+        return reduce(or_, starmap(piece, left), 0)
+
+    others = [_pool().submit(work) for _ in range(threads - 1)]
+    try:
+        found = work()
+    finally:
+        # Who has begun still writes to memory of the caller, who may be interrupted.
+        begun = [x for x in others if not x.cancel()]
+        wait(begun)
+    return reduce(or_, (x.result() for x in begun), found)
 
 
 def callable_at(address: int, result: Any, *arguments: Any) -> Callable[..., Any]:

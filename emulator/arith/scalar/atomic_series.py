@@ -62,8 +62,6 @@ class Series:
         counts = counts_of(starts, len(operands[0]))
         if self.operation == "exch":
             return _exchanged(old, operands[0], starts, counts)
-        if self.operation == "cas" and old.ndim == 1:
-            return _compared(old, operands[0], operands[1], counts)
         if self.operation in ("inc", "dec"):
             return _counted(self.operation == "inc", old, operands[0], starts, counts)
         if self.ufunc is None or not self.tells_of(old, *operands):
@@ -81,25 +79,6 @@ def _exchanged(old: Array, b: Array, starts: Places, counts: Places) -> tuple[Ar
     before[1:] = b[:-1]
     before[starts] = old
     return before, b[starts + counts - 1]
-
-
-def _compared(old: Array, b: Array, c: Array, counts: Places) -> tuple[Array, Array]:
-    """Nothing changes before the first word that is as expected; those behind it find another."""
-    now, group, places = old.copy(), np.repeat(np.arange(len(counts)), counts), np.arange(len(b))
-    before = now[group]
-    left = effective = b != c
-    while True:
-        alike = np.flatnonzero(left & (b == before))
-        if not len(alike):
-            return before, now
-        owners = group[alike]
-        changed = starts_of(owners)
-        at = np.full(len(counts), len(b))
-        at[owners[changed]] = alike[changed]
-        now[owners[changed]] = c[alike[changed]]
-        behind = places > at[group]
-        left = effective & behind
-        before = np.where(behind, now[group], before)
 
 
 def _counted(

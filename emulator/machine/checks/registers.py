@@ -56,7 +56,7 @@ class ShadowedLiveness(Liveness):
     """A shadow is live where its register is."""
 
     def __init__(self, program: Program) -> None:
-        super().__init__(program.statements, carries=program.carries)
+        super().__init__(program.statements, carries=program.carries, results=program.results)
         self._program = program
 
     def at(self, pc: int) -> int:

@@ -4,6 +4,8 @@ from emulator.machine.failure import Failure
 
 #: the mark of a strand that says how many statements of a step were executed when it ended
 DONE = "statements of the step"
+#: the mark of a strand that says which statement a loop was left for
+FOR_STEPS = "statement for steps"
 
 
 def refused() -> Failure:

@@ -73,7 +73,7 @@ def emit(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> N
     after = t.memory.room("after", WIDTH * bits // 8)
     update = partial(_float_sum, space == "global") if kind.is_float else _UPDATES[operation]
     before = t.e.outlined(
-        f"atomic.{operation}.{type_}.{space}", integers(bits), partial(_one_by_one, update, kind),
+        f"atomic.{operation}.{type_}.{space}", integers(bits), partial(one_by_one, update, kind),
         t.e.mask(active), after, places, *words,
     )  # fmt: skip
     changed = b.icmp_unsigned("!=", b.load(after, typ=integers(bits), align=8), before)
@@ -82,7 +82,7 @@ def emit(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> N
         t.write(statement.operands["d"], type_, before, guard)
 
 
-def _one_by_one(
+def one_by_one(
     update: _Update, kind: ScalarType, e: Emitter, mask: Value, after: Value, places: Value,
     *words: Value,
 ) -> Value:  # fmt: skip

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.machine.compiled import DONE, refused
+from emulator.machine.compiled import DONE, FOR_STEPS, refused
 from emulator.machine.vector import engine
 from emulator.machine.vector.strand import Parked, Strand
 from emulator.machine.vector.wave import Block, Wave, order
@@ -103,7 +103,8 @@ class CompiledWave(Wave):
 
     def _run_block(self, strand: Strand, block: Block) -> int | None:
         loop = self.grid.blocks.loops.get(strand.pc)
-        if loop is not None and loop.can_run(strand):
+        for_steps = strand.marks.pop(FOR_STEPS, -1) == strand.pc
+        if loop is not None and not for_steps and loop.can_run(strand):
             limit = self._limit(strand)
             if limit > strand.pc:
                 ended = loop(strand, limit, beside=bool(self.ready))
@@ -129,6 +130,8 @@ class CompiledWave(Wave):
         tired = None if ended.tired is None else grid.blocks[ended.tired.pc]
         if len(ended.pcs) == 1:
             pc = int(ended.pcs[0])
+            if pc in ended.for_steps:
+                strand.marks[FOR_STEPS] = pc
             if tired is None:
                 return pc
             strand.pc, strand.loops, strand.polls = pc, 0, 0
@@ -136,6 +139,8 @@ class CompiledWave(Wave):
             return None
         pcs = np.unique(ended.pcs).tolist()
         children = {pc: strand.part(ended.pcs == pc, pc) for pc in pcs}
+        for pc in ended.for_steps & set(pcs):
+            children[pc].marks[FOR_STEPS] = pc
         self.ready += [child for pc, child in children.items() if pc not in ended.tired_pcs]
         for pc in sorted(ended.tired_pcs):
             assert tired is not None
@@ -150,9 +155,13 @@ class CompiledWave(Wave):
 
         Memory may have changed since; where all goes well then, only the statement is known.
         """
+        from emulator.machine.compiled.warpgroups import orders
+
         failed = strand.part(lanes, part.pc)
         block = self.grid.blocks.plain(part.pc)
         for step, statement in zip(block.steps, block.statements, strict=False):
+            if orders(statement):
+                continue  # other warps are there no more
             try:
                 step(failed)
             except Exception as error:
@@ -168,7 +177,7 @@ class CompiledWave(Wave):
                 return super()._run_block(strand, block)
             finally:
                 self.grid.blocks.took(block, thread_time() - start)
-        done, marks = 0, strand.marks
+        done, lanes, marks = 0, len(strand), strand.marks
         try:
             for step, count in zip(block.steps, block.counts, strict=True):
                 marks[DONE] = 0
@@ -186,7 +195,7 @@ class CompiledWave(Wave):
             raise self.grid.placed(error, strand, block.statements[done]) from error
         finally:
             self.executed += done
-            self.grid.count(strand, done)
+            self.grid.count(done, lanes)
 
 
 class Grid(engine.Grid):

@@ -79,7 +79,7 @@ class NativeFunction(ABC):
         self._module = module = ir.Module(NAME)
         type_ = ir.FunctionType(LONG, [POINTER, LONG, LONG, POINTER, *more])
         self.native = ir.Function(module, type_, NAME)
-        self._arguments, self._first, self._end, context, *self._more = self.native.args
+        self.arguments, self._first, self._end, context, *self._more = self.native.args
         self._entry = entry = ir.IRBuilder(self.native.append_basic_block("entry"))
         self.e = Emitter(module, ir.IRBuilder(entry.block), self._address_of)
         self.b = self.e.builder
@@ -89,9 +89,10 @@ class NativeFunction(ABC):
         #: the lanes that execute a statement without a guard
         self.present: Value = None
 
-    def _at(self, warp: Value) -> None:
+    def at(self, warp: Value) -> None:
         """What follows is for one warp."""
         self.memory.warp = self.warp = warp
+        self._values = {}
 
     def _text(self) -> str:
         define_locate(self._module)
@@ -102,7 +103,7 @@ class NativeFunction(ABC):
     def _argument(self, number: int) -> Value:
         b = self.b
         pair = [
-            b.load(b.gep(self._arguments, [LONG(2 * number + i)], source_etype=LONG), typ=LONG)
+            b.load(b.gep(self.arguments, [LONG(2 * number + i)], source_etype=LONG), typ=LONG)
             for i in range(2)
         ]
         return b.inttoptr(b.add(pair[0], b.mul(self.warp, pair[1])), POINTER)
@@ -126,7 +127,7 @@ class NativeFunction(ABC):
         if ("pointer", key) not in self._fixed:
             entry, words = self._entry, np.full(WIDTH, address, np.uint64)
             number = self._number(key, Input(lambda s: words, words.dtype, words))
-            at = entry.gep(self._arguments, [LONG(2 * number)], source_etype=LONG)
+            at = entry.gep(self.arguments, [LONG(2 * number)], source_etype=LONG)
             held = entry.inttoptr(entry.load(at, typ=LONG), POINTER)
             self._fixed["pointer", key] = entry.load(held, typ=LONG)
         return self._fixed["pointer", key]
@@ -266,7 +267,7 @@ class SegmentFunction(NativeFunction):
         self.b.position_at_end(self._loop)
         warp = self.b.phi(LONG)
         warp.add_incoming(self._first, self._entry.block)
-        self._at(warp)
+        self.at(warp)
         self.present = self.input("present", Input(_present, np.dtype(np.bool_)))
 
     def fail(self) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
 from emulator.arith.kernels import machine_code
-from emulator.machine.compiled import copies, products
+from emulator.machine.compiled import mbarriers, products, warpgroups
 from emulator.machine.compiled.atomics import order_matters
 from emulator.machine.compiled.blocks import always_live
 from emulator.machine.compiled.calls import Layout, layout_of, pointer, refreshed, spread
@@ -24,8 +24,10 @@ from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.loop_function import CALL, RECORD, LoopFunction
 from emulator.machine.compiled.loops import Part, loops_of, threads_of_barrier
 from emulator.machine.compiled.segment import SIGNATURE, WORTH_A_THREAD, seconds_to_compile, work_of
-from emulator.machine.compiled.translation import need_all_lanes, stay_apart
-from emulator.machine.vector.strand import WARP, Strand
+from emulator.machine.compiled.translation import need_all_lanes, need_no_delay, stay_apart
+from emulator.machine.vector.fragments import is_whole
+from emulator.machine.vector.mbarriers import wake
+from emulator.machine.vector.strand import WARP, WARPGROUP, Strand
 from emulator.ptx.program import Function, Liveness, Program
 from emulator.targets import Target
 
@@ -52,6 +54,8 @@ class Ended(NamedTuple):
     #: the part that branched backward too often and where it leads; None: none did
     tired: Part | None
     tired_pcs: frozenset[int]
+    #: the statements that the loop was left for, because steps know how to wait at them
+    for_steps: frozenset[int]
     #: lanes that must not execute a statement, the part it is of, and its number there
     failed: tuple[NDArray[np.bool_], Part, int] | None
 
@@ -72,8 +76,11 @@ class Loop:
         self._liveness, self._always = liveness, always_live
         self._places = {part.pc: part for part in parts}
         statements = [x for part in parts for x in part.statements]
-        self._copies = any(copies.fits(x) for x in statements)
-        self._multiplies = any(products.fits(x, target) for x in statements)
+        self._stays = np.array([part.pc for part in parts if part.may_stay], np.uint32)
+        self._no_delay = need_no_delay(statements)
+        self._by_groups = any(map(warpgroups.multiplies, statements))
+        self._multiplies = self._by_groups or any(products.fits(x, target) for x in statements)
+        self._arrives = any(map(mbarriers.arrives, statements))
         self._together = need_all_lanes(statements, target)
         exits = {x for part in parts for x in (part.target, part.following)} - set(self._places)
         #: all warps take turns part by part: who leaves the loop may come back to the others
@@ -115,11 +122,13 @@ class Loop:
 
     def _fits(self, s: Strand) -> bool:
         """Whether a strand has the lanes that statements need, and copies are done at once."""
-        if self._copies and not s.wave.pending.at_once:
+        if self._no_delay and not s.wave.pending.at_once:
             return False
         if self._multiplies and not may_use_kernels(s.wave.grid.arithmetic):
             return False
         if self._together and layout_of(s).slots is not None:
+            return False
+        if self._by_groups and not is_whole(s, WARPGROUP):
             return False
         return not self._barriers or self._has_whole_blocks(s)
 
@@ -146,7 +155,9 @@ class Loop:
         behind it, or have gone round often. `beside`: others are ready."""
         assert self._native is not None
         layout = layout_of(s)
-        together = s.wave.warps_per_cta if self._barriers else 1
+        together = warpgroups.WARPS if self._by_groups else 1
+        if self._barriers:
+            together = s.wave.warps_per_cta
         if self._in_step:
             together = layout.warps
         room = _MOST_STATEMENTS // (self._work * layout.warps)
@@ -154,18 +165,25 @@ class Loop:
         turns = _TURNS
         if self._polls:
             turns = _POLLS_BESIDE if beside else _POLLS
-        call = _Call(s.pc, layout, limit, turns, room, together)
         threads = 1
         if self._apart:
             threads += layout.warps * self._usual * self._work // WORTH_A_THREAD
-        self._native.run(s, layout, call, threads)
+        while True:
+            call = _Call(s.pc, layout, limit, turns, room, together)
+            self._native.run(s, layout, call, threads)
+            self._usual = int(np.ceil(call.record("parts").mean()))
+            learned = by_kernels(self._engine, self._native.learn)
+            if self._usual or not learned:
+                break
         if self._barriers:
             s.wave.grid.meetings += 1
-        self._usual = int(np.ceil(call.record("parts").mean()))
+        if self._arrives:
+            wake(s.wave)
         self._vain += -1 if self._usual else 1
         if self._vain > _MOST_VAIN:
             self._left = inf
-        return self._ended(layout, call)
+        ended = self._ended(layout, call)
+        return ended._replace(for_steps=frozenset()) if learned else ended
 
     def _ended(self, layout: Layout, call: _Call) -> Ended:
         statements, order = self._merged(call)
@@ -181,6 +199,7 @@ class Loop:
             int(call.record("lanes").sum()),
             self._places.get(int(tired.max())),
             frozenset(lows[tired >= 0].tolist()),
+            frozenset(self._stays[np.isin(self._stays, lows)].tolist()),
             failed,
         )
 
@@ -262,6 +281,7 @@ class _Native:
     ) -> None:
         made = LoopFunction(parts, function, target, loop.live_at).written()
         self._inputs, self._written = made.inputs, made.written
+        self._sites = made.sites
         self._live_at = loop.live_at
         (address,) = machine_code.function_addresses(made.text, [NAME])
         self._call = machine_code.callable_at(address, *SIGNATURE, ctypes.c_void_p)
@@ -296,6 +316,11 @@ class _Native:
         for index, array in made.items():
             if after >> index & 1:
                 s.write(index, array if layout.slots is None else array[layout.slots])
+
+    def learn(self) -> bool:
+        """Looks after products that it left because their descriptors were new; whether any can be
+        executed now."""
+        return sum(site.learn() for site in self._sites) > 0
 
 
 def loops_by_pc(

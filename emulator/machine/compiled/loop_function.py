@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from emulator.machine.compiled.emitter import LONG, POINTER, WORD, Value, integers
+from emulator.machine.compiled import warpgroups
+from emulator.machine.compiled.emitter import BIT, LONG, POINTER, WIDTH, WORD, Value, integers
 from emulator.machine.compiled.function import Input, NativeFunction
 from emulator.machine.compiled.loops import Part
 from emulator.machine.compiled.translation import emit, need_all_lanes
@@ -42,6 +43,8 @@ class LoopText(NamedTuple):
     inputs: tuple[tuple[Any, Input], ...]
     #: registers that are written to their arrays
     written: frozenset[int]
+    #: its products of warpgroups
+    sites: tuple[warpgroups.Site, ...]
 
 
 class LoopFunction(NativeFunction):
@@ -65,7 +68,10 @@ class LoopFunction(NativeFunction):
             for i, name in enumerate(CALL)
         }
         self._count = {name: entry.alloca(LONG) for name in _COUNTERS}
-        self._turned = entry.alloca(LONG)
+        self._turned, self._went = entry.alloca(LONG), entry.alloca(LONG)
+        self._sites: list[warpgroups.Site] = []
+        #: where a part ends that not all of its warps have executed; None: it is another part
+        self._stays: Any = None
         self._starts = {part.pc: self._block(f"part{part.pc}") for part in parts}
         self._dispatch, self._finish = self._block("dispatch"), self._block("finish")
 
@@ -99,7 +105,11 @@ class LoopFunction(NativeFunction):
         b.ret(b.load(self._stored, typ=LONG))
         self._entry.branch(head)
         inputs = tuple((key, given) for key, (_, given) in self._inputs.items())
-        return LoopText(self._text(), inputs, frozenset(self._kept))
+        return LoopText(self._text(), inputs, frozenset(self._kept), tuple(self._sites))
+
+    def _text(self) -> str:
+        warpgroups.define(self._module)
+        return super()._text()
 
     # --- places ---
 
@@ -121,8 +131,8 @@ class LoopFunction(NativeFunction):
         self.b.store(total, self._count[name])
         return total
 
-    def _each_warp(self, run: Callable[[Value], None]) -> None:
-        """`run` for all warps that take turns."""
+    def _each_warp(self, run: Callable[[Value], None], step: int = 1) -> None:
+        """`run` for all warps that take turns, or for the first of every few of them."""
         b, before = self.b, self.b.block
         loop, after = self._block("warp"), self._block("after")
         b.branch(loop)
@@ -130,7 +140,7 @@ class LoopFunction(NativeFunction):
         warp = b.phi(LONG)
         warp.add_incoming(self._from, before)
         run(warp)
-        following = b.add(warp, LONG(1))
+        following = b.add(warp, LONG(step))
         warp.add_incoming(following, b.block)
         b.cbranch(b.icmp_unsigned("<", following, self._to), loop, after)
         b.position_at_end(after)
@@ -166,20 +176,12 @@ class LoopFunction(NativeFunction):
             b.store(LONG(1), self._stored)
         if need_all_lanes(part.statements, self.target):
             self._each_warp(lambda warp: self._require_all(warp, part))
-        trace = b.mul(self._group, self._given["room"])
-        at = b.add(trace, b.load(self._count["parts"], typ=LONG))
-        place = b.inttoptr(b.add(self._given["trace"], b.shl(at, LONG(1))), POINTER)
-        b.store(ir.IntType(16)(number), place)
-        parts = self._add("parts", LONG(1))
-        self._add("statements", LONG(part.count))
+        if part.may_stay:
+            self._write_one_that_may_stay(number, part)
+            return
+        parts = self._note(number, part)
         b.store(LONG(0), self._turned)
-
-        def run(warp: Value) -> None:
-            with b.if_then(b.icmp_unsigned("==", self._word("low", warp), WORD(part.pc))):
-                self._at(warp)
-                self._run(part)
-
-        self._each_warp(run)
+        self._each_warp(lambda warp: self._run_if_there(warp, part))
         if not part.goes_back:
             b.branch(self._dispatch)
             return
@@ -194,6 +196,70 @@ class LoopFunction(NativeFunction):
             self._record("tired", LONG(part.pc))
             b.branch(self._finish)
         b.branch(self._dispatch)
+
+    def _note(self, number: int, part: Part) -> Value:
+        """Counts a part as executed; how many were."""
+        b = self.b
+        trace = b.mul(self._group, self._given["room"])
+        at = b.add(trace, b.load(self._count["parts"], typ=LONG))
+        place = b.inttoptr(b.add(self._given["trace"], b.shl(at, LONG(1))), POINTER)
+        b.store(ir.IntType(16)(number), place)
+        self._add("statements", LONG(part.count))
+        return self._add("parts", LONG(1))
+
+    def _run_if_there(self, warp: Value, part: Part) -> None:
+        b = self.b
+        with b.if_then(b.icmp_unsigned("==", self._word("low", warp), WORD(part.pc))):
+            self.at(warp)
+            self._run(part)
+            b.store(LONG(1), self._went)
+
+    # --- statements that steps may have to execute ---
+
+    def _write_one_that_may_stay(self, number: int, part: Part) -> None:
+        """A wait, or a product of warpgroups: the first that stays ends the turns of all."""
+        b = self.b
+        self._stays = self._block(f"stay{part.pc}")
+        b.store(LONG(0), self._went)
+        (statement,) = part.statements
+        if warpgroups.multiplies(statement):
+            site = warpgroups.Site(statement, self.function, self.target)
+            site.number([self._number(i, self._held(i)) for i in site.registers])
+            self._kept |= set(site.registers)
+            self._sites.append(site)
+            self._each_warp(
+                lambda warp: self._multiply_if_there(warp, part, site), warpgroups.WARPS
+            )
+        else:
+            self._each_warp(lambda warp: self._run_if_there(warp, part))
+        self._note(number, part)
+        b.branch(self._dispatch)
+        b.position_at_end(self._stays)
+        with b.if_then(b.icmp_unsigned("!=", b.load(self._went, typ=LONG), LONG(0))):
+            self._note(number, part)
+        b.branch(self._finish)
+        self._stays = None
+
+    def _multiply_if_there(self, first: Value, part: Part, site: warpgroups.Site) -> None:
+        """Multiplies for a warpgroup, all lanes of which must be there."""
+        b, some, every = self.b, BIT(0), BIT(1)
+        warps = [b.add(first, LONG(i)) for i in range(warpgroups.WARPS)]
+        for warp in warps:
+            here = b.icmp_unsigned("==", self._word("low", warp), WORD(part.pc))
+            whole = b.icmp_unsigned("==", self._word("mask", warp), WORD(_ALL))
+            some, every = b.or_(some, here), b.and_(every, b.and_(here, whole))
+        with b.if_then(some):
+            with b.if_then(b.not_(every), likely=False):
+                b.branch(self._stays)
+            done = warpgroups.emit(self, site, first)
+            with b.if_then(b.not_(done), likely=False):
+                b.branch(self._stays)
+            for warp in warps:
+                b.store(WORD(part.following), self._place("low", warp, 4))
+            self._add("lanes", LONG(WIDTH * warpgroups.WARPS))
+            b.store(LONG(1), self._went)
+
+    # --- parts as they are executed ---
 
     def _require_all(self, warp: Value, part: Part) -> None:
         """Leaves the loop where lanes of a warp are missing that a part needs."""
@@ -265,6 +331,9 @@ class LoopFunction(NativeFunction):
                 b.store(b.and_(here, whole), self._place("mask", self.warp, 4))
 
     def fail(self) -> None:
+        if self._stays is not None:
+            self.b.branch(self._stays)
+            return
         self._record("failed", LONG(self.number))
         self._record("warp", self.warp)
         self.b.branch(self._finish)

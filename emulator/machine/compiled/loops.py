@@ -1,11 +1,12 @@
 """Loops whose statements all have LLVM instructions, and wait for nobody but threads of the block
-at a barrier for all of them."""
+at a barrier for all of them; what else has to wait is left to steps when it comes to that."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from emulator.machine.compiled import mbarriers, warpgroups
 from emulator.machine.compiled.atomics import come_apart
 from emulator.machine.compiled.blocks import simplified
 from emulator.machine.compiled.translation import can_translate
@@ -44,6 +45,11 @@ class Part:
         return any(x.name in POLLING for x in self.statements)
 
     @property
+    def may_stay(self) -> bool:
+        """Whether its only statement may be one for steps, which is known when it is executed."""
+        return len(self.statements) == 1 and stands_alone(self.statements[0])
+
+    @property
     def goes_back(self) -> bool:
         return min(self.target, self.following) <= self.pc
 
@@ -59,9 +65,20 @@ def loops_of(program: Program, function: Function, target: Target) -> list[tuple
             for part in parts
         ]
         out += _in_cycles(
-            [x for x in known if all(can_translate(y, function, target) for y in x.statements)]
+            [x for x in known if all(_fits(y, function, target) for y in x.statements)]
         )
     return out
+
+
+def stands_alone(statement: Statement) -> bool:
+    """Whether a statement is one that parts of loops consist of, and no run of statements has."""
+    return mbarriers.waits(statement) or warpgroups.multiplies(statement)
+
+
+def _fits(statement: Statement, function: Function, target: Target) -> bool:
+    if warpgroups.multiplies(statement):
+        return warpgroups.fits(statement, function, target)
+    return mbarriers.waits(statement) or can_translate(statement, function, target)
 
 
 def _parts(program: Program, function: Function) -> list[Part]:
@@ -83,6 +100,11 @@ def _parts(program: Program, function: Function) -> list[Part]:
             if body:
                 ends(None, statement.pc, statement.pc)
             out.append(Part(statement, (), None, following, following))
+        elif stands_alone(statement):
+            if body:
+                ends(None, statement.pc, statement.pc)
+            body.append(statement)
+            ends(None, following, following)
         else:
             if come_apart(body, statement):
                 ends(None, statement.pc, statement.pc)

@@ -12,11 +12,13 @@ import numpy as np
 
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
 from emulator.arith.kernels import machine_code
-from emulator.machine.compiled import DONE, refused
+from emulator.isa.matrix import MatrixInstruction
+from emulator.machine.compiled import DONE, refused, warpgroups
 from emulator.machine.compiled.calls import layout_of, pointer, refreshed, spread
 from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.products import fits
 from emulator.machine.compiled.translation import Translated, translate
+from emulator.machine.vector.mbarriers import wake
 from emulator.machine.vector.strand import WARP, Strand
 from emulator.ptx.program import Function, Statement
 from emulator.targets import Target
@@ -36,11 +38,15 @@ SIGNATURE = (
 
 def work_of(statements: Sequence[Statement], target: Target) -> int:
     """What a warp has to do, in statements."""
-    return len(statements) + _PRODUCT * sum(fits(x, target) for x in statements)
+    work = len(statements) + _PRODUCT * sum(fits(x, target) for x in statements)
+    for ins in (x.instruction for x in statements if warpgroups.multiplies(x)):
+        assert isinstance(ins, MatrixInstruction)
+        work += _PRODUCT * ins.n // 8
+    return work
 
 
 def seconds_to_compile(statements: Sequence[Statement], target: Target) -> float:
-    kernels = {x.instruction for x in statements if fits(x, target)}
+    kernels = {x.instruction for x in statements if fits(x, target) or warpgroups.multiplies(x)}
     return _COMPILING + _COMPILING_EACH * len(statements) + _COMPILING_KERNEL * len(kernels)
 
 
@@ -90,10 +96,12 @@ class Segment:
         translated = translate(self.statements, self._function, self._live, self._target)
         return _Native(translated, self._work)
 
-    def _interpret(self, s: Strand) -> None:
+    def _interpret(self, s: Strand, again: bool = False) -> None:
         s.marks[DONE] = 0
-        for step in self._steps:
-            step(s)
+        for step, statement in zip(self._steps, self.statements, strict=True):
+            # Who waits for other warps has waited before.
+            if not again or not warpgroups.orders(statement):
+                step(s)
             s.marks[DONE] += 1
 
     def _refuse(self, s: Strand, number: int) -> None:
@@ -101,7 +109,7 @@ class Segment:
 
         Memory may have changed since; where all goes well then, only the statement is known.
         """
-        self._interpret(s)
+        self._interpret(s, again=True)
         s.marks[DONE] = number
         raise refused()
 
@@ -120,7 +128,7 @@ class _Native:
     def can_run(self, s: Strand) -> bool:
         """Whether a strand has all lanes that statements need, and copies are done at once."""
         needs = self._translated
-        if needs.copies and not s.wave.pending.at_once:
+        if needs.at_once and not s.wave.pending.at_once:
             return False
         if needs.multiplies and not may_use_kernels(s.wave.grid.arithmetic):
             return False
@@ -160,4 +168,6 @@ class _Native:
         s.wave.grid.progress += stored
         for (index, _), array in zip(self._outputs, made, strict=True):
             s.write(index, array if layout.slots is None else array[layout.slots])
+        if self._translated.arrives:
+            wake(s.wave)
         return None

@@ -15,7 +15,15 @@ from dtypes import Array
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.signature import Operand
-from emulator.machine.compiled import atomics, collective, copies, products, rules
+from emulator.machine.compiled import (
+    atomics,
+    collective,
+    copies,
+    mbarriers,
+    products,
+    rules,
+    warpgroups,
+)
 from emulator.machine.compiled.emitter import (
     Value,
 )
@@ -25,7 +33,7 @@ from emulator.machine.vector.memory import load
 from emulator.machine.vector.operands import word_type
 from emulator.machine.vector.statements import Make, maker_of, nothing
 from emulator.machine.vector.strand import Strand
-from emulator.memory.windows import LOCAL, PARAMETERS, SHARED, WINDOW_BITS
+from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 from emulator.ptx.program import (
     REGISTER_BITS,
     Address,
@@ -56,12 +64,14 @@ class Translated:
     inputs: tuple[Input, ...]
     #: registers that it writes, and what their arrays hold
     outputs: tuple[Output, ...]
-    #: all lanes of a warp must be there; copies must take effect at their issue
+    #: all lanes of a warp must be there; copies and products must take effect at their issue
     together: bool
-    copies: bool
+    at_once: bool
     #: kernels of `emulator.arith.kernels` are called
     multiplies: bool
     apart: bool
+    #: others may wait for what it does
+    arrives: bool
 
 
 def translate(
@@ -74,24 +84,39 @@ def translate(
     return Translated(
         *made.finish(live),
         together=need_all_lanes(statements, target),
-        copies=any(copies.fits(x) for x in statements),
+        at_once=need_no_delay(statements),
         multiplies=any(products.fits(x, target) for x in statements),
         apart=stay_apart(statements) and not atomics.order_matters(statements),
+        arrives=any(map(mbarriers.arrives, statements)),
     )
 
 
 def need_all_lanes(statements: Sequence[Statement], target: Target) -> bool:
     """Whether all lanes of a warp must be there."""
-    return any(collective.fits(x) or products.fits(x, target) for x in statements)
+    return any(
+        collective.fits(x) or products.fits(x, target) or warpgroups.orders(x) for x in statements
+    )
+
+
+def need_no_delay(statements: Sequence[Statement]) -> bool:
+    """Whether copies and products must take effect at their issue."""
+    return any(
+        copies.fits(x) or warpgroups.orders(x) or mbarriers.waits(x) or warpgroups.multiplies(x)
+        for x in statements
+    )
 
 
 def stay_apart(statements: Sequence[Statement]) -> bool:
     """Whether blocks write no memory but their own, so that they may run at the same time."""
     return all(
-        x.name not in ("st", "atom", "red")
-        or access.space_of(x, x.operands["a"]) in ("shared", "local")
+        access.space_of(x, x.operands[_WRITTEN[x.name]]) in ("shared", "local")
         for x in statements
+        if x.name in _WRITTEN and _WRITTEN[x.name] in x.operands
     )
+
+
+#: opcodes that write memory where they say -> their operand
+_WRITTEN = {"st": "a", "atom": "a", "red": "a", "mbarrier": "mbarrier"}
 
 
 # --- which statements -----------------------------------------------------------------------------
@@ -104,6 +129,8 @@ def can_translate(statement: Statement, function: Function, target: Target) -> b
     if statement.call is not None or not _plain(statement, function):
         return False
     if collective.fits(statement) or copies.fits(statement) or products.fits(statement, target):
+        return True
+    if mbarriers.fits(statement) or warpgroups.orders(statement):
         return True
     ins = statement.instruction
     maker = maker_of(str(ins)) if isinstance(ins, OrdinaryInstruction) else None
@@ -145,6 +172,10 @@ def emit(t: NativeFunction, statement: Statement) -> None:
             copies.emit(t, part)
         elif products.fits(part, t.target):
             products.emit(t, part)
+        elif mbarriers.fits(part) or mbarriers.waits(part):
+            mbarriers.emit(t, part)
+        elif warpgroups.orders(part):
+            pass
         elif isinstance(part.instruction, OrdinaryInstruction) and (
             maker := maker_of(str(part.instruction))
         ):
@@ -266,6 +297,22 @@ def _convert_address(t: NativeFunction, statement: Statement, ins: OrdinaryInstr
     t.write(statement.operands["d"], "u64", words, t.guard(statement))
 
 
+def _map_to_rank(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> None:
+    e, b, type_ = t.e, t.b, ins.types[-1]
+    place, rank = t.read(statement.operands["a"], type_), t.read(statement.operands["b"], "u32")
+    guard = t.guard(statement)
+    blocks = e.resize(e.splat(t.memory.field("cluster_size")), 32)
+    outside = b.and_(b.icmp_unsigned(">=", rank, blocks), t.active(guard))
+    with b.if_then(e.any(outside), likely=False):
+        t.fail()
+    place = b.and_(place, e.like(place, (1 << RANK_BITS) - 1))
+    rank = e.resize(rank, TYPES[type_].size)
+    place = b.or_(place, e.shift("shl", rank, RANK_BITS))
+    if type_ == "u64" and not ins.modifiers["space"]:
+        place = b.add(place, e.word(64, SHARED))
+    t.write(statement.operands["d"], type_, place, guard)
+
+
 @dataclass(frozen=True)
 class _Kind:
     """Statements with an effect of their own: which of them fit, and their instructions."""
@@ -280,4 +327,5 @@ _STATEMENTS: dict[Make, _Kind] = {
     access.store: _Kind(_of_words, _store),
     access.atomic: _Kind(atomics.fits, atomics.emit),
     access.convert_address: _Kind(lambda statement: True, _convert_address),
+    access.map_to_rank: _Kind(lambda statement: True, _map_to_rank),
 }

@@ -41,15 +41,14 @@ def update(
     """Operations in ascending order of lanes, or the schedule's: what was there before each, which
     means nothing where it is not wanted."""
     lanes = len(s) if positions is None else len(positions)
-    addresses, *words = (
-        x if len(x) == lanes else np.broadcast_to(x, (lanes, *x.shape[1:]))
-        for x in (addresses, *words)
-    )
+    words = [x if len(x) == lanes else np.broadcast_to(x, (lanes, *x.shape[1:])) for x in words]
     size = words[0].itemsize * (words[0].shape[1] if words[0].ndim > 1 else 1)
     old = np.empty(words[0].shape, words[0].dtype)
     watch, schedule = s.wave.watch, s.wave.grid.schedule
 
     def change(view: Array, places: Places, chosen: Positions) -> None:
+        if chosen is None and len(places) < lanes:
+            places = np.full(lanes, places[0])
         if watch is not None:
             watch.updated(s, view, places, size, memory.among(positions, chosen))
         order = slice(None) if chosen is None else chosen
@@ -78,7 +77,14 @@ def perform(
 ) -> tuple[Array, bool]:
     """Performs operations in their order: what each finds, and whether any of them changes
     anything."""
-    series, first = operation.series, view[places]
+    series, swaps = operation.series, False
+    if operation.series.operation == "cas" and view.ndim == 1:
+        swaps = len(places) <= np.iinfo(view.dtype).max
+        if (places == places[0]).all():
+            done = _swap_at_one(view[places[0] :], *operands)
+            if done is not None:
+                return done
+    first = view[places]
     if not operation.wanted and series.ufunc is not None and series.tells_of(first, *operands):
         held = series.numbers(view)
         series.ufunc.at(held, places, series.numbers(np.ascontiguousarray(operands[0])))
@@ -86,11 +92,15 @@ def perform(
         if not series.type.is_float or np.isfinite(series.numbers(after)).all():
             return first, bool((after != first).any())
         view[places] = first
-    order, starts = _by_place(places)
-    if order is None:
+    if (places[1:] > places[:-1]).all():
         after = operation.rule(first, *operands)
         view[places] = after
         return first, bool((after != first).any())
+    if swaps:
+        done = _compare_and_swap(view, places, first, *operands)
+        if done is not None:
+            return done
+    order, starts = _by_place(places)
     at = places[order[starts]]
     found = series.found(view[at], tuple(x[order] for x in operands), starts)
     if found is None:
@@ -100,18 +110,59 @@ def perform(
     return before, bool((before != first).any() or (view[at] != first[order[starts]]).any())
 
 
-def _by_place(places: Places) -> tuple[Places | None, Places]:
+def _swap_at_one(view: Array, b: Array, c: Array) -> tuple[Array, bool] | None:
+    """What each compare-and-swap of the first word finds, and whether any of them changes it; None,
+    and nothing has happened, where several do."""
+    before = np.full(len(b), view[0])
+    chosen = ((b == view[0]) & (b != c)).nonzero()[0]
+    if not len(chosen):
+        return before, False
+    number = int(chosen[0])
+    behind, after = slice(number + 1, None), c[number]
+    if ((b[behind] == after) & (c[behind] != after)).any():
+        return None
+    before[behind] = view[0] = after
+    return before, True
+
+
+def _compare_and_swap(
+    view: Array, places: Places, first: Array, b: Array, c: Array
+) -> tuple[Array, bool] | None:
+    """The same at many locations, which hold `first`; None where one changes several times.
+
+    For a moment a location holds the number of the operation that changes it: the first one that
+    expects what is there. So no order by locations is needed.
+    """
+    count, every = len(places), np.arange(len(places))
+    chosen = ((b == first) & (b != c)).nonzero()[0]
+    if not len(chosen):
+        return first, False
+    # Of numbers for one location the last is kept.
+    if len(chosen) == count:
+        view[places[::-1]] = every[::-1]
+        number = view[places]
+        view[places] = after = c[number]
+        return np.where(number == every, first, after), True
+    view[places] = count
+    view[places[chosen[::-1]]] = chosen[::-1]
+    number = view[places]
+    behind, changed = (number < every).nonzero()[0], (number < count).nonzero()[0]
+    before = first.copy()
+    after = before[behind] = c[number[behind]]
+    view[places] = first
+    if ((b[behind] == after) & (c[behind] != after)).any():
+        return None
+    view[places[changed]] = c[number[changed]]
+    return before, True
+
+
+def _by_place(places: Places) -> tuple[Places, Places]:
     """The order that brings operations on one location together, earlier ones first, and where each
-    location starts in it; None where all are different."""
-    count = len(places)
-    every = np.arange(count)
-    if (places[1:] > places[:-1]).all():
-        return None, every
+    location starts in it."""
     # A sort of plain numbers is several times faster than a stable one of positions.
-    bits = count.bit_length()
-    keys = np.sort((places - places.min()) << bits | every)
-    starts = starts_of(keys >> bits)
-    return (None if len(starts) == count else keys & ((1 << bits) - 1)), starts
+    bits = len(places).bit_length()
+    keys = np.sort((places - places.min()) << bits | np.arange(len(places)))
+    return keys & ((1 << bits) - 1), starts_of(keys >> bits)
 
 
 def _in_turns(

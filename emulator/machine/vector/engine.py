@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: lanes that run together: their registers fit a cache, and calls of NumPy cost little for each
 LANES = 1 << 14
+#: the same of waves whose warps run one by one: each step looks at all of them
+_LANES_BY_WARP = 1 << 8
 #: bytes of shared and local memory of all blocks that run together
 _MEMORY = 1 << 28
 #: times that all who wait may be let go on, as try_wait may, before nothing will ever change
@@ -110,6 +112,9 @@ class Grid:
     only_shared = False
     #: statements that may be executed without any effect on memory or on other threads
     most_in_vain = 1 << 21
+    #: lanes go over from a strand to another part of the same one: not where strands have an order
+    #: of their own, nor where counters look for those that part, or each lane's registers are kept
+    sends = False
     #: what runs blocks of statements, and makes them
     wave_class: type[Wave] = Wave
     blocks_class: type[Blocks] = Blocks
@@ -142,6 +147,8 @@ class Grid:
         if launch.seed is not None:
             clusters = self.total // math.prod(self.cluster)
             self.schedule = Schedule(launch.seed, clusters)
+        ordered = self.schedule is not None or launch.regions is not None
+        self.sends = not (ordered or launch.watchers)
         #: blocks that run may take over others, if these have not started
         self._may_cancel = "clusterlaunchcontrol" in self.program.names
         #: changes whenever something happens that another thread may wait for; how often that was
@@ -220,7 +227,8 @@ class Grid:
         if self.watch is not None:
             memory += self.watch.bytes_of_block(self.shared_bytes)
         lanes = -(-self.threads // 32) * 32
-        count = max(1, min(LANES // lanes, _MEMORY // max(1, memory)))
+        most = LANES if self.launch.regions is None else _LANES_BY_WARP
+        count = max(1, min(most // lanes, _MEMORY // max(1, memory)))
         if self._may_cancel:
             count = min(count, self.processors)
         if self.schedule:
@@ -297,9 +305,9 @@ class Grid:
         self.executed += 1
         return self.executed
 
-    def count(self, strand: Strand, statements: int) -> None:
+    def count(self, statements: int, lanes: int) -> None:
         self.executed += statements
-        self.thread_statements += statements * len(strand)
+        self.thread_statements += statements * lanes
 
     # --- errors ---
 

@@ -22,12 +22,17 @@ _BLOCKS = 8
 _NONE = np.zeros(1, np.uint32)
 
 
-def whole(s: Strand, lanes: int, ins: Instruction) -> None:
-    """All lanes must be there: an instruction on a matrix has no lanes to spare."""
-    known = s.marks.setdefault("aligned", {})
+def is_whole(s: Strand, lanes: int) -> bool:
+    """Whether a strand has all lanes of its warps or warpgroups."""
+    known: dict[int, bool] = s.marks.setdefault("aligned", {})
     if lanes not in known:
         known[lanes] = len(s) % lanes == 0 and _aligned(s, lanes)
-    if not known[lanes]:
+    return known[lanes]
+
+
+def whole(s: Strand, lanes: int, ins: Instruction) -> None:
+    """All lanes must be there: an instruction on a matrix has no lanes to spare."""
+    if not is_whole(s, lanes):
         raise Failure("lanes missing", f"{ins} needs all {lanes} lanes; some have ended")
 
 

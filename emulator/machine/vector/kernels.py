@@ -20,26 +20,22 @@ from emulator.machine.vector.fragments import Fetch
 from emulator.machine.vector.strand import WARPGROUP, Strand
 from emulator.memory.space import Space
 
+#: multiply-adds that would be done in the time that a statement takes besides, without a kernel
+_STATEMENT = 1 << 15
 #: whether a statement was executed; False: nothing has happened
 Attempt = Callable[[Strand], bool]
 
 
 def multiplication(ins: MatrixInstruction | WmmaMultiply, fetch: Fetch) -> Attempt:
     """Executes a multiplication, if a kernel does it and makes no exception."""
-    lanes, signs = fetch.lanes, fetch.constants
-    setting: dict[str, Any] = {}
-    if lanes == WARPGROUP:
-        setting["a_in_memory"] = "a" not in fetch.vectors
-        for x in "ab":
-            setting[f"flip_{x}"] = signs.get(f"imm_scale_{x}", 1) == -1
-            setting[f"major_{x}"] = "mn" if signs.get(f"imm_trans_{x}", 0) else "k"
+    lanes, setting = fetch.lanes, setting_of(fetch)
     what = ins, *setting.values()
 
     def attempt(s: Strand) -> bool:
         grid, count = s.wave.grid, len(s) // lanes
         if s.wave.watch is not None or not may_use_kernels(grid.arithmetic):
             return False
-        work = math.prod((count, ins.m, ins.n, ins.k))
+        work = math.prod((count, ins.m, ins.n, ins.k)) + _STATEMENT
         if not kernels_wanted(grid.arithmetic, (grid.target, *what), work, ins.d_type):
             return False
         done = by_kernels(grid.arithmetic, lambda: _multiply(s, ins, fetch, setting, count))
@@ -47,6 +43,17 @@ def multiplication(ins: MatrixInstruction | WmmaMultiply, fetch: Fetch) -> Attem
 
     # Ids of scales may differ from warp to warp.
     return (lambda s: False) if fetch.ids else attempt
+
+
+def setting_of(fetch: Fetch) -> dict[str, Any]:
+    """`emulator.warp.native.Setting` of a statement."""
+    signs, setting = fetch.constants, dict[str, Any]()
+    if fetch.lanes == WARPGROUP:
+        setting["a_in_memory"] = "a" not in fetch.vectors
+        for x in "ab":
+            setting[f"flip_{x}"] = signs.get(f"imm_scale_{x}", 1) == -1
+            setting[f"major_{x}"] = "mn" if signs.get(f"imm_trans_{x}", 0) else "k"
+    return setting
 
 
 def _multiply(

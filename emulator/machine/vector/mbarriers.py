@@ -235,6 +235,9 @@ def try_wait(statement: Statement, function: Function) -> Step:
         if done.all():
             wait.write(s, np.ones(1, np.bool_), None)
             return
+        # Whoever comes too early must not be told from others by the counts.
+        wave.executed += 1
+        wave.grid.count(1, len(s))
         if done.any():
             done = s.spread(done)
             going, staying = wave.divide(s, done, pc)

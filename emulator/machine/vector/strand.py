@@ -129,6 +129,20 @@ class Frame:
             if words is not None and words is not fetched.get(i)
         ]
 
+    def beside(self, chosen: Lanes, live: int) -> Frame:
+        """The frame of some of the lanes, at positions here, on the same base: of what this one
+        has read or written it has the registers in the bits `live`."""
+        assert self.places is not None
+        made = Frame(self.function, self.lanes[chosen], self.base, places=self.places[chosen])
+        made.stack = self.stack
+        fetched, registers = self.fetched, made.registers
+        for index, words in enumerate(self.registers):
+            if words is not None and live >> index & 1:
+                held = registers[index] = words if len(words) == 1 else words[chosen]
+                if words is fetched.get(index):
+                    made.fetched[index] = held
+        return made
+
     def absorb(self, children: Sequence[Frame]) -> None:
         """Takes what `children`, frames of the same call on parts of the lanes, have written."""
         changed: dict[int, Array] = {}
@@ -154,8 +168,8 @@ class Strand:
     """Lanes at one place; `frames` are the calls that they are in, the innermost last."""
 
     __slots__ = (
-        "children", "epoch", "frames", "lanes", "loops", "marks", "parent", "pc", "polls", "read",
-        "state", "wait", "wave",
+        "arrivals", "children", "epoch", "frames", "lanes", "loops", "marks", "parent", "pc",
+        "polls", "read", "state", "wait", "wave",
     )  # fmt: skip
 
     def __init__(self, wave: Any, lanes: Lanes, frames: list[Frame], pc: int) -> None:
@@ -171,6 +185,8 @@ class Strand:
         self.loops = self.polls = 0
         self.parent: Strand | None = None
         self.children: list[Strand] = []
+        #: lanes that others have sent after it, by their places in the parent; None: it has run
+        self.arrivals: list[Lanes] | None = None
         #: what it waits for, for the engine and for messages
         self.wait: Any = None
         #: what was computed of its lanes, by name: rows of shared memory, masks of warps, …
@@ -213,10 +229,53 @@ class Strand:
         lanes = self.lanes[places]
         frames = [Frame(frame.function, lanes, frame, places=places) for frame in self.frames]
         made = Strand(self.wave, lanes, frames, pc)
-        made.epoch, made.parent = self.epoch, self
+        made.epoch, made.parent, made.arrivals = self.epoch, self, []
         self.children.append(made)
         self.state = State.SPLIT
         return made
+
+    def sibling_at(self, pc: int) -> Strand | None:
+        """Another part of the same strand that is about to start at `pc`, in the same calls."""
+        bases = [frame.base for frame in self.frames]
+        if self.parent is None or None in bases:
+            return None
+        for child in self.parent.children:
+            if child.pc != pc or child.arrivals is None or child.state is not State.READY:
+                continue
+            if child.epoch == self.epoch and [frame.base for frame in child.frames] == bases:
+                return child
+        return None
+
+    def send(
+        self, mask: Array, other: Strand, live_there: Sequence[int], live_here: Sequence[int]
+    ) -> None:
+        """The lanes of a mask go over to a sibling, with the registers that live there.
+
+        So a loop that lanes leave at different times is two strands, not two more for each time.
+        """
+        assert other.arrivals is not None
+        going, staying = np.flatnonzero(mask), np.flatnonzero(~mask)
+        for frame, live in zip(self.frames, live_there, strict=True):
+            assert frame.base is not None
+            frame.base.absorb([frame.beside(going, live)])
+        assert self.frames[0].places is not None
+        other.arrivals.append(self.frames[0].places[going])
+        frames = zip(self.frames, live_here, strict=True)
+        self._become([frame.beside(staying, live) for frame, live in frames])
+
+    def start(self) -> None:
+        """It runs from now on: who was sent after it is with it."""
+        if self.arrivals:
+            assert self.parent is not None and self.frames[0].places is not None
+            places = np.sort(np.concatenate((self.frames[0].places, *self.arrivals)))
+            lanes = self.parent.lanes[places]
+            self._become([Frame(f.function, lanes, f.base, places=places) for f in self.frames])
+        self.arrivals = None
+
+    def _become(self, frames: list[Frame]) -> None:
+        """Other lanes than before, with their frames."""
+        self.frames, self.lanes, self.read = frames, frames[0].lanes, frames[-1].read
+        self.marks, self.loops, self.polls = {}, 0, 0
 
     def rejoin(self) -> bool:
         """Whether all children that are left are ready at one place, and this strand goes on there.

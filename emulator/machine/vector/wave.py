@@ -172,6 +172,15 @@ class Wave:
 
     def split(self, strand: Strand, taken: Array, target: int, following: int) -> None:
         """Lanes of a mask go on at `target`, the others at `following`."""
+        if self.grid.sends:
+            for mask, pc, other in ((taken, target, following), (~taken, following, target)):
+                sibling = strand.sibling_at(pc)
+                if sibling is not None:
+                    live = [self._live(strand, at) for at in (pc, other)]
+                    strand.send(mask, sibling, *live)
+                    strand.pc = other
+                    self.ready.append(strand)
+                    return
         self.ready.append(strand.part(taken, target))
         self.ready.append(strand.part(~taken, following))
 
@@ -204,8 +213,11 @@ class Wave:
         if len(self.ready) > 1:
             place = first.place
             same = [s for s in self.ready if s.pc == first.pc and s.place == place]
+            for strand in same:
+                strand.start()
             if len(same) > 1:
                 first = self._merge(same)
+        first.start()
         self.ready.remove(first)
         return schedule.part(first) if schedule else first
 
@@ -235,14 +247,18 @@ class Wave:
         strands = list(left.values())
         if len(strands) == 1:
             return strands[0]
+        return merged(strands, self._live(strands[0], strands[0].pc))
+
+    def _live(self, strand: Strand, pc: int) -> list[int]:
+        """For each frame of a strand that goes on at `pc` the registers that may still be read."""
         liveness = self.grid.program.liveness
-        pcs = [frame.return_pc for frame in strands[0].frames[1:]] + [strands[0].pc]
+        pcs = [frame.return_pc for frame in strand.frames[1:]] + [pc]
         live = [liveness.at(pc) for pc in pcs]
         for product in self.products:
             # A wgmma reads registers after the last statement that names them.
             if product.depth <= len(live):
                 live[product.depth - 1] |= product.sources
-        return merged(strands, live)
+        return live
 
     @property
     def is_over(self) -> bool:
@@ -294,7 +310,7 @@ class Wave:
                 return
 
     def _run_block(self, strand: Strand, block: Block) -> int | None:
-        done = 0
+        done, lanes = 0, len(strand)
         try:
             for step in block.steps:
                 step(strand)
@@ -309,7 +325,7 @@ class Wave:
             raise self.grid.placed(error, strand, block.statements[done]) from error
         finally:
             self.executed += done
-            self.grid.count(strand, done)
+            self.grid.count(done, lanes)
 
     def _give_way(self, strand: Strand, block: Block) -> None:
         self.ready.append(strand)

@@ -1,0 +1,154 @@
+"""mbarriers within native functions: words in shared memory.
+
+An arrival may complete a phase: whoever calls the function looks afterwards after those that wait.
+A try_wait of a phase that is not over is left to the step, which knows how to wait.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from llvmlite import ir
+
+from emulator.arith.scalar.types import TYPES, ScalarType
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.machine.compiled.atomics import one_by_one
+from emulator.machine.compiled.emitter import LONG, WIDTH, Emitter, Value, integers
+from emulator.machine.compiled.function import NativeFunction
+from emulator.machine.vector import access
+from emulator.memory.mbarrier import (
+    COUNT_MASK,
+    EXPECTED,
+    MAX_COUNT,
+    PARITY,
+    PENDING,
+    TRANSACTIONS,
+    TRANSACTIONS_MASK,
+)
+from emulator.ptx.program import Statement
+
+_BYTES, _TOKEN = 8, 0xFFFF_FFFF_0000_0000
+#: words of opcodes that are left to steps
+_RARE = {"arrive_drop", "noComplete"}
+
+
+def _words(statement: Statement) -> list[str]:
+    """Those of an opcode of mbarriers that lie in shared memory for sure; else none."""
+    ins = statement.instruction
+    if statement.name != "mbarrier" or not isinstance(ins, OrdinaryInstruction):
+        return []
+    place = statement.operands.get("mbarrier")
+    if place is None or access.space_of(statement, place) not in ("shared", "cluster"):
+        return []
+    return str(ins).split(".")
+
+
+def arrives(statement: Statement) -> bool:
+    """Whether a statement arrives at a barrier, and has LLVM instructions."""
+    words = _words(statement)
+    return "arrive" in words and not _RARE & set(words)
+
+
+def waits(statement: Statement) -> bool:
+    """Whether a statement is a wait for a phase, which cannot be part of others."""
+    return "try_wait" in _words(statement) and statement.guard is None
+
+
+def fits(statement: Statement) -> bool:
+    """Whether a statement has LLVM instructions wherever it stands."""
+    return arrives(statement) or ("test_wait" in _words(statement) and statement.guard is None)
+
+
+def emit(t: NativeFunction, statement: Statement) -> None:
+    if arrives(statement):
+        _arrive(t, statement)
+        return
+    over = _over(t, statement)
+    if waits(statement):
+        with t.b.if_then(t.e.any(t.b.and_(t.b.not_(over), t.present)), likely=False):
+            t.fail()
+        over = t.e.word(1, 1)
+    t.write(statement.operands["p"], "pred", over, None)
+
+
+def _places(t: NativeFunction, statement: Statement, active: Value, write: bool) -> Value:
+    bound = statement.operands["mbarrier"]
+    space = access.space_of(statement, bound)
+    return t.memory.places(space, t.address(bound), _BYTES, active, write, t.fail)
+
+
+def _over(t: NativeFunction, statement: Statement) -> Value:
+    """The lanes whose phase is over: see `memory.mbarrier`."""
+    e, b, operands = t.e, t.b, statement.operands
+    (words,) = t.memory.load(_places(t, statement, t.present, False), 64, 1)
+    if "parity" in statement.signature:
+        parity = e.resize(t.read(operands["parity"], "u32"), 64)
+        words = b.xor(words, e.shift("shl", parity, PARITY))
+    else:
+        words = b.xor(words, t.read(operands["state"], "b64"))
+    return b.icmp_signed("<", words, e.word(64, 0))
+
+
+# --- arrivals -------------------------------------------------------------------------------------
+
+
+def _arrive(t: NativeFunction, statement: Statement) -> None:
+    e, b, operands = t.e, t.b, statement.operands
+    given = [
+        e.resize(t.read(operands[name], "u32"), 64) if name in operands else e.word(64, default)
+        for name, default in (("count", 1), ("bytes", 0))
+    ]
+    guard = t.guard(statement)
+    active = t.active(guard)
+    places, after = _places(t, statement, active, True), t.memory.room("after", WIDTH * _BYTES)
+    before = e.outlined(
+        "mbarrier.arrive", integers(64), partial(one_by_one, _after, TYPES["u64"]),
+        e.mask(active), after, places, *given,
+    )  # fmt: skip
+    alike = b.icmp_unsigned("==", b.load(after, typ=integers(64), align=_BYTES), before)
+    # What is undefined leaves the word as it is; the step says why, on words as they were.
+    with b.if_then(e.any(b.and_(alike, active)), likely=False):
+        t.memory.store(_reversed(e, places), [_reversed(e, before)])
+        t.fail()
+    t.has_stored(active)
+    if "bytes" not in operands:
+        before = b.and_(before, e.word(64, _TOKEN))
+    t.write(operands.get("d"), "b64", before, guard)
+
+
+def _reversed(e: Emitter, words: Value) -> Value:
+    """The last lane first."""
+    lanes = ir.Constant(integers(32), list(reversed(range(WIDTH))))
+    return e.builder.shuffle_vector(words, words, lanes)
+
+
+def _after(e: Emitter, kind: ScalarType, words: list[Value]) -> Value:
+    """The word after some arrivals and bytes that are expected, as `Barrier.after` has it; the same
+    word where that is undefined."""
+    b, (word, arrivals, added) = e.builder, words
+    pending, transactions, expected = (
+        b.and_(b.neg(b.lshr(word, LONG(low))), LONG(mask))
+        for low, mask in (
+            (PENDING, COUNT_MASK), (TRANSACTIONS, TRANSACTIONS_MASK),
+            (EXPECTED, COUNT_MASK),
+        )
+    )  # fmt: skip
+    unused = LONG(64 - TRANSACTIONS_MASK.bit_length())
+    total = b.add(b.ashr(b.shl(transactions, unused), unused), added)
+    left = b.sub(pending, arrivals)
+    legal = b.and_(
+        b.icmp_unsigned("<", b.sub(arrivals, LONG(1)), pending),
+        b.icmp_unsigned("<=", added, LONG(MAX_COUNT)),
+    )
+    above = b.add(total, LONG(MAX_COUNT))
+    legal = b.and_(legal, b.icmp_unsigned("<=", above, LONG(2 * MAX_COUNT)))
+    done = b.icmp_unsigned("==", b.or_(left, total), LONG(0))
+    flip = b.shl(b.zext(done, LONG), LONG(PARITY))
+    out = b.xor(b.and_(word, LONG(1 << PARITY)), flip)
+    for count, low, mask in (
+        (b.select(done, expected, left), PENDING, COUNT_MASK),
+        (total, TRANSACTIONS, TRANSACTIONS_MASK),
+        (expected, EXPECTED, COUNT_MASK),
+    ):
+        out = b.or_(out, b.shl(b.and_(b.neg(count), LONG(mask)), LONG(low)))
+    return b.select(legal, out, word)
