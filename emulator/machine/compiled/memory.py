@@ -183,13 +183,16 @@ class Memory:
         return [self.e.gather(self._after(places, i * bits // 8), bits) for i in range(count)]
 
     def store(self, places: Value, words: list[Value]) -> None:
-        """Neighbouring words of each lane; llvm.masked.scatter lets the last one at a place win."""
-        bits = words[0].type.element.width
-        within = within_group(len(words) * bits // 8)
+        """Neighbouring words of each lane; of lanes at one place that one wins as on the chip."""
+        within = within_group(len(words) * words[0].type.element.width // 8)
         order = ir.Constant(ir.VectorType(WORD, WIDTH), [i ^ within for i in range(WIDTH)])
-        places = self.e.builder.shuffle_vector(places, places, order)
+        places, *words = (self.e.builder.shuffle_vector(x, x, order) for x in (places, *words))
+        self.scatter(places, words)
+
+    def scatter(self, places: Value, words: list[Value]) -> None:
+        """The same; of lanes at one place the last wins."""
         for i, word in enumerate(words):
-            word = self.e.builder.shuffle_vector(word, word, order)
+            bits = word.type.element.width
             at = self._after(places, i * bits // 8)
             pointers = self.e.builder.inttoptr(at, ir.VectorType(POINTER, WIDTH))
             arguments = [word, pointers, WORD(bits // 8), self.e.word(1, 1)]
