@@ -157,6 +157,7 @@ def test_warpgroups_that_part(order, seed):
 
 #: warps 0 to 2 meet at MEET in two parts, without warp 3: no statement names A after that
 PARTS = """setp.lt.u32 %p1, %t, 64; @%p1 bra MEET; setp.ge.u32 %p2, %t, 96; @%p2 bra SLOW;
+add.u32 %r9, %t, 0;
 MEET: add.u32 %r9, %t, 1; bra ALL;
 SLOW: add.u32 %r9, %t, 2;
 ALL:"""
