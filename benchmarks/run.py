@@ -103,10 +103,18 @@ def seconds(work: Callable[[], object], repeat: int) -> list[float]:
     return times
 
 
+def warm(work: Callable[[], object]) -> float:
+    until = time.perf_counter() + 0.02
+    while time.perf_counter() < until:
+        work()
+    return seconds(work, 1)[0]
+
+
 def in_turns(works: Sequence[Callable[[], object]], repeat: int) -> list[float]:
     """Median times of works that are run in turns, so that a processor whose speed changes changes
-    the times of all."""
-    rounds = [[seconds(work, 1)[0] for work in works] for _ in range(repeat)]
+    the times of all. A run counts once others before it have taken 20 ms: a short one would be
+    mostly memory that the other work has taken its caches from."""
+    rounds = [[warm(work) for work in works] for _ in range(repeat)]
     return [statistics.median(times) for times in zip(*rounds, strict=True)]
 
 
