@@ -120,9 +120,10 @@ class Inverse:
     """rcp.approx.ftz of ``rcp.approx.ftz(x)``, which becomes x, or of ``ex2.approx.ftz(x)``, which
     becomes ``ex2.approx.ftz(-x)`` if nothing else takes the power.
 
-    Both must be .ftz, and no change of sign may stand between them. Read off ptxas 13.0 for sm_80,
-    sm_90a and sm_100a: the pairs of 15 functions, of which no other ones are changed, and of these
-    two 12 cases with other uses, guards, branches and moves; the values are those of an H200.
+    Both must be .ftz, and no change of sign may stand between them. Read off ptxas 13.0: the pairs
+    of 15 functions for sm_90a, of which no other ones are changed, and of these two 12 cases with
+    other uses, guards, branches and moves; of five of them for sm_80, sm_100a and sm_120a, too. The
+    values are those of an H200. What div.approx.ftz makes of such divisors is not modelled.
     """
 
     #: the statement of the inner one

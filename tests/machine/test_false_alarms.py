@@ -146,6 +146,37 @@ def test_elements_of_a_vector_are_told_apart(memory, name, body, found):
         assert bool(kinds(text + used)) == bool(int(wrong)), number
 
 
+WIDENED = """
+    .reg .b32 %v<2>;
+    mad.lo.u32 %at, %r0, 12, %at;
+    mad.wide.u32 %x, %r0, 16, %o;
+    st.SPACE.v2.u32 [PLACE], {%r7, %r7};
+    bar.sync 0;
+    xor.b32 %r1, %r0, 1;
+    sub.u32 %r1, %r1, %r0;
+    mad.wide.s32 %x, %r1, 16, %x;
+    mad.lo.s32 %at, %r1, 16, %at;
+    PRAGMA
+    ld.SPACE.v2.u32 {%v0, %v1}, [PLACE];
+    mad.wide.u32 %x, %r0, 16, %o;
+    mad.lo.s32 %at, %r1, -16, %at;
+    st.SPACE.u32 [PLACE+4], %r0;
+"""
+
+
+@pytest.mark.parametrize("space, place", [("shared", "%at"), ("global", "%x")])
+@pytest.mark.parametrize("pragma, found", [
+    ("", {"race"}),
+    ('.pragma "used_bytes_mask 0xff";', {"race"}),
+    ('.pragma "used_bytes_mask 0x1f";', {"race"}),
+    ('.pragma "used_bytes_mask 0xf";', set()),
+])  # fmt: skip
+def test_bytes_that_a_load_does_not_use(space, place, pragma, found):
+    """Each thread reads two words of its neighbour and uses the first; that changes the second."""
+    text = WIDENED.replace("SPACE", space).replace("PLACE", place).replace("PRAGMA", pragma)
+    assert kinds(text) == found
+
+
 MIXED = """
     cvta.shared.u64 %mine, s;
     mad.wide.u32 %mine, %r0, 4, %mine;

@@ -118,6 +118,8 @@ class AccessWatch(Reporter):
     ) -> None:
         shared, now = self.shared, self.now
         at = granules(places, size, shared.shadow.granule)
+        missing = shared.shadow.unwritten(at)
+        at = self._used(at, shared.shadow.granule)
         count = at.shape[1]
         flat, who = at.reshape(-1), np.repeat(lanes, count)
         strong = use == "atomic" or not _STRONG.isdisjoint(self.words)
@@ -126,7 +128,6 @@ class AccessWatch(Reporter):
         if self.statement.pc in self.all.extents:
             self._check_variable(lanes, places, size, use)
         conflicts = shared.conflicts_with_writes(who, flat, atomic=strong)
-        missing = shared.shadow.unwritten(at)
         if use != "write":
             self._missing(lanes, missing)
         if use != "read":
@@ -140,6 +141,14 @@ class AccessWatch(Reporter):
         else:
             shared.note_write(flat, who, now, Sort.ATOMIC if strong else Sort.PLAIN)
             shared.shadow.define(flat, self._undefined(lanes, missing, use))
+
+    def _used(self, at: Places, granule: int) -> Places:
+        """The granules whose bytes a load uses: others it may read while somebody writes them."""
+        mask = self.statement.used_bytes
+        if mask is None:
+            return at
+        each = (1 << granule) - 1
+        return at[:, [i for i in range(at.shape[1]) if mask >> i * granule & each]]
 
     def _undefined(self, lanes: Lanes, missing: Bools, use: str) -> Bools | None:
         """Which granules hold what nobody wrote behind a store, or an atomic operation."""
@@ -182,7 +191,8 @@ class AccessWatch(Reporter):
         memory, now, clocks = self.all.memory, self.now, self.clocks
         memory.shadow.need(len(self.all.grid.arena.view(1)))
         granule = memory.shadow.granule
-        at = granules(places, size, granule)
+        every = granules(places, size, granule)
+        at = self._used(every, granule)
         count = at.shape[1]
         flat, who = at.reshape(-1), np.repeat(lanes, count)
         threads = memory.threads(self.wave, who)
@@ -191,7 +201,7 @@ class AccessWatch(Reporter):
             self._synchronise(lanes, places, use)
         conflicts = memory.conflicts_with_writes(clocks, who, threads, flat, atomic=strong)
         if use != "write":
-            self._fresh(lanes, places, at)
+            self._fresh(lanes, places, every)
         if use == "read" and not strong:
             self._check_read_only(lanes, at, threads.reshape(at.shape))
         if use != "read":
