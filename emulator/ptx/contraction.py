@@ -118,12 +118,13 @@ class Saturation:
 @dataclass(frozen=True, slots=True)
 class Inverse:
     """rcp.approx.ftz of ``rcp.approx.ftz(x)``, which becomes x, or of ``ex2.approx.ftz(x)``, which
-    becomes ``ex2.approx.ftz(-x)`` if nothing else takes the power.
+    becomes ``ex2.approx.ftz(-x)`` if nothing else takes the power. So does the reciprocal that
+    div.approx.ftz multiplies by.
 
     Both must be .ftz, and no change of sign may stand between them. Read off ptxas 13.0: the pairs
     of 15 functions for sm_90a, of which no other ones are changed, and of these two 12 cases with
-    other uses, guards, branches and moves; of five of them for sm_80, sm_100a and sm_120a, too. The
-    values are those of an H200. What div.approx.ftz makes of such divisors is not modelled.
+    other uses, guards, branches and moves, and 12 of div; of five of them for sm_80, sm_100a and
+    sm_120a, too. The values of rcp are those of an H200.
     """
 
     #: the statement of the inner one
@@ -497,15 +498,16 @@ class _Rules:
     def find_inverses(self) -> None:
         """Finds reciprocals of reciprocals and of powers."""
         for value in self.values:
-            if value.opcode == "rcp.approx.ftz.f32" and value.index not in self.found:
-                inner, negated = value.arguments[0].resolve()
-                power = inner.opcode == "ex2.approx.ftz.f32" and self._is_only_reader(value, inner)
-                if not negated and (power or inner.opcode == value.opcode):
+            place = {"rcp.approx.ftz.f32": 0, "div.approx.ftz.f32": 1}.get(value.opcode)
+            if place is not None and value.index not in self.found:
+                copy = value.arguments[place]
+                inner, negated = copy.resolve()
+                power = inner.opcode == "ex2.approx.ftz.f32" and self._is_only_reader(copy, inner)
+                if not negated and (power or inner.opcode == "rcp.approx.ftz.f32"):
                     self.found[value.index] = Inverse(inner.index)
 
-    def _is_only_reader(self, value: Value, source: Value) -> bool:
-        """Whether nothing else takes the source of a value, nor the copies on the way to it."""
-        copy = value.arguments[0]
+    def _is_only_reader(self, copy: Value, source: Value) -> bool:
+        """Whether one operand alone takes a value, through copies that nothing else takes."""
         while copy is not source and copy.alias is not None and len(self.readers[copy]) == 1:
             copy = copy.alias[0]
         return copy is source and len(self.readers[source]) == 1

@@ -296,6 +296,9 @@ class _Rewriter:
             if isinstance(rewrite, Reciprocal):
                 numerator = code.scaled(self.source[index].operands["a"], rewrite.exponent)
                 self.quotients[index] = numerator, Constant(rewrite.bits)
+            elif isinstance(rewrite, Inverse):
+                numerator = code.keep(self.source[index].operands["a"], "f32")
+                self.quotients[index] = numerator, code.inverse(rewrite.inner)
             else:
                 self.quotients[index] = code.quotient()
             self.before[index] += code.statements
@@ -371,11 +374,10 @@ class _Code:
             source = self.rewriter.keep(rewrite.inner, self.index, "ab"[rewrite.operand])
             self.add(f"add{modifier}.sat.{type_}", result, source, Constant(_WORDS[type_][1]))
         elif isinstance(rewrite, Inverse):
-            source = self.rewriter.keep(rewrite.inner, self.index, "a")
-            if str(self.rewriter.source[rewrite.inner].instruction).startswith("ex2"):
-                self.add("ex2.approx.ftz.f32", result, self.negated(source, "f32"))
+            if self.statement.name == "rcp":
+                self.inverse(rewrite.inner, result)
             else:
-                self.add("mov.b32", result, source)
+                self.add("mul.ftz.f32", result, operands[0], self.inverse(rewrite.inner))
         elif isinstance(rewrite, Copy):
             source = operands[rewrite.operand]
             opcode = f"neg.{type_}" if rewrite.negated else f"mov.b{_WORDS[type_][0]}"
@@ -398,6 +400,16 @@ class _Code:
         kept = self.rewriter.new(type_)
         self.add(f"mov.b{_WORDS[type_][0]}", kept, source)
         return kept
+
+    def inverse(self, inner: int, result: Bound | None = None) -> Bound:
+        """One over what the statement `inner` computes."""
+        result = self.rewriter.new("f32") if result is None else result
+        source = self.rewriter.keep(inner, self.index, "a")
+        if self.rewriter.source[inner].name == "ex2":
+            self.add("ex2.approx.ftz.f32", result, self.negated(source, "f32"))
+        else:
+            self.add("mov.b32", result, source)
+        return result
 
     def half(self, source: Bound, element: int) -> Bound:
         """The low or the high half of an operand of f32x2."""

@@ -412,6 +412,40 @@ def test_reciprocals_of_reciprocals_and_of_powers(body, functions, contract):
     assert_same_codes(run("f32", ready + body, (a, b, c), contract), expected)
 
 
+DIV = "div.approx.ftz.f32"
+
+
+@pytest.mark.parametrize(
+    ("body", "functions"),
+    [
+        (f"{EX2} t, a; {DIV} d, c, t;", (EX2, "neg.f32")),
+        (f"{EX2} t, a; mov.b32 b, t; mov.f32 a, c; {DIV} d, a, b;", (EX2, "neg.f32")),
+        (f"{RCP} t, a; {DIV} d, c, t;", ()),
+        (f"{RCP} t, a; {DIV} d, c, t; {DIV} b, b, t;", ()),
+        # What stays as it is: two divisions by one power, the power as numerator, other divisions.
+        (f"{EX2} t, a; {DIV} d, c, t; {DIV} b, b, t; st.local.f32 [mine], b;", (RCP, EX2)),
+        (f"{EX2} t, a; {DIV} d, c, t; st.local.f32 [mine], t;", (RCP, EX2)),
+        (f"{RCP} t, a; neg.ftz.f32 t, t; {DIV} d, c, t;", (RCP, "neg.ftz.f32", RCP)),
+        (f"lg2.approx.ftz.f32 t, a; {DIV} d, c, t;", (RCP, "lg2.approx.ftz.f32")),
+    ],
+)
+@pytest.mark.parametrize("added", [False, True])
+def test_divisions_by_reciprocals_and_by_powers(body, functions, added):
+    """Read off ptxas 13.0: FMUL and FFMA of what takes the reciprocal's place."""
+    a, b, c = cases("f32")
+    factor = a
+    for opcode in reversed(functions):
+        factor = rule(opcode, factor)
+    ready = ".local .align 4 .b8 mine[4]; " if "local" in body else ""
+    if not added:
+        expected = rule("mul.ftz.f32", c, factor)
+        for contract in ("ptxas", "none"):
+            assert_same_codes(run("f32", ready + body, (a, b, c), contract), expected)
+    elif "b," not in body:
+        expected = rule("fma.rn.ftz.f32", c, factor, b)
+        assert_same_codes(run("f32", f"{ready}{body} add.ftz.f32 d, d, b;", (a, b, c)), expected)
+
+
 @pytest.mark.parametrize("inner", ["", ".ftz"])
 @pytest.mark.parametrize("outer", ["", ".ftz"])
 def test_a_clamp_of_a_clamp_is_one_saturation(inner, outer):
