@@ -122,7 +122,8 @@ def test_variables_and_mapped_memory_are_compared():
     pointers = np.array([0x7000_0000], "u8")
     report = check_order(found, 4, 64, [pointers], memory=memory)
     assert [x.name for x in report.arrays] == ["mapped", "last"]
-    assert found.module.variable("last").view("u4")[0] == 255 == mapped[0]
+    # The lowest lane of a warp wins, and the last warp is the eighth.
+    assert found.module.variable("last").view("u4")[0] == 224 == mapped[0]
     # Launches of other orders leave nothing behind.
     assert found.module.variable("calls").view("u4")[0] == 256
 
