@@ -104,6 +104,7 @@ def seconds(work: Callable[[], object], repeat: int) -> list[float]:
 
 
 def warm(work: Callable[[], object]) -> float:
+    """The time of one run after others that have taken 20 ms."""
     until = time.perf_counter() + 0.02
     while time.perf_counter() < until:
         work()
@@ -112,8 +113,8 @@ def warm(work: Callable[[], object]) -> float:
 
 def in_turns(works: Sequence[Callable[[], object]], repeat: int) -> list[float]:
     """Median times of works that are run in turns, so that a processor whose speed changes changes
-    the times of all. A run counts once others before it have taken 20 ms: a short one would be
-    mostly memory that the other work has taken its caches from."""
+    the times of all; warm, or the time of a short one would be mostly that of memory which the
+    others have taken its caches from."""
     rounds = [[warm(work) for work in works] for _ in range(repeat)]
     return [statistics.median(times) for times in zip(*rounds, strict=True)]
 

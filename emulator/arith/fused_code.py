@@ -123,8 +123,8 @@ def tiles_function(kind: Kind) -> Run:
     more; b ``(t, blocks, passes, k, COLUMNS)``, of floats ``(…, k, 2, COLUMNS)``, and its exponents
     ``(t, blocks, passes, k, COLUMNS)``, of which words of 32 bits hold those of columns that are
     LANES apart. Exponents are what the bias makes those of products as float32 has them; the least
-    of a lane stands for zero. C and D are codes, NaNs of D the
-    canonical one; `bad` is as D, and is written where something is marked.
+    of a lane stands for zero. C and D are codes, NaNs of D the canonical one; `bad` is as D, and is
+    written where something is marked.
     """
     sizes, arrays = ctypes.c_int64, ctypes.c_void_p
     count = len(Shape._fields)

@@ -170,6 +170,7 @@ WIDENED = """
     ('.pragma "used_bytes_mask 0xff";', {"race"}),
     ('.pragma "used_bytes_mask 0x1f";', {"race"}),
     ('.pragma "used_bytes_mask 0xf";', set()),
+    ('.pragma "used_bytes_mask 0x0";', set()),
 ])  # fmt: skip
 def test_bytes_that_a_load_does_not_use(space, place, pragma, found):
     """Each thread reads two words of its neighbour and uses the first; that changes the second."""
