@@ -46,7 +46,7 @@ S8 = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
 
 
 #: of batches and of gemm beside them: "auto" would make its code only after some runs
-ENGINE: Engine = "compiled" if importlib.util.find_spec("numba") else "auto"
+ENGINE: Engine = "compiled" if importlib.util.find_spec("llvmlite") else "auto"
 
 
 class Line(NamedTuple):
@@ -162,7 +162,7 @@ def gemms(size: int, repeat: int) -> None:
     for line in LINES:
         ins = Instruction.parse(line.opcode)
         for engine, share in line.engines.items():
-            if engine == "compiled" and importlib.util.find_spec("numba") is None:
+            if engine == "compiled" and importlib.util.find_spec("llvmlite") is None:
                 continue
             n = max(16, int(size * share))
             a, b = operands(ins, n, n, n, line.holds)
@@ -442,7 +442,7 @@ def small_works() -> dict[str, Callable[[], object]]:
             for fragment in map(ins.fragment, "abc")
         ]
         for engine in ("compiled", "vector"):
-            if engine == "vector" or importlib.util.find_spec("numba") is not None:
+            if engine == "vector" or importlib.util.find_spec("llvmlite") is not None:
                 works[f"execute {name}, one warp, {engine}"] = partial(
                     execute, ins, *registers, target=target, engine=engine
                 )
@@ -494,7 +494,10 @@ def peak_of_large(size: int) -> None:
 
 #: prints the seconds of a first gemm of an opcode on a target, of a size, and of a later one
 FIRST = """
-import sys, time
+import os, sys, time
+if "PROCESSORS" in os.environ:
+    mine = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, mine[: int(os.environ["PROCESSORS"])])
 start = time.perf_counter()
 import numpy as np
 from dtypes import encode
@@ -526,7 +529,7 @@ def first_use() -> None:
     f64 = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"
     for opcode, target in ((F16, "sm_90a"), (E4M3, "sm_89"), (f64, "sm_80")):
         with tempfile.TemporaryDirectory() as folder:
-            cache = {"NUMBA_CACHE_DIR": folder, "EMULATOR_CACHE_DIR": folder}
+            cache = {"EMULATOR_CACHE_DIR": folder}
             empty, full = (in_a_process(FIRST, opcode, target, "256", **cache)[0] for _ in "ab")
         print(
             f"first compiled gemm of a process, 256³, {short(opcode)} {target}: {empty:.2f} s with "
@@ -539,7 +542,7 @@ def threads(size: int) -> None:
     """f16 gemm by the number of threads, each in a process of its own."""
     cores = len(os.sched_getaffinity(0))
     for count in sorted({1, min(2, cores), cores}):
-        _, took = in_a_process(FIRST, F16, "sm_90a", str(size), NUMBA_NUM_THREADS=str(count))
+        _, took = in_a_process(FIRST, F16, "sm_90a", str(size), PROCESSORS=str(count))
         print(f"gemm f16 {size}³, threads: {count}: {size**3 / took / 1e9:.2f} GMAC/s", flush=True)
 
 
@@ -602,7 +605,7 @@ def main() -> None:
     if options.kernel_size:
         kernels(options.kernel_size, options.repeat)
     single()
-    if importlib.util.find_spec("numba") is not None:
+    if importlib.util.find_spec("llvmlite") is not None:
         first_use()
         threads(options.size)
     if options.large:

@@ -10,6 +10,9 @@ import contextlib
 import operator
 import re
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 #: likeness of two spellings below which it does not help to name the one for the other
 _ALIKE = 0.5
@@ -146,17 +149,31 @@ def one_of(what: str, given: object, legal: Iterable[str]) -> str:
     raise OperandError(f"{what} is {all_}; got {shown(given)}{near}")
 
 
-def whole(what: str, given: object, least: int = 0, most: int | None = None) -> int:
-    """`given`, if it is a whole number in a range; OperandError for anything else."""
-    number = None
+def as_integer(given: object) -> int | None:
+    """`given` as an int, if it is an integer of Python's or NumPy's; None for anything else, a bool
+    and NumPy's durations, which are NumPy's integers too, among it."""
     # NumPy's bool_, which some versions warn about, goes by the same name.
     if type(given).__name__ != "bool":
         with contextlib.suppress(TypeError):
-            number = operator.index(given)  # type: ignore[arg-type]
+            return operator.index(given)  # type: ignore[arg-type]
+    return None
+
+
+def whole(what: str, given: object, least: int = 0, most: int | None = None) -> int:
+    """`given`, if it is a whole number in a range; OperandError for anything else."""
+    number = as_integer(given)
     if number is not None and least <= number and (most is None or number <= most):
         return number
     legal = f"{least} or more" if most is None else f"{least} … {most}"
     raise OperandError(f"{what} is {legal}; got {shown(given)}")
+
+
+def needed(kind: type[T], given: object) -> T:
+    """`given`, if it is of a class; OperandError for anything else."""
+    if isinstance(given, kind):
+        return given
+    article = "an" if kind.__name__[0] in "AEIOU" else "a"
+    raise OperandError(f"{article} {kind.__name__} is needed; got {shown(given)}")
 
 
 def flag(what: str, given: object) -> bool:

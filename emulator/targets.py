@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from emulator.errors import UnsupportedError, hint, listing, quoted, shown
 
@@ -23,6 +23,8 @@ class Target:
 
     name: str
     generation: Generation
+    #: what it has, of `FEATURES` and as sm_N what PTX gives to "sm_N or higher"; none unless named
+    features: frozenset[str] = frozenset()
     #: bytes of shared memory that a block can have, and those that the system keeps below them
     shared_limit: int = 0
     reserved_shared: int = 0
@@ -49,56 +51,114 @@ class Target:
         return self.name
 
 
-_GENERATIONS: tuple[tuple[Generation, str], ...] = (
-    ("volta", "70 72"),
-    ("turing", "75"),
-    ("ampere", "80 86 87 88"),
-    ("ada", "89"),
-    ("hopper", "90 90a"),
-    ("blackwell", "100 100a 100f 103 103a 103f 107 107a 107f 110 110a 110f"),
-    ("rtx_blackwell", "120 120a 120f 121 121a 121f"),
-)
+#: the numbers N for which PTX says "sm_N or higher"
+LAYERS = (70, 72, 75, 80, 86, 89, 90, 100)
 
-#: KiB of shared memory that a block can have (CUDA C++ Programming Guide, compute capabilities);
-#: of sm_107 nothing is published, and it has what sm_103 has
-_SHARED_KIB = {
-    "70": 96, "72": 96, "75": 64, "80": 163, "86": 99, "87": 163, "88": 99, "89": 99, "90": 227,
-    "100": 227, "103": 227, "107": 227, "110": 227, "120": 99, "121": 99,
-}  # fmt: skip
-#: columns of tensor memory (PTX ISA 9.4, table of tcgen05.alloc)
-_TENSOR_COLUMNS = {"100": 512, "103": 512, "107": 576, "110": 512}
-#: bits of addresses in shared-memory descriptors of tcgen05 (PTX ISA 9.4), where not 14
-_DESCRIPTOR_BITS = {"107": 15}
-#: generations whose blocks start with 1 KiB of the system's
-_RESERVING = ("hopper", "blackwell", "rtx_blackwell")
-#: first PTX version -> targets, as ptxas has it
-_VERSIONS = {
-    (6, 0): "70", (6, 1): "72", (6, 3): "75", (7, 0): "80", (7, 1): "86", (7, 4): "87",
-    (7, 8): "89 90", (8, 0): "90a", (8, 6): "100 100a", (8, 7): "120 120a",
-    (8, 8): "100f 103 103a 103f 120f 121 121a 121f", (9, 0): "88 110 110a 110f",
-    (9, 4): "107 107a 107f",
-}  # fmt: skip
-#: chips of one family: what is made for the family (f) of one runs on it and the later ones
-_FAMILIES = ((100, 103), (107,), (110,), (120, 121))
-
-
-def _row(number: str, generation: Generation) -> Target:
-    plain = number.rstrip("af")
-    reserved = 1024 if generation in _RESERVING else 0
-    version = next((v for v, numbers in _VERSIONS.items() if number in numbers.split()), (1, 0))
-    family = next((chips for chips in _FAMILIES if int(plain) in chips), ())
-    return Target(
-        f"sm_{number}", generation, _SHARED_KIB[plain] << 10, reserved,
-        _TENSOR_COLUMNS.get(plain, 0), _DESCRIPTOR_BITS.get(plain, 14), version,
-        tuple(chip for chip in family if chip >= int(plain)),
-    )  # fmt: skip
-
-
-TARGETS: dict[str, Target] = {
-    f"sm_{number}": _row(number, generation)
-    for generation, numbers in _GENERATIONS
-    for number in numbers.split()
+#: Features beyond these layers, and the instructions that need them.
+FEATURES = {
+    "wgmma": "wgmma.mma_async, its fences and its groups",
+    "setmaxnreg": "setmaxnreg: registers moved between warps",
+    "tensormap.replace": "tensor maps edited by a kernel",
+    "tensormap.swizzle_atomicity": "the field swizzle_atomicity of tensor maps",
+    "multicast::cluster::all": "try_cancel with its result in every block of a cluster",
+    "ldmatrix.s8": "ldmatrix of s4 elements as s8",
+    "ldmatrix.b8": "ldmatrix and stmatrix of bytes; elements of 6 and 4 bits as bytes",
+    "mma.called": "mma of fp8, which ptxas compiles to a function call",
+    "mma.fp8_kind": "mma of two fp8 types with .kind::f8f6f4",
+    "mma.fp4": "mma of fp6 and fp4, and block scales",
+    "mma.sp.fp4": "mma.sp of fp4 with block scales",
+    "f32x2": "arithmetic on f32x2 in hardware; without it ptxas uses two instructions",
+    "add.u8x4": "arithmetic on u8x4 and s8x4, and saturated on u16x2 and s16x2",
+    "add.e4m3x4": "arithmetic on four fp8, fp6 or fp4 elements",
+    "redux.f32": "redux.sync of f32",
+    "spcompress": "register vectors to their sparse form and back",
+    "cvt.e2m1x2": "conversions of fp6, fp4 and ue8m0",
+    "cvt.s2f6x2": "conversions of s2f6",
+    "cvt.rz.s2f6x2": "conversions to s2f6 with .rz",
+    "cvt.rs": "stochastic rounding",
+    "cvt.pzo": "conversions of ue5m3, with .pzo, or with one block scale",
+    "tcgen05": "tensor memory, its matrix instructions, and pairs of blocks",
+    "tcgen05.scale_vec": ".scale_vec::NX, tcgen05.shift, and sparse products with fp4",
+    "tcgen05.i8": "tcgen05.mma of .kind::i8",
+    "tcgen05.ti16": ".kind::ti16, collectors of B, and commits with .sync_restrict",
+    "tcgen05.scale_input_d": "tcgen05.mma that divides the old D by a power of two",
+    "tcgen05.ld.red": "tcgen05.ld that also returns the least or greatest element",
+    "tcgen05.ld.spcompress": "tcgen05.ld that keeps the greater half of the elements",
 }
+_SPECIFIC_90 = "setmaxnreg tensormap.replace ldmatrix.s8"
+_SPECIFIC_100 = (
+    f"{_SPECIFIC_90} tensormap.swizzle_atomicity multicast::cluster::all ldmatrix.b8 "
+    "mma.fp8_kind cvt.e2m1x2"
+)
+_TENSOR_MEMORY = f"{_SPECIFIC_100} tcgen05"
+_RTX = f"{_SPECIFIC_100} mma.fp4 add.u8x4"
+
+
+def _chip(number: int, generation: Generation, layer: int, shared: int, *,
+          plain: tuple[int, int], exact: tuple[int, int] | None = None,
+          family: tuple[int, int] | None = None, reserved: int = 0, columns: int = 0,
+          descriptor_bits: int = 14, runs_family: tuple[int, ...] = (), has: str = "",
+          has_suffixed: str = "", has_exact: str = "") -> Iterator[Target]:  # fmt: skip
+    """The targets of one chip: sm_N, sm_Na and sm_Nf.
+
+    They have PTX's features of sm_M and higher for each M up to `layer`, those in `has`, with a
+    suffix those in `has_suffixed`, and sm_Na those in `has_exact`. `plain`, `exact` and `family`
+    are the first PTX versions with each, None without one.
+    """
+    layers = " ".join(f"sm_{n}" for n in LAYERS if n <= layer)
+    for suffix, version, more in (
+        ("", plain, ""),
+        ("a", exact, f"{has_suffixed} {has_exact}"),
+        ("f", family, has_suffixed),
+    ):
+        if version:
+            yield Target(
+                f"sm_{number}{suffix}", generation, frozenset(f"{layers} {has} {more}".split()),
+                shared << 10, reserved << 10, columns, descriptor_bits, version, runs_family,
+            )  # fmt: skip
+
+
+# KiB of shared memory that a block can have: CUDA C++ Programming Guide, compute capabilities (of
+# sm_107 nothing is published, and it has what sm_103 has). Columns of tensor memory and bits of
+# descriptors: PTX ISA 9.4, tcgen05.alloc. Versions: as ptxas has them.
+TARGETS: dict[str, Target] = {
+    target.name: target
+    for chip in (
+        _chip(70, "volta", 70, 96, plain=(6, 0)),
+        _chip(72, "volta", 72, 96, plain=(6, 1)),
+        _chip(75, "turing", 75, 64, plain=(6, 3)),
+        _chip(80, "ampere", 80, 163, plain=(7, 0)),
+        _chip(86, "ampere", 86, 99, plain=(7, 1)),
+        _chip(87, "ampere", 86, 163, plain=(7, 4)),
+        _chip(88, "ampere", 86, 99, plain=(9, 0)),
+        _chip(89, "ada", 89, 99, plain=(7, 8)),
+        _chip(90, "hopper", 90, 227, plain=(7, 8), exact=(8, 0), reserved=1, has="mma.called",
+              has_exact=f"{_SPECIFIC_90} wgmma"),
+        _chip(100, "blackwell", 100, 227, plain=(8, 6), exact=(8, 6), family=(8, 8), reserved=1,
+              columns=512, runs_family=(100, 103), has="mma.called f32x2",
+              has_suffixed=f"{_TENSOR_MEMORY} redux.f32 tcgen05.scale_input_d",
+              has_exact="add.e4m3x4 cvt.s2f6x2 cvt.rs tcgen05.scale_vec tcgen05.i8"),
+        _chip(103, "blackwell", 100, 227, plain=(8, 8), exact=(8, 8), family=(8, 8), reserved=1,
+              columns=512, runs_family=(103,), has="mma.called f32x2",
+              has_suffixed=f"{_TENSOR_MEMORY} redux.f32 tcgen05.scale_input_d tcgen05.ld.red",
+              has_exact="add.e4m3x4 cvt.s2f6x2 cvt.rs tcgen05.scale_vec"),
+        _chip(107, "blackwell", 100, 227, plain=(9, 4), exact=(9, 4), family=(9, 4), reserved=1,
+              columns=576, descriptor_bits=15, runs_family=(107,), has="mma.called f32x2",
+              has_suffixed=f"{_TENSOR_MEMORY} add.u8x4 cvt.pzo tcgen05.ti16 tcgen05.scale_input_d "
+              "tcgen05.ld.red",
+              has_exact="spcompress cvt.s2f6x2 cvt.rz.s2f6x2 cvt.rs tcgen05.scale_vec "
+              "tcgen05.ld.spcompress"),
+        _chip(110, "blackwell", 100, 227, plain=(9, 0), exact=(9, 0), family=(9, 0), reserved=1,
+              columns=512, runs_family=(110,), has="mma.called f32x2",
+              has_suffixed=f"{_TENSOR_MEMORY} tcgen05.ld.red",
+              has_exact="cvt.s2f6x2 tcgen05.scale_vec tcgen05.i8"),
+        _chip(120, "rtx_blackwell", 100, 99, plain=(8, 7), exact=(8, 7), family=(8, 8), reserved=1,
+              runs_family=(120, 121), has_suffixed=_RTX, has_exact="mma.sp.fp4 cvt.s2f6x2"),
+        _chip(121, "rtx_blackwell", 100, 99, plain=(8, 8), exact=(8, 8), family=(8, 8), reserved=1,
+              runs_family=(121,), has_suffixed=_RTX, has_exact="mma.sp.fp4 cvt.s2f6x2"),
+    )
+    for target in chip
+}  # fmt: skip
 
 #: Products and generations, in lower case, to the target that a kernel for them is built for.
 ALIASES: dict[str, str] = {
@@ -156,6 +216,27 @@ def find_target(name: str | Target) -> Target:
     )
 
 
+class Chip(NamedTuple):
+    """A GPU, or any that runs PTX for a target."""
+
+    #: "H200", or the name of a target: any chip of that number
+    name: str
+    #: the target with every feature of the chip, which libraries are built for
+    target: Target
+
+
+def find_chip(name: str | Target) -> Chip:
+    """The chip of that name or target; raises UnsupportedError for any other.
+
+    >>> find_chip("h200").name, find_chip("sm_90").target.name
+    ('H200', 'sm_90a')
+    """
+    target = find_target(name)
+    key = re.sub(r"[\s-]", "", name.lower()) if isinstance(name, str) else ""
+    own = TARGETS.get(f"sm_{target.number}a", target)
+    return Chip(key.upper() if key in ALIASES else target.name, own)
+
+
 def runs_on(made_for: Target, chip: Target) -> bool:
     """Whether PTX for one target can be compiled for a chip: a later one, unless features of that
     chip (a) or family (f) alone are meant."""
@@ -184,16 +265,9 @@ def check_made_for(name: str, chip: Target) -> None:
         raise UnsupportedError(f"the text is made for {own} (.target){why}: {chip} cannot run it")
 
 
-def select(*, since: int = 0, specific: bool = False, only: str = "") -> tuple[str, ...]:
-    """Names of the targets from number `since` on, of those with a suffix if `specific`, or of
-    exactly those named in `only`. The tables say with it where a form is legal."""
-
-    def chosen() -> Iterator[str]:
-        for target in TARGETS.values():
-            if only:
-                if target.name.removeprefix("sm_") in only.split():
-                    yield target.name
-            elif target.number >= since and (target.specific or not specific):
-                yield target.name
-
-    return tuple(chosen())
+def having(*features: str) -> tuple[str, ...]:
+    """Names of the targets that have all these features: of `FEATURES`, or ``sm_80`` for what PTX
+    gives to "sm_80 or higher". The tables say with it where a form is legal."""
+    known = {*FEATURES, *(f"sm_{n}" for n in LAYERS)}
+    assert known.issuperset(features), features
+    return tuple(name for name, target in TARGETS.items() if target.features.issuperset(features))

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from emulator.errors import OperandError, UnsupportedError, quoted
+from emulator.errors import OperandError, UnsupportedError, quoted, shown
 from emulator.machine.arguments import Memory
 from emulator.machine.module import Module
 from emulator.machine.report import Report
 from emulator.memory.tensor_map import TensorMap
-from emulator.memory.tensor_map_bits import ELEMENT_TYPES, SWIZZLES
+from emulator.memory.tensor_map_bits import SWIZZLES, element_dtype
 from emulator.targets import Target, find_target
 
 #: the shared memory of a multiprocessor that Triton may use, and what a launcher gets
@@ -41,7 +41,7 @@ def on(target: str | Target, kernel: Any, **options: Any) -> OnTarget:
             "Triton interprets this kernel (TRITON_INTERPRET=1); without that it is compiled"
         )
     if not hasattr(kernel, "run") or not hasattr(kernel, "__getitem__"):
-        raise OperandError(f"a Triton kernel is a @triton.jit function; got {kernel!r:.80}")
+        raise OperandError(f"a Triton kernel is a @triton.jit function; got {shown(kernel)}")
     return OnTarget(chosen, kernel, options)
 
 
@@ -215,7 +215,7 @@ def _pointer(value: Any, memory: Memory, name: str) -> int:
     if isinstance(value, int):
         return value
     if not hasattr(value, "untyped_storage"):
-        raise OperandError(f"argument {name} is a CPU tensor or an array; got {value!r:.80}")
+        raise OperandError(f"argument {name} is a CPU tensor or an array; got {shown(value)}")
     if value.device.type != "cpu":
         raise OperandError(f"argument {name} is on {value.device}; tensors here are on the CPU")
     import torch
@@ -244,9 +244,8 @@ def _descriptor(value: Any, metadata: Any, memory: Memory, name: str) -> Sequenc
         return [_pointer(base, memory, name), *rest]
     if metadata.get("is_im2col") or metadata["fp4_padded"]:
         raise UnsupportedError(f"argument {name}: im2col and padded fp4 descriptors of Triton")
-    types = {kind.code: dtype for dtype, kind in ELEMENT_TYPES.items()}
-    code = metadata["elem_type"]
-    dtype = "tfloat32" if getattr(value, "round_f32_to_tf32", False) else types[code]
+    # Triton's codes are those of the map; older versions have no descriptors that round.
+    dtype = element_dtype(metadata["elem_type"], getattr(value, "round_f32_to_tf32", False))
     size = metadata["elem_size"]
     built = TensorMap.tiled(
         _pointer(value.base, memory, name), dtype=dtype, dims=list(reversed(value.shape)),

@@ -30,10 +30,10 @@ from emulator.adapters.triton_lowering import (
 )
 from emulator.arith import Engine
 from emulator.arith.engines import check_engine
-from emulator.errors import EmulatorError, OperandError, UnsupportedError
+from emulator.errors import EmulatorError, OperandError, UnsupportedError, as_integer, shown
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
-from emulator.targets import Target, find_target
+from emulator.targets import Target, find_chip
 
 #: What ``instruction=`` may be: one for all dots, or a function of the call; None: Triton's choice.
 Choice = str | Instruction | Callable[[DotCall], "str | Instruction | None"] | None
@@ -74,16 +74,16 @@ def tensor_core_dot(
     an instruction for a dot that this package lacks.
     """
     check_engine(engine)
-    chosen = find_target(target)
-    whole = isinstance(num_warps, int) and not isinstance(num_warps, bool)
-    if not whole or num_warps < 1 or num_warps & (num_warps - 1):
+    chosen = find_chip(target).target
+    warps = as_integer(num_warps)
+    if warps is None or warps < 1 or warps & (warps - 1):
         raise OperandError(
-            f"num_warps= is a number of warps, a power of two as in Triton; got {num_warps!r:.80}"
+            f"num_warps= is a number of warps, a power of two as in Triton; got {shown(num_warps)}"
         )
     if isinstance(instruction, str):
         instruction = Instruction.parse(instruction)
     interpreter = _interpreter()
-    patch = _Patch(interpreter, chosen, instruction, num_warps, engine)
+    patch = _Patch(interpreter, chosen, instruction, warps, engine)
     with ExitStack() as stack:
         patch.apply(stack)
         yield patch.used
@@ -248,7 +248,7 @@ class _Patch:
             return plan_dot(call, self.target)
         ins = Instruction.parse(choice) if isinstance(choice, str) else choice
         if not isinstance(ins, MatrixInstruction):
-            raise OperandError(f"instruction= must name an mma or wgmma; got {ins!r:.120}")
+            raise OperandError(f"instruction= must name an mma or wgmma; got {shown(ins, 120)}")
         wanted = [("tf32" if t == "f32" else t) for t in (call.a, call.b)]
         widened = ins.a_type if [ins.a_type, ins.b_type] != wanted else ""
         exact = widened == ins.b_type and all(_widens(t, widened) for t in wanted)

@@ -1,141 +1,47 @@
-"""Chains of multiply-adds and counts of bits as machine code, by Numba (the extra ``fast``), and
-threads for all compiled code of `matmul`.
+"""Chains of multiply-adds and counts of bits as machine code, by LLVM (the extra ``fast``).
 
-The innermost loops run over neighbouring columns and are free of branches and calls, so that LLVM
-makes vector instructions of them. Code is kept on disk between runs. Fused dot-adds have code of
+A block of columns of one row of D stays in registers while k runs. Fused dot-adds have code of
 their own, in `fused_code`.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+import ctypes
+from collections.abc import Callable
 from functools import lru_cache
-from itertools import pairwise
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from numba import config, get_num_threads, njit
-from numba.core import types
-from numba.extending import intrinsic
 
 from dtypes import FORMATS, Array, code_type, convert
 from emulator.arith.arrangement import arrangement
-from emulator.arith.engines import say
 from emulator.arith.factors import Bool
+from emulator.arith.kernels import machine_code
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.rounding_modes import rounded
 from emulator.arith.steps import FmaChain, PairSums
+from emulator.arith.threads import run_in_threads
+from emulator.arith.vector_code import (
+    F32,
+    F64,
+    I32,
+    I64,
+    POINTER,
+    Value,
+    module,
+    repeat,
+)
 
-#: multiply-adds below which a second thread costs more than it brings
-_WORTH_A_THREAD = 1 << 19
-#: parts of the work of each thread
-_PARTS = 16
+#: what is computed of the words of A and B: a + b·c in one rounding; pairs of products, the first
+#: of them rounded; the ones of ``a and b``, of ``a xor b``
+Operation = Literal["fma", "pairs", "and", "xor"]
+#: columns of a block, which are computed beside each other, and rows of a tile, which one task has
+COLUMNS, _ROWS = 64, 16
 
-# Whatever is wrong with Numba here must show while this module is imported, not later.
-if config.DISABLE_JIT:  # type: ignore[attr-defined]
-    raise RuntimeError("NUMBA_DISABLE_JIT is set")
-get_num_threads()
-
-
-def _keeps_code() -> bool:
-    """Whether Numba has a folder for compiled code; says it on standard error if not."""
-    try:
-        folder = Path(str(njit(cache=True)(_keeps_code).stats.cache_path))
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except (OSError, RuntimeError) as error:  # a RuntimeError is Numba's own
-        say(
-            f"compiled code cannot be kept on disk ({str(error).splitlines()[0]:.300}): every "
-            "process compiles it anew, which takes seconds; NUMBA_CACHE_DIR can name a folder"
-        )
-        return False
-
-
-_machine_code = njit(nogil=True, cache=_keeps_code(), error_model="numpy")
-
-
-# --- threads --------------------------------------------------------------------------------------
-
-
-_thread = threading.local()
-
-
-@lru_cache(maxsize=1)
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(get_num_threads(), "emulator")
-
-
-if hasattr(os, "register_at_fork"):
-    # A forked child inherits the pool, but none of its threads.
-    os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
-def in_threads(
-    piece: Callable[[Any], None], parts: Iterable[Any], threads: int | None = None
-) -> None:
-    """``piece(part)`` for all `parts`, in so many threads (None: all), of which this is one; what
-    they call uses no more threads.
-
-    Plain threads, since NumPy and the functions below release the lock of the interpreter: Numba's
-    own parallel loops must not be entered from two threads at once, which users may do.
-    """
-    left, most = deque(parts), get_num_threads()
-    most = min(len(left), most if threads is None else min(threads, most))
-    if most <= 1 or getattr(_thread, "is_worker", False):
-        for part in left:
-            piece(part)
-        return
-    others = [_pool().submit(_work, piece, left) for _ in range(1, most)]
-    try:
-        _work(piece, left)
-    finally:
-        _thread.is_worker = False
-        for other in others:
-            if not other.cancel():
-                other.result()
-
-
-def _work(piece: Callable[[Any], None], left: deque[Any]) -> None:
-    """Takes what is left, one part after the other; a failure leaves nothing to others."""
-    _thread.is_worker = True
-    try:
-        while left:
-            try:
-                part = left.popleft()
-            except IndexError:  # another was quicker
-                return
-            piece(part)
-    finally:
-        left.clear()
-
-
-def run_in_threads(tasks: Callable[..., None], count: int, work: int, *arguments: Any) -> None:
-    """``tasks(first, last, *arguments)`` for all of `count`, in threads if it is worth it."""
-    threads = min(get_num_threads(), count, 1 + work // _WORTH_A_THREAD)
-    # Many parts for each thread, so that none waits long for the last.
-    parts = min(count, threads * _PARTS) if threads > 1 else 1
-    cuts = [i * count // parts for i in range(parts + 1)]
-    in_threads(lambda part: tasks(*part, *arguments), pairwise(cuts), threads)
+Tasks = Callable[..., None]
 
 
 # --- chains of fused multiply-adds ----------------------------------------------------------------
-
-
-@intrinsic
-def fma(context: Any, a: Any, b: Any, c: Any) -> Any:
-    """a·b + c of one floating-point type, rounded once."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.fma(*arguments)
-
-    return (a(a, a, a), generate) if isinstance(a, types.Float) and a == b == c else None
 
 
 def float_chain(
@@ -155,82 +61,123 @@ def float_chain(
     one_format = found.before is None and found.widen in (None, fmt) and found.adds_c in (None, fmt)
     if not one_format or (after and a.shape[-1] > k):
         return None
-    tasks = rounded(chain_tasks, arithmetic.rounding)
+    operation: Operation = "pairs" if isinstance(step, PairSums) else "fma"
+    tasks = rounded(row_tasks(operation, fmt.bits), arithmetic.rounding)
     if tasks is None:
         return None
     if found.widen:
         a, b = convert(arithmetic.a, fmt, a), convert(arithmetic.b, fmt, b)
     if arithmetic.c is not fmt:
         c = convert(arithmetic.c, fmt, c)
-    batch, (m, n) = max(len(a), len(b), len(c)), c.shape[-2:]
-    x = np.array(np.broadcast_to(c, (batch, m, n))).view(f"f{fmt.bits // 8}")
-    p, q = (y.view(x.dtype) for y in (np.ascontiguousarray(a), np.swapaxes(b, -1, -2).copy()))
-    pairs = isinstance(step, PairSums)
-    run_in_threads(tasks, batch * m, x.size * a.shape[-1], p, q, x, k if found.adds_c else 0, pairs)
-    codes, bad = x.view(code_type(fmt.bits)), np.isnan(x)
+    x = _rows(tasks, a, b, c, k if found.adds_c else 0)
+    bad = np.isnan(x.view(f"f{fmt.bits // 8}"))
+    codes = x.view(code_type(fmt.bits))
     return (convert(fmt, after, codes) if after else codes), bad
-
-
-@_machine_code
-def chain_tasks(
-    first: int, last: int, a: Array, b: Array, x: Array, period: int, pairs: bool
-) -> None:
-    """Rows `first` … `last` of x ``(t, m, n)``; b is ``(t, k, n)``."""
-    m, n = x.shape[1:]
-    partial = np.empty(n, x.dtype)
-    for task in range(first, last):
-        t, i = task // m, task % m
-        row, columns = a[min(t, len(a) - 1), i], b[min(t, len(b) - 1)]
-        total = x[t, i]
-        if pairs:
-            for k in range(0, len(row), 2):
-                p, q = columns[k], columns[k + 1]
-                for j in range(n):
-                    total[j] += fma(row[k + 1], q[j], row[k] * p[j])  # type: ignore[call-arg]
-            continue
-        for k in range(len(row)):
-            q = columns[k]
-            if period and k % period == 0:
-                partial[:] = 0
-            y = partial if period else total
-            for j in range(n):
-                y[j] = fma(row[k], q[j], y[j])  # type: ignore[call-arg]
-            if period and (k + 1) % period == 0:
-                for j in range(n):
-                    total[j] += partial[j]
-
-
-# --- bits -----------------------------------------------------------------------------------------
-
-
-@intrinsic
-def popcount(context: Any, word: Any) -> Any:
-    """The number of ones in a word."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(*arguments)
-
-    return (word(word), generate) if isinstance(word, types.Integer) else None
 
 
 def popcount_dot(p: Array, q: Array, c: Array, both: bool) -> Array:
     """c ``(t, m, n)`` plus the ones of ``p and q`` or of ``p xor q``, words ``(t, m, w)`` and
     ``(t, n, w)``."""
-    x = np.array(np.broadcast_to(c, (max(len(p), len(q), len(c)), *c.shape[-2:])))
-    q = np.swapaxes(q, -1, -2).copy()
-    batch, m, _ = x.shape
-    run_in_threads(popcount_tasks, batch * m, x.size * p.shape[-1] * 8, p, q, x, both)
-    return x
+    return _rows(row_tasks("and" if both else "xor", 32), p, q, c, 0, 64)
 
 
-@_machine_code
-def popcount_tasks(first: int, last: int, p: Array, q: Array, x: Array, both: bool) -> None:
-    m, n = x.shape[1:]
-    for task in range(first, last):
-        t, i = task // m, task % m
-        row, columns, out = p[min(t, len(p) - 1), i], q[min(t, len(q) - 1)], x[t, i]
-        for w in range(len(row)):
-            word, others = row[w], columns[w]
-            for j in range(n):
-                ones = word & others[j] if both else word ^ others[j]
-                out[j] = np.uint32(out[j] + popcount(ones))  # type: ignore[call-arg]
+def _rows(tasks: Tasks, a: Array, b: Array, c: Array, period: int, positions: int = 1) -> Array:
+    """D, as the tasks compute it; a word of A has so many positions of k. With a `period` so many
+    words are summed up from +0, and then added."""
+    batch, (m, n), words = max(len(a), len(b), len(c)), c.shape[-2:], a.shape[-1]
+    blocks, tiles = -(-n // COLUMNS), -(-m // _ROWS)
+    a, c = np.ascontiguousarray(a), np.broadcast_to(c, (batch, m, n))
+    x, columns = _padded(c, 2), _padded(b, 1).reshape(len(b), blocks, COLUMNS, words)
+    run_in_threads(
+        tasks, batch * tiles * blocks, x.size * words * positions,
+        a, np.ascontiguousarray(columns.swapaxes(-1, -2)), x,
+        m, blocks, words, period or words, int(period > 0), len(a) > 1, len(b) > 1,
+    )  # fmt: skip
+    return np.ascontiguousarray(x[..., :n])
+
+
+def _padded(x: Array, axis: int) -> Array:
+    """A copy, filled up with zeros along the axis of the columns of D."""
+    missing = -x.shape[axis] % COLUMNS
+    return np.pad(x, [(0, missing if i == axis else 0) for i in range(x.ndim)])
+
+
+# --- the code -------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=8)
+def row_tasks(operation: Operation, bits: int) -> Tasks:
+    """``f(first, last, a, b, x, m, blocks, words, period, partial, a_step, b_step)``: the tiles
+    `first` … `last` of x ``(t, m, blocks, COLUMNS)``, of a ``(t, m, words)`` and b
+    ``(t, blocks, words, COLUMNS)``.
+
+    Sums of each `period` words start from +0 and are added to x if `partial`, else from x. The
+    steps are 0 where the batch shares an operand.
+    """
+    total = {"fma": {32: F32, 64: F64}, "pairs": {32: F32, 64: F64}}.get(operation, {32: I32})[bits]
+    word = I64 if total is I32 else total
+    types = [I64] * 2 + [POINTER] * 3 + [I64] * 7
+    name, writer = f"rows_{operation}_{bits}", _Writer(operation, word, total)
+    pointer, size = ctypes.c_void_p, ctypes.c_int64
+    arguments = [*[size] * 2, *[pointer] * 3, *[size] * 7]
+    call = machine_code.function(module(name, types, writer.tasks), name, None, *arguments)
+
+    def run(first: int, last: int, *given: Any) -> None:
+        call(first, last, *(x.ctypes.data if isinstance(x, np.ndarray) else x for x in given))
+
+    return run
+
+
+class _Writer:
+    """Writes the code of an operation on words of one type, whose sums have another."""
+
+    def __init__(self, operation: Operation, word: Any, total: Any) -> None:
+        self.operation, self.word, self.total = operation, word, total
+
+    def tasks(
+        self, first: Value, last: Value, a: Value, b: Value, x: Value, m: Value, blocks: Value,
+        words: Value, period: Value, partial: Value, a_step: Value, b_step: Value,
+    ) -> None:  # fmt: skip
+        zero, tiles = first.constant(0), (m + (_ROWS - 1)) // _ROWS
+        starts_anew = partial.compare("!=", 0)
+
+        def task(index: Value) -> tuple[()]:
+            t, block, tile = index // (tiles * blocks), index % blocks, index // blocks % tiles
+            columns = b.at((t * b_step * blocks + block) * words * COLUMNS, self.word)
+
+            def row(i: Value) -> tuple[()]:
+                words_of_row = a.at((t * a_step * m + i) * words, self.word)
+                place = x.at(((t * m + i) * blocks + block) * COLUMNS, self.total, COLUMNS)
+
+                def part(start: Value, total: Value) -> tuple[Value]:
+                    begin = starts_anew.select(total.constant(0), total)
+                    sums = self.chain(words_of_row, columns, start, start + period, begin)
+                    return (starts_anew.select(total + sums, sums),)
+
+                (total,) = repeat(zero, words, period, part, place.load(1))
+                place.store(total, 1)
+                return ()
+
+            repeat(tile * _ROWS, (tile * _ROWS + _ROWS).min(m), 1, row)
+            return ()
+
+        repeat(first, last, 1, task)
+
+    def chain(self, row: Value, columns: Value, start: Value, stop: Value, total: Value) -> Value:
+        """`total` after some words of a row with all columns of a block."""
+
+        def at(k: Value) -> tuple[Value, Value]:
+            column = columns.at(k * COLUMNS, self.word, COLUMNS)
+            return row.at(k, self.word).load(1).splat(COLUMNS), column.load(1)
+
+        def step(k: Value, total: Value) -> tuple[Value]:
+            p, q = at(k)
+            if self.operation == "fma":
+                return (total.plus_product(p, q),)
+            if self.operation == "pairs":
+                return (total + (p * q).plus_product(*at(k + 1)),)
+            ones = (p & q if self.operation == "and" else p ^ q).ones()
+            return (total + ones.to(self.total),)
+
+        (total,) = repeat(start, stop, 2 if self.operation == "pairs" else 1, step, total)
+        return total

@@ -22,9 +22,9 @@ Compute = Callable[..., Any]
 
 #: products that the vector engine holds at a time: 32 MiB in an int64 array
 _PRODUCTS_AT_ONCE = 1 << 22
-#: multiply-adds that the vector engine does in the second that Numba takes to start, and in the
-#: tenths of a second that LLVM takes for the code of a recipe
-_WORTH_STARTING, _WORTH_CODE = 1 << 29, 1 << 25
+#: multiply-adds that the vector engine does in the time that llvmlite takes to start, and that LLVM
+#: takes for the code of a recipe
+_WORTH_STARTING, _WORTH_CODE = 1 << 27, 1 << 25
 _COMPILED = "emulator.arith.compiled"
 #: multiply-adds that are worth making a kernel, a tenth of a second, and how much slower those of
 #: f64 are without one
@@ -50,28 +50,32 @@ def choose(engine: Engine, work: int, what: Hashable = None) -> Engine:
     check_engine(engine)
     if engine == "compiled" and (reason := _missing()):
         raise OperandError(
-            f"engine 'compiled' needs Numba ({reason}): pip install numba, or this package with "
-            "its extra `fast`; 'vector' gives the same bits"
+            f"engine 'compiled' needs llvmlite ({reason}): pip install llvmlite, or this package "
+            "with its extra `fast`; 'vector' gives the same bits"
         )
     if engine == "auto":
         if _COMPILED not in sys.modules:
             worth_it = work >= _WORTH_STARTING
         else:
             worth_it = what is None or _asked_for(what, work) >= _WORTH_CODE
-        return "compiled" if worth_it and not _missing() else "vector"
+        if not worth_it or _missing():
+            if worth_it and not _broken:
+                say_slow()
+            return "vector"
+        return "compiled"
     return engine
 
 
 @lru_cache(maxsize=1)
 def _missing() -> str:
-    """Why Numba cannot be used; empty if it can. Imports it, so ask only when it is wanted."""
+    """Why llvmlite cannot be used; empty if it can. Imports it, so ask only when it is wanted."""
     try:
         import_module(_COMPILED)
     except ModuleNotFoundError as error:
         return str(error)  # it is not installed, and need not be
     except Exception as error:
-        # Numba meets a NumPy that it does not know yet, a setting that it refuses, a library that
-        # does not load … : many kinds of errors, and never a reason not to compute.
+        # A library that does not load, a processor that LLVM does not know … : many kinds of
+        # errors, and never a reason not to compute.
         give_up(error)
         return _broken[-1]
     return _broken[-1] if _broken else ""
@@ -87,7 +91,19 @@ def give_up(error: Exception) -> None:
     if not _broken:
         _broken.append(reason)
         _missing.cache_clear()
-        say(f"Numba does not work here ({reason:.300}): engine 'vector' computes the same, slower")
+        say(
+            f"llvmlite does not work here ({reason:.300}): "
+            "engine 'vector' computes the same, slower"
+        )
+
+
+@lru_cache(maxsize=1)
+def say_slow() -> None:
+    """Says once, on standard error, that heavy work would be faster with llvmlite."""
+    say(
+        "llvmlite is not installed: matrix products take 20 times as long (f64 200 times), with "
+        "the same bits; pip install llvmlite, or this package with its extra `fast`"
+    )
 
 
 # --- kernels of machine code ----------------------------------------------------------------------
@@ -111,7 +127,7 @@ def kernels_wanted(engine: Engine, what: Hashable, work: int, d_type: str = "") 
     try:
         import_module(_KERNELS)
     except Exception as error:
-        # As Numba: not installed, or broken in a way of its own, and never a reason to fail.
+        # It is not installed, or broken in a way of its own, and never a reason to fail.
         _no_kernels.append(f"{type(error).__name__}: {error}")
         return False
     return True

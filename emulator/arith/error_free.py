@@ -3,12 +3,19 @@ fused multiply-add (Boldo and Melquiond, 2008)."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array, Rounding
 from emulator.arith.rounding_modes import rounded
 
+if TYPE_CHECKING:
+    from emulator.arith.scalar.words import Word
+
+#: arrays, or other words of floating-point numbers
+Numbers = TypeVar("Numbers", "Array", "Word")
 Float64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
 
@@ -18,14 +25,14 @@ _SMALL, _LARGE = 2.0**-960, 2.0**990
 _AROUND = np.array([1 + 2.0**-51, 1 - 2.0**-51])
 
 
-def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+def two_sum(a: Numbers, b: Numbers) -> tuple[Numbers, Numbers]:
     """The nearest sum and what it lacks (Knuth); exact where nothing overflows."""
     total = a + b
     b_part = total - a
     return total, (a - (total - b_part)) + (b - b_part)
 
 
-def two_product(a: Float64, b: Float64) -> tuple[Float64, Float64]:
+def two_product(a: Numbers, b: Numbers) -> tuple[Numbers, Numbers]:
     """The nearest product and what it lacks (Dekker); exact where nothing over- or underflows."""
     product = a * b
     a_high, b_high = _upper_half(a), _upper_half(b)
@@ -34,20 +41,24 @@ def two_product(a: Float64, b: Float64) -> tuple[Float64, Float64]:
     return product, rest
 
 
-def _upper_half(a: Float64) -> Float64:
+def _upper_half(a: Numbers) -> Numbers:
     """The upper 26 bits of the significand (Veltkamp)."""
     shifted = a * 134217729.0  # 2**27 + 1
     return shifted - (shifted - a)
 
 
-def odd_sum(a: Float64, b: Float64) -> Float64:
-    """a + b rounded to odd: of an inexact sum, that of the two neighbours whose last bit is 1."""
-    total, rest = (np.asarray(x) for x in two_sum(a, b))
-    bits, lacks = total.view(np.int64), rest.view(np.int64)
-    outward = (bits ^ lacks) >> 63 | 1  # 1 where both have one sign, else -1
+def odd_sum(a: Numbers, b: Numbers) -> Numbers:
+    """a + b rounded to odd: of an inexact sum, that of the two neighbours whose last bit is 1.
+
+    Of float32 or float64 numbers.
+    """
+    total, rest = two_sum(a, b)
+    word = f"i{a.dtype.itemsize}"
+    bits, lacks = total.view(word), rest.view(word)
+    outward = (bits ^ lacks) >> 8 * a.dtype.itemsize - 1 | 1  # 1 where both have one sign, else -1
     # The rest of a sum that overflows is a NaN, which is not greater.
-    odd = bits + outward * ((np.abs(rest) > 0) & ~bits)
-    return odd.view(np.float64)
+    odd = bits + outward * ((abs(rest) > 0).astype(word) & ~bits)
+    return odd.view(a.dtype)
 
 
 def fused(x: Float64, y: Float64, z: Float64, rounding: Rounding = "rn") -> tuple[Float64, Bool]:

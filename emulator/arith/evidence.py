@@ -1,15 +1,18 @@
 """How sure we are of each instruction on each generation; the one place that says so.
 
-A row of EVIDENCE says: on this generation, so many results of these instructions were compared bit
-by bit, and none differed. "validated" says more: a change of any constant of the recipe would have
-shown. Constants that the recordings leave `open` are from the source that the recipe names, and the
-instruction is "modelled" then, however many results agree. Tests add the results up from the files
-in tests/golden, and change every constant to see which recordings notice.
+Evidence goes by form. recorded_forms.txt beside this file lists, for each generation, the forms
+whose results were compared with hardware bit by bit, and how many; none differed. A form that is
+not in the list is at most "modelled". "validated" says more than equal: a change of any constant of
+the recipe would have shown. Constants that the recordings leave open are in `OPEN`; they are from
+the source that the recipe names, and the instruction is "modelled" then, however many results
+agree. Tests derive the list from the files in tests/golden, and change every constant to see which
+recordings notice.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 Level = Literal["exact", "validated", "modelled", "your own"]
@@ -29,85 +32,25 @@ class Fidelity(NamedTuple):
         return f"{self.level}: {self.detail}"
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """`results` of the hardware that ours equal; alternatives are separated by spaces."""
+class Recorded(NamedTuple):
+    """How many results of a form on a generation were recorded or compared; none differed."""
 
-    generation: str
-    family: str
-    #: types of A and D; of cvt the source and the destination
-    a: str
-    d: str
     results: int
+    #: the kind of the results, and the GPU
     source: str
-    #: shapes compared; "" where every shape of the family was
-    shapes: str = ""
-    #: constants of the recipe, by their names in `steps`, that these recordings would not show
-    #: a change of, though other operands would
-    open: str = ""
 
 
-# tests/golden/compared/h200.json: every instruction of sm_90a, all N, run beside the emulator. The
-# recordings of tests/golden/h200_* are further evidence that the counts leave out.
-_H200 = "result registers compared on an H200"
-# tests/golden/compared/h200_wmma.json: elements of D in memory, after wmma.load, mma and store;
-# tests/golden/compared/h200_cvt.json: every packing cvt
-_RESULTS = "results compared on an H200"
-_DOTS = "dots recorded by Khattak and Mikaitis, finite operands, on"
-_AMPERE, _ADA, _B200 = (f"{_DOTS} {gpu}" for gpu in ("an A100 and an A2", "an Ada card", "a B200"))
-_BITS_AND_FLOOR = "fraction_bits floor"
-_LOWERED = "to fraction_bits rounding precision run passes"
+#: constants of recipes, by their names in `steps`, that the recordings of some forms would not show
+#: a change of, though other operands would: (generations, types of the forms, constants)
+OPEN: tuple[tuple[str, str, str], ...] = (
+    ("volta ampere ada blackwell", "f16.f16.f16.f16", "fraction_bits floor"),
+    ("ampere ada blackwell", "f32.bf16.bf16.f32 f32.tf32.tf32.f32", "floor"),
+    ("blackwell", "f32.e4m3.e4m3.f32 f32.e5m2.e5m2.f32",
+     "to fraction_bits rounding precision run passes"),
+    ("blackwell", "f16.e4m3.e4m3.f16 f16.e5m2.e5m2.f16", "to fraction_bits"),
+)  # fmt: skip
 
-EVIDENCE: tuple[Evidence, ...] = (
-    Evidence("hopper", "mma", "f16 bf16 tf32", "f32", 1_351_680, _H200),
-    Evidence("hopper", "mma", "f16", "f16", 307_200, _H200),
-    Evidence("hopper", "mma", "e4m3 e5m2", "f32", 491_520, _H200),
-    Evidence("hopper", "mma", "e4m3 e5m2", "f16", 245_760, _H200),
-    Evidence("hopper", "mma", "f64", "f64", 860_160, _H200),
-    Evidence("hopper", "mma.sp", "f16 bf16 tf32", "f32", 2_949_120, _H200),
-    Evidence("hopper", "mma.sp", "f16", "f16", 491_520, _H200),
-    Evidence("hopper", "mma.sp", "e4m3 e5m2", "f32", 655_360, _H200),
-    Evidence("hopper", "wgmma", "f16 bf16 tf32", "f32", 97_320_960, _H200),
-    Evidence("hopper", "wgmma", "f16", "f16", 16_220_160, _H200),
-    Evidence("hopper", "wgmma", "e4m3 e5m2", "f32", 129_761_280, _H200),
-    Evidence("hopper", "wgmma", "e4m3 e5m2", "f16", 64_880_640, _H200),
-    Evidence("hopper", "wgmma.sp", "f16 bf16 tf32", "f32", 259_522_560, _H200),
-    Evidence("hopper", "wgmma.sp", "f16", "f16", 43_253_760, _H200),
-    Evidence("hopper", "wgmma.sp", "e4m3 e5m2", "f32", 173_015_040, _H200),
-    Evidence("hopper", "wgmma.sp", "e4m3 e5m2", "f16", 86_507_520, _H200),
-    Evidence("hopper", "wmma", "f16 bf16 tf32", "f32", 9_830_400, _RESULTS),
-    Evidence("hopper", "wmma", "f16", "f16", 5_898_240, _RESULTS),
-    Evidence("hopper", "wmma", "f64", "f64", 983_040, _RESULTS),
-    Evidence("hopper", "cvt", "f32", "f16x2 bf16x2 f16 bf16", 33_554_432, _RESULTS),
-    Evidence("hopper", "cvt", "f32", "tf32", 6_291_456, _RESULTS),
-    Evidence("hopper", "cvt", "f32", "e4m3x2 e5m2x2", 4_194_304, _RESULTS),
-    Evidence("hopper", "cvt", "f16x2", "e4m3x2 e5m2x2", 1_048_576, _RESULTS),
-    Evidence("hopper", "cvt", "e4m3x2 e5m2x2", "f16x2", 262_144, _RESULTS),
-    # tests/golden/h200_move.json
-    Evidence("hopper", "ldmatrix", "b16", "b16", 1_344, "registers recorded on an H200", "m8n8"),
-    Evidence("hopper", "stmatrix", "b16", "b16", 73_728, "bytes recorded on an H200", "m8n8"),
-    Evidence("hopper", "movmatrix", "b16", "b16", 96, "registers recorded on an H200", "m8n8"),
-    Evidence("volta", "mma", "f16", "f32", 5_000, f"{_DOTS} a V100", "m8n8k4"),
-    Evidence("volta", "mma", "f16", "f16", 5_000, f"{_DOTS} a V100", "m8n8k4", _BITS_AND_FLOOR),
-    Evidence("ampere", "mma", "f16", "f32", 10_000, _AMPERE, "m16n8k8"),
-    Evidence("ampere", "mma", "f16", "f16", 10_000, _AMPERE, "m16n8k8", _BITS_AND_FLOOR),
-    Evidence("ampere", "mma", "bf16", "f32", 10_000, _AMPERE, "m16n8k8", "floor"),
-    Evidence("ampere", "mma", "tf32", "f32", 10_000, _AMPERE, "m16n8k4", "floor"),
-    # The arrays of the L40S are byte for byte those of the other Ada card: counted once.
-    Evidence("ada", "mma", "f16", "f32", 5_000, _ADA, "m16n8k8"),
-    Evidence("ada", "mma", "f16", "f16", 5_000, _ADA, "m16n8k8", _BITS_AND_FLOOR),
-    Evidence("ada", "mma", "bf16", "f32", 5_000, _ADA, "m16n8k8", "floor"),
-    Evidence("ada", "mma", "tf32", "f32", 5_000, _ADA, "m16n8k4", "floor"),
-    Evidence("ada", "mma", "e4m3 e5m2", "f32 f16", 20_000, _ADA, "m16n8k32"),
-    Evidence("blackwell", "mma", "f16", "f32", 5_000, _B200, "m16n8k16"),
-    Evidence("blackwell", "mma", "f16", "f16", 5_000, _B200, "m16n8k16", _BITS_AND_FLOOR),
-    Evidence("blackwell", "mma", "bf16", "f32", 5_000, _B200, "m16n8k16", "floor"),
-    Evidence("blackwell", "mma", "tf32", "f32", 5_000, _B200, "m16n8k4", "floor"),
-    Evidence("blackwell", "mma", "e4m3 e5m2", "f32", 10_000, _B200, "m16n8k32", _LOWERED),
-    Evidence("blackwell", "mma", "e4m3 e5m2", "f16", 10_000, _B200, "m16n8k32", "to fraction_bits"),
-)
-
-#: the constants that `open` names, in words
+#: the constants that OPEN names, in words
 CONSTANTS = {
     "to": "the format of the factors",
     "fraction_bits": "fraction bits",
@@ -156,9 +99,13 @@ def library_instruction(generation: str, family: str, a: str) -> str:
 
 
 def find_fidelity(
-    generation: str, family: str, shape: str = "", a: str = "", d: str = "", source: str = ""
+    generation: str, family: str, form: str = "", shape: str = "", d: str = "", source: str = ""
 ) -> Fidelity:
-    """The fidelity of an instruction on a generation; `source` is that of its recipe, if any."""
+    """The fidelity of an instruction on a generation.
+
+    `form` is the opcode as `str` writes it, `d` the type of its result, `source` that of its
+    recipe, if it has one.
+    """
     for families, types, why in EXACT:
         if family in families.split() and (not types or d in types.split()):
             return Fidelity("exact", why)
@@ -166,87 +113,65 @@ def find_fidelity(
         text for families, shapes, text in SOURCES
         if family in families.split() and (not shapes or shape in shapes.split())
     )  # fmt: skip
-    row = find_evidence(generation, family, shape, a, d)
-    if row is None:
+    recorded = find_recorded(generation, form)
+    if recorded is None:
         return Fidelity("modelled", source)
-    results = f"{row.results:,} {row.source}"
-    if not row.open:
+    results = f"{recorded.results:,} {recorded.source}"
+    left = open_constants(generation, form)
+    if not left:
         return Fidelity("validated", results)
-    left = ", ".join(CONSTANTS[name] for name in row.open.split())
-    return Fidelity("modelled", f"{source}; equal to {results}, which leave open: {left}")
+    words = ", ".join(CONSTANTS[name] for name in left)
+    return Fidelity("modelled", f"{source}; equal to {results}, which leave open: {words}")
 
 
-def find_evidence(generation: str, family: str, shape: str, a: str, d: str) -> Evidence | None:
-    """The row of recordings that an instruction was compared with; None where there is none."""
-    for row in EVIDENCE:
-        if (
-            (row.generation, row.family) == (generation, family)
-            and a in row.a.split()
-            and d in row.d.split()
-            and (not row.shapes or shape in row.shapes.split())
-        ):
-            return row
-    return None
+def find_recorded(generation: str, form: str) -> Recorded | None:
+    """What was recorded of a form; None where nothing was."""
+    return _recorded_forms().get((generation, form))
+
+
+def open_constants(generation: str, form: str) -> tuple[str, ...]:
+    """The constants of a form's recipe that its recordings do not show."""
+    for generations, types, constants in OPEN:
+        if generation in generations.split() and form.endswith(tuple(types.split())):
+            return tuple(constants.split())
+    return ()
+
+
+@cache
+def _recorded_forms() -> dict[tuple[str, str], Recorded]:
+    """(generation, form) -> what was recorded of it."""
+    found: dict[tuple[str, str], Recorded] = {}
+    generation = source = ""
+    text = Path(__file__).with_name("recorded_forms.txt").read_text(encoding="utf-8")
+    for line in text.splitlines():
+        if line.startswith("["):
+            generation, _, source = line.strip("[]").partition(": ")
+        elif line and not line.startswith("#"):
+            count, form = line.split()
+            for n in _NS if _EVERY_N in form else ("",):
+                found[generation, form.replace(_EVERY_N, str(n))] = Recorded(int(count), source)
+    return found
+
+
+#: the n of wgmma, of which every one was recorded, as the file has them
+_EVERY_N, _NS = "{8..256}", range(8, 257, 8)
 
 
 # --- ordinary instructions ------------------------------------------------------------------------
 
 #: rules that only rearrange bits or compute with integers
 _EXACT = ("integer", "carry", "bits", "fields", "lanes", "video")
-#: rule of `emulator.arith.scalar` -> results in tests/golden/scalar that an H200 returned and ours
-#: equal; a test adds them up
-SCALAR_RESULTS: dict[str, int] = {
-    "approximate.cos": 320,
-    "approximate.div": 640,
-    "approximate.ex2": 481,
-    "approximate.ex2_half": 640,
-    "approximate.lg2": 452,
-    "approximate.rcp": 647,
-    "approximate.rcp64": 160,
-    "approximate.rsqrt": 599,
-    "approximate.rsqrt64": 320,
-    "approximate.sin": 437,
-    "approximate.sqrt": 724,
-    "approximate.tanh": 261,
-    "approximate.tanh_half": 640,
-    "atomic.update": 8_269,
-    "comparison.absolute": 400,
-    "comparison.copysign": 108,
-    "comparison.maximum": 1_268,
-    "comparison.minimum": 1_188,
-    "comparison.neg": 360,
-    "comparison.selp": 360,
-    "comparison.set_": 14_880,
-    "comparison.setp": 31_680,
-    "comparison.slct": 1_080,
-    "comparison.testp": 480,
-    "conversion.float_to_integer": 6_320,
-    "conversion.float_to_integral": 1_280,
-    "conversion.floats": 3_160,
-    "conversion.integer_to_float": 7_560,
-    "conversion.integers": 3_520,
-    "conversion.mov": 618,
-    "conversion.move": 320,
-    "conversion.pack": 80,
-    "conversion.pack_onto": 240,
-    "floating.add": 1_684,
-    "fused.fma": 1_370,
-    "floating.mul": 1_776,
-    "floating.sub": 1_684,
-    "quotients.div": 468,
-    "quotients.rcp": 400,
-    "quotients.sqrt": 440,
-}
 
 
-def scalar_fidelity(generation: str, rule: str) -> Fidelity:
-    """The fidelity of an ordinary instruction's rule on a generation; "" has no arithmetic."""
+def scalar_fidelity(generation: str, rule: str, form: str) -> Fidelity:
+    """The fidelity of a form of an ordinary instruction on a generation; its `rule` is "" where it
+    has no arithmetic."""
     module = rule.partition(".")[0]
     if not rule or (module in _EXACT and rule != "lanes.redux_float"):
         return Fidelity("exact", "integer arithmetic" if rule else "it moves bits or none")
-    count = SCALAR_RESULTS.get(rule, 0)
-    if count and generation == "hopper":
-        return Fidelity("validated", f"{count:,} results recorded on an H200")
-    if count:
+    recorded = find_recorded(generation, form)
+    if recorded is not None:
+        return Fidelity("validated", f"{recorded.results:,} {recorded.source}")
+    if find_recorded("hopper", form) is not None:
         return Fidelity("modelled", "IEEE 754 with the special cases of an H200, or its tables")
-    return Fidelity("modelled", "the manual, with the special cases of like instructions")
+    return Fidelity("modelled", "the manual, with the special cases of like forms; not recorded")

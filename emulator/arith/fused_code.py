@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dtypes import FORMATS
+from emulator.arith.kernels import machine_code
 from emulator.arith.vector_code import (
     F32,
     I8,
@@ -28,7 +29,7 @@ from emulator.arith.vector_code import (
     POINTER,
     Value,
     either,
-    function,
+    module,
     rarely,
     repeat,
     when,
@@ -129,8 +130,8 @@ def tiles_function(kind: Kind) -> Run:
     sizes, arrays = ctypes.c_int64, ctypes.c_void_p
     count = len(Shape._fields)
     types = [I64] * 2 + [POINTER] * 7 + [I64] * count
-    address = function("fused_tiles", types, Writer(kind).tiles)
-    call = ctypes.CFUNCTYPE(None, *[sizes] * 2, *[arrays] * 7, *[sizes] * count)(address)
+    name, arguments = "fused_tiles", [*[sizes] * 2, *[arrays] * 7, *[sizes] * count]
+    call = machine_code.function(module(name, types, Writer(kind).tiles), name, None, *arguments)
 
     def run(first: int, last: int, *given: Any) -> None:
         call(first, last, *(x.ctypes.data if isinstance(x, np.ndarray) else x for x in given))

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from dtypes import Format
+from emulator.arith.kernels import machine_code
 from emulator.arith.kernels.elements import NOWHERE, decoded, power_of_two
 from emulator.arith.kernels.emitter import I8, I16, I32, I64, POINTER, Emitter
-from emulator.arith.kernels.machine_code import callable_at, function_addresses
 
 #: elements that are decoded together, and words of 32 bits in the longest vectors
 LANES, _WORDS = 8, 16
@@ -50,10 +50,8 @@ def decoding_function(layout: Layout) -> Callable[..., None]:
     with e.loop(end, start, LANES) as i:
         _write(e, layout, i, arrays, e.splat(e.b.trunc(largest, I32)))
     e.b.ret_void()
-    (address,) = function_addresses(str(module), ["decode"])
-    compute = callable_at(
-        address, None, *[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 4, ctypes.c_int64
-    )
+    arguments = *[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 4, ctypes.c_int64
+    compute = machine_code.function(str(module), "decode", None, *arguments)
 
     def decode(first: int, last: int, *given: Any) -> None:
         compute(first, last, *(x.ctypes.data for x in given[:-1]), given[-1])

@@ -12,10 +12,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from dtypes import FORMATS, Array, Format
-from emulator.arith.compiled import in_threads, run_in_threads
 from emulator.arith.factors import Bool, Float32, Plan, Side, is_special, values
 from emulator.arith.fused_code import COLUMNS, ROWS, RUN, Kind, Shape, tiles_function
 from emulator.arith.fused_decoding import Layout, decoding_function
+from emulator.arith.threads import in_threads, run_in_threads
 from emulator.arith.vector_code import directed
 
 #: products of a batch that lie beside each other, and columns that are too few to do so

@@ -20,6 +20,7 @@ from emulator.arith.engines import Compute, Engine, choose, give_up, in_pieces
 from emulator.arith.factors import Bool, Plan, Side, factor, is_special, plan, values
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import IntegerDot, PopcountDot
+from emulator.arith.threads import in_threads
 
 _R = TypeVar("_R")
 
@@ -133,7 +134,7 @@ def _by_engine(
     engine: Engine, work: int, arithmetic: Arithmetic, k: int, compute: Callable[[Engine], _R]
 ) -> _R:
     """``compute`` with the engine that is chosen for the work, in multiply-adds."""
-    # Integers and fp4 with scales make no use of Numba: "auto" must not wait for it.
+    # Integers and fp4 with scales make no use of LLVM: "auto" must not wait for it.
     by_blas = isinstance(arithmetic.steps[0], IntegerDot) or _in_groups(arithmetic, k)
     fused_dots = not by_blas and plan(arithmetic, k) is not None
     if isinstance(arithmetic.steps[0], PopcountDot):
@@ -323,7 +324,7 @@ def _chain(
     """The codes of accumulators, and where they are to be computed otherwise."""
     products = _PIECE
     if engine == "compiled":
-        from emulator.arith import compiled, fused_tiles
+        from emulator.arith import fused_tiles
 
         products = _COMPILED_PIECE
     m, n = x.shape[-2:]
@@ -368,7 +369,7 @@ def _chain(
 
     starts = range(0, batch, size)
     if engine == "compiled":
-        compiled.in_threads(write, starts)
+        in_threads(write, starts)
     else:
         for start in starts:
             write(start)

@@ -183,9 +183,9 @@ def _weights(fmt: Format, digit: int) -> Float64:
 @lru_cache(maxsize=64)
 def _powers(digit: int, floor: float, type_: str) -> Array:
     """`Plan.powers`; of a sum that is too small for a normal number, the floor."""
-    found = np.ldexp(1.0, _EXPONENTS // digit)
-    found[0], found[-1] = 0, np.nan
     with np.errstate(over="ignore"):
+        found = np.ldexp(1.0, _EXPONENTS // digit)
+        found[0], found[-1] = 0, np.nan
         return np.maximum(found, floor).astype(type_)
 
 

@@ -7,7 +7,7 @@ read subnormal operands as zeros and flush subnormal results. The instructions t
 around them are in `emulator.arith.scalar.approximate`.
 
 Operands and results are f32 codes, of RCP64H and RSQ64H the upper words of f64 codes. Each unit is
-stated twice: here as a function of one code, and in `special_arrays` of arrays of codes.
+stated twice: here as a function of one code, and in `special_words` over words.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from typing import Any
 
 import llvmlite.ir as ir
 
-from emulator.arith.kernels.machine_code import function_addresses, vector_bytes
+from emulator.arith.kernels.machine_code import vector_bytes
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
-F32 = ir.FloatType()
+F32, F64 = ir.FloatType(), ir.DoubleType()
 POINTER = I8.as_pointer()
 #: the rounding that AVX-512 takes with an instruction, without exceptions
 _TOWARD_ZERO = 3 | 8
@@ -41,7 +41,7 @@ class Value:
 
     @property
     def _is_float(self) -> bool:
-        return isinstance(self.element, ir.FloatType)
+        return isinstance(self.element, (ir.FloatType, ir.DoubleType))
 
     def _made(self, ir_value: Any) -> Value:
         return Value(self.builder, ir_value)
@@ -119,14 +119,23 @@ class Value:
         return self.called("llvm.sadd.sat", self.type, other)
 
     def called(self, name: str, result: Any, *others: Value) -> Value:
-        """An intrinsic of LLVM; a name without types gets that of this vector of integers."""
+        """An intrinsic of LLVM; a name without types gets that of this vector."""
         if not name.startswith("llvm.x86"):
-            name += f".v{self.type.count}i{self.element.width}"
+            kind = {F32: "f32", F64: "f64"}.get(self.element) or f"i{self.element.width}"
+            name += f".v{self.type.count}{kind}"
         module, given = self.builder.module, [self.ir, *(x.ir for x in others)]
         found = module.globals.get(name)
         if found is None:
             found = ir.Function(module, ir.FunctionType(result, [x.type for x in given]), name)
         return self._made(self.builder.call(found, given))
+
+    def plus_product(self, a: Value, b: Value) -> Value:
+        """This plus a·b, vectors of floats, rounded once."""
+        return a.called("llvm.fma", self.type, b, self)
+
+    def ones(self) -> Value:
+        """How many bits are set, of a vector of integers."""
+        return self.called("llvm.ctpop", self.type)
 
     def larger(self, other: Value) -> Value:
         """The larger of integers without a sign."""
@@ -234,7 +243,9 @@ class Value:
 Body = Callable[..., Sequence[Value]]
 
 
-def repeat(start: Value, stop: Value, step: int, body: Body, *carried: Value) -> list[Value]:
+def repeat(
+    start: Value, stop: Value, step: int | Value, body: Body, *carried: Value
+) -> list[Value]:
     """Emits a loop: ``carried = body(i, *carried)`` for i from `start` while below `stop`."""
     builder = start.builder
     before = builder.block
@@ -246,7 +257,7 @@ def repeat(start: Value, stop: Value, step: int, body: Body, *carried: Value) ->
     builder.cbranch(builder.icmp_signed("<", index, stop.ir), inside, after)
     builder.position_at_end(inside)
     out = body(Value(builder, index), *(Value(builder, x) for x in phis))
-    following = builder.add(index, ir.Constant(index.type, step))
+    following = (Value(builder, index) + step).ir
     for phi, first, last in zip(
         (index, *phis), (start.ir, *(x.ir for x in carried)), (following, *(x.ir for x in out)),
         strict=True,
@@ -301,15 +312,14 @@ def rarely(
     return out
 
 
-def function(name: str, parameters: Sequence[Any], write: Callable[..., None]) -> int:
-    """The address of a function without result; ``write(*values)`` emits its code."""
-    module = ir.Module(name)
-    made = ir.Function(module, ir.FunctionType(ir.VoidType(), parameters), name)
+def module(name: str, parameters: Sequence[Any], write: Callable[..., None]) -> str:
+    """The text of a function without result; ``write(*values)`` emits its code."""
+    out = ir.Module(name)
+    made = ir.Function(out, ir.FunctionType(ir.VoidType(), parameters), name)
     for argument in made.args:
         if isinstance(argument.type, ir.PointerType):
             argument.add_attribute("noalias")
     builder = ir.IRBuilder(made.append_basic_block())
     write(*(Value(builder, x) for x in made.args))
     builder.ret_void()
-    (address,) = function_addresses(str(module), [name])
-    return address
+    return str(out)

@@ -18,7 +18,7 @@ from emulator.isa.instruction import Form, Instruction
 from emulator.isa.register_types import ANY_32, BITS, HALF, SINGLE, hexadecimal
 from emulator.isa.search import Search
 from emulator.isa.signature import Constants, Operand, Scope, Signature
-from emulator.targets import Target, select
+from emulator.targets import Target, having
 
 if TYPE_CHECKING:
     from emulator.arith.evidence import Fidelity
@@ -42,14 +42,12 @@ class ConversionForm(Form):
     #: block scales of ue8m0: "-", one of all elements (n1), one for each (n2)
     scaled: str = "-"
     version: str = "1.0"
+    effects: str = "pure"
 
 
-_75, _80, _89, _90, _100 = (select(since=n) for n in (75, 80, 89, 90, 100))
-_SPECIFIC = select(since=100, specific=True)
-#: targets with a suffix, but not those of families (f)
-_EXACT = select(only="100a 103a 107a 110a 120a 121a")
-_STOCHASTIC = select(only="100a 103a 107a")
-_107 = select(only="107a 107f")
+_75, _80, _89, _90, _100 = (having(f"sm_{n}") for n in (75, 80, 89, 90, 100))
+_SPECIFIC = having("cvt.e2m1x2")
+_S2F6, _STOCHASTIC, _PZO = having("cvt.s2f6x2"), having("cvt.rs"), having("cvt.pzo")
 _OPTIONAL, _ALWAYS = "- satfinite", "satfinite"
 _FP8, _FP6_FP4 = "e4m3x2 e5m2x2", "e2m3x2 e3m2x2 e2m1x2"
 _SMALL = f"{_FP8} {_FP6_FP4}"
@@ -66,7 +64,7 @@ FORMS: tuple[ConversionForm, ...] = (
     ConversionForm("tf32", "f32", "rna", _OPTIONAL, _80, relu=False, version="7.0"),
     ConversionForm("tf32", "f32", "rn rz", "-", _90, version="7.8"),
     ConversionForm("tf32", "f32", "rn rz", _ALWAYS, _100, version="8.6"),
-    ConversionForm("f16 bf16 f16x2 bf16x2 tf32", "f32", "rn rz", _OPTIONAL, _107,
+    ConversionForm("f16 bf16 f16x2 bf16x2 tf32", "f32", "rn rz", _OPTIONAL, _PZO,
                    pzo="pzo", version="9.4"),
     ConversionForm(_FP8, "f32 f16x2", "rn", _ALWAYS, _89, version="8.1"),
     ConversionForm("f16x2", _FP8, "rn", "-", _89, version="8.1"),
@@ -76,25 +74,25 @@ FORMS: tuple[ConversionForm, ...] = (
     ConversionForm(_FP6_FP4, "f16x2 bf16x2", "rn", _ALWAYS, _SPECIFIC, version="9.1"),
     ConversionForm("bf16x2", _SMALL, "rn", _OPTIONAL, _SPECIFIC, scaled=f"- {_EACH}",
                    version="9.2"),
-    ConversionForm(_SMALL, _WIDER, "rz", _ALWAYS, _107, pzo="- pzo", scaled=f"- {_ONE}",
+    ConversionForm(_SMALL, _WIDER, "rz", _ALWAYS, _PZO, pzo="- pzo", scaled=f"- {_ONE}",
                    version="9.4"),
-    ConversionForm(_SMALL, _WIDER, "rn", _ALWAYS, _107, pzo="pzo", scaled=f"- {_ONE}",
+    ConversionForm(_SMALL, _WIDER, "rn", _ALWAYS, _PZO, pzo="pzo", scaled=f"- {_ONE}",
                    version="9.4"),
-    ConversionForm(_SMALL, _WIDER, "rn", _ALWAYS, _107, scaled=_ONE, version="9.4"),
+    ConversionForm(_SMALL, _WIDER, "rn", _ALWAYS, _PZO, scaled=_ONE, version="9.4"),
     ConversionForm("ue8m0x2", "f32 bf16x2", "rz rp", _OPTIONAL, _SPECIFIC, relu=False,
                    version="8.6"),
     ConversionForm("bf16x2", "ue8m0x2", "rn", "-", _SPECIFIC, relu=False, version="8.6"),
-    ConversionForm("ue5m3x2", _WIDER, "rn rz rp", _OPTIONAL, _107, relu=False, version="9.4"),
-    ConversionForm("ue5m3x2", _WIDER, "rn rz", _OPTIONAL, _107, relu=False, scaled=_ONE,
+    ConversionForm("ue5m3x2", _WIDER, "rn rz rp", _OPTIONAL, _PZO, relu=False, version="9.4"),
+    ConversionForm("ue5m3x2", _WIDER, "rn rz", _OPTIONAL, _PZO, relu=False, scaled=_ONE,
                    version="9.4"),
-    ConversionForm("f16x2", "ue5m3x2", "rn", "-", _107, relu=False, version="9.4"),
-    ConversionForm("bf16x2", "ue5m3x2", "rn", _OPTIONAL, _107, relu=False, scaled=f"- {_EACH}",
+    ConversionForm("f16x2", "ue5m3x2", "rn", "-", _PZO, relu=False, version="9.4"),
+    ConversionForm("bf16x2", "ue5m3x2", "rn", _OPTIONAL, _PZO, relu=False, scaled=f"- {_EACH}",
                    version="9.4"),
-    ConversionForm("s2f6x2", "f32 bf16x2", "rn", _ALWAYS, _EXACT, scaled=f"- {_EACH}",
+    ConversionForm("s2f6x2", "f32 bf16x2", "rn", _ALWAYS, _S2F6, scaled=f"- {_EACH}",
                    version="9.1"),
-    ConversionForm("s2f6x2", "f32 bf16x2", "rz", _ALWAYS, select(only="107a"),
+    ConversionForm("s2f6x2", "f32 bf16x2", "rz", _ALWAYS, having("cvt.rz.s2f6x2"),
                    scaled=f"- {_EACH}", version="9.4"),
-    ConversionForm("bf16x2", "s2f6x2", "rn", _OPTIONAL, _EXACT, scaled=f"- {_EACH}",
+    ConversionForm("bf16x2", "s2f6x2", "rn", _OPTIONAL, _S2F6, scaled=f"- {_EACH}",
                    version="9.1"),
     ConversionForm("e4m3x4 e5m2x4 e2m3x4 e3m2x4 e2m1x4", "f32", "rs", _ALWAYS, _STOCHASTIC,
                    version="8.7"),
@@ -203,7 +201,7 @@ class Conversion(Instruction):
         from emulator.arith.evidence import find_fidelity
 
         chosen = self.check_target(target)
-        return find_fidelity(chosen.generation, "cvt", a=self.source, d=self.to)
+        return find_fidelity(chosen.generation, "cvt", str(self))
 
 
 # --- register types -------------------------------------------------------------------------------

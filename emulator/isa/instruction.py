@@ -24,8 +24,35 @@ if TYPE_CHECKING:
     from emulator.layout.fragment import Fragment
 
 
+#: What an instruction does besides computing its results: the words of the column `effects`.
+EFFECTS = {
+    "pure": "writes registers and does nothing else",
+    "reads": "loads registers from memory",
+    "writes": "stores to memory",
+    "exchanges": "reads and writes memory that other blocks see, as one action",
+    "asynchronous": "takes effect later than its place in the program",
+    "copies": "leaves its accesses of memory to a copy engine, which performs them later",
+    "maps": "edits or copies a tensor map",
+    "barrier": "arrives at a barrier of its block or cluster, or waits there",
+    "mbarrier": "changes an mbarrier or looks at it",
+    "jumps": "may go on elsewhere than with the next statement",
+    "ends": "never goes on with the next statement",
+    "leaves": "ends its function",
+    "lanes": "takes values from other lanes of the warp",
+    "carry": "reads the carry flag",
+    "stack": "changes the size of the stack",
+    "orders": "orders accesses, or waits for asynchronous ones",
+    "polls": "looks at what others may change: a loop around it may be a wait",
+    "hint": "changes no value, where every access takes effect at once",
+    "splits": "ptxas makes several basic blocks of it, or ends one there",
+}
+
+
 class Form:
     """One row of the table of a kind: what the rows of all tables have."""
+
+    #: words of `EFFECTS`, with ``@word|word`` behind one that only forms with such a word have
+    effects: str = ""
 
     #: targets whose assembler takes the form
     targets: tuple[str, ...]
@@ -33,6 +60,25 @@ class Form:
     scope: Scope
     #: the PTX version that introduced it, where that is not the target's own
     version: str
+
+
+@lru_cache(maxsize=4096)
+def _effects(text: str, opcode: str) -> frozenset[str]:
+    words = opcode.split(".")
+    given = (effect.partition("@") for effect in text.split())
+    return frozenset(
+        effect
+        for effect, _, only in given
+        if not only or not set(only.split("|")).isdisjoint(words)
+    )
+
+
+def effects_of(opcode: str) -> frozenset[str]:
+    """The effects of an opcode; none of one that is no instruction."""
+    try:
+        return Instruction.parse(opcode).effects
+    except EmulatorError:
+        return frozenset()
 
 
 def version_numbers(version: str) -> tuple[int, int]:
@@ -102,6 +148,11 @@ class Instruction:
     def scope(self) -> Scope:
         """Who executes it together: a thread, a warp, a warpgroup."""
         return self.form.scope
+
+    @property
+    def effects(self) -> frozenset[str]:
+        """What it does besides computing its results, in words of `EFFECTS`."""
+        return _effects(self.form.effects, str(self))
 
     @property
     def lanes(self) -> int:

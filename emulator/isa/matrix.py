@@ -246,7 +246,7 @@ class MatrixInstruction(Instruction):
         source = self.recipe(target).source
         generation = find_target(target).generation
         return find_fidelity(
-            generation, self.form.family, self.shape, self.a_type, self.d_type, source
+            generation, self.form.family, str(self), self.shape, self.d_type, source
         )
 
     def arithmetic(self, target: str | Target | OwnSteps) -> Arithmetic:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from emulator.isa.instruction import Form
 from emulator.isa.signature import Scope
-from emulator.targets import select
+from emulator.targets import having
 
 if TYPE_CHECKING:
     from emulator.arith.recipes import Pipe
@@ -83,11 +83,11 @@ class MatrixForm(Form):
         return a in self.a.split() and pair and f"{d}.{c}" in self.dc.split()
 
 
-_75, _80, _89, _90 = (select(since=n) for n in (75, 80, 89, 90))
-_KINDS_100, _KINDS_120 = (select(since=n, specific=True) for n in (100, 120))
-_90A = select(only="90a")
+_75, _80, _89, _90 = (having(f"sm_{n}") for n in (75, 80, 89, 90))
+_FP8_KIND, _FP4 = having("mma.fp8_kind"), having("mma.fp4")
+_WGMMA = having("wgmma")
 # ptxas takes sparse mxf4 on the exact targets only, not on the family targets 120f and 121f.
-_SPARSE_FP4 = select(only="120a 121a")
+_SPARSE_FP4 = having("mma.sp.fp4")
 
 _EVERY_8 = tuple(range(8, 257, 8))
 #: integer and b1 wgmma: multiples of 8 up to 32, then of 16
@@ -117,7 +117,7 @@ def _wgmma(k: int, metadata: str, n: tuple[int, ...], a: str, b: str, dc: str,
         rows["wgmma.sp"] = f"m64k{2 * k}", metadata, "8.2"
     return [
         MatrixForm(
-            family, shape, a, b, dc, _90A, n=n, metadata=held, pipe="wgmma", scope="warpgroup",
+            family, shape, a, b, dc, _WGMMA, n=n, metadata=held, pipe="wgmma", scope="warpgroup",
             a_kinds="descriptor vector", b_kind="descriptor", updates_d=True,
             immediates=immediates, version=version, **more,  # type: ignore[arg-type]
         )
@@ -142,7 +142,7 @@ _SIGNS_AND_MAJORS = f"{_SIGNS} imm_trans_a imm_trans_b"
 
 FORMS: tuple[MatrixForm, ...] = (
     # --- mma.sync, dense (9.7.14.5) ---
-    *_mma("m8n8k4", "f16", "", "f16.f16 f32.f16 f32.f32", select(since=70),
+    *_mma("m8n8k4", "f16", "", "f16.f16 f32.f16 f32.f32", having("sm_70"),
           layouts=ALL_LAYOUTS, pipe="quad"),
     *_mma("m8n8k4", "f64", "", "f64.f64", _80, rounding=True, version="7.0"),
     *_mma("m16n8k4 m16n8k8 m16n8k16", "f64", "", "f64.f64", _90, rounding=True, version="7.8"),
@@ -162,13 +162,13 @@ FORMS: tuple[MatrixForm, ...] = (
           version="7.1"),
     # With a kind. Two fp8 operands need less of the target than a pair with fp6 or fp4: the first
     # row that takes the types counts.
-    *_mma("m16n8k16", FP8, FP8, _F16_OR_F32, _KINDS_100, kind="f8f6f4", version="8.7"),
-    *_mma("m16n8k32", FP8, FP8, _F16_OR_F32, _KINDS_100, kind="f8f6f4", version="8.6"),
-    *_mma("m16n8k32", SMALL_FLOATS, SMALL_FLOATS, _F16_OR_F32, _KINDS_120, kind="f8f6f4",
+    *_mma("m16n8k16", FP8, FP8, _F16_OR_F32, _FP8_KIND, kind="f8f6f4", version="8.7"),
+    *_mma("m16n8k32", FP8, FP8, _F16_OR_F32, _FP8_KIND, kind="f8f6f4", version="8.6"),
+    *_mma("m16n8k32", SMALL_FLOATS, SMALL_FLOATS, _F16_OR_F32, _FP4, kind="f8f6f4",
           version="8.7"),
-    *_mma("m16n8k32", SMALL_FLOATS, SMALL_FLOATS, "f32.f32", _KINDS_120, **_MX8),
-    *_mma("m16n8k64", "e2m1", "", "f32.f32", _KINDS_120, **_MX4),
-    *_mma("m16n8k64", "e2m1", "", "f32.f32", _KINDS_120, **_NV4),
+    *_mma("m16n8k32", SMALL_FLOATS, SMALL_FLOATS, "f32.f32", _FP4, **_MX8),
+    *_mma("m16n8k64", "e2m1", "", "f32.f32", _FP4, **_MX4),
+    *_mma("m16n8k64", "e2m1", "", "f32.f32", _FP4, **_NV4),
     # --- mma.sp, mma.sp::ordered_metadata (9.7.14.6) ---
     *_sparse("m16n8k16", "s1", "f16", "", _F16_OR_F32, _80),
     *_sparse("m16n8k32", "s2", "f16", "", _F16_OR_F32, _80),
@@ -181,12 +181,12 @@ FORMS: tuple[MatrixForm, ...] = (
     *_sparse("m16n8k64", "s3", INT4, INT4, "s32.s32", _80, satfinite=True),
     *_sparse("m16n8k128", "s4", INT4, INT4, "s32.s32", _80, satfinite=True),
     *_sparse("m16n8k64", "s4", FP8, FP8, "f32.f32", _89, version="8.4"),
-    *_sparse("m16n8k64", "s4", FP8, FP8, "f16.f16", _KINDS_120, **_ORDERED, version="8.7"),
-    *_sparse("m16n8k64", "s4", FP8, FP8, "f32.f32", _KINDS_100, kind="f8f6f4", **_ORDERED,
+    *_sparse("m16n8k64", "s4", FP8, FP8, "f16.f16", _FP4, **_ORDERED, version="8.7"),
+    *_sparse("m16n8k64", "s4", FP8, FP8, "f32.f32", _FP8_KIND, kind="f8f6f4", **_ORDERED,
              version="8.6"),
-    *_sparse("m16n8k64", "s4", SMALL_FLOATS, SMALL_FLOATS, _F16_OR_F32, _KINDS_120,
+    *_sparse("m16n8k64", "s4", SMALL_FLOATS, SMALL_FLOATS, _F16_OR_F32, _FP4,
              kind="f8f6f4", **_ORDERED, version="8.7"),
-    *_sparse("m16n8k64", "s4", SMALL_FLOATS, SMALL_FLOATS, "f32.f32", _KINDS_120,
+    *_sparse("m16n8k64", "s4", SMALL_FLOATS, SMALL_FLOATS, "f32.f32", _FP4,
              **_MX8, **_ORDERED),
     *_sparse("m16n8k128", "s4", "e2m1", "", "f32.f32", _SPARSE_FP4, **_MX4, **_ORDERED),
     *_sparse("m16n8k128", "s4", "e2m1", "", "f32.f32", _SPARSE_FP4, **_NV4, **_ORDERED),

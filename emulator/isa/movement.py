@@ -20,7 +20,7 @@ from emulator.isa.search import Search
 from emulator.isa.signature import Operand, Scope, Signature
 from emulator.layout.fragment import Fragment
 from emulator.layout.lanemap import lane_map
-from emulator.targets import Target, select
+from emulator.targets import Target, having
 
 if TYPE_CHECKING:
     from emulator.arith.evidence import Fidelity
@@ -51,25 +51,28 @@ class MovementForm(Form):
     scope: Scope = "warp"
     #: the PTX version that introduced it
     version: str = "8.6"
+    effects: str = "reads"
 
 
-_75, _90 = select(since=75), select(since=90)
-_SPECIFIC = select(since=100, specific=True)
+_75, _90 = having("sm_75"), having("sm_90")
+_BYTES = having("ldmatrix.b8")
 _UNPACKING = "b6x16_p32 b4x16_p64"
 
 _LOAD, _STORE, _MOVE = "{d} [p]", "[p] {r}", "d a"
 
 FORMS: tuple[MovementForm, ...] = (
     MovementForm("ldmatrix", _LOAD, "m8n8", "x1 x2 x4", "- trans", "b16", _75, version="6.5"),
-    MovementForm("ldmatrix", _LOAD, "m16n16", "x1 x2", "trans", "b8", _SPECIFIC, rows=16),
-    MovementForm("ldmatrix", _LOAD, "m16n16", "x1 x2", "trans", "b8x16", _SPECIFIC, _UNPACKING,
+    MovementForm("ldmatrix", _LOAD, "m16n16", "x1 x2", "trans", "b8", _BYTES, rows=16),
+    MovementForm("ldmatrix", _LOAD, "m16n16", "x1 x2", "trans", "b8x16", _BYTES, _UNPACKING,
                  rows=16),
-    MovementForm("ldmatrix", _LOAD, "m8n16", "x1 x2 x4", "-", "b8x16", _SPECIFIC, _UNPACKING),
-    MovementForm("ldmatrix", _LOAD, "m8n16", "x1 x2 x4", "-", "s8", ("sm_90a", *_SPECIFIC), "s4",
+    MovementForm("ldmatrix", _LOAD, "m8n16", "x1 x2 x4", "-", "b8x16", _BYTES, _UNPACKING),
+    MovementForm("ldmatrix", _LOAD, "m8n16", "x1 x2 x4", "-", "s8", having("ldmatrix.s8"), "s4",
                  version="9.4"),
-    MovementForm("stmatrix", _STORE, "m8n8", "x1 x2 x4", "- trans", "b16", _90, version="7.8"),
-    MovementForm("stmatrix", _STORE, "m16n8", "x1 x2 x4", "trans", "b8", _SPECIFIC),
-    MovementForm("movmatrix", _MOVE, "m8n8", "-", "trans", "b16", _75, version="7.8"),
+    MovementForm("stmatrix", _STORE, "m8n8", "x1 x2 x4", "- trans", "b16", _90, version="7.8",
+                 effects="writes"),
+    MovementForm("stmatrix", _STORE, "m16n8", "x1 x2 x4", "trans", "b8", _BYTES, effects="writes"),
+    MovementForm("movmatrix", _MOVE, "m8n8", "-", "trans", "b16", _75, version="7.8",
+                 effects="lanes"),
 )  # fmt: skip
 
 #: (shape, trans) -> lane map
@@ -179,7 +182,7 @@ class Movement(Instruction):
         from emulator.arith.evidence import find_fidelity
 
         chosen, form = self.check_target(target), self.form
-        return find_fidelity(chosen.generation, self.family, form.shape, form.type, form.type)
+        return find_fidelity(chosen.generation, self.family, str(self), form.shape)
 
 
 # --- opcodes --------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from emulator.isa.signature import Constants
-from emulator.targets import select
+from emulator.targets import having
 
 #: register type -> bits
 REGISTER_BITS = {
@@ -50,8 +50,8 @@ class _Row(NamedTuple):
     targets: tuple[str, ...] = ()
 
 
-_100 = select(since=100)
-_FP8_BY_CALL = tuple(t for t in select(since=90) if t not in select(since=120))
+_100 = having("sm_100")
+_FP8_BY_CALL = having("mma.called")
 
 #: (families, types of A, shapes, targets) of what becomes a call of a function
 _CALLED = (

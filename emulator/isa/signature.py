@@ -11,6 +11,8 @@ from typing import Literal
 
 import numpy as np
 
+from emulator.errors import as_integer
+
 #: Where an operand lives, as it is written:
 #: register (bare), vector (registers in braces), predicate (a register, negated or not, or 0 or 1),
 #: address ([…]), descriptor (a 64-bit matrix descriptor, one value for all lanes), immediate,
@@ -133,5 +135,4 @@ class Signature:
 
 def is_immediate(given: object, legal: tuple[int, ...] | range) -> bool:
     """Whether `given` is one integer, not an array or a bool, and legal."""
-    whole = isinstance(given, (int, np.integer)) and not isinstance(given, bool)
-    return whole and int(given) in legal  # type: ignore[call-overload]
+    return as_integer(given) in legal and not isinstance(given, np.ndarray)

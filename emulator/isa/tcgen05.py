@@ -17,18 +17,14 @@ from emulator.isa.ordinary.instruction import OrdinaryInstruction, refusal
 from emulator.isa.ordinary.row import Needs, Row, operand_patterns, settle
 from emulator.isa.signature import Operand, Signature
 from emulator.layout.mma_kinds import KINDS
-from emulator.targets import Target, select
+from emulator.targets import Target, having
 
 if TYPE_CHECKING:
     from emulator.arith.evidence import Fidelity
 
-_ALL = select(only="100a 100f 103a 103f 107a 107f 110a 110f")
-_EXACT = select(only="100a 103a 107a 110a")
-_INTEGER = select(only="100a 110a")
-_107, _107A = select(only="107a 107f"), select(only="107a")
-#: targets that scale the old D
-_SCALING_D = select(only="100a 100f 103a 103f 107a 107f")
-_REDUCING = select(only="103a 103f 107a 107f 110a 110f")
+_ALL, _EXACT = having("tcgen05"), having("tcgen05.scale_vec")
+_INTEGER, _TI16 = having("tcgen05.i8"), having("tcgen05.ti16")
+_REDUCING, _COMPRESSING = having("tcgen05.ld.red"), having("tcgen05.ld.spcompress")
 
 _GROUP = "cta_group=cta_group::1|cta_group::2"
 _OPERATIONS = ("fill", "use", "lastuse", "discard")
@@ -43,7 +39,7 @@ _SHIFTED_COLLECTORS = "|".join(f"collector::a::{x}" for x in ("lastuse", "discar
 _B_COLLECTORS = tuple(f"collector::b::{x}" for x in _OPERATIONS)
 _B_BUFFERS = "|".join(f"collector::b{n}::{x}" for n in range(4) for x in _OPERATIONS)
 _COLLECTOR_B = f"{{.collector_b={'|'.join(_B_COLLECTORS)}}}"
-_ON_107 = tuple(Needs(word, _107, "9.4") for word in _B_COLLECTORS)
+_COLLECTING_B = tuple(Needs(word, _TI16, "9.4") for word in _B_COLLECTORS)
 
 _MASKS = "{mask:b32*4}@cta_group::1?, {mask:b32*8}@cta_group::2?"
 #: where A is written as a descriptor; it may be an address in tensor memory, too
@@ -60,14 +56,14 @@ def _products() -> Iterator[Row]:
         ("f16|tf32", _ALL, "8.6", _SCALE_D, _COLLECTOR_B),
         ("f8f6f4", _ALL, "8.6", "", _COLLECTOR_B),
         ("i8", _INTEGER, "8.6", "", ""),
-        ("ti16", _107, "9.4", "", _COLLECTOR_B),
+        ("ti16", _TI16, "9.4", "", _COLLECTOR_B),
     ):
         kind = "kind=" + "|".join(f"kind::{name}" for name in kinds.split("|"))
         operands = ", ".join(filter(None, (_PLAIN, more)))
         for shift, collectors in (("", _A_COLLECTORS), (".ashift", _SHIFTED_COLLECTORS)):
             yield Row(
                 f"tcgen05.mma{{.sp}}.{_GROUP}.{kind}{shift}{{.collector_a={collectors}}}{collector_b}",
-                operands, "", targets, version, needs=_ON_107,
+                operands, "", targets, version, needs=_COLLECTING_B,
             )  # fmt: skip
         yield Row(
             f"tcgen05.mma.ws{{.sp}}.cta_group=cta_group::1.{kind}{{.collector={_B_BUFFERS}}}",
@@ -76,7 +72,7 @@ def _products() -> Iterator[Row]:
     yield Row(
         f"tcgen05.mma.{_GROUP}.kind=kind::f8f6f4.decompress::lut::b{{.collector_a={_A_COLLECTORS}}}"
         f"{_COLLECTOR_B}",
-        _PLAIN, "", _107, "9.4",
+        _PLAIN, "", _TI16, "9.4",
     )  # fmt: skip
 
 
@@ -93,7 +89,7 @@ def _scaled_products() -> Iterator[Row]:
         ("mxf4nvf4", ".scale_vec=block16|block32", _ALL, "8.8"),
     ):
         collectors = f"{{.collector_a={_A_COLLECTORS}}}{_COLLECTOR_B}"
-        needs = _ON_107
+        needs = _COLLECTING_B
         if kind != "mxf8f6f4":
             needs += (Needs("sp", _EXACT),)
         yield Row(
@@ -104,7 +100,7 @@ def _scaled_products() -> Iterator[Row]:
             yield Row(
                 f"tcgen05.mma.{_GROUP}.kind=kind::{kind}.block_scale.decompress::lut::b{vectors}"
                 f"{collectors}",
-                _SCALED, "", tuple(t for t in _107 if t in targets), "9.4",
+                _SCALED, "", tuple(t for t in _TI16 if t in targets), "9.4",
             )  # fmt: skip
 
 
@@ -146,11 +142,11 @@ def _transfers() -> Iterator[Row]:
         kept = f"{{mdata!:b32*{-(-number // 32)}}}, {{cdata!:b32*{number // 2}}}"
         yield Row(
             f"tcgen05.ld.spcompress.{shape}.type=f32.index=b2", f"{kept}, [taddr:tensor]",
-            "", _107A, "9.4", scope="warp",
+            "", _COMPRESSING, "9.4", scope="warp",
         )  # fmt: skip
         yield Row(
             f"tcgen05.ld.red.spcompress.{shape}{{.NaN}}.type=f32.index=b2",
-            f"{kept}, redval!:type, [taddr:tensor]", "", _107A, "9.4", scope="warp",
+            f"{kept}, redval!:type, [taddr:tensor]", "", _COMPRESSING, "9.4", scope="warp",
         )  # fmt: skip
 
 
@@ -190,8 +186,8 @@ def _commits() -> Iterator[Row]:
     restricted = "sync_restrict::shared::read::mma::a"
     needs = (
         Needs("multicast::cluster::16b", _ALL, "9.4"),
-        Needs("multicast::cluster::32b", _107, "9.4"),
-        Needs(restricted, _107, "9.4"),
+        Needs("multicast::cluster::32b", _TI16, "9.4"),
+        Needs(restricted, _TI16, "9.4"),
     )
     mask = (
         "mask:u16@multicast::cluster, mask:u16@multicast::cluster::16b, "
@@ -274,7 +270,7 @@ class Tcgen05(OrdinaryInstruction):
 
         Raises UnsupportedError where `target` lacks the instruction.
         """
-        if target is None or self.check_target(target).name in _SCALING_D:
+        if target is None or "tcgen05.scale_input_d" in self.check_target(target).features:
             return self._signatures
         return tuple(
             Signature(tuple(x for x in each.operands if x.name != "scale_input_d"), each.scope)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from emulator.errors import OperandError, ParseError, UnsupportedError, quoted, shown
+from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.matrix_forms import MatrixForm
 from emulator.isa.signature import Signature
@@ -104,7 +105,8 @@ def settle(
     """
     if isinstance(opcode, TensorMatrixInstruction) and descriptor is None:
         return opcode
-    text = opcode.strip() if isinstance(opcode, str) else str(opcode)
+    given = isinstance(opcode, (str, Instruction))
+    text = str(opcode).strip() if given else shown(opcode)
     if text != NAME and not text.startswith(f"{NAME}."):
         raise ParseError(f"idesc= goes with a tcgen05.mma; got {quoted(text)}")
     ins = parse(text)

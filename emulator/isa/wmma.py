@@ -18,7 +18,7 @@ from emulator.isa.recipe import Recipe
 from emulator.isa.signature import Constants, Operand, Scope, Signature, Use
 from emulator.layout.fragment import Fragment
 from emulator.layout.wmma import LANES, wmma_fragment
-from emulator.targets import Target, find_target, select
+from emulator.targets import Target, find_target, having
 
 Verb = Literal["load", "store"]
 Rounding = Literal["rn", "rz", "rm", "rp"]
@@ -49,7 +49,7 @@ class WmmaForm(Form):
     version: str = "6.0"
 
 
-_70, _72, _75, _80 = (select(since=n) for n in (70, 72, 75, 80))
+_70, _72, _75, _80 = (having(f"sm_{n}") for n in (70, 72, 75, 80))
 _K16 = "m16n16k16 m8n32k16 m32n8k16"
 _FLOATS = "f16.f16 f16.f32 f32.f16 f32.f32"
 
@@ -217,7 +217,7 @@ class WmmaMultiply(Wmma):
         row = self.recipe(target)
         source = row.source if row.pipe == "wmma" else f"as mma by the lowering ({row.source})"
         generation = find_target(target).generation
-        return find_fidelity(generation, "wmma", self.shape, self.a_type, self.d_type, source)
+        return find_fidelity(generation, "wmma", str(self), self.shape, self.d_type, source)
 
 
 @dataclass(frozen=True, repr=False)

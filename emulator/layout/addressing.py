@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
-from emulator.errors import OperandError, shown
+from emulator.errors import OperandError, as_integer, shown
 from emulator.layout.tile import LINE_BYTES, TileShape
 
 Int64 = NDArray[np.int64]
@@ -69,7 +69,8 @@ def encode_descriptor(
 
     Raises OperandError for an address or offset that is no multiple of 16 or does not fit.
     """
-    if not isinstance(swizzle_bytes, (int, np.integer)) or swizzle_bytes not in SWIZZLES:
+    width = as_integer(swizzle_bytes)
+    if width not in SWIZZLES:
         raise OperandError(
             f"swizzle_bytes is one of {sorted(SWIZZLES)}; got {shown(swizzle_bytes)}"
         )
@@ -78,22 +79,19 @@ def encode_descriptor(
         "leading_byte_offset": leading_byte_offset,
         "stride_byte_offset": stride_byte_offset,
         "base_offset": base_offset,
-        "swizzle": SWIZZLES[swizzle_bytes],
+        "swizzle": SWIZZLES[width],
     }
     word = 0
-    for name, value in values.items():
-        low, width = FIELDS[name]
+    for name, given in values.items():
+        low, bits = FIELDS[name]
         unit = 16 if name in _IN_16_BYTES else 1
-        if (
-            not isinstance(value, (int, np.integer))
-            or value % unit
-            or not 0 <= value // unit < 1 << width
-        ):
+        value = as_integer(given)
+        if value is None or value % unit or not 0 <= value // unit < 1 << bits:
             raise OperandError(
-                f"{name} must be a multiple of {unit} from 0 to {((1 << width) - 1) * unit}; "
-                f"got {shown(value)}"
+                f"{name} must be a multiple of {unit} from 0 to {((1 << bits) - 1) * unit}; "
+                f"got {shown(given)}"
             )
-        word |= int(value) // unit << low
+        word |= value // unit << low
     return np.uint64(word)
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from dtypes import Array, Format
-from emulator.errors import OperandError, one_of, runs, shown, whole
+from emulator.errors import OperandError, as_integer, needed, one_of, runs, shown, whole
 from emulator.layout.addressing import (
     SWIZZLES,
     Fields,
@@ -41,8 +41,9 @@ def as_words(given: Any) -> Any:
     """A `Descriptor`, an integer below 2**64 or a list of them as uint64; all else as it is."""
     if isinstance(given, Descriptor):
         return given.encode()
-    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
-        return np.uint64(given) if 0 <= given < 1 << 64 else given
+    word = None if isinstance(given, np.ndarray) else as_integer(given)
+    if word is not None:
+        return np.uint64(word) if 0 <= word < 1 << 64 else given
     if isinstance(given, (list, tuple)) and given:
         words = [as_words(one) for one in given]
         if all(isinstance(word, np.uint64) for word in words):
@@ -154,7 +155,6 @@ class Descriptor:
 stride_byte_offset=1024, base_offset=0, swizzle_bytes=128), size=8192)
         """
         encode_descriptor(start_address, swizzle_bytes=swizzle_bytes)  # may raise
-        one_of("the order of blocks", order, ("rows", "columns"))
         tile = TileShape.of(rows, k, fmt, major)
         base = int(start_address) >> 7 & block_bytes(swizzle_bytes) // PATTERN_LINE - 1
         out = cls(start_address, 0, 0, base, swizzle_bytes).with_blocks(tile, order)
@@ -171,7 +171,9 @@ stride_byte_offset=1024, base_offset=0, swizzle_bytes=128), size=8192)
 
     def with_blocks(self: D, tile: TileShape, order: str = "rows") -> D:
         """With the strides of the canonical layout of a tile; see `for_tile`."""
-        size, (high, wide) = block_bytes(self.swizzle_bytes), tile.blocks(self.swizzle_bytes)
+        one_of("the order of blocks", order, ("rows", "columns"))
+        (high, wide) = needed(TileShape, tile).blocks(self.swizzle_bytes)
+        size = block_bytes(self.swizzle_bytes)
         names = tile.strides(self.swizzle_bytes)
         if order == "columns" and high > 1 and wide > 1:
             return replace(self, **{names["rows"]: wide * size, names["k"]: size})
@@ -189,9 +191,7 @@ stride_byte_offset=1024, base_offset=0, swizzle_bytes=128), size=8192)
 
     def addresses(self, tile: TileShape) -> Int64:
         """``(rows, k)``: address of the first byte of every element; k counts bytes of b1."""
-        if not isinstance(tile, TileShape):
-            raise OperandError(f"a TileShape is needed; got {shown(tile)}")
-        return addresses(decode_descriptor(np.asarray(self.encode())), tile)
+        return addresses(decode_descriptor(np.asarray(self.encode())), needed(TileShape, tile))
 
     def address(self, row: int, k: int, tile: TileShape) -> range:
         """The bytes of element (row, k) of a tile; k counts bytes of b1.

@@ -10,7 +10,7 @@ import numpy as np
 
 from dtypes import Array, Format, Place, code_type, pack, unpack
 from emulator.arrays import accepts_tensors, as_array
-from emulator.errors import OperandError, shown, whole
+from emulator.errors import OperandError, as_integer, shown, whole
 from emulator.layout.lanemap import Index, LaneMap
 
 #: what the several matrices of an operand belong to
@@ -154,8 +154,8 @@ class Fragment:
         return [(int(row), int(col)) for row, col in held]
 
     def _check_index(self, what: str, index: object, size: int) -> None:
-        number = isinstance(index, (int, np.integer)) and not isinstance(index, bool)
-        if not number or not 0 <= index < size:  # type: ignore[operator]
+        number = as_integer(index)
+        if number is None or not 0 <= number < size:
             raise OperandError(
                 f"operand {self.operand}: {what} {shown(index)} is out of range; it has {size} "
                 f"{what}s, 0 … {size - 1}"

@@ -5,7 +5,7 @@ PTX ISA 9.7.16.4.2 (instruction descriptor); the words that CUTLASS makes agree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -126,7 +126,7 @@ class InstructionDescriptor:
         settled: dict[str, Any] = {
             "a": _type("a", self.a, kind),
             "b": _type("b", self.b, kind),
-            "d": one_of(f"d of kind {kind.name}", self.d or kind.d[0], kind.d),
+            "d": one_of(f"d of kind {kind.name}", _or_default(self.d, kind.d), kind.d),
             "scale": self._settled_scale(kind),
         }
         for name in (*_FLAGS, "scale_a_rows"):
@@ -195,12 +195,13 @@ class InstructionDescriptor:
             if self.scale is not None:
                 raise OperandError(f"kind {kind.name} has no block scales; got {shown(self.scale)}")
             return None
-        return one_of(f"scale of kind {kind.name}", self.scale or next(iter(kind.scales)),
+        return one_of(f"scale of kind {kind.name}", _or_default(self.scale, kind.scales),
                       kind.scales)  # fmt: skip
 
     def width(self, operand: str) -> int:
         """Bits that an element of operand "a" or "b" takes in memory."""
-        kind, type_ = KINDS[self.kind], getattr(self, operand)
+        name = one_of("an operand that lies in memory", operand, ("a", "b"))
+        kind, type_ = KINDS[self.kind], getattr(self, name)
         dense = self.k // (2 if self.sparse else 1)
         container = 0 if dense == kind.packed_k else kind.container
         return max(container, FORMATS[type_].bits)
@@ -294,6 +295,7 @@ class InstructionDescriptor:
         """
         whole("cta_group", cta_group, 1, 2)
         chip = None if target is None else find_target(target)
+        weight_stationary = flag("weight_stationary", weight_stationary)
         found = [*_shape(self, cta_group, weight_stationary), *_types(self), *_ids(self)]
         if chip is not None:
             found += _not_on(self, chip)
@@ -320,8 +322,17 @@ class InstructionDescriptor:
         return replace(self, **fields)
 
 
+def _is_left_out(given: object) -> bool:
+    return given is None or (isinstance(given, str) and not given)
+
+
+def _or_default(given: object, legal: Iterable[str]) -> object:
+    """`given`, or the first legal word where it is left out."""
+    return next(iter(legal)) if _is_left_out(given) else given
+
+
 def _type(name: str, given: str | None, kind: MmaKind) -> str:
-    left_out = given is None or (isinstance(given, str) and not given)
+    left_out = _is_left_out(given)
     if left_out and (len(kind.types) == 1 or kind.name == "f16"):
         return list(kind.types)[-1]
     if left_out:

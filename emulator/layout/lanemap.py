@@ -25,6 +25,8 @@ from functools import cache, cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from emulator.errors import UnsupportedError, listing, quoted
+
 GROUP, ROW, COL = 0, 1, 2
 #: (extent, axis, stride)
 Mode = tuple[int, int, int]
@@ -163,8 +165,14 @@ FRAGMENTS: dict[str, Callable[[int], _Literal]] = {
 def lane_map(name: str, e: int = 1, size: int = 0) -> LaneMap:
     """The map `name` for `e` (see FRAGMENTS) and a matrix of `size` elements.
 
-    `size` is needed where the literal leaves an extent to be derived.
+    `size` is needed where the literal leaves an extent to be derived. Raises UnsupportedError for
+    a map that the table lacks, as for a new shape.
     """
+    if name not in FRAGMENTS:
+        raise UnsupportedError(
+            f"no lane map {quoted(name)}: which lane holds what is not known; maps are "
+            f"{listing(FRAGMENTS)}"
+        )
     lanes, elements = FRAGMENTS[name](e)
     fixed = 1
     for extent, _, _ in lanes + elements:

@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from emulator.errors import OperandError, flag, listing, one_of, shown, whole
+from emulator.errors import OperandError, as_integer, flag, listing, needed, one_of, shown, whole
 from emulator.layout.addressing import SWIZZLES, Fields, Int64, addresses
 from emulator.layout.descriptor import Descriptor, Finding, Placed, both_bases
 from emulator.layout.instruction_descriptor import InstructionDescriptor
@@ -71,8 +71,9 @@ class SwizzleMode(NamedTuple):
 
 
 def _code(swizzle_bytes: int, atom_bytes: int) -> int:
+    given = as_integer(swizzle_bytes), as_integer(atom_bytes)
     for code, mode in SWIZZLE_CODES.items():
-        if mode == (swizzle_bytes, atom_bytes):
+        if mode == given:
             return code
     legal = ", ".join(str(SwizzleMode(*mode)) for mode in SWIZZLE_CODES.values())
     raise OperandError(
@@ -200,9 +201,7 @@ class SharedMemoryDescriptor(Descriptor):
 
     def addresses(self, tile: TileShape) -> Int64:
         """``(rows, k)``: address of the first byte of every element, read-only."""
-        if not isinstance(tile, TileShape):
-            raise OperandError(f"a TileShape is needed; got {shown(tile)}")
-        return _addresses(self, tile)
+        return _addresses(self, needed(TileShape, tile))
 
     # --- what is wrong with it ---
 
@@ -210,7 +209,7 @@ class SharedMemoryDescriptor(Descriptor):
         self, tile: TileShape | None = None, memory_bytes: int = WINDOW
     ) -> tuple[Finding, ...]:
         """What is wrong with reading `tile` (None: any) through this descriptor, errors first."""
-        if tile is None or self.atom_bytes == LINE_BYTES:
+        if tile is None or (needed(TileShape, tile) and self.atom_bytes == LINE_BYTES):
             return (*_unsuited(self, tile), *super().findings(tile, memory_bytes))
         wrong = tuple(_unsuited(self, tile))
         return wrong or tuple(_of_wide_atoms(self, tile, memory_bytes))
@@ -223,8 +222,8 @@ def operand_tile(instruction: InstructionDescriptor, operand: str, cta_group: in
     others below 8 bits are counted as bytes themselves, 16 of them in the first 8 or 12 bytes of
     16.
     """
-    if operand not in ("a", "b"):
-        raise OperandError(f"operand 'a' or 'b' of tcgen05.mma is in shared memory; got {operand}")
+    one_of("the operand of a tcgen05.mma in shared memory", operand, ("a", "b"))
+    needed(InstructionDescriptor, instruction)
     whole("cta_group", cta_group, 1, 2)
     is_a = operand == "a"
     rows = (instruction.m if is_a else instruction.n) // cta_group

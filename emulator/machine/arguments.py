@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,9 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dtypes import Array
-from emulator.errors import OperandError, hint, listing, quoted
-from emulator.memory.arena import Allocation, Arena, bytes_view
+from emulator.errors import OperandError, hint, listing, needed, quoted, shown, whole
+from emulator.machine.turns import Turn
+from emulator.memory.arena import ADDRESS_BITS, Allocation, Arena, bytes_view
 from emulator.memory.tensor_map import TensorMap
+from emulator.memory.untouched import copy_changed
 from emulator.ptx.program import Function, Parameter
 
 #: types of parameters -> the NumPy type of their numbers; what is missing holds bits
@@ -29,6 +33,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.arrays: list[tuple[int, Array, str]] = []
+        self._turn = Turn()
 
     def map(self, address: int, array: Any, name: str = "") -> None:
         """Puts an array at an address; launches read and write it there.
@@ -36,16 +41,15 @@ class Memory:
         Raises OperandError for an array that is not C-contiguous, and an address that is none or
         overlaps another array's.
         """
-        held = _array(array, name or f"the array at {address!r:.40}")
-        if isinstance(address, bool) or not isinstance(address, (int, np.integer)):
-            raise OperandError(f"an address is an integer; got {address!r:.80}")
-        Arena().allocate("the array", held.nbytes, address=int(address))
+        place = whole("an address", address, 1, (1 << ADDRESS_BITS) - 1)
+        held = _array(array, needed(str, name) or f"the array at {place:#x}")
+        Arena().allocate("the array", held.nbytes, address=place)
         for other, known, _ in self.arrays:
-            if address < other + known.nbytes and other < address + held.nbytes:
+            if place < other + known.nbytes and other < place + held.nbytes:
                 raise OperandError(
-                    f"{int(address):#x} … overlaps the array of {known.nbytes} bytes at {other:#x}"
+                    f"{place:#x} … overlaps the array of {known.nbytes} bytes at {other:#x}"
                 )
-        self.arrays.append((int(address), held, name or f"memory at {int(address):#x}"))
+        self.arrays.append((place, held, name or f"memory at {place:#x}"))
 
 
 class _Held(NamedTuple):
@@ -68,7 +72,7 @@ class Placed:
         for array, allocation, offset in self.arrays:
             if array.flags.writeable and array.nbytes:
                 held = arena.bytes_of(allocation)[offset : offset + array.nbytes]
-                bytes_view(array)[:] = held
+                copy_changed(bytes_view(array), held)
 
 
 def place_arguments(
@@ -197,7 +201,7 @@ def _place_arrays(
         view = arena.bytes_of(made)
         for _, array in held:
             offset = array.ctypes.data - low
-            view[offset : offset + array.nbytes] = bytes_view(array)
+            copy_changed(view[offset : offset + array.nbytes], bytes_view(array))
             placed.arrays.append(_Held(array, made, offset))
             addresses[array.ctypes.data] = made.address + offset
     return addresses
@@ -241,12 +245,12 @@ def _number(parameter: Parameter, label: str, value: Any) -> bytes:
     if isinstance(value, np.generic) and not isinstance(value, np.bool_):
         if value.dtype.itemsize != parameter.bytes or parameter.count > 1:
             raise OperandError(
-                f"parameter {label} is .{parameter.type}; got {value.dtype.name} {value!r:.60}"
+                f"parameter {label} is .{parameter.type}; got {value.dtype.name} {shown(value)}"
             )
         own = _NUMBERS.get(parameter.type, "")
         floats = np.dtype(own).kind == "f" if own else False
         if floats and value.dtype.kind in "iu":
-            raise OperandError(f"parameter {label} is .{parameter.type}; got {value!r:.60}")
+            raise OperandError(f"parameter {label} is .{parameter.type}; got {shown(value)}")
         return value.tobytes()
     if parameter.count > 1 or parameter.type not in _NUMBERS:
         raise OperandError(
@@ -262,18 +266,29 @@ def _python_number(parameter: Parameter, label: str, value: Any) -> bytes:
         value = int(value)
     if isinstance(value, int):
         if type_.kind == "f":
-            return type_.type(value).tobytes()
+            return _rounded(parameter, label, value, type_)
         bits = 8 * parameter.bytes
         if not -(1 << bits - 1) <= value < 1 << bits:
-            raise OperandError(f"parameter {label} has {bits} bits; got {value}")
+            raise OperandError(f"parameter {label} has {bits} bits; got {shown(value)}")
         return (value & (1 << bits) - 1).to_bytes(parameter.bytes, "little")
     if isinstance(value, float):
         if type_.kind == "f" or (parameter.type in ("b32", "b64")):
             width = {4: np.float32, 8: np.float64, 2: np.float16}[parameter.bytes]
-            return np.array(value, width).tobytes()
+            return _rounded(parameter, label, value, np.dtype(width))
         raise OperandError(f"parameter {label} is .{parameter.type}; got the float {value!r}")
     kinds = ("an array", "a number", "bytes", "a TensorMap")
     raise OperandError(
         f"argument {label} is {listing(kinds)}; got {type(value).__name__}"
         f"{hint(type(value).__name__, ('ndarray', 'Tensor'))}"
+    )
+
+
+def _rounded(parameter: Parameter, label: str, value: float, type_: np.dtype[Any]) -> bytes:
+    """A number as the nearest one of a floating-point type, where there is a finite one."""
+    with contextlib.suppress(OverflowError), np.errstate(over="ignore"):
+        rounded = np.array(float(value)).astype(type_)
+        if np.isfinite(rounded) or not math.isfinite(value):
+            return rounded.tobytes()
+    raise OperandError(
+        f"parameter {label} is .{parameter.type}, which has no number as large as {shown(value)}"
     )

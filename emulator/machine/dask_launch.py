@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 _CHUNKS = 4
 #: how often what a lost worker had is given to others
 _ATTEMPTS = 4
-#: through these, blocks change what others read
-_EXCHANGES = ("atom", "red", "multimem", "clusterlaunchcontrol")
 #: how a flag is read that another block sets
 _FLAGS = {"acquire", "relaxed", "volatile", "mmio"}
 #: counted over all blocks, or the way to the barrier of a cooperative grid
@@ -125,9 +123,9 @@ def _why_together(statement: Statement) -> str:
     """Why a statement needs the blocks of a grid beside each other; "" where it does not."""
     words = str(statement.instruction).replace("::", ".").split(".")
     own = "shared" in words or "cta" in words
-    if (words[0] in _EXCHANGES or "reduce" in words) and not own:
+    if ("exchanges" in statement.effects or "reduce" in words) and not own:
         return f"{statement.instruction} changes memory that other blocks may read"
-    if words[0] == "ld" and _FLAGS & set(words) and not own:
+    if "reads" in statement.effects and _FLAGS & set(words) and not own:
         return f"{statement.instruction} reads what another block may have written"
     if statement.call is not None and statement.call.function in _HEAP:
         return f"{statement.call.function} hands out memory to all blocks in turn"

@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Protocol
 
+from emulator.arith.engines import say_slow
 from emulator.errors import UnsupportedError
 from emulator.machine.options import EngineName
 
@@ -20,6 +21,8 @@ _GRIDS: dict[EngineName, tuple[str, str]] = {
 }
 
 
+#: statements of threads after which a launch without machine code says that it is slow
+_HEAVY = 1 << 26
 #: runs a launch in parts, each of them a `Launch` of its own
 _WORKERS = "emulator.machine.dask_launch"
 
@@ -56,6 +59,8 @@ def run_grid(launch: Any, engine: EngineName) -> dict[str, int]:
     module, name = _GRIDS[_chosen(launch, engine)]
     grid: _Grid = getattr(import_module(module), name)(launch)
     grid.run()
+    if engine == "auto" and grid.thread_statements >= _HEAVY and not _has_llvm():
+        say_slow()
     return {
         "blocks": grid.total,
         "threads": grid.total * grid.threads,
@@ -76,8 +81,8 @@ def _chosen(launch: Any, engine: EngineName) -> EngineName:
         reason = "engine='compiled' has no recursion that activemask shows; leave engine out"
     elif not _has_llvm():
         reason = (
-            "engine='compiled' needs llvmlite: pip install numba, which brings it, or this package "
-            "with its extra `fast`; 'vector' gives the same bits"
+            "engine='compiled' needs llvmlite: pip install llvmlite, or this package with "
+            "its extra `fast`; 'vector' gives the same bits"
         )
     if engine == "compiled" and reason:
         raise UnsupportedError(reason)

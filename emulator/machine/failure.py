@@ -6,9 +6,17 @@ from __future__ import annotations
 class Failure(Exception):
     """A statement cannot be executed: `kind` in a word or two, `reason` in a sentence.
 
-    `index` is the lane of the strand, or the thread, that it happened to, if it was one.
+    `index` is the lane of the strand, or the thread, that it happened to, if it was one; where it
+    `concerns` several lanes that execute the statement together, it is the first of these.
     """
 
-    def __init__(self, kind: str, reason: str, index: int | None = None) -> None:
+    def __init__(
+        self, kind: str, reason: str, index: int | None = None, *, concerns: int = 1
+    ) -> None:
         super().__init__(reason)
-        self.kind, self.reason, self.index = kind, reason, index
+        self.kind, self.reason, self.index, self.concerns = kind, reason, index, concerns
+
+
+def over_limit(executed: int, limit: int) -> Failure:
+    """What stops a launch that has executed more statements than its step_limit."""
+    return Failure("step limit", f"{executed:,} statements were executed; step_limit={limit:,}")

@@ -22,7 +22,7 @@ from emulator.machine.device_launches import (
     DeviceLaunches,
     GridRequest,
 )
-from emulator.machine.failure import Failure
+from emulator.machine.failure import Failure, over_limit
 from emulator.machine.host import Heap
 from emulator.machine.options import Contract, EngineName, Order
 from emulator.machine.place import Index, Place
@@ -35,7 +35,9 @@ from emulator.machine.sizes import (
     cluster_of,
     shared_bytes,
 )
-from emulator.memory.arena import Allocation, Arena
+from emulator.machine.turns import Turn, taken
+from emulator.memory.arena import ALIGNMENT, Allocation, Arena
+from emulator.memory.untouched import copy_changed
 from emulator.memory.windows import PARAMETERS
 from emulator.ptx.module import BoundKernel, BoundModule
 from emulator.ptx.names import place_name
@@ -44,10 +46,13 @@ from emulator.ptx.rewriting import Rewritten
 from emulator.targets import Target
 
 if TYPE_CHECKING:
+    from emulator.machine.vector.watching import Checks
     from emulator.ptx.regions import Regions
 
 #: bytes of the memory through which a cooperative grid synchronises
 _WORKSPACE = 256
+#: bytes of global memory for parameters and the like: memory that must not grow is copied once less
+_ROOM = 1 << 14
 
 
 class LaunchedModule(Protocol):
@@ -55,6 +60,7 @@ class LaunchedModule(Protocol):
 
     target: Target
     _bound: BoundModule
+    _turn: Turn
 
     @property
     def text(self) -> str: ...
@@ -116,6 +122,8 @@ class Launch:
     watchers: tuple[Callable[..., Any], ...] = ()
     #: what a thread has asked for, if the launch is a thread's
     request: GridRequest | None = None
+    #: statements that other grids of the launch have executed before
+    earlier: int = 0
     #: the thread blocks that run, from the first to before the last; None: all
     part: tuple[int, int] | None = None
     #: of Dask, whose workers run them
@@ -125,6 +133,8 @@ class Launch:
         self.done_blocks = 0
         #: what the checks have found so far
         self.found: Iterable[Finding] = ()
+        #: where they know that ptxas compiles a statement wrongly
+        self.warned: Iterable[Finding] = ()
         self.heap = Heap(self.arena)
         #: what its threads launch themselves
         self.launches = DeviceLaunches(self)
@@ -150,6 +160,15 @@ class Launch:
 
         return regions_of(self.program, self.function)
 
+    @cached_property
+    def checks(self) -> Checks | None:
+        """What looks for mistakes; None unless it is asked for."""
+        if not self.check:
+            return None
+        from emulator.machine.checks.attach import Attached
+
+        return Attached()
+
     # --- running ---
 
     def run(self, engine: EngineName) -> Report:
@@ -159,19 +178,34 @@ class Launch:
             )
         if self.seed is not None and engine == "reference" and self.async_order != "random":
             raise UnsupportedError("seed: engine='reference' has one order of warps alone")
+        try:
+            with taken(self._turns()):
+                return self._run(engine)
+        except Failure as failure:  # of the whole launch: no statement is to blame
+            raise KernelError(failure.kind, failure.reason) from None
+
+    def _turns(self) -> dict[str, Turn]:
+        """What launches share with this one and may write, those of modules first."""
+        out = {}
+        if any(writable for _, _, writable in self.module._bound.places()):
+            out["the Module, which has variables in .global,"] = self.module._turn
+        if self.memory is not None:
+            out["the Memory"] = self.memory._turn
+        return out
+
+    def _run(self, engine: EngineName) -> Report:
         placed = self._place()
         try:
             counters = self._run_grids(engine)
-        except Failure as failure:  # of the whole launch: no statement is to blame
-            raise KernelError(failure.kind, failure.reason) from None
         except KernelError as error:
             error.findings = list(self.found)
             raise
         placed.write_back(self.arena)
         for held, allocation in self._variables:
-            held[:] = self.arena.bytes_of(allocation)
+            copy_changed(held, self.arena.bytes_of(allocation))
         return Report(
-            self.function.name, findings=list(self.found), counters=counters, printed=self.printed,
+            self.function.name, findings=list(self.found), warnings=list(self.warned),
+            counters=counters, printed=self.printed,
             files={name.rpartition("/")[2]: name for name in self._files().values()},
             text_of_module=self.module.text,
         )  # fmt: skip
@@ -191,6 +225,7 @@ class Launch:
             elif isinstance(work, Copy):
                 work.carry_out(self.arena)
             else:
+                work.earlier = counters["statements"]
                 for name, count in self._run_launched(work, engine).items():
                     counters[name] += count
                 asked.append(work.launches.take())
@@ -203,8 +238,7 @@ class Launch:
             reason = f"grids launched more than {MOST_GRIDS:,} others; step_limit=N runs more"
             raise Failure("endless loop", reason)
         if self.step_limit is not None and statements > self.step_limit:
-            reason = f"{statements:,} statements were executed; step_limit={self.step_limit:,}"
-            raise Failure("step limit", reason)
+            raise over_limit(statements, self.step_limit)
 
     def _run_launched(self, launch: Launch, engine: EngineName) -> dict[str, int]:
         """Runs the grid that a thread has asked for; what was counted."""
@@ -220,6 +254,7 @@ class Launch:
             return run_grid(launch, engine)
         finally:
             self.found = [*self.found, *launch.found]
+            self.warned = [*self.warned, *launch.warned]
 
     def launch_of(self, request: GridRequest) -> Launch:
         """The launch that a thread of this one asks for; raises OperandError for one that the
@@ -251,9 +286,10 @@ class Launch:
     def _place(self) -> Placed:
         """Puts variables, arrays and parameters into memory."""
         variables = self.module.variables()
+        self.arena.reserve(_ROOM + sum(2 * ALIGNMENT + len(held) for held in variables.values()))
         #: the module's bytes of each variable, and the launch's
         self._variables: list[tuple[Array, Allocation]] = []
-        for name, address, _, writable in self.module._bound.contents():
+        for name, address, writable in self.module._bound.places():
             held = variables[name]
             if len(held):
                 allocation = self.arena.allocate(

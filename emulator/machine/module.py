@@ -8,10 +8,14 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dtypes import Array
-from emulator.errors import OperandError, UnsupportedError, hint, listing, quoted
+from emulator.errors import (
+    OperandError,
+    UnsupportedError,
+    hint,
+    listing,
+    shown,
+)
 from emulator.machine.arguments import Memory
 from emulator.machine.externals import EXTERNALS
 from emulator.machine.launch import Launch
@@ -22,13 +26,17 @@ from emulator.machine.options import (
     Special,
     check_options,
     check_word,
+    number_or_none,
+    switch,
 )
 from emulator.machine.report import Report
 from emulator.machine.sizes import BLOCKS, THREADS, along_axes
+from emulator.machine.turns import Turn
 from emulator.ptx.module import BoundKernel, BoundModule, Problem, bind_kernel
 from emulator.ptx.parser import parse_module
 from emulator.ptx.program import Parameter, Program
 from emulator.ptx.rewriting import Contracted, Rewritten, contracted
+from emulator.reading import read_bytes
 from emulator.targets import Target, check_made_for, find_target, is_before_tensor_cores
 
 #: the newest version of PTX
@@ -55,6 +63,7 @@ class Module:
         self._kernels: dict[tuple[str, Contract], Kernel] = {}
         #: bytes of the variables of .global, which keep their values from launch to launch
         self._variables: dict[str, Array] = {}
+        self._turn, self._loading = Turn(), Turn()
 
     def __repr__(self) -> str:
         return f"<Module of {len(self.kernels)} kernels, {self.target}>"
@@ -76,16 +85,17 @@ class Module:
         return len(self.kernels)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.kernels
+        return isinstance(name, str) and name in self.kernels
 
     def __getitem__(self, name: str) -> Kernel:
         """A kernel by its name, or by a part of it that no other kernel's name has."""
-        if name not in self.kernels:
-            alike = [x for x in self.kernels if isinstance(name, str) and name in x]
+        if name not in self:
+            known = isinstance(name, str)
+            alike = [x for x in self.kernels if known and name in x]
             if len(alike) != 1:
-                near = hint(str(name), self.kernels)
+                near = hint(name, self.kernels) if known else ""
                 raise OperandError(
-                    f"no kernel {quoted(str(name))}; kernels are {listing(self.kernels)}{near}"
+                    f"no kernel {shown(name)}; kernels are {listing(self.kernels)}{near}"
                 )
             (name,) = alike
         return self._kernel(name)
@@ -99,15 +109,17 @@ class Module:
 
     @property
     def problems(self) -> list[Problem]:
-        """Statements that cannot run: line, column, opcode and reason; empty if all can."""
-        return sorted({p for name in self.kernels for p in self._kernel(name).problems})
+        """Statements that cannot run, and declarations that ptxas refuses: line, column, opcode and
+        reason; empty if there are none."""
+        of_kernels = {p for name in self.kernels for p in self._kernel(name).problems}
+        return sorted({*self._bound.problems.values(), *of_kernels})
 
     def variable(self, name: str) -> Array:
         """The bytes of a variable of .global or .const, as the last launch left them."""
         self._load_variables()
-        if name not in self._variables:
+        if not isinstance(name, str) or name not in self._variables:
             raise OperandError(
-                f"no variable {quoted(name)}; there are {listing(self._variables) or 'none'}"
+                f"no variable {shown(name)}; there are {listing(self._variables) or 'none'}"
             )
         return self._variables[name]
 
@@ -124,9 +136,9 @@ class Module:
                 f"the variables of the module have {total:,} bytes together, more than "
                 f"{_VARIABLES:,}"
             )
-        if not self._variables:
-            for name, _, contents, _ in self._bound.contents():
-                self._variables[name] = np.frombuffer(contents, np.uint8).copy()
+        with self._loading.lock:
+            if not self._variables:
+                self._variables = self._bound.initial_bytes()
 
 
 def _text(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
@@ -139,12 +151,7 @@ def _text(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
         and source.strip().endswith(".ptx")
     ):
         path = Path(source)
-        try:
-            raw = path.read_bytes()
-        except (OSError, ValueError) as error:  # ValueError: a name with a null character
-            why = error.strerror if isinstance(error, OSError) else error
-            raise OperandError(f"{quoted(str(path))} cannot be read: {why}") from None
-        return raw.decode("utf-8", "replace"), path
+        return read_bytes(path).decode("utf-8", "replace"), path
     if not isinstance(source, str):
         raise OperandError(f"a module is PTX text or a path; got {type(source).__name__}")
     return source, None
@@ -195,6 +202,10 @@ class Kernel:
         #: steps of the blocks of statements, by whether they are checked
         self._blocks: dict[Any, Any] = {}
         self._problems: list[Problem] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Steps and machine code belong to this process; a copy makes its own.
+        return self.__dict__ | {"_blocks": {}}
 
     def __repr__(self) -> str:
         parameters = ", ".join(f".{p.type} {p.name}" for p in self.parameters)
@@ -249,7 +260,7 @@ class Kernel:
 
         A file for debuggers (``.target …, debug``) ptxas takes with -g alone, and so with -O0.
         """
-        if "debug" in self.module._bound.parsed.header.options:
+        if self.contract == "O0" or "debug" in self.module._bound.parsed.header.options:
             return self.bound.program, []
         fmad = self.contract == "ptxas"
         return contracted(self.bound.program, self.module.target, fmad=fmad)
@@ -298,7 +309,8 @@ class Kernel:
         `problems`, KernelError where the kernel cannot go on. Then no array has changed.
 
         `contract` says which additions take products unrounded: those that ptxas contracts with its
-        default options, or "none", as with its option -fmad=false.
+        default options, or "none", as with its option -fmad=false. With "O0" each statement is
+        computed as it stands, as by ptxas -O0: "none" still rewrites approximate divisions.
 
         `seed` picks another legal order of thread blocks, of warps, of the sides of branches, and
         of lanes that come to one place; the same seed gives the same order. `async_order` says when
@@ -321,10 +333,9 @@ class Kernel:
         one byte.
         """
         check_word("engine", engine, EngineName)
-        if check and engine == "reference":
+        if switch("check", check) and engine == "reference":
             raise UnsupportedError("the reference engine has no checks: engine='vector' has them")
-        if not isinstance(counters, (bool, np.bool_)):
-            raise OperandError(f"counters is True or False; got {counters!r:.80}")
+        switch("counters", counters)
         if stop_at is not None:
             check_word("stop_at", stop_at, Special)
         launch = self.prepare(
@@ -363,14 +374,15 @@ class Kernel:
         """A launch that has yet to `run`, once; tools put `watchers` around its steps. Arguments
         and errors are those of `launch`."""
         self._check_problems()
-        check_options(check, step_limit, seed, memory, progress)
+        check_options(memory, progress)
         check_word("contract", contract, Contract)
         check_word("async_order", async_order, Order)
         return Launch(
             self.module._kernel(self.name, contract),
             along_axes("grid", grid, BLOCKS), along_axes("block", block, THREADS), args,
-            dynamic_shared, cluster, memory, step_limit,
-            progress=progress, async_order=async_order, seed=seed, check=bool(check),
+            dynamic_shared, cluster, memory, number_or_none("step_limit", step_limit),
+            progress=progress, async_order=async_order, seed=number_or_none("seed", seed),
+            check=switch("check", check),
         )  # fmt: skip
 
 

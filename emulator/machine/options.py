@@ -6,11 +6,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from emulator.errors import OperandError, hint, quoted
+from emulator.errors import OperandError, as_integer, hint, shown
 from emulator.machine.arguments import Memory
 
-#: "ptxas": multiplications and additions are fused as the assembler fuses them; "none": none is
-Contract = Literal["ptxas", "none"]
+#: what ptxas makes of arithmetic: "ptxas", with its default options; "none", with -fmad=false, so
+#: that no product is fused; "O0", with -O0, where each statement is computed as it stands
+Contract = Literal["ptxas", "none", "O0"]
 #: when asynchronous operations take effect: at their issue, when a wait needs them, or in between
 Order = Literal["early", "late", "random"]
 #: who runs the grid, with the same bits; "auto" takes the fastest
@@ -26,18 +27,26 @@ def check_word(name: str, given: Any, words: Any) -> None:
     legal = get_args(words)
     if not isinstance(given, str) or given not in legal:
         near = hint(given, legal) if isinstance(given, str) else ""
-        raise OperandError(f"{name} is one of {', '.join(legal)}; got {quoted(str(given))}{near}")
+        raise OperandError(f"{name} is one of {', '.join(legal)}; got {shown(given)}{near}")
 
 
-def check_options(check: Any, step_limit: Any, seed: Any, memory: Any, progress: Any) -> None:
+def switch(name: str, given: Any) -> bool:
+    """`given` as a bool; OperandError for anything else, 0 and 1 included."""
+    if not isinstance(given, (bool, np.bool_)):
+        raise OperandError(f"{name} is True or False; got {shown(given)}")
+    return bool(given)
+
+
+def number_or_none(name: str, given: Any) -> int | None:
+    """`given` as an int, if it is None or 0 or more; OperandError for anything else."""
+    number = as_integer(given)
+    if given is None or (number is not None and number >= 0):
+        return number
+    raise OperandError(f"{name} is a number from 0 on, or None; got {shown(given)}")
+
+
+def check_options(memory: Any, progress: Any) -> None:
     """Raises OperandError for options of wrong kinds."""
-    if not isinstance(check, (bool, np.bool_)):
-        raise OperandError(f"check is True or False; got {check!r:.80}")
-    for name, value in (("step_limit", step_limit), ("seed", seed)):
-        if value is not None and (
-            isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0
-        ):
-            raise OperandError(f"{name} is a number from 0 on, or None; got {value!r:.80}")
     if memory is not None and not isinstance(memory, Memory):
         raise OperandError(f"memory is a Memory; got {type(memory).__name__}")
     if progress is not None and not callable(progress):

@@ -21,6 +21,7 @@ from emulator.machine.checks.counters import (
 )
 from emulator.machine.checks.finding import Finding, Party
 from emulator.machine.place import Index, Place, shown
+from emulator.reading import read_bytes
 
 #: lines of a source file that a page shows before and behind those that it speaks of
 _AROUND = 2
@@ -102,6 +103,8 @@ class Report(report.Report):
     files: Mapping[str, str] = field(default_factory=dict)
     #: the PTX
     text_of_module: str = field(default="", repr=False)
+    #: statements that ptxas is known to compile wrongly; the kernel is not to blame
+    warnings: list[Finding] = field(default_factory=list)
 
     @property
     def code(self) -> int:  # type: ignore[override]
@@ -121,6 +124,8 @@ class Report(report.Report):
             "kernel": self.kernel, "findings": [finding.data for finding in self.findings],
             "counters": dict(self.counters), "printed": list(self.printed),
         }  # fmt: skip
+        if self.warnings:
+            data["warnings"] = [finding.data for finding in self.warnings]
         if self.left_out:
             data["left_out"] = self.left_out
         if self.counts:
@@ -136,11 +141,13 @@ class Report(report.Report):
         yield from "".join(self.printed).splitlines()
 
     def finding_lines(self) -> Iterator[str]:
-        """The findings, as text."""
+        """The findings and the warnings, as text."""
         for finding in self.findings:
             yield from str(finding).splitlines()
         if self.left_out:
             yield f"and {self.left_out:,} more, unlike these"
+        for finding in self.warnings:
+            yield from f"warning: {finding}".splitlines()
 
     def count_lines(self) -> Iterator[str]:
         """The table of what was counted by source line: those with accesses, matrix instructions
@@ -170,7 +177,7 @@ class Report(report.Report):
 
     def _places(self) -> Iterator[str]:
         """``kernel.cu:12`` of all that the report speaks of."""
-        for finding in self.findings:
+        for finding in (*self.findings, *self.warnings):
             for party in (finding.party, finding.earlier):
                 yield from party.place.source if party is not None else ()
         for count in self.counts:
@@ -184,6 +191,9 @@ class Report(report.Report):
             parts += [_finding_html(finding, sources) for finding in self.findings]
         if self.left_out:
             parts.append(f"<p>And {self.left_out:,} more, unlike these.</p>")
+        if self.warnings:
+            parts.append("<h3>Warnings</h3>")
+            parts += [_finding_html(finding, sources) for finding in self.warnings]
         if self.counts:
             parts.append("<h3>Counts by source line</h3>")
             parts += _counts_html(self.counts, sources)
@@ -208,8 +218,8 @@ class _Sources:
         """The lines of a file; "" is the PTX. None where it cannot be read."""
         if name not in self._lines:
             try:
-                text = Path(self._files[name]).read_text("utf-8", "replace")
-            except (KeyError, OSError, ValueError):
+                text = read_bytes(self._files[name]).decode("utf-8", "replace")
+            except (KeyError, EmulatorError):
                 text = ""
             self._lines[name] = text.splitlines()
         return self._lines[name]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from emulator.errors import OperandError
+from emulator.errors import OperandError, as_integer, shown, whole
 from emulator.machine.place import Index
 from emulator.ptx.module import BoundKernel
 from emulator.ptx.program import Function
@@ -26,17 +26,18 @@ _ALL_THREADS = 1 << 27
 
 def along_axes(what: str, given: Any, most: Index) -> Index:
     """Sizes along x, y, z; those that are not given are 1."""
-    single = isinstance(given, (int, np.integer)) or not isinstance(given, (Sequence, np.ndarray))
-    values = (given,) if single else tuple(given)
-    if not 1 <= len(values) <= 3 or any(
-        not isinstance(v, (int, np.integer)) or isinstance(v, bool) for v in values
-    ):
-        raise OperandError(f"{what} has one to three sizes; got {given!r:.80}")
-    sizes = tuple(int(v) for v in values) + (1,) * (3 - len(values))
+    several = isinstance(given, Sequence) and not isinstance(given, (str, bytes, bytearray))
+    if several or (isinstance(given, np.ndarray) and given.ndim == 1):
+        values = [as_integer(value) for value in given]
+    else:
+        values = [as_integer(given)]
+    sizes = [value for value in values if value is not None]
+    if not 1 <= len(sizes) == len(values) <= 3:
+        raise OperandError(f"{what} has one to three sizes; got {shown(given)}")
+    sizes += [1] * (3 - len(sizes))
     for axis, size, limit in zip("xyz", sizes, most, strict=True):
-        if not 1 <= size <= limit:
-            raise OperandError(f"{what} along {axis} is 1 … {limit}; got {size}")
-    return sizes  # type: ignore[return-value]
+        whole(f"{what} along {axis}", size, 1, limit)
+    return sizes[0], sizes[1], sizes[2]
 
 
 def _directive(function: Function, name: str) -> Index | None:
@@ -102,13 +103,12 @@ def shared_bytes(kernel: BoundKernel, target: Target, dynamic: int) -> int:
 
     Raises OperandError for more than the target has.
     """
-    if not isinstance(dynamic, (int, np.integer)) or dynamic < 0:
-        raise OperandError(f"dynamic_shared is a number of bytes; got {dynamic!r:.80}")
-    total = kernel.dynamic_start + int(dynamic) if dynamic else kernel.static_shared
+    dynamic = whole("dynamic_shared, a number of bytes,", dynamic)
+    total = kernel.dynamic_start + dynamic if dynamic else kernel.static_shared
     asked = total - target.reserved_shared
     if asked > target.shared_limit:
         raise OperandError(
-            f"{kernel.function.name} takes {asked} bytes of shared memory; {target} has "
+            f"{kernel.function.name} takes {shown(asked)} bytes of shared memory; {target} has "
             f"{target.shared_limit} for a block"
         )
     return max(total, target.reserved_shared)

@@ -14,7 +14,7 @@ from dtypes import Array
 from emulator.arith import Engine
 from emulator.arith.engines import check_engine
 from emulator.arrays import as_array
-from emulator.errors import OperandError, UnsupportedError, shown, whole
+from emulator.errors import OperandError, UnsupportedError, as_integer, needed, shown, whole
 from emulator.machine.engines import problem
 from emulator.machine.registers import RegisterFile, words_of
 from emulator.machine.state import State
@@ -192,8 +192,7 @@ class Warp:
 
     def read(self, prefix: str, count: int) -> Array:
         """Words of registers ``prefix0 … prefix{count-1}``: ``(*batch, lanes, count)``."""
-        if not isinstance(count, (int, np.integer)) or count < 1:
-            raise OperandError(f"a number of registers is 1 or more; got {shown(count)}")
+        count, prefix = whole("a number of registers", count, 1), needed(str, prefix)
         return np.stack([self[f"{prefix}{i}"] for i in range(count)], axis=-1)
 
     def write(self, prefix: str, words: Array) -> None:
@@ -285,16 +284,13 @@ class Warpgroup(Warp):
 
 def _sizes(batch: Any, shared_bytes: Any) -> tuple[int, ...]:
     """The shape of shared memory, or OperandError."""
-    whole = isinstance(batch, (tuple, list)) and all(
-        isinstance(x, (int, np.integer)) and not isinstance(x, bool) and x >= 0
-        for x in (*batch, shared_bytes)
-    )
-    if not whole:
+    given = (*batch, shared_bytes) if isinstance(batch, (tuple, list)) else (None,)
+    sizes = tuple(x for x in map(as_integer, given) if x is not None and x >= 0)
+    if len(sizes) != len(given):
         raise OperandError(
             "batch is a tuple of sizes, such as (4,), and shared_bytes a number, none of them "
             f"negative; got {shown(batch)} and {shown(shared_bytes)}"
         )
-    sizes = tuple(int(x) for x in (*batch, shared_bytes))
     if max(prod(sizes), prod(sizes[:-1]) * Warpgroup.lanes) > _MOST_SHARED:
         raise OperandError(
             f"{shown(shared_bytes)} bytes of shared memory for a batch {shown(tuple(batch))} are "

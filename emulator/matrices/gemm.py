@@ -11,7 +11,7 @@ from dtypes import Array, array_from_codes, array_type, code_type
 from emulator.arith import Engine
 from emulator.arith.engines import choose
 from emulator.arrays import accepts_tensors
-from emulator.errors import OperandError, UnsupportedError, flag, hint, shown
+from emulator.errors import OperandError, UnsupportedError, as_integer, flag, one_of, shown
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.recipe import Recipe
@@ -245,33 +245,31 @@ def promotion(ins: MatrixInstruction, k_promote: int | None, target: object = No
         return 0
     if ins.d_type != "f32":
         raise OperandError(f"k_promote= adds partial sums to an f32 total; {ins} has {ins.d_type}")
-    if not isinstance(k_promote, (int, np.integer)) or k_promote <= 0 or k_promote % ins.k:
+    promote = as_integer(k_promote)
+    if promote is None or promote <= 0 or promote % ins.k:
         raise OperandError(
             f"k_promote is a multiple of {ins.k}, the k of {ins}; got {shown(k_promote)}"
         )
-    return int(k_promote)
+    return promote
 
 
 def split(ins: MatrixInstruction, split_k: int, order: KOrder) -> tuple[int, bool]:
     """`split_k`, and whether its parts are slices; checked."""
-    names = get_args(KOrder)
-    if order not in names:
-        raise OperandError(
-            f"no order {shown(order)}; orders are {', '.join(names)}"
-            f"{hint(order, names) if isinstance(order, str) else ''}"
-        )
-    if not isinstance(split_k, (int, np.integer)) or isinstance(split_k, bool) or split_k < 1:
+    one_of("order", order, get_args(KOrder))
+    parts = as_integer(split_k)
+    if parts is None or parts < 1:
         raise OperandError(f"split_k is a number of parts, 1 or more; got {shown(split_k)}")
-    if split_k > 1 and ins.d_type != "f32":
+    if parts > 1 and ins.d_type != "f32":
         raise OperandError(f"split_k= adds partial sums in f32; {ins} has {ins.d_type}")
-    if order == "sliced" and split_k == 1:
+    if order == "sliced" and parts == 1:
         raise OperandError('order="sliced" deals the steps along k to split_k= chains: give it too')
-    return int(split_k), order == "sliced"
+    return parts, order == "sliced"
 
 
 def _check_first_tile(first_tile: object, last: int) -> None:
     """Tiles that are skipped must be there already, in the `out` of a run before."""
-    if not isinstance(first_tile, (int, np.integer)) or not 0 <= first_tile <= last:
+    first = as_integer(first_tile)
+    if first is None or not 0 <= first <= last:
         raise OperandError(
             f"first_tile is an integer 0 … {last}"
             f"{'' if last else ' (others need the out= of the run that they go on with)'}; "

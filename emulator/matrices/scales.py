@@ -8,7 +8,7 @@ import numpy as np
 
 from dtypes import FORMATS, Array, Format, array_type
 from emulator.arrays import as_array
-from emulator.errors import OperandError, hint, shown
+from emulator.errors import OperandError, one_of
 from emulator.isa.matrix import MatrixInstruction
 from emulator.matrices.operands import operand_codes
 
@@ -20,12 +20,7 @@ _ROWS, _SCALES = 128, 4
 
 def check_scale_layout(given: object) -> None:
     """Raises OperandError for anything but the name of a layout."""
-    names = get_args(ScaleLayout)
-    if given not in names:
-        raise OperandError(
-            f"no scale_layout {shown(given)}; layouts are {', '.join(names)}"
-            f"{hint(given, names) if isinstance(given, str) else ''}"
-        )
+    one_of("scale_layout", given, get_args(ScaleLayout))
 
 
 def scale_codes(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.errors import OperandError
+from emulator.memory.untouched import copy_changed, zeros
 
 Addresses = NDArray[np.uint64]
 Indexes = NDArray[np.int64]
@@ -27,6 +28,8 @@ FIRST_ADDRESS, RED_ZONE = 0x7F40_0000_0000, 4096
 ALIGNMENT = 512
 #: addresses have so many bits
 ADDRESS_BITS = 49
+#: room that is made at once for allocations to come, at most
+_MOST_MORE = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -114,9 +117,10 @@ class Arena:
     def reserve(self, size: int) -> None:
         """Room for so many bytes more: what is known beforehand is allocated at once."""
         if self._used + size > len(self._bytes):
-            grown = np.zeros(max(self._used + size, 2 * len(self._bytes)), np.uint8)
-            grown[: self._used] = self._bytes[: self._used]
-            self._bytes, self._views = grown, {}
+            before, room = self.contents, len(self._bytes)
+            self._bytes = zeros(max(self._used + size, room + min(room, _MOST_MORE)))
+            copy_changed(self._bytes[: self._used], before)
+            self._views = {}
 
     def allocate(
         self,
@@ -159,7 +163,7 @@ class Arena:
         self._addresses.insert(at, address)
         self._table = None
         if contents is not None:
-            self._bytes[start : start + size] = contents
+            copy_changed(self.bytes_of(made), contents)
         return made
 
     def _room(self, size: int) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dtypes import FORMATS, Array, Format, Place, code_type, pack, place, unpack
 from emulator.arrays import as_array
-from emulator.errors import OperandError, UndefinedError, listing, shown
+from emulator.errors import OperandError, UndefinedError, as_integer, listing, shown
 from emulator.layout.addressing import Fields, Int64, addresses
 from emulator.layout.descriptor import Descriptor, decode_descriptor
 from emulator.layout.instruction_descriptor import InstructionDescriptor
@@ -130,7 +130,8 @@ def tile_places(
     """
     size = max(1, where.width // 8)
     per_byte = _per_byte(where)
-    if not isinstance(k, (int, np.integer)) or k % per_byte:
+    columns = as_integer(k)
+    if columns is None or columns % per_byte:
         raise OperandError(
             f"k is a multiple of {per_byte} for {where.width}-bit elements; got {shown(k)}"
         )

@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from emulator.memory.untouched import grown
+
 Events = NDArray[np.int32]
 
 
@@ -27,7 +29,7 @@ class SharedShadow:
         #: holds what somebody wrote who had it from nobody
         self.undefined = np.zeros(count, np.bool_)
         self.any_undefined = False
-        #: the last read of each column of readers (a warp, say), and its lane; -1: several lanes
+        #: the last read of each column of readers, and its lane; of a warp a mask of the lanes
         self.read = np.zeros((count, columns), np.int32)
         self.reader = np.zeros((count, columns), np.int32)
 
@@ -68,15 +70,10 @@ class GlobalShadow:
     def need(self, size: int) -> None:
         """Room for memory that has grown."""
         count = -(-size // self.granule)
-        have = len(self.written)
-        if count <= have:
+        if count <= len(self.written):
             return
-        for name in ("written", "writer", "sort"):
-            held = getattr(self, name)
-            setattr(self, name, np.concatenate([held, np.zeros(count - have, held.dtype)]))
-        more = np.zeros((2, count - have), np.int32)
-        self.read = np.concatenate([self.read, more], axis=1)
-        self.reader = np.concatenate([self.reader, more], axis=1)
+        for name in ("written", "writer", "sort", "read", "reader"):
+            setattr(self, name, grown(getattr(self, name), count))
 
 
 def granules(places: NDArray[np.int64], size: int, granule: int) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from math import prod
 from typing import Any, Literal
 
 from emulator.arrays import accepts_tensors
-from emulator.errors import OperandError, UnsupportedError
+from emulator.errors import OperandError, UnsupportedError, shown
 from emulator.memory.tensor_map_arguments import (
     CHOICES,
     Backing,
@@ -37,6 +37,7 @@ from emulator.memory.tensor_map_bits import (
     SWIZZLES,
     ElementType,
     as_word,
+    element_dtype,
     get,
     get_corners,
     get_stride,
@@ -279,7 +280,11 @@ box=(64, 32), swizzle='128B')
         What the driver notes for itself is not read. Raises OperandError for bytes that describe
         nothing that a copy could use, UnsupportedError for features of sm_100 and later.
         """
-        return _decode(bytes(data))
+        try:
+            held = memoryview(data)
+        except (TypeError, ValueError):  # ValueError: dates, which have no memoryview
+            raise OperandError(f"a tensor map is {BYTES} bytes; got {shown(data)}") from None
+        return _decode(held.tobytes())
 
 
 _DEFAULTS = {field.name: field.default for field in TensorMap.__dataclass_fields__.values()}
@@ -346,12 +351,12 @@ def _decode(data: bytes) -> TensorMap:
     word = as_word(data)
     rank = get(word, "rank") + 1
     kind = get(word, "elemtype"), bool(get(word, "round_to_tf32"))
-    dtypes = [n for n, t in ELEMENT_TYPES.items() if (t.code, t.round_to_tf32) == kind]
+    dtype = element_dtype(*kind)
     interleave = get(word, "interleave_layout")
     if kind[0] in NEWER_ELEMTYPES:
         name = NEWER_ELEMTYPES[kind[0]]
         raise UnsupportedError(f"tensor maps of {name} (sm_100 and later) are not modelled here")
-    if not dtypes or interleave >= len(INTERLEAVES) or rank > MAX_RANK:
+    if not dtype or interleave >= len(INTERLEAVES) or rank > MAX_RANK:
         raise OperandError(
             f"these {BYTES} bytes are no tensor map: element type {kind[0]}"
             f"{' with tf32' * kind[1]}, interleave {interleave}, rank {rank}"
@@ -372,7 +377,7 @@ def _decode(data: bytes) -> TensorMap:
     else:
         shape = {"mode": "tiled", "box": tuple(get(word, "box_dim", i) + 1 for i in range(rank))}
     return TensorMap(
-        dtype=dtypes[0],
+        dtype=dtype,
         address=get(word, "global_address"),
         dims=tuple(get(word, "global_dim", i) + 1 for i in range(rank)),
         strides=tuple(get_stride(word, i) for i in range(rank - 1)),

@@ -79,6 +79,15 @@ ELEMENT_TYPES = {
     "tfloat32": ElementType(7, 4, is_float=True, round_to_tf32=True),
     "tfloat32_ftz": ElementType(8, 4, is_float=True, round_to_tf32=True),
 }
+
+
+def element_dtype(code: int, round_to_tf32: bool) -> str:
+    """The name of an element type; "" where no map has this code with this rounding."""
+    kind = code, round_to_tf32
+    names = (n for n, t in ELEMENT_TYPES.items() if (t.code, t.round_to_tf32) == kind)
+    return next(names, "")
+
+
 #: codes of the types of 4 and 6 bits that sm_100 and later have
 NEWER_ELEMTYPES = {11: "b4x16", 12: "b4x16_p64", 13: "b6x16_p32"}
 #: names in the order of their codes

@@ -72,9 +72,12 @@ class Binder:
                     f"{listing(signature.names)} ({len(given)} are given)"
                 )
             needed -= not operand.optional
-            bound = self.operand(operand, left.pop(0)[0])
+            item = left.pop(0)[0]
+            bound = self.operand(operand, item)
             if bound is not None:
                 out[operand.name] = bound
+            if isinstance(bound, ParameterPlace):
+                self._check_inside(bound, signature, item)
         packed = [x for x in signature.operands if x.pieces and x.name in out]
         if all(isinstance(out[x.name], Vector) for x in packed) and len(packed) > 1:
             raise OperandError(f"{self.opcode} packs or unpacks one vector, not two")
@@ -84,6 +87,20 @@ class Binder:
             names = listing(signature.names)
             self.refuse(left[0][0], f"{self.opcode} takes {names}; one operand too many is")
         return out
+
+    def _check_inside(
+        self, place: ParameterPlace, signature: Signature, given: tree.Operand
+    ) -> None:
+        """Raises BindError for bytes that a parameter of a call does not have. ptxas takes them,
+        and what they are is undefined."""
+        held = self.scope.function.registers[place.index]
+        size = sum(TYPES[x.type].size // 8 * x.count for x in signature.operands if x.type)
+        if not 0 <= place.offset <= held.zero.nbytes - size:
+            last = place.offset + size - 1
+            what = (
+                f"{self.opcode} takes bytes {place.offset} … {last} of {held.name}, {held.passed}:"
+            )
+            self.refuse(given, what)
 
     def _is_next(
         self, operand: Operand, left: list[tuple[tree.Operand, bool]], needed: int
@@ -484,14 +501,16 @@ class Binder:
                 base = Constant(self.functions[name])
                 return Address(base, given.offset, operand.space, coordinates)
             self._undeclared(given, name)
-        space = operand.space
-        if symbol.space == "param::func":
-            return ParameterPlace(symbol.place, given.offset)
-        if space and not space.startswith(symbol.space) and not symbol.space.startswith(space):
+        space, called = operand.space, symbol.space == "param::func"
+        alike = space.startswith(symbol.space) or symbol.space.startswith(space)
+        if not alike or (called and not space):
             self.refuse(
                 given,
-                f"{self.opcode} takes an address in .{space}; {name!r} is in .{symbol.space}:",
+                f"{self.opcode} takes an address in .{space or 'global'}; {name!r} is in "
+                f".{symbol.space}:",
             )
+        if called:
+            return ParameterPlace(symbol.place, given.offset)
         if symbol.space == "local":
             place: Constant | LocalAddress | SharedAddress = LocalAddress(symbol.place)
         elif symbol.space == "shared":

@@ -10,8 +10,8 @@ installed. What was measured stands beside each rule, as cases that agree.
 Not covered, and rare in compiled code: ptxas contracts once more after it has unrolled a loop,
 moved what is invariant out of one, or repeated an expression behind two or more branches. A product
 that is added in another iteration or behind such branches may be fused where this says that it is
-not. Functions are judged one by one, though ptxas inlines device functions. Payloads of NaN pass
-through ``max(x, x)``, which ptxas takes for x, and ``x > c ? c : x`` becomes a min.NaN.
+not. Functions are judged one by one, though ptxas inlines device functions. ``x > c ? c : x``
+becomes a min.NaN.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from emulator.isa.instruction import effects_of
 from emulator.ptx.dataflow import MOVES, Dataflow, Source, Statement, Value, find_users
+from emulator.ptx.folding import Conversion, find_conversions
 from emulator.targets import Target
 
 __all__ = [
-    "Copy", "Elements", "Fusion", "Inverse", "Known", "Reciprocal", "Rewrite", "Saturation",
-    "Scaling", "Source", "Statement", "contract", "exchanged",
+    "Conversion", "Copy", "Elements", "Fusion", "Inverse", "Known", "Reciprocal", "Rewrite",
+    "Saturation", "Scaling", "Selection", "Source", "Statement", "contract", "exchanged",
 ]  # fmt: skip
 
 
@@ -68,7 +70,7 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A multiplication by one or minus one, or x*2 - x: it becomes ``mov`` or ``neg``.
+    """A multiplication by one or minus one, x*2 - x, or min or max of x and x: ``mov`` or ``neg``.
 
     So a signalling NaN, or one with a payload, goes through unchanged.
     """
@@ -116,6 +118,21 @@ class Saturation:
 
 
 @dataclass(frozen=True, slots=True)
+class Selection:
+    """A selection of f32 that reads operands with their signs changed: a NaN keeps its payload.
+
+    ``abs.f32`` and ``neg.f32`` under a guard are one, too. Where they come before it, under no
+    guard, it changes the signs of what they read, in any block and whoever else takes them (FSEL of
+    the machine code; 22 cases of each by ptxas 13.0 or 13.5 for sm_80 to sm_120a, with -O1 or
+    -fmad=false, too). Not so .ftz, selp.b32, branches around them, and other types.
+    """
+
+    #: of each operand: the statement that reads it, None for the selection, and "abs" and "neg" in
+    #: the order in which they apply
+    operands: tuple[tuple[int | None, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Inverse:
     """rcp.approx.ftz of ``rcp.approx.ftz(x)``, which becomes x, or of ``ex2.approx.ftz(x)``, which
     becomes ``ex2.approx.ftz(-x)`` if nothing else takes the power. So does the reciprocal that
@@ -138,7 +155,18 @@ class Elements:
     halves: tuple[Fusion | Scaling | Copy | None, Fusion | Scaling | Copy | None]
 
 
-Rewrite = Fusion | Scaling | Copy | Reciprocal | Known | Saturation | Inverse | Elements
+Rewrite = (
+    Fusion
+    | Scaling
+    | Copy
+    | Reciprocal
+    | Known
+    | Saturation
+    | Conversion
+    | Selection
+    | Inverse
+    | Elements
+)
 
 
 class _Type(NamedTuple):
@@ -169,35 +197,20 @@ _TYPES = {
 
 #: takes an f32x2 apart for its arithmetic
 _TAKE = "take.f32x2"
-#: generations that have no instruction for f32x2, so that ptxas takes it apart first
-_WITHOUT_F32X2 = frozenset(["rtx_blackwell"])
-
-#: opcodes that ptxas expands to several basic blocks, or that end one, by their first words
-_SPLITTING = (
-    "call", "brkpt", "pmevent", "setmaxnreg", "membar", "fence.acq_rel", "fence.sc",
-    "griddepcontrol.launch_dependents", "rcp.rn", "rcp.rz", "rcp.rm", "rcp.rp", "sqrt.rn",
-    "sqrt.rz", "sqrt.rm", "sqrt.rp", "div.rn", "div.rz", "div.rm", "div.rp", "div.s16", "div.u16",
-    "div.s32", "div.s64", "div.u64", "rem.s16", "rem.u16", "rem.s32", "rem.s64", "rem.u64",
-    "rsqrt.approx.f64",
-)  # fmt: skip
-
-#: first words of instructions that do nothing but write their destinations: under a guard they
-#: become a selection, and all others a branch around them
-_PURE = frozenset([
-    "abs", "add", "and", "bfe", "bfi", "bfind", "bmsk", "brev", "clz", "cnot", "copysign", "cos",
-    "cvt", "cvta", "div", "dp2a", "dp4a", "ex2", "fma", "fns", "getctarank", "isspacep", "lg2",
-    "lop3", "mad", "mad24", "mapa", "max", "min", "mov", "mul", "mul24", "neg", "not", "or", "popc",
-    "prmt", "rcp", "redux", "rem", "rsqrt", "sad", "selp", "set", "setp", "shf", "shl", "shr",
-    "sin", "slct", "sqrt", "sub", "szext", "tanh", "testp", "vabsdiff", "vabsdiff2", "vabsdiff4",
-    "vadd", "vadd2", "vadd4", "vavrg2", "vavrg4", "vmad", "vmax", "vmax2", "vmax4", "vmin", "vmin2",
-    "vmin4", "vset", "vset2", "vset4", "vshl", "vshr", "vsub", "vsub2", "vsub4", "xor",
-])  # fmt: skip
 
 #: approximate functions that ptxas computes of constants; of tanh it does not
 _FUNCTIONS: dict[str, Callable[[float], float]] = {
     "rcp": lambda x: 1 / x, "ex2": lambda x: 2.0**x, "lg2": math.log2, "sqrt": math.sqrt,
     "rsqrt": lambda x: 1 / math.sqrt(x), "sin": math.sin, "cos": math.cos,
 }  # fmt: skip
+
+#: of one operand twice this operand, whatever it is
+_EXTREMES = frozenset(
+    f"{head}.{type_}" for head in ("min", "max") for type_ in ("f16", "f32", "f64")
+)
+#: selections that read operands with another sign, and what changes it
+_SELECTIONS = ("selp.f32", "slct.f32.s32", "slct.f32.f32", "slct.ftz.f32.f32")
+_SIGNS = ("abs.f32", "neg.f32")
 
 #: f32 factors that a multiplication takes as a modifier in machine code -> their exponent
 _SCALES = {0x3E800000: -2, 0x3F000000: -1, 0x40000000: 1, 0x40800000: 2, 0x41000000: 3}
@@ -209,14 +222,17 @@ def contract(
     """What ptxas makes of the multiplications and additions of a function body, by their index.
 
     `entry` says whether the function is a kernel: then its parameters lie in constant memory.
-    `fmad` is ptxas' option of this name; without it only reciprocals and saturations are left.
+    `fmad` is ptxas' option of this name; without it no product is fused, scaled or copied.
     """
-    bodies, origins = _take_apart(statements, target.generation in _WITHOUT_F32X2)
+    bodies, origins = _take_apart(statements, "f32x2" not in target.features)
     rules = _Rules(bodies, entry)
+    rules.find_copies()
     rules.find_known()
     rules.find_inverses()
     rules.find_reciprocals()
     rules.find_saturations()
+    rules.found |= find_conversions(rules.values)
+    rules.find_selections()
     if fmad:
         rules.find_all()
     return _joined(rules.found, origins)
@@ -226,7 +242,8 @@ def exchanged(statements: Sequence[Statement]) -> frozenset[int]:
     """The statements of f64 of which ptxas exchanges the first two operands, which commute.
 
     It puts the operand first that came to be first (214 of 214 random blocks, fma with the
-    factors), see `_Ages`; of two NaN the chip returns that of one place.
+    factors; 130 of 130 with min and max), see `_Ages`; of two NaN the chip returns that of one
+    place.
     `Fusion` keeps a and b as they are in the multiplication, so what holds for its statement holds
     for the factors.
     """
@@ -236,13 +253,15 @@ def exchanged(statements: Sequence[Statement]) -> frozenset[int]:
     ages = _Ages(flow.values)
     found = set()
     for value in flow.values:
-        if value.head in ("add", "sub", "mul", "fma") and _type(value) == "f64":
+        if value.head in _COMMUTATIVE and _type(value) == "f64":
             first, second = map(ages.of, value.roots[:2])
             if first > second:
                 found.add(value.index)
     return frozenset(found)
 
 
+#: first words of statements with operands that ptxas exchanges
+_COMMUTATIVE = ("add", "sub", "mul", "fma", "min", "max")
 #: what machine code computes in halves of 32 bits, which are joined where the value is first needed
 _IN_HALVES = frozenset(["select", "selp.f64", "selp.b64", "selp.s64", "selp.u64"]) | {
     f"{head}.{type_}"
@@ -354,8 +373,13 @@ def _joined(
         if isinstance(rewrite, (Fusion, Scaling)):
             source, half = origins[rewrite.multiplication]
             rewrite = replace(rewrite, multiplication=source, element=half)
-        elif isinstance(rewrite, (Saturation, Inverse)):
+        elif isinstance(rewrite, (Saturation, Conversion, Inverse)):
             rewrite = replace(rewrite, inner=origins[rewrite.inner][0])
+        elif isinstance(rewrite, Selection):
+            rewrite = Selection(tuple(
+                (None if inner is None else origins[inner][0], signs)
+                for inner, signs in rewrite.operands
+            ))  # fmt: skip
         if element is None:
             result[index] = rewrite
         elif isinstance(rewrite, (Fusion, Scaling, Copy)):
@@ -400,12 +424,11 @@ def _stands_alone(statement: Statement) -> bool:
 
 @lru_cache(maxsize=4096)
 def _splits(opcode: str, guarded: bool) -> bool:
-    head = opcode.partition(".")[0]
-    if head in ("bra", "brx", "ret", "exit", "trap"):
+    effects = effects_of(opcode)
+    if "ends" in effects:
         return False
-    if guarded and head not in _PURE:
-        return True
-    return (opcode + ".").startswith(tuple(word + "." for word in _SPLITTING))
+    # Under a guard what only writes registers becomes a selection, and all else a branch around it.
+    return "splits" in effects or (guarded and "pure" not in effects)
 
 
 def _type(value: Value) -> str:
@@ -472,7 +495,7 @@ class _Rules:
         """Whether a value's statement must run even if nobody takes the value."""
         if value.index < 0 or value.head in ("select", "part", "flush", "take"):
             return False
-        if value.head in _PURE:
+        if value.opcode.endswith(_HALF) or "pure" in effects_of(value.opcode):
             return _stands_alone(self.statements[value.index])
         return value.head not in ("ld", "ldu") or "volatile" in _modifiers(value)
 
@@ -483,6 +506,19 @@ class _Rules:
         return value.opcode.startswith(self.constant_spaces) and not value.arguments
 
     # --- before anything is fused ---
+
+    def find_copies(self) -> None:
+        """Finds min and max of equal operands, which are no statements for what follows.
+
+        Read off ptxas 13.0 and 13.5, also under guards, across blocks, and between a product and
+        its sum; of bf16, of two elements, with .ftz or .NaN they stay.
+        """
+        for value in self.values:
+            if value.opcode not in _EXTREMES or len(self.statements[value.index].sources) != 2:
+                continue
+            if _same(*value.arguments[:2]):
+                self.found[value.index] = Copy(0, False)
+                value.alias = value.arguments[0], False
 
     def find_known(self) -> None:
         """Computes the approximate functions of constants."""
@@ -548,6 +584,26 @@ class _Rules:
                 self.found[value.index] = known if flushes else Copy(1 - bound, False)
             elif _type(inner) == _type(value):
                 self.found[value.index] = Saturation(inner.index, 1 - other)
+
+    def find_selections(self) -> None:
+        """Finds selections of what only has another sign."""
+        for value in self.values:
+            if value.opcode in _SELECTIONS and not _same(*value.arguments[:2]):
+                operands = tuple(self._signs(x) for x in value.arguments[:2])
+                if any(signs for _, signs in operands):
+                    self.found[value.index] = Selection(operands)
+            elif value.opcode in _SIGNS and self.statements[value.index].guard is not None:
+                inner, signs = self._signs(value.arguments[0])
+                self.found[value.index] = Selection(((inner, (*signs, value.head)),))
+
+    def _signs(self, operand: Value) -> tuple[int | None, tuple[str, ...]]:
+        """The changes of sign that an operand of a selection is read through."""
+        value, inner, signs = operand.root, None, list[str]()
+        while value.opcode in _SIGNS and self.statements[value.index].guard is None:
+            inner = value.index
+            signs.insert(0, value.head)
+            value = value.arguments[0].root
+        return inner, tuple(signs)
 
     def _bound(self, value: Value) -> int | None:
         """Which operand is the 1 of a min or the 0 of a max; None if there is none."""

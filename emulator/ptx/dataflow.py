@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from emulator.isa.instruction import effects_of
+
 #: a register by its name, or an immediate as the bits that the instruction sees
 Source = str | int
 
@@ -36,6 +38,11 @@ class Statement:
     def head(self) -> str:
         """The first word of the opcode."""
         return self.opcode.partition(".")[0]
+
+    @property
+    def ends(self) -> bool:
+        """Whether control flow never goes on with the next statement, unless a guard is false."""
+        return "ends" in effects_of(self.opcode)
 
 
 @dataclass(slots=True, eq=False)
@@ -91,9 +98,6 @@ class Block:
     region: int = -1
 
 
-#: opcodes after which control flow does not go on with the next statement
-_LEAVING = frozenset(["bra", "brx", "ret", "exit", "trap"])
-
 #: moves of a whole register
 MOVES = frozenset(f"mov.{letter}{bits}" for letter in "bus" for bits in (16, 32, 64)) | {
     "mov.f32",
@@ -115,7 +119,7 @@ def basic_blocks(
             starts.add(index)
         if parts(statement):
             starts |= {index, index + 1}
-        elif statement.head in _LEAVING:
+        elif statement.ends:
             starts.add(index + 1)
     order = sorted(start for start in starts if start < len(statements))
     at = {label: number for number, start in enumerate(order) for label in statements[start].labels}
@@ -124,7 +128,7 @@ def basic_blocks(
         stop = order[number + 1] if number + 1 < len(order) else len(statements)
         last = statements[stop - 1]
         following = [at[target] for target in last.targets if target in at]
-        if (last.head not in _LEAVING or last.guard) and stop < len(statements):
+        if (not last.ends or last.guard) and stop < len(statements):
             following.append(number + 1)
         blocks.append(Block(start, stop, list(dict.fromkeys(following))))
     reached = _reverse_postorder(blocks)

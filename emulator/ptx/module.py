@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from dtypes import Array
 from emulator.errors import EmulatorError, OperandError, UnsupportedError, listing
 from emulator.isa.instruction import Instruction
 from emulator.isa.signature import Signature
@@ -32,8 +33,9 @@ from emulator.ptx.program import (
     Target,
     Targets,
 )
+from emulator.ptx.redeclaration import faults, has_any_bytes
 from emulator.ptx.source import Source
-from emulator.ptx.variables import extent, initial_bytes, place
+from emulator.ptx.variables import ELEMENT_BYTES, check_complete, extent, initial_bytes, place
 from emulator.targets import Target as Chip
 
 #: between variables in global memory: what runs out of one meets none of the others
@@ -102,10 +104,18 @@ class BoundModule:
         for variable in self.parsed.variables:
             name = variable.name.text
             known = variable.space in ("global", "const") and variable.linkage != "extern"
-            if known and variable.type in ("texref", "samplerref", "surfref"):
-                continue
-            if known:
+            if known and variable.type in ELEMENT_BYTES:
                 out[name] = variable
+        return out
+
+    @cached_property
+    def problems(self) -> dict[str, Problem]:
+        """By name, the first declaration that ptxas refuses."""
+        out: dict[str, Problem] = {}
+        for fault in faults(self.parsed):
+            at = self.source.position(fault.at)
+            problem = Problem(at.line, at.column, "", fault.reason, fault.name)
+            out.setdefault(fault.name, problem)
         return out
 
     @cached_property
@@ -125,16 +135,24 @@ class BoundModule:
         """Bytes of each variable of .global and .const."""
         return [extent(variable).bytes for variable in self.variables.values()]
 
-    def contents(self) -> Iterator[tuple[str, int, bytes, bool]]:
-        """(name, address, bytes, whether a kernel may write it) of every variable."""
+    def initial_bytes(self) -> dict[str, Array]:
+        """The bytes that each variable starts with."""
+        return {
+            name: initial_bytes(variable, self.symbols, self.addresses)
+            for name, variable in self.variables.items()
+        }
+
+    def places(self) -> Iterator[tuple[str, int, bool]]:
+        """(name, address, whether a kernel may write it) of every variable."""
         for name, variable in self.variables.items():
-            held = initial_bytes(variable, self.symbols, self.addresses)
-            yield name, self.symbols[name].place, held, variable.space == "global"
+            yield name, self.symbols[name].place, variable.space == "global"
 
     @cached_property
     def shared(self) -> tuple[tree.Variable, ...]:
         """Variables of .shared outside of functions, also those without a size."""
-        return tuple(v for v in self.parsed.variables if v.space == "shared")
+        return tuple(
+            v for v in self.parsed.variables if v.space == "shared" and v.type in ELEMENT_BYTES
+        )
 
 
 # --- a kernel and what it calls -------------------------------------------------------------------
@@ -181,6 +199,7 @@ class KernelBinder:
 
     def result(self) -> BoundKernel:
         reached = self._reached()
+        self._check_declarations(reached)
         static, dynamic = self._place_shared(reached)
         for name in reached:
             self._outline(self.module.functions[name])
@@ -213,6 +232,13 @@ class KernelBinder:
             left += reversed(called)
         return out
 
+    def _check_declarations(self, reached: list[str]) -> None:
+        """Problems of the declarations that the kernel names."""
+        faulty, named = self.module.problems, {*reached}
+        for name in reached if faulty else ():
+            named |= _names_in(self.module.functions[name].body)
+        self.problems += [faulty[name] for name in faulty if name in named]
+
     def _place_shared(self, reached: list[str]) -> tuple[int, int]:
         """Static variables in order of declaration, then where those without a size start."""
         module = self.module
@@ -222,7 +248,8 @@ class KernelBinder:
             if v.linkage != "extern" and v.name.text in used
         ]  # fmt: skip
         for name in reached:
-            sized += [v for v in _variables_in(module.functions[name].body) if v.space == "shared"]
+            sized += [v for v in _variables_in(module.functions[name].body)
+                      if v.space == "shared" and v.type in ELEMENT_BYTES]  # fmt: skip
         placed = place(sized, module.reserved_shared, "shared")
         self.shared = dict(placed.symbols)
         dynamic = [v for v in module.shared if v.linkage == "extern" and v.name.text in used]
@@ -265,7 +292,11 @@ class KernelBinder:
         """Where the names of a function's outermost block go."""
         around = Scope(made)
         around.symbols |= self.module.symbols | self.shared
-        self._parameters(made, function, around)
+        try:
+            self._parameters(made, function, around)
+        except EmulatorError as error:
+            if function.name not in self.module.problems:
+                self._problem(function.at, "", error, function.name)
         return Scope(made, around)
 
     def _count(self) -> int:
@@ -277,9 +308,13 @@ class KernelBinder:
             made.parameters = parameters
             for parameter in parameters:
                 place_ = PARAMETERS + parameter.offset
-                size = parameter.bytes // parameter.count
+                size = parameter.bytes // max(1, parameter.count)
                 scope.symbols[parameter.name] = Symbol(parameter.name, "param", place_, size)
             return
+        if has_any_bytes(function):
+            self._problem(function.at, "", UnsupportedError(
+                f"{function.name!r} takes bytes of any number: legal PTX, not modelled here"
+            ), function.name)  # fmt: skip
         made.parameter_registers = tuple(_formal(v, made, scope) for v in function.parameters)
         made.result_registers = tuple(_formal(v, made, scope) for v in function.returns)
 
@@ -310,6 +345,7 @@ class KernelBinder:
 
     def _variable(self, variable: tree.Variable, scope: Scope, function: Function) -> None:
         name = variable.name.text
+        check_complete(variable)
         if variable.space == "shared" and name in self.shared:
             scope.symbols[name] = self.shared[name]
             return
@@ -346,7 +382,7 @@ class KernelBinder:
         if given.opcode.partition(".")[0] == "call":
             return Statement(
                 pc, instruction, Signature(()), {}, guard, given.at, given.location,
-                call=self._call(given, scope),
+                call=self._call(given, scope, function),
             )  # fmt: skip
         signatures = instruction.signatures(self.module.target)
         signature = choose(signatures, given.operands)
@@ -359,7 +395,7 @@ class KernelBinder:
             given.used_bytes_mask, None, tuple(_targets(operands)), binder.selectors,
         )  # fmt: skip
 
-    def _call(self, given: tree.Instruction, scope: Scope) -> Call:
+    def _call(self, given: tree.Instruction, scope: Scope, caller: Function) -> Call:
         operands = list(given.operands)
         results: tuple[int, ...] = ()
         if operands and isinstance(returned := operands[0], tree.Arguments):
@@ -383,12 +419,18 @@ class KernelBinder:
                 f"function {callee.text!r} is declared and not defined; of the system's there are "
                 f"{listing(self.module.supplied) or 'none here'}"
             )
-        if function.body is not None and len(arguments) != len(function.parameters):
-            raise OperandError(
-                f"{callee.text} takes {len(function.parameters)} parameters; {len(arguments)} are "
-                "given"
-            )
-        return Call(function.name, None, arguments, results)
+        call = Call(function.name, None, arguments, results)
+        if why := call.misfit(caller, self._declared(function)):
+            raise OperandError(why)
+        return call
+
+    def _declared(self, function: tree.Function) -> Function:
+        """A function with its parameters, whether it has a body or not."""
+        if function.name in self.program.functions:
+            return self.program.functions[function.name]
+        made = Function(function.name, function.kind == "entry")
+        self._parameters(made, function, Scope(made))
+        return made
 
     def _result(self, item: tree.Operand, scope: Scope) -> int:
         bound = self._argument(item, scope)

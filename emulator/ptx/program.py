@@ -150,6 +150,36 @@ class Call:
     #: registers of the caller that take what is returned
     results: tuple[int, ...]
 
+    def misfit(self, caller: Function, callee: Function) -> str:
+        """Why the callee cannot be called like this; "" if it can.
+
+        As ptxas judges direct calls, but it also takes constants, and registers for variables of
+        .param of the same size and the other way round, which are not modelled here.
+        """
+        if callee.is_kernel:
+            return f"{callee.name} is a kernel, which no call names"
+        results = tuple(map(Register, self.results))
+        for what, given, formal in (
+            ("parameter", self.arguments, callee.parameter_registers),
+            ("result", results, callee.result_registers),
+        ):
+            if len(given) != len(formal):
+                many = f"{len(formal)} {what}{'s' * (len(formal) != 1)}"
+                verb = "takes" if what == "parameter" else "returns"
+                return f"{callee.name} {verb} {many}; {len(given)} are given"
+            for bound, index in zip(given, formal, strict=True):
+                wanted = callee.registers[index]
+                if not isinstance(bound, Register):
+                    return f"{what} {wanted.name} of {callee.name} is no register or variable"
+                held = caller.registers[bound.index]
+                if held.passed != wanted.passed:
+                    legal = "" if held.bits != wanted.bits else ": legal PTX, not modelled here"
+                    return (
+                        f"{what} {wanted.name} of {callee.name} is {wanted.passed}; {held.name} is "
+                        f"{held.passed}{legal}"
+                    )
+        return ""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Statement:
@@ -178,6 +208,11 @@ class Statement:
         """The first word of the opcode."""
         return str(self.instruction).partition(".")[0]
 
+    @property
+    def effects(self) -> frozenset[str]:
+        """What it does besides computing its results, see `isa.instruction.EFFECTS`."""
+        return self.instruction.effects
+
     def bound(self, use: str) -> Iterator[Bound]:
         """The operands of a use, in order: "read", "written"; "updated" ones are both."""
         for operand in self.signature.operands:
@@ -203,6 +238,17 @@ class RegisterInfo(NamedTuple):
     def bytes(cls, name: str, size: int) -> RegisterInfo:
         """The bytes of a parameter variable."""
         return cls(name, "bytes", np.zeros((1, size), np.uint8))
+
+    @property
+    def bits(self) -> int:
+        return 8 * self.zero.nbytes if self.type == "bytes" else REGISTER_BITS[self.type]
+
+    @property
+    def passed(self) -> str:
+        """The kind and size that an argument of a call has, and the parameter that takes it."""
+        if self.type == "bytes":
+            return f"a .param of {self.zero.nbytes} byte{'s' * (self.zero.nbytes != 1)}"
+        return "a predicate" if self.type == "pred" else f"a register of {self.bits} bits"
 
 
 def zero_of(type_: str) -> Array:
@@ -358,7 +404,7 @@ class Liveness:
 def _effects(statement: Statement, kept: int = 0, carry: int | None = None) -> tuple[int, int]:
     """Registers that a statement reads, and those that it writes whatever happens; `kept` are read
     where threads end, or a function returns."""
-    reads = kept if statement.name in ("ret", "exit") else 0
+    reads = kept if "leaves" in statement.effects else 0
     kills = 0
     if statement.expansion:
         for part in statement.expansion:
@@ -391,8 +437,5 @@ def _effects(statement: Statement, kept: int = 0, carry: int | None = None) -> t
 
 def successors(statement: Statement) -> tuple[int, ...]:
     """The pcs that may follow a statement in its function."""
-    name = statement.name
-    falls = name not in ("ret", "exit", "trap") and name not in ("bra", "brx")
-    if statement.guard is not None:
-        falls = True
+    falls = "ends" not in statement.effects or statement.guard is not None
     return (*statement.targets, *((statement.pc + 1,) if falls else ()))

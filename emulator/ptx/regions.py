@@ -15,9 +15,6 @@ from dataclasses import dataclass, field
 
 from emulator.ptx.program import Function, Program, Statement, successors
 
-#: first words of the opcodes after which a lane may be elsewhere
-_FLOWS = ("bra", "brx", "ret", "exit", "call", "trap", "brkpt")
-
 
 @dataclass(eq=False)
 class Regions:
@@ -34,7 +31,7 @@ class Regions:
     def last(self, pc: int) -> Statement:
         """The last statement that lanes at `pc` execute before they stop."""
         statements = self.program.statements
-        while statements[pc].name not in _FLOWS and pc + 1 not in self.program.leaders:
+        while "jumps" not in statements[pc].effects and pc + 1 not in self.program.leaders:
             pc += 1
         return statements[pc]
 
@@ -168,7 +165,7 @@ def _blocks(program: Program, function: Function) -> dict[int, int]:
     blocks, first = {}, function.first
     for pc in range(function.first, function.end):
         statement = program.statements[pc]
-        parts = statement.name in ("bra", "brx", "ret", "exit", "trap") or _is_indirect(statement)
+        parts = "ends" in statement.effects or _is_indirect(statement)
         if parts or pc + 1 == function.end or pc + 1 in program.leaders:
             blocks[first] = pc
             first = pc + 1
@@ -194,7 +191,7 @@ def _regions(program: Program, function: Function) -> Iterator[_Region]:
         statement = program.statements[ends[first]]
         if _is_indirect(statement) and pcs:
             yield _Region(first, pcs[-1], frozenset({first}))
-        if len(pcs) < 2 or statement.name not in ("bra", "brx") or first not in before:
+        if len(pcs) < 2 or not statement.targets or first not in before:
             continue
         if "uni" in str(statement.instruction).split("."):
             continue

@@ -26,9 +26,11 @@ from emulator.ptx.contraction import (
     Rewrite,
     Saturation,
     Scaling,
+    Selection,
     contract,
     exchanged,
 )
+from emulator.ptx.folding import Conversion, may_fold
 from emulator.ptx.program import (
     Bound,
     Constant,
@@ -51,12 +53,16 @@ _WORDS = {
     "f16x2": (32, 0x80008000), "bf16x2": (32, 0x80008000), "f32x2": (64, 1 << 63 | 1 << 31),
 }  # fmt: skip
 _HALVES = ("low", "high")
+#: what changes the sign of an f32 and keeps the payload of a NaN
+_SIGNS = {"abs": ("and.b32", (1 << 31) - 1), "neg": ("xor.b32", 1 << 31)}
 #: statements that ptxas may change whatever else there is: first word -> types
 _CONCERNED = {
     **dict.fromkeys(["mul", "div", "rcp"], frozenset(_WORDS)),
     **dict.fromkeys(["ex2", "lg2", "sqrt", "rsqrt", "sin", "cos"], frozenset(["f32"])),
     **dict.fromkeys(["add", "sub", "fma"], frozenset(["f64"])),
-    **dict.fromkeys(["min", "max"], frozenset(["f16", "f32"])),
+    **dict.fromkeys(["min", "max"], frozenset(["f16", "f32", "f64"])),
+    **dict.fromkeys(["abs", "neg", "selp"], frozenset(["f32"])),
+    "slct": frozenset(["f32", "s32"]),
 }
 
 
@@ -70,7 +76,8 @@ class Contracted(NamedTuple):
     #: line of the multiplication, or of what else it takes over; 0 for none
     multiplication: int
     #: "fused", "scaled" by a power of two, "copied", "reciprocal" of a constant, "known" function
-    #: of one, "saturated", "inverse" of a function
+    #: of one, "saturated", "converted" at once, "selected" with its sign, "inverse" of
+    #: a function
     kind: str
     #: of f32x2, of which the halves become different things: "low" or "high"
     half: str = ""
@@ -83,6 +90,8 @@ class Contracted(NamedTuple):
             "reciprocal": "multiplies by the reciprocal of its divisor, rounded to nearest",
             "known": "is a function of a constant, rounded to nearest",
             "inverse": f"undoes line {self.multiplication}",
+            "converted": f"is, with line {self.multiplication}, one conversion",
+            "selected": "selects operands with their signs: a NaN keeps its payload",
             "saturated": f"is, with line {self.multiplication}, a saturation: NaN gives 0",
         }[self.kind]
         half = f" ({self.half} half)" if self.half else ""
@@ -116,8 +125,8 @@ def contracted(program: Program, target: Target, *, fmad: bool) -> tuple[Program
 
 
 def _is_concerned(statement: Statement) -> bool:
-    type_ = str(statement.instruction).rpartition(".")[2]
-    return type_ in _CONCERNED.get(statement.name, ())
+    opcode = str(statement.instruction)
+    return opcode.rpartition(".")[2] in _CONCERNED.get(statement.name, ()) or may_fold(opcode)
 
 
 # --- what the rules see ---
@@ -250,7 +259,8 @@ class _Rewriter:
     def _note(self, index: int, rewrite: Rewrite, half: str = "") -> None:
         kinds = {
             Fusion: "fused", Scaling: "scaled", Copy: "copied", Reciprocal: "reciprocal",
-            Known: "known", Saturation: "saturated", Inverse: "inverse",
+            Known: "known", Saturation: "saturated", Conversion: "converted",
+            Selection: "selected", Inverse: "inverse",
         }  # fmt: skip
         multiplication = getattr(rewrite, "multiplication", getattr(rewrite, "inner", None))
         pc = None if multiplication is None else self.first + multiplication
@@ -373,6 +383,10 @@ class _Code:
             modifier = ".ftz" if ".ftz" in str(self.statement.instruction) else ""
             source = self.rewriter.keep(rewrite.inner, self.index, "ab"[rewrite.operand])
             self.add(f"add{modifier}.sat.{type_}", result, source, Constant(_WORDS[type_][1]))
+        elif isinstance(rewrite, Conversion):
+            self.add(rewrite.opcode, result, self.rewriter.keep(rewrite.inner, self.index, "a"))
+        elif isinstance(rewrite, Selection):
+            self.select(rewrite, result, operands)
         elif isinstance(rewrite, Inverse):
             if self.statement.name == "rcp":
                 self.inverse(rewrite.inner, result)
@@ -400,6 +414,22 @@ class _Code:
         kept = self.rewriter.new(type_)
         self.add(f"mov.b{_WORDS[type_][0]}", kept, source)
         return kept
+
+    def select(self, rewrite: Selection, result: Bound, operands: list[Bound]) -> None:
+        """The selection, whose operands have other signs."""
+        sources = []
+        for own, (inner, signs) in zip(operands, rewrite.operands, strict=True):
+            source = own if inner is None else self.rewriter.keep(inner, self.index, "a")
+            for opcode, mask in map(_SIGNS.__getitem__, signs):
+                signed = self.rewriter.new("f32")
+                self.add(opcode, signed, source, Constant(mask))
+                source = signed
+            sources.append(source)
+        if self.statement.name in _SIGNS:
+            self.add("mov.b32", result, *sources)
+        else:
+            opcode = str(self.statement.instruction)
+            self.add(opcode, result, *sources, self.statement.operands["c"])
 
     def inverse(self, inner: int, result: Bound | None = None) -> Bound:
         """One over what the statement `inner` computes."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
-from dtypes import FORMATS, encode
+from dtypes import FORMATS, Array, encode
 from emulator.errors import OperandError, UnsupportedError, hint
+from emulator.memory.untouched import zeros
 from emulator.ptx import tree
 from emulator.ptx.binding import BindError
 from emulator.ptx.names import Symbol
@@ -20,6 +21,10 @@ ELEMENT_BYTES = {
     "b32": 4, "u32": 4, "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4,
     "b64": 8, "u64": 8, "s64": 8, "f64": 8, "b128": 16,
 }  # fmt: skip
+
+
+#: types of variables that are legal and that nothing here reads
+OPAQUE = ("texref", "samplerref", "surfref")
 
 
 class Extent(NamedTuple):
@@ -33,7 +38,7 @@ class Extent(NamedTuple):
 def extent(variable: tree.Variable) -> Extent:
     """Raises UnsupportedError for textures, samplers and surfaces, OperandError for other types
     that are none."""
-    if variable.type in ("texref", "samplerref", "surfref"):
+    if variable.type in OPAQUE:
         raise UnsupportedError(f".{variable.type} is legal PTX, not modelled here")
     size = ELEMENT_BYTES.get(variable.type)
     if size is None:
@@ -42,15 +47,36 @@ def extent(variable: tree.Variable) -> Extent:
         raise OperandError(f"a variable cannot be .{variable.type:.80}{near}")
     size *= variable.vector
     count = prod(d or 0 for d in variable.dimensions)
-    if variable.dimensions and variable.dimensions[0] is None and variable.initialiser:
+    if variable.dimensions and not variable.dimensions[0] and variable.initialiser is not None:
         count = _given(variable)
     alignment = variable.alignment or size
     return Extent(size, size * count, alignment)
 
 
+def is_incomplete(variable: tree.Variable) -> bool:
+    """Whether a variable is an array that does not say how many elements it has: ``x[]``, and
+    ``x[0]``, which ptxas takes for the same."""
+    return bool(variable.dimensions) and not variable.dimensions[0] and not _given(variable)
+
+
+def check_complete(variable: tree.Variable) -> None:
+    """Raises BindError for an array without elements, unless it is declared as .extern."""
+    name = variable.name.text
+    if 0 in variable.dimensions[1:]:
+        raise BindError(f"{name!r} is an array of arrays that have no elements", variable.name.at)
+    if is_incomplete(variable) and variable.linkage != "extern":
+        raise BindError(
+            f"{name!r} has no elements: legal are a number from 1 on, initial values, .extern, and "
+            "x[] as the last parameter of a .func",
+            variable.name.at,
+        )
+
+
 def _given(variable: tree.Variable) -> int:
     """Elements of ``x[]`` that its initial values make."""
     values = variable.initialiser
+    if values is None:
+        return 0
     outer = len(values.items) if isinstance(values, tree.Values) else 1
     return outer * prod(d or 1 for d in variable.dimensions[1:])
 
@@ -80,21 +106,21 @@ def initial_bytes(
     variable: tree.Variable,
     symbols: Mapping[str, Symbol],
     functions: Mapping[str, int],
-) -> bytes:
+) -> Array:
     """The bytes that a variable starts with; zeros behind the values that are given."""
     room = extent(variable)
-    out = bytearray(room.bytes)
+    out = zeros(room.bytes)
     if variable.initialiser is None:
-        return bytes(out)
+        return out
     size = room.element_bytes // variable.vector
     sizes = [d or 0 for d in variable.dimensions]
     if sizes and sizes[0] == 0:
         sizes[0] = room.bytes // room.element_bytes // max(1, prod(sizes[1:]))
     if variable.vector > 1:
         sizes.append(variable.vector)
-    writer = _Writer(variable.type, size, symbols, functions, out, variable.name.at)
+    writer = _Writer(variable.type, size, symbols, functions, out.data, variable.name.at)
     writer.write(variable.initialiser, sizes, 0)
-    return bytes(out)
+    return out
 
 
 @dataclass(frozen=True)
@@ -103,7 +129,7 @@ class _Writer:
     size: int
     symbols: Mapping[str, Symbol]
     functions: Mapping[str, int]
-    out: bytearray
+    out: memoryview
     #: where the variable stands in the text
     at: int
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.errors import OperandError, UnsupportedError, quoted
+from emulator.reading import TEXT_LIMIT, check_regular
 from emulator.targets import find_target
 
 SUFFIXES = (".cu", ".cuh")
@@ -30,8 +31,7 @@ def compile_cuda(source: str | Path, target: str, options: Sequence[str] = ()) -
     UnsupportedError where no compiler is installed.
     """
     path, arch = Path(source), str(find_target(target))
-    if not path.is_file():
-        raise OperandError(f"cannot read {quoted(str(path))}: there is no such file")
+    check_regular(path, TEXT_LIMIT)
     if nvcc := _nvcc():
         return _by_nvcc(nvcc, path, arch, options)
     if library := _nvrtc():

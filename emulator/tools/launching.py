@@ -3,6 +3,7 @@ files; `check` looks for mistakes on the way."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import sys
@@ -22,7 +23,7 @@ from emulator.machine.options import Contract, Order, Special
 from emulator.machine.report import KernelError
 from emulator.machine.report import Report as MachineReport
 from emulator.tools.compiling import SUFFIXES, compile_cuda
-from emulator.tools.files import read_array, replacing
+from emulator.tools.files import check_outputs, read_array, read_text, replacing_all
 from emulator.tools.orders import OrderReport, check_order
 from emulator.tools.report import Answer, render
 
@@ -31,8 +32,12 @@ if TYPE_CHECKING:
 
 #: bytes that one array made by ``zeros:…`` may have
 _LARGEST = 1 << 33
+#: axes that an array may have in every version of NumPy
+_MOST_AXES = 32
 _FILLS = ("zeros", "ones", "random", "arange")
-_NUMBER = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|\d+)")
+_INTEGER = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|\d+)")
+#: numbers of the machine's own byte order
+_TYPE = re.compile(r"[<=|]?[A-Za-z]\w*" if sys.byteorder == "little" else r"[>=|]?[A-Za-z]\w*")
 
 
 def launch_arguments(parser: ArgumentParser) -> None:
@@ -61,7 +66,8 @@ def _arguments(parser: ArgumentParser) -> None:
     add("--dynamic-shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory")
     add("--target", help="sm_90a, H100, ... (default: the file's own .target; .cu: sm_90a)")
     add("--contract", choices=Contract.__args__, default="ptxas",  # type: ignore[attr-defined]
-        help="fuse multiplications and additions as the assembler does, or not")  # fmt: skip
+        help="what the assembler made of the arithmetic: by default it fuses multiplications and "
+        "additions; none: with -fmad=false; O0: with -O0")  # fmt: skip
     add("--async-order", choices=Order.__args__, default="early",  # type: ignore[attr-defined]
         help="when asynchronous copies take effect")  # fmt: skip
     add("--seed", type=int, help="of random arrays, and of --async-order random")
@@ -107,9 +113,16 @@ class _Command:
     def prepare(self) -> None:
         """Finds the kernel, and reads or makes the arguments."""
         self.chosen = self.module[self.kernel] if self.kernel else _only(self.module)
-        self.values = [_argument(text, self.seed) for text in self.arg]
-        self.before = [x.value.copy() if isinstance(x.value, np.ndarray) else None
-                       for x in self.values]  # fmt: skip
+        try:
+            self.values = [_argument(text, self.seed) for text in self.arg]
+            self.before = [x.value.copy() if isinstance(x.value, np.ndarray) else None
+                           for x in self.values]  # fmt: skip
+        except MemoryError:
+            raise OperandError("there is not enough memory for the arrays of --arg") from None
+        # IN.npy:OUT.npy may say that an array is changed in place.
+        in_place = {x.output for x in self.values if x.input == x.output}
+        inputs = [self.file, *(x.input for x in self.values if x.input not in in_place)]
+        check_outputs([*(x.output for x in self.values), self.html], inputs)
         seed = self.schedule_seed
         if seed is None and self.async_order == "random":
             seed = self.seed
@@ -130,10 +143,7 @@ class _Command:
         start = time.perf_counter()
         report = self.chosen.launch(*self.sizes, **{"check": check} | self.options)
         self.seconds = time.perf_counter() - start
-        for value in self.values:
-            if value.output:
-                with replacing(value.output) as out:
-                    np.save(out, value.value, allow_pickle=False)
+        self.write(report, [x for x in self.values if x.output])
         return report
 
     @property
@@ -146,13 +156,15 @@ class _Command:
     def changes(self) -> list[dict[str, str]]:
         return [dict(zip(_HEADER, row, strict=True)) for row in self.rows]
 
-    def write_page(self, report: MachineReport) -> None:
-        """The page that --html asks for."""
-        if not self.html:
-            return
+    def write(self, report: MachineReport, arrays: Sequence[_Argument] = ()) -> None:
+        """The arrays that have a file to go to, and the page that --html asks for."""
+        pages = [self.html] if self.html else []
         folder = self.source or (None if self.file == "-" else Path(self.file).parent)
-        with replacing(self.html) as out:
-            out.write(report.html(folder).encode())
+        with replacing_all([*(x.output for x in arrays), *pages]) as files:
+            for array, file in zip(arrays, files, strict=False):
+                np.save(file, array.value, allow_pickle=False)
+            for file in files[len(arrays) :]:
+                file.write(report.html(folder).encode())
 
     def counted(self, report: MachineReport) -> list[str]:
         if not self.counters:
@@ -175,7 +187,6 @@ def launch_command(file: str, problems: bool = False, **words: Any) -> Answer:
         return _problems(command.module)
     command.prepare()
     report, rows = command.launch(), command.rows
-    command.write_page(report)
     target = str(command.module.target)
     lines = [f"{command.chosen.name} on {target}: {command.seconds:.2f} s"]
     lines += "".join(report.printed).splitlines()
@@ -202,10 +213,10 @@ def check_command(file: str, schedule_seeds: int = 0, **words: Any) -> Answer:
         report = command.launch(check=True)
     except KernelError as error:
         report, failed = _failed(command.chosen.name, error), True
+        command.write(report)
     lines = [f"{command.chosen.name} on {target}: {_sum(report)}", *report.finding_lines()]
     lines += "".join(report.printed).splitlines()
     lines += command.counted(report)
-    command.write_page(report)
     data = report.data | {"target": target, "arguments": command.changes}
     code = report.code
     if schedule_seeds and not failed:
@@ -249,9 +260,7 @@ def _module(file: str, target: str | None) -> Module:
     if file != "-" and Path(file).suffix in SUFFIXES:
         return Module(compile_cuda(file, target or "sm_90a"))
     if file == "-":
-        if sys.stdin is None:
-            raise OperandError("standard input is closed")
-        return Module(sys.stdin.read(), target)
+        return Module(read_text(file), target)
     return Module(Path(file), target)
 
 
@@ -292,27 +301,39 @@ def _show_progress(done: int, total: int) -> None:
 class _Argument(NamedTuple):
     value: Any
     #: the file that it is written to after the launch, "" for none
-    output: str
+    output: str = ""
+    #: the file that it was read from, "" for none
+    input: str = ""
 
 
 def _argument(text: str, seed: int | None) -> _Argument:
     """The value that a word of the command line stands for."""
-    if _NUMBER.fullmatch(text):
-        return _Argument(int(text, 0) if "x" in text.lower() else int(text), "")
-    try:
-        return _Argument(float(text), "")
-    except ValueError:
-        pass
+    if (number := _number(text)) is not None:
+        return _Argument(number)
     first, *rest = text.split(":")
     if first in _FILLS:
         return _filled(text, first, rest, seed)
     if first.endswith(".npy") and len(rest) <= 1:
-        return _Argument(np.ascontiguousarray(read_array(first)), rest[0] if rest else "")
+        return _Argument(np.ascontiguousarray(read_array(first)), "".join(rest), first)
     near = hint(first, _FILLS)
     raise OperandError(
         f"--arg is a number, IN.npy, IN.npy:OUT.npy, or {listing(_FILLS)} with a type and a shape "
         f"such as zeros:f4:1024x1024; got {quoted(text)}{near}"
     )
+
+
+def _number(text: str) -> int | float | None:
+    """The number that a word is; OperandError for one beyond every type, None for no number."""
+    with contextlib.suppress(ValueError):  # of 4,300 digits and more; they are a float's infinity
+        if _INTEGER.fullmatch(text):
+            return int(text, 0) if "x" in text.lower() else int(text)
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    if math.isinf(number) and "inf" not in text.lower():
+        raise OperandError(f"--arg {quoted(text)} is larger than every number of a kernel")
+    return number
 
 
 def _filled(text: str, fill: str, rest: list[str], seed: int | None) -> _Argument:
@@ -323,9 +344,12 @@ def _filled(text: str, fill: str, rest: list[str], seed: int | None) -> _Argumen
     if not all(re.fullmatch("[0-9]{1,12}", x) for x in sizes):
         raise OperandError(f"a shape is numbers such as 1024x1024; got {quoted(rest[1])}")
     shape = tuple(map(int, sizes))
-    if math.prod(shape) * dtype.itemsize > _LARGEST:
+    if len(shape) > _MOST_AXES:
+        raise OperandError(f"a shape has at most {_MOST_AXES} sizes; {quoted(rest[1])} has more")
+    # NumPy multiplies sizes beside a 0, too.
+    if math.prod(size or 1 for size in shape) * dtype.itemsize > _LARGEST:
         raise OperandError(f"{quoted(text)} has more than {_LARGEST:,} bytes")
-    return _Argument(_contents(fill, shape, dtype, seed), rest[2] if len(rest) == 3 else "")
+    return _Argument(_contents(fill, shape, dtype, seed), "".join(rest[2:]))
 
 
 def _contents(fill: str, shape: tuple[int, ...], dtype: np.dtype[Any], seed: int | None) -> Array:
@@ -347,6 +371,8 @@ def _dtype(name: str) -> np.dtype[Any]:
     import ml_dtypes
 
     try:
+        if _TYPE.fullmatch(name) is None:  # NumPy evaluates words such as "f4,(2,)i4"
+            raise TypeError
         found = getattr(ml_dtypes, name, None)
         dtype = np.dtype(found if found is not None else name)
     except TypeError:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dtypes import Array
-from emulator.errors import OperandError
+from emulator.errors import OperandError, as_integer, shown, whole
 from emulator.machine.arguments import arrays_of
 from emulator.machine.module import Kernel
 from emulator.machine.report import KernelError
@@ -164,13 +164,12 @@ def check_order(
 
 
 def _seeds(given: int | Sequence[int]) -> tuple[int, ...]:
-    single = isinstance(given, (int, np.integer)) and not isinstance(given, bool)
-    if single and 1 <= given <= _MOST_SEEDS:  # type: ignore[operator]
-        return tuple(range(int(given)))  # type: ignore[arg-type]
-    several = isinstance(given, (list, tuple, range)) and 0 < len(given) <= _MOST_SEEDS
-    if several and all(isinstance(x, (int, np.integer)) and x >= 0 for x in given):  # type: ignore[union-attr]
-        return tuple(map(int, given))  # type: ignore[arg-type]
-    raise OperandError(f"seeds is 1 … {_MOST_SEEDS}, or a list of numbers; got {given!r:.80}")
+    if isinstance(given, (list, tuple, range)) and 0 < len(given) <= _MOST_SEEDS:
+        return tuple(whole("a seed", x) for x in given)
+    count = as_integer(given)
+    if count is not None and 1 <= count <= _MOST_SEEDS:
+        return tuple(range(count))
+    raise OperandError(f"seeds is 1 … {_MOST_SEEDS}, or a list of numbers; got {shown(given)}")
 
 
 class State:

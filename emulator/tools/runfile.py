@@ -17,7 +17,7 @@ from emulator.errors import OperandError, quoted
 from emulator.machine.registers import Register
 from emulator.machine.warp import Warp, Warpgroup
 from emulator.ptx.statements import instructions, target_of
-from emulator.tools.files import read_npz, read_text, write_npz
+from emulator.tools.files import check_outputs, read_npz, read_text, write_npz
 from emulator.tools.report import WIDTH, Answer, in_width, render
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def run_command(
     `show` names registers, with commas between them, to answer with instead. Raises OperandError
     for files that cannot be used and unknown registers, and whatever `Warp.run` raises.
     """
+    check_outputs([output], [file, registers])
     text = read_text(file)
     start = {} if registers is None else read_npz(registers)
     memory = start.pop(SHARED, None)

@@ -14,7 +14,7 @@ from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import PACKED, ROW_BYTES, Movement
 from emulator.isa.recipe import Recipe
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
-from emulator.targets import TARGETS, Target, find_target, select
+from emulator.targets import TARGETS, Target, find_target
 
 
 def short_targets(names: Sequence[str]) -> str:
@@ -24,9 +24,10 @@ def short_targets(names: Sequence[str]) -> str:
     ``sm_80 to sm_89`` these two and all between them.
     """
     since = min(find_target(name).number for name in names)
-    if set(names) == set(select(since=since)):
+    later = {name for name, target in TARGETS.items() if target.number >= since}
+    if set(names) == later:
         return f"sm_{since}+"
-    if set(names) == set(select(since=since, specific=True)):
+    if set(names) == {name for name in later if TARGETS[name].specific}:
         return f"sm_{since}a/f+"
     places = [place for place, name in enumerate(TARGETS) if name in names]
     parts = []

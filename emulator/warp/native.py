@@ -463,14 +463,14 @@ def _zeros(count: int) -> Int64:
 
 
 class WarpFunction(NamedTuple):
-    """``int32 warp(const void *registers, void *d)`` at an address, for other native code to call.
+    """``int32 warp(const void *registers, void *d)``, for other native code to call, too.
 
     It multiplies for one warp, and returns 0, or the flags of `emulator.arith.kernels.product`:
     then an operand is not legal, or with MIXED `d` means nothing. Each register is the words of all
     lanes, one after the other.
     """
 
-    address: int
+    compute: Any
     #: byte of each operand's first register from `registers` on: a, b, c, e, scale_a, scale_b
     offsets: dict[str, int]
     #: bytes of all of them, and of the registers of D
@@ -514,8 +514,8 @@ def warp_function(
             offsets[name] = start
             end += fragment.registers * ins.lanes * size
     d = ins.fragment("d")
-    address = kernels.warp_address(product, tuple(tables))
-    return WarpFunction(address, offsets, end, d.registers * ins.lanes * d.word_bits // 8)
+    compute = kernels.of_warp(product, tuple(tables))
+    return WarpFunction(compute, offsets, end, d.registers * ins.lanes * d.word_bits // 8)
 
 
 # --- one warpgroup, for native code --------------------------------------------------------------
@@ -528,14 +528,14 @@ _ROW = 4 * 128
 
 
 class GroupFunction(NamedTuple):
-    """``int32 batch(const int64 *words, int64 0, int64 1)`` at an address, for other native code to
-    call: a wgmma with all descriptors that are alike but for `START_BITS`.
+    """``int32 batch(const int64 *words, int64 0, int64 1)``, for other native code to call:
+    a wgmma with all descriptors that are alike but for `START_BITS`.
 
     It returns what a `WarpFunction` does. Each register is the words of all lanes, one after the
     other.
     """
 
-    address: int
+    compute: Any
     #: what it is called with, but for the addresses below
     words: Int64
     #: bytes from the multiple of 1024 where A and B start to their ends; 0: A is in registers
@@ -570,9 +570,7 @@ def group_function(
             rows = _rows(ins, name, bits, (_ROW, 4), product.left)
             given[name] = Operand(0, _zeros(1), rows, _zeros(1))
     compute, words, _ = kernels.prepared(product, given, _flips(product, ins, setting))
-    return GroupFunction(
-        kernels.address_of_function(compute), words, (reach["a"], reach["b"]), given
-    )
+    return GroupFunction(compute, words, (reach["a"], reach["b"]), given)
 
 
 # --- what both have in common ---------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith.scalar import TYPES, bind_vector
-from emulator.errors import OperandError, UnsupportedError, listing, quoted, shown
+from emulator.errors import OperandError, UnsupportedError, as_integer, listing, quoted, shown
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.signature import Operand
 from emulator.warp.call import Call
@@ -79,9 +79,10 @@ def _check_count(ins: OrdinaryInstruction, sources: list[Operand], count: int) -
 def _words(ins: OrdinaryInstruction, operand: Operand, given: Any) -> Array | int:
     """An operand as an array of words of its type; an immediate as an integer."""
     if operand.kind == "immediate":
-        if isinstance(given, bool) or not isinstance(given, (int, np.integer)):
+        number = as_integer(given)
+        if number is None:
             raise OperandError(f"{operand.name} of {ins} is an integer; got {shown(given)}")
-        return int(given)
+        return number
     try:
         words = np.asarray(given)
     except ValueError:

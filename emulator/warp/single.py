@@ -8,7 +8,6 @@ computes those where enough calls have paid for making it; else a few calls of N
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -120,7 +119,6 @@ def _kernel(
 ) -> Kernel | None:
     """Raises OperandError for a selector or ids that the instruction has not."""
     from emulator.arith.kernels.batch import address_of
-    from emulator.arith.kernels.machine_code import callable_at
     from emulator.arith.kernels.product import METADATA
     from emulator.warp.native import warp_function
 
@@ -130,7 +128,6 @@ def _kernel(
     found = warp_function(ins, target, selector, *([ids] if ids else []))
     if found is None:
         return None
-    compute = callable_at(found.address, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
     type_, shape = plan.d
     count = found.size // (type_.itemsize * ins.lanes)
 
@@ -139,7 +136,7 @@ def _kernel(
         registers = np.empty((count, ins.lanes), type_)
         np.concatenate([x.T if x.ndim == 2 else x[None] for x in given], out=registers)
         d = np.empty(shape, type_)
-        flags = compute(address_of(registers), address_of(d))
+        flags = found.compute(address_of(registers), address_of(d))
         if flags and (flags != METADATA or metadata_is_checked):
             return None
         return d.T.copy()

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dtypes import FORMATS, Array
+from emulator.arith.scalar.arrays import ARRAYS
 from emulator.arith.scalar.comparison import maximum, minimum
 from emulator.arith.scalar.types import TYPES
 from emulator.errors import OperandError, one_of, shown
@@ -48,9 +49,7 @@ def reduced(
     if type_ != "f32":
         found = getattr(registers.view(TYPES[type_].values), extreme)(-1)
         return np.asarray(found).view(np.uint32)
-    rule = _RULES[extreme].array
-    assert rule is not None, "all rules have a twin on arrays"
-    take = partial(rule, TYPES["f32"], nan=nan, abs=absolute)
+    take = partial(_RULES[extreme].text, ARRAYS, TYPES["f32"], nan=nan, abs=absolute)
     out: Array = reduce(take, np.moveaxis(registers, -1, 0))
     return out
 

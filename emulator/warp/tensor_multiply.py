@@ -146,7 +146,7 @@ class TensorProduct:
         """How sure the result is: exact for integers, else modelled, and from what."""
         x = self.instruction
         return find_fidelity(
-            self.target.generation, "tcgen05.mma", "", x.a, x.d, self.recipe.source
+            self.target.generation, "tcgen05.mma", d=x.d, source=self.recipe.source
         )
 
     # --- the product ---

@@ -167,7 +167,8 @@ def test_a_report_tells_alike_products_once():
     with tensor_core_matmul("H100") as used:
         for _ in range(3):
             a @ a
-    assert len(list(used.lines())) == 2 and "3 × mm f16 f16 f16 16 × 16 × 16" in used.text()
+    assert "softmax and sums, are not listed: they ran on the CPU" in list(used.lines())[-1]
+    assert len(list(used.lines())) == 3 and "3 × mm f16 f16 f16 16 × 16 × 16" in used.text()
     assert used.data["products"][0]["m"] == 16
 
 
@@ -177,8 +178,39 @@ def test_other_generations_are_modelled():
     for target in ("A100", "H100"):
         with tensor_core_matmul(target) as used:
             results.append(torch.mm(a, b, out_dtype=torch.float32))
-        assert ("modelled" in used[0].why) == (target == "A100")
+        assert used[0].evidence == "modelled"
+        assert ("another generation" in used[0].why) == (target == "A100")
     assert not torch.equal(*results)
+
+
+@pytest.mark.parametrize("chip", ["H200", "h 200", "H100", "H20", "GH200", "H800", "sm_90a"])
+def test_what_an_h200_recorded_is_recorded_for_an_h200_alone(chip):
+    """A split-K size among them: its parts follow from the number of multiprocessors."""
+    a, b = normal(16, 4096, dtype=torch.float16), normal(4096, 4096, dtype=torch.float16, seed=1)
+    with tensor_core_matmul(chip) as used:
+        a[:, :64] @ b[:64, :64], a @ b[:, :64]
+    is_h200 = "200" in chip and not chip.startswith("G")
+    assert used.chip == ("H200" if is_h200 else chip)
+    assert {x.evidence for x in used} == {"recorded" if is_h200 else "modelled"}
+    for product in used:
+        assert is_h200 or ("multiprocessors" in product.why and "an H200" in product.why)
+
+
+@pytest.mark.parametrize(("target", "like"), [
+    ("sm_90", "H200"), ("sm_100", "B200"), ("sm_100f", "B200"), ("sm_103", "B300"),
+])  # fmt: skip
+def test_a_library_picks_by_the_chip(target, like):
+    """wgmma and tcgen05 belong to targets with a suffix alone; fp8 has other bits by mma.sync."""
+    a, b = (normal(32, 256, seed=i).to(torch.float8_e4m3fn) for i in range(2))
+    found = []
+    for name in (target, like):
+        with tensor_core_matmul(name) as used:
+            one = torch.ones(())
+            found.append(torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.float32))
+        assert used[0].evidence != "recorded" or name == "H200"
+        assert ("wgmma" in used[0].order) == (like == "H200")
+        assert ("tcgen05" in used[0].order) == (like != "H200")
+    assert torch.equal(*found)
 
 
 def test_tf32_needs_tensor_cores_that_have_it(tf32):
@@ -218,7 +250,7 @@ def test_types_that_no_gpu_multiplies_are_left_alone():
     a = torch.ones(4, 4, dtype=torch.complex64)
     with tensor_core_matmul("H100") as used:
         assert torch.equal(a @ a, a * 4)
-    assert len(used) == 0
+    assert [(x.operation, x.evidence) for x in used] == [("mm", "none")]
     with (
         pytest.raises(UnsupportedError, match="sm_70 has no instruction"),
         tensor_core_matmul("V100"),

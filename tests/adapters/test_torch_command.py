@@ -2,6 +2,7 @@
 
 import sys
 
+import numpy as np
 import pytest
 from commands import answer, refusal
 from plugin_runs import run_with_plugin
@@ -27,7 +28,7 @@ def test_a_script_runs_and_its_products_are_listed(script, capsys):
     before = list(sys.argv), list(sys.path)
     said = answer(capsys, "torch", script, "one", "two", "--target", "H100")
     assert said[0] == "64.0 ['one', 'two'] __main__"
-    assert said[1] == "1 matrix products as on sm_90a: 1 recorded"
+    assert said[1] == "1 matrix product as on H100: 1 modelled"
     assert (sys.argv, sys.path) == before
 
 
@@ -47,8 +48,27 @@ def test_refusals(script, tmp_path, capsys):
     )
     said = refusal(capsys, "torch", path, "--target", "H100", "--strict")
     assert "strict=True: convolution" in said
-    assert "no script" in refusal(capsys, "torch", "missing.py", "--target", "H100")
+    assert "cannot read" in refusal(capsys, "torch", "missing.py", "--target", "H100")
     assert "no target 'H10'" in refusal(capsys, "torch", script, "--target", "H10")
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        (b"x = 1\ny = (", ", line 2: '(' was never closed"),
+        (b'x = "\xff"', "no Python script"),
+        (b"\x7fELF\xff\0", "null bytes"),
+        (None, "no Python script"),
+    ],
+)
+def test_what_is_no_script(tmp_path, capsys, content, said):
+    """An archive, too, which Python takes for a folder of modules."""
+    path = tmp_path / "script.npz"
+    if content is None:
+        np.savez(path, A=np.zeros(3))
+    else:
+        path.write_bytes(content)
+    assert said in refusal(capsys, "torch", path, "--target", "H100")
 
 
 TESTS = """

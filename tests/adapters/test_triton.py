@@ -55,6 +55,17 @@ def test_bits_of_the_instruction(target, kind, d, opcode):
     assert used == {opcode: 2}
 
 
+@pytest.mark.parametrize(("target", "like"), [("sm_90", "sm_90a"), ("sm_100", "sm_100a")])
+def test_a_compiler_picks_by_the_chip(target, like):
+    """Triton compiles for sm_90a wherever the number is 90."""
+    a, b = operands("f16")
+    found = []
+    for name in (target, like):
+        with tensor_core_dot(name) as used:
+            found.append((matmul(a, b), list(used)))
+    assert same(found[0][0], found[1][0]) and found[0][1] == found[1][1]
+
+
 @pytest.mark.parametrize(
     ("kind", "d", "words", "n"),
     [("f16", "f32", "f16", 64), ("f16", "f16", "f16", 64), ("bf16", "f32", "f16", 64),

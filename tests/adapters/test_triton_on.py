@@ -96,6 +96,31 @@ def test_a_hosts_tensor_descriptor():
     assert torch.equal(out, x.sum(1))
 
 
+@triton.jit
+def copied(x, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    out.store([0, 0], x.load([0, 0]))
+
+
+_NAMES = ("int8", "uint16", "int16", "uint32", "int32", "int64", "float16", "bfloat16", "float32")
+
+
+@pytest.mark.parametrize(("name", "rounds"), [*((x, False) for x in _NAMES), ("float32", True)])
+def test_a_descriptor_keeps_every_bit_unless_it_is_told_to_round(name, rounds):
+    """float32 and tf32 have one code, and a bit of the map tells them apart."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    dtype = getattr(torch, name)
+    raw = np.random.default_rng(0).integers(0, 1 << 7, (16, 16 * dtype.itemsize), np.uint8)
+    x = torch.from_numpy(raw).view(dtype)
+    out = torch.zeros_like(x)
+    source = TensorDescriptor(x, [16, 16], [16, 1], [16, 16], round_f32_to_tf32=rounds)
+    target = TensorDescriptor(out, [16, 16], [16, 1], [16, 16])
+    on("H100", copied)[(1,)](source, target, ROWS=16, COLUMNS=16)
+    assert np.array_equal(out.view(torch.uint8).numpy(), raw) != rounds
+    low = out.view(torch.uint8).numpy().reshape(16, 16, dtype.itemsize)[..., 0]
+    assert low.any() != rounds
+
+
 def test_a_mistake_has_its_line_of_python():
     x, out = torch.zeros(1000), torch.zeros(1000)
     with pytest.raises(KernelError) as caught:

@@ -1,4 +1,4 @@
-"""The compiled engine: chains of multiply-adds, threads, and life without Numba."""
+"""The compiled engine: chains of multiply-adds, threads, and life without llvmlite."""
 
 import importlib
 import itertools
@@ -20,6 +20,7 @@ from edges import chain
 from dtypes import code_type
 from emulator import OperandError, gemm
 from emulator.arith import engines, matmul, vector
+from emulator.arith import threads as pieces
 
 quick = importlib.import_module("emulator.arith.matmul")
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -122,7 +123,7 @@ def test_nan_payloads_of_f64(engine):
 
 
 def test_the_quick_way_is_taken(monkeypatch):
-    pytest.importorskip("numba")
+    pytest.importorskip("llvmlite")
 
     def refuse(*_):
         raise AssertionError("by single dots")
@@ -137,7 +138,7 @@ def test_the_quick_way_is_taken(monkeypatch):
 @pytest.mark.parametrize("how", ("rz", "rm", "rp"))
 def test_roundings_of_the_machine_are_set_and_taken_back(how, monkeypatch):
     """In every thread that computes; a machine that lacks them is told from one that has them."""
-    pytest.importorskip("numba")
+    pytest.importorskip("llvmlite")
     rng, arithmetic = np.random.default_rng(405), CHAINS[f"f64 {how}"]
     a, b, c = (rng.standard_normal(s).view(np.uint64) for s in ((90, 96), (80, 96), (90, 80)))
     got = matmul(arithmetic, a, b, c, k=4, engine="compiled")
@@ -158,13 +159,18 @@ def test_roundings_of_the_machine_are_set_and_taken_back(how, monkeypatch):
 @pytest.mark.parametrize("name", ("f64 rn", "quad f16"))
 def test_the_codes_would_show_unfused_multiply_adds(name, monkeypatch):
     """The planted error: a rounding too many."""
-    pytest.importorskip("numba")
+    pytest.importorskip("llvmlite")
     compiled = importlib.import_module("emulator.arith.compiled")
 
-    def planted(first, last, a, b, x, period, pairs):
-        """Every product rounded, and added to the accumulator itself."""
-        for k in range(a.shape[-1]):
-            x += a[..., k, None] * b[:, k, None]
+    def planted(operation, bits):
+        def rows(first, last, a, b, x, *sizes):
+            """Every product rounded, and added to the accumulator itself."""
+            y = x.view(f"f{bits // 8}").reshape(*x.shape[:2], -1, compiled.COLUMNS)
+            p = a.view(y.dtype)
+            for k in range(p.shape[-1]):
+                y += p[..., k, None, None] * b.view(y.dtype)[:, None, :, k]
+
+        return rows
 
     rng, arithmetic = np.random.default_rng(402), CHAINS[name]
     dtype = {64: np.float64, 32: np.float32, 16: np.float16}
@@ -177,7 +183,7 @@ def test_the_codes_would_show_unfused_multiply_adds(name, monkeypatch):
     a[..., 0], a[..., 1], a[..., 2], b[..., 2], c = 999, 0, -999, b[..., 0], c * 0
     drawn = [x.view(f"u{x.dtype.itemsize}") for x in (a, b, c)]
     check(name, "compiled", *drawn)
-    monkeypatch.setattr(compiled, "chain_tasks", planted)
+    monkeypatch.setattr(compiled, "row_tasks", planted)
     with pytest.raises(AssertionError, match="codes differ"):
         check(name, "compiled", *drawn)
 
@@ -193,7 +199,7 @@ def product(seed, engine="compiled"):
 
 def test_several_threads_of_a_program_at_once():
     """Each of them is large enough to be shared out among the threads of the engine."""
-    pytest.importorskip("numba")
+    pytest.importorskip("llvmlite")
     want = [product(seed, "vector") for seed in range(3)]
     with ThreadPoolExecutor(6) as pool:
         got = list(pool.map(product, [0, 1, 2] * 8))
@@ -202,7 +208,7 @@ def test_several_threads_of_a_program_at_once():
 
 
 def test_pieces_of_a_batch_in_several_threads_at_once(monkeypatch):
-    pytest.importorskip("numba")
+    pytest.importorskip("llvmlite")
     monkeypatch.setattr(quick, "_COMPILED_PIECE", 1 << 14)
     arithmetic, rng = by_hand("mma hopper f16 f32"), np.random.default_rng(403)
     a, b = rng.integers(0, 0x3C00, (40, 16, 32), np.uint16), rng.integers(0, 0x3C00, (8, 32))
@@ -216,21 +222,19 @@ def test_pieces_of_a_batch_in_several_threads_at_once(monkeypatch):
 
 @pytest.mark.parametrize("threads", (1, 4))
 def test_parts_are_computed_once_each_and_those_within_by_the_same_thread(threads, monkeypatch):
-    compiled = pytest.importorskip("emulator.arith.compiled")
-    monkeypatch.setattr(compiled, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(pieces, "processors", lambda: threads)
     done = []
 
     def outer(part):
         this = threading.get_ident()
-        compiled.in_threads(lambda x: done.append((part, x, threading.get_ident() == this)), "xy")
+        pieces.in_threads(lambda x: done.append((part, x, threading.get_ident() == this)), "xy")
 
-    compiled.in_threads(outer, range(50))
+    pieces.in_threads(outer, range(50))
     assert sorted(done) == [(part, x, True) for part in range(50) for x in "xy"]
 
 
 def test_a_part_that_fails_ends_the_others(monkeypatch):
-    compiled = pytest.importorskip("emulator.arith.compiled")
-    monkeypatch.setattr(compiled, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(pieces, "processors", lambda: 4)
     done = []
 
     def piece(part):
@@ -240,9 +244,9 @@ def test_a_part_that_fails_ends_the_others(monkeypatch):
         done.append(part)
 
     with pytest.raises(ValueError, match="planted"):
-        compiled.in_threads(piece, range(9999))
+        pieces.in_threads(piece, range(9999))
     assert len(done) < 999
-    compiled.in_threads(done.append, ["next"])
+    pieces.in_threads(done.append, ["next"])
     assert done[-1] == "next"
 
 
@@ -253,7 +257,7 @@ def test_a_part_that_fails_ends_the_others(monkeypatch):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_child_computes_too():
     """It inherits the engine's threads by name only: a task given to them would wait for ever."""
-    pytest.importorskip("numba")
+    pytest.importorskip("llvmlite")
     want = product(0)
     with multiprocessing.get_context("fork").Pool(1) as pool:
         assert_same_codes(pool.apply_async(product, (0,)).get(120), want)

@@ -10,7 +10,7 @@ from dtypes import FORMATS, code_type
 from emulator import Instruction
 from emulator.arith import matmul
 
-pytest.importorskip("numba")
+pytest.importorskip("llvmlite")
 tiles = pytest.importorskip("emulator.arith.fused_tiles")
 
 M = "mma.sync.aligned."

@@ -1,11 +1,22 @@
 """Compiled code on disk: found again, made anew where damaged, not used where others write; and
 the threads that run it."""
 
+import ast
 import ctypes
+import gc
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
+import weakref
+from itertools import count
+from pathlib import Path
 
 import pytest
+
+from emulator.arith import threads
 
 machine_code = pytest.importorskip("emulator.arith.kernels.machine_code")
 
@@ -28,8 +39,7 @@ def made(monkeypatch, tmp_path):
 
 
 def twice(x):
-    (address,) = machine_code.function_addresses(TEXT, ["twice"])
-    return machine_code.callable_at(address, ctypes.c_int64, ctypes.c_int64)(x)
+    return machine_code.function(TEXT, "twice", ctypes.c_int64, ctypes.c_int64)(x)
 
 
 def test_code_is_made_once(made, tmp_path):
@@ -57,6 +67,29 @@ def test_a_folder_that_others_write_to_is_not_used(made, tmp_path):
     assert twice(2) == 4 and len(made) == 2
 
 
+def test_a_full_disk_leaves_nothing(made, tmp_path):
+    """No file may be longer than its checksum."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (32, before[1]))
+    try:
+        assert twice(21) == 42
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert not list((tmp_path / "cache").iterdir())
+    assert twice(4) == 8 and len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_folder_in_place_of_the_file_is_left_alone(made, tmp_path):
+    assert twice(1) == 2
+    (file,) = (tmp_path / "cache").iterdir()
+    file.unlink()
+    file.mkdir()
+    assert twice(2) == 4 and list((tmp_path / "cache").iterdir()) == [file]
+
+
 def test_the_oldest_files_go(made, tmp_path, monkeypatch):
     monkeypatch.setattr(machine_code, "_KEPT", 1)
     assert twice(1) == 2
@@ -66,15 +99,136 @@ def test_the_oldest_files_go(made, tmp_path, monkeypatch):
     assert [x.name for x in (tmp_path / "cache").iterdir()] == [first.name]
 
 
+# --- in memory ------------------------------------------------------------------------------------
+
+
+def many(number):
+    """The function that adds a number."""
+    text = TEXT.replace("%x, %x", f"%x, {number}")
+    return machine_code.function(text, "twice", *[ctypes.c_int64] * 2)
+
+
+def mappings():
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        pytest.skip("no /proc")
+    return len(maps.read_text().splitlines())
+
+
+def test_code_is_freed_with_its_last_user(made):
+    many(0)(1)
+    before = mappings()
+    functions = [many(number) for number in range(1, 20)]
+    codes = [weakref.ref(x.code) for x in functions]
+    assert [x(1) for x in functions] == list(range(2, 21)) and mappings() > before
+    again = many(19)
+    del functions
+    gc.collect()
+    assert again(1) == 20 and [x() is None for x in codes] == [True] * 18 + [False]
+    del again
+    assert codes[-1]() is None and mappings() <= before + 1
+
+
+def test_equal_texts_share_code(made):
+    one, other = many(5), many(5)
+    assert one.code is other.code and many(6).code is not one.code and len(made) == 2
+    del one
+    assert other(1) == 6
+
+
+def test_threads_that_compile_one_text_share_it(made):
+    start, found = threading.Barrier(4), []
+
+    def work():
+        start.wait()
+        found.append(many(7))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for x in threads:
+        x.start()
+    for x in threads:
+        x.join()
+    assert len({id(x.code) for x in found}) == 1 and len(made) == 1
+    assert [x(1) for x in found] == [8] * 4
+
+
+def test_an_interrupt_leaves_nothing_behind(made, tmp_path, monkeypatch):
+    """The engine of the compilation that is stopped takes its target machine with it."""
+    create = machine_code.llvm.create_mcjit_compiler
+
+    def stops(*given):
+        create(*given)
+        raise KeyboardInterrupt
+
+    for number in range(20):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(machine_code.llvm, "create_mcjit_compiler", stops)
+            many(number)
+        assert many(number)(1) == number + 1
+    assert len(made) == 20 == len(list((tmp_path / "cache").iterdir()))
+
+
+def test_a_signal_handler_may_compile_meanwhile(made, monkeypatch):
+    compile_ = machine_code._compile
+
+    def interrupted(*given):
+        monkeypatch.setattr(machine_code, "_compile", compile_)
+        assert many(8)(1) == 9
+        return compile_(*given)
+
+    monkeypatch.setattr(machine_code, "_compile", interrupted)
+    assert many(9)(1) == 10
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of threads and fork
+def test_forks_while_a_thread_compiles(made):
+    """LLVM is idle in the child, which compiles as well."""
+    stop = threading.Event()
+
+    def work():
+        for number in count(3):
+            if stop.is_set():
+                return
+            many(number)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(8):
+            child = os.fork()
+            if not child:
+                signal.alarm(20)
+                os._exit(many(2)(1))
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_interrupts_at_random_moments(tmp_path, seed):
+    """`interrupts` compares what ran afterwards with the vector engine."""
+    run = [sys.executable, "-m", "interrupts", str(seed), "40"]
+    path = os.pathsep.join(x for x in sys.path if x)
+    folders = {"EMULATOR_CACHE_DIR": str(tmp_path)}
+    env = os.environ | folders | {"PYTHONPATH": path}
+    done = subprocess.run(run, capture_output=True, text=True, timeout=600, env=env)
+    assert done.returncode == 0, done.stderr
+    hits = ast.literal_eval(done.stdout)
+    assert hits["by_line"] >= 15 and hits["by_signal"] >= 10 and not hits["files left"]
+
+
 # --- threads --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def three_threads(monkeypatch):
-    monkeypatch.setattr(machine_code, "processors", lambda: 3)
-    machine_code._pool.cache_clear()
+    monkeypatch.setattr(threads, "processors", lambda: 3)
+    threads._pool.cache_clear()
     yield
-    machine_code._pool.cache_clear()
+    threads._pool.cache_clear()
 
 
 def test_each_part_is_computed_once(three_threads):
@@ -85,25 +239,40 @@ def test_each_part_is_computed_once(three_threads):
         time.sleep(0.002)
         return 1 << first // 50
 
-    assert machine_code.in_parts(piece, 100, 9) == 3
+    assert threads.in_parts(piece, 100, 9) == 3
     assert sorted(x for _, *part in seen for x in range(*part)) == list(range(100))
     assert len({thread for thread, *_ in seen}) > 1
 
 
-def test_nobody_computes_when_the_caller_has_failed(three_threads):
+@pytest.mark.parametrize("more", [0, 1, 2], ids="interrupted {} times more".format)
+def test_nobody_computes_when_the_caller_has_failed(three_threads, monkeypatch, more):
     """What the parts write to may be gone then."""
     caller, begun, running = threading.get_ident(), threading.Event(), []
+    wait, computed, failed = threads.wait, [], threading.Event()
+
+    def interrupted(*given):
+        if len(interrupts) < more:
+            interrupts.append(1)
+            raise KeyboardInterrupt
+        return wait(*given)
+
+    interrupts = []
+    monkeypatch.setattr(threads, "wait", interrupted)
 
     def piece(first, last):
         if threading.get_ident() == caller:
             begun.wait()
+            failed.set()
             raise KeyboardInterrupt
         running.append(first)
+        computed.append(first)
         begun.set()
+        failed.wait()
         time.sleep(0.01)
         running.remove(first)
         return 0
 
     with pytest.raises(KeyboardInterrupt):
-        machine_code.in_parts(piece, 8, 3)
-    assert not running
+        threads.in_parts(piece, 12, 3)
+    assert not running and len(interrupts) == more
+    assert len(computed) < 11  # nobody takes another part

@@ -122,7 +122,7 @@ def shape_case(where, k):
 @pytest.mark.parametrize("where", ("wgmma hopper e4m3 f32", "wgmma hopper e4m3 f16", *WHERE))
 def test_processors_that_do_not_round_single_instructions(where, monkeypatch):
     """What the code for AVX-512 computes, by the code for others."""
-    pytest.importorskip("numba")
+    pytest.importorskip("llvmlite")
     monkeypatch.setattr("emulator.arith.fused_tiles.directed", lambda: False)
     case = shape_case(where, 16)
     check(case, "compiled", drawn(case, 207, (1, 9, 35)))
@@ -349,7 +349,7 @@ def test_many_marked_elements_are_computed_all_together(share, engine, monkeypat
 def test_infinities_and_nans_anywhere_take_the_quick_way(where, share, recomputed):
     """Among the operands, zeros beside them, and in C; f16 accumulators overflow on the way, and
     only those that meet the other infinity afterwards are computed one by one."""
-    pytest.importorskip("numba")
+    pytest.importorskip("llvmlite")
     case = shape_case(where, 16)
     rng, fmt = np.random.default_rng(270), case.arithmetic.a
     a, b, c = gaussian(case, 40, 50, 64, seed=5)

@@ -21,7 +21,7 @@ from emulator.arith.factors import plan
 def whatever_its_share(monkeypatch):
     """Elements are recomputed one by one, however many: the others come from the quick way."""
     monkeypatch.setattr(quick, "_MOSTLY_ORDINARY", 0)
-    if importlib.util.find_spec("numba"):
+    if importlib.util.find_spec("llvmlite"):
         # What lies in lanes has plants of its own, in test_lanes.
         monkeypatch.setattr("emulator.arith.fused_tiles.suits_lanes", lambda *_: False)
 
@@ -97,7 +97,7 @@ KINDS = {
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_matrices_would_show_code_of_another_kind(name, monkeypatch):
-    pytest.importorskip("numba")
+    pytest.importorskip("llvmlite")
     tiles = importlib.import_module("emulator.arith.fused_tiles")
     where, off = KINDS[name]
     if "floats" in off and not tiles.directed():
@@ -110,7 +110,7 @@ def test_the_matrices_would_show_code_of_another_kind(name, monkeypatch):
 
 def test_a_sum_that_leaves_int32_is_computed_otherwise(monkeypatch):
     """16 products of almost 4 beside a c of almost 2: without the guard, the sum wraps."""
-    pytest.importorskip("numba")
+    pytest.importorskip("llvmlite")
     tiles = importlib.import_module("emulator.arith.fused_tiles")
     case, right = shape_case("mma hopper f16 f32", 16), tiles._kind
     a = np.full((1, 33, 16), 0x3FFF, np.uint16)
@@ -133,7 +133,7 @@ def test_the_matrices_would_show_missing_marks(where, engine, monkeypatch):
     """What the compiled engine marks are numbers too large or small, which f16 does not have."""
     module = fused
     if engine == "compiled":
-        pytest.importorskip("numba")
+        pytest.importorskip("llvmlite")
         module = importlib.import_module("emulator.arith.fused_tiles")
     right = module.chain
 
@@ -161,7 +161,7 @@ def test_the_matrices_would_show_wrong_powers(monkeypatch):
 
 
 def test_the_matrices_would_show_wrong_exponents_in_compiled_code(monkeypatch):
-    pytest.importorskip("numba")
+    pytest.importorskip("llvmlite")
     made = plan(shape_case("wgmma hopper e5m2 f32", 16).arithmetic, 16)
     monkeypatch.setattr(quick, "plan", lambda *_: made._replace(widen=FORMATS["f32"]))
     planted_is_caught(shape_case("wgmma hopper e5m2 f32", 16), "compiled")
@@ -175,7 +175,7 @@ def test_the_matrices_would_show_missing_special_marks(monkeypatch):
 
 @pytest.mark.parametrize("where", ("mma hopper f16 f16", "mma hopper tf32 f32"))
 def test_the_matrices_would_show_specials_that_are_passed_over(where, monkeypatch):
-    pytest.importorskip("numba")
+    pytest.importorskip("llvmlite")
     monkeypatch.setattr("emulator.arith.fused_tiles._with_specials", lambda *_: None)
     planted_is_caught(shape_case(where, 8), "compiled")
 

@@ -19,7 +19,7 @@ from test_recipes_by_hand import SCALED, scaled
 
 from emulator import Instruction, UnsupportedError
 from emulator.arith import dot
-from emulator.arith.evidence import find_evidence
+from emulator.arith.evidence import find_recorded, open_constants
 from emulator.arith.recipes import arithmetic_for_row, find_recipe
 from emulator.targets import TARGETS
 from emulator.tools.replay import replay
@@ -98,8 +98,9 @@ def test_recordings_notice_every_constant(index, family, a, generation, put):
     """All but those that are open by the evidence; and of those, they do not notice all."""
     row, variants = RIGHT[index], VARIANTS[index, family, a, generation]
     ins = [Instruction.parse(variant.opcode) for variant in variants]
-    evidence = find_evidence(generation, family, ins[0].shape, a, row.d)
-    assert evidence is not None
+    forms = [find_recorded(generation, str(x)) for x in ins]
+    assert all(forms)
+    left = {name for x in ins for name in open_constants(generation, str(x))}
     missed = set()
     for mutant in mutants(row, {getattr(x, "stored_k", x.k) for x in ins}):
         put(mutant.row, row)
@@ -110,12 +111,12 @@ def test_recordings_notice_every_constant(index, family, a, generation, put):
             missed.add(mutant.constant)
     put(row, row)
     assert not notices(variants)
-    if "H200" in evidence.source:
-        assert not evidence.open
-    assert missed <= set(evidence.open.split())
-    # Of two types in one row of evidence, what is open may show in one.
+    if any("H200" in x.source for x in forms):
+        assert not left
+    assert missed <= left
+    # Of two types in one row of OPEN, what is open may show in one.
     others = [k for k in VARIANTS if k[0] == index and k[1] == family and k[2] != a]
-    assert missed == set(evidence.open.split()) or others
+    assert missed == left or others
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ def test_brief_is_one_line():
 def test_a_new_step_is_one_class(engine):
     """No engine, and no fast path, needs to be told about it."""
     if engine == "compiled":
-        pytest.importorskip("numba")
+        pytest.importorskip("llvmlite")
     for steps in ((*HOPPER.steps, Negate()), (Negate(), *HOPPER.steps)):
         new = replace(HOPPER, steps=steps)
         got = one_dot(new, 0x3F800000, [(1.0, 2.0)], 16, engine)

@@ -15,7 +15,7 @@ from paths import ROOT
 #: layer; those of one tuple are siblings that do not meet.
 LAYERS = (
     ("dtypes",),
-    ("emulator.errors emulator.targets emulator.arrays emulator.report",),
+    ("emulator.errors emulator.targets emulator.arrays emulator.reading emulator.report",),
     ("emulator.layout", "emulator.arith"),
     ("emulator.memory",),
     ("emulator.isa",),
@@ -45,6 +45,17 @@ def module_name(path):
 
 
 MODULES = {module_name(path): path for path in package_files()}
+
+
+#: engines of kernels, which call the checks that a launch gives them
+ENGINES = ("emulator.machine.vector", "emulator.machine.compiled", "emulator.machine.reference")
+
+
+def test_an_engine_imports_no_checks():
+    for module, path in MODULES.items():
+        if module.startswith(ENGINES):
+            found = facts(path.read_text(), module).imported
+            assert not [x for x in found if x.startswith("emulator.machine.checks")], module
 
 
 def layer_of(module):

@@ -4,6 +4,7 @@ The package is copied and one row is added to the copy, as a developer would add
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,22 +13,27 @@ import textwrap
 import pytest
 from paths import ROOT
 
-LAST = '    ("rtx_blackwell", "120 120a 120f 121 121a 121f"),\n'
-KIB = '"121": 99,'
+from emulator.targets import FEATURES, LAYERS, TARGETS
+
+#: the end of the table, and the chips added there: a generation without recipes, one without any
+#: feature, and a copy of sm_100
+END = "    )\n    for target in chip\n"
+LATER = '        _chip(130, "later", 100, 227, plain=(9, 5), exact=(9, 5)),\n'
+BARE = '        _chip(131, "later", 0, 227, plain=(9, 5), exact=(9, 5)),\n'
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Runs Python, or a command of the emulator, with targets sm_130 and sm_130a added."""
+    """Runs Python, or a command of the emulator, with targets sm_130, sm_131 and sm_140 added."""
     folder = tmp_path_factory.mktemp("package")
     for package in ("emulator", "dtypes"):
         shutil.copytree(ROOT / package, folder / package)
     table = folder / "emulator" / "targets.py"
     text = table.read_text()
-    for old, new in ((LAST, LAST + '    ("later", "130 130a"),\n'), (KIB, f'{KIB} "130": 227,')):
-        assert old in text
-        text = text.replace(old, new)
-    table.write_text(text)
+    assert text.count(END) == 1
+    copied = re.search(r" {8}_chip\(100,.*?\),\n(?= {8}_chip)", text, re.DOTALL)[0]
+    copied = copied.replace("_chip(100,", "_chip(140,")
+    table.write_text(text.replace(END, LATER + BARE + copied + END))
 
     def go(*arguments, code=0):
         here = {**os.environ, "PYTHONPATH": str(folder)}
@@ -39,6 +45,17 @@ def run(tmp_path_factory):
         return done.stdout or done.stderr
 
     return go
+
+
+def test_every_feature_is_asked_for_by_a_row_and_had_by_a_target():
+    # The tables in targets.py and the rows of emulator.isa name the same features.
+    source = "".join(p.read_text() for p in (ROOT / "emulator").rglob("*.py"))
+    had = frozenset().union(*(target.features for target in TARGETS.values()))
+    layers = {f"sm_{n}" for n in LAYERS}
+    assert had == {*FEATURES, *layers}
+    names = re.findall(r'"([\w.:]+)"', "".join(re.findall(r"having\([^)]*\)", source)))
+    names += re.findall(r'"(\S+)" (?:not )?in \S+\.features', source)
+    assert set(FEATURES) <= set(names), set(FEATURES) - set(names)
 
 
 def test_instructions_print_and_leave_it_out(run):
@@ -58,6 +75,28 @@ def test_instructions_print_and_leave_it_out(run):
     """),
     )
     assert out.split() == ["True"]
+
+
+def test_a_target_has_no_feature_that_it_does_not_name_and_a_copy_has_all(run):
+    out = run(
+        "-c",
+        textwrap.dedent("""
+        from emulator.isa import catalogue, tcgen05
+        from emulator.isa.ordinary import instruction
+        ordinary = [*instruction.expand()]
+        forms = [*catalogue.instructions(), *ordinary[:: len(ordinary) // 3000], *tcgen05.expand()]
+        for place, ins in enumerate(forms):
+            targets = set(ins.targets)
+            assert not targets & {"sm_131", "sm_131a"}, ins
+            for suffix in ("", "a", "f"):
+                assert ("sm_140" + suffix in targets) == ("sm_100" + suffix in targets), ins
+                if place % 10 == 0 and "sm_100" + suffix in targets:
+                    one, other = (ins.signatures("sm_%d%s" % (n, suffix)) for n in (100, 140))
+                    assert one == other, ins
+        print(len(forms))
+    """),
+    )
+    assert int(out) > 5000
 
 
 def test_what_multiplies_is_refused(run):

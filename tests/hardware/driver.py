@@ -17,6 +17,8 @@ _MANAGEMENT = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
 _JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES = 5, 6
 _LOG_BYTES = 8192
+#: the limit of a context, bytes of stack of a thread
+_STACK_SIZE = 0
 #: the attribute of a function, bytes of dynamic shared memory that it may be given
 _MOST_DYNAMIC_SHARED = 8
 #: errors that belong to one call; after any other the process must not use the GPU again
@@ -159,6 +161,11 @@ class Gpu:
             for address in held:
                 self._cuda.cuMemFree_v2(address)
             self._cuda.cuModuleUnload(module)
+
+    def set_stack(self, size: int) -> None:
+        """Gives each thread so many bytes of stack: functions that call themselves need them."""
+        self._use_context()
+        self._call("cuCtxSetLimit", c_uint(_STACK_SIZE), c_size_t(size))
 
     def _use_context(self) -> None:
         if not self._has_context:

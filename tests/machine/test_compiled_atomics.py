@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from test_compiled_engine import U32, assert_same, kernel, words
 
-from emulator.machine.compiled import atomics, loops
+from emulator.machine.compiled import atomics, loops, rules
 
 START = """mov.u32 %r11, room; ld.global.u32 %r20, [%rd1]; and.b32 %r12, %r20, 24;
     add.u32 %r11, %r11, %r12; cvt.u64.u32 %rd8, %r12; ld.param.u64 %rd9, [b];
@@ -86,7 +86,7 @@ def test_a_lock():
 
 @pytest.mark.parametrize("operation", ["xor", "inc", "cas"])
 def test_a_difference_is_noticed(operation, monkeypatch):
-    monkeypatch.setitem(atomics._UPDATES, operation, lambda e, t, words: words[0])
+    monkeypatch.setattr(rules, "of_words", lambda ins, space: lambda e, old, *operands: old)
     type_ = "u32" if operation == "inc" else "b32"
     with pytest.raises(AssertionError):
         check(statements(f"{operation}.{type_}", "global"))

@@ -5,6 +5,7 @@ import pytest
 from test_compiled_engine import U32, assert_same, kernel, words
 
 from emulator import KernelError, Module
+from emulator.arith import threads
 from emulator.machine.compiled import engine, loop, loop_function
 from emulator.machine.compiled.loops import _cycles, loops_of
 from emulator.machine.compiled.segment import Segment
@@ -106,7 +107,7 @@ def test_many_turns_are_several_calls(monkeypatch):
 
 
 def test_blocks_in_several_threads(monkeypatch):
-    monkeypatch.setattr(loop.machine_code, "processors", lambda: 4)
+    monkeypatch.setattr(threads, "processors", lambda: 4)
     monkeypatch.setattr(loop, "WORTH_A_THREAD", 1)
     given = words(64 * 30)
     text = kernel(LOOPS["a barrier in an outer loop"])

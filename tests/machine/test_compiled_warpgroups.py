@@ -1,17 +1,18 @@
 """wgmma and mbarriers in native loops: the bytes, counts and errors of the vector engine."""
 
 import ctypes
+import gc
 from functools import lru_cache
 
 import numpy as np
 import pytest
+from interrupts import BODIES, KERNEL, forget
 from llvmlite import ir
 from test_compiled_engine import assert_same, ended
 from test_wgmma_order import COMMIT, MULTIPLY, TEXT, wait
 
 from emulator import Module
 from emulator.arith.kernels import machine_code
-from emulator.arith.scalar.types import TYPES
 from emulator.machine.compiled import mbarriers
 from emulator.machine.compiled.emitter import LONG, Emitter
 from emulator.machine.reference import engine as reference_engine
@@ -214,18 +215,34 @@ def test_arrivals_are_no_steps(monkeypatch):
         ran.clear()
 
 
+WGMMA = TEXT.format(body=loop(multiply()), functions="")
+MMA = KERNEL.replace("BODY", BODIES[-1])
+
+
+@pytest.mark.parametrize("text", [MMA, WGMMA], ids=["mma", "wgmma"])
+def test_native_code_keeps_the_kernels_that_it_calls(text):
+    """Their addresses are in its arguments, also when nobody else keeps them any more."""
+    module, found = Module(text), []
+    (kernel,) = module.kernels
+    for _ in range(3):
+        found.append(np.arange(128 * 8, dtype=np.uint32))
+        module[kernel].launch(1, 128, [found[-1]], engine="compiled")
+        forget(files=True)
+        gc.collect()
+    assert found[0].any() and (found[0] == found[1]).all() and (found[0] == found[2]).all()
+
+
 # --- the word after an arrival --------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1)
 def arrival():
     """``arrive(word, arrivals, bytes)`` of native code."""
-    module, kind = ir.Module("arrive"), TYPES["u64"]
+    module = ir.Module("arrive")
     function = ir.Function(module, ir.FunctionType(LONG, [LONG] * 3), "arrive")
     e = Emitter(module, ir.IRBuilder(function.append_basic_block()), None)
-    e.builder.ret(mbarriers._after(e, kind, list(function.args)))
-    (address,) = machine_code.function_addresses(str(module), ["arrive"])
-    return machine_code.callable_at(address, *[ctypes.c_uint64] * 4)
+    e.builder.ret(mbarriers._after(e, *function.args))
+    return machine_code.function(str(module), "arrive", *[ctypes.c_uint64] * 4)
 
 
 EDGES = [

@@ -1,9 +1,13 @@
 """Right kernels that a coarser rule would blame, each beside a twin with a mistake."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from emulator import KernelError, Module
+
+RIGHT = (Path(__file__).parents[1] / "cuda" / "right.ptx").read_text()
 
 HEAD = ".version 8.6\n.target sm_90\n.address_size 64\n"
 START = """
@@ -88,6 +92,11 @@ def test_bulk_reductions_of_several_blocks_are_no_race(opcode, found):
     ("st.u32 [%x], %r1;", set()),
     ("st.u32 [%mine], %r1;", {"uninitialised register"}),
     ("@%first st.u32 [%mine], %r1;", {"uninitialised register"}),
+    # a structure of a byte and its padding, and a byte by itself
+    ("mov.u16 %h0, 1; st.global.v4.u8 [%mine], {%h0, %h1, %h2, %h3};", set()),
+    ("st.global.v2.u8 [%mine], {%h1, %h2};", set()),
+    ("st.global.u8 [%mine], %h1;", {"uninitialised register"}),
+    ("mov.u16 %h0, 1; st.global.v2.u16 [%mine], {%h0, %h1};", {"uninitialised register"}),
     # a comparison that is decided without it
     ("setp.eq.u32 %p, %r1, 0; setp.ne.u32 %q, %r7, 7; and.pred %p, %p, %q; @%p bra END;", set()),
     ("setp.eq.u32 %p, %r1, 0; setp.eq.u32 %q, %r7, 7; and.pred %p, %p, %q; @%p bra END;",
@@ -204,6 +213,9 @@ def test_lanes_of_one_load_may_read_different_memories(store, found):
     ("atom.shared.add.u32 %r1, [%at], 1; st.u32 [%mine], %r1;", {"uninitialised memory"}),
     ("red.shared.add.u32 [%at], 1; ld.shared.u32 %r1, [%at]; st.u32 [%mine], %r1;",
      {"uninitialised memory"}),
+    ("red.shared.or.b32 [%at], 1; ld.shared.u32 %r1, [%at]; st.u32 [%mine], %r1;",
+     {"uninitialised memory"}),
+    ("red.shared.and.b32 [%at], -2; ld.shared.u32 %r1, [%at]; st.u32 [%mine], %r1;", set()),
     ("st.shared.u32 [%at], 0; atom.shared.add.u32 %r1, [%at], 1; st.u32 [%mine], %r1;", set()),
     ("atom.shared.exch.b32 %r1, [%at], 1; ld.shared.u32 %r2, [%at]; st.u32 [%mine], %r2;", set()),
     ("atom.shared.exch.b32 %r1, [%at], 1; st.u32 [%mine], %r1;", {"uninitialised memory"}),
@@ -351,3 +363,73 @@ def test_lanes_that_are_named_elsewhere_may_come_later(mask, leave, found):
         assert kinds(PARTS.replace("MASK", mask).replace("LEAVE", leave), block=32) == found
     except KernelError as error:
         assert {x.kind for x in error.findings} == found
+
+
+THREADS = np.arange(128)
+
+
+def of_cuda(name, out, block, edit=("", "")):
+    """The findings of a kernel of right.cu, with one piece of its text replaced."""
+    text = RIGHT.replace(*edit)
+    assert edit == ("", "") or text != RIGHT
+    given = [out, np.ones(128, "f8") if name == "padding" else np.ones(128, "i4")]
+    kernel = Module(text)[name]
+    report = kernel.launch(1, block, given[: len(kernel.parameters)], check=True)
+    return {x.kind for x in report.findings}
+
+
+def test_padding_of_structures_is_passed_to_functions():
+    out = np.zeros(64, [("value", "f8"), ("count", "i4"), ("tag", "i4")])
+    assert not of_cuda("padding", out, 64)
+    even = THREADS[:64] % 2 == 0
+    np.testing.assert_array_equal(out["value"], np.where(even, 2, 3 * THREADS[:64]) + 3)
+    assert (out["tag"] == 3).all()
+
+
+def test_a_member_that_nobody_wrote_spoils_what_is_made_of_it():
+    out = np.zeros(64, [("value", "f8"), ("count", "i4"), ("tag", "i4")])
+    edit = ("st.param.b32 \t[param1+8], 2;", "")
+    assert of_cuda("padding", out, 64, edit) == {"uninitialised register"}
+
+
+@pytest.mark.parametrize("edit, found", [
+    (("", ""), set()),
+    # the barrier before the second store, which waits for the reads of the first step
+    (("$L__BB2_3:\n\tbar.warp.sync \t33554431;", "$L__BB2_3:"), {"race"}),
+])  # fmt: skip
+def test_part_of_a_warp_meets_again_and_again(edit, found):
+    out = np.zeros(1, "i4")
+    assert of_cuda("part_of_warp", out, 100, edit) == found
+    assert out[0] == 25
+
+
+def test_volatile_flags_in_shared_memory():
+    out = np.zeros(4, "i4")
+    assert not of_cuda("flags", out, 128)
+    assert out.tolist() == [5, 6, 7, 8]
+    assert of_cuda("flags", out, 128, ("membar.cta;", "")) == {"race"}
+    assert of_cuda("flags", out, 128, ("st.volatile.shared", "st.shared")) == {"race"}
+
+
+VOLATILE_SUM = """
+    st.volatile.shared.u32 [%at], %r0;
+    FENCE
+    ld.volatile.shared.u32 %r1, [%at+4];
+    add.u32 %r1, %r1, 1;
+    FENCE
+    st.volatile.shared.u32 [%at], %r1;
+"""
+
+
+@pytest.mark.parametrize("fence, found", [
+    ("", {"race"}), ("membar.cta;", {"race"}), ("bar.warp.sync -1;", set()),
+])  # fmt: skip
+def test_volatile_words_of_a_warp_are_no_flags(fence, found):
+    body = "st.shared.u32 [%at+4], 0; bar.warp.sync -1;" + VOLATILE_SUM.replace("FENCE", fence)
+    assert kinds(body, block=32) == found
+
+
+def test_tiles_of_several_warps_meet_through_bits_of_one_word():
+    out = np.zeros(2, "i4")
+    assert not of_cuda("tiles", out, 128)
+    assert out.tolist() == [64, 64]

@@ -120,7 +120,7 @@ def test_blocks_that_wait_for_later_ones():
     "options, said",
     [
         ({"engine": "bogus"}, "engine is one of auto, compiled, vector"),
-        ({"contract": "all"}, "contract is one of ptxas, none"),
+        ({"contract": "all"}, "contract is one of ptxas, none, O0"),
         ({"async_order": "erly"}, "async_order is one of early, late, random.*nearest is 'early'"),
     ],
 )

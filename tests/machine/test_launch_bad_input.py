@@ -1,12 +1,13 @@
 """Whatever is wrong with a launch is an EmulatorError in few words, and nothing is written."""
 
 import os
+from datetime import timedelta
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from emulator import EmulatorError, KernelError, Memory, Module, OperandError
+from emulator import EmulatorError, KernelError, Memory, Module, OperandError, TensorMap
 
 TEXT = """
 .version 8.0
@@ -62,6 +63,63 @@ def nothing_is_written():
 def test_arguments(args, said):
     with pytest.raises(OperandError, match=said):
         launch(args)
+
+
+class Mute:
+    """An object that cannot be shown."""
+
+    def __repr__(self):
+        raise RuntimeError("no text")
+
+
+HUGE = 10**5000
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (lambda: launch([HUGE, 1.0, S]), "p has 64 bits; got <int>"),
+        (lambda: launch([A, HUGE, S]), r"a is \.f32, which has no number as large as <int>"),
+        (lambda: launch([A, 1e39, S]), r"a is \.f32, which has no number as large as 1e\+39"),
+        (lambda: launch([A, Mute(), S]), "argument a is an array, .* got Mute"),
+        (lambda: launch([A, np.timedelta64(1, "s"), S]), "got timedelta64"),
+        (lambda: launch(grid=HUGE), "grid along x is 1 … 2147483647; got <int>"),
+        (lambda: launch(grid=np.array(1.5)), r"grid has one to three sizes; got array\(1.5\)"),
+        (lambda: launch(grid=np.array("1")), "grid has one to three sizes"),
+        (lambda: launch(block=np.ones((2, 2), int)), "block has one to three sizes"),
+        (lambda: launch(grid=Mute()), "grid has one to three sizes; got <Mute>"),
+        (lambda: launch(cluster=[HUGE]), "cluster along x is 1 … 16; got <int>"),
+        (lambda: launch(dynamic_shared=HUGE), "takes <int> bytes of shared memory; sm_90a"),
+        (lambda: launch(check=np.array([True, False])), "check is True or False; got array"),
+        (lambda: launch(counters=Mute()), "counters is True or False; got <Mute>"),
+        (lambda: launch(seed=timedelta(1)), "seed is a number from 0 on, or None; got .*timedelta"),
+        (lambda: launch(seed=np.timedelta64(1, "s")), "seed is a number from 0 on, or None"),
+        (lambda: launch(step_limit=-HUGE), "step_limit is a number from 0 on, or None; got <int>"),
+        (lambda: launch(contract=Mute()), "contract is one of .*; got <Mute>"),
+        (lambda: launch(engine=np.array(["auto"])), "engine is one of .*; got array"),
+        (lambda: KERNEL.module[0], "no kernel 0; kernels are k"),
+        (lambda: KERNEL.module[np.array(["k", "k"])], r"no kernel array\(\["),
+        (lambda: KERNEL.module[HUGE], "no kernel <int>"),
+        (lambda: KERNEL.module.variable([]), r"no variable \[\]; there are none"),
+        (lambda: TensorMap.decode(None), "a tensor map is 128 bytes; got None"),
+        (lambda: Memory().map(HUGE, A), "an address is 1 … .*; got <int>"),
+        (lambda: Memory().map(4096, A, name=7), "a str is needed; got 7"),
+    ],
+)
+def test_what_has_no_text_and_what_no_type_holds(call, said):
+    """Integers of more than 4,300 digits cannot be formatted, and some objects neither."""
+    with pytest.raises(OperandError, match=said) as caught:
+        call()
+    assert len(str(caught.value)) < 500
+
+
+def test_numbers_at_the_edge_of_a_type():
+    largest = float(np.finfo("f4").max)
+    for value in (largest, -largest, float("inf"), float("nan"), 2**127, 3.4028235677e38):
+        launch([np.zeros(32, "u4"), value, S])
+    with pytest.raises(OperandError, match="no number as large as"):
+        launch([A, 3.4028235678e38, S])
+    assert np.array([1, 2]) not in FREE.module and "k" in FREE.module
 
 
 @pytest.mark.parametrize(
@@ -154,7 +212,7 @@ def test_files(tmp_path):
     binary.write_bytes(bytes(range(256)) * 20)
     for source, said in (
         (binary, "expected '.version'"),
-        ("nofile.ptx", "cannot be read: No such file"),
+        ("nofile.ptx", "cannot read 'nofile.ptx': No such file"),
         ("", "expected '.version'"),
         ("\x7fELF\n" + "x" * 10**6, "expected '.version'"),
         (os.urandom(1000).decode("latin1"), "line"),
@@ -169,7 +227,7 @@ def test_files(tmp_path):
 def test_memory():
     for address, array, said in (
         (0, A, "an address is 1"),
-        ("x", A, "an address is an integer"),
+        ("x", A, "an address is 1 … 562949953421311; got 'x'"),
         (5, "x", "is an array"),
         (1 << 49, A, "an address is 1"),
     ):

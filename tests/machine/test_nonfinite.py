@@ -140,3 +140,9 @@ def test_mistakes_of_callers():
         kernel("").launch(1, 1, [x], stop_at="NaN")
     with pytest.raises(UnsupportedError, match="the vector engine's"):
         kernel("").launch(1, 1, [x], stop_at="nan", engine="reference")
+
+
+@pytest.mark.parametrize("line", ["mov.b64 {_, %r1}, %rd0;", "mov.b64 {%r1, _}, %rd0;"])
+def test_a_word_of_which_half_is_dropped(line):
+    assert stopped(f"{line} add.f32 %f1, %f0, %f0;", [1], "any") is None
+    assert stopped(f"{line} add.f32 %f1, %f0, %f0;", [3e38], "any") is not None

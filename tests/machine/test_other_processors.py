@@ -8,7 +8,7 @@ from kernel_operands import drawn
 
 from emulator import Instruction, Module, execute, gemm
 
-pytest.importorskip("numba")
+pytest.importorskip("llvmlite")
 import llvmlite.binding as llvm
 
 from emulator.arith import fused_code, vector_code
@@ -51,9 +51,9 @@ def texts(monkeypatch, tmp_path):
     monkeypatch.setenv("EMULATOR_CACHE_DIR", str(tmp_path))
     for module in (machine_code, vector_code):
         monkeypatch.setattr(module, "vector_bytes", lambda: 32)
-    stored, found = machine_code._stored, []
-    monkeypatch.setattr(machine_code, "_stored", lambda ir, *x: found.append(ir) or stored(ir, *x))
-    kept = fused_code.tiles_function, native.kernels._compiled, native.kernels.warp_address
+    loaded, found = machine_code.loaded, []
+    monkeypatch.setattr(machine_code, "loaded", lambda ir: found.append(ir) or loaded(ir))
+    kept = fused_code.tiles_function, native.kernels._compiled, native.kernels.of_warp
     for function in kept:
         function.cache_clear()
     yield found

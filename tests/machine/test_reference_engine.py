@@ -319,7 +319,7 @@ def test_the_stack_of_a_callee_lies_behind_alloca():
     assert set(run(body, functions=FUNCTIONS).tolist()) == {677}
 
 
-@pytest.mark.parametrize("contract", ["ptxas", "none"])
+@pytest.mark.parametrize("contract", ["ptxas", "none", "O0"])
 def test_contracted_statements(contract):
     """Products whose factors change before the addition, differences, scaled products, halves."""
     body = """ld.global.f32 %f1, [%rd1]; mov.b32 %f2, 0x3f9d70a4; mov.f32 %f6, %f1;

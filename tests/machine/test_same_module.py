@@ -1,5 +1,9 @@
 """Modules of the same text, which is read once, and of texts that are made for other chips."""
 
+import copy
+import gc
+import pickle
+
 import numpy as np
 import pytest
 
@@ -32,6 +36,34 @@ def test_modules_of_one_text_have_variables_of_their_own():
     assert one["add_one"].bound is two["add_one"].bound
     other = Module(COUNTING.replace(".target sm_90a", ".target sm_80"), "sm_90")
     assert other.target.name == "sm_90" and one.target.name == "sm_90a"
+
+
+@pytest.mark.parametrize("engine", ["reference", "vector", "compiled", "auto"])
+@pytest.mark.parametrize("copied", [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy])
+def test_a_module_that_ran_is_copied(engine, copied):
+    if engine == "compiled":
+        pytest.importorskip("llvmlite")
+    one = Module(COUNTING)
+    one["add_one"].launch(grid=1, block=1, engine=engine)
+    other = copied(one)
+    for module in (other, other, one):
+        module["add_one"].launch(grid=1, block=1, engine=engine)
+    counts = [int(m.variable("count").view(np.uint32)[0]) for m in (one, other)]
+    assert counts == [7, 8]
+
+
+def test_modules_share_code_and_free_it():
+    machine_code = pytest.importorskip("emulator.arith.kernels.machine_code")
+    gc.collect()
+    before = set(machine_code._codes)
+    text, modules = COUNTING.replace("%r1, 1", "%r1, 77"), []
+    for _ in range(3):
+        modules.append(Module(text))
+        modules[-1]["add_one"].launch(grid=1, block=1, engine="compiled")
+        assert len(set(machine_code._codes) - before) == 1
+    modules.clear()
+    gc.collect()
+    assert set(machine_code._codes) <= before
 
 
 def test_a_text_that_is_refused_is_refused_again():

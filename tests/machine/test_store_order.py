@@ -65,7 +65,7 @@ def test_the_winner_is_that_of_the_h200(size, space, engine):
     with np.load(GOLDEN) as held:
         slots, active, expected = held["slots"], held["active"], held[f"winners_{size}"]
     if engine == "compiled":
-        pytest.importorskip("numba")
+        pytest.importorskip("llvmlite")
     if engine == "reference":
         slots, active, expected = (x[::6] for x in (slots, active, expected))
     found = winners(launched(size, space, engine, slots.copy(), active.astype(np.uint8)))

@@ -103,7 +103,7 @@ def test_a_loop_of_instructions(name, sizes):
 
 @each
 def test_engines_agree(name):
-    pytest.importorskip("numba")
+    pytest.importorskip("llvmlite")
     check(name, 9, 18, 65, engine="compiled")
     check(name, 2, 2, 33, engine="reference")
 
@@ -247,12 +247,12 @@ ONES = np.ones((4, 16), np.float16)
     ({"nibbles": np.zeros((4, 4), np.uint8), "a": ONES[:, :8]}, "is not sparse and takes no nibb"),
     ({"scale_a": ONES}, "has no block scales"),
     ({"scale_layout": "128x4"}, "has no block scales"),
-    ({"scale_layout": "128×4"}, "no scale_layout '128×4'; layouts are matrix, 128x4"),
+    ({"scale_layout": "128×4"}, "scale_layout is 'matrix' or '128x4'; got '128×4'"),
     ({"split_k": 0}, "split_k is a number of parts, 1 or more; got 0"),
     ({"split_k": 2.0}, "split_k is a number"),
     ({"split_k": True}, "split_k is a number"),
     ({"split_k": 2, "instruction": HALF, "c": None}, "partial sums in f32; mma.* has f16"),
-    ({"order": "slice"}, "no order 'slice'; orders are ascending, sliced; nearest is 'sliced'"),
+    ({"order": "slice"}, "order is 'ascending' or 'sliced'; got 'slice'; nearest is 'sliced'"),
     ({"order": "sliced"}, "deals the steps along k to split_k= chains"),
 ])  # fmt: skip
 def test_refused_with_nothing_changed(change, words):

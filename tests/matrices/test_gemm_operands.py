@@ -90,7 +90,7 @@ def loop(ins, target, a, b, c, scales=()):
 @pytest.mark.parametrize("name", SPARSE)
 def test_sparse(name, engine):
     if engine == "compiled":
-        pytest.importorskip("numba")
+        pytest.importorskip("llvmlite")
     text, target = SPARSE[name]
     ins = Instruction.parse(text)
     a, b, c, _ = drawn(ins, 2 * ins.m, 2 * ins.n, 3)
@@ -116,7 +116,7 @@ def test_sparse(name, engine):
 @pytest.mark.parametrize("name", SCALED)
 def test_block_scaled(name, engine):
     if engine == "compiled":
-        pytest.importorskip("numba")
+        pytest.importorskip("llvmlite")
     ins = Instruction.parse(SCALED[name])
     a, b, c, scales = drawn(ins, 32, 16, 3)
     given = {"instruction": ins, "target": "sm_120a", "codes": True, "engine": engine}

@@ -102,7 +102,7 @@ def test_all_tiles_done_is_a_legal_place_to_go_on():
 def test_a_real_interrupt(engine, tmp_path, monkeypatch):
     """Control-C while the tiles run: the process ends as Python does, and `out` says the truth."""
     if engine == "compiled":
-        pytest.importorskip("numba")
+        pytest.importorskip("llvmlite")
     path = tmp_path / "out.npy"
     script = textwrap.dedent(f"""
         import sys

@@ -14,6 +14,7 @@ from emulator.memory.tensor_map_bits import (
     INTERLEAVES,
     L2_PROMOTIONS,
     SWIZZLES,
+    element_dtype,
 )
 
 RECORDED = dict(np.load(GOLDEN / "memory" / "tensor_maps.npz"))
@@ -84,6 +85,12 @@ def test_recordings_notice_another_element_type(dtype, fact, other_table):
         other["round_to_tf32"] = False
     other_table(ELEMENT_TYPES, dtype, kind._replace(**{fact: other[fact]}))
     assert differing_maps()[0] > 0
+
+
+def test_a_code_with_its_rounding_names_one_element_type():
+    for dtype, kind in ELEMENT_TYPES.items():
+        assert element_dtype(kind.code, kind.round_to_tf32) == dtype
+    assert element_dtype(6, True) == element_dtype(15, False) == ""
 
 
 @pytest.mark.parametrize("dtype", [name for name, kind in ELEMENT_TYPES.items() if kind.is_float])

@@ -10,7 +10,7 @@ from emulator.arith import dot
 from emulator.arith.recipes import arithmetic_for_row, find_recipe
 
 #: engines that must equal "reference"
-FAST = ("vector", *(["compiled"] if find_spec("numba") else []))
+FAST = ("vector", *(["compiled"] if find_spec("llvmlite") else []))
 each_fast = pytest.mark.parametrize("engine", FAST)
 each_engine = pytest.mark.parametrize("engine", ("reference", *FAST))
 #: rounding modifiers of f64

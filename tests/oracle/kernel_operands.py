@@ -1,7 +1,5 @@
 """Operands of instructions around what an engine can get wrong, and kernels alone on them."""
 
-import ctypes
-
 import numpy as np
 from designed import Case, scales_of
 from designed import operands as dots
@@ -88,11 +86,6 @@ def by_kernel(monkeypatch, ins, target, operands, **options):
 def by_address(function, operands, like):
     """What the machine code of a `WarpFunction` gives for each warp of a batch; `like`: registers
     of the shape of D."""
-    from emulator.arith.kernels import machine_code
-
-    call = machine_code.callable_at(
-        function.address, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p
-    )
     out = np.empty_like(like)
     for t in range(len(like)):
         held = np.zeros(function.size, np.uint8)
@@ -101,6 +94,6 @@ def by_address(function, operands, like):
             words = np.ascontiguousarray(words.T if words.ndim == 2 else words)
             held[start : start + words.nbytes] = words.reshape(-1).view(np.uint8)
         d = np.full(function.result_size, 0xA5, np.uint8)
-        assert call(held.ctypes.data, d.ctypes.data) == 0
+        assert function.compute(held.ctypes.data, d.ctypes.data) == 0
         out[t] = d.view(like.dtype).reshape(like[t].T.shape).T
     return out

@@ -6,7 +6,10 @@ from emulator.arith.scalar import TYPES
 
 
 def _float_codes(fmt):
-    """Zeros, subnormal and normal limits, ones, infinities, NaNs, and their neighbours."""
+    """Zeros, subnormal and normal limits, ones, infinities, NaNs, and their neighbours.
+
+    infinity + unit - 9 is 0x7FF7 of f16 and of bf16, which fma.oob takes for out of bounds.
+    """
     unit, infinity = 1 << fmt.mantissa_bits, fmt.infinity or fmt.max_finite
     one = fmt.bias << fmt.mantissa_bits
     quiet = unit >> 1
@@ -14,7 +17,8 @@ def _float_codes(fmt):
         0, 1, 2, unit // 2, unit - 1, unit, unit + 1, 2 * unit - 1, 2 * unit,
         one - unit, one - 1, one, one + 1, one + quiet, one + unit, one + 23 * unit,
         infinity - unit, infinity - 1, infinity,
-        infinity + 1, infinity + quiet - 1, infinity + quiet, infinity + unit - 1,
+        infinity + 1, infinity + quiet - 1, infinity + quiet, infinity + unit - 9,
+        infinity + unit - 1,
     ]  # fmt: skip
     return [code & fmt.code_mask | sign for code in magnitudes for sign in (0, fmt.sign_mask)]
 

@@ -352,8 +352,8 @@ def test_both_statements_of_a_scaled_product(opcode):
 def test_a_scaled_product_that_is_rounded_twice_is_noticed(monkeypatch):
     from emulator.arith.scalar import rounded
 
-    def twice(t, product, rounding, ftz):
-        return rounded.nearest(t, np.float16(product).astype(np.float64))
+    def twice(w, t, product, rounding, ftz):
+        return rounded.nearest(w, t, np.float16(product).astype(np.float64))
 
     monkeypatch.setattr(rounded, "narrowed", twice)
     assert scaled_differences("mul.f32")
@@ -603,10 +603,10 @@ def test_contracted_says_what_and_where():
     assert found[0][:5] == (10, 5, "add.f32", 9, "fused")
 
 
-def test_contract_is_one_of_two():
+def test_contract_is_one_of_three():
     words = np.zeros(1, np.uint32)
     for wrong in ("ptx", "fast", None, True, 1, ["ptxas"]):
-        with pytest.raises(OperandError, match="contract is one of ptxas, none; got "):
+        with pytest.raises(OperandError, match="contract is one of ptxas, none, O0; got "):
             Module(TEXT)["k"].launch(1, 1, [words], contract=wrong)
 
 
@@ -688,3 +688,165 @@ def test_functions_of_other_constants_stay_the_chips():
 def test_nothing_is_contracted_for_a_debugger():
     text = TEXT.replace(".target sm_90a", ".target sm_90a, debug")
     assert text != TEXT and Module(text)["k"].contracted == []
+
+
+@pytest.mark.parametrize(
+    ("type_", "body"),
+    [
+        ("f16", "mul.f16 t, a, b; add.f16 d, t, c;"),
+        ("f32", "div.approx.f32 d, a, 0f3FECE141;"),
+        ("f64", "add.f64 d, b, a;"),
+    ],
+)
+def test_ptxas_without_optimisation_rewrites_nothing(type_, body):
+    chosen = kernel(type_, body)
+    as_text, optimised = (chosen.module._kernel(chosen.name, x) for x in ("O0", "ptxas"))
+    assert as_text.rewritten == (chosen.bound.program, [])
+    assert optimised.rewritten[0].statements != chosen.bound.program.statements
+
+
+def test_quotients_without_optimisation_are_the_chips():
+    a, b, c = cases("f32")
+    unoptimised, unfused = (
+        run("f32", "div.approx.f32 d, a, 0f3FECE141;", (a, b, c), x) for x in ("O0", "none")
+    )
+    quotients = rule("div.approx.f32", a, np.full_like(a, 0x3FECE141))
+    assert_same_codes(unoptimised, quotients, a=a)
+    assert (unfused != quotients).any()
+
+
+@pytest.mark.parametrize("contract", ["ptxas", "none"])
+@pytest.mark.parametrize(
+    ("type_", "first", "second", "at_once"),
+    [
+        ("f16", "cvt.rmi.s64.f16", "cvt.sat.s32.s64", "cvt.rmi.s32.f16"),
+        ("bf16", "cvt.rpi.u64.bf16", "cvt.sat.u32.u64", "cvt.rpi.u32.bf16"),
+        ("f32", "cvt.rni.sat.s64.f32", "cvt.sat.s32.s64", "cvt.rni.s32.f32"),
+        ("f32", "cvt.rzi.ftz.u64.f32", "cvt.sat.u32.u64", "cvt.rzi.ftz.u32.f32"),
+    ],
+)
+def test_integers_saturated_to_32_bits_are_converted_at_once(
+    type_, first, second, at_once, contract
+):
+    sources, bits = cases(type_), TYPES[type_].bits
+    body = f"{first} r0, a; mov.b{bits} a, b; {second} n, r0; " + (
+        "mov.b32 d, n;" if bits == 32 else "cvt.u16.u32 d, n;"
+    )
+    expected = rule(at_once, sources[0])
+    assert (rule(second, rule(first, sources[0])) != expected).any()
+    expected = expected.view(np.uint32).astype(sources[0].dtype)
+    assert_same_codes(run(type_, body, sources, contract), expected, a=sources[0])
+    (found,) = kernel(type_, body).contracted
+    assert found.kind == "converted"
+
+
+@pytest.mark.parametrize(
+    ("type_", "body", "kinds"),
+    [
+        ("f16", "cvt.rmi.s64.f16 r0, a; @p cvt.sat.s32.s64 n, r0;", ["converted"]),
+        ("f16", "@p cvt.rmi.s64.f16 r0, a; cvt.sat.s32.s64 n, r0;", []),
+        ("f16", "cvt.rmi.s64.f16 r0, a; cvt.sat.u32.s64 n, r0;", []),
+        ("f16", "cvt.rmi.u64.f16 r0, a; cvt.sat.s32.s64 n, r0;", []),
+        ("f16", "cvt.rmi.s64.f16 r0, a; cvt.u32.s64 n, r0;", []),
+        ("f16", "cvt.rmi.s64.f16 r0, a; cvt.sat.s16.s64 d, r0;", []),
+        ("f64", "cvt.rmi.s64.f64 r0, a; cvt.sat.s32.s64 n, r0;", []),
+    ],
+)
+def test_which_conversions_are_one(type_, body, kinds):
+    found = kernel(type_, f"setp.ne.u32 p, i, n; {body}").contracted
+    assert [x.kind for x in found] == kinds
+
+
+ABS, NEG = (np.bitwise_and, 0x7FFFFFFF), (np.bitwise_xor, 0x80000000)
+
+
+@pytest.mark.parametrize("contract", ["ptxas", "none"])
+@pytest.mark.parametrize(
+    ("body", "signs", "otherwise"),
+    [
+        ("@p abs.f32 d, a;", [ABS], "a"),
+        ("@!p neg.f32 b, a; mov.b32 d, b;", [NEG], "b"),
+        ("abs.f32 t, a; neg.f32 t, t; selp.f32 d, b, t, p;", [ABS, NEG], "b"),
+        ("neg.f32 t, a; mov.b32 a, c; selp.f32 d, t, b, p;", [NEG], "b"),
+        ("abs.f32 t, a; selp.s32 n, -1, 1, p; slct.f32.s32 d, b, t, n;", [ABS], "b"),
+        ("abs.f32 t, a; @p neg.f32 d, t;", [ABS, NEG], "a"),
+    ],
+)
+def test_what_is_selected_with_another_sign_keeps_its_payload(body, signs, otherwise, contract):
+    a, b, c = cases("f32")
+    signed = a
+    for operation, mask in signs:
+        signed = operation(signed, np.uint32(mask))
+    chosen = c.view(np.int32) > 0
+    if "b, t, p" in body or "!p" in body:
+        chosen = ~chosen
+    expected = np.where(chosen, signed, {"a": a, "b": b}[otherwise])
+    body = f"mov.b32 n, c; setp.gt.s32 p, n, 0; {body}"
+    assert_same_codes(run("f32", body, (a, b, c), contract), expected, a=a, b=b, c=c)
+    assert [x.kind for x in kernel("f32", body).contracted] == ["selected"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "abs.f32 d, a;", "@p abs.ftz.f32 d, a;", "abs.f32 t, a; selp.b32 d, t, b, p;",
+        "@p bra L; neg.f32 d, a; L:", "neg.ftz.f32 t, a; selp.f32 d, t, b, p;",
+    ],
+)  # fmt: skip
+def test_other_signs_are_operations(body):
+    assert kernel("f32", f"setp.ne.u32 p, i, n; {body}").contracted == []
+
+
+@pytest.mark.parametrize("contract", ["ptxas", "none"])
+@pytest.mark.parametrize("body", ["min.{} d, a, a;", "mov.b{bits} t, a; max.{} d, t, a;"])
+@pytest.mark.parametrize("type_", ["f16", "f32", "f64"])
+def test_an_extreme_of_one_operand_is_a_copy(type_, body, contract):
+    """Of a NaN, its payload included."""
+    sources, body = cases(type_), body.format(type_, bits=TYPES[type_].bits)
+    assert_same_codes(run(type_, body, sources, contract), sources[0])
+    assert [x.kind for x in kernel(type_, body).contracted] == ["copied"]
+
+
+def test_extremes_between_products_and_sums():
+    sources = cases("f32")
+    body = "mul.f32 t, a, b; max.f32 u, t, t; add.f32 d, u, c;"
+    assert_same_codes(run("f32", body, sources), rule("fma.rn.f32", *sources))
+    apart = [x.kind for x in kernel("f32", body.replace("u, t, t", "u, t, c")).contracted]
+    assert apart == []
+
+
+@pytest.mark.parametrize("opcode", ["min.ftz.f32", "max.NaN.f16", "min.bf16", "max.f16x2"])
+def test_extremes_that_stay(opcode):
+    type_ = opcode.rpartition(".")[2]
+    assert kernel(type_, f"{opcode} d, a, a;").contracted == []
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ("neg.f32 t, a; slct.ftz.f32.f32 d, t, b, 0f00000000;", 0x7FA12345),
+        ("abs.f32 t, a; slct.f32.f32 d, b, t, 0fBF800000;", 0x7FA12345),
+        ("neg.f32 t, a; selp.f32 d, t, t, p;", 0x7FFFFFFF),
+    ],
+)
+def test_which_selections_keep_a_payload(body, word):
+    """As an H200 does; ptxas takes the selection of a value and itself for that value."""
+    a = np.array([0xFFA12345], np.uint32)
+    found = run("f32", f"setp.eq.u32 p, i, i; {body}", (a, a ^ a, a))
+    assert_same_codes(found, np.array([word], np.uint32))
+
+
+def test_a_guarded_minimum_of_a_value_and_itself_moves_it():
+    a, b, c = cases("f16", most=100)
+    body = "setp.eq.u32 p, i, i; @p min.f16 d, a, a;"
+    assert_same_codes(run("f16", body, (a, b, c)), a)
+    (found,) = kernel("f16", body).contracted
+    assert found.kind == "copied"
+
+
+def test_of_two_nans_min_and_max_return_that_of_the_younger_operand():
+    """By ptxas 13.5 in 130 random blocks, and on an H200; -O0 keeps the order of the text."""
+    a, b = (np.array([word], np.uint64) for word in (0x7FF8000000000001, 0x7FF8000000000002))
+    for body in ("min.f64 d, a, b;", "min.f64 d, b, a;", "max.f64 d, b, a;"):
+        assert_same_codes(run("f64", body, (a, b, a)), b)
+    assert_same_codes(run("f64", "min.f64 d, b, a;", (a, b, a), "O0"), a)

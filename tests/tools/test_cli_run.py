@@ -78,6 +78,13 @@ def test_run_shows_named_registers_in_json(ask, ptx, ones):
     assert (data["target"], data["lanes"]) == ("sm_80", 32)
 
 
+def test_run_writes_no_file_that_it_reads(refused, ptx, ones):
+    for file in (ptx, ones):
+        before = file.read_bytes()
+        assert "is read, too" in refused("run", ptx, "--registers", ones, "-o", file)
+        assert file.read_bytes() == before
+
+
 def test_run_writes_what_it_can_read_again(ask, ptx, ones, tmp_path):
     out = tmp_path / "out.words"
     assert ask("run", ptx, "--registers", ones, "-o", out) == [f"wrote {out}: 15 registers"]

@@ -138,6 +138,10 @@ def test_command_with_files(capsys, tmp_path):
     words = [F16.fragment(x).zeros() for x in "abc"]
     words[2][:] = f32_codes(7)[0]
     np.savez(registers, **dict(zip("abc", words, strict=True)))
+    for option, file in (("--input", matrices), ("--registers", registers)):
+        error = refusal(capsys, "explain", OPCODE, "--target", "sm_80", option, file, "-o", file)
+        assert "is read, too" in error
+    assert "is read, too" in refusal(capsys, "compare", OPCODE, "--input", matrices, "-o", matrices)
     page = tmp_path / "page.html"
     lines = answer(capsys, "explain", OPCODE, "--target", "sm_80", "--registers", registers, "-o",
                    page)  # fmt: skip

@@ -103,10 +103,13 @@ def test_problems(folder, capsys):
     assert "'tex.2d.v4.f32.f32' is legal PTX, not modelled here" in capsys.readouterr().out
 
 
+RIGHT = "scale.ptx --block 8 --arg x.npy --arg zeros:f4:8"
+
+
 @pytest.mark.parametrize(
     "words, said",
     [
-        ("nothing.ptx", "cannot be read"),
+        ("nothing.ptx", "cannot read"),
         ("scale.ptx scal3", "no kernel 'scal3'; kernels are scale; nearest is 'scale'"),
         ("scale.ptx --grid 0", "grid along x is 1"),
         ("scale.ptx --grid a,b", "--grid is one to three numbers such as 8,8; got 'a,b'"),
@@ -121,10 +124,24 @@ def test_problems(folder, capsys):
         ("scale.ptx --arg scale.ptx.npy", "is no .npy file of an array"),
         ("scale.ptx --arg x.npy", "scale takes 3 arguments"),
         ("scale.ptx --target sm_75", "sm_75 cannot run"),
+        (f"scale.ptx --arg zeros:f4:{'x'.join('1' * 100)}", "a shape has at most 32 sizes"),
+        ("scale.ptx --arg zeros:f4:0x999999999999x999999999999", "has more than 8,589,934,592"),
+        ("scale.ptx --arg zeros:f4,,:4", "no element type 'f4,,'"),
+        ("scale.ptx --arg random:>i4:4", "no element type '>i4'"),
+        (f"scale.ptx --arg {'9' * 5000}", "is larger than every number of a kernel"),
+        (f"scale.ptx --arg -{'9' * 5000}", "is larger than every number of a kernel"),
+        ("scale.ptx --arg 1e400", "--arg '1e400' is larger than every number of a kernel"),
+        ("scale.ptx --arg loop.npy", "cannot read 'loop.npy': Too many levels of symbolic links"),
+        (f"{RIGHT}:loop.npy --arg 1", "cannot write 'loop.npy': Too many levels of symbolic links"),
+        (
+            f"{RIGHT} --arg 1 --html loop.npy/x",
+            "cannot write 'loop.npy/x': Too many levels of symbolic",
+        ),
     ],
 )
 def test_mistakes_are_told(folder, capsys, words, said):
     Path("scale.ptx.npy").write_text("not an array")
+    Path("loop.npy").symlink_to("loop.npy")
     assert main(["launch", *words.split()]) == 2
     error = capsys.readouterr().err
     assert said in error and len(error) < 1000
@@ -134,6 +151,35 @@ def test_output_that_cannot_be_written(folder, capsys):
     words = "launch scale.ptx --block 64 --arg x.npy --arg zeros:f4:64:no/where.npy --arg 1"
     assert main(words.split()) == 2
     assert "cannot write 'no/where.npy'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["launch", "check"])
+@pytest.mark.parametrize("last", ["--arg 1 --html no/where.html", "--arg 1 --html /dev/full"])
+def test_of_two_outputs_none_is_replaced_where_one_cannot_be_written(folder, command, last):
+    before = Path("x.npy").read_bytes()
+    words = f"{command} scale.ptx --block 64 --arg x.npy:x.npy --arg zeros:f4:64:y.npy {last}"
+    assert main(words.split()) == 2
+    assert Path("x.npy").read_bytes() == before
+    assert sorted(x.name for x in folder.iterdir()) == ["scale.ptx", "x.npy"]
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ("--arg zeros:f4:64:scale.ptx", "'scale.ptx' is read, too; name another file to write"),
+        ("--arg zeros:f4:64:./link.ptx", "'./link.ptx' is read, too"),
+        ("--arg zeros:f4:64:x.npy", "'x.npy' is read, too"),
+        ("--arg zeros:f4:64 --html scale.ptx", "'scale.ptx' is read, too"),
+        ("--arg zeros:f4:64:new.npy --html new.npy", "'new.npy' is written twice"),
+        ("--arg x.npy:new.npy --arg x.npy:new.npy", "'new.npy' is written twice"),
+    ],
+)
+def test_an_output_is_no_input_and_no_other_output(folder, capsys, words, said):
+    Path("link.ptx").symlink_to("scale.ptx")
+    before = {x.name: x.read_bytes() for x in folder.iterdir()}
+    assert main(["launch", "scale.ptx", "--block", "64", "--arg", "x.npy", *words.split()]) == 2
+    assert said in capsys.readouterr().err
+    assert {x.name: x.read_bytes() for x in folder.iterdir()} == before
 
 
 # --- CUDA C++ -------------------------------------------------------------------------------------

@@ -12,8 +12,16 @@ import numpy as np
 import pytest
 
 from emulator import OperandError
+from emulator.__main__ import main
 from emulator.tools import files
-from emulator.tools.files import LIMIT, read_npz, read_text, write_npz, write_text
+from emulator.tools.files import (
+    LIMIT,
+    read_npz,
+    read_text,
+    replacing_all,
+    write_npz,
+    write_text,
+)
 
 
 def npy(array):
@@ -170,6 +178,25 @@ def test_the_limit_is_exact(tmp_path):
     assert LIMIT == 1 << 30
 
 
+@pytest.mark.parametrize("command", ["fault", "explain"])
+def test_names_are_judged_before_arrays_are_read(tmp_path, capsys, command):
+    """20,000 small arrays took 15 s to read; these would be refused as arrays."""
+    contents = {"A": npy(np.zeros(2)), **{f"x{i}": b"no array" for i in range(1000)}}
+    path = archive(tmp_path / "x.npz", contents, zipfile.ZIP_STORED)
+    opcode = "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32"
+    assert main([command, opcode, "--target", "sm_80", "--input", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert "has an array 'x0'; " in error and " are A, B, C, " in error
+
+
+def test_a_name_that_stands_twice_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as out, pytest.warns(UserWarning):
+        out.writestr("a.npy", npy(np.zeros(2)))
+        out.writestr("a.npy", npy(np.ones(2)))
+    with pytest.raises(OperandError, match="has an array 'a' twice"):
+        read_npz(tmp_path / "x.npz")
+
+
 def test_texts(tmp_path, monkeypatch):
     (tmp_path / "x").write_text("ä")
     assert read_text(str(tmp_path / "x")) == "ä"
@@ -231,8 +258,33 @@ def test_links_and_rights_stay(tmp_path):
 def test_devices_are_written_to(tmp_path):
     write_text("/dev/null", "x")
     assert not Path("/dev/null").is_file()
-    with pytest.raises(OperandError, match="cannot write '/dev/full': No space left on device"):
+    with pytest.raises(OperandError, match=r"cannot write '/dev/full': No space left on device"):
         write_text("/dev/full", "x")
+
+
+def test_a_loop_of_links_is_no_file(tmp_path):
+    (tmp_path / "one").symlink_to(tmp_path / "other")
+    (tmp_path / "other").symlink_to(tmp_path / "one")
+    for path in ("one", "one/x"):
+        with pytest.raises(OperandError, match=r"cannot write .*: Too many levels of symbolic"):
+            write_text(str(tmp_path / path), "x")
+        with pytest.raises(OperandError, match=r"cannot read .*: Too many levels of symbolic"):
+            read_text(str(tmp_path / path))
+
+
+def test_several_files_are_replaced_together_or_not_at_all(tmp_path):
+    names = [str(tmp_path / x) for x in "ab"]
+    with replacing_all(names) as (a, b):
+        a.write(b"1")
+        b.write(b"2")
+    with (
+        pytest.raises(OperandError, match="cannot write '/dev/full': No space left"),
+        replacing_all([*names, "/dev/full"]) as streams,
+    ):
+        for stream in streams:
+            stream.write(b"new")
+    assert [Path(x).read_bytes() for x in names] == [b"1", b"2"]
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize(

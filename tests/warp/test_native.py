@@ -14,7 +14,7 @@ from mutants import mutants
 
 from dtypes import FORMATS, encode
 from emulator import Instruction, OperandError, UndefinedError, execute
-from emulator.arith import engines
+from emulator.arith import engines, threads
 from emulator.arith.recipes import arithmetic_for_row
 from emulator.memory.space import Space
 from emulator.targets import find_target
@@ -101,7 +101,7 @@ def test_a_wrong_table_is_noticed(monkeypatch):
 def made_anew(monkeypatch, tmp_path):
     """Kernels of this test are its own."""
     monkeypatch.setenv("EMULATOR_CACHE_DIR", str(tmp_path))
-    made = native.kernels._compiled, native.kernels.warp_address, native._remembered
+    made = native.kernels._compiled, native.kernels.of_warp, native._remembered
     for function in made:
         function.cache_clear()
     yield
@@ -136,13 +136,11 @@ def test_a_processor_without_wide_vectors(monkeypatch, made_anew, ins, vector):
     import llvmlite.binding as llvm
 
     machine_code = native.kernels.machine_code
-    machine_code._machine()
     if not llvm.get_process_triple().startswith("x86_64"):
         pytest.skip("another kind of processor")
-    machine = llvm.Target.from_default_triple().create_target_machine(cpu="x86-64", opt=2)
     operands = drawn(ins, "sm_90a", np.random.default_rng(18), REGIMES)
     expected = execute(ins, target="sm_90a", engine="vector", **operands)
-    monkeypatch.setattr(machine_code, "_machine", lambda: machine)
+    monkeypatch.setattr(machine_code, "_processor", lambda: ("x86-64", ""))
     monkeypatch.setattr(machine_code, "vector_bytes", lambda: vector)
     if not ins.is_wgmma:
         function = native.warp_function.__wrapped__(ins, find_target("sm_90a"))
@@ -169,10 +167,10 @@ def test_f64_is_rounded_as_the_instruction_says(monkeypatch, rounding):
     function = native.warp_function(ins, find_target("sm_90a"))
     assert np.array_equal(by_address(function, operands, expected), expected)
     monkeypatch.setattr(native.kernels, "_WORTH_A_THREAD", 1 << 10)
-    monkeypatch.setattr(native.kernels.machine_code, "processors", lambda: 3)
-    native.kernels.machine_code._pool.cache_clear()
+    monkeypatch.setattr(threads, "processors", lambda: 3)
+    threads._pool.cache_clear()
     assert np.array_equal(by_kernel(monkeypatch, ins, "sm_90a", operands), expected)
-    native.kernels.machine_code._pool.cache_clear()
+    threads._pool.cache_clear()
     assert (np.ones(8) + 2.0**-80 == 1).all() and (2.0**-80 - np.ones(8) == -1).all()
 
 
@@ -318,20 +316,20 @@ def test_where_operands_lay_before_means_nothing(monkeypatch, ins, target):
 def test_threads_share_a_batch(monkeypatch):
     operands = drawn(F16, "sm_90a", np.random.default_rng(11), REGIMES * 60)
     monkeypatch.setattr(native.kernels, "_WORTH_A_THREAD", 1 << 12)
-    monkeypatch.setattr(native.kernels.machine_code, "processors", lambda: 3)
-    native.kernels.machine_code._pool.cache_clear()
+    monkeypatch.setattr(threads, "processors", lambda: 3)
+    threads._pool.cache_clear()
     assert same(monkeypatch, F16, "sm_90a", operands)
-    native.kernels.machine_code._pool.cache_clear()
+    threads._pool.cache_clear()
 
 
 def test_as_many_threads_as_are_worth_it(monkeypatch):
-    machine_code, threads = native.kernels.machine_code, []
-    monkeypatch.setattr(machine_code, "in_parts", lambda *given: threads.append(given[-1]) or 0)
+    counts = []
+    monkeypatch.setattr(native.kernels, "in_parts", lambda *given: counts.append(given[-1]) or 0)
     f64 = Instruction.parse(MMA + "m8n8k4.row.col.f64.f64.f64.f64")
     for ins, count in ((F16, 500), (F16, 513), (f64, 2000), (f64, 2050)):
         operands = [ins.fragment(x).zeros(count) for x in "abc"]
         execute(ins, *operands, target="sm_90a", engine="compiled")
-    assert threads == [1, 2, 1, 2]
+    assert counts == [1, 2, 1, 2]
 
 
 # --- registers as arrays of their own -------------------------------------------------------------

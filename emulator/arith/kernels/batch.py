@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from emulator.arith.kernels import machine_code, tile
 from emulator.arith.kernels.product import OPERANDS, Product
+from emulator.arith.threads import in_parts
 
 Int64 = NDArray[np.int64]
 
@@ -50,22 +51,16 @@ def in_runs(tables: Int64, size: int) -> tuple[Int64, int]:
 @lru_cache(maxsize=512)
 def _compiled(product: Product, runs: tile.Runs, known: tuple[tuple[str, bytes], ...]) -> Any:
     places = {name: np.frombuffer(x, np.int64).tolist() for name, x in known}
-    (address,) = machine_code.function_addresses(tile.module(product, runs, places), ["batch"])
-    return machine_code.callable_at(
-        address, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
-    )
-
-
-def address_of_function(compute: Any) -> int:
-    """Where the code of a function of machine code is."""
-    return int(ctypes.cast(compute, ctypes.c_void_p).value or 0)
+    arguments = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+    text = tile.module(product, runs, places)
+    return machine_code.function(text, "batch", ctypes.c_int32, *arguments)
 
 
 @lru_cache(maxsize=512)
-def warp_address(product: Product, tables: tuple[tuple[str, tuple[int, ...]], ...]) -> int:
-    """The address of the function that `tile.warp_module` writes."""
+def of_warp(product: Product, tables: tuple[tuple[str, tuple[int, ...]], ...]) -> Any:
+    """The function that `tile.warp_module` writes."""
     text = tile.warp_module(product, dict(tables))
-    return machine_code.function_addresses(text, ["warp"])[0]
+    return machine_code.function(text, "warp", ctypes.c_int32, *[ctypes.c_void_p] * 2)
 
 
 def address_of(x: NDArray[Any]) -> int:
@@ -123,6 +118,6 @@ def run(product: Product, compute: Any, words: Int64, count: int, keep: Int64 | 
     work = count * product.groups * product.m * product.n * product.k
     work *= _SLOWER_F64 if product.arithmetic.d.bits == 64 else 1
     address = address_of(words)
-    return machine_code.in_parts(
+    return in_parts(
         lambda first, last: compute(address, first, last), count, 1 + work // _WORTH_A_THREAD
     )

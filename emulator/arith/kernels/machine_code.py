@@ -8,36 +8,81 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
-from functools import lru_cache, reduce
-from itertools import pairwise, starmap
-from operator import or_
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import llvmlite
 import llvmlite.binding as llvm
 
-#: one function may be compiled at a time: LLVM's context is the process's
-_lock = threading.Lock()
-#: engines of the functions in use: code lives as long as they do
-_engines: list[Any] = []
+#: one module is compiled at a time: LLVM's context is the process's. A signal handler may launch a
+#: kernel while its thread compiles, hence reentrant
+_lock = threading.RLock()
+#: the lock that llvmlite holds in each call of LLVM, also where code is freed
+_llvmlite_lock: Any = getattr(llvm.ffi.lib, "_lock", nullcontext())
+
+
+def _before_fork() -> None:
+    """Waits until LLVM is idle: in the child, locks of other threads would stay locked."""
+    _lock.acquire()
+    _llvmlite_lock.__enter__()
+
+
+def _after_fork() -> None:
+    _llvmlite_lock.__exit__(None, None, None)
+    _lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
+    )
+
 #: files of compiled code that are kept
 _KEPT = 256
 
 
+class Code:
+    """The functions of one LLVM module in memory, which is freed with the last reference to it."""
+
+    def __init__(self, object_file: bytes) -> None:
+        # An engine owns its target machine and frees it, so that no two may share one. This one
+        # generates no code, hence no features, which would take longer to parse.
+        machine = _target().create_target_machine(opt=0)
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(object_file))
+        self._engine.finalize_object()
+
+    def address(self, name: str) -> int:
+        return int(self._engine.get_function_address(name))
+
+
+#: the code in use by the key of its text: equal texts share it
+_codes: WeakValueDictionary[str, Code] = WeakValueDictionary()
+
+
 @lru_cache(maxsize=1)
-def _machine() -> Any:
-    """The processor that runs this process, with all that it can do."""
+def _target() -> Any:
     with suppress(RuntimeError):  # of versions that have nothing to initialise any more
         llvm.initialize()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_default_triple()
-    features = llvm.get_host_cpu_features().flatten()
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2)
+    return llvm.Target.from_default_triple()
+
+
+@lru_cache(maxsize=1)
+def _processor() -> tuple[str, str]:
+    """The name and the features of the processor that runs this process."""
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
+@lru_cache(maxsize=2)
+def _machine(name: str, features: str) -> Any:
+    """What generates code for a processor."""
+    return _target().create_target_machine(cpu=name, features=features, opt=2)
 
 
 @lru_cache(maxsize=1)
@@ -46,16 +91,29 @@ def vector_bytes() -> int:
     return 64 if llvm.get_host_cpu_features().get("avx512f") else 32
 
 
-def function_addresses(ir: str, names: Sequence[str]) -> tuple[int, ...]:
-    """The addresses of functions of a module, compiled or found on disk."""
+def function(ir: str, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+    """A C function of an LLVM module, compiled, or found in memory or on disk; it runs without the
+    lock of the interpreter, and keeps its code in memory: whoever keeps only its address must keep
+    the function as well."""
+    code = loaded(ir)
+    found = ctypes.CFUNCTYPE(result, *arguments)(code.address(name))
+    found.code = code  # type: ignore[attr-defined]
+    return found
+
+
+def address_of_function(found: Callable[..., Any]) -> int:
+    """Where the code of a `function` starts."""
+    return int(ctypes.cast(found, ctypes.c_void_p).value or 0)  # type: ignore[arg-type]
+
+
+def loaded(ir: str) -> Code:
+    """The code of an LLVM module."""
+    key = _key(ir)
     with _lock:
-        machine = _machine()
-        code = _stored(ir, machine)
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        engine.finalize_object()
-        _engines.append(engine)
-        return tuple(engine.get_function_address(name) for name in names)
+        code = _codes.get(key)
+        if code is None:
+            code = _codes[key] = Code(_stored(key, ir))
+        return code
 
 
 def _compile(ir: str, machine: Any) -> bytes:
@@ -67,23 +125,27 @@ def _compile(ir: str, machine: Any) -> bytes:
     return code
 
 
+def _key(ir: str) -> str:
+    """What names the code of `ir` on this processor."""
+    parts = *_processor(), llvmlite.__version__, _target().triple, ir
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
 # --- on disk --------------------------------------------------------------------------------------
 
 
-def _stored(ir: str, machine: Any) -> bytes:
+def _stored(key: str, ir: str) -> bytes:
     """Machine code of `ir`: that of an earlier process where it is on disk and whole."""
     folder = cache_folder()
-    host = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), llvmlite.__version__
-    key = hashlib.sha256("\n".join((*host, machine.triple, ir)).encode()).hexdigest()
     if folder is None:
-        return _compile(ir, machine)
+        return _compile(ir, _machine(*_processor()))
     path = folder / f"{key}.o"
     with suppress(OSError):
         held = path.read_bytes()
         # A file that was cut short is as good as none.
         if held[:32] == hashlib.sha256(held[32:]).digest():
             return held[32:]
-    code = _compile(ir, machine)
+    code = _compile(ir, _machine(*_processor()))
     with suppress(OSError):
         _keep(path, hashlib.sha256(code).digest() + code)
     return code
@@ -105,63 +167,19 @@ def cache_folder() -> Path | None:
 
 
 def _keep(path: Path, held: bytes) -> None:
-    """Writes a file in one step, and removes the oldest where there are many."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(held)
-    Path(file.name).replace(path)
-    files = sorted(path.parent.glob("*.o"), key=lambda x: x.stat().st_mtime)
+    """Writes a file in one step or not at all, and removes the oldest where there are many."""
+    # The suffix is that of all files: one that a killed process has left becomes the oldest.
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=path.suffix, delete=False) as file:
+        try:
+            file.write(held)
+            file.close()
+            Path(file.name).replace(path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+    files = sorted(path.parent.glob(f"*{path.suffix}"), key=lambda x: x.stat().st_mtime)
     for old in files[:-_KEPT]:
         old.unlink(missing_ok=True)
-
-
-# --- threads --------------------------------------------------------------------------------------
-
-
-def processors() -> int:
-    """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-@lru_cache(maxsize=1)
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(processors(), "emulator")
-
-
-if hasattr(os, "register_at_fork"):
-    # A forked child inherits the pool, but none of its threads.
-    os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
-def in_parts(piece: Callable[[int, int], int], count: int, threads: int) -> int:
-    """``piece(first, last)`` for all of `count` in so many threads; the bits that any returns."""
-    threads = min(threads, count)
-    if threads <= 1 or processors() == 1:
-        return piece(0, count)
-    threads = min(threads, processors())
-    # Several parts for each thread, so that none waits long for the last.
-    parts = min(count, threads * 4)
-    cuts = [i * count // parts for i in range(parts + 1)]
-    left = iter(list(pairwise(cuts)))
-
-    def work() -> int:
-        """Computes parts until none is left."""
-        return reduce(or_, starmap(piece, left), 0)
-
-    others = [_pool().submit(work) for _ in range(threads - 1)]
-    try:
-        found = work()
-    finally:
-        # Who has begun still writes to memory of the caller, who may be interrupted.
-        begun = [x for x in others if not x.cancel()]
-        wait(begun)
-    return reduce(or_, (x.result() for x in begun), found)
-
-
-def callable_at(address: int, result: Any, *arguments: Any) -> Callable[..., Any]:
-    """A function of C at an address; it runs without the lock of the interpreter."""
-    return ctypes.CFUNCTYPE(result, *arguments)(address)
 
 
 assert sys.byteorder == "little", "registers are read as bytes, the lowest first"

@@ -8,17 +8,20 @@ to nearest and return the canonical NaN.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dtypes import Array
-from emulator.arith import special, special_arrays
+from emulator.arith import special, special_words
 from emulator.arith.scalar import exact, floating, fused
-from emulator.arith.scalar.comparison import holds, holds_array
+from emulator.arith.scalar.arrays import ARRAYS
+from emulator.arith.scalar.comparison import hold, holds
 from emulator.arith.scalar.conversion import floats
-from emulator.arith.scalar.rule import Rule, rule
+from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import TYPES, ScalarType
+from emulator.arith.scalar.words import Word, Words
 
 _F32, _F64 = TYPES["f32"], TYPES["f64"]
 _MAGNITUDE = 0x7FFFFFFF
@@ -34,13 +37,13 @@ def _mul(a: int, b: int, ftz: bool = False) -> int:
     return int(floating.mul(_F32, a, b, ftz=ftz))
 
 
-def _muls(a: Array, b: Any, ftz: bool = False) -> Array:
-    return _on_arrays(floating.mul, _F32, a, np.uint32(b) if isinstance(b, int) else b, ftz=ftz)
+def _muls(w: Words, a: Word, b: Any, ftz: bool = False) -> Word:
+    return floating.mul.text(w, _F32, a, np.uint32(b) if isinstance(b, int) else b, ftz=ftz)
 
 
-def _on_arrays(found: Rule, *args: Any, **options: Any) -> Array:
-    assert found.array is not None
-    return found.array(*args, **options)
+def _unit(w: Words, name: str, a: Word) -> Word:
+    """A function of the special function unit."""
+    return w.outlined(f"special.{name}", getattr(special_words, name), a)
 
 
 def _less(a: int, limit: int) -> bool:
@@ -60,15 +63,13 @@ def ex2(t: ScalarType, a: int, *, ftz: bool = False) -> int:
     return _mul(root, root)
 
 
-@ex2.vector
-def _(t: ScalarType, a: Array, *, ftz: bool = False) -> Array:
+@ex2.words
+def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False) -> Word:
     if ftz:
-        return special_arrays.ex2(a)
-    low = holds_array(t, a, np.uint32(_MINUS_126), "lt", False)
-    if not low.any():
-        return special_arrays.ex2(a)
-    root = special_arrays.ex2(np.where(low, _muls(a, _HALF), a))
-    return np.where(low, _muls(root, root), root)
+        return _unit(w, "ex2", a)
+    low = hold(w, t, a, np.uint32(_MINUS_126), "lt", False)
+    root = _unit(w, "ex2", w.put(low, lambda: _muls(w, a, _HALF), a))
+    return w.put(low, lambda: _muls(w, root, root), root)
 
 
 def _scaled(unit: Callable[[int], int], last: Callable[[int], int], a: int, ftz: bool) -> int:
@@ -78,16 +79,12 @@ def _scaled(unit: Callable[[int], int], last: Callable[[int], int], a: int, ftz:
     return last(unit(_mul(a, _2_24)))
 
 
-def _scaled_all(
-    unit: Callable[[Array], Array], last: Callable[[Array], Array], a: Array, ftz: bool
-) -> Array:
+def _all_scaled(w: Words, unit: str, last: Callable[[Word], Word], a: Word, ftz: bool) -> Word:
     if ftz:
-        return unit(a)
-    tiny = a & np.uint32(_MAGNITUDE) < np.uint32(_TINY)
-    if not tiny.any():
-        return unit(a)
-    out = unit(np.where(tiny, _muls(a, _2_24), a))
-    return np.where(tiny, last(out), out)
+        return _unit(w, unit, a)
+    tiny = a & _MAGNITUDE < _TINY
+    out = _unit(w, unit, w.put(tiny, lambda: _muls(w, a, _2_24), a))
+    return w.put(tiny, lambda: last(out), out)
 
 
 @rule
@@ -96,12 +93,12 @@ def lg2(t: ScalarType, a: int, *, ftz: bool = False) -> int:
     return _scaled(special.lg2, lambda y: floating.add(t, y, _MINUS_24), a, ftz)
 
 
-@lg2.vector
-def _(t: ScalarType, a: Array, *, ftz: bool = False) -> Array:
-    def less_24(y: Array) -> Array:
-        return _on_arrays(floating.add, t, y, np.uint32(_MINUS_24))
+@lg2.words
+def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False) -> Word:
+    def less_24(y: Word) -> Word:
+        return floating.add.text(w, t, y, np.uint32(_MINUS_24))
 
-    return _scaled_all(special_arrays.lg2, less_24, a, ftz)
+    return _all_scaled(w, "lg2", less_24, a, ftz)
 
 
 @rule
@@ -110,9 +107,9 @@ def rsqrt(t: ScalarType, a: int, *, ftz: bool = False) -> int:
     return _scaled(special.rsqrt, lambda y: _mul(y, _2_12), a, ftz)
 
 
-@rsqrt.vector
-def _(t: ScalarType, a: Array, *, ftz: bool = False) -> Array:
-    return _scaled_all(special_arrays.rsqrt, lambda y: _muls(y, _2_12), a, ftz)
+@rsqrt.words
+def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False) -> Word:
+    return _all_scaled(w, "rsqrt", lambda y: _muls(w, y, _2_12), a, ftz)
 
 
 @rule
@@ -121,9 +118,9 @@ def sqrt(t: ScalarType, a: int, *, ftz: bool = False) -> int:
     return _scaled(special.sqrt, lambda y: _mul(y, _2_MINUS_12), a, ftz)
 
 
-@sqrt.vector
-def _(t: ScalarType, a: Array, *, ftz: bool = False) -> Array:
-    return _scaled_all(special_arrays.sqrt, lambda y: _muls(y, _2_MINUS_12), a, ftz)
+@sqrt.words
+def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False) -> Word:
+    return _all_scaled(w, "sqrt", lambda y: _muls(w, y, _2_MINUS_12), a, ftz)
 
 
 @rule
@@ -132,9 +129,9 @@ def sin(t: ScalarType, a: int, *, ftz: bool = False) -> int:
     return special.sin(floating.mul(t, a, _TURN, rounding="rz"))
 
 
-@sin.vector
-def _(t: ScalarType, a: Array, *, ftz: bool = False) -> Array:
-    return special_arrays.sin(_turns(t, a))
+@sin.words
+def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False) -> Word:
+    return _unit(w, "sin", _turns(w, t, a))
 
 
 @rule
@@ -143,13 +140,13 @@ def cos(t: ScalarType, a: int, *, ftz: bool = False) -> int:
     return special.cos(floating.mul(t, a, _TURN, rounding="rz"))
 
 
-@cos.vector
-def _(t: ScalarType, a: Array, *, ftz: bool = False) -> Array:
-    return special_arrays.cos(_turns(t, a))
+@cos.words
+def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False) -> Word:
+    return _unit(w, "cos", _turns(w, t, a))
 
 
-def _turns(t: ScalarType, a: Array) -> Array:
-    return _on_arrays(floating.mul, t, a, np.uint32(_TURN), rounding="rz")
+def _turns(w: Words, t: ScalarType, a: Word) -> Word:
+    return floating.mul.text(w, t, a, np.uint32(_TURN), rounding="rz")
 
 
 @rule
@@ -158,9 +155,9 @@ def tanh(t: ScalarType, a: int) -> int:
     return special.tanh(a)
 
 
-@tanh.vector
-def _(t: ScalarType, a: Array) -> Array:
-    return special_arrays.tanh(a)
+@tanh.words
+def _(w: Words, t: ScalarType, a: Word) -> Word:
+    return _unit(w, "tanh", a)
 
 
 # --- quotients ------------------------------------------------------------------------------------
@@ -179,16 +176,15 @@ def rcp(t: ScalarType, a: int, *, ftz: bool = False, factors: bool = False) -> A
     return (k, y) if factors else _mul(k, y)
 
 
-@rcp.vector
-def _(t: ScalarType, a: Array, *, ftz: bool = False, factors: bool = False) -> Any:
+@rcp.words
+def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False, factors: bool = False) -> Any:
     if ftz:
-        return special_arrays.rcp(a)
-    magnitude = a & np.uint32(_MAGNITUDE)
-    k = np.full_like(magnitude, special.ONE)
-    k = np.where(magnitude < np.uint32(_TINY), np.uint32(_2_24), k)
-    k = np.where(_all_above(magnitude, _HUGE), np.uint32(_QUARTER), k)
-    y = special_arrays.rcp(_muls(a, k))
-    return (k, y) if factors else _muls(k, y)
+        return _unit(w, "rcp", a)
+    magnitude = a & _MAGNITUDE
+    k = w.select(magnitude < _TINY, np.uint32(_2_24), np.uint32(special.ONE))
+    k = w.put(_all_above(magnitude, _HUGE), _QUARTER, k)
+    y = _unit(w, "rcp", _muls(w, a, k))
+    return (k, y) if factors else _muls(w, k, y)
 
 
 @rule
@@ -205,28 +201,25 @@ def div(
     return (y, a) if factors else _mul(y, a, ftz)
 
 
-@div.vector
+@div.words
 def _(
+    w: Words,
     t: ScalarType,
-    a: Array,
-    b: Array,
+    a: Word,
+    b: Word,
     *,
     full: bool = False,
     ftz: bool = False,
     factors: bool = False,
 ) -> Any:
-    magnitude = b & np.uint32(_MAGNITUDE)
-    steps = []
-    if full:
-        steps.append((_all_above(magnitude, _HUGE), _QUARTER))
-    if not ftz:
-        steps.append((magnitude < np.uint32(_TINY), _2_24))
+    magnitude = b & _MAGNITUDE
+    steps = [(_all_above(magnitude, _HUGE), _QUARTER)] if full else []
+    steps += [] if ftz else [(magnitude < _TINY, _2_24)]
     for where, factor in steps:
-        if where.any():
-            a = np.where(where, _muls(a, factor, ftz), a)
-            b = np.where(where, _muls(b, factor, ftz), b)
-    y = special_arrays.rcp(b)
-    return (y, a) if factors else _muls(y, a, ftz)
+        scaled = (partial(_muls, w, x, factor, ftz) for x in (a, b))
+        a, b = (w.put(where, make, x) for make, x in zip(scaled, (a, b), strict=True))
+    y = _unit(w, "rcp", b)
+    return (y, a) if factors else _muls(w, y, a, ftz)
 
 
 def _above(a: int, limit: int) -> bool:
@@ -234,8 +227,8 @@ def _above(a: int, limit: int) -> bool:
     return limit < a & _MAGNITUDE <= special.INFINITY
 
 
-def _all_above(magnitude: Array, limit: int) -> Array:
-    return (magnitude > np.uint32(limit)) & (magnitude <= np.uint32(special.INFINITY))
+def _all_above(magnitude: Word, limit: int) -> Word:
+    return (magnitude > limit) & (magnitude <= special.INFINITY)
 
 
 # --- f16, bf16 ------------------------------------------------------------------------------------
@@ -247,9 +240,9 @@ def ex2_half(t: ScalarType, a: int, *, ftz: bool = False) -> int:
     return _narrow(t, special.ex2(floats(_F32, t, a)))
 
 
-@ex2_half.vector
-def _(t: ScalarType, a: Array, *, ftz: bool = False) -> Array:
-    return _results(t, "ex2")[a]
+@ex2_half.words
+def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False) -> Word:
+    return w.look_up(_results(t, "ex2"), a).astype(t.dtype)
 
 
 @rule
@@ -258,9 +251,9 @@ def tanh_half(t: ScalarType, a: int) -> int:
     return _narrow(t, special.tanh(floats(_F32, t, a)))
 
 
-@tanh_half.vector
-def _(t: ScalarType, a: Array) -> Array:
-    return _results(t, "tanh")[a]
+@tanh_half.words
+def _(w: Words, t: ScalarType, a: Word) -> Word:
+    return w.look_up(_results(t, "tanh"), a).astype(t.dtype)
 
 
 def _narrow(t: ScalarType, code: int) -> int:
@@ -277,24 +270,19 @@ def _narrow(t: ScalarType, code: int) -> int:
     )
 
 
-_RESULTS: dict[tuple[str, str], Array] = {}
-
-
-def _results(t: ScalarType, unit: str) -> Array:
-    """The results of all 65,536 operands, made when they are first needed."""
-    if (t.name, unit) not in _RESULTS:
-        wide = _on_arrays(floats, _F32, t, np.arange(1 << 16, dtype=np.uint16))
-        out = getattr(special_arrays, unit)(wide)
+@cache
+def _results(t: ScalarType, unit: str) -> NDArray[np.uint32]:
+    """The results of all 65,536 operands."""
+    with np.errstate(all="ignore"):
+        wide = floats.text(ARRAYS, _F32, t, np.arange(1 << 16, dtype=np.uint16))
+        out: Any = getattr(special_words, unit)(ARRAYS, wide)
         if t.name == "bf16":
-            narrow = (out >> np.uint32(16)).astype(np.uint16)
+            narrow = out >> 16
         else:
-            narrow = _on_arrays(floats, t, _F32, out, rounding="rz")
-            narrow = np.where(
-                out.view(np.float32) >= 2.0**16, np.uint16(t.format.infinity or 0), narrow
-            )
-        nan = out & np.uint32(_MAGNITUDE) > np.uint32(special.INFINITY)
-        _RESULTS[t.name, unit] = np.where(nan, np.uint16(t.format.nan or 0), narrow)
-    return _RESULTS[t.name, unit]
+            narrow = floats.text(ARRAYS, t, _F32, out, rounding="rz")
+            narrow = np.where(out.view(np.float32) >= 2.0**16, t.format.infinity, narrow)
+    nan = out & _MAGNITUDE > special.INFINITY
+    return np.where(nan, t.format.nan or 0, narrow).astype(np.uint32)
 
 
 # --- f64 ------------------------------------------------------------------------------------------
@@ -306,13 +294,13 @@ def rcp64(t: ScalarType, a: int, *, ftz: bool = False) -> int:
     return special.rcp64h(a >> 32) << 32
 
 
-@rcp64.vector
-def _(t: ScalarType, a: Array, *, ftz: bool = False) -> Array:
-    return _upper(special_arrays.rcp64h, a)
+@rcp64.words
+def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False) -> Word:
+    return _upper(w, "rcp64h", a)
 
 
-def _upper(unit: Callable[[Array], Array], a: Array) -> Array:
-    return unit(a >> np.uint64(32)).astype(np.uint64) << np.uint64(32)
+def _upper(w: Words, unit: str, a: Word) -> Word:
+    return _unit(w, unit, (a >> 32).astype(np.uint32)).astype(np.uint64) << 32
 
 
 @rule
@@ -337,21 +325,20 @@ def rsqrt64(t: ScalarType, a: int, *, ftz: bool = False) -> int:
     return floating.mul(t, _refined(floating.mul(t, a, _power(54))), _power(27))
 
 
-@rsqrt64.vector
-def _(t: ScalarType, a: Array, *, ftz: bool = False) -> Array:
+@rsqrt64.words
+def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False) -> Word:
     if ftz:
-        return _upper(special_arrays.rsq64h, a)
-    x = a.view(np.float64)
+        return _upper(w, "rsq64h", a)
+    x, infinity = a.view(np.float64), t.format.infinity or 0
     subnormal = (x > 0) & (x < 2.0**-1022)
-    scaled = np.where(subnormal, x * 2.0**54, x)
-    ordinary = (scaled > 0) & np.isfinite(scaled)
-    out = _all_refined(np.where(ordinary, scaled, 1.0).view(np.uint64)).view(np.float64)
-    words = np.where(subnormal, out * 2.0**27, out).view(np.uint64)
-    infinity, sign = np.uint64(t.format.infinity or 0), a & np.uint64(1 << 63)
-    words = np.where(a == infinity, np.uint64(0), words)
-    words = np.where(x < 0, np.uint64(t.format.nan or 0), words)
-    words = np.where(x == 0, infinity | sign, words)
-    return np.where(np.isnan(x), a | np.uint64(1 << 51), words)
+    scaled = w.put(subnormal, lambda: x * 2.0**54, x)
+    ordinary = (scaled > 0) & (scaled < float("inf"))
+    out = _all_refined(w, w.select(ordinary, scaled, 1.0))
+    words = w.put(subnormal, lambda: out * 2.0**27, out).view(np.uint64)
+    words = w.put(a == infinity, 0, words)
+    words = w.put(x < 0, t.format.nan, words)
+    words = w.put(x == 0, lambda: a | infinity, words)
+    return w.put(x != x, lambda: a | 1 << 51, words)
 
 
 def _power(n: int) -> int:
@@ -370,14 +357,8 @@ def _refined(x: int) -> int:
     return fused.fma(_F64, factor, floating.mul(_F64, y, e), y)
 
 
-def _all_refined(x: Array) -> Array:
-    y = _upper(special_arrays.rsq64h, x)
-    square = y.view(np.float64) * y.view(np.float64)
-    e = _fma64(x, (-square).view(np.uint64), np.uint64(_ONE64))
-    factor = _fma64(e, np.uint64(_THREE_EIGHTHS), np.uint64(_HALF64))
-    correction = (y.view(np.float64) * e.view(np.float64)).view(np.uint64)
-    return _fma64(factor, correction, y)
-
-
-def _fma64(a: Array, b: Any, c: Any) -> Array:
-    return _on_arrays(fused.fma, _F64, a, b, c)
+def _all_refined(w: Words, x: Word) -> Word:
+    y = _upper(w, "rsq64h", x.view(np.uint64)).view(np.float64)
+    e = w.fused(x, -(y * y), np.float64(1.0))
+    factor = w.fused(e, np.float64(0.375), np.float64(0.5))
+    return w.fused(factor, y * e, y)

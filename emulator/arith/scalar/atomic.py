@@ -6,6 +6,7 @@ value. Vectors of registers are one location each.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from dtypes import Array
 from emulator.arith.scalar import comparison, exact, floating, rounded
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import TYPES, ScalarType
+from emulator.arith.scalar.words import Word, Words
 
 _F32, _F64 = TYPES["f32"], TYPES["f64"]
 
@@ -41,32 +43,34 @@ def update(
     return t.word({"add": x + y, "min": min(x, y), "max": max(x, y)}[operation])
 
 
-@update.vector
+@update.words
 def _(
-    t: ScalarType, old: Array, b: Array, c: Any = 0, *, operation: str = "", space: str = "global",
-    bulk: bool = False,
-) -> Array:  # fmt: skip
+    w: Words, t: ScalarType, old: Word, b: Word, c: Any = 0, *, operation: str = "",
+    space: str = "global", bulk: bool = False,
+) -> Word:  # fmt: skip
     if operation == "exch":
-        return np.broadcast_to(b, np.shape(old))
+        return old ^ old | b
     if operation == "cas":
-        same = old == b
-        return np.where(same.all(axis=-1, keepdims=True) if t.size == 128 else same, c, old)
-    one = t.dtype.type(1)
+        if t.size == 128:
+            return w.by_arrays(_swapped, old, b, c)
+        return w.select(old == b, c, old)
     if operation == "inc":
-        return np.where(old >= b, t.dtype.type(0), old + one)
+        return w.select(old >= b, 0, old + 1)
     if operation == "dec":
-        return np.where((old == 0) | (old > b), b, old - one)
+        return w.select((old == 0) | (old > b), b, old - 1)
     if t.is_float:
-        return _float_updates(t, old, b, operation, space, bulk)
-    out: Array = UFUNCS[operation](old.view(t.values), b.view(t.values))
-    return out.view(t.dtype)
+        return _float_updates(w, t, old, b, operation, space, bulk)
+    x, y = old.view(t.values), b.view(t.values)
+    results: dict[str, Callable[[], Word]] = {
+        "add": lambda: x + y, "and": lambda: x & y, "or": lambda: x | y, "xor": lambda: x ^ y,
+        "min": lambda: w.minimum(x, y), "max": lambda: w.maximum(x, y),
+    }  # fmt: skip
+    return results[operation]().view(t.dtype)
 
 
-#: operations on integers
-UFUNCS: dict[str, np.ufunc] = {
-    "add": np.add, "min": np.minimum, "max": np.maximum,
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-}  # fmt: skip
+def _swapped(old: Array, b: Array, c: Array) -> Array:
+    """cas of words of 128 bits, pairs of 64."""
+    return np.where((old == b).all(axis=-1, keepdims=True), c, old)
 
 
 def _flushes(t: ScalarType, space: str, bulk: bool) -> bool:
@@ -87,13 +91,13 @@ def _float_update(t: ScalarType, old: int, b: int, operation: str, space: str, b
 
 
 def _float_updates(
-    t: ScalarType, old: Array, b: Array, operation: str, space: str, bulk: bool
-) -> Array:
+    w: Words, t: ScalarType, old: Word, b: Word, operation: str, space: str, bulk: bool
+) -> Word:
     if operation != "add":
-        return comparison.extremes(t, (old, b), operation == "max", False, False, False, False)
-    assert floating.add.array is not None
-    out = floating.add.array(t, b, old, ftz=_flushes(t, space, bulk))
+        pick = comparison.minimum if operation == "min" else comparison.maximum
+        return pick.text(w, t, old, b)
+    out = floating.add.text(w, t, b, old, ftz=_flushes(t, space, bulk))
     if t is _F64 and space == "global":
         for code in (old, b):
-            out = np.where(np.isnan(rounded.values(t, code)), code, out)
+            out = w.put(rounded.are_nans(t, code), code, out)
     return out

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
-from emulator.arith.scalar.atomic import UFUNCS
+from emulator.arith.scalar.arrays import UFUNCS
 from emulator.arith.scalar.types import TYPES, ScalarType
 
 Places = NDArray[np.int64]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
+from functools import cache, reduce
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dtypes import Array
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import ScalarType
+from emulator.arith.scalar.words import Word, Words, joined
 
 # --- logic ----------------------------------------------------------------------------------------
 
@@ -19,8 +22,8 @@ def and_(t: ScalarType, a: int, b: int) -> int:
     return a & b
 
 
-@and_.vector
-def _(t: ScalarType, a: Array, b: Array) -> Array:
+@and_.words
+def _(w: Words, t: ScalarType, a: Word, b: Word) -> Word:
     return a & b
 
 
@@ -30,8 +33,8 @@ def or_(t: ScalarType, a: int, b: int) -> int:
     return a | b
 
 
-@or_.vector
-def _(t: ScalarType, a: Array, b: Array) -> Array:
+@or_.words
+def _(w: Words, t: ScalarType, a: Word, b: Word) -> Word:
     return a | b
 
 
@@ -41,8 +44,8 @@ def xor(t: ScalarType, a: int, b: int) -> int:
     return a ^ b
 
 
-@xor.vector
-def _(t: ScalarType, a: Array, b: Array) -> Array:
+@xor.words
+def _(w: Words, t: ScalarType, a: Word, b: Word) -> Word:
     return a ^ b
 
 
@@ -52,9 +55,9 @@ def not_(t: ScalarType, a: int) -> int:
     return a ^ t.mask
 
 
-@not_.vector
-def _(t: ScalarType, a: Array) -> Array:
-    return np.invert(a)
+@not_.words
+def _(w: Words, t: ScalarType, a: Word) -> Word:
+    return ~a
 
 
 @rule
@@ -63,8 +66,8 @@ def cnot(t: ScalarType, a: int) -> int:
     return int(a == 0)
 
 
-@cnot.vector
-def _(t: ScalarType, a: Array) -> Array:
+@cnot.words
+def _(w: Words, t: ScalarType, a: Word) -> Word:
     return (a == 0).astype(t.dtype)
 
 
@@ -78,9 +81,9 @@ def lop3(t: ScalarType, a: int, b: int, c: int, table: int) -> int:
     return out
 
 
-@lop3.vector
-def _(t: ScalarType, a: Array, b: Array, c: Array, table: int) -> Array:
-    return _function_of(int(table) & 0xFF, (a, b, c))
+@lop3.words
+def _(w: Words, t: ScalarType, a: Word, b: Word, c: Word, table: int) -> Word:
+    return _function_of(w, int(table) & 0xFF, (a, b, c))
 
 
 @rule
@@ -92,15 +95,15 @@ def lop3_predicate(
     return d, (d != 0) | q if combine == "or" else (d != 0) & q
 
 
-@lop3_predicate.vector
+@lop3_predicate.words
 def _(
-    t: ScalarType, a: Array, b: Array, c: Array, table: int, q: Array, *, combine: str = ""
-) -> tuple[Array, Array]:
-    d = _function_of(int(table) & 0xFF, (a, b, c))
+    w: Words, t: ScalarType, a: Word, b: Word, c: Word, table: int, q: Word, *, combine: str = ""
+) -> tuple[Word, Word]:
+    d = _function_of(w, int(table) & 0xFF, (a, b, c))
     return d, (d != 0) | q if combine == "or" else (d != 0) & q
 
 
-def _function_of(table: int, words: Sequence[Array]) -> Array:
+def _function_of(w: Words, table: int, words: Sequence[Word]) -> Word:
     """The bitwise function of n words that a table of 2**n bits gives.
 
     It is f0 where the first word is 0 and f1 where it is 1, so f0 ^ (word & (f0 ^ f1)): f0 and
@@ -108,13 +111,13 @@ def _function_of(table: int, words: Sequence[Array]) -> Array:
     """
     first, *rest = words
     if not rest:
-        return [np.zeros_like(first), ~first, first, ~np.zeros_like(first)][table]
+        return (first ^ first, ~first, first, first | ~first)[table]
     size = 1 << len(rest)
     low, high = table & (1 << size) - 1, table >> size
     if low == high:
-        return _function_of(low, rest)
-    changes = _function_of(low ^ high, rest)
-    return first & changes if low == 0 else _function_of(low, rest) ^ (first & changes)
+        return _function_of(w, low, rest)
+    changes = _function_of(w, low ^ high, rest)
+    return first & changes if low == 0 else _function_of(w, low, rest) ^ (first & changes)
 
 
 # --- shifts ---------------------------------------------------------------------------------------
@@ -126,9 +129,9 @@ def shl(t: ScalarType, a: int, amount: int) -> int:
     return t.word(a << min(amount, t.bits))
 
 
-@shl.vector
-def _(t: ScalarType, a: Array, amount: Array) -> Array:
-    return np.left_shift(a, _capped(t, amount))
+@shl.words
+def _(w: Words, t: ScalarType, a: Word, amount: Word) -> Word:
+    return a << _capped(w, t, amount)
 
 
 @rule
@@ -137,14 +140,14 @@ def shr(t: ScalarType, a: int, amount: int) -> int:
     return t.word(t.number(a) >> min(amount, t.bits))
 
 
-@shr.vector
-def _(t: ScalarType, a: Array, amount: Array) -> Array:
-    return np.right_shift(a.view(t.values), _capped(t, amount).view(t.values)).view(t.dtype)
+@shr.words
+def _(w: Words, t: ScalarType, a: Word, amount: Word) -> Word:
+    return (a.view(t.values) >> _capped(w, t, amount).view(t.values)).view(t.dtype)
 
 
-def _capped(t: ScalarType, amount: Array) -> Array:
-    """Amounts of shifts, at most the width, of which NumPy makes what PTX says."""
-    return np.minimum(amount, np.uint32(t.bits)).astype(t.dtype, copy=False)
+def _capped(w: Words, t: ScalarType, amount: Word) -> Word:
+    """Amounts of shifts as words of the type; from the width on, all have the same effect."""
+    return w.minimum(amount, t.bits).astype(t.dtype, copy=False)
 
 
 @rule
@@ -156,25 +159,29 @@ def shf(t: ScalarType, a: int, b: int, c: int, *, direction: str = "l", mode: st
     return t.word(pair << amount >> 32) if direction == "l" else t.word(pair >> amount)
 
 
-@shf.vector
+@shf.words
 def _(
-    t: ScalarType, a: Array, b: Array, c: Array, *, direction: str = "l", mode: str = "wrap"
-) -> Array:
-    amount = c & np.uint32(31) if mode == "wrap" else np.minimum(c, np.uint32(32))
-    half, amount = np.uint64(32), amount.astype(np.uint64)
-    pair = b.astype(np.uint64) << half | a
-    return (pair << amount >> half if direction == "l" else pair >> amount).astype(np.uint32)
+    w: Words, t: ScalarType, a: Word, b: Word, c: Word, *, direction: str = "l", mode: str = "wrap"
+) -> Word:
+    amount = (c & 31 if mode == "wrap" else w.minimum(c, 32)).astype(np.uint64)
+    pair = _pair(a, b)
+    return (pair << amount >> 32 if direction == "l" else pair >> amount).astype(np.uint32)
+
+
+def _pair(a: Word, b: Word) -> Word:
+    """b:a, in 64 bits."""
+    return b.astype(np.uint64) << 32 | a.astype(np.uint64)
 
 
 # --- bytes ----------------------------------------------------------------------------------------
 
 #: mode of prmt -> the byte of b:a that byte i of the result takes, for a selector n of two bits
-_BYTES = {
+_BYTES: dict[str, Callable[[int, int], int]] = {
     "f4e": lambda n, i: n + i,
     "b4e": lambda n, i: n - i & 7,
-    "rc8": lambda n, i: n + 0 * i,
-    "ecl": lambda n, i: np.maximum(n, i),
-    "ecr": lambda n, i: np.minimum(n, i),
+    "rc8": lambda n, i: n,
+    "ecl": max,
+    "ecr": min,
     "rc16": lambda n, i: (n & 1) * 2 + i % 2,
 }
 
@@ -185,7 +192,7 @@ def prmt(t: ScalarType, a: int, b: int, c: int, *, mode: str = "") -> int:
     eight times where its top bit is set; modes derive all four from c & 3."""
     pair, out = b << 32 | a, 0
     for i in range(4):
-        selector = int(_BYTES[mode](c & 3, i)) if mode else c >> 4 * i & 15
+        selector = _BYTES[mode](c & 3, i) if mode else c >> 4 * i & 15
         byte = pair >> 8 * (selector & 7) & 0xFF
         if selector & 8:
             byte = 0xFF if byte & 0x80 else 0
@@ -193,35 +200,37 @@ def prmt(t: ScalarType, a: int, b: int, c: int, *, mode: str = "") -> int:
     return out
 
 
-@prmt.vector
-def _(t: ScalarType, a: Array, b: Array, c: Array, *, mode: str = "") -> Array:
-    if np.ndim(c) == 0:
-        return _chosen_bytes(a, b, int(c), mode)
-    pair = b.astype(np.uint64) << np.uint64(32) | a
-    out = np.zeros((), np.uint32)
+@prmt.words
+def _(w: Words, t: ScalarType, a: Word, b: Word, c: Word, *, mode: str = "") -> Word:
+    if mode:
+        c = w.look_up(_selectors(mode), c & 3)
+    known = w.constant(c)
+    if known is not None:
+        return reduce(operator.or_, (_chosen_byte(a, b, known >> 4 * i & 15, i) for i in range(4)))
+    pair, parts = _pair(a, b), []
     for i in range(4):
-        selector = _BYTES[mode](c & np.uint32(3), np.uint32(i)) if mode else c >> np.uint32(4 * i)
-        place = (selector & np.uint32(7)) * np.uint32(8)
-        byte = (pair >> place.astype(np.uint64)).astype(np.uint32) & np.uint32(0xFF)
-        signs = selector & np.uint32(8)
-        if not mode and signs.any():
-            byte = np.where(signs != 0, (byte >> np.uint32(7)) * np.uint32(0xFF), byte)
-        out = out | byte << np.uint32(8 * i)
-    return out
+        selector = c >> 4 * i
+        place = (selector & 7) << 3
+        byte = (pair >> place.astype(np.uint64)).astype(np.uint32) & 0xFF
+        if not mode:
+            byte = w.put((selector & 8) != 0, (byte >> 7) * 0xFF, byte)
+        parts.append(byte)
+    return joined(parts, 8)
 
 
-def _chosen_bytes(a: Array, b: Array, c: int, mode: str) -> Array:
-    """prmt of one selector for all words."""
-    out: Array | None = None
-    for i in range(4):
-        selector = int(_BYTES[mode](c & 3, i)) if mode else c >> 4 * i & 15
-        word, place = (a, b)[selector >> 2 & 1], 8 * (selector & 3)
-        if selector & 8 and not mode:
-            byte = (word >> np.uint32(place + 7) & np.uint32(1)) * np.uint32(0xFF << 8 * i)
-        else:
-            shift = 8 * i - place
-            moved = word << np.uint32(shift) if shift >= 0 else word >> np.uint32(-shift)
-            byte = moved & np.uint32(0xFF << 8 * i)
-        out = byte if out is None else out | byte
-    assert out is not None
-    return out
+@cache
+def _selectors(mode: str) -> NDArray[np.uint32]:
+    """What c & 3 selects in a mode, as nibbles."""
+    bytes_ = [[_BYTES[mode](n, i) & 7 for i in range(4)] for n in range(4)]
+    return np.array([sum(x << 4 * i for i, x in enumerate(row)) for row in bytes_], np.uint32)
+
+
+def _chosen_byte(a: Word, b: Word, selector: int, i: int) -> Word:
+    """The byte of the pair b:a that one selector chooses for all words, in place i."""
+    word, place, mask = (a, b)[selector >> 2 & 1], 8 * (selector & 3), 0xFF << 8 * i
+    if selector & 8:
+        return (word >> place + 7 & 1) * mask
+    shift = 8 * i - place
+    if shift:
+        word = word << shift if shift > 0 else word >> -shift
+    return word & mask

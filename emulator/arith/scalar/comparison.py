@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
-import numpy as np
-
-from dtypes import Array, Number, NumberClass
+from dtypes import Number, NumberClass
 from emulator.arith.scalar import exact, rounded
 from emulator.arith.scalar.rule import packed_rule, rule
-from emulator.arith.scalar.types import ScalarType, select
+from emulator.arith.scalar.types import ScalarType
+from emulator.arith.scalar.words import Word, Words, joined
 
 _ZERO, _FINITE, _INFINITE, _NAN = NumberClass
 
 # --- comparisons ----------------------------------------------------------------------------------
 
-#: comparison -> its Python and NumPy operator; unsigned ones have names of their own
+#: comparison -> its operator; unsigned ones have names of their own
 _ORDERS = {
     "eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge",
     "lo": "lt", "ls": "le", "hi": "gt", "hs": "ge",
     "equ": "eq", "neu": "ne", "ltu": "lt", "leu": "le", "gtu": "gt", "geu": "ge",
 }  # fmt: skip
-_ON_NUMBERS: dict[str, Callable[[Any, Any], bool]] = {
-    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt,
+    "le": operator.le, "gt": operator.gt, "ge": operator.ge,
 }  # fmt: skip
-_ON_ARRAYS = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less,
-    "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-}  # fmt: skip
+#: comparison of numbers that a NaN makes true -> the one that is false then, of which it is the not
+_OPPOSITES = {"equ": "ne", "neu": "eq", "ltu": "ge", "leu": "gt", "gtu": "le", "geu": "lt"}
 _COMBINATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "": lambda result, c: result,
     "and": lambda result, c: result & c,
@@ -42,14 +41,14 @@ def holds(t: ScalarType, a: int, b: int, compare: str, ftz: bool) -> int:
     """9.7.6: a comparison with a NaN is false (also ne), or true if its name ends with u; num and
     nan ask whether both are numbers or any is none."""
     if not t.is_float:
-        return int(_ON_NUMBERS[_ORDERS[compare]](t.number(a), t.number(b)))
+        return int(_OPERATORS[_ORDERS[compare]](t.number(a), t.number(b)))
     x, y = exact.read(t.format, a, ftz), exact.read(t.format, b, ftz)
     unordered = _NAN in (x.number_class, y.number_class)
     if compare in ("num", "nan"):
         return int(unordered == (compare == "nan"))
     if unordered:
         return int(compare.endswith("u"))
-    return int(_ON_NUMBERS[_ORDERS[compare]](_place(t, x), _place(t, y)))
+    return int(_OPERATORS[_ORDERS[compare]](_place(t, x), _place(t, y)))
 
 
 def _place(t: ScalarType, x: Number) -> tuple[int, Any]:
@@ -59,19 +58,23 @@ def _place(t: ScalarType, x: Number) -> tuple[int, Any]:
     return 0, exact.value(t.format, x)
 
 
-def holds_array(t: ScalarType, a: Array, b: Any, compare: str, ftz: bool) -> Array:
+def hold(w: Words, t: ScalarType, a: Word, b: Any, compare: str, ftz: bool) -> Word:
+    """`holds` of words."""
     if not t.is_float:
-        return _ON_ARRAYS[_ORDERS[compare]](a.view(t.values), b.view(t.values))
-    x, y = rounded.values(t, a, ftz), rounded.values(t, b, ftz)
-    if compare in ("num", "nan"):
-        unordered = np.isnan(x) | np.isnan(y)
-        return unordered if compare == "nan" else ~unordered
-    out = _ON_ARRAYS[_ORDERS[compare]](x, y)
-    if compare == "ne":
-        out = out & (x == x) & (y == y)
-    elif compare.endswith("u") and compare != "neu":
-        out = out | (x != x) | (y != y)
-    return out
+        return _OPERATORS[_ORDERS[compare]](a.view(t.values), b.view(t.values))
+    x, y = rounded.values(w, t, a, ftz), rounded.values(w, t, b, ftz)
+    if compare == "num":
+        return (x == x) & (y == y)
+    if compare == "nan":
+        return (x != x) | (y != y)
+    if compare in _OPPOSITES:
+        return ~_ordered(x, y, _OPPOSITES[compare])
+    return _ordered(x, y, compare)
+
+
+def _ordered(x: Word, y: Word, compare: str) -> Word:
+    """A comparison that a NaN makes false."""
+    return (x < y) | (x > y) if compare == "ne" else _OPERATORS[compare](x, y)
 
 
 @packed_rule
@@ -95,22 +98,21 @@ def setp(
     return combination(result, c), combination(1 - result, c)
 
 
-@setp.vector
+@setp.words
 def _(
-    t: ScalarType, a: Array, b: Array, c: Any = 1, *, compare: str = "", combine: str = "",
+    w: Words, t: ScalarType, a: Word, b: Word, c: Any = 1, *, compare: str = "", combine: str = "",
     ftz: bool = False,
-) -> tuple[Array, Array]:  # fmt: skip
+) -> tuple[Word, Word]:  # fmt: skip
     combination = _COMBINATIONS[combine]
+    if t.count == 1:
+        result = hold(w, t, a, b, compare, ftz)
+        return combination(result, c), combination(~result, c)
     e = t.element
-    if t.count > 1:
-        shift = t.dtype.type(e.bits)
-        low = holds_array(e, a.astype(e.dtype), b.astype(e.dtype), compare, ftz)
-        high = holds_array(
-            e, (a >> shift).astype(e.dtype), (b >> shift).astype(e.dtype), compare, ftz
-        )
-        return combination(low, c), combination(high, c)
-    result = holds_array(e, a, b, compare, ftz)
-    return combination(result, c), combination(~result, c)
+    low, high = (
+        hold(w, e, (a >> shift).astype(e.dtype), (b >> shift).astype(e.dtype), compare, ftz)
+        for shift in (0, e.bits)
+    )
+    return combination(low, c), combination(high, c)
 
 
 @packed_rule
@@ -131,19 +133,19 @@ def set_(
     return out
 
 
-@set_.vector
+@set_.words
 def _(
-    d: ScalarType, t: ScalarType, a: Array, b: Array, c: Any = True, *, compare: str = "",
+    w: Words, d: ScalarType, t: ScalarType, a: Word, b: Word, c: Any = True, *, compare: str = "",
     combine: str = "", ftz: bool = False,
-) -> Array:  # fmt: skip
-    out, e, width = np.zeros((), d.dtype), t.element, d.size // t.count
+) -> Word:  # fmt: skip
+    e, width = t.element, d.size // t.count
     true = d.format.bias << d.format.mantissa_bits if d.is_float else (1 << width) - 1
+    parts = []
     for i in range(t.count):
-        shift = t.dtype.type(i * e.bits)
-        x, y = (a >> shift).astype(e.dtype), (b >> shift).astype(e.dtype)
-        result = _COMBINATIONS[combine](holds_array(e, x, y, compare, ftz), c)
-        out = out | np.where(result, d.dtype.type(true << i * width), d.dtype.type(0))
-    return out
+        x, y = ((word >> i * e.bits).astype(e.dtype) if t.count > 1 else word for word in (a, b))
+        result = _COMBINATIONS[combine](hold(w, e, x, y, compare, ftz), c)
+        parts.append(w.select(result, d.dtype.type(true), d.dtype.type(0)))
+    return joined(parts, width)
 
 
 # --- selections -----------------------------------------------------------------------------------
@@ -155,9 +157,9 @@ def selp(t: ScalarType, a: int, b: int, c: int) -> int:
     return a if c else b
 
 
-@selp.vector
-def _(t: ScalarType, a: Array, b: Array, c: Array) -> Array:
-    return select(c, a, b)
+@selp.words
+def _(w: Words, t: ScalarType, a: Word, b: Word, c: Word) -> Word:
+    return w.select(c, a, b)
 
 
 @packed_rule
@@ -166,11 +168,14 @@ def slct(t: ScalarType, condition: ScalarType, a: int, b: int, c: int, *, ftz: b
     return a if holds(condition, c, 0, "ge", ftz) else b
 
 
-@slct.vector
+@slct.words
 def _(
-    t: ScalarType, condition: ScalarType, a: Array, b: Array, c: Array, *, ftz: bool = False
-) -> Array:
-    return select(holds_array(condition, c, condition.dtype.type(0), "ge", ftz), a, b)
+    w: Words, t: ScalarType, condition: ScalarType, a: Word, b: Word, c: Word, *, ftz: bool = False
+) -> Word:
+    number = (
+        rounded.values(w, condition, c, ftz) if condition.is_float else c.view(condition.values)
+    )
+    return w.select(number >= 0, a, b)
 
 
 # --- tests of numbers, signs ----------------------------------------------------------------------
@@ -193,17 +198,16 @@ def testp(t: ScalarType, a: int, *, test: str = "") -> int:
     )
 
 
-@testp.vector
-def _(t: ScalarType, a: Array, *, test: str = "") -> Array:
-    x = rounded.values(t, a)
-    if test == "finite":
-        return np.isfinite(x)
-    if test == "infinite":
-        return np.isinf(x)
-    if test in ("number", "notanumber"):
-        return np.isnan(x) == (test == "notanumber")
-    subnormal = (x != 0) & (np.abs(x) < 2.0**t.format.emin)
-    return subnormal if test == "subnormal" else np.isfinite(x) & ~subnormal
+@testp.words
+def _(w: Words, t: ScalarType, a: Word, *, test: str = "") -> Word:
+    magnitude, infinity = rounded.magnitudes(t, a), t.format.infinity or 0
+    least = 1 << t.format.mantissa_bits
+    if test == "subnormal":
+        return magnitude - 1 < least - 1
+    if test == "normal":
+        return (magnitude == 0) | (magnitude - least < infinity - least)
+    compare = {"finite": "lt", "infinite": "eq", "number": "le", "notanumber": "gt"}[test]
+    return _OPERATORS[compare](magnitude, infinity)
 
 
 @rule
@@ -213,10 +217,9 @@ def copysign(t: ScalarType, a: int, b: int) -> int:
     return a & sign | b & ~sign
 
 
-@copysign.vector
-def _(t: ScalarType, a: Array, b: Array) -> Array:
-    sign = t.dtype.type(t.format.sign_mask)
-    return (a & sign) | (b & ~sign)
+@copysign.words
+def _(w: Words, t: ScalarType, a: Word, b: Word) -> Word:
+    return rounded.signs(t, a) | rounded.magnitudes(t, b)
 
 
 @rule
@@ -225,11 +228,11 @@ def absolute(t: ScalarType, a: int, *, ftz: bool = False) -> int:
     return _with_sign(t, a, ftz, lambda sign: 0)
 
 
-@absolute.vector
-def _(t: ScalarType, a: Array, *, ftz: bool = False) -> Array:
-    a = rounded.flushed(t, a) if ftz else a
-    out = a & t.dtype.type(t.format.sign_mask - 1)
-    return rounded.with_nans(t, out, np.isnan(rounded.values(t, a)), a)
+@absolute.words
+def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False) -> Word:
+    a = rounded.flushed(w, t, a) if ftz else a
+    out = rounded.magnitudes(t, a)
+    return rounded.with_nans(w, t, out, out > t.format.infinity, a)
 
 
 @rule
@@ -238,11 +241,10 @@ def neg(t: ScalarType, a: int, *, ftz: bool = False) -> int:
     return _with_sign(t, a, ftz, lambda sign: 1 - sign)
 
 
-@neg.vector
-def _(t: ScalarType, a: Array, *, ftz: bool = False) -> Array:
-    a = rounded.flushed(t, a) if ftz else a
-    out = a ^ t.dtype.type(t.format.sign_mask)
-    return rounded.with_nans(t, out, np.isnan(rounded.values(t, a)), a)
+@neg.words
+def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False) -> Word:
+    a = rounded.flushed(w, t, a) if ftz else a
+    return rounded.with_nans(w, t, a ^ t.format.sign_mask, rounded.are_nans(t, a), a)
 
 
 def _with_sign(t: ScalarType, a: int, ftz: bool, sign: Callable[[int], int]) -> int:
@@ -266,12 +268,12 @@ def minimum(
     return _extreme(t, (a, b) if c is None else (a, b, c), -1, ftz, nan, xorsign, abs)
 
 
-@minimum.vector
+@minimum.words
 def _(
-    t: ScalarType, a: Array, b: Array, c: Array | None = None, *, ftz: bool = False,
+    w: Words, t: ScalarType, a: Word, b: Word, c: Word | None = None, *, ftz: bool = False,
     nan: bool = False, xorsign: bool = False, abs: bool = False,
-) -> Array:  # fmt: skip
-    return extremes(t, (a, b) if c is None else (a, b, c), False, ftz, nan, xorsign, abs)
+) -> Word:  # fmt: skip
+    return extremes(w, t, (a, b) if c is None else (a, b, c), False, ftz, nan, xorsign, abs)
 
 
 @rule
@@ -283,12 +285,12 @@ def maximum(
     return _extreme(t, (a, b) if c is None else (a, b, c), 1, ftz, nan, xorsign, abs)
 
 
-@maximum.vector
+@maximum.words
 def _(
-    t: ScalarType, a: Array, b: Array, c: Array | None = None, *, ftz: bool = False,
+    w: Words, t: ScalarType, a: Word, b: Word, c: Word | None = None, *, ftz: bool = False,
     nan: bool = False, xorsign: bool = False, abs: bool = False,
-) -> Array:  # fmt: skip
-    return extremes(t, (a, b) if c is None else (a, b, c), True, ftz, nan, xorsign, abs)
+) -> Word:  # fmt: skip
+    return extremes(w, t, (a, b) if c is None else (a, b, c), True, ftz, nan, xorsign, abs)
 
 
 def _extreme(
@@ -320,59 +322,45 @@ def _ordinal(t: ScalarType, code: int) -> int:
 
 
 def extremes(
-    t: ScalarType, codes: tuple[Array, ...], largest: bool, ftz: bool, nan: bool, xorsign: bool,
-    abs: bool,
-) -> Array:  # fmt: skip
+    w: Words, t: ScalarType, codes: tuple[Word, ...], largest: bool, ftz: bool, nan: bool,
+    xorsign: bool, abs: bool,
+) -> Word:  # fmt: skip
     """The smallest or largest of several codes."""
     if len(codes) == 2 and t.bits > 16 and not (ftz or abs):
-        return _extreme_pairs(t, *codes, largest, nan)
-    sign_mask, kind = t.dtype.type(t.format.sign_mask), np.dtype(f"int{t.bits}")
-    sign = codes[0] & sign_mask
-    if xorsign:
-        for code in codes[1:]:
-            sign = sign ^ code & sign_mask
+        return _extreme_pair(w, t, *codes, largest, nan)
+    sign = codes[0]
+    for code in codes[1:] if xorsign else ():
+        sign = sign ^ code
     if ftz:
-        codes = tuple(rounded.flushed(t, code) for code in codes)
-    pick = np.maximum if largest else np.minimum
+        codes = tuple(rounded.flushed(w, t, code) for code in codes)
+    pick = w.maximum if largest else w.minimum
     # A NaN loses against every number: it takes the far end of the order.
-    lost = kind.type(np.iinfo(kind).min if largest else np.iinfo(kind).max)
-    best: Array | None = None
-    all_nan: Any = np.True_
-    any_nan: Any = np.False_
+    lost = -1 << (t.bits - 1) if largest else (1 << (t.bits - 1)) - 1
+    word = f"int{t.bits}"
+    ordinals, nans = [], []
     for code in codes:
-        magnitude = (code & ~sign_mask).view(kind)
-        ordinal = magnitude if abs else _ordinals(code.view(kind))
-        is_nan = magnitude > kind.type(t.format.infinity or 0)
-        if is_nan.any():
-            ordinal = select(is_nan, lost, ordinal)
-        best = ordinal if best is None else pick(best, ordinal)
-        all_nan, any_nan = all_nan & is_nan, any_nan | is_nan
-    assert best is not None
+        magnitude = rounded.magnitudes(t, code)
+        is_nan = magnitude > t.format.infinity
+        ordinal = magnitude.view(word) if abs else _ordinals(t, code.view(word))
+        ordinals.append(w.put(is_nan, lost, ordinal))
+        nans.append(is_nan)
+    best, is_lost = reduce(pick, ordinals), reduce(operator.or_ if nan else operator.and_, nans)
     if abs:
-        out = best.view(t.dtype) & ~sign_mask
-        out = out | sign if xorsign else out
+        out = rounded.magnitudes(t, best.view(t.dtype))
+        out = out | rounded.signs(t, sign) if xorsign else out
     else:
-        out = _ordinals(best).view(t.dtype)
-    return rounded.with_nans(t, out, any_nan if nan else all_nan, *reversed(codes))
+        out = _ordinals(t, best).view(t.dtype)
+    return rounded.with_nans(w, t, out, is_lost, *reversed(codes))
 
 
-def _extreme_pairs(t: ScalarType, a: Array, b: Array, largest: bool, nan: bool) -> Array:
-    """Two codes of f32 or f64, by NumPy's own functions, which do not order zeros."""
+def _extreme_pair(w: Words, t: ScalarType, a: Word, b: Word, largest: bool, nan: bool) -> Word:
+    """Two codes of f32 or f64, by the extremes of numbers."""
     x, y = a.view(t.values), b.view(t.values)
-    best = (np.maximum if largest else np.minimum)(x, y)
-    out, lost = best.view(t.dtype), np.isnan(best)
-    if not nan and lost.any():
-        # A number wins. By fmin and fmax of Arm it would not, against a signalling NaN.
-        out = select(np.isnan(x), b, select(np.isnan(y), a, out))
-        best = out.view(t.values)
-        lost = np.isnan(best)
-    zero = best == 0
-    if zero.any():
-        out = select(zero & (x == y), a & b if largest else a | b, out)
-    return rounded.with_nans(t, out, lost, b, a)
+    best = (w.maximum if largest else w.minimum)(x, y)
+    lost = (x != x) | (y != y) if nan else best != best
+    return rounded.with_nans(w, t, best.view(t.dtype), lost, b, a)
 
 
-def _ordinals(codes: Array) -> Array:
+def _ordinals(t: ScalarType, codes: Word) -> Word:
     """`_ordinal` of signed words, and back: the bits of a negative one but its sign are flipped."""
-    kind = codes.dtype.type
-    return codes ^ (codes >> kind(8 * codes.itemsize - 1) & kind(np.iinfo(codes.dtype).max))
+    return codes ^ (codes >> t.bits - 1 & t.format.sign_mask - 1)

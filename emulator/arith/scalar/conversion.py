@@ -6,6 +6,7 @@ Special values as measured on an H200.
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,10 @@ from dtypes import Array, NumberClass, Rounding
 from emulator.arith.scalar import exact, rounded
 from emulator.arith.scalar.rule import packed_rule, rule
 from emulator.arith.scalar.types import TYPES, ScalarType
+from emulator.arith.scalar.words import Word, Words, joined
 
 _ZERO, _FINITE, _INFINITE, _NAN = NumberClass
 _F32, _F64 = TYPES["f32"], TYPES["f64"]
-#: how .rni … round to an integer
-_TO_INTEGER = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 # --- integers -------------------------------------------------------------------------------------
 
@@ -30,12 +30,14 @@ def integers(to: ScalarType, t: ScalarType, a: int, *, sat: bool = False) -> int
     return to.word(to.clamp(number) if sat else number)
 
 
-@integers.vector
-def _(to: ScalarType, t: ScalarType, a: Array, *, sat: bool = False) -> Array:
+@integers.words
+def _(w: Words, to: ScalarType, t: ScalarType, a: Word, *, sat: bool = False) -> Word:
     numbers = a.view(t.values)
     if sat:
         # Both ends of the narrower range fit the source's type: each type can hold the clamped.
-        numbers = np.clip(numbers, max(to.smallest, t.smallest), min(to.largest, t.largest))
+        low, high = max(to.smallest, t.smallest), min(to.largest, t.largest)
+        numbers = w.maximum(numbers, low) if low > t.smallest else numbers
+        numbers = w.minimum(numbers, high) if high < t.largest else numbers
     return numbers.astype(to.values).view(to.dtype)
 
 
@@ -50,45 +52,46 @@ def integer_to_float(
     return exact.saturated(to.format, code) if sat else code
 
 
-@integer_to_float.vector
+@integer_to_float.words
 def _(
-    to: ScalarType, t: ScalarType, a: Array, *, rounding: Rounding = "rn", ftz: bool = False,
-    sat: bool = False,
-) -> Array:  # fmt: skip
+    w: Words, to: ScalarType, t: ScalarType, a: Word, *, rounding: Rounding = "rn",
+    ftz: bool = False, sat: bool = False,
+) -> Word:  # fmt: skip
     numbers = a.view(t.values)
-    if to is _F64 or t.bits < 64:
-        words = _codes_of_integers(to, t, numbers, rounding)
+    if rounding == "rn" and to.bits > 16:
+        words = numbers.astype(to.values).view(to.dtype)
     else:
-        # Cut to 53 bits and made odd where something was lost, a number still rounds rightly.
-        near = numbers.astype(np.float64)
-        above, below = _against(numbers, near)
-        outward = np.where(near > 0, above, below)
-        bits = np.atleast_1d(near).view(np.int64)
-        inexact_even = (above | below) & (bits & 1 == 0)
-        odd = bits + np.where(inexact_even, np.where(outward, 1, -1), 0)
-        words = rounded.narrowed(to, odd.view(np.float64).reshape(np.shape(near)), rounding)
-    no_nan = np.zeros((), np.bool_)
-    return rounded.finished(to, words, no_nan, sat)
+        words = _directed_integers(w, to, t, numbers, rounding)
+    return rounded.finished(w, to, words, a != a, sat) if sat else words
 
 
-def _codes_of_integers(to: ScalarType, t: ScalarType, numbers: Array, rounding: str) -> Array:
-    """Codes of integers that float64 holds, or of any as f64."""
+def _directed_integers(
+    w: Words, to: ScalarType, t: ScalarType, numbers: Word, rounding: Rounding
+) -> Word:
+    """Codes of integers by the f64 nearest to them."""
     near = numbers.astype(np.float64)
-    if to is not _F64:
-        return rounded.narrowed(to, near, rounding)
-    words = near.view(np.uint64)
-    if t.bits < 64 or rounding == "rn":
-        return words
-    above, below = _against(numbers, near)
-    return rounded.stepped(to, words, above, below, rounding)
+    if to is _F64:
+        words = near.view(np.uint64)
+        return rounded.stepped(w, to, words, *_against(w, numbers, near), rounding)
+    wide = _made_odd(w, numbers, near) if t.bits == 64 else near
+    return rounded.narrowed(w, to, wide, rounding)
 
 
-def _against(numbers: Array, near: Array) -> tuple[Array, Array]:
-    """Where 64-bit integers are above and below the float64 nearest to them."""
+def _made_odd(w: Words, numbers: Word, near: Word) -> Word:
+    """64-bit integers as f64: cut to 53 bits and made odd where something was lost, a number still
+    rounds rightly."""
+    above, below = _against(w, numbers, near)
+    bits = near.view(np.uint64)
+    outward = w.select(near > 0, above, below)
+    moved = w.select(outward, bits + 1, bits - 1)
+    return w.select((above | below) & (bits & 1 == 0), moved, bits).view(np.float64)
+
+
+def _against(w: Words, numbers: Word, near: Word) -> tuple[Word, Word]:
+    """Where 64-bit integers are above and below the f64 nearest to them."""
     # The nearest of a number close to the top is the power of two that the type just lacks.
-    limit = 2.0**63 if numbers.dtype.kind == "i" else 2.0**64
-    back = np.where(near < limit, near, 0).astype(numbers.dtype)
-    at_limit = near >= limit
+    at_limit = near >= (2.0**63 if numbers.dtype.kind == "i" else 2.0**64)
+    back = w.select(at_limit, 0.0, near).astype(numbers.dtype)
     return (numbers > back) & ~at_limit, (numbers < back) | at_limit
 
 
@@ -110,25 +113,14 @@ def float_to_integer(
     return to.word(to.clamp(_integer(exact.value(t.format, x), integer_rounding)))
 
 
-@float_to_integer.vector
+@float_to_integer.words
 def _(
-    to: ScalarType, t: ScalarType, a: Array, *, integer_rounding: str = "rni", ftz: bool = False,
-    sat: bool = False,
-) -> Array:  # fmt: skip
-    x = rounded.values(t, a, ftz)
-    if to.bits == 32 and to.signed and (np.abs(x) < 2.0**31).all():
-        return _TO_INTEGER[integer_rounding](x).astype(np.int32).view(np.uint32)
-    x = x.astype(np.float64)
-    whole = _TO_INTEGER[integer_rounding](x)
-    # The largest 64-bit numbers are no float64: what reaches the power above them is clamped.
-    too_large = whole >= float(to.largest + 1)
-    inside = np.where(too_large, 0, np.maximum(whole, float(to.smallest)))
-    nan = np.isnan(x)
-    words = np.where(nan, 0, inside).astype(to.values).view(to.dtype)
-    words = np.where(too_large, to.dtype.type(to.largest), words)
-    if t.bits == 64 or to.bits == 64:
-        words = np.where(nan, to.dtype.type(1 << (to.bits - 1)), words)
-    return words
+    w: Words, to: ScalarType, t: ScalarType, a: Word, *, integer_rounding: str = "rni",
+    ftz: bool = False, sat: bool = False,
+) -> Word:  # fmt: skip
+    x = rounded.values(w, t, a, ftz)
+    out = w.to_integers(w.integral(x, integer_rounding), to.values).view(to.dtype)
+    return w.put(x != x, 1 << (to.bits - 1), out) if t.bits == 64 or to.bits == 64 else out
 
 
 def _integer(number: Fraction, rounding: str) -> int:
@@ -161,17 +153,16 @@ def float_to_integral(
     return exact.saturated(fmt, code) if sat else code
 
 
-@float_to_integral.vector
+@float_to_integral.words
 def _(
-    to: ScalarType, t: ScalarType, a: Array, *, integer_rounding: str = "rni", ftz: bool = False,
-    sat: bool = False,
-) -> Array:  # fmt: skip
-    x = rounded.values(t, a, ftz)
-    words = rounded.nearest(t, _TO_INTEGER[integer_rounding](x))
-    nan = np.isnan(x)
+    w: Words, to: ScalarType, t: ScalarType, a: Word, *, integer_rounding: str = "rni",
+    ftz: bool = False, sat: bool = False,
+) -> Word:  # fmt: skip
+    x = rounded.values(w, t, a, ftz)
+    words = rounded.nearest(w, t, w.integral(x, integer_rounding))
     if t is _F64 and not sat:
-        return rounded.with_nans(t, words, nan, a)
-    return rounded.finished(t, words, nan, sat)
+        return rounded.with_nans(w, t, words, x != x, a)
+    return rounded.finished(w, t, words, x != x, sat)
 
 
 @rule
@@ -187,12 +178,14 @@ def move(to: ScalarType, t: ScalarType, a: int, *, ftz: bool = False, sat: bool 
     return exact.saturated(fmt, code) if sat else code
 
 
-@move.vector
-def _(to: ScalarType, t: ScalarType, a: Array, *, ftz: bool = False, sat: bool = False) -> Array:
-    words = rounded.flushed(t, a) if ftz else a
+@move.words
+def _(
+    w: Words, to: ScalarType, t: ScalarType, a: Word, *, ftz: bool = False, sat: bool = False
+) -> Word:
     if not (ftz or sat or t.bits == 16):
-        return words
-    return rounded.finished(t, words, np.isnan(rounded.values(t, a)), sat)
+        return a
+    words = rounded.flushed(w, t, a) if ftz else a
+    return rounded.finished(w, t, words, rounded.are_nans(t, a), sat)
 
 
 @rule
@@ -219,24 +212,24 @@ def floats(
     return exact.saturated(target, code) if sat else code
 
 
-@floats.vector
+@floats.words
 def _(
-    to: ScalarType, t: ScalarType, a: Array, *, rounding: Rounding = "rn", ftz: bool = False,
-    sat: bool = False,
-) -> Array:  # fmt: skip
-    x = rounded.values(t, a, ftz and _is_flushed(to, t))
+    w: Words, to: ScalarType, t: ScalarType, a: Word, *, rounding: Rounding = "rn",
+    ftz: bool = False, sat: bool = False,
+) -> Word:  # fmt: skip
+    if (t.name, to.name) == ("bf16", "f32") and not (ftz or sat):
+        return a.astype(to.dtype) << 16
+    x = rounded.values(w, t, a, ftz and _is_flushed(to, t))
     if to is _F64:
         words = x.astype(np.float64).view(np.uint64)
     elif rounding == "rn" and not ftz:
-        words = rounded.nearest(to, x)
+        words = rounded.nearest(w, to, x)
     else:
-        words = rounded.narrowed(to, x.astype(np.float64), rounding, ftz and to is _F32)
-    nan = np.isnan(x)
+        wide = x.astype(np.float64, copy=False)
+        words = rounded.narrowed(w, to, wide, rounding, ftz and to is _F32)
     if sat:
-        return rounded.finished(to, words, nan, sat)
-    if not nan.any():
-        return words
-    return np.where(nan, _converted_nans(to, t, a, ftz), words)
+        return rounded.finished(w, to, words, x != x, sat)
+    return w.put(x != x, lambda: _converted_nans(to, t, a, ftz), words)
 
 
 def _is_flushed(to: ScalarType, t: ScalarType) -> bool:
@@ -259,22 +252,20 @@ def _converted_nan(to: ScalarType, t: ScalarType, a: int, ftz: bool) -> int:
     return exact.infinity(target, a & source.sign_mask) | payload
 
 
-def _converted_nans(to: ScalarType, t: ScalarType, a: Array, ftz: bool) -> Array:
+def _converted_nans(to: ScalarType, t: ScalarType, a: Word, ftz: bool) -> Any:
     source, target = t.format, to.format
-    canonical = to.dtype.type(target.nan or 0)
-    if (t.name, to.name) == ("bf16", "f32"):
-        return canonical if ftz else a.astype(to.dtype) << to.dtype.type(16)
+    if (t.name, to.name) == ("bf16", "f32") and not ftz:
+        return a.astype(to.dtype) << 16
     if _F64 not in (t, to):
-        return canonical
+        return target.nan
     if ftz and t is _F32:
-        a = np.full_like(a, source.nan or 0)
+        return _converted_nan(to, t, 0, ftz)
     wide = a.astype(np.uint64)
-    quiet = np.uint64(1 << (source.mantissa_bits - 1))
-    payload = (wide & np.uint64((1 << source.mantissa_bits) - 1)) | quiet
+    payload = wide & (1 << source.mantissa_bits) - 1 | 1 << (source.mantissa_bits - 1)
     shift = target.mantissa_bits - source.mantissa_bits
-    payload = payload << np.uint64(shift) if shift >= 0 else payload >> np.uint64(-shift)
-    sign = wide >> np.uint64(t.bits - 1) << np.uint64(to.bits - 1)
-    return (payload | sign | np.uint64(target.infinity or 0)).astype(to.dtype)
+    payload = payload << shift if shift >= 0 else payload >> -shift
+    sign = wide >> t.bits - 1 << to.bits - 1
+    return (payload | sign | (target.infinity or 0)).astype(to.dtype)
 
 
 # --- cvt.pack -------------------------------------------------------------------------------------
@@ -286,13 +277,13 @@ def pack(to: ScalarType, t: ScalarType, a: int, b: int) -> int:
     return to.word(to.clamp(t.number(a))) << to.bits | to.word(to.clamp(t.number(b)))
 
 
-@pack.vector
-def _(to: ScalarType, t: ScalarType, a: Array, b: Array) -> Array:
+@pack.words
+def _(w: Words, to: ScalarType, t: ScalarType, a: Word, b: Word) -> Word:
     upper, lower = (
-        np.clip(x.view(t.values), to.smallest, to.largest).view(np.uint32) & np.uint32(to.mask)
+        w.minimum(w.maximum(x.view(t.values), to.smallest), to.largest).view(np.uint32) & to.mask
         for x in (a, b)
     )
-    return upper << np.uint32(to.bits) | lower
+    return upper << to.bits | lower
 
 
 @rule
@@ -301,10 +292,9 @@ def pack_onto(to: ScalarType, t: ScalarType, rest: ScalarType, a: int, b: int, c
     return rest.word(c << 2 * to.bits) | pack.reference(to, t, a, b)
 
 
-@pack_onto.vector
-def _(to: ScalarType, t: ScalarType, rest: ScalarType, a: Array, b: Array, c: Array) -> Array:
-    assert pack.array is not None
-    return c << np.uint32(2 * to.bits) | pack.array(to, t, a, b)
+@pack_onto.words
+def _(w: Words, to: ScalarType, t: ScalarType, rest: ScalarType, a: Word, b: Word, c: Word) -> Word:
+    return c << 2 * to.bits | pack.text(w, to, t, a, b)
 
 
 # --- mov ------------------------------------------------------------------------------------------
@@ -326,19 +316,16 @@ def mov(t: ScalarType, *sources: int, parts: str = "") -> Any:
     return tuple(word >> i * width & (1 << width) - 1 for i in range(int(parts)))
 
 
-@mov.vector
-def _(t: ScalarType, *sources: Array, parts: str = "") -> Any:
+@mov.words
+def _(w: Words, t: ScalarType, *sources: Word, parts: str = "") -> Any:
     if t.size == 128:
-        return _mov128(*sources, parts=parts)
-    word = sources[-1].astype(t.dtype, copy=False)
-    for source in reversed(sources[:-1]):
-        word = word << t.dtype.type(t.size // len(sources)) | source.astype(t.dtype)
+        return w.by_arrays(partial(_mov128, parts=parts), *sources)
+    words = [source.astype(t.dtype, copy=False) for source in sources]
+    word = words[0] if len(words) == 1 else joined(words, t.size // len(words))
     if not parts:
         return word
     width = t.size // int(parts)
-    return tuple(
-        (word >> t.dtype.type(i * width)).astype(f"uint{width}") for i in range(int(parts))
-    )
+    return tuple((word >> i * width).astype(f"uint{width}") for i in range(int(parts)))
 
 
 def _mov128(*sources: Array, parts: str) -> Any:
@@ -360,6 +347,6 @@ def movs(t: ScalarType, *sources: int) -> tuple[int, ...]:
     return sources
 
 
-@movs.vector
-def _(t: ScalarType, *sources: Array) -> tuple[Array, ...]:
+@movs.words
+def _(w: Words, t: ScalarType, *sources: Word) -> tuple[Word, ...]:
     return sources

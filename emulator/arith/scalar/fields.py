@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from dtypes import Array
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import ScalarType
+from emulator.arith.scalar.words import Word, Words
 
 _ALL_ONES = 0xFFFFFFFF
 
@@ -28,12 +30,12 @@ def bfe(t: ScalarType, a: int, position: int, length: int) -> int:
     return t.word(field)
 
 
-@bfe.vector
-def _(t: ScalarType, a: Array, position: Array, length: Array) -> Array:
+@bfe.words
+def _(w: Words, t: ScalarType, a: Word, position: Word, length: Word) -> Word:
     kind = np.dtype(np.int64 if t.signed else np.uint64)
-    numbers = np.right_shift(a.view(t.values).astype(kind), _places(t, position).astype(kind))
-    above = (np.uint64(64) - np.minimum(_places(t, length), np.uint64(64))).astype(kind)
-    return np.right_shift(np.left_shift(numbers, above), above).astype(t.values).view(t.dtype)
+    numbers = a.view(t.values).astype(kind) >> _places(t, position).view(kind)
+    above = (64 - w.minimum(_places(t, length), 64)).view(kind)
+    return (numbers << above >> above).astype(t.values).view(t.dtype)
 
 
 @rule
@@ -44,13 +46,12 @@ def bfi(t: ScalarType, a: int, b: int, position: int, length: int) -> int:
     return b & ~field | a << position & field
 
 
-@bfi.vector
-def _(t: ScalarType, a: Array, b: Array, position: Array, length: Array) -> Array:
+@bfi.words
+def _(w: Words, t: ScalarType, a: Word, b: Word, position: Word, length: Word) -> Word:
     place = _places(t, position)
-    one = np.uint64(1)
-    field = np.left_shift(np.left_shift(one, _places(t, length)) - one, place)
-    bits = np.left_shift(a.astype(np.uint64), place)
-    return ((b & ~field) | (bits & field)).astype(t.dtype)
+    field = (np.uint64(1) << _places(t, length)) - np.uint64(1) << place
+    bits = a.astype(np.uint64) << place
+    return ((b.astype(np.uint64) & ~field) | (bits & field)).astype(t.dtype)
 
 
 def _place(t: ScalarType, number: int) -> int:
@@ -59,8 +60,8 @@ def _place(t: ScalarType, number: int) -> int:
     return min(number & 0xFF if t.bits == 32 else number, 64)
 
 
-def _places(t: ScalarType, numbers: Array) -> Array:
-    return (numbers & np.uint32(0xFF) if t.bits == 32 else numbers).astype(np.uint64)
+def _places(t: ScalarType, numbers: Word) -> Word:
+    return (numbers & 0xFF if t.bits == 32 else numbers).astype(np.uint64)
 
 
 @rule
@@ -70,11 +71,11 @@ def szext(t: ScalarType, a: int, width: int, *, mode: str = "clamp") -> int:
     return bfe.reference(t, a, 0, width)
 
 
-@szext.vector
-def _(t: ScalarType, a: Array, width: Array, *, mode: str = "clamp") -> Array:
-    width = np.minimum(width, np.uint32(32)) if mode == "clamp" else width & np.uint32(31)
-    above = (np.uint32(32) - width).view(t.values)
-    return np.right_shift(np.left_shift(a.view(t.values), above), above).view(t.dtype)
+@szext.words
+def _(w: Words, t: ScalarType, a: Word, width: Word, *, mode: str = "clamp") -> Word:
+    width = w.minimum(width, 32) if mode == "clamp" else width & 31
+    above = (32 - width).view(t.values)
+    return (a.view(t.values) << above >> above).view(t.dtype)
 
 
 @rule
@@ -87,15 +88,13 @@ def bmsk(t: ScalarType, position: int, width: int, *, mode: str = "clamp") -> in
     return t.word((1 << width) - 1 << position)
 
 
-@bmsk.vector
-def _(t: ScalarType, position: Array, width: Array, *, mode: str = "clamp") -> Array:
+@bmsk.words
+def _(w: Words, t: ScalarType, position: Word, width: Word, *, mode: str = "clamp") -> Word:
     if mode == "clamp":
-        position = np.minimum(position, np.uint32(32))
-        width = np.minimum(width, np.uint32(32))
+        position, width = w.minimum(position, 32), w.minimum(width, 32)
     else:
-        position, width = position & np.uint32(31), width & np.uint32(31)
-    one = np.uint32(1)
-    return np.left_shift(np.left_shift(one, width) - one, position)
+        position, width = position & 31, width & 31
+    return (np.uint32(1) << width) - np.uint32(1) << position
 
 
 # --- counts and searches --------------------------------------------------------------------------
@@ -107,9 +106,9 @@ def popc(t: ScalarType, a: int) -> int:
     return a.bit_count()
 
 
-@popc.vector
-def _(t: ScalarType, a: Array) -> Array:
-    return np.bitwise_count(a).astype(np.uint32)
+@popc.words
+def _(w: Words, t: ScalarType, a: Word) -> Word:
+    return w.count_ones(a)
 
 
 @rule
@@ -118,9 +117,9 @@ def clz(t: ScalarType, a: int) -> int:
     return t.bits - a.bit_length()
 
 
-@clz.vector
-def _(t: ScalarType, a: Array) -> Array:
-    return np.uint32(t.bits) - _lengths(t, a)
+@clz.words
+def _(w: Words, t: ScalarType, a: Word) -> Word:
+    return w.leading_zeros(a)
 
 
 @rule
@@ -129,13 +128,9 @@ def brev(t: ScalarType, a: int) -> int:
     return int(f"{a:0{t.bits}b}"[::-1], 2)
 
 
-@brev.vector
-def _(t: ScalarType, a: Array) -> Array:
-    words = np.ascontiguousarray(a)
-    return _REVERSED[words.view(np.uint8)].view(t.dtype).byteswap().reshape(np.shape(a))
-
-
-_REVERSED = np.array([int(f"{byte:08b}"[::-1], 2) for byte in range(256)], np.uint8)
+@brev.words
+def _(w: Words, t: ScalarType, a: Word) -> Word:
+    return w.reverse_bits(a)
 
 
 @rule
@@ -149,21 +144,13 @@ def bfind(t: ScalarType, a: int, *, shiftamt: bool = False) -> int:
     return t.bits - length if shiftamt else length - 1
 
 
-@bfind.vector
-def _(t: ScalarType, a: Array, *, shiftamt: bool = False) -> Array:
+@bfind.words
+def _(w: Words, t: ScalarType, a: Word, *, shiftamt: bool = False) -> Word:
     if t.signed:
-        a = np.where(a.view(t.values) < 0, ~a, a)
-    length = _lengths(t, a)
-    out = np.uint32(t.bits) - length if shiftamt else length - np.uint32(1)
-    return np.where(length == 0, np.uint32(_ALL_ONES), out)
-
-
-def _lengths(t: ScalarType, words: Array) -> Array:
-    """`int.bit_length` of every word."""
-    smeared = words
-    for distance in (1, 2, 4, 8, 16, 32)[: t.bits.bit_length() - 1]:
-        smeared = smeared | smeared >> t.dtype.type(distance)
-    return np.bitwise_count(smeared).astype(np.uint32)
+        a = a ^ (a.view(t.values) >> t.bits - 1).view(t.dtype)
+    zeros = w.leading_zeros(a)
+    out = zeros if shiftamt else t.bits - 1 - zeros
+    return w.put(a == 0, _ALL_ONES, out)
 
 
 @rule
@@ -180,19 +167,20 @@ def fns(t: ScalarType, mask: int, base: int, offset: int) -> int:
     return ones[abs(wanted) - 1] if abs(wanted) <= len(ones) else _ALL_ONES
 
 
-@fns.vector
-def _(t: ScalarType, mask: Array, base: Array, offset: Array) -> Array:
-    mask, base, wanted = np.broadcast_arrays(mask, base, offset.view(np.int32))
-    wanted = wanted.astype(np.int64)
-    step, left = np.where(wanted < 0, -1, 1), np.maximum(np.abs(wanted), 1)
-    only = wanted == 0
-    place = np.where(base > 31, -1, base.astype(np.int64))
-    step = np.where(base > 31, 0, step)
-    out = np.full(mask.shape, _ALL_ONES, np.uint32)
-    for _distance in range(32):
-        inside = (place >= 0) & (place < 32)
-        one = inside & ((mask >> (place & 31).astype(np.uint32) & np.uint32(1)) != 0)
-        left = left - one
-        out = np.where(one & (left == 0), place.astype(np.uint32), out)
-        place = np.where(only, -1, place + step)
-    return out
+@fns.long_words
+def _(w: Words, t: ScalarType, mask: Word, base: Word, offset: Word) -> Word:
+    # Downward is upward in the bits in reverse order.
+    down = offset.view(np.int32) < 0
+    wanted, last = abs(offset.view(np.int32)).view(np.uint32), w.select(down, 31 - base, base)
+    left = w.select(down, w.reverse_bits(mask), mask) >> w.minimum(last, 32)
+    left = w.select(base > 31, 0, w.select(wanted == 0, left & 1, left))
+    wanted = w.maximum(wanted, 1)
+    # The smallest number of low bits that has so many ones, by halving.
+    place: Any = np.uint32(0)
+    rest = wanted
+    for width in (16, 8, 4, 2, 1):
+        ones = w.count_ones(left >> place & (1 << width) - 1)
+        beyond = rest > ones
+        place, rest = w.select(beyond, place + width, place), w.select(beyond, rest - ones, rest)
+    found = w.select(down, base - place, base + place)
+    return w.select(w.count_ones(left) < wanted, _ALL_ONES, found)

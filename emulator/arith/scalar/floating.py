@@ -6,16 +6,17 @@ operands of `nan_of` and `with_nans` stand in the order in which f64 passes thei
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 
-from dtypes import Array, NumberClass, Rounding
+from dtypes import NumberClass, Rounding
 from emulator.arith.error_free import odd_sum, two_product, two_sum
 from emulator.arith.scalar import exact, rounded
-from emulator.arith.scalar.rounded import Float64
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import TYPES, ScalarType
+from emulator.arith.scalar.words import Word, Words
 
 _F64 = TYPES["f64"]
 _ZERO, _INFINITE, _NAN = NumberClass.ZERO, NumberClass.INFINITE, NumberClass.NAN
@@ -37,18 +38,19 @@ def add(
     return saturated(t, _sum(t, a, b, rounding, ftz), sat)
 
 
-@add.vector
+@add.words
 def _(
+    w: Words,
     t: ScalarType,
-    a: Array,
-    b: Array,
+    a: Word,
+    b: Word,
     *,
     rounding: Rounding = "rn",
     ftz: bool = False,
     sat: bool = False,
-) -> Array:
-    x, y = rounded.values(t, a, ftz), rounded.values(t, b, ftz)
-    return _sum_of(t, x, y, rounding, ftz, sat, (b, a))
+) -> Word:
+    x, y = rounded.values(w, t, a, ftz), rounded.values(w, t, b, ftz)
+    return _sum_of(w, t, x, y, rounding, ftz, sat, (b, a))
 
 
 @rule
@@ -66,18 +68,19 @@ def sub(
     return saturated(t, _sum(t, a, negative, rounding, ftz), sat)
 
 
-@sub.vector
+@sub.words
 def _(
+    w: Words,
     t: ScalarType,
-    a: Array,
-    b: Array,
+    a: Word,
+    b: Word,
     *,
     rounding: Rounding = "rn",
     ftz: bool = False,
     sat: bool = False,
-) -> Array:
-    x, y = rounded.values(t, a, ftz), rounded.values(t, b, ftz)
-    return _sum_of(t, x, -y, rounding, ftz, sat, (b, a))
+) -> Word:
+    x, y = rounded.values(w, t, a, ftz), rounded.values(w, t, b, ftz)
+    return _sum_of(w, t, x, -y, rounding, ftz, sat, (b, a))
 
 
 @rule
@@ -89,13 +92,13 @@ def add_mixed(
     return saturated(t, _sum(t, widened(t, narrow, a), c, rounding, False), sat)
 
 
-@add_mixed.vector
+@add_mixed.words
 def _(
-    t: ScalarType, narrow: ScalarType, a: Array, c: Array, *, rounding: Rounding = "rn",
+    w: Words, t: ScalarType, narrow: ScalarType, a: Word, c: Word, *, rounding: Rounding = "rn",
     sat: bool = False,
-) -> Array:  # fmt: skip
-    x, y = rounded.values(narrow, a), rounded.values(t, c)
-    return _sum_of(t, x, y, rounding, False, sat, ())
+) -> Word:  # fmt: skip
+    x, y = rounded.values(w, narrow, a), rounded.values(w, t, c)
+    return _sum_of(w, t, x, y, rounding, False, sat, ())
 
 
 @rule
@@ -107,13 +110,13 @@ def sub_mixed(
     return sub.reference(t, widened(t, narrow, a), c, rounding=rounding, sat=sat)
 
 
-@sub_mixed.vector
+@sub_mixed.words
 def _(
-    t: ScalarType, narrow: ScalarType, a: Array, c: Array, *, rounding: Rounding = "rn",
+    w: Words, t: ScalarType, narrow: ScalarType, a: Word, c: Word, *, rounding: Rounding = "rn",
     sat: bool = False,
-) -> Array:  # fmt: skip
-    x, y = rounded.values(narrow, a), rounded.values(t, c)
-    return _sum_of(t, x, -y, rounding, False, sat, ())
+) -> Word:  # fmt: skip
+    x, y = rounded.values(w, narrow, a), rounded.values(w, t, c)
+    return _sum_of(w, t, x, -y, rounding, False, sat, ())
 
 
 def _sum(t: ScalarType, a: int, b: int, rounding: Rounding, ftz: bool) -> int:
@@ -133,37 +136,42 @@ def _sum(t: ScalarType, a: int, b: int, rounding: Rounding, ftz: bool) -> int:
 
 
 def _sum_of(
-    t: ScalarType, x: Array, y: Array, rounding: Rounding, ftz: bool, sat: bool,
-    nans: tuple[Array, ...],
-) -> Array:  # fmt: skip
-    """Codes of x + y, for float arrays."""
+    w: Words, t: ScalarType, x: Word, y: Word, rounding: Rounding, ftz: bool, sat: bool,
+    nans: tuple[Word, ...],
+) -> Word:  # fmt: skip
+    """Codes of x + y."""
     if rounding == "rn":
         total = x + y
-        words = rounded.nearest(t, total)
-        if ftz:
-            words = rounded.without_tiny(t, words, total, "rn")
+        words = rounded.nearest(w, t, total)
+        # A sum below the normal range is exact, so that its code tells whether it is tiny.
+        words = rounded.flushed(w, t, words) if ftz else words
     elif t is _F64:
-        words, total = _directed_sum(x, y, rounding)
+        words, total = _directed_sum(w, x, y, rounding)
     else:
         total = odd_sum(x.astype(np.float64), y.astype(np.float64))
-        words = rounded.narrowed(t, total, rounding, ftz)
+        words = rounded.narrowed(w, t, total, rounding, ftz)
     if rounding == "rm":
-        minus = t.dtype.type(t.format.sign_mask)
-        sign = np.where(np.signbit(x) | np.signbit(y), minus, t.dtype.type(0))
-        words = np.where(total == 0, sign, words)
-    nan = np.isnan(total)
+        words = w.put(total == 0, lambda: zero_downward(w, t, x, y), words)
+    nan = total != total
     if t is _F64:
-        return rounded.with_nans(t, words, nan, *nans)
-    return rounded.finished(t, words, nan, sat)
+        return rounded.with_nans(w, t, words, nan, *nans)
+    return rounded.finished(w, t, words, nan, sat)
 
 
-def _directed_sum(x: Float64, y: Float64, rounding: Rounding) -> tuple[Array, Float64]:
+def zero_downward(w: Words, t: ScalarType, x: Word, y: Word) -> Word:
+    """The exact sum 0 of two numbers rounded toward -infinity: -0, unless both are +0."""
+    either = (x.view(f"i{x.dtype.itemsize}") < 0) | (y.view(f"i{y.dtype.itemsize}") < 0)
+    return w.select(either, t.dtype.type(t.format.sign_mask), t.dtype.type(0))
+
+
+def _directed_sum(w: Words, x: Word, y: Word, rounding: Rounding) -> tuple[Word, Word]:
     total, rest = two_sum(x, y)
     # A finite sum that overflowed lies below the infinity that it was rounded to.
-    overflow = np.isinf(total) & np.isfinite(x) & np.isfinite(y)
-    rest = np.where(overflow, -total, rest)
-    words = rounded.nearest(_F64, total)
-    return rounded.stepped(_F64, words, rest > 0, rest < 0, rounding), total
+    infinity = float("inf")
+    overflow = (abs(total) == infinity) & (abs(x) < infinity) & (abs(y) < infinity)
+    rest = w.put(overflow, lambda: -total, rest)
+    words = total.view(_F64.dtype)
+    return rounded.stepped(w, _F64, words, rest > 0, rest < 0, rounding), total
 
 
 # --- mul ------------------------------------------------------------------------------------------
@@ -185,35 +193,55 @@ def mul(
     return saturated(t, _product(t, a, b, rounding, ftz, int(exponent or 0)), sat)
 
 
-@mul.vector
+@mul.words
 def _(
+    w: Words,
     t: ScalarType,
-    a: Array,
-    b: Array,
+    a: Word,
+    b: Word,
     *,
     rounding: Rounding = "rn",
     ftz: bool = False,
     sat: bool = False,
     exponent: str = "",
-) -> Array:
-    x, y = rounded.values(t, a, ftz), rounded.values(t, b, ftz)
-    product: Array
-    if exponent:
-        product = x.astype(np.float64) * y * 2.0 ** int(exponent)
-        words = rounded.narrowed(t, product, rounding, ftz)
-        return rounded.finished(t, words, np.isnan(product), sat)
+) -> Word:
+    x, y = rounded.values(w, t, a, ftz), rounded.values(w, t, b, ftz)
     if t is _F64:
-        return _product64(x, y, rounding, b, a)
-    if rounding == "rn":
-        # The float32 product of f16 or bf16 is exact, or long enough to be rounded again.
         product = x * y
-        words = rounded.nearest(t, product)
-        if ftz and (np.abs(product) <= 2.0**t.format.emin).any():
-            words = rounded.without_tiny(t, words, x.astype(np.float64) * y, rounding)
+        words = product.view(t.dtype)
+        if rounding != "rn":
+            (mx, ex), (my, ey) = rounded.split(w, x), rounded.split(w, y)
+            exact = rounded.directed(w, *two_product(mx, my), ex + ey, rounding)
+            words = w.select(rounded.plain(x) & rounded.plain(y), exact, words)
+        return rounded.with_nans(w, t, words, product != product, b, a)
+    if rounding == "rn" and not exponent:
+        # The f32 product of f16 or bf16 is exact, or long enough to be rounded again.
+        product = x * y
+        words = rounded.nearest(w, t, product)
+        words = flushed_product(w, t, words, _wide_product, x, y) if ftz else words
     else:
-        product = x.astype(np.float64) * y
-        words = rounded.narrowed(t, product, rounding, ftz)
-    return rounded.finished(t, words, np.isnan(product), sat)
+        product = _wide_product(x, y)
+        product = product * 2.0 ** int(exponent) if exponent else product
+        words = rounded.narrowed(w, t, product, rounding, ftz)
+    return rounded.finished(w, t, words, product != product, sat)
+
+
+def _wide_product(x: Word, y: Word) -> Word:
+    return x.astype(np.float64) * y.astype(np.float64)
+
+
+def flushed_product(
+    w: Words, t: ScalarType, words: Word, exact: Callable[..., Word], *numbers: Word
+) -> Word:
+    """.ftz of results rounded to nearest. By ``exact(*numbers)``, in f64, where the code cannot
+    tell: the smallest normal number may have been rounded to."""
+    words = rounded.flushed(w, t, words)
+    edge = rounded.magnitudes(t, words) == 1 << t.format.mantissa_bits
+
+    def decided(words: Word, *numbers: Word) -> Word:
+        return rounded.without_tiny(w, t, words, exact(*numbers), "rn")
+
+    return w.mend(edge, words, decided, words, *numbers)
 
 
 def _product(t: ScalarType, a: int, b: int, rounding: Rounding, ftz: bool, exponent: int) -> int:
@@ -230,18 +258,6 @@ def _product(t: ScalarType, a: int, b: int, rounding: Rounding, ftz: bool, expon
         return exact.zero(fmt, sign)
     product = exact.value(fmt, x) * exact.value(fmt, y) * Fraction(2) ** exponent
     return exact.rounded(fmt, product, rounding, ftz)
-
-
-def _product64(x: Float64, y: Float64, rounding: Rounding, b: Array, a: Array) -> Array:
-    product = x * y
-    words = rounded.nearest(_F64, product)
-    if rounding != "rn":
-        (mx, ex), (my, ey) = np.frexp(x), np.frexp(y)
-        near, rest = two_product(mx, my)
-        words = rounded.directed(
-            words, near, rest, ex + ey, rounding, rounded.plain(x) & rounded.plain(y)
-        )
-    return rounded.with_nans(_F64, words, np.isnan(product), b, a)
 
 
 # --- what the rules share -------------------------------------------------------------------------

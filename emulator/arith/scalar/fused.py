@@ -1,21 +1,20 @@
 """Fused multiply-add, rounded once: PTX ISA 9.7.3, 9.7.4 and 9.7.5.
 
-The product of f32, f16 and bf16 is exact in float64, and what is added to it rounds rightly after
-one more step; for f64 see `fused_multiply_add`.
+The product of f32, f16 and bf16 is exact in f64, and a sum with it that is rounded to odd rounds
+rightly after one more step.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from dtypes import Array, NumberClass, Rounding
-from emulator.arith.error_free import odd_sum
+from dtypes import NumberClass, Rounding
+from emulator.arith.error_free import odd_sum, two_product, two_sum
 from emulator.arith.scalar import exact, rounded
-from emulator.arith.scalar.floating import saturated, widened
-from emulator.arith.scalar.rounded import Float64
+from emulator.arith.scalar.floating import flushed_product, saturated, widened, zero_downward
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import TYPES, ScalarType
-from emulator.arith.wide import fused_multiply_add
+from emulator.arith.scalar.words import Word, Words
 
 _F16, _F64 = TYPES["f16"], TYPES["f64"]
 _ZERO, _INFINITE, _NAN = NumberClass.ZERO, NumberClass.INFINITE, NumberClass.NAN
@@ -41,23 +40,19 @@ def fma(
     return exact.rectified(t.format, out) if relu else saturated(t, out, sat)
 
 
-@fma.vector
+@fma.words
 def _(
-    t: ScalarType,
-    a: Array,
-    b: Array,
-    c: Array,
-    *,
-    rounding: Rounding = "rn",
-    ftz: bool = False,
-    sat: bool = False,
-    relu: bool = False,
-) -> Array:
+    w: Words, t: ScalarType, a: Word, b: Word, c: Word, *, rounding: Rounding = "rn",
+    ftz: bool = False, sat: bool = False, relu: bool = False,
+) -> Word:  # fmt: skip
+    x, y, z = (rounded.values(w, t, words, ftz) for words in (a, b, c))
+    if t is _F64 and rounding != "rn":
+        words, nan = _directed64(w, x, y, z, rounding)
+        return rounded.with_nans(w, t, words, nan, b, c, a)
     if t is _F64:
-        # The addend is called x there.
-        return fused_multiply_add(t.format, a, b, c, rounding, nan_order=("b", "x", "a"))
-    x, y, z = (rounded.values(t, words, ftz) for words in (a, b, c))
-    return _fused_of(t, x, y, z, rounding, ftz, sat, relu)
+        total = w.fused(x, y, z)
+        return rounded.with_nans(w, t, total.view(t.dtype), total != total, b, c, a)
+    return _fused_of(w, t, x, y, z, rounding, ftz, sat, relu)
 
 
 @rule
@@ -68,12 +63,18 @@ def fma_to_nearest(
     return fma.reference(t, a, b, c, relu=relu)
 
 
-@fma_to_nearest.vector
+@fma_to_nearest.words
 def _(
-    t: ScalarType, a: Array, b: Array, c: Array, *, rounding: Rounding = "rn", relu: bool = False
-) -> Array:
-    assert fma.array is not None
-    return fma.array(t, a, b, c, relu=relu)
+    w: Words,
+    t: ScalarType,
+    a: Word,
+    b: Word,
+    c: Word,
+    *,
+    rounding: Rounding = "rn",
+    relu: bool = False,
+) -> Word:
+    return fma.text(w, t, a, b, c, relu=relu)
 
 
 @rule
@@ -85,25 +86,41 @@ def fma_of_half(
     return fma.reference(_F16, a, b, c)
 
 
-@fma_of_half.vector
+@fma_of_half.words
 def _(
-    t: ScalarType, a: Array, b: Array, c: Array, *, rounding: Rounding = "rn", relu: bool = False
-) -> Array:
-    assert fma.array is not None
-    return fma.array(_F16, a, b, c)
+    w: Words,
+    t: ScalarType,
+    a: Word,
+    b: Word,
+    c: Word,
+    *,
+    rounding: Rounding = "rn",
+    relu: bool = False,
+) -> Word:
+    return fma.text(w, _F16, a, b, c)
+
+
+#: factors that fma.oob takes for out of bounds, of f16 and bf16 alike
+OUT_OF_BOUNDS = (0x7FF7, 0xFFF7)
 
 
 @rule
 def fma_oob(t: ScalarType, a: int, b: int, c: int, *, relu: bool = False) -> int:
-    """9.7.4.4, fma.oob: `fma`, of which an operand that a tensor copy filled as out of bounds makes
-    0. Which NaN marks such an operand is not published and was not recorded: here none does."""
+    """9.7.4.4, fma.oob: `fma`, but +0 where a or b is a NaN that marks out-of-bounds elements.
+
+    The manual does not publish the two codes; an H200 showed them, with every code as a, b and c.
+    The result is +0 even if c is a NaN; as c the codes mean nothing.
+    """
+    if a in OUT_OF_BOUNDS or b in OUT_OF_BOUNDS:
+        return 0
     return fma.reference(t, a, b, c, relu=relu)
 
 
-@fma_oob.vector
-def _(t: ScalarType, a: Array, b: Array, c: Array, *, relu: bool = False) -> Array:
-    assert fma.array is not None
-    return fma.array(t, a, b, c, relu=relu)
+@fma_oob.words
+def _(w: Words, t: ScalarType, a: Word, b: Word, c: Word, *, relu: bool = False) -> Word:
+    low, high = OUT_OF_BOUNDS
+    outside = (a == low) | (a == high) | (b == low) | (b == high)
+    return w.select(outside, t.dtype.type(0), fma.text(w, t, a, b, c, relu=relu))
 
 
 @rule
@@ -116,13 +133,13 @@ def fma_mixed(
     return saturated(t, _fused(t, x, y, c, rounding, False), sat)
 
 
-@fma_mixed.vector
+@fma_mixed.words
 def _(
-    t: ScalarType, narrow: ScalarType, a: Array, b: Array, c: Array, *, rounding: Rounding = "rn",
-    sat: bool = False,
-) -> Array:  # fmt: skip
-    x, y, z = rounded.values(narrow, a), rounded.values(narrow, b), rounded.values(t, c)
-    return _fused_of(t, x, y, z, rounding, False, sat, False)
+    w: Words, t: ScalarType, narrow: ScalarType, a: Word, b: Word, c: Word, *,
+    rounding: Rounding = "rn", sat: bool = False,
+) -> Word:  # fmt: skip
+    x, y = rounded.values(w, narrow, a), rounded.values(w, narrow, b)
+    return _fused_of(w, t, x, y, rounded.values(w, t, c), rounding, False, sat, False)
 
 
 def _fused(t: ScalarType, a: int, b: int, c: int, rounding: Rounding, ftz: bool) -> int:
@@ -145,52 +162,76 @@ def _fused(t: ScalarType, a: int, b: int, c: int, rounding: Rounding, ftz: bool)
 
 
 def _fused_of(
-    t: ScalarType, x: Array, y: Array, z: Array, rounding: Rounding, ftz: bool, sat: bool,
+    w: Words, t: ScalarType, x: Word, y: Word, z: Word, rounding: Rounding, ftz: bool, sat: bool,
     relu: bool,
-) -> Array:  # fmt: skip
-    """Codes of x·y + z of float32 arrays; the product is exact in float64."""
-    if t.bits == 16 and rounding == "rn" and not ftz:
-        words, total = _fused16(t, x, y, z)
-        return rounded.finished(t, words, np.isnan(total), sat, relu)
-    product = x.astype(np.float64) * y.astype(np.float64)
-    total = _sum_to_round(t, product, z.astype(np.float64), rounding)
-    words = rounded.narrowed(t, total, rounding, ftz)
-    if rounding == "rm":
-        sign = np.where(np.signbit(product) | np.signbit(z), t.format.sign_mask, 0)
-        words = np.where(total == 0, sign.astype(t.dtype), words)
-    return rounded.finished(t, words, np.isnan(total), sat, relu)
+) -> Word:  # fmt: skip
+    """Codes of x·y + z of f32 numbers."""
+    if rounding == "rn" and t.bits == 32:
+        total = w.fused(x, y, z)
+        words = total.view(t.dtype)
+        words = flushed_product(w, t, words, _odd_fused, x, y, z) if ftz else words
+    elif rounding == "rn" and not ftz:
+        total = _fused16(w, t, x, y, z)
+        words = rounded.nearest(w, t, total)
+    else:
+        total = _odd_fused(x, y, z)
+        words = rounded.narrowed(w, t, total, rounding, ftz)
+        if rounding == "rm":
+            words = w.put(total == 0, lambda: zero_downward(w, t, x * y, z), words)
+    return rounded.finished(w, t, words, total != total, sat, relu)
 
 
-def _fused16(t: ScalarType, x: Array, y: Array, z: Array) -> tuple[Array, Array]:
-    """Codes of f16 or bf16 of x·y + z, and its float32. The product has at most 22 bits, so that
-    float32 rounds but once; it errs where the sum may be half way between two codes, or where a
-    product of bf16 over- or underflows."""
+def _odd_fused(x: Word, y: Word, z: Word) -> Word:
+    """x·y + z rounded to odd; the product is exact in f64."""
+    return odd_sum(x.astype(np.float64) * y.astype(np.float64), z.astype(np.float64))
+
+
+def _fused16(w: Words, t: ScalarType, x: Word, y: Word, z: Word) -> Word:
+    """x·y + z of f16 or bf16 as an f32 that still rounds rightly to them. The product has at most
+    22 bits, so that f32 rounds but once; it errs where the sum may be half way between two codes,
+    or where a product of bf16 over- or underflows."""
     product = x * y
-    total = np.atleast_1d(product + z)
-    words = rounded.nearest(t, total)
+    total = product + z
     doubtful = rounded.half_way(t, total)
-    if t.name == "bf16":
-        size = np.abs(product)
-        doubtful |= (size < 2.0**-100) | (size > 2.0**120)
-    if doubtful.any():
-        far = [np.broadcast_to(a, total.shape)[doubtful].astype(np.float64) for a in (x, y, z)]
-        sums = odd_sum(far[0] * far[1], far[2])
-        words[doubtful] = rounded.nearest(t, sums)
-        with np.errstate(over="ignore"):
-            total[doubtful] = sums
-    return words, total
+    if t.name == "f16":
+        return w.mend(doubtful, total, odd_sum, product, z)
+    size = abs(product)
+    doubtful = doubtful | (size < 2.0**-100) | (size > 2.0**120)
+
+    def odd(x: Word, y: Word, z: Word) -> Word:
+        return rounded.odd_float32(w, t, _odd_fused(x, y, z))
+
+    return w.mend(doubtful, total, odd, x, y, z)
 
 
-def _sum_to_round(t: ScalarType, a: Float64, b: Float64, rounding: Rounding) -> Float64:
-    """a + b so that it can be rounded to a type: to odd, or to nearest as float64 where that can
-    make no difference, because the sum is not half way between two numbers of the type."""
-    if rounding != "rn":
-        return odd_sum(a, b)
-    total = np.atleast_1d(a + b)
-    cut = 52 - t.format.mantissa_bits
-    half_way = total.view(np.uint64) & np.uint64((1 << cut) - 1) == np.uint64(1 << cut - 1)
-    doubtful = half_way | (np.abs(total) < 2.0**t.format.emin)
-    if doubtful.any():
-        a, b = np.broadcast_arrays(a, b)
-        total[doubtful] = odd_sum(*(np.atleast_1d(x)[doubtful] for x in (a, b)))
-    return total.reshape(np.broadcast_shapes(a.shape, b.shape))
+#: products and addends whose exponents differ by more only decide how the other one is rounded
+_FAR = 200
+
+
+def _directed64(w: Words, x: Word, y: Word, z: Word, rounding: Rounding) -> tuple[Word, Word]:
+    """Codes of x·y + z of f64 numbers, and where it is no number.
+
+    Significands are multiplied without an error and z is scaled to their product, so that nothing
+    over- or underflows; as in `error_free.fused` the two small ones of three numbers are added to
+    odd.
+    """
+    (mx, ex), (my, ey), (mz, ez) = (rounded.split(w, number) for number in (x, y, z))
+    product, rest = two_product(mx, my)
+    apart = w.select(z == 0, 0, ez - ex - ey)
+    near = w.minimum(w.maximum(apart, -_FAR), _FAR)
+    addend = mz * (near + 1023 << 52).view(np.float64)
+    low, lower = two_sum(w.select(z == 0, 0.0, addend), rest)
+    high, middle = two_sum(product, low)
+    total, lacks = two_sum(high, odd_sum(lower, middle))
+    exponent = w.select(apart > _FAR, ez - _FAR, ex + ey)
+    words = rounded.directed(w, total, lacks, exponent, rounding)
+    words = w.put(total == 0, 0, words)
+    # Zeros, infinities and NaNs: of an infinite addend the product is any finite number.
+    factors = rounded.plain(x) & rounded.plain(y)
+    ordinary = factors & (abs(z) < float("inf"))
+    other = w.select(factors, 0.0, x * y) + z
+    words = w.select(ordinary, words, other.view(np.uint64))
+    if rounding == "rm":
+        zero = w.select(ordinary, total, other) == 0
+        words = w.put(zero, lambda: zero_downward(w, _F64, x * y, z), words)
+    return words, ~ordinary & (other != other)

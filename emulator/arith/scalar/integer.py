@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from dtypes import Array
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import ScalarType
+from emulator.arith.scalar.words import Word, Words
 
 # --- sums -----------------------------------------------------------------------------------------
 
@@ -18,9 +18,9 @@ def add(t: ScalarType, a: int, b: int, *, sat: bool = False) -> int:
     return t.word(t.clamp(total) if sat else total)
 
 
-@add.vector
-def _(t: ScalarType, a: Array, b: Array, *, sat: bool = False) -> Array:
-    return clamped(t, wide(t, a) + wide(t, b)) if sat else a + b
+@add.words
+def _(w: Words, t: ScalarType, a: Word, b: Word, *, sat: bool = False) -> Word:
+    return _clamped_sum(w, t, a, b) if sat else a + b
 
 
 @rule
@@ -30,9 +30,9 @@ def sub(t: ScalarType, a: int, b: int, *, sat: bool = False) -> int:
     return t.word(t.clamp(total) if sat else total)
 
 
-@sub.vector
-def _(t: ScalarType, a: Array, b: Array, *, sat: bool = False) -> Array:
-    return clamped(t, wide(t, a) - wide(t, b)) if sat else a - b
+@sub.words
+def _(w: Words, t: ScalarType, a: Word, b: Word, *, sat: bool = False) -> Word:
+    return clamped(w, t, wide(t, a) - wide(t, b)) if sat else a - b
 
 
 @rule
@@ -41,9 +41,9 @@ def neg(t: ScalarType, a: int) -> int:
     return t.word(-a)
 
 
-@neg.vector
-def _(t: ScalarType, a: Array) -> Array:
-    return np.negative(a)
+@neg.words
+def _(w: Words, t: ScalarType, a: Word) -> Word:
+    return -a
 
 
 @rule
@@ -52,9 +52,9 @@ def absolute(t: ScalarType, a: int) -> int:
     return t.word(abs(t.number(a)))
 
 
-@absolute.vector
-def _(t: ScalarType, a: Array) -> Array:
-    return np.abs(a.view(t.values)).view(t.dtype)
+@absolute.words
+def _(w: Words, t: ScalarType, a: Word) -> Word:
+    return magnitude(t, a)
 
 
 @rule
@@ -63,10 +63,9 @@ def sad(t: ScalarType, a: int, b: int, c: int) -> int:
     return t.word(c + abs(t.number(a) - t.number(b)))
 
 
-@sad.vector
-def _(t: ScalarType, a: Array, b: Array, c: Array) -> Array:
-    less = a.view(t.values) < b.view(t.values)
-    return c + np.where(less, b - a, a - b)
+@sad.words
+def _(w: Words, t: ScalarType, a: Word, b: Word, c: Word) -> Word:
+    return c + w.select(a.view(t.values) < b.view(t.values), b - a, a - b)
 
 
 @rule
@@ -76,10 +75,10 @@ def minimum(t: ScalarType, a: int, b: int, *, relu: bool = False) -> int:
     return t.word(max(out, 0) if relu else out)
 
 
-@minimum.vector
-def _(t: ScalarType, a: Array, b: Array, *, relu: bool = False) -> Array:
-    out = np.minimum(a.view(t.values), b.view(t.values))
-    return (np.maximum(out, out.dtype.type(0)) if relu else out).view(t.dtype)
+@minimum.words
+def _(w: Words, t: ScalarType, a: Word, b: Word, *, relu: bool = False) -> Word:
+    out = w.minimum(a.view(t.values), b.view(t.values))
+    return (w.maximum(out, 0) if relu else out).view(t.dtype)
 
 
 @rule
@@ -89,10 +88,10 @@ def maximum(t: ScalarType, a: int, b: int, *, relu: bool = False) -> int:
     return t.word(max(out, 0) if relu else out)
 
 
-@maximum.vector
-def _(t: ScalarType, a: Array, b: Array, *, relu: bool = False) -> Array:
-    out = np.maximum(a.view(t.values), b.view(t.values))
-    return (np.maximum(out, out.dtype.type(0)) if relu else out).view(t.dtype)
+@maximum.words
+def _(w: Words, t: ScalarType, a: Word, b: Word, *, relu: bool = False) -> Word:
+    out = w.maximum(a.view(t.values), b.view(t.values))
+    return (w.maximum(out, 0) if relu else out).view(t.dtype)
 
 
 # --- products -------------------------------------------------------------------------------------
@@ -107,9 +106,9 @@ def mul(t: ScalarType, a: int, b: int, *, mode: str = "lo") -> int:
     return t.word(product >> t.bits if mode == "hi" else product)
 
 
-@mul.vector
-def _(t: ScalarType, a: Array, b: Array, *, mode: str = "lo") -> Array:
-    return widened(t, a) * widened(t, b) if mode == "wide" else product_half(t, a, b, mode)
+@mul.words
+def _(w: Words, t: ScalarType, a: Word, b: Word, *, mode: str = "lo") -> Word:
+    return widened(t, a) * widened(t, b) if mode == "wide" else product_half(w, t, a, b, mode)
 
 
 @rule
@@ -122,12 +121,14 @@ def mad(t: ScalarType, a: int, b: int, c: int, *, mode: str = "lo", sat: bool = 
     return t.word(t.clamp(total) if sat else total)
 
 
-@mad.vector
-def _(t: ScalarType, a: Array, b: Array, c: Array, *, mode: str = "lo", sat: bool = False) -> Array:
+@mad.words
+def _(
+    w: Words, t: ScalarType, a: Word, b: Word, c: Word, *, mode: str = "lo", sat: bool = False
+) -> Word:
     if mode == "wide":
         return widened(t, a) * widened(t, b) + c
-    product = product_half(t, a, b, mode)
-    return clamped(t, wide(t, product) + wide(t, c)) if sat else product + c
+    product = product_half(w, t, a, b, mode)
+    return _clamped_sum(w, t, product, c) if sat else product + c
 
 
 @rule
@@ -136,8 +137,8 @@ def mul24(t: ScalarType, a: int, b: int, *, mode: str = "lo") -> int:
     return t.word(_number24(t, a) * _number24(t, b) >> (16 if mode == "hi" else 0))
 
 
-@mul24.vector
-def _(t: ScalarType, a: Array, b: Array, *, mode: str = "lo") -> Array:
+@mul24.words
+def _(w: Words, t: ScalarType, a: Word, b: Word, *, mode: str = "lo") -> Word:
     return _product24(t, a, b, mode).astype(t.dtype)
 
 
@@ -149,10 +150,12 @@ def mad24(t: ScalarType, a: int, b: int, c: int, *, mode: str = "lo", sat: bool 
     return t.word(t.clamp(total) if sat else total)
 
 
-@mad24.vector
-def _(t: ScalarType, a: Array, b: Array, c: Array, *, mode: str = "lo", sat: bool = False) -> Array:
+@mad24.words
+def _(
+    w: Words, t: ScalarType, a: Word, b: Word, c: Word, *, mode: str = "lo", sat: bool = False
+) -> Word:
     product = _product24(t, a, b, mode).astype(t.dtype)
-    return clamped(t, wide(t, product) + wide(t, c)) if sat else product + c
+    return _clamped_sum(w, t, product, c) if sat else product + c
 
 
 def _number24(t: ScalarType, a: int) -> int:
@@ -160,10 +163,9 @@ def _number24(t: ScalarType, a: int) -> int:
     return low - (1 << 24) if t.signed and low >> 23 else low
 
 
-def _product24(t: ScalarType, a: Array, b: Array, mode: str) -> Array:
-    eight = t.values.type(8)
-    x, y = (((w << np.uint32(8)).view(t.values) >> eight).astype(np.int64) for w in (a, b))
-    return x * y >> np.int64(16 if mode == "hi" else 0)
+def _product24(t: ScalarType, a: Word, b: Word, mode: str) -> Word:
+    x, y = (((word << 8).view(t.values) >> 8).astype(np.int64) for word in (a, b))
+    return x * y >> 16 if mode == "hi" else x * y
 
 
 # --- quotients ------------------------------------------------------------------------------------
@@ -179,12 +181,12 @@ def div(t: ScalarType, a: int, b: int) -> int:
     return t.word(-quotient if (x < 0) != (y < 0) else quotient)
 
 
-@div.vector
-def _(t: ScalarType, a: Array, b: Array) -> Array:
+@div.long_words
+def _(w: Words, t: ScalarType, a: Word, b: Word) -> Word:
     quotient = magnitude(t, a) // magnitude(t, b)
     if t.signed:
-        quotient = np.where((a ^ b).view(t.values) < 0, np.negative(quotient), quotient)
-    return np.where(b == 0, t.dtype.type(t.mask), quotient)
+        quotient = w.select((a ^ b).view(t.values) < 0, -quotient, quotient)
+    return w.select(b == 0, t.mask, quotient)
 
 
 @rule
@@ -197,12 +199,12 @@ def rem(t: ScalarType, a: int, b: int) -> int:
     return t.word(-remainder if x < 0 else remainder)
 
 
-@rem.vector
-def _(t: ScalarType, a: Array, b: Array) -> Array:
+@rem.long_words
+def _(w: Words, t: ScalarType, a: Word, b: Word) -> Word:
     remainder = magnitude(t, a) % magnitude(t, b)
     if t.signed:
-        remainder = np.where(a.view(t.values) < 0, np.negative(remainder), remainder)
-    return np.where(b == 0, t.dtype.type(t.mask), remainder)
+        remainder = w.select(a.view(t.values) < 0, -remainder, remainder)
+    return w.select(b == 0, t.mask, remainder)
 
 
 # --- dot products ---------------------------------------------------------------------------------
@@ -217,8 +219,8 @@ def dp4a(ta: ScalarType, tb: ScalarType, a: int, b: int, c: int) -> int:
     return total & 0xFFFFFFFF
 
 
-@dp4a.vector
-def _(ta: ScalarType, tb: ScalarType, a: Array, b: Array, c: Array) -> Array:
+@dp4a.words
+def _(w: Words, ta: ScalarType, tb: ScalarType, a: Word, b: Word, c: Word) -> Word:
     total = c
     for i in range(4):
         total = total + _parts(ta, a, i, 8) * _parts(tb, b, i, 8)
@@ -234,8 +236,10 @@ def dp2a(ta: ScalarType, tb: ScalarType, a: int, b: int, c: int, *, mode: str = 
     return total & 0xFFFFFFFF
 
 
-@dp2a.vector
-def _(ta: ScalarType, tb: ScalarType, a: Array, b: Array, c: Array, *, mode: str = "lo") -> Array:
+@dp2a.words
+def _(
+    w: Words, ta: ScalarType, tb: ScalarType, a: Word, b: Word, c: Word, *, mode: str = "lo"
+) -> Word:
     total, first = c, 2 if mode == "hi" else 0
     for i in range(2):
         total = total + _parts(ta, a, i, 16) * _parts(tb, b, first + i, 8)
@@ -248,53 +252,50 @@ def _part(t: ScalarType, word: int, i: int, bits: int) -> int:
     return part - (1 << bits) if t.signed and part >> (bits - 1) else part
 
 
-def _parts(t: ScalarType, words: Array, i: int, bits: int) -> Array:
+def _parts(t: ScalarType, words: Word, i: int, bits: int) -> Word:
     """`_part` of every word, modulo 2**32."""
-    at_top = words << np.uint32(32 - bits * (i + 1))
-    return (at_top.view(t.values) >> t.values.type(32 - bits)).view(np.uint32)
+    at_top = words << 32 - bits * (i + 1)
+    return (at_top.view(t.values) >> 32 - bits).view(np.uint32)
 
 
 # --- what the rules share -------------------------------------------------------------------------
 
 
-def product_half(t: ScalarType, a: Array, b: Array, mode: str) -> Array:
+def product_half(w: Words, t: ScalarType, a: Word, b: Word, mode: str) -> Word:
     """The lower or upper half of every product."""
     if mode == "lo":
         return a * b
     if t.bits < 64:
-        return (widened(t, a) * widened(t, b) >> np.uint64(t.bits)).astype(t.dtype)
-    high = _high_product(a, b)
+        return (widened(t, a) * widened(t, b) >> t.bits).astype(t.dtype)
+    high = w.high_product(a, b)
     if t.signed:
         # A negative factor counts 2**64 too much as an unsigned one.
-        high = high - np.where(a.view(np.int64) < 0, b, 0) - np.where(b.view(np.int64) < 0, a, 0)
+        x, y = a.view(np.int64), b.view(np.int64)
+        high = high - (a & (y >> 63).view(np.uint64)) - (b & (x >> 63).view(np.uint64))
     return high
 
 
-def _high_product(a: Array, b: Array) -> Array:
-    """The upper 64 bits of products of unsigned 64-bit words, by 32-bit halves."""
-    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
-    a1, a0, b1, b0 = a >> half, a & low, b >> half, b & low
-    middle = a1 * b0 + (a0 * b0 >> half)
-    cross = a0 * b1 + (middle & low)
-    return a1 * b1 + (middle >> half) + (cross >> half)
-
-
-def widened(t: ScalarType, words: Array) -> Array:
+def widened(t: ScalarType, words: Word) -> Word:
     """Numbers of a type of at most 32 bits as words of twice its bits."""
     bits = 2 * t.bits
     return words.view(t.values).astype(f"{'int' if t.signed else 'uint'}{bits}").view(f"uint{bits}")
 
 
-def wide(t: ScalarType, words: Array) -> Array:
+def wide(t: ScalarType, words: Word) -> Word:
     """Numbers of a type of at most 32 bits as int64."""
     return words.view(t.values).astype(np.int64)
 
 
-def clamped(t: ScalarType, numbers: Array) -> Array:
+def _clamped_sum(w: Words, t: ScalarType, a: Word, b: Word) -> Word:
+    return clamped(w, t, wide(t, a) + wide(t, b))
+
+
+def clamped(w: Words, t: ScalarType, numbers: Word) -> Word:
     """Words of the nearest numbers of the type."""
-    return np.clip(numbers, t.smallest, t.largest).astype(t.values).view(t.dtype)
+    inside = w.minimum(w.maximum(numbers, t.smallest), t.largest)
+    return inside.astype(t.values).view(t.dtype)
 
 
-def magnitude(t: ScalarType, words: Array) -> Array:
+def magnitude(t: ScalarType, words: Word) -> Word:
     """Absolute values as unsigned words."""
-    return np.abs(words.view(t.values)).view(t.dtype) if t.signed else words
+    return abs(words.view(t.values)).view(t.dtype) if t.signed else words

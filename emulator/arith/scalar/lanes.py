@@ -15,13 +15,13 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith.scalar import comparison
+from emulator.arith.scalar.arrays import ARRAYS, ballot
 from emulator.arith.scalar.rule import packed_rule
 from emulator.arith.scalar.types import ScalarType
+from emulator.arith.scalar.words import Word, Words
 
 Lanes = Sequence[int]
 LANES = 32
-_LANE = np.arange(LANES, dtype=np.uint32)
-_BIT = np.uint32(1) << _LANE
 
 
 def _executing(mask: Lanes, active: Sequence[bool] | None) -> list[int]:
@@ -29,19 +29,13 @@ def _executing(mask: Lanes, active: Sequence[bool] | None) -> list[int]:
     return [i for i in range(LANES) if (mask[i] >> i & 1 if active is None else active[i])]
 
 
-def _who(mask: Array, active: Array | None) -> Array:
-    return (mask & _BIT) != 0 if active is None else active
+def _who(w: Words, mask: Any, active: Any) -> Any:
+    """Where lanes take part."""
+    return (mask >> w.lanes() & 1) != 0 if active is None else active
 
 
 def _everywhere(value: int, lanes: list[int]) -> list[int]:
     return [value if i in lanes else 0 for i in range(LANES)]
-
-
-def _bits(where: Array) -> Array:
-    """A mask of the lanes, for all lanes ``(…, 1)``."""
-    shape = np.broadcast_shapes(np.shape(where), (LANES,))
-    lanes = np.ascontiguousarray(np.broadcast_to(where, shape))
-    return np.packbits(lanes, axis=-1, bitorder="little").view("<u4")
 
 
 # --- shfl -----------------------------------------------------------------------------------------
@@ -74,15 +68,14 @@ def shfl(
     return values, found
 
 
-@shfl.vector
+@shfl.words
 def _(
-    t: ScalarType, a: Array, b: Array, c: Array, membermask: Array, *, mode: str = "idx",
-    active: Array | None = None,
-) -> tuple[Array, Array]:  # fmt: skip
-    who = _who(membermask, active)
-    lane = _LANE.astype(np.int32)
-    step, clamp = (b & np.uint32(31)).view(np.int32), (c & np.uint32(31)).view(np.int32)
-    segment = (c >> np.uint32(8) & np.uint32(31)).view(np.int32)
+    w: Words, t: ScalarType, a: Word, b: Word, c: Word, membermask: Word, *, mode: str = "idx",
+    active: Word | None = None,
+) -> tuple[Word, Word]:  # fmt: skip
+    who, lane = _who(w, membermask, active), w.lanes().view(np.int32)
+    step, clamp = (b & 31).view(np.int32), (c & 31).view(np.int32)
+    segment = (c >> 8 & 31).view(np.int32)
     first = lane & segment
     last = first | (clamp & ~segment)
     if mode == "idx":
@@ -90,16 +83,8 @@ def _(
     else:
         source = {"up": lane - step, "down": lane + step, "bfly": lane ^ step}[mode]
     inside = source >= last if mode == "up" else source <= last
-    source = np.where(inside, source, lane).astype(np.intp)
-    if not who.all():
-        a = np.where(who, a, np.uint32(0))
-    if source.ndim == 1 and np.ndim(a):  # the same lanes in every warp
-        read = np.broadcast_to(a, (*np.shape(a)[:-1], LANES))[..., source]
-    else:
-        a, source = np.broadcast_arrays(a, source)
-        start = np.arange(0, a.size, LANES).reshape(*a.shape[:-1], 1)
-        read = np.ascontiguousarray(a).reshape(-1).take(source + start)
-    return np.where(who, read, np.uint32(0)), inside & who
+    read = w.of_lane(w.put(~who, 0, a), w.select(inside, source, lane))
+    return w.put(~who, 0, read), inside & who
 
 
 # --- vote, activemask, elect ----------------------------------------------------------------------
@@ -123,16 +108,17 @@ def vote(
     return _everywhere(result, lanes)
 
 
-@vote.vector
+@vote.words
 def _(
-    t: ScalarType, a: Array, membermask: Array, *, mode: str = "", active: Array | None = None
-) -> Array:
-    who = _who(membermask, active)
+    w: Words, t: ScalarType, a: Word, membermask: Word, *, mode: str = "",
+    active: Word | None = None,
+) -> Word:  # fmt: skip
+    who = _who(w, membermask, active)
+    given = w.ballot(a & who)
     if mode == "ballot":
-        return _bits(a & who) * who.astype(np.uint32)
-    every = (a | ~who).all(axis=-1, keepdims=True)
-    some = (a & who).any(axis=-1, keepdims=True)
-    return {"all": every, "any": some, "uni": every | ~some}[mode] & who
+        return w.select(who, given, 0)
+    every, none = given == w.ballot(who), given == 0
+    return {"all": every, "any": ~none, "uni": every | none}[mode] & who
 
 
 @packed_rule
@@ -142,10 +128,10 @@ def activemask(t: ScalarType, *, active: Sequence[bool] = (True,) * LANES) -> li
     return _everywhere(sum(1 << lane for lane in lanes), lanes)
 
 
-@activemask.vector
+@activemask.arrays
 def _(t: ScalarType, *, active: Any = (True,) * LANES) -> Array:
     who = np.asarray(active)
-    return np.where(who, _bits(who), np.uint32(0))
+    return np.where(who, ballot(who), np.uint32(0))
 
 
 @packed_rule
@@ -158,11 +144,17 @@ def elect(
     return _everywhere(lowest, lanes), [int(i in lanes and i == lowest) for i in range(LANES)]
 
 
-@elect.vector
-def _(membermask: Array, *, active: Array | None = None) -> tuple[Array, Array]:
-    who = _who(membermask, active)
-    lowest = np.argmax(who, axis=-1, keepdims=True).astype(np.uint32)
-    return np.where(who, lowest, np.uint32(0)), who & (lowest == _LANE)
+@elect.words
+def _(w: Words, membermask: Word, *, active: Word | None = None) -> tuple[Word, Word]:
+    who = _who(w, membermask, active)
+    lowest = _lowest(w, who)
+    return w.select(who, lowest, 0), who & (lowest == w.lanes())
+
+
+def _lowest(w: Words, who: Word) -> Word:
+    """The lowest lane that takes part, or any lane where none does."""
+    members = w.ballot(who)
+    return w.count_ones((members & -members) - 1) & 31
 
 
 # --- match ----------------------------------------------------------------------------------------
@@ -177,11 +169,11 @@ def match_any(
     return [sum(1 << j for j in lanes if a[j] == a[i]) if i in lanes else 0 for i in range(LANES)]
 
 
-@match_any.vector
+@match_any.arrays
 def _(t: ScalarType, a: Array, membermask: Array, *, active: Array | None = None) -> Array:
-    who = _who(membermask, active)
+    who = _who(ARRAYS, membermask, active)
     same = (a[..., :, None] == a[..., None, :]) & who[..., None, :]
-    return np.where(who, _bits(same)[..., 0], np.uint32(0))
+    return np.where(who, ballot(same)[..., 0], np.uint32(0))
 
 
 @packed_rule
@@ -195,15 +187,15 @@ def match_all(
     return _everywhere(mask, lanes), _everywhere(int(same), lanes)
 
 
-@match_all.vector
+@match_all.arrays
 def _(
     t: ScalarType, a: Array, membermask: Array, *, active: Array | None = None
 ) -> tuple[Array, Array]:
-    who = _who(membermask, active)
+    who = _who(ARRAYS, membermask, active)
     a, who = np.broadcast_arrays(a, who)
     first = np.take_along_axis(a, np.argmax(who, axis=-1, keepdims=True), axis=-1)
     same = ((a == first) | ~who).all(axis=-1, keepdims=True) & who
-    return np.where(same, _bits(who), np.uint32(0)), same
+    return np.where(same, ballot(who), np.uint32(0)), same
 
 
 # --- redux ----------------------------------------------------------------------------------------
@@ -211,10 +203,6 @@ def _(
 _ON_INTEGERS: dict[str, Callable[[int, int], int]] = {
     "add": lambda x, y: x + y, "min": min, "max": max,
     "and": lambda x, y: x & y, "or": lambda x, y: x | y, "xor": lambda x, y: x ^ y,
-}  # fmt: skip
-_ON_ARRAYS: dict[str, np.ufunc] = {
-    "add": np.add, "min": np.minimum, "max": np.maximum,
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
 }  # fmt: skip
 #: what lanes contribute that take no part
 _NEUTRAL: dict[str, Callable[[ScalarType], int]] = {
@@ -236,15 +224,14 @@ def redux(
     return _everywhere(t.word(total), lanes)
 
 
-@redux.vector
+@redux.words
 def _(
-    t: ScalarType, a: Array, membermask: Array, *, operation: str = "", active: Array | None = None
-) -> Array:
-    who = _who(membermask, active)
-    neutral = t.values.type(_NEUTRAL[operation](t))
-    given = np.where(who, a.view(t.values), neutral)
-    total = _ON_ARRAYS[operation].reduce(given, axis=-1, keepdims=True, dtype=t.values)
-    return np.where(who, total.view(t.dtype), t.dtype.type(0))
+    w: Words, t: ScalarType, a: Word, membermask: Word, *, operation: str = "",
+    active: Word | None = None,
+) -> Word:  # fmt: skip
+    who = _who(w, membermask, active)
+    given = w.put(~who, _NEUTRAL[operation](t), a.view(t.values))
+    return w.select(who, w.reduced(operation, given).view(t.dtype), 0)
 
 
 @packed_rule
@@ -261,15 +248,16 @@ def redux_float(
     return _everywhere(total, lanes)
 
 
-@redux_float.vector
+@redux_float.words
 def _(
-    t: ScalarType, a: Array, membermask: Array, *, operation: str = "", nan: bool = False,
-    abs: bool = False, active: Array | None = None,
-) -> Array:  # fmt: skip
-    who = _who(membermask, active)
-    a, who = np.broadcast_arrays(a, who)
-    first = np.take_along_axis(a, np.argmax(who, axis=-1, keepdims=True), axis=-1)
-    given = np.where(who, a, first)
-    lanes = tuple(given[..., i : i + 1] for i in range(LANES))
-    total = comparison.extremes(t, lanes, operation == "max", False, nan, False, abs)
-    return np.where(who, total, np.uint32(0))
+    w: Words, t: ScalarType, a: Word, membermask: Word, *, operation: str = "", nan: bool = False,
+    abs: bool = False, active: Word | None = None,
+) -> Word:  # fmt: skip
+    who = _who(w, membermask, active)
+    pick = comparison.minimum if operation == "min" else comparison.maximum
+    # Lanes that take no part have the word of the lowest one that does.
+    total = w.select(who, a, w.of_lane(a, _lowest(w, who)))
+    for distance in (16, 8, 4, 2, 1):
+        other = w.of_lane(total, w.lanes() ^ distance)
+        total = pick.text(w, t, total, other, nan=nan, abs=abs)
+    return w.put(~who, 0, total)

@@ -8,16 +8,19 @@ reference here states the same for one code.
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache, partial
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dtypes import Array, Format, NumberClass, Overflow, Place, Rounding, pack, unpack
+from dtypes import Array, Format, NumberClass, Overflow, Place, Rounding, code_type, pack, unpack
 from dtypes.codec import decode, decode_integer, overflow_code, round_to_code
 from emulator.arith import conversions
 from emulator.arith.scalar import rounded
 from emulator.arith.scalar.rule import packed_rule
 from emulator.arith.scalar.types import ScalarType
+from emulator.arith.scalar.words import Word, Words, joined
 
 _ZERO, _FINITE, _INFINITE, _NAN = NumberClass
 
@@ -62,23 +65,107 @@ def elements(
     return out
 
 
-@elements.vector
+@elements.words
 def _(
-    to: ScalarType,
-    t: ScalarType,
-    *sources: Array,
-    rounding: str = "rn",
-    relu: bool = False,
-    satfinite: bool = False,
-    pzo: bool = False,
-    scaled: str = "",
-) -> Array:
-    plain = not pzo and rounding in ("rn", "rz")
-    if plain and t.name == "f32" and to.element.name in ("f16", "bf16"):
-        halves = [_halves(to.element, x, rounding, relu, satfinite) for x in sources]
-        if len(halves) == 1:
-            return halves[0]
-        return halves[0].astype(np.uint32) << np.uint32(16) | halves[1]
+    w: Words, to: ScalarType, t: ScalarType, *sources: Word, rounding: str = "rn",
+    relu: bool = False, satfinite: bool = False, pzo: bool = False, scaled: str = "",
+) -> Word:  # fmt: skip
+    if scaled or not _has_words(to, t, rounding):
+        convert = partial(_converted, to, t, rounding, relu, satfinite, pzo, scaled)
+        return w.by_arrays(convert, *sources)
+    if t.count > 1:
+        codes = [sources[0] >> i * t.bits & t.mask for i in range(t.count)]
+    else:
+        codes = list(reversed(sources))
+    results = []
+    for code in codes:
+        if t.bits == 32:
+            element = _of_f32(w, to, code, rounding, relu, satfinite)
+        else:
+            table = _table(t, to, rounding, relu, satfinite)
+            element = w.look_up(table, code & t.format.code_mask)
+        if pzo:
+            element = w.put(element == to.format.sign_mask, 0, element)
+        results.append(element.astype(to.dtype))
+    return joined(results, to.bits)
+
+
+def _has_words(to: ScalarType, t: ScalarType, rounding: str) -> bool:
+    """Whether elements are looked up, or are those of f32 that `_of_f32` knows."""
+    if rounding == "rs" or t.format.fraction_bits or to.format.fraction_bits:
+        return False
+    wide = to.bits > 8 or to.format.name == "ue8m0"
+    return t.bits < 32 or wide or (to.format.signed and rounding == "rn")
+
+
+@cache
+def _table(
+    t: ScalarType, to: ScalarType, rounding: str, relu: bool, satfinite: bool
+) -> NDArray[np.uint32]:
+    """The elements of all codes of at most 16 bits."""
+    codes = np.arange(t.format.code_mask + 1).astype(code_type(t.format.bits))
+    out = conversions.convert(t.format, to.format, codes, rounding, relu=relu, satfinite=satfinite)
+    return out.astype(np.uint32)
+
+
+def _of_f32(
+    w: Words, to: ScalarType, code: Word, rounding: str, relu: bool, satfinite: bool
+) -> Word:
+    """f32 words as elements of another type, as `_element` has them."""
+    if to.name == "tf32":
+        return _tf32(w, to.format, code, rounding, relu, satfinite)
+    if to.name.startswith("ue8m0"):
+        return _ue8m0_of(w, code, rounding, satfinite)
+    fmt, element, x = to.format, to.element, code.view(np.float32)
+    if fmt.infinity is not None and to.bits == 16:
+        if rounding == "rn":
+            out = rounded.nearest(w, element, x)
+        else:
+            out = rounded.narrowed(w, element, x.astype(np.float64), rounding)
+        if satfinite:
+            sign = rounded.signs(element, out)
+            out = w.minimum(out ^ sign, fmt.max_finite) | sign
+        return rounded.finished(w, element, out, x != x, False, relu)
+    limit = fmt.max_finite if satfinite else overflow_code(fmt, 0, "rn", "ieee")
+    out = rounded.nearest_small(w, fmt, x, limit)
+    out = w.select(out & fmt.sign_mask != 0, 0, out) if relu else out
+    return w.put(x != x, fmt.max_finite if fmt.nan is None else fmt.nan, out)
+
+
+def _tf32(w: Words, fmt: Format, code: Word, rounding: str, relu: bool, satfinite: bool) -> Word:
+    """tf32: the bits of f32 that it lacks are rounded away; for .rna see `_tf32_nearest_away`."""
+    unit, magnitude = 1 << fmt.ignored_bits, code & fmt.sign_mask - 1
+    kept = fmt.sign_mask - unit
+    special = magnitude >= (fmt.infinity or 0)
+    if rounding == "rna":
+        cut = magnitude & kept
+        out = magnitude + unit // 2 & kept
+        out = w.minimum(out, fmt.max_finite) if satfinite else out
+        return (code ^ magnitude) | w.put(special, cut - unit if satfinite else cut, out)
+    up = (magnitude >> fmt.ignored_bits & 1) + (unit // 2 - 1) if rounding == "rn" else 0
+    out = magnitude + up & kept
+    out = w.minimum(out, fmt.max_finite if satfinite else fmt.infinity)
+    out = out | code ^ magnitude
+    out = w.select(code >> 31 != 0, 0, out) if relu else out
+    return w.put(magnitude > (fmt.infinity or 0), fmt.nan, out)
+
+
+def _ue8m0_of(w: Words, code: Word, rounding: str, satfinite: bool) -> Word:
+    """`_ue8m0` of f32 words: their exponent fields, of 2**-127 and less 0."""
+    magnitude = code & 0x7FFFFFFF
+    if rounding == "rp":
+        out = w.put(magnitude <= 0x400000, 0, magnitude + 0x7FFFFF >> 23)
+    else:
+        out = magnitude >> 23
+    out = w.minimum(out, 0xFE) if satfinite else out
+    return w.put(magnitude > 0x7F800000, 0xFF, out)
+
+
+def _converted(
+    to: ScalarType, t: ScalarType, rounding: str, relu: bool, satfinite: bool, pzo: bool,
+    scaled: str, *sources: Array,
+) -> Array:  # fmt: skip
+    """Elements rounded by random bits, scaled, or in fixed point."""
     words = list(np.broadcast_arrays(*sources))
     random = None
     if rounding == "rs":
@@ -96,19 +183,6 @@ def _(
         random_bits=random, exponents=exponents, flush=scaled == _ONE_SCALE,
     )  # fmt: skip
     return pack(out, _place(to), to.size)[..., 0] if to.count > 1 else out[..., 0]
-
-
-def _halves(to: ScalarType, words: Array, rounding: str, relu: bool, satfinite: bool) -> Array:
-    """Codes of f16 or bf16 of f32 words, as `conversions.convert` has them, in fewer steps."""
-    x = words.view(np.float32)
-    if rounding == "rn":
-        out = rounded.nearest(to, x)
-    else:
-        out = rounded.narrowed(to, x.astype(np.float64), rounding)
-    if satfinite:
-        largest, sign = np.uint16(to.format.max_finite), rounded.signs(to, out)
-        out = np.minimum(out ^ sign, largest) | sign
-    return rounded.finished(to, out, np.isnan(x), False, relu)
 
 
 def _place(t: ScalarType) -> Place:

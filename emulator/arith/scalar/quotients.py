@@ -6,11 +6,12 @@ from math import isqrt
 
 import numpy as np
 
-from dtypes import Array, NumberClass, Rounding
+from dtypes import NumberClass, Rounding
 from emulator.arith.error_free import two_product
 from emulator.arith.scalar import exact, rounded
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import TYPES, ScalarType
+from emulator.arith.scalar.words import Word, Words
 
 _F64 = TYPES["f64"]
 _ZERO, _INFINITE, _NAN = NumberClass.ZERO, NumberClass.INFINITE, NumberClass.NAN
@@ -33,10 +34,12 @@ def div(t: ScalarType, a: int, b: int, *, rounding: Rounding = "rn", ftz: bool =
     return exact.rounded(fmt, exact.value(fmt, x) / exact.value(fmt, y), rounding, ftz)
 
 
-@div.vector
-def _(t: ScalarType, a: Array, b: Array, *, rounding: Rounding = "rn", ftz: bool = False) -> Array:
-    x, y = rounded.values(t, a, ftz), rounded.values(t, b, ftz)
-    return _quotient_of(t, x, y, rounding, ftz, (a, b))
+@div.words
+def _(
+    w: Words, t: ScalarType, a: Word, b: Word, *, rounding: Rounding = "rn", ftz: bool = False
+) -> Word:
+    x, y = rounded.values(w, t, a, ftz), rounded.values(w, t, b, ftz)
+    return _quotient_of(w, t, x, y, rounding, ftz, (a, b))
 
 
 @rule
@@ -46,10 +49,10 @@ def rcp(t: ScalarType, a: int, *, rounding: Rounding = "rn", ftz: bool = False) 
     return div.reference(t, one, a, rounding=rounding, ftz=ftz)
 
 
-@rcp.vector
-def _(t: ScalarType, a: Array, *, rounding: Rounding = "rn", ftz: bool = False) -> Array:
-    x = rounded.values(t, a, ftz)
-    return _quotient_of(t, np.ones_like(x), x, rounding, ftz, (a,))
+@rcp.words
+def _(w: Words, t: ScalarType, a: Word, *, rounding: Rounding = "rn", ftz: bool = False) -> Word:
+    x = rounded.values(w, t, a, ftz)
+    return _quotient_of(w, t, t.values.type(1), x, rounding, ftz, (a,))
 
 
 @rule
@@ -73,43 +76,54 @@ def sqrt(t: ScalarType, a: int, *, rounding: Rounding = "rn", ftz: bool = False)
     return exact.rounded_bits(fmt, 0, bits, (exponent - more) // 2 - 1, rounding, ftz)
 
 
-@sqrt.vector
-def _(t: ScalarType, a: Array, *, rounding: Rounding = "rn", ftz: bool = False) -> Array:
-    x = rounded.values(t, a, ftz)
+@sqrt.words
+def _(w: Words, t: ScalarType, a: Word, *, rounding: Rounding = "rn", ftz: bool = False) -> Word:
+    x = rounded.values(w, t, a, ftz)
+    root = w.sqrt(x.astype(np.float64, copy=False))
+    nan = root != root
     if t is not _F64:
-        root = np.sqrt(x.astype(np.float64))
-        return rounded.finished(t, rounded.narrowed(t, root, rounding, ftz), np.isnan(root), False)
-    root = np.sqrt(x)
-    words = rounded.nearest(t, root)
+        return rounded.finished(w, t, rounded.narrowed(w, t, root, rounding, ftz), nan, False)
+    words = root.view(t.dtype)
     if rounding != "rn":
-        significand, exponent = np.frexp(x)
-        odd = exponent & 1
-        significand, exponent = np.ldexp(significand, -odd), (exponent + odd) // 2
-        near = np.sqrt(significand)
-        square, lacks = two_product(near, near)
-        rest = (significand - square) - lacks
-        words = rounded.directed(words, near, rest, exponent, rounding, rounded.plain(x) & (x > 0))
-    return rounded.with_nans(t, words, np.isnan(root), a)
+        words = w.select(rounded.plain(x) & (x > 0), _directed_root(w, x, rounding), words)
+    return rounded.with_nans(w, t, words, nan, a)
 
 
 def _quotient_of(
-    t: ScalarType, x: Array, y: Array, rounding: Rounding, ftz: bool, nans: tuple[Array, ...]
-) -> Array:
-    """Codes of x / y. The float64 quotient of float32 numbers is never so near to a number of 25
-    bits that rounding it again could err, unless it is that number."""
+    w: Words, t: ScalarType, x: Word, y: Word, rounding: Rounding, ftz: bool,
+    nans: tuple[Word, ...],
+) -> Word:  # fmt: skip
+    """Codes of x / y. The f64 quotient of f32 numbers is never so near to a number of 25 bits that
+    rounding it again could err, unless it is that number."""
+    quotient = x.astype(np.float64, copy=False) / y.astype(np.float64, copy=False)
+    nan = quotient != quotient
     if t is not _F64:
-        quotient = x.astype(np.float64) / y
-        words = rounded.narrowed(t, quotient, rounding, ftz)
-        return rounded.finished(t, words, np.isnan(quotient), False)
-    quotient = x / y
-    words = rounded.nearest(t, quotient)
+        words = rounded.narrowed(w, t, quotient, rounding, ftz)
+        return rounded.finished(w, t, words, nan, False)
+    words = quotient.view(t.dtype)
     if rounding != "rn":
-        (mx, ex), (my, ey) = np.frexp(x), np.frexp(y)
-        near = mx / my
-        product, lacks = two_product(near, my)
-        # The quotient lacks the remainder divided by y: its sign is theirs together.
-        rest = ((mx - product) - lacks) * np.sign(my)
-        words = rounded.directed(
-            words, near, rest, ex - ey, rounding, rounded.plain(x) & rounded.plain(y)
-        )
-    return rounded.with_nans(t, words, np.isnan(quotient), *nans)
+        exact = _directed_quotient(w, x, y, rounding)
+        words = w.select(rounded.plain(x) & rounded.plain(y), exact, words)
+    return rounded.with_nans(w, t, words, nan, *nans)
+
+
+# --- f64 in other roundings than to nearest -------------------------------------------------------
+
+
+def _directed_root(w: Words, x: Word, rounding: Rounding) -> Word:
+    significand, exponent = rounded.split(w, x)
+    odd = exponent & 1
+    significand = w.select(odd == 0, significand, significand * 2.0)
+    near = w.sqrt(significand)
+    square, lacks = two_product(near, near)
+    rest = (significand - square) - lacks
+    return rounded.directed(w, near, rest, exponent - odd >> 1, rounding)
+
+
+def _directed_quotient(w: Words, x: Word, y: Word, rounding: Rounding) -> Word:
+    (mx, ex), (my, ey) = rounded.split(w, x), rounded.split(w, y)
+    near = mx / my
+    product, lacks = two_product(near, my)
+    rest = (mx - product) - lacks
+    # The quotient lacks the remainder divided by y: its sign is theirs together.
+    return rounded.directed(w, near, w.select(my < 0, -rest, rest), ex - ey, rounding)

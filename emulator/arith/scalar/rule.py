@@ -1,10 +1,11 @@
 """Rules of ordinary instructions, each stated twice, and how an engine takes one.
 
-A rule is a function on Python integers, to be read beside the manual, and its twin on arrays of
-words; tests hold them equal. Both take the types of the instruction, then its source operands in
-PTX order, and the modifiers that they heed as keywords of the modifiers' names; they return the
-destinations in PTX order. A carry that an instruction reads comes last, one that it writes is
-returned last.
+A rule is a function on Python integers, to be read beside the manual, and a text over words
+(`words`), from which the arrays of the vector engine and the machine code of the compiled one come;
+tests hold them equal. Both take the types of the instruction, then its source operands in PTX
+order, and the modifiers that they heed as keywords of the modifiers' names; the text takes the
+operations on words before them. They return the destinations in PTX order. A carry that an
+instruction reads comes last, one that it writes is returned last.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from emulator.arith.scalar.arrays import ARRAYS
 from emulator.arith.scalar.types import TYPES, ScalarType
+from emulator.arith.scalar.words import Words, joined
 
 #: source words to a destination word, or to a tuple of them
 Bound = Callable[..., Any]
@@ -38,21 +41,41 @@ class Operation(Protocol):
         """Its other modifiers: slot -> word, "" for one that is left out."""
 
 
+def _no_text(*words: Any, **options: Any) -> Any:
+    raise NotImplementedError("a rule without a text over words")
+
+
 class Rule:
-    """One rule: ``rule(types…, operands…)`` computes on integers, `array` on arrays of words."""
+    """One rule: ``rule(types…, operands…)`` computes on integers, `text` on words."""
 
     def __init__(self, reference: Bound, packed: bool) -> None:
         self.reference = reference
-        self.array: Bound | None = None
+        self.text: Bound = _no_text
+        #: the text is so long that its machine code stands in one place
+        self.long = False
         #: the rule takes packed types whole, instead of element by element
         self.packed = packed
         self.__name__, self.__doc__ = reference.__name__, reference.__doc__
         self.keywords: Mapping[str, Any] = reference.__kwdefaults__ or {}
 
-    def vector(self, function: Bound) -> None:
-        """Makes `function` the twin on arrays."""
+    def words(self, function: Bound) -> None:
+        """Makes `function` the text over words."""
         assert (function.__kwdefaults__ or {}) == self.keywords, self.__name__
-        self.array = function
+        self.text = function
+
+    def long_words(self, function: Bound) -> None:
+        """As `words`, of a text of many instructions."""
+        self.words(function)
+        self.long = True
+
+    def arrays(self, function: Bound) -> None:
+        """Makes `function` the text, written for NumPy's arrays alone: there is no machine code."""
+
+        def text(words: Words, *args: Any, **options: Any) -> Any:
+            return words.by_arrays(partial(function, **options), *args)
+
+        text.__kwdefaults__ = function.__kwdefaults__
+        self.words(text)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         return self.reference(*args, **options)
@@ -98,12 +121,16 @@ def bind_vector(operation: Operation, **given: str) -> Bound:
 
 
 def bind_arrays(operation: Operation, **given: str) -> Bound:
-    """As `bind_vector`, for who has told NumPy already to ignore floating-point errors."""
+    """As `bind_vector`, for callers already inside ``np.errstate(all="ignore")``."""
+    return bind_words(operation, ARRAYS, **given)
+
+
+def bind_words(operation: Operation, words: Words, **given: str) -> Bound:
+    """As `bind_reference`, on words that the given operations are for."""
     found = find_rule(operation.rule)
-    assert found.array is not None, operation.rule
-    bound, types = _bound(operation, found, found.array, given)
+    bound, types = _bound(operation, found, partial(found.text, words), given)
     if not found.packed and types and types[0].count > 1:
-        bound = partial(_by_element_array, bound, types[0])
+        bound = partial(_by_element_words, bound, types[0])
     return bound
 
 
@@ -129,14 +156,13 @@ def _by_element(bound: Bound, packed: ScalarType, *words: int) -> int:
     return out
 
 
-def _by_element_array(bound: Bound, packed: ScalarType, *words: Any) -> Any:
-    out: Any = None
-    for place in range(packed.count):
-        shift = packed.dtype.type(place * packed.bits)
-        parts = ((word >> shift).astype(packed.element.dtype) for word in words)
-        result = bound(*parts).astype(packed.dtype) << shift
-        out = result if out is None else out | result
-    return out
+def _by_element_words(bound: Bound, packed: ScalarType, *words: Any) -> Any:
+    results = []
+    for place in range(0, packed.size, packed.bits):
+        parts = (word >> place if place else word for word in words)
+        result = bound(*(part.astype(packed.element.dtype) for part in parts))
+        results.append(result.astype(packed.dtype))
+    return joined(results, packed.bits)
 
 
 def _quietly(bound: Bound, *words: Any, **options: Any) -> Any:

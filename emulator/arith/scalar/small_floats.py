@@ -8,21 +8,22 @@ nearest, special values are those of IEEE 754, and a NaN is the canonical one of
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dtypes import FORMATS, Array, NumberClass, Overflow
-from dtypes import convert as convert_codes
+from dtypes import Format, NumberClass, Overflow
 from dtypes.arrays import decode_values
 from dtypes.codec import decode, overflow_code
 from emulator.arith.error_free import odd_sum
-from emulator.arith.scalar import exact
+from emulator.arith.scalar import exact, rounded
 from emulator.arith.scalar.rule import packed_rule
 from emulator.arith.scalar.types import ScalarType
+from emulator.arith.scalar.words import Word, Words, joined
 
 _INFINITE, _NAN = NumberClass.INFINITE, NumberClass.NAN
-_F64 = FORMATS["f64"]
 
 
 @packed_rule
@@ -31,9 +32,11 @@ def add(to: ScalarType, t: ScalarType, a: int, c: int, *, satfinite: bool = Fals
     return _packed(to, satfinite, (t, a), None, (to, c))
 
 
-@add.vector
-def _(to: ScalarType, t: ScalarType, a: Array, c: Array, *, satfinite: bool = False) -> Array:
-    return _packed_arrays(to, satfinite, (t, a), None, (to, c))
+@add.words
+def _(
+    w: Words, to: ScalarType, t: ScalarType, a: Word, c: Word, *, satfinite: bool = False
+) -> Word:
+    return _packed_words(w, to, satfinite, (t, a), None, (to, c))
 
 
 @packed_rule
@@ -42,9 +45,11 @@ def sub(to: ScalarType, t: ScalarType, a: int, c: int, *, satfinite: bool = Fals
     return _packed(to, satfinite, (t, a), None, (to, c), minus=True)
 
 
-@sub.vector
-def _(to: ScalarType, t: ScalarType, a: Array, c: Array, *, satfinite: bool = False) -> Array:
-    return _packed_arrays(to, satfinite, (t, a), None, (to, c), minus=True)
+@sub.words
+def _(
+    w: Words, to: ScalarType, t: ScalarType, a: Word, c: Word, *, satfinite: bool = False
+) -> Word:
+    return _packed_words(w, to, satfinite, (t, a), None, (to, c), minus=True)
 
 
 @packed_rule
@@ -55,11 +60,18 @@ def mul(
     return _packed(to, satfinite, (t, a), (u, b), None)
 
 
-@mul.vector
+@mul.words
 def _(
-    to: ScalarType, t: ScalarType, u: ScalarType, a: Array, b: Array, *, satfinite: bool = False
-) -> Array:
-    return _packed_arrays(to, satfinite, (t, a), (u, b), None)
+    w: Words,
+    to: ScalarType,
+    t: ScalarType,
+    u: ScalarType,
+    a: Word,
+    b: Word,
+    *,
+    satfinite: bool = False,
+) -> Word:
+    return _packed_words(w, to, satfinite, (t, a), (u, b), None)
 
 
 @packed_rule
@@ -71,12 +83,12 @@ def fma(
     return _packed(to, satfinite, (t, a), (u, b), (to, c))
 
 
-@fma.vector
+@fma.words
 def _(
-    to: ScalarType, t: ScalarType, u: ScalarType, a: Array, b: Array, c: Array, *,
+    w: Words, to: ScalarType, t: ScalarType, u: ScalarType, a: Word, b: Word, c: Word, *,
     satfinite: bool = False,
-) -> Array:  # fmt: skip
-    return _packed_arrays(to, satfinite, (t, a), (u, b), (to, c))
+) -> Word:  # fmt: skip
+    return _packed_words(w, to, satfinite, (t, a), (u, b), (to, c))
 
 
 # --- exactly --------------------------------------------------------------------------------------
@@ -174,30 +186,36 @@ def _rounded(to: ScalarType, number: _Number, overflow: Overflow) -> int:
     return code | (fmt.sign_mask if sign else 0)
 
 
-# --- arrays ---------------------------------------------------------------------------------------
+# --- words ----------------------------------------------------------------------------------------
 
 
-def _values(operand: _Operand, place: int) -> Array:
+@cache
+def _numbers(fmt: Format) -> NDArray[np.float64]:
+    """The numbers of all codes."""
+    return decode_values(fmt, np.arange(1 << fmt.bits, dtype=np.uint8))
+
+
+def _values(w: Words, operand: _Operand, place: int) -> Word:
     t, words = operand
-    codes = words >> words.dtype.type(place * t.bits) & words.dtype.type(t.mask)
-    return decode_values(t.format, codes & words.dtype.type(t.format.code_mask))
+    codes = words >> place * t.bits & t.format.code_mask
+    return w.look_up(_numbers(t.format), codes)
 
 
-def _packed_arrays(
-    to: ScalarType, satfinite: bool, a: _Operand, b: _Operand | None, c: _Operand | None,
+def _packed_words(
+    w: Words, to: ScalarType, satfinite: bool, a: _Operand, b: _Operand | None, c: _Operand | None,
     minus: bool = False,
-) -> Array:  # fmt: skip
-    overflow: Overflow = "saturate" if satfinite else "ieee"
-    out: Any = 0
+) -> Word:  # fmt: skip
+    fmt, parts = to.format, []
+    largest = fmt.max_finite if satfinite else overflow_code(fmt, 0, "rn", "ieee")
     for place in range(to.count):
-        total = _values(a, place)
+        total = _values(w, a, place)
         if b is not None:
-            # At most 8 bits of each factor: exact.
-            total = total * _values(b, place)
+            # At most 8 bits of each factor: exact, in f32, too.
+            total = total * _values(w, b, place)
         if c is not None:
-            addend = _values(c, place)
+            addend = _values(w, c, place)
             total = odd_sum(total, -addend if minus else addend)
-        total = np.asarray(total, np.float64, order="C")
-        codes = convert_codes(_F64, to.format, total.view(np.uint64), overflow=overflow)
-        out = out | codes.astype(to.dtype) << to.dtype.type(place * to.bits)
-    return out
+        code = rounded.nearest_small(w, fmt, rounded.odd_float32(w, to, total), largest)
+        code = w.put(total != total, fmt.max_finite if fmt.nan is None else fmt.nan, code)
+        parts.append(code.astype(to.dtype))
+    return joined(parts, to.bits)

@@ -59,7 +59,7 @@ def _key(name: str, code: int, mode: int) -> int:
     return (size if mode & 1 else value) * (-1 if mode & 2 else 1)
 
 
-@compress.vector
+@compress.arrays
 def _(element: ScalarType, index: ScalarType, *words: Array) -> tuple[Array, ...]:
     *data, descriptor = np.broadcast_arrays(*words)
     codes = _split_arrays(data, element.bits)
@@ -113,7 +113,7 @@ def decompress(
     return tuple(_joined(data, element.bits))
 
 
-@decompress.vector
+@decompress.arrays
 def _(
     element: ScalarType, index: ScalarType, *words: Array, sp: str = "", count: str = ""
 ) -> tuple[Array, ...]:

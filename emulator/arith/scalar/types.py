@@ -184,10 +184,3 @@ def extend(type_: ScalarType, words: Array, bits: int) -> Array:
 def cut(type_: ScalarType, words: Array) -> Array:
     """The low bits of registers as words of the type."""
     return words.astype(type_.dtype, copy=False)
-
-
-def select(condition: Array, a: Any, b: Any) -> Array:
-    """Words of a where the condition holds, else of b. NumPy's `where` takes a branch for each
-    element; this is several times faster where the condition has no order."""
-    mask = np.negative(np.asarray(condition).astype((a ^ b).dtype))
-    return b ^ ((a ^ b) & mask)

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from dtypes import Array
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import ScalarType
+from emulator.arith.scalar.words import Word, Words
 
 _ALL = 0xFFFFFFFF
 
@@ -42,21 +42,22 @@ def arithmetic(
     return _secondary(to, result, c, operation)
 
 
-@arithmetic.vector
+@arithmetic.words
 def _(
-    to: ScalarType, ta: ScalarType, tb: ScalarType, a: Array, b: Array, c: Any = 0, *,
+    w: Words, to: ScalarType, ta: ScalarType, tb: ScalarType, a: Word, b: Word, c: Any = 0, *,
     name: str = "", sat: bool = False, operation: str = "", dsel: str = "", asel: str = "",
     bsel: str = "",
-) -> Array:  # fmt: skip
-    exact = _ARRAY_RESULTS[name](_parts(ta, a, asel), _parts(tb, b, bsel))
+) -> Word:  # fmt: skip
+    exact = _WORD_RESULTS[name](w, _parts(ta, a, asel), _parts(tb, b, bsel))
     if dsel:
         top = _top(to, dsel)
-        return _merged(dsel, np.where((exact < 0) | (exact > top), top, exact) if sat else exact, c)
+        exact = w.select((exact < 0) | (exact > top), top, exact) if sat else exact
+        return _merged(dsel, exact, c)
     if sat:
-        exact = np.clip(exact, to.smallest, to.largest) if to.signed else np.maximum(exact, 0)
+        exact = _clamped(w, to, exact) if to.signed else w.maximum(exact, 0)
     if name in ("vadd", "vsub") and not (sat and to.signed):
         exact = _low_signed(exact)
-    return _secondaries(to, exact, c, operation)
+    return _secondaries(w, to, exact, c, operation)
 
 
 _RESULTS: dict[str, Any] = {
@@ -66,10 +67,13 @@ _RESULTS: dict[str, Any] = {
     "vmin": min,
     "vmax": max,
 }
-_ARRAY_RESULTS: dict[str, Any] = {
-    **_RESULTS,
-    "vmin": np.minimum,
-    "vmax": np.maximum,
+_WORD_RESULTS: dict[str, Any] = {
+    "vadd": lambda w, x, y: x + y,
+    "vsub": lambda w, x, y: x - y,
+    "vabsdiff": lambda w, x, y: abs(x - y),
+    "vmin": lambda w, x, y: w.minimum(x, y),
+    "vmax": lambda w, x, y: w.maximum(x, y),
+    "vavrg": lambda w, x, y: _averages(w, x + y),
 }
 
 
@@ -90,20 +94,19 @@ def shift(
     return _merge(dsel, result, c) if dsel else _secondary(to, result, c, operation)
 
 
-@shift.vector
+@shift.words
 def _(
-    to: ScalarType, ta: ScalarType, tb: ScalarType, a: Array, b: Array, c: Any = 0, *,
+    w: Words, to: ScalarType, ta: ScalarType, tb: ScalarType, a: Word, b: Word, c: Any = 0, *,
     name: str = "", mode: str = "", sat: bool = False, operation: str = "", dsel: str = "",
     asel: str = "", bsel: str = "",
-) -> Array:  # fmt: skip
+) -> Word:  # fmt: skip
     amount = _parts(tb, b, bsel)
-    amount = np.minimum(amount, 32) if mode == "clamp" else amount & 31
+    amount = w.minimum(amount, 32) if mode == "clamp" else amount & 31
     x = _parts(ta, a, asel)
     result = x << amount if name == "vshl" else x >> amount
     if sat:
-        result = result << np.int64(30) >> np.int64(30)
-        result = _low_signed(np.clip(result, to.smallest, to.largest))
-    return _merged(dsel, result, c) if dsel else _secondaries(to, result, c, operation)
+        result = _low_signed(_clamped(w, to, result << 30 >> 30))
+    return _merged(dsel, result, c) if dsel else _secondaries(w, to, result, c, operation)
 
 
 @rule
@@ -129,25 +132,23 @@ def multiply(
     return (to.clamp(total) if sat else total) & _ALL
 
 
-@multiply.vector
+@multiply.words
 def _(
-    to: ScalarType, ta: ScalarType, tb: ScalarType, a: Array, b: Array, c: Array, *,
+    w: Words, to: ScalarType, ta: ScalarType, tb: ScalarType, a: Word, b: Word, c: Word, *,
     po: bool = False, sat: bool = False, scale: str = "", asel: str = "", bsel: str = "",
-) -> Array:  # fmt: skip
+) -> Word:  # fmt: skip
     x, y = (
-        w.view(np.int32).astype(np.int64) if not s else _parts(t, w, s)
-        for t, w, s in ((ta, a, asel), (tb, b, bsel))
+        _parts(t, word, s) if s else word.view(np.int32).astype(np.int64)
+        for t, word, s in ((ta, a, asel), (tb, b, bsel))
     )
-    total = x * y + c.view(np.int32) + np.int64(po)
-    shift = int(scale.removeprefix("shr") or 0)
+    total = x * y + c.view(np.int32).astype(np.int64)
+    total = total + 1 if po else total
     if sat and not ta.signed and not tb.signed:
         to = ta
-    if shift and not to.signed:
-        total = (total.view(np.uint64) >> np.uint64(shift)).view(np.int64)
-    else:
-        total = total >> np.int64(shift)
-    total = np.clip(total, to.smallest, to.largest) if sat else total
-    return total.astype(np.uint32)
+    if scale:
+        kind = np.dtype(np.int64 if to.signed else np.uint64)
+        total = (total.view(kind) >> int(scale.removeprefix("shr"))).view(np.int64)
+    return (_clamped(w, to, total) if sat else total).astype(np.uint32)
 
 
 @rule
@@ -160,13 +161,13 @@ def compare(
     return _merge(dsel, result, c) if dsel else _secondary(ta, result, c, operation)
 
 
-@compare.vector
+@compare.words
 def _(
-    ta: ScalarType, tb: ScalarType, a: Array, b: Array, c: Any = 0, *, compare: str = "",
+    w: Words, ta: ScalarType, tb: ScalarType, a: Word, b: Word, c: Any = 0, *, compare: str = "",
     operation: str = "", dsel: str = "", asel: str = "", bsel: str = "",
-) -> Array:  # fmt: skip
+) -> Word:  # fmt: skip
     result = _COMPARISONS[compare](_parts(ta, a, asel), _parts(tb, b, bsel)).astype(np.int64)
-    return _merged(dsel, result, c) if dsel else _secondaries(ta, result, c, operation)
+    return _merged(dsel, result, c) if dsel else _secondaries(w, ta, result, c, operation)
 
 
 _COMPARISONS: dict[str, Any] = {
@@ -194,16 +195,16 @@ def lanes(
     return _assemble(count, to if sat else None, exact, c, operation, dsel)
 
 
-@lanes.vector
+@lanes.words
 def _(
-    to: ScalarType, ta: ScalarType, tb: ScalarType, a: Array, b: Array, c: Array, *,
+    w: Words, to: ScalarType, ta: ScalarType, tb: ScalarType, a: Word, b: Word, c: Word, *,
     name: str = "", sat: bool = False, operation: str = "", dsel: str = "", asel: str = "",
     bsel: str = "",
-) -> Array:  # fmt: skip
+) -> Word:  # fmt: skip
     count = int(name[-1])
-    pairs = zip(*_array_lanes_of(count, ta, tb, a, b, asel, bsel), strict=True)
-    exact = [_ARRAY_LANE_RESULTS[name[:-1]](x, y) for x, y in pairs]
-    return _assembled(count, to if sat else None, exact, c, operation, dsel)
+    pairs = zip(*_word_lanes_of(count, ta, tb, a, b, asel, bsel), strict=True)
+    exact = [_WORD_RESULTS[name[:-1]](w, x, y) for x, y in pairs]
+    return _assembled(w, count, to if sat else None, exact, c, operation, dsel)
 
 
 @rule
@@ -218,15 +219,15 @@ def compare_lanes(
     return _assemble(count, None, exact, c, operation, dsel)
 
 
-@compare_lanes.vector
+@compare_lanes.words
 def _(
-    ta: ScalarType, tb: ScalarType, a: Array, b: Array, c: Array, *, name: str = "",
+    w: Words, ta: ScalarType, tb: ScalarType, a: Word, b: Word, c: Word, *, name: str = "",
     compare: str = "", operation: str = "", dsel: str = "", asel: str = "", bsel: str = "",
-) -> Array:  # fmt: skip
+) -> Word:  # fmt: skip
     count, test = int(name[-1]), _COMPARISONS[compare]
-    pairs = zip(*_array_lanes_of(count, ta, tb, a, b, asel, bsel), strict=True)
+    pairs = zip(*_word_lanes_of(count, ta, tb, a, b, asel, bsel), strict=True)
     exact = [test(x, y).astype(np.int64) for x, y in pairs]
-    return _assembled(count, None, exact, c, operation, dsel)
+    return _assembled(w, count, None, exact, c, operation, dsel)
 
 
 def _average(x: int, y: int) -> int:
@@ -234,13 +235,12 @@ def _average(x: int, y: int) -> int:
     return (total + 1) // 2 if total >= 0 else -((1 - total) // 2)
 
 
-def _averages(x: Array, y: Array) -> Array:
-    total = x + y
-    return np.sign(total) * (np.abs(total) + 1 >> 1)
+def _averages(w: Words, total: Word) -> Word:
+    half = abs(total) + 1 >> 1
+    return w.select(total < 0, -half, half)
 
 
 _LANE_RESULTS: dict[str, Any] = {**_RESULTS, "vavrg": _average}
-_ARRAY_LANE_RESULTS: dict[str, Any] = {**_ARRAY_RESULTS, "vavrg": _averages}
 
 
 # --- parts of words -------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def _signed(number: int, bits: int) -> int:
     return low - (1 << bits) if low >> (bits - 1) else low
 
 
-def _low_signed(numbers: Array) -> Array:
+def _low_signed(numbers: Word) -> Word:
     return numbers.astype(np.int32).astype(np.int64)
 
 
@@ -268,11 +268,20 @@ def _part(t: ScalarType, word: int, selector: str) -> int:
     return _signed(part, width) if t.signed else part
 
 
-def _parts(t: ScalarType, words: Array, selector: str) -> Array:
+def _parts(t: ScalarType, words: Word, selector: str) -> Word:
     first, width = _span(selector)
-    at_top = np.asarray(words).astype(np.uint64) << np.uint64(64 - first - width)
-    kind = np.int64 if t.signed else np.uint64
-    return (at_top.view(kind) >> kind(64 - width)).astype(np.int64)
+    return _field(t, words.astype(np.uint64), first, width)
+
+
+def _field(t: ScalarType, words: Word, first: int, width: int) -> Word:
+    """Bits of words of 64 as numbers."""
+    kind = np.dtype(np.int64 if t.signed else np.uint64)
+    at_top = (words << 64 - first - width).view(kind)
+    return (at_top >> 64 - width).view(np.int64)
+
+
+def _clamped(w: Words, to: ScalarType, numbers: Word) -> Word:
+    return w.minimum(w.maximum(numbers, to.smallest), to.largest)
 
 
 def _top(to: ScalarType, selector: str) -> int:
@@ -292,10 +301,10 @@ def _merge(selector: str, result: int, c: int) -> int:
     return c & ~mask & _ALL | result << first & mask
 
 
-def _merged(selector: str, results: Array, c: Array) -> Array:
+def _merged(selector: str, results: Word, c: Word) -> Word:
     first, width = _span(selector)
-    mask = np.uint32((1 << width) - 1 << first)
-    return c & ~mask | (results << np.int64(first)).astype(np.uint32) & mask
+    mask = (1 << width) - 1 << first
+    return c & (mask ^ _ALL) | (results << first).astype(np.uint32) & mask
 
 
 def _secondary(to: ScalarType, result: int, c: int, operation: str) -> int:
@@ -310,14 +319,13 @@ def _secondary(to: ScalarType, result: int, c: int, operation: str) -> int:
     return result & _ALL
 
 
-def _secondaries(to: ScalarType, results: Array, c: Any, operation: str) -> Array:
+def _secondaries(w: Words, to: ScalarType, results: Word, c: Any, operation: str) -> Word:
     if operation in ("min", "max"):
-        kind = np.int64 if to.signed else np.uint64
-        other = c.view(to.values).astype(np.int64)
-        less = results.view(kind) < other.view(kind)
-        results = np.where(less == (operation == "min"), results, other)
+        kind = np.dtype(np.int64 if to.signed else np.uint64)
+        pick = w.minimum if operation == "min" else w.maximum
+        results = pick(c.view(to.values).astype(np.int64).view(kind), results.view(kind))
     elif operation == "add":
-        results = results + c
+        results = results + c.astype(np.int64)
     return results.astype(np.uint32)
 
 
@@ -342,17 +350,16 @@ def _places(count: int, selector: str, first: int) -> list[int]:
     return [int(x) for x in reversed(selector[1:])] or list(range(first, first + count))
 
 
-def _array_lanes_of(
-    count: int, ta: ScalarType, tb: ScalarType, a: Array, b: Array, asel: str, bsel: str
-) -> tuple[list[Array], list[Array]]:
-    width, pair = 32 // count, b.astype(np.uint64) << np.uint64(32) | a
+def _word_lanes_of(
+    count: int, ta: ScalarType, tb: ScalarType, a: Word, b: Word, asel: str, bsel: str
+) -> tuple[list[Word], list[Word]]:
+    width, pair = 32 // count, b.astype(np.uint64) << 32 | a.astype(np.uint64)
     places = _places(count, asel, 0), _places(count, bsel, count)
-    out = []
-    for t, which in zip((ta, tb), places, strict=True):
-        kind = np.int64 if t.signed else np.uint64
-        at_top = [pair << np.uint64(64 - width * (p + 1)) for p in which]
-        out.append([(x.view(kind) >> kind(64 - width)).astype(np.int64) for x in at_top])
-    return out[0], out[1]
+    first, second = (
+        [_field(t, pair, width * p, width) for p in which]
+        for t, which in zip((ta, tb), places, strict=True)
+    )
+    return first, second
 
 
 def _masked(count: int, mask: str) -> list[int]:
@@ -383,15 +390,19 @@ def _assemble(
 
 
 def _assembled(
-    count: int, to: ScalarType | None, exact: list[Array], c: Array, operation: str, mask: str
-) -> Array:
+    w: Words, count: int, to: ScalarType | None, exact: list[Word], c: Word, operation: str,
+    mask: str,
+) -> Word:  # fmt: skip
     width, kept = 32 // count, _masked(count, mask)
     if to is not None:
-        exact = [np.clip(x, *_clamp_lane(to, width)) for x in exact]
-    if operation == "add":
-        return (sum((exact[i] for i in kept), np.int64(0)) + c).astype(np.uint32)
-    out = c.astype(np.int64)
+        low, high = _clamp_lane(to, width)
+        exact = [w.minimum(w.maximum(x, low), high) for x in exact]
+    out = c
     for i in kept:
-        field = (1 << width) - 1 << i * width
-        out = out & ~np.int64(field) | exact[i] << np.int64(i * width) & np.int64(field)
-    return out.astype(np.uint32)
+        part = exact[i].astype(np.uint32)
+        if operation == "add":
+            out = out + part
+        else:
+            field = (1 << width) - 1 << i * width
+            out = out & (field ^ _ALL) | part << i * width & field
+    return out

@@ -1,9 +1,9 @@
 """Approximate functions: PTX ISA 9.7.3 and 9.7.4."""
 
 from emulator.isa.ordinary.row import Row
-from emulator.targets import select
+from emulator.targets import having
 
-_75, _90 = select(since=75), select(since=90)
+_75, _90 = having("sm_75"), having("sm_90")
 
 ROWS = (
     *(
@@ -21,7 +21,10 @@ ROWS = (
     Row("div.approx{.ftz}.type=f32", "d, a, b", "approximate.div", version="1.4"),
     Row("div.full{.ftz}.type=f32", "d, a, b", "approximate.div", version="1.4"),
     Row("rcp.approx.ftz.type=f64", "d, a", "approximate.rcp64", version="2.1"),
-    Row("rsqrt.approx{.ftz}.type=f64", "d, a", "approximate.rsqrt64", version="1.4"),
+    Row(
+        "rsqrt.approx.type=f64", "d, a", "approximate.rsqrt64", version="1.4", effects="pure splits"
+    ),
+    Row("rsqrt.approx.ftz.type=f64", "d, a", "approximate.rsqrt64", version="1.4"),
     Row("tanh.approx.type=f32", "d, a", "approximate.tanh", _75, "7.0"),
     Row("tanh.approx.type=f16|f16x2", "d, a", "approximate.tanh_half", _75, "7.0"),
     Row("tanh.approx.type=bf16|bf16x2", "d, a", "approximate.tanh_half", _90, "7.8"),

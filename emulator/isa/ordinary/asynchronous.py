@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from emulator.isa.ordinary.memory import MEMORY_NEEDS
-from emulator.isa.ordinary.row import Needs, Row
-from emulator.targets import select
+from emulator.isa.ordinary.row import Needs, Row, doing
+from emulator.targets import having
 
-_80, _90, _100 = (select(since=n) for n in (80, 90, 100))
+_80, _90, _100 = (having(f"sm_{n}") for n in (80, 90, 100))
 #: targets with pairs of CTAs
-_PAIRED = select(only="100a 100f 103a 103f 107a 107f 110a 110f")
+_PAIRED = having("tcgen05")
 _HINT = "{.hint=L2::cache_hint}"
 _POLICY = "policy:u64@L2::cache_hint"
 _BYTES = "mbarrier::complete_tx::bytes"
@@ -170,6 +170,7 @@ def _tensor_copies() -> Iterator[Row]:
             )  # fmt: skip
 
 
+_REDUCES = "writes exchanges asynchronous"
 _STORES = (
     *(
         Row(
@@ -178,6 +179,7 @@ _STORES = (
             "",
             _90,
             "8.1",
+            effects="writes asynchronous",
         )
         for vec, types in (("{.vec=v2|v4}", "b32|u32|s32|f32"), ("{.vec=v2}", "b64|u64|s64|f64"))
     ),
@@ -187,8 +189,16 @@ _STORES = (
         "",
         _100,
         "8.7",
+        effects="writes asynchronous",
     ),
-    Row("st.bulk{.weak}{.space=shared::cta}", "[a:space], size:u64, value=0", "", _100, "8.6"),
+    Row(
+        "st.bulk{.weak}{.space=shared::cta}",
+        "[a:space], size:u64, value=0",
+        "",
+        _100,
+        "8.6",
+        effects="writes",
+    ),
     *(
         Row(
             f"red.async.semantics=relaxed.scope=cluster{{.space=shared::cluster}}.{_BYTES}.{operation}.type={types}",
@@ -196,6 +206,7 @@ _STORES = (
             "atomic.update",
             _90,
             "8.1",
+            effects=_REDUCES,
         )
         for operation, types in (
             ("operation=inc|dec", "u32"),
@@ -210,6 +221,7 @@ _STORES = (
         "",
         _100,
         "8.7",
+        effects=_REDUCES,
     ),
 )
 
@@ -271,15 +283,13 @@ def _mbarriers() -> Iterator[Row]:
                       targets, max(version, "7.1"))  # fmt: skip
 
 
-#: targets on which tensor maps can be edited
-_EDITED = select(since=90, specific=True)
 _TENSORMAPS = (
     *(
         Row(
             f"tensormap.replace.tile.field={fields}{{.space=global|shared::cta}}.b1024.type={type_}",
             operands,
             "",
-            _EDITED if fields != "swizzle_atomicity" else select(since=100, specific=True),
+            having("tensormap.swizzle_atomicity" if "atomicity" in fields else "tensormap.replace"),
             "8.3",
         )
         for fields, type_, operands in (
@@ -311,7 +321,7 @@ _CANCEL = (
         "",
         _100,
         "8.6",
-        needs=(Needs("multicast::cluster::all", select(since=100, specific=True)),),
+        needs=(Needs("multicast::cluster::all", having("multicast::cluster::all")),),
     ),
     Row(
         "clusterlaunchcontrol.query_cancel.is_canceled.pred.response=b128",
@@ -337,12 +347,9 @@ _CANCEL = (
 )
 
 ROWS = (
-    *_COPIES,
-    *_BULK,
-    *_REDUCTIONS,
-    *_tensor_copies(),
+    *doing("copies hint@prefetch", (*_COPIES, *_BULK, *_REDUCTIONS, *_tensor_copies())),
     *_STORES,
-    *_mbarriers(),
-    *_TENSORMAPS,
-    *_CANCEL,
+    *doing("mbarrier polls", _mbarriers()),
+    *doing("maps", _TENSORMAPS),
+    *doing("copies exchanges", _CANCEL),
 )

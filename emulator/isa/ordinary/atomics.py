@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from emulator.isa.ordinary.memory import MEMORY_NEEDS, SCOPE
 from emulator.isa.ordinary.row import ALL_TARGETS, Needs, Row
-from emulator.targets import select
+from emulator.targets import having
 
-_90 = select(since=90)
+_90 = having("sm_90")
 _HINT = "{.hint=L2::cache_hint}"
 _SHARED = "space=shared|shared::cta|shared::cluster"
 _NEEDS = (
@@ -51,7 +51,9 @@ def _rows(name: str, orders: str, operands: str) -> Iterator[Row]:
 
 
 def _row(form: str, operands: str, version: str, targets: tuple[str, ...] = ALL_TARGETS) -> Row:
-    return Row(form, operands, "atomic.update", targets, version, needs=_NEEDS)
+    # Only a result can end a wait.
+    effects = "writes exchanges" + " reads polls" * form.startswith("atom")
+    return Row(form, operands, "atomic.update", targets, version, needs=_NEEDS, effects=effects)
 
 
 def _exchanges() -> Iterator[Row]:
@@ -81,15 +83,27 @@ def _multimem() -> Iterator[Row]:
     for operation, types in _MULTIMEM:
         for order in ("{.weak}", f".semantics=relaxed|acquire.{SCOPE}"):
             form = f"multimem.ld_reduce{order}{{.space=global}}.{operation}.{types}"
-            yield Row(form, "{d*vec}, [a:space]", "", _90, "8.1", needs=MEMORY_NEEDS)
+            yield Row(
+                form, "{d*vec}, [a:space]", "", _90, "8.1", needs=MEMORY_NEEDS, effects="exchanges"
+            )
             if "f16" in types:
                 summed = operation.replace("add|min|max", "add.acc::f32")
                 form = f"multimem.ld_reduce{order}{{.space=global}}.{summed}.{types}"
-                yield Row(form, "{d*vec}, [a:space]", "", _90, "8.2", needs=MEMORY_NEEDS)
+                yield Row(
+                    form,
+                    "{d*vec}, [a:space]",
+                    "",
+                    _90,
+                    "8.2",
+                    needs=MEMORY_NEEDS,
+                    effects="exchanges",
+                )
         reduced = operation.replace("add|min|max", "add") if "f16" in types else operation
         for order in ("", f".semantics=relaxed|release.{SCOPE}"):
             form = f"multimem.red{order}{{.space=global}}.{reduced}.{types}"
-            yield Row(form, "[a:space], {b*vec}", "", _90, "8.1", needs=MEMORY_NEEDS)
+            yield Row(
+                form, "[a:space], {b*vec}", "", _90, "8.1", needs=MEMORY_NEEDS, effects="exchanges"
+            )
     for order in ("{.weak}", f".semantics=relaxed|release.{SCOPE}"):
         for vec, types in (
             ("", "b32|b64|u32|u64|s32|s64|f64"),
@@ -98,7 +112,9 @@ def _multimem() -> Iterator[Row]:
             ("{.vec=v2|v4}", "f16x2|bf16x2"),
         ):
             form = f"multimem.st{order}{{.space=global}}{vec}.type={types}"
-            yield Row(form, "[a:space], {b*vec}", "", _90, "8.1", needs=MEMORY_NEEDS)
+            yield Row(
+                form, "[a:space], {b*vec}", "", _90, "8.1", needs=MEMORY_NEEDS, effects="exchanges"
+            )
 
 
 ROWS = (

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 from emulator.isa.ordinary.row import ALL_TARGETS, Row
-from emulator.targets import select
+from emulator.targets import having
 
-_90 = select(since=90)
+_90 = having("sm_90")
 _EQUAL = "eq|ne"
 _SIGNED = f"{_EQUAL}|lt|le|gt|ge"
 _UNSIGNED = f"{_SIGNED}|lo|ls|hi|hs"

@@ -1,12 +1,12 @@
 """Control flow, barriers, fences and the rest: PTX ISA 9.7.12, 9.7.13, 9.7.17 and 9.7.19."""
 
+from dataclasses import replace
 from functools import partial
 
 from emulator.isa.ordinary.row import Needs, Row
-from emulator.targets import select
+from emulator.targets import having
 
-_80, _90, _100 = (select(since=n) for n in (80, 90, 100))
-_SPECIFIC_90 = select(since=90, specific=True)
+_80, _90, _100 = (having(f"sm_{n}") for n in (80, 90, 100))
 _SCOPE = "scope=cta|cluster|gpu|sys"
 _CLUSTER = (Needs("cluster", _90, "7.8"),)
 _ORDER = tuple(Needs(word, version="8.0") for word in ("release", "relaxed", "acquire"))
@@ -14,37 +14,47 @@ _CTA = (Needs("cta", version="7.8"),)
 #: the number of a barrier, and how many threads come to it
 _BARRIER, _THREADS = "a:u32<0..15>", "b:u32<32..1024/32>"
 _WarpRow = partial(Row, scope="warp")
+_Fence = partial(Row, effects="hint orders")
 
 _FLOW = (
-    Row("bra{.uni}", "target#label"),
-    Row("brx.idx{.uni}", "index:u32, targets#label", version="6.0"),
+    Row("bra{.uni}", "target#label", effects="jumps ends"),
+    Row("brx.idx{.uni}", "index:u32, targets#label", version="6.0", effects="jumps ends"),
     Row(
         "call{.uni}",
         "results#parameters?, function#function, arguments#parameters?, prototype#label?",
+        effects="jumps splits",
     ),
-    Row("ret{.uni}", ""),
-    Row("exit", ""),
-    Row("trap", ""),
-    Row("brkpt", ""),
-    Row("nanosleep.type=u32", "t", version="6.3"),
-    Row("pmevent", "a=0..15", version="1.4"),
-    Row("pmevent.mask", "a=0..65535", version="3.0"),
+    Row("ret{.uni}", "", effects="jumps ends leaves"),
+    Row("exit", "", effects="jumps ends leaves"),
+    Row("trap", "", effects="jumps ends"),
+    Row("brkpt", "", effects="jumps splits"),
+    Row("nanosleep.type=u32", "t", version="6.3", effects="hint polls"),
+    Row("pmevent", "a=0..15", version="1.4", effects="hint splits"),
+    Row("pmevent.mask", "a=0..65535", version="3.0", effects="hint splits"),
     Row(
         "setmaxnreg.action=inc|dec.sync.aligned.type=u32",
         "count=24..256/8",
         "",
-        _SPECIFIC_90,
+        having("setmaxnreg"),
         "8.0",
         scope="warp",
+        effects="splits",
     ),
-    Row("griddepcontrol.action=launch_dependents|wait", "", "", _90, "7.8"),
-    Row("alloca.type=u32|u64", "d, size, alignment=?", version="7.3"),
-    Row("stacksave.type=u32|u64", "d", version="7.3"),
-    Row("stackrestore.type=u32|u64", "a", version="7.3"),
+    Row(
+        "griddepcontrol.action=launch_dependents|wait",
+        "",
+        "",
+        _90,
+        "7.8",
+        effects="hint splits@launch_dependents",
+    ),
+    Row("alloca.type=u32|u64", "d, size, alignment=?", version="7.3", effects="stack"),
+    Row("stacksave.type=u32|u64", "d", version="7.3", effects="stack"),
+    Row("stackrestore.type=u32|u64", "a", version="7.3", effects="stack"),
 )
 
 _BARRIERS = tuple(
-    row
+    replace(row, effects="barrier")
     for head in ("bar{.cta}", "barrier{.cta}")
     for aligned in ("{.aligned}" if head.startswith("barrier") else "",)
     for row in (
@@ -66,7 +76,7 @@ _BARRIERS = tuple(
 )
 
 _SYNCHRONISATION = (
-    _WarpRow("bar.warp.sync", "membermask:u32", version="6.0"),
+    _WarpRow("bar.warp.sync", "membermask:u32", version="6.0", effects="barrier"),
     Row(
         "barrier.cluster.arrive{.semantics=release|relaxed}{.aligned}",
         "",
@@ -74,43 +84,61 @@ _SYNCHRONISATION = (
         _90,
         "7.8",
         needs=_ORDER,
+        effects="barrier",
     ),
-    Row("barrier.cluster.wait{.acquire}{.aligned}", "", "", _90, "7.8", needs=_ORDER),
-    Row("membar.level=cta|gl|sys", ""),
-    Row("membar.proxy.kind=alias", "", version="7.5"),
     Row(
+        "barrier.cluster.wait{.acquire}{.aligned}",
+        "",
+        "",
+        _90,
+        "7.8",
+        needs=_ORDER,
+        effects="barrier",
+    ),
+    Row("membar.level=cta|gl|sys", "", effects="hint orders splits"),
+    Row("membar.proxy.kind=alias", "", version="7.5", effects="hint orders splits"),
+    _Fence(
         f"fence{{.semantics=sc|acq_rel|acquire|release}}.{_SCOPE}",
         "",
         version="6.0",
         needs=_CLUSTER,
+        effects="hint orders splits@acq_rel|sc",
     ),
-    Row("fence.acquire.sync_restrict::shared::cluster.cluster", "", "", _90, "8.6"),
-    Row("fence.release.sync_restrict::shared::cta.cluster", "", "", _90, "8.6"),
-    Row("fence.mbarrier_init.release.cluster", "", "", _90, "8.0"),
-    Row("fence.proxy.alias", "", version="7.5"),
-    Row("fence.proxy.async{.space=global|shared::cta|shared::cluster}", "", "", _90, "8.0"),
-    Row("fence.proxy.tensormap::generic.release.scope=cta|cluster|gpu|sys", "", "", _90, "8.3"),
-    Row(
+    _Fence("fence.acquire.sync_restrict::shared::cluster.cluster", "", "", _90, "8.6"),
+    _Fence("fence.release.sync_restrict::shared::cta.cluster", "", "", _90, "8.6"),
+    _Fence("fence.mbarrier_init.release.cluster", "", "", _90, "8.0"),
+    _Fence("fence.proxy.alias", "", version="7.5"),
+    _Fence("fence.proxy.async{.space=global|shared::cta|shared::cluster}", "", "", _90, "8.0"),
+    _Fence("fence.proxy.tensormap::generic.release.scope=cta|cluster|gpu|sys", "", "", _90, "8.3"),
+    _Fence(
         "fence.proxy.tensormap::generic.acquire.scope=cta|cluster|gpu|sys",
         "[a], size=128",
         "",
         _90,
         "8.3",
     ),
-    Row(
+    _Fence(
         "fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster",
         "",
         "",
         _90,
         "8.6",
     ),
-    Row(
+    _Fence(
         "fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster", "", "", _90, "8.6"
     ),
 )
 
 _WGMMA = tuple(
-    Row(f"wgmma.{name}.sync.aligned", operands, "", select(only="90a"), "8.0", scope="warpgroup")
+    Row(
+        f"wgmma.{name}.sync.aligned",
+        operands,
+        "",
+        having("wgmma"),
+        "8.0",
+        scope="warpgroup",
+        effects="orders",
+    )
     for name, operands in (("fence", ""), ("commit_group", ""), ("wait_group", "n=0..2147483647"))
 )
 

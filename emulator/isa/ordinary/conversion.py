@@ -6,9 +6,9 @@ with them, have their own table in `emulator.isa.conversion`; none stands in bot
 
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.row import Row
-from emulator.targets import select
+from emulator.targets import having
 
-_80, _90 = select(since=80), select(since=90)
+_80, _90 = having("sm_80"), having("sm_90")
 _NAMES = ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")
 _INTEGERS = "|".join(_NAMES)
 _CVT = "d:to+, a:from+"
@@ -105,7 +105,7 @@ _PACK = (
         "cvt.pack.sat.to=u2|s2|u4|s4.from=s32.rest=b32",
         "d:b32+, a:from+, b:from+, c:rest+",
         "conversion.pack_onto",
-        select(since=75),
+        having("sm_75"),
         "6.5",
     ),
 )

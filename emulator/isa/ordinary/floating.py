@@ -1,14 +1,10 @@
 """Floating-point arithmetic: PTX ISA 9.7.3 (f32, f64), 9.7.4 (f16, bf16) and 9.7.5 (mixed)."""
 
 from emulator.isa.ordinary.row import Row
-from emulator.targets import select
+from emulator.targets import having
 
-_80, _90, _100 = (select(since=n) for n in (80, 90, 100))
-_75 = select(since=75)
-#: targets of packed f32 and of mixed precision
-_WIDE = select(
-    only="100 100a 100f 103 103a 103f 107 107a 107f 110 110a 110f 120 120a 120f 121 121a 121f"
-)
+_80, _90, _100 = (having(f"sm_{n}") for n in (80, 90, 100))
+_75 = having("sm_75")
 
 _SUMS = tuple(
     row
@@ -16,7 +12,7 @@ _SUMS = tuple(
     for row in (
         Row(f"{name}{{.rounding}}{{.ftz}}{{.sat}}.type=f32", "d, a, b", f"floating.{name}"),
         Row(f"{name}{{.rounding}}.type=f64", "d, a, b", f"floating.{name}", version="1.3"),
-        Row(f"{name}{{.rounding}}{{.ftz}}.type=f32x2", "d, a, b", f"floating.{name}", _WIDE, "8.6"),
+        Row(f"{name}{{.rounding}}{{.ftz}}.type=f32x2", "d, a, b", f"floating.{name}", _100, "8.6"),
         Row(
             f"{name}{{.rounding=rn}}{{.ftz}}{{.sat}}.type=f16|f16x2",
             "d, a, b",
@@ -30,7 +26,7 @@ _SUMS = tuple(
 _FUSED = (
     Row("fma.rounding{.ftz}{.sat}.type=f32", "d, a, b, c", "fused.fma", version="2.0"),
     Row("fma.rounding.type=f64", "d, a, b, c", "fused.fma", version="1.4"),
-    Row("fma.rounding{.ftz}.type=f32x2", "d, a, b, c", "fused.fma", _WIDE, "8.6"),
+    Row("fma.rounding{.ftz}.type=f32x2", "d, a, b, c", "fused.fma", _100, "8.6"),
     Row("fma.rounding=rn{.ftz}{.sat}.type=f16|f16x2", "d, a, b, c", "fused.fma", version="4.2"),
     Row("fma.rounding=rn{.ftz}.relu.type=f16|f16x2", "d, a, b, c", "fused.fma", _80, "7.0"),
     Row("fma.rounding=rn{.relu}.type=bf16|bf16x2", "d, a, b, c", "fused.fma", _80, "7.0"),
@@ -55,32 +51,46 @@ _MIXED = (
         "add{.rounding}{.sat}.type=f32.atype=f16|bf16",
         "d, a:atype, c",
         "floating.add_mixed",
-        _WIDE,
+        _100,
         "8.6",
     ),
     Row(
         "sub{.rounding}{.sat}.type=f32.atype=f16|bf16",
         "d, a:atype, c",
         "floating.sub_mixed",
-        _WIDE,
+        _100,
         "8.6",
     ),
     Row(
         "fma.rounding{.sat}.type=f32.atype=f16|bf16",
         "d, a:atype, b:atype, c",
         "fused.fma_mixed",
-        _WIDE,
+        _100,
         "8.6",
     ),
 )
 
 _QUOTIENTS = (
-    Row("div.rounding{.ftz}.type=f32", "d, a, b", "quotients.div", version="2.0"),
-    Row("div.rounding.type=f64", "d, a, b", "quotients.div", version="1.4"),
-    Row("rcp.rounding{.ftz}.type=f32", "d, a", "quotients.rcp", version="2.0"),
-    Row("rcp.rounding.type=f64", "d, a", "quotients.rcp", version="1.4"),
-    Row("sqrt.rounding{.ftz}.type=f32", "d, a", "quotients.sqrt", version="2.0"),
-    Row("sqrt.rounding.type=f64", "d, a", "quotients.sqrt", version="1.4"),
+    Row(
+        "div.rounding{.ftz}.type=f32",
+        "d, a, b",
+        "quotients.div",
+        version="2.0",
+        effects="pure splits",
+    ),
+    Row("div.rounding.type=f64", "d, a, b", "quotients.div", version="1.4", effects="pure splits"),
+    Row(
+        "rcp.rounding{.ftz}.type=f32", "d, a", "quotients.rcp", version="2.0", effects="pure splits"
+    ),
+    Row("rcp.rounding.type=f64", "d, a", "quotients.rcp", version="1.4", effects="pure splits"),
+    Row(
+        "sqrt.rounding{.ftz}.type=f32",
+        "d, a",
+        "quotients.sqrt",
+        version="2.0",
+        effects="pure splits",
+    ),
+    Row("sqrt.rounding.type=f64", "d, a", "quotients.sqrt", version="1.4", effects="pure splits"),
 )
 
 _SIGNS = tuple(
@@ -101,7 +111,7 @@ _EXTREMES = tuple(
         Row(f"{name}{{.ftz}}.type=f32", "d, a, b, c?", rule, optional_on=_100),
         Row(f"{name}{{.ftz}}.NaN.type=f32", "d, a, b, c?", rule, _80, "7.0", optional_on=_100),
         Row(
-            f"{name}{{.ftz}}{{.NaN}}.xorsign.abs.type=f32", "d, a, b", rule, select(since=86), "7.2"
+            f"{name}{{.ftz}}{{.NaN}}.xorsign.abs.type=f32", "d, a, b", rule, having("sm_86"), "7.2"
         ),
         Row(f"{name}{{.ftz}}{{.NaN}}.abs.type=f32", "d, a, b, c", rule, _100, "8.8"),
         Row(f"{name}.type=f64", "d, a, b", rule),
@@ -111,11 +121,11 @@ _EXTREMES = tuple(
             f"{name}{{.ftz}}{{.NaN}}.xorsign.abs.type=f16|f16x2",
             "d, a, b",
             rule,
-            select(since=86),
+            having("sm_86"),
             "7.2",
         ),
         Row(
-            f"{name}{{.NaN}}.xorsign.abs.type=bf16|bf16x2", "d, a, b", rule, select(since=86), "7.2"
+            f"{name}{{.NaN}}.xorsign.abs.type=bf16|bf16x2", "d, a, b", rule, having("sm_86"), "7.2"
         ),
     )
 )

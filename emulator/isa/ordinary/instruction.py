@@ -22,6 +22,9 @@ from emulator.isa.ordinary.tables import ROWS
 from emulator.isa.signature import Signature
 from emulator.targets import Target
 
+#: slots that say where memory lies and when others see it, and leave values as they are
+_PLACES = ("semantics", "scope", "space", "hint")
+
 
 @dataclass(frozen=True, repr=False)
 class OrdinaryInstruction(Instruction):
@@ -56,6 +59,12 @@ class OrdinaryInstruction(Instruction):
         """The types that the opcode names, in order."""
         slots = zip(self.row.grammar.slots, self.words, strict=True)
         return tuple(word for slot, word in slots if slot.positional and word)
+
+    @cached_property
+    def value_form(self) -> str:
+        """The opcode without the words that do not touch values: orders, scopes, spaces, hints."""
+        slots = zip(self.row.grammar.slots, self.words, strict=True)
+        return self.row.spell(tuple("" if slot.name in _PLACES else word for slot, word in slots))
 
     @property
     def rule(self) -> str:
@@ -107,7 +116,7 @@ class OrdinaryInstruction(Instruction):
         return Signature(tuple(filter(None, operands)), self.row.scope)
 
     def fidelity(self, target: str | Target) -> Fidelity:
-        return scalar_fidelity(self.check_target(target).generation, self.rule)
+        return scalar_fidelity(self.check_target(target).generation, self.rule, self.value_form)
 
 
 @cache

@@ -1,13 +1,15 @@
 """Integer arithmetic, logic, shifts and bit fields: PTX ISA 9.7.1, 9.7.2 and 9.7.8."""
 
 from emulator.isa.ordinary.row import Row
-from emulator.targets import select
+from emulator.targets import having
 
 INTEGERS = "u16|u32|u64|s16|s32|s64"
 _WORDS = "u32|s32|u64|s64"
-_90 = select(since=90)
-#: targets of arithmetic on four bytes
-_BYTES = select(only="107a 107f 120a 120f 121a 121f")
+_90 = having("sm_90")
+_BYTES = having("add.u8x4")
+
+#: of u32 ptxas divides without a branch
+_SPLIT = "pure splits@u16|s16|s32|u64|s64"
 
 _ARITHMETIC = (
     Row(f"add.type={INTEGERS}", "d, a, b", "integer.add"),
@@ -27,8 +29,8 @@ _ARITHMETIC = (
     Row("mad24.mode=lo|hi.type=u32|s32", "d, a, b, c", "integer.mad24"),
     Row("mad24.mode=hi.sat.type=s32", "d, a, b, c", "integer.mad24"),
     Row(f"sad.type={INTEGERS}", "d, a, b, c", "integer.sad"),
-    Row(f"div.type={INTEGERS}", "d, a, b", "integer.div"),
-    Row(f"rem.type={INTEGERS}", "d, a, b", "integer.rem"),
+    Row(f"div.type={INTEGERS}", "d, a, b", "integer.div", effects=_SPLIT),
+    Row(f"rem.type={INTEGERS}", "d, a, b", "integer.rem", effects=_SPLIT),
     Row("abs.type=s16|s32|s64", "d, a", "integer.absolute"),
     Row("neg.type=s16|s32|s64", "d, a", "integer.neg"),
     Row("neg.type=s8x4", "d, a", "integer.neg", _BYTES, "9.2"),

@@ -3,10 +3,10 @@
 from functools import partial
 
 from emulator.isa.ordinary.row import Row
-from emulator.targets import select
+from emulator.targets import having
 
-_80 = select(since=80)
-_WarpRow = partial(Row, scope="warp")
+_80 = having("sm_80")
+_WarpRow = partial(Row, scope="warp", effects="lanes")
 
 ROWS = (
     _WarpRow(
@@ -36,6 +36,7 @@ ROWS = (
         "lanes.redux",
         _80,
         "7.0",
+        effects="pure",
     ),
     _WarpRow(
         "redux.sync.operation=and|or|xor.type=b32",
@@ -43,14 +44,16 @@ ROWS = (
         "lanes.redux",
         _80,
         "7.0",
+        effects="pure",
     ),
     _WarpRow(
         "redux.sync.operation=min|max{.abs}{.NaN}.type=f32",
         "d, a, membermask:u32",
         "lanes.redux_float",
-        select(only="100a 100f 103a 103f"),
+        having("redux.f32"),
         "8.6",
+        effects="pure",
     ),
     _WarpRow("activemask.type=b32", "d", "lanes.activemask", version="6.2"),
-    _WarpRow("elect.sync", "d~:u32|p, membermask:u32", "lanes.elect", select(since=90), "8.0"),
+    _WarpRow("elect.sync", "d~:u32|p, membermask:u32", "lanes.elect", having("sm_90"), "8.0"),
 )

@@ -1,11 +1,12 @@
 """Loads, stores and what else is done to addresses: PTX ISA 9.7.9."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from emulator.isa.ordinary.row import ALL_TARGETS, Needs, Row
-from emulator.targets import select
+from emulator.targets import having
 
-_75, _80, _90, _100 = (select(since=n) for n in (75, 80, 90, 100))
+_75, _80, _90, _100 = (having(f"sm_{n}") for n in (75, 80, 90, 100))
 
 SCOPE = "scope=cta|cluster|gpu|sys"
 _SMALL = "b8|b16|b32|u8|u16|u32|s8|s16|s32|f32"
@@ -79,27 +80,31 @@ def _stores() -> Iterator[tuple[str, bool]]:
     yield f"{order}.{_SHARED}", False
 
 
-def _rows(forms: Iterator[tuple[str, bool]], operands: str) -> Iterator[Row]:
+def _rows(forms: Iterator[tuple[str, bool]], operands: str, effects: str) -> Iterator[Row]:
     for form, is_global in forms:
         for access, targets, version in _EVERY + (_LONG if is_global else ()):
             eviction = f"{{.{_L2}}}" if is_global and targets is _100 else ""
             yield Row(
-                f"{form}{eviction}{access}", operands, "", targets, version, needs=MEMORY_NEEDS
-            )
+                f"{form}{eviction}{access}", operands, "", targets, version, needs=MEMORY_NEEDS,
+                effects=effects,
+            )  # fmt: skip
 
 
+_LOAD = "reads polls"
 _GENERIC_NEEDS = (*MEMORY_NEEDS, Needs("param", version="7.7"))
 
+_Hint = partial(Row, effects="hint")
+
 _ADDRESSES = (
-    Row("prefetch{.space=global|local}.level=L1|L2", "[a:space]", version="2.0"),
-    Row(
+    _Hint("prefetch{.space=global|local}.level=L1|L2", "[a:space]", version="2.0"),
+    _Hint(
         "prefetch{.space=global}.level=L2::evict_last|L2::evict_normal", "[a:space]", "", _80, "7.4"
     ),
-    Row("prefetch{.space=const|param}.tensormap", "[a:space]", "", _90, "8.0"),
-    Row("prefetchu.L1", "[a]", version="2.0"),
-    Row("applypriority{.space=global}.L2::evict_normal", "[a:space], size=128", "", _80, "7.4"),
-    Row("discard{.space=global}.L2", "[a:space], size=128", "", _80, "7.4"),
-    Row(
+    _Hint("prefetch{.space=const|param}.tensormap", "[a:space]", "", _90, "8.0"),
+    _Hint("prefetchu.L1", "[a]", version="2.0"),
+    _Hint("applypriority{.space=global}.L2::evict_normal", "[a:space], size=128", "", _80, "7.4"),
+    _Hint("discard{.space=global}.L2", "[a:space], size=128", "", _80, "7.4"),
+    _Hint(
         "createpolicy.fractional.primary=L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged"
         "{.secondary=L2::evict_first|L2::evict_unchanged}.type=b64",
         "d:u64, fraction:f32?",
@@ -107,7 +112,7 @@ _ADDRESSES = (
         _80,
         "7.4",
     ),
-    Row(
+    _Hint(
         "createpolicy.range{.space=global}.primary=L2::evict_last|L2::evict_normal|L2::evict_first|"
         "L2::evict_unchanged{.secondary=L2::evict_first|L2::evict_unchanged}.type=b64",
         "d:u64, [a:space], primary_size:u32, total_size:u32",
@@ -115,11 +120,12 @@ _ADDRESSES = (
         _80,
         "7.4",
     ),
-    Row("createpolicy.cvt.L2.type=b64", "d:u64, property:u64", "", _80, "7.4"),
+    _Hint("createpolicy.cvt.L2.type=b64", "d:u64, property:u64", "", _80, "7.4"),
     Row(
         "isspacep.space=const|global|local|shared|shared::cta|shared::cluster|param|param::entry",
         "p, a:u32+",
         version="2.0",
+        effects="pure",
         needs=_GENERIC_NEEDS,
     ),
     Row(
@@ -127,21 +133,24 @@ _ADDRESSES = (
         ".type=u64",
         "d, a&",
         version="2.0",
+        effects="pure",
         needs=_GENERIC_NEEDS,
     ),
-    Row("mapa{.space=shared::cluster}.type=u32|u64", "d, a, b:u32", "", _90, "7.8"),
-    Row("getctarank{.space=shared::cluster}.type=u32|u64", "d:u32, a", "", _90, "7.8"),
+    *(
+        Row(f"{name}{{.space=shared::cluster}}.type=u32|u64", ops, "", _90, "7.8", effects="pure")
+        for name, ops in (("mapa", "d, a, b:u32"), ("getctarank", "d:u32, a"))
+    ),
 )
 
 ROWS = (
     *_ADDRESSES,
-    *_rows(_loads(), "{d:type+*vec}, [a:space], policy:u64@L2::cache_hint"),
-    *_rows(_stores(), "[a:space], {b:type+*vec}, policy:u64@L2::cache_hint"),
+    *_rows(_loads(), "{d:type+*vec}, [a:space], policy:u64@L2::cache_hint", _LOAD),
+    *_rows(_stores(), "[a:space], {b:type+*vec}, policy:u64@L2::cache_hint", "writes"),
     *(
-        Row(f"{name}.volatile.space=local{access}", operands, version="9.1")
-        for name, operands in (
-            ("ld", "{d:type+*vec}, [a:space]"),
-            ("st", "[a:space], {b:type+*vec}"),
+        Row(f"{name}.volatile.space=local{access}", operands, version="9.1", effects=effects)
+        for name, operands, effects in (
+            ("ld", "{d:type+*vec}, [a:space]", _LOAD),
+            ("st", "[a:space], {b:type+*vec}", "writes"),
         )
         for access, _, _ in _EVERY[:2]
     ),
@@ -150,16 +159,24 @@ ROWS = (
             f"{name}.mmio.relaxed.sys{{.space=global}}.type={_SMALL}|{_DOUBLE}",
             operands,
             needs=MEMORY_NEEDS,
+            effects=effects,
         )
-        for name, operands in (("ld", "d:type+, [a:space]"), ("st", "[a:space], b:type+"))
+        for name, operands, effects in (
+            ("ld", "d:type+, [a:space]", _LOAD),
+            ("st", "[a:space], b:type+", "writes"),
+        )
     ),
     Row(
         f"ldu{{.space=global}}{{.vec=v2|v4}}.type={_SMALL}",
         "{d:type+*vec}, [a:space]",
         version="2.0",
+        effects="reads",
     ),
     Row(
-        f"ldu{{.space=global}}{{.vec=v2}}.type={_DOUBLE}", "{d:type+*vec}, [a:space]", version="2.0"
+        f"ldu{{.space=global}}{{.vec=v2}}.type={_DOUBLE}",
+        "{d:type+*vec}, [a:space]",
+        version="2.0",
+        effects="reads",
     ),
-    Row("ldu{.space=global}.type=b128", "{d*vec}, [a:space]", version="8.3"),
+    Row("ldu{.space=global}.type=b128", "{d*vec}, [a:space]", version="8.3", effects="reads"),
 )

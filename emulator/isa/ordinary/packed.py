@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from emulator.isa.ordinary.row import Row
-from emulator.targets import select
+from emulator.targets import having
 
-_EXACT = select(only="100a 103a")
-_107A = select(only="107a")
+_SMALL_FLOATS = having("add.e4m3x4")
+_SPARSE = having("spcompress")
 _RESULTS = "to=e4m3x4|e5m2x4"
 _SOURCES = "e4m3x4|e5m2x4|e2m3x4|e3m2x4|e2m1p4x4|ue8m0x4|e2m1x4"
 _ROUNDED = "{.rounding=rn}{.satfinite}"
@@ -17,7 +17,7 @@ _ARITHMETIC = (
             f"{name}{_ROUNDED}.{_RESULTS}.atype={_SOURCES}",
             "d:to, a:atype, c:to",
             f"small_floats.{name}",
-            _EXACT,
+            _SMALL_FLOATS,
             "9.4",
         )
         for name in ("add", "sub")
@@ -26,14 +26,14 @@ _ARITHMETIC = (
         f"mul{_ROUNDED}.{_RESULTS}.atype={_SOURCES}.btype={_SOURCES}",
         "d:to, a:atype, b:btype",
         "small_floats.mul",
-        _EXACT,
+        _SMALL_FLOATS,
         "9.4",
     ),
     Row(
         f"fma{_ROUNDED}.{_RESULTS}.atype={_SOURCES}.btype={_SOURCES}",
         "d:to, a:atype, b:btype, c:to",
         "small_floats.fma",
-        _EXACT,
+        _SMALL_FLOATS,
         "9.4",
     ),
 )
@@ -59,7 +59,7 @@ def _compressions() -> Iterator[Row]:
                         f"spcompress.element=b{element}.index=b{index}.sp=sp::2:4.count=x{count}",
                         f"{{mdata!:b32*{positions}}}, {{cdata!:b32*{count}}}, "
                         f"{{data:b32*{2 * count}}}, spdesc:b32",
-                        "sparse_vectors.compress", _107A, "9.4",
+                        "sparse_vectors.compress", _SPARSE, "9.4",
                     )  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def _decompressions() -> Iterator[Row]:
                             f".count=x{count}",
                             f"{{d:b32*{_registers(bits)}}}, {{mdata:b32*{positions}}}, "
                             f"{{cdata:b32*{elements}}}",
-                            "sparse_vectors.decompress", _107A, "9.4",
+                            "sparse_vectors.decompress", _SPARSE, "9.4",
                         )  # fmt: skip
 
 

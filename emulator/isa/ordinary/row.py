@@ -26,7 +26,7 @@ called d, p or q:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
@@ -36,12 +36,12 @@ from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.isa.grammar import Grammar
 from emulator.isa.instruction import Form, version_numbers
 from emulator.isa.signature import Constants, Kind, Operand, Scope
-from emulator.targets import select
+from emulator.targets import having
 
 #: what an instruction does with the carry flag CC.CF
 Carry = Literal["", "writes", "reads", "reads and writes"]
 
-ALL_TARGETS = select(since=70)
+ALL_TARGETS = having("sm_70")
 
 
 class Needs(NamedTuple):
@@ -75,6 +75,13 @@ class Row(Form):
     optional_on: tuple[str, ...] = ()
     #: words that came later or to fewer targets than the rest
     needs: tuple[Needs, ...] = ()
+    #: see `Form`; a row with a rule is pure where it names none, unless it reads the carry flag
+    effects: str = ""
+
+    def __post_init__(self) -> None:
+        if self.rule and not self.effects:
+            effects = "carry" if self.carry.startswith("reads") else "pure"
+            object.__setattr__(self, "effects", effects)
 
     def __repr__(self) -> str:
         return f"Row({self.form!r})"
@@ -105,6 +112,11 @@ class Row(Form):
 
     def spell(self, words: tuple[str, ...]) -> str:
         return ".".join([self.name, *filter(None, words)])
+
+
+def doing(effects: str, rows: Iterable[Row]) -> Iterator[Row]:
+    """Rows with the same effects."""
+    return (replace(row, effects=effects) for row in rows)
 
 
 # --- registers ------------------------------------------------------------------------------------

@@ -14,13 +14,20 @@ from emulator.machine.checks.clocks import Bools
 from emulator.machine.checks.finding import Party
 from emulator.machine.checks.reporter import GridWatch, Reporter
 from emulator.machine.checks.synchronisation import Synchronisation
+from emulator.machine.place import shown
 from emulator.machine.vector.strand import WARP, Lanes, Strand
 from emulator.machine.vector.wave import Wave
 from emulator.memory.shadow import granules, regrouped
 
 Places = NDArray[np.int64]
+#: words of shared memory: an mbarrier, and one that something else was written over
+BARRIER, OVERWRITTEN = 1, 2
 #: words of an opcode by which a load or store takes part in synchronisation
 _STRONG = frozenset({"relaxed", "acquire", "release", "acq_rel", "mmio"})
+#: atomic operations that give a word a value, or some of its bits: a barrier of cooperative groups
+#: has one bit for each warp in a word, and each warp clears its own by an `and`
+_SETS = frozenset({"exch", "and"})
+_VOLATILE = frozenset({"volatile"})
 _RELEASES = frozenset({"release", "acq_rel"})
 
 
@@ -32,6 +39,12 @@ class AccessWatch(Reporter):
         self.sync = Synchronisation(self)
         self.shared = SharedAccesses(self.clocks, wave.shared_bytes, all_.granules["shared"])
         self.local_written = np.zeros((len(wave.thread), 0), np.bool_)
+        #: of lanes, the event of their last access to shared memory that was no flag
+        self.accessed = np.zeros(len(wave.thread), np.int32)
+        #: words of shared memory that are mbarriers, as `BARRIER` or `OVERWRITTEN`
+        self.barriers = np.zeros(wave.shared.size // 8, np.int8)
+        #: blocks with lanes of other blocks that know that they have started
+        self.started: set[tuple[int, int]] = set()
         #: by block and lane of another block: its last access to the block's shared memory
         self.visits: dict[tuple[int, int], tuple[int, int]] = {}
 
@@ -123,24 +136,67 @@ class AccessWatch(Reporter):
         count = at.shape[1]
         flat, who = at.reshape(-1), np.repeat(lanes, count)
         strong = use == "atomic" or not _STRONG.isdisjoint(self.words)
+        volatile = "volatile" in self.words
+        strong |= volatile and use == "write" and self._follow_a_fence(lanes)
+        hears = volatile and use == "read"
         if self.wave.cluster_size > 1:
             self._check_peers(lanes, places)
         if self.statement.pc in self.all.extents:
             self._check_variable(lanes, places, size, use)
-        conflicts = shared.conflicts_with_writes(who, flat, atomic=strong)
+        conflicts = shared.conflicts_with_writes(who, flat, atomic=strong or hears)
         if use != "write":
             self._missing(lanes, missing)
         if use != "read":
-            conflicts += shared.conflicts_with_reads(who, flat)
+            reads = shared.conflicts_with_reads(who, flat)
+            conflicts += (
+                [self.without(_VOLATILE, x) for x in reads] if volatile and strong else reads
+            )
         self.conflicts(conflicts, who, flat * shared.shadow.granule, size, use, changed, count)
-        if strong:
+        if use != "read":
+            self.check_barriers(who, flat)
+        if strong or hears:
             self.sync.flag(lanes, places, use, whole=not _RELEASES.isdisjoint(self.words))
+        if not strong:
+            self.accessed[lanes] = now
         if use == "read":
             if not strong:
                 shared.note_read(flat, who, now)
         else:
             shared.note_write(flat, who, now, Sort.ATOMIC if strong else Sort.PLAIN)
             shared.shadow.define(flat, self._undefined(lanes, missing, use))
+
+    def check_barriers(self, who: Lanes, at: Places) -> None:
+        """What is written to granules is no operation of mbarriers: there must be none."""
+        granule = self.shared.shadow.granule
+        words = at * granule // 8
+        lost = self.barriers[words] == BARRIER
+        if not lost.any():
+            return
+        first = int(np.argmax(lost))
+        event = int(self.shared.shadow.written[at[first]])
+        writer = self.shared.shadow.writer[at[first : first + 1]].astype(np.int64)
+        earlier = Party(self.place(self.all.pcs[event]), *self.who(writer), "initialised it")
+        name = self.name_of(self.wave.shared, int(words[first]) * 8, 8)
+        lanes = np.unique(who[lost])
+        self.report(
+            "mbarrier", lanes, len(lanes),
+            f"mbarrier {name} is overwritten, and no mbarrier.inval comes before", earlier,
+        )  # fmt: skip
+        self.barriers[words[lost]] = OVERWRITTEN
+
+    def _follow_a_fence(self, lanes: Lanes) -> bool:
+        """Whether lanes have accessed no shared memory since a fence: what they store then, if it
+        is volatile, is a flag. A sum of a warp in volatile words is none: each step reads first."""
+        return bool((self.fences[lanes] > self.accessed[lanes]).all())
+
+    def without(self, words: frozenset[str], conflict: Conflict) -> Conflict:
+        """What of a conflict is with statements whose opcodes have none of some words."""
+        statements, pcs = self.all.grid.program.statements, self.all.pcs
+        opcodes = [str(statements[pcs[x]].instruction) for x in conflict.events.tolist()]
+        keep = np.flatnonzero([words.isdisjoint(opcode.split(".")) for opcode in opcodes])
+        return conflict._replace(
+            which=conflict.which[keep], events=conflict.events[keep], others=conflict.others[keep]
+        )
 
     def _used(self, at: Places, granule: int) -> Places:
         """The granules whose bytes a load uses: others it may read while somebody writes them."""
@@ -153,7 +209,7 @@ class AccessWatch(Reporter):
     def _undefined(self, lanes: Lanes, missing: Bools, use: str) -> Bools | None:
         """Which granules hold what nobody wrote behind a store, or an atomic operation."""
         out = self._stored(lanes, missing.shape[1])
-        if use == "atomic" and "exch" not in self.words:
+        if use == "atomic" and _SETS.isdisjoint(self.words):
             # What is computed from nothing is nothing.
             out = missing if out is None else missing | out
         return None if out is None else out.reshape(-1)
@@ -173,13 +229,34 @@ class AccessWatch(Reporter):
                 f"{launch.shared_name(extent.first)}",
             )  # fmt: skip
 
+    def _check_started(self, row: int, lanes: Lanes) -> None:
+        """Lanes access shared memory of another block: one of them knows of something that a
+        thread of it did, or of its arrival at a barrier of the cluster."""
+        fresh = lanes[[(row, lane) not in self.started for lane in lanes.tolist()]]
+        if not fresh.size:
+            return
+        first = row * self.clocks.per_block
+        known = self.clocks.seen(fresh)[:, first % self.clocks.per_cluster :]
+        told = [self.all.memory.heard_of(self.wave, lane, row) for lane in fresh.tolist()]
+        unknown = ~(known[:, : self.clocks.per_block].any(1) | np.array(told))
+        self.started.update((row, lane) for lane in fresh[~unknown].tolist())
+        if unknown.any():
+            block, _ = self.wave.coordinates(first)
+            self.report(
+                "peer has not started", fresh[unknown], int(unknown.sum()),
+                f"shared memory of block {shown(block)} is accessed, and nothing says that this "
+                "block has started",
+            )  # fmt: skip
+
     def _check_peers(self, lanes: Lanes, places: Places) -> None:
-        """Shared memory of another block of the cluster is accessed: that block must not end
-        before."""
+        """Shared memory of another block of the cluster is accessed: that block must have started,
+        and must not end before."""
         rows, own = places // self.wave.shared_bytes, lanes // self.clocks.per_block
         far = rows != own
         if not far.any():
             return
+        for row in np.unique(rows[far]).tolist():
+            self._check_started(row, lanes[far & (rows == row)])
         for row, lane, place in zip(
             rows[far].tolist(), lanes[far].tolist(), places[far].tolist(), strict=True
         ):
@@ -209,7 +286,10 @@ class AccessWatch(Reporter):
                 self.publishing(lanes)
             if not strong:
                 conflicts += memory.conflicts_with_reads(clocks, who, threads, flat)
-            memory.note_write(flat, threads, now, Sort.ATOMIC if strong else Sort.PLAIN)
+            sort = Sort.ATOMIC if strong else Sort.PLAIN
+            if "bulk_group" in self.words:
+                sort = Sort.BULK_ATOMIC if strong else Sort.BULK
+            memory.note_write(flat, threads, now, sort)
         elif not strong:
             memory.note_read(flat, threads, now)
         self.conflicts(conflicts, who, flat * granule, size, use, changed, count, everywhere=True)
@@ -266,7 +346,7 @@ class AccessWatch(Reporter):
     ) -> None:
         for conflict in conflicts:
             which, events, others = conflict.which, conflict.events, conflict.others
-            if changed is not None and conflict.before == "write":
+            if changed is not None and conflict.before == "write" and conflict.sort <= Sort.ATOMIC:
                 # To write what is there already is harmless.
                 keep = changed[which // count]
                 which, events, others = which[keep], events[keep], others[keep]
@@ -312,18 +392,17 @@ class AccessWatch(Reporter):
                 "overwritten too early",
                 f"{verb} {name}, which an asynchronous operation may still read",
             )
-        if conflict.sort in (Sort.COPY, Sort.BARRIER):
+        done = "wrote" if conflict.before == "write" else "read"
+        block = self.wave.ctas[lane // self.clocks.per_block]
+        if everywhere and other // self.all.memory.per_block != block:
+            return (
+                "race between blocks",
+                f"{verb} {name}, which a thread of another block {done}; nothing orders them",
+            )
+        if conflict.sort > Sort.ATOMIC:
             kind = "read before wait" if verb == "reads" else "overwritten too early"
             return kind, f"{verb} {name}, which a copy under way writes"
-        done = "wrote" if conflict.before == "write" else "read"
-        if everywhere:
-            block = self.wave.ctas[lane // self.clocks.per_block]
-            if other // self.all.memory.per_block != block:
-                return (
-                    "race between blocks",
-                    f"{verb} {name}, which a thread of another block {done}; nothing orders them",
-                )
-        elif other // WARP == lane // WARP:
+        if not everywhere and other // WARP == lane // WARP:
             return (
                 "race",
                 f"{verb} {name}, which another lane of the warp {done}; without bar.warp.sync "

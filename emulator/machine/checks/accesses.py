@@ -25,6 +25,9 @@ class Sort(IntEnum):
     COPY = 2
     #: a copy that signals an mbarrier
     BARRIER = 3
+    #: a bulk copy or a bulk reduction of the lane, to global memory
+    BULK = 4
+    BULK_ATOMIC = 5
 
 
 class Conflict(NamedTuple):
@@ -54,8 +57,6 @@ class SharedAccesses:
         self.shadow = SharedShadow(
             len(wave.ctas), shared_bytes, granule, self.warps + self.groups + _MORE
         )
-        self.alive = wave.alive
-        self.exists = wave.thread < wave.grid.threads
         #: what knows of reads by tcgen05: see `TensorCoreChecks`
         self.tensor_cores: Any = None
 
@@ -127,39 +128,28 @@ class SharedAccesses:
             mine = np.flatnonzero(chosen)
             if not mine.size:
                 continue
-            several = readers[mine] < 0
-            ordered = np.zeros(len(mine), np.bool_)
-            one = mine[~several]
-            ordered[~several] = clocks.ordered(aspect, lanes[which[one]], readers[one], when[one])
-            if several.any():
-                many = mine[several]
-                ordered[several] = self._all_ordered(
-                    lanes[which[many]], blocks[which[many]], columns[many], when[many]
-                )
+            others = readers[mine]
+            if columns[mine[0]] < self.warps:
+                first = blocks[which[mine]] * clocks.per_block + columns[mine] * WARP
+                item, others = _lanes_of(others, first)
+                mine = mine[item]
+            ordered = clocks.ordered(aspect, lanes[which[mine]], others, when[mine])
             wrong = mine[~ordered]
             if wrong.size:
-                first = blocks[which[wrong]] * clocks.per_block + columns[wrong] * WARP
-                others = np.where(readers[wrong] < 0, first, readers[wrong])
-                out.append(Conflict("read", which[wrong], when[wrong], others, Sort.PLAIN))
+                # Of several lanes the first that is not known is named.
+                wrong, first = np.unique(wrong, return_index=True)
+                found = which[wrong], when[wrong], others[~ordered][first]
+                out.append(Conflict("read", *found, Sort.PLAIN))
         return out
 
     def _aspects(self, columns: Lanes) -> list[tuple[Aspect, Bools]]:
         behind = columns - self.warps
         return [
-            (Aspect.READS, (behind < 0) | (behind == self.groups + _REMOTE)),
+            (Aspect.READS, behind < 0),
+            (Aspect.READS, behind == self.groups + _REMOTE),
             (Aspect.WGMMA, (behind >= 0) & (behind < self.groups)),
             (Aspect.BULK_READ, behind == self.groups + _BULK),
         ]
-
-    def _all_ordered(self, lanes: Lanes, blocks: Lanes, warps: Lanes, events: Events) -> Bools:
-        """Whether accesses of all lanes of warps come before; of lanes that have ended, they do."""
-        first = blocks * self.clocks.per_block + warps * WARP
-        others = (first[:, None] + np.arange(WARP)).reshape(-1)
-        known = self.clocks.ordered(
-            Aspect.READS, np.repeat(lanes, WARP), others, np.repeat(events, WARP)
-        )
-        out: Bools = (known | ~self.alive[others]).reshape(-1, WARP).all(1)
-        return out
 
     # --- telling ---
 
@@ -186,15 +176,27 @@ class SharedAccesses:
 
     def _note(self, at: Places, columns: Lanes, lanes: Lanes, event: int) -> None:
         shadow = self.shadow
-        before, who = shadow.read[at, columns], shadow.reader[at, columns]
+        by_warp = columns < self.warps
+        before = shadow.read[at, columns]
+        bits = (np.uint32(1) << (lanes % WARP).astype(np.uint32)).view(np.int32)
+        bits = np.where(by_warp, bits, lanes).astype(np.int32)
         clocks = self.clocks
         full = clocks.full[lanes // clocks.per_block]
         floor = np.maximum(clocks.warp[Aspect.PLAIN, lanes], full)
         # A read that the lane does not know of stays: then there are several readers.
-        several = (before > floor) & (who != lanes)
+        stays = np.flatnonzero(by_warp & (before > floor))
+        if stays.size:
+            known = clocks.known_in_warp(Aspect.READS, lanes[stays], before[stays])
+            bits[stays] |= shadow.reader[at[stays], columns[stays]] & ~known
         shadow.read[at, columns] = event
-        shadow.reader[at, columns] = lanes
-        several |= shadow.reader[at, columns] != lanes
-        several &= columns < self.warps
-        if several.any():
-            shadow.reader[at[several], columns[several]] = -1
+        shadow.reader[at, columns] = bits
+        others = np.flatnonzero(by_warp & (shadow.reader[at, columns] != bits))
+        if others.size:
+            np.bitwise_or.at(shadow.reader, (at[others], columns[others]), bits[others])
+
+
+def _lanes_of(bits: Lanes, first: Lanes) -> tuple[Lanes, Lanes]:
+    """The lanes that masks of warps name, whose first lanes are given: for each the position of its
+    mask, and its number."""
+    item, lane = np.nonzero(bits[:, None] >> np.arange(WARP) & 1)
+    return item, first[item] + lane

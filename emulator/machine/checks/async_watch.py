@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
-from emulator.machine.checks.access_watch import AccessWatch
+from emulator.machine.checks.access_watch import BARRIER, AccessWatch
 from emulator.machine.checks.accesses import Conflict, Sort
 from emulator.machine.checks.clocks import Aspect, Bools, Events
 from emulator.machine.checks.finding import Party
@@ -20,8 +20,8 @@ from emulator.memory.shadow import granules
 
 Places = NDArray[np.int64]
 _DONE = {"read": "read", "write": "written"}
-#: first words of asynchronous copies' opcodes
-_ASYNC = ("cp", "clusterlaunchcontrol")
+#: words of opcodes of asynchronous reductions
+_REDUCES = frozenset({"red", "reduce"})
 #: what writes shared memory without PTX saying by which proxy: Triton's kernels let TMA write over
 #: the address of their tensor memory, without a fence
 _EITHER_PROXY = "tcgen05.alloc"
@@ -32,8 +32,6 @@ class AsyncWatch(AccessWatch):
 
     def __init__(self, all_: GridWatch, wave: Wave) -> None:
         super().__init__(all_, wave)
-        #: places of mbarriers that are initialised, as numbers of 8-byte words
-        self.barriers: set[int] = set()
         #: of warps of the grid, the event of the last fence for tensor maps
         self.map_fences: dict[int, int] = {}
         #: of a wgmma, by the first lanes of warpgroups: elements of its tiles that nobody wrote
@@ -51,7 +49,7 @@ class AsyncWatch(AccessWatch):
         """Bytes that a copy, or a load or store of a matrix, finds in memory."""
         memory = self.memory_of(held)
         signals = "mbarrier::complete_tx::bytes" in self.words  # st.async and red.async, too
-        if self.statement.name not in _ASYNC and not signals:
+        if "copies" not in self.statement.effects and not signals:
             every = np.broadcast_to(places, lanes.shape)
             use = "write" if write else "read"
             if memory == "shared":
@@ -85,14 +83,15 @@ class AsyncWatch(AccessWatch):
                     shared.note_bulk_read(flat[who == lane], lane, self.now)
                 self.bulk.issue(lanes, self.now)
             return
-        if self.wave.cluster_size > 1 and self.statement.name not in _ASYNC:
+        if self.wave.cluster_size > 1 and "copies" not in self.statement.effects:
             self._check_peers(lanes, np.broadcast_to(places, lanes.shape))
         conflicts = shared.conflicts_with_writes(who, flat, proxy=bulk)
-        if self._is_reduction(self.statement.pc):
+        if not self.words.isdisjoint(_REDUCES):
             conflicts = [x for x in map(self._without_reductions, conflicts) if x.which.size]
         self._of_proxy(conflicts, who, flat * granule, size, at.shape[1], "write")
         conflicts = shared.conflicts_with_reads(who, flat)
         self.conflicts(conflicts, who, flat * granule, size, use, None, at.shape[1])
+        self.check_barriers(who, flat)
         if bulk or "mbarrier::complete_tx::bytes" in self.words:
             self._awaiting.append(flat)
         else:
@@ -100,19 +99,11 @@ class AsyncWatch(AccessWatch):
             shared.shadow.define(flat, None)
             self.copies.issue(lanes, self.now)
 
-    def _is_reduction(self, pc: int) -> bool:
-        words = str(self.all.grid.program.statements[pc].instruction).split(".")
-        return words[0] == "red" or "reduce" in words
-
     def _without_reductions(self, conflict: Conflict) -> Conflict:
         """What of a conflict is with other operations: asynchronous reductions are relaxed."""
         if conflict.sort != Sort.BARRIER:
             return conflict
-        others = [not self._is_reduction(self.all.pcs[x]) for x in conflict.events.tolist()]
-        keep = np.flatnonzero(others)
-        return conflict._replace(
-            which=conflict.which[keep], events=conflict.events[keep], others=conflict.others[keep]
-        )
+        return self.without(_REDUCES, conflict)
 
     def _of_proxy(
         self,
@@ -251,10 +242,12 @@ class AsyncWatch(AccessWatch):
     def mbarrier_init(self, lanes: Lanes, places: Places) -> None:
         """mbarrier.init: a write of its 8 bytes."""
         self.access_shared(lanes, np.broadcast_to(places, lanes.shape) * 8, 8, "write", None)
-        self.barriers.update(np.unique(places).tolist())
+        self.barriers[places] = BARRIER
 
-    def mbarrier_inval(self, places: Places) -> None:
-        self.barriers.difference_update(np.unique(places).tolist())
+    def mbarrier_inval(self, lanes: Lanes, places: Places) -> None:
+        """mbarrier.inval: its 8 bytes may be written again, by who knows of that."""
+        self.barriers[places] = 0
+        self.access_shared(lanes, np.broadcast_to(places, lanes.shape) * 8, 8, "write", None)
 
     def mbarrier_used(self, lanes: Lanes, places: Places, *, arrives: bool = True) -> None:
         places = np.broadcast_to(places, lanes.shape)
@@ -269,7 +262,7 @@ class AsyncWatch(AccessWatch):
 
     def _use_of_barrier(self, lanes: Lanes, places: Places) -> None:
         """A thread uses mbarriers: they are initialised, and it knows that."""
-        unknown = np.array([place not in self.barriers for place in places.tolist()])
+        unknown = np.asarray(self.barriers[places] == 0)
         if unknown.any():
             index = int(np.argmax(unknown))
             name = self.name_of(self.wave.shared, int(places[index]) * 8, 8)

@@ -119,6 +119,16 @@ class Clocks:
             known[left] |= (cluster == own) & (when <= held)
         return known
 
+    def known_in_warp(self, aspect: Aspect, lanes: Lanes, events: Events) -> Events:
+        """For each lane which lanes of its warp it knows of up to an event, as a mask, by more than
+        barriers of its block and its warp."""
+        if self.matrix is None:
+            return np.zeros(len(lanes), np.int32)
+        own, row = np.divmod(lanes, self.per_cluster)
+        others = (row - row % WARP)[:, None] + np.arange(WARP)
+        known = self.matrix[aspect, own[:, None], row[:, None], others] >= events[:, None]
+        return np.packbits(known, axis=1, bitorder="little").view(np.int32)[:, 0]
+
     def ordered_by_barrier(self, lanes: Lanes, columns: Lanes, events: Events) -> Bools:
         """Whether lanes have waited for the mbarriers that copies signal."""
         if self.matrix is None:

@@ -37,11 +37,10 @@ if TYPE_CHECKING:
 BANK, SECTOR = 4, 32
 _BANKS = 32
 _INSIDE = np.uint64((1 << WINDOW_BITS) - 1)
-#: opcodes whose lanes go on behind the statement when they have waited; others execute it again
-_WAIT_AND_PASS = ("bar.sync", "bar.red", "bar.cta", "barrier", "mbarrier")
+#: effects of statements whose lanes go on behind them when they have waited; others execute the
+#: statement again
+_WAIT_AND_PASS = {"barrier", "mbarrier"}
 _WAITS = (State.BARRIER, State.MBARRIER, State.CLUSTER)
-#: a guard that differs in a strand sends these back: its lanes come again by themselves
-_COME_AGAIN = ("call", "trap", "brkpt")
 
 Int64 = NDArray[np.int64]
 #: adds what one execution of a statement in the lanes of a mask takes
@@ -58,11 +57,10 @@ class Counting:
     def watch(self, step: Step, statement: Statement, function: Function) -> Step:
         _, numbers = self._found.setdefault(statement.pc, (statement, Numbers()))
         guard, measure = active(statement.guard), measure_of(statement, function)
-        opcode = str(statement.instruction)
-        passes = opcode.startswith(_WAIT_AND_PASS)
-        again = statement.name in _COME_AGAIN or (
-            statement.name == "ret" and not function.is_kernel
-        )
+        passes = not _WAIT_AND_PASS.isdisjoint(statement.effects)
+        # A guard that differs in a strand sends its lanes back, and they come again by themselves.
+        again = "jumps" in statement.effects and not statement.targets
+        again &= "leaves" not in statement.effects or not function.is_kernel
 
         def run(s: Strand) -> Any:
             mask, warps, lanes = guard(s), len(s.wave.warps_of(s).numbers), len(s)
@@ -137,17 +135,15 @@ def measure_of(statement: Statement, function: Function) -> Measure | None:
         return _rows(ins, statement, function) if "p" in statement.operands else None
     if not isinstance(ins, OrdinaryInstruction):
         return None
-    opcode = str(ins)
-    if statement.name == "cp":
+    opcode, effects = str(ins), statement.effects
+    if "copies" in effects:
         own = opcode.startswith("cp.async") and "size" in statement.operands
         bulk = opcode.startswith(("cp.async.bulk", "cp.reduce"))
         return _copies(statement, function) if own and not bulk else None
-    if statement.name not in ("ld", "ldu", "st", "atom", "red"):
-        return None
-    if opcode.startswith(("st.async", "st.bulk", "red.async")):
+    if effects.isdisjoint({"reads", "writes"}) or "asynchronous" in effects:
         return None
     place = statement.operands["a"]
-    if isinstance(place, ParameterPlace):
+    if isinstance(place, ParameterPlace) or "size" in statement.operands:
         return None
     held = statement.operands.get("b", statement.operands.get("d"))
     size = TYPES[ins.types[-1]].size // 8 * len(items_of(held))

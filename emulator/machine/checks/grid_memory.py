@@ -146,17 +146,23 @@ class GlobalAccesses:
     ) -> list[Conflict]:
         shadow = self.shadow
         events, writers = shadow.written[at], shadow.writer[at].astype(np.int64)
-        suspect = (events > 0) & (writers != threads)
+        sorts = shadow.sort[at]
+        suspect = (events > 0) & ((writers != threads) | (sorts > Sort.ATOMIC))
         if atomic:
-            suspect &= shadow.sort[at] != Sort.ATOMIC
-        which = np.flatnonzero(suspect)
-        if not which.size:
-            return []
-        known = self._ordered(clocks, lanes[which], threads[which], writers[which], events[which])
-        wrong = which[~known]
-        if not wrong.size:
-            return []
-        return [Conflict("write", wrong, events[wrong], writers[wrong], Sort.PLAIN)]
+            suspect &= (sorts != Sort.ATOMIC) & (sorts != Sort.BULK_ATOMIC)
+        out = []
+        for aspect, chosen in (
+            (Aspect.PLAIN, sorts <= Sort.ATOMIC), (Aspect.BULK, sorts > Sort.ATOMIC),
+        ):  # fmt: skip
+            which = np.flatnonzero(suspect & chosen)
+            if not which.size:
+                continue
+            others = threads[which], writers[which], events[which]
+            wrong = which[~self._ordered(clocks, aspect, lanes[which], *others)]
+            if wrong.size:
+                sort = Sort.PLAIN if aspect is Aspect.PLAIN else Sort.BULK
+                out.append(Conflict("write", wrong, events[wrong], writers[wrong], sort))
+        return out
 
     def conflicts_with_reads(
         self, clocks: Clocks, lanes: Lanes, threads: Lanes, at: Places
@@ -167,16 +173,20 @@ class GlobalAccesses:
             which = np.flatnonzero((events > 0) & (readers != threads))
             if not which.size:
                 continue
-            known = self._ordered(
-                clocks, lanes[which], threads[which], readers[which], events[which]
-            )
-            wrong = which[~known]
+            others = threads[which], readers[which], events[which]
+            wrong = which[~self._ordered(clocks, Aspect.PLAIN, lanes[which], *others)]
             if wrong.size:
                 out.append(Conflict("read", wrong, events[wrong], readers[wrong], Sort.PLAIN))
         return out
 
     def _ordered(
-        self, clocks: Clocks, lanes: Lanes, threads: Lanes, others: Lanes, events: Events
+        self,
+        clocks: Clocks,
+        aspect: Aspect,
+        lanes: Lanes,
+        threads: Lanes,
+        others: Lanes,
+        events: Events,
     ) -> Bools:
         """For each access of `others`, threads of the grid, whether it comes before."""
         wave, per_block = clocks.wave, self.per_block
@@ -185,7 +195,7 @@ class GlobalAccesses:
         known = np.zeros(len(lanes), np.bool_)
         if here.any():
             there = rows[here] * per_block + others[here] % per_block
-            known[here] = clocks.ordered(Aspect.PLAIN, lanes[here], there, events[here])
+            known[here] = clocks.ordered(aspect, lanes[here], there, events[here])
         if self.knowledge.held and not known.all():
             for i in np.flatnonzero(~known).tolist():
                 known[i] = self._told(int(threads[i]), int(others[i]), int(events[i]))
@@ -195,6 +205,12 @@ class GlobalAccesses:
         per_block = self.per_block
         read = self.knowledge.of(thread // per_block, thread // WARP, thread)
         return self.knowledge.knows(read, other // per_block, other // WARP, event)
+
+    def heard_of(self, wave: Wave, lane: int, row: int) -> bool:
+        """Whether a lane has read a flag that another block of its wave wrote."""
+        thread = int(self.threads(wave, np.array([lane]))[0])
+        read = self.knowledge.of(thread // self.per_block, thread // WARP, thread)
+        return self.knowledge.knows(read, int(wave.ctas[row]), -1, 0)
 
     # --- telling ---
 

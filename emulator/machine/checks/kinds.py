@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: the kind of warnings, which are no mistakes of a kernel
+MISCOMPILATION = "known miscompilation"
+
 #: kind -> what to do
 KINDS: dict[str, str] = {
     "race": (
@@ -27,7 +30,10 @@ KINDS: dict[str, str] = {
     "uninitialised memory": "write it first; what it holds is left over from another kernel",
     "uninitialised register": "give it a value on every path that leads here",
     "another variable": "the index leaves its array: check the sizes of arrays in shared memory",
-    "mbarrier": "initialise it once, and let a barrier or fence follow before others use it",
+    "mbarrier": (
+        "initialise it once, and let a barrier or fence follow before others use it; "
+        "mbarrier.inval before its memory holds something else, or another mbarrier"
+    ),
     "divergent barrier": (
         "all lanes of a warp must reach the same barrier statement: move it out of the branch, or "
         "use barrier.sync, which is not .aligned"
@@ -49,6 +55,9 @@ KINDS: dict[str, str] = {
     ),
     "issued more than once": "let one thread issue it: elect.sync, cute::elect_one_sync()",
     "left open": "wait for it before the thread ends: its memory may be given to others",
+    "peer has not started": (
+        "a barrier of the cluster (cluster.sync()) before shared memory of other blocks is used"
+    ),
     "peer has ended": (
         "a barrier of the cluster (cluster.sync()) before blocks end whose shared memory others use"
     ),
@@ -57,5 +66,9 @@ KINDS: dict[str, str] = {
         "uses it"
     ),
     "setmaxnreg": "all warps of a warpgroup execute the same setmaxnreg",
+    MISCOMPILATION: (
+        "what runs here is PTX, and a GPU may have other results: `python -m emulator guide "
+        "miscompilations` says how else to write it"
+    ),
     "read-only load": "ld.global.nc is for what no thread of the grid writes: use ld.global",
 }

@@ -16,7 +16,7 @@ from emulator.machine.place import Index
 from emulator.machine.vector.access import space_of
 from emulator.machine.vector.operands import active, addresses, selected
 from emulator.machine.vector.strand import Strand
-from emulator.ptx.program import Address, Function, ParameterPlace, Program, Statement, items_of
+from emulator.ptx.program import Address, Function, Program, Statement, items_of
 
 Step = Callable[[Strand], Any]
 #: results that a trace keeps; a launch with more is compared as far as these go
@@ -139,8 +139,8 @@ class Writer:
     def watch(self, step: Step, statement: Statement, function: Function) -> Step:
         place = statement.operands.get("a")
         opcode = str(statement.instruction)
-        stores = statement.name in ("st", "red", "atom") and not isinstance(place, ParameterPlace)
-        if not stores or ".async" in opcode or "bulk" in opcode or not isinstance(place, Address):
+        later = "asynchronous" in statement.effects or "size" in statement.operands
+        if "writes" not in statement.effects or later or not isinstance(place, Address):
             return step
         if space_of(statement, place) not in ("", "global"):
             return step

@@ -1,7 +1,8 @@
 """Registers that hold nothing that anybody wrote: tracked lane by lane, told where they matter.
 
 Each register has a shadow beside it, ``int32 (lanes,)`` or ``(1,)``: 0 where it holds a value, else
-minus the event that brought what nobody wrote (a load), or `NEVER`. Shadows are registers of the
+minus the event that brought what nobody wrote (a load), or `NEVER`; a parameter of a call has one
+for each byte, and halves of long words are told apart (see `parts`). Shadows are registers of the
 same frames, so that branches and calls treat them as they treat the words. To copy or to compute
 with such a word is no mistake; to use it as an address or predicate, to store it to global memory,
 or to multiply a matrix with it is one.
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from dtypes import Array
+from emulator.arith.scalar.types import TYPES
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import Movement
 from emulator.machine.checks.clocks import Bools
@@ -26,6 +28,7 @@ from emulator.machine.checks.matrices import (
     registers_of_rows,
     rows_of_registers,
 )
+from emulator.machine.checks.parts import ParameterMove, event_of, half_of, halves, joined, wholes
 from emulator.machine.checks.reporter import Reporter
 from emulator.machine.vector.operands import active, reader, word_type
 from emulator.machine.vector.strand import WARP, Frame, Lanes, Strand
@@ -49,7 +52,6 @@ from emulator.ptx.program import (
 #: the shadow of a register that no path has written
 NEVER = -1
 CLEAN = np.zeros(1, np.int32)
-_NEVER = np.full(1, NEVER, np.int32)
 
 
 class ShadowedLiveness(Liveness):
@@ -78,12 +80,17 @@ def shadowed(program: Program) -> Program:
             function,
             registers=[
                 *function.registers,
-                *(RegisterInfo(r.name, "shadow", _NEVER) for r in function.registers),
+                *(RegisterInfo(r.name, "shadow", _never(r)) for r in function.registers),
             ],
         )
         for name, function in program.functions.items()
     }
     return ShadowedProgram(program.statements, functions, program.addresses, program.leaders)
+
+
+def _never(register: RegisterInfo) -> Array:
+    """The shadow of a register that nothing has written: one for each byte of a parameter."""
+    return np.full(register.zero.shape if register.type == "bytes" else 1, NEVER, np.int32)
 
 
 def count_of(function: Function) -> int:
@@ -125,6 +132,14 @@ class Use:
     absorbing: int | None = None
     #: it packs its sources: of what it makes, a part may be meant
     packs: bool = False
+    #: of a mov that joins two registers to a word of 64 bits or more: their shadows
+    joins: tuple[int | None, ...] = ()
+    #: of a mov that splits such a word: the shadows of the two registers
+    splits: tuple[int | None, ...] = ()
+    #: it copies words as they are: halves without a value stay apart from those with one
+    copies: bool = False
+    #: of a load or store of a parameter of a call
+    parameter: ParameterMove | None = None
     #: of a load or store: the shadows of the items that it moves; None: an item is no register
     items: tuple[int | None, ...] = ()
     #: of shfl: the lane of its warp that each lane reads from
@@ -158,8 +173,10 @@ class Use:
         return cls(
             sources, targets,
             tuple(dict.fromkeys(i + count for i in _bases(statement))), guard,
-            _publishes(statement), active(statement.guard), chooser, _absorbing(statement),
-            packs, _items(statement, count), _shuffles(statement, function),
+            _publishes(statement), active(statement.guard), chooser, _absorbing(statement), packs,
+            _halves(statement, "a", count), _halves(statement, "d", count),
+            statement.name in ("mov", "selp"), ParameterMove.of(statement, place, count),
+            _items(statement, count), _shuffles(statement, function),
             _members(statement, function), _addition(statement, function),
             _product(statement, function), _stores(statement, sources), _loads(statement),
         )  # fmt: skip
@@ -217,6 +234,16 @@ def _packs(statement: Statement) -> bool:
     return statement.name in ("bfi", "prmt") or str(statement.instruction).startswith("or.b")
 
 
+def _halves(statement: Statement, name: str, count: int) -> tuple[int | None, ...]:
+    """The shadows of the two registers that a mov joins to a long word, or splits one into."""
+    bound = statement.operands.get(name)
+    if statement.name != "mov" or not isinstance(bound, Vector) or len(bound.items) != 2:
+        return ()
+    if TYPES[word_type(statement.signature[name])].size < 64:
+        return ()
+    return tuple(x.index + count if isinstance(x, Register) else None for x in bound.items)
+
+
 def _items(statement: Statement, count: int) -> tuple[int | None, ...]:
     name = {"ld": "d", "ldu": "d", "atom": "d", "st": "b"}.get(statement.name)
     if name is None:
@@ -258,8 +285,18 @@ def _product(statement: Statement, function: Function) -> Product | None:
 
 
 def _publishes(statement: Statement) -> bool:
-    place = statement.operands.get("a")
-    return statement.name in ("st", "red", "atom") and not isinstance(place, ParameterPlace)
+    """Whether what nobody wrote is a mistake in it. Vectors of bytes are no more than a structure
+    as it stands: nvcc copies the padding with them."""
+    place, value = statement.operands.get("a"), statement.operands.get("b")
+    if isinstance(value, Vector) and _size_of_item(statement) == 8:
+        return False
+    return "writes" in statement.effects and isinstance(place, Address)
+
+
+def _size_of_item(statement: Statement) -> int:
+    """Bits of the type that an opcode ends with; 0: it ends with none."""
+    type_ = TYPES.get(str(statement.instruction).rpartition(".")[2])
+    return 0 if type_ is None else type_.size
 
 
 def _absorbing(statement: Statement) -> int | None:
@@ -281,6 +318,9 @@ def before(watch: Reporter, s: Strand, use: Use, mask: Array | None) -> None:
     if use.product is not None:
         _multiply(s, use)
         return
+    if use.parameter is not None:
+        use.parameter.run(s, mask)
+        return
     shadow = _combined(s, use) if use.shuffles is None else _shuffled(s, use, mask)
     if use.gathers is not None:
         shadow = _gathered(s, use.gathers, shadow, mask)
@@ -289,7 +329,11 @@ def before(watch: Reporter, s: Strand, use: Use, mask: Array | None) -> None:
         watch.storing = (s.lanes, items) if mask is None else (s.lanes[mask], items[mask])
     if shadow is not CLEAN and use.publishes:
         watch.publishing = partial(_refuse_to_publish, watch, s, use)
-    if use.targets:
+    if use.splits and shadow is not CLEAN:
+        for target, half in zip(use.splits, halves(shadow), strict=True):
+            if target is not None:
+                put(s, (target,), half, mask)
+    elif use.targets:
         put(s, use.targets, shadow, mask)
 
 
@@ -313,6 +357,9 @@ def _combined(s: Strand, use: Use) -> Array:
             return CLEAN
         out: Array = np.minimum(np.where(s.read(use.chooser[2]), first, second), picks)
         return out if out.any() else CLEAN
+    if use.joins:
+        low, high = (CLEAN if i is None else s.read(i) for i in use.joins)
+        return CLEAN if low is CLEAN and high is CLEAN else joined(low, high)
     every = [s.read(i) for i in use.sources]
     found = [x for x in every if x is not CLEAN]
     if not found or (use.packs and len(found) < len(every)):
@@ -326,6 +373,8 @@ def _combined(s: Strand, use: Use) -> Array:
         for i, shadow in zip(use.sources, every, strict=True):
             decides = (shadow == 0) & (s.read(i - count) == use.absorbing)
             out = np.where(decides, 0, out)
+    if not use.copies and not use.stores:
+        out = wholes(out)
     return out if out.any() else CLEAN
 
 
@@ -354,9 +403,9 @@ def _gathered(s: Strand, members: Callable[[Strand], Array], shadow: Array, mask
 
 
 def _undefined(s: Strand, use: Use) -> Bools:
-    """Which items ``(lanes, items)`` of what lanes store hold what nobody wrote."""
+    """Which halves ``(lanes, 2 * items)`` of what lanes store hold what nobody wrote."""
     shadows = [CLEAN if i is None else s.read(i) for i in use.items]
-    return np.stack([spread(s, x) < 0 for x in shadows], 1)
+    return np.stack([spread(s, half) < 0 for x in shadows for half in halves(x)], 1)
 
 
 def _refuse_to_publish(watch: Reporter, s: Strand, use: Use, lanes: Lanes) -> None:
@@ -411,7 +460,8 @@ def _refuse(watch: Reporter, s: Strand, index: int, mask: Array | None, purpose:
     function = s.frames[-1].function
     name = function.registers[index].name
     lanes = s.lanes[wrong]
-    event = -int(np.broadcast_to(shadow, (len(s),))[wrong][0])
+    first = int(np.broadcast_to(shadow, (len(s),))[wrong][0])
+    name, event = half_of(first) + name, event_of(first)
     if event == -NEVER:
         watch.report(
             "uninitialised register", lanes, len(lanes),

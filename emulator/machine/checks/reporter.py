@@ -17,7 +17,7 @@ from emulator.machine.checks.clocks import Bools, Clocks
 from emulator.machine.checks.finding import MOST_THREADS, Finding, Findings, Party
 from emulator.machine.checks.grid_memory import GlobalAccesses
 from emulator.machine.checks.groups import Groups
-from emulator.machine.checks.kinds import KINDS
+from emulator.machine.checks.kinds import KINDS, MISCOMPILATION
 from emulator.machine.checks.variables import extents
 from emulator.machine.place import spans
 from emulator.machine.vector.strand import WARP, Lanes
@@ -35,7 +35,7 @@ class GridWatch:
     def __init__(self, grid: Any) -> None:
         #: the launch under way
         self.grid = grid
-        self.findings = Findings()
+        self.findings, self.warnings = Findings(), Findings()
         self.now = 1
         #: of each event the pc
         self.pcs = array("i", [-1, -1])
@@ -81,7 +81,7 @@ def _granules(program: Program) -> dict[str, int]:
             ins = part.instruction
             if not isinstance(ins, OrdinaryInstruction) or not ins.types:
                 continue
-            if part.name not in ("ld", "ldu", "st", "atom", "red"):
+            if part.effects.isdisjoint({"reads", "writes"}):
                 continue
             size = TYPES[ins.types[-1]].size // 8
             bound = part.operands.get("d") or part.operands.get("b")
@@ -159,7 +159,7 @@ class Reporter:
         pc: int | None = None,
     ) -> None:
         """A mistake that lanes of this wave have made at the statement that runs, or at `pc`."""
-        findings = self.all.findings
+        findings = self.all.warnings if kind == MISCOMPILATION else self.all.findings
         pc = self.statement.pc if pc is None else pc
         full = (kind, pc, *key)
         if not findings.add(full, count):

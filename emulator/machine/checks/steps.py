@@ -12,6 +12,7 @@ from dtypes import Array
 from emulator.machine.checks import registers
 from emulator.machine.checks.clocks import Aspect, Bools
 from emulator.machine.checks.matrices import Product
+from emulator.machine.checks.miscompilations import known_of
 from emulator.machine.checks.registers import Use, count_of, sources_of_shuffle
 from emulator.machine.checks.synchronisation import warps_complete
 from emulator.machine.checks.watch import Watch
@@ -36,12 +37,15 @@ def checked(statement: Statement, function: Function, program: Program, step: St
     after = _after(statement, function)
     look = _before(statement, function, program)
     touch = _of_loaded(statement, function, program)
-    loads = statement.name in ("ld", "ldu", "ldmatrix", "atom")
+    loads = "reads" in statement.effects
+    miscompiled = known_of(statement)
 
     def run(s: Strand) -> None:
         mask = use.active(s)
         watch = s.wave.watch
         watch.begin(statement, words)
+        if miscompiled:
+            watch.miscompiled(miscompiled, s, mask)
         if mask is False:
             if use.guard is not None:
                 registers.before(watch, s, _only_guard(use), None)

@@ -13,6 +13,9 @@ from emulator.machine.checks.reporter import Reporter
 from emulator.machine.place import shown
 from emulator.machine.vector.strand import WARP, Lanes, Strand
 
+#: an event that is before all others of a thread: who knows of it knows that the thread runs
+STARTED = 1
+
 
 @dataclass
 class Arrival:
@@ -261,7 +264,8 @@ class Synchronisation:
         told = self.clocks.released(lanes, self.watch.now)
         if not whole:
             known = [Aspect.PLAIN, Aspect.READS]
-            told[known] = np.minimum(told[known], self.watch.fences[lanes].max())
+            fenced = max(int(self.watch.fences[lanes].max()), STARTED)
+            told[known] = np.minimum(told[known], fenced)
         return told
 
     # --- clusters ---

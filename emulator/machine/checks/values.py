@@ -15,7 +15,7 @@ from emulator.isa.signature import Operand
 from emulator.isa.wmma import WmmaMultiply
 from emulator.machine.vector.operands import Read, reader, word_type
 from emulator.machine.vector.strand import Strand
-from emulator.ptx.program import Function, Statement, items_of
+from emulator.ptx.program import Function, Statement, Vector, items_of
 
 
 class Value(NamedTuple):
@@ -40,8 +40,9 @@ def _values(statement: Statement, function: Function, written: bool) -> Iterator
             or (operand.use == "read") == written
         ):
             continue
-        type_ = _type_of(statement, operand)
-        items = items_of(bound) if operand.kind == "vector" else (bound,)
+        type_, items = _type_of(statement, operand), items_of(bound)
+        if isinstance(bound, Vector) and operand.kind != "vector":  # {…} shares the bits of a word
+            type_ = f"b{TYPES[type_].size // len(items)}"
         for i, item in enumerate(items):
             if item is not None:
                 name = f"{operand.name}[{i}]" if len(items) > 1 else operand.name

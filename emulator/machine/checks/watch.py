@@ -6,15 +6,19 @@ none. The rules themselves are in the other files of this folder.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from dtypes import Array
 from emulator.machine.checks import registers
+from emulator.machine.checks.access_watch import BARRIER
 from emulator.machine.checks.async_watch import AsyncWatch
 from emulator.machine.checks.clocks import Aspect, Events, wider
 from emulator.machine.checks.finding import Party
+from emulator.machine.checks.kinds import MISCOMPILATION
+from emulator.machine.checks.miscompilations import PTXAS, Miscompilation, When
 from emulator.machine.checks.reporter import GridWatch
 from emulator.machine.checks.tensor_cores import TensorCoreChecks
 from emulator.machine.checks.wgmma import WgmmaChecks
@@ -62,8 +66,25 @@ class Watch(AsyncWatch):
 
     def written(self, s: Strand, results: tuple[int, ...]) -> None:
         """A function of the system has returned."""
-        count = registers.count_of(s.frames[-1].function)
-        registers.put(s, tuple(i + count for i in results), registers.CLEAN, None)
+        function = s.frames[-1].function
+        for index in results:
+            shadow = index + registers.count_of(function)
+            s.write(shadow, np.zeros_like(function.registers[shadow].zero))
+
+    # --- what ptxas compiles wrongly ---
+
+    def miscompiled(
+        self, rows: Sequence[Miscompilation], s: Strand, mask: Array | bool | None
+    ) -> None:
+        """Lanes execute a statement of these rows; `mask`: those whose guard holds."""
+        generation = self.all.grid.launch.module.target.generation
+        runs = np.broadcast_to(True if mask is None else np.asarray(mask), (len(s),))
+        for row in rows:
+            lanes = s.lanes[~runs if row.when is When.GUARD else runs]
+            if lanes.size and (not row.generations or generation in row.generations):
+                self.report(
+                    MISCOMPILATION, lanes, len(lanes), f"ptxas {PTXAS} is known to {row.effect}"
+                )
 
     # --- membermasks ---
 
@@ -148,7 +169,7 @@ class Watch(AsyncWatch):
     def finish(self) -> None:
         """All threads of the wave have ended: what is left in its mbarriers?"""
         words = self.wave.shared.reshape(-1).view(np.uint64)
-        for place in sorted(self.barriers):
+        for place in np.flatnonzero(self.barriers == BARRIER).tolist():
             held = Barrier.decode(int(words[place]))
             if held.transactions:
                 row, offset = divmod(8 * place, self.wave.shared_bytes)

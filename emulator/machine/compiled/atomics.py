@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.machine.compiled import floating
+from emulator.machine.compiled import rules
 from emulator.machine.compiled.emitter import LONG, POINTER, WIDTH, WORD, Emitter, Value, integers
 from emulator.machine.compiled.function import NativeFunction
 from emulator.machine.vector import access
@@ -22,8 +22,8 @@ from emulator.ptx.program import Statement, items_of
 
 #: operations that give the same in any order
 _ANY_ORDER = ("add", "min", "max", "and", "or", "xor")
-#: an operation of a type: the words that were there and the operands to those that are there then
-_Update = Callable[[Emitter, ScalarType, list[Value]], Value]
+#: of an emitter, the word that was there and the operands: the word that is there then
+_Update = Callable[..., Value]
 
 
 def fits(statement: Statement) -> bool:
@@ -37,21 +37,21 @@ def fits(statement: Statement) -> bool:
         # Which sums flush subnormal numbers depends on where they are.
         space = access.space_of(statement, statement.operands["a"])
         return kind.name == "f32" and space in ("global", "shared")
-    return ins.modifiers["operation"] in _UPDATES
+    return True
 
 
 def order_matters(statements: Iterable[Statement]) -> bool:
     """Whether the results of atomic operations depend on which of them comes first: one that gives
     a result, and a sum of f32, is alone; of the others the same one may be there more than once."""
-    found = [x for x in statements if x.name in ("atom", "red")]
+    found = [x for x in statements if "exchanges" in x.effects]
     return any(map(_is_ordered, found)) or len({str(x.instruction) for x in found}) > 1
 
 
 def come_apart(before: Sequence[Statement], statement: Statement) -> bool:
     """Whether all threads must have executed some statements before one executes the next."""
-    if statement.name not in ("atom", "red"):
+    if "exchanges" not in statement.effects:
         return False
-    return any(x.name in ("atom", "red") for x in before) and order_matters((*before, statement))
+    return any("exchanges" in x.effects for x in before) and order_matters((*before, statement))
 
 
 def _is_ordered(statement: Statement) -> bool:
@@ -71,9 +71,9 @@ def emit(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> N
     active = t.active(guard)
     places = t.memory.places(space, t.address(place), bits // 8, active, True, t.fail)
     after = t.memory.room("after", WIDTH * bits // 8)
-    update = partial(_float_sum, space == "global") if kind.is_float else _UPDATES[operation]
+    update = partial(one_by_one, rules.of_words(ins, space), kind)
     before = t.e.outlined(
-        f"atomic.{operation}.{type_}.{space}", integers(bits), partial(one_by_one, update, kind),
+        f"atomic.{operation}.{type_}.{space}", integers(bits), update,
         t.e.mask(active), after, places, *words,
     )  # fmt: skip
     changed = b.icmp_unsigned("!=", b.load(after, typ=integers(bits), align=8), before)
@@ -107,7 +107,7 @@ def one_by_one(
     place = b.inttoptr(b.load(of_lane(vectors[0], LONG), typ=LONG), POINTER)
     old = b.load(place, typ=type_, align=kind.size // 8)
     given = [b.load(of_lane(vector, type_), typ=type_) for vector in vectors[1:]]
-    new = update(e, kind, [old, *given])
+    new = update(e, old, *given)
     b.store(new, place, align=kind.size // 8)
     b.store(old, of_lane(before, type_))
     b.store(new, of_lane(after, type_))
@@ -116,46 +116,3 @@ def one_by_one(
     b.cbranch(b.icmp_unsigned("!=", rest, WORD(0)), loop, done)
     b.position_at_end(done)
     return b.load(before, typ=integers(kind.size), align=kind.size // 8)
-
-
-# --- operations -----------------------------------------------------------------------------------
-
-
-def _choose(verb: str, e: Emitter, t: ScalarType, words: list[Value]) -> Value:
-    old, operand = words
-    return e.builder.select(e.compare(verb, t, old, operand), old, operand)
-
-
-def _increment(e: Emitter, t: ScalarType, words: list[Value]) -> Value:
-    b, (old, operand) = e.builder, words
-    return b.select(b.icmp_unsigned(">=", old, operand), old.type(0), b.add(old, old.type(1)))
-
-
-def _decrement(e: Emitter, t: ScalarType, words: list[Value]) -> Value:
-    b, (old, operand) = e.builder, words
-    outside = b.or_(b.icmp_unsigned("==", old, old.type(0)), b.icmp_unsigned(">", old, operand))
-    return b.select(outside, operand, b.sub(old, old.type(1)))
-
-
-def _compare_and_swap(e: Emitter, t: ScalarType, words: list[Value]) -> Value:
-    old, expected, new = words
-    return e.builder.select(e.builder.icmp_unsigned("==", old, expected), new, old)
-
-
-def _float_sum(ftz: bool, e: Emitter, t: ScalarType, words: list[Value]) -> Value:
-    old, operand = (e.splat(word) for word in words)
-    return e.builder.extract_element(floating.add(e, t, operand, old, ftz=ftz), WORD(0))
-
-
-_UPDATES: dict[str, _Update] = {
-    "add": lambda e, t, words: e.builder.add(*words),
-    "and": lambda e, t, words: e.builder.and_(*words),
-    "or": lambda e, t, words: e.builder.or_(*words),
-    "xor": lambda e, t, words: e.builder.xor(*words),
-    "min": partial(_choose, "<"),
-    "max": partial(_choose, ">"),
-    "exch": lambda e, t, words: words[1],
-    "cas": _compare_and_swap,
-    "inc": _increment,
-    "dec": _decrement,
-}

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from llvmlite import ir
 
 from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.layout.fragment import Fragment
+from emulator.machine.compiled import rules
+from emulator.machine.compiled.compute import compute
 from emulator.machine.compiled.emitter import (
     POINTER,
     WIDTH,
@@ -41,7 +42,7 @@ def fits(statement: Statement) -> bool:
         return ins.form.shape == "m8n8"
     if not isinstance(ins, OrdinaryInstruction):
         return False
-    if str(ins) != "bar.warp.sync" and _NAMES.get(ins.rule) is None:
+    if str(ins) != "bar.warp.sync" and (ins.scope != "warp" or rules.find(ins, {}) is None):
         return False
     mask = statement.operands.get("membermask")
     return isinstance(mask, Constant) and mask.word & _EVERY == _EVERY
@@ -52,66 +53,7 @@ def emit(t: NativeFunction, statement: Statement) -> None:
     if isinstance(ins, Movement):
         _MOVEMENTS[ins.family](t, statement, ins)
     elif isinstance(ins, OrdinaryInstruction) and ins.rule:
-        _NAMES[ins.rule](t, statement, ins)
-
-
-# --- shfl, vote, redux, elect ---------------------------------------------------------------------
-
-
-def _shuffle(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> None:
-    """shfl: the source lane as `arith.scalar.lanes` has it; the word by way of memory, unless the
-    source lanes are constants."""
-    e, b, mode = t.e, t.b, ins.modifiers["mode"]
-    word = t.read(statement.operands["a"], "b32")
-    step, bounds = (t.read(statement.operands[x], "b32") for x in "bc")
-    five = e.word(32, 31)
-    step, clamp = b.and_(step, five), b.and_(bounds, five)
-    segment = b.and_(e.shift("lshr", bounds, 8), five)
-    lane = e.iota(32)
-    first = b.and_(lane, segment)
-    last = b.or_(first, b.and_(clamp, b.not_(segment)))
-    source = {
-        "up": lambda: b.sub(lane, step),
-        "down": lambda: b.add(lane, step),
-        "bfly": lambda: b.xor(lane, step),
-        "idx": lambda: b.or_(first, b.and_(step, b.not_(segment))),
-    }[mode]()
-    inside = b.icmp_signed(">=" if mode == "up" else "<=", source, last)
-    source = b.and_(e.select(inside, source, lane), five)
-    t.write(statement.operands.get("d"), "b32", t.memory.permuted(word, source), None)
-    t.write(statement.operands.get("p"), "pred", inside, None)
-
-
-def _vote(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> None:
-    b, mode = t.b, ins.modifiers["mode"]
-    mask = t.e.mask(t.read(statement.operands["a"], "pred"))
-    if mode == "ballot":
-        t.write(statement.operands["d"], "b32", t.e.splat(mask), None)
-        return
-    every = b.icmp_unsigned("==", mask, WORD(_EVERY))
-    some = b.icmp_unsigned("!=", mask, WORD(0))
-    result = {"all": every, "any": some, "uni": b.or_(every, b.not_(some))}[mode]
-    t.write(statement.operands["d"], "pred", t.e.splat(result), None)
-
-
-def _reduction(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> None:
-    operation, type_ = ins.modifiers["operation"], ins.types[-1]
-    sign = ("s" if type_ == "s32" else "u") if operation in ("min", "max") else ""
-    word = t.read(statement.operands["a"], type_)
-    total = t.e.call(f"vector.reduce.{sign}{operation}", word, result=WORD)
-    t.write(statement.operands["d"], type_, t.e.splat(total), None)
-
-
-def _elect(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> None:
-    """The lowest lane."""
-    t.write(statement.operands.get("d"), "u32", t.e.word(32, 0), None)
-    lowest = ir.Constant(integers(1), [lane == 0 for lane in range(WIDTH)])
-    t.write(statement.operands.get("p"), "pred", lowest, None)
-
-
-_NAMES: dict[str, Any] = {
-    "lanes.shfl": _shuffle, "lanes.vote": _vote, "lanes.redux": _reduction, "lanes.elect": _elect,
-}  # fmt: skip
+        compute(t, statement)
 
 
 # --- ldmatrix, stmatrix, movmatrix ----------------------------------------------------------------

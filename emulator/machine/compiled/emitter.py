@@ -1,7 +1,6 @@
-"""LLVM instructions on the 32 lanes of a warp: what rules, operands and memory are written with.
+"""LLVM instructions on the 32 lanes of a warp: what operands and memory are written with.
 
-A word of all lanes is a vector: ``<32 x i32>``, of a predicate ``<32 x i1>``; numbers of f32 are
-``<32 x float>``. No instruction carries fast-math flags, so that LLVM changes no bit.
+A word of all lanes is a vector: ``<32 x i32>``, of a predicate ``<32 x i1>``.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import Any
 from llvmlite import ir
 
 from dtypes import Array
-from emulator.arith.scalar.types import ScalarType
 
 #: lanes of a vector
 WIDTH = 32
@@ -21,19 +19,12 @@ WIDTH = 32
 Value = Any
 
 BIT, WORD, LONG, POINTER = ir.IntType(1), ir.IntType(32), ir.IntType(64), ir.PointerType()
-_FLOATS = {32: ir.FloatType(), 64: ir.DoubleType()}
 
 
 @lru_cache(maxsize=16)
 def integers(bits: int) -> Any:
     """The type of words of so many bits."""
     return ir.VectorType(ir.IntType(bits), WIDTH)
-
-
-@lru_cache(maxsize=16)
-def numbers(bits: int) -> Any:
-    """The type of numbers of f32 or f64."""
-    return ir.VectorType(_FLOATS[bits], WIDTH)
 
 
 def name_of(type_: Any) -> str:
@@ -54,8 +45,12 @@ def _word(bits: int, value: int) -> Value:
 class Emitter:
     """Appends instructions to a function; arithmetic is that of `builder`, under LLVM's names."""
 
-    def __init__(self, module: Any, builder: Any, table: Callable[[Any, Array], Value]) -> None:
+    def __init__(
+        self, module: Any, builder: Any, table: Callable[[Any, Array], Value], entry: Any = None
+    ) -> None:
         self.module, self.builder = module, builder
+        #: builder of what the function does once
+        self._entry = entry or builder
         #: gives a builder the address of an array that does not change
         self._table = table
 
@@ -68,9 +63,6 @@ class Emitter:
     def like(self, x: Value, value: int) -> Value:
         """A word of the size of those in `x`."""
         return self.word(x.type.element.width, value)
-
-    def number(self, bits: int, value: float) -> Value:
-        return ir.Constant(numbers(bits), [value] * WIDTH)
 
     def splat(self, scalar: Value) -> Value:
         """A scalar in all lanes."""
@@ -124,23 +116,20 @@ class Emitter:
         """`x` shifted by a constant: "shl", "lshr", "ashr"."""
         return getattr(self.builder, verb)(x, self.like(x, amount)) if amount else x
 
-    def as_numbers(self, x: Value) -> Value:
-        """Words of 32 or 64 bits as the numbers that they are codes of."""
-        return self.builder.bitcast(x, numbers(x.type.element.width))
-
-    def as_words(self, x: Value) -> Value:
-        bits = {value: key for key, value in _FLOATS.items()}[x.type.element]
-        return self.builder.bitcast(x, integers(bits))
-
-    def leading_zeros(self, x: Value) -> Value:
-        return self.call("ctlz", x, BIT(0), result=x.type)
-
     def gather(self, places: Value, bits: int) -> Value:
         """Words at addresses in this process."""
         pointers = self.builder.inttoptr(places, ir.VectorType(POINTER, WIDTH))
         type_ = integers(bits)
         given = [pointers, WORD(bits // 8), self.word(1, 1), ir.Constant(type_, ir.Undefined)]
         return self.function(f"llvm.masked.gather.v32i{bits}.v32p0", type_, given)
+
+    def permuted(self, words: Value, lanes: Value) -> Value:
+        """Words of 32 bits of other lanes."""
+        b = self.builder
+        room = self._entry.alloca(words.type)
+        b.store(words, room)
+        offsets = self.shift("shl", self.resize(lanes, 64), 2)
+        return self.gather(b.add(self.splat(b.ptrtoint(room, LONG)), offsets), 32)
 
     def look_up(self, table: Array, indexes: Value) -> Value:
         """Words of an array of 32 or 64 bits, by numbers of 32."""
@@ -151,6 +140,8 @@ class Emitter:
 
     def any(self, condition: Value) -> Value:
         """Whether a condition holds in any lane, a scalar."""
+        if condition.type == BIT:
+            return condition
         return self.builder.icmp_unsigned("!=", self.mask(condition), WORD(0))
 
     def mask(self, condition: Value) -> Value:
@@ -172,8 +163,3 @@ class Emitter:
         out.add_incoming(otherwise, before)
         out.add_incoming(made, last)
         return out
-
-    def compare(self, verb: str, t: ScalarType, a: Value, b: Value) -> Value:
-        """``a verb b`` of integers: "<", "==", …"""
-        builder = self.builder
-        return (builder.icmp_signed if t.signed else builder.icmp_unsigned)(verb, a, b)

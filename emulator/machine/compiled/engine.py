@@ -62,9 +62,9 @@ class Blocks(engine.Blocks):
 
         function = self._program.function_at(pc)
         if function.name not in self._searched:
-            self._searched.add(function.name)
             at_once = self.at_once
             self.loops |= loops_by_pc(self._program, function, self.target, at_once=at_once)
+            self._searched.add(function.name)
 
     def plain(self, pc: int) -> Block:
         """A block as the vector engine has it."""
@@ -108,10 +108,16 @@ class CompiledWave(Wave):
         if loop is not None and not for_steps and loop.can_run(strand):
             limit = self._limit(strand)
             if limit > strand.pc:
-                ended = loop(strand, limit, beside=bool(self.ready))
+                left = self._statements_left()
+                ended = loop(strand, limit, left, beside=bool(self.ready))
                 if ended.went:
                     return self._after_loop(strand, ended)
         return self._run_steps(strand, block)
+
+    def _statements_left(self) -> int:
+        """Statements that may still be executed."""
+        grid = self.grid
+        return _NO_LIMIT if grid.step_limit is None else max(0, grid.look_at - grid.executed)
 
     def _limit(self, strand: Strand) -> int:
         """The first pc where other strands go first."""

@@ -59,6 +59,8 @@ class Input:
     dtype: np.dtype[Any]
     #: where it is the same in every call
     fixed: Array | None = None
+    #: what lives as long as the function, because it holds an address of its memory
+    owner: Any = None
 
 
 class NativeFunction(ABC):
@@ -81,7 +83,7 @@ class NativeFunction(ABC):
         self.native = ir.Function(module, type_, NAME)
         self.arguments, self._first, self._end, context, *self._more = self.native.args
         self._entry = entry = ir.IRBuilder(self.native.append_basic_block("entry"))
-        self.e = Emitter(module, ir.IRBuilder(entry.block), self._address_of)
+        self.e = Emitter(module, ir.IRBuilder(entry.block), self._address_of, entry)
         self.b = self.e.builder
         self._stored = entry.alloca(LONG)
         entry.store(LONG(0), self._stored)
@@ -122,24 +124,26 @@ class NativeFunction(ABC):
     def _number(self, key: Any, given: Input) -> int:
         return self._inputs.setdefault(key, (len(self._inputs), given))[0]
 
-    def pointer(self, key: Any, address: int) -> Value:
-        """An address that is known when the function is called: what LLVM made is kept on disk."""
+    def pointer(self, kind: str, owner: Any, address: int) -> Value:
+        """An address of what `owner` keeps in memory, known when the function is called: what LLVM
+        made is kept on disk."""
+        key = (kind, id(owner))
         if ("pointer", key) not in self._fixed:
             entry, words = self._entry, np.full(WIDTH, address, np.uint64)
-            number = self._number(key, Input(lambda s: words, words.dtype, words))
+            number = self._number(key, Input(lambda s: words, words.dtype, words, owner))
             at = entry.gep(self.arguments, [LONG(2 * number)], source_etype=LONG)
             held = entry.inttoptr(entry.load(at, typ=LONG), POINTER)
             self._fixed["pointer", key] = entry.load(held, typ=LONG)
         return self._fixed["pointer", key]
 
     def _address_of(self, builder: Any, table: Array) -> Value:
-        """The address of an array that lives as long as the process, by way of a variable of the
-        module: other functions of it look there, too."""
+        """The address of an array that does not change, by way of a variable of the module: other
+        functions of it look there, too."""
         key = ("table", id(table))
         if key not in self._fixed:
             variable = ir.GlobalVariable(self._module, LONG, f"table{len(self._module.globals)}")
             variable.initializer, variable.linkage = LONG(0), "internal"
-            self._entry.store(self.pointer(key, int(table.ctypes.data)), variable)
+            self._entry.store(self.pointer("table", table, int(table.ctypes.data)), variable)
             self._fixed[key] = variable
         return builder.load(self._fixed[key], typ=LONG)
 

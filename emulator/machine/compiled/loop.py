@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
 from emulator.arith.kernels import machine_code
+from emulator.arith.threads import in_parts
 from emulator.machine.compiled import mbarriers, products, warpgroups
 from emulator.machine.compiled.atomics import order_matters
 from emulator.machine.compiled.blocks import always_live
@@ -89,6 +90,8 @@ class Loop:
         #: for how many threads its barriers are, 0: all of a block
         self._barriers = {threads_of_barrier(x.barrier) for x in parts if x.barrier is not None}
         self._polls = any(part.polls for part in parts if part.goes_back)
+        #: statements of the longest part
+        self._longest = max(part.count for part in parts)
         #: what a warp has to do in a part, in statements; how many parts it executed lately
         self._work = 1 + work_of(statements, target) // len(parts)
         self._usual = 16
@@ -150,9 +153,10 @@ class Loop:
     def _make(self) -> _Native:
         return _Native(self.parts, self._function, self._target, self)
 
-    def __call__(self, s: Strand, limit: int, beside: bool) -> Ended:
+    def __call__(self, s: Strand, limit: int, left: int, beside: bool) -> Ended:
         """Runs a strand that is at one of the parts until its lanes are elsewhere, or at `limit` or
-        behind it, or have gone round often. `beside`: others are ready."""
+        behind it, or have gone round often. `left`: statements that may still be executed, but for
+        one turn of each warp. `beside`: others are ready."""
         assert self._native is not None
         layout = layout_of(s)
         together = warpgroups.WARPS if self._by_groups else 1
@@ -162,6 +166,8 @@ class Loop:
             together = layout.warps
         room = _MOST_STATEMENTS // (self._work * layout.warps)
         room = 4 * len(self.parts) + max(16, min(room, _MOST_PARTS))
+        groups = -(-layout.warps // together)
+        room = min(room, 2 * len(self.parts) + 1 + left // (groups * self._longest))
         turns = _TURNS
         if self._polls:
             turns = _POLLS_BESIDE if beside else _POLLS
@@ -283,8 +289,7 @@ class _Native:
         self._inputs, self._written = made.inputs, made.written
         self._sites = made.sites
         self._live_at = loop.live_at
-        (address,) = machine_code.function_addresses(made.text, [NAME])
-        self._call = machine_code.callable_at(address, *SIGNATURE, ctypes.c_void_p)
+        self._call = machine_code.function(made.text, NAME, *SIGNATURE, ctypes.c_void_p)
 
     def run(self, s: Strand, layout: Layout, call: _Call, threads: int) -> None:
         held: list[Any] = []
@@ -309,7 +314,7 @@ class _Native:
                                   pointer(context), pointer(call.words)))  # fmt: skip
 
         blocks = len(layout.starts) - 1
-        s.wave.grid.progress += machine_code.in_parts(piece, blocks, threads)
+        s.wave.grid.progress += in_parts(piece, blocks, threads)
         after = 0
         for pc in np.unique(call.pcs_of_lanes(layout)).tolist():
             after |= self._live_at(pc)
@@ -391,6 +396,5 @@ def _merge() -> Any:
     b.branch(turn)
     b.position_at_end(done)
     b.ret(b.load(total, typ=LONG))
-    (address,) = machine_code.function_addresses(str(module), ["merge"])
     arguments = [ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 4]
-    return machine_code.callable_at(address, ctypes.c_int64, *arguments)
+    return machine_code.function(str(module), "merge", ctypes.c_int64, *arguments)

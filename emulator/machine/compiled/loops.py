@@ -11,7 +11,6 @@ from emulator.machine.compiled.atomics import come_apart
 from emulator.machine.compiled.blocks import simplified
 from emulator.machine.compiled.translation import can_translate
 from emulator.machine.vector import control
-from emulator.machine.vector.statements import POLLING
 from emulator.ptx.program import Constant, Function, Program, Statement
 from emulator.targets import Target
 
@@ -42,7 +41,7 @@ class Part:
     @property
     def polls(self) -> bool:
         """Whether it looks at memory that others may change."""
-        return any(x.name in POLLING for x in self.statements)
+        return any("polls" in x.effects for x in self.statements)
 
     @property
     def may_stay(self) -> bool:
@@ -139,7 +138,7 @@ def _parts(program: Program, function: Function) -> list[Part]:
 def threads_of_barrier(statement: Statement) -> int | None:
     """For how many threads a barrier is, 0: for all of the block; None: it is none where threads
     only wait, or that is not known before it is executed."""
-    if statement.name not in ("bar", "barrier") or statement.guard is not None:
+    if "barrier" not in statement.effects or statement.guard is not None:
         return None
     words, given = str(statement.instruction).split("."), statement.operands.get("b")
     if "sync" not in words or {"warp", "cluster"} & set(words):

@@ -10,7 +10,7 @@ from functools import partial
 
 from llvmlite import ir
 
-from emulator.arith.scalar.types import TYPES, ScalarType
+from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.compiled.atomics import one_by_one
 from emulator.machine.compiled.emitter import LONG, WIDTH, Emitter, Value, integers
@@ -122,10 +122,10 @@ def _reversed(e: Emitter, words: Value) -> Value:
     return e.builder.shuffle_vector(words, words, lanes)
 
 
-def _after(e: Emitter, kind: ScalarType, words: list[Value]) -> Value:
+def _after(e: Emitter, word: Value, arrivals: Value, added: Value) -> Value:
     """The word after some arrivals and bytes that are expected, as `Barrier.after` has it; the same
     word where that is undefined."""
-    b, (word, arrivals, added) = e.builder, words
+    b = e.builder
     pending, transactions, expected = (
         b.and_(b.neg(b.lshr(word, LONG(low))), LONG(mask))
         for low, mask in (

@@ -166,15 +166,6 @@ class Memory:
 
     # --- bytes ---
 
-    def permuted(self, words: Value, lanes: Value) -> Value:
-        """For each lane the word of another one."""
-        self.e.builder.store(words, self._scratch, align=4)
-        start = self.e.builder.ptrtoint(self._scratch, LONG)
-        places = self.e.builder.add(
-            self.e.splat(start), self.e.shift("shl", self.e.resize(lanes, 64), 2)
-        )
-        return self.load(places, 32, 1)[0]
-
     def _after(self, places: Value, offset: int) -> Value:
         return self.e.builder.add(places, self.e.word(64, offset)) if offset else places
 

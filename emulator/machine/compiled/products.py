@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from emulator.arith.kernels.machine_code import address_of_function
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.machine.compiled.emitter import LONG, POINTER, WORD, integers
@@ -50,7 +51,7 @@ def emit(t: NativeFunction, statement: Statement) -> None:
             at = b.gep(registers, [LONG(place)], source_etype=ir.IntType(8))
             b.store(words, at, align=size)
             place += ins.lanes * size
-    address = t.pointer(("kernel", kernel.address), kernel.address)
+    address = t.pointer("kernel", kernel.compute, address_of_function(kernel.compute))
     function = b.inttoptr(address, _FUNCTION.as_pointer())
     b.call(function, [registers, d])
     type_, place = word_type(statement.signature["d"]), 0

@@ -1,117 +1,92 @@
-"""Which rules of `arith.scalar` have LLVM instructions, and in which forms.
-
-What is not here is left to the vector engine's steps: other roundings than to nearest but of f32,
-approximate functions of f16 and f64, formats of matrix operands.
-"""
+"""Which instructions that only compute have machine code: those whose rule's text emits it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from inspect import signature
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from emulator.arith.scalar import rule
-from emulator.arith.scalar.types import TYPES, ScalarType
-from emulator.machine.compiled import approximate, conversion, floating, integer, roundings
-from emulator.machine.compiled.emitter import Emitter, Value
+from emulator.arith.scalar.arrays import ArrayWords
+from emulator.arith.scalar.types import TYPES
+from emulator.arith.scalar.words import Words
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.machine.compiled.emitter import Emitter
+from emulator.machine.compiled.words import NativeWords, NoMachineCode, Word
+from emulator.machine.vector.operands import word_type
 
-#: words to the destination's word, or to several
+#: words to the destination's word, or to several; immediate operands are integers
 Emit = Callable[..., Any]
 
-RULES: dict[str, Emit] = (
-    integer.RULES | floating.RULES | conversion.RULES | approximate.RULES | roundings.RULES
-)
-
-#: rules of so many instructions that statements call them
-_LONG = frozenset((*approximate.RULES, "integer.div", "integer.rem"))
-_NUMBERS = ("f16", "bf16", "f32", "f64")
+#: the rule of instructions that write to memory
+_ATOMIC = "atomic.update"
+_known: dict[tuple[str, ...], Emit | None] = {}
 
 
-def _never_half(types: tuple[ScalarType, ...], options: Mapping[str, Any]) -> bool:
-    return types[0].bits != 16 or not options.get("ftz")
-
-
-def _to_wide(types: tuple[ScalarType, ...], options: Mapping[str, Any]) -> bool:
-    return types[0].bits > 16
-
-
-def _between_narrow(types: tuple[ScalarType, ...], options: Mapping[str, Any]) -> bool:
-    """NaNs of f64 keep their payload, .ftz has a rule of its own for each pair."""
-    return not options.get("ftz") and all(t.bits < 64 for t in types)
-
-
-def _of_singles(types: tuple[ScalarType, ...], options: Mapping[str, Any]) -> bool:
-    return types[1].name == "f32" and types[0].element.name in ("f16", "bf16")
-
-
-def _single(types: tuple[ScalarType, ...], options: Mapping[str, Any]) -> bool:
-    return all(t.count == 1 for t in types)
-
-
-#: rules of which only some forms are here -> whether one is
-_FORMS: dict[str, Callable[[tuple[ScalarType, ...], Mapping[str, Any]], bool]] = {
-    "fused.fma": _never_half,
-    "conversion.integer_to_float": _to_wide,
-    "conversion.floats": _between_narrow,
-    "packing.elements": _of_singles,
-    "comparison.set_": _single,
-}
-
-
-def find(operation: rule.Operation, given: Mapping[str, str]) -> Emit | None:
+def find(instruction: OrdinaryInstruction, given: Mapping[str, str]) -> Emit | None:
     """The instruction as a function of an emitter and source words; None where there is none."""
-    if operation.rule not in RULES:
+    if not instruction.rule or instruction.rule == _ATOMIC:
         return None
-    found = rule.find_rule(operation.rule)
-    types = tuple(TYPES[name] for name in operation.types)
-    options = _options(found, operation, given)
-    directed = options.get("rounding", "rn") != "rn"
-    if directed and any(t.name != "f32" for t in types):
-        return None
-    emit = (roundings.DIRECTED if directed else RULES).get(operation.rule)
-    if emit is None or set(options) - set(signature(emit).parameters):
-        return None
-    elements = types if found.packed else tuple(t.element for t in types)
-    if any(t.size > 64 or (t.is_float and t.element.name not in _NUMBERS) for t in elements):
-        return None
-    if operation.rule in _FORMS and not _FORMS[operation.rule](elements, options):
-        return None
-    run = partial(_run, emit, elements, options)
-    if operation.rule in _LONG:
-        run = partial(_outlined, ".".join([operation.rule, *operation.types, *options]), run)
-    if not found.packed and types and types[0].count > 1:
-        return partial(_by_element, run, types[0])
-    return run
+    key = (str(instruction), *(f"{name}={word}" for name, word in sorted(given.items())))
+    if key not in _known:
+        emit = partial(_emit, instruction, dict(given), ".".join(key))
+        _known[key] = emit if _emits(instruction, given) else None
+    return _known[key]
 
 
-def _options(
-    found: rule.Rule, operation: rule.Operation, given: Mapping[str, str]
-) -> dict[str, Any]:
-    """The modifiers that a rule heeds, as `rule` fills them in."""
-    words = {slot.lower(): word for slot, word in {**operation.modifiers, **given}.items()}
-    return {
-        name: True if isinstance(default, bool) else words[name]
-        for name, default in found.keywords.items()
-        if words.get(name, "")
-    }
+def of_words(instruction: OrdinaryInstruction, space: str) -> Emit:
+    """An atomic operation of addresses in a state space as a function of an emitter and words."""
+    return partial(_emit, instruction, {"space": space}, "")
 
 
-def _run(
-    emit: Emit, types: tuple[ScalarType, ...], options: Mapping[str, Any], e: Emitter, *words: Value
+def _emits(instruction: OrdinaryInstruction, given: Mapping[str, str]) -> bool:
+    """Whether there is machine code: the text is tried on arrays of one word."""
+    operands = [x for x in instruction.signature().operands if x.use == "read"]
+    types = [TYPES[word_type(x)] for x in operands]
+    if any(t.size > 64 for t in (*types, *(TYPES[name] for name in instruction.types))):
+        return False
+    words: list[Any] = [
+        0 if x.kind == "immediate" else np.zeros(1, t.dtype)
+        for x, t in zip(operands, types, strict=True)
+    ]
+    words += [np.zeros(1, np.bool_)] * getattr(instruction, "reads_carry", False)
+    try:
+        with np.errstate(all="ignore"):
+            rule.bind_words(instruction, _TRIAL, **given)(*words)
+    except NoMachineCode:
+        return False
+    return True
+
+
+class _Trial(ArrayWords):
+    """Arrays that lack what values of LLVM lack, and for which nothing is rare."""
+
+    @staticmethod
+    def put(condition: Any, value: Any, out: Any) -> Any:
+        return np.where(condition, value() if callable(value) else value, out)
+
+    @staticmethod
+    def mend(condition: Any, out: Any, make: Callable[..., Any], *operands: Any) -> Any:
+        return np.where(condition, make(*operands), out)
+
+    @staticmethod
+    def by_arrays(function: Callable[..., Any], *words: Any) -> Any:
+        raise NoMachineCode
+
+
+_TRIAL = cast("Words", _Trial())
+
+
+def _emit(
+    instruction: OrdinaryInstruction, given: Mapping[str, str], name: str, e: Emitter, *values: Any
 ) -> Any:
-    return emit(e, *types, *words, **options)
+    w, words = NativeWords(e), [x if isinstance(x, int) else Word(e, x) for x in values]
 
+    def text(w: NativeWords, *words: Any) -> Any:
+        return rule.bind_words(instruction, cast("Words", w), **given)(*words)
 
-def _outlined(name: str, run: Emit, e: Emitter, *words: Value) -> Value:
-    return e.outlined(name, words[0].type, run, *words)
-
-
-def _by_element(run: Emit, packed: ScalarType, e: Emitter, *words: Value) -> Value:
-    """A rule on each element of a packed type."""
-    out = None
-    for place in range(0, packed.size, packed.bits):
-        parts = [e.resize(e.shift("lshr", word, place), packed.bits) for word in words]
-        result = e.shift("shl", e.resize(run(e, *parts), packed.size), place)
-        out = result if out is None else e.builder.or_(out, result)
-    return out
+    long = rule.find_rule(instruction.rule).long
+    results: Any = w.outlined(name, text, *words) if long else text(w, *words)
+    return tuple(x.value for x in results) if isinstance(results, tuple) else results.value

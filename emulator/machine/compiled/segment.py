@@ -12,6 +12,7 @@ import numpy as np
 
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
 from emulator.arith.kernels import machine_code
+from emulator.arith.threads import in_parts
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.compiled import DONE, refused, warpgroups
 from emulator.machine.compiled.calls import layout_of, pointer, refreshed, spread
@@ -122,8 +123,7 @@ class _Native:
         self._work = work
         self._inputs, self._outputs = translated.inputs, translated.outputs
         self._translated = translated
-        (address,) = machine_code.function_addresses(translated.text, [NAME])
-        self._call = machine_code.callable_at(address, *SIGNATURE)
+        self._call = machine_code.function(translated.text, NAME, *SIGNATURE)
 
     def can_run(self, s: Strand) -> bool:
         """Whether a strand has all lanes that statements need, and copies are done at once."""
@@ -162,7 +162,7 @@ class _Native:
 
         work = self._work * layout.warps if self._translated.apart else 0
         blocks = len(layout.starts) - 1
-        stored = machine_code.in_parts(piece, blocks, 1 + work // WORTH_A_THREAD)
+        stored = in_parts(piece, blocks, 1 + work // WORTH_A_THREAD)
         if wrong:
             return min(wrong)
         s.wave.grid.progress += stored

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dtypes import Array
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.isa.signature import Operand
 from emulator.machine.compiled import (
     atomics,
     collective,
@@ -24,14 +22,14 @@ from emulator.machine.compiled import (
     rules,
     warpgroups,
 )
+from emulator.machine.compiled.compute import compute
 from emulator.machine.compiled.emitter import (
     Value,
 )
 from emulator.machine.compiled.function import Input, NativeFunction, Output, SegmentFunction
 from emulator.machine.vector import access
 from emulator.machine.vector.memory import load
-from emulator.machine.vector.operands import word_type
-from emulator.machine.vector.statements import Make, maker_of, nothing
+from emulator.machine.vector.statements import Make, maker_of
 from emulator.machine.vector.strand import Strand
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 from emulator.ptx.program import (
@@ -109,14 +107,11 @@ def need_no_delay(statements: Sequence[Statement]) -> bool:
 def stay_apart(statements: Sequence[Statement]) -> bool:
     """Whether blocks write no memory but their own, so that they may run at the same time."""
     return all(
-        access.space_of(x, x.operands[_WRITTEN[x.name]]) in ("shared", "local")
+        access.space_of(x, x.operands[name]) in ("shared", "local")
         for x in statements
-        if x.name in _WRITTEN and _WRITTEN[x.name] in x.operands
+        for effect, name in (("writes", "a"), ("mbarrier", "mbarrier"))
+        if effect in x.effects and name in x.operands
     )
-
-
-#: opcodes that write memory where they say -> their operand
-_WRITTEN = {"st": "a", "atom": "a", "red": "a", "mbarrier": "mbarrier"}
 
 
 # --- which statements -----------------------------------------------------------------------------
@@ -133,9 +128,11 @@ def can_translate(statement: Statement, function: Function, target: Target) -> b
     if mbarriers.fits(statement) or warpgroups.orders(statement):
         return True
     ins = statement.instruction
+    if "hint" in ins.effects:
+        return True
     maker = maker_of(str(ins)) if isinstance(ins, OrdinaryInstruction) else None
     if maker is not None:
-        return maker is nothing or (maker in _STATEMENTS and _STATEMENTS[maker].fits(statement))
+        return maker in _STATEMENTS and _STATEMENTS[maker].fits(statement)
     if getattr(ins, "scope", "thread") != "thread" or not hasattr(ins, "rule"):
         return False
     return rules.find(ins, statement.selectors) is not None  # type: ignore[arg-type]
@@ -174,51 +171,14 @@ def emit(t: NativeFunction, statement: Statement) -> None:
             products.emit(t, part)
         elif mbarriers.fits(part) or mbarriers.waits(part):
             mbarriers.emit(t, part)
-        elif warpgroups.orders(part):
+        elif warpgroups.orders(part) or "hint" in part.effects:
             pass
         elif isinstance(part.instruction, OrdinaryInstruction) and (
             maker := maker_of(str(part.instruction))
         ):
-            if maker is not nothing:
-                _STATEMENTS[maker].emit(t, part, part.instruction)
+            _STATEMENTS[maker].emit(t, part, part.instruction)
         else:
-            _compute(t, part)
-
-
-def _compute(t: NativeFunction, statement: Statement) -> None:
-    ins, carry = statement.instruction, t.function.carry
-    emit = rules.find(ins, statement.selectors)  # type: ignore[arg-type]
-    assert emit is not None
-    words: list[Any] = []
-    for operand in statement.signature.operands:
-        bound = statement.operands.get(operand.name)
-        if operand.use == "written" or bound is None:
-            continue
-        if operand.kind == "immediate":
-            assert isinstance(bound, Constant)
-            words.append(bound.word)
-            continue
-        words += [t.read(item, word_type(operand)) for item in _items(operand, bound)]
-    if getattr(ins, "reads_carry", False):
-        assert carry is not None
-        words.append(t.register(carry))
-    results = emit(t.e, *words)
-    if not isinstance(results, tuple):
-        results = (results,)
-    guard, given = t.guard(statement), iter(results)
-    for operand in statement.signature.operands:
-        bound = statement.operands.get(operand.name)
-        if operand.use == "read" or (bound is None and operand.paired):
-            continue
-        for item in _items(operand, bound):
-            t.write(item, word_type(operand), next(given), guard)
-    if getattr(ins, "writes_carry", False):
-        assert carry is not None
-        t.put(carry, next(given), guard)
-
-
-def _items(operand: Operand, bound: Bound | None) -> tuple[Bound | None, ...]:
-    return items_of(bound) if operand.kind == "vector" else (bound,)
+            compute(t, part)
 
 
 # --- loads, stores, addresses ---------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from emulator.arith.kernels.machine_code import address_of_function
 from emulator.arith.kernels.product import MIXED, PADDING
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.compiled.calls import pointer
@@ -121,7 +122,7 @@ class Site:
         if found is None:
             return False
         keys = [given.get(name, 0) & ~native.START_BITS for name in "ab"]
-        words = [*keys, *found.reach, found.address, *found.words]
+        words = [*keys, *found.reach, address_of_function(found.compute), *found.words]
         self._entries[len(self._known), : len(words)] = words
         self._known.append(found)
         self._put("count", len(self._known))
@@ -150,7 +151,7 @@ def emit(t: NativeFunction, site: Site, first: Value) -> Value:
         given.append(word if type_ == "b64" else b.zext(word, LONG))
     t.at(first)
     row = b.add(t.memory.field("shared"), t.memory.of_warp("rows"))
-    address = t.pointer(("site", site.statement.pc), pointer(site.words))
+    address = t.pointer("site", site, pointer(site.words))
     arguments = [
         t.arguments, first, b.inttoptr(address, POINTER), t.memory.room(_NAME, site.room), row,
         t.memory.field("shared_limit"), *given, differ,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from emulator.machine.callee import callee_at
 from emulator.machine.device_launches import DeviceLaunches
 from emulator.machine.externals import EXTERNALS, LONGEST_TEXT
 from emulator.machine.failure import Failure
@@ -102,17 +103,10 @@ def call(place: Place) -> Next:
     pointer = reader(Register(passed.register), "u64")
 
     def run(thread: Thread) -> int:
-        callee = _function_at(place.program, pointer(thread))
+        callee = callee_at(place.program, pointer(thread), passed, place.function)
         return _enter(thread, callee, passed, place)
 
     return run
-
-
-def _function_at(program: Program, address: int) -> Function:
-    name = program.addresses.get(address)
-    if name is None:
-        raise Failure("target", f"no function is at address {address:#x}")
-    return program.functions[name]
 
 
 def _enter(thread: Thread, callee: Function, passed: Call, place: Place) -> int:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emulator.errors import EmulatorError
-from emulator.machine.failure import Failure
+from emulator.machine.failure import Failure, over_limit
 from emulator.machine.place import Index
 from emulator.machine.reference import barriers
 from emulator.machine.reference.thread import (
@@ -63,17 +63,13 @@ def run_warp(warp: Warp) -> None:
             thread.epoch = epoch
         alone = len(together) == len(ready) and warp.convergence is None
         pc = _advance(together, alone)
+        _check_steps(together)
         if run.progress != seen:
             seen, start, warp.vain = run.progress, run.statements, 0
         if pc is not None:
             warp.vain += run.statements - start
             _check_vain(together, pc)
             return
-        limit = run.launch.step_limit
-        if limit is not None and run.statements > limit:
-            reason = f"{run.statements:,} statements were executed; step_limit={limit:,}"
-            statement = run.program.statements[together[0].pc]
-            raise placed(Failure("step limit", reason), together, statement)
 
 
 def _group(warp: Warp, ready: list[Thread]) -> list[Thread]:
@@ -92,6 +88,15 @@ def _group(warp: Warp, ready: list[Thread]) -> list[Thread]:
 
 def _order(thread: Thread) -> tuple[int, int, int]:
     return thread.epoch, -len(thread.calls), thread.pc
+
+
+def _check_steps(threads: list[Thread]) -> None:
+    """Raises KernelError where the launch has executed more statements than it may."""
+    run = threads[0].run
+    launch, executed = run.launch, run.launch.earlier + run.statements
+    if launch.step_limit is not None and executed > launch.step_limit:
+        failure = over_limit(executed, launch.step_limit)
+        raise placed(failure, threads, run.program.statements[threads[0].pc])
 
 
 def _check_vain(threads: list[Thread], pc: int) -> None:

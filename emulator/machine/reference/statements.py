@@ -29,18 +29,8 @@ from emulator.ptx.program import Function, Program, Statement
 #: backward branches after which it is time to look at others, where a thread looks at memory that
 #: they may change
 _POLLS = 16
-_POLLING = ("atom", "nanosleep", "mbarrier", "ld")
 
 
-def nothing(statement: Statement, function: Function) -> Run:
-    """What has no effect on values: hints, and fences where every access takes effect at once."""
-    return lambda thread: None
-
-
-_WITHOUT_EFFECT = (
-    "prefetch", "prefetchu", "applypriority", "discard", "createpolicy", "nanosleep", "pmevent",
-    "griddepcontrol", "membar", "fence", "cp.async.bulk.prefetch",
-)  # fmt: skip
 #: first words of an opcode -> what each thread does; the longest that fits counts
 EACH: dict[str, Callable[[Statement, Function], Run]] = {
     "ld": access.load,
@@ -55,7 +45,6 @@ EACH: dict[str, Callable[[Statement, Function], Run]] = {
     "alloca": access.allocate_on_stack,
     "stacksave": access.save_stack,
     "stackrestore": access.restore_stack,
-    **dict.fromkeys(_WITHOUT_EFFECT, nothing),
     **mbarriers.EACH,
     **asynchronous.EACH,
     **tensors.EACH,
@@ -87,6 +76,8 @@ class Code:
         if find := matrix.TOGETHER.get(type(statement.instruction)):
             return find(statement, function)
         ins = statement.instruction
+        if "hint" in ins.effects:
+            return Each(lambda thread: None)
         if isinstance(ins, OrdinaryInstruction):
             words = _longest({*EACH, *FLOWS, *TOGETHER}, str(ins))
             if words in FLOWS:
@@ -110,7 +101,7 @@ class Code:
         first = pc
         while first not in leaders and first > 0 and statements[first - 1].name not in FLOWS:
             first -= 1
-        polls = any(statements[i].name in _POLLING for i in range(first, pc))
+        polls = any("polls" in statements[i].effects for i in range(first, pc))
         return _POLLS if polls else MOST_TURNS
 
 

@@ -22,6 +22,7 @@ from emulator.machine.vector.operands import (
     Read,
     Write,
     addresses,
+    first_position,
     reader,
     selected,
     word_type,
@@ -223,8 +224,10 @@ def map_to_rank(statement: Statement, function: Function) -> Step:
 
     def run(s: Strand, mask: Array | None) -> None:
         ranks, size = rank(s), math.prod(s.wave.grid.cluster)
-        if (selected(ranks, mask) >= size).any():
-            raise Failure("cluster", f"rank {int(ranks.max())} in a cluster of {size} blocks")
+        chosen = selected(ranks, mask)
+        if (wrong := chosen >= size).any():
+            reason = f"rank {int(chosen[wrong][0])} in a cluster of {size} blocks"
+            raise Failure("cluster", reason, first_position(wrong, mask))
         place = (read(s) & inside) | ranks.astype(dtype) << dtype(RANK_BITS)
         if generic and type_ == "u64":
             place = place + dtype(SHARED)

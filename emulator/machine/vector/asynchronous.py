@@ -15,9 +15,10 @@ from emulator.machine.vector import memory
 from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.mbarriers import change, find_barriers
 from emulator.machine.vector.memory import Who
-from emulator.machine.vector.operands import addresses, reader, selected
+from emulator.machine.vector.operands import addresses, first_position, reader, selected
 from emulator.machine.vector.strand import Strand
 from emulator.machine.vector.wave import Wave
+from emulator.memory.arena import AccessError
 from emulator.memory.mbarrier import Operation
 from emulator.ptx.program import Constant, Function, Statement
 
@@ -59,15 +60,15 @@ def copy(statement: Statement, function: Function) -> Step:
             sizes[:] = selected(used(s), mask)
         if ignored is not None:
             sizes[selected(ignored(s), mask) if len(ignored(s)) > 1 else ignored(s)[0]] = 0
-        _check_size(sizes, size)
-        _issue_copies(lanes, to, at, sizes, size)
+        if (wrong := sizes > size).any():
+            reason = f"the source has {int(sizes[wrong][0])} bytes; {size} are copied"
+            raise Failure("cp.async", reason, first_position(wrong, mask))
+        try:
+            _issue_copies(lanes, to, at, sizes, size)
+        except AccessError as error:
+            raise memory.at_positions(error, positions) from None
 
     return guarded(statement, run)
-
-
-def _check_size(sizes: Int64, size: int) -> None:
-    if (sizes > size).any():
-        raise Failure("cp.async", f"the source has {int(sizes.max())} bytes; {size} are copied")
 
 
 def _issue_copies(lanes: Who, to: Array, at: Array, sizes: Int64, size: int) -> None:
@@ -128,10 +129,11 @@ def arrive_after_copies(statement: Statement, function: Function) -> Step:
         at = np.broadcast_to(places(s, mask), lanes.shape)
         if wave.watch is not None:
             wave.watch.copies_arrive(lanes, at)
+        positions = memory.positions_of(mask)
         if not noinc:
-            change(wave, at, Operation(arrivals=-1))
+            change(wave, at, Operation(arrivals=-1), positions)
         if wave.pending.at_once:
-            change(wave, at, Operation(arrivals=1))
+            change(wave, at, Operation(arrivals=1), positions)
             return
         for lane, place in zip(lanes.tolist(), at, strict=True):
             wave.pending.transfer(Transfer(lane, _arrival(wave, lane, place), int(place)))

@@ -32,6 +32,18 @@ class Waiting:
     finish: Callable[[Strand, Array], None] | None
 
 
+def check_barrier(numbers: Array, threads: Array) -> None:
+    """Raises Failure for a barrier that lanes name which is none, or counts no whole warps."""
+    wrong = (numbers >= BARRIERS) | (threads % WARP != 0)
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        number, count = (int(x[min(first, len(x) - 1)]) for x in (numbers, threads))
+        reason = f"a barrier counts threads in whole warps; got {count}"
+        if number >= BARRIERS:
+            reason = f"there are barriers 0 to 15; got {number}"
+        raise Failure("barrier", reason, first)
+
+
 class Barriers:
     """The barriers of the blocks of a wave; arrays are ``(blocks, 16)``."""
 
@@ -81,10 +93,6 @@ class Barriers:
             raise Parked
 
     def _check(self, s: Strand, barrier: int, threads: int) -> None:
-        if not 0 <= barrier < BARRIERS:
-            raise Failure("barrier", f"there are barriers 0 to 15; got {barrier}")
-        if threads % WARP or threads < 0:
-            raise Failure("barrier", f"a barrier counts threads in whole warps; got {threads}")
         blocks = np.unique(self.wave.row(s))
         open_ = (self.arrived[blocks, barrier] > 0) & (self.expected[blocks, barrier] != threads)
         if open_.any():
@@ -93,6 +101,7 @@ class Barriers:
                 "barrier",
                 f"barrier {barrier} is for {threads or 'all'} threads here, and for "
                 f"{other or 'all'} where others have arrived",
+                int(np.argmax(np.isin(self.wave.row(s), blocks[open_]))),
             )
 
     def _count(self, s: Strand, barrier: int) -> Lanes:

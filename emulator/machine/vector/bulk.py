@@ -22,7 +22,7 @@ from emulator.machine.vector import memory
 from emulator.machine.vector.access import space_of
 from emulator.machine.vector.asynchronous import Int64, constant, for_lanes, words_of
 from emulator.machine.vector.compute import Step, guarded
-from emulator.machine.vector.mbarriers import change, find_barriers
+from emulator.machine.vector.mbarriers import by_position, change, find_barriers
 from emulator.machine.vector.memory import Who
 from emulator.machine.vector.operands import Read, addresses, reader
 from emulator.machine.vector.strand import Strand
@@ -179,7 +179,7 @@ def bulk_copy(statement: Statement, function: Function) -> Step:
 
     def run(s: Strand, mask: Array | None) -> None:
         values = issue.values(s)
-        barriers = None if issue.barriers is None else issue.barriers(s, None)
+        barriers = None if issue.barriers is None else by_position(issue.barriers, s, mask)
         masks = np.array([0xFFFF], np.uint16) if chosen is None else chosen(s)
         for i, lane in each_lane(s, mask):
             size = word_at(values["size"], i)
@@ -213,7 +213,7 @@ def bulk_reduce(statement: Statement, function: Function) -> Step:
 
     def run(s: Strand, mask: Array | None) -> None:
         values = issue.values(s)
-        barriers = None if issue.barriers is None else issue.barriers(s, None)
+        barriers = None if issue.barriers is None else by_position(issue.barriers, s, mask)
         for i, lane in each_lane(s, mask):
             size = word_at(values["size"], i)
             if size % 16:
@@ -274,7 +274,7 @@ def store_and_signal(statement: Statement, function: Function) -> Step:
     def run(s: Strand, mask: Array | None) -> None:
         where = find(s)
         words = np.stack([s.spread(read(s)) for read in reads], axis=-1)  # (lanes, elements)
-        at = None if barriers is None else barriers(s, None)
+        at = None if barriers is None else by_position(barriers, s, mask)
         for i, lane in each_lane(s, mask):
             target = place_of(lane, space, word_at(where, i), size, size, True, i)
             barrier = None if at is None else word_at(at, i)

@@ -13,7 +13,7 @@ from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.vector import memory
 from emulator.machine.vector.access import space_of
 from emulator.machine.vector.compute import Step, guarded
-from emulator.machine.vector.mbarriers import change, find_barriers
+from emulator.machine.vector.mbarriers import by_position, change, find_barriers
 from emulator.machine.vector.memory import Who
 from emulator.machine.vector.operands import addresses, reader, writer
 from emulator.machine.vector.strand import Strand
@@ -34,7 +34,7 @@ def try_cancel(statement: Statement, function: Function) -> Step:
     to_all = "multicast::cluster::all" in str(statement.instruction)
 
     def run(s: Strand, mask: Array | None) -> None:
-        wave, at, signals = s.wave, find(s), barriers(s, None)
+        wave, at, signals = s.wave, find(s), by_position(barriers, s, mask)
         rows = wave.row(s)
         for i in range(len(s)) if mask is None else np.flatnonzero(mask).tolist():
             address = int(at[i if len(at) > 1 else 0])

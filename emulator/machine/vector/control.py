@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from dtypes import Array
+from emulator.machine.callee import callee_at
 from emulator.machine.externals import EXTERNALS
 from emulator.machine.failure import Failure
 from emulator.machine.vector.host import Thread, integers
-from emulator.machine.vector.operands import active, reader
+from emulator.machine.vector.operands import active, first_position, reader, selected
 from emulator.machine.vector.strand import Frame, Strand
 from emulator.memory.arena import AccessError
 from emulator.ptx.program import Call, Function, Program, Register, Statement, Targets
@@ -51,29 +52,19 @@ def indexed_branch(statement: Statement, function: Function, program: Program) -
     index = reader(statement.operands["index"], "u32", function)
     targets = statement.operands["targets"]
     assert isinstance(targets, Targets)
-
-    def choose(s: Strand) -> Array:
-        words = index(s)
-        wrong = words >= len(targets.pcs)
-        if wrong.any():
-            raise Failure(
-                "target",
-                f"the index {int(words[wrong][0])} is past the {len(targets.pcs)} targets",
-            )
-        return np.asarray(targets.pcs, np.int64)[words]
-
-    return _apart(statement, choose)
-
-
-def _apart(statement: Statement, choose: Callable[[Strand], Array]) -> End:
-    """Lanes go where `choose` says, those that the guard leaves out to the next statement."""
     find, following = active(statement.guard), statement.pc + 1
 
     def end(s: Strand) -> int | None:
         mask = find(s)
         if mask is False:
             return following
-        pcs = choose(s)
+        assert not isinstance(mask, bool)
+        words = index(s)
+        chosen = selected(words, mask)
+        if (wrong := chosen >= len(targets.pcs)).any():
+            reason = f"the index {chosen[wrong][0]} is past the {len(targets.pcs)} targets"
+            raise Failure("target", reason, first_position(wrong, mask))
+        pcs = np.asarray([*targets.pcs, following], np.int64)[np.minimum(words, len(targets.pcs))]
         if mask is not None:
             pcs = np.where(mask, pcs, following)
         if len(pcs) == 1 or (pcs == pcs[0]).all():
@@ -149,12 +140,17 @@ def call(statement: Statement, function: Function, program: Program) -> End:
     def choose(s: Strand) -> int | None:
         words = pointer(s)
         if len(words) > 1 and (words != words[0]).any():
-            for word in np.unique(words).tolist():
+            firsts = sorted(np.unique(words, return_index=True)[1].tolist())
+            callees = {
+                int(words[i]): callee_at(program, int(words[i]), passed, function, i)
+                for i in firsts
+            }
+            for word, callee in sorted(callees.items()):
                 part = s.part(words == word, statement.pc)
-                part.pc = _enter(part, function_of(program, word), statement)
+                part.pc = _enter(part, callee, statement)
                 s.wave.ready.append(part)
             return None
-        return _enter(s, function_of(program, int(words[0])), statement)
+        return _enter(s, callee_at(program, int(words[0]), passed, function), statement)
 
     return _under_guard(statement, choose)
 
@@ -176,19 +172,11 @@ def _under_guard(statement: Statement, run: End) -> End:
     return end
 
 
-def function_of(program: Program, address: int) -> Function:
-    """The function at an address, as `mov` of its name gives it."""
-    name = program.addresses.get(address)
-    if name is None:
-        raise Failure("target", f"no function is at address {address:#x}")
-    return program.functions[name]
-
-
 def _enter(s: Strand, callee: Function, statement: Statement) -> int:
     passed = statement.call
     assert passed is not None
     if len(s.frames) > MOST_CALLS:
-        raise Failure("stack overflow", f"more than {MOST_CALLS} calls within calls")
+        raise Failure("stack overflow", f"more than {MOST_CALLS} calls within calls", 0)
     arguments = [s.read(bound.index) for bound in passed.arguments if isinstance(bound, Register)]
     local = -(-s.wave.stack_top(s) // 16) * 16
     frame = Frame(callee, s.lanes, local=local)
@@ -243,7 +231,7 @@ def trap(statement: Statement, function: Function, program: Program) -> End:
     """trap: the grid ends with an error; brkpt, which a debugger would catch, too."""
 
     def end(s: Strand) -> int | None:
-        raise Failure("trap", f"{statement.name} was executed")
+        raise Failure("trap", f"{statement.name} was executed", 0)
 
     return _under_guard(statement, end)
 

@@ -109,6 +109,8 @@ class ConvergentWave(Wave):
         guard has divided the strand."""
         block = self.grid.blocks[strand.pc]
         following = self._run_block(strand, block)
+        if self.grid.executed > self.grid.look_at:
+            self.grid.check_steps(strand, block)
         if following is None:
             return self._inside(strand, block)
         turned, strand.pc = following <= strand.pc, following
@@ -118,7 +120,7 @@ class ConvergentWave(Wave):
             self._turns[self._warp] += 1
             if block.polls and strand.loops >= TURNS:
                 strand.loops, strand.epoch = 0, max(s.epoch for s in self.ready) + 1
-            self.grid.check_limits(self, strand, block)
+            self.grid.check_polls(strand, block)
         return []
 
     def _inside(self, strand: Strand, block: Block) -> list[Strand]:

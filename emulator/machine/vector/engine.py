@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.errors import EmulatorError
-from emulator.machine.failure import Failure
+from emulator.machine.failure import Failure, over_limit
 from emulator.machine.pending import Pending
 from emulator.machine.products import Products
 from emulator.machine.report import KernelError
@@ -20,14 +20,14 @@ from emulator.machine.vector.barriers import Barriers
 from emulator.machine.vector.clusters import Clusters
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.schedule import Schedule
-from emulator.machine.vector.statements import POLLING, step_of
-from emulator.machine.vector.strand import Strand
+from emulator.machine.vector.statements import step_of
+from emulator.machine.vector.strand import WARP, Strand
+from emulator.machine.vector.watching import Checks, Watcher
 from emulator.machine.vector.wave import Block, Wave
 from emulator.memory.arena import AccessError
 from emulator.warp.call import Undefined
 
 if TYPE_CHECKING:
-    from emulator.machine.checks.reporter import GridWatch
     from emulator.machine.launch import Launch
     from emulator.memory.arena import Arena
     from emulator.ptx.program import Function, Program, Statement
@@ -42,20 +42,18 @@ _MEMORY = 1 << 28
 _VAIN_TURNS = 256
 #: the same for loops that look at memory which others may change
 _VAIN_POLLS = 1 << 18
-
-
-#: puts something around a step or an end, which it calls
-Watcher = Callable[[Any, "Statement", "Function"], Any]
+#: statements after which a launch without a limit is looked at once more
+_LOOK = 1 << 16
 
 
 class Blocks(dict[int, Block]):
     """Blocks of statements by their first pc, made when they are first met."""
 
     def __init__(
-        self, program: Program, *, checked: bool = False, watchers: Sequence[Watcher] = ()
+        self, program: Program, *, checks: Checks | None = None, watchers: Sequence[Watcher] = ()
     ) -> None:
         super().__init__()
-        self._program, self._checked, self._watchers = program, checked, watchers
+        self._program, self._checks, self._watchers = program, checks, watchers
 
     def __missing__(self, pc: int) -> Block:
         block = self[pc] = self._make(pc)
@@ -72,7 +70,7 @@ class Blocks(dict[int, Block]):
                 end = control.fall_through(pc)
                 break
             statements.append(statement)
-            polls |= statement.name in POLLING
+            polls |= "polls" in statement.effects
             if statement.name in control.ENDS:
                 end = self._end(statement, function)
                 break
@@ -83,18 +81,14 @@ class Blocks(dict[int, Block]):
 
     def _step(self, statement: Statement, function: Function) -> Step:
         step = step_of(statement, function)
-        if self._checked:
-            from emulator.machine.checks.steps import checked
-
-            step = checked(statement, function, self._program, step)
+        if self._checks is not None:
+            step = self._checks.step(statement, function, self._program, step)
         return cast(Step, self._watched(step, statement, function))
 
     def _end(self, statement: Statement, function: Function) -> control.End:
         end = control.ENDS[statement.name](statement, function, self._program)
-        if self._checked:
-            from emulator.machine.checks.steps import checked_end
-
-            end = checked_end(statement, function, end)
+        if self._checks is not None:
+            end = self._checks.end(statement, function, end)
         return cast(control.End, self._watched(end, statement, function))
 
     def _watched(self, step: Any, statement: Statement, function: Function) -> Any:
@@ -106,6 +100,8 @@ class Blocks(dict[int, Block]):
 class Grid:
     """A launch under way: its thread blocks, its memory, its waves."""
 
+    #: what looks for mistakes; None: nobody asked for that
+    checks: Checks | None = None
     #: what is done where PTX leaves the result of a matrix instruction undefined
     undefined: Undefined = "hardware"
     #: there is no global memory: an address in no window is one in shared memory
@@ -133,10 +129,11 @@ class Grid:
         self.target, self.arithmetic = launch.module.target, launch.arithmetic
         self.processors = launch.processors
         self.environment = launch.environment
+        self.checks = launch.checks
         self.blocks = launch.blocks(
-            self.blocks_class, partial(self.blocks_class, checked=launch.check)
+            self.blocks_class, partial(self.blocks_class, checks=self.checks)
         )
-        self.step_limit = launch.step_limit
+        self._limit_steps(launch.step_limit, launch.earlier)
         #: statements, and how often threads executed one
         self.executed = self.thread_statements = 0
         self.total = math.prod(self.size)
@@ -155,12 +152,10 @@ class Grid:
         #: no more than a barrier
         self.progress = self.meetings = 0
         self._resumes = self._changes = 0
-        self.watch: GridWatch | None = None
-        if launch.check:
-            from emulator.machine.checks.reporter import GridWatch
-
-            self.watch = GridWatch(self)
-            launch.found = self.watch.findings
+        self.watch: Any = None
+        if self.checks is not None:
+            self.watch = self.checks.grid(self)
+            launch.found, launch.warned = self.watch.findings, self.watch.warnings
 
     # --- running ---
 
@@ -202,23 +197,38 @@ class Grid:
         self._changes = changes
         return self._resumes > _VAIN_TURNS
 
-    def check_limits(self, wave: Wave, strand: Strand, block: Block) -> None:
-        """Raises KernelError where the launch executes more than it may, or does so in vain."""
-        if self.step_limit is not None and self.executed > self.step_limit:
-            kind = "step limit"
-            reason = f"{self.executed:,} statements were executed; step_limit={self.step_limit:,}"
-        elif self.step_limit is None and wave.vain > _VAIN_POLLS and block.polls:
-            kind = "deadlock"
+    def _limit_steps(self, limit: int | None, earlier: int = 0) -> None:
+        """Says how many statements may be executed, with those that other grids did before."""
+        self.step_limit, self._earlier = limit, earlier
+        #: the number of statements at which `check_steps` is called
+        self.look_at = _LOOK if limit is None else limit - earlier
+
+    def check_steps(self, strand: Strand, block: Block) -> None:
+        """Raises KernelError where more statements than `look_at` are too many."""
+        if self.step_limit is None:
+            self.look_at = self.executed + _LOOK
+            self._check_vain(strand, block)
+        else:
+            failure = over_limit(self._earlier + self.executed, self.step_limit)
+            raise self.placed(failure, strand, block.statements[-1])
+
+    def check_polls(self, strand: Strand, block: Block) -> None:
+        """Raises KernelError where a strand goes round in vain, and has done so often."""
+        if self.step_limit is not None:
+            return
+        if strand.wave.vain > _VAIN_POLLS and block.polls:
             reason = "the loop waits for a change of memory that no thread will ever make"
-        elif self.step_limit is None and wave.vain > self.most_in_vain:
-            kind = "endless loop"
+            raise self.placed(Failure("deadlock", reason), strand, block.statements[-1])
+        self._check_vain(strand, block)
+
+    def _check_vain(self, strand: Strand, block: Block) -> None:
+        vain = strand.wave.vain
+        if vain > self.most_in_vain:
             reason = (
-                f"{wave.vain:,} statements were executed without an effect on memory or on other "
+                f"{vain:,} statements were executed without an effect on memory or on other "
                 "threads; step_limit=N lets a launch execute N"
             )
-        else:
-            return
-        raise self.placed(Failure(kind, reason), strand, block.statements[-1])
+            raise self.placed(Failure("endless loop", reason), strand, block.statements[-1])
 
     def _next_blocks(self) -> NDArray[np.int64]:
         """Numbers of the thread blocks that run together, those of a cluster side by side."""
@@ -271,10 +281,8 @@ class Grid:
         wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
         order, seed = self.launch.async_order, self.launch.seed
         wave.pending, wave.products = Pending(len(wave.thread), order, seed), Products(order, seed)
-        if self.watch is not None:
-            from emulator.machine.checks.watch import Watch
-
-            wave.watch = Watch(self.watch, wave)
+        if self.checks is not None:
+            wave.watch = self.checks.wave(self.watch, wave)
         self.need_local(wave, self.function.local_bytes)
         wave.start(self.function, lambda frame: None)
         return wave
@@ -293,7 +301,8 @@ class Grid:
         if size > have:
             size = -(-max(size, 2 * have) // 64) * 64
             if size * len(wave.thread) > 16 * _MEMORY:
-                raise Failure("stack overflow", f"threads need {size} bytes of local memory each")
+                reason = f"threads need {size} bytes of local memory each"
+                raise Failure("stack overflow", reason, 0)
             grown = np.zeros((len(wave.thread), size), np.uint8)
             grown[:, :have] = wave.local
             wave.local = grown
@@ -312,16 +321,21 @@ class Grid:
     # --- errors ---
 
     def placed(self, error: Exception, strand: Strand, statement: Statement) -> Exception:
-        """The error with the place where it happened; what the kernel did not cause, as it is."""
+        """The error with the place where it happened; what the kernel did not cause, as it is.
+
+        It names the first lane that the statement fails in, or all lanes of the first warp that it
+        fails for as a whole.
+        """
+        index: int | None = None
+        lanes = 1
         if isinstance(error, AccessError):
-            fault = error.fault
-            kind, reason = fault.kind, fault.reason
-            index: int | None = fault.index
+            kind, reason, index = error.fault.kind, error.fault.reason, error.fault.index
         elif isinstance(error, Failure):
-            kind, reason, index = error.kind, error.reason, error.index
+            kind, reason, index, lanes = error.kind, error.reason, error.index, error.concerns
         elif isinstance(error, EmulatorError) and not isinstance(error, KernelError):
-            kind, reason, index = type(error).__name__.removesuffix("Error"), str(error), None
+            kind, reason = type(error).__name__.removesuffix("Error"), str(error)
         else:
             return error
-        lanes = strand.lanes if index is None else strand.lanes[index : index + 1]
-        return self.launch.error(kind, reason, statement, strand.wave, lanes)
+        groups = strand.lanes // (WARP if index is None else lanes)
+        named = strand.lanes[groups == groups[index or 0]]
+        return self.launch.error(kind, reason, statement, strand.wave, named)

@@ -33,7 +33,10 @@ def is_whole(s: Strand, lanes: int) -> bool:
 def whole(s: Strand, lanes: int, ins: Instruction) -> None:
     """All lanes must be there: an instruction on a matrix has no lanes to spare."""
     if not is_whole(s, lanes):
-        raise Failure("lanes missing", f"{ins} needs all {lanes} lanes; some have ended")
+        _, firsts, counts = np.unique(s.lanes // lanes, return_index=True, return_counts=True)
+        reason = f"{ins} needs all {lanes} lanes; some have ended"
+        first = int(firsts[np.argmax(counts < lanes)])
+        raise Failure("lanes missing", reason, first, concerns=lanes)
 
 
 def _aligned(s: Strand, lanes: int) -> bool:
@@ -133,8 +136,9 @@ def one_for_all(words: Array, s: Strand, lanes: int, what: str) -> Array:
     if len(words) == 1:
         return words
     each = words.reshape(-1, lanes)
-    if (each != each[:, :1]).any():
-        raise Failure("operand", f"operand {what} must hold the same in all lanes")
+    if (wrong := (each != each[:, :1]).any(-1)).any():
+        reason = f"operand {what} must hold the same in all lanes"
+        raise Failure("operand", reason, int(np.argmax(wrong)) * lanes, concerns=lanes)
     return each[:, 0]
 
 

@@ -18,7 +18,14 @@ from emulator.machine.vector import memory
 from emulator.machine.vector.access import space_of
 from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.lanes import whole_or_split
-from emulator.machine.vector.operands import Write, addresses, reader, selected, writer
+from emulator.machine.vector.operands import (
+    Write,
+    addresses,
+    first_position,
+    reader,
+    selected,
+    writer,
+)
 from emulator.machine.vector.strand import Parked, State, Strand
 from emulator.memory import mbarrier
 from emulator.memory.mbarrier import MAX_COUNT, Operation
@@ -28,11 +35,11 @@ if TYPE_CHECKING:
     from emulator.machine.vector.wave import Wave
 
 Places = NDArray[np.int64]
+#: places of barriers, for the lanes of a mask
+Find = Callable[[Strand, Array | None], Places]
 
 
-def find_barriers(
-    statement: Statement, function: Function, space: str | None = None
-) -> Callable[[Strand, Array | None], Places]:
+def find_barriers(statement: Statement, function: Function, space: str | None = None) -> Find:
     """Places of barriers in the shared memory of the wave, as numbers of 8-byte words.
 
     `space` is "cluster" where the barrier is that of the block that an asynchronous copy goes to.
@@ -56,15 +63,33 @@ def words_of(wave: Wave) -> Array:
     return wave.shared.reshape(-1).view(np.uint64)
 
 
-def change(wave: Wave, places: Places, operation: Operation) -> Array:
-    """One operation for each place, in order; what was there before each. Wakes who may go on."""
+def by_position(find: Find, s: Strand, mask: Array | None) -> Places:
+    """What `find` gives for the lanes of a mask, at their positions in the strand, or one for all.
+
+    Other lanes need not hold an address of a barrier.
+    """
+    at = find(s, mask)
+    if mask is None or len(at) == 1:
+        return at
+    out = np.zeros(len(s), at.dtype)
+    out[mask] = at
+    return out
+
+
+def change(
+    wave: Wave, places: Places, operation: Operation, positions: memory.Positions = None
+) -> Array:
+    """One operation for each place, in order; what was there before each. Wakes who may go on.
+
+    `positions` are those of the lanes in their strand, for messages.
+    """
     words = words_of(wave)
     unique, which = np.unique(places, return_inverse=True)
     after, tokens, flags = mbarrier.advance_lanes(words[unique], which, operation)
     if flags.any():
         index = int(np.argmax(flags != 0))
         text = mbarrier.undefined_text(int(flags[index]), int(tokens[index]))
-        raise Failure("mbarrier", text, index)
+        raise Failure("mbarrier", text, index if positions is None else int(positions[index]))
     if wave.watch is not None:
         even = [mbarrier.parity_over(x, np.uint64(0)) for x in (words[unique], after)]
         wave.watch.sync.phases_over(unique[even[0] != even[1]])
@@ -85,7 +110,8 @@ def initialise(statement: Statement, function: Function) -> Step:
         at, counts = places(s, mask), selected(count(s), mask)
         wrong = (counts == 0) | (counts > MAX_COUNT)
         if wrong.any():
-            raise Failure("mbarrier", f"a count is 1 … {MAX_COUNT}; got {int(counts[wrong][0])}")
+            reason = f"a count is 1 … {MAX_COUNT}; got {int(counts[wrong][0])}"
+            raise Failure("mbarrier", reason, first_position(wrong, mask))
         if s.wave.watch is not None:
             s.wave.watch.mbarrier_init(s.lanes if mask is None else s.lanes[mask], at)
         words_of(s.wave)[at] = mbarrier.init_words(np.broadcast_to(counts, at.shape))
@@ -115,8 +141,9 @@ def _operation(
         arrivals: Any = 0
         if arrives:
             arrivals = 1 if count is None else count(s, mask)
-            if not np.all(arrivals):
-                raise Failure("mbarrier", "a count of arrivals is not 0")
+            if (none := np.equal(arrivals, 0)).any():
+                reason = "a count of arrivals is not 0"
+                raise Failure("mbarrier", reason, first_position(none, mask))
         moved: Any = 0 if bytes_ is None else bytes_(s, mask)
         if "complete_tx" in words:
             moved = -moved
@@ -136,7 +163,8 @@ def arrive(statement: Statement, function: Function) -> Step:
         lanes = len(s) if mask is None else int(mask.sum())
         if s.wave.watch is not None:
             s.wave.watch.mbarrier_used(s.lanes if mask is None else s.lanes[mask], at)
-        tokens = change(s.wave, np.broadcast_to(at, (lanes,)), make(s, mask))
+        positions = memory.positions_of(mask)
+        tokens = change(s.wave, np.broadcast_to(at, (lanes,)), make(s, mask), positions)
         if write is not None:
             _put(s, write, mbarrier.token(tokens, expects), mask)
 
@@ -167,7 +195,7 @@ def invalidate(statement: Statement, function: Function) -> Step:
     def run(s: Strand, mask: Array | None) -> None:
         at = places(s, mask)
         if s.wave.watch is not None:
-            s.wave.watch.mbarrier_inval(at)
+            s.wave.watch.mbarrier_inval(s.lanes if mask is None else s.lanes[mask], at)
 
     return guarded(statement, run)
 

@@ -140,10 +140,14 @@ def access(
             return _generic(who(s, positions), addresses, size, run, write)
         return _IN[space](who(s, positions), addresses, size, run, None, write)
     except AccessError as error:
-        if positions is None:
-            raise
-        index = int(positions[error.fault.index])
-        raise AccessError(replace(error.fault, index=index)) from None
+        raise at_positions(error, positions) from None
+
+
+def at_positions(error: AccessError, positions: Positions) -> AccessError:
+    """The error of an access, one of those of the lanes at some positions of a strand."""
+    if positions is None:
+        return error
+    return AccessError(replace(error.fault, index=int(positions[error.fault.index])))
 
 
 def _generic_in(space: str, addresses: Addresses) -> Addresses:
@@ -423,7 +427,10 @@ def shared_places(
     lanes = who(s, positions)
     rows = rows_of_ranks(lanes, addresses) if space == "cluster" else lanes.rows
     inside = addresses & s.wave.offset_bits
-    return _shared_places(lanes, inside, rows, size, True) // size
+    try:
+        return _shared_places(lanes, inside, rows, size, True) // size
+    except AccessError as error:
+        raise at_positions(error, positions) from None
 
 
 def gather(held: Array, places: Places, size: int) -> Array:

@@ -196,6 +196,12 @@ def addresses(bound: Bound, function: Function) -> Callable[[Strand], NDArray[np
     return lambda s: (s.read(index).astype(np.uint32) + add).astype(np.uint64)
 
 
+def first_position(wrong: Array, mask: Array | None) -> int:
+    """Where in its strand the first lane stands that is wrong, of flags for the lanes of a mask."""
+    index = int(np.argmax(wrong))
+    return index if mask is None else int(np.flatnonzero(mask)[index])
+
+
 def selected(words: Any, mask: Array | None) -> Any:
     """The words of the lanes of a mask; one word for all stays that."""
     return words if mask is None or len(words) == 1 else words[mask]

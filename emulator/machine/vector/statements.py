@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from emulator.errors import UnsupportedError
 from emulator.isa.conversion import Conversion
+from emulator.isa.instruction import Instruction
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.vector import (
     access,
@@ -29,22 +30,8 @@ from emulator.ptx.program import Function, Statement
 
 Make = Callable[[Statement, Function], Step]
 
-#: opcodes that look at memory which others may change: a loop around them may be a wait
-POLLING = ("atom", "nanosleep", "mbarrier", "ld")
-
-
-def nothing(statement: Statement, function: Function) -> Step:
-    """What has no effect on values: hints, and fences where every access takes effect at once."""
-    return lambda s: None
-
-
 #: why opcodes with these first words are not modelled
 _REASONS = {"multimem": ": its addresses stand for memory of several GPUs"}
-#: what changes no value
-HINTS = (
-    "applypriority", "cp.async.bulk.prefetch", "createpolicy", "discard", "fence", "griddepcontrol",
-    "membar", "nanosleep", "pmevent", "prefetch", "prefetchu",
-)  # fmt: skip
 #: first words of an opcode -> what makes its step; the longest that fits counts
 STEPS: dict[str, Make] = {
     "ld": access.load,
@@ -59,7 +46,6 @@ STEPS: dict[str, Make] = {
     "alloca": access.allocate_on_stack,
     "stacksave": access.save_stack,
     "stackrestore": access.restore_stack,
-    **dict.fromkeys(HINTS, nothing),
     **synchronisation.STEPS,
     **mbarriers.STEPS,
     **asynchronous.STEPS,
@@ -76,6 +62,8 @@ def step_of(statement: Statement, function: Function) -> Step:
     if statement.expansion:
         return _in_turn([step_of(part, function) for part in statement.expansion])
     ins = statement.instruction
+    if "hint" in ins.effects:
+        return lambda s: None
     if make := matrix.STEPS.get(type(ins)):
         return whole_or_split(statement, make(statement, function))
     if isinstance(ins, OrdinaryInstruction) and (found := maker_of(str(ins))):
@@ -115,6 +103,8 @@ def _in_turn(steps: list[Step]) -> Step:
 def runs(instruction: object) -> bool:
     """Whether there is a step for an instruction."""
     if type(instruction) in matrix.STEPS or rule_of(instruction):
+        return True
+    if isinstance(instruction, Instruction) and "hint" in instruction.effects:
         return True
     opcode = str(instruction)
     return opcode.partition(".")[0] in control.ENDS or maker_of(opcode) is not None

@@ -5,15 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.machine.failure import Failure
+from emulator.machine.vector.barriers import check_barrier
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.lanes import (
     check_members,
     together,
     whole_or_split,
 )
-from emulator.machine.vector.operands import reader, writer
+from emulator.machine.vector.operands import first_position, reader, writer
 from emulator.machine.vector.strand import Parked, Strand
 from emulator.ptx.program import Constant, Function, Statement
+
+#: the number of threads of a barrier that is for all
+_NO_COUNT = np.zeros(1, np.uint32)
 
 # --- bar, barrier ---------------------------------------------------------------------------------
 
@@ -38,7 +43,9 @@ def barrier(statement: Statement, function: Function) -> Step:
         )
 
     def arrive(s: Strand) -> None:
-        keys = number(s) if threads is None else number(s) + (threads(s) << np.uint32(8))
+        numbers, counts = number(s), _NO_COUNT if threads is None else threads(s)
+        check_barrier(numbers, counts)
+        keys = numbers + (counts << np.uint32(8))
         if (keys == keys[0]).all():
             one(s)
             return
@@ -48,6 +55,8 @@ def barrier(statement: Statement, function: Function) -> Step:
                 one(part)
             except Parked:
                 continue
+            except Failure as error:
+                raise Failure(error.kind, error.reason, first_position(keys == key, None)) from None
             s.wave.ready.append(part)
         raise Parked
 

@@ -28,7 +28,7 @@ from emulator.machine.vector.bulk import (
 )
 from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.lanes import together, whole_or_split
-from emulator.machine.vector.mbarriers import change
+from emulator.machine.vector.mbarriers import by_position, change
 from emulator.machine.vector.operands import Read, addresses, reader
 from emulator.machine.vector.strand import Strand
 from emulator.machine.vector.wave import Wave
@@ -220,7 +220,7 @@ def tensor_load(statement: Statement, function: Function) -> Step:
     def run(s: Strand, mask: Array | None) -> None:
         values, arena = issue.values(s), s.wave.grid.arena
         assert issue.barriers is not None
-        barriers = issue.barriers(s, None)
+        barriers = by_position(issue.barriers, s, mask)
         space = "shared" if "mask" in values else issue.to
         for group in _groups(s, mask, values["map"]):
             box = issue.placed(s, values, group)
@@ -245,11 +245,7 @@ def tensor_load(statement: Statement, function: Function) -> Step:
 def _signal(s: Strand, barriers: Int64, size: int, at: Int64) -> None:
     """Copies are done: mbarriers hear of their bytes."""
     s.wave.grid.progress += 1
-    try:
-        change(s.wave, barriers, Operation(transactions=-size))
-    except Failure as error:
-        assert error.index is not None
-        raise Failure(error.kind, str(error), int(at[error.index])) from None
+    change(s.wave, barriers, Operation(transactions=-size), at)
 
 
 def _box_loader(box: Copy, arena: Arena, target: _Runs) -> Callable[[], None]:

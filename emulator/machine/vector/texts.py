@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 #: rows of shared memory are multiples of the largest access
 _ROW = 32
 #: first words of statements that leave something behind in a barrier
-_BARRIERS = ("bar", "barrier")
 #: what of the things that stop a kernel is a mistake in its operands, and what ends the kernel
 _OPERANDS = ("operand",)
 _ENDS = ("trap", "deadlock", "endless loop", "step limit", "stack overflow", "target")
@@ -66,7 +65,7 @@ class TextGrid(Grid):
         self.target, self.arithmetic, self.undefined = state.target, state.engine, state.undefined
         self.processors, self.environment = 1, {}
         self.blocks = _TextBlocks(self)
-        self.step_limit = None
+        self._limit_steps(None)
         self.executed = self.thread_statements = self.progress = self.meetings = 0
         self._resumes = self._changes = 0
         self.total = self._last = self._machines
@@ -75,7 +74,7 @@ class TextGrid(Grid):
         self._may_cancel = False
         self._left: list[Frame] = []
         self._wave: Wave | None = None
-        self._has_barriers = any(x.name in _BARRIERS for x in text.program.statements)
+        self._has_barriers = any("barrier" in x.effects for x in text.program.statements)
         self._registers = [(i, state.registers[name]) for name, i in text.registers.items()]
         #: what is computed of the lanes of the whole wave, which is the same in every run
         self._marks: dict[str, Any] = {}
@@ -95,7 +94,7 @@ class TextGrid(Grid):
         """
         state = self.state
         self.undefined, self.arithmetic = state.undefined, state.engine
-        self.step_limit = step_limit
+        self._limit_steps(step_limit)
         self.executed = self.thread_statements = self.progress = self._started = 0
         self._before = {i: _loaded(x) for i, x in self._registers if x.written}
         self._left = []

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from emulator.machine.failure import Failure
 from emulator.machine.place import spans
-from emulator.machine.report import KernelError
 from emulator.machine.vector import mbarriers
 from emulator.machine.vector.strand import WARP, Lanes, State, Strand
 from emulator.memory.mbarrier import Barrier
@@ -30,7 +30,7 @@ def resume(wave: Wave) -> bool:
     return wave.pending.finish() or mbarriers.time_out(wave)
 
 
-def deadlock(waves: list[Wave]) -> KernelError:
+def deadlock(waves: list[Wave]) -> Exception:
     """The error that says who waits where, and for what."""
     rows = [row for wave in waves for row in _rows(wave)]
     shown = [f"  {_text(row)}" for row in rows[:_ROWS]]
@@ -39,13 +39,10 @@ def deadlock(waves: list[Wave]) -> KernelError:
     if circle := _circle(rows[:_MOST_ROWS]):
         shown.append("  " + ", which waits for ".join(f"{_who(row)}" for row in circle))
     reason = "\n".join(["no thread can ever go on:", *shown])
-    first = next((s for wave in waves for s in wave.waiting), None)
-    if first is None:
-        return KernelError("deadlock", reason)
-    grid, pc = first.wave.grid, _place(first)
-    return grid.launch.error(
-        "deadlock", reason, grid.program.statements[pc], first.wave, first.lanes[:WARP]
-    )
+    first = min((*waves[0].waiting, *waves[0].ready), key=lambda s: int(s.lanes[0]))
+    statement = first.wave.grid.program.statements[_place(first)]
+    placed: Exception = first.wave.grid.placed(Failure("deadlock", reason), first, statement)
+    return placed
 
 
 def _place(strand: Strand) -> int:

@@ -89,9 +89,11 @@ class Wave:
     def __post_init__(self) -> None:
         grid = self.grid
         self.warps_per_cta = -(-grid.threads // WARP)
-        self.lanes_per_cta = self.warps_per_cta * WARP
+        self.lanes_per_cta: int = self.warps_per_cta * WARP
         lanes = np.arange(len(self.ctas) * self.lanes_per_cta)
-        row, self.thread = np.divmod(lanes, self.lanes_per_cta)
+        row = lanes // self.lanes_per_cta
+        #: for each lane the number of its thread in the block
+        self.thread: Lanes = lanes % self.lanes_per_cta
         #: for each lane the number of its warpgroup in the wave; blocks start with a new one
         self.warpgroup = row * -(-self.lanes_per_cta // WARPGROUP) + self.thread // WARPGROUP
         self.alive = self.thread < grid.threads
@@ -289,6 +291,8 @@ class Wave:
         while True:
             block = blocks[strand.pc]
             following = self._run_block(strand, block)
+            if self.grid.executed > self.grid.look_at:
+                self.grid.check_steps(strand, block)
             if following is None:
                 return
             if following <= strand.pc:
@@ -331,7 +335,7 @@ class Wave:
         self.ready.append(strand)
         if len(self.ready) > 1:
             strand.epoch = max(s.epoch for s in self.ready) + 1
-        self.grid.check_limits(self, strand, block)
+        self.grid.check_polls(strand, block)
 
     # --- lanes ---
 

@@ -18,9 +18,18 @@ import numpy as np
 from dtypes import FORMATS
 from emulator.matrices.library.rules import EXACT, Order, order_of
 
+#: the chip whose library was recorded
+RECORDED_ON = "H200"
+#: what may differ on another chip
+OTHER_CHIP = (
+    f"the order of an {RECORDED_ON}; its number of multiprocessors decides on kernels and on how "
+    "they split k, and another chip's may differ"
+)
+OTHER_GENERATION = f"the order of an {RECORDED_ON}; another generation has other kernels"
+
 #: recorded: the order gave the recorded bits of this size; rule: sizes around it were recorded, and
-#: all took this order; none: not known
-Evidence = Literal["recorded", "rule", "none"]
+#: all took this order; modelled: it is the order of another chip; none: not known
+Evidence = Literal["recorded", "rule", "modelled", "none"]
 
 #: sizes of m and n, and of k, that were recorded in all combinations
 SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072,
@@ -45,7 +54,7 @@ class Choice(NamedTuple):
 
 
 #: kinds of evidence from the weakest up
-_RANK: tuple[Evidence, ...] = ("none", "rule", "recorded")
+_RANK: tuple[Evidence, ...] = ("none", "modelled", "rule", "recorded")
 
 
 class Sweep(NamedTuple):

@@ -9,7 +9,7 @@ from emulator.report import Report
 from emulator.tools.explanations.comparison import compare
 from emulator.tools.explanations.explanation import explain, explain_registers
 from emulator.tools.explanations.inputs import operands, registers_from_file
-from emulator.tools.files import write_text
+from emulator.tools.files import check_outputs, write_text
 from emulator.tools.operands import as_multiplication
 from emulator.tools.report import IDESC, Answer, instruction_word
 
@@ -71,6 +71,7 @@ def explain_command(
 ) -> Answer:
     """Explains D[row][col]; `given` are operands as `inputs.operands` takes them, or lane registers
     come from a file. Raises an EmulatorError for all that cannot be used."""
+    check_outputs([output], [given.get("input"), registers])
     ins = as_multiplication(opcode, instruction_word(idesc))
     try:
         index = tuple(int(word) for word in batch.split(",") if word.strip())
@@ -116,6 +117,7 @@ def compare_command(
     The exit code is 0, also where results differ; with `same` it is 1 then. Of several instructions
     the one with the longest k says what is generated.
     """
+    check_outputs([output], [given.get("input")])
     word = instruction_word(idesc)
     instructions = [
         as_multiplication(opcode, word if opcode.startswith("tcgen05.mma") else None)

@@ -71,15 +71,18 @@ def matrices_from_file(ins: Multiplication, file: str) -> dict[str, Array]:
     the element type. Raises OperandError for a file or an array that cannot be used.
     """
     legal = (*_MATRICES, *_MORE)
-    arrays = {}
-    for key, array in read_npz(file).items():
+
+    def legal_name(key: str) -> str:
         name = key.upper() if key.upper() in _MATRICES else key
         if name not in legal:
             raise OperandError(
                 f"{quoted(file)} has an array {quoted(key)}; matrices are {', '.join(legal)} (lane "
                 f"registers go with --registers){unnamed(key) or hint(key, legal)}"
             )
-        arrays[name] = array
+        return name
+
+    given = read_npz(file, check_name=legal_name)
+    arrays = {legal_name(key): array for key, array in given.items()}
     if missing := [name for name in "AB" if name not in arrays]:
         raise OperandError(
             f"{quoted(file)} has no {' and no '.join(missing)}; it has {listing(arrays) or 'none'}"

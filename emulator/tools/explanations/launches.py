@@ -11,6 +11,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.errors import OperandError
+from emulator.errors import shown as given_text
 from emulator.isa.wmma import WmmaMultiply
 from emulator.machine.checks.recording import Probe, Result, Stop, Trace, Writer
 from emulator.machine.checks.values import shown
@@ -217,7 +218,7 @@ def _launches(
     if (targets is None) == (contracts is None) or not _are_two(given):
         raise OperandError(
             "give two targets, targets=('A100', 'H100'), or two settings, "
-            f"contracts=('ptxas', 'none'); got {targets!r:.60} and {contracts!r:.60}"
+            f"contracts=('ptxas', 'none'); got {given_text(targets)} and {given_text(contracts)}"
         )
     if contracts is not None:
         return [(f"contract={x}", kernel, {"contract": x}) for x in contracts]

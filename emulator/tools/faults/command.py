@@ -60,12 +60,15 @@ def fault_command(
         if of_matrices or idesc is not None else Instruction.parse(opcode)
     )  # fmt: skip
     arguments: dict[str, Any] = {}
-    for name, array in read_npz(input).items():
+
+    def check_name(name: str) -> None:
         if name not in NAMES:
             raise OperandError(
                 f"{quoted(input)} has an array {quoted(name)}; arrays are {listing(NAMES, 40)}"
                 f"{unnamed(name) or hint(name, NAMES)}"
             )
+
+    for name, array in read_npz(input, check_name=check_name).items():
         argument = NAMES[name]
         # A file of words has the scales of the lanes under the operand's own name.
         by_lanes = not of_matrices and array.shape[-1:] == (ins.lanes,)

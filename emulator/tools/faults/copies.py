@@ -44,7 +44,7 @@ def as_boxes(given: Any) -> tuple[Box, ...]:
             )
         tensor_map, coordinates, address = one
         if tensor_map.mode != "tiled" or tensor_map.array is None:
-            raise OperandError(f"boxes= are of tiled maps of arrays; got {tensor_map!r:.200}")
+            raise OperandError(f"boxes= are of tiled maps of arrays; got {shown(tensor_map, 200)}")
         at = integers("coordinates of a tensor copy", coordinates, tensor_map.rank)
         box = Box(tensor_map, at, integer("the shared address of a tensor copy", address))
         _image(box)  # may raise

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import runpy
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emulator.errors import OperandError, UnsupportedError, quoted
+from emulator.reading import TEXT_LIMIT, check_regular
 from emulator.targets import find_target
 from emulator.tools.report import Answer
 
@@ -31,8 +33,8 @@ def torch_command(script: str, words: list[str], target: str, strict: bool = Fal
     """
     find_target(target)
     path = Path(script)
-    if not path.is_file():
-        raise OperandError(f"no script {quoted(script)}")
+    check_regular(path, TEXT_LIMIT)
+    _check_python(path)
     try:
         from emulator.tools.pytorch.mode import tensor_core_matmul
     except ImportError as error:
@@ -45,6 +47,19 @@ def torch_command(script: str, words: list[str], target: str, strict: bool = Fal
     finally:
         sys.argv, sys.path[0] = before
     return Answer(list(used.lines()), used.data)
+
+
+def _check_python(path: Path) -> None:
+    """Raises OperandError for a file that Python would not run; runpy would open an archive."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they come again when the script runs
+            compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        at = "" if error.lineno is None else f", line {error.lineno}"
+        raise OperandError(f"{quoted(str(path))} is no Python script{at}: {error.msg}") from None
+    except (OSError, ValueError) as error:
+        raise OperandError(f"cannot read {quoted(str(path))}: {error!s:.200}") from None
 
 
 def _run(script: str) -> None:

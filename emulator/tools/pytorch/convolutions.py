@@ -71,9 +71,7 @@ class _Case:
     def _choose(self, what: What, x: Any, w: Any) -> Way:
         computer, rule = self.computer, self.rule
         way = choose_way(what, self.kind, self.last, x, w, self.shape)
-        choice = way.choice
-        if computer.target.generation not in rule.measured.split():
-            choice = choice.at_most("rule", "modelled: the order of an H200")
+        choice = computer.on_chip(way.choice, rule)
         ins = None if choice.order.fma else rule.instruction(computer.target, choice.order.k)
         if computer.recipe is not None and ins is not None:
             choice = choice.at_most("rule", f"{computer.recipe.name} in the order of an H200")
@@ -116,7 +114,6 @@ def convolution(
     transposed: bool, output_padding: Any, groups: int,
 ) -> Any:  # fmt: skip
     if not _is_covered(x, transposed):
-        computer.note_unknown("convolution", [x, w])
         return None
     case = _Case(computer, x, w, stride, padding, dilation, groups)
     y = case.compute("output", case.x, case.w)
@@ -129,7 +126,6 @@ def convolution_backward(
     dilation: Any, transposed: bool, output_padding: Any, groups: int, output_mask: Any,
 ) -> Any:  # fmt: skip
     if not _is_covered(x, transposed):
-        computer.note_unknown("convolution_backward", [g, x, w])
         return None
     case = _Case(computer, x, w, stride, padding, dilation, groups)
     g = case.flat(g)

@@ -18,9 +18,15 @@ from emulator.matrices.library.product import (
     scaled,
     summed,
 )
-from emulator.matrices.library.recorded import Choice, choose_order
-from emulator.matrices.library.rules import Rule, find_rule, usual_order
-from emulator.targets import Target
+from emulator.matrices.library.recorded import (
+    OTHER_CHIP,
+    OTHER_GENERATION,
+    RECORDED_ON,
+    Choice,
+    choose_order,
+)
+from emulator.matrices.library.rules import EXACT, Rule, find_rule, usual_order
+from emulator.targets import Chip
 from emulator.tools.pytorch.used import UsedProduct
 
 #: torch's types that a library multiplies -> names of formats
@@ -31,31 +37,23 @@ FORMAT_NAMES = {
 _TYPES = {name: kind for kind, name in FORMAT_NAMES.items()}
 _SIGNED = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-#: operations that multiply in kernels whose order is not known: PyTorch computes them
-UNKNOWN = frozenset({
-    "mkldnn_rnn_layer", "_grouped_mm", "_scaled_grouped_mm", "addbmm", "_trilinear", "vdot",
-    "_euclidean_dist",
-    "_scaled_dot_product_flash_attention_for_cpu",
-    "_scaled_dot_product_flash_attention_for_cpu_backward",
-})  # fmt: skip
-
 
 class Computer:
-    """Computes products as a target's library does, and tells `note` of each."""
+    """Computes products as a chip's library does, and tells `note` of each."""
 
     def __init__(
         self,
-        target: Target,
+        chip: Chip,
         engine: Engine,
         note: Callable[[UsedProduct], None],
         recipe: Recipe | None = None,
     ) -> None:
-        self.target, self.engine, self.note, self.recipe = target, engine, note, recipe
+        self.chip, self.target = chip, chip.target
+        self.engine, self.note, self.recipe = engine, note, recipe
 
-    def note_unknown(self, name: str, tensors: list[Any]) -> None:
+    def note_unknown(self, name: str, tensors: list[Any], why: str) -> None:
         """Lists an operation that PyTorch computes."""
         types = " ".join(dict.fromkeys(_name(x) for x in tensors))
-        why = "the kernels of this operation were not recorded, or no known order gives the bits"
         order = "computed by PyTorch on the CPU"
         self.note(UsedProduct(name, types, 0, 0, 0, 0, "", order, "none", why))
 
@@ -97,7 +95,8 @@ class Computer:
         if variant == "tf32" and rule and not rule.runs_on(self.target):
             # Tensor cores before Ampere have no tf32, and the flag no effect.
             variant, rule = "", find_rule(*kinds)
-        if rule is None:
+        if rule is None or (rule.a in EXACT and operation != "_int_mm"):
+            # A GPU's other operations do not take integers.
             return None
         batch = a.shape[0] if a.ndim == 3 else 0
         (m, k), n = a.shape[-2:], b.shape[-1]
@@ -121,12 +120,20 @@ class Computer:
         self._tell(operation, rule, kinds, out, (batch, m, n, k), layout, choice)
         return rule, choice
 
+    def on_chip(self, choice: Choice, rule: Rule) -> Choice:
+        """A choice of the chip whose library was recorded, as evidence of this one."""
+        if self.chip.name == RECORDED_ON:
+            return choice
+        if rule.a in EXACT:
+            return choice.at_most("rule", "")
+        alike = self.target.generation in rule.measured.split()
+        return choice.at_most("modelled", OTHER_CHIP if alike else OTHER_GENERATION)
+
     def _tell(
         self, operation: str, rule: Rule, kinds: tuple[str, str], out: str,
         size: tuple[int, int, int, int], layout: str, choice: Choice,
     ) -> None:  # fmt: skip
-        if self.target.generation not in rule.measured.split():
-            choice = choice.at_most("rule", "modelled: the order of an H200")
+        choice = self.on_chip(choice, rule)
         types = f"{rule.variant if rule.operands_as else kinds[0]} {kinds[1]} {out}"
         ins = None if choice.order.fma else rule.instruction(self.target, choice.order.k)
         if self.recipe is not None and ins is not None and ins.d_type != "s32":
@@ -236,7 +243,6 @@ def _scaled_mm(
     scale_result: Any = None, out_dtype: Any = None, use_fast_accum: bool = False,
 ) -> Any:  # fmt: skip
     if scale_result is not None or scale_a.dtype != torch.float32:
-        computer.note_unknown("_scaled_mm", [a, b, scale_a])
         return None
     out = FORMAT_NAMES.get(out_dtype or a.dtype, "")
     variant = "fast" if use_fast_accum else ""

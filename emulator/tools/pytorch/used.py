@@ -7,8 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, overload
 
-from emulator.matrices.library.recorded import Evidence
+from emulator.isa.recipe import Recipe
+from emulator.matrices.library.recorded import RECORDED_ON, Evidence
 from emulator.report import Report
+from emulator.targets import Chip
+
+#: the last line of the report
+OTHER_OPERATIONS = (
+    f"Orders were recorded on an {RECORDED_ON}. Operations that multiply no matrices, such as "
+    "softmax and sums, are not listed: they ran on the CPU and have its bits."
+)
 
 
 @dataclass(frozen=True)
@@ -27,8 +35,9 @@ class UsedProduct:
     layout: str
     #: the order that the result was computed in
     order: str
-    #: "recorded": recordings of that size show this order; "rule": those of the sizes around it do,
-    #: or it is known of the operation alone; "none": the order of the GPU's library is not known
+    #: "recorded": recordings of that size on this chip show this order; "rule": those of the sizes
+    #: around it do, or it is known of the operation alone; "modelled": it is the order of another
+    #: chip, which was recorded; "none": the order of the GPU's library is not known
     evidence: Evidence
     #: what the evidence rests on, or lacks
     why: str
@@ -48,8 +57,11 @@ class UsedProduct:
 class Used(Report, Sequence[UsedProduct]):
     """The products in the order in which they ran; as text a table, alike ones in one line."""
 
-    def __init__(self, target: str) -> None:
-        self.target = target
+    def __init__(self, chip: Chip, recipe: Recipe | None = None) -> None:
+        #: the chip by name, or the target that was given for it
+        self.chip = chip.name if recipe is None else recipe.name
+        #: the target that its library is built for
+        self.target = str(chip.target) if recipe is None else recipe.name
         self._products: list[UsedProduct] = []
 
     def add(self, product: UsedProduct) -> None:
@@ -76,12 +88,14 @@ class Used(Report, Sequence[UsedProduct]):
     @property
     def title(self) -> str:
         counts = ", ".join(f"{count} {name}" for name, count in self.evidence.items())
-        return f"{len(self)} matrix products as on {self.target}: {counts or 'none ran'}"
+        noun = "matrix product" if len(self) == 1 else "matrix products"
+        return f"{len(self)} {noun} as on {self.chip}: {counts or 'none ran'}"
 
     @property
     def data(self) -> dict[str, Any]:
         return {
-            "target": self.target, "evidence": self.evidence,
+            "chip": self.chip, "target": self.target, "recorded on": RECORDED_ON,
+            "evidence": self.evidence,
             "products": [asdict(product) for product in self._products],
         }  # fmt: skip
 
@@ -89,3 +103,5 @@ class Used(Report, Sequence[UsedProduct]):
         yield self.title
         for product, count in Counter(self._products).items():
             yield f"  {count} × {product}"
+        if self._products:
+            yield OTHER_OPERATIONS

@@ -170,7 +170,7 @@ def error_study(
     rows, columns = (whole(x, y, 1, _MOST_DOTS) for x, y in (("rows", rows), ("columns", columns)))
     if rows * columns > _MOST_DOTS:
         raise OperandError(f"rows * columns is at most {_MOST_DOTS}; got {rows * columns}")
-    seed = whole("seed", seed)
+    seed = whole("seed", seed, 0, (1 << 64) - 1)
     one_of("measure", measure, MEASURES)
     there, missing = _targets(ins, targets)
     cells = len(there) * len(lengths) * len(draws) * len(ways)
@@ -229,15 +229,16 @@ def _draws(given: Any) -> dict[str, Draw]:
 
 
 def _orders(given: Any) -> list[str]:
-    out = list(dict.fromkeys(_several(given)))
-    for x in out:
+    out = []
+    for x in _several(given):
         if not isinstance(x, str) or not _ORDER.fullmatch(x):
             legal = ("chain", "reversed", "promote:128", "split:4", "sliced:4")
             near = hint(x, legal) if isinstance(x, str) else ""
             raise OperandError(f"an order is {', '.join(legal)} or such; got {shown(x)}{near}")
+        out.append(x)
     if not out:
         raise OperandError("orders names none; such as 'chain'")
-    return out
+    return list(dict.fromkeys(out))
 
 
 def _targets(ins: MatrixInstruction, given: Any) -> tuple[list[_Target], list[str]]:

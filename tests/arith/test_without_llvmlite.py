@@ -1,15 +1,13 @@
-"""Life without Numba, and with one that does not work or has no place to keep its code."""
+"""Life without llvmlite, and with one that does not work or has no place to keep its code."""
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import textwrap
 
 import numpy as np
 import pytest
-from paths import ROOT
 
 from emulator import OperandError, Warp, Warpgroup, execute, gemm, mma
 from emulator.adapters.triton_interpreter import tensor_core_dot
@@ -23,21 +21,32 @@ A, B = np.zeros((16, 16), np.float16), np.zeros((16, 8), np.float16)
 
 
 @pytest.fixture
-def no_numba(monkeypatch):
+def no_llvmlite(monkeypatch):
     """As on a machine that does not have it."""
-    monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.delitem(sys.modules, "emulator.arith.compiled", raising=False)
+    for name in [x for x in sys.modules if x.partition(".")[0] == "llvmlite"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in ("compiled", "vector_code", "kernels.machine_code"):
+        monkeypatch.delitem(sys.modules, f"emulator.arith.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "llvmlite", None)
     engines._missing.cache_clear()
+    engines.say_slow.cache_clear()
     yield
     engines._missing.cache_clear()
 
 
-def test_compiled_needs_numba(no_numba):
+def test_compiled_needs_llvmlite(no_llvmlite):
     ones = np.ones((16, 16), np.float16)
-    with pytest.raises(OperandError, match=r"'compiled' needs Numba.*pip install numba.*'vector'"):
+    with pytest.raises(OperandError, match=r"'compiled' needs llvmlite.*pip install .*'vector'"):
         gemm(ones, ones, instruction=F16, target="sm_80", engine="compiled")
-    assert engines.choose("auto", 1 << 40) == "vector"
     assert gemm(ones, ones, instruction=F16, target="sm_80")[0, 0] == 16
+
+
+def test_heavy_work_says_once_that_it_would_be_faster_with_llvmlite(no_llvmlite, caplog):
+    assert engines.choose("auto", 1 << 20) == "vector" and not caplog.records
+    for _ in range(2):
+        assert engines.choose("auto", 1 << 40) == "vector"
+    (said,) = caplog.messages
+    assert "llvmlite is not installed" in said and "20 times" in said and "`fast`" in said
 
 
 def run_python(text, said="", path=sys.path, **environment):
@@ -54,7 +63,7 @@ def run_python(text, said="", path=sys.path, **environment):
     return result.stdout.split()
 
 
-def test_small_work_never_imports_numba():
+def test_small_work_never_imports_llvmlite():
     out = run_python("""
         import sys
         import numpy as np
@@ -64,40 +73,40 @@ def test_small_work_never_imports_numba():
         registers = [np.zeros((32, n), np.uint32) for n in (4, 2, 4)]
         execute(ins, *registers, target="sm_90a")
         gemm(np.ones((64, 64), "f2"), np.ones((64, 64), "f2"), instruction=ins, target="sm_80")
-        optional = {"numba", "dask", "distributed", "tqdm", "torch"}
+        optional = {"llvmlite", "dask", "distributed", "tqdm", "torch"}
         print(sorted(optional & set(sys.modules)))
     """)
     assert out == ["[]"]
 
 
-def test_a_numba_that_does_not_import_is_none():
-    """The usual ImportError of Numba after an upgrade of NumPy."""
+def test_an_llvmlite_that_does_not_import_is_none():
+    """A library that does not load."""
     out = run_python(
         """
         import importlib.abc, importlib.machinery, sys
         class Broken(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             def find_spec(self, name, path, target=None):
-                if name == "numba":
+                if name == "llvmlite":
                     return importlib.machinery.ModuleSpec(name, self)
             def create_module(self, spec):
                 return None
             def exec_module(self, module):
-                raise ImportError("Numba needs NumPy 2.2 or less. Got NumPy 9.9.")
+                raise ImportError("libllvmlite.so: cannot open shared object file")
         sys.meta_path.insert(0, Broken())
         from emulator import OperandError
         from emulator.arith.engines import choose
         try:
             choose("compiled", 1)
         except OperandError as error:
-            assert "NumPy 2.2 or less" in str(error), error
+            assert "cannot open shared object" in str(error), error
             print(choose("auto", 1 << 40), choose("auto", 1 << 41))
     """,
-        said=r"Numba does not work here \(ImportError: Numba needs NumPy 2\.2 or less",
+        said=r"llvmlite does not work here \(ImportError: libllvmlite\.so: cannot open",
     )
     assert out == ["vector", "vector"]
 
 
-#: a product large enough for "auto" to start Numba, and one of bits, which compiles quickly
+#: a product large enough for "auto" to start LLVM, and one of bits, which compiles quickly
 LARGE = """
     import numpy as np
     from emulator import gemm, mma
@@ -111,50 +120,15 @@ LARGE = """
 """
 
 
-@pytest.mark.parametrize(
-    ("setting", "why"),
-    [
-        ({"NUMBA_DISABLE_JIT": "1"}, "RuntimeError: NUMBA_DISABLE_JIT is set"),
-        ({"NUMBA_NUM_THREADS": "0"}, "ValueError: Number of threads"),
-        ({"NUMBA_THREADING_LAYER": "none such"}, "ValueError: The threading layer"),
-    ],
-)
-def test_a_numba_that_does_not_work_is_done_without(setting, why):
-    pytest.importorskip("numba")
-    said = rf"Numba does not work here \({why}.*\): engine 'vector' computes the same"
-    assert run_python(LARGE, said, **setting) == ["128", "vector"] * 2
-
-
-def test_a_damaged_cache_is_done_without(tmp_path):
-    pytest.importorskip("numba")
-    cache = {"NUMBA_CACHE_DIR": str(tmp_path)}
-    assert run_python(LARGE, **cache) == ["128", "compiled"] * 2
-    indices = list(tmp_path.rglob("*popcount_tasks*.nbi"))
-    assert indices
-    for index in indices:
-        index.write_bytes(b"")
-    said = r"Numba does not work here \(EOFError: .*\): engine 'vector' computes the same"
-    assert run_python(LARGE, said, **cache) == ["128", "vector"] * 2
-
-
-def test_no_folder_for_the_cache(tmp_path):
-    """A read-only installation, and a home that is no folder."""
-    pytest.importorskip("numba")
-    ignore = shutil.ignore_patterns("__pycache__")
-    for package in ("emulator", "dtypes"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=ignore)
-    # A file in its place: root may write to read-only folders.
-    (tmp_path / "emulator" / "arith" / "__pycache__").write_text("")
-    nowhere = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "IPYTHONDIR"), os.devnull)
-    said = r"compiled code cannot be kept on disk \(cannot cache function .*NUMBA_CACHE_DIR"
-    out = run_python(
-        LARGE, said, path=[tmp_path, *sys.path], PYTHONDONTWRITEBYTECODE="1", **nowhere
-    )
-    assert out == ["128", "compiled"] * 2
+def test_no_folder_for_the_cache():
+    """A home that is no folder: code is compiled in each process."""
+    pytest.importorskip("llvmlite")
+    nowhere = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "EMULATOR_CACHE_DIR"), os.devnull)
+    assert run_python(LARGE, **nowhere) == ["128", "compiled"] * 2
 
 
 def test_a_mistake_of_the_caller_gives_no_engine_up(monkeypatch):
-    pytest.importorskip("numba")
+    pytest.importorskip("llvmlite")
     monkeypatch.setattr(engines, "_WORTH_STARTING", 1)
     a, b = np.ones((3, 16, 16), np.float16), np.ones((4, 16, 8), np.float16)
     with pytest.raises(OperandError, match="batch axes do not broadcast"):

@@ -1,0 +1,178 @@
+"""Words that are NumPy's arrays: the operations of `words`, by NumPy's idioms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+
+from dtypes import FORMATS, Array
+from emulator.arith.error_free import odd_sum
+from emulator.arith.scalar.words import Results, Words
+from emulator.arith.wide import fused_multiply_add
+
+_ROUND = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
+_REVERSED = np.array([int(f"{byte:08b}"[::-1], 2) for byte in range(256)], np.uint8)
+_LANES = np.arange(32, dtype=np.uint32)
+#: operations on integers
+UFUNCS: dict[str, np.ufunc] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
+_LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+
+class ArrayWords:
+    """Words that are arrays; NumPy must have been told to ignore floating-point errors."""
+
+    select = staticmethod(np.where)
+    sqrt = staticmethod(np.sqrt)
+
+    @staticmethod
+    def minimum(a: Array, b: Any) -> Array:
+        out = np.minimum(a, b)
+        return out if out.dtype.kind != "f" else _in_order(out, np.bitwise_or, a, b)
+
+    @staticmethod
+    def maximum(a: Array, b: Any) -> Array:
+        out = np.maximum(a, b)
+        return out if out.dtype.kind != "f" else _in_order(out, np.bitwise_and, a, b)
+
+    @staticmethod
+    def put(condition: Array, value: Any, out: Array) -> Array:
+        if not condition.any():
+            return out
+        return np.where(condition, value() if callable(value) else value, out)
+
+    @staticmethod
+    def mend(condition: Array, out: Array, make: Callable[..., Array], *operands: Array) -> Array:
+        if not condition.any():
+            return out
+        if np.ndim(condition) == 0:
+            return make(*operands)
+        shape = np.broadcast_shapes(condition.shape, np.shape(out))
+        where = np.broadcast_to(condition, shape)
+        picked = (np.broadcast_to(x, shape)[where] if np.ndim(x) else x for x in operands)
+        out = np.array(np.broadcast_to(out, shape))
+        out[where] = make(*picked)
+        return out
+
+    @staticmethod
+    def constant(word: Array) -> int | None:
+        return int(word) if np.ndim(word) == 0 else None
+
+    @staticmethod
+    def count_ones(a: Array) -> Array:
+        return np.bitwise_count(a).astype(np.uint32)
+
+    @staticmethod
+    def leading_zeros(a: Array) -> Array:
+        bits = 8 * a.itemsize
+        if bits == 64:
+            a = a & ~(a >> 1)  # so that no rounding carries into the next power of two
+        exponents = a.astype(np.float64).view(np.uint64) >> 52
+        return np.minimum(1022 + bits - exponents, bits).astype(np.uint32)
+
+    @staticmethod
+    def reverse_bits(a: Array) -> Array:
+        words = np.ascontiguousarray(a)
+        return _REVERSED[words.view(np.uint8)].view(a.dtype).byteswap().reshape(np.shape(a))
+
+    @staticmethod
+    def high_product(a: Array, b: Array) -> Array:
+        a1, a0, b1, b0 = a >> _HALF, a & _LOW, b >> _HALF, b & _LOW
+        middle = a1 * b0 + (a0 * b0 >> _HALF)
+        cross = a0 * b1 + (middle & _LOW)
+        return a1 * b1 + (middle >> _HALF) + (cross >> _HALF)
+
+    @staticmethod
+    def look_up(table: Array, indexes: Array) -> Array:
+        return table.take(indexes)
+
+    @staticmethod
+    def integral(x: Array, rounding: str) -> Array:
+        return _ROUND[rounding](x)
+
+    @staticmethod
+    def to_integers(x: Array, dtype: np.dtype[Any]) -> Array:
+        info = np.iinfo(dtype)
+        if dtype == np.int32 and (np.abs(x) < 2.0**31).all():
+            return x.astype(np.int32)
+        x = x.astype(np.float64)
+        # The largest 64-bit numbers are no float64: what reaches the power above them is clamped.
+        too_large = x >= float(info.max + 1)
+        inside = np.where(too_large | (x != x), 0, np.maximum(x, float(info.min)))
+        return np.where(too_large, dtype.type(info.max), inside.astype(dtype))
+
+    @staticmethod
+    def fused(x: Array, y: Array, z: Array) -> Array:
+        if x.dtype == np.float32:
+            # The product is exact in float64.
+            product = x.astype(np.float64) * y.astype(np.float64)
+            return _sum_to_round(product, z.astype(np.float64)).astype(np.float32)
+        a, b, c = (np.asarray(number).view(np.uint64) for number in (x, y, z))
+        return fused_multiply_add(FORMATS["f64"], a, b, c).view(np.float64)
+
+    @staticmethod
+    def lanes() -> Array:
+        return _LANES
+
+    @staticmethod
+    def of_lane(a: Array, lanes: Array) -> Array:
+        lanes = lanes.astype(np.intp)
+        if lanes.ndim == 1 and np.ndim(a):  # the same ones in every warp
+            return np.broadcast_to(a, (*np.shape(a)[:-1], len(_LANES)))[..., lanes]
+        a, lanes = np.broadcast_arrays(a, lanes)
+        start = np.arange(0, a.size, len(_LANES)).reshape(*a.shape[:-1], 1)
+        return np.ascontiguousarray(a).reshape(-1).take(lanes + start)
+
+    @staticmethod
+    def ballot(condition: Array) -> Array:
+        return ballot(condition)
+
+    @staticmethod
+    def reduced(operation: str, a: Array) -> Array:
+        return UFUNCS[operation].reduce(a, axis=-1, keepdims=True, dtype=a.dtype)
+
+    @staticmethod
+    def by_arrays(function: Callable[..., Results], *words: Any) -> Results:
+        return function(*words)
+
+    def outlined(self, name: str, function: Callable[..., Array], *words: Array) -> Array:
+        return function(self, *words)
+
+
+def ballot(where: Array) -> Array:
+    """A mask of the lanes of each warp ``(…, 32)``, for all of them ``(…, 1)``."""
+    shape = np.broadcast_shapes(np.shape(where), _LANES.shape)
+    lanes = np.ascontiguousarray(np.broadcast_to(where, shape))
+    return np.packbits(lanes, axis=-1, bitorder="little").view("<u4")
+
+
+def _in_order(out: Array, of_zeros: np.ufunc, a: Array, b: Array) -> Array:
+    """Extremes of numbers as `Words` has them. NumPy's do not order zeros, and are NaNs where any
+    number is; its fmin and fmax of Arm lose a number against a signalling NaN."""
+    lost = out != out
+    if lost.any():
+        out = np.where(a != a, b, np.where(b != b, a, out))
+    zeros = (out == 0) & (a == b)
+    if zeros.any():
+        word = f"u{a.dtype.itemsize}"
+        out = np.where(zeros, of_zeros(a.view(word), b.view(word)).view(a.dtype), out)
+    return out
+
+
+def _sum_to_round(a: Array, b: Array) -> Array:
+    """a + b so that it can be rounded to f32: to odd where to nearest might make a difference,
+    because the sum may lie half way between two numbers of f32."""
+    total = a + b
+    half_way = total.view(np.uint64) & _CUT == _HALF_WAY
+    doubtful = half_way | (np.abs(total) < 2.0**-126)
+    return ArrayWords.mend(doubtful, total, odd_sum, a, b)
+
+
+#: bits of f64 that f32 lacks, and what they are half way between two numbers of f32
+_CUT, _HALF_WAY = np.uint64((1 << 29) - 1), np.uint64(1 << 28)
+#: the words that are arrays: to mypy they lack what their annotations in NumPy do not promise
+ARRAYS = cast("Words", ArrayWords())

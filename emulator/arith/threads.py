@@ -1,0 +1,111 @@
+"""Threads for compiled code, which runs without the lock of the interpreter."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import lru_cache, reduce
+from itertools import pairwise
+from operator import or_
+from typing import Any
+
+#: multiply-adds below which a second thread costs more than it brings
+_WORTH_A_THREAD = 1 << 19
+#: parts of the work of each thread, so that none waits long for the last
+_PARTS, _MANY_PARTS = 4, 16
+
+_thread = threading.local()
+
+
+def processors() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@lru_cache(maxsize=1)
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(processors(), "emulator")
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked child inherits the pool, but none of its threads.
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def in_threads(
+    piece: Callable[[Any], None], parts: Iterable[Any], threads: int | None = None
+) -> None:
+    """``piece(part)`` for all `parts`, in so many threads (None: all), of which this is one; what
+    they call uses no more threads."""
+    left, most = deque(parts), processors()
+    most = min(len(left), most if threads is None else min(threads, most))
+    if most <= 1 or getattr(_thread, "is_worker", False):
+        for part in left:
+            piece(part)
+        return
+    others: list[Future[None]] = []
+    try:
+        for _ in range(1, most):
+            others.append(_pool().submit(_work, piece, left))
+        _work(piece, left)
+    finally:
+        _thread.is_worker = False
+        # Who has begun still writes to memory of the caller, who may be interrupted: no part is
+        # left to them but the one that they compute.
+        left.clear()
+        begun = [x for x in others if not x.cancel()]
+        _wait_for(begun)
+    for other in begun:
+        other.result()
+
+
+def _wait_for(begun: Sequence[Future[None]]) -> None:
+    """Waits until all are done; an interrupt meanwhile is raised then."""
+    try:
+        wait(begun)
+    except BaseException:
+        _wait_for(begun)
+        raise
+
+
+def _work(piece: Callable[[Any], None], left: deque[Any]) -> None:
+    """Takes what is left, one part after the other; a failure leaves nothing to others."""
+    _thread.is_worker = True
+    try:
+        while left:
+            try:
+                part = left.popleft()
+            except IndexError:  # another was quicker
+                return
+            piece(part)
+    finally:
+        left.clear()
+
+
+def in_parts(
+    piece: Callable[[int, int], int], count: int, threads: int, parts: int = _PARTS
+) -> int:
+    """``piece(first, last)`` for all of `count` in so many threads; the bits that any returns."""
+    threads = min(threads, count, processors())
+    if threads <= 1:
+        return piece(0, count)
+    parts = min(count, threads * parts)
+    found: list[int] = []
+    cuts = [i * count // parts for i in range(parts + 1)]
+    in_threads(lambda part: found.append(piece(*part)), pairwise(cuts), threads)
+    return reduce(or_, found, 0)
+
+
+def run_in_threads(tasks: Callable[..., None], count: int, work: int, *arguments: Any) -> None:
+    """``tasks(first, last, *arguments)`` for all of `count`, in threads if it is worth it."""
+
+    def piece(first: int, last: int) -> int:
+        tasks(first, last, *arguments)
+        return 0
+
+    in_parts(piece, count, 1 + work // _WORTH_A_THREAD, _MANY_PARTS)

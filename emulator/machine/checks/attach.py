@@ -1,0 +1,25 @@
+"""The checks as an engine takes them: what goes around its steps, its launches and its waves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emulator.machine.checks.reporter import GridWatch
+from emulator.machine.checks.steps import checked, checked_end
+from emulator.machine.checks.watch import Watch
+from emulator.machine.vector.wave import Wave
+
+
+class Attached:
+    """`emulator.machine.vector.watching.Checks`."""
+
+    step = staticmethod(checked)
+    end = staticmethod(checked_end)
+
+    @staticmethod
+    def grid(grid: Any) -> GridWatch:
+        return GridWatch(grid)
+
+    @staticmethod
+    def wave(watch: GridWatch, wave: Wave) -> Watch:
+        return Watch(watch, wave)

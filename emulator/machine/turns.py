@@ -1,0 +1,60 @@
+"""Launches of several Python threads take turns where they share memory: the variables of a Module,
+or a `Memory`. Each launch copies these in and out, so two at a time would lose updates."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+from emulator.machine.failure import Failure
+
+
+class Turn:
+    """What one launch at a time may have. Copies and pickles of it are free."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[Turn], tuple[()]]:
+        return Turn, ()
+
+
+class _Thread(threading.local):
+    """What launches of a Python thread have."""
+
+    def __init__(self) -> None:
+        self.turns: list[Turn] = []
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def taken(turns: Mapping[str, Turn]) -> Iterator[None]:
+    """Waits until no other launch has the turns, by name, and keeps them.
+
+    All launches take them in one order, and so never wait for each other in a circle. A launch
+    within a launch, which a callback makes, could: it does not wait, but raises Failure.
+    """
+    nested = bool(_thread.turns)
+    with ExitStack() as stack:
+        for name, turn in turns.items():
+            if not turn.lock.acquire(blocking=not nested):
+                raise Failure("launch", _refusal(name, mine=turn in _thread.turns))
+            stack.callback(turn.lock.release)
+            _thread.turns.append(turn)
+            stack.callback(_thread.turns.remove, turn)
+        yield
+
+
+def _refusal(name: str, *, mine: bool) -> str:
+    if mine:
+        return (
+            f"{name} is in use by the launch that made this call; wait until that launch has "
+            "ended, or give this one memory of its own"
+        )
+    return (
+        f"{name} is in use by a launch of another Python thread, and a launch within a launch "
+        "does not wait; make this launch outside of the callback"
+    )

@@ -1,0 +1,86 @@
+"""The column `effects`: what the engines, the contraction and the checks read of an instruction."""
+
+import pytest
+
+from emulator import Instruction
+from emulator.isa import conversion, movement, tcgen05
+from emulator.isa.instruction import EFFECTS, effects_of
+from emulator.isa.ordinary.row import Row
+from emulator.isa.ordinary.tables import ROWS
+
+#: first words of the opcodes with an effect in some row, stated again by hand
+NAMES = {
+    "jumps": "bra brx call ret exit trap brkpt",
+    "ends": "bra brx ret exit trap",
+    "leaves": "ret exit",
+    "reads": "ld ldu atom",
+    "writes": "st atom red",
+    "exchanges": "atom red multimem clusterlaunchcontrol",
+    "asynchronous": "st red",
+    "copies": "cp clusterlaunchcontrol",
+    "maps": "tensormap",
+    "barrier": "bar barrier",
+    "mbarrier": "mbarrier",
+    "polls": "atom ld mbarrier nanosleep",
+    "lanes": "shfl vote match activemask elect",
+    "carry": "addc subc madc",
+    "stack": "alloca stacksave stackrestore",
+    "orders": "fence membar wgmma",
+    "hint": "applypriority createpolicy discard griddepcontrol nanosleep pmevent prefetch "
+    "prefetchu fence membar",
+    "splits": "call brkpt pmevent setmaxnreg membar div rcp sqrt rsqrt",
+}
+
+
+def test_every_row_names_its_effects():
+    rows = [*ROWS, *movement.FORMS, *conversion.FORMS]
+    assert all(row.effects for row in rows)
+    words = {e.partition("@")[0] for row in rows for e in row.effects.split()}
+    assert words == set(EFFECTS)
+
+
+@pytest.mark.parametrize("effect", NAMES)
+def test_names(effect):
+    found = {row.name.partition(".")[0] for row in ROWS if effect in row.effects.split()}
+    assert found == set(NAMES[effect].split())
+
+
+def test_all_other_names_are_pure():
+    named = {name for names in NAMES.values() for name in names.split()}
+    others = {row.name.partition(".")[0]: row for row in ROWS}
+    for name in named - {"div", "rem", "rcp", "sqrt", "rsqrt"}:
+        others.pop(name)
+    assert {name for name, row in others.items() if "pure" not in row.effects.split()} == set()
+
+
+@pytest.mark.parametrize(
+    ("opcode", "effects"),
+    [
+        ("fence.acq_rel.gpu", "hint orders splits"),
+        ("fence.acquire.gpu", "hint orders"),
+        ("griddepcontrol.wait", "hint"),
+        ("griddepcontrol.launch_dependents", "hint splits"),
+        ("div.u32", "pure"),
+        ("div.s32", "pure splits"),
+        ("rcp.approx.f32", "pure"),
+        ("rcp.rn.ftz.f32", "pure splits"),
+        ("rsqrt.approx.f64", "pure splits"),
+        ("rsqrt.approx.ftz.f64", "pure"),
+        ("cp.async.bulk.prefetch.L2.global", "copies hint"),
+        ("cp.async.wait_all", "copies"),
+        ("redux.sync.add.s32", "pure"),
+        ("ldmatrix.sync.aligned.m8n8.x1.shared.b16", "reads"),
+        ("cvt.rn.f16x2.f32", "pure"),
+        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", ""),
+        ("st.async.mbarrier::complete_tx::bytes.b32", "writes asynchronous"),
+    ],
+)
+def test_effects_of_forms(opcode, effects):
+    assert Instruction.parse(opcode).effects == frozenset(effects.split()) == effects_of(opcode)
+
+
+def test_a_new_row_with_a_rule_is_pure_and_no_opcode_has_no_effects():
+    assert Row("new.type=u32", "d, a", "integer.add").effects == "pure"
+    assert Row("new.type=u32", "d, a", "carry.addc", carry="reads").effects == "carry"
+    assert effects_of("select") == frozenset()
+    assert all(row.effects == "" for row in tcgen05.ROWS)
