@@ -12,9 +12,9 @@ from dtypes import FORMATS, Array, convert
 from emulator.adapters.triton_lowering import DotCall, Plan
 from emulator.arith import Engine, matmul
 from emulator.arith.conversions import convert as cvt
+from emulator.arith.fast.wide import add
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import FmaChain, Widen
-from emulator.arith.wide import add
 from emulator.isa.matrix import MatrixInstruction
 from emulator.matrices.gemm import gemm
 from emulator.matrices.mma import mma

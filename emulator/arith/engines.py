@@ -25,11 +25,11 @@ _PRODUCTS_AT_ONCE = 1 << 22
 #: multiply-adds that the vector engine does in the time that llvmlite takes to start, and that LLVM
 #: takes for the code of a recipe
 _WORTH_STARTING, _WORTH_CODE = 1 << 27, 1 << 25
-_COMPILED = "emulator.arith.compiled"
+_COMPILED = "emulator.arith.fast.compiled"
 #: multiply-adds that are worth making a kernel, a tenth of a second, and how much slower those of
 #: f64 are without one
 _WORTH_A_KERNEL, _SLOWER_F64 = 1 << 23, 8
-_KERNELS = "emulator.arith.kernels.batch"
+_KERNELS = "emulator.arith.fast.kernels.batch"
 
 
 def check_engine(engine: object) -> None:
@@ -110,7 +110,7 @@ def say_slow() -> None:
 
 
 def may_use_kernels(engine: Engine) -> bool:
-    """Whether `emulator.arith.kernels` may run for an engine; imports nothing."""
+    """Whether `emulator.arith.fast.kernels` may run for an engine; imports nothing."""
     return engine in ("auto", "compiled") and not _no_kernels
 
 

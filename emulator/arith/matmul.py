@@ -15,12 +15,13 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from dtypes import Array, Format, code_type, convert
-from emulator.arith import fused, grouped, integers, reference, small, vector
+from emulator.arith import reference, vector
 from emulator.arith.engines import Compute, Engine, choose, give_up, in_pieces
-from emulator.arith.factors import Bool, Plan, Side, factor, is_special, plan, values
+from emulator.arith.fast import fused, grouped, integers, small
+from emulator.arith.fast.factors import Bool, Plan, Side, factor, is_special, plan, values
+from emulator.arith.fast.threads import in_threads
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import IntegerDot, PopcountDot
-from emulator.arith.threads import in_threads
 
 _R = TypeVar("_R")
 
@@ -216,7 +217,7 @@ def _fast(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> tuple[
         return grouped.chain(arithmetic, *x, k)  # type: ignore[arg-type]
     made = plan(arithmetic, k)
     if made is None and engine == "compiled":
-        from emulator.arith import compiled
+        from emulator.arith.fast import compiled
 
         return compiled.float_chain(arithmetic, x.a, x.b, x.c, k)
     if made is None or ((made.before or made.after) and x.a.shape[-1] > k):
@@ -324,7 +325,7 @@ def _chain(
     """The codes of accumulators, and where they are to be computed otherwise."""
     products = _PIECE
     if engine == "compiled":
-        from emulator.arith import fused_tiles
+        from emulator.arith.fast import fused_tiles
 
         products = _COMPILED_PIECE
     m, n = x.shape[-2:]

@@ -17,10 +17,10 @@ import numpy as np
 
 from dtypes import Array
 from emulator.errors import OperandError, UnsupportedError
-from emulator.machine.device_runtime import DEVICE_RUNTIME
 from emulator.machine.engines import run_grid
 from emulator.machine.options import EngineName
 from emulator.machine.report import KernelError
+from emulator.machine.system.device_runtime import DEVICE_RUNTIME
 from emulator.memory.arena import Arena
 from emulator.ptx.program import SpecialRegister, Statement
 

@@ -15,18 +15,10 @@ from emulator.arith import Engine
 from emulator.errors import OperandError, UnsupportedError
 from emulator.machine.arguments import Memory, Placed, place_arguments
 from emulator.machine.checks.finding import Finding
-from emulator.machine.device_launches import (
-    MOST_GRIDS,
-    MOST_SHARED,
-    Copy,
-    DeviceLaunches,
-    GridRequest,
-)
-from emulator.machine.failure import Failure, over_limit
-from emulator.machine.host import Heap
 from emulator.machine.options import Contract, EngineName, Order
-from emulator.machine.place import Index, Place
 from emulator.machine.report import KernelError, Report
+from emulator.machine.shared.failure import Failure, over_limit
+from emulator.machine.shared.place import Index, Place
 from emulator.machine.sizes import (
     BLOCKS,
     THREADS,
@@ -35,6 +27,14 @@ from emulator.machine.sizes import (
     cluster_of,
     shared_bytes,
 )
+from emulator.machine.system.device_launches import (
+    MOST_GRIDS,
+    MOST_SHARED,
+    Copy,
+    DeviceLaunches,
+    GridRequest,
+)
+from emulator.machine.system.host import Heap
 from emulator.machine.turns import Turn, taken
 from emulator.memory.arena import ALIGNMENT, Allocation, Arena
 from emulator.memory.untouched import copy_changed

@@ -17,7 +17,6 @@ from emulator.errors import (
     shown,
 )
 from emulator.machine.arguments import Memory
-from emulator.machine.externals import EXTERNALS
 from emulator.machine.launch import Launch
 from emulator.machine.options import (
     Contract,
@@ -31,6 +30,7 @@ from emulator.machine.options import (
 )
 from emulator.machine.report import Report
 from emulator.machine.sizes import BLOCKS, THREADS, along_axes
+from emulator.machine.system.externals import EXTERNALS
 from emulator.machine.turns import Turn
 from emulator.ptx.module import BoundKernel, BoundModule, Problem, bind_kernel
 from emulator.ptx.parser import parse_module

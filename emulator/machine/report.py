@@ -20,7 +20,7 @@ from emulator.machine.checks.counters import (
     used_columns,
 )
 from emulator.machine.checks.finding import Finding, Party
-from emulator.machine.place import Index, Place, shown
+from emulator.machine.shared.place import Index, Place, shown
 from emulator.reading import read_bytes
 
 #: lines of a source file that a page shows before and behind those that it speaks of

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from emulator.errors import OperandError, as_integer, shown, whole
-from emulator.machine.place import Index
+from emulator.machine.shared.place import Index
 from emulator.ptx.module import BoundKernel
 from emulator.ptx.program import Function
 from emulator.targets import Target

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
-from emulator.machine.failure import Failure
+from emulator.machine.shared.failure import Failure
 
 
 class Turn:

@@ -16,8 +16,8 @@ from emulator.arith.engines import check_engine
 from emulator.arrays import as_array
 from emulator.errors import OperandError, UnsupportedError, as_integer, needed, shown, whole
 from emulator.machine.engines import problem
-from emulator.machine.registers import RegisterFile, words_of
-from emulator.machine.state import State
+from emulator.machine.shared.registers import RegisterFile, words_of
+from emulator.machine.shared.state import State
 from emulator.memory.space import Space
 from emulator.ptx.shared import SharedVariables
 from emulator.ptx.statements import Declared, Mark, Text, at_place, bind

@@ -12,7 +12,7 @@ import numpy as np
 from dtypes import FORMATS, Array
 from emulator.arith import Engine, matmul
 from emulator.arith.arrangement import with_gaps
-from emulator.arith.factors import is_special
+from emulator.arith.fast.factors import is_special
 from emulator.arith.recipes import Arithmetic
 from emulator.arrays import as_array
 from emulator.errors import OperandError, UndefinedError

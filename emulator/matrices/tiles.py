@@ -10,8 +10,8 @@ import numpy as np
 
 from dtypes import FORMATS, Array
 from emulator.arith import Engine, matmul
+from emulator.arith.fast.wide import add
 from emulator.arith.recipes import Arithmetic
-from emulator.arith.wide import add
 from emulator.isa.matrix import MatrixInstruction
 from emulator.matrices.sparse_tiles import matmul_sparse
 

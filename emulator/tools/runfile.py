@@ -14,7 +14,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.errors import OperandError, quoted
-from emulator.machine.registers import Register
+from emulator.machine.shared.registers import Register
 from emulator.machine.warp import Warp, Warpgroup
 from emulator.ptx.statements import instructions, target_of
 from emulator.tools.files import check_outputs, read_npz, read_text, write_npz

@@ -82,7 +82,7 @@ def _by_kernel(call: Call) -> Array | None:
 
 
 def _run_kernel(call: Call, x: Checked, batch: tuple[int, ...]) -> Array | None:
-    from emulator.arith.kernels.product import METADATA, MIXED, PADDING
+    from emulator.arith.fast.kernels.product import METADATA, MIXED, PADDING
     from emulator.warp import native
 
     ins = call.instruction

@@ -1,7 +1,7 @@
 """Executes mma, mma.sp and wgmma by kernels of machine code, from registers to registers.
 
 No operand is unpacked here: its registers, or the bytes of shared memory, go to the kernel with a
-table of where each element lies. See `emulator.arith.kernels`.
+table of where each element lies. See `emulator.arith.fast.kernels`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from dtypes import Array, Place, code_type
-from emulator.arith.kernels import batch as kernels
-from emulator.arith.kernels.batch import Operand, address_of, in_runs
-from emulator.arith.kernels.product import OPERANDS, Product, Sparsity, Units, arranged
-from emulator.arith.kernels.tile import known_words
+from emulator.arith.fast.kernels import batch as kernels
+from emulator.arith.fast.kernels.batch import Operand, address_of, in_runs
+from emulator.arith.fast.kernels.product import OPERANDS, Product, Sparsity, Units, arranged
+from emulator.arith.fast.kernels.tile import known_words
 from emulator.arith.steps import IntegerDot, PopcountDot
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
@@ -465,9 +465,9 @@ def _zeros(count: int) -> Int64:
 class WarpFunction(NamedTuple):
     """``int32 warp(const void *registers, void *d)``, for other native code to call, too.
 
-    It multiplies for one warp, and returns 0, or the flags of `emulator.arith.kernels.product`:
-    then an operand is not legal, or with MIXED `d` means nothing. Each register is the words of all
-    lanes, one after the other.
+    It multiplies for one warp, and returns 0, or the flags of `fast.kernels.product`: then an
+    operand is not legal, or with MIXED `d` means nothing. Each register is the words of all lanes,
+    one after the other.
     """
 
     compute: Any

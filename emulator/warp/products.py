@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array, Format, Place, code_type, unpack
-from emulator.arith import error_free, small
-from emulator.arith.factors import Float32, values
+from emulator.arith.fast import error_free, small
+from emulator.arith.fast.factors import Float32, values
+from emulator.arith.fast.small import Float64
 from emulator.arith.recipes import Arithmetic
-from emulator.arith.small import Float64
 from emulator.arith.steps import (
     AddC,
     Clear,

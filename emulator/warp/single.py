@@ -118,8 +118,8 @@ def _kernel(
     ins: MatrixInstruction, target: Target, plan: _Plan, chosen: tuple[int, ...]
 ) -> Kernel | None:
     """Raises OperandError for a selector or ids that the instruction has not."""
-    from emulator.arith.kernels.batch import address_of
-    from emulator.arith.kernels.product import METADATA
+    from emulator.arith.fast.kernels.batch import address_of
+    from emulator.arith.fast.kernels.product import METADATA
     from emulator.warp.native import warp_function
 
     selector, ids = _selector_and_ids(ins, chosen)
@@ -264,7 +264,7 @@ def _by_kernels(call: Call) -> _Again | None:
 
 def _repeated(call: Call) -> _Again | None:
     """Raises EmulatorError for operands and options that are wrong."""
-    from emulator.arith.kernels.product import METADATA, MIXED, PADDING
+    from emulator.arith.fast.kernels.product import METADATA, MIXED, PADDING
     from emulator.warp.native import Setting, repeated
 
     x = Checked.of(call)

@@ -20,7 +20,7 @@ from edges import chain
 from dtypes import code_type
 from emulator import OperandError, gemm
 from emulator.arith import engines, matmul, vector
-from emulator.arith import threads as pieces
+from emulator.arith.fast import threads as pieces
 
 quick = importlib.import_module("emulator.arith.matmul")
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -160,7 +160,7 @@ def test_roundings_of_the_machine_are_set_and_taken_back(how, monkeypatch):
 def test_the_codes_would_show_unfused_multiply_adds(name, monkeypatch):
     """The planted error: a rounding too many."""
     pytest.importorskip("llvmlite")
-    compiled = importlib.import_module("emulator.arith.compiled")
+    compiled = importlib.import_module("emulator.arith.fast.compiled")
 
     def planted(operation, bits):
         def rows(first, last, a, b, x, *sizes):
@@ -269,9 +269,9 @@ def test_a_forked_child_computes_too():
 def test_auto_goes_by_the_work(monkeypatch):
     limit = engines._WORTH_STARTING
     monkeypatch.setattr(engines, "_missing", lambda: "")
-    monkeypatch.setitem(sys.modules, "emulator.arith.compiled", object())
+    monkeypatch.setitem(sys.modules, "emulator.arith.fast.compiled", object())
     assert engines.choose("auto", 1) == "compiled"  # it has started already
-    monkeypatch.delitem(sys.modules, "emulator.arith.compiled")
+    monkeypatch.delitem(sys.modules, "emulator.arith.fast.compiled")
     assert engines.choose("auto", limit - 1) == "vector"
     assert engines.choose("auto", limit) == "compiled"
     for engine in ("reference", "vector", "compiled"):
@@ -280,7 +280,7 @@ def test_auto_goes_by_the_work(monkeypatch):
 
 def test_auto_makes_code_of_a_recipe_when_the_work_has_paid_for_it(monkeypatch):
     monkeypatch.setattr(engines, "_missing", lambda: "")
-    monkeypatch.setitem(sys.modules, "emulator.arith.compiled", object())
+    monkeypatch.setitem(sys.modules, "emulator.arith.fast.compiled", object())
     monkeypatch.setattr(engines, "_asked", {})
     part = engines._WORTH_CODE // 4
     found = [engines.choose("auto", part, "a recipe") for _ in range(5)]

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from dtypes import FORMATS, code_type, decode_values
-from emulator.arith.factors import is_special, values
+from emulator.arith.fast.factors import is_special, values
 
 pytest.importorskip("llvmlite")
-from emulator.arith.fused_decoding import LANES, Layout, decoding_function
+from emulator.arith.fast.fused_decoding import LANES, Layout, decoding_function
 
 FORMATS_OF_A = ("f16", "bf16", "e5m2", "e4m3", "e3m2", "e2m3", "e2m1")
 F16 = FORMATS["f16"]

@@ -10,9 +10,10 @@ from designed import boundary, fma_operands
 from dots import ROUNDINGS
 
 from dtypes import FORMATS, code_type, convert
-from emulator.arith import error_free, ieee
+from emulator.arith import ieee
+from emulator.arith.fast import error_free
+from emulator.arith.fast.wide import fused_multiply_add
 from emulator.arith.rounding_modes import rounded
-from emulator.arith.wide import fused_multiply_add
 
 
 def check_fma(fmt, a, b, c, rounding="rn", nan_order=()):

@@ -33,7 +33,8 @@ from fp4 import (
 
 from dtypes import FORMATS, encode
 from emulator import Instruction, execute
-from emulator.arith import dot, grouped, matmul, reference, vector
+from emulator.arith import dot, matmul, reference, vector
+from emulator.arith.fast import grouped
 from emulator.arith.recipes import RECIPES, arithmetic_for_row
 from emulator.warp.sparse import matmul_selected
 

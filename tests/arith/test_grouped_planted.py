@@ -9,7 +9,7 @@ import pytest
 from edges import chain
 from fp4 import FOUR, check, drawn, each_case
 
-from emulator.arith import grouped
+from emulator.arith.fast import grouped
 
 quick = importlib.import_module("emulator.arith.matmul")
 

@@ -11,7 +11,8 @@ import pytest
 from bits import assert_same_codes
 from dots import by_hand, each_fast
 
-from emulator.arith import integers, matmul
+from emulator.arith import matmul
+from emulator.arith.fast import integers
 
 RANGES = {"s8": (-128, 127), "u8": (0, 255), "s4": (-8, 7), "u4": (0, 15)}
 PAIRS = [*product(("s8", "u8"), repeat=2), *product(("s4", "u4"), repeat=2)]

@@ -11,7 +11,7 @@ from emulator import Instruction
 from emulator.arith import matmul
 
 pytest.importorskip("llvmlite")
-tiles = pytest.importorskip("emulator.arith.fused_tiles")
+tiles = pytest.importorskip("emulator.arith.fast.fused_tiles")
 
 M = "mma.sync.aligned."
 CASES = (
@@ -101,7 +101,7 @@ def test_marks_of_decoding_are_needed(name):
     arrays[1][5, :, 3] = (exponent << 7 | 9) if name == "LEAST" else 4 << 7
     arithmetic = ins.arithmetic("sm_80")
     p, q = ((arithmetic.a, x, None) for x in arrays[:2])
-    from emulator.arith.factors import plan
+    from emulator.arith.fast.factors import plan
 
     _, bad = tiles.chain_of_batch(plan(arithmetic, ins.k), p, q, None, arrays[2])
     assert bad[5, 2].all()

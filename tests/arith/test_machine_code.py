@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from emulator.arith import threads
+from emulator.arith.fast import threads
 
-machine_code = pytest.importorskip("emulator.arith.kernels.machine_code")
+machine_code = pytest.importorskip("emulator.arith.fast.kernels.machine_code")
 
 TEXT = """
 define i64 @twice(i64 %x) {

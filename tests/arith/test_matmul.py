@@ -24,8 +24,9 @@ from edges import (
 from recipe_cases import CASES
 
 from dtypes import FORMATS, encode
-from emulator.arith import fused, matmul, reference
-from emulator.arith.factors import plan, values
+from emulator.arith import matmul, reference
+from emulator.arith.fast import fused
+from emulator.arith.fast.factors import plan, values
 from emulator.arith.recipes import RECIPES, arithmetic_for_row, find_recipe
 from emulator.arith.steps import FusedDotAdd
 
@@ -123,7 +124,7 @@ def shape_case(where, k):
 def test_processors_that_do_not_round_single_instructions(where, monkeypatch):
     """What the code for AVX-512 computes, by the code for others."""
     pytest.importorskip("llvmlite")
-    monkeypatch.setattr("emulator.arith.fused_tiles.directed", lambda: False)
+    monkeypatch.setattr("emulator.arith.fast.fused_tiles.directed", lambda: False)
     case = shape_case(where, 16)
     check(case, "compiled", drawn(case, 207, (1, 9, 35)))
 

@@ -13,8 +13,8 @@ from edges import chain
 from test_matmul import GROUPED, check, drawn, quick, shape_case
 
 from dtypes import FORMATS
-from emulator.arith import factors, fused
-from emulator.arith.factors import plan
+from emulator.arith.fast import factors, fused
+from emulator.arith.fast.factors import plan
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def whatever_its_share(monkeypatch):
     monkeypatch.setattr(quick, "_MOSTLY_ORDINARY", 0)
     if importlib.util.find_spec("llvmlite"):
         # What lies in lanes has plants of its own, in test_lanes.
-        monkeypatch.setattr("emulator.arith.fused_tiles.suits_lanes", lambda *_: False)
+        monkeypatch.setattr("emulator.arith.fast.fused_tiles.suits_lanes", lambda *_: False)
 
 
 def plant(monkeypatch, **off):
@@ -98,7 +98,7 @@ KINDS = {
 @pytest.mark.parametrize("name", KINDS)
 def test_the_matrices_would_show_code_of_another_kind(name, monkeypatch):
     pytest.importorskip("llvmlite")
-    tiles = importlib.import_module("emulator.arith.fused_tiles")
+    tiles = importlib.import_module("emulator.arith.fast.fused_tiles")
     where, off = KINDS[name]
     if "floats" in off and not tiles.directed():
         pytest.skip("this processor has no such sums")
@@ -111,7 +111,7 @@ def test_the_matrices_would_show_code_of_another_kind(name, monkeypatch):
 def test_a_sum_that_leaves_int32_is_computed_otherwise(monkeypatch):
     """16 products of almost 4 beside a c of almost 2: without the guard, the sum wraps."""
     pytest.importorskip("llvmlite")
-    tiles = importlib.import_module("emulator.arith.fused_tiles")
+    tiles = importlib.import_module("emulator.arith.fast.fused_tiles")
     case, right = shape_case("mma hopper f16 f32", 16), tiles._kind
     a = np.full((1, 33, 16), 0x3FFF, np.uint16)
     a[0, 1::2] |= 0x8000
@@ -134,7 +134,7 @@ def test_the_matrices_would_show_missing_marks(where, engine, monkeypatch):
     module = fused
     if engine == "compiled":
         pytest.importorskip("llvmlite")
-        module = importlib.import_module("emulator.arith.fused_tiles")
+        module = importlib.import_module("emulator.arith.fast.fused_tiles")
     right = module.chain
 
     def unmarked(*given):
@@ -176,7 +176,7 @@ def test_the_matrices_would_show_missing_special_marks(monkeypatch):
 @pytest.mark.parametrize("where", ("mma hopper f16 f16", "mma hopper tf32 f32"))
 def test_the_matrices_would_show_specials_that_are_passed_over(where, monkeypatch):
     pytest.importorskip("llvmlite")
-    monkeypatch.setattr("emulator.arith.fused_tiles._with_specials", lambda *_: None)
+    monkeypatch.setattr("emulator.arith.fast.fused_tiles._with_specials", lambda *_: None)
     planted_is_caught(shape_case(where, 8), "compiled")
 
 

@@ -8,7 +8,7 @@ import pytest
 from words import array_of, boundary_words, random_words
 
 from emulator import Instruction
-from emulator.arith import error_free
+from emulator.arith.fast import error_free
 from emulator.arith.scalar import TYPES, arrays, bind_reference, bind_vector, fused, rounded
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.ordinary.tables import ROWS

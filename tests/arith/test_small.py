@@ -12,9 +12,10 @@ from edges import ORDINARY, REGIMES, chain, matrices
 from recipe_cases import CASES
 
 from dtypes import FORMATS, code_type
-from emulator.arith import factors, matmul, small
+from emulator.arith import matmul
+from emulator.arith.fast import factors, small
+from emulator.arith.fast.small import plan
 from emulator.arith.recipes import arithmetic_for_row, find_recipe
-from emulator.arith.small import plan
 
 #: every arithmetic without scales once, and of mixed types some
 FUSED = tuple({

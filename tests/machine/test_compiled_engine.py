@@ -16,8 +16,8 @@ from emulator.isa.ordinary.tables import ROWS
 pytest.importorskip("llvmlite")
 
 from emulator.arith import engines as arith_engines
-from emulator.arith import threads
-from emulator.arith.kernels import machine_code
+from emulator.arith.fast import threads
+from emulator.arith.fast.kernels import machine_code
 from emulator.arith.scalar import rounded
 from emulator.machine import engines
 from emulator.machine.compiled import engine, loop, rules, segment

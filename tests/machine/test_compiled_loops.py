@@ -5,7 +5,7 @@ import pytest
 from test_compiled_engine import U32, assert_same, kernel, words
 
 from emulator import KernelError, Module
-from emulator.arith import threads
+from emulator.arith.fast import threads
 from emulator.machine.compiled import engine, loop, loop_function
 from emulator.machine.compiled.loops import _cycles, loops_of
 from emulator.machine.compiled.segment import Segment

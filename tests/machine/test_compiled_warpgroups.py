@@ -12,7 +12,7 @@ from test_compiled_engine import assert_same, ended
 from test_wgmma_order import COMMIT, MULTIPLY, TEXT, wait
 
 from emulator import Module
-from emulator.arith.kernels import machine_code
+from emulator.arith.fast.kernels import machine_code
 from emulator.machine.compiled import mbarriers
 from emulator.machine.compiled.emitter import LONG, Emitter
 from emulator.machine.reference import engine as reference_engine

@@ -9,7 +9,7 @@ from paths import GOLDEN
 
 from emulator import Module
 from emulator.errors import UnsupportedError
-from emulator.machine.convergence import Convergence
+from emulator.machine.shared.convergence import Convergence
 from emulator.ptx.regions import regions_of
 
 ENGINES = ["vector", "reference"]

@@ -10,8 +10,8 @@ import pytest
 from paths import CUDA
 
 from emulator import KernelError, Module, UnsupportedError
-from emulator.machine.device_launches import MOST_NESTED, Copy
-from emulator.machine.failure import Failure
+from emulator.machine.shared.failure import Failure
+from emulator.machine.system.device_launches import MOST_NESTED, Copy
 from emulator.memory.arena import Arena
 
 MODULE = Module(CUDA / "launches_within.ptx")

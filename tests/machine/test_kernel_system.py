@@ -9,7 +9,7 @@ import pytest
 from paths import CUDA
 
 from emulator import KernelError, Module
-from emulator.machine.externals import EXTERNALS
+from emulator.machine.system.externals import EXTERNALS
 
 SYSTEM = Module(CUDA / "system.ptx")
 

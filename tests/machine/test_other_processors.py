@@ -11,8 +11,8 @@ from emulator import Instruction, Module, execute, gemm
 pytest.importorskip("llvmlite")
 import llvmlite.binding as llvm
 
-from emulator.arith import fused_code, vector_code
-from emulator.arith.kernels import machine_code
+from emulator.arith.fast import fused_code, vector_code
+from emulator.arith.fast.kernels import machine_code
 from emulator.warp import native
 
 OPCODE = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"

@@ -53,7 +53,7 @@ def test_a_module_that_ran_is_copied(engine, copied):
 
 
 def test_modules_share_code_and_free_it():
-    machine_code = pytest.importorskip("emulator.arith.kernels.machine_code")
+    machine_code = pytest.importorskip("emulator.arith.fast.kernels.machine_code")
     gc.collect()
     before = set(machine_code._codes)
     text, modules = COUNTING.replace("%r1, 1", "%r1, 77"), []

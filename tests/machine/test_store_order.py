@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from emulator import Module
-from emulator.machine import served
+from emulator.machine.shared import served
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "memory" / "h200_store_order.npz"
 STORES = {1: "u8", 2: "u16", 4: "u32", 8: "v2.u32", 16: "v4.u32"}

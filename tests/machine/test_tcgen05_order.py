@@ -5,8 +5,8 @@ import pytest
 from test_tcgen05 import ENGINES, moved, multiplied, product, registers, run
 
 from emulator import InstructionDescriptor, KernelError
-from emulator.machine import tensor_order
-from emulator.machine.tensor_order import Operation
+from emulator.machine.shared import tensor_order
+from emulator.machine.shared.tensor_order import Operation
 
 ORDERS = [("late", None), ("random", 0), ("random", 1)]
 POISON = -1

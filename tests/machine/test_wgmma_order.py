@@ -5,8 +5,8 @@ import pytest
 from kernel_recordings import KERNELS, REAL, differing_bytes
 
 from emulator import KernelError, Module
-from emulator.machine.products import POISON_FLOAT, POISON_INTEGER, Products
 from emulator.machine.reference import engine as reference_engine
+from emulator.machine.shared.products import POISON_FLOAT, POISON_INTEGER, Products
 from emulator.machine.vector import wgmma
 
 ENGINES = ("vector", "reference")

@@ -14,7 +14,7 @@ from designed import any_bits, of_exponent
 
 from dtypes import FORMATS, array_from_codes, array_type, code_type, encode
 from emulator import EmulatorError, Instruction, OperandError, gemm, mma
-from emulator.arith.wide import add
+from emulator.arith.fast.wide import add
 from emulator.matrices import tiles
 
 #: `emulator.gemm` is the function

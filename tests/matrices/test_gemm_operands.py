@@ -11,7 +11,7 @@ from designed import any_bits, of_exponent
 
 from dtypes import FORMATS, code_type, encode
 from emulator import Instruction, OperandError, UndefinedError, UnsupportedError, gemm, mma
-from emulator.arith.wide import add
+from emulator.arith.fast.wide import add
 from emulator.matrices import scales as scale_layouts
 
 sparse_tiles = importlib.import_module("emulator.matrices.sparse_tiles")

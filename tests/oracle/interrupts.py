@@ -23,7 +23,8 @@ from llvmlite import binding
 import emulator
 from dtypes import code_type
 from emulator import Instruction, Module, execute, gemm
-from emulator.arith import fused_code, fused_decoding, matmul
+from emulator.arith import matmul
+from emulator.arith.fast import fused_code, fused_decoding
 from emulator.machine.compiled import loop
 from emulator.targets import find_target
 from emulator.warp import native, single

@@ -12,7 +12,7 @@ from emulator import (
     Warp,
     Warpgroup,
 )
-from emulator.machine.registers import RegisterFile
+from emulator.machine.shared.registers import RegisterFile
 from emulator.memory.space import Space
 
 STORE = "stmatrix.sync.aligned.m8n8.x1.shared.b16 [p], {r0};"

@@ -12,8 +12,8 @@ from emulator import EmulatorError, Module
 from emulator.__main__ import main
 from emulator.machine.checks.finding import Finding, Party
 from emulator.machine.module import Kernel
-from emulator.machine.place import Place
 from emulator.machine.report import Report
+from emulator.machine.shared.place import Place
 from emulator.testing import assert_clean
 from emulator.tools.launching import check_command
 

@@ -23,8 +23,8 @@ from emulator import (
     gemm,
     probe,
 )
+from emulator.arith.fast.wide import add
 from emulator.arith.steps import FusedDotAdd
-from emulator.arith.wide import add
 from emulator.tools.studies import exact
 from emulator.tools.studies.chart import Line, line_chart
 from emulator.tools.studies.command import lengths

@@ -14,15 +14,16 @@ from mutants import mutants
 
 from dtypes import FORMATS, encode
 from emulator import Instruction, OperandError, UndefinedError, execute
-from emulator.arith import engines, threads
+from emulator.arith import engines
+from emulator.arith.fast import threads
 from emulator.arith.recipes import arithmetic_for_row
 from emulator.memory.space import Space
 from emulator.targets import find_target
 from emulator.warp import multiply
 
 native = pytest.importorskip("emulator.warp.native")
-emitter = importlib.import_module("emulator.arith.kernels.emitter")
-ordinary = importlib.import_module("emulator.arith.kernels.ordinary")
+emitter = importlib.import_module("emulator.arith.fast.kernels.emitter")
+ordinary = importlib.import_module("emulator.arith.fast.kernels.ordinary")
 MMA, WGMMA = "mma.sync.aligned.", "wgmma.mma_async.sync.aligned."
 F16 = Instruction.parse(MMA + "m16n8k16.row.col.f32.f16.f16.f32")
 SPARSE = Instruction.parse("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")

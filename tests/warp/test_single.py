@@ -14,7 +14,8 @@ from kernel_operands import drawn as warps
 
 from dtypes import encode
 from emulator import EmulatorError, Instruction, OperandError, execute
-from emulator.arith import engines, small
+from emulator.arith import engines
+from emulator.arith.fast import small
 from emulator.memory.space import Space
 from emulator.targets import TARGETS
 from emulator.warp import products, single

@@ -8,9 +8,9 @@ from typing import Any, cast
 import numpy as np
 
 from dtypes import FORMATS, Array
-from emulator.arith.error_free import odd_sum
+from emulator.arith.fast.error_free import odd_sum
+from emulator.arith.fast.wide import fused_multiply_add
 from emulator.arith.scalar.words import Results, Words
-from emulator.arith.wide import fused_multiply_add
 
 _ROUND = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 _REVERSED = np.array([int(f"{byte:08b}"[::-1], 2) for byte in range(256)], np.uint8)

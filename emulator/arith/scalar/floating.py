@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from dtypes import NumberClass, Rounding
-from emulator.arith.error_free import odd_sum, two_product, two_sum
+from emulator.arith.fast.error_free import odd_sum, two_product, two_sum
 from emulator.arith.scalar import exact, rounded
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import TYPES, ScalarType

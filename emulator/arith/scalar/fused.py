@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dtypes import NumberClass, Rounding
-from emulator.arith.error_free import odd_sum, two_product, two_sum
+from emulator.arith.fast.error_free import odd_sum, two_product, two_sum
 from emulator.arith.scalar import exact, rounded
 from emulator.arith.scalar.floating import flushed_product, saturated, widened, zero_downward
 from emulator.arith.scalar.rule import rule

@@ -7,7 +7,7 @@ from math import isqrt
 import numpy as np
 
 from dtypes import NumberClass, Rounding
-from emulator.arith.error_free import two_product
+from emulator.arith.fast.error_free import two_product
 from emulator.arith.scalar import exact, rounded
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import TYPES, ScalarType

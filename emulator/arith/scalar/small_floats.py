@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dtypes import Format, NumberClass, Overflow
 from dtypes.arrays import decode_values
 from dtypes.codec import decode, overflow_code
-from emulator.arith.error_free import odd_sum
+from emulator.arith.fast.error_free import odd_sum
 from emulator.arith.scalar import exact, rounded
 from emulator.arith.scalar.rule import packed_rule
 from emulator.arith.scalar.types import ScalarType

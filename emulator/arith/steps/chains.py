@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dtypes import FORMATS
-from emulator.arith import ieee, wide
+from emulator.arith import ieee
+from emulator.arith.fast import wide
 from emulator.arith.ieee import in_format
 from emulator.arith.steps.formats import into_format
 from emulator.arith.steps.step import ROUNDED, Arithmetic, Dot, Dots, Step

@@ -8,7 +8,8 @@ import numpy as np
 
 from dtypes import FORMATS, code_type
 from dtypes import convert as convert_codes
-from emulator.arith import ieee, wide
+from emulator.arith import ieee
+from emulator.arith.fast import wide
 from emulator.arith.ieee import in_format
 from emulator.arith.steps.step import ROUNDED, Arithmetic, Dot, Dots, Step
 from emulator.arith.trace import Changed, Operated, Tagged, Widened

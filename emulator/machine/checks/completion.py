@@ -10,7 +10,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.machine.checks.clocks import Aspect, Bools
-from emulator.machine.tensor_order import COMMITTED, Operation, ordered
+from emulator.machine.shared.tensor_order import COMMITTED, Operation, ordered
 from emulator.machine.vector.strand import WARP, Lanes
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from emulator.machine.place import Place
+from emulator.machine.shared.place import Place
 
 WARP = 32
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.machine.place import Index, Place, shown
+from emulator.machine.shared.place import Index, Place, shown
 
 #: findings that a report keeps; of more it says how many there were
 MOST_FINDINGS = 200

@@ -19,8 +19,8 @@ from emulator.machine.checks.values import (
     specials_of_words,
     values_of,
 )
-from emulator.machine.failure import Failure
 from emulator.machine.options import Special
+from emulator.machine.shared.failure import Failure
 from emulator.machine.vector.fragments import Registers
 from emulator.machine.vector.operands import active
 from emulator.machine.vector.statements import rule_of

@@ -19,7 +19,7 @@ from emulator.machine.checks.grid_memory import GlobalAccesses
 from emulator.machine.checks.groups import Groups
 from emulator.machine.checks.kinds import KINDS, MISCOMPILATION
 from emulator.machine.checks.variables import extents
-from emulator.machine.place import spans
+from emulator.machine.shared.place import spans
 from emulator.machine.vector.strand import WARP, Lanes
 from emulator.machine.vector.wave import Wave
 from emulator.memory.shadow import GlobalShadow, SharedShadow

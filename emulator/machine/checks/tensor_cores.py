@@ -15,7 +15,7 @@ from emulator.layout.tensor_memory import LANES
 from emulator.machine.checks.accesses import Conflict, Sort
 from emulator.machine.checks.completion import Completion, lanes_of
 from emulator.machine.checks.finding import Party
-from emulator.machine.tensor_order import Operation
+from emulator.machine.shared.tensor_order import Operation
 from emulator.machine.vector.strand import WARP, Lanes, Strand
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory, Words

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
-from emulator.arith.kernels import machine_code
-from emulator.arith.threads import in_parts
+from emulator.arith.fast.kernels import machine_code
+from emulator.arith.fast.threads import in_parts
 from emulator.machine.compiled import mbarriers, products, warpgroups
 from emulator.machine.compiled.atomics import order_matters
 from emulator.machine.compiled.blocks import always_live

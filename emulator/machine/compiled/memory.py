@@ -23,7 +23,7 @@ from emulator.machine.compiled.emitter import (
     Value,
     integers,
 )
-from emulator.machine.served import within_group
+from emulator.machine.shared.served import within_group
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 
 #: what a segment is told of memory, in words of 8 bytes: addresses of bytes and of tables, sizes

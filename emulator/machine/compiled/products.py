@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from emulator.arith.kernels.machine_code import address_of_function
+from emulator.arith.fast.kernels.machine_code import address_of_function
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.machine.compiled.emitter import LONG, POINTER, WORD, integers

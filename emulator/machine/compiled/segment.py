@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
-from emulator.arith.kernels import machine_code
-from emulator.arith.threads import in_parts
+from emulator.arith.fast.kernels import machine_code
+from emulator.arith.fast.threads import in_parts
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.compiled import DONE, refused, warpgroups
 from emulator.machine.compiled.calls import layout_of, pointer, refreshed, spread

@@ -65,7 +65,7 @@ class Translated:
     #: all lanes of a warp must be there; copies and products must take effect at their issue
     together: bool
     at_once: bool
-    #: kernels of `emulator.arith.kernels` are called
+    #: kernels of `emulator.arith.fast.kernels` are called
     multiplies: bool
     apart: bool
     #: others may wait for what it does

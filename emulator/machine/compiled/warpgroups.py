@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from emulator.arith.kernels.machine_code import address_of_function
-from emulator.arith.kernels.product import MIXED, PADDING
+from emulator.arith.fast.kernels.machine_code import address_of_function
+from emulator.arith.fast.kernels.product import MIXED, PADDING
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.compiled.calls import pointer
 from emulator.machine.compiled.emitter import BIT, LONG, POINTER, WORD, Value

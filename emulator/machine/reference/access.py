@@ -9,12 +9,12 @@ from typing import Any
 from emulator.arith.scalar.rule import bind_reference
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.machine.failure import Failure
 from emulator.machine.reference import memory
 from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.operands import addresses, reader, word_type, writer
 from emulator.machine.reference.thread import Thread
-from emulator.machine.served import within_group
+from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.served import within_group
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 from emulator.ptx.program import (
     Address,

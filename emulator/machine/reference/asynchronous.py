@@ -10,14 +10,14 @@ import numpy as np
 
 from emulator.arith.scalar.rule import bind_reference
 from emulator.arith.scalar.types import TYPES
-from emulator.machine.failure import Failure
-from emulator.machine.pending import POISON, Transfer
 from emulator.machine.reference import memory
 from emulator.machine.reference.access import ordinary, space_of
 from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.mbarriers import barrier_of, change, key_of
 from emulator.machine.reference.operands import Read, addresses, reader
 from emulator.machine.reference.thread import Thread
+from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.pending import POISON, Transfer
 from emulator.memory.mbarrier import Operation
 from emulator.memory.windows import RANK_BITS
 from emulator.ptx.program import Constant, Function, Statement, items_of

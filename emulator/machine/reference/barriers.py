@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator.machine.failure import Failure
 from emulator.machine.reference.thread import (
     BARRIERS,
     WARP,
@@ -20,6 +19,7 @@ from emulator.machine.reference.thread import (
     Thread,
     Votes,
 )
+from emulator.machine.shared.failure import Failure
 
 #: takes what a bar.red gave its thread
 Finish = Callable[[Thread, Votes], None]

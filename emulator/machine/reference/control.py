@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from emulator.machine.callee import callee_at
-from emulator.machine.device_launches import DeviceLaunches
-from emulator.machine.externals import EXTERNALS, LONGEST_TEXT
-from emulator.machine.failure import Failure
-from emulator.machine.host import Heap
 from emulator.machine.reference import memory, schedule
 from emulator.machine.reference.operands import guard_of, reader
 from emulator.machine.reference.thread import Frame, Thread
+from emulator.machine.shared.callee import callee_at
+from emulator.machine.shared.failure import Failure
+from emulator.machine.system.device_launches import DeviceLaunches
+from emulator.machine.system.externals import EXTERNALS, LONGEST_TEXT
+from emulator.machine.system.host import Heap
 from emulator.memory.arena import AccessError
 from emulator.ptx.program import Call, Function, Program, Register, Statement, Targets
 

@@ -8,13 +8,13 @@ from itertools import product
 from typing import Any
 
 from emulator.arith import Engine
-from emulator.machine.pending import Pending
-from emulator.machine.place import Index
-from emulator.machine.products import Products
 from emulator.machine.reference import mbarriers, waiting
 from emulator.machine.reference.schedule import run_cluster
 from emulator.machine.reference.statements import Code
 from emulator.machine.reference.thread import Block, Cluster, Run
+from emulator.machine.shared.pending import Pending
+from emulator.machine.shared.place import Index
+from emulator.machine.shared.products import Products
 
 #: matrix instructions have a reference of their own; a launch may take another
 ARITHMETIC: Engine = "reference"

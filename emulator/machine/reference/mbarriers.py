@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emulator.machine.failure import Failure
 from emulator.machine.reference import memory
 from emulator.machine.reference.access import space_of
 from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.control import Next, Place
 from emulator.machine.reference.operands import Read, Write, addresses, reader, writer
 from emulator.machine.reference.thread import Cluster, State, Thread
+from emulator.machine.shared.failure import Failure
 from emulator.memory import mbarrier
 from emulator.memory.mbarrier import MAX_COUNT, Barrier, Operation
 from emulator.memory.windows import RANK_BITS

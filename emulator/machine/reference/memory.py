@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from emulator.machine.failure import Failure
 from emulator.machine.reference.thread import Block, Thread
+from emulator.machine.shared.failure import Failure
 from emulator.memory.arena import AccessError, Fault
 from emulator.memory.windows import FUNCTIONS, LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from emulator.errors import EmulatorError
-from emulator.machine.failure import Failure, over_limit
-from emulator.machine.place import Index
 from emulator.machine.reference import barriers
 from emulator.machine.reference.thread import (
     WARP,
@@ -32,6 +30,8 @@ from emulator.machine.reference.thread import (
     Warp,
 )
 from emulator.machine.report import KernelError
+from emulator.machine.shared.failure import Failure, over_limit
+from emulator.machine.shared.place import Index
 from emulator.memory.arena import AccessError
 from emulator.ptx.program import Statement
 

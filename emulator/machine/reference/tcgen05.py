@@ -12,7 +12,6 @@ import numpy as np
 
 from dtypes import Array
 from emulator.isa.tcgen05 import Tcgen05
-from emulator.machine import tensor_cores, tensor_order
 from emulator.machine.reference import memory
 from emulator.machine.reference.access import space_of
 from emulator.machine.reference.asynchronous import constant
@@ -22,7 +21,8 @@ from emulator.machine.reference.mbarriers import barrier_of, change, key_of
 from emulator.machine.reference.operands import Read, addresses, guard_of, reader
 from emulator.machine.reference.schedule import placed
 from emulator.machine.reference.thread import WARP, Block, State, Thread, Together
-from emulator.machine.tensor_order import Load, Operation
+from emulator.machine.shared import tensor_cores, tensor_order
+from emulator.machine.shared.tensor_order import Load, Operation
 from emulator.memory.mbarrier import Operation as Change
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory

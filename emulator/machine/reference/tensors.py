@@ -7,13 +7,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from emulator.arith.scalar.rule import bind_reference
-from emulator.machine.failure import Failure
 from emulator.machine.reference import memory
 from emulator.machine.reference.access import ordinary, space_of
 from emulator.machine.reference.asynchronous import Issue, constant, poison, submit, words_of
 from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.operands import addresses, guard_of, reader
 from emulator.machine.reference.thread import WARP, Thread, Together
+from emulator.machine.shared.failure import Failure
 from emulator.memory.arena import AccessError
 from emulator.memory.tensor_copy import place_problem, plan
 from emulator.memory.tensor_copy_reference import Element, elements, load_code

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from emulator.arith import Engine
-from emulator.machine.convergence import Convergence
-from emulator.machine.pending import Pending
-from emulator.machine.place import Index
-from emulator.machine.products import WARPGROUPS, Products
-from emulator.machine.tensor_order import Pairs
+from emulator.machine.shared.convergence import Convergence
+from emulator.machine.shared.pending import Pending
+from emulator.machine.shared.place import Index
+from emulator.machine.shared.products import WARPGROUPS, Products
+from emulator.machine.shared.tensor_order import Pairs
 from emulator.memory.arena import Arena
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.ptx.program import Function, Program

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator.machine.failure import Failure
 from emulator.machine.reference import memory
 from emulator.machine.reference.mbarriers import SIZE, PhaseWait
 from emulator.machine.reference.schedule import placed
 from emulator.machine.reference.thread import WARP, Cluster, State, Thread
+from emulator.machine.shared.failure import Failure
 from emulator.memory.mbarrier import Barrier
 from emulator.memory.windows import RANK_BITS
 

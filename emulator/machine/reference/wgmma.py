@@ -1,6 +1,6 @@
 """Statements of wgmma: products of one warpgroup on shared memory, and the waits for them.
 
-They take effect at their issue, or later, as `emulator.machine.products` has it.
+They take effect at their issue, or later, as `emulator.machine.shared.products` has it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from emulator.isa.matrix import MatrixInstruction
-from emulator.machine.products import Due, Product, poison
 from emulator.machine.reference.asynchronous import constant
 from emulator.machine.reference.fragments import Fetch, Registers, Threads
 from emulator.machine.reference.operands import guard_of
 from emulator.machine.reference.thread import WARPGROUP, Frame, Together
+from emulator.machine.shared.products import Due, Product, poison
 from emulator.memory.space import Space
 from emulator.ptx.program import Function, Statement
 from emulator.warp import multiply

@@ -14,7 +14,7 @@ from emulator.arith.scalar.atomic_series import Series
 from emulator.arith.scalar.rule import bind_arrays
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.machine.failure import Failure
+from emulator.machine.shared.failure import Failure
 from emulator.machine.vector import memory
 from emulator.machine.vector.atomics import Operation, update
 from emulator.machine.vector.compute import Step, guarded

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
-from emulator.machine.failure import Failure
-from emulator.machine.pending import POISON, Transfer
+from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.pending import POISON, Transfer
 from emulator.machine.vector import memory
 from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.mbarriers import change, find_barriers

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dtypes import Array
-from emulator.machine.failure import Failure
+from emulator.machine.shared.failure import Failure
 from emulator.machine.vector.strand import WARP, Lanes, Parked, State, Strand
 
 if TYPE_CHECKING:

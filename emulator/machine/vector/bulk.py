@@ -16,8 +16,8 @@ from emulator.arith.scalar.rule import bind_vector
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.instruction import Instruction
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.machine.failure import Failure
-from emulator.machine.pending import POISON, Transfer
+from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.pending import POISON, Transfer
 from emulator.machine.vector import memory
 from emulator.machine.vector.access import space_of
 from emulator.machine.vector.asynchronous import Int64, constant, for_lanes, words_of

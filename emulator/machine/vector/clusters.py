@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.machine.failure import Failure
+from emulator.machine.shared.failure import Failure
 from emulator.machine.vector.strand import Lanes, Parked, State, Strand
 
 if TYPE_CHECKING:

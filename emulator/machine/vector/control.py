@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from dtypes import Array
-from emulator.machine.callee import callee_at
-from emulator.machine.externals import EXTERNALS
-from emulator.machine.failure import Failure
+from emulator.machine.shared.callee import callee_at
+from emulator.machine.shared.failure import Failure
+from emulator.machine.system.externals import EXTERNALS
 from emulator.machine.vector.host import Thread, integers
 from emulator.machine.vector.operands import active, first_position, reader, selected
 from emulator.machine.vector.strand import Frame, Strand

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from emulator.machine.convergence import Convergence, lanes_of
+from emulator.machine.shared.convergence import Convergence, lanes_of
 from emulator.machine.vector.strand import WARP, Frame, Lanes, State, Strand
 from emulator.machine.vector.wave import POLLS, TURNS, Block, Wave
 from emulator.ptx.program import Function

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.errors import UndefinedError
 from emulator.isa.matrix import MatrixInstruction
-from emulator.machine.ordering import WgmmaOrder
-from emulator.machine.state import unwritten
+from emulator.machine.shared.ordering import WgmmaOrder
+from emulator.machine.shared.state import unwritten
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.control import End
 from emulator.machine.vector.lanes import together_in_groups
@@ -22,7 +22,7 @@ from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import Address, Constant, Function, Statement, Vector, registers_of
 
 if TYPE_CHECKING:
-    from emulator.machine.state import State
+    from emulator.machine.shared.state import State
     from emulator.ptx.statements import Text
 
 _WARPGROUP = 128

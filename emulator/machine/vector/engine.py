@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.errors import EmulatorError
-from emulator.machine.failure import Failure, over_limit
-from emulator.machine.pending import Pending
-from emulator.machine.products import Products
 from emulator.machine.report import KernelError
+from emulator.machine.shared.failure import Failure, over_limit
+from emulator.machine.shared.pending import Pending
+from emulator.machine.shared.products import Products
 from emulator.machine.vector import control, waiting
 from emulator.machine.vector.barriers import Barriers
 from emulator.machine.vector.clusters import Clusters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dtypes import Array
-from emulator.machine.externals import LONGEST_TEXT
+from emulator.machine.system.externals import LONGEST_TEXT
 from emulator.machine.vector import memory
 from emulator.machine.vector.strand import Strand
 

@@ -63,7 +63,7 @@ def _multiply(
     setting: dict[str, Any],
     count: int,
 ) -> bool | None:
-    from emulator.arith.kernels.product import METADATA, MIXED, PADDING
+    from emulator.arith.fast.kernels.product import METADATA, MIXED, PADDING
     from emulator.warp import native
 
     wave, registers = s.wave, {}

@@ -10,7 +10,7 @@ import numpy as np
 from dtypes import Array
 from emulator.arith.scalar.rule import bind_arrays
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.machine.failure import Failure
+from emulator.machine.shared.failure import Failure
 from emulator.machine.vector.compute import destinations, guarded, sources
 from emulator.machine.vector.strand import WARP, Parked, State, Strand
 from emulator.ptx.program import Function, Statement

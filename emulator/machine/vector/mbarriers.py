@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
-from emulator.machine.failure import Failure
+from emulator.machine.shared.failure import Failure
 from emulator.machine.vector import memory
 from emulator.machine.vector.access import space_of
 from emulator.machine.vector.compute import Step, guarded

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
-from emulator.machine.served import storing_order
+from emulator.machine.shared.served import storing_order
 from emulator.memory.arena import AccessError, Fault, extent_of
 from emulator.memory.windows import FUNCTIONS, LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.machine.failure import Failure
+from emulator.machine.shared.failure import Failure
 from emulator.machine.vector.barriers import check_barrier
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.lanes import (

@@ -10,8 +10,8 @@ import numpy as np
 
 from dtypes import Array
 from emulator.isa.tcgen05 import Tcgen05
-from emulator.machine import tensor_cores, tensor_order
-from emulator.machine.tensor_order import Load, Operation
+from emulator.machine.shared import tensor_cores, tensor_order
+from emulator.machine.shared.tensor_order import Load, Operation
 from emulator.machine.vector import memory
 from emulator.machine.vector.access import space_of
 from emulator.machine.vector.asynchronous import constant

@@ -12,8 +12,8 @@ import numpy as np
 from dtypes import Array
 from emulator.arith.scalar.rule import bind_vector
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.machine.failure import Failure
-from emulator.machine.pending import POISON
+from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.pending import POISON
 from emulator.machine.vector import memory
 from emulator.machine.vector.access import space_of
 from emulator.machine.vector.asynchronous import Int64, constant, words_of

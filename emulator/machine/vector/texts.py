@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from dtypes import Array, code_type
 from emulator.errors import EmulatorError, OperandError, UndefinedError, UnsupportedError
-from emulator.machine.failure import Failure
-from emulator.machine.pending import Pending
-from emulator.machine.place import Place
-from emulator.machine.products import Products
 from emulator.machine.report import KernelError
+from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.pending import Pending
+from emulator.machine.shared.place import Place
+from emulator.machine.shared.products import Products
 from emulator.machine.vector.barriers import Barriers
 from emulator.machine.vector.clusters import Clusters
 from emulator.machine.vector.compute import Step
@@ -34,8 +34,8 @@ from emulator.ptx.names import place_name
 from emulator.ptx.statements import Text, at_place
 
 if TYPE_CHECKING:
-    from emulator.machine.registers import Register
-    from emulator.machine.state import State
+    from emulator.machine.shared.registers import Register
+    from emulator.machine.shared.state import State
     from emulator.ptx.program import Function, Statement
 
 #: rows of shared memory are multiples of the largest access

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from emulator.machine.failure import Failure
-from emulator.machine.place import spans
+from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.place import spans
 from emulator.machine.vector import mbarriers
 from emulator.machine.vector.strand import WARP, Lanes, State, Strand
 from emulator.memory.mbarrier import Barrier

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
-from emulator.machine.products import WARPGROUPS
+from emulator.machine.shared.products import WARPGROUPS
 from emulator.machine.vector.strand import (
     WARP,
     WARPGROUP,

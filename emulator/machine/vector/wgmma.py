@@ -1,7 +1,7 @@
 """Statements of wgmma: products of warpgroups on shared memory, and the waits for them.
 
 What they compute is `emulator.warp`'s; all warpgroups of a strand go there as one batch. They take
-effect at their issue, or later, as `emulator.machine.products` has it.
+effect at their issue, or later, as `emulator.machine.shared.products` has it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.isa.matrix import MatrixInstruction
-from emulator.machine.products import Due, Product, poison
+from emulator.machine.shared.products import Due, Product, poison
 from emulator.machine.vector import kernels
 from emulator.machine.vector.asynchronous import constant
 from emulator.machine.vector.compute import Step

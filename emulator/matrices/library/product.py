@@ -9,9 +9,9 @@ import numpy as np
 
 from dtypes import FORMATS, Array, Format, code_type, convert
 from emulator.arith import Engine, matmul
+from emulator.arith.fast.wide import fused_multiply_add
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import FmaChain
-from emulator.arith.wide import fused_multiply_add
 from emulator.isa.recipe import Recipe
 from emulator.matrices.gemm import gemm
 from emulator.matrices.library.rules import Order, Rule, Sums

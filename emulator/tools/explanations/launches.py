@@ -16,7 +16,7 @@ from emulator.isa.wmma import WmmaMultiply
 from emulator.machine.checks.recording import Probe, Result, Stop, Trace, Writer
 from emulator.machine.checks.values import shown
 from emulator.machine.module import Kernel, Module
-from emulator.machine.place import Index, Place
+from emulator.machine.shared.place import Index, Place
 from emulator.ptx.program import Statement
 from emulator.report import Report
 from emulator.tools.orders import State, element_text, other_elements

@@ -11,7 +11,7 @@ from typing import Any
 
 import llvmlite.ir as ir
 
-from emulator.arith.kernels.machine_code import vector_bytes
+from emulator.arith.fast.kernels.machine_code import vector_bytes
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import FORMATS, Array, Format, code_type, decode, decode_values
-from emulator.arith.factors import Bool, Float32
+from emulator.arith.fast.factors import Bool, Float32
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import FusedDotAdd
 

@@ -13,7 +13,7 @@ from dtypes import Array
 from emulator.isa.tcgen05 import Tcgen05
 from emulator.layout.instruction_descriptor import InstructionDescriptor
 from emulator.layout.shared_descriptor import SharedMemoryDescriptor
-from emulator.machine.failure import Failure
+from emulator.machine.shared.failure import Failure
 from emulator.memory.descriptors import load_rows
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory, expanded

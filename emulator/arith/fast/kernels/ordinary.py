@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from dtypes import FORMATS, Format
 from emulator.arith.arrangement import Arrangement
-from emulator.arith.kernels.emitter import F32, I32, Emitter, Value, in_pairs
-from emulator.arith.kernels.product import Product
+from emulator.arith.fast.kernels.emitter import F32, I32, Emitter, Value, in_pairs
+from emulator.arith.fast.kernels.product import Product
 from emulator.arith.steps import FusedDotAdd
 
 #: exponents of ordinary elements, and of accumulators

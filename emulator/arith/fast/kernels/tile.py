@@ -23,8 +23,8 @@ import numpy as np
 from llvmlite import ir
 
 from dtypes import Format
-from emulator.arith.kernels import elements, integers, machine_code, ordinary, sums
-from emulator.arith.kernels.emitter import (
+from emulator.arith.fast.kernels import elements, integers, machine_code, ordinary, sums
+from emulator.arith.fast.kernels.emitter import (
     F32,
     F64,
     I8,
@@ -37,7 +37,7 @@ from emulator.arith.kernels.emitter import (
     Value,
     in_pairs,
 )
-from emulator.arith.kernels.product import (
+from emulator.arith.fast.kernels.product import (
     METADATA,
     MIXED,
     OPERANDS,

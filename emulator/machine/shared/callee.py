@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emulator.machine.failure import Failure
+from emulator.machine.shared.failure import Failure
 from emulator.ptx.program import Call, Function, Program
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from emulator.errors import OperandError
-from emulator.machine.failure import Failure
-from emulator.machine.place import Index
+from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.place import Index
 from emulator.memory.arena import AccessError
 
 if TYPE_CHECKING:

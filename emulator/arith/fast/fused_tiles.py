@@ -12,11 +12,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from dtypes import FORMATS, Array, Format
-from emulator.arith.factors import Bool, Float32, Plan, Side, is_special, values
-from emulator.arith.fused_code import COLUMNS, ROWS, RUN, Kind, Shape, tiles_function
-from emulator.arith.fused_decoding import Layout, decoding_function
-from emulator.arith.threads import in_threads, run_in_threads
-from emulator.arith.vector_code import directed
+from emulator.arith.fast.factors import Bool, Float32, Plan, Side, is_special, values
+from emulator.arith.fast.fused_code import COLUMNS, ROWS, RUN, Kind, Shape, tiles_function
+from emulator.arith.fast.fused_decoding import Layout, decoding_function
+from emulator.arith.fast.threads import in_threads, run_in_threads
+from emulator.arith.fast.vector_code import directed
 
 #: products of a batch that lie beside each other, and columns that are too few to do so
 TOGETHER, _FEW_COLUMNS = COLUMNS, 32

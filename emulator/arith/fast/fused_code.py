@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dtypes import FORMATS
-from emulator.arith.kernels import machine_code
-from emulator.arith.vector_code import (
+from emulator.arith.fast.kernels import machine_code
+from emulator.arith.fast.vector_code import (
     F32,
     I8,
     I16,

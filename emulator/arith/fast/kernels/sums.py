@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from dtypes import FORMATS, Format
 from emulator.arith.arrangement import Arrangement
-from emulator.arith.kernels import elements, integers
-from emulator.arith.kernels.emitter import F64, I32, I64, Emitter, Value, in_pairs
+from emulator.arith.fast.kernels import elements, integers
+from emulator.arith.fast.kernels.emitter import F64, I32, I64, Emitter, Value, in_pairs
 from emulator.arith.steps import Arithmetic, FmaChain, FusedDotAdd, IntegerDot, PairSums
 
 

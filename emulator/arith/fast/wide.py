@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dtypes import Array, Format, NumberClass, Numbers, Rounding, code_type, decode, round_to_codes
 from dtypes.arrays import Int64, bit_length
-from emulator.arith import error_free
+from emulator.arith.fast import error_free
 
 UInt64 = NDArray[np.uint64]
 _LOW = np.uint64(0xFFFFFFFF)

@@ -175,6 +175,6 @@ def _fused(arithmetic: Arithmetic, step: FusedDotAdd, found: Arrangement) -> boo
     if step.group == 1:
         # Scales that are powers of two only add to exponents.
         return step.fraction_bits <= 25 and (scale is None or scale.mantissa_bits == 0)
-    # Terms and their sum have to be integers that float64 holds; see `emulator.arith.grouped`.
+    # Terms and their sum have to be integers that float64 holds; see `emulator.arith.fast.grouped`.
     finite = arithmetic.a.specials == arithmetic.b.specials == "none"
     return scale is not None and finite and step.fraction_bits <= 40 and found.widen is None

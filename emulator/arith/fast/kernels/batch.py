@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.arith.kernels import machine_code, tile
-from emulator.arith.kernels.product import OPERANDS, Product
-from emulator.arith.threads import in_parts
+from emulator.arith.fast.kernels import machine_code, tile
+from emulator.arith.fast.kernels.product import OPERANDS, Product
+from emulator.arith.fast.threads import in_parts
 
 Int64 = NDArray[np.int64]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dtypes import Array, Format, decode_integers
-from emulator.arith.factors import Float32
+from emulator.arith.fast.factors import Float32
 from emulator.arith.recipes import Arithmetic
 
 _EXACT = 1 << 24
@@ -50,7 +50,7 @@ def popcount_dot(arithmetic: Arithmetic, a: Array, b: Array, c: Array, compiled:
     """c plus the number of positions where ``a op b`` is 1; bits ``(t, m, K)``, ``(t, n, K)``."""
     p, q = packed_bits(a), packed_bits(b)
     if compiled:
-        from emulator.arith import compiled as kernels
+        from emulator.arith.fast import compiled as kernels
 
         return kernels.popcount_dot(p, q, c, arithmetic.bit_operation == "and")
     combine = np.bitwise_xor if arithmetic.bit_operation == "xor" else np.bitwise_and

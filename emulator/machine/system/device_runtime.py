@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from emulator.machine.device_launches import NO_MEMORY, SUCCESS, Copy
-from emulator.machine.host import Host
-from emulator.machine.place import Index
+from emulator.machine.shared.place import Index
+from emulator.machine.system.device_launches import NO_MEMORY, SUCCESS, Copy
+from emulator.machine.system.host import Host
 
 
 def _sizes(argument: int) -> Index:

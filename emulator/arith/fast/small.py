@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import FORMATS, Array, Format, code_type
-from emulator.arith import factors, grouped
+from emulator.arith.fast import factors, grouped
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import FusedDotAdd
 

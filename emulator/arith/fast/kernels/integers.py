@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from dtypes import Format
-from emulator.arith.kernels.emitter import I16, I32, Emitter, Value, in_pairs
-from emulator.arith.kernels.product import Units
+from emulator.arith.fast.kernels.emitter import I16, I32, Emitter, Value, in_pairs
+from emulator.arith.fast.kernels.product import Units
 
 #: sums that do not wait for each other
 _SUMS = 4

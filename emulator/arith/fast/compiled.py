@@ -15,13 +15,10 @@ import numpy as np
 
 from dtypes import FORMATS, Array, code_type, convert
 from emulator.arith.arrangement import arrangement
-from emulator.arith.factors import Bool
-from emulator.arith.kernels import machine_code
-from emulator.arith.recipes import Arithmetic
-from emulator.arith.rounding_modes import rounded
-from emulator.arith.steps import FmaChain, PairSums
-from emulator.arith.threads import run_in_threads
-from emulator.arith.vector_code import (
+from emulator.arith.fast.factors import Bool
+from emulator.arith.fast.kernels import machine_code
+from emulator.arith.fast.threads import run_in_threads
+from emulator.arith.fast.vector_code import (
     F32,
     F64,
     I32,
@@ -31,6 +28,9 @@ from emulator.arith.vector_code import (
     module,
     repeat,
 )
+from emulator.arith.recipes import Arithmetic
+from emulator.arith.rounding_modes import rounded
+from emulator.arith.steps import FmaChain, PairSums
 
 #: what is computed of the words of A and B: a + b·c in one rounding; pairs of products, the first
 #: of them rounded; the ones of ``a and b``, of ``a xor b``

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from dtypes import Array
 from emulator.arith import Engine
 from emulator.errors import UndefinedError
-from emulator.machine.ordering import Saved, WgmmaOrder
-from emulator.machine.registers import RegisterFile
+from emulator.machine.shared.ordering import Saved, WgmmaOrder
+from emulator.machine.shared.registers import RegisterFile
 from emulator.memory.space import Space
 from emulator.ptx.statements import Declared, Mark
 from emulator.targets import Target

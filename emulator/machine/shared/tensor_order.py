@@ -2,8 +2,8 @@
 
 mma, cp, shift, ld and st are asynchronous: each may take effect at any moment from its issue to
 what tells that it is complete, an mbarrier that a commit arrives at or a wait::ld or wait::st.
-`emulator.machine.pending` chooses the moment. Until then a tcgen05.ld finds a pattern where the
-operation has yet to write.
+`pending` chooses the moment. Until then a tcgen05.ld finds a pattern where the operation has yet to
+write.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dtypes import Array
-from emulator.machine.pending import Pending, Transfer
+from emulator.machine.shared.pending import Pending, Transfer
 from emulator.memory.tensor_memory import TensorMemory, Words
 from emulator.ptx.program import Program, Statement, registers_of, successors
 

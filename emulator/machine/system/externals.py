@@ -12,9 +12,9 @@ import re
 import struct
 from collections.abc import Callable, Sequence
 
-from emulator.machine.device_runtime import DEVICE_RUNTIME
-from emulator.machine.failure import Failure
-from emulator.machine.host import Host
+from emulator.machine.shared.failure import Failure
+from emulator.machine.system.device_runtime import DEVICE_RUNTIME
+from emulator.machine.system.host import Host
 
 #: bytes that a text may have
 LONGEST_TEXT = 1 << 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dtypes import FORMATS, Format
-from emulator.arith.kernels.emitter import F32, F64, I32, I64, Emitter, Value
+from emulator.arith.fast.kernels.emitter import F32, F64, I32, I64, Emitter, Value
 
 #: the exponent of a zero: with that of any other factor it is below all others
 NOWHERE = -2048

@@ -13,7 +13,7 @@ import numpy as np
 
 from dtypes import Array
 from dtypes.arrays import Int64
-from emulator.arith.factors import EXPONENT, Bool, Constants, Factor, Float32, Plan
+from emulator.arith.fast.factors import EXPONENT, Bool, Constants, Factor, Float32, Plan
 
 #: largest exponents that the alignment can work with, as float32 words: 2**-80 to 2**100
 LOW, HIGH = np.int32((127 - 80) << 23), np.int32((127 + 100) << 23)

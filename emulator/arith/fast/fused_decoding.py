@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from dtypes import Format
-from emulator.arith.kernels import machine_code
-from emulator.arith.kernels.elements import NOWHERE, decoded, power_of_two
-from emulator.arith.kernels.emitter import I8, I16, I32, I64, POINTER, Emitter
+from emulator.arith.fast.kernels import machine_code
+from emulator.arith.fast.kernels.elements import NOWHERE, decoded, power_of_two
+from emulator.arith.fast.kernels.emitter import I8, I16, I32, I64, POINTER, Emitter
 
 #: elements that are decoded together, and words of 32 bits in the longest vectors
 LANES, _WORDS = 8, 16

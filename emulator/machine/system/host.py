@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from emulator.machine.device_launches import DeviceLaunches
-from emulator.machine.failure import Failure
+from emulator.machine.shared.failure import Failure
+from emulator.machine.system.device_launches import DeviceLaunches
 from emulator.memory.arena import Allocation, Arena
 
 #: bytes that malloc hands out at a time, as cudaLimitMallocHeapSize starts with, and in all

@@ -1,0 +1,1 @@
+"""What all engines share: registers, order and effect of asynchronous statements, convergence."""
