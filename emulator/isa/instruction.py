@@ -44,6 +44,14 @@ EFFECTS = {
     "orders": "orders accesses, or waits for asynchronous ones",
     "polls": "looks at what others may change: a loop around it may be a wait",
     "hint": "changes no value, where every access takes effect at once",
+    "moves": "its result is one of its operands, bit for bit",
+    "selects": "its last operand says which of the others is its result",
+    "points": "an address computed from one of a variable lies in that variable",
+    "packs": "puts operands beside each other in one word",
+    "zero": "an operand of 0 decides its result",
+    "one": "an operand of 1 decides its result",
+    "gathers": "tells each lane something of the operands of all lanes",
+    "shuffles": "gives each lane the operand of another lane",
     "splits": "ptxas makes several basic blocks of it, or ends one there",
 }
 

@@ -110,7 +110,7 @@ def _before(
     written &= found.accumulators | found.sources
     if not read and not written:
         return None
-    move = statement.name == "mov"
+    move = "moves" in statement.effects
     return lambda watch, s, mask: watch.wgmma_checks.touched(s, read, written, move)
 
 
@@ -155,7 +155,7 @@ def _with_members(
 ) -> Callable[[Watch, Strand, Array | None], None]:
     """Lanes that name each other in a membermask name the same lanes, at the same statement."""
     members = reader(statement.operands["membermask"], "u32", function)
-    shuffle = _shuffle(statement, function) if statement.name == "shfl" else None
+    shuffle = _shuffle(statement, function) if "shuffles" in statement.effects else None
 
     def look(watch: Watch, s: Strand, mask: Array | None) -> None:
         if mask is not None:
