@@ -61,7 +61,7 @@ OTHER_PTX = """istypep suld suq sured sust tex tld4 txq"""
 
 
 def names() -> tuple[str, ...]:
-    """What the opcodes of all kinds start with."""
+    """First words of the opcodes of all kinds."""
     return tuple(dict.fromkeys(name for kind in KINDS for name in kind.names.split()))
 
 

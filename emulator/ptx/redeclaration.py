@@ -19,7 +19,7 @@ _DEFINED_AS: dict[str | None, tuple[str | None, ...]] = {
 
 
 class Fault(NamedTuple):
-    """What is wrong with a declaration."""
+    """A mistake of a declaration."""
 
     at: int
     name: str
@@ -53,7 +53,7 @@ def name_of(node: Declared) -> str:
 
 
 def _alone(node: Declared) -> str:
-    """What is wrong with one declaration; "" where it may stand."""
+    """Judges one declaration by itself; "" where it is legal."""
     try:
         if isinstance(node, tree.Variable):
             _check(node)

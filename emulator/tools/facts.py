@@ -53,7 +53,7 @@ def element_types(ins: Instruction) -> dict[str, str]:
 
 
 def summary(ins: Instruction) -> str:
-    """What it is, and how many lanes do it together."""
+    """One sentence: kind of the instruction, and the lanes that execute it together."""
     if isinstance(ins, Conversion):
         return f"{ins.family}, {ins.source} to {ins.to}, every lane by itself"
     if ins.lanes == 1:

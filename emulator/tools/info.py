@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Computed(NamedTuple):
-    """What these targets compute, how we know, and the steps in words and in numbers."""
+    """The computation of these targets: evidence, and the steps in words and in numbers."""
 
     targets: list[str]
     fidelity: str
@@ -75,7 +75,7 @@ def _constants(ins: Instruction, target: str) -> list[dict[str, Any]]:
 
 
 def _libraries(ins: Instruction, target: str) -> str:
-    """That libraries use another instruction for these types, and whether its bits are others."""
+    """Says that libraries use another instruction for these types, and whether its bits differ."""
     if not isinstance(ins, MatrixInstruction):
         return ""
     generation = find_target(target).generation
@@ -91,7 +91,7 @@ def _libraries(ins: Instruction, target: str) -> str:
 
 
 def _modifiers(ins: Instruction) -> dict[str, Any]:
-    """What the opcode says of the arithmetic, where it multiplies."""
+    """Modifiers of the opcode that concern the arithmetic, where it multiplies."""
     if not isinstance(ins, Multiplication):
         return {}
     arithmetic = ins.arithmetic(ins.targets[0])

@@ -1,4 +1,4 @@
-"""Where two ways to compute one dot product part, and which difference of theirs makes it so.
+"""Finds where two ways to compute one dot product part, and which of their differences causes it.
 
 The cause is found by experiment: `reference` computes the first way with one thing of the second
 put in, then with two, until it gives the second's bits.

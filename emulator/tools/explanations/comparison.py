@@ -148,7 +148,7 @@ def compare(
 
 
 def _several(given: Any) -> list[Any]:
-    """What is given as a list; a single thing as one of one."""
+    """Returns an argument as a list; a single value becomes a list of one."""
     try:
         return [given] if isinstance(given, str) else list(given)
     except TypeError:
@@ -179,7 +179,7 @@ def _instructions(given: Any, idesc: InstructionDescriptor | int | None) -> list
 def _runs(
     chosen: Sequence[Multiplication], targets: Targets
 ) -> tuple[list[_Run], list[_Run], list[str]]:
-    """What runs, what is not available, and what to say of several names of one target."""
+    """Splits targets into runs and unavailable ones, with notes on several names of one target."""
     names: dict[Target | Recipe, list[str]] = {}
     every = [name for ins in chosen for name in ins.targets]
     for x in every if targets is None else _several(targets):

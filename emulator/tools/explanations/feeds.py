@@ -70,7 +70,7 @@ class Element(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Which element of D is asked for, and how it is computed."""
+    """The element of D that is asked for, and the way in which it is computed."""
 
     row: int
     col: int

@@ -140,13 +140,13 @@ def term_value(term: Term) -> Fraction:
 
 
 def losses(record: Summed) -> list[Fraction]:
-    """What the cut takes from each term."""
+    """The part of each term that truncation removes."""
     unit = power_of_two(record.unit)
     return [term_value(x) - cut * unit for x, cut in zip(record.terms, record.cut, strict=True)]
 
 
 def cut_text(term: Term, unit: int, lost: Fraction) -> str:
-    """How many bits of a significand are cut off, zeros at its end not counted, and their worth."""
+    """Describes the bits that a significand loses, trailing zeros not counted, and their value."""
     if not lost:
         return ""
     below = max(unit - (term.exponent - term.fraction_bits), 0)
@@ -335,7 +335,7 @@ def _operation_note(x: Operated) -> str:
 
 
 def causes(feed: Feed) -> list[str]:
-    """Where the first NaN or infinity of a result that is one comes from; [] of any other."""
+    """Origin of the first NaN or infinity of a result that is one; [] for other results."""
     if not feed.d.code.fmt.is_float or feed.d.code.value is not None:
         return []
     number: dict[int, int] = {}
@@ -360,7 +360,7 @@ def causes(feed: Feed) -> list[str]:
 
 
 def _special_causes(record: Summed, positions: list[list[int]], feed: Feed) -> Iterator[str]:
-    """Which operands are NaNs and infinities, and what they make."""
+    """Lists operands that are NaNs and infinities, and their effect."""
     for i, term in enumerate(record.terms):
         if term.number_class < INFINITE:
             continue

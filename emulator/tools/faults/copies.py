@@ -29,7 +29,7 @@ _OFF = (8, 16, 32, 64, 128, 256)
 
 
 def as_boxes(given: Any) -> tuple[Box, ...]:
-    """What a caller gave as ``boxes=``, checked.
+    """Checks the argument ``boxes=``.
 
     Raises OperandError for what is no tiled map of an array, and for a copy that an H200 refuses.
     """
@@ -66,7 +66,7 @@ def filled(before: Array, boxes: Sequence[Box]) -> Array:
 
 
 def _image(box: Box) -> tuple[Array, Array]:
-    """Where the 16-byte runs of a copy lie in shared memory, and what they hold."""
+    """Places of the 16-byte runs of a copy in shared memory, and their contents."""
     tensor_map, coordinates, address = box
     if address % SHARED_ALIGNMENT or address < 0:
         raise OperandError(

@@ -28,7 +28,7 @@ _AT_ONCE = 1 << 22
 
 
 class Rows(NamedTuple):
-    """What ldmatrix loads the words of an operand from."""
+    """The rows that ldmatrix loads the words of an operand from."""
 
     #: uint8 ``(bytes,)``
     shared: Array

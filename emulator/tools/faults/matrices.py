@@ -195,7 +195,7 @@ _SAID = {"a_type": "type of A", "b_type": "type of B", "satfinite": ".satfinite"
 
 
 def _shape(ins: MatrixInstruction) -> tuple[object, ...]:
-    """What a typing error in the types and modifiers leaves as it is."""
+    """The part of an instruction that a typing error in types and modifiers does not change."""
     return ins.m, ins.n, ins.k, ins.d_type, ins.c_type, ins.scale_vec, ins.form.kind, ins.operands
 
 

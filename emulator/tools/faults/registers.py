@@ -182,7 +182,7 @@ def transposed_registers(kernel: Kernel, name: str, count: int) -> Ways:
 
 
 def _moved(words: Array) -> Array:
-    """What movmatrix.trans makes of every register."""
+    """Applies movmatrix.trans to every register."""
     warps = words.reshape(*words.shape[:-2], -1, 32, words.shape[-1])
     halves = np.stack([warps & 0xFFFF, warps >> 16], -1)  # (…, lane, register, half)
     tiles = np.moveaxis(halves, -3, -2).reshape(*halves.shape[:-3], halves.shape[-2], 8, 8)

@@ -86,7 +86,7 @@ class _Finding(NamedTuple):
 
 
 def _findings(kernel: Kernel) -> Iterator[tuple[str, _Finding]]:
-    """What is wrong with the addresses of each operand, and the kernel in which it is right."""
+    """Yields mistakes in the addresses of each operand, with the kernel that avoids them."""
     for name, rows in kernel.rows.items():
         codes, fragment = kernel.aims.get(name), kernel.ins.fragment(name)
         if codes is None:

@@ -94,7 +94,7 @@ class _Search:
         return any(x.exact for x in self.faults)
 
     def _shows_where(self) -> bool:
-        """Where D is wrong counts if nothing explains it, or if D itself is misplaced."""
+        """Whether to report where D is wrong: nothing explains it, or D itself is misplaced."""
         return not self._explained() or any(x.exact and x.operand == "d" for x in self.faults)
 
     def _tries(self, kernel: Kernel, among: Collection[str] | None = None) -> Iterator[Try]:
@@ -273,13 +273,13 @@ class _Search:
         return [_merged(x) for same_operand in merged.values() for x in same_operand][: self.limit]
 
     def _again(self, probe: Kernel, tries: list[Try]) -> dict[tuple[str, str, str], Array | None]:
-        """What the same mistakes do with lane-unique inputs."""
+        """Results of the same mistakes on lane-unique inputs."""
         keys = {x.key for x in tries}
         same = (x for x in self._tries(probe, {name for name, _, _ in keys}) if x.key in keys)
         return {one.key: result for one, result in results_of(same)}
 
     def _tell(self, base: Kernel, unseen: list[Try], probe: Kernel) -> None:
-        """Which mistakes these inputs would not show, though others do."""
+        """Notes mistakes that these inputs hide and other inputs show."""
         self.invisible = len(unseen)
         if not np.any(base.words["c"]) or not base.options.get("scale_d", True):
             if not self._explained():

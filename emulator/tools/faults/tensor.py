@@ -45,7 +45,7 @@ _WARP = 32
 
 @dataclass(frozen=True)
 class Plan:
-    """How a kernel does it; as it stands, rightly."""
+    """The steps of a kernel; the defaults are right."""
 
     #: what the descriptor of the kernel says
     instruction: InstructionDescriptor
@@ -102,7 +102,7 @@ class Problem:
     # --- one kernel ---
 
     def run(self, plan: Plan) -> Seen:
-        """What a kernel hands on as D. Raises an EmulatorError where it cannot run at all."""
+        """Runs a kernel and returns its D. Raises an EmulatorError where it cannot run."""
         return READERS[plan.reader].read(self, self._left(replace(plan, reader="right")))
 
     def _left(self, plan: Plan) -> Seen:
@@ -153,7 +153,7 @@ class Problem:
                 store_operand(memory, descriptor, rows, x, operand, group)
 
     def _descriptor(self, operand: str, swizzle: int, step: int) -> SharedMemoryDescriptor:
-        """That of one step in the canonical layout of all of k."""
+        """The descriptor of one step in the canonical layout of all of k."""
         key = operand, swizzle, step
         if key not in self.descriptors:
             self.descriptors[key] = self._made(*key)
@@ -505,7 +505,7 @@ def _codes(given: Mapping[str, Any], name: str, type_: str, shape: tuple[int | N
 
 
 def _where(wrong: Bool, faults: list[Fault]) -> tuple[str, ...]:
-    """Which rows and columns are wrong, where nothing explains them."""
+    """Names the wrong rows and columns, where no mistake explains them."""
     if not wrong.any() or any(x.exact for x in faults):
         return ()
     rows, columns = (np.flatnonzero(wrong.any(axis)) for axis in (1, 0))

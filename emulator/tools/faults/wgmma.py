@@ -44,7 +44,7 @@ def _descriptors(kernel: Kernel) -> Iterator[tuple[str, Raw]]:
 
 
 def _with_fields(kernel: Kernel, operand: str, raw: Raw, changed: Raw, text: str) -> Variant:
-    """What does not fit a field runs over into those above it, as in a kernel that ORs them."""
+    """Puts a value into a field; excess bits run over into the fields above, as with OR."""
     word = np.zeros(kernel.steps, np.uint64)
     for name, (low, _) in FIELDS.items():
         value: Any = np.asarray((raw | changed)[name]).astype(np.uint64)
@@ -277,7 +277,7 @@ def _in_rows(kernel: Kernel, operand: str, first: Descriptor) -> Iterator[Varian
 
 
 def _other_layouts(first: Descriptor, tile: TileShape) -> Iterator[tuple[str, Descriptor]]:
-    """Where a kernel may have put a tile, instead of where its descriptor says."""
+    """Layouts in which a kernel may have stored a tile, other than its descriptor's."""
     start, now = first.start_address, first.swizzle_bytes
     for width in sorted(set(SWIZZLES) - {now}):
         how = f"with the {width}-byte swizzle" if width else "without swizzle"
