@@ -13,7 +13,7 @@ from emulator.errors import runs
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.targets import find_target
-from emulator.tools.facts import Operand, choices, element_types, operands, sizes, summary
+from emulator.tools.facts import OperandFacts, choices, element_types, operands, sizes, summary
 from emulator.tools.operands import Multiplication
 from emulator.tools.report import WIDTH, Answer, render
 from emulator.tools.wording import short_targets, steps
@@ -101,7 +101,7 @@ def _modifiers(ins: Instruction) -> dict[str, Any]:
     }}  # fmt: skip
 
 
-def _lines(ins: Instruction, held: list[Operand], recipes: list[Computed]) -> Iterator[str]:
+def _lines(ins: Instruction, held: list[OperandFacts], recipes: list[Computed]) -> Iterator[str]:
     yield str(ins)
     yield f"  {summary(ins)}"
     yield f"  targets: {short_targets(ins.targets)}"
@@ -123,7 +123,7 @@ def _choice(legal: list[int] | list[str]) -> str:
     return runs(numbers) if len(numbers) > 4 else ", ".join(map(str, legal))
 
 
-def _operand_table(held: list[Operand]) -> list[str]:
+def _operand_table(held: list[OperandFacts]) -> list[str]:
     """One line per operand; a column that is empty in all of them is left out."""
     if not held:
         return ["no operands"]

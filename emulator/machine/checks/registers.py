@@ -25,7 +25,7 @@ from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.checks.clocks import Bools
 from emulator.machine.checks.finding import Party
 from emulator.machine.checks.matrices import (
-    Product,
+    ProductShadow,
     registers_of_rows,
     rows_of_registers,
 )
@@ -157,7 +157,7 @@ class Use:
     gathers: Callable[[Strand], Array] | None = None
     #: of a multiplication: whether it adds to D, and its operands
     adds: Callable[[Strand], Array] | None = None
-    product: Product | None = None
+    product: ProductShadow | None = None
     #: it stores to memory, and how the rows of stmatrix come from registers
     stores: Callable[[Strand], Bools] | bool = False
     #: of ldmatrix: the shadows that rows without values give
@@ -289,9 +289,9 @@ def _loads(statement: Statement) -> Callable[[Bools], list[Bools]] | None:
     return None
 
 
-def _product(statement: Statement, function: Function) -> Product | None:
+def _product(statement: Statement, function: Function) -> ProductShadow | None:
     if isinstance(statement.instruction, MatrixInstruction):
-        return Product(statement, function)
+        return ProductShadow(statement, function)
     return None
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from dtypes import Array
 from emulator.machine.checks import registers
 from emulator.machine.checks.clocks import Aspect, Bools
-from emulator.machine.checks.matrices import Product
+from emulator.machine.checks.matrices import ProductShadow
 from emulator.machine.checks.miscompilations import known_of
 from emulator.machine.checks.registers import Use, count_of, sources_of_shuffle
 from emulator.machine.checks.synchronisation import warps_complete
@@ -318,7 +318,7 @@ def _wait_bulk(statement: Statement, function: Function) -> After:
 
 def _multiplied(statement: Statement, function: Function) -> After:
     """A wgmma was executed: rows and columns of its tiles that nobody wrote spoil its sums."""
-    product = Product(statement, function)
+    product = ProductShadow(statement, function)
     ins: Any = statement.instruction
 
     def after(watch: Watch, s: Strand, lanes: Lanes) -> None:

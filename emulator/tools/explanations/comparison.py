@@ -21,7 +21,7 @@ from emulator.targets import Target, find_target
 from emulator.tools.explanations.cause import Aspect, Dot, find_cause, parting
 from emulator.tools.explanations.feeds import Asked, computed, from_matrices
 from emulator.tools.explanations.heat import bit_heights, heat_map
-from emulator.tools.explanations.numbers import Code, plural, ulp
+from emulator.tools.explanations.numbers import ShownCode, plural, ulp
 from emulator.tools.operands import Multiplication, as_multiplication
 from emulator.tools.report import Block, Document, Section, Table, in_width
 from emulator.tools.wording import short_targets
@@ -65,8 +65,8 @@ class _Result(NamedTuple):
     runs: list[_Run]
     codes: Array
 
-    def element(self, fmt: Format, place: tuple[int, int]) -> Code:
-        return Code(fmt, int(self.codes[place]))
+    def element(self, fmt: Format, place: tuple[int, int]) -> ShownCode:
+        return ShownCode(fmt, int(self.codes[place]))
 
 
 class _Operands(NamedTuple):

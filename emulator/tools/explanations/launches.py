@@ -19,7 +19,7 @@ from emulator.machine.module import Kernel, Module
 from emulator.machine.shared.place import Index, Place
 from emulator.ptx.program import Statement
 from emulator.report import Report
-from emulator.tools.orders import State, element_text, other_elements
+from emulator.tools.orders import SavedArrays, element_text, other_elements
 
 #: operands that the text shows
 _OPERANDS = 12
@@ -182,7 +182,7 @@ class _Pair:
         self.variants = (launches[0][0], launches[1][0])
         self._kernel = launches[0][1]
         self.program = self._kernel.bound.program
-        self.state = State(self._kernel, sizes[2], options.get("memory"), variables=False)
+        self.state = SavedArrays(self._kernel, sizes[2], options.get("memory"), variables=False)
         self.place_of: Callable[[Statement], Place]
 
     def run(self, which: int, watcher: Any = None) -> list[Array]:

@@ -20,9 +20,9 @@ from emulator.tools.info import info_command
 from emulator.tools.pictures.panels import (
     LEFT_AREAS,
     TOP_AREAS,
-    Memory,
     Panel,
     Section,
+    SharedMemory,
     are_four_tiles,
     only,
     sections,
@@ -50,7 +50,7 @@ class Page(Report):
     instruction: Instruction | str
     operand: str = ""
     target: str | None = None
-    memory: Memory = field(default=Memory())
+    memory: SharedMemory = field(default=SharedMemory())
     warps: Warps = (1, 1)
 
     def __post_init__(self) -> None:
