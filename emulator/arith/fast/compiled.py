@@ -6,7 +6,6 @@ their own, in `fused_code`.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Literal
@@ -15,19 +14,10 @@ import numpy as np
 
 from dtypes import FORMATS, Array, code_type, convert
 from emulator.arith.arrangement import arrangement
+from emulator.arith.fast.emitter import Emitter, native_function
 from emulator.arith.fast.factors import Bool
-from emulator.arith.fast.kernels import machine_code
 from emulator.arith.fast.threads import run_in_threads
-from emulator.arith.fast.vector_code import (
-    F32,
-    F64,
-    I32,
-    I64,
-    POINTER,
-    Value,
-    module,
-    repeat,
-)
+from emulator.arith.fast.words import LONG, POINTER, Value, Word, select
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.rounding_modes import rounded
 from emulator.arith.steps import FmaChain, PairSums
@@ -114,70 +104,47 @@ def row_tasks(operation: Operation, bits: int) -> Tasks:
     Sums of each `period` words start from +0 and are added to x if `partial`, else from x. The
     steps are 0 where the batch shares an operand.
     """
-    total = {"fma": {32: F32, 64: F64}, "pairs": {32: F32, 64: F64}}.get(operation, {32: I32})[bits]
-    word = I64 if total is I32 else total
-    types = [I64] * 2 + [POINTER] * 3 + [I64] * 7
-    name, writer = f"rows_{operation}_{bits}", _Writer(operation, word, total)
-    pointer, size = ctypes.c_void_p, ctypes.c_int64
-    arguments = [*[size] * 2, *[pointer] * 3, *[size] * 7]
-    call = machine_code.function(module(name, types, writer.tasks), name, None, *arguments)
+    is_float = operation in ("fma", "pairs")
+    word, total = (f"f{bits // 8}",) * 2 if is_float else ("u8", "u4")
 
-    def run(first: int, last: int, *given: Any) -> None:
-        call(first, last, *(x.ctypes.data if isinstance(x, np.ndarray) else x for x in given))
-
-    return run
-
-
-class _Writer:
-    """Writes the code of an operation on words of one type, whose sums have another."""
-
-    def __init__(self, operation: Operation, word: Any, total: Any) -> None:
-        self.operation, self.word, self.total = operation, word, total
-
-    def tasks(
-        self, first: Value, last: Value, a: Value, b: Value, x: Value, m: Value, blocks: Value,
-        words: Value, period: Value, partial: Value, a_step: Value, b_step: Value,
-    ) -> None:  # fmt: skip
-        zero, tiles = first.constant(0), (m + (_ROWS - 1)) // _ROWS
-        starts_anew = partial.compare("!=", 0)
-
-        def task(index: Value) -> tuple[()]:
+    def write(e: Emitter, first: Word, last: Word, *given: Any) -> None:
+        a, b, x, m, blocks, words, period, partial, a_step, b_step = given
+        tiles, starts_anew = (m + (_ROWS - 1)) // _ROWS, (partial != 0).splat(COLUMNS)
+        with e.loop(last, first) as index:
             t, block, tile = index // (tiles * blocks), index % blocks, index // blocks % tiles
-            columns = b.at((t * b_step * blocks + block) * words * COLUMNS, self.word)
+            columns = e.at(b, (t * b_step * blocks + block) * words * COLUMNS, word)
+            with e.loop((tile * _ROWS + _ROWS).minimum(m), tile * _ROWS) as i:
+                row = e.at(a, (t * a_step * m + i) * words, word)
+                place = e.at(x, ((t * m + i) * blocks + block) * COLUMNS, total)
+                sums = [e.lanes(place, 0, total)]
+                with e.loop(words, step=period, carried=sums) as start:
+                    part = [select(starts_anew, 0, sums[0])]
+                    _chain(e, operation, word, (row, columns), (start, start + period), part)
+                    sums[0] = select(starts_anew, sums[0] + part[0], part[0])
+                e.store(sums[0], place, 0)
 
-            def row(i: Value) -> tuple[()]:
-                words_of_row = a.at((t * a_step * m + i) * words, self.word)
-                place = x.at(((t * m + i) * blocks + block) * COLUMNS, self.total, COLUMNS)
+    types = [LONG] * 2 + [POINTER] * 3 + [LONG] * 7
+    return native_function(f"rows_{operation}_{bits}", types, write, COLUMNS)
 
-                def part(start: Value, total: Value) -> tuple[Value]:
-                    begin = starts_anew.select(total.constant(0), total)
-                    sums = self.chain(words_of_row, columns, start, start + period, begin)
-                    return (starts_anew.select(total + sums, sums),)
 
-                (total,) = repeat(zero, words, period, part, place.load(1))
-                place.store(total, 1)
-                return ()
+def _chain(
+    e: Emitter, operation: Operation, word: str, places: tuple[Value, Value],
+    limits: tuple[Word, Word], total: list[Word],
+) -> None:  # fmt: skip
+    """Adds to `total` the words of a row within limits with all columns of a block."""
+    row, columns = places
 
-            repeat(tile * _ROWS, (tile * _ROWS + _ROWS).min(m), 1, row)
-            return ()
+    def at(k: Word) -> tuple[Word, Word]:
+        return e.load(row, k, word).splat(COLUMNS), e.lanes(columns, k * COLUMNS, word)
 
-        repeat(first, last, 1, task)
-
-    def chain(self, row: Value, columns: Value, start: Value, stop: Value, total: Value) -> Value:
-        """`total` after some words of a row with all columns of a block."""
-
-        def at(k: Value) -> tuple[Value, Value]:
-            column = columns.at(k * COLUMNS, self.word, COLUMNS)
-            return row.at(k, self.word).load(1).splat(COLUMNS), column.load(1)
-
-        def step(k: Value, total: Value) -> tuple[Value]:
-            p, q = at(k)
-            if self.operation == "fma":
-                return (total.plus_product(p, q),)
-            if self.operation == "pairs":
-                return (total + (p * q).plus_product(*at(k + 1)),)
-            ones = (p & q if self.operation == "and" else p ^ q).ones()
-            return (total + ones.to(self.total),)
-
-        (total,) = repeat(start, stop, 2 if self.operation == "pairs" else 1, step, total)
-        return total
+    with e.loop(limits[1], limits[0], 2 if operation == "pairs" else 1, total) as k:
+        p, q = at(k)
+        if operation == "fma":
+            total[0] = p.fma(q, total[0])
+        elif operation == "pairs":
+            first = p * q
+            p, q = at(k + 1)
+            total[0] = total[0] + p.fma(q, first)
+        else:
+            ones = (p & q if operation == "and" else p ^ q).ones()
+            total[0] = total[0] + ones.astype(total[0].dtype)

@@ -15,8 +15,8 @@ from dtypes import FORMATS, Array, Format
 from emulator.arith.fast.factors import Bool, Float32, Plan, Side, is_special, values
 from emulator.arith.fast.fused_code import COLUMNS, ROWS, RUN, Kind, Shape, tiles_function
 from emulator.arith.fast.fused_decoding import Layout, decoding_function
+from emulator.arith.fast.kernels.alignment import SAFE, directed
 from emulator.arith.fast.threads import in_threads, run_in_threads
-from emulator.arith.fast.vector_code import directed
 
 #: products of a batch that lie beside each other, and columns that are too few to do so
 TOGETHER, _FEW_COLUMNS = COLUMNS, 32
@@ -26,8 +26,6 @@ _ORDINARY, _BIAS = 63, 127
 _WORTH_A_THREAD, _PARTS = 1 << 17, 16
 #: how far the exponents of a side lie apart at most for lanes of 8 bits
 _SHORT = 63
-#: a conversion from int32 to float32 toward zero is right up to here
-_SAFE = (1 << 31) - 128
 
 
 class _Operand(NamedTuple):
@@ -157,7 +155,7 @@ def _kind(
     formats += [] if scale is None else [scale, scale]
     products = float(np.prod([2 - 2.0**-fmt.mantissa_bits for fmt in formats]))
     bound = (width * products + 2) * 2.0**step.fraction_bits
-    k, safe = width + -width % RUN, int((_SAFE / 2.0**step.fraction_bits - 2) / products)
+    k, safe = width + -width % RUN, int((SAFE / 2.0**step.fraction_bits - 2) / products)
     is_directed = directed()
     return Kind(
         step.fraction_bits,
