@@ -238,9 +238,9 @@ def test_scales_take_the_short_way_up_to_a_limit(monkeypatch, made_anew):
     } | {"scale_a": scales[:, 0], "scale_b": scales[:, 1]}
     right = ordinary.dot_add
 
-    def other(e, *rest):
-        code, odd = right(e, *rest)
-        return e.b.xor(code, e.like(code, 1)), odd
+    def other(*given):
+        code, odd = right(*given)
+        return code ^ 1, odd
 
     monkeypatch.setattr(ordinary, "dot_add", other)
     found = execute(ins, target="sm_120a", engine="compiled", **operands)

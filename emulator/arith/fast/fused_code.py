@@ -331,7 +331,12 @@ class _Writer:
         self.store(partial, new)
         with self.e.when((p + 1) % period == 0):
             totals = [y + z for y, z in zip(self.numbers(x), new, strict=True)]
-            self.store(x, [self.to_half(y) for y in totals] if self.kind.half else totals)
+            self.store(
+                x,
+                [elements.to_half(y, self.kind.directed) for y in totals]
+                if self.kind.half
+                else totals,
+            )
 
     def dot_add(self, one: _Pass, load: Load, bad: list[Value]) -> list[Word]:
         """The accumulators after a pass. What is rare loads those before it anew, so that they need
@@ -341,9 +346,7 @@ class _Writer:
         is_odd = self.mark_outside(raw, load, bad)
         tops = [self.align.raised(top) for top in raw]
         compute = self.float_sums if self.kind.floats else self.integer_sums
-        results = compute(one, x, tops, load, bad)
-        if self.kind.half:
-            results = [self.to_half(y) for y in results]
+        results = self.rounded(compute(one, x, tops, load, bad))
         with self.e.rarely(is_odd, results):
             # An accumulator that is infinite or a NaN stays so: there are no such products. And
             # where there are no terms at all, none scales them.
@@ -352,6 +355,12 @@ class _Writer:
                 for y, top, result in zip(load(), raw, results, strict=True)
             ]
         return results
+
+    def rounded(self, numbers: list[Word]) -> list[Word]:
+        """Sums in the format of the result; those of f32 are."""
+        if not self.kind.half:
+            return numbers
+        return [elements.to_half(x, self.kind.directed) for x in numbers]
 
     def counted(self, x: Word) -> Word:
         """The exponent that an accumulator counts with."""
@@ -453,13 +462,6 @@ class _Writer:
                         sums[side] = toward_zero("vfmadd.ps.512", row, column, sums[side])
         totals = [y + z for y, z in zip(sums[:count], sums[count:], strict=True)]
         return [(y.view(np.uint32) & self.kept).view(np.float32) for y in totals]
-
-    def to_half(self, number: Word) -> Word:
-        """Rounded to nearest even as f16 does; others than `directed` machines may call a function
-        for a conversion that is not there."""
-        if self.kind.directed:  # what is rounded to a zero is +0
-            return number.astype(np.float16).astype(np.float32) + 0.0
-        return elements.to_half(number)
 
 
 def is_something(top: Word, x: Word) -> Word:

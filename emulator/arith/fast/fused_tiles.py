@@ -15,7 +15,8 @@ from dtypes import FORMATS, Array, Format
 from emulator.arith.fast.factors import Bool, Float32, Plan, Side, is_special, values
 from emulator.arith.fast.fused_code import COLUMNS, ROWS, RUN, Kind, Shape, tiles_function
 from emulator.arith.fast.fused_decoding import Layout, decoding_function
-from emulator.arith.fast.kernels.alignment import SAFE, directed
+from emulator.arith.fast.kernels.alignment import SAFE
+from emulator.arith.fast.kernels.machine_code import directed
 from emulator.arith.fast.threads import in_threads, run_in_threads
 
 #: products of a batch that lie beside each other, and columns that are too few to do so

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emulator.arith.fast.kernels import machine_code
 from emulator.arith.fast.kernels.elements import BIAS, MANTISSA, SIGN
 from emulator.arith.fast.words import WORD as _INT32
 from emulator.arith.fast.words import Value, Word, type_of
@@ -20,8 +19,8 @@ from emulator.arith.fast.words import Value, Word, type_of
 SAFE = (1 << 31) - 128
 #: the rounding that AVX-512 takes with an instruction, without exceptions
 _TOWARD_ZERO = 3 | 8
-#: lanes of vectors of its longest registers
-_LANES = 16
+#: lanes of the vectors that it rounds so
+DIRECTED_LANES = 16
 
 
 class Alignment(NamedTuple):
@@ -44,7 +43,7 @@ class Alignment(NamedTuple):
 
     def raised(self, top: Word) -> Word:
         """The exponent to align to, of the largest that there is."""
-        return top.maximum(max(self.floor, self.fraction_bits + 1) << MANTISSA)
+        return top if self.least else top.maximum(self.floor << MANTISSA)
 
     def scale(self, top: Word) -> Word:
         """The bits of the power of two that scales terms to units."""
@@ -99,14 +98,9 @@ def truncated(total: Word, exact: bool, sticky: bool, directed: bool = False) ->
     return word | (total.view(np.uint32) & SIGN)
 
 
-def directed() -> bool:
-    """Whether this processor rounds single instructions as they say (AVX-512)."""
-    return machine_code.vector_bytes() == 4 * _LANES
-
-
 def toward_zero(name: str, *operands: Word) -> Word:
     """16 numbers of float32 by an instruction of AVX-512, rounded toward zero."""
     e, given = operands[0].e, [x.value for x in operands]
     mode: Value = _INT32(_TOWARD_ZERO)
-    type_ = type_of(np.dtype(np.float32), _LANES)
+    type_ = type_of(np.dtype(np.float32), DIRECTED_LANES)
     return Word(e, e.function(f"llvm.x86.avx512.{name}", type_, [*given, mode]), np.float32)

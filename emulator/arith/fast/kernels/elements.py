@@ -21,6 +21,8 @@ _INFINITY, _NAN = np.float32(np.inf), np.float32(np.nan)
 _F16 = FORMATS["f16"]
 #: between the exponent fields of a number in float32 and in f16
 _APART = (BIAS - _F16.bias) << MANTISSA
+#: fraction bits that float32 has and f16 has not
+_CUT = MANTISSA - _F16.mantissa_bits
 
 
 class Parts(NamedTuple):
@@ -111,7 +113,7 @@ def number(fmt: Format, codes: Word) -> Word:
     if fmt.bits == 32:
         return codes.view(np.float32)
     size = codes & 0x7FFF
-    normal = (size << (MANTISSA - _F16.mantissa_bits)) + _APART
+    normal = (size << _CUT) + _APART
     normal = select(size >= _F16.infinity, normal | EXPONENT, normal)
     least = 2.0 ** (_F16.emin - _F16.mantissa_bits)
     small = (size.view(np.int32).astype(np.float32) * least).view(np.uint32)
@@ -119,37 +121,49 @@ def number(fmt: Format, codes: Word) -> Word:
     return (size | ((codes & _F16.sign_mask) << 16)).view(np.float32)
 
 
-def code(fmt: Format, numbers: Word, nans: bool = True) -> Word:
+def code(fmt: Format, numbers: Word) -> Word:
     """Codes of float32 numbers that the format, f16 or f32, has; NaNs as the one that the hardware
-    writes, if there may be any."""
-    assert fmt.nan is not None and fmt.infinity is not None
+    writes."""
+    assert fmt.nan is not None
     words = numbers.view(np.uint32)
-    size = words & SIGN - 1
-    codes = words
-    if fmt.bits == 16:
-        normal = (size - _APART) >> (MANTISSA - fmt.mantissa_bits)
-        is_small = size < (fmt.emin + BIAS) << MANTISSA
-        units = size.view(np.float32) * 2.0 ** (fmt.mantissa_bits - fmt.emin)
-        small = select(is_small, units, 0.0).astype(np.int32).view(np.uint32)
-        codes = select(is_small, small, normal.minimum(fmt.infinity)) | (
-            (words >> 16) & fmt.sign_mask
-        )
-    return select(size > EXPONENT, fmt.nan, codes) if nans else codes
+    codes = words if fmt.bits == 32 else _half_code(numbers)
+    return select(words & SIGN - 1 > EXPONENT, fmt.nan, codes)
 
 
-def to_half(numbers: Word) -> Word:
+def _half_code(numbers: Word) -> Word:
+    """Codes of float32 numbers that f16 has."""
+    words = numbers.view(np.uint32)
+    size, sign = words & SIGN - 1, (words >> 16) & _F16.sign_mask
+    normal = (size - _APART) >> _CUT
+    is_small = size < (_F16.emin + BIAS) << MANTISSA
+    units = size.view(np.float32) * 2.0 ** (_F16.mantissa_bits - _F16.emin)
+    small = select(is_small, units, 0.0).astype(np.int32).view(np.uint32)
+    return select(is_small, small, normal.minimum(_F16.infinity)) | sign
+
+
+def to_half(numbers: Word, directed: bool) -> Word:
     """Float32 numbers, of which a last bit may be sticky, rounded to nearest even as f16 does; what
-    is rounded to a zero is +0, too large becomes infinity."""
+    is rounded to a zero is +0, too large becomes infinity. `directed`: the processor converts, for
+    which others may call a function that is not there."""
+    if directed:
+        return numbers.astype(np.float16).astype(np.float32) + 0.0
     words = numbers.view(np.uint32)
     size = (words & SIGN - 1).view(np.float32)
-    cut = MANTISSA - _F16.mantissa_bits
-    normal = words + ((1 << (cut - 1)) - 1) + ((words >> cut) & 1)
-    normal = (normal & -1 << cut).view(np.float32)
+    normal = words + ((1 << (_CUT - 1)) - 1) + ((words >> _CUT) & 1)
+    normal = (normal & -1 << _CUT).view(np.float32)
     # The last bit of an f16 below 2**-14 is 2**-24: that of a float32 near 0.75.
     subnormal = (numbers + 0.75) - 0.75
     rounded = select(size < 2.0**_F16.emin, subnormal, normal)
     infinite = ((words & SIGN) | EXPONENT).view(np.float32)
     return select(size >= 65520.0, infinite, rounded)
+
+
+def half_code(numbers: Word, directed: bool) -> Word:
+    """The codes of `to_half` of finite numbers."""
+    if not directed:
+        return _half_code(to_half(numbers, directed))
+    codes = numbers.astype(np.float16).view(np.uint16).astype(np.uint32)
+    return select(codes == _F16.sign_mask, 0, codes)
 
 
 # --- rounding -------------------------------------------------------------------------------------

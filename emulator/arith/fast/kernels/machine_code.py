@@ -91,6 +91,11 @@ def vector_bytes() -> int:
     return 64 if llvm.get_host_cpu_features().get("avx512f") else 32
 
 
+def directed() -> bool:
+    """Whether this processor rounds single instructions as they say (AVX-512)."""
+    return "+avx512f" in _processor()[1].split(",")
+
+
 def function(ir: str, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
     """A C function of an LLVM module, compiled, or found in memory or on disk; it runs without the
     lock of the interpreter, and keeps its code in memory: whoever keeps only its address must keep

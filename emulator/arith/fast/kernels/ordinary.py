@@ -15,8 +15,9 @@ import numpy as np
 
 from dtypes import FORMATS, Format
 from emulator.arith.arrangement import Arrangement
-from emulator.arith.fast.kernels import elements
+from emulator.arith.fast.kernels import elements, machine_code
 from emulator.arith.fast.kernels.alignment import (
+    DIRECTED_LANES,
     SAFE,
     Alignment,
     added,
@@ -121,6 +122,7 @@ def dot_add(
     if align.least:
         # No term at all, which is 0, is not too small.
         odd = odd | ((top - 1).view(np.uint32) < (align.least << MANTISSA) - 1)
+        top = top.maximum(align.least << MANTISSA)
     top = align.raised(top)
     to_units = align.scale(top)
     units = of_products = to_units.view(np.float32)
@@ -139,12 +141,13 @@ def dot_add(
     ]
     total, lost = added([*parts, aligned(own.number, units)])
     is_half = result is FORMATS["f16"]
-    number = truncated(total, exact=bound < 1 << (MANTISSA + 1), sticky=is_half)
+    directed = machine_code.directed() and x.lanes == DIRECTED_LANES
+    number = truncated(total, bound < 1 << (MANTISSA + 1), is_half, directed)
     if bound >= SAFE:
         odd = odd | ((lost | (magnitude(total) + 128)) < 0)
     if step.precision is not None:
         number = number & -1 << (MANTISSA + 1 - step.precision)
     value = number.view(np.float32) * align.unit(top)
     if is_half:
-        return elements.code(result, elements.to_half(value), nans=False), odd
+        return elements.half_code(value, directed), odd
     return value.view(np.uint32), odd
