@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from operator import mul
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +25,7 @@ from emulator.arith.steps import FmaChain, PairSums
 
 #: what is computed of the words of A and B: a + b·c in one rounding; pairs of products, the first
 #: of them rounded; the ones of ``a and b``, of ``a xor b``
-Operation = Literal["fma", "pairs", "and", "xor"]
+ChainKind = Literal["fma", "pairs", "and", "xor"]
 #: columns of a block, which are computed beside each other, and rows of a tile, which one task has
 COLUMNS, _ROWS = 64, 16
 
@@ -51,8 +52,8 @@ def float_chain(
     one_format = found.before is None and found.widen in (None, fmt) and found.adds_c in (None, fmt)
     if not one_format or (after and a.shape[-1] > k):
         return None
-    operation: Operation = "pairs" if isinstance(step, PairSums) else "fma"
-    tasks = rounded(row_tasks(operation, fmt.bits), arithmetic.rounding)
+    kind: ChainKind = "pairs" if isinstance(step, PairSums) else "fma"
+    tasks = rounded(row_tasks(kind, fmt.bits), arithmetic.rounding)
     if tasks is None:
         return None
     if found.widen:
@@ -78,11 +79,10 @@ def _rows(tasks: Tasks, a: Array, b: Array, c: Array, period: int, positions: in
     blocks, tiles = -(-n // COLUMNS), -(-m // _ROWS)
     a, c = np.ascontiguousarray(a), np.broadcast_to(c, (batch, m, n))
     x, columns = _padded(c, 2), _padded(b, 1).reshape(len(b), blocks, COLUMNS, words)
-    run_in_threads(
-        tasks, batch * tiles * blocks, x.size * words * positions,
-        a, np.ascontiguousarray(columns.swapaxes(-1, -2)), x,
-        m, blocks, words, period or words, int(period > 0), len(a) > 1, len(b) > 1,
-    )  # fmt: skip
+    arrays = a, np.ascontiguousarray(columns.swapaxes(-1, -2)), x
+    sizes = m, blocks, words, period or words, int(period > 0), len(a) > 1, len(b) > 1
+    work = x.size * words * positions
+    run_in_threads(tasks, batch * tiles * blocks, work, *arrays, *sizes)
     return np.ascontiguousarray(x[..., :n])
 
 
@@ -96,7 +96,7 @@ def _padded(x: Array, axis: int) -> Array:
 
 
 @lru_cache(maxsize=8)
-def row_tasks(operation: Operation, bits: int) -> Tasks:
+def row_tasks(kind: ChainKind, bits: int) -> Tasks:
     """``f(first, last, a, b, x, m, blocks, words, period, partial, a_step, b_step)``: the tiles
     `first` … `last` of x ``(t, m, blocks, COLUMNS)``, of a ``(t, m, words)`` and b
     ``(t, blocks, words, COLUMNS)``.
@@ -104,11 +104,17 @@ def row_tasks(operation: Operation, bits: int) -> Tasks:
     Sums of each `period` words start from +0 and are added to x if `partial`, else from x. The
     steps are 0 where the batch shares an operand.
     """
-    is_float = operation in ("fma", "pairs")
+    is_float = kind in ("fma", "pairs")
     word, total = (f"f{bits // 8}",) * 2 if is_float else ("u8", "u4")
+    step = 2 if kind == "pairs" else 1
 
     def write(e: Emitter, first: Word, last: Word, *given: Any) -> None:
         a, b, x, m, blocks, words, period, partial, a_step, b_step = given
+
+        def pair(row: Value, columns: Value, k: Word) -> tuple[Word, Word]:
+            column = e.lanes(columns, k * COLUMNS, word)
+            return e.load(row, k, word).splat(COLUMNS), column
+
         tiles, starts_anew = (m + (_ROWS - 1)) // _ROWS, (partial != 0).splat(COLUMNS)
         with e.loop(last, first) as index:
             t, block, tile = index // (tiles * blocks), index % blocks, index // blocks % tiles
@@ -119,32 +125,21 @@ def row_tasks(operation: Operation, bits: int) -> Tasks:
                 sums = [e.lanes(place, 0, total)]
                 with e.loop(words, step=period, carried=sums) as start:
                     part = [select(starts_anew, 0, sums[0])]
-                    _chain(e, operation, word, (row, columns), (start, start + period), part)
+                    with e.loop(start + period, start, step, part) as k:
+                        pairs = [pair(row, columns, k + j) for j in range(step)]
+                        part[0] = _added(kind, part[0], pairs)
                     sums[0] = select(starts_anew, sums[0] + part[0], part[0])
                 e.store(sums[0], place, 0)
 
     types = [LONG] * 2 + [POINTER] * 3 + [LONG] * 7
-    return native_function(f"rows_{operation}_{bits}", types, write, COLUMNS)
+    return native_function(f"rows_{kind}_{bits}", types, write, COLUMNS)
 
 
-def _chain(
-    e: Emitter, operation: Operation, word: str, places: tuple[Value, Value],
-    limits: tuple[Word, Word], total: list[Word],
-) -> None:  # fmt: skip
-    """Adds to `total` the words of a row within limits with all columns of a block."""
-    row, columns = places
-
-    def at(k: Word) -> tuple[Word, Word]:
-        return e.load(row, k, word).splat(COLUMNS), e.lanes(columns, k * COLUMNS, word)
-
-    with e.loop(limits[1], limits[0], 2 if operation == "pairs" else 1, total) as k:
-        p, q = at(k)
-        if operation == "fma":
-            total[0] = p.fma(q, total[0])
-        elif operation == "pairs":
-            first = p * q
-            p, q = at(k + 1)
-            total[0] = total[0] + p.fma(q, first)
-        else:
-            ones = (p & q if operation == "and" else p ^ q).ones()
-            total[0] = total[0] + ones.astype(total[0].dtype)
+def _added(kind: ChainKind, total: Word, words: list[tuple[Word, Word]]) -> Word:
+    """The sum with words of A and B, of one position or of a pair of them."""
+    p, q = words[-1]
+    if kind == "fma":
+        return p.fma(q, total)
+    if kind == "pairs":
+        return total + p.fma(q, mul(*words[0]))
+    return total + (p & q if kind == "and" else p ^ q).ones().astype(total.dtype)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from numpy.typing import DTypeLike
 
 from dtypes import Rounding
 from emulator.arith.fast.kernels import machine_code
@@ -20,11 +21,10 @@ from emulator.arith.fast.words import (
     LONG,
     POINTER,
     WORD,
+    InstructionStream,
     Type,
     Value,
     Word,
-    constant,
-    name_of,
     type_of,
 )
 
@@ -39,26 +39,10 @@ _LINE = 64
 Index = int | Word
 
 
-class Emitter:
-    """Writes into one function, where `builder` stands; vectors have `width` lanes."""
-
-    def __init__(self, module: Any, builder: Any, width: int = 8) -> None:
-        self.module, self.builder, self.width = module, builder, width
+class Emitter(InstructionStream):
+    """Writes into one function."""
 
     # --- functions ---
-
-    def call(self, name: str, *arguments: Value, result: Type = None) -> Value:
-        """LLVM's function ``llvm.NAME`` for the type of the first argument."""
-        type_ = arguments[0].type
-        return self.function(f"llvm.{name}.{name_of(type_)}", result or type_, arguments)
-
-    def function(self, name: str, result: Type, arguments: Sequence[Value]) -> Value:
-        """A call of a function by its name, declared when it is first called."""
-        found = self.module.globals.get(name)
-        if found is None:
-            type_ = ir.FunctionType(result, [x.type for x in arguments])
-            found = ir.Function(self.module, type_, name)
-        return self.builder.call(found, arguments)
 
     @contextmanager
     def rounding(self, how: Rounding) -> Iterator[None]:
@@ -77,20 +61,14 @@ class Emitter:
         """A scalar of int64."""
         return value if isinstance(value, Word) else Word(self, LONG(value), np.int64)
 
-    def constant(self, value: float, dtype: Any, lanes: int | None = None) -> Word:
-        """A number in all lanes of a vector, by default of the usual width; 0 lanes: a scalar."""
-        dtype = np.dtype(dtype)
-        lanes = self.width if lanes is None else lanes
-        return Word(self, constant(lanes, dtype, value), dtype)
-
-    def numbers(self, numbers: Sequence[int], dtype: Any = np.int32) -> Word:
+    def numbers(self, numbers: Sequence[int], dtype: DTypeLike = np.int32) -> Word:
         """A vector of different integers."""
         type_ = type_of(np.dtype(dtype), len(numbers))
         return Word(self, ir.Constant(type_, list(numbers)), dtype)
 
     # --- memory ---
 
-    def room(self, dtype: Any, count: int) -> Value:
+    def room(self, dtype: DTypeLike, count: int) -> Value:
         """The address of memory of the function's own, which begins with a line of the cache."""
         b, entry = self.builder, self.builder.function.entry_basic_block
         with b.goto_block(entry):
@@ -101,14 +79,16 @@ class Emitter:
             place.type = POINTER
         return place
 
-    def at(self, place: Value, index: Index, dtype: Any) -> Value:
+    def at(self, place: Value, index: Index, dtype: DTypeLike) -> Value:
         """The address of an element."""
         if isinstance(index, int) and not index:
             return place
         index = self.number(index)
         return self.builder.gep(place, [index.value], source_etype=type_of(np.dtype(dtype)))
 
-    def load(self, place: Value, index: Index, dtype: Any, lanes: int = 0, align: int = 0) -> Word:
+    def load(
+        self, place: Value, index: Index, dtype: DTypeLike, lanes: int = 0, align: int = 0
+    ) -> Word:
         """The element with this number, or neighbours from it on; `align`: bytes, if other than
         those of an element."""
         dtype = np.dtype(dtype)
@@ -117,7 +97,7 @@ class Emitter:
         )
         return Word(self, held, dtype)
 
-    def lanes(self, place: Value, index: Index, dtype: Any) -> Word:
+    def lanes(self, place: Value, index: Index, dtype: DTypeLike) -> Word:
         """Neighbouring elements from `index` on, as many as a vector has."""
         return self.load(place, index, dtype, self.width)
 
@@ -164,19 +144,7 @@ class Emitter:
         b.cbranch((following < end).value, body, after)
         b.position_at_end(after)
         if not known:
-            held[:] = self._either(before, given, inside, held)
-
-    def _either(
-        self, one: Any, given: Sequence[Word], other: Any, found: Sequence[Word]
-    ) -> list[Word]:
-        """Words by the block that the code came from."""
-        out = []
-        for x, y in zip(given, found, strict=True):
-            phi = self.builder.phi(x.value.type)
-            phi.add_incoming(x.value, one)
-            phi.add_incoming(y.value, other)
-            out.append(Word(self, phi, x.dtype))
-        return out
+            held[:] = self.joined(before, given, inside, held)
 
     def unrolled(self, count: int) -> Iterator[Word]:
         """``range(count)`` for a short body, eight at a time."""
@@ -198,16 +166,6 @@ class Emitter:
         found: AbstractContextManager[Any] = self.builder.if_else(condition.value)
         return found
 
-    @contextmanager
-    def rarely(self, condition: Word, results: list[Word]) -> Iterator[None]:
-        """What follows replaces the items of `results` where a scalar condition holds, which is
-        rare."""
-        before, usual = self.builder.block, list(results)
-        with self.when(condition, likely=False):
-            yield
-            inside = self.builder.block
-        results[:] = self._either(before, usual, inside, results)
-
 
 def native_function(
     name: str, parameters: Sequence[Type], write: Callable[..., None], width: int = 8
@@ -215,12 +173,12 @@ def native_function(
     """A function of machine code without result, of integers and arrays that do not overlap;
     ``write(emitter, *parameters)`` emits what it does, with words of int64 and addresses."""
     module = ir.Module(name)
-    made = ir.Function(module, ir.FunctionType(ir.VoidType(), list(parameters)), name)
-    for argument in made.args:
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), list(parameters)), name)
+    for argument in function.args:
         if argument.type == POINTER:
             argument.add_attribute("noalias")
-    e = Emitter(module, ir.IRBuilder(made.append_basic_block("entry")), width)
-    write(e, *(x if x.type == POINTER else Word(e, x, np.int64) for x in made.args))
+    e = Emitter(module, ir.IRBuilder(function.append_basic_block("entry")), width)
+    write(e, *(x if x.type == POINTER else Word(e, x, np.int64) for x in function.args))
     e.builder.ret_void()
     kinds = [ctypes.c_void_p if x == POINTER else ctypes.c_int64 for x in parameters]
     compute = machine_code.function(str(module), name, None, *kinds)

@@ -128,25 +128,31 @@ def tiles_function(kind: Kind) -> Run:
 
 
 class _Pass(NamedTuple):
-    """One fused dot-add of a row with some vectors of columns: the addresses of its operands, and
-    the largest of its products, by vectors."""
+    """One fused dot-add of a row with some vectors of columns."""
 
+    #: addresses of the operands
     a: Value
     b: Value
-    #: exponents as the bits of float32 have them; 0: no product
+    #: the largest of the products, by vectors: exponents as float32 has them; 0: no product
     tops: list[Word]
+    row: Word
+    #: the number of the pass in its instruction, and how many that has
+    number: Word
+    period: Word
 
 
-class _Tile(NamedTuple):
-    """Memory of the code: ROWS rows of COLUMNS accumulators, the sums of passes that are not yet
-    added to them, and marks; and the largest exponents of one row."""
+class _Accumulators(NamedTuple):
+    """Addresses of the accumulators of a tile or of a vector of them."""
 
     x: Value
+    #: the sums of passes that are not yet added to `x`
     partial: Value
+    #: marks of those that are to be computed otherwise
     bad: Value
-    tops: Value
 
 
+#: of the accumulators, partial sums and marks
+_DTYPES = np.float32, np.float32, np.uint8
 #: what emits the loads of accumulators
 Load = Callable[[], list[Word]]
 
@@ -167,17 +173,14 @@ class _Writer:
         self.signs = 2 if kind.floats else 1
         #: the number that floats are added to is finite up to this exponent field
         self.largest = 254 - (MANTISSA - kind.fraction_bits if kind.floats else 0)
-        self.tile = _Tile(
-            e.room(np.float32, ROWS * COLUMNS), e.room(np.float32, ROWS * COLUMNS),
-            e.room(np.uint8, ROWS * COLUMNS), e.room(np.int32, COLUMNS),
-        )  # fmt: skip
+        size = ROWS * COLUMNS
+        self.tile = _Accumulators(*(e.room(dtype, size) for dtype in _DTYPES))
+        #: the largest exponents of one row
+        self.tops = e.room(np.int32, COLUMNS)
 
-    def tiles(
-        self, first: Word, last: Word,
-        a: Value, a_exponent: Value, b: Value, b_exponent: Value,
-        c: Value, d: Value, bad: Value, *shape: Word,
-    ) -> None:  # fmt: skip
-        e, size, k = self.e, Shape(*shape), self.kind.k
+    def tiles(self, first: Word, last: Word, *given: Any) -> None:
+        a, a_exponent, b, b_exponent, c, d, bad = given[:7]
+        e, size, k = self.e, Shape(*given[7:]), self.kind.k
         each = COLUMNS if self.kind.a_in_lanes else 1
         with e.loop(last, first) as index:
             t, block = index // (size.tiles * size.blocks), index % size.blocks
@@ -192,6 +195,7 @@ class _Writer:
                 count, place = (height - start).minimum(ROWS), here + start * size.row_step
                 self.read(c, t * size.c_step + place, count, width, size.row_step)
                 with e.loop(size.passes) as p:
+                    number = p % size.period
                     b_pass = (b_block + p * k) * COLUMNS
                     columns = (
                         e.at(b, b_pass * self.signs, np.float32),
@@ -202,38 +206,41 @@ class _Writer:
                         a_row = (a_pass + i * k) * each
                         word = self.lane if self.kind.a_in_lanes else np.uint32
                         rows = e.at(a, a_row, np.float32), e.at(a_exponent, a_row, word)
-                        self.row_of_pass(rows, columns, i, p, size, width)
+                        tops = self.largest_products(rows[1], columns[1], size.bias)
+                        one = _Pass(rows[0], columns[0], tops, i, number, size.period)
+                        self.row_of_pass(one, width)
                 self.write(d, bad, place + t * size.d_step, count, width, size.row_step)
 
-    def row_of_pass(
-        self, row: tuple[Value, Value], columns: tuple[Value, Value],
-        i: Word, p: Word, size: Shape, width: Word,
-    ) -> None:  # fmt: skip
-        """Row `i` of a tile with the columns of a block; values come before exponents."""
-        e, tile = self.e, self.tile
-        found = self.largest_products(row[1], columns[1], size.bias.astype(self.lane))
+    def row_of_pass(self, whole: _Pass, width: Word) -> None:
+        """A row of a tile with the columns of a block."""
+        e = self.e
 
         def vectors(v: Index, tops: list[Word]) -> None:
-            a = e.at(row[0], v, np.float32) if self.kind.a_in_lanes else row[0]
-            one = _Pass(a, e.at(columns[0], v, np.float32), tops)
-            x, partial, bad = (
-                [e.at(place, i * COLUMNS + v + j * LANES, dtype) for j in range(len(tops))]
-                for place, dtype in zip(tile, (np.float32, np.float32, np.uint8), strict=False)
-            )
-            self.accumulate(one, x, partial, bad, p, size.period)
+            a = e.at(whole.a, v, np.float32) if self.kind.a_in_lanes else whole.a
+            one = whole._replace(a=a, b=e.at(whole.b, v, np.float32), tops=tops)
+            places = [
+                _Accumulators(
+                    *(
+                        e.at(place, one.row * COLUMNS + v + j * LANES, dtype)
+                        for place, dtype in zip(self.tile, _DTYPES, strict=True)
+                    )
+                )
+                for j in range(len(tops))
+            ]
+            self.accumulate(one, places)
 
         def one_by_one() -> None:
-            for j, top in enumerate(found):
-                e.store(top, tile.tops, j * LANES)
+            for j, top in enumerate(whole.tops):
+                e.store(top, self.tops, j * LANES)
             with e.loop(width, step=LANES) as v:
-                vectors(v, [e.lanes(tile.tops, v, np.int32)])
+                vectors(v, [e.lanes(self.tops, v, np.int32)])
 
         if self.kind.together == 1:
             one_by_one()
             return
         with e.either(width > COLUMNS - LANES) as (all_of_them, some):
             with all_of_them:
-                vectors(0, found)
+                vectors(0, whole.tops)
             with some:
                 one_by_one()
 
@@ -276,6 +283,7 @@ class _Writer:
         """The exponents of the largest products of a row with all columns, by vectors."""
         e, bits = self.e, self.kind.exponent_bits
         count, least, out = 512 // bits, -(1 << (bits - 1)), []
+        bias = bias.astype(self.lane)
         for start in range(0, COLUMNS, count):
             largest = [e.constant(least, self.lane, count)]
             with self.over_k(largest) as i:
@@ -311,42 +319,39 @@ class _Writer:
         for place, value in zip(places, values, strict=True):
             self.e.store(value, place, 0)
 
-    def mark(self, bad: Value, where: Word) -> None:
-        self.e.store(self.e.lanes(bad, 0, np.uint8) | where.astype(np.uint8), bad, 0)
+    def mark(self, place: _Accumulators, where: Word) -> None:
+        marks = self.e.lanes(place.bad, 0, np.uint8)
+        self.e.store(marks | where.astype(np.uint8), place.bad, 0)
 
-    def accumulate(
-        self, one: _Pass, x: list[Value], partial: list[Value], bad: list[Value],
-        p: Word, period: Word,
-    ) -> None:  # fmt: skip
+    def accumulate(self, one: _Pass, places: list[_Accumulators]) -> None:
         """One pass of a row with some vectors of columns, from memory to memory."""
+        x, partial = [place.x for place in places], [place.partial for place in places]
         if not self.kind.adds_c:
-            self.store(x, self.dot_add(one, lambda: self.numbers(x), bad))
+            self.store(x, self.dot_add(one, lambda: self.numbers(x), places))
             return
 
         def part() -> list[Word]:
-            begins = (p % period == 0).splat(LANES)
+            begins = (one.number == 0).splat(LANES)
             return [select(begins, 0.0, y) for y in self.numbers(partial)]
 
-        new = self.dot_add(one, part, bad)
+        new = self.dot_add(one, part, places)
         self.store(partial, new)
-        with self.e.when((p + 1) % period == 0):
+        with self.e.when(one.number == one.period - 1):
             totals = [y + z for y, z in zip(self.numbers(x), new, strict=True)]
-            self.store(
-                x,
-                [elements.to_half(y, self.kind.directed) for y in totals]
-                if self.kind.half
-                else totals,
-            )
+            self.store(x, self.rounded(totals))
 
-    def dot_add(self, one: _Pass, load: Load, bad: list[Value]) -> list[Word]:
+    def dot_add(self, one: _Pass, load: Load, places: list[_Accumulators]) -> list[Word]:
         """The accumulators after a pass. What is rare loads those before it anew, so that they need
         not stay in registers."""
         x = load()
         raw = [top.maximum(self.counted(y)) for top, y in zip(one.tops, x, strict=True)]
-        is_odd = self.mark_outside(raw, load, bad)
+        is_odd = self.mark_outside(raw, load, places)
         tops = [self.align.raised(top) for top in raw]
-        compute = self.float_sums if self.kind.floats else self.integer_sums
-        results = self.rounded(compute(one, x, tops, load, bad))
+        if self.kind.floats:
+            results = self.float_sums(one, x, tops)
+        else:
+            results = self.integer_sums(one, x, tops, load, places)
+        results = self.rounded(results)
         with self.e.rarely(is_odd, results):
             # An accumulator that is infinite or a NaN stays so: there are no such products. And
             # where there are no terms at all, none scales them.
@@ -369,20 +374,20 @@ class _Writer:
             return field  # of a subnormal 0, which is outside as its own is
         return select(x == 0.0, 0, field.maximum((self.kind.emin + BIAS) << MANTISSA))
 
-    def mark_outside(self, tops: list[Word], load: Load, bad: list[Value]) -> Word:
+    def mark_outside(self, tops: list[Word], load: Load, places: list[_Accumulators]) -> Word:
         """Marks what is too small to align, or too large; whether anything is so, or no number."""
         least = self.align.least
         last = (self.largest + 1 - least) << MANTISSA
         above = [top.view(np.uint32) - (least << MANTISSA) for top in tops]
         is_odd = (reduce(Word.maximum, above) >= last).any()
         with self.e.when(is_odd):
-            for top, high, y, marks in zip(tops, above, load(), bad, strict=True):
+            for top, high, y, place in zip(tops, above, load(), places, strict=True):
                 # No term at all is not too small, and infinities and NaNs stay.
-                self.mark(marks, (high >= last) & is_something(top, y) & is_finite(y))
+                self.mark(place, (high >= last) & is_something(top, y) & is_finite(y))
         return is_odd
 
     def integer_sums(
-        self, one: _Pass, x: list[Word], tops: list[Word], load: Load, bad: list[Value]
+        self, one: _Pass, x: list[Word], tops: list[Word], load: Load, places: list[_Accumulators]
     ) -> list[Word]:
         """The truncated terms, added in int32, as numbers; marks sums that it does not hold."""
         kind = self.kind
@@ -393,8 +398,8 @@ class _Writer:
                 near = [magnitude(total) + 128 for total in totals]
                 over = [y | z for y, z in zip(over, near, strict=True)]
             with self.e.when((reduce(Word.__or__, over) < 0).any()):
-                for y, lost, marks in zip(load(), over, bad, strict=True):
-                    self.mark(marks, (lost < 0) & is_finite(y))
+                for y, lost, place in zip(load(), over, places, strict=True):
+                    self.mark(place, (lost < 0) & is_finite(y))
         results = []
         for total, top in zip(totals, tops, strict=True):
             word = truncated(total, kind.exact, kind.half, kind.directed) & self.kept
@@ -436,9 +441,7 @@ class _Writer:
             return [e.load(one.a, i, np.float32).splat(LANES)] * count
         return [e.lanes(one.a, i * COLUMNS + v * LANES, np.float32) for v in range(count)]
 
-    def float_sums(
-        self, one: _Pass, x: list[Word], tops: list[Word], load: Load, bad: list[Value]
-    ) -> list[Word]:
+    def float_sums(self, one: _Pass, x: list[Word], tops: list[Word]) -> list[Word]:
         """The truncated terms, added in float32: to numbers so large that what is below the unit of
         the sum is cut off, positive terms to a positive one and negative to a negative one."""
         e, count = self.e, len(x)

@@ -7,27 +7,30 @@ flags, so that LLVM changes no bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from llvmlite import ir
-
-if TYPE_CHECKING:
-    from emulator.arith.fast.emitter import Emitter
+from numpy.typing import DTypeLike
 
 #: a value or a type of LLVM; llvmlite has no annotations
 Value = Any
 Type = Any
+Number = float | np.generic
+#: what operators take beside a word: another one, or a number
+Operand: TypeAlias = "Word | Number"
 
 BIT, WORD, LONG, POINTER = ir.IntType(1), ir.IntType(32), ir.IntType(64), ir.PointerType()
-_FLOATS = {
+_FLOATS: dict[np.dtype[Any], Type] = {
     np.dtype(np.float16): ir.HalfType(),
     np.dtype(np.float32): ir.FloatType(),
     np.dtype(np.float64): ir.DoubleType(),
 }
-_DTYPES = {"i1": np.dtype(np.bool_), **{str(type_): dtype for dtype, type_ in _FLOATS.items()}}
+#: NumPy's types by the names of LLVM's; integers are unsigned
+_DTYPES = {str(type_): dtype for dtype, type_ in _FLOATS.items()} | {"i1": np.dtype(np.bool_)}
 
 
 @lru_cache(maxsize=256)
@@ -46,8 +49,9 @@ def name_of(type_: Type) -> str:
     return {"float": "f32", "double": "f64"}.get(str(type_), str(type_))
 
 
-def constant(lanes: int, dtype: np.dtype[Any], value: Any) -> Value:
+def constant(lanes: int, dtype: np.dtype[Any], value: Number) -> Value:
     """A number in so many lanes, or a scalar for 0."""
+    value = value.item() if isinstance(value, np.generic) else value
     type_ = type_of(dtype, lanes)
     if dtype.kind == "f":
         return _known_constant(type_, float(value).hex())
@@ -70,6 +74,55 @@ def _lanes(lanes: tuple[int, ...]) -> Value:
     return ir.Constant(ir.VectorType(WORD, len(lanes)), list(lanes))
 
 
+class InstructionStream:
+    """Where words append their instructions: the place of `builder` in a module; vectors have
+    `width` lanes unless something else is said."""
+
+    def __init__(self, module: Value, builder: Value, width: int = 8) -> None:
+        self.module, self.builder, self.width = module, builder, width
+
+    def call(self, name: str, *arguments: Value, result: Type = None) -> Value:
+        """LLVM's function ``llvm.NAME`` for the type of the first argument."""
+        type_ = arguments[0].type
+        return self.function(f"llvm.{name}.{name_of(type_)}", result or type_, arguments)
+
+    def function(self, name: str, result: Type, arguments: Sequence[Value]) -> Value:
+        """A call of a function by its name, declared when it is first called."""
+        found = self.module.globals.get(name)
+        if found is None:
+            type_ = ir.FunctionType(result, [x.type for x in arguments])
+            found = ir.Function(self.module, type_, name)
+        return self.builder.call(found, arguments)
+
+    def constant(self, value: float, dtype: DTypeLike, lanes: int | None = None) -> Word:
+        """A number in all lanes of a vector, by default of the usual width; 0 lanes: a scalar."""
+        dtype = np.dtype(dtype)
+        lanes = self.width if lanes is None else lanes
+        return Word(self, constant(lanes, dtype, value), dtype)
+
+    @contextmanager
+    def rarely(self, condition: Word, results: list[Word]) -> Iterator[None]:
+        """What follows replaces the items of `results` where a scalar condition holds, which is
+        rare."""
+        before, usual = self.builder.block, list(results)
+        with self.builder.if_then(condition.value, likely=False):
+            yield
+            inside = self.builder.block
+        results[:] = self.joined(before, usual, inside, results)
+
+    def joined(
+        self, one: Value, given: Sequence[Word], other: Value, found: Sequence[Word]
+    ) -> list[Word]:
+        """Words by the block that the code came from."""
+        out = []
+        for x, y in zip(given, found, strict=True):
+            phi = self.builder.phi(x.value.type)
+            phi.add_incoming(x.value, one)
+            phi.add_incoming(y.value, other)
+            out.append(Word(self, phi, x.dtype))
+        return out
+
+
 class Word:
     """A vector of LLVM, or one scalar; unsigned where nothing else is said."""
 
@@ -77,12 +130,9 @@ class Word:
     __hash__ = None  # type: ignore[assignment]
     __slots__ = ("dtype", "e", "value")
 
-    def __init__(self, e: Emitter, value: Value, dtype: Any = None) -> None:
+    def __init__(self, e: InstructionStream, value: Value, dtype: DTypeLike | None = None) -> None:
         self.e, self.value = e, value
-        if dtype is None:
-            element = str(getattr(value.type, "element", value.type))
-            dtype = _DTYPES.get(element) or f"uint{element[1:]}"
-        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.dtype: np.dtype[Any] = _dtype_of(value) if dtype is None else np.dtype(dtype)
 
     # --- types ---
 
@@ -91,7 +141,7 @@ class Word:
         """How many lanes a vector has; 0: it is a scalar."""
         return getattr(self.value.type, "count", 0)
 
-    def of(self, other: Any) -> Value:
+    def of(self, other: Operand) -> Value:
         """The value of another operand: a word of the same type, or a constant."""
         if isinstance(other, Word):
             assert other.dtype == self.dtype, (other.dtype, self.dtype)
@@ -99,7 +149,7 @@ class Word:
         assert not isinstance(other, np.generic) or other.dtype == self.dtype, other
         return constant(self.lanes, self.dtype, other)
 
-    def view(self, dtype: Any) -> Word:
+    def view(self, dtype: DTypeLike) -> Word:
         """The same bits as words of another type; narrower ones are more lanes."""
         dtype = np.dtype(dtype)
         value, lanes = self.value, self.lanes * self.dtype.itemsize // dtype.itemsize
@@ -107,7 +157,7 @@ class Word:
             value = self.e.builder.bitcast(value, type_of(dtype, lanes))
         return Word(self.e, value, dtype)
 
-    def astype(self, dtype: Any, copy: bool = True) -> Word:
+    def astype(self, dtype: DTypeLike, copy: bool = True) -> Word:
         """The same numbers; those of integers modulo the size of the type."""
         dtype = np.dtype(dtype)
         if dtype == self.dtype:
@@ -135,44 +185,44 @@ class Word:
     def _made(self, value: Value) -> Word:
         return Word(self.e, value, self.dtype)
 
-    def _with(self, name: str, other: Any) -> Word:
+    def _with(self, name: str, other: Operand) -> Word:
         return self._made(getattr(self.e.builder, name)(self.value, self.of(other)))
 
-    def _arithmetic(self, name: str, other: Any) -> Word:
+    def _arithmetic(self, name: str, other: Operand) -> Word:
         return self._with("f" + name if self.dtype.kind == "f" else name, other)
 
-    def __add__(self, other: Any) -> Word:
+    def __add__(self, other: Operand) -> Word:
         return self._arithmetic("add", other)
 
-    def __sub__(self, other: Any) -> Word:
+    def __sub__(self, other: Operand) -> Word:
         return self._arithmetic("sub", other)
 
-    def __rsub__(self, other: Any) -> Word:
+    def __rsub__(self, other: Operand) -> Word:
         return self._made(self.of(other)) - self
 
-    def __mul__(self, other: Any) -> Word:
+    def __mul__(self, other: Operand) -> Word:
         return self._arithmetic("mul", other)
 
-    def __truediv__(self, other: Any) -> Word:
+    def __truediv__(self, other: Operand) -> Word:
         return self._with("fdiv", other)
 
-    def __rtruediv__(self, other: Any) -> Word:
+    def __rtruediv__(self, other: Operand) -> Word:
         return self._made(self.of(other)) / self
 
-    def __floordiv__(self, other: Any) -> Word:
+    def __floordiv__(self, other: Operand) -> Word:
         """Of numbers that are not negative, as the remainder is."""
         return self._with("udiv", _unless_zero(other))
 
-    def __mod__(self, other: Any) -> Word:
+    def __mod__(self, other: Operand) -> Word:
         return self._with("urem", _unless_zero(other))
 
-    def __and__(self, other: Any) -> Word:
+    def __and__(self, other: Operand) -> Word:
         return self._with("and_", other)
 
-    def __or__(self, other: Any) -> Word:
+    def __or__(self, other: Operand) -> Word:
         return self._with("or_", other)
 
-    def __xor__(self, other: Any) -> Word:
+    def __xor__(self, other: Operand) -> Word:
         return self._with("xor", other)
 
     __radd__, __rmul__, __rand__, __ror__, __rxor__ = __add__, __mul__, __and__, __or__, __xor__
@@ -189,16 +239,16 @@ class Word:
             return self.call("fabs")
         return self.call("abs", BIT(0)) if self.dtype.kind == "i" else self
 
-    def __lshift__(self, other: Any) -> Word:
+    def __lshift__(self, other: Operand) -> Word:
         return self._shifted("shl", other)
 
-    def __rlshift__(self, other: Any) -> Word:
+    def __rlshift__(self, other: Operand) -> Word:
         return self._made(self.of(other)) << self
 
-    def __rshift__(self, other: Any) -> Word:
+    def __rshift__(self, other: Operand) -> Word:
         return self._shifted("ashr" if self.dtype.kind == "i" else "lshr", other)
 
-    def _shifted(self, name: str, amount: Any) -> Word:
+    def _shifted(self, name: str, amount: Operand) -> Word:
         """Shifts by the width and more leave nothing, or the sign; to LLVM they are undefined."""
         if not isinstance(amount, Word):
             return self._with(name, amount) if amount else self
@@ -217,7 +267,7 @@ class Word:
         """By amounts that are known to be below the width; zeros come in."""
         return self._with("lshr", amount)
 
-    def _compared(self, verb: str, other: Any) -> Word:
+    def _compared(self, verb: str, other: Operand) -> Word:
         b = self.e.builder
         if self.dtype.kind == "f":
             compare = b.fcmp_unordered if verb == "!=" else b.fcmp_ordered
@@ -225,22 +275,22 @@ class Word:
             compare = b.icmp_signed if self.dtype.kind == "i" else b.icmp_unsigned
         return Word(self.e, compare(verb, self.value, self.of(other)), np.bool_)
 
-    def __lt__(self, other: Any) -> Word:
+    def __lt__(self, other: Operand) -> Word:
         return self._compared("<", other)
 
-    def __le__(self, other: Any) -> Word:
+    def __le__(self, other: Operand) -> Word:
         return self._compared("<=", other)
 
-    def __gt__(self, other: Any) -> Word:
+    def __gt__(self, other: Operand) -> Word:
         return self._compared(">", other)
 
-    def __ge__(self, other: Any) -> Word:
+    def __ge__(self, other: Operand) -> Word:
         return self._compared(">=", other)
 
-    def __eq__(self, other: Any) -> Word:  # type: ignore[override]
+    def __eq__(self, other: Operand) -> Word:  # type: ignore[override]
         return self._compared("==", other)
 
-    def __ne__(self, other: Any) -> Word:  # type: ignore[override]
+    def __ne__(self, other: Operand) -> Word:  # type: ignore[override]
         return self._compared("!=", other)
 
     # --- functions ---
@@ -249,11 +299,11 @@ class Word:
         """LLVM's function ``llvm.NAME`` of these words."""
         return self._made(self.e.call(name, self.value, *more))
 
-    def maximum(self, other: Any) -> Word:
+    def maximum(self, other: Operand) -> Word:
         """The larger of integers."""
         return self.call("smax" if self.dtype.kind == "i" else "umax", self.of(other))
 
-    def minimum(self, other: Any) -> Word:
+    def minimum(self, other: Operand) -> Word:
         """The smaller of integers."""
         return self.call("smin" if self.dtype.kind == "i" else "umin", self.of(other))
 
@@ -291,19 +341,24 @@ class Word:
         return Word(self.e, self.e.builder.icmp_unsigned("!=", word, word.type(0)), np.bool_)
 
 
-def _unless_zero(divisor: Any) -> Any:
+def _dtype_of(value: Value) -> np.dtype[Any]:
+    """What the type of a value says."""
+    element = str(getattr(value.type, "element", value.type))
+    return _DTYPES.get(element) or np.dtype(f"uint{element[1:]}")
+
+
+def _unless_zero(divisor: Operand) -> Operand:
     """By 0 LLVM must not divide, and the quotient may be any."""
     return divisor.call("umax", divisor.of(1)) if isinstance(divisor, Word) else divisor
 
 
-def select(condition: Word, a: Any, b: Any) -> Word:
+def select(condition: Word, a: Operand, b: Operand) -> Word:
     """`a` where a condition holds, else `b`; one of them is a word or a number of NumPy."""
-    like = next((x for x in (a, b) if isinstance(x, Word)), None)
-    if like is None:
-        dtype = next(x.dtype for x in (a, b) if isinstance(x, np.generic))
-        like = Word(condition.e, constant(condition.lanes, dtype, a), dtype)
+    words = [x for x in (a, b) if isinstance(x, Word)]
+    dtype = words[0].dtype if words else np.result_type(a, b)
+    like = Word(condition.e, constant(condition.lanes, dtype, 0), dtype)
     out = condition.e.builder.select(condition.value, like.of(a), like.of(b))
-    return Word(condition.e, out, like.dtype)
+    return Word(condition.e, out, dtype)
 
 
 def in_pairs(join: Callable[[Word, Word], Word], values: Sequence[Word]) -> Word:

@@ -6,7 +6,7 @@ the bits of a power of two. Terms become integers in units of the last bit that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,17 @@ SAFE = (1 << 31) - 128
 _TOWARD_ZERO = 3 | 8
 #: lanes of the vectors that it rounds so
 DIRECTED_LANES = 16
+
+
+class LazyProduct(NamedTuple):
+    """What emits the product of an element of A and one of B, or of their scales."""
+
+    #: of the numbers
+    value: Callable[[], Word]
+    #: the sum of their exponents, or the product of powers of two
+    exponent: Callable[[], Word]
+    #: of their classes, see `elements.classes`
+    special: Callable[[], Word]
 
 
 class Alignment(NamedTuple):

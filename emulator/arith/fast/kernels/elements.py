@@ -19,6 +19,7 @@ MANTISSA, BIAS = 23, 127
 EXPONENT, SIGN = 0xFF << MANTISSA, 1 << 31
 _INFINITY, _NAN = np.float32(np.inf), np.float32(np.nan)
 _F16 = FORMATS["f16"]
+_F16_INFINITY = _F16.infinity or 0
 #: between the exponent fields of a number in float32 and in f16
 _APART = (BIAS - _F16.bias) << MANTISSA
 #: fraction bits that float32 has and f16 has not
@@ -114,7 +115,7 @@ def number(fmt: Format, codes: Word) -> Word:
         return codes.view(np.float32)
     size = codes & 0x7FFF
     normal = (size << _CUT) + _APART
-    normal = select(size >= _F16.infinity, normal | EXPONENT, normal)
+    normal = select(size >= _F16_INFINITY, normal | EXPONENT, normal)
     least = 2.0 ** (_F16.emin - _F16.mantissa_bits)
     small = (size.view(np.int32).astype(np.float32) * least).view(np.uint32)
     size = select(size < 1 << _F16.mantissa_bits, small, normal)
@@ -138,7 +139,7 @@ def _half_code(numbers: Word) -> Word:
     is_small = size < (_F16.emin + BIAS) << MANTISSA
     units = size.view(np.float32) * 2.0 ** (_F16.mantissa_bits - _F16.emin)
     small = select(is_small, units, 0.0).astype(np.int32).view(np.uint32)
-    return select(is_small, small, normal.minimum(_F16.infinity)) | sign
+    return select(is_small, small, normal.minimum(_F16_INFINITY)) | sign
 
 
 def to_half(numbers: Word, directed: bool) -> Word:
@@ -170,9 +171,12 @@ def half_code(numbers: Word, directed: bool) -> Word:
 
 
 def rounded(
-    fmt: Format, value: Word, rounding: str, precision: int | None = None,
-    *, signed_zero: bool = False,
-) -> Word:  # fmt: skip
+    fmt: Format,
+    value: Word,
+    rounding: str,
+    precision: int | None = None,
+    signed_zero: bool = False,
+) -> Word:
     """Codes of float64 numbers: f32 toward zero, or f16 to nearest even.
 
     Too large becomes infinity; a zero is +0, but for `signed_zero`.

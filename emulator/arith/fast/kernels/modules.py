@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from llvmlite import ir
@@ -10,7 +10,7 @@ from llvmlite import ir
 from emulator.arith.fast.emitter import Emitter
 from emulator.arith.fast.kernels.product import OPERANDS, Product
 from emulator.arith.fast.kernels.tile import Tile
-from emulator.arith.fast.kernels.transfer import Runs, table_sizes
+from emulator.arith.fast.kernels.transfer import Known, Runs, table_sizes
 from emulator.arith.fast.words import LONG, POINTER, WORD, Value, Word
 
 #: how many products ahead operands are prefetched: of one warp and of a warpgroup
@@ -19,7 +19,7 @@ _AHEAD = {False: 4, True: 1}
 OPERAND_WORDS = 4
 
 
-def batch_module(product: Product, runs: Runs, known: Mapping[str, Sequence[int]]) -> str:
+def batch_module(product: Product, runs: Runs, known: Known) -> str:
     """LLVM IR with ``int32 batch(const int64 *arguments, int64 first, int64 last)``.
 
     It computes the products `first` … `last` of a batch and returns what flags any of them has.
@@ -82,7 +82,7 @@ def batch_module(product: Product, runs: Runs, known: Mapping[str, Sequence[int]
     return str(out)
 
 
-def warp_module(product: Product, tables: Mapping[str, Sequence[int]]) -> str:
+def warp_module(product: Product, tables: Known) -> str:
     """LLVM IR with ``int32 warp(const void *registers, void *d)``: one product, with tables of its
     own, whose places are bytes (of metadata, bits) from `registers` on, or from `d`."""
     out, runs = ir.Module("kernel"), (1,) * len(OPERANDS)

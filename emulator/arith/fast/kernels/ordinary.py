@@ -8,7 +8,7 @@ all of it again.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from emulator.arith.fast.kernels.alignment import (
     DIRECTED_LANES,
     SAFE,
     Alignment,
+    LazyProduct,
     added,
     aligned,
     magnitude,
@@ -37,20 +38,13 @@ ELEMENTS, ACCUMULATORS = (-50, 62), (-126, 127)
 SCALES = (-15, 15)
 
 
-class Factor(NamedTuple):
+class FactorWords(NamedTuple):
     """Codes as float32 numbers, 2 to the power of their exponents (0 of a zero), and a mask of
     those that are not ordinary, which mean nothing; None: the format has none."""
 
     number: Word
     power: Word
     odd: Word | None
-
-
-class Term(NamedTuple):
-    """The products of the numbers and of the powers of two of one position of k."""
-
-    number: Callable[[], Word]
-    power: Callable[[], Word]
 
 
 def suits(product: Product, found: Arrangement) -> bool:
@@ -64,7 +58,9 @@ def suits(product: Product, found: Arrangement) -> bool:
     return 2 * ELEMENTS[0] + BIAS > core.fraction_bits
 
 
-def factor(fmt: Format, codes: Word, widened: Format | None, exponents: tuple[int, int]) -> Factor:
+def factor(
+    fmt: Format, codes: Word, widened: Format | None, exponents: tuple[int, int]
+) -> FactorWords:
     """Codes in uint32; bits above them are ignored. `widened`: with the exponents that the numbers
     have in that format."""
     if fmt.emin == 1 - BIAS:
@@ -82,10 +78,10 @@ def factor(fmt: Format, codes: Word, widened: Format | None, exponents: tuple[in
     size = select(subnormal, small.view(np.uint32), size)
     power = (size & EXPONENT).view(np.int32)
     power = select(zero, 0, power.maximum(((widened or fmt).emin + BIAS) << MANTISSA))
-    return Factor((size | sign).view(np.float32), power.view(np.float32), odd)
+    return FactorWords((size | sign).view(np.float32), power.view(np.float32), odd)
 
 
-def _wide_factor(fmt: Format, codes: Word, exponents: tuple[int, int]) -> Factor:
+def _wide_factor(fmt: Format, codes: Word, exponents: tuple[int, int]) -> FactorWords:
     """`factor` of formats that have the exponents of float32: codes are the upper bits of one."""
     first, last = exponents
     word = codes << (32 - fmt.bits)
@@ -94,7 +90,7 @@ def _wide_factor(fmt: Format, codes: Word, exponents: tuple[int, int]) -> Factor
     power = word & EXPONENT
     odd = (power - ((first + BIAS) << MANTISSA)) >= (last - first + 1) << MANTISSA
     odd = odd & ((word & SIGN - 1) != 0)
-    return Factor(word.view(np.float32), power.view(np.float32), odd)
+    return FactorWords(word.view(np.float32), power.view(np.float32), odd)
 
 
 def scale(codes: Word) -> tuple[Word, Word]:
@@ -105,9 +101,13 @@ def scale(codes: Word) -> tuple[Word, Word]:
 
 
 def dot_add(
-    step: FusedDotAdd, formats: Sequence[Format], fmt: Format,
-    terms: Sequence[Term], scaled: Word | None, x: Word,
-) -> tuple[Word, Word]:  # fmt: skip
+    step: FusedDotAdd,
+    formats: Sequence[Format],
+    fmt: Format,
+    terms: Sequence[LazyProduct],
+    scaled: Word | None,
+    x: Word,
+) -> tuple[Word, Word]:
     """One fused dot-add: codes of the accumulator in `fmt` to those of the result, and a mask of
     those that mean nothing. `formats` are those of A and B, `scaled` is a power of two that all
     products have to be multiplied by."""
@@ -115,7 +115,7 @@ def dot_add(
     own = factor(fmt, x, None, ACCUMULATORS)
     assert own.odd is not None
     odd = own.odd
-    top = in_pairs(Word.maximum, [term.power().view(np.int32) for term in terms])
+    top = in_pairs(Word.maximum, [term.exponent().view(np.int32) for term in terms])
     if scaled is not None:
         top = (top.view(np.float32) * scaled).view(np.int32)
     top = top.maximum(own.power.view(np.int32))
@@ -134,7 +134,7 @@ def dot_add(
         of_products = to_units.minimum(highest).view(np.float32) * scaled
     largest = math.prod(2 - 2.0**-x.mantissa_bits for x in formats) * 2.0**step.fraction_bits
     bound = len(terms) * largest + 2.0 ** (step.fraction_bits + 1)
-    addends = [aligned(term.number(), of_products) for term in terms]
+    addends = [aligned(term.value(), of_products) for term in terms]
     together = int(SAFE // largest)
     parts = [
         in_pairs(Word.__add__, addends[i : i + together]) for i in range(0, len(addends), together)

@@ -10,34 +10,17 @@ import numpy as np
 from dtypes import FORMATS, Format
 from emulator.arith.arrangement import Arrangement
 from emulator.arith.fast.kernels import elements, integers
-from emulator.arith.fast.kernels.alignment import aligned
+from emulator.arith.fast.kernels.alignment import LazyProduct, aligned
 from emulator.arith.fast.words import Word, in_pairs, select
 from emulator.arith.steps import Arithmetic, FmaChain, FusedDotAdd, IntegerDot, PairSums
 
 
-class Term(NamedTuple):
-    """What one position of k brings, in all lanes."""
+class DotOperands(NamedTuple):
+    """The operands of a fused dot-add."""
 
-    #: the product of the numbers of A and B
-    value: Callable[[], Word]
-    #: the sum of their exponents
-    exponent: Callable[[], Word]
-    #: the product of the classes of A and B, see `elements.classes`
-    special: Callable[[], Word]
-
-
-class Scale(NamedTuple):
-    """The product of the two scales of a chunk of k."""
-
-    value: Callable[[], Word]
-    exponent: Callable[[], Word]
-    special: Callable[[], Word]
-
-
-class Terms(NamedTuple):
-    terms: Sequence[Term]
-    #: of each term; empty without scales
-    scales: Sequence[Scale]
+    terms: Sequence[LazyProduct]
+    #: the two scales of the chunk of k that each term is in; empty without scales
+    scales: Sequence[LazyProduct]
     #: fraction bits of the product of A and B, and of the product of scales
     fraction_bits: int
     scale_fraction_bits: int
@@ -69,7 +52,7 @@ def fused(arithmetic: Arithmetic, found: Arrangement, k: int, dot_add: DotAdd, c
     return x
 
 
-def dot_add(step: FusedDotAdd, fmt: Format, block: list[int], given: Terms, x: Word) -> Word:
+def dot_add(step: FusedDotAdd, fmt: Format, block: list[int], given: DotOperands, x: Word) -> Word:
     """One fused dot-add of any operands."""
     own, result = elements.decoded(fmt, x), FORMATS[step.result]
     special = _special(fmt, x, block, given)
@@ -80,7 +63,7 @@ def dot_add(step: FusedDotAdd, fmt: Format, block: list[int], given: Terms, x: W
     return elements.with_specials(result, code, special)
 
 
-def _special(fmt: Format, x: Word, block: list[int], given: Terms) -> Word:
+def _special(fmt: Format, x: Word, block: list[int], given: DotOperands) -> Word:
     """An infinity or NaN where the sum is that, else a finite number."""
     results = [elements.classes(fmt, x)]
     with x.e.rarely(given.any_special, results):
@@ -103,7 +86,7 @@ def _largest_exponent(step: FusedDotAdd, exponents: Sequence[Word]) -> Word:
 
 
 def _aligned(
-    step: FusedDotAdd, block: list[int], given: Terms, own: elements.Parts
+    step: FusedDotAdd, block: list[int], given: DotOperands, own: elements.Parts
 ) -> tuple[Word, Word]:
     """The exact sum in units of the alignment, float64, and the largest exponent."""
     exponents = {k: given.terms[k].exponent() for k in block}
@@ -129,7 +112,7 @@ def _aligned(
 
 
 def _in_groups(
-    step: FusedDotAdd, block: list[int], given: Terms, own: elements.Parts
+    step: FusedDotAdd, block: list[int], given: DotOperands, own: elements.Parts
 ) -> tuple[Word, Word]:
     """`_aligned` of groups of products, which are first added exactly, and have the exponents of
     their scales alone; see `emulator.arith.steps.fused_dot_add.scaled`."""
@@ -181,6 +164,7 @@ def _added(fmt: Format, x: Word, c: Word) -> Word:
 
 def _canonical(fmt: Format, value: Word) -> Word:
     """Codes of floats, NaNs as the one that the hardware writes."""
+    assert fmt.nan is not None
     return select(value != value, fmt.nan, value.view(f"u{value.dtype.itemsize}"))
 
 

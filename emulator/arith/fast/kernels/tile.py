@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from operator import add, mul
+from typing import NamedTuple
 
 import numpy as np
 from llvmlite import ir
+from numpy.typing import DTypeLike
 
 from dtypes import Format
 from emulator.arith.fast.kernels import elements, integers, ordinary, sums
+from emulator.arith.fast.kernels.alignment import LazyProduct
 from emulator.arith.fast.kernels.permutation import rearranged
 from emulator.arith.fast.kernels.product import METADATA, MIXED, PADDING, Product, Units, arranged
-from emulator.arith.fast.kernels.transfer import Runs, Transfer, table_sizes
+from emulator.arith.fast.kernels.transfer import Known, Runs, Transfer, table_sizes
 from emulator.arith.fast.words import Value, Word, select
 from emulator.arith.steps import FusedDotAdd, PopcountDot
 
@@ -30,10 +33,7 @@ class _Arrays(NamedTuple):
 class Tile(Transfer):
     """Writes the function ``tile`` of a product into a module."""
 
-    def __init__(
-        self, module: ir.Module, product: Product, runs: Runs,
-        known: Mapping[str, Sequence[int]],
-    ) -> None:  # fmt: skip
+    def __init__(self, module: ir.Module, product: Product, runs: Runs, known: Known) -> None:
         """`known`: places of operands in registers, see `known_words`, and of metadata."""
         found = arranged(product.arithmetic)
         assert found is not None, "no kernel is made of this recipe"
@@ -47,7 +47,7 @@ class Tile(Transfer):
             self.parts = {name: integers.pairs_of(product.units(name)) for name in "ab"}
             self.positions = self.parts["b"] * product.rows_of_b // product.b.per
 
-    def write(self) -> Any:
+    def write(self) -> Value:
         e, p = self.e, self.product
         #: lanes are set where an operand is an infinity or NaN, or not ordinary
         self.odd = e.room(np.uint32, e.width)
@@ -109,7 +109,7 @@ class Tile(Transfer):
     # --- elements ---
 
     @contextmanager
-    def _each(self, name: str, held: Value) -> Iterator[Callable[..., Iterator[Any]]]:
+    def _each(self, name: str, held: Value) -> Iterator[Callable[[], Iterator[tuple[Word, Word]]]]:
         """A loop over units; what it gives walks their parts: codes, and where they belong.
 
         Says where bits are set that no element uses.
@@ -247,7 +247,7 @@ class Tile(Transfer):
             self._fused(units, core)
             return
         p, make = self.product, sums.chain
-        dtype: Any = np.float64 if self.is_f64 else np.uint32
+        dtype: DTypeLike = np.float64 if self.is_f64 else np.uint32
         if p.is_integer:
             make = sums.counted
             units = {name: self._integers(name, held) for name, held in units.items()}
@@ -293,13 +293,7 @@ class Tile(Transfer):
                 scaled = left * e.lanes(scales[p.right], j, np.float32)
 
             def dot_add(fmt: Format, block: list[int], x: Word) -> Word:
-                terms = [
-                    ordinary.Term(
-                        self._product(sides, "value", i, j, k, np.float32, Word.__mul__),
-                        self._product(sides, "exponent", i, j, k, np.float32, Word.__mul__),
-                    )
-                    for k in block
-                ]
+                terms = [self._term(sides, i, j, k, are_powers=True) for k in block]
                 codes, odd = ordinary.dot_add(core, formats, fmt, terms, scaled, x)
                 self._note(odd)
                 return codes
@@ -324,18 +318,11 @@ class Tile(Transfer):
                 self._classify(name, units[name], side)
 
         def dots(i: Word, j: Word, c: Word) -> Word:
-            terms = [
-                sums.Term(
-                    self._product(sides, "value", i, j, k, np.float32, Word.__mul__),
-                    self._product(sides, "exponent", i, j, k, np.int32, Word.__add__),
-                    self._product(sides, "special", i, j, k, np.float32, Word.__mul__),
-                )
-                for k in range(p.k)
-            ]
+            terms = [self._term(sides, i, j, k, are_powers=False) for k in range(p.k)]
             chunks = [self._scale(scales, i, j, v) for v in range(p.scales)]
             by_k = [chunks[k * p.scales // p.k] for k in range(p.k)] if chunks else []
             by = 2 * p.arithmetic.scale.mantissa_bits if p.arithmetic.scale else 0
-            given = sums.Terms(terms, by_k, fraction, by, special)
+            given = sums.DotOperands(terms, by_k, fraction, by, special)
 
             def dot_add(fmt: Format, block: list[int], x: Word) -> Word:
                 return sums.dot_add(core, fmt, block, given, x)
@@ -359,48 +346,65 @@ class Tile(Transfer):
                 e.store(dots(row, column, e.lanes(c, place, self.word)), self.out, place)
             self.store_d(block)
 
-    def _of_left(self, array: Value, i: Word, k: int, dtype: Any) -> Word:
+    def _of_left(self, array: Value, i: Word, k: int, dtype: DTypeLike) -> Word:
         """An element of a row in all lanes."""
         p, per = self.product, self.parts[self.product.left]
         per_row = self.positions // per
         place = (k % per) * (p.rows * per_row) + k // per
         return self.e.load(array, i * per_row + place, dtype).splat(self.e.width)
 
-    def _of_right(self, array: Value, i: Word, j: Word, k: int, dtype: Any) -> Word:
+    def _of_right(self, array: Value, i: Word, j: Word, k: int, dtype: DTypeLike) -> Word:
         """Elements of neighbouring columns, which row i meets with its stored element k."""
         p = self.product
         if self.rows is not None and p.sparsity is not None:
             chunk, s = divmod(k, p.sparsity.chunk // 2)
             chunks = p.k // (p.sparsity.chunk // 2)
             at = i * chunks + chunk + s * len(self.nibbles)
-            return self.e.lanes(array, self.e.load(self.rows, at, np.uint32).astype(np.int64) + j,
-                                dtype)  # fmt: skip
+            row = self.e.load(self.rows, at, np.uint32).astype(np.int64)
+            return self.e.lanes(array, row + j, dtype)
         per = self.parts[p.right]
         by_part = p.columns * self.positions // per
         return self.e.lanes(array, j + ((k % per) * by_part + k // per * p.columns), dtype)
 
-    def _product(
-        self, sides: dict[str, _Arrays], array: str, i: Word, j: Word, k: int, dtype: Any,
-        join: Callable[[Word, Word], Word],
-    ) -> Callable[[], Word]:  # fmt: skip
-        """What emits the product (or the sum) of an element of the left side with elements of the
-        right one, of one of their arrays."""
-        left, right = (getattr(sides[x], array) for x in (self.product.left, self.product.right))
-        return lambda: join(self._of_left(left, i, k, dtype), self._of_right(right, i, j, k, dtype))
+    def _term(
+        self, sides: dict[str, _Arrays], i: Word, j: Word, k: int, are_powers: bool
+    ) -> LazyProduct:
+        """Of an element of the left side with elements of the right one, of each array."""
+        x, y = (sides[name] for name in (self.product.left, self.product.right))
 
-    def _scale(self, scales: dict[str, _Arrays], i: Word, j: Word, chunk: int) -> sums.Scale:
+        def both(left: Value, right: Value, dtype: DTypeLike) -> tuple[Word, Word]:
+            return self._of_left(left, i, k, dtype), self._of_right(right, i, j, k, dtype)
+
+        return _lazy_product(both, x, y, are_powers)
+
+    def _scale(self, scales: dict[str, _Arrays], i: Word, j: Word, chunk: int) -> LazyProduct:
         e, p = self.e, self.product
-        x, y = scales[p.left], scales[p.right]
         row, column = i * p.scales + chunk, j + chunk * p.columns
 
-        def both(left: Value, right: Value, dtype: Any, join: Callable[..., Word]) -> Word:
-            return join(e.load(left, row, dtype).splat(e.width), e.lanes(right, column, dtype))
+        def both(left: Value, right: Value, dtype: DTypeLike) -> tuple[Word, Word]:
+            return e.load(left, row, dtype).splat(e.width), e.lanes(right, column, dtype)
 
-        return sums.Scale(
-            lambda: both(x.value, y.value, np.float32, Word.__mul__),
-            lambda: both(x.exponent, y.exponent, np.int32, Word.__add__),
-            lambda: both(x.special, y.special, np.float32, Word.__mul__),
-        )
+        return _lazy_product(both, scales[p.left], scales[p.right], are_powers=False)
+
+
+def _lazy_product(
+    both: Callable[[Value, Value, DTypeLike], tuple[Word, Word]],
+    x: _Arrays,
+    y: _Arrays,
+    are_powers: bool,
+) -> LazyProduct:
+    """`both` emits the loads of an element of each side, from two arrays."""
+
+    def exponent() -> Word:
+        if are_powers:
+            return mul(*both(x.exponent, y.exponent, np.float32))
+        return add(*both(x.exponent, y.exponent, np.int32))
+
+    return LazyProduct(
+        lambda: mul(*both(x.value, y.value, np.float32)),
+        exponent,
+        lambda: mul(*both(x.special, y.special, np.float32)),
+    )
 
 
 def _codes(units: Units, words: Word, part: int) -> Word:

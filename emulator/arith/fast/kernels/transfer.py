@@ -29,6 +29,8 @@ from emulator.arith.fast.words import LONG, POINTER, WORD, Value, Word, in_pairs
 
 #: for each of `OPERANDS`, how many units lie one after the other from each place of its table on
 Runs = tuple[int, ...]
+#: places of operands in registers that are known when the code is written
+Known = Mapping[str, Sequence[int]]
 
 #: bytes of C and D from a block of wgmma to that asked for meanwhile
 _BYTES_AHEAD = 1 << 13
@@ -39,10 +41,7 @@ _LANES = 16
 class Transfer:
     """Writes how the function ``tile`` of a product loads its operands and stores D."""
 
-    def __init__(
-        self, module: ir.Module, product: Product, runs: Runs,
-        known: Mapping[str, Sequence[int]],
-    ) -> None:  # fmt: skip
+    def __init__(self, module: ir.Module, product: Product, runs: Runs, known: Known) -> None:
         """`known`: places of operands in registers, see `known_words`, and of metadata."""
         self.product, self.runs = product, dict(zip(OPERANDS, runs, strict=True))
         pointers = 2 * len(OPERANDS)
