@@ -1,4 +1,4 @@
-"""Chains of multiply-adds and counts of bits as machine code, by LLVM (the extra ``fast``).
+"""Matrix products of FMA chains and of bits as machine code (the extra ``fast``).
 
 A block of columns of one row of D stays in registers while k runs. Fused dot-adds have code of
 their own, in `fused_code`.

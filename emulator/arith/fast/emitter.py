@@ -1,4 +1,4 @@
-"""``Emitter``: appends LLVM instructions to a function: calls, memory, loops and branches.
+"""``Emitter``: writes a function in LLVM IR: calls, memory, loops and branches.
 
 Its values are words (see `words`). Vectors have any number of lanes: LLVM cuts them into registers
 or joins them.

@@ -1,4 +1,4 @@
-"""Operands of a fused dot-add as float32 numbers, for the engines that compute it in floats.
+"""Operands of a fused dot-add as float32 numbers, and the plan of a recipe for a value of k.
 
 Products of formats with up to 12 significand bits are exact in float32, and so is the exponent that
 aligns them: the product of two powers of two. Elements for which that fails (infinities, NaNs, and

@@ -1,4 +1,4 @@
-"""Fused dot-adds of ordinary numbers in floating point, for whole matrices.
+"""Fused dot-adds of whole matrices in NumPy, where products are normal float32 numbers.
 
 What `steps.fused_dot_add` says in integers, said in operations that NumPy has fast loops for: a
 product times a power of two, truncated to an integer, is the aligned term. A mask comes back with

@@ -1,5 +1,6 @@
-"""The fused dot-add of `fused.chain` as machine code: a tile of accumulators stays in the cache
-while k runs, 64 neighbouring columns beside each other.
+"""Fused dot-adds of whole matrices as machine code.
+
+A tile of accumulators stays in the cache while k runs, 64 neighbouring columns beside each other.
 
 What differs from `fused.chain` is how much is computed here: largest exponents are found in lanes
 of 8 bits (16 where those of the elements lie too far apart), 64 or 32 at a time; the truncated

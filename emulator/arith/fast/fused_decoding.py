@@ -1,4 +1,4 @@
-"""Codes of operands to what `fused_code` reads: float32 numbers, and exponents in short lanes."""
+"""Decodes operands for `fused_code`: float32 numbers, and exponents in short lanes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chains of fused dot-adds through `fused_code`: operands laid out, tiles in threads, specials.
+"""Runs `fused_code`: lays out operands, shares tiles among threads, applies infinities and NaNs.
 
 Infinities and NaNs among the operands are told apart from the numbers: the code computes with zeros
 in their place, and what they do to each result is counted by matrix products of 0 and ±1.

@@ -1,4 +1,4 @@
-"""Fused dot-adds of groups of products in floating point, for whole matrices (fp4 with scales).
+"""Fused dot-adds whose products are first added in groups (fp4 with scales), in NumPy.
 
 What `scaled` and `fused_dot_add` of the step say in integers, and nothing here is rounded
 before the result is: the sum of a group is a small integer times a power of two, so a matrix

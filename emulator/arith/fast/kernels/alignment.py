@@ -1,4 +1,4 @@
-"""Terms of a fused dot-add, aligned and added in int32, and the sum as a float32 number.
+"""Aligns and adds the terms of a fused dot-add in int32, and makes the sum a float32 number.
 
 The terms are float32 numbers; the largest exponent comes and goes as float32 has it: in place, as
 the bits of a power of two. Terms become integers in units of the last bit that counts.

@@ -1,4 +1,4 @@
-"""Kernels on batches: compiled once for each product, run in as many threads as are worth it."""
+"""Runs kernels on batches: compiles each once, and shares the batch among threads."""
 
 from __future__ import annotations
 

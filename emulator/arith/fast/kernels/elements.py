@@ -1,4 +1,4 @@
-"""Codes of elements as numbers in machine code, and numbers as codes: by the facts of the formats.
+"""Decodes and encodes elements in machine code, by the facts of the formats.
 
 Codes are words of uint32, and bits above a code are ignored.
 """

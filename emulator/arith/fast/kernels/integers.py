@@ -1,4 +1,4 @@
-"""Exact sums of products of integers in machine code, two at a time: as pairs of int16.
+"""Exact integer dot products in machine code, by pairs of int16.
 
 Processors multiply pairs and add the two products in one operation (pmaddwd and vpdpwssd of
 x86-64), as LLVM finds by itself.

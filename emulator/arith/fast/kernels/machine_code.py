@@ -1,4 +1,4 @@
-"""LLVM IR to functions in memory. What LLVM made is kept on disk for the next process."""
+"""Compiles LLVM IR to functions in memory, and keeps the code on disk for later processes."""
 
 from __future__ import annotations
 

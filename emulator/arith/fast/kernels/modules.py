@@ -1,4 +1,4 @@
-"""The modules of LLVM that kernels are: a loop over a batch of products, and one product."""
+"""LLVM modules of kernels: a loop over a batch of products, and a single product."""
 
 from __future__ import annotations
 

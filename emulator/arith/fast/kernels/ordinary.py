@@ -1,4 +1,4 @@
-"""Fused dot-adds of ordinary numbers in machine code, in float32 and int32 alone.
+"""The fused dot-add in machine code where products are normal float32 numbers.
 
 An element is ordinary if it is finite and its exponent so near 0 that every product, and every
 scale that aligns one, is a normal float32 number. Where anything else is met, `sums` has to compute

@@ -1,4 +1,4 @@
-"""Vectors of elements in another order, by shuffles of the vectors that hold them."""
+"""Reorders the elements of vectors by shuffles."""
 
 from __future__ import annotations
 

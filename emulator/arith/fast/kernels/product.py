@@ -1,4 +1,4 @@
-"""``Product``: what a kernel is made from, and how its operands lie in memory."""
+"""``Product``: what a kernel computes, and how its operands lie in memory."""
 
 from __future__ import annotations
 

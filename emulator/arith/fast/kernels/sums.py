@@ -1,4 +1,4 @@
-"""The steps of recipes in machine code, for a vector of neighbouring elements of D at a time."""
+"""The steps of recipes in machine code for any operands: a vector of elements of D at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One kernel: the product of one warp or warpgroup as the function ``tile``."""
+"""``Tile``: writes the function that multiplies the matrices of a warp or warpgroup."""
 
 from __future__ import annotations
 

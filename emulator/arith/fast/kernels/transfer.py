@@ -1,4 +1,4 @@
-"""The operands of a kernel between memory and arrays of its own: the class ``Transfer``.
+"""``Transfer``: writes how a kernel loads its operands from memory and stores its result.
 
 Every operand is a base address and a table. Of the factors `left` and `right` of a product, it is
 the place of each unit, rows of the left one after the other and units of the right by k; of scales
