@@ -18,7 +18,7 @@ from dtypes import Array, Format, code_type, convert
 from emulator.arith import reference, vector
 from emulator.arith.engines import Compute, Engine, choose, give_up, in_pieces
 from emulator.arith.fast import fused, grouped, integers, small
-from emulator.arith.fast.factors import Bool, Plan, Side, factor, is_special, plan, values
+from emulator.arith.fast.factors import Bool, FusedPlan, Side, factor, is_special, plan, values
 from emulator.arith.fast.threads import in_threads
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import IntegerDot, PopcountDot
@@ -280,7 +280,7 @@ def _recompute(arithmetic: Arithmetic, x: Operands, k: int, codes: Array, bad: B
 
 
 def _fused(
-    made: Plan, arithmetic: Arithmetic, x: Operands, k: int, engine: Engine
+    made: FusedPlan, arithmetic: Arithmetic, x: Operands, k: int, engine: Engine
 ) -> tuple[Array, Bool]:
     """Codes, and where they are to be computed otherwise."""
     c = x.c if made.before is None else convert(arithmetic.c, made.before, x.c)
@@ -291,7 +291,7 @@ def _fused(
     return codes if made.after is None else convert(made.result, made.after, codes), bad
 
 
-def _small(made: Plan, arithmetic: Arithmetic, k: int, x: Operands, c: Array) -> Array | None:
+def _small(made: FusedPlan, arithmetic: Arithmetic, k: int, x: Operands, c: Array) -> Array | None:
     """The accumulators of one small matrix without scales, if all of it is ordinary."""
     _, m, n = c.shape
     one = len(x.a) == len(x.b) == len(c) == 1 and x.scale_a is None
@@ -315,7 +315,7 @@ def _codes(fmt: Format, numbers: Array) -> Array:
 
 
 def _chain(
-    made: Plan,
+    made: FusedPlan,
     left: Side,
     right: Side,
     scale: Format | None,

@@ -19,7 +19,7 @@ from dtypes import Array, Place, code_type
 from emulator.arith.fast.kernels import batch as kernels
 from emulator.arith.fast.kernels.batch import Operand, address_of, in_runs
 from emulator.arith.fast.kernels.product import OPERANDS, Product, Sparsity, Units, arranged
-from emulator.arith.fast.kernels.tile import known_words
+from emulator.arith.fast.kernels.transfer import known_words
 from emulator.arith.steps import IntegerDot, PopcountDot
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply

@@ -101,7 +101,7 @@ class Products(NamedTuple):
     registers: tuple[np.dtype[Any], tuple[int, int]]
     metadata: _Metadata | None
     #: None: of integers, or a chain
-    made: small.Plan | None
+    made: small.SmallPlan | None
 
 
 class Tile(NamedTuple):
@@ -198,7 +198,7 @@ def _metadata(
     return _Metadata(nibbles // 2, place, picked, first, full), elements
 
 
-def _scales(ins: MatrixInstruction, operand: str, ids: Ids, made: small.Plan) -> Index:
+def _scales(ins: MatrixInstruction, operand: str, ids: Ids, made: small.SmallPlan) -> Index:
     """Scales of rows or columns, and of groups ``(groups, m, 1)`` and ``(groups, 1, n)``."""
     name = f"scale_{operand}"
     inverse: Index = ins.fragment(name).lane_map.inverse[chosen_scales(ins, name, *ids)]
@@ -272,7 +272,9 @@ def _flat(words: Array, bits: int) -> Array:
     return flat.view(type_)
 
 
-def _numbers(plan: Products, made: small.Plan, i: int, given: Sequence[Array]) -> small.Numbers:
+def _numbers(
+    plan: Products, made: small.SmallPlan, i: int, given: Sequence[Array]
+) -> small.WeightedNumbers:
     """The numbers of side `i`."""
     side = plan[1 + i]
     assert isinstance(side, _Side)
@@ -282,15 +284,15 @@ def _numbers(plan: Products, made: small.Plan, i: int, given: Sequence[Array]) -
     return found
 
 
-def _scale(plan: Products, side: _Side, words: Array) -> small.Numbers:
+def _scale(plan: Products, side: _Side, words: Array) -> small.WeightedNumbers:
     """Scales and their powers of two."""
     assert plan.arithmetic.scale is not None and side.scales is not None
     table = small.table(plan.arithmetic.scale)
     assert table is not None
-    return small.Numbers(*table.take(_flat(words, 8).take(side.scales), 1))
+    return small.WeightedNumbers(*table.take(_flat(words, 8).take(side.scales), 1))
 
 
-def _table(side: _Side, made: small.Plan) -> Float64 | None:
+def _table(side: _Side, made: small.SmallPlan) -> Float64 | None:
     """`_Side.numbers`; NaNs where bits are set that no element uses."""
     table = small.table(side.fmt, made.widen, made.digit)
     if table is None or side.where.width > 8:
@@ -343,7 +345,7 @@ def _full(plan: Products, picked: Index, stored: Array, k: int) -> Array:
 
 
 def _of_products(
-    plan: Products, made: small.Plan, given: Sequence[Array], picked: Index | None, c: Array
+    plan: Products, made: small.SmallPlan, given: Sequence[Array], picked: Index | None, c: Array
 ) -> Array | None:
     a, b = _numbers(plan, made, 0, given), _numbers(plan, made, 1, given)
     if picked is None:
@@ -371,7 +373,7 @@ def _of_chain(plan: Products, given: Sequence[Array], c: Array) -> Array | None:
 
 
 def _of_groups(
-    plan: Products, made: small.Plan, given: Sequence[Array], picked: Index | None, c: Array
+    plan: Products, made: small.SmallPlan, given: Sequence[Array], picked: Index | None, c: Array
 ) -> Array | None:
     a, b = _matrices(plan, given, picked)
     groups, (m, k) = made.order.size // made.group, a.shape

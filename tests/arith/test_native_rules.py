@@ -16,7 +16,7 @@ from native_rules import bind_native
 from emulator import Instruction
 from emulator.arith.scalar import TYPES, bind_reference
 from emulator.isa.conversion import expand
-from emulator.machine.compiled.emitter import Emitter
+from emulator.machine.compiled.warp_emitter import WarpEmitter
 from emulator.machine.compiled.words import Word
 
 ALL = 0xFFFFFFFF
@@ -126,7 +126,7 @@ def test_directed_f64_at_length(name, rounding):
 
 
 def test_zeros_of_both_signs_are_constants():
-    e = Emitter(ir.Module(), None, None)
+    e = WarpEmitter(ir.Module(), None, None)
     one = Word(e, ir.Constant(ir.FloatType(), 1.0))
     assert len({str(one.of(zero)) for zero in (0.0, -0.0)}) == 2
 

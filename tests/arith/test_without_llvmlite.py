@@ -25,7 +25,7 @@ def no_llvmlite(monkeypatch):
     """As on a machine that does not have it."""
     for name in [x for x in sys.modules if x.partition(".")[0] == "llvmlite"]:
         monkeypatch.setitem(sys.modules, name, None)
-    for name in ("compiled", "vector_code", "kernels.machine_code"):
+    for name in ("compiled", "emitter", "words", "kernels.machine_code"):
         monkeypatch.delitem(sys.modules, f"emulator.arith.fast.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "llvmlite", None)
     engines._missing.cache_clear()

@@ -13,8 +13,9 @@ from test_wgmma_order import COMMIT, MULTIPLY, TEXT, wait
 
 from emulator import Module
 from emulator.arith.fast.kernels import machine_code
+from emulator.arith.fast.words import LONG
 from emulator.machine.compiled import mbarriers
-from emulator.machine.compiled.emitter import LONG, Emitter
+from emulator.machine.compiled.warp_emitter import WarpEmitter
 from emulator.machine.reference import engine as reference_engine
 from emulator.machine.vector import mbarriers as steps
 from emulator.machine.vector import wgmma
@@ -240,7 +241,7 @@ def arrival():
     """``arrive(word, arrivals, bytes)`` of native code."""
     module = ir.Module("arrive")
     function = ir.Function(module, ir.FunctionType(LONG, [LONG] * 3), "arrive")
-    e = Emitter(module, ir.IRBuilder(function.append_basic_block()), None)
+    e = WarpEmitter(module, ir.IRBuilder(function.append_basic_block()), None)
     e.builder.ret(mbarriers._after(e, *function.args))
     return machine_code.function(str(module), "arrive", *[ctypes.c_uint64] * 4)
 

@@ -11,7 +11,7 @@ from emulator import Instruction, Module, execute, gemm
 pytest.importorskip("llvmlite")
 import llvmlite.binding as llvm
 
-from emulator.arith.fast import fused_code, vector_code
+from emulator.arith.fast import fused_code
 from emulator.arith.fast.kernels import machine_code
 from emulator.warp import native
 
@@ -49,8 +49,8 @@ def launch():
 def texts(monkeypatch, tmp_path):
     """Every module that LLVM is given, on a processor without wide vectors."""
     monkeypatch.setenv("EMULATOR_CACHE_DIR", str(tmp_path))
-    for module in (machine_code, vector_code):
-        monkeypatch.setattr(module, "vector_bytes", lambda: 32)
+    monkeypatch.setattr(machine_code, "vector_bytes", lambda: 32)
+    monkeypatch.setattr(machine_code, "_processor", lambda: (llvm.get_host_cpu_name(), ""))
     loaded, found = machine_code.loaded, []
     monkeypatch.setattr(machine_code, "loaded", lambda ir: found.append(ir) or loaded(ir))
     kept = fused_code.tiles_function, native.kernels._compiled, native.kernels.of_warp

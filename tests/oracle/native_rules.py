@@ -6,9 +6,10 @@ import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 
+from emulator.arith.fast.words import LONG, POINTER
 from emulator.arith.scalar import TYPES
 from emulator.machine.compiled import rules
-from emulator.machine.compiled.emitter import LONG, POINTER, WIDTH, Emitter, integers
+from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
 from emulator.machine.vector.operands import word_type
 
 _engines = []
@@ -59,7 +60,7 @@ def _compiled(emit, dtypes, immediates):
         module, ir.FunctionType(ir.VoidType(), [POINTER] * (len(dtypes) + 2)), "go"
     )
     b = ir.IRBuilder(function.append_basic_block())
-    e = Emitter(module, b, lambda builder, table: LONG(int(table.ctypes.data)))
+    e = WarpEmitter(module, b, lambda builder, table: LONG(int(table.ctypes.data)))
     words = []
     for i, dtype in enumerate(dtypes):
         if i in immediates:

@@ -1,4 +1,4 @@
-"""Chains of multiply-adds and counts of bits as machine code, by LLVM (the extra ``fast``).
+"""Matrix products of FMA chains and of bits as machine code (the extra ``fast``).
 
 A block of columns of one row of D stays in registers while k runs. Fused dot-adds have code of
 their own, in `fused_code`.
@@ -6,35 +6,26 @@ their own, in `fused_code`.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from functools import lru_cache
+from operator import mul
 from typing import Any, Literal
 
 import numpy as np
 
 from dtypes import FORMATS, Array, code_type, convert
 from emulator.arith.arrangement import arrangement
+from emulator.arith.fast.emitter import Emitter, native_function
 from emulator.arith.fast.factors import Bool
-from emulator.arith.fast.kernels import machine_code
 from emulator.arith.fast.threads import run_in_threads
-from emulator.arith.fast.vector_code import (
-    F32,
-    F64,
-    I32,
-    I64,
-    POINTER,
-    Value,
-    module,
-    repeat,
-)
+from emulator.arith.fast.words import LONG, POINTER, Value, Word, select
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.rounding_modes import rounded
 from emulator.arith.steps import FmaChain, PairSums
 
 #: what is computed of the words of A and B: a + b·c in one rounding; pairs of products, the first
 #: of them rounded; the ones of ``a and b``, of ``a xor b``
-Operation = Literal["fma", "pairs", "and", "xor"]
+ChainKind = Literal["fma", "pairs", "and", "xor"]
 #: columns of a block, which are computed beside each other, and rows of a tile, which one task has
 COLUMNS, _ROWS = 64, 16
 
@@ -61,8 +52,8 @@ def float_chain(
     one_format = found.before is None and found.widen in (None, fmt) and found.adds_c in (None, fmt)
     if not one_format or (after and a.shape[-1] > k):
         return None
-    operation: Operation = "pairs" if isinstance(step, PairSums) else "fma"
-    tasks = rounded(row_tasks(operation, fmt.bits), arithmetic.rounding)
+    kind: ChainKind = "pairs" if isinstance(step, PairSums) else "fma"
+    tasks = rounded(row_tasks(kind, fmt.bits), arithmetic.rounding)
     if tasks is None:
         return None
     if found.widen:
@@ -88,11 +79,10 @@ def _rows(tasks: Tasks, a: Array, b: Array, c: Array, period: int, positions: in
     blocks, tiles = -(-n // COLUMNS), -(-m // _ROWS)
     a, c = np.ascontiguousarray(a), np.broadcast_to(c, (batch, m, n))
     x, columns = _padded(c, 2), _padded(b, 1).reshape(len(b), blocks, COLUMNS, words)
-    run_in_threads(
-        tasks, batch * tiles * blocks, x.size * words * positions,
-        a, np.ascontiguousarray(columns.swapaxes(-1, -2)), x,
-        m, blocks, words, period or words, int(period > 0), len(a) > 1, len(b) > 1,
-    )  # fmt: skip
+    arrays = a, np.ascontiguousarray(columns.swapaxes(-1, -2)), x
+    sizes = m, blocks, words, period or words, int(period > 0), len(a) > 1, len(b) > 1
+    work = x.size * words * positions
+    run_in_threads(tasks, batch * tiles * blocks, work, *arrays, *sizes)
     return np.ascontiguousarray(x[..., :n])
 
 
@@ -106,7 +96,7 @@ def _padded(x: Array, axis: int) -> Array:
 
 
 @lru_cache(maxsize=8)
-def row_tasks(operation: Operation, bits: int) -> Tasks:
+def row_tasks(kind: ChainKind, bits: int) -> Tasks:
     """``f(first, last, a, b, x, m, blocks, words, period, partial, a_step, b_step)``: the tiles
     `first` … `last` of x ``(t, m, blocks, COLUMNS)``, of a ``(t, m, words)`` and b
     ``(t, blocks, words, COLUMNS)``.
@@ -114,70 +104,42 @@ def row_tasks(operation: Operation, bits: int) -> Tasks:
     Sums of each `period` words start from +0 and are added to x if `partial`, else from x. The
     steps are 0 where the batch shares an operand.
     """
-    total = {"fma": {32: F32, 64: F64}, "pairs": {32: F32, 64: F64}}.get(operation, {32: I32})[bits]
-    word = I64 if total is I32 else total
-    types = [I64] * 2 + [POINTER] * 3 + [I64] * 7
-    name, writer = f"rows_{operation}_{bits}", _Writer(operation, word, total)
-    pointer, size = ctypes.c_void_p, ctypes.c_int64
-    arguments = [*[size] * 2, *[pointer] * 3, *[size] * 7]
-    call = machine_code.function(module(name, types, writer.tasks), name, None, *arguments)
+    is_float = kind in ("fma", "pairs")
+    word, total = (f"f{bits // 8}",) * 2 if is_float else ("u8", "u4")
+    step = 2 if kind == "pairs" else 1
 
-    def run(first: int, last: int, *given: Any) -> None:
-        call(first, last, *(x.ctypes.data if isinstance(x, np.ndarray) else x for x in given))
+    def write(e: Emitter, first: Word, last: Word, *given: Any) -> None:
+        a, b, x, m, blocks, words, period, partial, a_step, b_step = given
 
-    return run
+        def pair(row: Value, columns: Value, k: Word) -> tuple[Word, Word]:
+            column = e.lanes(columns, k * COLUMNS, word)
+            return e.load(row, k, word).splat(COLUMNS), column
 
-
-class _Writer:
-    """Writes the code of an operation on words of one type, whose sums have another."""
-
-    def __init__(self, operation: Operation, word: Any, total: Any) -> None:
-        self.operation, self.word, self.total = operation, word, total
-
-    def tasks(
-        self, first: Value, last: Value, a: Value, b: Value, x: Value, m: Value, blocks: Value,
-        words: Value, period: Value, partial: Value, a_step: Value, b_step: Value,
-    ) -> None:  # fmt: skip
-        zero, tiles = first.constant(0), (m + (_ROWS - 1)) // _ROWS
-        starts_anew = partial.compare("!=", 0)
-
-        def task(index: Value) -> tuple[()]:
+        tiles, starts_anew = (m + (_ROWS - 1)) // _ROWS, (partial != 0).splat(COLUMNS)
+        with e.loop(last, first) as index:
             t, block, tile = index // (tiles * blocks), index % blocks, index // blocks % tiles
-            columns = b.at((t * b_step * blocks + block) * words * COLUMNS, self.word)
+            columns = e.at(b, (t * b_step * blocks + block) * words * COLUMNS, word)
+            with e.loop((tile * _ROWS + _ROWS).minimum(m), tile * _ROWS) as i:
+                row = e.at(a, (t * a_step * m + i) * words, word)
+                place = e.at(x, ((t * m + i) * blocks + block) * COLUMNS, total)
+                sums = [e.lanes(place, 0, total)]
+                with e.loop(words, step=period, carried=sums) as start:
+                    part = [select(starts_anew, 0, sums[0])]
+                    with e.loop(start + period, start, step, part) as k:
+                        pairs = [pair(row, columns, k + j) for j in range(step)]
+                        part[0] = _added(kind, part[0], pairs)
+                    sums[0] = select(starts_anew, sums[0] + part[0], part[0])
+                e.store(sums[0], place, 0)
 
-            def row(i: Value) -> tuple[()]:
-                words_of_row = a.at((t * a_step * m + i) * words, self.word)
-                place = x.at(((t * m + i) * blocks + block) * COLUMNS, self.total, COLUMNS)
+    types = [LONG] * 2 + [POINTER] * 3 + [LONG] * 7
+    return native_function(f"rows_{kind}_{bits}", types, write, COLUMNS)
 
-                def part(start: Value, total: Value) -> tuple[Value]:
-                    begin = starts_anew.select(total.constant(0), total)
-                    sums = self.chain(words_of_row, columns, start, start + period, begin)
-                    return (starts_anew.select(total + sums, sums),)
 
-                (total,) = repeat(zero, words, period, part, place.load(1))
-                place.store(total, 1)
-                return ()
-
-            repeat(tile * _ROWS, (tile * _ROWS + _ROWS).min(m), 1, row)
-            return ()
-
-        repeat(first, last, 1, task)
-
-    def chain(self, row: Value, columns: Value, start: Value, stop: Value, total: Value) -> Value:
-        """`total` after some words of a row with all columns of a block."""
-
-        def at(k: Value) -> tuple[Value, Value]:
-            column = columns.at(k * COLUMNS, self.word, COLUMNS)
-            return row.at(k, self.word).load(1).splat(COLUMNS), column.load(1)
-
-        def step(k: Value, total: Value) -> tuple[Value]:
-            p, q = at(k)
-            if self.operation == "fma":
-                return (total.plus_product(p, q),)
-            if self.operation == "pairs":
-                return (total + (p * q).plus_product(*at(k + 1)),)
-            ones = (p & q if self.operation == "and" else p ^ q).ones()
-            return (total + ones.to(self.total),)
-
-        (total,) = repeat(start, stop, 2 if self.operation == "pairs" else 1, step, total)
-        return total
+def _added(kind: ChainKind, total: Word, words: list[tuple[Word, Word]]) -> Word:
+    """The sum with words of A and B, of one position or of a pair of them."""
+    p, q = words[-1]
+    if kind == "fma":
+        return p.fma(q, total)
+    if kind == "pairs":
+        return total + p.fma(q, mul(*words[0]))
+    return total + (p & q if kind == "and" else p ^ q).ones().astype(total.dtype)

@@ -1,4 +1,4 @@
-"""Operands of a fused dot-add as float32 numbers, for the engines that compute it in floats.
+"""Operands of a fused dot-add as float32 numbers, and the plan of a recipe for a value of k.
 
 Products of formats with up to 12 significand bits are exact in float32, and so is the exponent that
 aligns them: the product of two powers of two. Elements for which that fails (infinities, NaNs, and
@@ -42,7 +42,7 @@ class Factor(NamedTuple):
     #: 2**exponent of each element, as decoded (a subnormal has the least exponent); 0 for a zero
     power: Float32
     #: ``(…, rows)``: a row has an element that is not ordinary; None: no row has
-    special: Bool | None
+    special: Bool | None = None
 
 
 class Constants(NamedTuple):
@@ -77,7 +77,7 @@ def constants(step: FusedDotAdd) -> Constants:
     )
 
 
-class Plan(NamedTuple):
+class FusedPlan(NamedTuple):
     """A recipe of fused dot-adds, settled for an instruction's k."""
 
     numbers: Constants
@@ -97,7 +97,7 @@ class Plan(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def plan(arithmetic: Arithmetic, k: int) -> Plan | None:
+def plan(arithmetic: Arithmetic, k: int) -> FusedPlan | None:
     """How float arithmetic computes a recipe; None for recipes that it cannot compute."""
     found = arrangement(arithmetic.steps)
     if found is None or not isinstance(found.core, FusedDotAdd):
@@ -130,10 +130,17 @@ def plan(arithmetic: Arithmetic, k: int) -> Plan | None:
         return None
     order = np.array(blocks, np.intp)
     in_order = bool((order.ravel() == np.arange(k)).all())
-    return Plan(
-        constants(step), result, order, in_order,
-        found.widen, found.adds_c is not None, found.before, found.after, step,
-    )  # fmt: skip
+    return FusedPlan(
+        constants(step),
+        result,
+        order,
+        in_order,
+        found.widen,
+        adds_c=found.adds_c is not None,
+        before=found.before,
+        after=found.after,
+        step=step,
+    )
 
 
 def _fits_int32(arithmetic: Arithmetic, step: FusedDotAdd, widen: Format | None) -> bool:
@@ -151,20 +158,20 @@ def _is_readable(fmt: Format) -> bool:
 
 
 def factor(
-    made: Plan, fmt: Format, codes: Array, scale: Format | None, scales: Array | None
+    plan: FusedPlan, fmt: Format, codes: Array, scale: Format | None, scales: Array | None
 ) -> Factor:
     """Codes ``(…, rows, n * k)`` of n instructions.
 
     `scales` ``(…, rows, n * v)`` are multiplied in, each with the k / v elements it belongs to.
     """
-    passes, width = made.order.shape
+    passes, width = plan.order.shape
     rows = codes.shape[:-1]
-    if not made.in_order:
-        codes = codes.reshape(*rows, codes.shape[-1] // made.order.size, made.order.size)
-        codes = codes.take(made.order, -1)
+    if not plan.in_order:
+        codes = codes.reshape(*rows, codes.shape[-1] // plan.order.size, plan.order.size)
+        codes = codes.take(plan.order, -1)
     value = values(fmt, codes.reshape(*rows, -1, width))
     # A conversion is exact: only the exponents of subnormals change.
-    power = powers(made.widen or fmt, value)
+    power = powers(plan.widen or fmt, value)
     if scales is not None:
         assert scale is not None and passes == 1
         each = np.repeat(scales, codes.shape[-1] // scales.shape[-1], -1)

@@ -1,4 +1,4 @@
-"""Fused dot-adds of ordinary numbers in floating point, for whole matrices.
+"""Fused dot-adds of whole matrices in NumPy, where products are normal float32 numbers.
 
 What `steps.fused_dot_add` says in integers, said in operations that NumPy has fast loops for: a
 product times a power of two, truncated to an integer, is the aligned term. A mask comes back with
@@ -13,7 +13,7 @@ import numpy as np
 
 from dtypes import Array
 from dtypes.arrays import Int64
-from emulator.arith.fast.factors import EXPONENT, Bool, Constants, Factor, Float32, Plan
+from emulator.arith.fast.factors import EXPONENT, Bool, Constants, Factor, Float32, FusedPlan
 
 #: largest exponents that the alignment can work with, as float32 words: 2**-80 to 2**100
 LOW, HIGH = np.int32((127 - 80) << 23), np.int32((127 + 100) << 23)
@@ -23,7 +23,7 @@ RUN = 8
 _PRODUCTS = 1 << 16
 
 
-def chain(made: Plan, a: Factor, b: Factor, c: Float32) -> tuple[Float32, Bool]:
+def chain(plan: FusedPlan, a: Factor, b: Factor, c: Float32) -> tuple[Float32, Bool]:
     """Accumulators ``(t, m, n)`` after all passes of `a` ``(t, m, …)`` and `b` ``(t, n, …)``, and a
     mask of those that are to be computed otherwise. A batch axis of length 1 is shared."""
     batch = max(len(a.value), len(b.value), len(c))
@@ -33,7 +33,7 @@ def chain(made: Plan, a: Factor, b: Factor, c: Float32) -> tuple[Float32, Bool]:
     c = np.broadcast_to(c, x.shape)
     # k comes first, so that maxima and sums run over contiguous rows of products
     b_value, b_power = (y.transpose(2, 3, 0, 1).copy()[..., None, :] for y in b[:2])
-    per_instruction = len(made.order)
+    per_instruction = len(plan.order)
     rows = max(1, _PRODUCTS // (batch * n * width))
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         for start in range(0, m, rows):
@@ -42,30 +42,27 @@ def chain(made: Plan, a: Factor, b: Factor, c: Float32) -> tuple[Float32, Bool]:
             total = result = c[:, part]
             wrong = np.zeros(total.shape, np.bool_)
             for i in range(count):
-                if made.adds_c and i % per_instruction == 0:
+                if plan.adds_c and i % per_instruction == 0:
                     result = np.zeros_like(total)
-                operands = value[i], power[i], b_value[i], b_power[i]
-                result, odd = _pass(made.numbers, *operands, result)
+                sides = Factor(value[i], power[i]), Factor(b_value[i], b_power[i])
+                result, odd = _pass(plan.numbers, *sides, result)
                 wrong |= odd
-                if made.adds_c and (i + 1) % per_instruction == 0:
-                    total, odd = add_rounded(made.numbers.half, total, result)
+                if plan.adds_c and (i + 1) % per_instruction == 0:
+                    total, odd = add_rounded(plan.numbers.half, total, result)
                     wrong |= odd
                     result = total
             x[:, part], bad[:, part] = result, wrong
     return x, bad
 
 
-def _pass(
-    numbers: Constants,
-    a_value: Float32, a_power: Float32, b_value: Float32, b_power: Float32, x: Float32,
-) -> tuple[Float32, Bool]:  # fmt: skip
+def _pass(numbers: Constants, a: Factor, b: Factor, x: Float32) -> tuple[Float32, Bool]:
     """One fused dot-add of operands ``(k, …, m, 1)`` and ``(k, …, 1, n)``."""
-    top = (a_power * b_power).max(0).view(np.int32)
+    top = (a.power * b.power).max(0).view(np.int32)
     exponent = np.maximum(x.view(np.int32) & EXPONENT, numbers.least)
     top = np.maximum(np.maximum(top, np.where(x == 0, np.int32(0), exponent)), numbers.floor)
     bad = (top > HIGH) | ((top < LOW) & ((top != 0) | (x != 0)))
     scale = (numbers.to_scale - top).view(np.float32)
-    cut = (a_value * b_value * scale).astype(np.int32)
+    cut = (a.value * b.value * scale).astype(np.int32)
     total = (x * scale).astype(np.int32).astype(np.float64)
     for start in range(0, len(cut), RUN):
         total += cut[start : start + RUN].sum(0, dtype=np.int32)

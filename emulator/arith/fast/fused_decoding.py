@@ -1,18 +1,17 @@
-"""Codes of operands to what `fused_code` reads: float32 numbers, and exponents in short lanes."""
+"""Decodes operands for `fused_code`: float32 numbers, and exponents in short lanes."""
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from llvmlite import ir
+import numpy as np
 
 from dtypes import Format
-from emulator.arith.fast.kernels import machine_code
+from emulator.arith.fast.emitter import Emitter, native_function
 from emulator.arith.fast.kernels.elements import NOWHERE, decoded, power_of_two
-from emulator.arith.fast.kernels.emitter import I8, I16, I32, I64, POINTER, Emitter
+from emulator.arith.fast.words import LONG, POINTER, Value, Word, select
 
 #: elements that are decoded together, and words of 32 bits in the longest vectors
 LANES, _WORDS = 8, 16
@@ -41,68 +40,53 @@ def decoding_function(layout: Layout) -> Callable[..., None]:
     """``f(first, last, codes, scales, value, exponent, largest)``: groups of 8 elements, `first` …
     `last`, whole words of exponents; these count from `largest`, infinities and NaNs become
     zeros."""
-    module = ir.Module("decoding")
-    kinds = [I64, I64, POINTER, POINTER, POINTER, POINTER, I64]
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), "decode")
-    e = Emitter(function, LANES)
-    first, last, *arrays, largest = function.args
-    start, end = (e.b.shl(x, ir.Constant(I64, 3)) for x in (first, last))
-    with e.loop(end, start, LANES) as i:
-        _write(e, layout, i, arrays, e.splat(e.b.trunc(largest, I32)))
-    e.b.ret_void()
-    arguments = *[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 4, ctypes.c_int64
-    compute = machine_code.function(str(module), "decode", None, *arguments)
 
-    def decode(first: int, last: int, *given: Any) -> None:
-        compute(first, last, *(x.ctypes.data for x in given[:-1]), given[-1])
+    def write(e: Emitter, first: Word, last: Word, *given: Value) -> None:
+        *arrays, largest = given
+        with e.loop(last * LANES, first * LANES, LANES) as i:
+            _write(e, layout, i, arrays, largest.astype(np.int32).splat(LANES))
 
-    return decode
+    return native_function("decode", [LONG, LONG, *[POINTER] * 4, LONG], write, LANES)
 
 
-def _write(e: Emitter, layout: Layout, i: Any, arrays: list[Any], largest: Any) -> None:
+def _write(e: Emitter, layout: Layout, i: Word, arrays: list[Value], largest: Word) -> None:
     """The elements from `i` on."""
-    b, (codes, scales, values, exponents) = e.b, arrays
-    x = decoded(e, layout.fmt, _codes(e, layout.fmt, codes, i), layout.widened)
+    codes, scales, values, exponents = arrays
+    x = decoded(layout.fmt, _codes(e, layout.fmt, codes, i), layout.widened)
     value, exponent, fraction = x.value, x.exponent, x.fraction_bits
     if layout.scale is not None:
-        by = decoded(e, layout.scale, _codes(e, layout.scale, scales, i))
-        value, exponent = b.fmul(value, by.value), b.add(exponent, by.exponent)
+        by = decoded(layout.scale, _codes(e, layout.scale, scales, i))
+        value, exponent = value * by.value, exponent + by.exponent
         fraction += by.fraction_bits
-    number = b.fmul(value, power_of_two(e, b.sub(exponent, e.like(exponent, fraction))))
-    is_zero = b.icmp_signed("<", exponent, e.like(exponent, NOWHERE // 2))
-    least = e.like(exponent, -(1 << (layout.exponent_bits - 1)))
-    exponent = e.select(is_zero, least, b.sub(exponent, largest))
+    number = value * power_of_two(exponent - fraction)
+    is_zero = exponent < NOWHERE // 2
+    exponent = select(is_zero, -(1 << (layout.exponent_bits - 1)), exponent - largest)
     ones, mask = (0x01010101, 0xFF) if layout.exponent_bits == 8 else (0x00010001, 0xFFFF)
-    exponent = b.and_(exponent, e.like(exponent, mask))
+    exponent = exponent.view(np.uint32) & mask
     if layout.repeated:
-        e.store_lanes(b.mul(exponent, e.like(exponent, ones)), exponents, i)
+        e.store(exponent * ones, exponents, i)
     else:
         _store_in_words(e, exponent, layout.exponent_bits, exponents, i)
     if not layout.split:
-        e.store_lanes(number, values, i)
+        e.store(number, values, i)
         return
-    zero = e.like(number, 0.0)
-    is_negative = b.fcmp_ordered("<", number, zero)
-    place = b.add(i, b.and_(i, ir.Constant(I64, -layout.split)))
-    e.store_lanes(e.select(is_negative, zero, number), values, place)
-    place = b.add(place, ir.Constant(I64, layout.split))
-    e.store_lanes(e.select(is_negative, number, zero), values, place)
+    is_negative = number < 0.0
+    place = i + (i & -layout.split)
+    e.store(select(is_negative, 0.0, number), values, place)
+    e.store(select(is_negative, number, 0.0), values, place + layout.split)
 
 
-def _store_in_words(e: Emitter, exponent: Any, bits: int, exponents: Any, i: Any) -> None:
+def _store_in_words(e: Emitter, exponent: Word, bits: int, exponents: Value, i: Word) -> None:
     """Into a part of words, whose lowest is written first."""
-    b, parts = e.b, 32 // bits
-    part = b.and_(b.udiv(i, ir.Constant(I64, _WORDS)), ir.Constant(I64, parts - 1))
-    first = b.mul(b.udiv(i, ir.Constant(I64, _WORDS * parts)), ir.Constant(I64, _WORDS))
-    place = b.add(first, b.and_(i, ir.Constant(I64, _WORDS - 1)))
-    shift = e.splat(b.mul(b.trunc(part, I32), ir.Constant(I32, bits)))
-    held = e.lanes(exponents, place, I32)
-    held = e.select(b.icmp_unsigned("==", shift, e.like(shift, 0)), e.like(held, 0), held)
-    e.store_lanes(b.or_(held, b.shl(exponent, shift)), exponents, place)
+    parts = 32 // bits
+    part = (i // _WORDS) & (parts - 1)
+    place = i // (_WORDS * parts) * _WORDS + (i & _WORDS - 1)
+    shift = (part.astype(np.uint32) * bits).splat(LANES)
+    held = e.lanes(exponents, place, np.uint32)
+    held = select(shift == 0, 0, held)
+    e.store(held | exponent.shifted_left(shift), exponents, place)
 
 
-def _codes(e: Emitter, fmt: Format, codes: Any, i: Any) -> Any:
-    """Codes of memory in int32."""
-    type_ = {8: I8, 16: I16, 32: I32}[max(fmt.bits, 8)]
-    held = e.lanes(codes, i, type_)
-    return held if type_ is I32 else e.converted(I32, held, "zext")
+def _codes(e: Emitter, fmt: Format, codes: Value, i: Word) -> Word:
+    """Codes of memory in 32 bits."""
+    return e.lanes(codes, i, f"u{max(fmt.bits, 8) // 8}").astype(np.uint32)

@@ -1,4 +1,4 @@
-"""Chains of fused dot-adds through `fused_code`: operands laid out, tiles in threads, specials.
+"""Runs `fused_code`: lays out operands, shares tiles among threads, applies infinities and NaNs.
 
 Infinities and NaNs among the operands are told apart from the numbers: the code computes with zeros
 in their place, and what they do to each result is counted by matrix products of 0 and ±1.
@@ -7,16 +7,18 @@ in their place, and what they do to each result is counted by matrix products of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dtypes import FORMATS, Array, Format
-from emulator.arith.fast.factors import Bool, Float32, Plan, Side, is_special, values
+from emulator.arith.fast.factors import Bool, Float32, FusedPlan, Side, is_special, values
 from emulator.arith.fast.fused_code import COLUMNS, ROWS, RUN, Kind, Shape, tiles_function
 from emulator.arith.fast.fused_decoding import Layout, decoding_function
+from emulator.arith.fast.kernels.alignment import SAFE
+from emulator.arith.fast.kernels.machine_code import directed
 from emulator.arith.fast.threads import in_threads, run_in_threads
-from emulator.arith.fast.vector_code import directed
 
 #: products of a batch that lie beside each other, and columns that are too few to do so
 TOGETHER, _FEW_COLUMNS = COLUMNS, 32
@@ -26,11 +28,9 @@ _ORDINARY, _BIAS = 63, 127
 _WORTH_A_THREAD, _PARTS = 1 << 17, 16
 #: how far the exponents of a side lie apart at most for lanes of 8 bits
 _SHORT = 63
-#: a conversion from int32 to float32 toward zero is right up to here
-_SAFE = (1 << 31) - 128
 
 
-class _Operand(NamedTuple):
+class _PackedSide(NamedTuple):
     """One side, in the order in which the code reads it."""
 
     value: Float32
@@ -50,25 +50,23 @@ class _Reach(NamedTuple):
 
 
 def chain(
-    made: Plan, left: Side, right: Side, scale: Format | None, c: Array
+    plan: FusedPlan, left: Side, right: Side, scale: Format | None, c: Array
 ) -> tuple[Array, Bool]:
     """Codes ``(t, m, n)`` of accumulators after all instructions, and a mask of those that are to
     be computed otherwise; operands with one batch axis, of length 1 where it is shared.
 
     Columns lie beside each other.
     """
-    reaches = _reaches(made, left, right, scale)
-    kind = _kind(made, left[0], right[0], scale, reaches)
+    made = _Chain(plan, (left, right), scale, in_lanes=False)
     m, n = c.shape[-2:]
     batch = max(len(x) for x in (*left[1:], *right[1:], c) if x is not None)
     tiles, blocks = -(-m // ROWS), -(-n // COLUMNS)
     rows = -(-m // tiles)
-    order = (0, 1, 3, 2, 4), (0, 1, 3, 4, 2)
-    a = _operand(made, kind, left, scale, reaches[0], tiles, rows, order[0], "rows")
-    b = _operand(made, kind, right, scale, reaches[1], blocks, COLUMNS, order[1], "columns")
+    a = made.packed(0, left, tiles, rows, (0, 1, 3, 2, 4))
+    b = made.packed(1, right, blocks, COLUMNS, (0, 1, 3, 4, 2))
     c, d = np.ascontiguousarray(c), np.empty((batch, m, n), c.dtype)
-    bad = _compute(made, kind, a, b, c, d, reaches, (tiles, blocks, rows, m, n, COLUMNS, n))
-    return _settled(made, left, right, reaches, c, d, bad)
+    bad = made.compute(a, b, c, d, (tiles, blocks, rows, m, n, COLUMNS, n))
+    return d, made.settled(c, d, bad)
 
 
 def suits_lanes(batch: int, m: int, n: int) -> bool:
@@ -77,71 +75,143 @@ def suits_lanes(batch: int, m: int, n: int) -> bool:
 
 
 def chain_of_batch(
-    made: Plan, left: Side, right: Side, scale: Format | None, c: Array
+    plan: FusedPlan, left: Side, right: Side, scale: Format | None, c: Array
 ) -> tuple[Array, Bool]:
     """`chain` of a batch of small products, which lie beside each other."""
-    reaches = _reaches(made, left, right, scale)
-    kind = _kind(made, left[0], right[0], scale, reaches)
-    kind = kind._replace(a_in_lanes=True, floats=False)
+    made = _Chain(plan, (left, right), scale, in_lanes=True)
     m, n = c.shape[-2:]
     batch = max(len(x) for x in (*left[1:], *right[1:], c) if x is not None)
     groups = -(-batch // COLUMNS)
-    # What are rows elsewhere is the batch here.
-    sides: list[Any] = [
-        (fmt, *(None if y is None else np.broadcast_to(y, (batch, *y.shape[1:])).swapaxes(0, 1)
-                for y in given))
-        for fmt, *given in (left, right)
-    ]  # fmt: skip
-    order = (1, 3, 0, 4, 2), (1, 0, 3, 4, 2)
-    a = _operand(made, kind, sides[0], scale, reaches[0], groups, COLUMNS, order[0], "columns")
-    b = _operand(made, kind, sides[1], scale, reaches[1], groups, COLUMNS, order[1], "columns")
+
+    def of_batch(side: Side) -> Side:
+        """What are rows elsewhere is the batch here."""
+        fmt, codes, scales = side
+
+        def swapped(y: Array) -> Array:
+            return np.broadcast_to(y, (batch, *y.shape[1:])).swapaxes(0, 1)
+
+        return fmt, swapped(codes), None if scales is None else swapped(scales)
+
+    a = made.packed(0, of_batch(left), groups, COLUMNS, (1, 3, 0, 4, 2))
+    b = made.packed(1, of_batch(right), groups, COLUMNS, (1, 0, 3, 4, 2))
     x = np.zeros((groups * COLUMNS, m, n), c.dtype)
     x[:batch] = c
     x = np.ascontiguousarray(x.reshape(groups, COLUMNS, m, n).transpose(0, 3, 2, 1))
-    lanes = (1, n, m, m, n * COLUMNS, m * COLUMNS, COLUMNS)
-    bad = _compute(made, kind, a, b, x, x, reaches, lanes)
-    d, wrong = (y.transpose(0, 3, 2, 1).reshape(-1, m, n)[:batch] for y in (x, bad))
-    return _settled(made, left, right, reaches, c, d, wrong)
+    bad = made.compute(a, b, x, x, (1, n, m, m, n * COLUMNS, m * COLUMNS, COLUMNS))
+    d, bad = (y.transpose(0, 3, 2, 1).reshape(-1, m, n)[:batch] for y in (x, bad))
+    return d, made.settled(c, d, bad)
 
 
-def _compute(
-    made: Plan, kind: Kind, a: _Operand, b: _Operand, c: Array, d: Array,
-    reaches: tuple[_Reach, _Reach], sizes: tuple[int, ...],
-) -> Bool:  # fmt: skip
-    """Writes the codes of D after all passes, and gives marks. `sizes`: tiles, blocks, rows of a
-    tile, rows, columns, and elements from block to block and from row to row."""
-    tiles, blocks, rows, m, n, block_step, row_step = sizes
-    passes = b.exponent.shape[-3]
-    bad = np.zeros(d.shape, np.bool_)
-    shape = Shape(
-        tiles, blocks, passes, len(made.order), rows, m, n,
-        _BIAS + sum(reach.largest for reach in reaches),
-        int(len(a.value) > 1), int(len(b.value) > 1), d[0].size if len(c) > 1 else 0, d[0].size,
-        block_step, row_step,
-    )  # fmt: skip
-    run_in_threads(
-        tiles_function(kind), len(d) * tiles * blocks, d.size * passes * kind.k,
-        a.value, a.exponent, b.value, b.exponent, c, d, bad, *shape,
-    )  # fmt: skip
-    return bad
+class _Chain:
+    """A chain that is being computed, and the kind of code that suits its operands."""
+
+    def __init__(
+        self, plan: FusedPlan, sides: tuple[Side, Side], scale: Format | None, in_lanes: bool
+    ) -> None:
+        self.plan, self.sides, self.scale = plan, sides, scale
+        self.reaches = _reaches(plan, *sides, scale)
+        self.kind = _kind(plan, sides[0][0], sides[1][0], scale, self.reaches)
+        if in_lanes:
+            self.kind = self.kind._replace(a_in_lanes=True, floats=False)
+
+    def packed(
+        self, which: int, side: Side, pieces: int, rows: int, order: tuple[int, ...]
+    ) -> _PackedSide:
+        """One side: rows in `pieces` of `rows`, axes (t, piece, row, pass, k) in another order."""
+        (fmt, codes, scales), plan, kind = side, self.plan, self.kind
+        if scales is not None and len(scales) > len(codes):
+            codes = np.broadcast_to(codes, (len(scales), *codes.shape[1:]))
+        count, _, total = codes.shape
+        factors = None
+        if scales is not None:
+            each = np.repeat(scales, total // scales.shape[-1], -1)
+            factors = np.broadcast_to(each, (count, *each.shape[1:]))
+        sizes = (count, pieces, rows, total // plan.order.shape[1], kind.k)
+        shape = [sizes[axis] for axis in order]
+        are_columns = which == 1 or kind.a_in_lanes
+        layout = Layout(
+            fmt,
+            plan.widen or fmt,
+            None if factors is None else self.scale,
+            kind.exponent_bits,
+            repeated=not are_columns,
+            split=COLUMNS if kind.floats and are_columns else 0,
+        )
+        value = _aligned((*shape[:-1], 2, shape[-1]) if layout.split else shape, np.float32)
+        exponent = _aligned(shape, np.dtype(f"i{kind.exponent_bits // 8}" if are_columns else "u4"))
+        decode, axis, largest = decoding_function(layout), order.index(1), self.reaches[which]
+
+        def piece(start: int) -> None:
+            given, end = slice(start * rows, (start + some) * rows), min(start + some, pieces)
+            part = (slice(None),) * axis + (slice(start, end),)
+            packed, by = (
+                None if x is None else self.laid_out(x[:, given], end - start, rows, order)
+                for x in (codes, factors)
+            )
+            assert packed is not None
+            by = packed if by is None else by
+            decode(0, packed.size // RUN, packed, by, value[part], exponent[part], largest.largest)
+
+        threads = 1 + codes.size // _WORTH_A_THREAD
+        # Pieces of a batch do not lie one after the other.
+        some = -(-pieces // _PARTS) if count == 1 and threads > 1 else pieces
+        in_threads(piece, range(0, pieces, some), threads)
+        return _PackedSide(value, exponent)
+
+    def laid_out(self, x: Array, pieces: int, rows: int, order: tuple[int, ...]) -> Array:
+        """``(t, rows, k)`` in the order of the code, filled up with zeros."""
+        (count, given, _), plan = x.shape, self.plan
+        width = plan.order.shape[1]
+        if not plan.in_order:
+            x = x.reshape(count, given, -1, plan.order.size).take(plan.order, -1)
+        x = x.reshape(count, given, -1, width)
+        missing = pieces * rows - given, self.kind.k - width
+        if any(missing):
+            x = np.pad(x, ((0, 0), (0, missing[0]), (0, 0), (0, missing[1])))
+        return np.ascontiguousarray(x.reshape(count, pieces, rows, *x.shape[2:]).transpose(order))
+
+    def compute(
+        self, a: _PackedSide, b: _PackedSide, c: Array, d: Array, sizes: tuple[int, ...]
+    ) -> Bool:
+        """Writes the codes of D after all passes, and gives marks. `sizes`: tiles, blocks, rows of
+        a tile, rows, columns, and elements from block to block and from row to row."""
+        tiles, blocks, rows, m, n, block_step, row_step = sizes
+        bad, size = np.zeros(d.shape, np.bool_), d[0].size
+        shape = Shape(
+            tiles=tiles,
+            blocks=blocks,
+            passes=b.exponent.shape[-3],
+            period=len(self.plan.order),
+            rows=rows,
+            m=m,
+            n=n,
+            bias=_BIAS + sum(reach.largest for reach in self.reaches),
+            a_step=int(len(a.value) > 1),
+            b_step=int(len(b.value) > 1),
+            c_step=size if len(c) > 1 else 0,
+            d_step=size,
+            block_step=block_step,
+            row_step=row_step,
+        )
+        tasks, count = tiles_function(self.kind), len(d) * tiles * blocks
+        work = d.size * shape.passes * self.kind.k
+        run_in_threads(tasks, count, work, *a, *b, c, d, bad, *shape)
+        return bad
+
+    def settled(self, c: Array, d: Array, bad: Bool) -> Bool:
+        """Marks, with those that rows and columns are to blame for; infinities and NaNs of the
+        operands are in `d` then."""
+        a, b = self.reaches
+        if a.odd is not None:
+            bad |= a.odd[:, :, None]
+        if b.odd is not None:
+            bad |= b.odd[:, None]
+        if a.special or b.special:
+            _with_specials(self.plan.result, *self.sides, c, d, bad)
+        return bad
 
 
-def _settled(
-    made: Plan, left: Side, right: Side, reaches: tuple[_Reach, _Reach],
-    c: Array, d: Array, wrong: Bool,
-) -> tuple[Array, Bool]:  # fmt: skip
-    """Codes and marks, with those that rows and columns are to blame for."""
-    a, b = reaches
-    if a.odd is not None:
-        wrong |= a.odd[:, :, None]
-    if b.odd is not None:
-        wrong |= b.odd[:, None]
-    if a.special or b.special:
-        _with_specials(made.result, left, right, c, d, wrong)
-    return d, wrong
-
-
-def _aligned(shape: Sequence[int], dtype: type) -> Array:
+def _aligned(shape: Sequence[int], dtype: DTypeLike) -> Array:
     """Memory that begins with a line of the cache, as vectors of 64 bytes like it."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.empty(size + 64, np.uint8)
@@ -150,14 +220,14 @@ def _aligned(shape: Sequence[int], dtype: type) -> Array:
 
 
 def _kind(
-    made: Plan, a: Format, b: Format, scale: Format | None, reaches: tuple[_Reach, _Reach]
+    plan: FusedPlan, a: Format, b: Format, scale: Format | None, reaches: tuple[_Reach, _Reach]
 ) -> Kind:
-    step, formats = made.step, [made.widen or a, made.widen or b]
-    result, width = FORMATS[step.result], made.order.shape[1]
+    step, formats = plan.step, [plan.widen or a, plan.widen or b]
+    result, width = FORMATS[step.result], plan.order.shape[1]
     formats += [] if scale is None else [scale, scale]
     products = float(np.prod([2 - 2.0**-fmt.mantissa_bits for fmt in formats]))
     bound = (width * products + 2) * 2.0**step.fraction_bits
-    k, safe = width + -width % RUN, int((_SAFE / 2.0**step.fraction_bits - 2) / products)
+    k, safe = width + -width % RUN, int((SAFE / 2.0**step.fraction_bits - 2) / products)
     is_directed = directed()
     return Kind(
         step.fraction_bits,
@@ -166,7 +236,7 @@ def _kind(
         step.precision or result.precision,
         step.result == "f16",
         result.bits,
-        made.adds_c,
+        plan.adds_c,
         k,
         8 if all(reach.largest - reach.least <= _SHORT for reach in reaches) else 16,
         safe=k if width <= safe else safe,
@@ -177,23 +247,25 @@ def _kind(
     )
 
 
-def _reaches(made: Plan, left: Side, right: Side, scale: Format | None) -> tuple[_Reach, _Reach]:
+def _reaches(
+    plan: FusedPlan, left: Side, right: Side, scale: Format | None
+) -> tuple[_Reach, _Reach]:
     """What the elements of both sides are like."""
     found: dict[int, _Reach] = {}
 
     def look(side: int) -> None:
-        found[side] = _reach(made, (left, right)[side], scale)
+        found[side] = _reach(plan, (left, right)[side], scale)
 
     in_threads(look, range(2), 1 + (left[1].size + right[1].size) // _WORTH_A_THREAD)
     return found[0], found[1]
 
 
-def _reach(made: Plan, side: Side, scale: Format | None) -> _Reach:
+def _reach(plan: FusedPlan, side: Side, scale: Format | None) -> _Reach:
     """What the elements of a side are like, by its format, or where that says too little, by all of
     them."""
     fmt, codes, scales = side
     # A conversion is exact: only the exponents of subnormals change.
-    least = max(fmt.emin - fmt.mantissa_bits, (made.widen or fmt).emin)
+    least = max(fmt.emin - fmt.mantissa_bits, (plan.widen or fmt).emin)
     largest = (fmt.max_finite >> (fmt.mantissa_bits + fmt.ignored_bits)) - fmt.bias
     is_wide = scales is None and largest > _ORDINARY
     if is_wide:
@@ -228,62 +300,6 @@ def _reach(made: Plan, side: Side, scale: Format | None) -> _Reach:
     return _Reach(
         least, largest, odd if odd is not None and odd.any() else None, nonfinite is not None
     )
-
-
-def _operand(
-    made: Plan, kind: Kind, side: Side, scale: Format | None, reach: _Reach,
-    pieces: int, rows: int, order: tuple[int, ...], lanes: Literal["rows", "columns"],
-) -> _Operand:  # fmt: skip
-    """One side: rows in `pieces` of `rows`, axes (t, piece, row, pass, k) in another order."""
-    fmt, codes, scales = side
-    if scales is not None and len(scales) > len(codes):
-        codes = np.broadcast_to(codes, (len(scales), *codes.shape[1:]))
-    count, _, total = codes.shape
-    factors = None
-    if scales is not None:
-        each = np.repeat(scales, total // scales.shape[-1], -1)
-        factors = np.broadcast_to(each, (count, *each.shape[1:]))
-    sizes = (count, pieces, rows, total // made.order.shape[1], kind.k)
-    shape = [sizes[axis] for axis in order]
-    split = kind.floats and lanes == "columns"
-    value = _aligned((*shape[:-1], 2, shape[-1]) if split else shape, np.float32)
-    lane: type = np.int8 if kind.exponent_bits == 8 else np.int16
-    exponent = _aligned(shape, np.uint32 if lanes == "rows" else lane)
-    layout = Layout(fmt, made.widen or fmt, None if factors is None else scale,
-                    kind.exponent_bits, lanes == "rows", COLUMNS if split else 0)  # fmt: skip
-    decode, axis = decoding_function(layout), order.index(1)
-
-    def piece(start: int) -> None:
-        given, end = slice(start * rows, (start + some) * rows), min(start + some, pieces)
-        part = (slice(None),) * axis + (slice(start, end),)
-        packed, by = (
-            None if x is None else _laid_out(made, kind, x[:, given], end - start, rows, order)
-            for x in (codes, factors)
-        )
-        assert packed is not None
-        scaled = packed if by is None else by
-        decode(0, packed.size // RUN, packed, scaled, value[part], exponent[part], reach.largest)
-
-    threads = 1 + codes.size // _WORTH_A_THREAD
-    # Pieces of a batch do not lie one after the other.
-    some = -(-pieces // _PARTS) if count == 1 and threads > 1 else pieces
-    in_threads(piece, range(0, pieces, some), threads)
-    return _Operand(value, exponent)
-
-
-def _laid_out(
-    made: Plan, kind: Kind, x: Array, pieces: int, rows: int, order: tuple[int, ...]
-) -> Array:
-    """``(t, rows, k)`` in the order of the code, filled up with zeros."""
-    count, given, _ = x.shape
-    width = made.order.shape[1]
-    if not made.in_order:
-        x = x.reshape(count, given, -1, made.order.size).take(made.order, -1)
-    x = x.reshape(count, given, -1, width)
-    missing = pieces * rows - given, kind.k - width
-    if any(missing):
-        x = np.pad(x, ((0, 0), (0, missing[0]), (0, 0), (0, missing[1])))
-    return np.ascontiguousarray(x.reshape(count, pieces, rows, *x.shape[2:]).transpose(order))
 
 
 def _exponents(value: Float32) -> Array:

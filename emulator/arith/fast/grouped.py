@@ -1,4 +1,4 @@
-"""Fused dot-adds of groups of products in floating point, for whole matrices (fp4 with scales).
+"""Fused dot-adds whose products are first added in groups (fp4 with scales), in NumPy.
 
 What `scaled` and `fused_dot_add` of the step say in integers, and nothing here is rounded
 before the result is: the sum of a group is a small integer times a power of two, so a matrix
@@ -32,7 +32,7 @@ _EXPONENT = np.int64(0x7FF << 52)
 _NOWHERE = 2.0**-600
 
 
-class Side(NamedTuple):
+class GroupedSide(NamedTuple):
     """One side of the products."""
 
     #: ``(instructions, groups, t, rows, group)``
@@ -76,9 +76,13 @@ def _least(fmt: Format) -> float:
 
 def chain(
     arithmetic: Arithmetic,
-    a: Array, b: Array, c: Array, scale_a: Array, scale_b: Array,
+    a: Array,
+    b: Array,
+    c: Array,
+    scale_a: Array,
+    scale_b: Array,
     k: int,
-) -> tuple[Array, Bool]:  # fmt: skip
+) -> tuple[Array, Bool]:
     """Codes ``(t, m, n)`` after all instructions, and where they are to be computed otherwise.
 
     For recipes that `exact_step` returns the step of. Operands as for `matmul`, with one batch
@@ -99,7 +103,7 @@ def chain(
             q = _side(step, k, arithmetic.b, v, scale, y)
             for row in range(0, m, rows):
                 cut = slice(row, row + rows)
-                part = Side(p.value[..., cut, :], *(z[..., cut] for z in p[1:]))
+                part = GroupedSide(p.value[..., cut, :], *(z[..., cut] for z in p[1:]))
                 out[piece, cut], bad[piece, cut] = _tile(step, part, q, x[piece, cut])
     return out.view(np.uint32), bad
 
@@ -112,7 +116,9 @@ def _tables(fmt: Format) -> tuple[Float64, Float64]:
     return value, np.ldexp(1.0, decode(fmt, codes).exponent) * (value != 0)
 
 
-def _side(step: FusedDotAdd, k: int, fmt: Format, codes: Array, by: Format, scales: Array) -> Side:
+def _side(
+    step: FusedDotAdd, k: int, fmt: Format, codes: Array, by: Format, scales: Array
+) -> GroupedSide:
     """Codes ``(t, rows, instructions * k)`` and scales ``(t, rows, V)`` of format `by`."""
     groups, total = k // step.group, codes.shape[-1]
     chunk = np.arange(0, total, step.group) * scales.shape[-1] // total
@@ -122,10 +128,10 @@ def _side(step: FusedDotAdd, k: int, fmt: Format, codes: Array, by: Format, scal
     value = value.reshape(*codes.shape[:-1], -1, groups, step.group).transpose(2, 3, 0, 1, 4)
     word = code_type(step.group)
     bits = np.left_shift(1, np.arange(step.group, dtype=word), dtype=word)
-    return Side(value, scale, power, ((value != 0) * bits).sum(-1, dtype=word))
+    return GroupedSide(value, scale, power, ((value != 0) * bits).sum(-1, dtype=word))
 
 
-def _tile(step: FusedDotAdd, a: Side, b: Side, c: Float32) -> tuple[Float64, Bool]:
+def _tile(step: FusedDotAdd, a: GroupedSide, b: GroupedSide, c: Float32) -> tuple[Float64, Bool]:
     """Accumulators ``(t, m, n)`` after all instructions, and a mask."""
     fmt = FORMATS[step.result]
     mask = np.int64(-1 << (53 - (step.precision or fmt.precision)))

@@ -54,8 +54,8 @@ def popcount_dot(arithmetic: Arithmetic, a: Array, b: Array, c: Array, compiled:
 
         return kernels.popcount_dot(p, q, c, arithmetic.bit_operation == "and")
     combine = np.bitwise_xor if arithmetic.bit_operation == "xor" else np.bitwise_and
-    out = np.array(np.broadcast_to(c, np.broadcast_shapes(
-        c.shape, (*p.shape[:-1], 1), (*q.shape[:-2], 1, q.shape[-2]))))  # fmt: skip
+    shape = np.broadcast_shapes(c.shape, (*p.shape[:-1], 1), (*q.shape[:-2], 1, q.shape[-2]))
+    out = np.array(np.broadcast_to(c, shape))
     words = np.ascontiguousarray(np.moveaxis(q, -1, 0))
     rows = max(1, _COUNTS // max(1, out[..., 0, :].size))
     for start in range(0, out.shape[-2], rows):

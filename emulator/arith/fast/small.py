@@ -39,7 +39,7 @@ _MINUS_ZERO = np.uint16(1 << 15)
 _TABLE_BITS = 16
 
 
-class Plan(NamedTuple):
+class SmallPlan(NamedTuple):
     """A recipe of fused dot-adds, settled for an instruction's k."""
 
     #: positions of k that each pass takes, ``(passes, positions)``
@@ -70,21 +70,21 @@ class Plan(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def plan(arithmetic: Arithmetic, k: int) -> Plan | None:
+def plan(arithmetic: Arithmetic, k: int) -> SmallPlan | None:
     """How `matmul` and `chain` compute a recipe, conversions of the accumulator before and after
     aside; None for recipes that they cannot compute."""
-    made = factors.plan(arithmetic, k)
-    if made is None and arithmetic.c is FORMATS["f16"] and len(arithmetic.steps) == 1:
+    fused = factors.plan(arithmetic, k)
+    if fused is None and arithmetic.c is FORMATS["f16"] and len(arithmetic.steps) == 1:
         # A step takes any accumulator, but it is the exponents of f16 that its terms have.
-        made = factors.plan(replace(arithmetic, c=arithmetic.d), k)
-    if made is not None:
-        formats, scale = [made.widen or x for x in (arithmetic.a, arithmetic.b)], arithmetic.scale
-        fits = scale is None and _fits_float32(made.step, made.order.shape[1], formats)
-        found = _planned(made.step, made.order, scale, made.widen, made.adds_c, in_float32=fits)
+        fused = factors.plan(replace(arithmetic, c=arithmetic.d), k)
+    if fused is not None:
+        formats, scale = [fused.widen or x for x in (arithmetic.a, arithmetic.b)], arithmetic.scale
+        fits = scale is None and _fits_float32(fused.step, fused.order.shape[1], formats)
+        found = _planned(fused.step, fused.order, scale, fused.widen, fused.adds_c, in_float32=fits)
         # Weights that are too small for normal numbers belong to products below the floor.
         least = sum(fmt.emin for fmt in formats)
-        if scale is None and made.step.floor is not None:
-            least = max(least, made.step.floor)
+        if scale is None and fused.step.floor is not None:
+            least = max(least, fused.step.floor)
         return found if found.digit * least > -_BIAS else None
     step = grouped.exact_step(arithmetic, k)
     return None if step is None else _planned(step, np.arange(k)[None], arithmetic.scale)
@@ -98,7 +98,7 @@ def _planned(
     adds_c: bool = False,
     *,
     in_float32: bool = False,
-) -> Plan:
+) -> SmallPlan:
     result = FORMATS[step.result]
     digit = order.shape[1].bit_length()
     floor = _NOWHERE if step.floor is None else 2.0**step.floor
@@ -109,15 +109,20 @@ def _planned(
         floor, low = max(floor, _SMALL), max(low, 2 * _SMALL)
     word = np.dtype(f"u{bits // 8}").type
     cut = mantissa + 1 - (step.precision or result.precision)
-    return Plan(
-        order, widen, adds_c, step.group, step.result == "f16", digit,
-        _powers(digit, 0.0 if scale else floor, f"f{bits // 8}"),
+    return SmallPlan(
+        order,
+        widen,
+        adds_c,
+        group=step.group,
+        half=step.result == "f16",
+        digit=digit,
+        powers=_powers(digit, 0.0 if scale else floor, f"f{bits // 8}"),
         exponent=word((2 * bias + 1) << mantissa),
         to_scale=word((2 * bias + step.fraction_bits) << mantissa),
         mask=word((1 << bits) - (1 << max(cut, 0))),
         floor=floor,
         low=low,
-    )  # fmt: skip
+    )
 
 
 def _fits_float32(step: FusedDotAdd, width: int, formats: Sequence[Format]) -> bool:
@@ -129,7 +134,7 @@ def _fits_float32(step: FusedDotAdd, width: int, formats: Sequence[Format]) -> b
 # --- elements -------------------------------------------------------------------------------------
 
 
-class Numbers(NamedTuple):
+class WeightedNumbers(NamedTuple):
     """Values of codes, and 2**(digit * exponent) of each as decoded, 0 of a zero: a subnormal has
     the least exponent of its format, or of the one that it is widened to."""
 
@@ -137,12 +142,12 @@ class Numbers(NamedTuple):
     weight: Float64
 
 
-def numbers(made: Plan, fmt: Format, of_all: Float64 | None, codes: Array) -> Numbers:
+def numbers(plan: SmallPlan, fmt: Format, of_all: Float64 | None, codes: Array) -> WeightedNumbers:
     """Those of codes, as the terms of a plan are, from a `table` where there is one."""
     if of_all is None:
-        return Numbers(*_numbers(fmt, made.widen, made.digit, codes))
+        return WeightedNumbers(*_numbers(fmt, plan.widen, plan.digit, codes))
     value, weight = of_all.take(codes, 1)
-    return Numbers(value.astype(made.powers.dtype, copy=False), weight)
+    return WeightedNumbers(value.astype(plan.powers.dtype, copy=False), weight)
 
 
 @lru_cache(maxsize=64)
@@ -182,7 +187,7 @@ def _weights(fmt: Format, digit: int) -> Float64:
 
 @lru_cache(maxsize=64)
 def _powers(digit: int, floor: float, type_: str) -> Array:
-    """`Plan.powers`; of a sum that is too small for a normal number, the floor."""
+    """`SmallPlan.powers`; of a sum that is too small for a normal number, the floor."""
     with np.errstate(over="ignore"):
         found = np.ldexp(1.0, _EXPONENTS // digit)
         found[0], found[-1] = 0, np.nan
@@ -193,17 +198,17 @@ def _powers(digit: int, floor: float, type_: str) -> Array:
 
 
 def matmul(
-    made: Plan, a_type: Format, a: Array, b_type: Format, b: Array, c: Array
+    plan: SmallPlan, a_type: Format, a: Array, b_type: Format, b: Array, c: Array
 ) -> Array | None:
     """Accumulators ``(m, n)`` after all instructions of codes `a` ``(m, K)`` and `b` ``(n, K)``;
     None where one is to be computed otherwise. `c` and the result are float16 or float32."""
-    starts = np.arange(0, a.shape[-1], made.order.size)
-    k = (starts[:, None, None] + made.order).reshape(-1, made.order.shape[1])
-    in_a, in_b = (table(fmt, made.widen, made.digit) for fmt in (a_type, b_type))
-    rows = numbers(made, a_type, in_a, a.T[k][:, :, None, :, None])
-    columns = numbers(made, b_type, in_b, b.T[k][:, :, None, None])
+    starts = np.arange(0, a.shape[-1], plan.order.size)
+    k = (starts[:, None, None] + plan.order).reshape(-1, plan.order.shape[1])
+    in_a, in_b = (table(fmt, plan.widen, plan.digit) for fmt in (a_type, b_type))
+    rows = numbers(plan, a_type, in_a, a.T[k][:, :, None, :, None])
+    columns = numbers(plan, b_type, in_b, b.T[k][:, :, None, None])
     with unwarned():
-        d = chain(made, *products(made, rows, columns), c[None])
+        d = chain(plan, *products(plan, rows, columns), c[None])
     return None if d is None else d[0]
 
 
@@ -212,11 +217,13 @@ def unwarned() -> np.errstate:
     return np.errstate(over="ignore", under="ignore", invalid="ignore")
 
 
-def products(made: Plan, rows: Numbers, columns: Numbers) -> tuple[Array, Array]:
+def products(
+    plan: SmallPlan, rows: WeightedNumbers, columns: WeightedNumbers
+) -> tuple[Array, Array]:
     """What `chain` takes, of all numbers of rows ``(passes, terms, groups, m, 1)`` with those of
     columns ``(passes, terms, groups, 1, n)``."""
     of_rows = rows.weight[..., 0].transpose(0, 2, 3, 1)
-    tops = largest(made, of_rows, columns.weight[..., 0, :].swapaxes(1, 2))
+    tops = largest(plan, of_rows, columns.weight[..., 0, :].swapaxes(1, 2))
     return multiplied(tops, rows.value, columns.value), tops
 
 
@@ -227,68 +234,70 @@ def multiplied(tops: Array, a: Array, b: Array) -> Array:
     return terms
 
 
-def of_groups(made: Plan, sums: Array, a: Numbers, b: Numbers, c: Array) -> Array | None:
+def of_groups(
+    plan: SmallPlan, sums: Array, a: WeightedNumbers, b: WeightedNumbers, c: Array
+) -> Array | None:
     """`chain` of terms that are sums ``(2, groups, m, n)`` of products and of their magnitudes
     times scales ``(groups, m, 1)`` and ``(groups, 1, n)``."""
     terms = np.empty((1, len(sums[0]) + 1, *c.shape))
     np.multiply(a.value * b.value, sums[0], out=terms[0, :-1])
     powers = a.weight * b.weight
     powers *= sums[1] != 0  # products that cancel count
-    tops = np.maximum.reduce(powers, 0, keepdims=True, initial=made.floor)
-    return chain(made, terms, tops, c)
+    tops = np.maximum.reduce(powers, 0, keepdims=True, initial=plan.floor)
+    return chain(plan, terms, tops, c)
 
 
-def largest(made: Plan, a: Float64, b: Float64) -> Array:
+def largest(plan: SmallPlan, a: Float64, b: Float64) -> Array:
     """2**exponent of the largest products, from the weights of matrices ``(…, m, terms)`` and
     ``(…, terms, n)``; NaN of what is infinite or none, or too large."""
-    return made.powers.take(np.matmul(a, b).view(np.int64) >> _MANTISSA)
+    return plan.powers.take(np.matmul(a, b).view(np.int64) >> _MANTISSA)
 
 
-def chain(made: Plan, terms: Array, tops: Array, c: Array) -> Array | None:
+def chain(plan: SmallPlan, terms: Array, tops: Array, c: Array) -> Array | None:
     """Accumulators after all passes; None where one is to be computed otherwise.
 
     `terms` ``(passes, products + 1, …)`` are the products, and room for the accumulator, `tops`
     ``(passes, …)`` 2**exponent of the largest of them or the floor; both are changed. `c` and the
     result are float16 or float32.
     """
-    passes, x = len(made.order), c
+    passes, x = len(plan.order), c
     for i, (values, top) in enumerate(zip(terms, tops, strict=True)):
-        if made.adds_c and i % passes == 0:
+        if plan.adds_c and i % passes == 0:
             c, x = x, np.zeros_like(x)
-        found = _sum(made, values, top, x)
+        found = _sum(plan, values, top, x)
         if found is None:
             return None
         x = found
-        if made.adds_c and i % passes == passes - 1:
+        if plan.adds_c and i % passes == passes - 1:
             x = x + c
     return x if _is_finite(x) else None
 
 
-def _sum(made: Plan, values: Array, top: Array, x: Array) -> Array | None:
+def _sum(plan: SmallPlan, values: Array, top: Array, x: Array) -> Array | None:
     """One fused dot-add of the terms and `x`, which becomes the last of them."""
-    word, own = made.mask.dtype, values[-1]
+    word, own = plan.mask.dtype, values[-1]
     own[...] = x
     if x.dtype == np.float16:
         power = _powers_of_f16().take(x.view(np.uint16))
     else:
-        power = (own.view(word) & made.exponent).view(own.dtype)
+        power = (own.view(word) & plan.exponent).view(own.dtype)
     np.maximum(top, power, out=top, casting="same_kind")
-    scale = (made.to_scale - top.view(word)).view(own.dtype)
+    scale = (plan.to_scale - top.view(word)).view(own.dtype)
     values *= scale
     np.trunc(values, out=values)
     # From +0 on, so that −0 never is the sum.
     total = np.add.reduce(values, 0, initial=0.0)
     total /= scale
-    if made.half:
+    if plan.half:
         codes = total.astype(np.float16).view(np.uint16)
         codes *= codes != _MINUS_ZERO  # what is rounded to a zero is +0, too
         return codes.view(np.float16)
     # Of a subnormal, accumulator or result, the exponent is another than here.
-    if np.minimum.reduce(top, None) < made.low and (
-        ((top < made.low) & ((x != 0) | (total != 0))).any()
+    if np.minimum.reduce(top, None) < plan.low and (
+        ((top < plan.low) & ((x != 0) | (total != 0))).any()
     ):
         return None
-    return (total.view(word) & made.mask).view(own.dtype).astype(np.float32, copy=False)
+    return (total.view(word) & plan.mask).view(own.dtype).astype(np.float32, copy=False)
 
 
 # --- operations of IEEE 754, one by one -----------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Threads for compiled code, which runs without the lock of the interpreter."""
+"""Shares work among threads: machine code runs without the lock of the interpreter."""
 
 from __future__ import annotations
 

@@ -12,11 +12,12 @@ from functools import partial
 
 from llvmlite import ir
 
+from emulator.arith.fast.words import LONG, POINTER, WORD, Value
 from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.compiled import rules
-from emulator.machine.compiled.emitter import LONG, POINTER, WIDTH, WORD, Emitter, Value, integers
 from emulator.machine.compiled.function import NativeFunction
+from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
 from emulator.machine.vector import access
 from emulator.ptx.program import Statement, items_of
 
@@ -83,7 +84,7 @@ def emit(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> N
 
 
 def one_by_one(
-    update: _Update, kind: ScalarType, e: Emitter, mask: Value, after: Value, places: Value,
+    update: _Update, kind: ScalarType, e: WarpEmitter, mask: Value, after: Value, places: Value,
     *words: Value,
 ) -> Value:  # fmt: skip
     """Updates of the lanes of a mask, ascending; what was there before, and `after` what is there

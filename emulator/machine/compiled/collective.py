@@ -11,20 +11,14 @@ from functools import partial
 
 from llvmlite import ir
 
+from emulator.arith.fast.words import POINTER, WORD, Value
 from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.layout.fragment import Fragment
 from emulator.machine.compiled import rules
 from emulator.machine.compiled.compute import compute
-from emulator.machine.compiled.emitter import (
-    POINTER,
-    WIDTH,
-    WORD,
-    Emitter,
-    Value,
-    integers,
-)
 from emulator.machine.compiled.function import NativeFunction
+from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
 from emulator.memory.windows import SHARED, WINDOW_BITS
 from emulator.ptx.program import Address, Constant, Statement, items_of
 
@@ -59,18 +53,18 @@ def emit(t: NativeFunction, statement: Statement) -> None:
 # --- ldmatrix, stmatrix, movmatrix ----------------------------------------------------------------
 
 
-def _chosen(e: Emitter, words: Value, indexes: Sequence[int]) -> Value:
+def _chosen(e: WarpEmitter, words: Value, indexes: Sequence[int]) -> Value:
     """Elements of 16 bits of a vector, by their places."""
     places = ir.Constant(ir.VectorType(WORD, len(indexes)), [int(i) for i in indexes])
     return e.builder.shuffle_vector(words, words, places)
 
 
-def _halves(e: Emitter, words: Value) -> Value:
+def _halves(e: WarpEmitter, words: Value) -> Value:
     """Registers as elements of 16 bits, two of each lane."""
     return e.builder.bitcast(words, ir.VectorType(ir.IntType(16), _TILE))
 
 
-def _words(e: Emitter, halves: Value) -> Value:
+def _words(e: WarpEmitter, halves: Value) -> Value:
     return e.builder.bitcast(halves, integers(32))
 
 
@@ -99,7 +93,7 @@ def _rows(t: NativeFunction, statement: Statement, ins: Movement, *, write: bool
     return t.memory.places("shared", addresses, ROW_BYTES, mask, write, t.fail)
 
 
-def _row(e: Emitter, places: Value, row: int) -> Value:
+def _row(e: WarpEmitter, places: Value, row: int) -> Value:
     return e.builder.inttoptr(e.builder.extract_element(places, WORD(row)), POINTER)
 
 
@@ -111,7 +105,7 @@ def _load_matrix(t: NativeFunction, statement: Statement, ins: Movement) -> None
         t.write(item, "b32", words, None)
 
 
-def _loaded(indexes: Sequence[int], tile: int, e: Emitter, places: Value) -> Value:
+def _loaded(indexes: Sequence[int], tile: int, e: WarpEmitter, places: Value) -> Value:
     """The register that holds a tile."""
     type_ = ir.VectorType(ir.IntType(16), _ROW)
     parts = [
@@ -122,7 +116,7 @@ def _loaded(indexes: Sequence[int], tile: int, e: Emitter, places: Value) -> Val
     return _words(e, _chosen(e, parts[0], indexes))
 
 
-def _joined(e: Emitter, low: Value, high: Value) -> Value:
+def _joined(e: WarpEmitter, low: Value, high: Value) -> Value:
     count = 2 * low.type.count
     places = ir.Constant(ir.VectorType(WORD, count), list(range(count)))
     return e.builder.shuffle_vector(low, high, places)
@@ -137,7 +131,7 @@ def _store_matrix(t: NativeFunction, statement: Statement, ins: Movement) -> Non
     t.has_stored(t.present)
 
 
-def _stored(indexes: Sequence[int], tile: int, e: Emitter, words: Value, places: Value) -> None:
+def _stored(indexes: Sequence[int], tile: int, e: WarpEmitter, words: Value, places: Value) -> None:
     halves = _halves(e, words)
     for i in range(_ROW):
         part = _chosen(e, halves, indexes[_ROW * i : _ROW * i + _ROW])

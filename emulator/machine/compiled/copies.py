@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emulator.machine.compiled.emitter import LONG, Value
+from emulator.arith.fast.words import LONG, Value
 from emulator.machine.compiled.function import NativeFunction
 from emulator.ptx.program import Constant, Statement
 

@@ -16,16 +16,10 @@ import numpy as np
 from llvmlite import ir
 
 from dtypes import Array
+from emulator.arith.fast.words import LONG, POINTER, Value
 from emulator.arith.scalar.types import TYPES
-from emulator.machine.compiled.emitter import (
-    LONG,
-    POINTER,
-    WIDTH,
-    Emitter,
-    Value,
-    integers,
-)
 from emulator.machine.compiled.memory import Memory, define_locate
+from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
 from emulator.machine.vector.memory import shared_rank
 from emulator.machine.vector.special import special
 from emulator.machine.vector.strand import Strand
@@ -83,7 +77,7 @@ class NativeFunction(ABC):
         self.native = ir.Function(module, type_, NAME)
         self.arguments, self._first, self._end, context, *self._more = self.native.args
         self._entry = entry = ir.IRBuilder(self.native.append_basic_block("entry"))
-        self.e = Emitter(module, ir.IRBuilder(entry.block), self._address_of, entry)
+        self.e = WarpEmitter(module, ir.IRBuilder(entry.block), self._address_of, entry)
         self.b = self.e.builder
         self._stored = entry.alloca(LONG)
         entry.store(LONG(0), self._stored)

@@ -16,11 +16,11 @@ from dtypes import Array
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
 from emulator.arith.fast.kernels import machine_code
 from emulator.arith.fast.threads import in_parts
+from emulator.arith.fast.words import LONG, POINTER
 from emulator.machine.compiled import mbarriers, products, warpgroups
 from emulator.machine.compiled.atomics import order_matters
 from emulator.machine.compiled.blocks import always_live
 from emulator.machine.compiled.calls import Layout, layout_of, pointer, refreshed, spread
-from emulator.machine.compiled.emitter import LONG, POINTER
 from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.loop_function import CALL, RECORD, LoopFunction
 from emulator.machine.compiled.loops import Part, loops_of, threads_of_barrier

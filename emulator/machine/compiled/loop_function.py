@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
+from emulator.arith.fast.words import BIT, LONG, POINTER, WORD, Value
 from emulator.machine.compiled import warpgroups
-from emulator.machine.compiled.emitter import BIT, LONG, POINTER, WIDTH, WORD, Value, integers
 from emulator.machine.compiled.function import Input, NativeFunction
 from emulator.machine.compiled.loops import Part
 from emulator.machine.compiled.translation import emit, need_all_lanes
+from emulator.machine.compiled.warp_emitter import WIDTH, integers
 from emulator.ptx.program import Function
 from emulator.targets import Target
 

@@ -10,11 +10,12 @@ from functools import partial
 
 from llvmlite import ir
 
+from emulator.arith.fast.words import LONG, Value
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.compiled.atomics import one_by_one
-from emulator.machine.compiled.emitter import LONG, WIDTH, Emitter, Value, integers
 from emulator.machine.compiled.function import NativeFunction
+from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
 from emulator.machine.vector import access
 from emulator.memory.mbarrier import (
     COUNT_MASK,
@@ -116,13 +117,13 @@ def _arrive(t: NativeFunction, statement: Statement) -> None:
     t.write(operands.get("d"), "b64", before, guard)
 
 
-def _reversed(e: Emitter, words: Value) -> Value:
+def _reversed(e: WarpEmitter, words: Value) -> Value:
     """The last lane first."""
     lanes = ir.Constant(integers(32), list(reversed(range(WIDTH))))
     return e.builder.shuffle_vector(words, words, lanes)
 
 
-def _after(e: Emitter, word: Value, arrivals: Value, added: Value) -> Value:
+def _after(e: WarpEmitter, word: Value, arrivals: Value, added: Value) -> Value:
     """The word after some arrivals and bytes that are expected, as `Barrier.after` has it; the same
     word where that is undefined."""
     b = e.builder

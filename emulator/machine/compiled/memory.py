@@ -13,16 +13,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from emulator.machine.compiled.emitter import (
-    BIT,
-    LONG,
-    POINTER,
-    WIDTH,
-    WORD,
-    Emitter,
-    Value,
-    integers,
-)
+from emulator.arith.fast.words import BIT, LONG, POINTER, WORD, Value
+from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
 from emulator.machine.shared.served import within_group
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 
@@ -38,7 +30,7 @@ _LOCATE = "locate"
 class Memory:
     """Accesses of one function; `place` says which warp it is at."""
 
-    def __init__(self, e: Emitter, context: Value, entry: Any) -> None:
+    def __init__(self, e: WarpEmitter, context: Value, entry: Any) -> None:
         self.e, self.context = e, context
         #: where variables of the function are allocated
         self._entry = entry

@@ -9,10 +9,11 @@ from __future__ import annotations
 from llvmlite import ir
 
 from emulator.arith.fast.kernels.machine_code import address_of_function
+from emulator.arith.fast.words import LONG, POINTER, WORD
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
-from emulator.machine.compiled.emitter import LONG, POINTER, WORD, integers
 from emulator.machine.compiled.function import NativeFunction
+from emulator.machine.compiled.warp_emitter import integers
 from emulator.machine.vector.operands import word_type
 from emulator.ptx.program import Statement, items_of
 from emulator.targets import Target

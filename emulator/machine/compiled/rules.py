@@ -8,13 +8,14 @@ from typing import Any, cast
 
 import numpy as np
 
+from emulator.arith.fast.words import Word
 from emulator.arith.scalar import rule
 from emulator.arith.scalar.arrays import ArrayWords
 from emulator.arith.scalar.types import TYPES
 from emulator.arith.scalar.words import Words
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.machine.compiled.emitter import Emitter
-from emulator.machine.compiled.words import NativeWords, NoMachineCode, Word
+from emulator.machine.compiled.warp_emitter import WarpEmitter
+from emulator.machine.compiled.words import NativeWords, NoMachineCode
 from emulator.machine.vector.operands import word_type
 
 #: words to the destination's word, or to several; immediate operands are integers
@@ -80,7 +81,11 @@ _TRIAL = cast("Words", _Trial())
 
 
 def _emit(
-    instruction: OrdinaryInstruction, given: Mapping[str, str], name: str, e: Emitter, *values: Any
+    instruction: OrdinaryInstruction,
+    given: Mapping[str, str],
+    name: str,
+    e: WarpEmitter,
+    *values: Any,
 ) -> Any:
     w, words = NativeWords(e), [x if isinstance(x, int) else Word(e, x) for x in values]
 

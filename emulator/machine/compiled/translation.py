@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dtypes import Array
+from emulator.arith.fast.words import Value
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.compiled import (
@@ -23,9 +24,6 @@ from emulator.machine.compiled import (
     warpgroups,
 )
 from emulator.machine.compiled.compute import compute
-from emulator.machine.compiled.emitter import (
-    Value,
-)
 from emulator.machine.compiled.function import Input, NativeFunction, Output, SegmentFunction
 from emulator.machine.vector import access
 from emulator.machine.vector.memory import load

@@ -16,9 +16,9 @@ from llvmlite import ir
 
 from emulator.arith.fast.kernels.machine_code import address_of_function
 from emulator.arith.fast.kernels.product import MIXED, PADDING
+from emulator.arith.fast.words import BIT, LONG, POINTER, WORD, Value
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.compiled.calls import pointer
-from emulator.machine.compiled.emitter import BIT, LONG, POINTER, WORD, Value
 from emulator.machine.compiled.function import NativeFunction
 from emulator.machine.vector import wgmma
 from emulator.machine.vector.fragments import Fetch

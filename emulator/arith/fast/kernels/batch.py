@@ -1,4 +1,4 @@
-"""Kernels on batches: compiled once for each product, run in as many threads as are worth it."""
+"""Runs kernels on batches: compiles each once, and shares the batch among threads."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.arith.fast.kernels import machine_code, tile
+from emulator.arith.fast.kernels import machine_code, modules
 from emulator.arith.fast.kernels.product import OPERANDS, Product
+from emulator.arith.fast.kernels.transfer import Runs
 from emulator.arith.fast.threads import in_parts
 
 Int64 = NDArray[np.int64]
@@ -22,7 +23,7 @@ _WORTH_A_THREAD, _SLOWER_F64 = 1 << 20, 2
 
 
 class Operand(NamedTuple):
-    """Memory with the places of an operand's elements; see `tile.module`."""
+    """Memory with the places of an operand's elements; see `modules.batch_module`."""
 
     address: int
     #: bytes from there on, one for each of the batch
@@ -33,7 +34,8 @@ class Operand(NamedTuple):
     starts: Int64
     #: units that lie one after the other from each place on: see `in_runs`
     run: int = 1
-    #: int64 places of a block of registers, see `tile.known_words`: tables say where blocks start
+    #: int64 places of a block of registers, see `transfer.known_words`; tables say where blocks
+    #: start
     known: bytes = b""
 
 
@@ -49,17 +51,17 @@ def in_runs(tables: Int64, size: int) -> tuple[Int64, int]:
 
 
 @lru_cache(maxsize=512)
-def _compiled(product: Product, runs: tile.Runs, known: tuple[tuple[str, bytes], ...]) -> Any:
+def _compiled(product: Product, runs: Runs, known: tuple[tuple[str, bytes], ...]) -> Any:
     places = {name: np.frombuffer(x, np.int64).tolist() for name, x in known}
     arguments = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
-    text = tile.module(product, runs, places)
+    text = modules.batch_module(product, runs, places)
     return machine_code.function(text, "batch", ctypes.c_int32, *arguments)
 
 
 @lru_cache(maxsize=512)
 def of_warp(product: Product, tables: tuple[tuple[str, tuple[int, ...]], ...]) -> Any:
-    """The function that `tile.warp_module` writes."""
-    text = tile.warp_module(product, dict(tables))
+    """The function that `modules.warp_module` writes."""
+    text = modules.warp_module(product, dict(tables))
     return machine_code.function(text, "warp", ctypes.c_int32, *[ctypes.c_void_p] * 2)
 
 

@@ -1,188 +1,211 @@
-"""Codes of elements as numbers in machine code, and sums as codes: by the facts of the formats."""
+"""Decodes and encodes elements in machine code, by the facts of the formats.
+
+Codes are words of uint32, and bits above a code are ignored.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from dtypes import FORMATS, Format
-from emulator.arith.fast.kernels.emitter import F32, F64, I32, I64, Emitter, Value
+from emulator.arith.fast.words import Word, select
 
 #: the exponent of a zero: with that of any other factor it is below all others
 NOWHERE = -2048
-_INFINITY, _NAN = float("inf"), float("nan")
+#: float32: bits of the fraction, bias and field of the exponent, and sign
+MANTISSA, BIAS = 23, 127
+EXPONENT, SIGN = 0xFF << MANTISSA, 1 << 31
+_INFINITY, _NAN = np.float32(np.inf), np.float32(np.nan)
+_F16 = FORMATS["f16"]
+_F16_INFINITY = _F16.infinity or 0
+#: between the exponent fields of a number in float32 and in f16
+_APART = (BIAS - _F16.bias) << MANTISSA
+#: fraction bits that float32 has and f16 has not
+_CUT = MANTISSA - _F16.mantissa_bits
 
 
 class Parts(NamedTuple):
     """Numbers ``value * 2**(exponent - fraction_bits)``: values are signed significands."""
 
-    value: Value
-    exponent: Value
+    value: Word
+    exponent: Word
     fraction_bits: int
     #: a mask of infinities and NaNs, whose value is 0; None: the format has none
-    special: Value | None
+    special: Word | None
 
 
 class _Fields(NamedTuple):
-    negative: Value | None
-    exponent: Value
-    mantissa: Value
-    special: Value | None
-    zero: Value
-    significand: Value
+    negative: Word | None
+    exponent: Word
+    mantissa: Word
+    special: Word | None
+    zero: Word
+    significand: Word
 
 
-def _fields(e: Emitter, fmt: Format, codes: Value) -> _Fields:
-    """The fields of codes in int32; bits above a code are ignored."""
-    b, m = e.b, fmt.mantissa_bits
-    if fmt.ignored_bits:
-        codes = b.lshr(codes, e.like(codes, fmt.ignored_bits))
-    bits = fmt.bits - fmt.ignored_bits
-    negative = None
-    if fmt.signed:
-        sign = b.and_(codes, e.like(codes, 1 << (bits - 1)))
-        negative = b.icmp_unsigned("!=", sign, e.like(codes, 0))
-    ones = (1 << fmt.exponent_bits) - 1
-    field = b.and_(b.lshr(codes, e.like(codes, m)), e.like(codes, ones))
-    mantissa = b.and_(codes, e.like(codes, (1 << m) - 1))
+def _fields(fmt: Format, codes: Word) -> _Fields:
+    m, ones = fmt.mantissa_bits, (1 << fmt.exponent_bits) - 1
+    codes = codes >> fmt.ignored_bits
+    negative = (codes & 1 << (fmt.bits - fmt.ignored_bits - 1)) != 0 if fmt.signed else None
+    field, mantissa = (codes >> m) & ones, codes & (1 << m) - 1
     special = None
     if fmt.specials == "ieee":
-        special = b.icmp_unsigned("==", field, e.like(codes, ones))
+        special = field == ones
     elif fmt.specials == "nan":
-        magnitude = b.and_(codes, e.like(codes, (1 << (fmt.exponent_bits + m)) - 1))
-        special = b.icmp_unsigned(
-            "==", magnitude, e.like(codes, (1 << (fmt.exponent_bits + m)) - 1)
-        )
-    significand, least = b.or_(mantissa, e.like(codes, 1 << m)), field
+        all_ones = (1 << (fmt.exponent_bits + m)) - 1
+        special = (codes & all_ones) == all_ones
+    significand, least = mantissa | 1 << m, field.view(np.int32)
     if fmt.has_zero:
-        subnormal = b.icmp_unsigned("==", field, e.like(codes, 0))
-        significand = e.select(subnormal, mantissa, significand)
-        least = e.larger(field, e.like(codes, 1))
+        significand = select(field == 0, mantissa, significand)
+        least = least.maximum(1)
     if special is not None:
-        significand = e.select(special, e.like(codes, 0), significand)
-    zero = b.icmp_unsigned("==", significand, e.like(codes, 0))
-    return _Fields(
-        negative, b.sub(least, e.like(codes, fmt.bias)), mantissa, special, zero, significand
-    )
+        significand = select(special, 0, significand)
+    zero = significand == 0
+    return _Fields(negative, least - fmt.bias, mantissa, special, zero, significand)
 
 
-def decoded(e: Emitter, fmt: Format, codes: Value, widened: Format | None = None) -> Parts:
-    """Codes in int32 as numbers; `widened`: with the exponents that they have in that format."""
-    b, x = e.b, _fields(e, fmt, codes)
-    signed = x.significand
+def decoded(fmt: Format, codes: Word, widened: Format | None = None) -> Parts:
+    """Codes as numbers; `widened`: with the exponents that they have in that format."""
+    x = _fields(fmt, codes)
+    signed = x.significand.view(np.int32)
     if x.negative is not None:
-        signed = e.select(x.negative, b.sub(e.like(codes, 0), x.significand), x.significand)
-    value, exponent, fraction = e.converted(F32, signed, "sitofp"), x.exponent, fmt.mantissa_bits
+        signed = select(x.negative, 0 - signed, signed)
+    value, exponent, fraction = signed.astype(np.float32), x.exponent, fmt.mantissa_bits
     if widened is not None and widened is not fmt:
         # A subnormal becomes normal, as far as the wider format goes down.
-        word = e.converted(I32, value, "bitcast")
-        top = b.and_(b.lshr(word, e.like(word, 23)), e.like(word, 255))
-        top = b.add(b.sub(top, e.like(top, 127)), b.sub(exponent, e.like(top, fraction)))
-        top = e.larger(top, e.like(top, widened.emin))
-        shift = b.sub(b.sub(exponent, e.like(top, fraction)), top)
-        value, exponent, fraction = b.fmul(value, power_of_two(e, shift)), top, 0
-    exponent = e.select(x.zero, e.like(exponent, NOWHERE), exponent)
-    return Parts(value, exponent, fraction, x.special)
+        top = ((value.view(np.uint32) >> MANTISSA) & 255).view(np.int32)
+        top = (top - BIAS + (exponent - fraction)).maximum(widened.emin)
+        value, exponent, fraction = value * power_of_two(exponent - fraction - top), top, 0
+    return Parts(value, select(x.zero, NOWHERE, exponent), fraction, x.special)
 
 
-def power_of_two(e: Emitter, exponent: Value) -> Value:
+def power_of_two(exponent: Word) -> Word:
     """2**exponent of normal float32 numbers; 0 of what is smaller."""
-    field = e.larger(e.b.add(exponent, e.like(exponent, 127)), e.like(exponent, 0))
-    return e.converted(F32, e.b.shl(field, e.like(field, 23)), "bitcast")
+    return ((exponent + BIAS).maximum(0) << MANTISSA).view(np.float32)
 
 
-def wide_power_of_two(e: Emitter, exponent: Value) -> Value:
+def wide_power_of_two(exponent: Word) -> Word:
     """2**exponent in float64, of int32 exponents; 0 of what is too small for a normal number."""
-    field = e.larger(e.b.add(exponent, e.like(exponent, 1023)), e.like(exponent, 0))
-    wide = e.converted(I64, field, "zext")
-    return e.converted(F64, e.b.shl(wide, e.like(wide, 52)), "bitcast")
+    field = (exponent + 1023).maximum(0)
+    return (field.view(np.uint32).astype(np.uint64) << 52).view(np.float64)
 
 
-def classes(e: Emitter, fmt: Format, codes: Value) -> Value:
+def classes(fmt: Format, codes: Word) -> Word:
     """Infinities and NaNs of codes as they are in float32, other numbers as −1, 0 or 1.
 
     The products and sums of these tell what becomes of infinities and NaNs among finite terms.
     """
-    x = _fields(e, fmt, codes)
-    one = e.like(e.converted(F32, codes, "bitcast"), 1.0)
-    zero, infinity = (e.like(one, value) for value in (0.0, _INFINITY))
-    out = e.select(x.zero, zero, one)
-    if x.special is not None:
-        nan = e.like(one, _NAN)
-        if fmt.specials == "ieee":
-            whole = e.b.icmp_unsigned("==", x.mantissa, e.like(codes, 0))
-            nan = e.select(whole, infinity, nan)
-        out = e.select(x.special, nan, out)
-    if x.negative is not None:
-        out = e.select(x.negative, e.b.fsub(e.like(one, -0.0), out), out)
-    return out
+    x = _fields(fmt, codes)
+    out = select(x.zero, np.float32(0), np.float32(1))
+    if x.special is not None and fmt.specials == "ieee":
+        out = select(x.special, select(x.mantissa == 0, _INFINITY, _NAN), out)
+    elif x.special is not None:
+        out = select(x.special, _NAN, out)
+    return out if x.negative is None else select(x.negative, -0.0 - out, out)
 
 
-def number(e: Emitter, fmt: Format, codes: Value) -> Value:
+# --- numbers of f16 and f32 -----------------------------------------------------------------------
+
+
+def number(fmt: Format, codes: Word) -> Word:
     """Codes of f16 or f32 as float32 numbers; NaNs of any code."""
-    if fmt is FORMATS["f32"]:
-        return e.converted(F32, codes, "bitcast")
-    assert fmt.emin - fmt.mantissa_bits > -126, "or a subnormal had no place among normal numbers"
-    parts, b = decoded(e, fmt, codes), e.b
-    shift = b.sub(parts.exponent, e.like(parts.exponent, parts.fraction_bits))
-    size = b.fmul(parts.value, power_of_two(e, shift))
-    # The sign of a zero is lost in the significand.
-    negative = _fields(e, fmt, codes).negative
-    assert negative is not None
-    size = e.intrinsic("llvm.fabs", size)
-    size = e.select(negative, b.fsub(e.like(size, -0.0), size), size)
-    return size if parts.special is None else e.select(parts.special, classes(e, fmt, codes), size)
+    if fmt.bits == 32:
+        return codes.view(np.float32)
+    size = codes & 0x7FFF
+    normal = (size << _CUT) + _APART
+    normal = select(size >= _F16_INFINITY, normal | EXPONENT, normal)
+    least = 2.0 ** (_F16.emin - _F16.mantissa_bits)
+    small = (size.view(np.int32).astype(np.float32) * least).view(np.uint32)
+    size = select(size < 1 << _F16.mantissa_bits, small, normal)
+    return (size | ((codes & _F16.sign_mask) << 16)).view(np.float32)
+
+
+def code(fmt: Format, numbers: Word) -> Word:
+    """Codes of float32 numbers that the format, f16 or f32, has; NaNs as the one that the hardware
+    writes."""
+    assert fmt.nan is not None
+    words = numbers.view(np.uint32)
+    codes = words if fmt.bits == 32 else _half_code(numbers)
+    return select(words & SIGN - 1 > EXPONENT, fmt.nan, codes)
+
+
+def _half_code(numbers: Word) -> Word:
+    """Codes of float32 numbers that f16 has."""
+    words = numbers.view(np.uint32)
+    size, sign = words & SIGN - 1, (words >> 16) & _F16.sign_mask
+    normal = (size - _APART) >> _CUT
+    is_small = size < (_F16.emin + BIAS) << MANTISSA
+    units = size.view(np.float32) * 2.0 ** (_F16.mantissa_bits - _F16.emin)
+    small = select(is_small, units, 0.0).astype(np.int32).view(np.uint32)
+    return select(is_small, small, normal.minimum(_F16_INFINITY)) | sign
+
+
+def to_half(numbers: Word, directed: bool) -> Word:
+    """Float32 numbers, of which a last bit may be sticky, rounded to nearest even as f16 does; what
+    is rounded to a zero is +0, too large becomes infinity. `directed`: the processor converts, for
+    which others may call a function that is not there."""
+    if directed:
+        return numbers.astype(np.float16).astype(np.float32) + 0.0
+    words = numbers.view(np.uint32)
+    size = (words & SIGN - 1).view(np.float32)
+    normal = words + ((1 << (_CUT - 1)) - 1) + ((words >> _CUT) & 1)
+    normal = (normal & -1 << _CUT).view(np.float32)
+    # The last bit of an f16 below 2**-14 is 2**-24: that of a float32 near 0.75.
+    subnormal = (numbers + 0.75) - 0.75
+    rounded = select(size < 2.0**_F16.emin, subnormal, normal)
+    infinite = ((words & SIGN) | EXPONENT).view(np.float32)
+    return select(size >= 65520.0, infinite, rounded)
+
+
+def half_code(numbers: Word, directed: bool) -> Word:
+    """The codes of `to_half` of finite numbers."""
+    if not directed:
+        return _half_code(to_half(numbers, directed))
+    codes = numbers.astype(np.float16).view(np.uint16).astype(np.uint32)
+    return select(codes == _F16.sign_mask, 0, codes)
 
 
 # --- rounding -------------------------------------------------------------------------------------
 
 
 def rounded(
-    e: Emitter, fmt: Format, value: Value, rounding: str, precision: int | None = None,
-    *, signed_zero: bool = False,
-) -> Value:  # fmt: skip
-    """Codes in int32 of float64 numbers: f32 toward zero, or f16 to nearest even.
+    fmt: Format,
+    value: Word,
+    rounding: str,
+    precision: int | None = None,
+    signed_zero: bool = False,
+) -> Word:
+    """Codes of float64 numbers: f32 toward zero, or f16 to nearest even.
 
     Too large becomes infinity; a zero is +0, but for `signed_zero`.
     """
-    b = e.b
-    word = e.converted(I64, value, "bitcast")
-    size = b.and_(word, e.like(word, (1 << 63) - 1))
-    magnitude = e.intrinsic("llvm.fabs", value)
-    tiny = b.fcmp_ordered("<", magnitude, e.like(magnitude, 2.0**fmt.emin))
-    # Small numbers are multiples of the least one.
-    units = b.fmul(magnitude, e.like(magnitude, 2.0 ** (fmt.mantissa_bits - fmt.emin)))
-    cut = 52 - fmt.mantissa_bits
-    if rounding == "rn":
-        odd = b.and_(b.lshr(size, e.like(size, cut)), e.like(size, 1))
-        size = b.add(b.add(size, e.like(size, (1 << (cut - 1)) - 1)), odd)
-        small = e.converted(I64, b.fadd(units, e.like(units, 2.0**52)), "bitcast")
-    else:
-        whole = e.select(tiny, units, e.like(units, 0.0))
-        small = e.converted(I64, e.converted(I32, whole, "fptosi"), "sext")
-    normal = b.sub(
-        b.lshr(size, e.like(size, cut)), e.like(size, (1023 - fmt.bias) << fmt.mantissa_bits)
-    )
     assert fmt.infinity is not None
-    normal = e.smaller(normal, e.like(normal, fmt.infinity))
-    code = e.converted(I32, e.select(tiny, small, normal), "trunc")
-    kept = fmt.code_mask >> (fmt.precision - (precision or fmt.precision))
-    kept <<= fmt.precision - (precision or fmt.precision)
-    code = b.and_(code, e.like(code, kept & fmt.code_mask))
-    negative = b.icmp_signed("<", word, e.like(word, 0))
+    word, magnitude, cut = value.view(np.uint64), abs(value), 52 - fmt.mantissa_bits
+    size, tiny = word & (1 << 63) - 1, magnitude < 2.0**fmt.emin
+    # Small numbers are multiples of the least one.
+    units = magnitude * 2.0 ** (fmt.mantissa_bits - fmt.emin)
+    if rounding == "rn":
+        odd = (size >> cut) & 1
+        size = size + ((1 << (cut - 1)) - 1) + odd
+        small = (units + 2.0**52).view(np.int64)
+    else:
+        small = select(tiny, units, 0.0).astype(np.int32).astype(np.int64)
+    normal = ((size >> cut) - ((1023 - fmt.bias) << fmt.mantissa_bits)).view(np.int64)
+    out = select(tiny, small, normal.minimum(fmt.infinity)).astype(np.uint32)
+    lost = fmt.precision - (precision or fmt.precision)
+    out = out & (fmt.code_mask >> lost << lost)
+    negative = word.view(np.int64) < 0
     if not signed_zero:
-        negative = b.and_(negative, b.icmp_unsigned("!=", code, e.like(code, 0)))
-    return e.select(negative, b.or_(code, e.like(code, fmt.sign_mask)), code)
+        negative = negative & (out != 0)
+    return select(negative, out | fmt.sign_mask, out)
 
 
-def with_specials(e: Emitter, fmt: Format, codes: Value, special: Value) -> Value:
+def with_specials(fmt: Format, codes: Word, special: Word) -> Word:
     """`codes`, but where `special` is an infinity or a NaN, the code of that."""
-    b = e.b
     assert fmt.infinity is not None and fmt.nan is not None
-    infinity, nan = e.like(codes, fmt.infinity), e.like(codes, fmt.nan)
-    negative = b.fcmp_ordered("<", special, e.like(special, 0.0))
-    signed = e.select(negative, b.or_(infinity, e.like(codes, fmt.sign_mask)), infinity)
-    is_infinite = b.fcmp_ordered(
-        "==", e.intrinsic("llvm.fabs", special), e.like(special, _INFINITY)
-    )
-    codes = e.select(is_infinite, signed, codes)
-    return e.select(b.fcmp_unordered("uno", special, special), nan, codes)
+    word = np.uint32
+    infinity = select(special < 0.0, word(fmt.infinity | fmt.sign_mask), word(fmt.infinity))
+    codes = select(abs(special) == np.inf, infinity, codes)
+    return select(special != special, fmt.nan, codes)

@@ -1,4 +1,4 @@
-"""LLVM IR to functions in memory. What LLVM made is kept on disk for the next process."""
+"""Compiles LLVM IR to functions in memory, and keeps the code on disk for later processes."""
 
 from __future__ import annotations
 
@@ -89,6 +89,11 @@ def _machine(name: str, features: str) -> Any:
 def vector_bytes() -> int:
     """Bytes of a vector that this processor computes with at once, at least 32."""
     return 64 if llvm.get_host_cpu_features().get("avx512f") else 32
+
+
+def directed() -> bool:
+    """Whether this processor rounds single instructions as they say (AVX-512)."""
+    return "+avx512f" in _processor()[1].split(",")
 
 
 def function(ir: str, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:

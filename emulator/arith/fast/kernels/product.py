@@ -1,4 +1,4 @@
-"""``Product``: what a kernel is made from, and how its operands lie in memory."""
+"""``Product``: what a kernel computes, and how its operands lie in memory."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Units(NamedTuple):
     @property
     def padding(self) -> int:
         """The bits that no element uses."""
-        used = sum(((1 << self.code_bits) - 1) << (self.shift + i * self.width)
-                   for i in range(self.per))  # fmt: skip
+        code = (1 << self.code_bits) - 1
+        used = sum(code << (self.shift + i * self.width) for i in range(self.per))
         return ((1 << self.bits) - 1) & ~used
 
 

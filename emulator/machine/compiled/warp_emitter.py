@@ -1,4 +1,4 @@
-"""LLVM instructions on the 32 lanes of a warp: what operands and memory are written with.
+"""``WarpEmitter``: LLVM instructions on the 32 lanes of a warp, whose values have no dtype.
 
 A word of all lanes is a vector: ``<32 x i32>``, of a predicate ``<32 x i1>``.
 """
@@ -9,16 +9,15 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 
 from dtypes import Array
+from emulator.arith.fast.emitter import Emitter
+from emulator.arith.fast.words import LONG, POINTER, WORD, Value, Word, constant
 
 #: lanes of a vector
 WIDTH = 32
-#: a value of LLVM; llvmlite has no annotations
-Value = Any
-
-BIT, WORD, LONG, POINTER = ir.IntType(1), ir.IntType(32), ir.IntType(64), ir.PointerType()
 
 
 @lru_cache(maxsize=16)
@@ -27,28 +26,18 @@ def integers(bits: int) -> Any:
     return ir.VectorType(ir.IntType(bits), WIDTH)
 
 
-def name_of(type_: Any) -> str:
-    """A type as the names of LLVM's functions spell it: ``v32f32``."""
-    if isinstance(type_, ir.VectorType):
-        return f"v{type_.count}{name_of(type_.element)}"
-    if isinstance(type_, ir.PointerType):
-        return "p0"
-    return {"float": "f32", "double": "f64"}.get(str(type_), str(type_))
+@lru_cache(maxsize=16)
+def _dtype(bits: int) -> np.dtype[Any]:
+    return np.dtype(np.bool_ if bits == 1 else f"uint{bits}")
 
 
-@lru_cache(maxsize=1024)
-def _word(bits: int, value: int) -> Value:
-    """A constant in all lanes; its text is long, and made once."""
-    return ir.Constant(integers(bits), [value] * WIDTH)
-
-
-class Emitter:
+class WarpEmitter(Emitter):
     """Appends instructions to a function; arithmetic is that of `builder`, under LLVM's names."""
 
     def __init__(
         self, module: Any, builder: Any, table: Callable[[Any, Array], Value], entry: Any = None
     ) -> None:
-        self.module, self.builder = module, builder
+        super().__init__(module, builder, WIDTH)
         #: builder of what the function does once
         self._entry = entry or builder
         #: gives a builder the address of an array that does not change
@@ -58,7 +47,7 @@ class Emitter:
 
     def word(self, bits: int, value: int) -> Value:
         """One word in all lanes."""
-        return _word(bits, value & (1 << bits) - 1)
+        return constant(WIDTH, _dtype(bits), value)
 
     def like(self, x: Value, value: int) -> Value:
         """A word of the size of those in `x`."""
@@ -66,27 +55,13 @@ class Emitter:
 
     def splat(self, scalar: Value) -> Value:
         """A scalar in all lanes."""
-        type_ = ir.VectorType(scalar.type, WIDTH)
-        one = self.builder.insert_element(ir.Constant(type_, ir.Undefined), scalar, WORD(0))
-        return self.builder.shuffle_vector(one, one, ir.Constant(integers(32), [0] * WIDTH))
+        return Word(self, scalar).splat(WIDTH).value
 
     def iota(self, bits: int) -> Value:
         """The number of each lane in its warp."""
-        return ir.Constant(integers(bits), list(range(WIDTH)))
+        return self.numbers(range(WIDTH), _dtype(bits)).value
 
     # --- values ---
-
-    def call(self, name: str, *args: Value, result: Any = None) -> Value:
-        """LLVM's function ``llvm.NAME`` for vectors of the type of the first argument."""
-        type_ = result or args[0].type
-        return self.function(f"llvm.{name}.{name_of(args[0].type)}", type_, args)
-
-    def function(self, name: str, result: Any, args: tuple[Value, ...] | list[Value]) -> Value:
-        """A call of a function by its name, declared when it is first called."""
-        found = self.module.globals.get(name)
-        if found is None:
-            found = ir.Function(self.module, ir.FunctionType(result, [x.type for x in args]), name)
-        return self.builder.call(found, args)
 
     def outlined(self, name: str, result: Any, make: Callable[..., Value], *words: Value) -> Value:
         """``make(emitter, *words)`` as a function of its own, written once for all of its name."""
@@ -95,7 +70,7 @@ class Emitter:
             found = ir.Function(self.module, ir.FunctionType(result, [x.type for x in words]), name)
             found.linkage = "internal"
             found.attributes.add("noinline")
-            inner = Emitter(self.module, ir.IRBuilder(found.append_basic_block()), self._table)
+            inner = WarpEmitter(self.module, ir.IRBuilder(found.append_basic_block()), self._table)
             made = make(inner, *found.args)
             _ = inner.builder.ret_void() if made is None else inner.builder.ret(made)
         return self.builder.call(found, words)
@@ -140,9 +115,7 @@ class Emitter:
 
     def any(self, condition: Value) -> Value:
         """Whether a condition holds in any lane, a scalar."""
-        if condition.type == BIT:
-            return condition
-        return self.builder.icmp_unsigned("!=", self.mask(condition), WORD(0))
+        return Word(self, condition, np.bool_).any().value
 
     def mask(self, condition: Value) -> Value:
         """The lanes where a condition holds, as the bits of a scalar."""
@@ -151,15 +124,3 @@ class Emitter:
     def lanes_of(self, mask: Value) -> Value:
         """The bits of a scalar, each in its lane."""
         return self.builder.bitcast(mask, integers(1))
-
-    def rarely(self, condition: Value, make: Callable[[], Value], otherwise: Value) -> Value:
-        """What `make` emits, in all lanes, where the condition holds in any; else `otherwise`."""
-        builder = self.builder
-        before = builder.block
-        with builder.if_then(self.any(condition), likely=False):
-            made = make()
-            last = builder.block
-        out = builder.phi(otherwise.type)
-        out.add_incoming(otherwise, before)
-        out.add_incoming(made, last)
-        return out
