@@ -9,7 +9,7 @@ from llvmlite import ir
 from emulator.arith.scalar import TYPES
 from emulator.machine.compiled import rules
 from emulator.machine.compiled.emitter import LONG, POINTER, WIDTH, Emitter, integers
-from emulator.machine.vector.operands import word_type
+from emulator.machine.shared.operands import word_type
 
 _engines = []
 

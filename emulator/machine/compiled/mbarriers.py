@@ -15,7 +15,7 @@ from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.compiled.atomics import one_by_one
 from emulator.machine.compiled.emitter import LONG, WIDTH, Emitter, Value, integers
 from emulator.machine.compiled.function import NativeFunction
-from emulator.machine.vector import access
+from emulator.machine.shared.operands import space_of
 from emulator.memory.mbarrier import (
     COUNT_MASK,
     EXPECTED,
@@ -38,7 +38,7 @@ def _words(statement: Statement) -> list[str]:
     if statement.name != "mbarrier" or not isinstance(ins, OrdinaryInstruction):
         return []
     place = statement.operands.get("mbarrier")
-    if place is None or access.space_of(statement, place) not in ("shared", "cluster"):
+    if place is None or space_of(statement, place) not in ("shared", "cluster"):
         return []
     return str(ins).split(".")
 
@@ -73,7 +73,7 @@ def emit(t: NativeFunction, statement: Statement) -> None:
 
 def _places(t: NativeFunction, statement: Statement, active: Value, write: bool) -> Value:
     bound = statement.operands["mbarrier"]
-    space = access.space_of(statement, bound)
+    space = space_of(statement, bound)
     return t.memory.places(space, t.address(bound), _BYTES, active, write, t.fail)
 
 

@@ -6,65 +6,85 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dtypes import Array
 from emulator.machine.reference import memory
-from emulator.machine.reference.access import space_of
 from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.control import Next, Place
 from emulator.machine.reference.operands import Read, Write, addresses, reader, writer
 from emulator.machine.reference.thread import Cluster, State, Thread
 from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.operands import space_of, to_shared
 from emulator.memory import mbarrier
-from emulator.memory.mbarrier import MAX_COUNT, Barrier, Operation
+from emulator.memory.mbarrier import MAX_COUNT, Barrier, Change
 from emulator.memory.windows import RANK_BITS
 from emulator.ptx.program import Function, Statement
 
 SIZE = 8
 
 
-def barrier_of(statement: Statement, space: str | None = None) -> Read:
-    """The address of a barrier in shared memory of the cluster, with the rank of its block.
-
-    `space` is "cluster" where the barrier is that of the block that an asynchronous copy goes to.
-    """
+def barrier_of(statement: Statement) -> Read:
+    """The barrier that a statement names; see `barrier_at`."""
     bound = statement.operands["mbarrier"]
-    find = addresses(bound)
-    if space is None:
-        space = space_of(statement, bound)
+    return barrier_at(addresses(bound), space_of(statement, bound))
 
-    def address(thread: Thread) -> int:
+
+def barrier_at(find: Read, space: str) -> Read:
+    """The barrier at an address: the number of its word among those of the cluster.
+
+    `space` is "cluster" where the address has the rank of a block, and "" for a generic one. Raises
+    AccessError for what cannot be a barrier.
+    """
+
+    def barrier(thread: Thread) -> int:
         given = find(thread)
         if space == "":
-            return memory.to_shared(given)
-        if space == "cluster":
-            return given
-        return thread.block.rank << RANK_BITS | given & (1 << RANK_BITS) - 1
+            given = to_shared(given)
+        elif space != "cluster":
+            given = thread.block.rank << RANK_BITS | given & (1 << RANK_BITS) - 1
+        memory.find(thread, "cluster", given, SIZE, SIZE, write=True)
+        rank, inside = given >> RANK_BITS, given & (1 << RANK_BITS) - 1
+        return (rank * thread.run.shared_bytes + inside) // SIZE
 
-    return address
+    return barrier
 
 
-def change(thread: Thread, address: int, operation: Operation) -> int:
-    """One operation on a barrier; the word before it. Who waits for the barrier may go on."""
-    place = memory.find(thread, "cluster", address, SIZE, SIZE, write=True)
-    word = int.from_bytes(place, "little")
+def words_of(thread: Thread, barrier: int) -> tuple[Array, int]:
+    """The words of the block that has a barrier, and its place there."""
+    rank, place = divmod(barrier, thread.run.shared_bytes // SIZE)
+    return thread.cluster.blocks[rank].shared.view(np.uint64), place
+
+
+def change(thread: Thread, barrier: int, by: Change) -> int:
+    """Changes a barrier; the word before that. Who waits for the barrier may go on."""
+    words, place = words_of(thread, barrier)
+    word = int(words[place])
     held = Barrier.decode(word)
-    if undefined := held.undefined(operation):
+    if undefined := held.undefined(by):
         raise Failure("mbarrier", mbarrier.undefined_text(undefined, word))
-    memory.put(thread, place, held.after(operation).encode().to_bytes(SIZE, "little"))
+    put(thread, barrier, held.after(by).encode())
     wake(thread.cluster)
     return word
+
+
+def put(thread: Thread, barrier: int, word: int) -> None:
+    """Writes the word of a barrier."""
+    words, place = words_of(thread, barrier)
+    words[place] = word
+    thread.run.progress += 1
+    thread.run.changes += 1
 
 
 # --- init, arrive, expect_tx, … -------------------------------------------------------------------
 
 
 def initialise(statement: Statement, function: Function) -> Run:
-    address, count = barrier_of(statement), reader(statement.operands["count"], "u32")
+    barrier, count = barrier_of(statement), reader(statement.operands["count"], "u32")
 
     def run(thread: Thread) -> None:
         given = count(thread)
         if not 1 <= given <= MAX_COUNT:
             raise Failure("mbarrier", f"a count is 1 … {MAX_COUNT}; got {given}")
-        memory.store(thread, "cluster", address(thread), SIZE, Barrier.init(given).encode())
+        put(thread, barrier(thread), Barrier.init(given).encode())
 
     return guarded(statement, run)
 
@@ -86,7 +106,7 @@ def arrive(statement: Statement, function: Function) -> Run:
         if arrives and not arrivals:
             raise Failure("mbarrier", "a count of arrivals is not 0")
         transactions = 0 if moved is None else sign * moved(thread)
-        operation = Operation(arrivals, arrivals if drops else 0, transactions, completes)
+        operation = Change(arrivals, arrivals if drops else 0, transactions, completes)
         word = change(thread, address(thread), operation)
         if write is not None:
             write(thread, mbarrier.token(word, moved is not None))
@@ -102,10 +122,10 @@ def pending_count(statement: Statement, function: Function) -> Run:
 
 def invalidate(statement: Statement, function: Function) -> Run:
     """mbarrier.inval: the barrier must be there; its word stays."""
-    address = barrier_of(statement)
+    barrier = barrier_of(statement)
 
     def run(thread: Thread) -> None:
-        memory.find(thread, "cluster", address(thread), SIZE, SIZE, write=True)
+        barrier(thread)
 
     return guarded(statement, run)
 
@@ -116,24 +136,15 @@ def invalidate(statement: Statement, function: Function) -> Run:
 class PhaseWait(NamedTuple):
     """What a thread waits for: the phase of a parity, or of a token, of a barrier."""
 
-    address: int
+    barrier: int
     given: int
     by_parity: bool
     write: Write
 
     def over(self, thread: Thread) -> bool:
-        word = memory.load(thread, "cluster", self.address, SIZE)
+        words, place = words_of(thread, self.barrier)
         over = mbarrier.parity_over if self.by_parity else mbarrier.phase_over
-        return bool(over(word, self.given))
-
-    def key(self, thread: Thread) -> int:
-        return key_of(thread, self.address)
-
-
-def key_of(thread: Thread, address: int) -> int:
-    """Number of the barrier's word among those of the cluster, as `Pending` counts them."""
-    rank, inside = address >> RANK_BITS, address & (1 << RANK_BITS) - 1
-    return (rank * thread.run.shared_bytes + inside) // SIZE
+        return bool(over(int(words[place]), self.given))
 
 
 def _wait_of(place: Place) -> tuple[Read, Read, bool, Write]:
@@ -164,7 +175,7 @@ def try_wait(place: Place) -> Next:
     def run(thread: Thread) -> int | None:
         wait = PhaseWait(address(thread), given(thread), by_parity, write)
         cluster = thread.cluster
-        cluster.pending.before_wait(np.array([wait.key(thread)]))
+        cluster.pending.before_wait(np.array([wait.barrier]))
         if wait.over(thread):
             write(thread, 1)
             return place.following

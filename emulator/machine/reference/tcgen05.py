@@ -13,17 +13,16 @@ import numpy as np
 from dtypes import Array
 from emulator.isa.tcgen05 import Tcgen05
 from emulator.machine.reference import memory
-from emulator.machine.reference.access import space_of
-from emulator.machine.reference.asynchronous import constant
 from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.fragments import Registers, Threads, same
-from emulator.machine.reference.mbarriers import barrier_of, change, key_of
+from emulator.machine.reference.mbarriers import barrier_of, change
 from emulator.machine.reference.operands import Read, addresses, guard_of, reader
 from emulator.machine.reference.schedule import placed
 from emulator.machine.reference.thread import WARP, Block, State, Thread, Together
 from emulator.machine.shared import tensor_cores, tensor_order
-from emulator.machine.shared.tensor_order import Load, Operation
-from emulator.memory.mbarrier import Operation as Change
+from emulator.machine.shared.operands import constant, space_of, to_shared
+from emulator.machine.shared.tensor_order import Load, TensorOperation
+from emulator.memory.mbarrier import Change
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.memory.windows import RANK_BITS
@@ -77,7 +76,7 @@ def _by_thread(statement: Statement, run: Run) -> Run:
     return guarded(statement, told)
 
 
-def _issue(threads: Threads, statement: Statement, operation: Operation) -> None:
+def _issue(threads: Threads, statement: Statement, operation: TensorOperation) -> None:
     operation.issue(threads[0].cluster.pending, lambda error: placed(error, threads, statement))
 
 
@@ -127,7 +126,7 @@ def allocate(statement: Statement, function: Function) -> Together:
             return
         _part(threads)
         given = find(first)
-        place = (memory.to_shared(given) if space == "" else given) & _OFFSET
+        place = (to_shared(given) if space == "" else given) & _OFFSET
         memory.store(first, "shared", place, 4, found)
 
     return _by_warp(statement, run)
@@ -211,7 +210,7 @@ def store(statement: Statement, function: Function) -> Together:
         words = source.read(threads).astype(np.uint32)
         effect = partial(memory_.store, *place, words, unpacked=unpacked, split=split)
         reached = partial(memory_.reached, *place, packed=unpacked, split=split, name="tcgen05.st")
-        _issue(threads, statement, Operation(
+        _issue(threads, statement, TensorOperation(
             first.number, effect, name="st", writes=lambda: [reached()]
         ))  # fmt: skip
 
@@ -232,7 +231,7 @@ def copy(statement: Statement, function: Function) -> Run:
                 memory_, target = tensor_memory(block), thread.run.target
                 tensor_cores.copy(ins, memory_, _shared(block), address, word, target)
 
-        _issue([thread], statement, Operation(
+        _issue([thread], statement, TensorOperation(
             thread.number, effect, name="cp.4x256b" if shape == "4x256b" else "cp",
             cta_group=ins.cta_group,
             writes=lambda: [tensor_memory(block).copied(address, shape) for block in blocks],
@@ -251,7 +250,7 @@ def shift(statement: Statement, function: Function) -> Run:
             for block in blocks:
                 tensor_memory(block).shift(address)
 
-        _issue([thread], statement, Operation(
+        _issue([thread], statement, TensorOperation(
             thread.number, effect, name="shift", cta_group=ins.cta_group,
             writes=lambda: [tensor_memory(block).shifted(address)[1] for block in blocks],
         ))  # fmt: skip
@@ -294,7 +293,7 @@ def multiply(statement: Statement, function: Function) -> Run:
             engine = thread.run.arithmetic
             mma.run(memories, shared, operands, engine=engine, undefined="hardware")
 
-        _issue([thread], statement, Operation(
+        _issue([thread], statement, TensorOperation(
             thread.number, effect, name="mma", cta_group=ins.cta_group,
             accumulator=(operands.d, mma.product.instruction.m, mma.product.instruction.n),
             writes=lambda: mma.touched(memories, operands).written,
@@ -316,13 +315,13 @@ def commit(statement: Statement, function: Function) -> Run:
     def run(thread: Thread) -> None:
         places = [barrier(thread)]
         if mask is not None:
-            named, offset = mask(thread), places[0] & _OFFSET
+            named, words = mask(thread), thread.run.shared_bytes // 8
             ranks = range(thread.run.blocks_of_cluster)
-            places = [rank << RANK_BITS | offset for rank in ranks if named >> rank & 1]
+            places = [rank * words + places[0] % words for rank in ranks if named >> rank & 1]
         for place in places:
             effect = partial(change, thread, place, Change(arrivals=1))
-            _issue([thread], statement, Operation(
-                thread.number, effect, key_of(thread, place), name="commit",
+            _issue([thread], statement, TensorOperation(
+                thread.number, effect, place, name="commit",
                 cta_group=ins.cta_group,
             ))  # fmt: skip
 

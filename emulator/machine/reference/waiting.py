@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator.machine.reference import memory
-from emulator.machine.reference.mbarriers import SIZE, PhaseWait
+from emulator.machine.reference.mbarriers import SIZE, PhaseWait, words_of
 from emulator.machine.reference.schedule import placed
 from emulator.machine.reference.thread import WARP, Cluster, State, Thread
 from emulator.machine.shared.failure import Failure
 from emulator.memory.mbarrier import Barrier
-from emulator.memory.windows import RANK_BITS
 
 #: rows of the table
 _ROWS = 12
@@ -84,8 +82,9 @@ def _barrier(thread: Thread) -> str:
 
 def _mbarrier(thread: Thread) -> str:
     wait: PhaseWait = thread.wait
-    held = Barrier.decode(memory.load(thread, "cluster", wait.address, SIZE))
-    name = thread.run.launch.shared_name(wait.address & (1 << RANK_BITS) - 1, SIZE)
+    words, place = words_of(thread, wait.barrier)
+    held = Barrier.decode(int(words[place]))
+    name = thread.run.launch.shared_name(place * SIZE, SIZE)
     phase = f"parity {wait.given & 1}" if wait.by_parity else "its token's phase"
     return (
         f"mbarrier {name}, {phase}: {held.pending} of {held.expected} arrivals and "

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from emulator.isa.matrix import MatrixInstruction
-from emulator.machine.reference.asynchronous import constant
 from emulator.machine.reference.fragments import Fetch, Registers, Threads
 from emulator.machine.reference.operands import guard_of
 from emulator.machine.reference.thread import WARPGROUP, Frame, Together
+from emulator.machine.shared.operands import constant
 from emulator.machine.shared.products import Due, Product, poison
 from emulator.memory.space import Space
 from emulator.ptx.program import Function, Statement

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.operands import space_of
 from emulator.machine.vector import memory
-from emulator.machine.vector.access import space_of
 from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.lanes import whole_or_split
 from emulator.machine.vector.operands import (
@@ -28,7 +28,7 @@ from emulator.machine.vector.operands import (
 )
 from emulator.machine.vector.strand import Parked, State, Strand
 from emulator.memory import mbarrier
-from emulator.memory.mbarrier import MAX_COUNT, Operation
+from emulator.memory.mbarrier import MAX_COUNT, Change
 from emulator.ptx.program import Function, Statement
 
 if TYPE_CHECKING:
@@ -39,15 +39,18 @@ Places = NDArray[np.int64]
 Find = Callable[[Strand, Array | None], Places]
 
 
-def find_barriers(statement: Statement, function: Function, space: str | None = None) -> Find:
-    """Places of barriers in the shared memory of the wave, as numbers of 8-byte words.
-
-    `space` is "cluster" where the barrier is that of the block that an asynchronous copy goes to.
-    """
+def find_barriers(statement: Statement, function: Function) -> Find:
+    """The barriers that a statement names; see `barriers_at`."""
     bound = statement.operands["mbarrier"]
-    find = addresses(bound, function)
-    if space is None:
-        space = space_of(statement, bound)
+    return barriers_at(addresses(bound, function), space_of(statement, bound))
+
+
+def barriers_at(find: Callable[[Strand], Array], space: str) -> Find:
+    """The barriers at addresses: the numbers of their words in the shared memory of the wave.
+
+    `space` is "cluster" where addresses have the rank of a block, and "" for generic ones. Raises
+    AccessError for what cannot be a barrier.
+    """
 
     def places(s: Strand, mask: Array | None) -> Places:
         given, positions = selected(find(s), mask), memory.positions_of(mask)
@@ -77,7 +80,7 @@ def by_position(find: Find, s: Strand, mask: Array | None) -> Places:
 
 
 def change(
-    wave: Wave, places: Places, operation: Operation, positions: memory.Positions = None
+    wave: Wave, places: Places, operation: Change, positions: memory.Positions = None
 ) -> Array:
     """One operation for each place, in order; what was there before each. Wakes who may go on.
 
@@ -122,7 +125,7 @@ def initialise(statement: Statement, function: Function) -> Step:
 
 def _operation(
     statement: Statement, function: Function
-) -> Callable[[Strand, Array | None], Operation]:
+) -> Callable[[Strand, Array | None], Change]:
     """What an arrival, expect_tx or complete_tx adds up to."""
     words = str(statement.instruction).split(".")
     drop, complete = "arrive_drop" in words, "noComplete" not in words
@@ -137,7 +140,7 @@ def _operation(
 
     count, bytes_ = value("count"), value("bytes")
 
-    def make(s: Strand, mask: Array | None) -> Operation:
+    def make(s: Strand, mask: Array | None) -> Change:
         arrivals: Any = 0
         if arrives:
             arrivals = 1 if count is None else count(s, mask)
@@ -147,7 +150,7 @@ def _operation(
         moved: Any = 0 if bytes_ is None else bytes_(s, mask)
         if "complete_tx" in words:
             moved = -moved
-        return Operation(arrivals, arrivals if drop else 0, moved, complete)
+        return Change(arrivals, arrivals if drop else 0, moved, complete)
 
     return make
 

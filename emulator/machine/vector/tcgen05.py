@@ -11,10 +11,9 @@ import numpy as np
 from dtypes import Array
 from emulator.isa.tcgen05 import Tcgen05
 from emulator.machine.shared import tensor_cores, tensor_order
-from emulator.machine.shared.tensor_order import Load, Operation
+from emulator.machine.shared.operands import constant, space_of
+from emulator.machine.shared.tensor_order import Load, TensorOperation
 from emulator.machine.vector import memory
-from emulator.machine.vector.access import space_of
-from emulator.machine.vector.asynchronous import constant
 from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.fragments import Registers, one_for_all, whole
 from emulator.machine.vector.lanes import together, whole_or_split
@@ -24,7 +23,7 @@ from emulator.machine.vector.operands import addresses, reader
 from emulator.machine.vector.strand import WARP, Parked, State, Strand
 from emulator.machine.vector.wave import Wave
 from emulator.memory.descriptors import load_rows
-from emulator.memory.mbarrier import Operation as Change
+from emulator.memory.mbarrier import Change
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.ptx.program import Constant, Function, Statement, items_of
@@ -99,7 +98,7 @@ def _by_threads(statement: Statement, run: Callable[[Strand, int, int], None]) -
     return guarded(statement, under)
 
 
-def _issue(s: Strand, statement: Statement, operation: Operation) -> None:
+def _issue(s: Strand, statement: Statement, operation: TensorOperation) -> None:
     if s.wave.watch is not None and operation.name != "commit":
         s.wave.watch.tensor_cores.operation(operation)
     operation.issue(s.wave.pending, lambda error: s.wave.grid.placed(error, s, statement))
@@ -299,11 +298,11 @@ def store(statement: Statement, function: Function) -> Step:
     operand = statement.signature["src"]
     source = Registers(operand, statement.operands["src"], function, WARP)
 
-    def of_warp(held: TensorMemory, warp: _Warp, address: int, words: Array) -> Operation:
+    def of_warp(held: TensorMemory, warp: _Warp, address: int, words: Array) -> TensorOperation:
         place = address, shape, num, warp.number
         effect = partial(held.store, *place, words, unpacked=unpacked, split=split)
         reached = partial(held.reached, *place, packed=unpacked, split=split, name="tcgen05.st")
-        return Operation(warp.lane, effect, name="st", writes=lambda: [reached()])
+        return TensorOperation(warp.lane, effect, name="st", writes=lambda: [reached()])
 
     def run(s: Strand) -> None:
         at, words = one_for_all(find(s), s, WARP, "taddr"), source.read(s)
@@ -329,7 +328,7 @@ def copy(statement: Statement, function: Function) -> Step:
             for memory_, shared in held:
                 tensor_cores.copy(ins, memory_, shared, address, word, s.wave.grid.target)
 
-        _issue(s, statement, Operation(
+        _issue(s, statement, TensorOperation(
             lane, effect, name="cp.4x256b" if shape == "4x256b" else "cp", cta_group=ins.cta_group,
             writes=lambda: [memory_.copied(address, shape) for memory_, _ in held],
             hear=lambda: [load_rows(_heard(s.wave, own, lane), word, shape) for own in rows],
@@ -350,7 +349,7 @@ def shift(statement: Statement, function: Function) -> Step:
             for memory_ in held:
                 memory_.shift(address)
 
-        _issue(s, statement, Operation(
+        _issue(s, statement, TensorOperation(
             int(s.lanes[i]), effect, name="shift", cta_group=ins.cta_group,
             reads=lambda: [memory_.shifted(address)[0] for memory_ in held],
             writes=lambda: [memory_.shifted(address)[1] for memory_ in held],
@@ -407,7 +406,7 @@ def multiply(statement: Statement, function: Function) -> Step:
                 what = f"{', '.join(unwritten)} of {ins}"
                 wave.watch.tensor_cores.unwritten(np.array([lane]), what, statement.pc)
 
-        _issue(s, statement, Operation(
+        _issue(s, statement, TensorOperation(
             lane, effect, name="mma", cta_group=ins.cta_group,
             accumulator=(operands.d, mma.product.instruction.m, mma.product.instruction.n),
             reads=lambda: mma.touched(memories, operands).read,
@@ -443,7 +442,7 @@ def commit(statement: Statement, function: Function) -> Step:
                 lane = int(s.lanes[i])
                 wave.watch.tensor_cores.completion.commit(lane, ins.cta_group, barrier)
             effect = partial(change, wave, np.array([barrier]), Change(arrivals=1))
-            _issue(s, statement, Operation(
+            _issue(s, statement, TensorOperation(
                 int(s.lanes[i]), effect, barrier, name="commit", cta_group=ins.cta_group
             ))  # fmt: skip
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from dtypes import Array
 from emulator.isa.matrix import MatrixInstruction
+from emulator.machine.shared.operands import constant
 from emulator.machine.shared.products import Due, Product, poison
 from emulator.machine.vector import kernels
-from emulator.machine.vector.asynchronous import constant
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.fragments import Fetch, Registers, whole
 from emulator.machine.vector.lanes import together_in_groups, whole_or_split

@@ -1,0 +1,133 @@
+"""Asynchronous statements of one thread, as `emulator.machine.shared.issuing` asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dtypes import Array
+from emulator.arith.scalar.rule import bind_reference
+from emulator.machine.reference import memory
+from emulator.machine.reference.compute import Run, guarded
+from emulator.machine.reference.mbarriers import barrier_at, change
+from emulator.machine.reference.operands import Read, addresses, guard_of, reader
+from emulator.machine.reference.schedule import placed
+from emulator.machine.reference.thread import WARP, Thread, Together
+from emulator.machine.shared.issuing import Combine, Make, Operands, Place, Wanted
+from emulator.memory.mbarrier import Change
+from emulator.memory.tensor_memory import TensorMemory
+from emulator.ptx.program import Function, Statement
+from emulator.warp.call import Undefined
+
+
+class Issuer:
+    """One thread that executes a statement, with the readers of the operands that it asks for."""
+
+    undefined: Undefined = "hardware"
+    #: checks belong to the vector engine
+    watch = None
+
+    def __init__(self, thread: Thread, reads: list[Read]) -> None:
+        self.thread, self.reads = thread, reads
+        self.pending = thread.cluster.pending
+        self.lane, self.row = thread.number, thread.block.rank
+        self.warp = thread.warp.number
+        self.cluster = range(thread.run.blocks_of_cluster)
+        self.shared_bytes = thread.run.shared_bytes
+        self.target, self.arithmetic = thread.run.target, thread.run.arithmetic
+
+    def word(self, place: int) -> int:
+        return self.reads[place](self.thread)
+
+    def find(
+        self, space: str, address: int, size: int, alignment: int, *, write: bool = False
+    ) -> Place:
+        held, start = memory.locate(self.thread, space, address, size, alignment, write=write)
+        return Place(held, start, size)
+
+    def change(self, barrier: int, by: Change) -> None:
+        change(self.thread, barrier, by)
+
+    def shared(self, row: int) -> Array:
+        return self.thread.cluster.blocks[row].shared
+
+    def tensor(self, row: int) -> TensorMemory:
+        block = self.thread.cluster.blocks[row]
+        if block.tensor is None:
+            block.tensor = TensorMemory(self.target.tensor_columns)
+        return block.tensor
+
+    def advance(self) -> None:
+        self.thread.run.progress += 1
+        self.thread.run.changes += 1
+
+    def take_cluster(self) -> tuple[int, int, int] | None:
+        run = self.thread.run
+        found = next(run.coming, None)
+        if found is not None:
+            run.launch.blocks_done(run.blocks_of_cluster)
+        return found
+
+    def located(self, error: Exception, statement: Statement) -> Exception:
+        return placed(error, [self.thread], statement)
+
+
+def readers(operands: Operands) -> list[Read]:
+    """What gives the operands that a statement asks for."""
+    return [_reader(wanted) for wanted in operands.wanted]
+
+
+def _reader(wanted: Wanted) -> Read:
+    if wanted.kind == "word":
+        return reader(wanted.bound, wanted.detail)
+    find = addresses(wanted.bound)
+    return find if wanted.kind == "address" else barrier_at(find, wanted.detail)
+
+
+def combination(operation: Any, **given: str) -> Combine:
+    """A reduction of words, one by one by the rule on integers."""
+    rule = bind_reference(operation, **given)
+
+    def combine(held: Array, words: Array) -> Array:
+        pairs = zip(held.tolist(), words.tolist(), strict=True)
+        return np.array([rule(old, new) for old, new in pairs], held.dtype)
+
+    return combine
+
+
+def by_thread(make: Make) -> Callable[[Statement, Function], Run]:
+    """What a thread does at a statement, of what all engines say that it does."""
+
+    def made(statement: Statement, function: Function) -> Run:
+        operands = Operands(statement, combination)
+        run = make(operands)
+        reads = readers(operands)
+        return guarded(statement, lambda thread: run(Issuer(thread, reads)))
+
+    return made
+
+
+def each(makes: Mapping[str, Make]) -> dict[str, Callable[[Statement, Function], Run]]:
+    """`by_thread` of a table of statements."""
+    return {name: by_thread(make) for name, make in makes.items()}
+
+
+def by_warp(make: Make) -> Callable[[Statement, Function], Together]:
+    """What a whole warp does at a statement, with the operands of its first thread."""
+
+    def made(statement: Statement, function: Function) -> Together:
+        operands = Operands(statement, combination)
+        run = make(operands)
+        reads = readers(operands)
+        return Together(
+            WARP, lambda threads: run(Issuer(threads[0], reads)), guard=guard_of(statement.guard)
+        )
+
+    return made
+
+
+def together(makes: Mapping[str, Make]) -> dict[str, Callable[[Statement, Function], Together]]:
+    """`by_warp` of a table of statements."""
+    return {name: by_warp(make) for name, make in makes.items()}

@@ -1,0 +1,197 @@
+"""Asynchronous statements of single lanes, as `emulator.machine.shared.issuing` asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from dtypes import Array
+from emulator.arith import Engine
+from emulator.arith.scalar.rule import bind_vector
+from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.issuing import Make, Operands, Place, Wanted, Watch
+from emulator.machine.shared.pending import Pending
+from emulator.machine.vector import memory
+from emulator.machine.vector.compute import Step, guarded
+from emulator.machine.vector.lanes import together, whole_or_split
+from emulator.machine.vector.mbarriers import barriers_at, by_position, change
+from emulator.machine.vector.operands import addresses, reader
+from emulator.machine.vector.strand import WARP, Strand
+from emulator.memory.arena import AccessError
+from emulator.memory.mbarrier import Change
+from emulator.memory.tensor_memory import TensorMemory
+from emulator.ptx.program import Function, Statement
+from emulator.targets import Target
+from emulator.warp.call import Undefined
+
+#: the words of an operand, for the lanes of a mask at least
+Read = Callable[[Strand, Array | None], Array]
+
+
+class Issuer:
+    """One lane of a strand, with the words of the operands that its statement asks for."""
+
+    __slots__ = ("index", "lane", "row", "strand", "wave", "words")
+
+    def __init__(self, strand: Strand, index: int, words: list[Array]) -> None:
+        self.strand, self.wave = strand, strand.wave
+        #: its position in the strand
+        self.index = index
+        self.lane = int(strand.lanes[index])
+        self.row: int = self.lane // self.wave.lanes_per_cta
+        self.words = words
+
+    @property
+    def pending(self) -> Pending:
+        return self.wave.pending
+
+    @property
+    def cluster(self) -> range:
+        size = self.wave.cluster_size
+        first = self.row // size * size
+        return range(first, first + size)
+
+    @property
+    def warp(self) -> int:
+        return self.lane % self.wave.lanes_per_cta // WARP
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.wave.shared_bytes
+
+    @property
+    def target(self) -> Target:
+        return self.wave.grid.target
+
+    @property
+    def arithmetic(self) -> Engine:
+        return self.wave.grid.arithmetic
+
+    @property
+    def undefined(self) -> Undefined:
+        return self.wave.grid.undefined
+
+    @property
+    def watch(self) -> Watch | None:
+        return self.wave.watch
+
+    def word(self, place: int) -> int:
+        return word_at(self.words[place], self.index)
+
+    def find(
+        self, space: str, address: int, size: int, alignment: int, *, write: bool = False
+    ) -> Place:
+        who = memory.Who(self.wave, np.array([self.lane]), np.array([self.row]))
+        given, arena = np.array([address], np.uint64), self.wave.grid.arena
+        held, start = memory.bytes_at(who, space, given, size, alignment=alignment, write=write)
+        if held is arena.view(1):
+            return Place(partial(arena.view, 1), int(start[0]), size)
+        return Place(lambda: held, int(start[0]), size)
+
+    def change(self, barrier: int, by: Change) -> None:
+        change(self.wave, np.array([barrier]), by)
+
+    def shared(self, row: int) -> Array:
+        return self.wave.shared[row, : self.wave.shared_limit]
+
+    def tensor(self, row: int) -> TensorMemory:
+        tensor = self.wave.tensor
+        if row not in tensor:
+            tensor[row] = TensorMemory(self.target.tensor_columns)
+        return tensor[row]
+
+    def advance(self) -> None:
+        self.wave.grid.progress += 1
+
+    def take_cluster(self) -> tuple[int, int, int] | None:
+        return self.wave.grid.cancel()
+
+    def located(self, error: Exception, statement: Statement) -> Exception:
+        return self.wave.grid.placed(error, self.strand, statement)
+
+
+def word_at(words: Array, i: int) -> int:
+    """The word of the lane at a position; one word may stand for all."""
+    return int(words[i if len(words) > 1 else 0])
+
+
+@contextmanager
+def of_lane(i: int) -> Iterator[None]:
+    """Errors inside are those of the lane at a position in the strand."""
+    try:
+        yield
+    except AccessError as error:
+        raise AccessError(replace(error.fault, index=i)) from None
+    except Failure as failure:
+        raise Failure(failure.kind, failure.reason, i, concerns=failure.concerns) from None
+
+
+# --- statements -----------------------------------------------------------------------------------
+
+
+def readers(operands: Operands, function: Function) -> list[Read]:
+    """What gives the operands that a statement asks for."""
+    return [_reader(wanted, function) for wanted in operands.wanted]
+
+
+def _reader(wanted: Wanted, function: Function) -> Read:
+    if wanted.kind == "word":
+        read = reader(wanted.bound, wanted.detail, function)
+        return lambda s, mask: read(s)
+    find = addresses(wanted.bound, function)
+    if wanted.kind == "address":
+        return lambda s, mask: find(s)
+    return partial(by_position, barriers_at(find, wanted.detail))
+
+
+def by_lane(make: Make) -> Callable[[Statement, Function], Step]:
+    """What each lane does at a statement, of what all engines say that a thread does."""
+
+    def made(statement: Statement, function: Function) -> Step:
+        operands = Operands(statement, bind_vector)
+        run = make(operands)
+        reads = readers(operands, function)
+
+        def under(s: Strand, mask: Array | None) -> None:
+            words = [read(s, mask) for read in reads]
+            for i in range(len(s)) if mask is None else np.flatnonzero(mask).tolist():
+                with of_lane(i):
+                    run(Issuer(s, i, words))
+
+        return guarded(statement, under)
+
+    return made
+
+
+def each(makes: Mapping[str, Make]) -> dict[str, Callable[[Statement, Function], Step]]:
+    """`by_lane` of a table of statements."""
+    return {name: by_lane(make) for name, make in makes.items()}
+
+
+def by_warp(make: Make) -> Callable[[Statement, Function], Step]:
+    """What each warp does at a statement, with the operands of its first lane."""
+
+    def made(statement: Statement, function: Function) -> Step:
+        operands = Operands(statement, bind_vector)
+        run = make(operands)
+        reads = readers(operands, function)
+
+        def step(s: Strand) -> None:
+            together(s, statement.pc)
+            words = [read(s, None) for read in reads]
+            for i in s.wave.warps_of(s).starts.tolist():
+                with of_lane(i):
+                    run(Issuer(s, i, words))
+
+        return whole_or_split(statement, step)
+
+    return made
+
+
+def by_warps(makes: Mapping[str, Make]) -> dict[str, Callable[[Statement, Function], Step]]:
+    """`by_warp` of a table of statements."""
+    return {name: by_warp(make) for name, make in makes.items()}
