@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ from dtypes import Array
 from emulator.arith.scalar.rule import bind_reference
 from emulator.machine.reference import memory
 from emulator.machine.reference.compute import Run, guarded
+from emulator.machine.reference.fragments import Threads, same
 from emulator.machine.reference.mbarriers import barrier_at, change
 from emulator.machine.reference.operands import Read, addresses, guard_of, reader
 from emulator.machine.reference.schedule import placed
-from emulator.machine.reference.thread import WARP, Thread, Together
+from emulator.machine.reference.thread import WARP, State, Thread, Together
 from emulator.machine.shared.issuing import Combine, Make, Operands, Place, Wanted
 from emulator.memory.mbarrier import Change
 from emulator.memory.tensor_memory import TensorMemory
@@ -34,6 +36,7 @@ class Issuer:
         self.pending = thread.cluster.pending
         self.lane, self.row = thread.number, thread.block.rank
         self.warp = thread.warp.number
+        self.pairs, self.program = thread.cluster.pairs, thread.run.program
         self.cluster = range(thread.run.blocks_of_cluster)
         self.shared_bytes = thread.run.shared_bytes
         self.target, self.arithmetic = thread.run.target, thread.run.arithmetic
@@ -69,6 +72,11 @@ class Issuer:
         if found is not None:
             run.launch.blocks_done(run.blocks_of_cluster)
         return found
+
+    def wake_allocators(self) -> None:
+        for thread in self.thread.block.threads:
+            if thread.state is State.TENSOR:
+                thread.goes_on()
 
     def located(self, error: Exception, statement: Statement) -> Exception:
         return placed(error, [self.thread], statement)
@@ -114,20 +122,32 @@ def each(makes: Mapping[str, Make]) -> dict[str, Callable[[Statement, Function],
     return {name: by_thread(make) for name, make in makes.items()}
 
 
-def by_warp(make: Make) -> Callable[[Statement, Function], Together]:
-    """What a whole warp does at a statement, with the operands of its first thread."""
+def by_warp(
+    statement: Statement, operands: Operands, run: Callable[[Issuer, Threads], None], whole: str
+) -> Together:
+    """What a warp does at a statement, by its first thread; `whole` as `Together` has it."""
+    reads = list(zip(operands.wanted, readers(operands), strict=True))
 
-    def made(statement: Statement, function: Function) -> Together:
-        operands = Operands(statement, combination)
-        run = make(operands)
-        reads = readers(operands)
-        return Together(
-            WARP, lambda threads: run(Issuer(threads[0], reads)), guard=guard_of(statement.guard)
-        )
+    def together(threads: Threads) -> None:
+        words = [
+            same(threads, read, wanted.name) if wanted.same else read(threads[0])
+            for wanted, read in reads
+        ]
+        run(Issuer(threads[0], [partial(_given, word) for word in words]), threads)
 
-    return made
+    return Together(WARP, together, guard=guard_of(statement.guard), whole=whole)
+
+
+def _given(word: int, thread: Thread) -> int:
+    return word
 
 
 def together(makes: Mapping[str, Make]) -> dict[str, Callable[[Statement, Function], Together]]:
-    """`by_warp` of a table of statements."""
-    return {name: by_warp(make) for name, make in makes.items()}
+    """What warps do at the statements of a table."""
+
+    def made(make: Make, statement: Statement, function: Function) -> Together:
+        operands = Operands(statement, combination)
+        run = make(operands)
+        return by_warp(statement, operands, lambda who, threads: run(who), "")
+
+    return {name: partial(made, make) for name, make in makes.items()}

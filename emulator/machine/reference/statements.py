@@ -24,7 +24,7 @@ from emulator.machine.reference import (
 from emulator.machine.reference.compute import Run
 from emulator.machine.reference.control import Place
 from emulator.machine.reference.schedule import MOST_TURNS
-from emulator.machine.reference.thread import Each, Flow, Step, Thread
+from emulator.machine.reference.thread import Each, Flow, Step, Thread, Together
 from emulator.machine.shared import bulk, tensor_maps
 from emulator.machine.shared import cancel as shared_cancel
 from emulator.ptx.program import Function, Program, Statement
@@ -59,7 +59,7 @@ EACH: dict[str, Callable[[Statement, Function], Run]] = {
 }
 #: the same of those that say where a thread goes on, and of those that threads execute together
 FLOWS = {**control.FLOWS, **synchronisation.FLOWS, **mbarriers.FLOWS}
-TOGETHER = {
+TOGETHER: dict[str, Callable[[Statement, Function], Together]] = {
     **lanes.TOGETHER,
     **issuer.together(tensor_maps.BY_WARP),
     **wgmma.TOGETHER,

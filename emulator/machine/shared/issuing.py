@@ -18,12 +18,12 @@ from emulator.arith import Engine
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.operands import constant, ordinary, space_of, to_shared
 from emulator.machine.shared.pending import POISON, Pending, Transfer
-from emulator.machine.shared.tensor_order import TensorOperation
+from emulator.machine.shared.tensor_order import Pairs, TensorOperation
 from emulator.memory.mbarrier import Change
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.memory.windows import RANK_BITS
-from emulator.ptx.program import Address, Bound, Statement, items_of
+from emulator.ptx.program import Address, Bound, Program, Statement, items_of
 from emulator.targets import Target
 from emulator.warp.call import Undefined
 
@@ -117,6 +117,14 @@ class Issuer(Protocol):
         """The numbers of the blocks of its cluster."""
 
     @property
+    def pairs(self) -> Pairs:
+        """Warps that wait for the other block of a pair."""
+
+    @property
+    def program(self) -> Program:
+        """The program of the launch."""
+
+    @property
     def warp(self) -> int:
         """The number of its warp in the block."""
 
@@ -163,6 +171,9 @@ class Issuer(Protocol):
     def take_cluster(self) -> tuple[int, int, int] | None:
         """Takes over the next cluster that has not started: its first block, if there is one."""
 
+    def wake_allocators(self) -> None:
+        """Lets warps go on that wait for columns of tensor memory."""
+
     def located(self, error: Exception, statement: Statement) -> Exception:
         """An error with the place where it happened, if the kernel caused it."""
 
@@ -184,6 +195,8 @@ class Wanted(NamedTuple):
     bound: Bound
     #: the type of a word, the space of an mbarrier
     detail: str = ""
+    #: of a statement of warps: all lanes must hold the same; otherwise the first lane's counts
+    same: bool = False
 
 
 class Operands:
@@ -197,11 +210,9 @@ class Operands:
     def __contains__(self, name: str) -> bool:
         return name in self.statement.operands
 
-    def word(self, name: str, type_: str, default: int = 0) -> Read:
-        """An operand that the instruction takes for a type; a default where it is not there."""
-        if name not in self:
-            return lambda who: default
-        return self._read(Wanted(name, "word", self.statement.operands[name], type_))
+    def word(self, name: str, type_: str, *, same: bool = False) -> Read:
+        """An operand that the instruction takes for a type."""
+        return self._read(Wanted(name, "word", self.statement.operands[name], type_, same))
 
     def words(self, name: str, type_: str) -> list[Read]:
         """The items of an operand in braces."""
@@ -215,9 +226,9 @@ class Operands:
         (given,) = place.coordinates
         return [self._read(Wanted(name, "word", item, "b32")) for item in items_of(given) if item]
 
-    def address(self, name: str) -> Read:
+    def address(self, name: str, *, same: bool = False) -> Read:
         """The address of a memory operand."""
-        return self._read(Wanted(name, "address", self.statement.operands[name]))
+        return self._read(Wanted(name, "address", self.statement.operands[name], same=same))
 
     def shared_offset(self, name: str) -> Read:
         """The offset in shared memory of an address there, which may be a generic one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,16 +15,18 @@ from emulator.arith.scalar.rule import bind_vector
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.issuing import Make, Operands, Place, Wanted, Watch
 from emulator.machine.shared.pending import Pending
+from emulator.machine.shared.tensor_order import Pairs
 from emulator.machine.vector import memory
 from emulator.machine.vector.compute import Step, guarded
+from emulator.machine.vector.fragments import one_for_all
 from emulator.machine.vector.lanes import together, whole_or_split
 from emulator.machine.vector.mbarriers import barriers_at, by_position, change
 from emulator.machine.vector.operands import addresses, reader
-from emulator.machine.vector.strand import WARP, Strand
+from emulator.machine.vector.strand import WARP, State, Strand
 from emulator.memory.arena import AccessError
 from emulator.memory.mbarrier import Change
 from emulator.memory.tensor_memory import TensorMemory
-from emulator.ptx.program import Function, Statement
+from emulator.ptx.program import Function, Program, Statement
 from emulator.targets import Target
 from emulator.warp.call import Undefined
 
@@ -37,13 +39,14 @@ class Issuer:
 
     __slots__ = ("index", "lane", "row", "strand", "wave", "words")
 
-    def __init__(self, strand: Strand, index: int, words: list[Array]) -> None:
+    def __init__(
+        self, strand: Strand, position: int, words: Sequence[Array], index: int | None = None
+    ) -> None:
         self.strand, self.wave = strand, strand.wave
-        #: its position in the strand
-        self.index = index
-        self.lane = int(strand.lanes[index])
+        self.lane = int(strand.lanes[position])
         self.row: int = self.lane // self.wave.lanes_per_cta
-        self.words = words
+        #: words of its operands, each one for all, or at an index: its position in the strand
+        self.words, self.index = words, position if index is None else index
 
     @property
     def pending(self) -> Pending:
@@ -54,6 +57,16 @@ class Issuer:
         size = self.wave.cluster_size
         first = self.row // size * size
         return range(first, first + size)
+
+    @property
+    def pairs(self) -> Pairs:
+        if self.wave.pairs is None:
+            self.wave.pairs = Pairs()
+        return self.wave.pairs
+
+    @property
+    def program(self) -> Program:
+        return self.wave.grid.program
 
     @property
     def warp(self) -> int:
@@ -110,6 +123,11 @@ class Issuer:
     def take_cluster(self) -> tuple[int, int, int] | None:
         return self.wave.grid.cancel()
 
+    def wake_allocators(self) -> None:
+        for strand in list(self.wave.waiting):
+            if strand.state is State.TENSOR:
+                self.wave.wake(strand)
+
     def located(self, error: Exception, statement: Statement) -> Exception:
         return self.wave.grid.placed(error, self.strand, statement)
 
@@ -148,50 +166,67 @@ def _reader(wanted: Wanted, function: Function) -> Read:
     return partial(by_position, barriers_at(find, wanted.detail))
 
 
-def by_lane(make: Make) -> Callable[[Statement, Function], Step]:
-    """What each lane does at a statement, of what all engines say that a thread does."""
+def by_lane(
+    make: Make,
+    statement: Statement,
+    function: Function,
+    before: Callable[[Strand, Array | None], None] | None = None,
+) -> Step:
+    """What each lane does at a statement; `before` hears of all its lanes."""
+    operands = Operands(statement, bind_vector)
+    run = make(operands)
+    reads = readers(operands, function)
 
-    def made(statement: Statement, function: Function) -> Step:
-        operands = Operands(statement, bind_vector)
-        run = make(operands)
-        reads = readers(operands, function)
+    def under(s: Strand, mask: Array | None) -> None:
+        if before is not None:
+            before(s, mask)
+        words = [read(s, mask) for read in reads]
+        for i in range(len(s)) if mask is None else np.flatnonzero(mask).tolist():
+            with of_lane(i):
+                run(Issuer(s, i, words))
 
-        def under(s: Strand, mask: Array | None) -> None:
-            words = [read(s, mask) for read in reads]
-            for i in range(len(s)) if mask is None else np.flatnonzero(mask).tolist():
-                with of_lane(i):
-                    run(Issuer(s, i, words))
-
-        return guarded(statement, under)
-
-    return made
+    return guarded(statement, under)
 
 
 def each(makes: Mapping[str, Make]) -> dict[str, Callable[[Statement, Function], Step]]:
     """`by_lane` of a table of statements."""
-    return {name: by_lane(make) for name, make in makes.items()}
+    return {name: partial(by_lane, make) for name, make in makes.items()}
 
 
-def by_warp(make: Make) -> Callable[[Statement, Function], Step]:
-    """What each warp does at a statement, with the operands of its first lane."""
+def warps_of(operands: Operands, function: Function) -> Callable[[Strand], list[Issuer]]:
+    """The warps of a strand, with the operands that they ask for."""
+    reads = list(zip(operands.wanted, readers(operands, function), strict=True))
 
-    def made(statement: Statement, function: Function) -> Step:
-        operands = Operands(statement, bind_vector)
-        run = make(operands)
-        reads = readers(operands, function)
+    def warps(s: Strand) -> list[Issuer]:
+        starts = s.wave.warps_of(s).starts
+        words = []
+        for wanted, read in reads:
+            held = read(s, None)
+            if wanted.same:
+                held = one_for_all(held, s, WARP, wanted.name)
+            elif len(held) > 1:
+                held = held[starts]
+            words.append(held)
+        return [Issuer(s, start, words, i) for i, start in enumerate(starts.tolist())]
 
-        def step(s: Strand) -> None:
-            together(s, statement.pc)
-            words = [read(s, None) for read in reads]
-            for i in s.wave.warps_of(s).starts.tolist():
-                with of_lane(i):
-                    run(Issuer(s, i, words))
+    return warps
 
-        return whole_or_split(statement, step)
 
-    return made
+def _by_warp(make: Make, statement: Statement, function: Function) -> Step:
+    """What each warp does at a statement."""
+    operands = Operands(statement, bind_vector)
+    run = make(operands)
+    warps = warps_of(operands, function)
+
+    def step(s: Strand) -> None:
+        together(s, statement.pc)
+        for who in warps(s):
+            with of_lane(int(np.searchsorted(s.lanes, who.lane))):
+                run(who)
+
+    return whole_or_split(statement, step)
 
 
 def by_warps(makes: Mapping[str, Make]) -> dict[str, Callable[[Statement, Function], Step]]:
-    """`by_warp` of a table of statements."""
-    return {name: by_warp(make) for name, make in makes.items()}
+    """What warps do at the statements of a table."""
+    return {name: partial(_by_warp, make) for name, make in makes.items()}
