@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -13,13 +14,19 @@ from emulator.machine.reference.control import Next, Place
 from emulator.machine.reference.operands import Read, Write, addresses, reader, writer
 from emulator.machine.reference.thread import Cluster, State, Thread
 from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.mbarriers import (
+    NO_ARRIVALS,
+    SIZE,
+    Arrival,
+    PhaseTest,
+    count_problem,
+    may_expect,
+)
 from emulator.machine.shared.operands import space_of, to_shared
 from emulator.memory import mbarrier
-from emulator.memory.mbarrier import MAX_COUNT, Barrier, Change
+from emulator.memory.mbarrier import Barrier, Change
 from emulator.memory.windows import RANK_BITS
 from emulator.ptx.program import Function, Statement
-
-SIZE = 8
 
 
 def barrier_of(statement: Statement) -> Read:
@@ -78,12 +85,13 @@ def put(thread: Thread, barrier: int, word: int) -> None:
 
 
 def initialise(statement: Statement, function: Function) -> Run:
+    """init: a barrier that expects a count of arrivals."""
     barrier, count = barrier_of(statement), reader(statement.operands["count"], "u32")
 
     def run(thread: Thread) -> None:
         given = count(thread)
-        if not 1 <= given <= MAX_COUNT:
-            raise Failure("mbarrier", f"a count is 1 … {MAX_COUNT}; got {given}")
+        if not may_expect(given):
+            raise Failure("mbarrier", count_problem(given))
         put(thread, barrier(thread), Barrier.init(given).encode())
 
     return guarded(statement, run)
@@ -91,25 +99,20 @@ def initialise(statement: Statement, function: Function) -> Run:
 
 def arrive(statement: Statement, function: Function) -> Run:
     """arrive, arrive_drop, expect_tx, complete_tx, and arrivals that expect bytes."""
-    words, operands = str(statement.instruction).split("."), statement.operands
-    address = barrier_of(statement)
-    drops, completes = "arrive_drop" in words, "noComplete" not in words
-    arrives = drops or "arrive" in words
-    count = reader(operands["count"], "u32") if "count" in operands else None
-    moved = reader(operands["bytes"], "u32") if "bytes" in operands else None
-    sign = -1 if "complete_tx" in words else 1
+    barrier, arrival, operands = barrier_of(statement), Arrival(statement), statement.operands
+    count = None if arrival.count is None else reader(arrival.count, "u32")
+    moved = reader(operands["bytes"], "u32") if arrival.moves else None
     bound = operands.get("d")
     write = writer(bound, "b64", function) if bound is not None else None
 
     def run(thread: Thread) -> None:
-        arrivals = 0 if not arrives else 1 if count is None else count(thread)
-        if arrives and not arrivals:
-            raise Failure("mbarrier", "a count of arrivals is not 0")
-        transactions = 0 if moved is None else sign * moved(thread)
-        operation = Change(arrivals, arrivals if drops else 0, transactions, completes)
-        word = change(thread, address(thread), operation)
+        arrivals = 1 if count is None else count(thread)
+        if not arrivals:
+            raise Failure("mbarrier", NO_ARRIVALS)
+        by = arrival.change(arrivals, 0 if moved is None else moved(thread))
+        word = change(thread, barrier(thread), by)
         if write is not None:
-            write(thread, mbarrier.token(word, moved is not None))
+            write(thread, arrival.token(word))
 
     return guarded(statement, run)
 
@@ -134,35 +137,34 @@ def invalidate(statement: Statement, function: Function) -> Run:
 
 
 class PhaseWait(NamedTuple):
-    """What a thread waits for: the phase of a parity, or of a token, of a barrier."""
+    """What a thread waits for."""
 
     barrier: int
+    #: a parity, or a token
     given: int
-    by_parity: bool
+    test: PhaseTest
     write: Write
 
     def over(self, thread: Thread) -> bool:
         words, place = words_of(thread, self.barrier)
-        over = mbarrier.parity_over if self.by_parity else mbarrier.phase_over
-        return bool(over(int(words[place]), self.given))
+        return bool(self.test.is_over(int(words[place]), self.given))
 
 
-def _wait_of(place: Place) -> tuple[Read, Read, bool, Write]:
+def _wait_of(place: Place) -> Callable[[Thread], PhaseWait]:
     statement = place.statement
-    by_parity = "parity" in statement.signature
-    given = statement.operands["parity" if by_parity else "state"]
-    read = reader(given, "u32" if by_parity else "b64")
+    barrier, test = barrier_of(statement), PhaseTest(statement)
+    read = reader(test.given, test.type)
     write = writer(statement.operands["p"], "pred", place.function)
-    return barrier_of(statement), read, by_parity, write
+    return lambda thread: PhaseWait(barrier(thread), read(thread), test, write)
 
 
 def test_wait(place: Place) -> Next:
     """test_wait: whether the phase is over now."""
-    address, given, by_parity, write = _wait_of(place)
+    find = _wait_of(place)
 
     def run(thread: Thread) -> int:
-        wait = PhaseWait(address(thread), given(thread), by_parity, write)
-        write(thread, int(wait.over(thread)))
+        wait = find(thread)
+        wait.write(thread, int(wait.over(thread)))
         return place.following
 
     return run
@@ -170,14 +172,14 @@ def test_wait(place: Place) -> Next:
 
 def try_wait(place: Place) -> Next:
     """try_wait: goes on once the phase is over, or when nothing else can happen."""
-    address, given, by_parity, write = _wait_of(place)
+    find = _wait_of(place)
 
     def run(thread: Thread) -> int | None:
-        wait = PhaseWait(address(thread), given(thread), by_parity, write)
+        wait = find(thread)
         cluster = thread.cluster
         cluster.pending.before_wait(np.array([wait.barrier]))
         if wait.over(thread):
-            write(thread, 1)
+            wait.write(thread, 1)
             return place.following
         thread.stops(State.MBARRIER, place.following, wait)
         cluster.waiting.append(thread)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator.machine.reference.mbarriers import SIZE, PhaseWait, words_of
+from emulator.machine.reference.mbarriers import PhaseWait, words_of
 from emulator.machine.reference.schedule import placed
 from emulator.machine.reference.thread import WARP, Cluster, State, Thread
 from emulator.machine.shared.failure import Failure
-from emulator.memory.mbarrier import Barrier
+from emulator.machine.shared.mbarriers import SIZE, missing
 
 #: rows of the table
 _ROWS = 12
@@ -83,10 +83,5 @@ def _barrier(thread: Thread) -> str:
 def _mbarrier(thread: Thread) -> str:
     wait: PhaseWait = thread.wait
     words, place = words_of(thread, wait.barrier)
-    held = Barrier.decode(int(words[place]))
     name = thread.run.launch.shared_name(place * SIZE, SIZE)
-    phase = f"parity {wait.given & 1}" if wait.by_parity else "its token's phase"
-    return (
-        f"mbarrier {name}, {phase}: {held.pending} of {held.expected} arrivals and "
-        f"{held.transactions} bytes are outstanding"
-    )
+    return f"mbarrier {name}, {wait.test.text(wait.given)}: {missing(int(words[place]))}"

@@ -14,6 +14,13 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.mbarriers import (
+    NO_ARRIVALS,
+    Arrival,
+    PhaseTest,
+    count_problem,
+    may_expect,
+)
 from emulator.machine.shared.operands import space_of
 from emulator.machine.vector import memory
 from emulator.machine.vector.compute import Step, guarded
@@ -28,8 +35,8 @@ from emulator.machine.vector.operands import (
 )
 from emulator.machine.vector.strand import Parked, State, Strand
 from emulator.memory import mbarrier
-from emulator.memory.mbarrier import MAX_COUNT, Change
-from emulator.ptx.program import Function, Statement
+from emulator.memory.mbarrier import Change
+from emulator.ptx.program import Bound, Function, Statement
 
 if TYPE_CHECKING:
     from emulator.machine.vector.wave import Wave
@@ -111,9 +118,9 @@ def initialise(statement: Statement, function: Function) -> Step:
 
     def run(s: Strand, mask: Array | None) -> None:
         at, counts = places(s, mask), selected(count(s), mask)
-        wrong = (counts == 0) | (counts > MAX_COUNT)
+        wrong = ~may_expect(counts)
         if wrong.any():
-            reason = f"a count is 1 … {MAX_COUNT}; got {int(counts[wrong][0])}"
+            reason = count_problem(int(counts[wrong][0]))
             raise Failure("mbarrier", reason, first_position(wrong, mask))
         if s.wave.watch is not None:
             s.wave.watch.mbarrier_init(s.lanes if mask is None else s.lanes[mask], at)
@@ -123,42 +130,32 @@ def initialise(statement: Statement, function: Function) -> Step:
     return guarded(statement, run)
 
 
-def _operation(
-    statement: Statement, function: Function
+def _changes(
+    statement: Statement, function: Function, arrival: Arrival
 ) -> Callable[[Strand, Array | None], Change]:
-    """What an arrival, expect_tx or complete_tx adds up to."""
-    words = str(statement.instruction).split(".")
-    drop, complete = "arrive_drop" in words, "noComplete" not in words
-    arrives = drop or "arrive" in words
+    """What the lanes of a mask do to their barriers."""
 
-    def value(name: str) -> Callable[[Strand, Array | None], Any] | None:
-        bound = statement.operands.get(name)
+    def reads(bound: Bound | None, default: int) -> Callable[[Strand, Array | None], Any]:
         if bound is None:
-            return None
+            return lambda s, mask: default
         read = reader(bound, "u32", function)
         return lambda s, mask: selected(read(s), mask).astype(np.int64)
 
-    count, bytes_ = value("count"), value("bytes")
+    count, moved = reads(arrival.count, 1), reads(statement.operands.get("bytes"), 0)
 
     def make(s: Strand, mask: Array | None) -> Change:
-        arrivals: Any = 0
-        if arrives:
-            arrivals = 1 if count is None else count(s, mask)
-            if (none := np.equal(arrivals, 0)).any():
-                reason = "a count of arrivals is not 0"
-                raise Failure("mbarrier", reason, first_position(none, mask))
-        moved: Any = 0 if bytes_ is None else bytes_(s, mask)
-        if "complete_tx" in words:
-            moved = -moved
-        return Change(arrivals, arrivals if drop else 0, moved, complete)
+        arrivals = count(s, mask)
+        if (none := np.equal(arrivals, 0)).any():
+            raise Failure("mbarrier", NO_ARRIVALS, first_position(none, mask))
+        return arrival.change(arrivals, moved(s, mask))
 
     return make
 
 
 def arrive(statement: Statement, function: Function) -> Step:
     """arrive, arrive_drop, expect_tx, complete_tx, and arrivals that expect bytes."""
-    places, make = find_barriers(statement, function), _operation(statement, function)
-    bound, expects = statement.operands.get("d"), "bytes" in statement.operands
+    places, arrival = find_barriers(statement, function), Arrival(statement)
+    make, bound = _changes(statement, function, arrival), statement.operands.get("d")
     write = writer(bound, "b64", function) if bound is not None else None
 
     def run(s: Strand, mask: Array | None) -> None:
@@ -169,7 +166,7 @@ def arrive(statement: Statement, function: Function) -> Step:
         positions = memory.positions_of(mask)
         tokens = change(s.wave, np.broadcast_to(at, (lanes,)), make(s, mask), positions)
         if write is not None:
-            _put(s, write, mbarrier.token(tokens, expects), mask)
+            _put(s, write, arrival.token(tokens), mask)
 
     return guarded(statement, run)
 
@@ -213,32 +210,28 @@ class PhaseWait:
     places: Places
     #: tokens or parities ``(lanes,)``
     given: Array
-    by_parity: bool
+    test: PhaseTest
     write: Write
 
     def over(self, wave: Wave) -> Array:
         """For each lane whether its phase is over."""
-        words = words_of(wave)[self.places]
-        if self.by_parity:
-            done: Array = mbarrier.parity_over(words, self.given.astype(np.uint64))
-            return done
-        done = mbarrier.phase_over(words, self.given)
+        done: Array = self.test.is_over(words_of(wave)[self.places], self.given)
         return done
 
     def part(self, mask: Array) -> PhaseWait:
+        """The same of the lanes of a mask."""
+
         def cut(x: Array) -> Array:
             return x[mask] if len(x) > 1 else x
 
-        return PhaseWait(cut(self.places), cut(self.given), self.by_parity, self.write)
+        return PhaseWait(cut(self.places), cut(self.given), self.test, self.write)
 
 
 def _wait_of(statement: Statement, function: Function) -> Callable[[Strand], PhaseWait]:
-    places = find_barriers(statement, function)
-    by_parity = "parity" in statement.signature
-    bound = statement.operands["parity" if by_parity else "state"]
-    given = reader(bound, "u32" if by_parity else "b64", function)
+    places, test = find_barriers(statement, function), PhaseTest(statement)
+    given = reader(test.given, test.type, function)
     write = writer(statement.operands["p"], "pred", function)
-    return lambda s: PhaseWait(places(s, None), given(s), by_parity, write)
+    return lambda s: PhaseWait(places(s, None), given(s).astype(np.uint64), test, write)
 
 
 def test(statement: Statement, function: Function) -> Step:
