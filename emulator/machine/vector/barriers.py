@@ -164,17 +164,10 @@ class Barriers:
 
     def _release(self, strand: Strand, done: Lanes, votes: Array) -> None:
         wave = self.wave
-        rows = wave.row(strand)
-        free = np.isin(rows, done)
-        if not free.any():
-            return
         wait: Waiting = strand.wait
-        if not free.all():
-            wave.waiting.remove(strand)
-            going, staying = wave.divide(strand, free, strand.pc)
-            wave.park(staying, State.BARRIER, wait, strand.pc)
-            wave.park(going, State.BARRIER, wait, strand.pc)
-            strand = going
+        going = wave.free(strand, np.isin(wave.row(strand), done))
+        if going is None:
+            return
         if wait.finish is not None:
-            wait.finish(strand, votes[wave.row(strand)])
-        wave.wake(strand)
+            wait.finish(going, votes[wave.row(going)])
+        wave.wake(going)

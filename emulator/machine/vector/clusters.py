@@ -60,12 +60,8 @@ class Clusters:
         if done.all():
             self._passed(s)
             return
-        wave = self.wave
-        if done.any():
-            going, s = wave.divide(s, done, pc)
+        if going := self.wave.hold(s, ~done, State.CLUSTER, None, pc, pc):
             self._passed(going)
-            wave.ready.append(going)
-        wave.park(s, State.CLUSTER, None, pc)
         raise Parked
 
     def _passed(self, s: Strand) -> None:
@@ -99,13 +95,6 @@ class Clusters:
     def _release(self, strand: Strand) -> None:
         wave = self.wave
         free = self.phase[self.of_lanes(strand.lanes)] > self.arrived[strand.lanes]
-        if not free.any():
-            return
-        if not free.all():
-            wave.waiting.remove(strand)
-            going, staying = wave.divide(strand, free, strand.pc)
-            wave.park(staying, State.CLUSTER, None, strand.pc)
-            wave.park(going, State.CLUSTER, None, strand.pc)
-            strand = going
-        self._passed(strand)
-        wave.wake(strand)
+        if going := wave.free(strand, free):
+            self._passed(going)
+            wave.wake(going)

@@ -262,13 +262,9 @@ def try_wait(statement: Statement, function: Function) -> Step:
         # Whoever comes too early must not be told from others by the counts.
         wave.executed += 1
         wave.grid.count(1, len(s))
-        if done.any():
-            done = s.spread(done)
-            going, staying = wave.divide(s, done, pc)
+        lacking = s.spread(~done)
+        if going := wave.hold(s, lacking, State.MBARRIER, wait.part(lacking), pc, pc):
             wait.write(going, np.ones(1, np.bool_), None)
-            wave.ready.append(going)
-            s, wait = staying, wait.part(~done)
-        wave.park(s, State.MBARRIER, wait, pc)
         raise Parked
 
     return whole_or_split(statement, step)
@@ -300,20 +296,14 @@ def time_out(wave: Wave) -> bool:
 
 
 def _release(strand: Strand, free: Array, result: bool) -> None:
-    if not free.any():
-        return
     wave, wait = strand.wave, strand.wait
-    if not free.all():
-        wave.waiting.remove(strand)
-        free = strand.spread(free)
-        going, staying = wave.divide(strand, free, strand.pc)
-        wave.park(staying, State.MBARRIER, wait.part(~free), strand.pc)
-        wave.park(going, State.MBARRIER, wait.part(free), strand.pc)
-        strand = going
+    going = wave.free(strand, free, wait.part)
+    if going is None:
+        return
     if result and wave.watch is not None:
-        wave.watch.sync.waited(strand.lanes, strand.wait.places)
-    wait.write(strand, np.full(1, result), None)
-    wave.wake(strand)
+        wave.watch.sync.waited(going.lanes, going.wait.places)
+    wait.write(going, np.full(1, result), None)
+    wave.wake(going)
 
 
 STEPS = {

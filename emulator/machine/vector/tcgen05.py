@@ -61,14 +61,14 @@ def _allocation(
         met = [tcgen05.is_met(who, statement) for who in every]
         _wake_pairs(s)
         if not all(met):
-            _wait(s, ~np.array(met), statement.pc, statement.pc, State.PAIR)
+            _wait(s, met, State.PAIR, statement.pc, statement.pc)
         done = []
         for who in every:
             done.append(attempt(who))
             if done[-1]:
                 who.pairs.leave(who.lane)
         if not all(done):
-            _wait(s, ~np.array(done), statement.pc, statement.pc + 1, State.TENSOR)
+            _wait(s, done, State.TENSOR, statement.pc, statement.pc + 1)
 
     return _by_warps(statement, run)
 
@@ -82,14 +82,9 @@ def _wake_pairs(s: Strand) -> None:
             s.wave.wake(other)
 
 
-def _wait(s: Strand, lacking: Array, pc: int, following: int, state: State) -> None:
-    """Some warps of a strand wait at a statement; the others, if any, go on at `following`."""
-    wave = s.wave
-    if not lacking.all():
-        s, going = wave.divide(s, np.repeat(lacking, WARP), pc)
-        going.pc = following
-        wave.ready.append(going)
-    wave.park(s, state, None, pc)
+def _wait(s: Strand, goes_on: list[bool], state: State, pc: int, following: int) -> None:
+    """Warps that cannot go on come to the statement again."""
+    s.wave.hold(s, np.repeat(~np.array(goes_on), WARP), state, None, pc, following)
     raise Parked
 
 

@@ -195,6 +195,35 @@ class Wave:
         strand.state, strand.wait, strand.pc = state, wait, pc
         self.waiting.append(strand)
 
+    def hold(
+        self, strand: Strand, lacking: Array, state: State, wait: Any, pc: int, following: int
+    ) -> Strand | None:
+        """The lanes of a mask wait, to go on at `pc`; the others, if any, are ready at
+        `following`, as the strand that is returned."""
+        going = None
+        if not lacking.all():
+            strand, going = self.divide(strand, strand.spread(lacking), pc)
+            going.pc = following
+            self.ready.append(going)
+        self.park(strand, state, wait, pc)
+        return going
+
+    def free(
+        self, strand: Strand, mask: Array, part: Callable[[Array], Any] | None = None
+    ) -> Strand | None:
+        """Of a strand that waits the lanes of a mask, as one that waits by itself; None: there are
+        no such lanes. `part` gives what the lanes of a mask wait for, where that differs."""
+        if not mask.any():
+            return None
+        if mask.all():
+            return strand
+        self.waiting.remove(strand)
+        mask, state, wait = strand.spread(mask), strand.state, strand.wait
+        going, staying = self.divide(strand, mask, strand.pc)
+        self.park(staying, state, part(~mask) if part else wait, strand.pc)
+        self.park(going, state, part(mask) if part else wait, strand.pc)
+        return going
+
     def mates(self, strand: Strand) -> list[Strand]:
         """The strands that wait as one does and where it does, it too."""
         place = strand.place
