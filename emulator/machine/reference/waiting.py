@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from emulator.machine.reference.mbarriers import PhaseWait, words_of
 from emulator.machine.reference.schedule import placed
 from emulator.machine.reference.thread import WARP, Cluster, State, Thread
+from emulator.machine.shared.barriers import arrival_text
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.mbarriers import SIZE, missing
 
@@ -75,7 +76,7 @@ def _barrier(thread: Thread) -> str:
     number = thread.wait[0]
     barrier = thread.block.barriers[number]
     whole = barrier.expected or WARP * sum(bool(warp.alive) for warp in thread.block.warps)
-    text = f"barrier {number}: {barrier.arrived} of {whole} threads arrived"
+    text = arrival_text(number, barrier.arrived, whole)
     partly = len(barrier.partly)
     return text + (f"; of {partly} warps only some lanes" if partly else "")
 

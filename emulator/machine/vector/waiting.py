@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from emulator.machine.shared.barriers import arrival_text
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.mbarriers import SIZE, missing
 from emulator.machine.shared.place import spans
@@ -160,7 +161,7 @@ def _barrier(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
     }
     missing = [i for i, warp in enumerate(warps.tolist()) if alive[i] and warp not in at]
     partly = int(np.count_nonzero(barriers.partly[warps, number]))
-    text = f"barrier {number}: {int(arrived)} of {whole} threads arrived"
+    text = arrival_text(number, int(arrived), whole)
     if missing and not wanted:
         text += f"; missing warps {spans(np.array(missing))}"
     ended = int((~wave.alive.reshape(-1, WARP)[warps]).all(-1).sum())
