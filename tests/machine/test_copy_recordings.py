@@ -139,7 +139,7 @@ def test_recordings_notice_a_copy_that_must_not_begin(start, monkeypatch):
     ("owner", "name", "other", "start"),
     [
         (tensor_copy.Copy, "behind", lambda self: self._replace(first=self.last), "tile store 1d"),
-        (tensor_copy.Plan, "row_pitch", lambda self: self.row_bytes, "tile load 2d 128B"),
+        (tensor_copy.BoxPlan, "row_pitch", lambda self: self.row_bytes, "tile load 2d 128B"),
     ],
 )
 def test_recordings_notice_another_rule(owner, name, other, start, monkeypatch):

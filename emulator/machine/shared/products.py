@@ -49,6 +49,11 @@ class Product:
     left: list[int] = field(init=False)
     groups: list[int] = field(init=False)
 
+    @property
+    def sources(self) -> int:
+        """A set of bits: the registers that it reads when it takes effect."""
+        return 0
+
 
 class Due(NamedTuple):
     """A product that takes effect now, for some of its warpgroups, by their index."""

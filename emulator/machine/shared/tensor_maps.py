@@ -12,7 +12,7 @@ import numpy as np
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.issuing import Issue, Issuer, Make, Operands, Run
 from emulator.machine.shared.operands import ordinary
-from emulator.memory.tensor_copy import Plan, place_problem, plan
+from emulator.memory.tensor_copy import BoxPlan, place_problem, plan
 from emulator.memory.tensor_map import TensorMap
 from emulator.memory.tensor_map_bits import replace_field
 from emulator.memory.tensor_transfer import REDUCED, reduction_problem
@@ -55,7 +55,7 @@ class TensorCopy:
             raise Failure("tensor map", f"a map of {found.rank} dimensions in a {self.dims}d copy")
         return found
 
-    def check(self, box: Plan, coordinates: Sequence[int]) -> None:
+    def check(self, box: BoxPlan, coordinates: Sequence[int]) -> None:
         """Raises Failure for coordinates at which no such box may lie."""
         if problem := place_problem(box, coordinates, not self.loads):
             raise Failure("tensor copy", problem)
@@ -79,7 +79,7 @@ class Box(NamedTuple):
     """What one thread wants copied."""
 
     tensor_map: TensorMap
-    plan: Plan
+    plan: BoxPlan
     coordinates: list[int]
     offsets: list[int]
 

@@ -60,8 +60,6 @@ class Issuer:
 
     @property
     def pairs(self) -> Pairs:
-        if self.wave.pairs is None:
-            self.wave.pairs = Pairs()
         return self.wave.pairs
 
     @property

@@ -18,7 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
-from emulator.machine.shared.products import WARPGROUPS
+from emulator.machine.shared.pending import Pending
+from emulator.machine.shared.products import WARPGROUPS, Products
+from emulator.machine.shared.tensor_order import Pairs
 from emulator.machine.vector.strand import (
     WARP,
     WARPGROUP,
@@ -114,17 +116,18 @@ class Wave:
         self.executed = 0
         #: statements executed since anything happened that others may wait for
         self.vain = 0
-        #: the state of barriers, of clusters, and of asynchronous operations: see the engine
+        #: asynchronous operations under way
+        self.pending = Pending(len(lanes), grid.async_order, grid.seed)
+        self.products = Products(grid.async_order, grid.seed)
+        #: barriers of blocks and of clusters, which the engine makes of the wave
         self.barriers: Any = None
         self.clusters: Any = None
-        self.pending: Any = None
-        self.products: Any = None
         #: what looks for mistakes; None: nothing does
         self.watch: Any = None
         #: tensor memory of the blocks that have used it, by their rows
         self.tensor: dict[int, TensorMemory] = {}
-        #: warps of pairs of blocks that wait for each other: see `tensor_order.Pairs`
-        self.pairs: Any = None
+        #: warps of pairs of blocks that wait for each other
+        self.pairs = Pairs()
         self.specials: dict[str, Array] = {}
         self._rows: Lanes | None = None
 
@@ -135,7 +138,7 @@ class Wave:
         self.alive[:] = self.thread < self.grid.threads
         self.version = self.executed = self.vain = 0
         self.ready, self.waiting = [], []
-        self.tensor, self.pairs = {}, None
+        self.tensor, self.pairs = {}, Pairs()
 
     def start(self, function: Function, initial: Callable[[Frame], None]) -> None:
         """All threads at the first statement of a kernel."""
