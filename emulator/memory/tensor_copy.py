@@ -3,7 +3,8 @@
 A copy moves *rows*: elements of dimension 0 that lie side by side in global memory and, cut into
 16-byte runs that the swizzle permutes, in shared memory. A `BoxPlan` holds all that follows from
 the map and the mode; the coordinates then place it. `tensor_copy_reference` says the same one
-element at a time. PTX ISA 5.5.3 to 5.5.7, 9.7.9.27.1; what the manual leaves open was measured on an H200.
+element at a time. PTX ISA 5.5.3 to 5.5.7, 9.7.9.27.1; what the manual leaves open was measured on
+an H200.
 """
 
 from __future__ import annotations
