@@ -181,7 +181,7 @@ END:"""
     ]  # fmt: skip
 
 
-CANCEL = """ @!%p1 bra END; @%p2 bra ASK; bra END;
+CANCEL = """ mov.u32 %r16, %ctaid.z; setp.eq.u32 %p2, %r16, 0; @!%p1 bra END; @%p2 bra ASK; bra END;
 ASK: mbarrier.arrive.expect_tx.shared.b64 _, [bar], 16;
  clusterlaunchcontrol.try_cancel.async.mbarrier::complete_tx::bytes.b128 [answer], [bar];
 W: mbarrier.try_wait.parity.shared.b64 %p3, [bar], 0; @!%p3 bra W; ld.shared.b128 %q, [answer];
@@ -196,7 +196,7 @@ END:"""
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_responses_about_clusters(engine):
-    """The only block asks and gets none; of more than run together the first asks for another."""
+    """The only block gets none; the first of more than run together gets another."""
     _, b = results(CANCEL, engine)
     assert b[:8].tolist() == [0, 0, 0, 0, 0, 0, 0, 7]
     count = 300
