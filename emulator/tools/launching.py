@@ -148,7 +148,7 @@ class _Command:
 
     @property
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """What the launch has changed, argument by argument."""
+        """Changes that the launch made, argument by argument."""
         pairs = zip(self.values, self.before, strict=True)
         return [_row(i, x, old) for i, (x, old) in enumerate(pairs)]
 
@@ -242,7 +242,7 @@ def _failed(kernel: str, error: KernelError) -> MachineReport:
 
 
 def _orders(command: _Command, seeds: int) -> OrderReport:
-    """What depends on the order; the launch before has left its results in the arrays."""
+    """Checks what depends on the order; an earlier launch has left its results in the arrays."""
     for value, before in zip(command.values, command.before, strict=True):
         if before is not None:
             value.value[...] = before
