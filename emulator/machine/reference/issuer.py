@@ -17,7 +17,7 @@ from emulator.machine.reference.mbarriers import barrier_at, change
 from emulator.machine.reference.operands import Read, addresses, guard_of, reader
 from emulator.machine.reference.schedule import placed
 from emulator.machine.reference.thread import WARP, State, Thread, Together
-from emulator.machine.shared.issuing import Combine, Make, Operands, Place, Wanted
+from emulator.machine.shared.issuing import Combine, Make, Operands, Place, Wanted, Watch
 from emulator.memory.mbarrier import Change
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.ptx.program import Function, Statement
@@ -28,8 +28,7 @@ class Issuer:
     """One thread that executes a statement, with the readers of the operands that it asks for."""
 
     undefined: Undefined = "hardware"
-    #: checks belong to the vector engine
-    watch = None
+    watch: Watch | None = None
 
     def __init__(self, thread: Thread, reads: list[Read]) -> None:
         self.thread, self.reads = thread, reads

@@ -54,29 +54,19 @@ class Place(NamedTuple):
 class CompletionWatch(Protocol):
     """Checks of what a commit of tcgen05 waits for."""
 
-    def commit(self, lane: int, group: int, barrier: int) -> None:
-        """A thread commits its operations of a .cta_group."""
+    def commit(self, lane: int, group: int, barrier: int) -> None: ...
 
 
 class TensorCoreWatch(Protocol):
-    """Checks of tcgen05."""
+    """Checks of tcgen05: what warps and threads issue, read and give back."""
 
     completion: CompletionWatch
 
-    def space(self, held: Array, row: int, lane: int) -> Space:
-        """Shared memory of a block that reports the reads of a thread's operation."""
-
-    def operation(self, operation: TensorOperation) -> None:
-        """An operation is issued."""
-
-    def loads(self, lane: int, registers: Sequence[int]) -> None:
-        """A ld of a warp will write registers."""
-
-    def unwritten(self, lanes: Places, what: str, pc: int) -> None:
-        """Lanes read tensor memory that nothing has written."""
-
-    def given_back(self, memory: TensorMemory, address: int, columns: int, lane: int) -> None:
-        """A warp gives columns back."""
+    def space(self, held: Array, row: int, lane: int) -> Space: ...
+    def operation(self, operation: TensorOperation) -> None: ...
+    def loads(self, lane: int, registers: Sequence[int]) -> None: ...
+    def unwritten(self, lanes: Places, what: str, pc: int) -> None: ...
+    def given_back(self, memory: TensorMemory, address: int, columns: int, lane: int) -> None: ...
 
 
 class Watch(Protocol):
@@ -84,69 +74,32 @@ class Watch(Protocol):
 
     tensor_cores: TensorCoreWatch
 
-    def issued(self, lane: int, barrier: int | None) -> None:
-        """A thread has issued a copy that signals an mbarrier, or belongs to its group."""
-
-    def stored_by_copy(self, lane: int, places: Places) -> None:
-        """A bulk copy will store bytes of shared memory to global memory."""
-
-    def map_used(self, lane: int, held: Array, place: int) -> None:
-        """A tensor copy has read its map."""
-
-    def mbarrier_used(self, lanes: Places, places: Places, *, arrives: bool = True) -> None:
-        """Lanes arrive at mbarriers, or look at them."""
+    def issued(self, lane: int, barrier: int | None) -> None: ...
+    def stored_by_copy(self, lane: int, places: Places) -> None: ...
+    def map_used(self, lane: int, held: Array, place: int) -> None: ...
+    def mbarrier_used(self, lanes: Places, places: Places, *, arrives: bool = True) -> None: ...
 
 
 class Issuer(Protocol):
     """One thread, or one warp by its first lane, that executes a statement."""
 
-    @property
-    def pending(self) -> Pending:
-        """Operations under way."""
-
-    @property
-    def lane(self) -> int:
-        """Its number among the threads of `pending`."""
-
-    @property
-    def row(self) -> int:
-        """The number of its block among those of `pending`."""
-
-    @property
-    def cluster(self) -> range:
-        """The numbers of the blocks of its cluster."""
-
-    @property
-    def pairs(self) -> Pairs:
-        """Warps that wait for the other block of a pair."""
-
-    @property
-    def program(self) -> Program:
-        """The program of the launch."""
-
-    @property
-    def warp(self) -> int:
-        """The number of its warp in the block."""
-
-    @property
-    def shared_bytes(self) -> int:
-        """Bytes of shared memory of each block."""
-
-    @property
-    def target(self) -> Target:
-        """The target of the launch."""
-
-    @property
-    def arithmetic(self) -> Engine:
-        """What computes matrix instructions."""
-
-    @property
-    def undefined(self) -> Undefined:
-        """What becomes of undefined results."""
-
-    @property
-    def watch(self) -> Watch | None:
-        """The checks, if the launch has any."""
+    #: operations under way, and the numbers of the thread and its block among those of them
+    pending: Pending
+    lane: int
+    row: int
+    #: the numbers of the blocks of its cluster, and the bytes of shared memory of each
+    cluster: range
+    shared_bytes: int
+    #: the number of its warp in the block; warps that wait for the other block of a pair
+    warp: int
+    pairs: Pairs
+    program: Program
+    target: Target
+    #: what computes matrix instructions, and what becomes of undefined results
+    arithmetic: Engine
+    undefined: Undefined
+    #: the checks, if the launch has any
+    watch: Watch | None
 
     def word(self, place: int) -> int:
         """The operand that stands at a place in the list of its statement's `Operands`."""

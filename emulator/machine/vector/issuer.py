@@ -10,12 +10,9 @@ from functools import partial
 import numpy as np
 
 from dtypes import Array
-from emulator.arith import Engine
 from emulator.arith.scalar.rule import bind_vector
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.issuing import Make, Operands, Place, Wanted, Watch
-from emulator.machine.shared.pending import Pending
-from emulator.machine.shared.tensor_order import Pairs
+from emulator.machine.shared.issuing import Make, Operands, Place, Wanted
 from emulator.machine.vector import memory
 from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.fragments import one_for_all
@@ -26,9 +23,7 @@ from emulator.machine.vector.strand import WARP, State, Strand
 from emulator.memory.arena import AccessError
 from emulator.memory.mbarrier import Change
 from emulator.memory.tensor_memory import TensorMemory
-from emulator.ptx.program import Function, Program, Statement
-from emulator.targets import Target
-from emulator.warp.call import Undefined
+from emulator.ptx.program import Function, Statement
 
 #: the words of an operand, for the lanes of a mask at least
 Read = Callable[[Strand, Array | None], Array]
@@ -37,58 +32,19 @@ Read = Callable[[Strand, Array | None], Array]
 class Issuer:
     """One lane of a strand, with the words of the operands that its statement asks for."""
 
-    __slots__ = ("index", "lane", "row", "strand", "wave", "words")
-
     def __init__(
         self, strand: Strand, position: int, words: Sequence[Array], index: int | None = None
     ) -> None:
-        self.strand, self.wave = strand, strand.wave
-        self.lane = int(strand.lanes[position])
-        self.row: int = self.lane // self.wave.lanes_per_cta
+        wave, grid = strand.wave, strand.wave.grid
+        self.strand, self.wave, self.lane = strand, wave, int(strand.lanes[position])
         #: words of its operands, each one for all, or at an index: its position in the strand
         self.words, self.index = words, position if index is None else index
-
-    @property
-    def pending(self) -> Pending:
-        return self.wave.pending
-
-    @property
-    def cluster(self) -> range:
-        size = self.wave.cluster_size
-        first = self.row // size * size
-        return range(first, first + size)
-
-    @property
-    def pairs(self) -> Pairs:
-        return self.wave.pairs
-
-    @property
-    def program(self) -> Program:
-        return self.wave.grid.program
-
-    @property
-    def warp(self) -> int:
-        return self.lane % self.wave.lanes_per_cta // WARP
-
-    @property
-    def shared_bytes(self) -> int:
-        return self.wave.shared_bytes
-
-    @property
-    def target(self) -> Target:
-        return self.wave.grid.target
-
-    @property
-    def arithmetic(self) -> Engine:
-        return self.wave.grid.arithmetic
-
-    @property
-    def undefined(self) -> Undefined:
-        return self.wave.grid.undefined
-
-    @property
-    def watch(self) -> Watch | None:
-        return self.wave.watch
+        self.row, thread = divmod(self.lane, wave.lanes_per_cta)
+        first = self.row // wave.cluster_size * wave.cluster_size
+        self.cluster, self.warp = range(first, first + wave.cluster_size), thread // WARP
+        self.pending, self.pairs, self.watch = wave.pending, wave.pairs, wave.watch
+        self.shared_bytes, self.program, self.target = wave.shared_bytes, grid.program, grid.target
+        self.arithmetic, self.undefined = grid.arithmetic, grid.undefined
 
     def word(self, place: int) -> int:
         return word_at(self.words[place], self.index)
