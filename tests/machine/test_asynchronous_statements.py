@@ -3,6 +3,7 @@ says what comes out."""
 
 import numpy as np
 import pytest
+from test_tcgen05 import product, run
 
 from emulator import KernelError, Module, TensorMap
 
@@ -222,3 +223,45 @@ HEAR:""" + WAIT + SHOW + " barrier.cluster.arrive; barrier.cluster.wait;"  # fmt
         _, b = results(body, engine, grid=2, cluster=2, async_order=order)
         assert b[:6].tolist() == [71, 71, 1, 1, 75, 5]
         assert b[32:38].tolist() == [70, 70, 0, 0, 74, 5]
+
+
+# --- tcgen05 --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_columns_that_are_given_back_wake_who_waits_for_them(engine):
+    body = """
+ setp.eq.u32 %q, %r1, 1;
+ @%q tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 512;
+ @%p tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r5, 512;
+ bar.sync 0; ld.shared.b32 %r5, [slot];
+"""
+    run(body, [], columns=512, engine=engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_commit_arrives_in_the_blocks_that_its_mask_names(engine):
+    body = """
+ mov.u32 %r252, bar; setp.eq.u32 %q, %r0, 0; @%q mbarrier.init.shared::cta.b64 [%r252], 2;
+ barrier.cluster.arrive; barrier.cluster.wait; mov.u32 %r20, %cluster_ctarank;
+ or.b32 %r21, %r20, %r0; setp.eq.u32 %q, %r21, 0; mov.b16 %h, MASK;
+ @%q tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64
+   [%r252], %h;
+ barrier.cluster.arrive; barrier.cluster.wait; ld.shared.u64 %rd3, [bar];
+ mbarrier.pending_count.b64 %r22, %rd3; mad.wide.u32 %rd4, %r4, 4, %x; st.global.u32 [%rd4], %r22;
+"""
+    for mask, left in ((1, [1, 2]), (2, [2, 1]), (3, [1, 1])):
+        out = np.zeros(256, np.uint32)
+        run(body.replace("MASK", str(mask)), [out], engine=engine, group=2, blocks=2)
+        assert out[[0, 128]].tolist() == left
+
+
+def test_either_block_of_a_pair_issues_a_product():
+    rng = np.random.default_rng(7)
+    a, b = (rng.integers(-8, 9, (rows, 16)).astype(np.float16) for rows in (256, 64))
+    out = np.zeros((256, 64), np.float32)
+    given = product("f16", 2)
+    body = given.replace("%cluster_ctarank;", "%cluster_ctarank; xor.b32 %r250, %r250, 1;")
+    assert body != given
+    run(body, [a, b, out], group=2, blocks=2)
+    assert np.array_equal(out, a.astype(int) @ b.T.astype(int))
