@@ -75,7 +75,7 @@ def arrive_after_copies(statement: Statement, function: Function) -> Run:
 
 
 def _by_group(make: Callable[[Statement], OnPending]) -> Callable[[Statement, Function], Run]:
-    """What one thread does to the groups of its copies."""
+    """Makes the steps of single threads that commit groups of copies, or wait for them."""
 
     def made(statement: Statement, function: Function) -> Run:
         act = make(statement)

@@ -82,7 +82,7 @@ class Issuer:
 
 
 def readers(operands: Operands) -> list[Read]:
-    """What gives the operands that a statement asks for."""
+    """The readers of the operands that a statement asks for."""
     return [_reader(wanted) for wanted in operands.wanted]
 
 
@@ -94,7 +94,7 @@ def _reader(wanted: Wanted) -> Read:
 
 
 def combination(operation: Any, **given: str) -> Combine:
-    """A reduction of words, one by one by the rule on integers."""
+    """A reduction of arrays of words, which applies the rule on integers to one after the other."""
     rule = bind_reference(operation, **given)
 
     def combine(held: Array, words: Array) -> Array:
@@ -105,7 +105,7 @@ def combination(operation: Any, **given: str) -> Combine:
 
 
 def by_thread(make: Make) -> Callable[[Statement, Function], Run]:
-    """What a thread does at a statement, of what all engines say that it does."""
+    """Makes the steps of single threads from a statement that all engines share."""
 
     def made(statement: Statement, function: Function) -> Run:
         operands = Operands(statement, combination)
@@ -124,7 +124,7 @@ def each(makes: Mapping[str, Make]) -> dict[str, Callable[[Statement, Function],
 def by_warp(
     statement: Statement, operands: Operands, run: Callable[[Issuer, Threads], None], whole: str
 ) -> Together:
-    """What a warp does at a statement, by its first thread; `whole` as `Together` has it."""
+    """The step of warps, each issued by its first thread; `whole` as in `Together`."""
     reads = list(zip(operands.wanted, readers(operands), strict=True))
 
     def together(threads: Threads) -> None:
@@ -142,7 +142,7 @@ def _given(word: int, thread: Thread) -> int:
 
 
 def together(makes: Mapping[str, Make]) -> dict[str, Callable[[Statement, Function], Together]]:
-    """What warps do at the statements of a table."""
+    """The steps of warps for a table of statements."""
 
     def made(make: Make, statement: Statement, function: Function) -> Together:
         operands = Operands(statement, combination)

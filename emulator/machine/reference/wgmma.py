@@ -113,7 +113,7 @@ def _by_chance(threads: Threads) -> None:
 def _in_order(
     make: Callable[[Statement], OnProducts], statement: Statement, function: Function
 ) -> Together:
-    """What a warpgroup does to the products that it has issued."""
+    """The step of a warpgroup that commits its products, or waits for them."""
     act = make(statement)
 
     def step(threads: Threads) -> None:

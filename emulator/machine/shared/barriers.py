@@ -1,5 +1,4 @@
-"""Barriers of a thread block and of a cluster (PTX ISA 9.7.13.1, 9.7.13.4): how many there are, and
-what is wrong where one is used wrongly."""
+"""Errors at barriers of a thread block and of a cluster (PTX ISA 9.7.13.1, 9.7.13.4)."""
 
 from __future__ import annotations
 

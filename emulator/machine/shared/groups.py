@@ -8,7 +8,7 @@ from emulator.machine.shared.operands import constant
 from emulator.machine.shared.pending import Lanes, Pending
 from emulator.ptx.program import Statement
 
-#: what threads, by their numbers, do to the operations under way
+#: a commit or a wait of some threads, by their numbers
 OnPending = Callable[[Pending, Lanes], None]
 
 

@@ -1,8 +1,8 @@
 """Asynchronous statements, stated once for all engines.
 
-A statement says which operands it reads (`Operands`), and is then a function of an `Issuer`: one
-thread, or one warp by its first lane. An engine makes issuers of its threads or lanes; they read
-the operands, find memory and mbarriers, and have the operations that are under way.
+A statement names the operands that it reads (`Operands`) and becomes a function of an `Issuer`: one
+thread, or one warp by its first lane. An engine makes issuers of its threads or lanes. An issuer
+reads the operands, finds memory and mbarriers, and holds the operations under way.
 """
 
 from __future__ import annotations

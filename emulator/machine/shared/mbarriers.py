@@ -1,4 +1,4 @@
-"""Statements of mbarriers (PTX ISA 9.7.13.15): what an opcode does to a barrier, or waits for.
+"""Words of opcodes of mbarriers (PTX ISA 9.7.13.15): changes of a barrier, and waits.
 
 Counts, bytes and words are integers, or arrays with an entry for each lane.
 """

@@ -153,8 +153,8 @@ class Products:
 
 # --- fence, commit, wait --------------------------------------------------------------------------
 
-#: what warpgroups, by their numbers in the grid, do to products under way; it gives those that take
-#: effect by that
+#: a fence, commit or wait of warpgroups, by their numbers in the grid; returns the products that
+#: take effect
 OnProducts = Callable[[Products, Collection[int]], Iterable[Due]]
 
 

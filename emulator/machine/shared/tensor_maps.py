@@ -1,5 +1,5 @@
-"""Tensor copies and tensor maps: what an opcode asks for, and which maps it takes (PTX ISA
-9.7.9.27). How the elements of a box move is the engine's."""
+"""Tensor copies and tensor maps (PTX ISA 9.7.9.27): words of opcodes, checks, edits of maps. An
+engine moves the elements of a box."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAP_ALIGNMENT, BOX_ALIGNMENT = 64, 128
 
 
 class Reduction(NamedTuple):
-    """A reduction of elements, as the rules of arithmetic take it."""
+    """The description of a reduction that `arith.scalar` takes."""
 
     rule: str
     types: tuple[str, ...]
@@ -46,7 +46,7 @@ class TensorCopy:
         self.reduces = bool(self._operation)
 
     def map_at(self, who: Issuer, address: int) -> TensorMap:
-        """The map at an address, as it is now; Failure for one of another rank."""
+        """The map at an address, as it is now. Raises Failure for one of another rank."""
         place = who.find(self._map_space, address, MAP_BYTES, _MAP_ALIGNMENT)
         if who.watch is not None:
             who.watch.map_used(who.lane, place.memory(), place.start)
@@ -56,12 +56,12 @@ class TensorCopy:
         return found
 
     def check(self, box: BoxPlan, coordinates: Sequence[int]) -> None:
-        """Raises Failure for coordinates at which no such box may lie."""
+        """Raises Failure where a box may not start at coordinates."""
         if problem := place_problem(box, coordinates, not self.loads):
             raise Failure("tensor copy", problem)
 
     def reduction(self, dtype: str) -> Reduction | None:
-        """How elements are combined; None: they are stored. Failure where that is not possible."""
+        """How elements are combined; None: they are stored. Failure for a type without it."""
         if not self.reduces:
             return None
         if problem := reduction_problem(self._operation, dtype):
@@ -76,7 +76,7 @@ def _decoded(raw: bytes) -> TensorMap:
 
 
 class Box(NamedTuple):
-    """What one thread wants copied."""
+    """The copy that one thread issues."""
 
     tensor_map: TensorMap
     plan: BoxPlan

@@ -128,7 +128,7 @@ def _arrival(wave: Wave, lane: int, place: Any) -> Callable[[], None]:
 
 
 def _by_group(make: Callable[[Statement], OnPending]) -> Callable[[Statement, Function], Step]:
-    """What lanes do to the groups of their copies."""
+    """Makes the steps of lanes that commit groups of copies, or wait for them."""
 
     def made(statement: Statement, function: Function) -> Step:
         act = make(statement)

@@ -93,7 +93,7 @@ def word_at(words: Array, i: int) -> int:
 
 @contextmanager
 def of_lane(i: int) -> Iterator[None]:
-    """Errors inside are those of the lane at a position in the strand."""
+    """Attributes errors inside to the lane at a position in the strand."""
     try:
         yield
     except AccessError as error:
@@ -106,7 +106,7 @@ def of_lane(i: int) -> Iterator[None]:
 
 
 def readers(operands: Operands, function: Function) -> list[Read]:
-    """What gives the operands that a statement asks for."""
+    """The readers of the operands that a statement asks for."""
     return [_reader(wanted, function) for wanted in operands.wanted]
 
 
@@ -126,7 +126,7 @@ def by_lane(
     function: Function,
     before: Callable[[Strand, Array | None], None] | None = None,
 ) -> Step:
-    """What each lane does at a statement; `before` hears of all its lanes."""
+    """The step of single lanes, from a statement that all engines share; `before` runs first."""
     operands = Operands(statement, bind_vector)
     run = make(operands)
     reads = readers(operands, function)
@@ -167,7 +167,7 @@ def warps_of(operands: Operands, function: Function) -> Callable[[Strand], list[
 
 
 def _by_warp(make: Make, statement: Statement, function: Function) -> Step:
-    """What each warp does at a statement."""
+    """The step of warps, each issued by its first lane."""
     operands = Operands(statement, bind_vector)
     run = make(operands)
     warps = warps_of(operands, function)
@@ -182,5 +182,5 @@ def _by_warp(make: Make, statement: Statement, function: Function) -> Step:
 
 
 def by_warps(makes: Mapping[str, Make]) -> dict[str, Callable[[Statement, Function], Step]]:
-    """What warps do at the statements of a table."""
+    """The steps of warps for a table of statements."""
     return {name: partial(_by_warp, make) for name, make in makes.items()}

@@ -164,7 +164,7 @@ def _part(x: Any, part: slice, shape: tuple[int, int]) -> Any:
 def _in_order(
     make: Callable[[Statement], OnProducts], statement: Statement, function: Function
 ) -> Step:
-    """What warpgroups do to the products that they have issued."""
+    """The step of warpgroups that commit their products, or wait for them."""
     act = make(statement)
 
     def step(s: Strand) -> None:
