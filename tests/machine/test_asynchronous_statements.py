@@ -195,18 +195,20 @@ END:"""
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_responses_about_clusters(engine):
+def test_responses_about_clusters(engine, monkeypatch):
     """The only block gets none; the first of more than run together gets another."""
     _, b = results(CANCEL, engine)
     assert b[:8].tolist() == [0, 0, 0, 0, 0, 0, 0, 7]
-    count = 160
-    _, b = results(CANCEL, engine, grid=(1, 1, count), block=64)
+    monkeypatch.setattr("emulator.machine.reference.engine._THREADS", 256)
+    monkeypatch.setattr("emulator.machine.vector.engine.LANES", 256)
+    count = 20
+    _, b = results(CANCEL, engine, grid=(1, 1, count))
     found, z = int(b[0]), int(b[3])
     assert found == 1 and 0 < z < count
     assert b[1:8].tolist() == [0, 0, z, 0, 0, z, 7]
     second = "mad.lo.u32 %r16, %r16, 2, %r1; setp.eq.u32 %p2, %r16, 1;"
     body = CANCEL.replace("setp.eq.u32 %p2, %r16, 0;", second)
-    _, b = results(body, engine, grid=(2, 1, count), block=64, cluster=2)
+    _, b = results(body, engine, grid=(2, 1, count), cluster=2)
     assert b[:3].tolist() == [1, 0, 0] and 0 < b[3] < count
 
 
