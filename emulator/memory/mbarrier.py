@@ -43,7 +43,7 @@ class Undefined(IntFlag):
     COMPLETED = 8
 
 
-class Operation(NamedTuple):
+class Change(NamedTuple):
     """What an operation adds up to; integers, or arrays with an entry for each lane.
 
     ``arrive``: arrivals; ``arrive_drop``: as many drops; ``expect_tx``: transactions;
@@ -97,7 +97,7 @@ class Barrier(NamedTuple):
             | (-self.expected & COUNT_MASK) << EXPECTED
         )
 
-    def after(self, operation: Operation) -> Barrier:
+    def after(self, operation: Change) -> Barrier:
         """The barrier after an operation, which may be the one that completes the phase."""
         pending = self.pending - operation.arrivals
         transactions = self.transactions + operation.transactions
@@ -107,7 +107,7 @@ class Barrier(NamedTuple):
         # What is undefined wraps around as the fields do.
         return Barrier.decode(Barrier(self.parity, pending, transactions, expected).encode())
 
-    def undefined(self, operation: Operation) -> Undefined:
+    def undefined(self, operation: Change) -> Undefined:
         """What PTX leaves undefined of an operation on this barrier; 0 where it is fine."""
         arrivals, drops, transactions, may_complete = operation
         out = Undefined(0)
@@ -182,7 +182,7 @@ def init_words(counts: Array) -> Words:
     return _encoded(np.zeros(counts.shape, np.uint64), both, np.zeros_like(both), both)
 
 
-def advance(words: Words, operation: Operation) -> tuple[Words, Flags]:
+def advance(words: Words, operation: Change) -> tuple[Words, Flags]:
     """The words of different barriers after an operation on each, and the `Undefined` of each."""
     arrivals, drops, added, may_complete = operation
     pending, transactions, expected = _fields(words)
@@ -204,7 +204,7 @@ def advance(words: Words, operation: Operation) -> tuple[Words, Flags]:
 
 
 def advance_lanes(
-    words: Words, barriers: NDArray[np.intp], operation: Operation
+    words: Words, barriers: NDArray[np.intp], operation: Change
 ) -> tuple[Words, Words, Flags]:
     """The words after one instruction whose lane i works on barrier ``barriers[i]``.
 
@@ -233,7 +233,7 @@ def advance_lanes(
         words[at], pending - before(arrivals), transactions + before(added),
         expected - before(drops),
     )  # fmt: skip
-    after, flags = advance(tokens, Operation(arrivals, drops, added, operation.may_complete))
+    after, flags = advance(tokens, Change(arrivals, drops, added, operation.may_complete))
     last = starts + lengths - 1
     words = words.copy()
     early = np.flatnonzero((after ^ tokens) >> PARITY)
@@ -243,7 +243,7 @@ def advance_lanes(
         for turn in range(lengths.max()):
             here = starts[lengths > turn] + turn
             tokens[here] = words[at[here]]
-            each = Operation(arrivals[here], drops[here], added[here], operation.may_complete)
+            each = Change(arrivals[here], drops[here], added[here], operation.may_complete)
             words[at[here]], flags[here] = advance(tokens[here], each)
     back = np.argsort(order)
     return words, tokens[back], flags[back]
@@ -256,7 +256,7 @@ def _one_by_one(
     held, tokens, flags = words.tolist(), [], []
     every = zip(barriers.tolist(), *(part.tolist() for part in parts), strict=True)
     for at, arrivals, drops, added in every:
-        operation = Operation(arrivals, drops, added, may_complete)
+        operation = Change(arrivals, drops, added, may_complete)
         before = Barrier.decode(held[at])
         tokens.append(held[at])
         flags.append(before.undefined(operation))

@@ -1,9 +1,10 @@
 """Which bytes a tensor copy moves: ``cp.async.bulk.tensor`` and ``cp.reduce.async.bulk.tensor``.
 
 A copy moves *rows*: elements of dimension 0 that lie side by side in global memory and, cut into
-16-byte runs that the swizzle permutes, in shared memory. A `Plan` holds all that follows from the
-map and the mode; the coordinates then place it. `tensor_copy_reference` says the same one element
-at a time. PTX ISA 5.5.3 to 5.5.7, 9.7.9.27.1; what the manual leaves open was measured on an H200.
+16-byte runs that the swizzle permutes, in shared memory. A `BoxPlan` holds all that follows from
+the map and the mode; the coordinates then place it. `tensor_copy_reference` says the same one
+element at a time. PTX ISA 5.5.3 to 5.5.7, 9.7.9.27.1; what the manual leaves open was measured on
+an H200.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Copy(NamedTuple):
     Leading axes, here ``…``, are those of the coordinates: none for one copy.
     """
 
-    plan: Plan
+    plan: BoxPlan
     #: ``(…, rows)``: address of the first element of each row; 0 for rows outside of the tensor
     row_address: Int64
     #: ``(…, rows)``: whether the row lies inside of the tensor in all dimensions but the first
@@ -149,7 +150,7 @@ class Copy(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class BoxPlan:
     """What all copies of one map in one mode have in common."""
 
     tensor_map: TensorMap
@@ -279,7 +280,7 @@ def _integers(what: str, given: Any, count: int, mode: str) -> Int64:
     return values.astype(np.int64)
 
 
-def plan(tensor_map: TensorMap, mode: str = "tile") -> Plan:
+def plan(tensor_map: TensorMap, mode: str = "tile") -> BoxPlan:
     """The plan of copies with a map in one of `MODES`, kept for the next call.
 
     Raises OperandError where map and mode do not go together, UnsupportedError for what is legal
@@ -289,7 +290,7 @@ def plan(tensor_map: TensorMap, mode: str = "tile") -> Plan:
 
 
 @lru_cache(maxsize=1024)
-def _plan(m: TensorMap, mode: str) -> Plan:
+def _plan(m: TensorMap, mode: str) -> BoxPlan:
     if mode in _NOT_MODELLED:
         raise UnsupportedError(f"tensor copies in mode {mode} are legal PTX, not modelled here")
     if mode not in MODES:
@@ -309,19 +310,19 @@ def _plan(m: TensorMap, mode: str) -> Plan:
             f"a box of more than {MAX_BYTES} bytes fits no shared memory; {m!r:.200}"
         )
     if m.mode == "im2col":
-        return Plan(m, mode, m.pixels, geometry)
+        return BoxPlan(m, mode, m.pixels, geometry)
     if mode == "tile":
         grid = np.indices(steps[::-1], np.int64).reshape(len(steps), prod(steps))[::-1]
         thin = np.array(geometry.steps, np.int64)[:, None]
-        return Plan(m, mode, grid.shape[1], geometry, grid * thin)
+        return BoxPlan(m, mode, grid.shape[1], geometry, grid * thin)
     if m.rank != 2 or m.box[1] != 1:
         raise OperandError(
             f"a tensor copy in mode {mode} needs a map of rank 2 with a box of one row; {m!r:.200}"
         )
-    return Plan(m, mode, 4, geometry)
+    return BoxPlan(m, mode, 4, geometry)
 
 
-def place_problem(p: Plan, coordinates: Any, stores: bool) -> str:
+def place_problem(p: BoxPlan, coordinates: Any, stores: bool) -> str:
     """Why a copy may not begin at coordinates, in words; "" where it may.
 
     An H200 answers each of these with "illegal instruction". What holds for stores and reductions
@@ -360,7 +361,7 @@ def modelled(tensor_map: TensorMap, mode: str = "tile") -> tuple[str, ...]:
     return tuple(text for applies, text in _MODELLED if applies(tensor_map, mode))
 
 
-def im2col_positions(p: Plan, start: Int64, shift: Int64) -> Int64:
+def im2col_positions(p: BoxPlan, start: Int64, shift: Int64) -> Int64:
     """``(…, rank - 1, pixels)``: where the pixels of im2col copies lie, images last.
 
     The pixels walk through the box of filter positions, width first, from the coordinates on: past
@@ -405,7 +406,7 @@ def swizzled(address: Any, swizzle: str) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _swizzled_runs(p: Plan, base: int) -> Int64:
+def _swizzled_runs(p: BoxPlan, base: int) -> Int64:
     rows = base + p.row_pitch * np.arange(p.rows, dtype=np.int64)
     runs = rows[:, None] + RUN * np.arange(p.row_bytes // RUN, dtype=np.int64)
     out: Int64 = swizzled(runs, p.tensor_map.swizzle)

@@ -19,7 +19,7 @@ from emulator.machine.compiled.warp_emitter import WarpEmitter
 from emulator.machine.reference import engine as reference_engine
 from emulator.machine.vector import mbarriers as steps
 from emulator.machine.vector import wgmma
-from emulator.memory.mbarrier import MAX_COUNT, Barrier, Operation
+from emulator.memory.mbarrier import MAX_COUNT, Barrier, Change
 
 #: descriptors of the room's bytes as they lie in memory: bits that are added to %a and %b
 SWIZZLES = {"none": 0, "128B": 1 << 62, "64B": 2 << 62, "32B": 3 << 62}
@@ -247,7 +247,7 @@ def arrival():
 
 
 EDGES = [
-    (Barrier(parity, pending, transactions, expected), Operation(arrivals, 0, added))
+    (Barrier(parity, pending, transactions, expected), Change(arrivals, 0, added))
     for parity in (0, 1)
     for pending, expected in ((1, 1), (2, 3), (MAX_COUNT, MAX_COUNT), (0, 5))
     for transactions in (0, -1, 16, MAX_COUNT, -MAX_COUNT)

@@ -11,7 +11,7 @@ from hardware.copy_record import draw
 from paths import GOLDEN
 
 from emulator import KernelError, Module
-from emulator.machine.vector import bulk, tensors
+from emulator.machine.vector import issuer, tensors
 from emulator.memory import tensor_copy, tensor_transfer
 from emulator.memory.tensor_map_bits import ELEMENT_TYPES, SWIZZLES
 
@@ -139,7 +139,7 @@ def test_recordings_notice_a_copy_that_must_not_begin(start, monkeypatch):
     ("owner", "name", "other", "start"),
     [
         (tensor_copy.Copy, "behind", lambda self: self._replace(first=self.last), "tile store 1d"),
-        (tensor_copy.Plan, "row_pitch", lambda self: self.row_bytes, "tile load 2d 128B"),
+        (tensor_copy.BoxPlan, "row_pitch", lambda self: self.row_bytes, "tile load 2d 128B"),
     ],
 )
 def test_recordings_notice_another_rule(owner, name, other, start, monkeypatch):
@@ -160,20 +160,18 @@ def test_recordings_notice_another_reduction(name, operation, dtype, type_, monk
     assert differing(name) == []
     types = tensor_transfer.REDUCED[operation] | {dtype: type_}
     monkeypatch.setitem(tensor_transfer.REDUCED, operation, types)
-    tensors._combine.cache_clear()
     monkeypatch.setattr(tensors, "bind_vector", lambda *_, **__: np.add)
     found = differing(name)
-    tensors._combine.cache_clear()
     assert found
 
 
 def test_recordings_notice_a_signal_to_another_block(monkeypatch):
     """The mbarrier of a copy within a cluster is that of the block that it goes to."""
     assert not noticed("st.async.b32")
-    inner = bulk.find_barriers
+    inner = issuer.barriers_at
     monkeypatch.setattr(
-        bulk, "find_barriers", lambda statement, function, space=None: inner(
-            statement, function, "shared" if space == "cluster" else space
+        issuer, "barriers_at", lambda find, space: inner(
+            find, "shared" if space == "cluster" else space
         )
     )  # fmt: skip
     assert noticed("st.async.b32")

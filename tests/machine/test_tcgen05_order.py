@@ -6,7 +6,7 @@ from test_tcgen05 import ENGINES, moved, multiplied, product, registers, run
 
 from emulator import InstructionDescriptor, KernelError
 from emulator.machine.shared import tensor_order
-from emulator.machine.shared.tensor_order import Operation
+from emulator.machine.shared.tensor_order import TensorOperation
 
 ORDERS = [("late", None), ("random", 0), ("random", 1)]
 POISON = -1
@@ -347,7 +347,9 @@ NAMES = ("mma", "cp", "cp.4x256b", "shift", "commit", "ld", "st")
 def operation(name, lane=0, cta_group=1, accumulator=(0, 128, 64)):
     if name != "mma":
         accumulator = ()
-    return Operation(lane, lambda: None, name=name, cta_group=cta_group, accumulator=accumulator)
+    return TensorOperation(
+        lane, lambda: None, name=name, cta_group=cta_group, accumulator=accumulator
+    )
 
 
 def test_what_follows_what():

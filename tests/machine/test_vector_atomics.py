@@ -10,7 +10,7 @@ from emulator.arith.scalar.rule import bind_vector
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.vector import atomics
-from emulator.machine.vector.atomics import Operation, perform
+from emulator.machine.vector.atomics import Update, perform
 
 OPERATIONS = [
     *(f"{x}.{t}" for x in ("add", "min", "max") for t in ("u32", "s32", "u64", "s64")),
@@ -69,7 +69,7 @@ def check(operation, kind, seed=0):
         expected = one_after_the_other(ins, held, places, words)
         for wanted in (True, False):
             view = held.copy()
-            does = Operation(bind_vector(ins, space="global"), Series(t, name), 1, wanted)
+            does = Update(bind_vector(ins, space="global"), Series(t, name), 1, wanted)
             found, changed = perform(view, places, words, does)
             if wanted:
                 assert found.tolist() == expected[0]
@@ -97,7 +97,7 @@ def test_more_lanes_go_one_after_the_other(operation):
 def test_sums_that_a_gpu_flushes_are_not_numpys():
     """0x00800001 - 0x00800000 is subnormal, and flushed in global memory."""
     held, words = np.array([0x00800001], np.uint32), np.array([0x80800000, 0], np.uint32)
-    does = Operation(
+    does = Update(
         bind_vector(instruction("add.f32"), space="global"), Series(TYPES["f32"], "add"), 1, False
     )
     perform(held, np.zeros(2, np.int64), (words,), does)

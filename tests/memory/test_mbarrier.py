@@ -11,7 +11,7 @@ from emulator.memory import mbarrier
 from emulator.memory.mbarrier import (
     MAX_COUNT,
     Barrier,
-    Operation,
+    Change,
     Undefined,
     advance,
     advance_lanes,
@@ -28,15 +28,15 @@ HALF = 0xFFFFFFFF << 32
 
 
 def arrive(count=1):
-    return Operation(arrivals=count)
+    return Change(arrivals=count)
 
 
 def arrive_drop(count):
-    return Operation(arrivals=count, drops=count)
+    return Change(arrivals=count, drops=count)
 
 
 def transactions(count):
-    return Operation(transactions=count)
+    return Change(transactions=count)
 
 
 class Steps:
@@ -98,7 +98,7 @@ def run(name, operands):
         s.do(transactions(-sign * rest[1]))
         s.look()
     elif kind == "mbarrier.arrive.expect_tx":
-        token = s.token(Operation(arrivals=1, transactions=rest[0]))
+        token = s.token(Change(arrivals=1, transactions=rest[0]))
         s.look()
         before = phase_over(s.barrier.encode(), token)
         s.do(transactions(-rest[1]))
@@ -166,13 +166,13 @@ def test_words_by_hand():
 
 
 def test_a_phase_needs_arrivals_and_bytes():
-    one = Barrier.init(1).after(Operation(arrivals=1, transactions=512))
+    one = Barrier.init(1).after(Change(arrivals=1, transactions=512))
     assert one == Barrier(0, 0, 512, 1)
     assert one.after(transactions(-511)) == Barrier(0, 0, 1, 1)
     assert one.after(transactions(-512)) == Barrier(1, 1, 0, 1)
     early = Barrier.init(1).after(transactions(-512))
     assert early == Barrier(0, 1, -512, 1)
-    assert early.after(Operation(arrivals=1, transactions=512)) == Barrier(1, 1, 0, 1)
+    assert early.after(Change(arrivals=1, transactions=512)) == Barrier(1, 1, 0, 1)
 
 
 def test_producers_start_by_waiting_for_parity_1():
@@ -209,8 +209,8 @@ def test_words_are_decoded_and_encoded():
         (Barrier.init(2), transactions(MAX_COUNT + 1), Undefined.TRANSACTIONS),
         (Barrier(0, 2, 1, 2), transactions(MAX_COUNT), Undefined.TRANSACTIONS),
         (Barrier(0, 2, -1, 2), transactions(-MAX_COUNT), Undefined.TRANSACTIONS),
-        (Barrier.init(1), Operation(1, may_complete=False), Undefined.COMPLETED),
-        (Barrier.init(2), Operation(1, may_complete=False), Undefined(0)),
+        (Barrier.init(1), Change(1, may_complete=False), Undefined.COMPLETED),
+        (Barrier.init(2), Change(1, may_complete=False), Undefined(0)),
     ],
 )
 def test_what_is_undefined_is_told(barrier, operation, flags):
@@ -237,7 +237,7 @@ def random_operation(rng, count, may_complete):
     arrivals = rng.choice([0, 1, 1, 2, 3, -1, 1 << 20], count)
     drops = np.where(rng.random(count) < 0.3, arrivals, 0)
     added = rng.choice([0, 0, 0, 16, -16, 1 << 20, -1, 37], count)
-    return Operation(arrivals, drops, added, may_complete)
+    return Change(arrivals, drops, added, may_complete)
 
 
 def in_turn(words, barriers, operation):
@@ -245,7 +245,7 @@ def in_turn(words, barriers, operation):
     words, tokens, flags = [int(word) for word in words], [], []
     for lane, at in enumerate(barriers):
         parts = (int(np.broadcast_to(part, len(barriers))[lane]) for part in operation[:3])
-        one = Operation(*parts, operation.may_complete)
+        one = Change(*parts, operation.may_complete)
         before = Barrier.decode(words[at])
         tokens.append(words[at])
         flags.append(before.undefined(one))

@@ -10,7 +10,7 @@ from emulator.arith.fast.words import LONG, POINTER
 from emulator.arith.scalar import TYPES
 from emulator.machine.compiled import rules
 from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
-from emulator.machine.vector.operands import word_type
+from emulator.machine.shared.operands import word_type
 
 _engines = []
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.machine.checks.clocks import Aspect, Bools
-from emulator.machine.shared.tensor_order import COMMITTED, Operation, ordered
+from emulator.machine.shared.tensor_order import COMMITTED, TensorOperation, ordered
 from emulator.machine.vector.strand import WARP, Lanes
 
 if TYPE_CHECKING:
@@ -57,7 +57,9 @@ class Completion:
             mine = lanes[lanes // self._clocks.per_cluster == cluster]
             self._after.update(zip(mine.tolist(), self._clocks.seen(mine), strict=True))
 
-    def problem(self, first: Operation, event: int, second: Operation) -> tuple[str, str]:
+    def problem(
+        self, first: TensorOperation, event: int, second: TensorOperation
+    ) -> tuple[str, str]:
         """What is wrong where one operation needs another of that event to be complete: the kind of
         finding, and how the sentence ends; empty where nothing is."""
         if first.lane == second.lane and ordered(first, second):
@@ -65,19 +67,19 @@ class Completion:
         return self.unknown(first, event, lanes_of(second), fences=True)
 
     def unknown(
-        self, first: Operation, event: int, lanes: Lanes, *, fences: bool
+        self, first: TensorOperation, event: int, lanes: Lanes, *, fences: bool
     ) -> tuple[str, str]:
         """The same where lanes, of which one must know, do what is no operation (`fences`)."""
         if first.name in COMMITTED:
             return self._of_commit(first, event, lanes, fences)
         return self._of_wait(first, event, lanes, fences)
 
-    def _later(self, first: Operation, event: int) -> list[tuple[int, int]]:
+    def _later(self, first: TensorOperation, event: int) -> list[tuple[int, int]]:
         """Columns of mbarriers with the commits to them that cover an operation."""
         commits = self._commits[first.lane, first.cta_group]
         return [(x, found) for x, events in commits.items() if (found := _next(events, event))]
 
-    def commit_seen(self, first: Operation, event: int, lanes: Lanes) -> Bools:
+    def commit_seen(self, first: TensorOperation, event: int, lanes: Lanes) -> Bools:
         """Which of the lanes know that a commit which covers an operation is over."""
         out = np.zeros(len(lanes), np.bool_)
         for column, found in self._later(first, event):
@@ -86,7 +88,7 @@ class Completion:
         return out
 
     def _of_commit(
-        self, first: Operation, event: int, lanes: Lanes, fences: bool
+        self, first: TensorOperation, event: int, lanes: Lanes, fences: bool
     ) -> tuple[str, str]:
         later = self._later(first, event)
         if not later:
@@ -98,7 +100,9 @@ class Completion:
             return self._missing("after")
         return "", ""
 
-    def _of_wait(self, first: Operation, event: int, lanes: Lanes, fences: bool) -> tuple[str, str]:
+    def _of_wait(
+        self, first: TensorOperation, event: int, lanes: Lanes, fences: bool
+    ) -> tuple[str, str]:
         done = event if first.complete else _next(self._waits[first.name, first.lane], event)
         if not done:
             return "tcgen05 in flight", f"its warp has executed no tcgen05.wait::{first.name} since"
@@ -138,7 +142,7 @@ class Completion:
         )
 
 
-def lanes_of(operation: Operation) -> Lanes:
+def lanes_of(operation: TensorOperation) -> Lanes:
     """The lanes that have issued an operation."""
     return operation.lane + np.arange(1 if operation.cta_group else WARP)
 

@@ -23,8 +23,8 @@ from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.machine.checks.counters import WARP, Count, Counts, Numbers
+from emulator.machine.shared.operands import space_of
 from emulator.machine.shared.place import Place
-from emulator.machine.vector.access import space_of
 from emulator.machine.vector.operands import active, addresses, reader, selected
 from emulator.machine.vector.strand import Parked, State, Strand
 from emulator.memory.windows import LOCAL, SHARED, WINDOW_BITS

@@ -12,8 +12,8 @@ import numpy as np
 from dtypes import Array
 from emulator.arith.scalar.types import TYPES
 from emulator.machine.checks.values import Value, read_all, values_of
+from emulator.machine.shared.operands import space_of
 from emulator.machine.shared.place import Index
-from emulator.machine.vector.access import space_of
 from emulator.machine.vector.operands import active, addresses, selected
 from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import Address, Function, Program, Statement, items_of

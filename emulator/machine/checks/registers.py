@@ -39,7 +39,8 @@ from emulator.machine.checks.parts import (
     wholes,
 )
 from emulator.machine.checks.reporter import Reporter
-from emulator.machine.vector.operands import active, reader, word_type
+from emulator.machine.shared.operands import word_type
+from emulator.machine.vector.operands import active, reader
 from emulator.machine.vector.strand import WARP, Frame, Lanes, Strand
 from emulator.memory.shadow import regrouped
 from emulator.ptx.program import (

@@ -15,7 +15,7 @@ from emulator.layout.tensor_memory import LANES
 from emulator.machine.checks.accesses import Conflict, Sort
 from emulator.machine.checks.completion import Completion, lanes_of
 from emulator.machine.checks.finding import Party
-from emulator.machine.shared.tensor_order import Operation
+from emulator.machine.shared.tensor_order import TensorOperation
 from emulator.machine.vector.strand import WARP, Lanes, Strand
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory, Words
@@ -59,7 +59,7 @@ class TensorCoreChecks:
         self.watch = watch
         self.completion = Completion(watch)
         #: operations by their numbers, with their events
-        self._operations: list[tuple[Operation, int]] = []
+        self._operations: list[tuple[TensorOperation, int]] = []
         self._shadows: dict[TensorMemory, _Shadow] = {}
         #: by the first lane of a warp, registers that a ld under way writes, with its event
         self.arriving: dict[int, dict[int, int]] = {}
@@ -79,10 +79,10 @@ class TensorCoreChecks:
                 f"{len(mine)} threads of a warp issue it, and each issues the whole operation",
             )  # fmt: skip
 
-    def operation(self, operation: Operation) -> None:
+    def operation(self, operation: TensorOperation) -> None:
         """An operation is issued: what it reads and overwrites must be complete."""
         # What it does, and the words that it moves, are not kept.
-        kept = Operation(
+        kept = TensorOperation(
             operation.lane, tuple, name=operation.name, cta_group=operation.cta_group,
             accumulator=operation.accumulator, complete=operation.complete,
         )  # fmt: skip
@@ -119,7 +119,7 @@ class TensorCoreChecks:
 
     def _judge(
         self,
-        operation: Operation,
+        operation: TensorOperation,
         verb: str,
         words: Words,
         shadows: tuple[Array, ...],
@@ -144,7 +144,7 @@ class TensorCoreChecks:
         did: str,
         reason: str,
         columns: Array,
-        earlier: tuple[Operation, int],
+        earlier: tuple[TensorOperation, int],
     ) -> None:
         watch, (first, event) = self.watch, earlier
         pc = watch.all.pcs[event]

@@ -13,7 +13,8 @@ from emulator.isa.conversion import Conversion
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.signature import Operand
 from emulator.isa.wmma import WmmaMultiply
-from emulator.machine.vector.operands import Read, reader, word_type
+from emulator.machine.shared.operands import word_type
+from emulator.machine.vector.operands import Read, reader
 from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import Function, Statement, Vector, items_of
 

@@ -18,7 +18,7 @@ from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.compiled import rules
 from emulator.machine.compiled.function import NativeFunction
 from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
-from emulator.machine.vector import access
+from emulator.machine.shared.operands import space_of
 from emulator.ptx.program import Statement, items_of
 
 #: operations that give the same in any order
@@ -36,7 +36,7 @@ def fits(statement: Statement) -> bool:
         return False
     if kind.is_float:
         # Which sums flush subnormal numbers depends on where they are.
-        space = access.space_of(statement, statement.operands["a"])
+        space = space_of(statement, statement.operands["a"])
         return kind.name == "f32" and space in ("global", "shared")
     return True
 
@@ -68,7 +68,7 @@ def emit(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> N
     kind, place = TYPES[type_], statement.operands["a"]
     bits, operation = kind.size, ins.modifiers["operation"]
     words = [t.read(statement.operands[x], type_) for x in "bc" if x in statement.operands]
-    space, guard = access.space_of(statement, place), t.guard(statement)
+    space, guard = space_of(statement, place), t.guard(statement)
     active = t.active(guard)
     places = t.memory.places(space, t.address(place), bits // 8, active, True, t.fail)
     after = t.memory.room("after", WIDTH * bits // 8)

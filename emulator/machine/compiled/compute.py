@@ -7,7 +7,7 @@ from typing import Any
 from emulator.isa.signature import Operand
 from emulator.machine.compiled import rules
 from emulator.machine.compiled.function import NativeFunction
-from emulator.machine.vector.operands import word_type
+from emulator.machine.shared.operands import word_type
 from emulator.ptx.program import Bound, Constant, Statement, items_of
 
 

@@ -12,11 +12,11 @@ from llvmlite import ir
 
 from emulator.arith.fast.words import LONG, Value
 from emulator.arith.scalar.types import TYPES
-from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.compiled.atomics import one_by_one
 from emulator.machine.compiled.function import NativeFunction
 from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
-from emulator.machine.vector import access
+from emulator.machine.shared.mbarriers import SIZE, Arrival, PhaseTest
+from emulator.machine.shared.operands import ordinary, space_of
 from emulator.memory.mbarrier import (
     COUNT_MASK,
     EXPECTED,
@@ -28,36 +28,39 @@ from emulator.memory.mbarrier import (
 )
 from emulator.ptx.program import Statement
 
-_BYTES, _TOKEN = 8, 0xFFFF_FFFF_0000_0000
-#: words of opcodes that are left to steps
-_RARE = {"arrive_drop", "noComplete"}
+_TOKEN = 0xFFFF_FFFF_0000_0000
 
 
-def _words(statement: Statement) -> list[str]:
-    """Those of an opcode of mbarriers that lie in shared memory for sure; else none."""
-    ins = statement.instruction
-    if statement.name != "mbarrier" or not isinstance(ins, OrdinaryInstruction):
-        return []
+def _in_shared(statement: Statement) -> bool:
+    """Whether a statement names a barrier that lies in shared memory for sure."""
     place = statement.operands.get("mbarrier")
-    if place is None or access.space_of(statement, place) not in ("shared", "cluster"):
-        return []
-    return str(ins).split(".")
+    if "mbarrier" not in statement.effects or place is None:
+        return False
+    return space_of(statement, place) in ("shared", "cluster")
 
 
 def arrives(statement: Statement) -> bool:
     """Whether a statement arrives at a barrier, and has LLVM instructions."""
-    words = _words(statement)
-    return "arrive" in words and not _RARE & set(words)
+    if not _in_shared(statement):
+        return False
+    arrival = Arrival(statement)
+    # What is rare is left to steps.
+    return arrival.arrives and arrival.may_complete and not arrival.drops
+
+
+def _tests(statement: Statement) -> bool:
+    """Whether a statement looks at a phase, in all lanes."""
+    return _in_shared(statement) and "p" in statement.operands and statement.guard is None
 
 
 def waits(statement: Statement) -> bool:
     """Whether a statement is a wait for a phase, which cannot be part of others."""
-    return "try_wait" in _words(statement) and statement.guard is None
+    return _tests(statement) and "try_wait" in ordinary(statement).modifiers
 
 
 def fits(statement: Statement) -> bool:
     """Whether a statement has LLVM instructions wherever it stands."""
-    return arrives(statement) or ("test_wait" in _words(statement) and statement.guard is None)
+    return arrives(statement) or (_tests(statement) and not waits(statement))
 
 
 def emit(t: NativeFunction, statement: Statement) -> None:
@@ -74,19 +77,16 @@ def emit(t: NativeFunction, statement: Statement) -> None:
 
 def _places(t: NativeFunction, statement: Statement, active: Value, write: bool) -> Value:
     bound = statement.operands["mbarrier"]
-    space = access.space_of(statement, bound)
-    return t.memory.places(space, t.address(bound), _BYTES, active, write, t.fail)
+    space = space_of(statement, bound)
+    return t.memory.places(space, t.address(bound), SIZE, active, write, t.fail)
 
 
 def _over(t: NativeFunction, statement: Statement) -> Value:
     """The lanes whose phase is over: see `memory.mbarrier`."""
-    e, b, operands = t.e, t.b, statement.operands
+    e, b, test = t.e, t.b, PhaseTest(statement)
     (words,) = t.memory.load(_places(t, statement, t.present, False), 64, 1)
-    if "parity" in statement.signature:
-        parity = e.resize(t.read(operands["parity"], "u32"), 64)
-        words = b.xor(words, e.shift("shl", parity, PARITY))
-    else:
-        words = b.xor(words, t.read(operands["state"], "b64"))
+    given = e.resize(t.read(test.given, test.type), 64)
+    words = b.xor(words, e.shift("shl", given, PARITY) if test.by_parity else given)
     return b.icmp_signed("<", words, e.word(64, 0))
 
 
@@ -101,12 +101,12 @@ def _arrive(t: NativeFunction, statement: Statement) -> None:
     ]
     guard = t.guard(statement)
     active = t.active(guard)
-    places, after = _places(t, statement, active, True), t.memory.room("after", WIDTH * _BYTES)
+    places, after = _places(t, statement, active, True), t.memory.room("after", WIDTH * SIZE)
     before = e.outlined(
         "mbarrier.arrive", integers(64), partial(one_by_one, _after, TYPES["u64"]),
         e.mask(active), after, places, *given,
     )  # fmt: skip
-    alike = b.icmp_unsigned("==", b.load(after, typ=integers(64), align=_BYTES), before)
+    alike = b.icmp_unsigned("==", b.load(after, typ=integers(64), align=SIZE), before)
     # What is undefined leaves the word as it is; the step says why, on words as they were.
     with b.if_then(e.any(b.and_(alike, active)), likely=False):
         t.memory.scatter(_reversed(e, places), [_reversed(e, before)])

@@ -14,7 +14,7 @@ from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.machine.compiled.function import NativeFunction
 from emulator.machine.compiled.warp_emitter import integers
-from emulator.machine.vector.operands import word_type
+from emulator.machine.shared.operands import word_type
 from emulator.ptx.program import Statement, items_of
 from emulator.targets import Target
 from emulator.warp.native import Setting, product_of, warp_function

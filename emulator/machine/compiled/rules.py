@@ -16,7 +16,7 @@ from emulator.arith.scalar.words import Words
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.compiled.warp_emitter import WarpEmitter
 from emulator.machine.compiled.words import NativeWords, NoMachineCode
-from emulator.machine.vector.operands import word_type
+from emulator.machine.shared.operands import word_type
 
 #: words to the destination's word, or to several; immediate operands are integers
 Emit = Callable[..., Any]

@@ -25,6 +25,7 @@ from emulator.machine.compiled import (
 )
 from emulator.machine.compiled.compute import compute
 from emulator.machine.compiled.function import Input, NativeFunction, Output, SegmentFunction
+from emulator.machine.shared.operands import space_of
 from emulator.machine.vector import access
 from emulator.machine.vector.memory import load
 from emulator.machine.vector.statements import Make, maker_of
@@ -105,7 +106,7 @@ def need_no_delay(statements: Sequence[Statement]) -> bool:
 def stay_apart(statements: Sequence[Statement]) -> bool:
     """Whether blocks write no memory but their own, so that they may run at the same time."""
     return all(
-        access.space_of(x, x.operands[name]) in ("shared", "local")
+        space_of(x, x.operands[name]) in ("shared", "local")
         for x in statements
         for effect, name in (("writes", "a"), ("mbarrier", "mbarrier"))
         if effect in x.effects and name in x.operands
@@ -207,7 +208,7 @@ def _of_words(statement: Statement) -> bool:
 def _load(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> None:
     items = items_of(statement.operands.get("d"))
     place, type_ = statement.operands["a"], ins.types[-1]
-    bits, space = TYPES[type_].size, access.space_of(statement, place)
+    bits, space = TYPES[type_].size, space_of(statement, place)
     guard = t.guard(statement)
     if guard is None and _is_uniform(place, space):
         words = [_uniform(t, place, space, bits, i) for i in range(len(items))]
@@ -235,7 +236,7 @@ def _uniform(t: NativeFunction, place: Bound, space: str, bits: int, number: int
 def _store(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> None:
     place, type_ = statement.operands["a"], ins.types[-1]
     words = [t.read(item, type_) for item in items_of(statement.operands["b"])]
-    space, guard = access.space_of(statement, place), t.guard(statement)
+    space, guard = space_of(statement, place), t.guard(statement)
     active, size = t.active(guard), TYPES[type_].size // 8 * len(words)
     places = t.memory.places(space, t.address(place), size, active, True, t.fail)
     t.memory.store(places, words)

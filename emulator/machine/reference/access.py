@@ -8,37 +8,21 @@ from typing import Any
 
 from emulator.arith.scalar.rule import bind_reference
 from emulator.arith.scalar.types import TYPES
-from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.reference import memory
 from emulator.machine.reference.compute import Run, guarded
-from emulator.machine.reference.operands import addresses, reader, word_type, writer
+from emulator.machine.reference.operands import addresses, reader, writer
 from emulator.machine.reference.thread import Thread
 from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.operands import ordinary, space_of, word_type
 from emulator.machine.shared.served import within_group
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 from emulator.ptx.program import (
-    Address,
-    Bound,
     Constant,
     Function,
     ParameterPlace,
     Statement,
     items_of,
 )
-
-
-def ordinary(statement: Statement) -> OrdinaryInstruction:
-    ins = statement.instruction
-    assert isinstance(ins, OrdinaryInstruction)
-    return ins
-
-
-def space_of(statement: Statement, bound: Bound) -> str:
-    """The state space that a statement names, or its variable lies in; "" for a generic address."""
-    own = bound.space if isinstance(bound, Address) else ""
-    named = ordinary(statement).modifiers.get("space", "") or own
-    return "cluster" if named == "shared::cluster" else named.partition("::")[0]
-
 
 # --- ld, ldu, st ----------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from emulator.machine.reference.thread import (
-    BARRIERS,
     WARP,
     Barrier,
     Block,
@@ -19,7 +18,14 @@ from emulator.machine.reference.thread import (
     Thread,
     Votes,
 )
-from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.barriers import (
+    arrives_twice,
+    is_wrong,
+    other_count,
+    too_many,
+    waits_early,
+    wrong_barrier,
+)
 
 #: takes what a bar.red gave its thread
 Finish = Callable[[Thread, Votes], None]
@@ -28,17 +34,11 @@ Finish = Callable[[Thread, Votes], None]
 def arrive(thread: Thread, number: int, threads: int, vote: int | None) -> None:
     """A thread arrives at a barrier of its block; one that waits has been stopped before, its wait
     the number and what to do when it goes on."""
-    if not 0 <= number < BARRIERS:
-        raise Failure("barrier", f"there are barriers 0 to 15; got {number}")
-    if threads % WARP:
-        raise Failure("barrier", f"a barrier counts threads in whole warps; got {threads}")
+    if is_wrong(number, threads):
+        raise wrong_barrier(number, threads)
     barrier, warp = thread.block.barriers[number], thread.warp.number
     if barrier.arrived and barrier.expected != threads:
-        raise Failure(
-            "barrier",
-            f"barrier {number} is for {threads or 'all'} threads here, and for "
-            f"{barrier.expected or 'all'} where others have arrived",
-        )
+        raise other_count(number, threads, barrier.expected)
     barrier.expected = threads
     if vote is not None:
         barrier.votes = Votes(barrier.votes.given + 1, barrier.votes.true + vote)
@@ -73,10 +73,7 @@ def _complete(block: Block, number: int) -> None:
     if barrier.arrived < wanted:
         return
     if barrier.arrived > wanted:
-        raise Failure(
-            "barrier",
-            f"{barrier.arrived} threads arrived at barrier {number}, which is for {wanted}",
-        )
+        raise too_many(number, barrier.arrived, wanted)
     block.barriers[number] = Barrier()
     for thread in block.threads:
         if thread.state is State.BARRIER and thread.wait[0] == number:
@@ -92,7 +89,7 @@ def _complete(block: Block, number: int) -> None:
 def arrive_in_cluster(thread: Thread) -> None:
     cluster = thread.cluster
     if thread in cluster.arrived:
-        raise Failure("cluster barrier", "barrier.cluster.arrive twice without a wait between them")
+        raise arrives_twice()
     cluster.arrived[thread] = cluster.phase
     _complete_cluster(cluster)
 
@@ -101,7 +98,7 @@ def wait_in_cluster(thread: Thread, pc: int) -> int | None:
     """Where a thread goes on that has arrived; None where it waits."""
     cluster = thread.cluster
     if thread not in cluster.arrived:
-        raise Failure("cluster barrier", "barrier.cluster.wait without an arrive before it")
+        raise waits_early()
     if cluster.arrived[thread] == cluster.phase:
         thread.stops(State.CLUSTER, pc)
         return None

@@ -7,15 +7,9 @@ from typing import Any
 
 from emulator.arith.scalar.rule import bind_reference
 from emulator.isa.signature import Operand
-from emulator.machine.reference.operands import (
-    Read,
-    Write,
-    guard_of,
-    reader,
-    word_type,
-    writer,
-)
+from emulator.machine.reference.operands import Read, Write, guard_of, reader, writer
 from emulator.machine.reference.thread import Thread
+from emulator.machine.shared.operands import word_type
 from emulator.ptx.program import Bound, Constant, Function, Register, Statement, items_of
 
 #: what one thread does

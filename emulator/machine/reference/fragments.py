@@ -10,9 +10,10 @@ import numpy as np
 from dtypes import Array
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.signature import Operand
-from emulator.machine.reference.operands import Read, reader, word_type, writer
+from emulator.machine.reference.operands import Read, reader, writer
 from emulator.machine.reference.thread import Thread
 from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.operands import word_type
 from emulator.ptx.program import Bound, Constant, Function, Register, Statement, Vector, items_of
 
 Threads = Sequence[Thread]

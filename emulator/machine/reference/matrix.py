@@ -18,6 +18,7 @@ from emulator.machine.reference import memory, wgmma
 from emulator.machine.reference.fragments import Fetch, Registers, Threads, same
 from emulator.machine.reference.operands import Read, addresses, guard_of, reader
 from emulator.machine.reference.thread import WARP, Thread, Together
+from emulator.machine.shared.operands import to_shared
 from emulator.memory.arena import AccessError, Fault
 from emulator.memory.space import Space
 from emulator.memory.windows import RANK_BITS
@@ -89,7 +90,7 @@ def _shared_address(bound: Bound) -> Read:
     """An address in shared memory, also of a generic one that leads there."""
     find, own = addresses(bound), (1 << RANK_BITS) - 1
     if isinstance(bound, Address) and bound.space == "":
-        return lambda thread: memory.to_shared(find(thread)) & own
+        return lambda thread: to_shared(find(thread)) & own
     return lambda thread: find(thread) & own
 
 

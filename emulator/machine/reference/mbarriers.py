@@ -2,94 +2,117 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from dtypes import Array
 from emulator.machine.reference import memory
-from emulator.machine.reference.access import space_of
 from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.control import Next, Place
 from emulator.machine.reference.operands import Read, Write, addresses, reader, writer
 from emulator.machine.reference.thread import Cluster, State, Thread
 from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.mbarriers import (
+    NO_ARRIVALS,
+    SIZE,
+    Arrival,
+    PhaseTest,
+    count_problem,
+    may_expect,
+)
+from emulator.machine.shared.operands import space_of, to_shared
 from emulator.memory import mbarrier
-from emulator.memory.mbarrier import MAX_COUNT, Barrier, Operation
+from emulator.memory.mbarrier import Barrier, Change
 from emulator.memory.windows import RANK_BITS
 from emulator.ptx.program import Function, Statement
 
-SIZE = 8
 
-
-def barrier_of(statement: Statement, space: str | None = None) -> Read:
-    """The address of a barrier in shared memory of the cluster, with the rank of its block.
-
-    `space` is "cluster" where the barrier is that of the block that an asynchronous copy goes to.
-    """
+def barrier_of(statement: Statement) -> Read:
+    """The barrier that a statement names; see `barrier_at`."""
     bound = statement.operands["mbarrier"]
-    find = addresses(bound)
-    if space is None:
-        space = space_of(statement, bound)
+    return barrier_at(addresses(bound), space_of(statement, bound))
 
-    def address(thread: Thread) -> int:
+
+def barrier_at(find: Read, space: str) -> Read:
+    """The barrier at an address: the number of its word among those of the cluster.
+
+    `space` is "cluster" where the address has the rank of a block, and "" for a generic one. Raises
+    AccessError for what cannot be a barrier.
+    """
+
+    def barrier(thread: Thread) -> int:
         given = find(thread)
         if space == "":
-            return memory.to_shared(given)
-        if space == "cluster":
-            return given
-        return thread.block.rank << RANK_BITS | given & (1 << RANK_BITS) - 1
+            given = to_shared(given)
+        elif space != "cluster":
+            given = thread.block.rank << RANK_BITS | given & (1 << RANK_BITS) - 1
+        memory.find(thread, "cluster", given, SIZE, SIZE, write=True)
+        rank, inside = given >> RANK_BITS, given & (1 << RANK_BITS) - 1
+        return (rank * thread.run.shared_bytes + inside) // SIZE
 
-    return address
+    return barrier
 
 
-def change(thread: Thread, address: int, operation: Operation) -> int:
-    """One operation on a barrier; the word before it. Who waits for the barrier may go on."""
-    place = memory.find(thread, "cluster", address, SIZE, SIZE, write=True)
-    word = int.from_bytes(place, "little")
+def words_of(thread: Thread, barrier: int) -> tuple[Array, int]:
+    """The words of the block that has a barrier, and its place there."""
+    rank, place = divmod(barrier, thread.run.shared_bytes // SIZE)
+    return thread.cluster.blocks[rank].shared.view(np.uint64), place
+
+
+def change(thread: Thread, barrier: int, by: Change) -> int:
+    """Changes a barrier; the word before that. Who waits for the barrier may go on."""
+    words, place = words_of(thread, barrier)
+    word = int(words[place])
     held = Barrier.decode(word)
-    if undefined := held.undefined(operation):
+    if undefined := held.undefined(by):
         raise Failure("mbarrier", mbarrier.undefined_text(undefined, word))
-    memory.put(thread, place, held.after(operation).encode().to_bytes(SIZE, "little"))
+    put(thread, barrier, held.after(by).encode())
     wake(thread.cluster)
     return word
+
+
+def put(thread: Thread, barrier: int, word: int) -> None:
+    """Writes the word of a barrier."""
+    words, place = words_of(thread, barrier)
+    words[place] = word
+    thread.run.progress += 1
+    thread.run.changes += 1
 
 
 # --- init, arrive, expect_tx, … -------------------------------------------------------------------
 
 
 def initialise(statement: Statement, function: Function) -> Run:
-    address, count = barrier_of(statement), reader(statement.operands["count"], "u32")
+    """init: a barrier that expects a count of arrivals."""
+    barrier, count = barrier_of(statement), reader(statement.operands["count"], "u32")
 
     def run(thread: Thread) -> None:
         given = count(thread)
-        if not 1 <= given <= MAX_COUNT:
-            raise Failure("mbarrier", f"a count is 1 … {MAX_COUNT}; got {given}")
-        memory.store(thread, "cluster", address(thread), SIZE, Barrier.init(given).encode())
+        if not may_expect(given):
+            raise Failure("mbarrier", count_problem(given))
+        put(thread, barrier(thread), Barrier.init(given).encode())
 
     return guarded(statement, run)
 
 
 def arrive(statement: Statement, function: Function) -> Run:
     """arrive, arrive_drop, expect_tx, complete_tx, and arrivals that expect bytes."""
-    words, operands = str(statement.instruction).split("."), statement.operands
-    address = barrier_of(statement)
-    drops, completes = "arrive_drop" in words, "noComplete" not in words
-    arrives = drops or "arrive" in words
-    count = reader(operands["count"], "u32") if "count" in operands else None
-    moved = reader(operands["bytes"], "u32") if "bytes" in operands else None
-    sign = -1 if "complete_tx" in words else 1
+    barrier, arrival, operands = barrier_of(statement), Arrival(statement), statement.operands
+    count = None if arrival.count is None else reader(arrival.count, "u32")
+    moved = reader(operands["bytes"], "u32") if arrival.moves else None
     bound = operands.get("d")
     write = writer(bound, "b64", function) if bound is not None else None
 
     def run(thread: Thread) -> None:
-        arrivals = 0 if not arrives else 1 if count is None else count(thread)
-        if arrives and not arrivals:
-            raise Failure("mbarrier", "a count of arrivals is not 0")
-        transactions = 0 if moved is None else sign * moved(thread)
-        operation = Operation(arrivals, arrivals if drops else 0, transactions, completes)
-        word = change(thread, address(thread), operation)
+        arrivals = 1 if count is None else count(thread)
+        if not arrivals:
+            raise Failure("mbarrier", NO_ARRIVALS)
+        by = arrival.change(arrivals, 0 if moved is None else moved(thread))
+        word = change(thread, barrier(thread), by)
         if write is not None:
-            write(thread, mbarrier.token(word, moved is not None))
+            write(thread, arrival.token(word))
 
     return guarded(statement, run)
 
@@ -102,10 +125,10 @@ def pending_count(statement: Statement, function: Function) -> Run:
 
 def invalidate(statement: Statement, function: Function) -> Run:
     """mbarrier.inval: the barrier must be there; its word stays."""
-    address = barrier_of(statement)
+    barrier = barrier_of(statement)
 
     def run(thread: Thread) -> None:
-        memory.find(thread, "cluster", address(thread), SIZE, SIZE, write=True)
+        barrier(thread)
 
     return guarded(statement, run)
 
@@ -114,44 +137,34 @@ def invalidate(statement: Statement, function: Function) -> Run:
 
 
 class PhaseWait(NamedTuple):
-    """What a thread waits for: the phase of a parity, or of a token, of a barrier."""
+    """What a thread waits for."""
 
-    address: int
+    barrier: int
+    #: a parity, or a token
     given: int
-    by_parity: bool
+    test: PhaseTest
     write: Write
 
     def over(self, thread: Thread) -> bool:
-        word = memory.load(thread, "cluster", self.address, SIZE)
-        over = mbarrier.parity_over if self.by_parity else mbarrier.phase_over
-        return bool(over(word, self.given))
-
-    def key(self, thread: Thread) -> int:
-        return key_of(thread, self.address)
+        words, place = words_of(thread, self.barrier)
+        return bool(self.test.is_over(int(words[place]), self.given))
 
 
-def key_of(thread: Thread, address: int) -> int:
-    """Number of the barrier's word among those of the cluster, as `Pending` counts them."""
-    rank, inside = address >> RANK_BITS, address & (1 << RANK_BITS) - 1
-    return (rank * thread.run.shared_bytes + inside) // SIZE
-
-
-def _wait_of(place: Place) -> tuple[Read, Read, bool, Write]:
+def _wait_of(place: Place) -> Callable[[Thread], PhaseWait]:
     statement = place.statement
-    by_parity = "parity" in statement.signature
-    given = statement.operands["parity" if by_parity else "state"]
-    read = reader(given, "u32" if by_parity else "b64")
+    barrier, test = barrier_of(statement), PhaseTest(statement)
+    read = reader(test.given, test.type)
     write = writer(statement.operands["p"], "pred", place.function)
-    return barrier_of(statement), read, by_parity, write
+    return lambda thread: PhaseWait(barrier(thread), read(thread), test, write)
 
 
 def test_wait(place: Place) -> Next:
     """test_wait: whether the phase is over now."""
-    address, given, by_parity, write = _wait_of(place)
+    find = _wait_of(place)
 
     def run(thread: Thread) -> int:
-        wait = PhaseWait(address(thread), given(thread), by_parity, write)
-        write(thread, int(wait.over(thread)))
+        wait = find(thread)
+        wait.write(thread, int(wait.over(thread)))
         return place.following
 
     return run
@@ -159,14 +172,14 @@ def test_wait(place: Place) -> Next:
 
 def try_wait(place: Place) -> Next:
     """try_wait: goes on once the phase is over, or when nothing else can happen."""
-    address, given, by_parity, write = _wait_of(place)
+    find = _wait_of(place)
 
     def run(thread: Thread) -> int | None:
-        wait = PhaseWait(address(thread), given(thread), by_parity, write)
+        wait = find(thread)
         cluster = thread.cluster
-        cluster.pending.before_wait(np.array([wait.key(thread)]))
+        cluster.pending.before_wait(np.array([wait.barrier]))
         if wait.over(thread):
-            write(thread, 1)
+            wait.write(thread, 1)
             return place.following
         thread.stops(State.MBARRIER, place.following, wait)
         cluster.waiting.append(thread)

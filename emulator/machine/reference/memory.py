@@ -8,9 +8,11 @@ addresses. Every access ends at `find`, which gives the bytes that it goes to.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
+from dtypes import Array
 from emulator.machine.reference.thread import Block, Thread
 from emulator.machine.shared.failure import Failure
 from emulator.memory.arena import AccessError, Fault
@@ -60,9 +62,33 @@ def find(
     Raises AccessError for one that is out of bounds, no multiple of `alignment`, or written where
     that is not allowed.
     """
+    held, start = _held(thread, space, address, size, alignment, write)
+    if held is None:
+        return thread.run.arena.view(1).data[start : start + size]
+    return held[start : start + size]
+
+
+def locate(
+    thread: Thread, space: str, address: int, size: int, alignment: int, *, write: bool = False
+) -> tuple[Callable[[], Array], int]:
+    """What gives the bytes of the memory that an access leads to, and where it starts in them.
+
+    Raises AccessError as `find`.
+    """
+    held, start = _held(thread, space, address, size, alignment, write)
+    if held is None:
+        return partial(thread.run.arena.view, 1), start
+    found = np.frombuffer(held, np.uint8)
+    return lambda: found, start
+
+
+def _held(
+    thread: Thread, space: str, address: int, size: int, alignment: int, write: bool
+) -> tuple[memoryview | None, int]:
+    """The memory that an access leads to, None for global memory, and where it starts there."""
     space, address = resolve(space, address)
     if space in _OF_ARENA:
-        return _in_arena(thread, address, size, alignment, write)
+        return None, _in_arena(thread, address, size, alignment, write)
     what = "local" if space == "local" else "shared"
     if space == "local":
         held, inside = memoryview(thread.local), address
@@ -78,10 +104,11 @@ def find(
         raise AccessError(Fault(0, inside, "out of bounds", reason))
     if inside % alignment:
         raise _misaligned(inside, alignment)
-    return held[inside : inside + size]
+    return held, inside
 
 
-def _in_arena(thread: Thread, address: int, size: int, alignment: int, write: bool) -> memoryview:
+def _in_arena(thread: Thread, address: int, size: int, alignment: int, write: bool) -> int:
+    """Where an access of global memory starts in the arena."""
     arena = thread.run.arena
     found = arena.find(address)
     if alignment > 1 and address % alignment:
@@ -89,8 +116,7 @@ def _in_arena(thread: Thread, address: int, size: int, alignment: int, write: bo
     if found is None or address + size > found.end or found.freed or (write and not found.writable):
         arena.locate_bytes(np.array([address], np.uint64), size, write=write)
         raise AssertionError("the arena refuses what it does not hold")
-    start = found.start + address - found.address
-    return arena.view(1).data[start : start + size]
+    return int(found.start + address - found.address)
 
 
 def _misaligned(address: int, alignment: int) -> AccessError:
@@ -145,14 +171,6 @@ def leads_to(thread: Thread, address: int, space: str) -> bool:
 def rank_at(address: int) -> int:
     """The rank in the cluster of the block whose shared memory an address leads to."""
     return (address & _INSIDE) >> RANK_BITS
-
-
-def to_shared(address: int) -> int:
-    """The address in shared memory of a generic address, which must lead there."""
-    if address >> WINDOW_BITS != SHARED >> WINDOW_BITS:
-        reason = f"the generic address {address:#x} does not lead into shared memory"
-        raise AccessError(Fault(0, address, "address space", reason))
-    return address & _INSIDE
 
 
 # --- local memory ---------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from emulator.arith.scalar.types import TYPES, ScalarType
-from emulator.isa.signature import Operand
 from emulator.machine.reference.special import special
 from emulator.machine.reference.thread import Thread
 from emulator.memory.windows import RANK_BITS
@@ -30,14 +29,6 @@ _MASK = (1 << 64) - 1
 
 Read = Callable[[Thread], int]
 Write = Callable[[Thread, int], None]
-
-
-def word_type(operand: Operand) -> str:
-    """The type of an operand's words: what the instruction takes it for, or its register's."""
-    if operand.type or not operand.types:
-        return operand.type or "b32"
-    first = operand.types[0]
-    return first if first == "pred" else f"b{REGISTER_BITS[first]}"
 
 
 # --- reading --------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 
 from emulator.errors import UnsupportedError
-from emulator.machine.options import WARPS_OF_PROCESSOR
 from emulator.machine.reference.thread import Thread
+from emulator.machine.shared.special import CLOCKS, OF_LAUNCH
 
 Value = Callable[[Thread], int]
 _AXES = "xyzw"
@@ -24,6 +24,12 @@ def special(name: str) -> Value:
         return lambda thread: (*triple(thread), 0)[place]
     if name in _PLAIN:
         return _PLAIN[name]
+    if name in OF_LAUNCH:
+        word = OF_LAUNCH[name]
+        return lambda thread: word(thread.run.launch)
+    if name in CLOCKS:
+        bits, low = CLOCKS[name]
+        return lambda thread: thread.run.now() >> low & (1 << bits) - 1
     if re.fullmatch(r"%envreg\d+", name):
         return lambda thread: thread.run.launch.environment.get(name, 0)
     raise UnsupportedError(f"special register {name!r} is legal PTX, not modelled here")
@@ -56,22 +62,9 @@ _BY_AXIS: dict[str, Callable[[Thread], tuple[int, ...]]] = {
 }
 
 
-def _time(shift: int) -> Value:
-    """One clock for all: what it counts is statements, so that it rises and is the same in every
-    run."""
-    return lambda thread: thread.run.now() >> shift
-
-
 _PLAIN: dict[str, Value] = {
-    "%clock": _time(0),
-    "%clock_hi": _time(32),
-    "%clock64": _time(0),
-    "%globaltimer": _time(0),
-    "%globaltimer_lo": _time(0),
-    "%globaltimer_hi": _time(32),
     "%laneid": lambda t: t.lane,
     "%warpid": lambda t: t.warp.number,
-    "%nwarpid": lambda t: WARPS_OF_PROCESSOR,
     "%lanemask_eq": lambda t: 1 << t.lane,
     "%lanemask_lt": lambda t: (1 << t.lane) - 1,
     "%lanemask_le": lambda t: (2 << t.lane) - 1,
@@ -79,17 +72,6 @@ _PLAIN: dict[str, Value] = {
     "%lanemask_ge": lambda t: 0xFFFFFFFF & -(1 << t.lane),
     "%cluster_ctarank": lambda t: t.block.rank,
     "%cluster_nctarank": lambda t: t.run.blocks_of_cluster,
-    "%is_explicit_cluster": lambda t: int(t.run.launch.explicit_cluster),
     # Blocks lie on the processors in turn.
     "%smid": lambda t: t.block.number % t.run.launch.processors,
-    "%nsmid": lambda t: t.run.launch.processors,
-    "%gridid": lambda t: 0,
-    "%dynamic_smem_size": lambda t: t.run.launch.dynamic_shared,
-    "%total_smem_size": lambda t: t.run.launch.smem_size,
-    "%aggr_smem_size": lambda t: t.run.launch.smem_size + t.run.launch.reserved_shared,
-    "%reserved_smem_offset_begin": lambda t: 0,
-    "%reserved_smem_offset_end": lambda t: t.run.launch.reserved_shared,
-    "%reserved_smem_offset_cap": lambda t: t.run.launch.reserved_shared,
-    "%reserved_smem_offset_0": lambda t: 0,
-    "%reserved_smem_offset_1": lambda t: 0,
 }

@@ -12,6 +12,7 @@ from emulator.machine.reference import (
     cancel,
     compute,
     control,
+    issuer,
     lanes,
     matrix,
     mbarriers,
@@ -23,7 +24,9 @@ from emulator.machine.reference import (
 from emulator.machine.reference.compute import Run
 from emulator.machine.reference.control import Place
 from emulator.machine.reference.schedule import MOST_TURNS
-from emulator.machine.reference.thread import Each, Flow, Step, Thread
+from emulator.machine.reference.thread import Each, Flow, Step, Thread, Together
+from emulator.machine.shared import bulk, tensor_maps
+from emulator.machine.shared import cancel as shared_cancel
 from emulator.ptx.program import Function, Program, Statement
 
 #: backward branches after which it is time to look at others, where a thread looks at memory that
@@ -47,13 +50,21 @@ EACH: dict[str, Callable[[Statement, Function], Run]] = {
     "stackrestore": access.restore_stack,
     **mbarriers.EACH,
     **asynchronous.EACH,
-    **tensors.EACH,
+    **issuer.each(bulk.EACH),
+    **issuer.each(shared_cancel.EACH),
+    **issuer.each(tensors.EACH),
+    **issuer.each(tensor_maps.EACH),
     **cancel.EACH,
     **tcgen05.EACH,
 }
 #: the same of those that say where a thread goes on, and of those that threads execute together
 FLOWS = {**control.FLOWS, **synchronisation.FLOWS, **mbarriers.FLOWS}
-TOGETHER = {**lanes.TOGETHER, **tensors.TOGETHER, **wgmma.TOGETHER, **tcgen05.TOGETHER}
+TOGETHER: dict[str, Callable[[Statement, Function], Together]] = {
+    **lanes.TOGETHER,
+    **issuer.together(tensor_maps.BY_WARP),
+    **wgmma.TOGETHER,
+    **tcgen05.TOGETHER,
+}
 
 
 class Code:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from emulator.machine.reference import barriers
-from emulator.machine.reference.access import ordinary
 from emulator.machine.reference.barriers import Finish
 from emulator.machine.reference.control import Next, Place
 from emulator.machine.reference.operands import reader, writer
 from emulator.machine.reference.thread import State, Thread, Votes
+from emulator.machine.shared.operands import ordinary
 
 
 def barrier(place: Place) -> Next:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from emulator.arith import Engine
+from emulator.machine.shared.barriers import BARRIERS
 from emulator.machine.shared.convergence import Convergence
 from emulator.machine.shared.pending import Pending
 from emulator.machine.shared.place import Index
@@ -25,8 +26,6 @@ from emulator.ptx.program import Function, Program
 from emulator.targets import Target
 
 WARP, WARPGROUP = 32, 128
-#: barriers of a block
-BARRIERS = 16
 
 
 class State(Enum):

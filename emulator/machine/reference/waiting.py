@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator.machine.reference import memory
-from emulator.machine.reference.mbarriers import SIZE, PhaseWait
+from emulator.machine.reference.mbarriers import PhaseWait, words_of
 from emulator.machine.reference.schedule import placed
 from emulator.machine.reference.thread import WARP, Cluster, State, Thread
+from emulator.machine.shared.barriers import arrival_text
 from emulator.machine.shared.failure import Failure
-from emulator.memory.mbarrier import Barrier
-from emulator.memory.windows import RANK_BITS
+from emulator.machine.shared.mbarriers import SIZE, missing
 
 #: rows of the table
 _ROWS = 12
@@ -77,17 +76,13 @@ def _barrier(thread: Thread) -> str:
     number = thread.wait[0]
     barrier = thread.block.barriers[number]
     whole = barrier.expected or WARP * sum(bool(warp.alive) for warp in thread.block.warps)
-    text = f"barrier {number}: {barrier.arrived} of {whole} threads arrived"
+    text = arrival_text(number, barrier.arrived, whole)
     partly = len(barrier.partly)
     return text + (f"; of {partly} warps only some lanes" if partly else "")
 
 
 def _mbarrier(thread: Thread) -> str:
     wait: PhaseWait = thread.wait
-    held = Barrier.decode(memory.load(thread, "cluster", wait.address, SIZE))
-    name = thread.run.launch.shared_name(wait.address & (1 << RANK_BITS) - 1, SIZE)
-    phase = f"parity {wait.given & 1}" if wait.by_parity else "its token's phase"
-    return (
-        f"mbarrier {name}, {phase}: {held.pending} of {held.expected} arrivals and "
-        f"{held.transactions} bytes are outstanding"
-    )
+    words, place = words_of(thread, wait.barrier)
+    name = thread.run.launch.shared_name(place * SIZE, SIZE)
+    return f"mbarrier {name}, {wait.test.text(wait.given)}: {missing(int(words[place]))}"

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from emulator.isa.matrix import MatrixInstruction
-from emulator.machine.reference.asynchronous import constant
 from emulator.machine.reference.fragments import Fetch, Registers, Threads
 from emulator.machine.reference.operands import guard_of
 from emulator.machine.reference.thread import WARPGROUP, Frame, Together
-from emulator.machine.shared.products import Due, Product, poison
+from emulator.machine.shared.products import ORDER, Due, OnProducts, Product, poison
 from emulator.memory.space import Space
 from emulator.ptx.program import Function, Statement
 from emulator.warp import multiply
@@ -110,38 +110,19 @@ def _by_chance(threads: Threads) -> None:
 # --- fence, commit, wait --------------------------------------------------------------------------
 
 
-def fence(statement: Statement, function: Function) -> Together:
-    """wgmma.fence: registers that were written before are, whoever reads them."""
-    return _of_warpgroup(statement, lambda threads, number: None)
+def _in_order(
+    make: Callable[[Statement], OnProducts], statement: Statement, function: Function
+) -> Together:
+    """The step of a warpgroup that commits its products, or waits for them."""
+    act = make(statement)
 
-
-def commit(statement: Statement, function: Function) -> Together:
-    return _of_warpgroup(
-        statement, lambda threads, number: threads[0].cluster.products.commit([number])
-    )
-
-
-def wait(statement: Statement, function: Function) -> Together:
-    newest = constant(statement, "n")
-    return _of_warpgroup(
-        statement,
-        lambda threads, number: _finish(
-            threads, threads[0].cluster.products.covered([number], newest)
-        ),
-    )
-
-
-def _of_warpgroup(statement: Statement, run: Callable[[Threads, int], None]) -> Together:
     def step(threads: Threads) -> None:
-        if not threads[0].cluster.pending.at_once:
-            run(threads, threads[0].warpgroup_in_grid)
+        first = threads[0]
+        if not first.cluster.pending.at_once:
+            _finish(threads, act(first.cluster.products, [first.warpgroup_in_grid]))
             _by_chance(threads)
 
     return Together(WARPGROUP, step, guard=guard_of(statement.guard))
 
 
-TOGETHER = {
-    "wgmma.fence": fence,
-    "wgmma.commit_group": commit,
-    "wgmma.wait_group": wait,
-}
+TOGETHER = {name: partial(_in_order, make) for name, make in ORDER.items()}

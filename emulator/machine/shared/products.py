@@ -7,7 +7,7 @@ the accumulator; a wgmma that adds to the sum of another one gets it, whatever s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.options import Order
+from emulator.machine.shared.operands import constant
+from emulator.ptx.program import Statement
 
 #: words that stand in registers which are yet to be written: NaN in every format, or an integer
 #: that is easily recognised
@@ -46,6 +48,11 @@ class Product:
     #: the warpgroups, by their index, for which it has yet to take effect
     left: list[int] = field(init=False)
     groups: list[int] = field(init=False)
+
+    @property
+    def sources(self) -> int:
+        """A set of bits: the registers that it reads when it takes effect."""
+        return 0
 
 
 class Due(NamedTuple):
@@ -142,3 +149,35 @@ class Products:
                     last[i] = False
                     break
         return last
+
+
+# --- fence, commit, wait --------------------------------------------------------------------------
+
+#: a fence, commit or wait of warpgroups, by their numbers in the grid; returns the products that
+#: take effect
+OnProducts = Callable[[Products, Collection[int]], Iterable[Due]]
+
+
+def _fence(statement: Statement) -> OnProducts:
+    """wgmma.fence: registers that were written before are, whoever reads them."""
+    return lambda products, warpgroups: ()
+
+
+def _commit(statement: Statement) -> OnProducts:
+    def commit(products: Products, warpgroups: Collection[int]) -> Iterable[Due]:
+        products.commit(warpgroups)
+        return ()
+
+    return commit
+
+
+def _wait(statement: Statement) -> OnProducts:
+    newest = constant(statement, "n")
+    return lambda products, warpgroups: products.covered(warpgroups, newest)
+
+
+ORDER: dict[str, Callable[[Statement], OnProducts]] = {
+    "wgmma.fence": _fence,
+    "wgmma.commit_group": _commit,
+    "wgmma.wait_group": _wait,
+}

@@ -32,7 +32,7 @@ COMMITTED = frozenset({"mma", "cp", "cp.4x256b", "shift"})
 
 
 @dataclass(eq=False)
-class Operation(Transfer):
+class TensorOperation(Transfer):
     """An operation of a thread that was issued, or a ld or st of a warp, by its first lane."""
 
     in_group: ClassVar[bool] = False
@@ -53,7 +53,9 @@ class Operation(Transfer):
     hear: Callable[[], object] = tuple
 
     def follows(self, other: Transfer) -> bool:
-        return isinstance(other, Operation) and other.lane == self.lane and ordered(other, self)
+        return (
+            isinstance(other, TensorOperation) and other.lane == self.lane and ordered(other, self)
+        )
 
     def reaches(self, memory: TensorMemory) -> bool:
         """Whether it has yet to read or write that memory."""
@@ -81,7 +83,7 @@ class Operation(Transfer):
         pending.transfer(self)
 
 
-def ordered(first: Operation, second: Operation) -> bool:
+def ordered(first: TensorOperation, second: TensorOperation) -> bool:
     """Whether of two operations of one thread the first takes effect before the second."""
     if first.cta_group != second.cta_group:
         return False
@@ -93,7 +95,7 @@ def ordered(first: Operation, second: Operation) -> bool:
 
 
 @dataclass(eq=False)
-class Load(Operation):
+class Load(TensorOperation):
     """A ld that gives its registers to the wait::ld behind it: nothing looks at them before."""
 
     name: str = "ld"
@@ -126,7 +128,7 @@ class Load(Operation):
 
 def stored(pending: Pending, lanes: Collection[int]) -> None:
     """wait::st of warps, by their first lanes."""
-    pending.settle(lambda x: isinstance(x, Operation) and x.name == "st" and x.lane in lanes)
+    pending.settle(lambda x: isinstance(x, TensorOperation) and x.name == "st" and x.lane in lanes)
 
 
 def arrived(pending: Pending, lanes: Collection[int]) -> list[Load]:
@@ -183,7 +185,7 @@ def _touched(statement: Statement) -> set[int]:
 
 def given_back(pending: Pending, memory: TensorMemory) -> None:
     """Columns of a CTA are given back: what is under way there takes effect before."""
-    pending.settle(lambda x: isinstance(x, Operation) and x.reaches(memory))
+    pending.settle(lambda x: isinstance(x, TensorOperation) and x.reaches(memory))
 
 
 # --- pairs of CTAs --------------------------------------------------------------------------------

@@ -15,8 +15,9 @@ from emulator.arith.scalar.rule import bind_arrays
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.operands import space_of, word_type
 from emulator.machine.vector import memory
-from emulator.machine.vector.atomics import Operation, update
+from emulator.machine.vector.atomics import Update, update
 from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.operands import (
     Read,
@@ -25,29 +26,17 @@ from emulator.machine.vector.operands import (
     first_position,
     reader,
     selected,
-    word_type,
     writer,
 )
 from emulator.machine.vector.strand import Strand
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 from emulator.ptx.program import (
-    Address,
-    Bound,
     Function,
     ParameterPlace,
     Statement,
     Vector,
     items_of,
 )
-
-
-def space_of(statement: Statement, bound: Bound) -> str:
-    """The state space that a statement names, or its variable lies in; "" for a generic address."""
-    ins = statement.instruction
-    assert isinstance(ins, OrdinaryInstruction)
-    named = ins.modifiers.get("space", "") or (bound.space if isinstance(bound, Address) else "")
-    return "cluster" if named == "shared::cluster" else named.partition("::")[0]
-
 
 # --- ld, ldu, st ----------------------------------------------------------------------------------
 
@@ -151,7 +140,7 @@ def atomic(statement: Statement, function: Function) -> Step:
     writes = [writer(item, type_, function) for item in items_of(bound)] if bound else []
     series = Series(TYPES[type_], ins.modifiers["operation"])
     operations = {
-        where: Operation(bind_arrays(ins, space=where), series, count, bool(writes))
+        where: Update(bind_arrays(ins, space=where), series, count, bool(writes))
         for where in ("global", "shared")
     }
 

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.groups import GROUPS, OnPending
+from emulator.machine.shared.operands import constant, ordinary
 from emulator.machine.shared.pending import POISON, Transfer
 from emulator.machine.vector import memory
 from emulator.machine.vector.compute import Step, guarded
@@ -19,25 +21,10 @@ from emulator.machine.vector.operands import addresses, first_position, reader, 
 from emulator.machine.vector.strand import Strand
 from emulator.machine.vector.wave import Wave
 from emulator.memory.arena import AccessError
-from emulator.memory.mbarrier import Operation
-from emulator.ptx.program import Constant, Function, Statement
+from emulator.memory.mbarrier import Change
+from emulator.ptx.program import Function, Statement
 
 Int64 = NDArray[np.int64]
-
-
-def words_of(statement: Statement) -> set[str]:
-    return set(str(statement.instruction).split("."))
-
-
-def constant(statement: Statement, name: str) -> int:
-    bound = statement.operands[name]
-    assert isinstance(bound, Constant)
-    return bound.word
-
-
-def for_lanes(statement: Statement, run: Callable[[Strand, Int64], None]) -> Step:
-    """`run` with the numbers of the lanes that execute a statement."""
-    return guarded(statement, lambda s, mask: run(s, s.lanes if mask is None else s.lanes[mask]))
 
 
 def copy(statement: Statement, function: Function) -> Step:
@@ -108,20 +95,11 @@ def _sources(lanes: Who, at: Array, size: int, sizes: Int64) -> Int64:
     return arena.locate_bytes(at, 1)
 
 
-def commit_copies(statement: Statement, function: Function) -> Step:
-    return for_lanes(statement, lambda s, lanes: s.wave.pending.commit_copies(lanes))
-
-
-def wait_copies(statement: Statement, function: Function) -> Step:
-    newest = None if "wait_all" in words_of(statement) else constant(statement, "n")
-    return for_lanes(statement, lambda s, lanes: s.wave.pending.wait_copies(lanes, newest))
-
-
 def arrive_after_copies(statement: Statement, function: Function) -> Step:
     """cp.async.mbarrier.arrive: an arrival once the thread's copies are done; without .noinc it is
     one that was not counted before."""
     places = find_barriers(statement, function)
-    noinc = "noinc" in words_of(statement)
+    noinc = ordinary(statement).modifiers.get("noinc")
 
     def run(s: Strand, mask: Array | None) -> None:
         wave = s.wave
@@ -131,9 +109,9 @@ def arrive_after_copies(statement: Statement, function: Function) -> Step:
             wave.watch.copies_arrive(lanes, at)
         positions = memory.positions_of(mask)
         if not noinc:
-            change(wave, at, Operation(arrivals=-1), positions)
+            change(wave, at, Change(arrivals=-1), positions)
         if wave.pending.at_once:
-            change(wave, at, Operation(arrivals=1), positions)
+            change(wave, at, Change(arrivals=1), positions)
             return
         for lane, place in zip(lanes.tolist(), at, strict=True):
             wave.pending.transfer(Transfer(lane, _arrival(wave, lane, place), int(place)))
@@ -144,15 +122,27 @@ def arrive_after_copies(statement: Statement, function: Function) -> Step:
 def _arrival(wave: Wave, lane: int, place: Any) -> Callable[[], None]:
     def perform() -> None:
         wave.pending.wait_copies(np.array([lane]), None)
-        change(wave, np.array([place]), Operation(arrivals=1))
+        change(wave, np.array([place]), Change(arrivals=1))
 
     return perform
 
 
+def _by_group(make: Callable[[Statement], OnPending]) -> Callable[[Statement, Function], Step]:
+    """Makes the steps of lanes that commit groups of copies, or wait for them."""
+
+    def made(statement: Statement, function: Function) -> Step:
+        act = make(statement)
+
+        def run(s: Strand, mask: Array | None) -> None:
+            act(s.wave.pending, s.lanes if mask is None else s.lanes[mask])
+
+        return guarded(statement, run)
+
+    return made
+
+
 STEPS = {
     "cp.async": copy,
-    "cp.async.commit_group": commit_copies,
-    "cp.async.wait_group": wait_copies,
-    "cp.async.wait_all": wait_copies,
     "cp.async.mbarrier.arrive": arrive_after_copies,
+    **{name: _by_group(make) for name, make in GROUPS.items()},
 }

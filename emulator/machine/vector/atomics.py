@@ -18,7 +18,7 @@ from emulator.machine.vector.memory import Addresses, Places, Positions
 from emulator.machine.vector.strand import Strand
 
 
-class Operation(NamedTuple):
+class Update(NamedTuple):
     """What lanes do at their locations."""
 
     #: ``rule(old, *operands)`` gives what is there afterwards
@@ -35,7 +35,7 @@ def update(
     space: str,
     addresses: Addresses,
     words: Sequence[Array],
-    operation: Operation,
+    operation: Update,
     positions: Positions = None,
 ) -> Array:
     """Operations in ascending order of lanes, or the schedule's: what was there before each, which
@@ -73,7 +73,7 @@ def update(
 
 
 def perform(
-    view: Array, places: Places, operands: tuple[Array, ...], operation: Operation
+    view: Array, places: Places, operands: tuple[Array, ...], operation: Update
 ) -> tuple[Array, bool]:
     """Performs operations in their order: what each finds, and whether any of them changes
     anything."""

@@ -14,13 +14,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dtypes import Array
-from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.barriers import (
+    BARRIERS,
+    is_wrong,
+    other_count,
+    too_many,
+    wrong_barrier,
+)
 from emulator.machine.vector.strand import WARP, Lanes, Parked, State, Strand
 
 if TYPE_CHECKING:
     from emulator.machine.vector.wave import Wave
-
-BARRIERS = 16
 
 
 @dataclass(eq=False)
@@ -34,14 +38,11 @@ class Waiting:
 
 def check_barrier(numbers: Array, threads: Array) -> None:
     """Raises Failure for a barrier that lanes name which is none, or counts no whole warps."""
-    wrong = (numbers >= BARRIERS) | (threads % WARP != 0)
+    wrong = is_wrong(numbers, threads)
     if wrong.any():
         first = int(np.argmax(wrong))
         number, count = (int(x[min(first, len(x) - 1)]) for x in (numbers, threads))
-        reason = f"a barrier counts threads in whole warps; got {count}"
-        if number >= BARRIERS:
-            reason = f"there are barriers 0 to 15; got {number}"
-        raise Failure("barrier", reason, first)
+        raise wrong_barrier(number, count, first)
 
 
 class Barriers:
@@ -97,12 +98,8 @@ class Barriers:
         open_ = (self.arrived[blocks, barrier] > 0) & (self.expected[blocks, barrier] != threads)
         if open_.any():
             other = int(self.expected[blocks, barrier][open_][0])
-            raise Failure(
-                "barrier",
-                f"barrier {barrier} is for {threads or 'all'} threads here, and for "
-                f"{other or 'all'} where others have arrived",
-                int(np.argmax(np.isin(self.wave.row(s), blocks[open_]))),
-            )
+            first = int(np.argmax(np.isin(self.wave.row(s), blocks[open_])))
+            raise other_count(barrier, threads, other, first)
 
     def _count(self, s: Strand, barrier: int) -> Lanes:
         """Counts the warps whose lanes are all there; the blocks that they belong to."""
@@ -140,11 +137,7 @@ class Barriers:
         if not done.size:
             return
         if (reached > wanted).any():
-            raise Failure(
-                "barrier",
-                f"{int(reached.max())} threads arrived at barrier {barrier}, which is for "
-                f"{int(wanted[reached > wanted][0])}",
-            )
+            raise too_many(barrier, int(reached.max()), int(wanted[reached > wanted][0]))
         if self.wave.watch is not None:
             self.wave.watch.sync.complete(done, barrier)
         votes = self.votes[:, barrier].copy()
@@ -164,17 +157,10 @@ class Barriers:
 
     def _release(self, strand: Strand, done: Lanes, votes: Array) -> None:
         wave = self.wave
-        rows = wave.row(strand)
-        free = np.isin(rows, done)
-        if not free.any():
-            return
         wait: Waiting = strand.wait
-        if not free.all():
-            wave.waiting.remove(strand)
-            going, staying = wave.divide(strand, free, strand.pc)
-            wave.park(staying, State.BARRIER, wait, strand.pc)
-            wave.park(going, State.BARRIER, wait, strand.pc)
-            strand = going
+        going = wave.free(strand, np.isin(wave.row(strand), done))
+        if going is None:
+            return
         if wait.finish is not None:
-            wait.finish(strand, votes[wave.row(strand)])
-        wave.wake(strand)
+            wait.finish(going, votes[wave.row(going)])
+        wave.wake(going)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.barriers import arrives_twice, waits_early
 from emulator.machine.vector.strand import Lanes, Parked, State, Strand
 
 if TYPE_CHECKING:
@@ -37,11 +37,7 @@ class Clusters:
         clusters = self.of_lanes(s.lanes)
         again = self.arrived[s.lanes] >= 0
         if again.any():
-            raise Failure(
-                "cluster barrier",
-                "barrier.cluster.arrive twice without a wait between them",
-                int(np.argmax(again)),
-            )
+            raise arrives_twice(int(np.argmax(again)))
         self.arrived[s.lanes] = self.phase[clusters]
         if self.wave.watch is not None:
             self.wave.watch.cluster_arrive(s.lanes)
@@ -51,21 +47,13 @@ class Clusters:
         """Goes on once the phase that the lanes arrived in is over; raises Parked where not yet."""
         phases = self.arrived[s.lanes]
         if (phases < 0).any():
-            raise Failure(
-                "cluster barrier",
-                "barrier.cluster.wait without an arrive before it",
-                int(np.argmax(phases < 0)),
-            )
+            raise waits_early(int(np.argmax(phases < 0)))
         done = self.phase[self.of_lanes(s.lanes)] > phases
         if done.all():
             self._passed(s)
             return
-        wave = self.wave
-        if done.any():
-            going, s = wave.divide(s, done, pc)
+        if going := self.wave.hold(s, ~done, State.CLUSTER, None, pc, pc):
             self._passed(going)
-            wave.ready.append(going)
-        wave.park(s, State.CLUSTER, None, pc)
         raise Parked
 
     def _passed(self, s: Strand) -> None:
@@ -99,13 +87,6 @@ class Clusters:
     def _release(self, strand: Strand) -> None:
         wave = self.wave
         free = self.phase[self.of_lanes(strand.lanes)] > self.arrived[strand.lanes]
-        if not free.any():
-            return
-        if not free.all():
-            wave.waiting.remove(strand)
-            going, staying = wave.divide(strand, free, strand.pc)
-            wave.park(staying, State.CLUSTER, None, strand.pc)
-            wave.park(going, State.CLUSTER, None, strand.pc)
-            strand = going
-        self._passed(strand)
-        wave.wake(strand)
+        if going := wave.free(strand, free):
+            self._passed(going)
+            wave.wake(going)

@@ -7,7 +7,8 @@ from typing import Any
 
 from dtypes import Array
 from emulator.arith.scalar.rule import bind_arrays
-from emulator.machine.vector.operands import Read, Write, active, reader, word_type, writer
+from emulator.machine.shared.operands import word_type
+from emulator.machine.vector.operands import Read, Write, active, reader, writer
 from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import Constant, Function, Register, Statement, items_of
 

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.errors import EmulatorError
+from emulator.machine.options import Order
 from emulator.machine.report import KernelError
 from emulator.machine.shared.failure import Failure, over_limit
-from emulator.machine.shared.pending import Pending
-from emulator.machine.shared.products import Products
 from emulator.machine.vector import control, waiting
 from emulator.machine.vector.barriers import Barriers
 from emulator.machine.vector.clusters import Clusters
@@ -106,6 +105,9 @@ class Grid:
     undefined: Undefined = "hardware"
     #: there is no global memory: an address in no window is one in shared memory
     only_shared = False
+    #: when asynchronous operations take effect, and by which seed
+    async_order: Order = "early"
+    seed: int | None = None
     #: statements that may be executed without any effect on memory or on other threads
     most_in_vain = 1 << 21
     #: lanes go over from a strand to another part of the same one: not where strands have an order
@@ -130,6 +132,7 @@ class Grid:
         self.processors = launch.processors
         self.environment = launch.environment
         self.checks = launch.checks
+        self.async_order, self.seed = launch.async_order, launch.seed
         self.blocks = launch.blocks(
             self.blocks_class, partial(self.blocks_class, checks=self.checks)
         )
@@ -279,8 +282,6 @@ class Grid:
     def _start(self, ctas: NDArray[np.int64]) -> Wave:
         wave = self._new_wave(ctas)
         wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
-        order, seed = self.launch.async_order, self.launch.seed
-        wave.pending, wave.products = Pending(len(wave.thread), order, seed), Products(order, seed)
         if self.checks is not None:
             wave.watch = self.checks.wave(self.watch, wave)
         self.need_local(wave, self.function.local_bytes)

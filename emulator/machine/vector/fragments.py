@@ -12,7 +12,8 @@ from dtypes import Array
 from emulator.isa.instruction import Instruction
 from emulator.isa.signature import Operand
 from emulator.machine.shared.failure import Failure
-from emulator.machine.vector.operands import reader, word_type, writer
+from emulator.machine.shared.operands import word_type
+from emulator.machine.vector.operands import reader, writer
 from emulator.machine.vector.strand import Lanes, Strand
 from emulator.ptx.program import Bound, Constant, Function, Register, Statement, Vector
 

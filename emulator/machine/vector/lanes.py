@@ -56,11 +56,8 @@ def together_in_groups(s: Strand, pc: int) -> None:
 def _wait(s: Strand, lacking: Array, pc: int, state: State = State.WARP) -> None:
     """Lanes of a mask wait at a statement; the others, if any, go on from it by themselves."""
     wave = s.wave
-    if not lacking.all():
-        s, going = wave.divide(s, lacking, pc)
-        wave.ready.append(going)
-    wave.park(s, state, pc, pc)
-    mates = wave.mates(s)
+    wave.hold(s, lacking, state, pc, pc, pc)
+    mates = wave.mates(wave.waiting[-1])
     if len(mates) > 1:
         # Some may be complete now: they look once more, together.
         for mate in mates:

@@ -14,8 +14,15 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.mbarriers import (
+    NO_ARRIVALS,
+    Arrival,
+    PhaseTest,
+    count_problem,
+    may_expect,
+)
+from emulator.machine.shared.operands import space_of
 from emulator.machine.vector import memory
-from emulator.machine.vector.access import space_of
 from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.lanes import whole_or_split
 from emulator.machine.vector.operands import (
@@ -28,8 +35,8 @@ from emulator.machine.vector.operands import (
 )
 from emulator.machine.vector.strand import Parked, State, Strand
 from emulator.memory import mbarrier
-from emulator.memory.mbarrier import MAX_COUNT, Operation
-from emulator.ptx.program import Function, Statement
+from emulator.memory.mbarrier import Change
+from emulator.ptx.program import Bound, Function, Statement
 
 if TYPE_CHECKING:
     from emulator.machine.vector.wave import Wave
@@ -39,15 +46,18 @@ Places = NDArray[np.int64]
 Find = Callable[[Strand, Array | None], Places]
 
 
-def find_barriers(statement: Statement, function: Function, space: str | None = None) -> Find:
-    """Places of barriers in the shared memory of the wave, as numbers of 8-byte words.
-
-    `space` is "cluster" where the barrier is that of the block that an asynchronous copy goes to.
-    """
+def find_barriers(statement: Statement, function: Function) -> Find:
+    """The barriers that a statement names; see `barriers_at`."""
     bound = statement.operands["mbarrier"]
-    find = addresses(bound, function)
-    if space is None:
-        space = space_of(statement, bound)
+    return barriers_at(addresses(bound, function), space_of(statement, bound))
+
+
+def barriers_at(find: Callable[[Strand], Array], space: str) -> Find:
+    """The barriers at addresses: the numbers of their words in the shared memory of the wave.
+
+    `space` is "cluster" where addresses have the rank of a block, and "" for generic ones. Raises
+    AccessError for what cannot be a barrier.
+    """
 
     def places(s: Strand, mask: Array | None) -> Places:
         given, positions = selected(find(s), mask), memory.positions_of(mask)
@@ -77,7 +87,7 @@ def by_position(find: Find, s: Strand, mask: Array | None) -> Places:
 
 
 def change(
-    wave: Wave, places: Places, operation: Operation, positions: memory.Positions = None
+    wave: Wave, places: Places, operation: Change, positions: memory.Positions = None
 ) -> Array:
     """One operation for each place, in order; what was there before each. Wakes who may go on.
 
@@ -108,9 +118,9 @@ def initialise(statement: Statement, function: Function) -> Step:
 
     def run(s: Strand, mask: Array | None) -> None:
         at, counts = places(s, mask), selected(count(s), mask)
-        wrong = (counts == 0) | (counts > MAX_COUNT)
+        wrong = ~may_expect(counts)
         if wrong.any():
-            reason = f"a count is 1 … {MAX_COUNT}; got {int(counts[wrong][0])}"
+            reason = count_problem(int(counts[wrong][0]))
             raise Failure("mbarrier", reason, first_position(wrong, mask))
         if s.wave.watch is not None:
             s.wave.watch.mbarrier_init(s.lanes if mask is None else s.lanes[mask], at)
@@ -120,42 +130,32 @@ def initialise(statement: Statement, function: Function) -> Step:
     return guarded(statement, run)
 
 
-def _operation(
-    statement: Statement, function: Function
-) -> Callable[[Strand, Array | None], Operation]:
-    """What an arrival, expect_tx or complete_tx adds up to."""
-    words = str(statement.instruction).split(".")
-    drop, complete = "arrive_drop" in words, "noComplete" not in words
-    arrives = drop or "arrive" in words
+def _changes(
+    statement: Statement, function: Function, arrival: Arrival
+) -> Callable[[Strand, Array | None], Change]:
+    """What the lanes of a mask do to their barriers."""
 
-    def value(name: str) -> Callable[[Strand, Array | None], Any] | None:
-        bound = statement.operands.get(name)
+    def reads(bound: Bound | None, default: int) -> Callable[[Strand, Array | None], Any]:
         if bound is None:
-            return None
+            return lambda s, mask: default
         read = reader(bound, "u32", function)
         return lambda s, mask: selected(read(s), mask).astype(np.int64)
 
-    count, bytes_ = value("count"), value("bytes")
+    count, moved = reads(arrival.count, 1), reads(statement.operands.get("bytes"), 0)
 
-    def make(s: Strand, mask: Array | None) -> Operation:
-        arrivals: Any = 0
-        if arrives:
-            arrivals = 1 if count is None else count(s, mask)
-            if (none := np.equal(arrivals, 0)).any():
-                reason = "a count of arrivals is not 0"
-                raise Failure("mbarrier", reason, first_position(none, mask))
-        moved: Any = 0 if bytes_ is None else bytes_(s, mask)
-        if "complete_tx" in words:
-            moved = -moved
-        return Operation(arrivals, arrivals if drop else 0, moved, complete)
+    def make(s: Strand, mask: Array | None) -> Change:
+        arrivals = count(s, mask)
+        if (none := np.equal(arrivals, 0)).any():
+            raise Failure("mbarrier", NO_ARRIVALS, first_position(none, mask))
+        return arrival.change(arrivals, moved(s, mask))
 
     return make
 
 
 def arrive(statement: Statement, function: Function) -> Step:
     """arrive, arrive_drop, expect_tx, complete_tx, and arrivals that expect bytes."""
-    places, make = find_barriers(statement, function), _operation(statement, function)
-    bound, expects = statement.operands.get("d"), "bytes" in statement.operands
+    places, arrival = find_barriers(statement, function), Arrival(statement)
+    make, bound = _changes(statement, function, arrival), statement.operands.get("d")
     write = writer(bound, "b64", function) if bound is not None else None
 
     def run(s: Strand, mask: Array | None) -> None:
@@ -166,7 +166,7 @@ def arrive(statement: Statement, function: Function) -> Step:
         positions = memory.positions_of(mask)
         tokens = change(s.wave, np.broadcast_to(at, (lanes,)), make(s, mask), positions)
         if write is not None:
-            _put(s, write, mbarrier.token(tokens, expects), mask)
+            _put(s, write, arrival.token(tokens), mask)
 
     return guarded(statement, run)
 
@@ -210,32 +210,28 @@ class PhaseWait:
     places: Places
     #: tokens or parities ``(lanes,)``
     given: Array
-    by_parity: bool
+    test: PhaseTest
     write: Write
 
     def over(self, wave: Wave) -> Array:
         """For each lane whether its phase is over."""
-        words = words_of(wave)[self.places]
-        if self.by_parity:
-            done: Array = mbarrier.parity_over(words, self.given.astype(np.uint64))
-            return done
-        done = mbarrier.phase_over(words, self.given)
+        done: Array = self.test.is_over(words_of(wave)[self.places], self.given)
         return done
 
     def part(self, mask: Array) -> PhaseWait:
+        """The same of the lanes of a mask."""
+
         def cut(x: Array) -> Array:
             return x[mask] if len(x) > 1 else x
 
-        return PhaseWait(cut(self.places), cut(self.given), self.by_parity, self.write)
+        return PhaseWait(cut(self.places), cut(self.given), self.test, self.write)
 
 
 def _wait_of(statement: Statement, function: Function) -> Callable[[Strand], PhaseWait]:
-    places = find_barriers(statement, function)
-    by_parity = "parity" in statement.signature
-    bound = statement.operands["parity" if by_parity else "state"]
-    given = reader(bound, "u32" if by_parity else "b64", function)
+    places, test = find_barriers(statement, function), PhaseTest(statement)
+    given = reader(test.given, test.type, function)
     write = writer(statement.operands["p"], "pred", function)
-    return lambda s: PhaseWait(places(s, None), given(s), by_parity, write)
+    return lambda s: PhaseWait(places(s, None), given(s).astype(np.uint64), test, write)
 
 
 def test(statement: Statement, function: Function) -> Step:
@@ -266,13 +262,9 @@ def try_wait(statement: Statement, function: Function) -> Step:
         # Whoever comes too early must not be told from others by the counts.
         wave.executed += 1
         wave.grid.count(1, len(s))
-        if done.any():
-            done = s.spread(done)
-            going, staying = wave.divide(s, done, pc)
+        lacking = s.spread(~done)
+        if going := wave.hold(s, lacking, State.MBARRIER, wait.part(lacking), pc, pc):
             wait.write(going, np.ones(1, np.bool_), None)
-            wave.ready.append(going)
-            s, wait = staying, wait.part(~done)
-        wave.park(s, State.MBARRIER, wait, pc)
         raise Parked
 
     return whole_or_split(statement, step)
@@ -304,20 +296,14 @@ def time_out(wave: Wave) -> bool:
 
 
 def _release(strand: Strand, free: Array, result: bool) -> None:
-    if not free.any():
-        return
     wave, wait = strand.wave, strand.wait
-    if not free.all():
-        wave.waiting.remove(strand)
-        free = strand.spread(free)
-        going, staying = wave.divide(strand, free, strand.pc)
-        wave.park(staying, State.MBARRIER, wait.part(~free), strand.pc)
-        wave.park(going, State.MBARRIER, wait.part(free), strand.pc)
-        strand = going
+    going = wave.free(strand, free, wait.part)
+    if going is None:
+        return
     if result and wave.watch is not None:
-        wave.watch.sync.waited(strand.lanes, strand.wait.places)
-    wait.write(strand, np.full(1, result), None)
-    wave.wake(strand)
+        wave.watch.sync.waited(going.lanes, going.wait.places)
+    wait.write(going, np.full(1, result), None)
+    wave.wake(going)
 
 
 STEPS = {

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith.scalar.types import TYPES, cut, extend
-from emulator.isa.signature import Operand
 from emulator.machine.vector.memory import shared_rank
 from emulator.machine.vector.special import special
 from emulator.machine.vector.strand import Strand
@@ -37,14 +36,6 @@ Read = Callable[[Strand], Array]
 Write = Callable[[Strand, Array, Array | None], None]
 #: a mask of the lanes where a statement runs; None: it runs in all, False: in none
 Active = Callable[[Strand], Array | bool | None]
-
-
-def word_type(operand: Operand) -> str:
-    """The type that words of an operand have: the instruction's, or its register's."""
-    if operand.type or not operand.types:
-        return operand.type or "b32"
-    first = operand.types[0]
-    return first if first == "pred" else f"b{REGISTER_BITS[first]}"
 
 
 def reader(bound: Bound | None, type_: str, function: Function) -> Read:

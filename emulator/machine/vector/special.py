@@ -11,24 +11,19 @@ import numpy as np
 
 from dtypes import Array
 from emulator.errors import UnsupportedError
-from emulator.machine.options import WARPS_OF_PROCESSOR
+from emulator.machine.shared.special import CLOCKS, OF_LAUNCH
 
 if TYPE_CHECKING:
     from emulator.machine.vector.strand import Strand
     from emulator.machine.vector.wave import Wave
 
-#: one clock for all: what it counts is instructions, so that it rises and is the same in every run
-_CLOCKS = {
-    "%clock": (32, 0), "%clock_hi": (32, 32), "%clock64": (64, 0),
-    "%globaltimer": (64, 0), "%globaltimer_lo": (32, 0), "%globaltimer_hi": (32, 32),
-}  # fmt: skip
 _AXES = "xyzw"
 
 
 def special(strand: Strand, name: str) -> Array:
     """The words of a special register: ``(lanes,)``, or ``(1,)`` where all lanes hold the same."""
-    if name in _CLOCKS:
-        bits, low = _CLOCKS[name]
+    if name in CLOCKS:
+        bits, low = CLOCKS[name]
         return np.array([strand.wave.grid.now() >> low & (1 << bits) - 1], f"uint{bits}")
     found: Array | None = strand.marks.get(name)
     if found is None:
@@ -52,6 +47,8 @@ def _value(wave: Wave, name: str) -> Array:
         return _BY_AXIS[base](wave, _AXES.index(axis)).astype(np.uint32)
     if name in _PLAIN:
         return np.atleast_1d(_PLAIN[name](wave)).astype(np.uint32)
+    if name in OF_LAUNCH:
+        return np.array([OF_LAUNCH[name](wave.grid)], np.uint32)
     if re.fullmatch(r"%envreg\d+", name):
         return np.array([wave.grid.environment.get(name, 0)], np.uint32)
     raise UnsupportedError(f"special register {name!r} is legal PTX, not modelled here")
@@ -105,7 +102,6 @@ _BY_AXIS: dict[str, Callable[[Wave, int], Array]] = {
 _PLAIN: dict[str, Callable[[Wave], Array | int]] = {
     "%laneid": _laneid,
     "%warpid": lambda w: w.thread // 32,
-    "%nwarpid": lambda w: WARPS_OF_PROCESSOR,
     "%lanemask_eq": lambda w: _lanes_below(w) + np.uint64(1),
     "%lanemask_lt": _lanes_below,
     "%lanemask_le": lambda w: 2 * _lanes_below(w) + np.uint64(1),
@@ -113,17 +109,6 @@ _PLAIN: dict[str, Callable[[Wave], Array | int]] = {
     "%lanemask_ge": lambda w: ~_lanes_below(w) & np.uint64(0xFFFFFFFF),
     "%cluster_ctarank": _rank,
     "%cluster_nctarank": lambda w: math.prod(w.grid.cluster),
-    "%is_explicit_cluster": lambda w: w.grid.explicit_cluster,
     # Blocks lie on the processors in turn.
     "%smid": lambda w: np.repeat(w.ctas, w.lanes_per_cta) % w.grid.processors,
-    "%nsmid": lambda w: w.grid.processors,
-    "%gridid": lambda w: 0,
-    "%dynamic_smem_size": lambda w: w.grid.dynamic_shared,
-    "%total_smem_size": lambda w: w.grid.smem_size,
-    "%aggr_smem_size": lambda w: w.grid.smem_size + w.grid.reserved_shared,
-    "%reserved_smem_offset_begin": lambda w: 0,
-    "%reserved_smem_offset_end": lambda w: w.grid.reserved_shared,
-    "%reserved_smem_offset_cap": lambda w: w.grid.reserved_shared,
-    "%reserved_smem_offset_0": lambda w: 0,
-    "%reserved_smem_offset_1": lambda w: 0,
 }

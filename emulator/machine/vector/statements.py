@@ -8,13 +8,15 @@ from emulator.errors import UnsupportedError
 from emulator.isa.conversion import Conversion
 from emulator.isa.instruction import Instruction
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.machine.shared import bulk, tensor_maps
+from emulator.machine.shared import cancel as shared_cancel
 from emulator.machine.vector import (
     access,
     asynchronous,
-    bulk,
     cancel,
     compute,
     control,
+    issuer,
     lanes,
     matrix,
     mbarriers,
@@ -49,9 +51,12 @@ STEPS: dict[str, Make] = {
     **synchronisation.STEPS,
     **mbarriers.STEPS,
     **asynchronous.STEPS,
-    **bulk.STEPS,
     **tensors.STEPS,
     **cancel.STEPS,
+    **issuer.each(bulk.EACH),
+    **issuer.each(tensor_maps.EACH),
+    **issuer.by_warps(tensor_maps.BY_WARP),
+    **issuer.each(shared_cancel.EACH),
     **wgmma.STEPS,
     **tcgen05.STEPS,
 }

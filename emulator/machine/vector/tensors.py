@@ -1,122 +1,81 @@
-"""Statements of tensor copies, box by box, and of tensor maps (PTX ISA 9.7.9.27)."""
+"""Tensor copies, box by box (PTX ISA 9.7.9.27)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dtypes import Array
 from emulator.arith.scalar.rule import bind_vector
-from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.issuing import OFFSET, SPACES, ranks_of, submit
+from emulator.machine.shared.operands import ordinary
 from emulator.machine.shared.pending import POISON
+from emulator.machine.shared.tensor_maps import TensorCopy
 from emulator.machine.vector import memory
-from emulator.machine.vector.access import space_of
-from emulator.machine.vector.asynchronous import Int64, constant, words_of
-from emulator.machine.vector.bulk import (
-    Issue,
-    Lane,
-    each_lane,
-    place_of,
-    rows_of_multicast,
-    submit,
-    word_at,
-)
+from emulator.machine.vector.asynchronous import Int64
 from emulator.machine.vector.compute import Step, guarded
-from emulator.machine.vector.lanes import together, whole_or_split
-from emulator.machine.vector.mbarriers import by_position, change
+from emulator.machine.vector.issuer import Issuer, of_lane, word_at
+from emulator.machine.vector.mbarriers import barriers_at, by_position, change
 from emulator.machine.vector.operands import Read, addresses, reader
 from emulator.machine.vector.strand import Strand
 from emulator.machine.vector.wave import Wave
 from emulator.memory.arena import AccessError, Arena
-from emulator.memory.mbarrier import Operation
+from emulator.memory.mbarrier import Change
 from emulator.memory.tensor_copy import PERIOD, RUN, Copy, place_problem, plan
-from emulator.memory.tensor_map import TensorMap
-from emulator.memory.tensor_map_bits import replace_field
-from emulator.memory.tensor_transfer import (
-    REDUCED,
-    Combine,
-    load_box,
-    reduce_box,
-    reduction_problem,
-    store_box,
-)
-from emulator.memory.windows import LOCAL, RANK_BITS, SHARED, WINDOW_BITS
-from emulator.ptx.program import Address, Function, Statement, Vector
+from emulator.memory.tensor_transfer import Combine, load_box, reduce_box, store_box
+from emulator.memory.windows import LOCAL, SHARED, WINDOW_BITS
+from emulator.ptx.program import Address, Function, Statement, items_of
 
-MAP_BYTES = 128
-_OF_MAP = np.arange(MAP_BYTES)
 _POISON = int.from_bytes(bytes([POISON]) * 8, "little")
 #: windows in which an address means something else to each thread or block
 _OWN = (SHARED >> WINDOW_BITS, LOCAL >> WINDOW_BITS)
 
 
-@lru_cache(maxsize=256)
-def _decoded(raw: bytes) -> TensorMap:
-    return TensorMap.decode(raw)
-
-
-class TensorIssue(Issue):
-    """A tensor copy: coordinates, offsets, and the map that it goes by."""
+class TensorIssue:
+    """The operands of a tensor copy: coordinates, offsets, the map, and where it goes."""
 
     def __init__(self, statement: Statement, function: Function) -> None:
-        super().__init__(statement, function)
-        place = statement.operands["map"]
-        assert isinstance(place, Address) and isinstance(self.ins, OrdinaryInstruction)
-        self.map_space = "param" if place.space.startswith("param") else ""
+        self.form, operands = TensorCopy(statement), statement.operands
+        self.reads: dict[str, Read] = {
+            name: addresses(operands[name], function)
+            for name in ("dst", "src", "map") if name in operands
+        }  # fmt: skip
+        if "mask" in operands:
+            self.reads["mask"] = reader(operands["mask"], "u16", function)
+        place = operands["map"]
+        assert isinstance(place, Address)
         (given,) = place.coordinates
-        assert isinstance(given, Vector)
-        self.coordinates = [reader(item, "b32", function) for item in given.items]
-        self.offsets = self._offsets(statement, function)
-        mode = self.ins.modifiers.get("mode", "")
-        self.mode = mode or "tile"
-        self.dims = int(self.ins.modifiers["dim"][0])
+        self.coordinates = [reader(item, "b32", function) for item in items_of(given)]
+        offsets = items_of(operands["offsets"]) if "offsets" in operands else ()
+        self.offsets = [reader(item, "u16", function) for item in offsets]
+        to = ordinary(statement).modifiers["to"]
+        self.to = SPACES.get(to, to)
+        self.barriers = None
+        if "mbarrier" in operands:
+            self.barriers = barriers_at(addresses(operands["mbarrier"], function), self.to)
 
-    def _offsets(self, statement: Statement, function: Function) -> list[Read]:
-        given = statement.operands.get("offsets")
-        if given is None:
-            return []
-        items = given.items if isinstance(given, Vector) else (given,)
-        return [reader(item, "u16", function) for item in items]
-
-    def map_of(self, lane: Lane, address: int, i: int) -> TensorMap:
-        """The map at an address, as it is now."""
-        place = place_of(lane, self.map_space, address, MAP_BYTES, 64, False, i)
-        if lane.wave.watch is not None:
-            lane.wave.watch.map_used(lane.lane, place.memory(), place.start)
-        found = _decoded(place.read(_OF_MAP).tobytes())
-        rank = found.rank
-        if rank != self.dims:
-            raise Failure("tensor map", f"a map of {rank} dimensions in a {self.dims}d copy", i)
-        return found
+    def values(self, s: Strand) -> dict[str, Array]:
+        return {name: read(s) for name, read in self.reads.items()}
 
     def placed(self, s: Strand, values: dict[str, Array], at: Int64) -> Copy:
         """The copies that threads at some positions issue, who go by one map."""
         first = int(at[0])
-        tensor_map = self.map_of(_lane(s, first), word_at(values["map"], first), first)
+        with of_lane(first):
+            tensor_map = self.form.map_at(Issuer(s, first, []), word_at(values["map"], first))
         coordinates = _table(s, self.coordinates, at).astype(np.int32)
-        made = plan(tensor_map, self.mode)
+        made = plan(tensor_map, self.form.mode)
         assert tensor_map.address is not None
-        if place_problem(made, coordinates, not self.loads):
+        if place_problem(made, coordinates, not self.form.loads):
             for i, start in zip(at.tolist(), coordinates, strict=True):
-                if problem := place_problem(made, start, not self.loads):
-                    raise Failure("tensor copy", problem, i)
+                with of_lane(i):
+                    self.form.check(made, start)
         return made.at(tensor_map.address, coordinates, _table(s, self.offsets, at))
-
-    @property
-    def loads(self) -> bool:
-        return self.to != "global"
 
 
 # --- several threads ---
-
-
-def _lane(s: Strand, i: int) -> Lane:
-    return Lane(s.wave, int(s.lanes[i]), int(s.wave.row(s)[i]))
 
 
 def _chosen(words: Array, at: Int64) -> Array:
@@ -206,11 +165,18 @@ def _targets(
     to = _Targets(at, s.wave.row(s)[at], _chosen(values["dst"], at), _chosen(barriers, at))
     if "mask" not in values:
         return to
-    named = [rows_of_multicast(_lane(s, i), word_at(values["mask"], i), i) for i in at.tolist()]
+    named = [_rows_of_multicast(s, i, word_at(values["mask"], i)) for i in at.tolist()]
     which = np.repeat(np.arange(len(at)), [len(x) for x in named])
     rows, words = np.array([x for y in named for x in y], np.int64), s.wave.shared_bytes // 8
-    inside = to.addresses[which] & np.uint64((1 << RANK_BITS) - 1)
+    inside = to.addresses[which] & np.uint64(OFFSET)
     return _Targets(at[which], rows, inside, to.barriers[which] % words + rows * words)
+
+
+def _rows_of_multicast(s: Strand, i: int, mask: int) -> list[int]:
+    """The rows of the blocks that a mask of the thread at a position names."""
+    who = Issuer(s, i, [])
+    with of_lane(i):
+        return [who.cluster[rank] for rank in ranks_of(who, mask)]
 
 
 def tensor_load(statement: Statement, function: Function) -> Step:
@@ -231,7 +197,7 @@ def tensor_load(statement: Statement, function: Function) -> Step:
                 runs.write(load_box(box, arena.read_rows).reshape(len(group), -1)[which])
                 _signal(s, to.barriers, box.plan.bytes, to.at)
                 continue
-            lane = _lane(s, int(group[0]))
+            lane = Issuer(s, int(group[0]), [])
             for i in range(len(to.at)):
                 at, rows, addresses, signal = to.part(i)
                 runs = _runs_of(s, box, at, rows, space, addresses, True)
@@ -245,7 +211,7 @@ def tensor_load(statement: Statement, function: Function) -> Step:
 def _signal(s: Strand, barriers: Int64, size: int, at: Int64) -> None:
     """Copies are done: mbarriers hear of their bytes."""
     s.wave.grid.progress += 1
-    change(s.wave, barriers, Operation(transactions=-size), at)
+    change(s.wave, barriers, Change(transactions=-size), at)
 
 
 def _box_loader(box: Copy, arena: Arena, target: _Runs) -> Callable[[], None]:
@@ -254,14 +220,12 @@ def _box_loader(box: Copy, arena: Arena, target: _Runs) -> Callable[[], None]:
 
 def tensor_store(statement: Statement, function: Function) -> Step:
     """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor from shared to global memory."""
-    issue, ins = TensorIssue(statement, function), statement.instruction
-    assert isinstance(ins, OrdinaryInstruction)
-    operation = ins.modifiers.get("operation", "")
+    issue = TensorIssue(statement, function)
 
     def run(s: Strand, mask: Array | None) -> None:
         values = issue.values(s)
         for at in _groups(s, mask, values["map"]):
-            if _at_once(s) and not operation:
+            if _at_once(s) and not issue.form.reduces:
                 store(s, values, _without_repetition(s, issue, values, at))
                 continue
             for i in range(len(at)):
@@ -274,11 +238,14 @@ def tensor_store(statement: Statement, function: Function) -> Step:
             for i in range(len(at)):
                 store(s, values, at[i : i + 1])
             return
-        addresses, lane = _chosen(values["src"], at), _lane(s, int(at[0]))
+        addresses, lane = _chosen(values["src"], at), Issuer(s, int(at[0]), [])
         runs = _runs_of(s, box, at, wave.row(s)[at], "shared", addresses, False)
         if wave.watch is not None:
             wave.watch.stored_by_copy(lane.lane, _inside(box, runs))
-        combine = _combine(operation, box.plan.tensor_map.dtype) if operation else None
+        combine = None
+        with of_lane(int(at[0])):
+            if reduction := issue.form.reduction(box.plan.tensor_map.dtype):
+                combine = bind_vector(reduction, space="global", bulk="bulk")
         perform = _box_storer(box, wave.grid.arena, runs, combine)
         submit(lane, None, box.plan.bytes, perform)
 
@@ -318,77 +285,13 @@ def _box_storer(
     return perform
 
 
-class _Reduction(NamedTuple):
-    """A reduction as the rules want to know it."""
-
-    rule: str
-    types: tuple[str, ...]
-    modifiers: dict[str, str]
-
-
-@lru_cache(maxsize=64)
-def _combine(operation: str, dtype: str) -> Callable[..., Any]:
-    if problem := reduction_problem(operation, dtype):
-        raise Failure("tensor copy", problem)
-    types = (REDUCED[operation][dtype],)
-    described = _Reduction("atomic.update", types, {"operation": operation})
-    return bind_vector(described, space="global", bulk="bulk")
-
-
 def transfer(statement: Statement, function: Function) -> Step:
-    stores = "bulk_group" in words_of(statement)
-    return tensor_store(statement, function) if stores else tensor_load(statement, function)
-
-
-# --- editing of tensor maps -----------------------------------------------------------------------
-
-
-def replace_in_map(statement: Statement, function: Function) -> Step:
-    """tensormap.replace: a field of the 128 bytes at an address."""
-    ins = statement.instruction
-    assert isinstance(ins, OrdinaryInstruction)
-    field, type_ = ins.modifiers["field"], ins.types[-1]
-    find = addresses(statement.operands["map"], function)
-    space = space_of(statement, statement.operands["map"])
-    value = reader(statement.operands["value"], type_, function)
-    ordinal = constant(statement, "ordinal") if "ordinal" in statement.operands else None
-
-    def run(s: Strand, mask: Array | None) -> None:
-        where, values = find(s), value(s)
-        for i, lane in each_lane(s, mask):
-            place = place_of(lane, space, word_at(where, i), MAP_BYTES, MAP_BYTES, True, i)
-            raw = place.read(_OF_MAP).tobytes()
-            edited = replace_field(raw, field, word_at(values, i), ordinal)
-            place.write(_OF_MAP, np.frombuffer(edited, np.uint8))
-            lane.wave.grid.progress += 1
-
-    return guarded(statement, run)
-
-
-def copy_map(statement: Statement, function: Function) -> Step:
-    """tensormap.cp_fenceproxy: 128 bytes from shared to global memory, by a whole warp."""
-    target = addresses(statement.operands["dst"], function)
-    source = addresses(statement.operands["src"], function)
-
-    def step(s: Strand) -> None:
-        together(s, statement.pc)
-        to, at = target(s), source(s)
-        seen: set[int] = set()
-        for i, lane in each_lane(s, None):
-            if lane.lane // 32 in seen:
-                continue
-            seen.add(lane.lane // 32)
-            given = place_of(lane, "shared", word_at(at, i), MAP_BYTES, MAP_BYTES, False, i)
-            place = place_of(lane, "global", word_at(to, i), MAP_BYTES, MAP_BYTES, True, i)
-            place.write(_OF_MAP, given.read(_OF_MAP))
-            s.wave.grid.progress += 1
-
-    return whole_or_split(statement, step)
+    """A tensor copy, one way or the other."""
+    loads = TensorCopy(statement).loads
+    return tensor_load(statement, function) if loads else tensor_store(statement, function)
 
 
 STEPS = {
     "cp.async.bulk.tensor": transfer,
-    "cp.reduce.async.bulk.tensor": tensor_store,
-    "tensormap.replace": replace_in_map,
-    "tensormap.cp_fenceproxy": copy_map,
+    "cp.reduce.async.bulk.tensor": transfer,
 }

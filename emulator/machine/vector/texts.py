@@ -17,9 +17,7 @@ from dtypes import Array, code_type
 from emulator.errors import EmulatorError, OperandError, UndefinedError, UnsupportedError
 from emulator.machine.report import KernelError
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.pending import Pending
 from emulator.machine.shared.place import Place
-from emulator.machine.shared.products import Products
 from emulator.machine.vector.barriers import Barriers
 from emulator.machine.vector.clusters import Clusters
 from emulator.machine.vector.compute import Step
@@ -123,8 +121,6 @@ class TextGrid(Grid):
         if wave is None or (wave.shared_bytes, wave.shared_limit) != sizes:
             wave, self._marks = Wave(self, ctas, memory.rows), {}
             self._wave = wave
-            wave.pending = Pending(len(wave.thread), "early", None)
-            wave.products = Products("early", None)
         else:
             wave.renew()
         wave.shared, wave.journal, wave.left = memory.rows, memory.journal, self._left

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from emulator.machine.shared.barriers import arrival_text
 from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.mbarriers import SIZE, missing
 from emulator.machine.shared.place import spans
 from emulator.machine.vector import mbarriers
 from emulator.machine.vector.strand import WARP, Lanes, State, Strand
-from emulator.memory.mbarrier import Barrier
 
 if TYPE_CHECKING:
     from emulator.machine.vector.wave import Wave
@@ -160,7 +161,7 @@ def _barrier(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
     }
     missing = [i for i, warp in enumerate(warps.tolist()) if alive[i] and warp not in at]
     partly = int(np.count_nonzero(barriers.partly[warps, number]))
-    text = f"barrier {number}: {int(arrived)} of {whole} threads arrived"
+    text = arrival_text(number, int(arrived), whole)
     if missing and not wanted:
         text += f"; missing warps {spans(np.array(missing))}"
     ended = int((~wave.alive.reshape(-1, WARP)[warps]).all(-1).sum())
@@ -174,16 +175,11 @@ def _mbarrier(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
     index = int(np.searchsorted(strand.lanes, lanes[0]))
     place = int(wait.places[index if len(wait.places) > 1 else 0])
     given = int(wait.given[index if len(wait.given) > 1 else 0])
-    row, offset = divmod(8 * place, wave.shared_bytes)
-    word = int(mbarriers.words_of(wave)[place])
-    held = Barrier.decode(word)
-    name = wave.grid.launch.shared_name(offset, 8)
+    row, offset = divmod(SIZE * place, wave.shared_bytes)
+    name = wave.grid.launch.shared_name(offset, SIZE)
     where = name if row == block else f"{name} of block {wave.ctas[row]}"
-    phase = f"parity {given & 1}" if wait.by_parity else "its token's phase"
-    text = (
-        f"mbarrier {where}, {phase}: {held.pending} of {held.expected} arrivals and "
-        f"{held.transactions} bytes are outstanding"
-    )
+    lacking = missing(int(mbarriers.words_of(wave)[place]))
+    text = f"mbarrier {where}, {wait.test.text(given)}: {lacking}"
     return text + ("" if wave.watch is None else wave.watch.sync.last_arrival(place))
 
 

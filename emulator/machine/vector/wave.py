@@ -18,7 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
-from emulator.machine.shared.products import WARPGROUPS
+from emulator.machine.shared.pending import Pending
+from emulator.machine.shared.products import WARPGROUPS, Products
+from emulator.machine.shared.tensor_order import Pairs
 from emulator.machine.vector.strand import (
     WARP,
     WARPGROUP,
@@ -114,17 +116,18 @@ class Wave:
         self.executed = 0
         #: statements executed since anything happened that others may wait for
         self.vain = 0
-        #: the state of barriers, of clusters, and of asynchronous operations: see the engine
+        #: asynchronous operations under way
+        self.pending = Pending(len(lanes), grid.async_order, grid.seed)
+        self.products = Products(grid.async_order, grid.seed)
+        #: barriers of blocks and of clusters, which the engine makes of the wave
         self.barriers: Any = None
         self.clusters: Any = None
-        self.pending: Any = None
-        self.products: Any = None
         #: what looks for mistakes; None: nothing does
         self.watch: Any = None
         #: tensor memory of the blocks that have used it, by their rows
         self.tensor: dict[int, TensorMemory] = {}
-        #: warps of pairs of blocks that wait for each other: see `tensor_order.Pairs`
-        self.pairs: Any = None
+        #: warps of pairs of blocks that wait for each other
+        self.pairs = Pairs()
         self.specials: dict[str, Array] = {}
         self._rows: Lanes | None = None
 
@@ -135,7 +138,7 @@ class Wave:
         self.alive[:] = self.thread < self.grid.threads
         self.version = self.executed = self.vain = 0
         self.ready, self.waiting = [], []
-        self.tensor, self.pairs = {}, None
+        self.tensor, self.pairs = {}, Pairs()
 
     def start(self, function: Function, initial: Callable[[Frame], None]) -> None:
         """All threads at the first statement of a kernel."""
@@ -194,6 +197,35 @@ class Wave:
         """A strand waits; `pc` is where it goes on."""
         strand.state, strand.wait, strand.pc = state, wait, pc
         self.waiting.append(strand)
+
+    def hold(
+        self, strand: Strand, lacking: Array, state: State, wait: Any, pc: int, following: int
+    ) -> Strand | None:
+        """The lanes of a mask wait, to go on at `pc`; the others, if any, are ready at
+        `following`, as the strand that is returned."""
+        going = None
+        if not lacking.all():
+            strand, going = self.divide(strand, strand.spread(lacking), pc)
+            going.pc = following
+            self.ready.append(going)
+        self.park(strand, state, wait, pc)
+        return going
+
+    def free(
+        self, strand: Strand, mask: Array, part: Callable[[Array], Any] | None = None
+    ) -> Strand | None:
+        """Of a strand that waits the lanes of a mask, as one that waits by itself; None: there are
+        no such lanes. `part` gives what the lanes of a mask wait for, where that differs."""
+        if not mask.any():
+            return None
+        if mask.all():
+            return strand
+        self.waiting.remove(strand)
+        mask, state, wait = strand.spread(mask), strand.state, strand.wait
+        going, staying = self.divide(strand, mask, strand.pc)
+        self.park(staying, state, part(~mask) if part else wait, strand.pc)
+        self.park(going, state, part(mask) if part else wait, strand.pc)
+        return going
 
     def mates(self, strand: Strand) -> list[Strand]:
         """The strands that wait as one does and where it does, it too."""

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dtypes import Array
 from emulator.isa.matrix import MatrixInstruction
-from emulator.machine.shared.products import Due, Product, poison
+from emulator.machine.shared.products import ORDER, Due, OnProducts, Product, poison
 from emulator.machine.vector import kernels
-from emulator.machine.vector.asynchronous import constant
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.fragments import Fetch, Registers, whole
 from emulator.machine.vector.lanes import together_in_groups, whole_or_split
@@ -161,34 +161,19 @@ def _part(x: Any, part: slice, shape: tuple[int, int]) -> Any:
 # --- fence, commit, wait --------------------------------------------------------------------------
 
 
-def fence(statement: Statement, function: Function) -> Step:
-    """wgmma.fence: registers that were written before are, whoever reads them."""
-    return _by_warpgroups(statement, lambda s, numbers: None)
+def _in_order(
+    make: Callable[[Statement], OnProducts], statement: Statement, function: Function
+) -> Step:
+    """The step of warpgroups that commit their products, or wait for them."""
+    act = make(statement)
 
-
-def commit(statement: Statement, function: Function) -> Step:
-    return _by_warpgroups(statement, lambda s, numbers: s.wave.products.commit(numbers))
-
-
-def wait(statement: Statement, function: Function) -> Step:
-    newest = constant(statement, "n")
-    return _by_warpgroups(
-        statement, lambda s, numbers: _finish(s, s.wave.products.covered(numbers, newest))
-    )
-
-
-def _by_warpgroups(statement: Statement, run: Callable[[Strand, list[int]], None]) -> Step:
     def step(s: Strand) -> None:
         together_in_groups(s, statement.pc)
         if not s.wave.pending.at_once:
-            run(s, s.wave.warpgroups_in_grid(s.lanes))
+            _finish(s, act(s.wave.products, s.wave.warpgroups_in_grid(s.lanes)))
             _by_chance(s)
 
     return whole_or_split(statement, step)
 
 
-STEPS = {
-    "wgmma.fence": fence,
-    "wgmma.commit_group": commit,
-    "wgmma.wait_group": wait,
-}
+STEPS = {name: partial(_in_order, make) for name, make in ORDER.items()}

@@ -1,0 +1,139 @@
+"""Bulk copies and reductions, and stores that signal an mbarrier (PTX ISA 9.7.9.25.4, 9.7.9.12,
+9.7.13.7). Each thread issues its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dtypes import Array
+from emulator.arith.scalar.types import TYPES
+from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.issuing import (
+    Combine,
+    Issue,
+    Issuer,
+    Make,
+    Operands,
+    Place,
+    Run,
+    poison,
+    submit,
+)
+
+#: bytes that a bulk copy moves at a time
+_UNIT = 16
+
+
+def _whole(size: int, kind: str, unit: int, verb: str) -> int:
+    """A size in bytes that must be a multiple of a unit."""
+    if size % unit:
+        raise Failure(kind, f"{size} bytes: a multiple of {unit} is {verb}")
+    return size
+
+
+def copy(operands: Operands) -> Run:
+    """cp.async.bulk between global memory, shared memory, and that of the cluster."""
+    issue, count = Issue(operands), operands.word("size", "u32")
+    byte_mask = operands.word("byte_mask", "u16") if "byte_mask" in operands else None
+
+    def run(who: Issuer) -> None:
+        size = _whole(count(who), "bulk copy", _UNIT, "copied")
+        source, chosen = issue.source(who, size, _UNIT), None
+        if byte_mask is not None:
+            # Of every 16 bytes those are copied whose bit is set.
+            chosen = byte_mask(who) >> np.arange(size) % _UNIT & 1 == 1
+        for target, barrier in issue.targets(who, size, _UNIT):
+            if barrier is not None:
+                poison(who, target)
+            if who.watch is not None and issue.to == "global":
+                inside = np.arange(size) if chosen is None else np.flatnonzero(chosen)
+                who.watch.stored_by_copy(who.lane, source.start + inside)
+            submit(who, barrier, size, _movement(source, target, chosen))
+
+    return run
+
+
+def _movement(source: Place, target: Place, chosen: Array | None) -> Callable[[], None]:
+    where = True if chosen is None else chosen
+    return lambda: np.copyto(target.bytes, source.bytes, where=where)
+
+
+def reduce(operands: Operands) -> Run:
+    """cp.reduce.async.bulk: combines memory with what lies in shared memory, element by element."""
+    issue, count = Issue(operands), operands.word("size", "u32")
+    combine = operands.rule(space="global" if issue.to == "global" else "shared", bulk="bulk")
+    dtype = TYPES[operands.ins.types[-1]].dtype
+
+    def run(who: Issuer) -> None:
+        size = _whole(count(who), "bulk reduction", _UNIT, "combined")
+        source = issue.source(who, size, _UNIT)
+        for target, barrier in issue.targets(who, size, _UNIT):
+            given = lambda: source.bytes.view(dtype)  # noqa: E731
+            submit(who, barrier, size, _combination(target, given, combine))
+
+    return run
+
+
+def _combination(target: Place, given: Callable[[], Array], combine: Combine) -> Callable[[], None]:
+    """Combines words in memory with given ones of the same type."""
+
+    def perform() -> None:
+        words = given()
+        held = target.bytes
+        held[:] = np.ascontiguousarray(combine(held.view(words.dtype), words)).view(np.uint8)
+
+    return perform
+
+
+def store_and_signal(operands: Operands) -> Run:
+    """st.async and red.async to shared memory of the cluster, or to global memory."""
+    type_ = operands.ins.types[-1]
+    reads, address = operands.words("b", type_), operands.address("a")
+    space, dtype = operands.space("a"), TYPES[type_].dtype
+    signal = operands.barrier("cluster") if "mbarrier" in operands else None
+    size = dtype.itemsize * len(reads)
+    combine = operands.rule(space="shared") if operands.modifier("operation") else None
+
+    def run(who: Issuer) -> None:
+        target = who.find(space, address(who), size, size, write=True)
+        words = np.array([read(who) for read in reads], dtype)
+        barrier = None if signal is None else signal(who)
+        if combine is not None:
+            submit(who, barrier, size, _combination(target, lambda: words, combine))
+            return
+        if barrier is not None:
+            poison(who, target)
+        submit(who, barrier, size, _store(target, words.view(np.uint8)))
+
+    return run
+
+
+def _store(target: Place, data: Array) -> Callable[[], None]:
+    def perform() -> None:
+        target.bytes[:] = data
+
+    return perform
+
+
+def clear(operands: Operands) -> Run:
+    """st.bulk: zeros in shared memory."""
+    address, space = operands.address("a"), operands.space("a")
+    count = operands.word("size", "u64")
+
+    def run(who: Issuer) -> None:
+        size = _whole(count(who), "st.bulk", 8, "set")
+        who.find(space, address(who), size, 8, write=True).bytes[:] = 0
+        who.advance()
+
+    return run
+
+
+EACH: dict[str, Make] = {
+    "cp.async.bulk": copy,
+    "cp.reduce.async.bulk": reduce,
+    "st.async": store_and_signal,
+    "st.bulk": clear,
+    "red.async": store_and_signal,
+}

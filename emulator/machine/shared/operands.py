@@ -1,0 +1,46 @@
+"""Operands of statements, as all engines take them: state spaces, types, constants."""
+
+from __future__ import annotations
+
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.isa.signature import Operand
+from emulator.memory.arena import AccessError, Fault
+from emulator.memory.windows import SHARED, WINDOW_BITS
+from emulator.ptx.program import REGISTER_BITS, Address, Bound, Constant, Statement
+
+
+def ordinary(statement: Statement) -> OrdinaryInstruction:
+    """The instruction of a statement that is a row of the tables of ordinary instructions."""
+    ins = statement.instruction
+    assert isinstance(ins, OrdinaryInstruction)
+    return ins
+
+
+def space_of(statement: Statement, bound: Bound) -> str:
+    """The state space that a statement names, or its variable lies in; "" for a generic address."""
+    own = bound.space if isinstance(bound, Address) else ""
+    named = ordinary(statement).modifiers.get("space", "") or own
+    return "cluster" if named == "shared::cluster" else named.partition("::")[0]
+
+
+def constant(statement: Statement, name: str) -> int:
+    """The word of an immediate operand."""
+    bound = statement.operands[name]
+    assert isinstance(bound, Constant)
+    return bound.word
+
+
+def word_type(operand: Operand) -> str:
+    """The type of an operand's words: what the instruction takes it for, or its register's."""
+    if operand.type or not operand.types:
+        return operand.type or "b32"
+    first = operand.types[0]
+    return first if first == "pred" else f"b{REGISTER_BITS[first]}"
+
+
+def to_shared(address: int) -> int:
+    """The address in shared memory of a generic address, which must lead there."""
+    if address >> WINDOW_BITS != SHARED >> WINDOW_BITS:
+        reason = f"the generic address {address:#x} does not lead into shared memory"
+        raise AccessError(Fault(0, address, "address space", reason))
+    return address & (1 << WINDOW_BITS) - 1
