@@ -161,6 +161,15 @@ def test_a_structure_is_copied_with_its_padding(copy, found):
     assert kinds(STRUCTURE.replace("COPY", copy), block=32) == found
 
 
+def test_a_bulk_store_is_no_piece_of_a_structure():
+    text = HEAD.replace("sm_90", "sm_100a") + START
+    text += "@%first st.bulk.weak.shared::cta [%s], 64, 0; bar.sync 0; ld.shared.u32 %r1, [%s];"
+    report = Module(text + "st.u32 [%mine], %r1; ret; }")["k"].launch(
+        1, 64, [np.zeros(1024, "u4")], check=True
+    )
+    assert not report.findings
+
+
 @pytest.mark.parametrize("memory, name", [("%x", "local"), ("%at", "shared")])
 @pytest.mark.parametrize("body, found", [
     # a vector of which nobody means the last element, as it is written and as it is not

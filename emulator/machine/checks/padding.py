@@ -14,7 +14,6 @@ from typing import NamedTuple
 from emulator.arith.scalar.types import TYPES
 from emulator.ptx.program import (
     Address,
-    Bound,
     Function,
     ParameterPlace,
     Program,
@@ -86,21 +85,16 @@ def _origins(statements: list[Statement]) -> dict[int, _Piece]:
 
 
 def _pieces(statement: Statement, value: str) -> Iterator[_Piece]:
-    """What a load or store moves from or to registers, item by item."""
-    place, size = statement.operands["a"], _bytes(statement)
-    if isinstance(place, (Address, ParameterPlace)):
-        base = _base(place)
-        for number, item in enumerate(items_of(statement.operands[value])):
+    """What a load or store moves from or to registers, item by item; bulk stores have no items."""
+    place = statement.operands.get("a")
+    type_ = TYPES.get(str(statement.instruction).rpartition(".")[2])
+    if type_ is not None and isinstance(place, (Address, ParameterPlace)):
+        size = type_.size // 8
+        for number, item in enumerate(items_of(statement.operands.get(value))):
             if isinstance(item, Register):
-                yield _Piece(base, place.offset + number * size, size, item.index, statement.pc)
+                offset = place.offset + number * size
+                yield _Piece(_base(place), offset, size, item.index, statement.pc)
 
 
-def _base(place: Bound) -> object:
-    if isinstance(place, Address):
-        return place.space, place.base
-    assert isinstance(place, ParameterPlace)
-    return place.index
-
-
-def _bytes(statement: Statement) -> int:
-    return TYPES[str(statement.instruction).rpartition(".")[2]].size // 8
+def _base(place: Address | ParameterPlace) -> object:
+    return (place.space, place.base) if isinstance(place, Address) else place.index
