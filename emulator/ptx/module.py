@@ -89,13 +89,17 @@ class BoundModule:
         return tuple(
             name
             for name, function in self.functions.items()
-            if function.kind == "entry" and function.body is not None
+            if function.kind == "entry" and function.body is not None and function.name == name
         )
 
     @cached_property
     def addresses(self) -> dict[str, int]:
-        """Functions by the address that a pointer to them holds."""
-        return {name: FUNCTIONS + 16 * i for i, name in enumerate(self.functions)}
+        """The address that a pointer to a function holds, by all of its names."""
+        numbers = {name: i for i, name in enumerate(self.functions)}
+        return {
+            name: FUNCTIONS + 16 * numbers[function.name]
+            for name, function in self.functions.items()
+        }
 
     @cached_property
     def variables(self) -> dict[str, tree.Variable]:
@@ -221,8 +225,8 @@ class KernelBinder:
             for item in _symbols_in(variable.initialiser)
         }
         while left:
-            name = left.pop()
-            body = functions[name].body
+            function = functions[left.pop()]
+            name, body = function.name, function.body
             if name in out or body is None:
                 continue
             out.append(name)
@@ -297,7 +301,8 @@ class KernelBinder:
         except EmulatorError as error:
             if function.name not in self.module.problems:
                 self._problem(function.at, "", error, function.name)
-        return Scope(made, around)
+        names = (variable.name.text for variable in (*function.returns, *function.parameters))
+        return Scope(made, around, parameters=frozenset(names))
 
     def _count(self) -> int:
         return sum(len(lines) for lines in self.lines.values())
@@ -345,6 +350,7 @@ class KernelBinder:
 
     def _variable(self, variable: tree.Variable, scope: Scope, function: Function) -> None:
         name = variable.name.text
+        scope.check_new(name)
         check_complete(variable)
         if variable.space == "shared" and name in self.shared:
             scope.symbols[name] = self.shared[name]

@@ -116,6 +116,8 @@ class Scope:
     labels: dict[str, int] = field(default_factory=dict)
     lists: dict[str, TargetList] = field(default_factory=dict)
     prototypes: dict[str, Prototype] = field(default_factory=dict)
+    #: parameters of a function, whose names its outermost block cannot declare again
+    parameters: frozenset[str] = frozenset()
 
     # --- declarations ---
 
@@ -158,17 +160,20 @@ class Scope:
         """OperandError for a name that is taken in this block, or reserved."""
         if is_reserved(name):
             raise OperandError(f"{name!r} is a name of PTX's own and cannot be declared")
+        self.check_new(name, others)
+
+    def check_new(self, name: str, others: Iterable[str] = ()) -> None:
+        """OperandError for a name that is taken in this block."""
         taken = (self.registers, self.vectors, self.symbols, self.labels, self.lists)
-        if any(name in known for known in (*taken, self.prototypes, others)) or self._range_of(
-            name
-        ):
+        rest = (self.prototypes, self.parameters, others)
+        if any(name in known for known in (*taken, *rest)) or self._range_of(name):
             raise OperandError(f"{name!r} is declared already")
 
     def _check_free_range(self, name: str, count: int, others: Iterable[str]) -> None:
         """The same for ``name<count>``: `name` itself may be something else."""
         if name in self.ranges or f"{name}<" in others:
             raise OperandError(f"'{name}<…>' is declared already")
-        for known in (*self.registers, *self.vectors, *self.symbols, *others):
+        for known in (*self.registers, *self.vectors, *self.symbols, *self.parameters, *others):
             match = _NUMBERED.fullmatch(known)
             if match and match[1] == name and len(match[2]) < 9 and int(match[2]) < count:
                 raise OperandError(f"{known!r} is declared already")

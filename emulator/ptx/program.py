@@ -7,7 +7,7 @@ one after the other, so that their number, the pc, names a place in all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -314,6 +314,40 @@ class Program:
     def names(self) -> frozenset[str]:
         """The first words of the opcodes."""
         return frozenset(statement.name for statement in self.statements)
+
+    def called(self, statements: Iterable[Statement]) -> set[str]:
+        """The functions that some statements may call."""
+        out: set[str] = set()
+        for call in (statement.call for statement in statements):
+            if call is not None and call.register is not None:
+                # Any function whose address can be taken may be meant.
+                out.update(self.addresses.values())
+            elif call is not None and call.function in self.functions:
+                out.add(call.function)
+        return out
+
+    @cached_property
+    def calls(self) -> dict[str, set[str]]:
+        """The functions that each function may call."""
+        return {
+            name: self.called(self.statements[function.first : function.end])
+            for name, function in self.functions.items()
+        }
+
+    def reached(self, start: Iterable[str]) -> set[str]:
+        """Some functions, and all that they may call."""
+        found = set(start)
+        todo = list(found)
+        while todo:
+            new = self.calls.get(todo.pop(), set()) - found
+            found |= new
+            todo += new
+        return found
+
+    @cached_property
+    def recursive(self) -> frozenset[str]:
+        """The functions that may call themselves."""
+        return frozenset(x for x, called in self.calls.items() if x in self.reached(called))
 
     @cached_property
     def carries(self) -> dict[int, int]:

@@ -5,6 +5,7 @@ The rules are those of ptxas 13.0, which was asked about every pair that the tes
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from emulator.errors import EmulatorError, OperandError
@@ -42,7 +43,8 @@ def faults(module: tree.Module) -> list[Conflict]:
         elif reason := _alone(node):
             out.append(Conflict(node.at, name, reason))
         earlier.append(node)
-    return out
+    out += _aliases(module)
+    return sorted(out)
 
 
 def name_of(node: Declared) -> str:
@@ -61,9 +63,15 @@ def _alone(node: Declared) -> str:
         takes_any = node.kind == "func" and has_any_bytes(node)
         for variable in (*node.returns, *node.parameters[: -1 if takes_any else None]):
             _check(variable)
+        if node.kind == "func" and "_" in _parameters_of(node):
+            return f"{node.name!r} has a parameter '_': that is no name"
     except EmulatorError as error:
         return str(error)
     return _of_definition(node) if node.body is not None else ""
+
+
+def _parameters_of(node: tree.Function) -> list[str]:
+    return [variable.name.text for variable in (*node.returns, *node.parameters)]
 
 
 def _check(variable: tree.Variable) -> None:
@@ -83,9 +91,39 @@ def has_any_bytes(function: tree.Function) -> bool:
 def _of_definition(node: tree.Function) -> str:
     if node.linkage == "extern":
         return f"{node.name!r} is .extern and has a body"
-    names = [variable.name.text for variable in (*node.returns, *node.parameters)]
+    names = _parameters_of(node)
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     return f"{node.name!r} has a parameter {twice!r} twice" if twice is not None else ""
+
+
+# --- aliases ---
+
+
+def _aliases(module: tree.Module) -> Iterator[Fault]:
+    seen: set[str] = set()
+    for alias in module.aliases:
+        earlier = [x for x in module.functions if x.at < alias.at]
+        names, of = ([x for x in earlier if x.name == name] for name in (alias.name, alias.of))
+        if not names or not of:
+            missing = alias.of if names else alias.name
+            reason = f"{missing!r} is no function that is declared before its alias"
+        elif alias.name in seen or any(function.body is not None for function in names):
+            reason = f"{alias.name!r} is defined already"
+        else:
+            reason = _not_aliased(of[-1]) or unlike(of[-1], names[-1])
+            reason = f"{alias.name!r} as an alias of {alias.of!r}: {reason}" if reason else ""
+        if reason:
+            yield Fault(alias.at, alias.name, reason)
+        seen.add(alias.name)
+
+
+def _not_aliased(function: tree.Function) -> str:
+    """Why a function can have no alias; "" if it can."""
+    if function.kind == "entry":
+        return "kernels have no aliases"
+    if function.linkage in ("extern", "weak"):
+        return f"functions of .{function.linkage} have no aliases"
+    return ""
 
 
 # --- two declarations of a name -------------------------------------------------------------------

@@ -42,9 +42,8 @@ def regions_of(program: Program, kernel: Function) -> Regions | None:
     Lanes meet at the first place that they all come to, unless barriers are saved and given back:
     only a function that may call itself does so. And only activemask shows it.
     """
-    calls = {name: set(_callees(program, function)) for name, function in program.functions.items()}
-    reached = _reached(calls, {kernel.name}) | {kernel.name}
-    recursive = {name for name in reached if name in _reached(calls, calls[name])}
+    reached = program.reached({kernel.name})
+    recursive = reached & program.recursive
     functions = [program.functions[name] for name in sorted(reached)]
     shown = any(
         statement.name == "activemask"
@@ -53,26 +52,7 @@ def regions_of(program: Program, kernel: Function) -> Regions | None:
     )
     if not recursive or not shown:
         return None
-    return _Builder(program, calls, recursive).build(functions)
-
-
-def _callees(program: Program, function: Function) -> Iterator[str]:
-    for statement in program.statements[function.first : function.end]:
-        if statement.call is not None and statement.call.function in program.functions:
-            yield statement.call.function
-        elif statement.call is not None and statement.call.register is not None:
-            # Any function whose address can be taken may be meant.
-            yield from program.addresses.values()
-
-
-def _reached(calls: dict[str, set[str]], start: Iterable[str]) -> set[str]:
-    found, todo = set(start), list(start)
-    while todo:
-        for name in calls.get(todo.pop(), ()):
-            if name not in found:
-                found.add(name)
-                todo.append(name)
-    return found
+    return _Builder(program, recursive).build(functions)
 
 
 @dataclass(frozen=True)
@@ -87,7 +67,6 @@ class _Region:
 @dataclass(eq=False)
 class _Builder:
     program: Program
-    calls: dict[str, set[str]]
     recursive: set[str]
 
     def build(self, functions: list[Function]) -> Regions:
@@ -111,10 +90,10 @@ class _Builder:
         self, region: _Region, others: list[_Region], found: dict[str, list[_Region]]
     ) -> int | None:
         """The barrier of a region with calls of functions that save it: inner ones come first."""
-        called = set(self._called(region))
+        called = self._called(region)
         if _is_indirect(self.program.statements[self._last(region)]):
             return 0
-        if not _reached(self.calls, called) & self.recursive:
+        if not self.program.reached(called) & self.recursive:
             return None
         inner = [
             self._number(other, others, found)
@@ -137,19 +116,14 @@ class _Builder:
             pc -= 1
         return pc
 
-    def _called(self, region: _Region) -> Iterator[str]:
+    def _called(self, region: _Region) -> set[str]:
         statements = self.program.statements
-        function = self.program.function_at(region.first)
-        ends = _blocks(self.program, function)
-        for block in region.blocks - {region.first}:
-            for statement in statements[block : ends[block] + 1]:
-                if statement.call is None:
-                    continue
-                name = statement.call.function
-                if name is None:
-                    yield from self.program.addresses.values()
-                elif name in self.program.functions:
-                    yield name
+        ends = _blocks(self.program, self.program.function_at(region.first))
+        return self.program.called(
+            statement
+            for block in region.blocks - {region.first}
+            for statement in statements[block : ends[block] + 1]
+        )
 
 
 # --- blocks of a function -------------------------------------------------------------------------

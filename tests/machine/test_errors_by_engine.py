@@ -68,6 +68,10 @@ WHERE = {
     "second block": NAMES + "setp.ne.u32 %p1, %r1, 1; @%p1 bra OVER; {}\nOVER:",
     "between barriers": NAMES + "bar.sync 0; setp.le.u32 %p1, %r3, 33; @%p1 bra OVER; {}\n"
     "OVER: bar.sync 0;",
+    "after a barrier": NAMES + "bar.sync 0; {}\nOVER:",
+    "after a barrier of the cluster": NAMES + "barrier.cluster.arrive; barrier.cluster.wait; {}\n"
+    "OVER:",
+    "after the end of others": NAMES + "setp.ge.u32 %p1, %r3, 64; @%p1 ret; bar.sync 0; {}\nOVER:",
 }  # fmt: skip
 OTHERS = {
     "barrier": "setp.lt.u32 %p1, %r3, 32; @%p1 bra L; barrier.sync 2, 64; L: barrier.sync 3, 64;",

@@ -16,7 +16,7 @@ START = """
     .reg .b16 %h<4>;  .reg .b32 %r<8>, %at, %s;  .reg .b64 %o, %mine, %x;  .reg .f32 %f<4>;
     .reg .pred %p, %q, %first;
     .shared  .align 256 .b8 s[1024];  .shared .b64 bar[2];
-    .local .align 16 .b32 own[4];
+    .local .align 16 .b32 own[8];
     ld.param.u64 %o, [o];
     mov.u32 %r0, %tid.x;
     mov.u32 %r7, 7;
@@ -129,6 +129,45 @@ def test_bulk_reductions_of_several_blocks_are_no_race(opcode, found):
 ])  # fmt: skip
 def test_what_nobody_wrote_matters_where_it_is_used(body, found):
     assert kinds(body + "\nEND:") == found
+
+
+STRUCTURE = """
+    mad.wide.u32 %mine, %r0, 32, %o;
+    st.u32 [%x], %r0;
+    st.u8 [%x+4], %r0;
+    COPY
+    ld.u8 %h0, [%x+4];
+    st.global.u8 [%mine+4], %h0;
+"""
+MEMBER = "ld.u32 %r1, [%x]; st.global.u32 [%mine], %r1;"
+
+
+@pytest.mark.parametrize("copy, found", [
+    (f"{MEMBER} ld.u8 %h1, [%x+5]; st.global.u8 [%mine+5], %h1;", set()),
+    (f"{MEMBER} ld.u8 %h2, [%x+5]; mov.u16 %h1, %h2; st.global.u8 [%mine+5], %h1;", set()),
+    (f"{MEMBER} ld.v2.u16 {{%h1, %h2}}, [%x+8]; st.global.v2.u16 [%mine+8], {{%h1, %h2}};", set()),
+    (f"{MEMBER} ld.u8 %h1, [%x+15]; st.global.u8 [%mine+15], %h1;", set()),
+    # no structure: bytes alone, or too far away
+    ("ld.u8 %h1, [%x+5]; st.global.u8 [%mine+5], %h1;", {"uninitialised memory"}),
+    (f"{MEMBER} ld.u8 %h1, [%x+16]; st.global.u8 [%mine+16], %h1;", {"uninitialised memory"}),
+    # a member elsewhere, one that was computed, one that is wide
+    (f"{MEMBER} ld.u8 %h1, [%x+5]; st.global.u8 [%mine+6], %h1;", {"uninitialised memory"}),
+    (f"{MEMBER} ld.u8 %h1, [%x+5]; add.u16 %h1, %h1, 1; st.global.u8 [%mine+5], %h1;",
+     {"uninitialised memory"}),
+    ("st.u64 [%x], %o; ld.u64 %o, [%x]; st.global.u64 [%mine], %o; ld.u32 %r1, [%x+12]; "
+     "st.global.u32 [%mine+12], %r1;", {"uninitialised memory"}),
+])  # fmt: skip
+def test_a_structure_is_copied_with_its_padding(copy, found):
+    assert kinds(STRUCTURE.replace("COPY", copy), block=32) == found
+
+
+def test_a_bulk_store_is_no_piece_of_a_structure():
+    text = HEAD.replace("sm_90", "sm_100a") + START
+    text += "@%first st.bulk.weak.shared::cta [%s], 64, 0; bar.sync 0; ld.shared.u32 %r1, [%s];"
+    report = Module(text + "st.u32 [%mine], %r1; ret; }")["k"].launch(
+        1, 64, [np.zeros(1024, "u4")], check=True
+    )
+    assert not report.findings
 
 
 @pytest.mark.parametrize("memory, name", [("%x", "local"), ("%at", "shared")])

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from paths import ROOT
+from machine_code import MISSING, disassembled
+from paths import GOLDEN, ROOT
 
 from emulator import Module
 from emulator.machine.checks.miscompilations import ROWS
@@ -71,8 +72,12 @@ def test_a_known_miscompilation_is_a_warning(row, statement, count):
     assert ROWS[row].effect in warning.reason and "ptxas 13.5 is known to" in warning.reason
 
 
+#: the row that is about functions that call themselves
+RECURSIVE = 6
+
+
 def test_every_row_has_a_case():
-    assert {row for row, _, _ in CASES} == set(range(len(ROWS)))
+    assert {*(row for row, _, _ in CASES), RECURSIVE} == set(range(len(ROWS)))
 
 
 @pytest.mark.parametrize("statement", [
@@ -113,3 +118,69 @@ def test_the_guide_has_the_table():
     page = (ROOT / "emulator" / "guide" / "miscompilations.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| ")][1:]
     assert rows == [row.line() for row in ROWS]
+
+
+RECURSION = """
+.version 8.7
+.target sm_90a
+.address_size 64
+.func (.param .b32 sum) f(.param .b32 n)
+{
+    .reg .b32 %n, %s;  .reg .pred %last;  .param .b32 inner, given;
+    ld.param.u32 %n, [n];
+    mov.u32 %s, 7;
+    setp.eq.u32 %last, %n, 0;
+    @%last bra END;
+    sub.u32 %s, %n, 1;
+    st.param.b32 [given], %s;
+    call (inner), f, (given);
+    ld.param.u32 %s, [inner];
+    mad.lo.u32 %s, %s, 3, %n;
+END:
+    st.param.b32 [sum], %s;
+    ret;
+}
+.visible .entry k(.param .u64 o, .param .u32 depths, .param .u32 all)
+{
+    .reg .b32 %n, %s, %all;  .reg .b64 %o;  .reg .pred %p;  .param .b32 sum, n;
+    ld.param.u64 %o, [o];
+    ld.param.u32 %all, [all];
+    mov.u32 %s, %tid.x;
+    mad.wide.u32 %o, %s, 4, %o;
+    ld.param.u32 %n, [depths];
+    and.b32 %n, %n, %s;
+    st.param.b32 [n], %n;
+    call (sum), f, (n);
+    ld.param.u32 %s, [sum];
+    STATEMENT
+    st.global.u32 [%o], %s;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("statement, depths, count", [
+    ("bar.warp.sync -1;", 3, 32), ("shfl.sync.bfly.b32 %s, %s, 1, 31, -1;", 3, 32),
+    ("vote.sync.any.pred %p, %p, 0xffffffff;", 1, 32),
+    ("bar.warp.sync %all;", 3, 0), ("bar.warp.sync -1;", 0, 0), ("bar.sync 0;", 3, 0),
+])  # fmt: skip
+def test_lanes_that_come_back_from_different_depths(statement, depths, count):
+    kernel = Module(RECURSION.replace("STATEMENT", statement + statement))["k"]
+    report = kernel.launch(1, 32, [np.zeros(32, "u4"), depths, 0xFFFFFFFF], check=True)
+    assert sum(x.count for x in report.warnings) == count and len(report.warnings) == bool(count)
+    assert all(ROWS[RECURSIVE].effect in x.reason for x in report.warnings)
+
+
+@pytest.mark.skipif(bool(MISSING), reason=f"without {MISSING}")
+def test_no_wait_is_left_behind_a_recursion(tmp_path):
+    """`test_convergence` has what an H200 showed behind this recursion: lanes come in parts."""
+    text = bytes(np.load(GOLDEN / "convergence" / "recursion.npz")["ptx"]).decode()
+    waits = text.replace("activemask", "bar.warp.sync -1; activemask")
+    code, waiting, plain = (
+        disassembled(x, "sm_90a", tmp_path, options)["u_lin"]
+        for x, options in ((text, ()), (waits, ()), (waits, ("-O0",)))
+    )
+    without = [[x.split()[0] for x in lines if x[0] != "."] for lines in (code, waiting)]
+    without[1].remove("NOP")
+    assert without[0] == without[1]
+    assert any("WARPSYNC" in line for line in plain)

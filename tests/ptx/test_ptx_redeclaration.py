@@ -59,6 +59,14 @@ LEGAL = """
 .visible .entry f(){ .shared .u32 x; ret; } .visible .entry g(){ .shared .u64 x; ret; }
 .func f(.reg .pred p); .func f(.reg .pred p){ ret; }
 .func (.reg .pred p) f(){ ret; }
+.func f(.param .u32 a){ ret; } .func g(.param .u32 b); .alias g, f;
+.func f(){ ret; } .visible .func g(); .alias g, f;
+.func f(){ ret; } .weak .func g(); .alias g, f;
+.func f(){ ret; } .func g(); .func h(); .alias g, f; .alias h, g;
+.func f(); .func g(); .alias g, f; .func f(){ ret; }
+.visible .entry f(.param .u32 _){ ret; }
+.visible .entry f(.param .u32 a){ { .reg .b32 a; .local .b64 b; } .reg .b32 b; ret; }
+.visible .entry f(.param .u32 a1){ .reg .b32 a<1>, a; .local .b32 %tid; ret; }
 """.strip().splitlines()
 #: what it refuses
 REFUSED = """
@@ -182,6 +190,34 @@ REFUSED = """
 .extern .global .u32 x; .visible .global .u32 x; .visible .global .u32 x;
 .func f(){ ret; } .global .u32 f;
 .func f(); .extern .global .u32 f;
+.func f(.param .u32 a){ ret; } .func g(.param .f32 a); .alias g, f;
+.func f(.param .u32 a){ ret; } .func g(.param .u64 a); .alias g, f;
+.func f(.param .u32 a){ ret; } .func g(); .alias g, f;
+.func f(.param .u32 a){ ret; } .func g(.reg .u32 a); .alias g, f;
+.func (.param .u32 a) f(){ ret; } .func g(); .alias g, f;
+.func g(); .alias g, f; .func f(){ ret; }
+.func f(){ ret; } .alias g, f;
+.func f(){ ret; } .func g(){ ret; } .alias g, f;
+.func f(){ ret; } .func g(); .alias g, f; .alias g, f;
+.func f(){ ret; } .alias f, f;
+.extern .func f(); .func g(); .alias g, f;
+.weak .func f(){ ret; } .func g(); .alias g, f;
+.visible .entry f(){ ret; } .func g(); .alias g, f;
+.global .u32 f; .func g(); .alias g, f;
+.func f(.param .u32 _){ ret; }
+.extern .func f(.param .u32 _);
+.func (.param .u32 _) f(){ ret; }
+.func f(.reg .u32 _){ ret; }
+.visible .entry f(.param .u32 a){ .reg .b32 a; ret; }
+.visible .entry f(.param .u32 a1){ .reg .b32 a<2>; ret; }
+.visible .entry f(.param .u32 a){ .local .b32 a; ret; }
+.visible .entry f(.param .u32 a){ .shared .b32 a; ret; }
+.visible .entry f(.param .u32 a){ .param .b32 a; ret; }
+.visible .entry f(.param .u32 a){ a: ret; }
+.visible .entry f(){ .reg .b32 a; .local .b32 a; ret; }
+.visible .entry f(){ .reg .b32 a<2>; .local .b32 a1; ret; }
+.visible .entry f(){ .local .b32 a; .shared .b32 a; ret; }
+.visible .entry f(){ .param .b32 a; .param .b32 a; ret; }
 """.strip().splitlines()
 
 
@@ -289,3 +325,35 @@ def test_a_call_takes_as_many_results_as_a_function_returns():
     text = ".func (.param .b32 r) f(){ ret; }\n.visible .entry k(){ call f, (); ret; }"
     (problem,) = Module(HEAD + text).problems
     assert problem.reason == "f returns 1 result; 0 are given"
+
+
+@pytest.mark.parametrize("engine", ["reference", "vector"])
+def test_a_function_is_called_by_its_alias(engine):
+    """This was a KeyError: by name, through a pointer, and through a pointer of a table."""
+    text = (
+        HEAD
+        + """
+    .func (.param .b32 y) f(.param .b32 x)
+    { .reg .b32 %r; ld.param.b32 %r, [x]; add.u32 %r, %r, 5; st.param.b32 [y], %r; ret; }
+    .func (.param .b32 y) g(.param .b32 x);
+    .func (.param .b32 y) h(.param .b32 x);
+    .alias g, f;
+    .alias h, g;
+    .global .u64 table = h;
+    .visible .entry k(.param .u64 o)
+    {
+        .reg .b32 %r<3>; .reg .b64 %o, %p; .param .b32 a, b;
+        P: .callprototype (.param .b32 _) _ (.param .b32 _);
+        ld.param.u64 %o, [o];
+        st.param.b32 [a], 1; call (b), h, (a); ld.param.b32 %r0, [b]; st.global.b32 [%o], %r0;
+        mov.u64 %p, g; st.param.b32 [a], 2; call (b), %p, (a), P;
+        ld.param.b32 %r0, [b]; st.global.b32 [%o+4], %r0;
+        ld.global.u64 %p, [table]; st.param.b32 [a], 3; call (b), %p, (a), P;
+        ld.param.b32 %r0, [b]; st.global.b32 [%o+8], %r0;
+        ret;
+    }
+    """
+    )
+    out = np.zeros(3, "u4")
+    Module(text)["k"].launch(1, 1, [out], engine=engine)
+    assert out.tolist() == [6, 7, 8]

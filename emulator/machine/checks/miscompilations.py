@@ -13,7 +13,7 @@ from functools import lru_cache
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.ptx.program import Statement, registers_of
+from emulator.ptx.program import Constant, Program, Statement, registers_of
 from emulator.targets import Generation
 
 #: the ptxas whose code was looked at
@@ -25,6 +25,7 @@ class When(Enum):
 
     GUARD = "the guard is false"
     SHARED = "D and C share a register at different positions"
+    PARTED = "lanes come back from different depths of a recursion, and the membermask is constant"
     ALWAYS = "it is executed"
 
 
@@ -91,6 +92,12 @@ ROWS = (
         "`mma` of `.b1` with `.xor`", _facts(family="mma", a_type="b1", operation="xor"),
         When.ALWAYS, _SUBROUTINE, "`.and` twice", frozenset({"hopper"}),
     ),
+    Miscompilation(
+        "`bar.warp.sync`, `shfl`, `vote`, `match`, `redux`, `elect`",
+        _facts(family="bar shfl vote match redux elect"),
+        When.PARTED, "leave the wait for the other lanes out",
+        "a membermask in a register that ptxas cannot compute, or a loop",
+    ),
 )  # fmt: skip
 
 
@@ -116,12 +123,16 @@ def _rows(instruction: Instruction) -> tuple[Miscompilation, ...]:
     return tuple(row for row in ROWS if all(known.get(name) in words for name, words in row.facts))
 
 
-def known_of(statement: Statement) -> tuple[Miscompilation, ...]:
+def known_of(statement: Statement, program: Program) -> tuple[Miscompilation, ...]:
     """The rows that a statement of a program meets, whatever its guard turns out to be."""
-    return tuple(row for row in _rows(statement.instruction) if _may(row, statement))
+    return tuple(row for row in _rows(statement.instruction) if _may(row, statement, program))
 
 
-def _may(row: Miscompilation, statement: Statement) -> bool:
+def _may(row: Miscompilation, statement: Statement, program: Program) -> bool:
+    if row.when is When.PARTED:
+        return bool(program.recursive) and isinstance(
+            statement.operands.get("membermask"), Constant
+        )
     if row.when is When.GUARD:
         return statement.guard is not None
     if row.when is When.SHARED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from emulator.machine.checks import registers
 from emulator.machine.checks.clocks import Aspect, Bools
 from emulator.machine.checks.matrices import ProductShadow
 from emulator.machine.checks.miscompilations import known_of
+from emulator.machine.checks.padding import copies_of_padding
 from emulator.machine.checks.registers import Use, count_of, sources_of_shuffle
 from emulator.machine.checks.synchronisation import warps_complete
 from emulator.machine.checks.watch import Watch
@@ -24,6 +25,7 @@ from emulator.ptx.program import Constant, Function, Program, Statement, registe
 
 Step = Callable[[Strand], None]
 End = Callable[[Strand], int | None]
+Found = TypeVar("Found")
 #: called when a statement has been executed, with its lanes
 After = Callable[[Watch, Strand, Lanes], None]
 
@@ -31,6 +33,8 @@ After = Callable[[Watch, Strand, Lanes], None]
 def checked(statement: Statement, function: Function, program: Program, step: Step) -> Step:
     """A step with its checks."""
     use = Use.of(statement, function)
+    if use.publishes and statement.pc in _known(copies_of_padding, program, function):
+        use = replace(use, publishes=False)
     # What is new in an expansion goes through registers of its own.
     parts = [replace(Use.of(x, function), guard=None, chooser=None) for x in statement.expansion]
     words = frozenset(str(statement.instruction).split("."))
@@ -38,7 +42,7 @@ def checked(statement: Statement, function: Function, program: Program, step: St
     look = _before(statement, function, program)
     touch = _of_loaded(statement, function, program)
     loads = "reads" in statement.effects
-    miscompiled = known_of(statement)
+    miscompiled = known_of(statement, program)
 
     def run(s: Strand) -> None:
         mask = use.active(s)
@@ -139,15 +143,23 @@ def _whole_groups(
         watch.wgmma_checks.multiply(s, accumulators, sources)
 
 
-_KNOWN: dict[int, tuple[Function, Registers]] = {}
+#: the last function that each was asked about, and the answer
+_KNOWN: dict[Any, tuple[Function, Any]] = {}
+
+
+def _known(
+    find: Callable[[Program, Function], Found], program: Program, function: Function
+) -> Found:
+    """What `find` says of a function, for each statement of it."""
+    known = _KNOWN.get(find)
+    if known is None or known[0] is not function:
+        known = _KNOWN[find] = function, find(program, function)
+    found: Found = known[1]
+    return found
 
 
 def _registers(program: Program, function: Function) -> Registers:
-    known = _KNOWN.get(id(function))
-    if known is None or known[0] is not function:
-        _KNOWN.clear()
-        known = _KNOWN[id(function)] = (function, Registers.of_function(program, function))
-    return known[1]
+    return _known(Registers.of_function, program, function)
 
 
 def _with_members(

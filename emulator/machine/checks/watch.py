@@ -53,6 +53,8 @@ class Watch(AsyncWatch):
         self.expecting: dict[int, dict[int, tuple[int, int]]] = {}
         #: by warp and pc of a statement that waits for lanes: they have gone elsewhere
         self.missed: dict[tuple[int, int], Missed] = {}
+        #: warps of which only some lanes have returned from an inner call of a recursion
+        self.parted = np.zeros(len(wave.thread) // WARP, np.bool_)
 
     # --- calls ---
 
@@ -63,6 +65,8 @@ class Watch(AsyncWatch):
 
     def returned(self, s: Strand, frame: Frame, results: tuple[int, ...]) -> None:
         registers.returned(s, frame, results)
+        if frame.function.name in self.all.grid.program.recursive and not self.wave.is_whole(s):
+            self.parted[s.lanes // WARP] = True
 
     def written(self, s: Strand, results: tuple[int, ...]) -> None:
         """A function of the system has returned."""
@@ -80,7 +84,11 @@ class Watch(AsyncWatch):
         generation = self.all.grid.launch.module.target.generation
         runs = np.broadcast_to(True if mask is None else np.asarray(mask), (len(s),))
         for row in rows:
-            lanes = s.lanes[~runs if row.when is When.GUARD else runs]
+            if row.when is When.PARTED:
+                lanes = s.lanes[runs & self.parted[s.lanes // WARP]]
+                self.parted[lanes // WARP] = False
+            else:
+                lanes = s.lanes[~runs if row.when is When.GUARD else runs]
             if lanes.size and (not row.generations or generation in row.generations):
                 self.report(
                     MISCOMPILATION, lanes, len(lanes), f"ptxas {PTXAS} is known to {row.effect}"

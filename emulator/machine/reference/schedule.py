@@ -46,16 +46,18 @@ _VAIN_STATEMENTS, _VAIN_POLLS = 1 << 21, 1 << 18
 
 
 def run_cluster(cluster: Cluster) -> None:
-    """Gives every warp its turn."""
-    for block in cluster.blocks:
-        for warp in block.warps:
-            run_warp(warp)
+    """Gives every warp its turn. Behind a barrier they go on from the first one, not from that
+    which came last, so that an error names the first warp as in the other engines."""
+    warps = [warp for block in cluster.blocks for warp in block.warps]
+    while any(run_warp(warp) for warp in warps):
+        pass
 
 
-def run_warp(warp: Warp) -> None:
-    """Runs until no thread is ready, or those that are give way to other warps."""
+def run_warp(warp: Warp) -> bool:
+    """Runs until no thread is ready, or those that are give way to other warps; whether it has let
+    threads go on that waited."""
     run = warp.block.run
-    seen, start = run.progress, run.statements
+    seen, start, resumed = run.progress, run.statements, run.resumed
     while ready := [thread for thread in warp.threads if thread.state is State.READY]:
         together = _group(warp, ready)
         epoch = max(thread.epoch for thread in together)
@@ -69,7 +71,10 @@ def run_warp(warp: Warp) -> None:
         if pc is not None:
             warp.vain += run.statements - start
             _check_vain(together, pc)
-            return
+            return False
+        if run.resumed != resumed:
+            return True
+    return False
 
 
 def _group(warp: Warp, ready: list[Thread]) -> list[Thread]:
@@ -120,11 +125,13 @@ def _check_vain(threads: list[Thread], pc: int) -> None:
 
 
 def _advance(threads: list[Thread], alone: bool) -> int | None:
-    """Executes statements of threads at one place, until they part, wait, or others go first.
+    """Executes statements of threads at one place, until they part, wait, let threads go on that
+    waited, or others go first.
 
     Where they have gone round so often that it is time to look at others: the branch of the loop.
     """
     run, pc = threads[0].run, threads[0].pc
+    resumed = run.resumed
     code, leaders = run.code, run.program.leaders
     thread = threads[0]
     try:
@@ -154,7 +161,7 @@ def _advance(threads: list[Thread], alone: bool) -> int | None:
                     thread.pc = following
             first = threads[0].pc
             parted = any(t.state is not State.READY or t.pc != first for t in threads)
-            if parted or first <= pc or not alone:
+            if parted or first <= pc or not alone or run.resumed != resumed:
                 return pc if _give_way(step, threads, pc) else None
             pc = first
     except Exception as error:

@@ -140,6 +140,7 @@ class Thread:
     def goes_on(self) -> None:
         self.state, self.wait = State.READY, None
         self.run.progress += 1
+        self.run.resumed += 1
 
 
 class Warp:
@@ -310,6 +311,8 @@ class Run:
     #: things done that others may wait for, and turns of loops that were not in vain
     progress: int = 0
     turns: int = 0
+    #: how often a thread that waited was let go on
+    resumed: int = 0
     #: how often memory was written, or a thread has ended
     changes: int = 0
 
