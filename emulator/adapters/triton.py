@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,7 +43,7 @@ def gpu(target: str | Target, *, autotune: Choice = "first", **options: Any) -> 
     """
     chosen = find_target(target)
     with ExitStack() as stack:
-        yield _enter(stack, Driver(chosen, options, Tuning(autotune), f"emulated {chosen}"))
+        yield enter_driver(stack, Driver(chosen, options, Tuning(autotune), f"emulated {chosen}"))
 
 
 def install(target: str | Target, *, device: str = "cpu", autotune: Choice = "first") -> Driver:
@@ -51,7 +52,7 @@ def install(target: str | Target, *, device: str = "cpu", autotune: Choice = "fi
     `device` is the kind of device that tensors are on: "cuda" where something gives PyTorch one.
     """
     driver = Driver(find_target(target), {}, Tuning(autotune), 0, device)
-    _enter(ExitStack(), driver)
+    enter_driver(ExitStack(), driver)
     return driver
 
 
@@ -136,6 +137,7 @@ class Driver:
         return True
 
     def launcher_cls(self, source: Any, metadata: Any) -> Any:
+        self.tuning.replace_inductor()
         return _Launcher(source, metadata)
 
     def get_current_target(self) -> Any:
@@ -234,7 +236,7 @@ class _Ended:
         return attrgetter(".".join((*self._path, name)))(_create_driver())
 
 
-def _enter(stack: ExitStack, driver: Driver) -> Driver:
+def enter_driver(stack: ExitStack, driver: Driver) -> Driver:
     """Makes a driver the active one until the stack closes."""
     from triton.backends import backends
     from triton.runtime.driver import driver as config
@@ -243,9 +245,10 @@ def _enter(stack: ExitStack, driver: Driver) -> Driver:
     before = {"_active": config._active, "_default": config._default or _Ended()}
     stack.callback(vars(config).update, before)
     config._default = config._active = driver
-    nvidia = backends["nvidia"].driver
-    stack.callback(setattr, nvidia, "is_active", vars(nvidia)["is_active"])
-    nvidia.is_active = Driver.is_active
+    # Who looks for a GPU asks the class of each backend's driver.
+    nvidia = backends["nvidia"]
+    stack.callback(backends.update, nvidia=nvidia)
+    backends["nvidia"] = replace(nvidia, driver=Driver)
     driver.tuning.enter(stack)
     return driver
 
@@ -257,7 +260,7 @@ class _Launcher:
     """A compiled kernel as Triton launches it; its PTX is bound once, at the first launch."""
 
     def __init__(self, source: Any, metadata: Any) -> None:
-        self._source, self._metadata = source, metadata
+        self._source, self._metadata, self._text = source, metadata, _ptx(source, metadata)
         self._kernel: Kernel | None = None
         self._signatures: dict[str, Signature] = {}
 
@@ -282,7 +285,7 @@ class _Launcher:
     def _launch(self, driver: Driver, grid: tuple[int, int, int], given: tuple[Any, ...]) -> None:
         metadata = self._metadata
         if self._kernel is None:
-            self._kernel = Module(_ptx(self._source, metadata))[metadata.name]
+            self._kernel = Module(self._text)[metadata.name]
         if driver.device not in self._signatures:
             self._signatures[driver.device] = Signature(self._source, metadata, driver.device)
         arguments, spans = self._signatures[driver.device].arguments(given)

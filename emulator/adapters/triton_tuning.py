@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, Literal, TypeAlias
@@ -26,6 +27,7 @@ class Tuning:
         #: the arguments that a kernel is being tuned for, and what its best configuration left
         self._round: Any = None
         self._best: tuple[str, list[Any]] | None = None
+        self._stack, self._has_inductor = ExitStack(), False
 
     def enter(self, stack: ExitStack) -> None:
         """Replaces Triton's measurements until the stack closes."""
@@ -36,6 +38,19 @@ class Tuning:
 
         stack.callback(setattr, Autotuner, "_bench", Autotuner._bench)
         Autotuner._bench = bench
+        self._stack = stack
+
+    def replace_inductor(self) -> None:
+        """Has torch.compile take the first configuration of each kernel that it makes.
+
+        It measures by itself, and is imported when a program compiles its first model.
+        """
+        module = sys.modules.get("torch._inductor.runtime.triton_heuristics")
+        if module is not None and not self._has_inductor:
+            self._has_inductor = True
+            inductor = module.CachingAutotuner
+            self._stack.callback(setattr, inductor, "bench", inductor.bench)
+            inductor.bench = lambda *given, **named: 1.0
 
     def _rank(self, tuner: Any, args: Any, config: Any, meta: Any) -> float:
         """A time for a configuration: 1 for the chosen one, more for others."""
