@@ -21,8 +21,7 @@ from emulator.tools.pytorch.used import Used, UsedOperators, UsedProduct
 __all__ = ["SimulatedGPU", "Used", "UsedProduct", "install", "simulated_gpu", "tensor_core_matmul"]
 
 # PyTorch counts devices once, at the first gradient of a process: the sooner, the better.
-if not build.has_gpu():
-    build.set_guard()
+build.prepare()
 
 
 class SimulatedGPU:

@@ -66,7 +66,9 @@ class Tuning:
             return 2.0
         try:
             # Shared memory that the GPU lacks shows when a kernel is loaded.
-            tuner.fn.run(*args, **(meta | settings | {"warmup": True}))._init_handles()
+            compiled = tuner.fn.run(*args, **(meta | settings | {"warmup": True}))
+            if compiled is not None:
+                compiled._init_handles()
         except (OutOfResources, CompileTimeAssertionFailure, PTXASError):
             return float("inf")
         left = self._run(tuner, args, settings, meta) if self._choice == "all agree" else []

@@ -9,7 +9,7 @@ tables of functions answer for one device, number 0.
 from __future__ import annotations
 
 import ctypes
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 
@@ -55,9 +55,11 @@ def check_build() -> None:
 @cache
 def set_guard() -> None:
     """Gives PyTorch a guard of the device, for good: it counts devices at its first gradient."""
-    registry = (ctypes.c_void_p * (_CUDA + 1)).in_dll(
-        _library("libc10"), "_ZN3c104impl26device_guard_impl_registryE"
-    )
+    name = "_ZN3c104impl26device_guard_impl_registryE"
+    try:
+        registry = (ctypes.c_void_p * (_CUDA + 1)).in_dll(_library("libc10"), name)
+    except ValueError as error:
+        raise UnsupportedError(f"PyTorch {torch.__version__} has no {name} ({error})") from None
     # PyTorch replaces a guard that counts no devices by its guard that does nothing.
     empty = _table([_address(_zero)] * _ENTRIES)
     registry[_CUDA] = _lasting([empty])
@@ -89,6 +91,13 @@ def enter_hooks(stack: ExitStack) -> None:
     hooks.value = _table(functions)
     if str(torch._C._accelerator_getAccelerator()) != "cuda":
         raise UnsupportedError(f"PyTorch {torch.__version__} takes no device from outside")
+
+
+def prepare() -> None:
+    """Gives PyTorch the guard early where one fits; `check_build` says why none does."""
+    if not has_gpu():
+        with suppress(UnsupportedError):
+            set_guard()
 
 
 def check_gradients() -> None:

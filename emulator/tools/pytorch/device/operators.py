@@ -25,6 +25,7 @@ _CPU = torch.device("cpu")
 _MIXED = {"copy_", "index", "index_put_", "index_put", "_index_put_impl_", "set_", "_copy_from"}
 #: operators that PyTorch makes of others in C++, by the kernels that a GPU has
 _WHOLE = ("copy_", "convolution", "convolution_backward", "resize_")
+_NUMBERS = (bool, int, float, complex)
 _aten = torch.ops.aten
 
 
@@ -98,6 +99,33 @@ def _operators() -> tuple[Any, ...]:
     return tuple(dict.fromkeys([*found, *others]))
 
 
+def _call(function: Any, args: Any, kwargs: Any) -> Any:
+    """Calls an operator; numbers in the place of tensors become some where it does not take them.
+
+    PyTorch gives an operator of Python a number where C++ has wrapped one in a tensor.
+    """
+    try:
+        return function(*args, **kwargs)
+    except RuntimeError as error:
+        if "Expected a value of type 'Tensor'" not in str(error):
+            raise
+    tensors = tensors_in(args)
+    wants = [str(x.type) == "Tensor" for x in function._schema.arguments]
+    return function(
+        *(_wrapped(x, tensors) if wanted and isinstance(x, _NUMBERS) else x
+          for x, wanted in zip(args, wants, strict=False)), **kwargs,
+    )  # fmt: skip
+
+
+def _wrapped(number: Any, tensors: list[Any]) -> Any:
+    """A number as a tensor that changes the type of the result no more than a number does."""
+    if any(x.dim() for x in tensors) or not tensors:
+        exact = torch.float64 if isinstance(number, float) else None
+        floating = any(x.dtype.is_floating_point for x in tensors)
+        return torch.tensor(number, dtype=exact if floating else None)
+    return torch.tensor(number, dtype=torch.result_type(tensors[0], number))
+
+
 class Operators:
     """Runs the operators of the device."""
 
@@ -157,7 +185,7 @@ class Operators:
             return self.products.compute(function, name, tensors, args, kwargs)
         else:
             self.products.note_unknown(name, tensors, *why_exact(name, tensors))
-        return function(*args, **kwargs)
+        return _call(function, args, kwargs)
 
     def _attention(self, *args: Any, **kwargs: Any) -> Any:
         """An attention as two products and a softmax; a GPU may run one kernel for the whole."""
