@@ -1,36 +1,66 @@
 """Triton kernels, compiled by Triton for a GPU that need not be there, and run here bit for bit.
 
-``on("H100", kernel)[grid](x, y, n, BLOCK=1024)`` is the launch that ``kernel[grid](…)`` would be:
-Triton specialises and compiles as it does for the GPU, and the PTX that it writes runs on CPU
-tensors or NumPy arrays. Nothing of Triton is replaced but its driver, while a launch lasts.
+Inside ``with gpu("H100"):`` each launch ``kernel[grid](…)`` of the process runs here: Triton
+specialises and compiles as it does for the GPU, and the PTX that it writes runs on CPU tensors.
+``on("H100", kernel)[grid](…)`` is one such launch, takes NumPy arrays as well, and returns its
+report. Nothing of Triton is replaced but its driver and how an autotuned kernel picks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from operator import attrgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from emulator.adapters.triton_arguments import Memories, Signature
+from emulator.adapters.triton_tuning import Choice, Tuning
 from emulator.errors import OperandError, UnsupportedError, quoted, shown
-from emulator.machine.arguments import Memory
-from emulator.machine.module import Module
+from emulator.machine.module import Kernel, Module
 from emulator.machine.report import Report
-from emulator.memory.tensor_map import TensorMap
-from emulator.memory.tensor_map_bits import SWIZZLES, element_dtype
 from emulator.targets import Target, find_target
 
-#: the shared memory of a multiprocessor that Triton may use, and what a launcher gets
 _STREAM = 0
+
+
+@contextmanager
+def gpu(target: str | Target, *, autotune: Choice = "first", **options: Any) -> Iterator[Driver]:
+    """Gives Triton a GPU until the context ends: every ``kernel[grid](…)`` runs here.
+
+    `autotune` says which configuration of an autotuned kernel runs: "first", the first that fits
+    the GPU; "all agree", the first, after all of them have run on the same bytes and have left the
+    same bytes; or the settings of one, such as ``{"BLOCK": 64, "num_warps": 8}``. `options` are
+    those of `Kernel.launch`, such as ``check=True``. The driver that the context gives has the
+    report of the last launch as `report`.
+
+    Raises UnsupportedError for a target that Triton does not compile for, and where the
+    configurations do not agree.
+    """
+    chosen = find_target(target)
+    with ExitStack() as stack:
+        yield enter_driver(stack, Driver(chosen, options, Tuning(autotune), f"emulated {chosen}"))
+
+
+def install(target: str | Target, *, device: str = "cpu", autotune: Choice = "first") -> Driver:
+    """Gives Triton a GPU for the rest of the process, as device 0 and as the one to find.
+
+    `device` is the kind of device that tensors are on: "cuda" where something gives PyTorch one.
+    """
+    driver = Driver(find_target(target), {}, Tuning(autotune), 0, device)
+    enter_driver(ExitStack(), driver)
+    return driver
 
 
 def on(target: str | Target, kernel: Any, **options: Any) -> OnTarget:
     """A Triton kernel as it runs on a GPU: ``on("H100", kernel)[grid](*args, **constants)``.
 
     `kernel` is a ``@triton.jit`` function, also under ``@triton.heuristics`` or
-    ``@triton.autotune``, whose first configuration is taken: nothing here has the speed of the GPU.
-    `options` go to every launch: those of `Kernel.launch`, such as ``contract="none"``.
+    ``@triton.autotune``. `options` are those of `gpu`, and go to every launch.
 
     Raises OperandError for what is no Triton kernel, UnsupportedError for a target that Triton does
     not compile for.
@@ -53,106 +83,18 @@ class OnTarget(NamedTuple):
     options: Mapping[str, Any]
 
     def __getitem__(self, grid: Any) -> Any:
+        blocks = (grid,) if isinstance(grid, (int, np.integer)) else grid
+
         def launch(*args: Any, **kwargs: Any) -> Report:
             tensors = [_tensor(value) for value in args]
             named = {name: _tensor(value) for name, value in kwargs.items()}
-            driver = _Driver(self.target)
-            with _active(driver):
-                compiled = self.kernel[grid](*tensors, **named)
-            if compiled is None or len(driver.launches) != 1:
-                raise UnsupportedError(f"{quoted(str(self.kernel))} did not launch one kernel")
-            (made,) = driver.launches
-            return _run(compiled, made, self.options)
+            with gpu(self.target, **self.options) as driver:
+                self.kernel[blocks](*tensors, **named)
+            if driver.report is None:
+                raise UnsupportedError(f"{quoted(str(self.kernel))} did not launch a kernel")
+            return driver.report
 
         return launch
-
-
-# --- what Triton asks of a driver -----------------------------------------------------------------
-
-
-class _Launch(NamedTuple):
-    grid: tuple[int, int, int]
-    source: Any
-    metadata: Any
-    arguments: tuple[Any, ...]
-
-
-class _Driver:
-    """A driver of Triton for a GPU that is not there: it notes launches and does none."""
-
-    def __init__(self, target: Target) -> None:
-        from triton.backends.compiler import GPUTarget
-
-        self.name, self.launches = str(target), list[_Launch]()
-        self.target = GPUTarget("cuda", target.number, 32)
-        self.utils = _Utilities(target)
-
-    def launcher_cls(self, source: Any, metadata: Any) -> Any:
-        def launch(x: int, y: int, z: int, *given: Any) -> None:
-            # stream, function, packed metadata, launch metadata and two hooks come first
-            active = _driver_config().active
-            active.launches.append(_Launch((x, y, z), source, metadata, given[6:]))
-
-        return launch
-
-    def get_current_target(self) -> Any:
-        return self.target
-
-    def get_current_device(self) -> str:
-        # Triton keeps what it compiled by device: a name of our own keeps it apart from a GPU's.
-        return f"emulated {self.name}"
-
-    def set_current_device(self, device: Any) -> None:
-        pass
-
-    def get_current_stream(self, device: Any) -> int:
-        return _STREAM
-
-    def get_active_torch_device(self) -> Any:
-        import torch
-
-        return torch.device("cpu")
-
-    def get_benchmarker(self) -> Any:
-        """Finds all configurations of an autotuned kernel equally fast."""
-        return lambda call, *, quantiles=None, **options: [1.0] * len(quantiles or [1])
-
-
-class _Utilities(NamedTuple):
-    target: Target
-
-    def get_device_properties(self, device: Any) -> dict[str, int]:
-        limit = self.target.shared_limit
-        return {"max_shared_mem": limit, "multiprocessor_count": 132, "warpSize": 32,
-                "max_num_regs": 65536, "sm_clock_rate": 1, "mem_clock_rate": 1,
-                "mem_bus_width": 1}  # fmt: skip
-
-    def load_binary(self, name: str, *rest: Any) -> tuple[Any, ...]:
-        return name, name, 0, 0, 1024
-
-    def unload_module(self, module: Any) -> None:
-        pass
-
-
-def _driver_config() -> Any:
-    from triton.runtime.driver import driver
-
-    return driver
-
-
-@contextmanager
-def _active(driver: _Driver) -> Iterator[None]:
-    config = _driver_config()
-    # Asking for the active driver where there is no GPU raises.
-    before = config._active
-    config.set_active(driver)
-    try:
-        yield
-    finally:
-        config._active = before
-
-
-# --- arguments ------------------------------------------------------------------------------------
 
 
 def _tensor(value: Any) -> Any:
@@ -169,88 +111,207 @@ def _tensor(value: Any) -> Any:
     return torch.from_numpy(value.view(f"u{value.itemsize}")).view(known)
 
 
-def _flat(signature: Any, values: Any) -> Iterator[tuple[str, Any]]:
-    """The arguments that the kernel takes, with Triton's names of their types."""
-    for kind, value in zip(signature, values, strict=True):
-        if isinstance(kind, tuple):
-            yield from _flat(kind, value)
-        elif kind != "constexpr":
-            yield kind, value
+# --- what Triton asks of a driver -----------------------------------------------------------------
 
 
-def _run(compiled: Any, made: _Launch, options: Mapping[str, Any]) -> Report:
-    metadata = made.metadata
-    # Triton names the variant of the target that its code needs: sm_90a for 90.
-    module = Module(compiled.asm["ptx"])
-    kernel = module[metadata.name]
-    memory, arguments = Memory(), list[Any]()
-    descriptors = iter(getattr(metadata, "tensordesc_meta", None) or ())
-    names = list(made.source.signature)
-    for name, (kind, value) in zip(
-        [n for n in names if made.source.signature[n] != "constexpr"] + [""] * len(names),
-        _flat(made.source.signature.values(), made.arguments),
-        strict=False,
-    ):
-        if kind.startswith("tensordesc"):
-            arguments += _descriptor(value, next(descriptors, None), memory, name)
-        elif kind.startswith("*"):
-            arguments.append(_pointer(value, memory, name))
-        else:
-            arguments.append(value)
-    blocks = int(np.prod(made.grid)) * metadata.num_ctas
-    for size in (metadata.global_scratch_size, getattr(metadata, "profile_scratch_size", 0)):
-        if len(arguments) < len(kernel.parameters):
-            arguments.append(np.zeros(blocks * size, np.uint8) if size else 0)
-    x, y, z = made.grid
-    return kernel.launch(
-        (x * metadata.num_ctas, y, z), metadata.num_warps * 32, arguments,
-        dynamic_shared=metadata.shared, memory=memory, **options,
-    )  # fmt: skip
+class Driver:
+    """A driver of Triton for a GPU that is not there."""
+
+    def __init__(
+        self, target: Target, options: Mapping[str, Any], tuning: Tuning, name: str | int,
+        device: str = "cpu",
+    ) -> None:  # fmt: skip
+        from triton.backends.compiler import GPUTarget
+
+        self.options, self.tuning, self.device = options, tuning, device
+        self.target = GPUTarget("cuda", target.number, 32)
+        self.utils = _Utilities(target)
+        self.memories = Memories()
+        #: of the last launch
+        self.report: Report | None = None
+        # Triton keeps what it compiled by device: a name of its own keeps a context's apart.
+        self._name = name
+
+    @staticmethod
+    def is_active() -> bool:
+        return True
+
+    def launcher_cls(self, source: Any, metadata: Any) -> Any:
+        self.tuning.replace_inductor()
+        return _Launcher(source, metadata)
+
+    def get_current_target(self) -> Any:
+        return self.target
+
+    def get_current_device(self) -> str | int:
+        return self._name
+
+    def set_current_device(self, device: Any) -> None:
+        pass
+
+    def get_current_stream(self, device: Any) -> int:
+        return _STREAM
+
+    def get_device_capability(self, device: Any = 0) -> tuple[int, int]:
+        return self.utils.get_device_capability(device)
+
+    def get_active_torch_device(self) -> Any:
+        import torch
+
+        return torch.device("cuda", 0) if self.device == "cuda" else torch.device("cpu")
+
+    def get_device_interface(self) -> Any:
+        import torch
+
+        return torch.cuda
+
+    def get_benchmarker(self) -> Any:
+        """Finds everything equally fast: nothing here has the speed of the GPU."""
+        return lambda call, *, quantiles=None, **options: [1.0] * len(quantiles or [1])
+
+    def get_empty_cache_for_benchmark(self) -> Any:
+        import torch
+
+        return torch.empty(0, dtype=torch.int, device=self.get_active_torch_device())
+
+    def clear_cache(self, cache: Any) -> None:
+        pass
+
+    def map_python_to_cpp_type(self, name: str) -> str:
+        from triton.backends.nvidia.driver import ty_to_cpp
+
+        return str(ty_to_cpp(name))
+
+    def assemble_tensormap_to_arg(self, tensormaps_info: Any, args: Any) -> Any:
+        return args
 
 
-def _pointer(value: Any, memory: Memory, name: str) -> int:
-    """The address of a tensor; all memory that it is a part of can be reached through it."""
-    if value is None:
-        return 0
-    if isinstance(value, int):
-        return value
-    if not hasattr(value, "untyped_storage"):
-        raise OperandError(f"argument {name} is a CPU tensor or an array; got {shown(value)}")
-    if value.device.type != "cpu":
-        raise OperandError(f"argument {name} is on {value.device}; tensors here are on the CPU")
-    import torch
+class _Utilities(NamedTuple):
+    target: Target
 
-    storage = value.untyped_storage()
-    address, size = storage.data_ptr(), storage.nbytes()
-    if size and all(address != known for known, _, _ in memory.arrays):
-        whole = torch.empty(0, dtype=torch.uint8).set_(storage)
-        memory.map(address, _typed(whole.numpy(), value), name)
-    return int(value.data_ptr())
+    def get_device_properties(self, device: Any) -> dict[str, int]:
+        limit = self.target.shared_limit
+        return {"max_shared_mem": limit, "multiprocessor_count": 132, "warpSize": 32,
+                "max_num_regs": 65536, "sm_clock_rate": 1980000, "mem_clock_rate": 2619000,
+                "mem_bus_width": 5120}  # fmt: skip
+
+    def get_device_capability(self, device: Any = 0) -> tuple[int, int]:
+        major, minor = divmod(self.target.number, 10)
+        return major, minor
+
+    def load_binary(self, name: str, *rest: Any) -> tuple[Any, ...]:
+        """Module, function, registers, spilled registers, most threads; the launcher has all."""
+        return name, name, 0, 0, 1024
+
+    def unload_module(self, module: Any) -> None:
+        pass
+
+    def cuOccupancyMaxActiveClusters(self, *given: Any) -> int:
+        """Clusters of 16 on a GPU of 132 multiprocessors."""
+        return 8
+
+    def set_printf_fifo_size(self, size: int) -> None:
+        pass
 
 
-def _typed(raw: Any, tensor: Any) -> Any:
-    """Bytes in the shape of the tensor where it is all of its memory, for messages."""
-    if tensor.is_contiguous() and tensor.nbytes == raw.nbytes and not tensor.dtype.is_complex:
-        return raw.view(f"u{tensor.itemsize}").reshape(tuple(tensor.shape))
-    return raw
+class _Ended:
+    """The default driver after a context: compiled kernels that die later ask it to unload them.
+
+    For anything else it looks for a real GPU, as Triton does where there is no default.
+    """
+
+    def __init__(self, path: tuple[str, ...] = ()) -> None:
+        self._path = path
+
+    @property
+    def utils(self) -> _Ended:
+        return _Ended(("utils",))
+
+    def unload_module(self, module: Any) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        from triton.runtime.driver import _create_driver
+
+        return attrgetter(".".join((*self._path, name)))(_create_driver())
 
 
-def _descriptor(value: Any, metadata: Any, memory: Memory, name: str) -> Sequence[Any]:
-    """A host's tensor descriptor as the kernel takes it: a tensor map, sizes and strides."""
-    if metadata is None:
-        from triton.backends.driver import decompose_descriptor
+def enter_driver(stack: ExitStack, driver: Driver) -> Driver:
+    """Makes a driver the active one until the stack closes."""
+    from triton.backends import backends
+    from triton.runtime.driver import driver as config
 
-        base, *rest = decompose_descriptor(value)
-        return [_pointer(base, memory, name), *rest]
-    if metadata.get("is_im2col") or metadata["fp4_padded"]:
-        raise UnsupportedError(f"argument {name}: im2col and padded fp4 descriptors of Triton")
-    # Triton's codes are those of the map; older versions have no descriptors that round.
-    dtype = element_dtype(metadata["elem_type"], getattr(value, "round_f32_to_tf32", False))
-    size = metadata["elem_size"]
-    built = TensorMap.tiled(
-        _pointer(value.base, memory, name), dtype=dtype, dims=list(reversed(value.shape)),
-        strides=[size * stride for stride in reversed(value.strides[:-1])],
-        box=list(reversed(metadata["block_size"])), swizzle=SWIZZLES[metadata["swizzle"]],
-        l2_promotion="128B", fill="nan" if getattr(value, "padding", "") == "nan" else "zeros",
-    )  # fmt: skip
-    return [built, *value.shape, *value.strides]
+    # Asking for the active driver where there is no GPU raises.
+    before = {"_active": config._active, "_default": config._default or _Ended()}
+    stack.callback(vars(config).update, before)
+    config._default = config._active = driver
+    # Who looks for a GPU asks the class of each backend's driver.
+    nvidia = backends["nvidia"]
+    stack.callback(backends.update, nvidia=nvidia)
+    backends["nvidia"] = replace(nvidia, driver=Driver)
+    driver.tuning.enter(stack)
+    return driver
+
+
+# --- launches -------------------------------------------------------------------------------------
+
+
+class _Launcher:
+    """A compiled kernel as Triton launches it; its PTX is bound once, at the first launch."""
+
+    def __init__(self, source: Any, metadata: Any) -> None:
+        self._source, self._metadata, self._text = source, metadata, _ptx(source, metadata)
+        self._kernel: Kernel | None = None
+        self._signatures: dict[str, Signature] = {}
+
+    def __call__(
+        self, x: Any, y: Any, z: Any, stream: Any, function: Any, packed: Any,
+        launch_metadata: Any, enter: Any, leave: Any, *given: Any,
+    ) -> None:  # fmt: skip
+        from triton.runtime.driver import driver as config
+
+        driver = config.active
+        if not isinstance(driver, Driver):
+            raise OperandError("the context that gave Triton this GPU has ended")
+        if enter is not None:
+            enter(launch_metadata)
+        # Triton counts the blocks of a cluster as one.
+        grid = (int(x) * self._metadata.num_ctas, int(y), int(z))
+        if all(grid):
+            self._launch(driver, grid, given)
+        if leave is not None:
+            leave(launch_metadata)
+
+    def _launch(self, driver: Driver, grid: tuple[int, int, int], given: tuple[Any, ...]) -> None:
+        metadata = self._metadata
+        if self._kernel is None:
+            self._kernel = Module(self._text)[metadata.name]
+        if driver.device not in self._signatures:
+            self._signatures[driver.device] = Signature(self._source, metadata, driver.device)
+        arguments, spans = self._signatures[driver.device].arguments(given)
+        blocks = grid[0] * grid[1] * grid[2]
+        for size in (metadata.global_scratch_size, getattr(metadata, "profile_scratch_size", 0)):
+            if len(arguments) < len(self._kernel.parameters):
+                arguments.append(np.zeros(blocks * size, np.uint8) if size else 0)
+        driver.report = report = self._kernel.launch(
+            grid, metadata.num_warps * 32, arguments, dynamic_shared=metadata.shared,
+            memory=driver.memories.of(spans), **driver.options,
+        )  # fmt: skip
+        if report.printed:
+            sys.stdout.write("".join(report.printed))
+            sys.stdout.flush()
+
+
+def _ptx(source: Any, metadata: Any) -> str:
+    """The PTX of a compiled kernel, which Triton's cache has beside its binary."""
+    from triton.runtime.cache import get_cache_manager
+
+    name = source.name[:150]
+    group = get_cache_manager(metadata.hash).get_group(f"{name}.json") or {}
+    path = group.get(f"{name}.ptx")
+    if path is None:
+        raise UnsupportedError(
+            f"{metadata.name}: Triton's cache has no PTX of this kernel; leave "
+            "TRITON_STORE_BINARY_ONLY out"
+        )
+    return Path(path).read_text()

@@ -48,6 +48,8 @@ class Body:
         #: file, line and column -> what the last .loc of this place said, and its depth
         self._places: dict[tuple[int, int, int], tuple[SourceLocation, int]] = {}
         self._used_bytes: int | None = None
+        #: where the inline assembly begins that the last .loc stands in; 0: in none
+        self._inline = 0
 
     def block(self) -> Block:
         """A block with its braces; raises ParseError."""
@@ -199,6 +201,7 @@ class Body:
     def _loc(self) -> None:
         """``.loc 1 20 5, function_name label+8, inlined_at 1 30 9``; no semicolon ends it."""
         lexer = self._lexer
+        at = lexer.at
         lexer.advance()
         place = self._place()
         location, depth = SourceLocation(*place), 0
@@ -214,7 +217,11 @@ class Body:
                 outer, depth = SourceLocation(*caller), 0
             location, depth = SourceLocation(*place, name, offset, outer), depth + 1
         self._places[place] = location, depth
-        self._location = location
+        # LLVM counts lines on inside inline assembly: only the first .loc there is of the source.
+        inline = lexer.source.inline_assembly(at)
+        if not inline or inline != self._inline:
+            self._location = location
+        self._inline = inline
 
     def _place(self) -> tuple[int, int, int]:
         """File, line and column."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from functools import cached_property
 from itertools import accumulate
@@ -22,6 +23,10 @@ class Position(NamedTuple):
 
     def __str__(self) -> str:
         return f"line {self.line}, column {self.column}"
+
+
+#: LLVM's comments around the inline assembly of a program
+_INLINE = re.compile(r"// (begin|end) inline asm\n")
 
 
 class Source:
@@ -61,6 +66,17 @@ class Source:
         shown = "".join(c if c.isprintable() or c == "\t" else "?" for c in shown)
         pad = "".join("\t" if c == "\t" else " " for c in shown[:caret].ljust(caret))
         return f"    {shown}\n    {pad}^"
+
+    def inline_assembly(self, at: int) -> int:
+        """Where the inline assembly around offset `at` begins; 0 outside."""
+        before = bisect_right(self._inline, (at,)) - 1
+        place, begins = self._inline[before] if before >= 0 else (0, False)
+        return place if begins else 0
+
+    @cached_property
+    def _inline(self) -> list[tuple[int, bool]]:
+        """The comments around inline assembly: offset, and whether it begins there."""
+        return [(found.start(), found[1] == "begin") for found in _INLINE.finditer(self.text)]
 
     def statement(self, at: int) -> str:
         """The statement at offset `at`, on one line and not too long."""

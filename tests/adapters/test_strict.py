@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from emulator.tools.pytorch.composites import is_composite  # noqa: E402
-from emulator.tools.pytorch.mode import _COMPUTED  # noqa: E402
+from emulator.tools.pytorch.mode import COMPUTED  # noqa: E402
 from emulator.tools.pytorch.unknown import COMPOSITES, UNKNOWN, unknown_kind  # noqa: E402
 
 torch.manual_seed(0)
@@ -201,11 +201,11 @@ def test_every_operator_of_torch_that_looks_like_a_product_has_its_place():
             seen.add(base)
             if _LIKE_PRODUCTS.search(base) and not _NO_PRODUCTS.search(base):
                 function = getattr(getattr(torch.ops.aten, name), overload or "default")
-                placed = base in _COMPUTED or unknown_kind(base) or is_composite(function)
+                placed = base in COMPUTED or unknown_kind(base) or is_composite(function)
                 missing |= set() if placed else {base}
     assert not missing
     listed = [name for names in UNKNOWN.values() for name in names.split()]
-    assert len(listed) == len(set(listed)) and not set(listed) & set(_COMPUTED)
+    assert len(listed) == len(set(listed)) and not set(listed) & set(COMPUTED)
     assert set(COMPOSITES) <= set(listed)
     # Other versions of torch have other operators.
     if torch.__version__.startswith("2.13"):

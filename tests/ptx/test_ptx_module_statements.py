@@ -211,6 +211,16 @@ def test_location_holds_until_the_next():
     assert locations(text) == ["None", first, first, second, second]
 
 
+def test_only_the_first_location_inside_inline_assembly_counts():
+    """LLVM writes one for each line of the assembly, each a line further down in the source."""
+    inline = "// begin inline asm\n.loc 1 6 9 a;\n.loc 1 7 9 b;\n.loc 1 8 9 c;\n// end inline asm\n"
+    text = f".loc 1 6 9 {inline} d; {inline.replace('.loc 1 ', '.loc 2 ')} .loc 1 20 1 e;"
+    first, other, last = locations(".loc 1 6 9 a; .loc 2 6 9 b; .loc 1 20 1 c;")
+    assert locations(text) == [first] * 4 + [other] * 3 + [last]
+    broken = text.replace("begin inline asm\n", "inline asm\n", 1)
+    assert locations(broken)[1] != first
+
+
 def test_location_ends_with_its_function():
     parsed = module(".func f { .loc 1 2 3 ret; } .func g { ret; }")
     assert [shown(i.location) for i in of_type(parsed, Instruction)][1] == "None"

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from emulator.arith import Engine
 from emulator.errors import OperandError, UnsupportedError
 from emulator.isa.recipe import Recipe
-from emulator.matrices.library.recorded import RECORDED_ON
+from emulator.matrices.library.recorded import RECORDED_ON, Evidence
 from emulator.targets import Chip, Target, find_chip
 from emulator.tools.pytorch.composites import (
     attention_is_fused,
@@ -33,7 +33,7 @@ from emulator.tools.pytorch.operations import OPERATIONS, Computer
 from emulator.tools.pytorch.unknown import COMPOSITES, NO_PRODUCTS, unknown_kind
 from emulator.tools.pytorch.used import Used
 
-_COMPUTED = OPERATIONS | {
+COMPUTED = OPERATIONS | {
     "convolution": convolution, "convolution_backward": convolution_backward,
 }  # fmt: skip
 
@@ -72,12 +72,12 @@ def tensor_core_matmul(
     if recipe is not None and (recipe.a or recipe.b):
         raise OperandError(f"{recipe.name} has element formats of its own; tensors have PyTorch's")
     chip = find_chip(RECORDED_ON if isinstance(target, Recipe) else target)
-    mode = _Mode(chip, strict, engine, recipe)
+    mode = _Mode(Products(chip, strict, engine, recipe))
     with ExitStack() as stack:
         replace_composites(stack, _run_composite)
         refuse_autocast(stack)
         stack.enter_context(mode)
-        yield mode.used
+        yield mode.products.used
 
 
 def _run_composite(function: Any, args: Any, kwargs: Any) -> Any:
@@ -88,28 +88,55 @@ def _run_composite(function: Any, args: Any, kwargs: Any) -> Any:
     return decompose(function, args, kwargs)
 
 
-class _Mode(TorchDispatchMode):  # type: ignore[misc]
-    #: such as flex_attention, which come as they are
-    supports_higher_order_operators = True
+class Products:
+    """Computes matrix products as a chip's library does, and lists them."""
 
-    def __init__(self, chip: Chip, strict: bool, engine: Engine, recipe: Recipe | None) -> None:
-        super().__init__()
-        self.used = Used(chip, recipe)
+    def __init__(
+        self, chip: Chip, strict: bool, engine: Engine = "auto", recipe: Recipe | None = None,
+        used: Used | None = None,
+    ) -> None:  # fmt: skip
+        self.used = Used(chip, recipe) if used is None else used
         self._computer = Computer(chip, engine, self._note, recipe)
         self._strict = strict
-        #: the composite operator that PyTorch computes now, which was noted as a whole
-        self._inside = ""
-        #: the composite operators whose gradients are computed now
-        self._gradients: list[str] = []
 
     def _note(self, product: Any) -> None:
         self.used.add(product)
         if self._strict and product.evidence == "none":
             shape = f" {product.shape}" if product.layout else ""
+            what = "the order of the library" if product.layout else "what it gives"
             raise UnsupportedError(
-                f"strict=True: {product.operation} {product.types}{shape}: the order of "
-                f"the library on {self.used.chip} is not known: {product.why}"
+                f"strict=True: {product.operation} {product.types}{shape}: {what} on "
+                f"{self.used.chip} is not known: {product.why}"
             )
+
+    def note_unknown(
+        self, name: str, tensors: list[Any], why: str, evidence: Evidence = "none"
+    ) -> None:
+        """Lists an operator that PyTorch computes on the CPU."""
+        self._computer.note_unknown(name, tensors, why, evidence)
+
+    def compute(self, function: Any, name: str, tensors: list[Any], args: Any, kwargs: Any) -> Any:
+        """The result of an operator of COMPUTED."""
+        options = {key: value for key, value in kwargs.items() if key != "out"}
+        made = COMPUTED[name.rstrip("_")](self._computer, *args, **options)
+        if made is None:
+            self.note_unknown(name, tensors, "no product of such operands was recorded")
+            return function(*args, **kwargs)
+        out = args[0] if name.endswith("_") else kwargs.get("out")
+        return made if out is None else out.copy_(made)
+
+
+class _Mode(TorchDispatchMode):  # type: ignore[misc]
+    #: such as flex_attention, which come as they are
+    supports_higher_order_operators = True
+
+    def __init__(self, products: Products) -> None:
+        super().__init__()
+        self.products = products
+        #: the composite operator that PyTorch computes now, which was noted as a whole
+        self._inside = ""
+        #: the composite operators whose gradients are computed now
+        self._gradients: list[str] = []
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -123,7 +150,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
         if self._inside or function.namespace in NO_PRODUCTS:
             return function(*args, **kwargs)
         why = self._why_unknown(function, base)
-        if not why and base not in _COMPUTED:
+        if not why and base not in COMPUTED:
             return self._run_other(function, args, kwargs)
         tensors = tensors_in(args, kwargs)
         if not tensors or any(x.device.type != "cpu" for x in tensors):
@@ -132,15 +159,15 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
         if is_plain and is_composite(function) and base not in COMPOSITES:
             return self._run_other(function, args, kwargs)
         if why or not is_plain:
-            self._computer.note_unknown(name, tensors, why or "tensors that are not strided")
+            self.products.note_unknown(name, tensors, why or "tensors that are not strided")
             return function(*args, **kwargs)
-        return self._compute(function, name, tensors, args, kwargs)
+        return self.products.compute(function, name, tensors, args, kwargs)
 
     def _why_unknown(self, function: Any, base: str) -> str:
         """Why the GPU's bits of an operator are not known; "" where they may be."""
         if function.namespace != "aten":
             return f"what operators of {function.namespace} multiply is not known"
-        if self._gradients and base in _COMPUTED:
+        if self._gradients and base in COMPUTED:
             return f"the gradient of {self._gradients[-1]}"
         if base == "scaled_dot_product_attention" and not attention_is_fused():
             return ""
@@ -153,15 +180,6 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
                 return decompose(function, args, kwargs)
         return function(*args, **kwargs)
 
-    def _compute(self, function: Any, name: str, tensors: list[Any], args: Any, kwargs: Any) -> Any:
-        options = {key: value for key, value in kwargs.items() if key != "out"}
-        made = _COMPUTED[name.rstrip("_")](self._computer, *args, **options)
-        if made is None:
-            self._computer.note_unknown(name, tensors, "no product of such operands was recorded")
-            return function(*args, **kwargs)
-        out = args[0] if name.endswith("_") else kwargs.get("out")
-        return made if out is None else out.copy_(made)
-
     def run_composite(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Runs an operator that PyTorch makes of others, and notes it as a whole."""
         name = name_of(function)
@@ -169,7 +187,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
         if not why:
             return decompose(function, args, kwargs)
         tensors = tensors_in(args, kwargs)
-        self._computer.note_unknown(name, tensors, why)
+        self.products.note_unknown(name, tensors, why)
         self._inside = name
         try:
             made = decompose(function, args, kwargs)

@@ -23,6 +23,7 @@ from emulator.matrices.library.recorded import (
     OTHER_GENERATION,
     RECORDED_ON,
     Choice,
+    Evidence,
     choose_order,
 )
 from emulator.matrices.library.rules import EXACT, Rule, find_rule, usual_order
@@ -51,11 +52,13 @@ class Computer:
         self.chip, self.target = chip, chip.target
         self.engine, self.note, self.recipe = engine, note, recipe
 
-    def note_unknown(self, name: str, tensors: list[Any], why: str) -> None:
+    def note_unknown(
+        self, name: str, tensors: list[Any], why: str, evidence: Evidence = "none"
+    ) -> None:
         """Lists an operation that PyTorch computes."""
         types = " ".join(dict.fromkeys(_name(x) for x in tensors))
         order = "computed by PyTorch on the CPU"
-        self.note(UsedProduct(name, types, 0, 0, 0, 0, "", order, "none", why))
+        self.note(UsedProduct(name, types, 0, 0, 0, 0, "", order, evidence, why))
 
     def product(
         self, operation: str, a: Any, b: Any, out: str, variant: str = ""

@@ -57,6 +57,10 @@ class UsedProduct:
 class Used(Report, Sequence[UsedProduct]):
     """The products in the order in which they ran; as text a table, alike ones in one line."""
 
+    #: a product, or whatever else is listed
+    noun = "matrix product"
+    closing = OTHER_OPERATIONS
+
     def __init__(self, chip: Chip, recipe: Recipe | None = None) -> None:
         #: the chip by name, or the target that was given for it
         self.chip = chip.name if recipe is None else recipe.name
@@ -80,6 +84,9 @@ class Used(Report, Sequence[UsedProduct]):
     def __repr__(self) -> str:
         return f"<{self.title}>"
 
+    def clear(self) -> None:
+        self._products.clear()
+
     @property
     def evidence(self) -> dict[str, int]:
         """Number of products by evidence."""
@@ -88,7 +95,7 @@ class Used(Report, Sequence[UsedProduct]):
     @property
     def title(self) -> str:
         counts = ", ".join(f"{count} {name}" for name, count in self.evidence.items())
-        noun = "matrix product" if len(self) == 1 else "matrix products"
+        noun = f"{self.noun}{'s' * (len(self) != 1)}"
         return f"{len(self)} {noun} as on {self.chip}: {counts or 'none ran'}"
 
     @property
@@ -104,4 +111,22 @@ class Used(Report, Sequence[UsedProduct]):
         for product, count in Counter(self._products).items():
             yield f"  {count} × {product}"
         if self._products:
-            yield OTHER_OPERATIONS
+            yield self.closing
+
+
+class UsedOperators(Used):
+    """All operators that ran on a simulated GPU, products among them."""
+
+    noun = "operator"
+    closing = (
+        f"Orders of products were recorded on an {RECORDED_ON}. Other operators ran on the CPU and "
+        "have its bits."
+    )
+
+    def __init__(self, chip: Chip) -> None:
+        super().__init__(chip)
+        self._known: dict[UsedProduct, UsedProduct] = {}
+
+    def add(self, product: UsedProduct) -> None:
+        # A long program runs the same few operators again and again.
+        super().add(self._known.setdefault(product, product))

@@ -1,0 +1,267 @@
+"""What PyTorch computes on the simulated device: every operator comes here from its dispatcher.
+
+An operator runs on the CPU, over the same bytes; matrix products go the way of a GPU's library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import torch
+
+from emulator.tools.pytorch.composites import attention_is_fused, name_of, tensors_in
+from emulator.tools.pytorch.device.memory import Heap, replace, view
+from emulator.tools.pytorch.exact import why_exact
+from emulator.tools.pytorch.mode import COMPUTED, Products
+from emulator.tools.pytorch.unknown import unknown_kind
+
+_CPU_KEY = torch._C.DispatchKey.CPU
+_CPU = torch.device("cpu")
+#: operators that take tensors of both devices: copies, and indices on the CPU
+_MIXED = {"copy_", "index", "index_put_", "index_put", "_index_put_impl_", "set_", "_copy_from"}
+#: operators that PyTorch makes of others in C++, by the kernels that a GPU has
+_WHOLE = ("copy_", "convolution", "convolution_backward", "resize_")
+_NUMBERS = (bool, int, float, complex)
+_aten = torch.ops.aten
+
+
+def _empty(heap: Heap, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """New memory, which nobody writes."""
+    kwargs.update(device=torch.device("meta"), pin_memory=False)
+    like = function(*args, **kwargs)
+    row = heap.allocate(like.untyped_storage().nbytes())
+    return view(row.view(like.dtype), like.size(), like.stride(), 0)
+
+
+def _resize(heap: Heap, function: Any, tensor: Any, size: Any, **kwargs: Any) -> Any:
+    """Resizes in place; a tensor that grows gets new memory."""
+    made = torch.empty(size, dtype=tensor.dtype, **kwargs)
+    if made.untyped_storage().nbytes() > tensor.untyped_storage().nbytes():
+        held = heap.on_cpu(tensor).untyped_storage()
+        ctypes.memmove(made.data_ptr(), held.data_ptr(), held.nbytes())
+        replace(tensor, heap.on_device(made))
+    else:
+        replace(tensor, view(tensor, made.size(), made.stride(), tensor.storage_offset()))
+    return tensor
+
+
+def _set(heap: Heap, function: Any, *args: Any, **kwargs: Any) -> Any:
+    return function._op_dk(_CPU_KEY, *args, **kwargs)
+
+
+#: operators on memory alone
+_OWN: dict[str, Callable[..., Any]] = {
+    "empty": _empty, "empty_strided": _empty, "resize_": _resize, "set_": _set,
+}  # fmt: skip
+
+
+class _Plan(NamedTuple):
+    """What is known of an operator before it runs."""
+
+    name: str
+    #: returns views of its operands and reads no bytes
+    views: bool
+    takes_generator: bool
+    #: draws random numbers and takes no generator
+    draws: bool
+    #: operands by name that hold the result
+    out: tuple[str, ...]
+
+
+@cache
+def _plan(function: Any) -> _Plan:
+    schema = function._schema
+    views = any(x.alias_info is not None and not x.alias_info.is_write for x in schema.returns)
+    takes = any(x.name == "generator" for x in schema.arguments)
+    return _Plan(
+        name_of(function),
+        views and function.has_kernel_for_dispatch_key(_CPU_KEY),
+        takes,
+        not takes and torch.Tag.nondeterministic_seeded in function.tags,
+        tuple(x.name for x in schema.arguments
+              if x.kwarg_only and x.alias_info is not None and x.alias_info.is_write),
+    )  # fmt: skip
+
+
+@cache
+def _operators() -> tuple[Any, ...]:
+    """The operators with a kernel for the CPU, and _WHOLE; a mode may look for each by itself."""
+    names = [name.partition("::") for name in torch._C._dispatch_get_all_op_names()
+             if torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")]  # fmt: skip
+    pairs = [name.partition(".")[::2] for space, _, name in names if space == "aten"]
+    found = [getattr(getattr(_aten, name), overload or "default") for name, overload in pairs]
+    whole = (getattr(_aten, name) for name in _WHOLE)
+    others = [getattr(packet, overload) for packet in whole for overload in packet.overloads()]
+    return tuple(dict.fromkeys([*found, *others]))
+
+
+def _call(function: Any, args: Any, kwargs: Any) -> Any:
+    """Calls an operator; numbers in the place of tensors become some where it does not take them.
+
+    PyTorch gives an operator of Python a number where C++ has wrapped one in a tensor.
+    """
+    try:
+        return function(*args, **kwargs)
+    except RuntimeError as error:
+        if "Expected a value of type 'Tensor'" not in str(error):
+            raise
+    tensors = tensors_in(args)
+    wants = [str(x.type) == "Tensor" for x in function._schema.arguments]
+    return function(
+        *(_wrapped(x, tensors) if wanted and isinstance(x, _NUMBERS) else x
+          for x, wanted in zip(args, wants, strict=False)), **kwargs,
+    )  # fmt: skip
+
+
+def _wrapped(number: Any, tensors: list[Any]) -> Any:
+    """A number as a tensor that changes the type of the result no more than a number does."""
+    if any(x.dim() for x in tensors) or not tensors:
+        exact = torch.float64 if isinstance(number, float) else None
+        floating = any(x.dtype.is_floating_point for x in tensors)
+        return torch.tensor(number, dtype=exact if floating else None)
+    return torch.tensor(number, dtype=torch.result_type(tensors[0], number))
+
+
+class Operators:
+    """Runs the operators of the device."""
+
+    def __init__(self, heap: Heap, products: Products, generator: Any) -> None:
+        self.heap, self.products, self.generator = heap, products, generator
+
+    def enter(self, stack: ExitStack) -> None:
+        """Registers with PyTorch's dispatcher until `stack` closes."""
+        rest = torch.library.Library("_", "IMPL")
+        stack.callback(rest._destroy)
+        rest.fallback(self.run, "CUDA")
+        own = torch.library.Library("aten", "IMPL")
+        stack.callback(own._destroy)
+        for function in _operators():
+            own.impl(function, partial(self.run, function), "CUDA")
+        attention = _aten.scaled_dot_product_attention.default
+        for key in ("CUDA", "AutogradCUDA"):
+            own.impl(attention, self._attention, key)
+
+    def run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """The result of an operator of which an operand or the result is on the device."""
+        plan = _plan(function)
+        if plan.name in _OWN:
+            return _OWN[plan.name](self.heap, function, *args, **kwargs)
+        if plan.views:
+            return function._op_dk(_CPU_KEY, *args, **kwargs)
+        call = _Call(self, plan)
+        moved, named = call.down(args), call.down(kwargs)
+        fresh = call.resizable(kwargs, named)
+        call.check_devices()
+        if plan.takes_generator and named.get("generator") is None:
+            named["generator"] = self.generator
+        with ExitStack() as stack:
+            if plan.draws:
+                self._enter_generator(stack)
+            made = self._compute(function, plan.name, moved, named)
+        for tensor, held in fresh:
+            replace(tensor, self.heap.on_device(held))
+        return call.up(made)
+
+    def _enter_generator(self, stack: ExitStack) -> None:
+        """Has operators without a generator draw from the device's."""
+        default = torch.default_generator
+        stack.callback(default.set_state, default.get_state())
+        default.set_state(self.generator.get_state())
+        stack.callback(lambda: self.generator.set_state(default.get_state()))
+
+    def _compute(self, function: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """The result of an operator on tensors of the CPU, which is listed."""
+        base, tensors = name.rstrip("_"), tensors_in(args, kwargs)
+        why = unknown_kind(base)
+        if function.namespace != "aten":
+            why = f"what operators of {function.namespace} compute is not known"
+        if why:
+            self.products.note_unknown(name, tensors, why)
+        elif base in COMPUTED and tensors:
+            return self.products.compute(function, name, tensors, args, kwargs)
+        else:
+            self.products.note_unknown(name, tensors, *why_exact(name, tensors))
+        return _call(function, args, kwargs)
+
+    def _attention(self, *args: Any, **kwargs: Any) -> Any:
+        """An attention as two products and a softmax; a GPU may run one kernel for the whole."""
+        if attention_is_fused():
+            kind = unknown_kind("scaled_dot_product_attention")
+            self.products.note_unknown("scaled_dot_product_attention", list(args[:3]), kind)
+        return _aten._scaled_dot_product_attention_math.default(*args, **kwargs)[0]
+
+
+class _Call:
+    """One call of an operator: its tensors of the device, and the same on the CPU."""
+
+    def __init__(self, operators: Operators, plan: _Plan) -> None:
+        self._heap, self._plan = operators.heap, plan
+        #: by the id of the tensor on the CPU: that tensor, and the device's
+        self.seen: dict[int, tuple[Any, Any]] = {}
+        self._others: list[Any] = []
+
+    def down(self, values: Any) -> Any:
+        """Operands with tensors on the CPU in place of the device's."""
+        return _each(self._down, values)
+
+    def _down(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if value.device.type == "cuda":
+                held = self._heap.on_cpu(value)
+                self.seen[id(held)] = held, value
+                return held
+            self._others.append(value)
+            self.seen[id(value)] = value, value
+        if isinstance(value, torch.device) and value.type == "cuda":
+            return _CPU
+        return value
+
+    def check_devices(self) -> None:
+        """Raises what PyTorch raises where operands are on two devices."""
+        if len(self.seen) > len(self._others) and self._plan.name not in _MIXED:
+            for other in self._others:
+                if other.dim():
+                    raise RuntimeError(
+                        "Expected all tensors to be on the same device, but found at least two "
+                        f"devices, cuda:0 and {other.device}! (in {self._plan.name})"
+                    )
+
+    def resizable(self, given: Any, named: Any) -> list[tuple[Any, Any]]:
+        """Puts new tensors in the place of empty ones that take a result; pairs of both."""
+        fresh = []
+        for name in self._plan.out:
+            tensor = given.get(name)
+            if isinstance(tensor, torch.Tensor) and not tensor.numel():
+                named[name] = torch.empty(0, dtype=tensor.dtype)
+                self.seen[id(named[name])] = named[name], tensor
+                fresh.append((tensor, named[name]))
+        return fresh
+
+    def up(self, made: Any) -> Any:
+        """Results as tensors of the device; what was given comes back as it was."""
+        return _each(self._up, made)
+
+    def _up(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        known = self.seen.get(id(value))
+        if known is not None:
+            return known[1]
+        address = value.untyped_storage().data_ptr()
+        for held, tensor in self.seen.values():
+            if address and held is not tensor and held.untyped_storage().data_ptr() == address:
+                return view(tensor, value.size(), value.stride(), value.storage_offset())
+        return self._heap.on_device(value)
+
+
+def _each(function: Callable[[Any], Any], value: Any) -> Any:
+    """A value with a function done to what its lists, tuples and dicts hold."""
+    if isinstance(value, (list, tuple)):
+        return type(value)([_each(function, x) for x in value])
+    if isinstance(value, dict):
+        return {name: _each(function, x) for name, x in value.items()}
+    return function(value)

@@ -1,0 +1,55 @@
+"""Which operators other than products have the same bits on the CPU and on a GPU, and why."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from emulator.matrices.library.recorded import Evidence
+
+#: why -> operators of aten, without the "_" of those that work in place
+EXACT: dict[str, str] = {
+    "moves values": """
+        copy clone empty empty_strided empty_like new_empty zeros zero ones full fill new_zeros
+        new_full cat stack index index_select index_copy gather where masked_select take flip roll
+        repeat tril triu select_backward slice_backward as_strided_scatter diag_embed set resize
+        constant_pad_nd reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d
+        slice_scatter select_scatter diagonal_scatter unfold_copy tril_indices triu_indices nonzero
+        embedding masked_fill lift_fresh _to_copy detach channel_shuffle pixel_shuffle
+        pixel_unshuffle _local_scalar_dense masked_scatter eye isfinite isnan isinf record_stream
+        _foreach_copy _foreach_zero repeat_interleave one_hot equal random_from_to""",
+    "picks among values": """
+        eq ne lt le gt ge maximum minimum clamp clamp_min clamp_max max min amax amin relu threshold
+        threshold_backward argmax argmin any all isin bucketize searchsorted abs neg sign sgn
+        signbit floor ceil trunc round fmax fmin hardtanh bitwise_and bitwise_or bitwise_xor
+        bitwise_not bitwise_left_shift bitwise_right_shift __and__ __or__ __xor__ __lshift__
+        __rshift__ logical_and logical_or logical_xor logical_not is_nonzero aminmax
+        max_pool2d_with_indices""",
+}  # fmt: skip
+#: operators with one rounding of a result that IEEE 754 defines: the same but for codes of NaNs
+ROUNDED = "add sub rsub mul div sqrt reciprocal floor_divide true_divide"
+_INTEGERS = "sum cumsum arange remainder fmod prod bincount scatter_add index_add index_put"
+
+
+@cache
+def _reason(name: str) -> str:
+    return next((why for why, names in EXACT.items() if name in names.split()), "")
+
+
+def why_exact(name: str, tensors: list[Any]) -> tuple[str, Evidence]:
+    """Whether an operator has a GPU's bits where the CPU computes it: why, and the evidence.
+
+    "rule": the result follows from the operation alone; "none": the GPU sums in another order, or
+    has functions of its own.
+    """
+    base = name.removeprefix("_foreach_").rstrip("_") or name
+    reason = _reason(base) or _reason(name)
+    if reason:
+        return reason, "rule"
+    floating = any(x.dtype.is_floating_point or x.dtype.is_complex for x in tensors)
+    if base in ROUNDED.split() or base in _INTEGERS.split():
+        if not floating:
+            return "computes integers", "rule"
+        if base in ROUNDED.split() and not any(x.dtype.is_complex for x in tensors):
+            return "rounds each result once; the codes of NaNs are the CPU's", "rule"
+    return "the GPU has an order or a function of its own", "none"
