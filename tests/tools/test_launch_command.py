@@ -16,6 +16,8 @@ from emulator.tools import compiling
 from emulator.tools.compiling import compile_cuda
 from emulator.tools.launching import launch_command
 
+pytestmark = pytest.mark.sampled(3)
+
 SCALE = """
 .version 8.0
 .target sm_80
