@@ -22,6 +22,8 @@ from emulator import OperandError, gemm
 from emulator.arith import engines, matmul, vector
 from emulator.arith.fast import threads as pieces
 
+pytestmark = pytest.mark.sampled(4)
+
 quick = importlib.import_module("emulator.arith.matmul")
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 CHAINS = {

@@ -14,6 +14,8 @@ from emulator.arith import dot, reference
 from emulator.arith.recipes import RECIPES, arithmetic_for_row, find_recipe
 from emulator.arith.steps import AddC, Clear, Convert, FusedDotAdd, Widen
 
+pytestmark = pytest.mark.sampled(16)
+
 #: products of the instructions: of those with sparsity, the ones that are left
 LENGTHS = {"f64": (4, 8, 16), "tf32": (4, 8), "f16": (8, 16), "bf16": (8, 16)}
 

@@ -18,6 +18,8 @@ from emulator.arith import dot, engines, reference, vector
 from emulator.arith.recipes import arithmetic_for_row, find_recipe
 from emulator.errors import OperandError
 
+pytestmark = pytest.mark.sampled(36)
+
 each_case = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 
 

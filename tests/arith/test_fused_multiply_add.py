@@ -15,6 +15,8 @@ from emulator.arith.fast import error_free
 from emulator.arith.fast.wide import fused_multiply_add
 from emulator.arith.rounding_modes import rounded
 
+pytestmark = pytest.mark.sampled(5)
+
 
 def check_fma(fmt, a, b, c, rounding="rn", nan_order=()):
     got = fused_multiply_add(fmt, a, b, c, rounding, nan_order)

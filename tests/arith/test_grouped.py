@@ -38,6 +38,8 @@ from emulator.arith.fast import grouped
 from emulator.arith.recipes import RECIPES, arithmetic_for_row
 from emulator.warp.sparse import matmul_selected
 
+pytestmark = pytest.mark.sampled(3)
+
 #: the module; `emulator.arith.matmul` is the function
 quick = importlib.import_module("emulator.arith.matmul")
 

@@ -10,6 +10,8 @@ from dtypes import FORMATS, code_type
 from emulator import Instruction
 from emulator.arith import matmul
 
+pytestmark = pytest.mark.sampled(10)
+
 pytest.importorskip("llvmlite")
 tiles = pytest.importorskip("emulator.arith.fast.fused_tiles")
 

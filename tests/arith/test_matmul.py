@@ -30,6 +30,8 @@ from emulator.arith.fast.factors import plan, values
 from emulator.arith.recipes import RECIPES, arithmetic_for_row, find_recipe
 from emulator.arith.steps import FusedDotAdd
 
+pytestmark = pytest.mark.sampled(6)
+
 #: the module; `emulator.arith.matmul` is the function
 quick = importlib.import_module("emulator.arith.matmul")
 #: recipes for one type of C, which test_engines tries with the type of D

@@ -16,6 +16,8 @@ from dtypes import FORMATS
 from emulator.arith.fast import factors, fused
 from emulator.arith.fast.factors import plan
 
+pytestmark = pytest.mark.sampled(5)
+
 
 @pytest.fixture(autouse=True)
 def whatever_its_share(monkeypatch):

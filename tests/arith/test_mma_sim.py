@@ -10,6 +10,8 @@ from mma_sim import FILE, FORMS, REGIMES
 from emulator.arith import matmul
 from emulator.arith.recipes import arithmetic_for_row, find_recipe
 
+pytestmark = pytest.mark.sampled(24)
+
 NAMES = [f"{form.generation}.{form.pipe}.{form.name}" for form in FORMS]
 
 

@@ -13,6 +13,8 @@ from dots import by_hand, each_engine, one_dot
 from emulator.arith import dot
 from emulator.arith.recipes import arithmetic_for_row, find_recipe
 
+pytestmark = pytest.mark.sampled(12)
+
 Z = (0.0, 0.0)
 INF, NAN = np.inf, np.nan
 ONE = 0x3F800000  # f32

@@ -12,6 +12,8 @@ from emulator.arith import special, special_tables, special_words
 from emulator.arith.scalar import TYPES, bind_reference, bind_vector
 from emulator.arith.scalar.arrays import ARRAYS
 
+pytestmark = pytest.mark.sampled(4)
+
 EVERY = [*forms(), *special_forms()]
 BY_NAME = defaultdict(list)
 for _form in EVERY:

@@ -13,6 +13,8 @@ from emulator.arith.scalar import TYPES, arrays, bind_reference, bind_vector, fu
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.ordinary.tables import ROWS
 
+pytestmark = pytest.mark.sampled(12)
+
 # Words of 128 bits, which only mov has, are pairs, and vectors of registers are many words: tests
 # of their own below, and in test_sparse_vectors.
 THREAD_ROWS = [

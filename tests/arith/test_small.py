@@ -17,6 +17,8 @@ from emulator.arith.fast import factors, small
 from emulator.arith.fast.small import plan
 from emulator.arith.recipes import arithmetic_for_row, find_recipe
 
+pytestmark = pytest.mark.sampled(3)
+
 #: every arithmetic without scales once, and of mixed types some
 FUSED = tuple({
     (case.arithmetic, case.k): case for i, case in enumerate(CASES)

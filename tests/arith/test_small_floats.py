@@ -11,6 +11,8 @@ from emulator import Instruction, execute
 from emulator.arith.scalar import bind_reference, bind_vector, sparse_vectors
 from emulator.isa.ordinary import packed
 
+pytestmark = pytest.mark.sampled(12)
+
 #: exponent bits, fraction bits, bias; e5m2 alone has infinities, fp6 and fp4 have no NaN
 SHAPES = {
     "e4m3": (4, 3, 7),

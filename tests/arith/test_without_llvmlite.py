@@ -15,6 +15,8 @@ from emulator.arith import engines
 from emulator.tools.recordings import recordings
 from emulator.tools.replay import replay, selftest_command
 
+pytestmark = pytest.mark.sampled(4)
+
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 WORDS = np.zeros((32, 4), np.uint32)
 A, B = np.zeros((16, 16), np.float16), np.zeros((16, 8), np.float16)

@@ -32,6 +32,8 @@ from dtypes import (
 from dtypes.codec import decode as decode_one
 from dtypes.codec import round_to_code
 
+pytestmark = pytest.mark.sampled(6)
+
 # --- rounding: every representable number, every midpoint, one step either side ------------------
 
 

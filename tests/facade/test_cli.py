@@ -20,6 +20,8 @@ from emulator.__main__ import main
 from emulator.errors import UnsupportedError
 from emulator.targets import find_target
 
+pytestmark = pytest.mark.sampled(4)
+
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 S4 = "mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32"
 QUAD = "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32"

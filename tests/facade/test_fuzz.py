@@ -10,6 +10,8 @@ import pytest
 from emulator import EmulatorError, Instruction, Warp, Warpgroup, compress, decompress, execute, mma
 from emulator.isa.catalogue import instructions
 
+pytestmark = pytest.mark.sampled(6)
+
 OPCODES = sorted({str(ins) for ins in instructions()})
 #: seconds of processor time that one call may take, Numba's compilation included, which threads
 #: share, and bytes that it may hold

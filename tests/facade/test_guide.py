@@ -11,6 +11,8 @@ from snippets import OPTIONAL, blocks, commands, run_command, run_python
 
 from emulator.tools.guide import pages, title
 
+pytestmark = pytest.mark.sampled(7)
+
 PAGES = pages()
 SNIPPETS = {
     f"{name}-{number}": code

@@ -6,7 +6,10 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="streams of a POSIX shell")
+pytestmark = [
+    pytest.mark.skipif(os.name != "posix", reason="streams of a POSIX shell"),
+    pytest.mark.sampled(12),
+]
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"

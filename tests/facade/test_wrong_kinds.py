@@ -6,6 +6,8 @@ from fuzz.calls import CALLS, NEVER_REFUSED, WRONG, called, copied
 
 from emulator import EmulatorError
 
+pytestmark = pytest.mark.sampled(10)
+
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_what_is_right_is_taken(call):

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from emulator import EmulatorError, Instruction, ParseError, UnsupportedError
 from emulator.isa.matrix_opcodes import expand as instructions
 
+pytestmark = pytest.mark.sampled(2)
+
 ALL = list(instructions())
 N = "wgmma.mma_async.sync.aligned.m64n%dk16.f32.f16.f16"
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"

@@ -17,6 +17,8 @@ from emulator.isa.ordinary.instruction import OrdinaryInstruction, names, parse,
 from emulator.isa.ordinary.row import Row, register_types
 from emulator.isa.ordinary.tables import ROWS
 
+pytestmark = pytest.mark.sampled(6)
+
 OPCODES = GOLDEN / "scalar" / "opcodes.txt"
 #: modifiers that say when or where an instruction acts, or what its rule does in any case
 WITHOUT_EFFECT = {

@@ -27,6 +27,8 @@ from emulator.arith.recipes import RECIPES, arithmetic_for_row
 from emulator.arith.steps import AddC, Clear, FmaChain, FusedDotAdd, PairSums, Widen
 from emulator.targets import find_target
 
+pytestmark = pytest.mark.sampled(5)
+
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 F16_F16 = "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16"
 BF16 = "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32"

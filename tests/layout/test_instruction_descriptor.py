@@ -8,6 +8,8 @@ from emulator import InstructionDescriptor, OperandError
 from emulator.layout.instruction_descriptor import FIELDS
 from emulator.layout.mma_kinds import KINDS, SHAPES
 
+pytestmark = pytest.mark.sampled(4)
+
 #: words that CUTLASS makes, for the descriptors they are of
 CUTLASS = [
     (0x08400010, InstructionDescriptor("f16", "f16", "f16", m=128, n=256)),

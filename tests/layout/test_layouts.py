@@ -15,6 +15,8 @@ from emulator.isa.matrix_forms import FORMS
 from emulator.isa.matrix_opcodes import expand as instructions
 from emulator.warp.scales import gather_scales
 
+pytestmark = pytest.mark.sampled(4)
+
 LANE = np.arange(32)[:, None]
 G, T = LANE >> 2, LANE & 3
 #: elements of a register, by type

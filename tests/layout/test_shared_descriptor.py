@@ -12,6 +12,8 @@ from emulator import InstructionDescriptor, OperandError
 from emulator.layout.shared_descriptor import SharedMemoryDescriptor, operand_tile
 from emulator.layout.tile import TileShape
 
+pytestmark = pytest.mark.sampled(3)
+
 #: (swizzle in bytes, bytes of its atoms) -> code of bits 63:61
 CODES = {(0, 16): 0, (128, 32): 1, (128, 16): 2, (64, 16): 4, (32, 16): 6}
 

@@ -17,6 +17,8 @@ from emulator.layout.tensor_memory import (
     transfer_places,
 )
 
+pytestmark = pytest.mark.sampled(4)
+
 #: letter, M, cta_group, .ws, sparse -> CTA, lane and column of D[m, n]
 D = {
     ("A", 256, 2, False, False): lambda m, n, N, l0: (m // 128, m % 128, n),

@@ -6,6 +6,8 @@ import pytest
 from emulator import KernelError, Module
 from emulator.ptx.names import Symbol, place_name, short_name
 
+pytestmark = pytest.mark.sampled(2)
+
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 
 

@@ -6,6 +6,8 @@ from test_compiled_engine import U32, assert_same, kernel, words
 
 from emulator.machine.compiled import atomics, loops, rules
 
+pytestmark = pytest.mark.sampled(5)
+
 START = """mov.u32 %r11, room; ld.global.u32 %r20, [%rd1]; and.b32 %r12, %r20, 24;
     add.u32 %r11, %r11, %r12; cvt.u64.u32 %rd8, %r12; ld.param.u64 %rd9, [b];
     add.u64 %rd9, %rd9, %rd8; cvt.u64.u32 %rd10, %r20; mul.lo.u64 %rd10, %rd10, 25214903917;

@@ -25,6 +25,8 @@ from emulator.machine.compiled.segment import Segment
 from emulator.machine.compiled.translation import can_translate
 from emulator.machine.compiled.words import NativeWords, Word
 
+pytestmark = pytest.mark.sampled(4)
+
 HEAD = ".version 9.5\n.target sm_90a\n.address_size 64\n"
 U32 = np.uint32
 

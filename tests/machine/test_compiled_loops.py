@@ -12,6 +12,8 @@ from emulator.machine.compiled.segment import Segment
 from emulator.machine.vector import engine as vector
 from emulator.machine.vector.wave import Wave
 
+pytestmark = pytest.mark.sampled(3)
+
 #: each thread its own number of turns, in %r6: 1 to 16
 TURNS = "ld.global.u32 %r5, [%rd1]; and.b32 %r6, %r5, 15; add.u32 %r6, %r6, 1; mov.u32 %r4, 0;"
 STORE = "st.global.u32 [%rd2], %r5;"

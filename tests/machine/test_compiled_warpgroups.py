@@ -21,6 +21,8 @@ from emulator.machine.vector import mbarriers as steps
 from emulator.machine.vector import wgmma
 from emulator.memory.mbarrier import MAX_COUNT, Barrier, Change
 
+pytestmark = pytest.mark.sampled(5)
+
 #: descriptors of the room's bytes as they lie in memory: bits that are added to %a and %b
 SWIZZLES = {"none": 0, "128B": 1 << 62, "64B": 2 << 62, "32B": 3 << 62}
 LOOP = """mov.u32 %r10, 0; AGAIN: wgmma.fence.sync.aligned; {body} {commit} {wait}

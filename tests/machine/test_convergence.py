@@ -12,6 +12,8 @@ from emulator.errors import UnsupportedError
 from emulator.machine.shared.convergence import Convergence
 from emulator.ptx.regions import regions_of
 
+pytestmark = pytest.mark.sampled(4)
+
 ENGINES = ["vector", "reference"]
 RECURSIONS = ["lin", "fib", "lop"]
 #: warps of regions.npz and flips.npz that an H200 runs otherwise: something else, too, moves the

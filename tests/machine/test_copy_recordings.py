@@ -15,6 +15,8 @@ from emulator.machine.vector import issuer, tensors
 from emulator.memory import tensor_copy, tensor_transfer
 from emulator.memory.tensor_map_bits import ELEMENT_TYPES, SWIZZLES
 
+pytestmark = pytest.mark.sampled(6)
+
 RECORDED = json.loads(gzip.decompress((GOLDEN / "h200_copies.json.gz").read_bytes()))
 LAUNCHES = {row["case"]["name"]: row for row in RECORDED["launches"]}
 ORDERS = ("early", "late")

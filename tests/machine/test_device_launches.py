@@ -14,6 +14,8 @@ from emulator.machine.shared.failure import Failure
 from emulator.machine.system.device_launches import MOST_NESTED, Copy
 from emulator.memory.arena import Arena
 
+pytestmark = pytest.mark.sampled(2)
+
 MODULE = Module(CUDA / "launches_within.ptx")
 ENGINES = ("vector", "reference")
 LINE = np.dtype(

@@ -6,6 +6,8 @@ import pytest
 from emulator import KernelError, Module, OperandError
 from emulator.machine.vector import engine
 
+pytestmark = pytest.mark.sampled(2)
+
 HEAD = """
 .version 8.0
 .target sm_90a

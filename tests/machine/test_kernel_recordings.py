@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from kernel_recordings import KERNELS, REAL, differing_bytes
 
+pytestmark = pytest.mark.sampled(8)
+
 ALL = [*KERNELS, *REAL]
 
 

@@ -8,6 +8,8 @@ from planted_kernels import PLANTED, edited, expected, planted, recorded, table,
 
 from emulator import KernelError
 
+pytestmark = pytest.mark.sampled(12)
+
 EXPECTED = expected()
 RECORDED = recorded()
 PLANTS = {case.name: case for case in planted()}

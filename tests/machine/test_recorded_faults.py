@@ -13,6 +13,8 @@ from paths import GOLDEN
 
 from emulator import KernelError, Module
 
+pytestmark = pytest.mark.sampled(10)
+
 HELD = np.load(GOLDEN / "h200_faults.npz")
 MODULE = Module(bytes(HELD["ptx"]).decode(), target="sm_90a")
 #: mistake -> kind of the finding, or of the error that ends the kernel, and the statement named

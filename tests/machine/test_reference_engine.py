@@ -13,6 +13,8 @@ from emulator import KernelError, Module, OperandError, TensorMap, UnsupportedEr
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.ordinary.tables import ROWS
 
+pytestmark = pytest.mark.sampled(12)
+
 HEAD = ".version 9.5\n.target sm_90a\n.address_size 64\n"
 U32 = np.uint32
 

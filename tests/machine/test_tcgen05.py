@@ -7,6 +7,8 @@ import pytest
 
 from emulator import InstructionDescriptor, KernelError, Module
 
+pytestmark = pytest.mark.sampled(3)
+
 COMPILED = pytest.param("compiled", marks=[
     pytest.mark.slow, pytest.mark.skipif(not find_spec("llvmlite"), reason="needs llvmlite"),
 ])  # fmt: skip

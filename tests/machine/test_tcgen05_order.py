@@ -8,6 +8,8 @@ from emulator import InstructionDescriptor, KernelError
 from emulator.machine.shared import tensor_order
 from emulator.machine.shared.tensor_order import TensorOperation
 
+pytestmark = pytest.mark.sampled(9)
+
 ORDERS = [("late", None), ("random", 0), ("random", 1)]
 POISON = -1
 WAIT = """WAIT:

@@ -17,6 +17,8 @@ from emulator import (
     Warpgroup,
 )
 
+pytestmark = pytest.mark.sampled(2)
+
 LANES = np.arange(32)
 
 

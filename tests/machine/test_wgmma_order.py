@@ -9,6 +9,8 @@ from emulator.machine.reference import engine as reference_engine
 from emulator.machine.shared.products import POISON_FLOAT, POISON_INTEGER, Products
 from emulator.machine.vector import wgmma
 
+pytestmark = pytest.mark.sampled(16)
+
 ENGINES = ("vector", "reference")
 #: orders, with seeds of which each has other moments
 ORDERS = [("late", None), ("random", 0), ("random", 1)]

@@ -15,6 +15,8 @@ from dtypes import array_from_codes
 from emulator import Instruction, OperandError, gemm, mma
 from emulator.matrices import tiles
 
+pytestmark = pytest.mark.sampled(4)
+
 da = pytest.importorskip("dask.array")
 
 #: sizes of m, k, n and chunk sizes of each

@@ -17,6 +17,8 @@ from emulator import EmulatorError, Instruction, OperandError, gemm, mma
 from emulator.arith.fast.wide import add
 from emulator.matrices import tiles
 
+pytestmark = pytest.mark.sampled(3)
+
 #: `emulator.gemm` is the function
 module = importlib.import_module("emulator.matrices.gemm")
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"

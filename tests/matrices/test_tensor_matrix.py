@@ -21,6 +21,8 @@ from emulator.isa.tensor_matrix import settle
 from emulator.targets import find_target
 from emulator.warp.tensor_multiply import TensorProduct
 
+pytestmark = pytest.mark.sampled(2)
+
 F16 = "tcgen05.mma.cta_group::1.kind::f16"
 NVF4 = "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.block16"
 B200 = "sm_100a"

@@ -16,6 +16,8 @@ from emulator import Instruction, OperandError, UndefinedError, compress, execut
 from emulator.layout.descriptor import Descriptor, TileShape
 from emulator.memory.descriptors import load_tile, store_tile
 
+pytestmark = pytest.mark.sampled(4)
+
 SWIZZLES = (0, 32, 64, 128)
 #: type -> bits of an element; 16-bit types may be transposed
 BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "b1": 1}

@@ -13,6 +13,8 @@ from emulator.memory.tensor_copy_reference import elements, load_code, swizzled_
 from emulator.memory.tensor_map_bits import SWIZZLES
 from emulator.memory.tensor_transfer import OUTSIDE_NAN, load_box
 
+pytestmark = pytest.mark.sampled(2)
+
 
 @pytest.mark.parametrize("mode", MODES)
 def test_copies_equal_the_specification(mode):

@@ -17,6 +17,8 @@ from emulator.memory.tensor_map_bits import (
     element_dtype,
 )
 
+pytestmark = pytest.mark.sampled(3)
+
 RECORDED = dict(np.load(GOLDEN / "memory" / "tensor_maps.npz"))
 #: names by the driver's numbers, with those that only newer targets have
 DTYPES = [*ELEMENT_TYPES, "16U4_ALIGN8B", "16U4_ALIGN16B", "16U6_ALIGN16B"]

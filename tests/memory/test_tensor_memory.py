@@ -10,6 +10,8 @@ from emulator.layout.tensor_memory import TRANSFERS, TensorAddress, TensorLayout
 from emulator.memory.descriptors import load_operand, load_rows, store_operand
 from emulator.memory.tensor_memory import TensorMemory, load_codes, store_codes
 
+pytestmark = pytest.mark.sampled(3)
+
 
 def full():
     """All columns allocated, every word telling its lane and column."""

@@ -5,7 +5,6 @@ manual's text, none from this package's fragments.
 """
 
 import numpy as np
-import pytest
 from paths import PTX
 
 from emulator import Instruction
@@ -61,10 +60,3 @@ def best(report):
     assert report.verdict == "found", str(report)
     assert report[0].exact
     return report[0]
-
-
-def first_are_fast(planted, count=5):
-    """Names of planted faults as parameters of a test, those after the first few marked slow."""
-    names = list(planted)
-    slow = [pytest.param(name, marks=pytest.mark.slow) for name in names[count:]]
-    return pytest.mark.parametrize("planted", [*names[:count], *slow])

@@ -11,6 +11,8 @@ from words import boundary_words
 from emulator import Instruction, Module, OperandError, UnsupportedError
 from emulator.arith.scalar import TYPES, bind_reference, bind_vector
 
+pytestmark = pytest.mark.sampled(10)
+
 FLOATS = ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2")
 
 

@@ -18,6 +18,8 @@ from emulator import (
 )
 from emulator.ptx.statements import check_statement
 
+pytestmark = pytest.mark.sampled(4)
+
 STATEMENTS = GOLDEN / "ptxas_statements.txt.gz"
 
 

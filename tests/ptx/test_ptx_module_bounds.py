@@ -10,6 +10,8 @@ from emulator.errors import ParseError
 from emulator.ptx.lexer import NESTING
 from emulator.ptx.parser import parse_module, parse_statements
 
+pytestmark = pytest.mark.sampled(6)
+
 
 @pytest.mark.parametrize(
     ("parse", "text", "words"),

@@ -23,6 +23,8 @@ from emulator.layout.picture import colour
 from emulator.tools.pictures.page import Page
 from emulator.tools.pictures.panels import SharedMemory
 
+pytestmark = pytest.mark.sampled(3)
+
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"

@@ -19,6 +19,8 @@ from emulator.layout.descriptor import TileShape, decode_descriptor
 from emulator.tools.recordings import recordings, save
 from emulator.tools.replay import replay
 
+pytestmark = pytest.mark.sampled(4)
+
 PTXAS = shutil.which("ptxas")
 needs_ptxas = pytest.mark.skipif(PTXAS is None, reason="no ptxas on the path")
 

@@ -11,6 +11,8 @@ from emulator import Instruction
 from emulator.isa.catalogue import instructions, tensor_instructions
 from emulator.tools import facts, wording
 
+pytestmark = pytest.mark.sampled(2)
+
 LOAD = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
 UNPACK = "ldmatrix.sync.aligned.m8n16.x2.shared.b8x16.b6x16_p32"
 STORE = "stmatrix.sync.aligned.m16n8.x2.trans.shared.b8"

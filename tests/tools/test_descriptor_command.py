@@ -22,6 +22,8 @@ from emulator.tools.descriptors.description import describe_descriptor
 from emulator.tools.descriptors.difference import diff_descriptors
 from emulator.tools.descriptors.tiles import StoredTile, needed_descriptor
 
+pytestmark = pytest.mark.sampled(4)
+
 F16 = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 U8 = "wgmma.mma_async.sync.aligned.m64n64k32.s32.u8.u8"
 N24 = F16.replace("n64", "n24")

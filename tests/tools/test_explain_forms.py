@@ -18,6 +18,8 @@ from emulator.targets import TARGETS
 from emulator.tools.explanations.explanation import explain_registers
 from emulator.tools.explanations.numbers import ShownCode, number_text, ulps_apart
 
+pytestmark = pytest.mark.sampled(6)
+
 # --- the trace is that of the result --------------------------------------------------------------
 
 

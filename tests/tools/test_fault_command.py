@@ -22,6 +22,8 @@ from emulator.tools.faults.finder import MISTAKES, find_faults
 from emulator.tools.faults.inputs import Given
 from emulator.tools.faults.variants import probe_of
 
+pytestmark = pytest.mark.sampled(3)
+
 OPCODE = str(DENSE)
 EXAMPLE = PTX / "fault_dense.npz"
 

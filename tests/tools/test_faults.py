@@ -12,7 +12,6 @@ from planted import (
     c_registers,
     col_of_a,
     dense_matrices,
-    first_are_fast,
     packed,
     row_of_a,
     text,
@@ -20,6 +19,8 @@ from planted import (
 
 from emulator import Warp, gemm, mma
 from emulator.tools.faults.finder import find_faults
+
+pytestmark = pytest.mark.sampled(3)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,7 @@ DENSE_FAULTS = {
 }
 
 
-@first_are_fast(DENSE_FAULTS)
+@pytest.mark.parametrize("planted", DENSE_FAULTS)
 def test_faults_of_m16n8k16(dense, planted):
     change, (mistake, operand, detail) = DENSE_FAULTS[planted]
     change = dict(change)
@@ -128,7 +129,7 @@ FORMULAS = {
 }  # fmt: skip
 
 
-@first_are_fast(FORMULAS, 4)
+@pytest.mark.parametrize("planted", FORMULAS)
 def test_index_formulas_of_a(dense, planted):
     row, col, named = FORMULAS[planted]
     a = dense[0]

@@ -12,6 +12,8 @@ from emulator.targets import find_target
 from emulator.tools.faults import kernel, search
 from emulator.tools.faults.kernel import RecordedKernel
 
+pytestmark = pytest.mark.sampled(3)
+
 INTEGER = Instruction.parse("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")
 BITS = Instruction.parse("mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.xor.popc")
 DOUBLE = Instruction.parse("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64")

@@ -15,6 +15,8 @@ from emulator.tools.faults import rows
 from emulator.tools.faults.copies import as_boxes, filled
 from emulator.tools.faults.finder import find_faults
 
+pytestmark = pytest.mark.sampled(8)
+
 INT8 = Instruction.parse("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")
 START, STEPS = 1024, 4
 

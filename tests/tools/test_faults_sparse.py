@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
-from planted import LANE, G, T, best, c_registers, first_are_fast, halves, packed, text
+from planted import LANE, G, T, best, c_registers, halves, packed, text
 
 from emulator import Instruction, Warp
 from emulator.tools.faults.finder import find_faults
+
+pytestmark = pytest.mark.sampled(3)
 
 SPARSE = Instruction.parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
 SCALED = Instruction.parse(
@@ -95,7 +97,7 @@ SPARSE_FAULTS = {
 }  # fmt: skip
 
 
-@first_are_fast(SPARSE_FAULTS)
+@pytest.mark.parametrize("planted", SPARSE_FAULTS)
 def test_faults_of_mma_sp(sparse, planted):
     matrices, stored, kept = sparse
     change, edits, (mistake, operand, detail) = SPARSE_FAULTS[planted]
@@ -204,7 +206,7 @@ SCALED_FAULTS = {
 }  # fmt: skip
 
 
-@first_are_fast(SCALED_FAULTS)
+@pytest.mark.parametrize("planted", SCALED_FAULTS)
 def test_faults_of_block_scales(scaled, planted):
     edits, mistake, detail = SCALED_FAULTS[planted]
     matrices, known = meant(scaled)

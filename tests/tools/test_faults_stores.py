@@ -10,6 +10,8 @@ from planted import DENSE, LANE, G, T, best, dense_matrices
 from emulator import Instruction, gemm, mma
 from emulator.tools.faults.finder import find_faults
 
+pytestmark = pytest.mark.sampled(8)
+
 HALF = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16")
 INTEGER = Instruction.parse("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")
 WGMMA = Instruction.parse("wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16")

@@ -10,6 +10,8 @@ from emulator.isa.tensor_matrix import settle
 from emulator.targets import find_target
 from emulator.tools.faults.tensor import _problem, _ways
 
+pytestmark = pytest.mark.sampled(3)
+
 F16 = "tcgen05.mma.cta_group::1.kind::f16"
 B200 = "sm_100a"
 RNG = np.random.default_rng(11)

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
-from planted import best, first_are_fast, text
+from planted import best, text
 
 from emulator import Instruction, Warpgroup
 from emulator.tools.faults.finder import find_faults
+
+pytestmark = pytest.mark.sampled(5)
 
 WGMMA = Instruction.parse("wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16")
 
@@ -108,7 +110,7 @@ WGMMA_FAULTS = {
 }
 
 
-@first_are_fast(WGMMA_FAULTS, 6)
+@pytest.mark.parametrize("planted", WGMMA_FAULTS)
 def test_faults_of_wgmma(tiles, planted):
     change, (mistake, operand, detail) = WGMMA_FAULTS[planted]
     change = dict(change)

@@ -9,6 +9,8 @@ from test_faults_wgmma import WGMMA
 from emulator import Instruction, OperandError, compress, execute, gemm, mma
 from emulator.tools.faults.finder import find_faults
 
+pytestmark = pytest.mark.sampled(6)
+
 
 @pytest.fixture(scope="module")
 def dense():

@@ -10,6 +10,8 @@ from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.testing import Inputs, all_forms, check_swaps, lane_unique, unnoticed_swaps
 
+pytestmark = pytest.mark.sampled(2)
+
 F16 = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
 SPARSE = Instruction.parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
 NVFP4 = Instruction.parse(

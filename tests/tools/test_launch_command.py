@@ -16,6 +16,8 @@ from emulator.machine import compiling
 from emulator.machine.compiling import compile_cuda
 from emulator.tools.launching import launch_command
 
+pytestmark = pytest.mark.sampled(3)
+
 SCALE = """
 .version 8.0
 .target sm_80

@@ -9,6 +9,8 @@ from kernel_recordings import KERNELS, differing_bytes
 from emulator import EmulatorError, KernelError, Memory, Module, check_order
 from emulator.machine.vector.schedule import Schedule
 
+pytestmark = pytest.mark.sampled(4)
+
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 START = """
     .reg .pred %p<4>; .reg .b32 %r<10>; .reg .b64 %rd<8>; .reg .f32 %f<8>;

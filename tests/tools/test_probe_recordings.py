@@ -23,6 +23,8 @@ from emulator.targets import TARGETS
 from emulator.tools.recordings import recordings, save
 from emulator.tools.replay import replay
 
+pytestmark = pytest.mark.sampled(4)
+
 FLOATS = (MMA, QUAD, F64, SPARSE, ORDERED, WGMMA, WGMMA_SPARSE)
 RECORDED = list(recordings("h200_probes"))
 

@@ -12,6 +12,8 @@ from emulator.tools import recordings
 from emulator.tools.recordings import Recording, save
 from emulator.tools.replay import replay, replay_all
 
+pytestmark = pytest.mark.sampled(12)
+
 
 def is_long(variant):
     """Whether one case takes the reference engine more than about 50 ms."""

@@ -14,6 +14,8 @@ from emulator.arith import dot
 from emulator.arith.steps import FusedDotAdd
 from emulator.testing import Inputs, codes, matrices, operands
 
+pytestmark = pytest.mark.sampled(12)
+
 QUIET = settings(
     max_examples=60, database=None, deadline=None, derandomize=True,
     suppress_health_check=list(HealthCheck),

@@ -36,6 +36,8 @@ from emulator.tools.studies.error import (
     _ordered,
 )
 
+pytestmark = pytest.mark.sampled(4)
+
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 F16_F16 = "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16"
 FP8 = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"

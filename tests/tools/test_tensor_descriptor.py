@@ -9,6 +9,8 @@ from emulator.__main__ import main
 from emulator.isa.tensor_matrix import settle
 from emulator.tools.descriptors.tensor import describe_instruction, describe_shared
 
+pytestmark = pytest.mark.sampled(2)
+
 F16 = "tcgen05.mma.cta_group::1.kind::f16"
 PAIR = "tcgen05.mma.cta_group::2.kind::f16"
 

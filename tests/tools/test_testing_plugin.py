@@ -15,6 +15,8 @@ from emulator import Instruction, OperandError, UnsupportedError
 from emulator.testing import all_forms
 from emulator.tools.testing.golden_arrays import read_golden, write_golden
 
+pytestmark = pytest.mark.sampled(6)
+
 pytest_plugins = ["pytester"]
 
 TEST = """

@@ -25,6 +25,8 @@ from emulator.tools.pictures.page import Page
 from emulator.tools.pictures.panels import SharedMemory
 from emulator.tools.pictures.tiled import TiledFragment
 
+pytestmark = pytest.mark.sampled(2)
+
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 SAMPLE = (

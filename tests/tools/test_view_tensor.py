@@ -10,6 +10,8 @@ from emulator.__main__ import main
 from emulator.layout.tensor_grids import matrix_grids, transfer_grid
 from emulator.layout.tensor_memory import TensorLayout, transfer_places
 
+pytestmark = pytest.mark.sampled(2)
+
 F16 = "tcgen05.mma.cta_group::1.kind::f16"
 LD = "tcgen05.ld.sync.aligned.16x256b.x2.b32"
 

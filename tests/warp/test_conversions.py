@@ -17,6 +17,8 @@ from bits import assert_same_codes
 from emulator import Instruction, OperandError, ParseError, UnsupportedError, execute
 from emulator.isa.conversion import expand as conversions
 
+pytestmark = pytest.mark.sampled(3)
+
 TARGETS = (
     "75 80 86 87 88 89 90 90a 100 100a 100f 103 103a 103f 107 107a 107f 110 110a 110f 120 120a "
     "120f 121 121a 121f"

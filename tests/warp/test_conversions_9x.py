@@ -13,6 +13,8 @@ from emulator.arith import conversions as vector
 from emulator.arith.scalar import bind_reference, bind_vector
 from emulator.isa.conversion import expand
 
+pytestmark = pytest.mark.sampled(40)
+
 #: exponent bits, fraction bits, bias, sign
 SHAPES = {
     "f32": (8, 23, 127, 1), "bf16": (8, 7, 127, 1), "f16": (5, 10, 15, 1), "e5m2": (5, 2, 15, 1),

@@ -9,6 +9,8 @@ from emulator import execute
 from emulator.isa.matrix_forms import FORMS
 from emulator.targets import TARGETS
 
+pytestmark = pytest.mark.sampled(30)
+
 
 def one_target_of_each_generation(ins):
     return list({TARGETS[name].generation: name for name in ins.targets}.values())

@@ -13,6 +13,8 @@ from kernel_operands import by_address, by_kernel, drawn
 from emulator import execute
 from emulator.targets import TARGETS, find_target
 
+pytestmark = pytest.mark.sampled(18)
+
 native = pytest.importorskip("emulator.warp.native")
 
 

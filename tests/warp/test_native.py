@@ -21,6 +21,8 @@ from emulator.memory.space import Space
 from emulator.targets import find_target
 from emulator.warp import multiply
 
+pytestmark = pytest.mark.sampled(7)
+
 native = pytest.importorskip("emulator.warp.native")
 emitter = importlib.import_module("emulator.arith.fast.emitter")
 ordinary = importlib.import_module("emulator.arith.fast.kernels.ordinary")

@@ -20,6 +20,8 @@ from emulator.arith import engines
 from emulator.layout.addressing import encode_descriptor
 from emulator.memory.descriptors import store_tile
 
+pytestmark = pytest.mark.sampled(3)
+
 parse = Instruction.parse
 DENSE = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
 F64 = parse("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64")

@@ -21,6 +21,8 @@ from emulator.targets import TARGETS
 from emulator.warp import products, single
 from emulator.warp.call import Call, by_name
 
+pytestmark = pytest.mark.sampled(2)
+
 
 def planned():
     """Every instruction and target with a plan of its own; targets of a generation share one."""

@@ -25,6 +25,8 @@ from emulator.isa.matrix_opcodes import expand as matrix_instructions
 from emulator.layout.descriptor import Descriptor
 from emulator.memory.descriptors import store_tile
 
+pytestmark = pytest.mark.sampled(12)
+
 MMA = list(matrix_instructions("mma.sp"))
 WGMMA = [x for x in matrix_instructions("wgmma.sp") if x.n in (8, 24, 256)]
 ORDERED = (0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110)

@@ -12,6 +12,8 @@ from emulator.arith.steps import FmaChain, FusedDotAdd
 from emulator.warp import sparse
 from emulator.warp.sparse import EQUAL, legal_nibbles
 
+pytestmark = pytest.mark.sampled(5)
+
 SP = "mma.sp::ordered_metadata.sync.aligned."
 CASES = (
     (SP + "m16n8k32.row.col.f32.f16.f16.f32", "sm_90a"),

@@ -14,6 +14,8 @@ from bits import assert_same_codes
 
 from emulator import Instruction, execute
 
+pytestmark = pytest.mark.sampled(5)
+
 #: type -> (numpy type, random bits of one element)
 TYPES = {
     "f16": (np.float16, 13),

@@ -10,6 +10,8 @@ from tensor_problem import AT, Problem
 from dtypes import FORMATS, Place, place
 from emulator import OperandError, UndefinedError
 
+pytestmark = pytest.mark.sampled(3)
+
 CASES = [
     ("f16", 128, {"a": "bf16"}),
     ("f16", 64, {"a": "f16", "d": "f16"}),

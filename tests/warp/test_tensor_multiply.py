@@ -12,6 +12,8 @@ from emulator import InstructionDescriptor, OperandError, UndefinedError, Unsupp
 from emulator.targets import find_target
 from emulator.warp.tensor_multiply import TensorProduct, zero_columns
 
+pytestmark = pytest.mark.sampled(3)
+
 B200 = find_target("sm_100a")
 
 

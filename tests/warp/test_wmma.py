@@ -21,6 +21,8 @@ from emulator import (
 )
 from emulator.isa.catalogue import instructions
 
+pytestmark = pytest.mark.sampled(2)
+
 LOADS, MULTIPLIES, STORES = (list(instructions(f"wmma.{x}")) for x in ("load", "mma", "store"))
 TARGETS = (
     "70", "72", "75", "80", "86", "87", "88", "89", "90", "90a", "100", "100a", "100f", "103",

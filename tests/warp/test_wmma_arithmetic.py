@@ -11,6 +11,8 @@ from stand_ins import Echo
 from emulator import Instruction, OperandError, UnsupportedError, execute, gemm, mma
 from emulator.isa.catalogue import instructions
 
+pytestmark = pytest.mark.sampled(6)
+
 MULTIPLIES = list(instructions("wmma.mma"))
 #: one target of every generation, and the other one with Volta's tensor cores
 TARGETS = ("sm_70", "sm_72", "sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a")
