@@ -99,7 +99,7 @@ def _of_definition(node: tree.Function) -> str:
 # --- aliases ---
 
 
-def _aliases(module: tree.Module) -> Iterator[Fault]:
+def _aliases(module: tree.Module) -> Iterator[Conflict]:
     seen: set[str] = set()
     for alias in module.aliases:
         earlier = [x for x in module.functions if x.at < alias.at]
@@ -113,7 +113,7 @@ def _aliases(module: tree.Module) -> Iterator[Fault]:
             reason = _not_aliased(of[-1]) or unlike(of[-1], names[-1])
             reason = f"{alias.name!r} as an alias of {alias.of!r}: {reason}" if reason else ""
         if reason:
-            yield Fault(alias.at, alias.name, reason)
+            yield Conflict(alias.at, alias.name, reason)
         seen.add(alias.name)
 
 
