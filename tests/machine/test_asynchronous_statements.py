@@ -245,6 +245,22 @@ def test_columns_that_are_given_back_wake_who_waits_for_them(engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_warps_that_come_together_get_columns_one_after_the_other(engine):
+    """The one that has them goes on behind the statement, while the other waits at it."""
+    body = """
+ @%p tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r5, 512;
+ bar.sync 0; setp.lt.u32 %q, %r1, 2;
+ @%q tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 512;
+ @%q ld.shared.b32 %r5, [slot];
+ @%q tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r5, 512;
+ bar.sync 0;
+ @%p tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 512;
+ bar.sync 0; ld.shared.b32 %r5, [slot];
+"""
+    run(body, [], columns=512, engine=engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_commit_arrives_in_the_blocks_that_its_mask_names(engine):
     body = """
  mov.u32 %r252, bar; setp.eq.u32 %q, %r0, 0; @%q mbarrier.init.shared::cta.b64 [%r252], 2;
