@@ -157,6 +157,16 @@ def test_what_is_refused_names_the_thread(statement, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_a_tensor_map_is_copied_as_a_whole(engine):
+    body = """ bar.warp.sync -1;
+ tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned
+   [%rd1], [s+PLACE], 128;"""
+    a, _ = results(body.replace("PLACE", "128"), engine, block=64)
+    assert a[:32].tolist() == list(range(32, 64)) and np.array_equal(a[32:], A[32:])
+    assert error_of(body.replace("PLACE", "64"), engine)[0] == "misaligned"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_arrivals(engine):
     """Words of the barrier after arrivals, drops and bytes, and the tokens of two of them."""
     body = """ @!%p1 bra END; mbarrier.init.shared.b64 [bar], 5;
@@ -234,11 +244,28 @@ HEAR:""" + WAIT + SHOW + " barrier.cluster.arrive; barrier.cluster.wait;"  # fmt
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_columns_that_are_given_back_wake_who_waits_for_them(engine):
-    body = """
+@pytest.mark.parametrize(("waits", "gives"), [("%p", "%q"), ("%q", "%p")])
+def test_columns_that_are_given_back_wake_who_waits_for_them(waits, gives, engine):
+    body = f"""
  setp.eq.u32 %q, %r1, 1;
- @%q tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 512;
+ @{waits} tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 512;
+ @{gives} tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r5, 512;
+ bar.sync 0; ld.shared.b32 %r5, [slot];
+"""
+    run(body, [], columns=512, engine=engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_warps_that_come_together_get_columns_one_after_the_other(engine):
+    """The one that has them goes on behind the statement, while the other waits at it."""
+    body = """
  @%p tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r5, 512;
+ bar.sync 0; setp.lt.u32 %q, %r1, 2;
+ @%q tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 512;
+ @%q ld.shared.b32 %r5, [slot];
+ @%q tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r5, 512;
+ bar.sync 0;
+ @%p tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 512;
  bar.sync 0; ld.shared.b32 %r5, [slot];
 """
     run(body, [], columns=512, engine=engine)
