@@ -22,19 +22,27 @@ def pytest_collection(session):
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Mark as slow what `sampled(n)` leaves out of the fast suite: of the cases of each test all
-    but one of n, and one at least. The hashes of their ids choose, which are the same everywhere.
+def pytest_collection_modifyitems(config, items):
+    """Take what `sampled(n)` leaves out from the fast suite: of the cases of each test all but one
+    of n, and one at least. The hashes of their ids choose, which are the same everywhere.
+
+    What is left out is slow; with `covered_by`, a slow test that does the same and more, it is
+    dropped.
     """
-    tests = defaultdict(list)
+    tests, dropped = defaultdict(list), set()
     for item in items:
         if item.get_closest_marker("sampled"):
             tests[item.nodeid.partition("[")[0]].append(item)
     for cases in tests.values():
-        (n,) = cases[0].get_closest_marker("sampled").args
+        sampled = cases[0].get_closest_marker("sampled")
         cases.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
-        for item in cases[-(-len(cases) // n) :]:
+        left_out = cases[-(-len(cases) // sampled.args[0]) :]
+        if "covered_by" in sampled.kwargs:
+            dropped.update(left_out)
+        for item in left_out:
             item.add_marker(pytest.mark.slow)
+    config.hook.pytest_deselected(items=dropped)
+    items[:] = [item for item in items if item not in dropped]
 
 
 @pytest.fixture

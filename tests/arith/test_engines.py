@@ -56,6 +56,7 @@ def test_boundary_codes(case):
     check(case, a.astype(code_type(fmt_a.bits)), b.astype(code_type(fmt_b.bits)), c, scales)
 
 
+@pytest.mark.sampled(36, covered_by="test_designed_and_random_operands_at_length")
 @each_case
 def test_designed_and_random_operands(case):
     check_regimes(case, 16, seed=101)

@@ -1,9 +1,11 @@
 """The machine code of every rule of ordinary arithmetic has the results of the reference."""
 
 import random
+from operator import attrgetter
 
 import numpy as np
 import pytest
+from sweeps import swept
 from test_scalar_rules import THREAD_ROWS, WARP_ROWS, cases, sampled, sources
 from test_scalar_rules import differences as array_differences
 from words import boundary_words, random_words
@@ -42,7 +44,7 @@ def test_machine_code_agrees(row):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", THREAD_ROWS, ids=lambda row: row.form)
+@swept(THREAD_ROWS, ids=attrgetter("form"))
 def test_machine_code_of_every_rule_agrees(row):
     for ins in sampled(row, 6):
         assert differences(ins, cases(ins, 400))[:3] == []
@@ -73,7 +75,7 @@ def test_packing_conversions_agree(ins):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ins", CONVERSIONS, ids=str)
+@swept(CONVERSIONS)
 def test_every_packing_conversion_agrees(ins):
     check_conversion(ins)
 

@@ -2,9 +2,11 @@
 
 import itertools
 import random
+from operator import attrgetter
 
 import numpy as np
 import pytest
+from sweeps import swept
 from words import array_of, boundary_words, random_words
 
 from emulator import Instruction
@@ -94,6 +96,7 @@ def differences(ins, tuples):
     return found
 
 
+@pytest.mark.sampled(12, covered_by="test_the_engines_agree_on_every_form")
 @pytest.mark.parametrize("row", THREAD_ROWS, ids=lambda row: row.form)
 def test_the_engines_agree(row):
     for ins in sampled(row, 3):
@@ -101,7 +104,7 @@ def test_the_engines_agree(row):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", THREAD_ROWS, ids=lambda row: row.form)
+@swept(THREAD_ROWS, 10, ids=attrgetter("form"))
 def test_the_engines_agree_on_every_form(row):
     for i, ins in enumerate(sampled(row, 10_000)):
         assert differences(ins, cases(ins, 600, seed=i))[:3] == []
@@ -235,6 +238,7 @@ def test_every_row_with_a_rule_is_executed():
 QNAN, NAN64 = 0x7FFFFFFF, 0xFFF8 << 48
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("opcode", "words", "want"),
     [

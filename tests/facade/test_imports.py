@@ -58,6 +58,72 @@ def test_an_engine_imports_no_checks():
             assert not [x for x in found if x.startswith("emulator.machine.checks")], module
 
 
+#: room -> what it does not import, and modules that may. What the engines share and the
+#: system around a kernel know no engine. What is computed knows nothing of how it is computed fast,
+#: but where an engine is chosen, and where a value has a NumPy twin beside its reference.
+APART = {
+    "emulator.machine.shared": (ENGINES, ""),
+    "emulator.machine.system": (ENGINES, ""),
+    "emulator.arith": (
+        ("emulator.arith.fast",),
+        "emulator.arith.fast emulator.arith.engines emulator.arith.matmul "
+        "emulator.arith.scalar.arrays emulator.arith.scalar.floating emulator.arith.scalar.fused "
+        "emulator.arith.scalar.quotients emulator.arith.scalar.small_floats "
+        "emulator.arith.steps.chains emulator.arith.steps.formats",
+    ),
+    "emulator.arith.fast": (("emulator.arith.engines", "emulator.arith.matmul"), ""),
+}  # fmt: skip
+
+
+def is_in(module, rooms):
+    return any(module == room or module.startswith(room + ".") for room in rooms)
+
+
+def rooms_met(found, module):
+    """What a module imports although its room is apart from it."""
+    return sorted(
+        name
+        for room, (others, excepted) in APART.items()
+        if is_in(module, [room]) and not is_in(module, excepted.split())
+        for name in found.imported | found.named
+        if is_in(name, others)
+    )
+
+
+def test_rooms_are_apart():
+    met = {module: rooms_met(found, module) for module, found in all_facts().items()}
+    assert {module: names for module, names in met.items() if names} == {}
+
+
+def test_every_exception_is_needed():
+    fast = {
+        module for module, found in all_facts().items()
+        if is_in(module, ["emulator.arith"])
+        and any(is_in(name, ["emulator.arith.fast"]) for name in found.imported | found.named)
+    }  # fmt: skip
+    excepted = set(APART["emulator.arith"][1].split()) - {"emulator.arith.fast"}
+    assert excepted <= fast
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "met"),
+    [
+        ("emulator.machine.shared.pending", "from emulator.machine.vector.strand import WARP",
+         ["emulator.machine.vector.strand"]),
+        ("emulator.machine.system.host", "from emulator.machine import compiled",
+         ["emulator.machine.compiled"]),
+        ("emulator.machine.engines", "import emulator.machine.vector.engine", []),
+        ("emulator.arith.rounding_modes", "from emulator.arith.fast import wide",
+         ["emulator.arith.fast.wide"]),
+        ("emulator.arith.engines", "from emulator.arith.fast import wide", []),
+        ("emulator.arith.fast.wide", "from emulator.arith.matmul import matmul",
+         ["emulator.arith.matmul"]),
+    ],
+)  # fmt: skip
+def test_rooms_that_meet_are_found(module, source, met):
+    assert rooms_met(facts(source, module), module) == met
+
+
 def layer_of(module):
     """(height, sibling) of a module, by the longest name in LAYERS that it belongs to."""
     found = [

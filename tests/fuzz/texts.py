@@ -32,7 +32,8 @@ def _candidates():
     for path in sorted(GOLDEN.rglob("*.ptx.xz")):
         yield lzma.decompress(path.read_bytes()).decode()
     for path in sorted((GOLDEN / "kernels").glob("*.npz")):
-        yield bytes(np.load(path)["ptx"]).decode()
+        with np.load(path) as held:
+            yield bytes(held["ptx"]).decode()
     for path in sorted((ROOT / "tests").rglob("*.py")):
         yield from _quoted(path.read_text())
     for path in sorted((ROOT / "emulator/guide").glob("*.md")):

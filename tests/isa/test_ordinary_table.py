@@ -3,9 +3,11 @@
 import pickle
 import random
 import time
+from operator import attrgetter
 
 import pytest
 from paths import GOLDEN
+from sweeps import swept
 
 from emulator import Instruction, ParseError, UnsupportedError
 from emulator.arith.scalar import TYPES, find_rule
@@ -40,7 +42,7 @@ def some_forms(row, count=40, seed=1):
     return [OrdinaryInstruction(row, words) for words in chosen]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.form)
+@swept(ROWS, ids=attrgetter("form"))
 def test_a_form_parses_to_itself_in_any_order(row):
     rng = random.Random(2)
     for ins in some_forms(row):
@@ -92,7 +94,8 @@ def test_opcodes_of_real_kernels():
         assert "sm_90a" in ins.targets or "sm_100a" in ins.targets, opcode
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.rule], ids=lambda row: row.form)
+@pytest.mark.sampled(1)
+@swept([row for row in ROWS if row.rule], 50, ids=attrgetter("form"))
 def test_a_rule_heeds_every_modifier(row):
     heeded = {name.lower() for name in find_rule(row.rule).keywords}
     for slot in row.grammar.slots:
@@ -129,6 +132,9 @@ def test_what_a_form_says_of_itself():
     assert Instruction.parse("wgmma.fence.sync.aligned").lanes == 128
     assert Instruction.parse("add.rn.bf16").ptx_version == (7, 8)
     assert Instruction.parse("ld.relaxed.cluster.global.b32").ptx_version == (7, 8)
+    tensor = "cp.async.bulk.tensor.3d.shared::cluster.global.{}.mbarrier::complete_tx::bytes"
+    assert Instruction.parse(tensor.format("im2col")).ptx_version == (8, 0)
+    assert Instruction.parse(tensor.format("im2col::w")).ptx_version == (8, 6)
     assert "sm_80" not in Instruction.parse("ld.relaxed.cluster.global.b32").targets
     assert repr(ins).startswith("Instruction.parse('mad.lo.cc.u32')")
 

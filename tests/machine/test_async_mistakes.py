@@ -75,6 +75,7 @@ REDUCE = "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32"
     ("cp.async.bulk.wait_group.read 0;", "st.global.u32 [%o+516], 5;", {"overwritten too early"}),
     ("cp.async.bulk.wait_group.read 0;", "ld.global.u32 %r1, [%o+508];", set()),
     ("cp.async.bulk.wait_group.read 0;", "st.shared.u32 [%s], 5;", set()),
+    ("", "st.shared.u32 [%s], 5;", {"overwritten too early"}),
     ("cp.async.bulk.wait_group 0;", "ld.global.u32 %r1, [%o+516];", set()),
     ("cp.async.bulk.wait_group 0;", "st.global.u32 [%o+516], 5;", set()),
 ])  # fmt: skip
@@ -124,6 +125,14 @@ def test_another_block_must_have_started(start, use, found):
         body = body.replace("barrier.cluster.arrive;\n    barrier.cluster.wait;", "")
         found = found | {"peer has ended"}
     assert kinds(body, grid=2, cluster=2) == found
+
+
+def test_what_another_block_may_still_read_is_written():
+    meet = MEET.replace("RELAXED", "release")
+    read, write = "ld.shared::cluster.u32 %r1, [%far];", "st.shared.u32 [%at], 1;"
+    body = REMOTE.replace("START", f"st.shared.u32 [%at], 0; {meet}")
+    assert kinds(body.replace("USE", read + write), grid=2, cluster=2) == {"race"}
+    assert not kinds(body.replace("USE", read + meet + write), grid=2, cluster=2)
 
 
 def test_who_does_not_wait_for_the_other_block_is_named():

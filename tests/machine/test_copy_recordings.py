@@ -3,12 +3,14 @@
 import gzip
 import json
 import re
+from operator import itemgetter
 
 import numpy as np
 import pytest
 from copy_kernels import ENTRY, THREADS, Case, buffers, digest, results, tensor_map, text
 from hardware.copy_record import draw
 from paths import GOLDEN
+from sweeps import swept
 
 from emulator import KernelError, Module
 from emulator.machine.vector import issuer, tensors
@@ -44,27 +46,23 @@ def differing(name, order="early", engine="vector"):
     return [i for i, (a, b) in enumerate(zip(found, wanted, strict=True)) if digest(a) != b]
 
 
-@pytest.mark.parametrize(("i", "name"), list(enumerate(LAUNCHES))[::8])
-def test_copies_write_what_the_h200_wrote(i, name):
-    assert differing(name, ORDERS[i // 8 % 2]) == []
-
-
-@pytest.mark.slow
+@pytest.mark.sampled(48, covered_by="test_copies_write_what_the_h200_wrote_in_both_orders")
 @pytest.mark.parametrize("name", LAUNCHES)
-def test_all_copies_write_what_the_h200_wrote_in_both_orders(name):
-    assert differing(name, "early") == []
+def test_copies_write_what_the_h200_wrote(name):
     assert differing(name, "late") == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("i", "name"), list(enumerate(LAUNCHES))[::4])
-def test_the_reference_engine_writes_what_the_h200_wrote(i, name):
+@swept(LAUNCHES)
+def test_copies_write_what_the_h200_wrote_in_both_orders(name):
+    assert [order for order in ORDERS if differing(name, order)] == []
+
+
+@pytest.mark.sampled(10)
+@swept(list(enumerate(LAUNCHES))[::4], 8, ids=itemgetter(1))
+def test_the_reference_engine_writes_what_the_h200_wrote(case):
+    i, name = case
     assert differing(name, ORDERS[i // 4 % 2], "reference") == []
-
-
-@pytest.mark.parametrize(("i", "name"), list(enumerate(LAUNCHES))[::53])
-def test_the_reference_engine_writes_some_of_what_the_h200_wrote(i, name):
-    assert differing(name, ORDERS[i % 2], "reference") == []
 
 
 # --- what is recorded ---

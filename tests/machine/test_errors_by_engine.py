@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sweeps import swept
 
 from emulator import KernelError, Module
 
@@ -142,9 +143,13 @@ def test_one_thread(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@swept(CASES)
 def test_each_error(name):
     check(CASES[name])
+
+
+def test_a_second_arrival_in_the_first_phase():
+    assert check(OTHERS["two arrivals"])[0] == "cluster barrier"
 
 
 @pytest.mark.slow

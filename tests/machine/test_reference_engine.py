@@ -2,12 +2,14 @@
 
 import random
 import re
+from operator import attrgetter
 
 import numpy as np
 import pytest
 from kernel_recordings import KERNELS, REAL, differing_bytes
 from one_instruction import OneInstruction
 from random_kernels import RandomKernel
+from sweeps import swept
 
 from emulator import KernelError, Module, OperandError, TensorMap, UnsupportedError
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
@@ -113,7 +115,7 @@ def test_rules(row):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", RULES, ids=lambda row: row.form)
+@swept(RULES, ids=attrgetter("form"))
 def test_every_rule(row):
     check_row(row, 5)
 

@@ -308,6 +308,15 @@ def test_findings(mistake, order):
     assert all(other.kind == kind for other in others)
 
 
+def test_a_wait_is_that_of_its_warp():
+    """All warps but the second wait for their loads before columns are written."""
+    wait = f"shr.u32 %r250, %r0, 5; setp.ne.u32 %q, %r250, 1; @%q {LOADED}"
+    copy = f"{BEFORE} bar.sync 0; {AFTER} {FIRST} {COPY} {COMMIT} {AGAIN} {LOADED}"
+    (first,) = found_in(changed(LOADED, f"{wait} {copy}"))
+    assert first.kind == "tcgen05 in flight"
+    assert "its warp has executed no tcgen05.wait::ld since" in first.reason
+
+
 def test_a_copy_over_the_address_that_alloc_wrote():
     """PTX does not say by which proxy it was written; what a thread wrote needs a fence."""
     wide = ".shared .align 16 .b32 wide[4];"

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from emulator import Module
-from emulator.machine.vector.strand import Frame, Strand
+from emulator.machine.vector.lanes import of_warps
+from emulator.machine.vector.strand import WARP, Frame, Strand
 from emulator.ptx.program import Program
 
 #: how long a number takes to 1, what it meets on the way, and where it left: by a second exit, if
@@ -100,6 +101,11 @@ def test_lanes_are_sent_and_the_counters_stay(expected, monkeypatch):
     out, report = run()
     assert (out == expected).all()
     assert report.counters == counters
+
+
+def test_words_of_full_warps_become_words_of_lanes():
+    words = np.arange(2 * WARP * 3).reshape(2, WARP, 3)
+    assert np.array_equal(of_warps(range(2 * WARP), words), words.reshape(-1, 3))
 
 
 def test_a_slip_is_noticed(expected, monkeypatch):

@@ -1,5 +1,7 @@
 """The bytes of tensor copies: recorded boxes, a recorded convolution, loads, stores, reductions."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from bits import assert_same_codes
@@ -207,6 +209,15 @@ def test_a_store_ends_with_memory():
     memory = Memory(np.zeros(8, np.uint32))
     store_box(copy, box, memory.write)
     assert memory.data.tolist() == [1] * 32
+
+
+def test_rows_behind_a_tensor_are_stored_one_by_one_where_memory_ends():
+    arena = Arena()
+    allocation = arena.allocate("x", 12, address=BASE)
+    pieces = [(slice(None), BASE + np.array([8, 0, 12, 4]), slice(0, 4))]
+    copy = SimpleNamespace(pieces=list, behind=SimpleNamespace(pieces=lambda: pieces))
+    store_box(copy, np.arange(16, dtype=np.uint8).reshape(4, 4), arena.write_rows)
+    assert arena.bytes_of(allocation).tolist() == [4, 5, 6, 7, 12, 13, 14, 15, 0, 1, 2, 3]
 
 
 def test_a_box_outside_of_the_tensor_touches_nothing():

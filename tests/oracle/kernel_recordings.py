@@ -21,11 +21,11 @@ _FILLS = ("zeros", "nan")
 def differing_bytes(path, findings=None, **options):
     """For each buffer how many bytes differ from what the H200 wrote; `findings` takes what checks
     find."""
-    held = np.load(path)
-    meta, text = json.loads(bytes(held["meta"])), bytes(held["ptx"]).decode()
-    launch = _launch_real if "allocations" in meta else _launch
-    kernel = Module(text, target="sm_90a")[meta["entry"]]
-    report, wrong = launch(kernel, meta, held, options)
+    with np.load(path) as held:
+        meta, text = json.loads(bytes(held["meta"])), bytes(held["ptx"]).decode()
+        launch = _launch_real if "allocations" in meta else _launch
+        kernel = Module(text, target="sm_90a")[meta["entry"]]
+        report, wrong = launch(kernel, meta, held, options)
     if findings is not None:
         findings += report.findings
     return wrong

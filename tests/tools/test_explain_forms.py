@@ -9,6 +9,7 @@ from designed import operands, scales_of
 from each_form import ALL
 from each_form import operands as registers_of
 from recipe_cases import CASES
+from sweeps import swept
 
 from dtypes import FORMATS
 from emulator import execute
@@ -70,7 +71,7 @@ def test_forms_are_explained(ins):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ins", ALL, ids=str)
+@swept(ALL)
 def test_every_form_on_every_generation(ins):
     for target in {TARGETS[name].generation: name for name in ins.targets}.values():
         for seed in range(3):

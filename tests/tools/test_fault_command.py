@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from commands import answer, refusal
 from paths import PTX
+from sweeps import swept
 from test_faults import DENSE, run_dense
 from test_faults_sparse import SCALED, SPARSE
 from test_faults_wgmma import WGMMA
@@ -216,33 +217,38 @@ def kernel_of(ins, target, steps):
     return probe_of(Given(ins, find_target(target), zeros, {}).right())
 
 
-@pytest.mark.slow
-def test_every_form_is_searched():
-    """A right D is right, and a wrong one raises nothing, for an instruction of every form."""
-    seen = set()
+def one_of_each_form():
+    made = {}
     for ins in matrix_instructions():
-        if ins.form in seen or (ins.is_wgmma and ins.n != 16):
-            continue
-        seen.add(ins.form)
-        kernel = kernel_of(ins, ins.targets[-1], 1)
-        assert not repeated_names(kernel), ins
-        if ins.c_type == ins.d_type:
-            assert not repeated_names(kernel_of(ins, ins.targets[-1], 2)), ins
-        matrices = {x: kernel.matrix(x) for x in ("b", "c")}
-        known = {
-            f"registers_{x}": kernel.words[x] for x in ("scale_a", "scale_b") if x in kernel.words
-        }
-        if ins.is_sparse:
-            known |= {"e": kernel.words["e"]}
-        registers = {"registers_a": ins.fragment("a").scatter(
-            np.stack(np.split(kernel.matrix("a"), 1, -1)))}  # fmt: skip
-        d = kernel.result()
-        options = known | registers | {"target": ins.targets[-1]}
-        report = find_faults(ins, None, *matrices.values(), d=d, **options)
-        assert report.verdict == "right", f"{ins}: {report}"
-        flipped = np.flip(d, -1).copy()
-        assert find_faults(ins, None, *matrices.values(), d=flipped, **options).verdict != "right"
-    assert len(seen) > 50
+        if not ins.is_wgmma or ins.n == 16:
+            made.setdefault(ins.form, ins)
+    return list(made.values())
+
+
+def test_there_are_many_forms():
+    assert len(one_of_each_form()) > 50
+
+
+@pytest.mark.slow
+@swept(one_of_each_form(), 8)
+def test_every_form_is_searched(ins):
+    """A right D is right, and a wrong one raises nothing, for an instruction of every form."""
+    kernel = kernel_of(ins, ins.targets[-1], 1)
+    assert not repeated_names(kernel), ins
+    if ins.c_type == ins.d_type:
+        assert not repeated_names(kernel_of(ins, ins.targets[-1], 2)), ins
+    matrices = {x: kernel.matrix(x) for x in ("b", "c")}
+    known = {f"registers_{x}": kernel.words[x] for x in ("scale_a", "scale_b") if x in kernel.words}
+    if ins.is_sparse:
+        known |= {"e": kernel.words["e"]}
+    registers = {"registers_a": ins.fragment("a").scatter(
+        np.stack(np.split(kernel.matrix("a"), 1, -1)))}  # fmt: skip
+    d = kernel.result()
+    options = known | registers | {"target": ins.targets[-1]}
+    report = find_faults(ins, None, *matrices.values(), d=d, **options)
+    assert report.verdict == "right", f"{ins}: {report}"
+    flipped = np.flip(d, -1).copy()
+    assert find_faults(ins, None, *matrices.values(), d=flipped, **options).verdict != "right"
 
 
 def test_the_help_tells_the_exit_codes(capsys):

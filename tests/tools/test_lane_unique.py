@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from sweeps import swept
 
 from emulator import TARGETS, Instruction, OperandError, UnsupportedError, execute
 from emulator.isa.matrix import MatrixInstruction
@@ -63,7 +64,7 @@ def test_d_shows_where_every_element_lies(ins):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ins", list(multiplications()), ids=str)
+@swept(multiplications())
 def test_d_shows_it_for_all_forms(ins):
     inputs = lane_unique(ins)
     for target in each_generation(ins):

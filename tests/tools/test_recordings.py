@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from recorded import RECORDED
+from sweeps import swept
 
 from emulator import EmulatorError
 from emulator.tools import recordings
@@ -21,9 +22,7 @@ def is_long(variant):
 
 
 def each(variants):
-    return pytest.mark.parametrize(
-        "variant", [pytest.param(v, id=f"{v.group}: {v.name}") for v in variants]
-    )
+    return swept(variants, 10, ids=lambda v: f"{v.group}: {v.name}")
 
 
 def of_group(group):
@@ -35,6 +34,7 @@ def test_vector_engine_equals_hardware(variant):
     assert replay(variant, "vector") == (0, variant.cases)
 
 
+@pytest.mark.sampled(12, covered_by="test_reference_engine_equals_hardware")
 @each([v for v in RECORDED if not is_long(v)])
 def test_reference_engine_equals_hardware_on_first_cases(variant):
     few = variant.head(64 if "cvt" in variant.opcode else 8 if variant.kind == "dot" else 1)

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from sweeps import swept
 
 from emulator import Instruction, OperandError, execute
 from emulator.arith import conversions as vector
@@ -125,7 +126,8 @@ def words_of(ins, rng):
     return low, high, chosen, words
 
 
-@pytest.mark.parametrize("ins", NEW, ids=str)
+@pytest.mark.sampled(10)
+@swept(NEW, 10)
 def test_the_nearest_number(ins):
     low, high, scales, words = words_of(ins, np.random.default_rng(7))
     got = execute(ins, *words, target=ins.targets[0])

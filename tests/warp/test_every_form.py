@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from dots import FAST
 from each_form import ALL, operands
+from sweeps import swept
 
 from emulator import execute
 from emulator.isa.matrix_forms import FORMS
@@ -16,13 +17,14 @@ def one_target_of_each_generation(ins):
     return list({TARGETS[name].generation: name for name in ins.targets}.values())
 
 
+@pytest.mark.sampled(30, covered_by="test_engines_agree_on_every_generation")
 @pytest.mark.parametrize("ins", ALL, ids=str)
 def test_engines_agree_on_the_newest_generation(ins):
     check(ins, one_target_of_each_generation(ins)[-1:])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ins", ALL, ids=str)
+@swept(ALL, 10)
 def test_engines_agree_on_every_generation(ins):
     check(ins, one_target_of_each_generation(ins))
 
