@@ -34,8 +34,50 @@ _STYLE = """
 """
 
 
-class KernelError(EmulatorError):
-    """A kernel cannot go on: what happened, at which statement, in which block and threads."""
+#: `kind` of a KernelError -> its meaning
+KINDS = {
+    "address space": "an address leads into another state space than the statement needs",
+    "assertion": "the kernel's assert failed",
+    "barrier": "a barrier is used in a way that PTX leaves undefined",
+    "bulk copy": "the size of a bulk copy is illegal",
+    "bulk reduction": "the size of a bulk reduction is illegal",
+    "cluster": "a thread names a block that its cluster does not have",
+    "cluster barrier": "barrier.cluster.arrive and .wait do not alternate",
+    "cp.async": "the source of an asynchronous copy is larger than the copy",
+    "cta pair": ".cta_group::2 is used in a cluster that has no pairs of blocks",
+    "deadlock": "every thread waits for something that no thread will do",
+    "endless loop": "a loop runs without an effect on anything",
+    "free": "free was called on an address that malloc did not return, or twice",
+    "heap": "malloc was asked for more memory than a launch may have",
+    "infinity": "a statement made an infinity of finite operands (stop_at)",
+    "lanes missing": "lanes that a statement needs do not execute it",
+    "launch": "a launch from a kernel is illegal, or memory is in use by another launch",
+    "mbarrier": "an mbarrier is used in a way that PTX leaves undefined",
+    "membermask": "a lane executes a statement whose membermask lacks it",
+    "misaligned": "an address is no multiple of the bytes of the access",
+    "multicast": "a multicast names a block that its cluster does not have",
+    "NaN": "a statement made a NaN of operands that are none (stop_at)",
+    "operand": "an operand has a value that the statement cannot take",
+    "out of bounds": "an access leaves every allocation",
+    "read-only": "a store goes to memory that is read-only",
+    "st.bulk": "the size of a bulk store is illegal",
+    "stack overflow": "calls nest too deeply, or a thread needs too much local memory",
+    "step limit": "the launch has executed more statements than step_limit",
+    "target": "a branch or a call leads to no legal place",
+    "tensor copy": "the coordinates or the box of a tensor copy are illegal",
+    "tensor map": "a tensor map does not fit the copy that names it",
+    "trap": "the kernel executed trap",
+    "undefined": "PTX leaves the result of the statement undefined",
+    "unsupported": "the statement asks for something that is not modelled",
+    "use after free": "an access goes to memory that was freed",
+}
+
+
+class KernelError(EmulatorError, RuntimeError):
+    """A kernel cannot go on: what happened, at which statement, in which block and threads.
+
+    `kind` is one of `KINDS`. Errors with the same contents are equal.
+    """
 
     def __init__(
         self,
@@ -50,6 +92,20 @@ class KernelError(EmulatorError):
         #: what checks had found before
         self.findings: list[Finding] = []
         super().__init__(self._text())
+
+    def _contents(self) -> tuple[Any, ...]:
+        return self.kind, self.reason, self.place, self.block, self.threads
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._contents(), {"findings": self.findings}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, KernelError):
+            return NotImplemented
+        return (self._contents(), self.findings) == (other._contents(), other.findings)
+
+    def __hash__(self) -> int:
+        return hash(self._contents())
 
     @property
     def line(self) -> int | None:

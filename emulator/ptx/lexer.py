@@ -29,7 +29,7 @@ _TOKEN = re.compile(
   | (?P<directive> \.[A-Za-z_][\w$]*(?:::\w+)* )
   | (?P<string>    "[^"]*" )
   | (?P<malformed> \d[\w$.]* )
-  | (?P<end>       \Z )
+  | (?P<end>       \x00*\Z )
   | (?P<unknown>   . )
     )""",
     re.VERBOSE | re.ASCII,

@@ -284,7 +284,7 @@ def placed(error: Exception, threads: Sequence[Thread], statement: Statement) ->
     elif isinstance(error, Failure):
         kind, reason, index = error.kind, error.reason, error.index
     elif isinstance(error, EmulatorError) and not isinstance(error, KernelError):
-        kind, reason = type(error).__name__.removesuffix("Error"), str(error)
+        kind, reason = type(error).__name__.removesuffix("Error").lower(), str(error)
     else:
         return error
     chosen = threads if index is None else threads[index : index + 1]

@@ -334,7 +334,7 @@ class Grid:
         elif isinstance(error, Failure):
             kind, reason, index, lanes = error.kind, error.reason, error.index, error.concerns
         elif isinstance(error, EmulatorError) and not isinstance(error, KernelError):
-            kind, reason = type(error).__name__.removesuffix("Error"), str(error)
+            kind, reason = type(error).__name__.removesuffix("Error").lower(), str(error)
         else:
             return error
         groups = strand.lanes // (WARP if index is None else lanes)
