@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 
 class Place(NamedTuple):
-    """Where a register keeps one element: `width` bits, of which the code starts at bit `shift`."""
+    """The place of one element in a register: `width` bits; its code starts at bit `shift`."""
 
     width: int
     shift: int

@@ -130,7 +130,7 @@ def quoted(text: str, limit: int = 120) -> str:
 
 
 def shown(value: object, limit: int = 80) -> str:
-    """What was given, as Python writes it, its end left out where it is very long."""
+    """A given value as Python writes it, cut off where it is very long."""
     try:
         text = repr(value)
     except Exception:  # an integer of too many digits, an object with a repr of its own

@@ -75,5 +75,5 @@ def _too_long(shown: str, limit: int) -> OperandError:
 
 
 def reason(error: Exception) -> Any:
-    """What the system says of an error."""
+    """The system's text for an error."""
     return (error.strerror if isinstance(error, OSError) else None) or error

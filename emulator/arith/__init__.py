@@ -1,4 +1,4 @@
-"""What tensor cores compute: recipes as data, and engines that run them.
+"""Arithmetic of tensor cores: recipes as data, and engines that run them.
 
 `recipes` says which steps an instruction takes on a generation, `steps` what each step means.
 `reference` is the specification, one dot product at a time in Python integers; `vector` computes

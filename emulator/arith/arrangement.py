@@ -1,4 +1,4 @@
-"""How a recipe is arranged around the one step that multiplies: what fast engines ask first."""
+"""The arrangement of a recipe around its one step that multiplies, for the fast engines."""
 
 from __future__ import annotations
 

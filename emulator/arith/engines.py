@@ -134,7 +134,7 @@ def kernels_wanted(engine: Engine, what: Hashable, work: int, d_type: str = "") 
 
 
 def by_kernels(engine: Engine, compute: Callable[[], Any]) -> Any:
-    """What `compute` gives with them; None, and they are given up, where LLVM fails."""
+    """Computes with kernels; where LLVM fails, returns None and gives kernels up."""
     try:
         return compute()
     except EmulatorError:

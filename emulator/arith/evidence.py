@@ -1,4 +1,4 @@
-"""How sure we are of each instruction on each generation; the one place that says so.
+"""Evidence for each instruction on each generation; the only place that states it.
 
 Evidence goes by form. recorded_forms.txt beside this file lists, for each generation, the forms
 whose results were compared with hardware bit by bit, and how many; none differed. A form that is
@@ -33,7 +33,7 @@ class Fidelity(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """How many results of a form on a generation were recorded or compared; none differed."""
+    """Number of results of a form on a generation that were recorded or compared; none differed."""
 
     results: int
     #: the kind of the results, and the GPU
@@ -125,7 +125,7 @@ def find_fidelity(
 
 
 def find_recorded(generation: str, form: str) -> Recorded | None:
-    """What was recorded of a form; None where nothing was."""
+    """Finds the recordings of a form; None where there are none."""
     return _recorded_forms().get((generation, form))
 
 

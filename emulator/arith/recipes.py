@@ -1,4 +1,4 @@
-"""Which steps each instruction family takes on each generation: the lowering, as data.
+"""The steps that each instruction family takes on each generation: the lowering, as data.
 
 Sources. "measured": captures on an H200 (tests/golden and the project's capture tool). "published":
 the recorded dot products of Khattak and Mikaitis (arXiv:2512.07004). "MMA-Sim": the model of Xie et
@@ -199,7 +199,7 @@ def find_recipe(
 def with_recipe(
     targets: tuple[str, ...], pipe: Pipe, a: str, d: str, kind: str | None = None, c: str = ""
 ) -> tuple[str, ...]:
-    """Those of `targets` on which `find_recipe` finds one."""
+    """Filters `targets` by whether `find_recipe` finds a recipe on them."""
     return tuple(
         name for name in targets if find_recipe(pipe, TARGETS[name].generation, a, d, kind, c)
     )

@@ -1,4 +1,4 @@
-"""What the reference tells an observer about one dot product while it computes it: plain records.
+"""Records that the reference passes to an observer while it computes one dot product.
 
 Every record names the step of the recipe that it belongs to. Numbers are Python integers and codes;
 `emulator.tools.explanations.explanation` puts them into words.

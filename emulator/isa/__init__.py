@@ -1,1 +1,1 @@
-"""Which instructions there are: the tables of legal forms, and ``Instruction``."""
+"""All instructions: the tables of legal forms, and ``Instruction``."""

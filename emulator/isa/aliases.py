@@ -39,7 +39,7 @@ _NAMESPACES = re.compile(r"(?:cute::)?(?:SM([0-9]+)(?:(?:::GMMA)?(?:::SPARSE)?::
 
 
 def cute_name(ins: Instruction) -> str | None:
-    """What CuTe calls `ins`, without architecture; None where CUTLASS has no such scheme.
+    """CuTe's name for `ins`, without architecture; None where CUTLASS has no scheme for it.
 
     >>> cute_name(Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"))
     '16x8x16_F32F16F16F32_TN'

@@ -42,7 +42,7 @@ class ConversionForm(Form):
     #: block scales of ue8m0: "-", one of all elements (n1), one for each (n2)
     scaled: str = "-"
     version: str = "1.0"
-    effects: str = "pure"
+    effects: str = "pure packs"
 
 
 _75, _80, _89, _90, _100 = (having(f"sm_{n}") for n in (75, 80, 89, 90, 100))

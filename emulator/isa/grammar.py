@@ -188,7 +188,7 @@ def _spelled(grammar: Grammar, slot: Slot) -> str:
 
 
 def _legal(slot: Slot) -> str:
-    """What a slot may be, for a message."""
+    """The legal words of a slot, for a message."""
     if not slot.words:
         return f"a {slot.name}" + (f" such as .{slot.example}" if slot.example else "")
     if len(slot.words) == 1:

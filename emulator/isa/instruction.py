@@ -44,6 +44,14 @@ EFFECTS = {
     "orders": "orders accesses, or waits for asynchronous ones",
     "polls": "looks at what others may change: a loop around it may be a wait",
     "hint": "changes no value, where every access takes effect at once",
+    "moves": "its result is one of its operands, bit for bit",
+    "selects": "its last operand says which of the others is its result",
+    "points": "an address computed from one of a variable lies in that variable",
+    "packs": "puts operands beside each other in one word",
+    "zero": "an operand of 0 decides its result",
+    "one": "an operand of 1 decides its result",
+    "gathers": "tells each lane something of the operands of all lanes",
+    "shuffles": "gives each lane the operand of another lane",
     "splits": "ptxas makes several basic blocks of it, or ends one there",
 }
 
@@ -118,7 +126,7 @@ class Instruction:
 
     @property
     def name(self) -> str:
-        """What its opcode starts with, as ``wmma.load.a``."""
+        """The words that its opcode starts with, as ``wmma.load.a``."""
         raise NotImplementedError
 
     @property
@@ -146,12 +154,12 @@ class Instruction:
 
     @property
     def scope(self) -> Scope:
-        """Who executes it together: a thread, a warp, a warpgroup."""
+        """The group that executes it together: a thread, a warp, a warpgroup."""
         return self.form.scope
 
     @property
     def effects(self) -> frozenset[str]:
-        """What it does besides computing its results, in words of `EFFECTS`."""
+        """Its effects, as words of `EFFECTS`."""
         return _effects(self.form.effects, str(self))
 
     @property
@@ -212,11 +220,11 @@ class Instruction:
 
     @property
     def fragments(self) -> dict[str, Fragment]:
-        """How lanes hold the operands that are matrices in registers, in PTX order."""
+        """The lane maps of operands that are matrices in registers, in PTX order."""
         return {}
 
     def fragment(self, operand: str) -> Fragment:
-        """How lanes hold an operand; raises OperandError where it is no matrix in registers."""
+        """The lane map of an operand; raises OperandError where it is no matrix in registers."""
         found = self.fragments.get(operand) if isinstance(operand, str) else None
         if found is None:
             legal = (
@@ -231,7 +239,7 @@ class Instruction:
     # --- evidence ---
 
     def fidelity(self, target: str | Target) -> Fidelity:
-        """How sure the result on `target` is: exact, validated or modelled, and why.
+        """Fidelity of the result on `target`: exact, validated or modelled, and why.
 
         Raises UnsupportedError where the target lacks the instruction.
         """
@@ -257,7 +265,7 @@ def unknown_opcode(opcode: str) -> EmulatorError:
 
 
 def _parse(opcode: str) -> Instruction:
-    """What `Instruction.parse` gives for an opcode without spaces around it; raises as that."""
+    """Parses an opcode without spaces around it; raises what `Instruction.parse` raises."""
     refusals: list[EmulatorError] = []
     for kind in kinds_of(opcode):
         try:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 class Kind(NamedTuple):
     """One kind of instruction."""
 
-    #: what its opcodes start with, up to a dot, with spaces between them
+    #: first words of its opcodes, with spaces between them
     names: str
     module: str
     #: its instructions are in the catalogue: those that `warp.execute` takes matrices for
@@ -27,18 +27,7 @@ class Kind(NamedTuple):
         return import_module(self.module)
 
 
-#: First words of ordinary instructions.
-ORDINARY = """
-    abs activemask add addc alloca and applypriority atom bar barrier bfe bfi bfind bmsk bra
-    brev brkpt brx call clusterlaunchcontrol clz cnot copysign cos cp createpolicy cvt cvta
-    discard div dp2a dp4a elect ex2 exit fence fma fns getctarank griddepcontrol isspacep ld ldu
-    lg2 lop3 mad mad24 madc mapa match max mbarrier membar min mov mul mul24 multimem nanosleep
-    neg not or pmevent popc prefetch prefetchu prmt rcp red redux rem ret rsqrt sad selp set
-    setmaxnreg setp shf shfl shl shr sin slct spcompress spdecompress sqrt st stackrestore
-    stacksave sub subc szext tanh tensormap testp trap vabsdiff vabsdiff2 vabsdiff4 vadd vadd2
-    vadd4 vavrg2 vavrg4 vmad vmax vmax2 vmax4 vmin vmin2 vmin4 vote vset vset2 vset4 vshl vshr
-    vsub vsub2 vsub4 wgmma.commit_group wgmma.fence wgmma.wait_group xor
-"""
+_ORDINARY = "emulator.isa.ordinary.instruction"
 
 #: Where two kinds have a name, an opcode is of the first one that takes it.
 KINDS = (
@@ -46,9 +35,12 @@ KINDS = (
     Kind("ldmatrix stmatrix movmatrix", "emulator.isa.movement"),
     Kind("wmma.mma wmma.load.a wmma.load.b wmma.load.c wmma.store.d", "emulator.isa.wmma_opcodes"),
     Kind("cvt", "emulator.isa.conversion"),
-    Kind(ORDINARY, "emulator.isa.ordinary.instruction", listed=False),
     Kind("tcgen05", "emulator.isa.tcgen05", listed=False),
+    Kind("cvt wgmma.commit_group wgmma.fence wgmma.wait_group", _ORDINARY, listed=False),
 )
+#: The kind of all names that rows of ordinary instructions have, and no other kind.
+REST = Kind("", _ORDINARY, listed=False)
+_FIRST_WORDS = {name.partition(".")[0] for kind in KINDS for name in kind.names.split()}
 
 #: Other people's names of instructions: how they start, and whose ``parse`` knows them.
 ALIASES = (
@@ -61,12 +53,17 @@ OTHER_PTX = """istypep suld suq sured sust tex tld4 txq"""
 
 
 def names() -> tuple[str, ...]:
-    """What the opcodes of all kinds start with."""
-    return tuple(dict.fromkeys(name for kind in KINDS for name in kind.names.split()))
+    """First words of the opcodes of all kinds."""
+    named = (name for kind in KINDS for name in kind.names.split())
+    others = (name for name in REST.load().names() if name not in _FIRST_WORDS)
+    return tuple(dict.fromkeys((*named, *others)))
 
 
 def kinds_of(opcode: str) -> list[Kind]:
     """The kinds that an opcode may be of, by the name that it starts with."""
+    first = opcode.partition(".")[0]
+    if first not in _FIRST_WORDS:
+        return [REST] if first in REST.load().names() else []
     return [kind for kind in KINDS if any(starts_with(opcode, name) for name in kind.names.split())]
 
 

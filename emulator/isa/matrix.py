@@ -34,7 +34,7 @@ Rounding = Literal["rn", "rz", "rm", "rp"]
 
 
 class OwnSteps(Protocol):
-    """What a `Recipe` offers an instruction."""
+    """The interface through which an instruction uses a `Recipe`."""
 
     @property
     def steps(self) -> tuple[Step, ...]: ...
@@ -181,7 +181,7 @@ class MatrixInstruction(Instruction):
     # --- operands ---
 
     def fragment(self, operand: str) -> Fragment:
-        """How lanes hold operand a, b, c, d, e (sparsity metadata), scale_a or scale_b.
+        """The lane map of operand a, b, c, d, e (sparsity metadata), scale_a or scale_b.
 
         The accumulator of wgmma is d, and c is another name for it. Its B is in shared memory and
         has no fragment; its A has one, for the form that takes A from registers. A of a sparse

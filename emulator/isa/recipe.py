@@ -46,7 +46,7 @@ _LONGEST_NAME, _LONGEST = 120, 1 << 30
 
 @dataclass(frozen=True)
 class Recipe:
-    """What an instruction computes, step by step, in the place of a target.
+    """Steps of your own that an instruction computes in the place of a target's.
 
     ``Recipe.of`` reads the recipe of a target, ``changed`` makes one with other constants,
     ``Recipe.fused`` and ``Recipe.fma`` make one from nothing. Printed, it shows its constants;

@@ -1,4 +1,4 @@
-"""Which declared register types an operand takes: measured on ptxas of CUDA 13.0, form by form.
+"""Declared register types that an operand takes: measured on ptxas of CUDA 13.0, form by form.
 
 PTX checks the declared type of a register against the operand. For matrix instructions ptxas is
 stricter for some forms than for others, with no rule behind it; the rows below say what it takes.
@@ -73,7 +73,7 @@ _ROWS = (
 
 
 class Matrices(NamedTuple):
-    """What the rows look at of an mma or wgmma."""
+    """The facts of an mma or wgmma that the rows look at."""
 
     family: str
     shape: str

@@ -84,7 +84,7 @@ class Operand:
 
     @property
     def argument(self) -> str:
-        """What a call names it by: a descriptor is another thing than registers of that matrix."""
+        """Its name in a call: a descriptor is another argument than registers of that matrix."""
         return f"descriptor_{self.name}" if self.kind == "descriptor" else self.name
 
     @property
@@ -126,7 +126,7 @@ class Signature:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What `execute` takes by name: the memories that are accessed, and operands."""
+        """Keyword arguments of `execute`: the memories that are accessed, and operands."""
         memories = [operand.memory for operand in self.operands if operand.memory]
         operands = [operand for operand in self.operands if operand.is_option]
         names = [part.name for operand in operands for part in operand.named]

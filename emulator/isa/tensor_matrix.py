@@ -70,7 +70,7 @@ class TensorMatrixInstruction(MatrixInstruction):
 
     @cached_property
     def layout(self) -> TensorLayout:
-        """Where its matrices lie in tensor memory."""
+        """The places of its matrices in tensor memory."""
         return tensor_layout(
             self.descriptor, self.cta_group, self.weight_stationary, self.scale_chunks
         )

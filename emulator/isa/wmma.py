@@ -98,7 +98,7 @@ _STRIDE = ("b32", "s32", "u32")
 
 
 class Wmma(Instruction):
-    """What the three have in common."""
+    """The common base of wmma.load, wmma.mma and wmma.store."""
 
     form: WmmaForm
 
@@ -203,7 +203,7 @@ class WmmaMultiply(Wmma):
         return row
 
     def arithmetic(self, target: str | Target | Recipe) -> Arithmetic:
-        """What an engine needs to compute its dot products on `target`, or by a recipe."""
+        """The arithmetic of its dot products on `target`, or by a recipe."""
         steps = target.steps if isinstance(target, Recipe) else self.recipe(target).steps
         a, b, c, d = (FORMATS[t] for t in (self.a_type, self.b_type, self.c_type, self.d_type))
         stated = Arithmetic(

@@ -1,1 +1,1 @@
-"""Where data lives: lane maps, fragments, swizzles, shared-memory descriptors."""
+"""Places of data: lane maps, fragments, swizzles, shared-memory descriptors."""

@@ -222,7 +222,7 @@ stride_byte_offset=1024, base_offset=0, swizzle_bytes=128), size=8192)
     def findings(
         self, tile: TileShape | None = None, memory_bytes: int = WINDOW
     ) -> tuple[Finding, ...]:
-        """What is wrong with reading `tile` (None: any) through this descriptor, errors first.
+        """Lists mistakes of reading `tile` (None: any) through this descriptor, errors first.
 
         `memory_bytes` is the size of shared memory, at most the 18-bit window. A warning about a
         field in error is left out.
@@ -251,7 +251,7 @@ def both_bases(address: int) -> str:
 
 
 def _pattern(descriptor: Descriptor, tile: TileShape | None) -> Iterator[Finding]:
-    """Where the tile starts in its line of a swizzle, and its line in the pattern."""
+    """Checks where the tile starts in its line of a swizzle, and its line in the pattern."""
     width, start = descriptor.swizzle_bytes, descriptor.start_address
     if not width:
         if descriptor.base_offset:
@@ -297,7 +297,7 @@ def _pattern(descriptor: Descriptor, tile: TileShape | None) -> Iterator[Finding
 
 
 def _shape(descriptor: Descriptor, tile: TileShape) -> Iterator[Finding]:
-    """What the instruction never reads, whatever the fields."""
+    """Finds shapes that the instruction never reads, whatever the fields."""
     if tile.rows % LINES:
         yield Finding(
             "error", "tile",

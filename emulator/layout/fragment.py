@@ -18,7 +18,7 @@ _GROUPS = {"e": "selectors", "scale_a": "choices of ids", "scale_b": "choices of
 
 
 class Location(NamedTuple):
-    """Where one element lives: bits ``[low_bit, low_bit + bits)`` of `register` of `lane`."""
+    """The place of one element: bits ``[low_bit, low_bit + bits)`` of `register` of `lane`."""
 
     lane: int
     register: int
@@ -28,7 +28,7 @@ class Location(NamedTuple):
 
 @dataclass(frozen=True)
 class Fragment:
-    """How the lanes of a warp or warpgroup hold one matrix operand.
+    """The lane map of one matrix operand: which lane and register holds which element.
 
     Arrays of registers are ``(…, lanes, registers)`` words, matrices ``(…, rows, cols)`` codes.
     Where the lanes hold several matrices (`groups` > 1: the computations of m8n8k4.f16, the choices
@@ -128,7 +128,7 @@ class Fragment:
         return words
 
     def lane(self, row: int, col: int, group: int = 0) -> Location:
-        """Where element (row, col) lives.
+        """The place of element (row, col).
 
         >>> from emulator import Instruction
         >>> a = Instruction.parse("mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32").fragment("a")

@@ -1,4 +1,4 @@
-"""What there is to see of a fragment, of a tile in shared memory, of the rows that lanes address.
+"""Grids for pictures: a fragment, a tile in shared memory, the rows that lanes address.
 
 Labels of a fragment are ``lane:register`` and below it the bits, where an element has not all of
 them; of memory the address of the first of 16 bytes that lie together.
@@ -142,7 +142,7 @@ def _sweeps(lanes: Index) -> tuple[Box, ...]:
 
 
 def _warps(lanes: Index) -> tuple[Box, ...]:
-    """Where the warps are, if there are several: each holds a rectangle."""
+    """The rectangles that the warps hold, where there are several warps."""
     warps = lanes // WARP
     if not warps.any():
         return ()

@@ -270,7 +270,7 @@ class InstructionDescriptor:
 
     @property
     def not_modelled(self) -> str:
-        """What of it this package does not model, in words; "" where it models all."""
+        """The part of it that this package does not model, in words; "" where it models all."""
         for operand in "ab":
             packed = self.width(operand) < 8
             # A dense one is an error.
@@ -392,7 +392,7 @@ def _shape(
 
 
 def _types(descriptor: InstructionDescriptor) -> Iterator[Finding]:
-    """What only some types of a kind can have."""
+    """Checks fields that only some types of a kind can have."""
     kind = KINDS[descriptor.kind]
     for operand in "ab":
         type_ = getattr(descriptor, operand)
@@ -445,7 +445,7 @@ TARGETED = ("k", "sparsity_version", "scale_a_rows", "scale")
 
 
 def _not_on(descriptor: InstructionDescriptor, chip: Target) -> Iterator[Finding]:
-    """What later chips than `chip` added."""
+    """Finds features that were added by chips later than `chip`."""
     dense = descriptor.k // (2 if descriptor.sparse else 1)
     usual = KINDS[descriptor.kind].dense_k[0]
     added = {

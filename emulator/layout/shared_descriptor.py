@@ -58,7 +58,7 @@ def fields_of(target: str | Target | None = None) -> dict[str, tuple[int, int]]:
 
 
 class SwizzleMode(NamedTuple):
-    """What a code of the field `swizzle` means."""
+    """The meaning of a code of the field `swizzle`."""
 
     swizzle_bytes: int
     atom_bytes: int
@@ -208,7 +208,7 @@ class SharedMemoryDescriptor(Descriptor):
     def findings(
         self, tile: TileShape | None = None, memory_bytes: int = WINDOW
     ) -> tuple[Finding, ...]:
-        """What is wrong with reading `tile` (None: any) through this descriptor, errors first."""
+        """Lists mistakes of reading `tile` (None: any) through this descriptor, errors first."""
         if tile is None or (needed(TileShape, tile) and self.atom_bytes == LINE_BYTES):
             return (*_unsuited(self, tile), *super().findings(tile, memory_bytes))
         wrong = tuple(_unsuited(self, tile))
@@ -216,7 +216,7 @@ class SharedMemoryDescriptor(Descriptor):
 
 
 def operand_tile(instruction: InstructionDescriptor, operand: str, cta_group: int = 1) -> TileShape:
-    """What one CTA's shared memory holds of operand "a" or "b".
+    """The part of operand "a" or "b" that one CTA's shared memory holds.
 
     Elements that are packed without gaps count as bytes: two of fp4, and four of fp6 three. All
     others below 8 bits are counted as bytes themselves, 16 of them in the first 8 or 12 bytes of
@@ -297,7 +297,7 @@ def _wide_blocks(
 
 
 def _unsuited(descriptor: SharedMemoryDescriptor, tile: TileShape | None) -> Iterator[Finding]:
-    """Which matrices have the swizzle with 32-byte atoms."""
+    """Finds matrices that cannot have the swizzle with 32-byte atoms."""
     wide, needs = descriptor.atom_bytes > LINE_BYTES, tile is not None and _needs_wide_atoms(tile)
     if tile is None or wide == needs:
         return
@@ -318,7 +318,7 @@ def _unsuited(descriptor: SharedMemoryDescriptor, tile: TileShape | None) -> Ite
 def _of_wide_atoms(
     descriptor: SharedMemoryDescriptor, tile: TileShape, memory_bytes: int
 ) -> Iterator[Finding]:
-    """What is wrong with reading MN-major 32-bit elements."""
+    """Lists mistakes of reading MN-major 32-bit elements."""
     if shared := first_shared(descriptor.addresses(tile)):
         byte, first, second = shared
         good = _wide_blocks(descriptor, tile, "rows")

@@ -26,7 +26,7 @@ Text = Callable[[int, int], tuple[str, ...]]
 
 
 def places_of(layout: TensorLayout, operand: str) -> Places:
-    """Where a matrix of `MATRICES` lies."""
+    """The places of a matrix of `MATRICES`."""
     found: Places = getattr(layout, "metadata" if operand == "e" else operand)
     return found
 

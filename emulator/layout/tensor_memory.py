@@ -1,4 +1,4 @@
-"""Where tcgen05 keeps matrices in tensor memory, and what its ld, st and cp move.
+"""Layouts of tcgen05's matrices in tensor memory, and shapes that its ld, st and cp move.
 
 Tensor memory has 128 lanes of 512 columns of 32 bits, for each CTA. PTX ISA 9.7.16.2 and 9.7.16.10;
 what its pictures show is taken from CuTe's layouts. Coordinates are relative to the address of an
@@ -42,7 +42,7 @@ class Places(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """How the rows of D lie in the lanes: one of the layouts A to G of the manual."""
+    """Map from the rows of D to lanes: one of the layouts A to G of the manual."""
 
     letter: str
     m: int
@@ -70,7 +70,7 @@ ROWS: tuple[Rows, ...] = (
 
 @dataclass(frozen=True)
 class TensorLayout:
-    """Where one tcgen05.mma finds its matrices in tensor memory.
+    """The layout of the matrices of one tcgen05.mma in tensor memory.
 
     Raises OperandError for a shape that no tcgen05.mma of the ``.cta_group`` (``.ws``) has.
     """
@@ -224,7 +224,7 @@ def _places(cta: Int64, lane: Int64, column: Int64, bit: Int64 | int) -> Places:
 
 
 class Transfer(NamedTuple):
-    """What one shape of tcgen05.ld and st moves."""
+    """The words that one shape of tcgen05.ld and st moves."""
 
     #: lanes of tensor memory, and registers of a thread for .x1
     lanes: int

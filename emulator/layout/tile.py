@@ -29,7 +29,7 @@ STRIDES = ("leading_byte_offset", "stride_byte_offset")
 
 @dataclass(frozen=True)
 class TileShape:
-    """What an instruction reads through a descriptor: `rows` of the M or N dimension × `k`.
+    """A tile that an instruction reads through a descriptor: `rows` of M or N × `k`.
 
     K counts bytes for b1, each holding 8 elements. ``major`` is the dimension that is contiguous
     in memory: "k", or "mn" for a transposed 16-bit matrix. Raises OperandError for any other shape,
@@ -85,19 +85,19 @@ class TileShape:
         return (LINES, width) if self.major == "k" else (width, LINES)
 
     def blocks(self, swizzle_bytes: int) -> tuple[int, int]:
-        """How many blocks there are along the rows and along k."""
+        """Number of blocks along the rows and along k."""
         rows, k = self.block(swizzle_bytes)
         return -(-self.rows // rows), -(-self.k // k)
 
     def strides(self, swizzle_bytes: int) -> dict[str, str]:
-        """Which of LBO and SBO leads to the next block along "rows" and along "k"."""
+        """The field, LBO or SBO, that leads to the next block along "rows" and along "k"."""
         leading, stride = STRIDES
         if self.major == "mn" and swizzle_bytes:
             return {"rows": leading, "k": stride}
         return {"k": leading, "rows": stride}
 
     def used_strides(self, swizzle_bytes: int) -> dict[str, str]:
-        """Those of `strides` that count, because the tile has more than one block that way."""
+        """The `strides` in use: those along which the tile has more than one block."""
         high, wide = self.blocks(swizzle_bytes)
         several = {"rows": high > 1, "k": wide > 1}
         return {way: name for way, name in self.strides(swizzle_bytes).items() if several[way]}

@@ -14,10 +14,13 @@ from emulator.errors import (
     UnsupportedError,
     hint,
     listing,
+    quoted,
     shown,
 )
 from emulator.machine.arguments import Memory
+from emulator.machine.compiling import SUFFIXES, compile_cuda, contract_of
 from emulator.machine.launch import Launch
+from emulator.machine.mangling import find_mangled
 from emulator.machine.options import (
     Contract,
     EngineName,
@@ -61,9 +64,33 @@ class Module:
         self._bound = (_bound_once if short else _bound)(text, target)
         self.target = self._bound.target
         self._kernels: dict[tuple[str, Contract], Kernel] = {}
+        #: the compiler that wrote the PTX, and what its flags mean for launches; see `from_cuda`
+        self.compiler = ""
+        self.contract: Contract = "ptxas"
         #: bytes of the variables of .global, which keep their values from launch to launch
         self._variables: dict[str, Array] = {}
         self._turn, self._loading = Turn(), Turn()
+
+    @classmethod
+    def from_cuda(
+        cls,
+        source: str | os.PathLike[str],
+        target: str = "sm_90a",
+        options: Sequence[str] = (),
+    ) -> Module:
+        """Compiles CUDA C++, the text or the path of a file, with nvcc or NVRTC.
+
+        `options` go to the compiler, as ``("-DTILE=64", "-Iinclude")``. Launches contract as ptxas
+        does with them: ``-fmad=false``, ``-G`` and ``-Xptxas -O0`` set `Module.contract`, the
+        `contract` of launches that name none. `Module.compiler` names the compiler.
+
+        Raises OperandError for a source that cannot be read or compiled, with the compiler's
+        messages, UnsupportedError where no compiler is installed.
+        """
+        compiled = compile_cuda(source, target, options)
+        module = cls(compiled.text, target)
+        module.compiler, module.contract = compiled.compiler, contract_of(options)
+        return module
 
     def __repr__(self) -> str:
         return f"<Module of {len(self.kernels)} kernels, {self.target}>"
@@ -88,22 +115,27 @@ class Module:
         return isinstance(name, str) and name in self.kernels
 
     def __getitem__(self, name: str) -> Kernel:
-        """A kernel by its name, or by a part of it that no other kernel's name has."""
+        """A kernel by its name, by a part of it that no other kernel's name has, or as C++ writes
+        it: ``"k<32>"``."""
         if name not in self:
             known = isinstance(name, str)
             alike = [x for x in self.kernels if known and name in x]
+            if known and len(alike) != 1:
+                alike = find_mangled(name, self.kernels)
             if len(alike) != 1:
                 near = hint(name, self.kernels) if known else ""
                 raise OperandError(
                     f"no kernel {shown(name)}; kernels are {listing(self.kernels)}{near}"
                 )
             (name,) = alike
-        return self._kernel(name)
+        return self._kernel(name, self.contract)
 
     def _kernel(self, name: str, contract: Contract = "ptxas") -> Kernel:
         key = (name, contract)
         if key not in self._kernels:
-            bound = bind_kernel(self._bound, name) if contract == "ptxas" else self[name].bound
+            bound = (
+                bind_kernel(self._bound, name) if contract == "ptxas" else self._kernel(name).bound
+            )
             self._kernels[key] = Kernel(self, bound, contract)
         return self._kernels[key]
 
@@ -148,9 +180,14 @@ def _text(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
         and "\n" not in source
         and ";" not in source
         and len(source) < 4096
-        and source.strip().endswith(".ptx")
+        and source.strip().endswith((".ptx", *SUFFIXES))
     ):
         path = Path(source)
+        if path.suffix in SUFFIXES:
+            raise OperandError(
+                f"{quoted(str(path))} is CUDA C++: Module.from_cuda compiles it, and launches it "
+                "with the flags that you give"
+            )
         return read_bytes(path).decode("utf-8", "replace"), path
     if not isinstance(source, str):
         raise OperandError(f"a module is PTX text or a path; got {type(source).__name__}")
@@ -289,7 +326,7 @@ class Kernel:
         cluster: Sequence[int] | int | None = None,
         check: bool = False,
         engine: EngineName = "auto",
-        contract: Contract = "ptxas",
+        contract: Contract | None = None,
         async_order: Order = "early",
         seed: int | None = None,
         step_limit: int | None = None,
@@ -310,7 +347,8 @@ class Kernel:
 
         `contract` says which additions take products unrounded: those that ptxas contracts with its
         default options, or "none", as with its option -fmad=false. With "O0" each statement is
-        computed as it stands, as by ptxas -O0: "none" still rewrites approximate divisions.
+        computed as it stands, as by ptxas -O0: "none" still rewrites approximate divisions. None
+        takes the module's: "ptxas", unless `from_cuda` was given other flags.
 
         `seed` picks another legal order of thread blocks, of warps, of the sides of branches, and
         of lanes that come to one place; the same seed gives the same order. `async_order` says when
@@ -364,7 +402,7 @@ class Kernel:
         cluster: Sequence[int] | int | None = None,
         *,
         check: bool = False,
-        contract: Contract = "ptxas",
+        contract: Contract | None = None,
         async_order: Order = "early",
         seed: int | None = None,
         step_limit: int | None = None,
@@ -375,6 +413,7 @@ class Kernel:
         and errors are those of `launch`."""
         self._check_problems()
         check_options(memory, progress)
+        contract = self.module.contract if contract is None else contract
         check_word("contract", contract, Contract)
         check_word("async_order", async_order, Order)
         return Launch(

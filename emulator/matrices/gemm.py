@@ -46,7 +46,7 @@ class Product(NamedTuple):
     scale_b: Array | None
 
     def shape(self) -> tuple[int, ...]:
-        """That of D."""
+        """The shape of D."""
         names = ("A", "B", "C", "nibbles", "scale_a", "scale_b")
         given = {name: x for name, x in zip(names, self, strict=True) if x is not None}
         with batches_named(**given):
@@ -278,7 +278,7 @@ def _check_first_tile(first_tile: object, last: int) -> None:
 
 
 def _result(shape: tuple[int, ...], order: Order, codes: bool, out: Array | None) -> Array:
-    """Where the codes of D go: a new array, or a view of the one that the caller gave."""
+    """The array for the codes of D: a new one, or a view of the caller's."""
     fmt = order.arithmetic.d
     if out is None:
         return np.empty(shape, code_type(fmt.bits))

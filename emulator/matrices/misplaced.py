@@ -1,4 +1,4 @@
-"""Which matrix was given in whose place: what a message about shapes or types ends with."""
+"""Hints about swapped matrices, with which a message about shapes or types ends."""
 
 from __future__ import annotations
 

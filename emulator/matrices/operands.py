@@ -157,7 +157,7 @@ def operand_codes(
 
 
 def _advice(name: str, values: Any, fmt: Format) -> str:
-    """How to make an operand of the type that it must have."""
+    """Advice on how to convert an operand to the type that it must have."""
     codes = "element codes as unsigned integers with codes=True"
     type_ = array_type(fmt)
     if type_ is None:

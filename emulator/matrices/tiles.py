@@ -22,7 +22,7 @@ BATCH = 1 << 20
 
 
 class Order(NamedTuple):
-    """How a kernel accumulates over k: what every tile is computed with."""
+    """The way in which a kernel accumulates over k, the same for every tile."""
 
     arithmetic: Arithmetic
     #: of the instruction
@@ -49,7 +49,7 @@ class Steps(NamedTuple):
     scale_b: Array | None
 
     def part(self, which: slice) -> Steps:
-        """Those of some instructions."""
+        """The steps of some instructions."""
         return Steps(*(None if x is None else x[..., which, :] for x in self))  # type: ignore[arg-type]
 
 

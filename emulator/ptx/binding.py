@@ -520,7 +520,7 @@ class Binder:
         return Address(place, given.offset, operand.space or symbol.space, coordinates, name)
 
     def _coordinates(self, operand: Operand, given: tree.Address) -> tuple[Bound, ...]:
-        """What stands behind the base of an address: as many coordinates as a tensor has axes."""
+        """The coordinates behind the base of an address: one for each axis of the tensor."""
         sets = [x.items if isinstance(x, tree.Vector) else (x,) for x in given.coordinates]
         needed = operand.coordinates
         if [len(items) for items in sets] != ([needed] if needed else []):

@@ -7,11 +7,10 @@ sm_90a, sm_100a and sm_120a: the machine code of random programs was compared wi
 programs with every fusion written out as ``fma.rn``, which a test repeats where the tools are
 installed. What was measured stands beside each rule, as cases that agree.
 
-Not covered, and rare in compiled code: ptxas contracts once more after it has unrolled a loop,
-moved what is invariant out of one, or repeated an expression behind two or more branches. A product
-that is added in another iteration or behind such branches may be fused where this says that it is
-not. Functions are judged one by one, though ptxas inlines device functions. ``x > c ? c : x``
-becomes a min.NaN.
+Not covered, and rare in compiled code: ptxas contracts once more after it has unrolled a loop, or
+repeated an expression behind two or more branches. A product that is added in another iteration or
+behind such branches may be fused where this says that it is not. Functions are judged one by one,
+though ptxas inlines device functions. ``x > c ? c : x`` becomes a min.NaN.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from typing import NamedTuple
 from emulator.isa.instruction import effects_of
 from emulator.ptx.dataflow import MOVES, Dataflow, Source, Statement, Value, find_users
 from emulator.ptx.folding import Conversion, find_conversions
+from emulator.ptx.loops import moved_out
 from emulator.targets import Target
 
 __all__ = [
@@ -471,7 +471,8 @@ class _Rules:
     def __init__(self, statements: Sequence[Statement], entry: bool) -> None:
         self.statements = statements
         self.constant_spaces = ("ld.const", "ld.param") if entry else ("ld.const",)
-        self.values = Dataflow(statements, _stands_alone).values
+        self.flow = Dataflow(statements, _stands_alone)
+        self.values = self.flow.values
         self.found: dict[int, Rewrite] = {}
         #: statements that take a value, and copies of products by who takes them apart
         self.readers: defaultdict[Value, list[Value]] = defaultdict(list)
@@ -487,9 +488,19 @@ class _Rules:
         for value in sorted(self.values, key=lambda value: value.index):
             if value.users and self._may_become_fma(value):
                 self._fuse(value)
+        self._fuse_moved()
         for value in self.values:
             if value.users and value.head == "mul" and value.index not in self.found:
                 self._scale(value)
+
+    def _fuse_moved(self) -> None:
+        """Fuses additions that ptxas has moved out of loops, with products in front of these."""
+        moved = moved_out(self.flow, self.statements, self._is_constant)
+        for value, region in moved.items():
+            value.region = region
+        for value in sorted(moved, key=lambda value: value.index):
+            if value.users and self._may_become_fma(value):
+                self._fuse(value)
 
     def _has_effect(self, value: Value) -> bool:
         """Whether a value's statement must run even if nobody takes the value."""

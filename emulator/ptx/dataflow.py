@@ -202,11 +202,17 @@ class Dataflow:
 
     def __init__(self, statements: Sequence[Statement], parts: Callable[[Statement], bool]) -> None:
         self.values: list[Value] = []
+        self.blocks: list[Block] = []
+        #: the blocks that can be reached, in reverse postorder
+        self.order: list[int] = []
+        #: by the index of a guarded statement, what its guard is
+        self.guards: dict[int, Value] = {}
         self._statements = statements
         self._constants: dict[int, Value] = {}
         self._undefined: dict[str, Value] = {}
         if statements:
-            self._number(*basic_blocks(statements, parts))
+            self.blocks, self.order = basic_blocks(statements, parts)
+            self._number(self.blocks, self.order)
 
     def _number(self, blocks: list[Block], order: list[int]) -> None:
         live = _live_in(self._statements, blocks, order)
@@ -250,6 +256,8 @@ class Dataflow:
         statement = self._statements[index]
         names, guard = statement.destinations, statement.guard
         arguments = [self._read(source, known) for source in statement.sources]
+        if guard is not None:
+            self.guards[index] = self._read(guard[0], known)
         if statement.opcode in MOVES and len(arguments) == len(names) == 1:
             results = arguments
         else:

@@ -35,7 +35,7 @@ _OCTAL = re.compile(r"\b0\d", re.ASCII)
 
 
 class Prefix:
-    """What stands before the names of a declaration: space, alignment, attributes, type."""
+    """The words before the names of a declaration: space, alignment, attributes, type."""
 
     def __init__(self, lexer: Lexer, linkage: str | None = None) -> None:
         self.at = lexer.at

@@ -125,7 +125,7 @@ class Lexer:
         raise self.error(at, f"expected {expected}, found {self._found()}")
 
     def _end_before(self) -> int:
-        """Where the token before ends if it stands on an earlier line; else the current token."""
+        """The end of the token before, where that stands on an earlier line; else this one."""
         text = self.source.text
         start = 0
         if self.at > _LOOK_BACK:  # from a line on, lest the search starts in the midst of a comment

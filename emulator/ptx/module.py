@@ -120,7 +120,7 @@ class BoundModule:
 
     @cached_property
     def symbols(self) -> dict[str, Symbol]:
-        """Where the variables of .global and .const lie."""
+        """The symbols of the variables of .global and .const."""
         out: dict[str, Symbol] = {}
         start = VARIABLES
         for space in ("global", "const"):
@@ -289,7 +289,7 @@ class KernelBinder:
         made.end = made.first + len(lines)
 
     def _body_scope(self, made: Function, function: tree.Function) -> Scope:
-        """Where the names of a function's outermost block go."""
+        """The scope of a function's outermost block."""
         around = Scope(made)
         around.symbols |= self.module.symbols | self.shared
         try:
@@ -556,7 +556,7 @@ def _formal(variable: tree.Variable, function: Function, scope: Scope) -> int:
 
 
 def items_of(block: tree.Block | None) -> Iterator[tree.Item]:
-    """What stands in a block and in the blocks within it."""
+    """The items of a block and of the blocks within it."""
     stack = [block] if block is not None else []
     while stack:
         for item in stack.pop().items:

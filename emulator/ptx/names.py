@@ -1,4 +1,4 @@
-"""What names in a function stand for: registers, variables, labels (PTX ISA 5.4, 6)."""
+"""Names in a function: registers, variables, labels (PTX ISA 5.4, 6)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def short_name(name: str) -> str:
 
 
 def place_name(symbols: Iterable[Symbol], offset: int, size: int = 1) -> str:
-    """What lies at an offset in shared memory, for messages: ``tile[3]``.
+    """Name of the element at an offset in shared memory, for messages: ``tile[3]``.
 
     An array of bytes is counted in the `size` bytes of an access, as its source will have it.
     """

@@ -125,7 +125,7 @@ def _pair(lexer: Lexer, first: Operand) -> Pair:
 
 
 def _item(lexer: Lexer) -> Name | Element | Integer | Float:
-    """What may stand in a vector and in the parentheses of a call."""
+    """Parses an item of a vector, or of the parentheses of a call."""
     if lexer.kind == "word":
         return _name(lexer)
     if lexer.kind in _CONSTANTS or lexer.text in ("-", "+", "!", "~", "("):

@@ -111,7 +111,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Those of a brx.idx, or of an indirect call."""
+    """Targets of a brx.idx, or of an indirect call."""
 
     pcs: tuple[int, ...]
 
@@ -141,7 +141,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a call passes: the place of the callee, or a register with its address."""
+    """Callee and arguments of a call; the callee is a place, or a register with an address."""
 
     #: None: `register` has the address
     function: str | None
@@ -210,7 +210,7 @@ class Statement:
 
     @property
     def effects(self) -> frozenset[str]:
-        """What it does besides computing its results, see `isa.instruction.EFFECTS`."""
+        """Its effects, see `isa.instruction.EFFECTS`."""
         return self.instruction.effects
 
     def bound(self, use: str) -> Iterator[Bound]:
@@ -357,12 +357,12 @@ def registers_of(bound: Bound | None) -> Iterator[int]:
 
 
 def items_of(bound: Bound | None) -> tuple[Bound | None, ...]:
-    """What stands in braces, or the operand alone."""
+    """The items of a vector, or the operand alone."""
     return bound.items if isinstance(bound, Vector) else (bound,)
 
 
 class Liveness:
-    """Which registers may still be read from a place on, as sets of bits."""
+    """Registers that may still be read from each place on, as sets of bits."""
 
     def __init__(
         self,

@@ -18,15 +18,15 @@ _DEFINED_AS: dict[str | None, tuple[str | None, ...]] = {
 }  # fmt: skip
 
 
-class Fault(NamedTuple):
-    """What is wrong with a declaration."""
+class Conflict(NamedTuple):
+    """A mistake of a declaration."""
 
     at: int
     name: str
     reason: str
 
 
-def faults(module: tree.Module) -> list[Fault]:
+def faults(module: tree.Module) -> list[Conflict]:
     """All declarations of a file that ptxas refuses, in the order of the file."""
     out = []
     seen: dict[str, list[Declared]] = {}
@@ -38,9 +38,9 @@ def faults(module: tree.Module) -> list[Fault]:
         found = next(((reason, other) for reason, other in pairs if reason), None)
         if found is not None:
             line = module.source.position(found[1].at).line
-            out.append(Fault(node.at, name, f"{name!r} {found[0]} (line {line})"))
+            out.append(Conflict(node.at, name, f"{name!r} {found[0]} (line {line})"))
         elif reason := _alone(node):
-            out.append(Fault(node.at, name, reason))
+            out.append(Conflict(node.at, name, reason))
         earlier.append(node)
     return out
 
@@ -53,7 +53,7 @@ def name_of(node: Declared) -> str:
 
 
 def _alone(node: Declared) -> str:
-    """What is wrong with one declaration; "" where it may stand."""
+    """Judges one declaration by itself; "" where it is legal."""
     try:
         if isinstance(node, tree.Variable):
             _check(node)

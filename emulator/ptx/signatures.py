@@ -1,4 +1,4 @@
-"""What a function takes, returns and asks for: PTX ISA, chapter 7 and 11.4."""
+"""Parameters, results and directives of a function: PTX ISA, chapter 7 and 11.4."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from emulator.ptx.tree import DeclaredName, Directive, Pointer, Variable
 
 
 class _Rule(NamedTuple):
-    """Where a directive may stand, and the most values it takes: none, or from one on."""
+    """The place of a directive, and the most values that it takes: none, or from one on."""
 
     #: a prototype takes what a func does
     kinds: tuple[str, ...]

@@ -33,7 +33,7 @@ _NAME = "<statements>"
 
 
 class Mark(NamedTuple):
-    """How many registers, vectors and variables were declared, and where the variables ended."""
+    """Number of registers, vectors and variables declared so far, and the end of the variables."""
 
     registers: int
     vectors: int
@@ -106,7 +106,7 @@ class Declared:
 
     @property
     def mark(self) -> Mark:
-        """What `forget` needs to come back to here."""
+        """Returns a mark for `forget`, which returns to this state."""
         variables = self.variables
         return Mark(len(self.registers), len(self.vectors), len(variables), variables.end)
 

@@ -295,7 +295,7 @@ class Header(NamedTuple):
 
 
 class Block(NamedTuple):
-    """What stands between braces: names declared in it are its own, and hide those outside."""
+    """A block in braces: names declared in it are its own, and hide those outside."""
 
     items: tuple[Item, ...]
     at: int

@@ -28,7 +28,7 @@ OPAQUE = ("texref", "samplerref", "surfref")
 
 
 class Extent(NamedTuple):
-    """How much room a variable takes: of an array without a size, none."""
+    """The size of a variable; an array without a size takes none."""
 
     element_bytes: int
     bytes: int

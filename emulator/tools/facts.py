@@ -20,7 +20,7 @@ from emulator.warp.sparse import legal_nibbles
 Choices = dict[str, list[int] | list[str]]
 
 
-class Operand(NamedTuple):
+class OperandFacts(NamedTuple):
     """One operand; the field names are the keys of the JSON. None: there is no such thing."""
 
     operand: str
@@ -53,7 +53,7 @@ def element_types(ins: Instruction) -> dict[str, str]:
 
 
 def summary(ins: Instruction) -> str:
-    """What it is, and how many lanes do it together."""
+    """One sentence: kind of the instruction, and the lanes that execute it together."""
     if isinstance(ins, Conversion):
         return f"{ins.family}, {ins.source} to {ins.to}, every lane by itself"
     if ins.lanes == 1:
@@ -68,7 +68,7 @@ def summary(ins: Instruction) -> str:
     return ", ".join([ins.family, *given, group])
 
 
-def operands(ins: Instruction) -> list[Operand]:
+def operands(ins: Instruction) -> list[OperandFacts]:
     """The operands in PTX order; of those without a fragment no more is known than the name."""
     if isinstance(ins, Conversion):
         return [_converted(ins, name) for name in ins.operands]
@@ -79,48 +79,48 @@ def operands(ins: Instruction) -> list[Operand]:
     note = "address of a row in shared memory" if isinstance(ins, Movement) else ""
     held = ins.fragments
     return [
-        _held(name, held[name]) if name in held else Operand(name, "", note=note)
+        _held(name, held[name]) if name in held else OperandFacts(name, "", note=note)
         for name in ins.operands
     ]
 
 
-def _ordinary(x: signature.Operand) -> Operand:
+def _ordinary(x: signature.Operand) -> OperandFacts:
     """As the table of operands has it; of an address the registers are those that hold it."""
     what = {"address": "address", "immediate": "immediate"}.get(x.kind, "")
     if x.kind == "address" and x.space:
         what += f" in {x.space} memory"
     note = ", ".join(filter(None, (what, "may be left out" if x.optional else "")))
     count = None if x.kind == "immediate" else x.count
-    return Operand(x.name, "", registers=count, register_types=x.types, note=note)
+    return OperandFacts(x.name, "", registers=count, register_types=x.types, note=note)
 
 
-def _of_matrices(ins: MatrixInstruction) -> list[Operand]:
+def _of_matrices(ins: MatrixInstruction) -> list[OperandFacts]:
     """Matrices, not immediates: `choices` has those."""
     out = []
     for operand in ins.signatures()[-1].operands:
         name, types = operand.name, operand.types
         if operand.kind == "descriptor":
             note, shape = "descriptor of shared memory", (ins.k, ins.n)
-            out.append(Operand(name, ins.b_type, shape, 1, None, 1, types, note))
+            out.append(OperandFacts(name, ins.b_type, shape, 1, None, 1, types, note))
         elif name in ins.fragments:
             note = "or a descriptor, as b" if name == "a" and len(ins.signatures()) > 1 else ""
             out.append(_held(name, ins.fragment(name), types)._replace(note=note))
     return out
 
 
-def _held(name: str, x: Fragment, types: tuple[str, ...] = ()) -> Operand:
-    return Operand(name, x.fmt.name, x.shape, x.groups, x.elements, x.registers, types)
+def _held(name: str, x: Fragment, types: tuple[str, ...] = ()) -> OperandFacts:
+    return OperandFacts(name, x.fmt.name, x.shape, x.groups, x.elements, x.registers, types)
 
 
-def _converted(ins: Conversion, name: str) -> Operand:
+def _converted(ins: Conversion, name: str) -> OperandFacts:
     if name == "rbits":
-        return Operand(name, "b32", elements=1, note="random bits")
+        return OperandFacts(name, "b32", elements=1, note="random bits")
     if name == "scale":
         count = int(ins.scaled.split("::")[1][1:])
-        return Operand(name, "ue8m0", elements=count, note="block scale")
+        return OperandFacts(name, "ue8m0", elements=count, note="block scale")
     packed = ins.to if name == "d" else ins.source
     fmt, count = split_type(packed)
-    return Operand(name, fmt, elements=count, note=f"packed as .{packed}" if count > 1 else "")
+    return OperandFacts(name, fmt, elements=count, note=f"packed as .{packed}" if count > 1 else "")
 
 
 def choices(ins: Instruction) -> Choices:

@@ -192,7 +192,7 @@ def replacing(file: str | Path) -> Iterator[IO[bytes]]:
 
 
 def _mode(file: str | Path) -> int | None:
-    """What kind of file there is, and its rights; None for none, OSError for a loop of links."""
+    """Kind and rights of a file; None where there is none, OSError for a loop of links."""
     with suppress(FileNotFoundError):
         return Path(file).stat().st_mode
     return None

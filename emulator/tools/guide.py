@@ -20,7 +20,7 @@ def pages() -> dict[str, str]:
 
 
 def title(text: str) -> str:
-    """What stands in the first line of a page."""
+    """The heading in the first line of a page."""
     return text.partition("\n")[0].removeprefix("# ")
 
 

@@ -13,7 +13,7 @@ from emulator.errors import runs
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.targets import find_target
-from emulator.tools.facts import Operand, choices, element_types, operands, sizes, summary
+from emulator.tools.facts import OperandFacts, choices, element_types, operands, sizes, summary
 from emulator.tools.operands import Multiplication
 from emulator.tools.report import WIDTH, Answer, render
 from emulator.tools.wording import short_targets, steps
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Computed(NamedTuple):
-    """What these targets compute, how we know, and the steps in words and in numbers."""
+    """The computation of these targets: evidence, and the steps in words and in numbers."""
 
     targets: list[str]
     fidelity: str
@@ -75,7 +75,7 @@ def _constants(ins: Instruction, target: str) -> list[dict[str, Any]]:
 
 
 def _libraries(ins: Instruction, target: str) -> str:
-    """That libraries use another instruction for these types, and whether its bits are others."""
+    """Says that libraries use another instruction for these types, and whether its bits differ."""
     if not isinstance(ins, MatrixInstruction):
         return ""
     generation = find_target(target).generation
@@ -91,7 +91,7 @@ def _libraries(ins: Instruction, target: str) -> str:
 
 
 def _modifiers(ins: Instruction) -> dict[str, Any]:
-    """What the opcode says of the arithmetic, where it multiplies."""
+    """Modifiers of the opcode that concern the arithmetic, where it multiplies."""
     if not isinstance(ins, Multiplication):
         return {}
     arithmetic = ins.arithmetic(ins.targets[0])
@@ -101,7 +101,7 @@ def _modifiers(ins: Instruction) -> dict[str, Any]:
     }}  # fmt: skip
 
 
-def _lines(ins: Instruction, held: list[Operand], recipes: list[Computed]) -> Iterator[str]:
+def _lines(ins: Instruction, held: list[OperandFacts], recipes: list[Computed]) -> Iterator[str]:
     yield str(ins)
     yield f"  {summary(ins)}"
     yield f"  targets: {short_targets(ins.targets)}"
@@ -123,7 +123,7 @@ def _choice(legal: list[int] | list[str]) -> str:
     return runs(numbers) if len(numbers) > 4 else ", ".join(map(str, legal))
 
 
-def _operand_table(held: list[Operand]) -> list[str]:
+def _operand_table(held: list[OperandFacts]) -> list[str]:
     """One line per operand; a column that is empty in all of them is left out."""
     if not held:
         return ["no operands"]

@@ -18,11 +18,11 @@ import numpy as np
 from dtypes import Array
 from emulator.errors import OperandError, hint, listing, quoted
 from emulator.machine.checks.finding import Finding, Party
+from emulator.machine.compiling import SUFFIXES
 from emulator.machine.module import Kernel, Module
 from emulator.machine.options import Contract, Order, Special
 from emulator.machine.report import KernelError
 from emulator.machine.report import Report as MachineReport
-from emulator.tools.compiling import SUFFIXES, compile_cuda
 from emulator.tools.files import check_outputs, read_array, read_text, replacing_all
 from emulator.tools.orders import OrderReport, check_order
 from emulator.tools.report import Answer, render
@@ -65,7 +65,7 @@ def _arguments(parser: ArgumentParser) -> None:
         "arange and random in place of zeros")  # fmt: skip
     add("--dynamic-shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory")
     add("--target", help="sm_90a, H100, ... (default: the file's own .target; .cu: sm_90a)")
-    add("--contract", choices=Contract.__args__, default="ptxas",  # type: ignore[attr-defined]
+    add("--contract", choices=Contract.__args__,  # type: ignore[attr-defined]
         help="what the assembler made of the arithmetic: by default it fuses multiplications and "
         "additions; none: with -fmad=false; O0: with -O0")  # fmt: skip
     add("--async-order", choices=Order.__args__, default="early",  # type: ignore[attr-defined]
@@ -97,7 +97,7 @@ class _Command:
     arg: Sequence[str] = ()
     dynamic_shared: int = 0
     target: str | None = None
-    contract: Contract = "ptxas"
+    contract: Contract | None = None
     async_order: Order = "early"
     seed: int | None = None
     schedule_seed: int | None = None
@@ -148,7 +148,7 @@ class _Command:
 
     @property
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """What the launch has changed, argument by argument."""
+        """Changes that the launch made, argument by argument."""
         pairs = zip(self.values, self.before, strict=True)
         return [_row(i, x, old) for i, (x, old) in enumerate(pairs)]
 
@@ -242,7 +242,7 @@ def _failed(kernel: str, error: KernelError) -> MachineReport:
 
 
 def _orders(command: _Command, seeds: int) -> OrderReport:
-    """What depends on the order; the launch before has left its results in the arrays."""
+    """Checks what depends on the order; an earlier launch has left its results in the arrays."""
     for value, before in zip(command.values, command.before, strict=True):
         if before is not None:
             value.value[...] = before
@@ -258,7 +258,7 @@ def _orders(command: _Command, seeds: int) -> OrderReport:
 
 def _module(file: str, target: str | None) -> Module:
     if file != "-" and Path(file).suffix in SUFFIXES:
-        return Module(compile_cuda(file, target or "sm_90a"))
+        return Module.from_cuda(file, target or "sm_90a")
     if file == "-":
         return Module(read_text(file), target)
     return Module(Path(file), target)

@@ -1,4 +1,4 @@
-"""Which instructions there are, by target, type and family; ``list``."""
+"""The command ``list``: instructions by target, type and family."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ Element = tuple[int, int, int]
 
 
 def group_names(ins: Instruction, fragment: Fragment) -> Callable[[int], str]:
-    """What the matrices of a fragment of several are told apart by, in words."""
+    """Names of the matrices of a fragment that holds several."""
     if isinstance(ins, MatrixInstruction) and fragment.operand.startswith("scale"):
         bytes_, threads = ins.legal_ids(fragment.operand)
         return lambda group: (

@@ -56,7 +56,7 @@ def as_multiplication(
 
 
 class Traits(NamedTuple):
-    """What kind of multiplication it is."""
+    """Traits of a multiplication."""
 
     wgmma: bool = False
     sparse: bool = False
@@ -184,7 +184,7 @@ def scatter(
 
 
 class TileInMemory(NamedTuple):
-    """What a wgmma reads through the descriptor of an operand."""
+    """The tile that a wgmma reads through the descriptor of an operand."""
 
     rows: int
     k: int

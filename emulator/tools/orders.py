@@ -142,7 +142,7 @@ def check_order(
     if "seed" in options:
         raise OperandError("check_order takes seeds=, a number or a list, in place of seed=")
     chosen = _seeds(seeds)
-    state = State(kernel, args, options.get("memory"))
+    state = SavedArrays(kernel, args, options.get("memory"))
     kernel.launch(grid, block, args, **options)
     usual = state.now()
     other = {"async_order": "random"} | options
@@ -172,7 +172,7 @@ def _seeds(given: int | Sequence[int]) -> tuple[int, ...]:
     raise OperandError(f"seeds is 1 … {_MOST_SEEDS}, or a list of numbers; got {shown(given)}")
 
 
-class State:
+class SavedArrays:
     """The arrays that a launch may change: the caller's, and the variables of the module."""
 
     def __init__(self, kernel: Kernel, args: Any, memory: Any, variables: bool = True) -> None:
@@ -190,7 +190,9 @@ class State:
             array[...] = old
 
 
-def _compare(found: dict[int, Dependence], state: State, usual: Sequence[Array], seed: int) -> None:
+def _compare(
+    found: dict[int, Dependence], state: SavedArrays, usual: Sequence[Array], seed: int
+) -> None:
     for i, ((name, array), old) in enumerate(zip(state.arrays, usual, strict=True)):
         differs = other_elements(old, array)
         if not differs.any():

@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Summary:
-    """How the replay of one group went."""
+    """Outcome of the replay of one group."""
 
     group: str
     #: the GPUs that it was recorded on

@@ -128,7 +128,7 @@ def _key(machine: Warp, name: str) -> str:
 
 
 def _arrays(machine: Warp, with_memory: bool) -> dict[str, Array]:
-    """What an .npz file keeps of the machine."""
+    """Arrays of the machine that an .npz file keeps."""
     # Words that results of a wgmma in flight will replace are refused, those never set are zeros.
     arrays = {
         _key(machine, x.name): machine[x.name] if x.written else x.words

@@ -74,7 +74,7 @@ def execute(
 
 
 def run(call: Call) -> Array:
-    """What `execute` does with a call whose operands have their names already.
+    """Executes a call whose operands are already named.
 
     Raises UnsupportedError for an instruction that `execute` does not run.
     """

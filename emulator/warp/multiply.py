@@ -107,7 +107,7 @@ def check(call: Call) -> None:
 
 
 def _argument(ins: MatrixInstruction, name: str, given: Any) -> str:
-    """What a call names an operand by, which may be a descriptor or registers."""
+    """Name of an operand in a call; it may be a descriptor or registers."""
     named = {x[name].kind: x[name].argument for x in ins.signatures()}
     is_descriptor = np.asarray(given).dtype == np.uint64 or "vector" not in named
     return named["descriptor"] if is_descriptor and "descriptor" in named else name

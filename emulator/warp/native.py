@@ -41,7 +41,7 @@ _KEPT = np.zeros(1, np.int64), np.ones(1, np.int64)
 
 
 class Setting(NamedTuple):
-    """What is settled before a batch is looked at."""
+    """Settings that are fixed before a batch is looked at."""
 
     #: bits to flip in every element: the sign, where imm_scale is -1
     flip_a: bool = False
@@ -106,7 +106,7 @@ def _held(ins: Multiplication, name: str) -> Units:
 
 
 class Places(NamedTuple):
-    """Where the units of an operand lie in registers, in the order of a kernel's tables."""
+    """Places of an operand's units in registers, in the order of a kernel's tables."""
 
     lane: Int64
     register: Int64
@@ -310,7 +310,7 @@ def _given(
     operands: dict[str, Array], batch: tuple[int, ...],
     shared: Space | None, selector: int, scales: dict[str, int],
 ) -> dict[str, Operand] | None:  # fmt: skip
-    """Where operands lie that `_in_rows` gave; None where an element lies outside of memory."""
+    """Places of operands that `_in_rows` gave; None where an element lies outside of memory."""
     given: dict[str, Operand] = {}
     for name, x in operands.items():
         if _is_in_memory(ins, setting, name):
@@ -585,7 +585,7 @@ def _is_in_memory(ins: Multiplication, setting: Setting, name: str) -> bool:
 
 
 def _kept(keep: Array | None, batch: tuple[int, ...]) -> Int64 | None:
-    """What `kernels.run` takes; None where all of C counts."""
+    """The mask of C for `kernels.run`; None where all of C counts."""
     if keep is None or keep.all():
         return None
     return np.ascontiguousarray(np.broadcast_to(keep, batch), np.int64).reshape(-1)

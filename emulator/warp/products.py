@@ -68,7 +68,7 @@ class _Side(NamedTuple):
 
 
 class _Metadata(NamedTuple):
-    """What leads from metadata to the rows of B that the stored elements of A meet."""
+    """The map from metadata to the rows of B that the stored elements of A meet."""
 
     #: ``(passes, chunks, m)``: the bytes that hold the nibbles, counted lane by lane, and what the
     #: place in a byte adds to it
@@ -83,7 +83,7 @@ class _Metadata(NamedTuple):
 
 
 class Products(NamedTuple):
-    """How one instruction on one target is multiplied.
+    """The plan of the products of one instruction on one target.
 
     By broadcasting: elements of A are ``(passes, terms, groups, 1, m)`` and of B
     ``(passes, terms, groups, n, 1)``.
@@ -199,7 +199,7 @@ def _metadata(
 
 
 def _scales(ins: MatrixInstruction, operand: str, ids: Ids, made: small.Plan) -> Index:
-    """Those of rows or columns, and of groups ``(groups, m, 1)`` and ``(groups, 1, n)``."""
+    """Scales of rows or columns, and of groups ``(groups, m, 1)`` and ``(groups, 1, n)``."""
     name = f"scale_{operand}"
     inverse: Index = ins.fragment(name).lane_map.inverse[chosen_scales(ins, name, *ids)]
     if made.group == 1:
@@ -211,7 +211,7 @@ def _scales(ins: MatrixInstruction, operand: str, ids: Ids, made: small.Plan) ->
 
 
 def _chain(arithmetic: Arithmetic) -> Callable[..., Array | None] | None:
-    """What computes a recipe of IEEE 754 operations, of products in the order of k."""
+    """The function that computes a recipe of IEEE 754 operations in the order of k."""
     match arithmetic.steps:
         case (FmaChain("f64"),):
             return partial(error_free.fused_chain, rounding=arithmetic.rounding)
@@ -264,7 +264,7 @@ def _units(side: _Side, words: Array) -> Array:
 
 
 def _flat(words: Array, bits: int) -> Array:
-    """What the words hold of so many bits each, lane by lane."""
+    """Unpacks words into fields of so many bits each, lane by lane."""
     type_ = code_type(bits)
     flat = words.ravel()
     if flat.dtype.itemsize < type_.itemsize:
@@ -273,7 +273,7 @@ def _flat(words: Array, bits: int) -> Array:
 
 
 def _numbers(plan: Products, made: small.Plan, i: int, given: Sequence[Array]) -> small.Numbers:
-    """Those of side `i`."""
+    """The numbers of side `i`."""
     side = plan[1 + i]
     assert isinstance(side, _Side)
     found = small.numbers(made, side.fmt, side.numbers, _units(side, given[i]))

@@ -26,7 +26,7 @@ def gather_scales(
 
 
 def chosen_scales(ins: MatrixInstruction, operand: str, byte_id: int, thread_id: int) -> int:
-    """Which of the matrices of scales that the lanes hold is meant, or OperandError."""
+    """Index of the selected matrix of scales that the lanes hold; raises OperandError."""
     bytes_, threads = ins.legal_ids(operand)
     suffix = operand[-1]
     for name, given, legal in (

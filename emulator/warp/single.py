@@ -36,7 +36,7 @@ _CALL = 1 << 13
 
 
 class _Plan(NamedTuple):
-    """What one instruction on one target looks up once."""
+    """Facts of one instruction on one target, looked up once."""
 
     #: type and shapes of the registers of a, b, c, e, scale_a and scale_b by name
     registers: dict[str, tuple[np.dtype[Any], tuple[tuple[int, ...], ...]]]
@@ -178,7 +178,7 @@ _MOST_PRODUCTS = 1 << 17
 
 
 class _Warpgroup(NamedTuple):
-    """What one wgmma on one target looks up once."""
+    """Facts of one wgmma on one target, looked up once."""
 
     #: type and shapes of the registers of a, c and e by name
     registers: dict[str, tuple[np.dtype[Any], tuple[tuple[int, ...], ...]]]

@@ -39,7 +39,7 @@ _SELECTED_AT_ONCE = 1 << 25
 
 
 class SparseProduct(Protocol):
-    """What is asked of a product whose A is sparse, of any instruction."""
+    """The facts of a product with a sparse A, of any instruction."""
 
     @property
     def m(self) -> int: ...

@@ -1,4 +1,4 @@
-"""What tcgen05.ld computes of the registers that it loads: .red and .spcompress. PTX ISA 9.7.16.8.
+"""Reductions of tcgen05.ld over the registers that it loads: .red and .spcompress, 9.7.16.8.
 
 Both are pure functions of registers uint32 ``(…, lanes, n)``, each lane by itself.
 """

@@ -40,7 +40,7 @@ from emulator.warp.tensor_multiply import TensorProduct, zero_columns
 
 
 class Operands(NamedTuple):
-    """What one tcgen05.mma is given; addresses are those of tensor memory."""
+    """Operands of one tcgen05.mma; addresses are those of tensor memory."""
 
     d: int
     #: descriptor of shared memory, or with `a_in_tensor_memory` an address
@@ -62,7 +62,7 @@ class Operands(NamedTuple):
 
 @dataclass(frozen=True)
 class TensorMma:
-    """What the opcode and the instruction descriptor of a tcgen05.mma settle."""
+    """Settings of a tcgen05.mma from its opcode and instruction descriptor."""
 
     product: TensorProduct
     cta_group: int = 1
@@ -210,7 +210,7 @@ class _Run:
         return words_at(self.memories, self._column(address), places, width, what, mask)
 
     def _place(self, name: str) -> Place:
-        """How an element of an operand lies in a word of tensor memory."""
+        """The place of an operand's element in a word of tensor memory."""
         product, x = self.mma.product, self.mma.product.instruction
         if name == "D":
             return Place(32, 0, product.format_c.bits)
@@ -282,7 +282,7 @@ class _Run:
         return np.concatenate(parts).T
 
     def indices(self) -> list[Array]:
-        """What stands in the place of B with .decompress::lut::b, in each CTA."""
+        """The indices in the place of B with .decompress::lut::b, in each CTA."""
         leads = SharedMemoryDescriptor.decode(self.operands.b, self.mma.product.target)
         rows = self.mma.product.instruction.n // self.mma.cta_group
         return [load_indices(s, leads, rows) for s in self.shared]

@@ -143,7 +143,7 @@ class TensorProduct:
 
     @property
     def fidelity(self) -> Fidelity:
-        """How sure the result is: exact for integers, else modelled, and from what."""
+        """Fidelity of the result: exact for integers, else modelled, and from what."""
         x = self.instruction
         return find_fidelity(
             self.target.generation, "tcgen05.mma", d=x.d, source=self.recipe.source
@@ -215,7 +215,7 @@ class _Part(NamedTuple):
 
 
 class ZeroColumns(NamedTuple):
-    """What a zero-column mask says of the columns of a product."""
+    """The meaning of a zero-column mask for the columns of a product."""
 
     #: bool ``(n,)``: columns of B that read as zero
     zero: NDArray[np.bool_]

@@ -133,7 +133,7 @@ def line_bytes(ins: WmmaTransfer) -> int:
 
 
 def line_addresses(ins: WmmaTransfer, address: Any, stride: Any) -> Array:
-    """Where each row (or column) starts, ``(…, lines)``: all of them aligned."""
+    """Address of each row (or column), ``(…, lines)``: all of them aligned."""
     base = _integers(ins, "an address", address, 62)
     step = _integers(ins, "a stride", ins.default_stride if stride is None else stride, 32)
     line = "row" if ins.layout == "row" else "column"

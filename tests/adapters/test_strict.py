@@ -20,6 +20,8 @@ from emulator.tools.pytorch.unknown import COMPOSITES, UNKNOWN, unknown_kind  # 
 torch.manual_seed(0)
 X = torch.randn(4, 8, 8)
 A, B = torch.randn(8, 8), torch.randn(8, 8)
+# PyTorch itself reads beyond the rows of narrower int8 weights on some processors.
+WIDE = torch.randn(32, 64).bfloat16()
 POSITIVE = A @ A.t() + 8 * torch.eye(8)
 HALF = A.half()
 COMPLEX = torch.complex(A, B)
@@ -92,7 +94,7 @@ ATTACKS = {
     "sspaddmm": lambda: torch.sspaddmm(COO, COO, A),
     "quantised linear": lambda: QUANTISED(A),
     "int8 weights": lambda: torch.ops.aten._weight_int8pack_mm(
-        A.bfloat16(), A.to(torch.int8), A[0].bfloat16()
+        WIDE, WIDE.to(torch.int8), WIDE[:, 0].contiguous()
     ),
     "conv3d": lambda: functional.conv3d(VOLUME, torch.randn(4, 3, 3, 3, 3)),
     "transposed conv": lambda: functional.conv_transpose2d(IMAGE, torch.randn(3, 4, 3, 3)),

@@ -50,7 +50,7 @@ from emulator.tools.descriptors.tiles import StoredTile, needed_descriptor
 from emulator.tools.explanations.inputs import generate
 from emulator.tools.listing import find_instructions
 from emulator.tools.pictures.page import Page
-from emulator.tools.pictures.panels import Memory as Panel
+from emulator.tools.pictures.panels import SharedMemory as Panel
 from fuzz.guard import attempt, main, unchanged
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"

@@ -12,8 +12,9 @@ from emulator.arith.scalar import TYPES, find_rule
 from emulator.isa import kinds
 from emulator.isa.conversion import expand
 from emulator.isa.grammar import Grammar
+from emulator.isa.ordinary import instruction
 from emulator.isa.ordinary.instruction import OrdinaryInstruction, names, parse, rows_of
-from emulator.isa.ordinary.row import register_types
+from emulator.isa.ordinary.row import Row, register_types
 from emulator.isa.ordinary.tables import ROWS
 
 OPCODES = GOLDEN / "scalar" / "opcodes.txt"
@@ -72,8 +73,12 @@ def test_no_cvt_stands_in_two_tables():
         assert Instruction.parse(str(conversion)) == conversion
 
 
-def test_every_name_is_registered():
-    assert {name.split(".")[0] for name in kinds.ORDINARY.split()} == set(names())
+def test_a_row_of_a_new_name_is_an_instruction(monkeypatch):
+    assert not kinds.kinds_of("havg.s32")
+    monkeypatch.setattr(instruction, "ROWS", (Row("havg.type=s32"), *ROWS))
+    monkeypatch.setattr(instruction, "names", names.__wrapped__)
+    assert kinds.kinds_of("havg.s32") == [kinds.REST]
+    assert "havg" in kinds.names()
 
 
 def test_opcodes_of_real_kernels():

@@ -11,6 +11,8 @@ import sys
 import pytest
 from paths import ROOT
 
+from emulator.machine import compiling
+
 #: what a block may need that the tests do not install: import -> the package that must be there
 OPTIONAL = {
     "torch": "torch",
@@ -45,6 +47,8 @@ def run_python(code, folder):
     path.write_text(code, encoding="utf-8")
     imported = re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE)
     needed = [OPTIONAL[name] for name in imported if name in OPTIONAL]
+    if "from_cuda(" in code and not (compiling._nvcc() or compiling._nvrtc()):
+        pytest.skip("no compiler of CUDA C++ is installed")
     if not needed:
         runpy.run_path(str(path))
         return

@@ -21,7 +21,7 @@ from emulator.isa.catalogue import instructions
 from emulator.layout.grids import fragment_svg
 from emulator.layout.picture import colour
 from emulator.tools.pictures.page import Page
-from emulator.tools.pictures.panels import Memory
+from emulator.tools.pictures.panels import SharedMemory
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
@@ -113,7 +113,7 @@ def test_notebooks_show_fragments_and_pages():
     fragment = Instruction.parse(F16).fragment("b")
     assert fragment._repr_svg_() == fragment_svg(fragment)
     assert fragment._repr_html_() == fragment._repr_svg_()
-    frame = Page(Instruction.parse(WGMMA), memory=Memory(64))._repr_html_()
+    frame = Page(Instruction.parse(WGMMA), memory=SharedMemory(64))._repr_html_()
     tags = Tags(frame)
     assert tags.count == {"iframe": 1}
     assert "64-byte swizzle" in dict(tags.attributes)["srcdoc"]
@@ -206,7 +206,7 @@ def test_no_label_is_cut_by_a_selection(tmp_path):
     """Labels of 16 bytes, and of pairs of columns, give way to those of the lit cells."""
     column, row, let_go = act(
         tmp_path,
-        Page(WGMMA.replace("n64", "n32"), memory=Memory(64, "mn")),
+        Page(WGMMA.replace("n64", "n32"), memory=SharedMemory(64, "mn")),
         f"go('b[3][2]'); {LABELS}", f"go('d[3][2]'); {LABELS}", f"keep(null); {LABELS}",
     )  # fmt: skip
     a, _, b, d = column["readout"].splitlines()
@@ -305,7 +305,7 @@ def test_searching(tmp_path):
 def test_shared_memory_and_the_choice_of_a(tmp_path):
     byte, element, other, in_b, fitted = act(
         tmp_path,
-        Page(Instruction.parse(WGMMA), memory=Memory(128, "k", 1024)),
+        Page(Instruction.parse(WGMMA), memory=SharedMemory(128, "k", 1024)),
         "type('byte 3666')", "over('d', 20, 33)",
         "const x = document.querySelector('select'); x.selectedIndex = 1;"
         "x.dispatchEvent(new Event('change')); over('a', 20, 9)",

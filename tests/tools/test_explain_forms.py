@@ -16,7 +16,7 @@ from emulator.arith import reference
 from emulator.arith.trace import Counted, Operated
 from emulator.targets import TARGETS
 from emulator.tools.explanations.explanation import explain_registers
-from emulator.tools.explanations.numbers import Code, number_text, ulps_apart
+from emulator.tools.explanations.numbers import ShownCode, number_text, ulps_apart
 
 # --- the trace is that of the result --------------------------------------------------------------
 
@@ -90,12 +90,12 @@ def value_of(text):
 def test_text_is_exact_unless_it_says_so(name):
     fmt = FORMATS[name]
     for code in range(0, 1 << fmt.bits, 1 if fmt.bits < 16 else 37):
-        value = Code(fmt, code).value
+        value = ShownCode(fmt, code).value
         if value is None:
-            assert Code(fmt, code).text().lstrip("-") in ("inf", "nan")
+            assert ShownCode(fmt, code).text().lstrip("-") in ("inf", "nan")
             continue
         for long in (False, True):
-            text = Code(fmt, code).text(long)
+            text = ShownCode(fmt, code).text(long)
             if text[0] == "~":
                 assert abs(Fraction(text[1:]) - value) <= abs(value) * Fraction(1, 10**7)
             elif "2^" in text:
@@ -112,8 +112,8 @@ def test_numbers_that_no_float_holds():
 
 def test_ulps():
     f32 = FORMATS["f32"]
-    assert ulps_apart(Fraction(1), Code(f32, 0x3F800001)) == 1
-    assert ulps_apart(Fraction(2), Code(f32, 0x3FFFFFFF)) == Fraction(-1, 2)
-    assert ulps_apart(Fraction(0), Code(f32, 1)) == 1
-    assert ulps_apart(Fraction(1), Code(f32, 0x7F800000)) is None
-    assert ulps_apart(Fraction(7), Code(FORMATS["s32"], 5)) == -2
+    assert ulps_apart(Fraction(1), ShownCode(f32, 0x3F800001)) == 1
+    assert ulps_apart(Fraction(2), ShownCode(f32, 0x3FFFFFFF)) == Fraction(-1, 2)
+    assert ulps_apart(Fraction(0), ShownCode(f32, 1)) == 1
+    assert ulps_apart(Fraction(1), ShownCode(f32, 0x7F800000)) is None
+    assert ulps_apart(Fraction(7), ShownCode(FORMATS["s32"], 5)) == -2

@@ -10,7 +10,7 @@ from planted import DENSE
 from emulator import Instruction, find_faults, gemm
 from emulator.targets import find_target
 from emulator.tools.faults import kernel, search
-from emulator.tools.faults.kernel import Kernel
+from emulator.tools.faults.kernel import RecordedKernel
 
 INTEGER = Instruction.parse("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")
 BITS = Instruction.parse("mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.xor.popc")
@@ -30,7 +30,7 @@ def random_kernel(ins, steps, seed=0):
         shape = shape if name == "c" else (steps, *shape)
         type_ = np.uint32 if fragment.word_bits == 32 else np.uint64
         words[name] = rng.integers(0, np.iinfo(type_).max, shape, type_, endpoint=True)
-    return Kernel(ins, find_target("sm_80"), words)
+    return RecordedKernel(ins, find_target("sm_80"), words)
 
 
 @pytest.mark.parametrize("ins", [DENSE, INTEGER, BITS, DOUBLE, TF32, QUAD], ids=str)

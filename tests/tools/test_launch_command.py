@@ -12,8 +12,8 @@ from paths import CUDA
 
 from emulator import EmulatorError
 from emulator.__main__ import main
-from emulator.tools import compiling
-from emulator.tools.compiling import compile_cuda
+from emulator.machine import compiling
+from emulator.machine.compiling import compile_cuda
 from emulator.tools.launching import launch_command
 
 SCALE = """
@@ -224,7 +224,7 @@ def test_cuda_without_a_compiler(folder, monkeypatch):
 def test_the_recorded_ptx_is_what_nvcc_makes():
     if shutil.which("nvcc") is None:
         pytest.skip("nvcc is not installed")
-    made = compile_cuda(CUDA / "system.cu", "sm_80")
+    made = compile_cuda(CUDA / "system.cu", "sm_80").text
     statements = [line for line in made.splitlines() if line.strip().endswith(";")]
     kept = (CUDA / "system.ptx").read_text()
     assert sum(line in kept for line in statements) > 0.9 * len(statements)

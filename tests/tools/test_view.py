@@ -22,7 +22,7 @@ from emulator.layout.picture import (
 )
 from emulator.layout.tile import TileShape
 from emulator.tools.pictures.page import Page
-from emulator.tools.pictures.panels import Memory
+from emulator.tools.pictures.panels import SharedMemory
 from emulator.tools.pictures.tiled import TiledFragment
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -248,11 +248,11 @@ def test_a_tile_has_a_legend_of_its_colours():
 
 def test_a_descriptor_and_a_major_for_each_operand(capsys):
     word = int(Descriptor.for_tile(64, 16, "f16", swizzle_bytes=32).descriptor.encode())
-    panels = Page(WGMMA, memory=Memory(descriptor_b=word, major_a="mn")).data["panels"]
+    panels = Page(WGMMA, memory=SharedMemory(descriptor_b=word, major_a="mn")).data["panels"]
     (a,) = [x for x in panels if x["name"] == "a" and x["kind"] == "memory"]
     (b,) = [x for x in panels if x["name"] == "b"]
-    assert a["places"] == Page(WGMMA, memory=Memory(major="mn")).data["panels"][1]["places"]
-    assert b["places"] == Page(WGMMA, memory=Memory(32)).data["panels"][2]["places"]
+    assert a["places"] == Page(WGMMA, memory=SharedMemory(major="mn")).data["panels"][1]["places"]
+    assert b["places"] == Page(WGMMA, memory=SharedMemory(32)).data["panels"][2]["places"]
     text = "\n".join(answer(capsys, "view", WGMMA, "--descriptor-b", hex(word), "--major-a", "mn"))
     assert "32-byte swizzle" in text and "MN-major, 128-byte swizzle" in text
     far = refusal(capsys, "view", WGMMA, "--descriptor-b", "0x7fffffffffffffff")

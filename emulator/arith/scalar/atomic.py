@@ -1,4 +1,4 @@
-"""What atom, red and cp.reduce write to memory: PTX ISA 9.7.13.6, as measured on an H200.
+"""Words that atom, red and cp.reduce write to memory: PTX ISA 9.7.13.6, measured on an H200.
 
 The machine sees to it that nothing comes between the load and the store; atom returns the old
 value. Vectors of registers are one location each.

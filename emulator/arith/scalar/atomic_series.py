@@ -32,7 +32,7 @@ class Series:
 
     @property
     def ufunc(self) -> np.ufunc | None:
-        """What computes the next word, if `tells_of` says so."""
+        """The NumPy function that computes the next word of those that `tells_of` accepts."""
         t = self.type
         if t.is_float and (t not in _SUMS or self.operation != "add"):
             return None
@@ -54,7 +54,7 @@ class Series:
     def found(
         self, old: Array, operands: tuple[Array, ...], starts: Places
     ) -> tuple[Array, Array] | None:
-        """What each operation finds, and what is there after the last one.
+        """Returns the word that each operation finds, and the word after the last one.
 
         `operands` ``(n,)`` are those of the operations on the first location, in order, then those
         on the second one, …; `starts` says where each begins and `old` what it held.
@@ -122,12 +122,12 @@ def _accumulated(
 
 
 def starts_of(ordered: Places) -> Places:
-    """Where another number starts; `numpy.diff` takes several times as long."""
+    """Indices at which a new number starts; `numpy.diff` takes several times as long."""
     return np.concatenate((_FIRST, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1))
 
 
 def counts_of(starts: Places, count: int) -> Places:
-    """How many of `count` there are from each start to the next one."""
+    """Distances from each start to the next one, and from the last to `count`."""
     ends = np.empty_like(starts)
     ends[:-1], ends[-1] = starts[1:], count
     return ends - starts

@@ -220,7 +220,7 @@ def _(w: Words, t: ScalarType, a: Word, b: Word, c: Word, *, mode: str = "") -> 
 
 @cache
 def _selectors(mode: str) -> NDArray[np.uint32]:
-    """What c & 3 selects in a mode, as nibbles."""
+    """Selectors of a mode, indexed by c & 3, as nibbles."""
     bytes_ = [[_BYTES[mode](n, i) & 7 for i in range(4)] for n in range(4)]
     return np.array([sum(x << 4 * i for i, x in enumerate(row)) for row in bytes_], np.uint32)
 

@@ -52,7 +52,7 @@ def holds(t: ScalarType, a: int, b: int, compare: str, ftz: bool) -> int:
 
 
 def _place(t: ScalarType, x: Number) -> tuple[int, Any]:
-    """Where a number that is no NaN stands in the order of all."""
+    """Sort key of a number that is no NaN; infinities lie outside of all others."""
     if x.number_class == _INFINITE:
         return (-1 if x.sign else 1), 0
     return 0, exact.value(t.format, x)

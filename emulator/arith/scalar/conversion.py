@@ -88,7 +88,7 @@ def _made_odd(w: Words, numbers: Word, near: Word) -> Word:
 
 
 def _against(w: Words, numbers: Word, near: Word) -> tuple[Word, Word]:
-    """Where 64-bit integers are above and below the f64 nearest to them."""
+    """Masks of 64-bit integers that lie above, and below, the f64 nearest to them."""
     # The nearest of a number close to the top is the power of two that the type just lacks.
     at_limit = near >= (2.0**63 if numbers.dtype.kind == "i" else 2.0**64)
     back = w.select(at_limit, 0.0, near).astype(numbers.dtype)

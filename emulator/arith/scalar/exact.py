@@ -1,4 +1,4 @@
-"""What the references of floating-point rules share: reading, rounding, NaNs, modifiers.
+"""Shared parts of the references of floating-point rules: reading, rounding, NaNs, modifiers.
 
 Codes and results are Python integers; values are exact fractions. Source of the special cases:
 measured on an H200.

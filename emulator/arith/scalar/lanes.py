@@ -30,7 +30,7 @@ def _executing(mask: Lanes, active: Sequence[bool] | None) -> list[int]:
 
 
 def _who(w: Words, mask: Any, active: Any) -> Any:
-    """Where lanes take part."""
+    """Mask of the lanes that take part."""
     return (mask >> w.lanes() & 1) != 0 if active is None else active
 
 

@@ -1,4 +1,4 @@
-"""What the rules of floating-point instructions share over words: reading, rounding, NaNs.
+"""Shared parts of floating-point rules over words: reading, rounding, NaNs.
 
 Numbers are rounded to nearest, in f32 and f64. Everything else comes from numbers that say exactly
 how a result lies to its neighbours: for f32, f16 and bf16 an f64 *rounded to odd* (cut, its last
@@ -32,7 +32,7 @@ def magnitudes(t: ScalarType, words: Word) -> Word:
 
 
 def are_nans(t: ScalarType, words: Word) -> Word:
-    """Which words are NaNs."""
+    """Mask of the words that are NaNs."""
     return magnitudes(t, words) > t.format.infinity
 
 
@@ -80,7 +80,7 @@ def odd_float32(w: Words, t: ScalarType, numbers: Word) -> Word:
 
 
 def half_way(t: ScalarType, floats: Word) -> Word:
-    """Where f32 numbers may lie half way between two of f16 or bf16."""
+    """Mask of f32 numbers that may lie half way between two numbers of f16 or bf16."""
     bits = floats.view(np.uint32)
     if t.name == "bf16":
         return bits & 0xFFFF == 0x8000

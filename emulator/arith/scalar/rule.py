@@ -26,11 +26,11 @@ Bound = Callable[..., Any]
 
 
 class Operation(Protocol):
-    """What a rule needs to know of an instruction."""
+    """The facts of an instruction that its rule needs."""
 
     @property
     def rule(self) -> str:
-        """Where the rule stands: module and function, as ``integer.add``."""
+        """Module and function of the rule, as ``integer.add``."""
 
     @property
     def types(self) -> tuple[str, ...]:

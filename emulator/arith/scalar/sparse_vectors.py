@@ -45,7 +45,7 @@ def compress(element: ScalarType, index: ScalarType, *words: int) -> tuple[int, 
 
 
 def _key(name: str, code: int, mode: int) -> int:
-    """What is larger for the element that is preferred."""
+    """Sort key that is larger for the preferred element."""
     fmt = FORMATS[name]
     code &= fmt.code_mask
     if fmt.is_float:

@@ -1,4 +1,4 @@
-"""What rules are written with: words and the operations on them.
+"""The language of rules: words and the operations on them.
 
 The text of a rule runs on NumPy's arrays (`arrays`), and emits machine code where words are values
 of LLVM (`machine.compiled.words`). A *word* has the operators, `dtype`, `view` and `astype` of an
@@ -84,10 +84,10 @@ class Words(Protocol):
         """The larger integers, or numbers; as `minimum`."""
 
     def count_ones(self, a: Word) -> Word:
-        """How many bits are ones, as u32."""
+        """Number of one bits, as u32."""
 
     def leading_zeros(self, a: Word) -> Word:
-        """How many bits are zeros above the highest one, as u32."""
+        """Number of zero bits above the highest one bit, as u32."""
 
     def reverse_bits(self, a: Word) -> Word:
         """The bits in reverse order."""

@@ -58,7 +58,7 @@ class FusedDotAdd(Step):
         return [[i for i in range(k) if i // run % passes == p] for p in range(passes)]
 
     def sum_bits(self, a: Format, b: Format, scale: Format | None, k: int) -> int:
-        """How many bits the aligned sum of `k` products and x may have, or a group before it."""
+        """Most bits that the aligned sum of `k` products and x has, or a group before it."""
         bits = a.precision + b.precision + (2 * scale.precision if scale else 0)
         if self.group > 1:
             # Products of a group have one unit, that of the least of them.

@@ -1,4 +1,4 @@
-"""What a step of a recipe is, and what it acts on.
+"""The base class of the steps of a recipe, and the values that they act on.
 
 A step is a frozen dataclass: its fields are the constants that generations disagree on, its methods
 the meaning, the same in plain integers, over arrays and in words. The meaning in integers is the
@@ -45,7 +45,7 @@ class Step(ABC):
 
     @abstractmethod
     def sentence(self, arithmetic: Arithmetic, k: int) -> str:
-        """What the step does as part of `arithmetic`, to an instruction's `k` products."""
+        """Describes the step as part of `arithmetic`, applied to an instruction's `k` products."""
 
 
 def brief(steps: Sequence[Step]) -> str:

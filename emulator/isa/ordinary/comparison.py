@@ -89,6 +89,7 @@ _SELECT = (
         "selp.type=b16|b32|b64|u16|u32|u64|s16|s32|s64|f32|f64",
         "d, a, b, c:pred",
         "comparison.selp",
+        effects="pure moves selects points",
     ),
     Row(
         "slct.type=b16|b32|b64|u16|u32|u64|s16|s32|s64|f32|f64.ctype=s32",

@@ -5,7 +5,7 @@ with them, have their own table in `emulator.isa.conversion`; none stands in bot
 """
 
 from emulator.arith.scalar.types import TYPES
-from emulator.isa.ordinary.row import Row
+from emulator.isa.ordinary.row import Row, doing
 from emulator.targets import having
 
 _80, _90 = having("sm_80"), having("sm_90")
@@ -24,7 +24,7 @@ def _exceeding(to: str) -> str:
 
 
 _WHOLE = (
-    Row(f"cvt.to={_INTEGERS}.from={_INTEGERS}", _CVT, "conversion.integers"),
+    Row(f"cvt.to={_INTEGERS}.from={_INTEGERS}", _CVT, "conversion.integers", effects="pure points"),
     *(Row(f"cvt.sat.to={to}.from={_exceeding(to)}", _CVT, "conversion.integers") for to in _NAMES),
     Row(
         f"cvt.rounding{{.ftz}}{{.sat}}.to=f32.from={_INTEGERS}", _CVT, "conversion.integer_to_float"
@@ -88,36 +88,44 @@ _FLOATS = (
     Row("cvt{.rounding}.to=bf16.from=f16", _NARROW, "conversion.floats", _90, "7.8"),
 )
 
-_PACK = (
-    Row(
-        "cvt.pack.sat.to=u16|s16.from=s32",
-        "d:b32+, a:from+, b:from+",
-        "conversion.pack",
-        version="6.5",
-    ),
-    Row(
-        "cvt.pack.sat.to=u8|s8.from=s32.rest=b32",
-        "d:b32+, a:from+, b:from+, c:rest+",
-        "conversion.pack_onto",
-        version="6.5",
-    ),
-    Row(
-        "cvt.pack.sat.to=u2|s2|u4|s4.from=s32.rest=b32",
-        "d:b32+, a:from+, b:from+, c:rest+",
-        "conversion.pack_onto",
-        having("sm_75"),
-        "6.5",
+_PACK = doing(
+    "pure packs",
+    (
+        Row(
+            "cvt.pack.sat.to=u16|s16.from=s32",
+            "d:b32+, a:from+, b:from+",
+            "conversion.pack",
+            version="6.5",
+        ),
+        Row(
+            "cvt.pack.sat.to=u8|s8.from=s32.rest=b32",
+            "d:b32+, a:from+, b:from+, c:rest+",
+            "conversion.pack_onto",
+            version="6.5",
+        ),
+        Row(
+            "cvt.pack.sat.to=u2|s2|u4|s4.from=s32.rest=b32",
+            "d:b32+, a:from+, b:from+, c:rest+",
+            "conversion.pack_onto",
+            having("sm_75"),
+            "6.5",
+        ),
     ),
 )
 
-_MOV = (
-    Row("mov.type=u16|s16|f32|f64|pred", "d, a", "conversion.mov"),
-    Row("mov.type=u32|u64|s32|s64", "d, a&", "conversion.mov"),
-    Row("mov.type=b16", "d^, a^", "conversion.mov"),
-    Row("mov.type=b32|b64", "d^, a^&", "conversion.mov"),
-    Row("mov.type=b128", "d^, a^", "conversion.mov", version="8.3"),
-    Row("mov.vec=v2|v4.type=b16|u16|s16|b32|u32|s32|f32", "{d*vec}, {a*vec}", "conversion.movs"),
-    Row("mov.vec=v2.type=b64|u64|s64|f64", "{d*vec}, {a*vec}", "conversion.movs"),
+_MOV = doing(
+    "pure moves points packs",
+    (
+        Row("mov.type=u16|s16|f32|f64|pred", "d, a", "conversion.mov"),
+        Row("mov.type=u32|u64|s32|s64", "d, a&", "conversion.mov"),
+        Row("mov.type=b16", "d^, a^", "conversion.mov"),
+        Row("mov.type=b32|b64", "d^, a^&", "conversion.mov"),
+        Row("mov.type=b128", "d^, a^", "conversion.mov", version="8.3"),
+        Row(
+            "mov.vec=v2|v4.type=b16|u16|s16|b32|u32|s32|f32", "{d*vec}, {a*vec}", "conversion.movs"
+        ),
+        Row("mov.vec=v2.type=b64|u64|s64|f64", "{d*vec}, {a*vec}", "conversion.movs"),
+    ),
 )
 
 ROWS = (*_WHOLE, *_FLOATS, *_PACK, *_MOV)

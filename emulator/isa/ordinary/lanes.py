@@ -13,6 +13,7 @@ ROWS = (
         "shfl.sync.mode=up|down|bfly|idx.type=b32",
         "d|p~?, a, b:b32, c:b32, membermask:u32",
         "lanes.shfl",
+        effects="lanes shuffles",
         version="6.0",
     ),
     _WarpRow(
@@ -22,13 +23,18 @@ ROWS = (
         "vote.sync.mode=ballot.type=b32", "d, a:pred, membermask:u32", "lanes.vote", version="6.0"
     ),
     _WarpRow(
-        "match.any.sync.type=b32|b64", "d:u32, a, membermask:u32", "lanes.match_any", version="6.0"
+        "match.any.sync.type=b32|b64",
+        "d:u32, a, membermask:u32",
+        "lanes.match_any",
+        version="6.0",
+        effects="lanes gathers",
     ),
     _WarpRow(
         "match.all.sync.type=b32|b64",
         "d~:u32|p?, a, membermask:u32",
         "lanes.match_all",
         version="6.0",
+        effects="lanes gathers",
     ),
     _WarpRow(
         "redux.sync.operation=add|min|max.type=u32|s32",
@@ -36,7 +42,7 @@ ROWS = (
         "lanes.redux",
         _80,
         "7.0",
-        effects="pure",
+        effects="pure gathers",
     ),
     _WarpRow(
         "redux.sync.operation=and|or|xor.type=b32",
@@ -44,7 +50,7 @@ ROWS = (
         "lanes.redux",
         _80,
         "7.0",
-        effects="pure",
+        effects="pure gathers",
     ),
     _WarpRow(
         "redux.sync.operation=min|max{.abs}{.NaN}.type=f32",
@@ -52,7 +58,7 @@ ROWS = (
         "lanes.redux_float",
         having("redux.f32"),
         "8.6",
-        effects="pure",
+        effects="pure gathers",
     ),
     _WarpRow("activemask.type=b32", "d", "lanes.activemask", version="6.2"),
     _WarpRow("elect.sync", "d~:u32|p, membermask:u32", "lanes.elect", having("sm_90"), "8.0"),

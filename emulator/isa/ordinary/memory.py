@@ -133,7 +133,7 @@ _ADDRESSES = (
         ".type=u64",
         "d, a&",
         version="2.0",
-        effects="pure",
+        effects="pure points",
         needs=_GENERIC_NEEDS,
     ),
     *(

@@ -45,7 +45,7 @@ ALL_TARGETS = having("sm_70")
 
 
 class Needs(NamedTuple):
-    """What one word of an opcode, or several together, need besides its row."""
+    """Targets and version that one word of an opcode, or several together, need besides its row."""
 
     #: with spaces between several
     words: str

@@ -21,7 +21,7 @@ Shadows = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Operand:
+class MatrixShadow:
     """The registers of an operand, and which row or column each of its elements belongs to."""
 
     #: indexes of the registers' shadows
@@ -35,7 +35,7 @@ class Operand:
     @classmethod
     def of(
         cls, statement: Statement, name: str, count: int, axis: int, size: int
-    ) -> Operand | None:
+    ) -> MatrixShadow | None:
         bound = statement.operands.get(name)
         indexes = tuple(i + count for i in registers_of(bound))
         ins: Any = statement.instruction
@@ -65,7 +65,7 @@ def _registers(s: Strand, indexes: tuple[int, ...]) -> Shadows:
     return out
 
 
-class Product:
+class ProductShadow:
     """The operands of one multiplication statement."""
 
     def __init__(self, statement: Statement, function: Function) -> None:
@@ -73,8 +73,8 @@ class Product:
         assert isinstance(ins, MatrixInstruction)
         count = len(function.registers) // 2
         self.lanes = ins.lanes
-        self.a = Operand.of(statement, "a", count, 0, ins.m)
-        self.b = Operand.of(statement, "b", count, 1, ins.n)
+        self.a = MatrixShadow.of(statement, "a", count, 0, ins.m)
+        self.b = MatrixShadow.of(statement, "b", count, 1, ins.n)
         coords = ins.fragment("d").coords
         self.rows, self.columns = coords[..., 0], coords[..., 1]
         self.d = tuple(i + count for i in registers_of(statement.operands["d"]))

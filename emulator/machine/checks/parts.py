@@ -8,11 +8,13 @@ copied; whoever computes with it is taken to mean the other half.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from dtypes import Array
 from emulator.arith.scalar.types import TYPES
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import Bound, ParameterPlace, Register, Statement, Vector, items_of
 
@@ -55,6 +57,16 @@ def halves(shadow: Array) -> tuple[Array, Array]:
 # --- parameters of calls --------------------------------------------------------------------------
 
 
+def moved_operand(statement: Statement) -> Literal["d", "b", ""]:
+    """The operand that a load or atomic fills, or that a store writes; "": it is neither."""
+    effects = statement.effects
+    if not isinstance(statement.instruction, OrdinaryInstruction):
+        return ""
+    if "reads" in effects:
+        return "d"
+    return "b" if "writes" in effects and "exchanges" not in effects else ""
+
+
 @dataclass(frozen=True)
 class ParameterMove:
     """A load or store of bytes of a parameter, which has a shadow for each byte: nobody reads the
@@ -71,14 +83,14 @@ class ParameterMove:
     @classmethod
     def of(cls, statement: Statement, place: Bound | None, count: int) -> ParameterMove | None:
         """The move of a statement, where it is one; shadows stand `count` behind registers."""
-        name = {"ld": "d", "st": "b"}.get(statement.name)
-        if name is None or not isinstance(place, ParameterPlace):
+        name = moved_operand(statement)
+        if not name or not isinstance(place, ParameterPlace):
             return None
         bound = statement.operands[name]
         items = items_of(bound) if isinstance(bound, Vector) else (bound,)
         size = TYPES[str(statement.instruction).rpartition(".")[2]].size // 8
         shadows = [x.index + count if isinstance(x, Register) else None for x in items]
-        return cls(place.index + count, place.offset, size, tuple(shadows), statement.name == "st")
+        return cls(place.index + count, place.offset, size, tuple(shadows), name == "b")
 
     def run(self, s: Strand, mask: Array | None) -> None:
         for number, item in enumerate(self.items):

@@ -21,14 +21,23 @@ from dtypes import Array
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import Movement
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.checks.clocks import Bools
 from emulator.machine.checks.finding import Party
 from emulator.machine.checks.matrices import (
-    Product,
+    ProductShadow,
     registers_of_rows,
     rows_of_registers,
 )
-from emulator.machine.checks.parts import ParameterMove, event_of, half_of, halves, joined, wholes
+from emulator.machine.checks.parts import (
+    ParameterMove,
+    event_of,
+    half_of,
+    halves,
+    joined,
+    moved_operand,
+    wholes,
+)
 from emulator.machine.checks.reporter import Reporter
 from emulator.machine.vector.operands import active, reader, word_type
 from emulator.machine.vector.strand import WARP, Frame, Lanes, Strand
@@ -148,7 +157,7 @@ class Use:
     gathers: Callable[[Strand], Array] | None = None
     #: of a multiplication: whether it adds to D, and its operands
     adds: Callable[[Strand], Array] | None = None
-    product: Product | None = None
+    product: ProductShadow | None = None
     #: it stores to memory, and how the rows of stmatrix come from registers
     stores: Callable[[Strand], Bools] | bool = False
     #: of ldmatrix: the shadows that rows without values give
@@ -160,11 +169,12 @@ class Use:
         guard = None if statement.guard is None else statement.guard.index + count
         sources = tuple(dict.fromkeys(i + count for i in _indexes(statement, "read")))
         chooser = None
-        if statement.name == "selp":
+        effects = statement.effects
+        if "selects" in effects:
             chooser = tuple(next(registers_of(statement.operands[name]), None) for name in "abc")
         targets = tuple(dict.fromkeys(i + count for i in _indexes(statement, "written")))
         place = statement.operands.get("a")
-        if statement.name == "st" and isinstance(place, ParameterPlace):
+        if "writes" in effects and isinstance(place, ParameterPlace):
             targets = (place.index + count,)
             sources = tuple(i + count for i in registers_of(statement.operands["b"]))
         packs = _packs(statement)
@@ -175,7 +185,7 @@ class Use:
             tuple(dict.fromkeys(i + count for i in _bases(statement))), guard,
             _publishes(statement), active(statement.guard), chooser, _absorbing(statement), packs,
             _halves(statement, "a", count), _halves(statement, "d", count),
-            statement.name in ("mov", "selp"), ParameterMove.of(statement, place, count),
+            "moves" in effects, ParameterMove.of(statement, place, count),
             _items(statement, count), _shuffles(statement, function),
             _members(statement, function), _addition(statement, function),
             _product(statement, function), _stores(statement, sources), _loads(statement),
@@ -191,7 +201,7 @@ def _addition(statement: Statement, function: Function) -> Callable[[Strand], Ar
 
 
 def _shuffles(statement: Statement, function: Function) -> Callable[[Strand], Array] | None:
-    if statement.name != "shfl" or not isinstance(statement.operands["a"], Register):
+    if "shuffles" not in statement.effects or not isinstance(statement.operands["a"], Register):
         return None
     return sources_of_shuffle(statement, function)
 
@@ -229,15 +239,15 @@ def _source(mode: str, own: Array, b: Array, c: Array) -> Array:
 def _packs(statement: Statement) -> bool:
     """Whether a statement puts its sources beside each other: cvt to a pair, mov from a vector; bit
     fields are inserted by or, bfi and prmt into what their structure held before."""
-    if statement.name in ("cvt", "mov"):
-        return "b" in statement.operands or isinstance(statement.operands["a"], Vector)
-    return statement.name in ("bfi", "prmt") or str(statement.instruction).startswith("or.b")
+    if "packs" not in statement.effects:
+        return False
+    return "b" in statement.operands or isinstance(statement.operands["a"], Vector)
 
 
 def _halves(statement: Statement, name: str, count: int) -> tuple[int | None, ...]:
     """The shadows of the two registers that a mov joins to a long word, or splits one into."""
     bound = statement.operands.get(name)
-    if statement.name != "mov" or not isinstance(bound, Vector) or len(bound.items) != 2:
+    if "moves" not in statement.effects or not isinstance(bound, Vector) or len(bound.items) != 2:
         return ()
     if TYPES[word_type(statement.signature[name])].size < 64:
         return ()
@@ -245,8 +255,8 @@ def _halves(statement: Statement, name: str, count: int) -> tuple[int | None, ..
 
 
 def _items(statement: Statement, count: int) -> tuple[int | None, ...]:
-    name = {"ld": "d", "ldu": "d", "atom": "d", "st": "b"}.get(statement.name)
-    if name is None:
+    name = moved_operand(statement)
+    if not name:
         return ()
     bound = statement.operands.get(name)
     items = items_of(bound) if isinstance(bound, Vector) else (bound,)
@@ -254,8 +264,7 @@ def _items(statement: Statement, count: int) -> tuple[int | None, ...]:
 
 
 def _members(statement: Statement, function: Function) -> Callable[[Strand], Array] | None:
-    """redux and match say something of all their lanes to each of them."""
-    if statement.name not in ("redux", "match"):
+    if "gathers" not in statement.effects:
         return None
     return reader(statement.operands["membermask"], "u32", function)
 
@@ -266,9 +275,11 @@ def _stores(statement: Statement, sources: tuple[int, ...]) -> Any:
         if ins.form.type != "b16":
             return False
         return lambda s: rows_of_registers(s, sources, ins.trans)
-    if statement.name in ("atom", "red"):
+    if not isinstance(ins, OrdinaryInstruction) or "writes" not in statement.effects:
+        return False
+    if "exchanges" in statement.effects:
         return lambda s: np.any([spread(s, s.read(i)) < 0 for i in sources], axis=0)
-    return statement.name == "st"
+    return True
 
 
 def _loads(statement: Statement) -> Callable[[Bools], list[Bools]] | None:
@@ -278,9 +289,9 @@ def _loads(statement: Statement) -> Callable[[Bools], list[Bools]] | None:
     return None
 
 
-def _product(statement: Statement, function: Function) -> Product | None:
+def _product(statement: Statement, function: Function) -> ProductShadow | None:
     if isinstance(statement.instruction, MatrixInstruction):
-        return Product(statement, function)
+        return ProductShadow(statement, function)
     return None
 
 
@@ -300,10 +311,8 @@ def _size_of_item(statement: Statement) -> int:
 
 
 def _absorbing(statement: Statement) -> int | None:
-    """A bit that is 0 decides a conjunction, and one that is 1 a disjunction."""
-    if statement.name == "and":
-        return 0
-    return 1 if str(statement.instruction) == "or.pred" else None
+    """The value of one operand that decides the result."""
+    return next((x for x, word in enumerate(("zero", "one")) if word in statement.effects), None)
 
 
 # --- while it runs --------------------------------------------------------------------------------

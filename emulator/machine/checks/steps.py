@@ -11,7 +11,7 @@ import numpy as np
 from dtypes import Array
 from emulator.machine.checks import registers
 from emulator.machine.checks.clocks import Aspect, Bools
-from emulator.machine.checks.matrices import Product
+from emulator.machine.checks.matrices import ProductShadow
 from emulator.machine.checks.miscompilations import known_of
 from emulator.machine.checks.registers import Use, count_of, sources_of_shuffle
 from emulator.machine.checks.synchronisation import warps_complete
@@ -110,7 +110,7 @@ def _before(
     written &= found.accumulators | found.sources
     if not read and not written:
         return None
-    move = statement.name == "mov"
+    move = "moves" in statement.effects
     return lambda watch, s, mask: watch.wgmma_checks.touched(s, read, written, move)
 
 
@@ -155,7 +155,7 @@ def _with_members(
 ) -> Callable[[Watch, Strand, Array | None], None]:
     """Lanes that name each other in a membermask name the same lanes, at the same statement."""
     members = reader(statement.operands["membermask"], "u32", function)
-    shuffle = _shuffle(statement, function) if statement.name == "shfl" else None
+    shuffle = _shuffle(statement, function) if "shuffles" in statement.effects else None
 
     def look(watch: Watch, s: Strand, mask: Array | None) -> None:
         if mask is not None:
@@ -318,7 +318,7 @@ def _wait_bulk(statement: Statement, function: Function) -> After:
 
 def _multiplied(statement: Statement, function: Function) -> After:
     """A wgmma was executed: rows and columns of its tiles that nobody wrote spoil its sums."""
-    product = Product(statement, function)
+    product = ProductShadow(statement, function)
     ins: Any = statement.instruction
 
     def after(watch: Watch, s: Strand, lanes: Lanes) -> None:

@@ -23,8 +23,6 @@ from emulator.ptx.program import (
     registers_of,
 )
 
-#: opcodes whose result still points into the variable that an operand points into
-_KEEPS = frozenset({"mov", "add", "sub", "or", "mad", "selp", "cvta", "cvt", "and", "xor", "min"})
 #: more than one variable, or none that is known
 _UNKNOWN = -1
 
@@ -81,6 +79,8 @@ def _sources(program: Program, function: Function, known: Sequence[int]) -> dict
                 continue
             for bound in statement.bound("written"):
                 for index in registers_of(bound):
+                    if function.registers[index].type == "pred":
+                        continue
                     before = held.get(index)
                     after = found if before in (None, found) else _UNKNOWN
                     if after != before:
@@ -89,7 +89,7 @@ def _sources(program: Program, function: Function, known: Sequence[int]) -> dict
 
 
 def _result(statement: Statement, held: dict[int, int], known: Sequence[int]) -> int | None:
-    if statement.name in ("ld", "setp"):
+    if "reads" in statement.effects:
         return None
     found = {
         start
@@ -99,4 +99,4 @@ def _result(statement: Statement, held: dict[int, int], known: Sequence[int]) ->
     }
     if not found:
         return None
-    return found.pop() if len(found) == 1 and statement.name in _KEEPS else _UNKNOWN
+    return found.pop() if len(found) == 1 and "points" in statement.effects else _UNKNOWN

@@ -52,7 +52,7 @@ class Walk(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What is alike for a convolution and its gradients, of two axes each."""
+    """Sizes that a convolution of two axes shares with its gradients."""
 
     stride: tuple[int, int] = (1, 1)
     padding: tuple[int, int] = (0, 0)
@@ -61,7 +61,7 @@ class Shape(NamedTuple):
 
 
 class Way(NamedTuple):
-    """How a convolution is computed, and how that is known."""
+    """The algorithm of a convolution, and its evidence."""
 
     walk: Walk
     choice: Choice

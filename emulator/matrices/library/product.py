@@ -49,7 +49,7 @@ def multiply(
 
 
 class _How(NamedTuple):
-    """What is alike for all parts of a product."""
+    """Settings that all parts of a product share."""
 
     rule: Rule
     target: Target

@@ -1,4 +1,4 @@
-"""Which order the library of an H200 took for the sizes that were recorded.
+"""The order that the library of an H200 took for each recorded size.
 
 The file beside this one has, for every sweep, sizes and the order that gave the recorded bits, or
 that no known order gave them. tests/hardware/torch_orders.py makes it of recordings.
@@ -58,7 +58,7 @@ _RANK: tuple[Evidence, ...] = ("none", "modelled", "rule", "recorded")
 
 
 class Sweep(NamedTuple):
-    """What was recorded of an operation with operands of some types."""
+    """Recordings of an operation with operands of some types."""
 
     #: size, see `_key` -> place in `orders`; `_UNKNOWN` where no known order gives the bits
     places: dict[int, int]
@@ -98,7 +98,7 @@ def _is_aligned(sweep: str, layout: str, m: int, n: int, k: int) -> bool:
 
 
 def _around(table: Sweep, usual: Order, layout: str, batch: int, m: int, n: int, k: int) -> Choice:
-    """What the recorded sizes next to one say."""
+    """Chooses by the recorded sizes next to one."""
     corners = [table.places.get(_key(layout, batch, *size)) for size in _corners(m, n, k)]
     known = [x for x in corners if x is not None]
     if not known:

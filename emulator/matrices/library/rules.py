@@ -1,4 +1,4 @@
-"""What a library computes whatever the sizes are: instructions of main loops, and epilogues.
+"""Rules of a library for all sizes: instructions of main loops, and epilogues.
 
 Sources. "measured": recordings of PyTorch 2.11 (cuBLAS 13.1) on an H200, tests/golden. Elsewhere
 the order is that of an H200 and the arithmetic that of the generation, which nobody compared with
@@ -20,7 +20,7 @@ from emulator.targets import Target
 
 @dataclass(frozen=True)
 class Rule:
-    """How operands of some types are multiplied and summed along k."""
+    """The instructions that multiply operands of some types and sum along k."""
 
     #: types of A and of B, and what tells rows with the same types apart
     a: str
@@ -135,7 +135,7 @@ Sums = Literal["in turn", "by halves", "by fours"]
 
 
 class Order(NamedTuple):
-    """How a kernel walks along k; by default in one chain."""
+    """The order in which a kernel walks along k; by default one chain."""
 
     #: elements of k of each part: a chain from zero each. 0: one part
     part: int = 0

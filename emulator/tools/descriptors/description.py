@@ -1,4 +1,4 @@
-"""What a 64-bit wgmma matrix descriptor says, what is wrong with it, and which bytes it leads to.
+"""Description of a 64-bit wgmma matrix descriptor: fields, mistakes, the bytes that it reads.
 
 `layout.descriptor` says what is wrong with it, `difference` what parts it from another.
 """
@@ -41,7 +41,7 @@ class FieldValue(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Description(Report):
-    """What `describe_descriptor` found; the last two are empty without an instruction."""
+    """Result of `describe_descriptor`; the last two are empty without an instruction."""
 
     word: int
     descriptor: Descriptor
@@ -255,7 +255,7 @@ def _labels(found: Description) -> tuple[list[str], list[str]]:
 
 
 def _lines_of_a_block(found: Description, tile: ReadTile, firsts: Int64) -> Iterator[str]:
-    """Where the 16 bytes of every line of the first core matrices land."""
+    """Places of the 16 bytes of every line of the first core matrices."""
     rows, columns = _labels(found)
     if tile.shape.major == "k":
         header = ["row", *columns[: firsts.shape[1]]]

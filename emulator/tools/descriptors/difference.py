@@ -1,4 +1,4 @@
-"""What parts a wgmma matrix descriptor from the one that a stored tile needs, and why it may."""
+"""Difference of a wgmma matrix descriptor from the one that a stored tile needs, with causes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from emulator.tools.report import render
 
 @dataclass(frozen=True, repr=False)
 class Difference(Report):
-    """How a descriptor parts from the one that is needed."""
+    """Difference between a descriptor and the one that is needed."""
 
     word: int
     tile: ReadTile
@@ -58,7 +58,7 @@ class Difference(Report):
         return int(not self.is_same)
 
     def judged(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
-        """What is wrong with the word, with what the stored tile needs as what is legal.
+        """Mistakes of the word; the legal values are those that the stored tile needs.
 
         What is said of a field that is as it has to be follows from another one, and is left out.
         """

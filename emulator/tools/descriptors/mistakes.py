@@ -123,7 +123,7 @@ def likely_mistakes(
 
 
 def _scaled(have: int, want: int, size: int) -> Iterator[str]:
-    """How a field in units of 16 bytes comes out of the right value wrongly."""
+    """Describes how a wrong field in units of 16 bytes may have come from the right value."""
     mask = (1 << FIELDS["start_address"][1]) - 1
     if not have:
         yield _LEFT_OUT

@@ -49,7 +49,7 @@ def swizzle_width(text: str, what: str = "swizzle") -> int:
 
 
 class ReadTile(NamedTuple):
-    """What an instruction reads through one descriptor."""
+    """The tile that an instruction reads through one descriptor."""
 
     ins: MatrixInstruction
     #: "a" or "b"
@@ -81,7 +81,7 @@ class ReadTile(NamedTuple):
 
 
 def read_tile(ins: Instruction | str, operand: str = "b", major: str = "k") -> ReadTile:
-    """What a wgmma reads through the descriptor of its A or B.
+    """Returns the tile that a wgmma reads through the descriptor of its A or B.
 
     `major` is "mn" where imm-trans is 1. Raises an EmulatorError for what is no wgmma or operand.
     """

@@ -1,4 +1,4 @@
-"""Where two ways to compute one dot product part, and which difference of theirs makes it so.
+"""Finds where two ways to compute one dot product part, and which of their differences causes it.
 
 The cause is found by experiment: `reference` computes the first way with one thing of the second
 put in, then with two, until it gives the second's bits.
@@ -17,7 +17,7 @@ from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import ROUNDED, Convert, FusedDotAdd, Step, brief
 from emulator.arith.trace import Changed, Counted, Operated, Record, Summed
 from emulator.errors import runs
-from emulator.tools.explanations.numbers import Code, number_text, power_of_two
+from emulator.tools.explanations.numbers import ShownCode, number_text, power_of_two
 from emulator.tools.explanations.steps import cut_text, losses
 
 _SATURATES = {True: "clamped to s32 (.satfinite)", False: "wrapped to 32 bits"}
@@ -62,7 +62,7 @@ class Stage(NamedTuple):
     """The running value after one rounding, and which products have gone into it."""
 
     name: str
-    x: Code
+    x: ShownCode
     record: Record
     #: products of this stage; empty where it adds none
     k: tuple[int, ...]
@@ -81,17 +81,17 @@ def _stages(dot: Dot) -> list[Stage]:
                     ks = tuple(start + i * group + j for i in blocks[passes] for j in range(group))
                     many = len(blocks) > 1 or len(instructions) > 1
                     name = f"after {dot.position} = {runs(ks)}" if many else "after all k"
-                    out.append(Stage(name, Code(*record.after), record, ks))
+                    out.append(Stage(name, ShownCode(*record.after), record, ks))
                     passes += 1
                 case Operated(_, name, fmt, k, _, result) if name == "add" or k is not None:
                     ks = () if k is None else (start + k,)
                     where = "+ c" if k is None else f"{name} of {dot.position} = {start + k}"
-                    out.append(Stage(f"after {where}", Code(fmt, result), record, ks))
+                    out.append(Stage(f"after {where}", ShownCode(fmt, result), record, ks))
                 case Changed(step, before, after) if isinstance(step, Convert) and before != after:
-                    out.append(Stage(f"in {after.fmt.name}", Code(*after), record, ()))
+                    out.append(Stage(f"in {after.fmt.name}", ShownCode(*after), record, ()))
                 case Counted(_, addends, _, result):
                     ks = tuple(range(start, start + len(addends)))
-                    out.append(Stage("after all k", Code(*result), record, ks))
+                    out.append(Stage("after all k", ShownCode(*result), record, ks))
     return out
 
 

@@ -21,7 +21,7 @@ from emulator.targets import Target, find_target
 from emulator.tools.explanations.cause import Aspect, Dot, find_cause, parting
 from emulator.tools.explanations.feeds import Asked, computed, from_matrices
 from emulator.tools.explanations.heat import bit_heights, heat_map
-from emulator.tools.explanations.numbers import Code, plural, ulp
+from emulator.tools.explanations.numbers import ShownCode, plural, ulp
 from emulator.tools.operands import Multiplication, as_multiplication
 from emulator.tools.report import Block, Document, Section, Table, in_width
 from emulator.tools.wording import short_targets
@@ -65,8 +65,8 @@ class _Result(NamedTuple):
     runs: list[_Run]
     codes: Array
 
-    def element(self, fmt: Format, place: tuple[int, int]) -> Code:
-        return Code(fmt, int(self.codes[place]))
+    def element(self, fmt: Format, place: tuple[int, int]) -> ShownCode:
+        return ShownCode(fmt, int(self.codes[place]))
 
 
 class _Operands(NamedTuple):
@@ -148,7 +148,7 @@ def compare(
 
 
 def _several(given: Any) -> list[Any]:
-    """What is given as a list; a single thing as one of one."""
+    """Returns an argument as a list; a single value becomes a list of one."""
     try:
         return [given] if isinstance(given, str) else list(given)
     except TypeError:
@@ -179,7 +179,7 @@ def _instructions(given: Any, idesc: InstructionDescriptor | int | None) -> list
 def _runs(
     chosen: Sequence[Multiplication], targets: Targets
 ) -> tuple[list[_Run], list[_Run], list[str]]:
-    """What runs, what is not available, and what to say of several names of one target."""
+    """Splits targets into runs and unavailable ones, with notes on several names of one target."""
     names: dict[Target | Recipe, list[str]] = {}
     every = [name for ins in chosen for name in ins.targets]
     for x in every if targets is None else _several(targets):

@@ -29,7 +29,7 @@ from emulator.tools.report import Block, Document, Section, Table
 
 
 class Explanation(Document):
-    """How one element of D came about; see `Report` for its forms."""
+    """Explanation of one element of D; see `Report` for its forms."""
 
 
 @accepts_tensors()
@@ -183,7 +183,7 @@ def _operands(feed: Feed) -> list[Block]:
 
 
 def _products(feed: Feed) -> Table:
-    """What meets at each k; the products of floating point are terms of the steps below."""
+    """Table of the elements that meet at each k; later steps show floating-point products."""
     exact = not feed.d.code.fmt.is_float
     rows, pairs = [], list(zip(feed.a, feed.b, strict=True))
     for i, run in without_zeros([a.code.code | b.code.code for a, b in pairs]):

@@ -30,7 +30,7 @@ from emulator.matrices.mma import mma
 from emulator.matrices.operands import operand_codes
 from emulator.targets import Target, find_target
 from emulator.tools.descriptors.tiles import read_tile
-from emulator.tools.explanations.numbers import Code
+from emulator.tools.explanations.numbers import ShownCode
 from emulator.tools.operands import (
     Multiplication,
     as_codes,
@@ -54,10 +54,10 @@ class Held(NamedTuple):
 Where = Callable[[int, int], Held]
 
 
-class Element(NamedTuple):
+class FedElement(NamedTuple):
     """One element; `held` is None where nothing says it (B of wgmma given as a matrix)."""
 
-    code: Code
+    code: ShownCode
     held: Held | None
 
     @property
@@ -70,7 +70,7 @@ class Element(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Which element of D is asked for, and how it is computed."""
+    """The element of D that is asked for, and the way in which it is computed."""
 
     row: int
     col: int
@@ -91,14 +91,14 @@ class Feed:
     col: int
     #: column of A and row of B of each product; two half words for a tf32 nibble that mixes them
     k: tuple[int | str, ...]
-    a: tuple[Element, ...]
-    b: tuple[Element, ...]
-    c: Element
-    d: Element
-    scale_a: tuple[Element, ...]
-    scale_b: tuple[Element, ...]
+    a: tuple[FedElement, ...]
+    b: tuple[FedElement, ...]
+    c: FedElement
+    d: FedElement
+    scale_a: tuple[FedElement, ...]
+    scale_b: tuple[FedElement, ...]
     #: nibbles of the row, chunk by chunk
-    metadata: tuple[Element, ...]
+    metadata: tuple[FedElement, ...]
     #: what else acts on the operands
     notes: tuple[str, ...]
     records: tuple[Record, ...]
@@ -320,13 +320,13 @@ def _feed(ins: Multiplication, given: _Matrices, asked: Asked) -> Feed:
         name: np.broadcast_to(x, (*shape, *x.shape[-2:]))[index] for name, x in given.codes.items()
     }
 
-    def element(name: str, fmt: Format, code: Any, i: int, j: int) -> Element:
+    def element(name: str, fmt: Format, code: Any, i: int, j: int) -> FedElement:
         where = given.where.get(name)
-        return Element(Code(fmt, int(code)), where(i, j) if where else None)
+        return FedElement(ShownCode(fmt, int(code)), where(i, j) if where else None)
 
     met, ks = own["b"][:, col], list(range(ins.k))
     labels: tuple[int | str, ...] = tuple(ks)
-    nibbles: tuple[Element, ...] = ()
+    nibbles: tuple[FedElement, ...] = ()
     if "e" in own:
         assert isinstance(ins, MatrixInstruction)
         met = select(ins, own["e"], np.ascontiguousarray(own["b"][:, col : col + 1]))[row, 0]
@@ -335,7 +335,7 @@ def _feed(ins: Multiplication, given: _Matrices, asked: Asked) -> Feed:
     a, met = (
         x ^ x.dtype.type(bit) for x, bit in zip((own["a"][row], met), given.flip, strict=True)
     )
-    scales: list[tuple[Element, ...]] = [(), ()]
+    scales: list[tuple[FedElement, ...]] = [(), ()]
     if (fmt := arithmetic.scale) is not None:
         of_a, of_b = own["scale_a"][row], own["scale_b"][:, col]
         scales[0] = tuple(element("scale_a", fmt, x, row, i) for i, x in enumerate(of_a))

@@ -12,7 +12,7 @@ from dtypes import FORMATS, Array, Format, code_type, encode
 from dtypes.codec import decode_integer
 from emulator.errors import OperandError, hint, listing, one_of, quoted, whole
 from emulator.isa.matrix import MatrixInstruction
-from emulator.tools.explanations.numbers import Code
+from emulator.tools.explanations.numbers import ShownCode
 from emulator.tools.files import read_npz, unnamed
 from emulator.tools.operands import Multiplication, as_codes, operand_shapes, traits
 from emulator.warp.sparse import legal_nibbles
@@ -169,10 +169,10 @@ def number_code(fmt: Format, word: str, name: str) -> int:
             f"{name}: {quoted(text)} is no number of {fmt.name}{why:.200}; write {legal}, or a "
             f"code such as {fmt.max_finite >> 1:#x}"
         ) from None
-    if math.isfinite(value) and Code(fmt, code).value is None:
+    if math.isfinite(value) and ShownCode(fmt, code).value is None:
         raise OperandError(
             f"{name}: {quoted(text)[1:-1]} is too large for {fmt.name}, whose largest number is "
-            f"{Code(fmt, fmt.max_finite).text()}; write inf where infinity is meant"
+            f"{ShownCode(fmt, fmt.max_finite).text()}; write inf where infinity is meant"
         )
     return code
 

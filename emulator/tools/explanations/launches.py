@@ -19,7 +19,7 @@ from emulator.machine.module import Kernel, Module
 from emulator.machine.shared.place import Index, Place
 from emulator.ptx.program import Statement
 from emulator.report import Report
-from emulator.tools.orders import State, element_text, other_elements
+from emulator.tools.orders import SavedArrays, element_text, other_elements
 
 #: operands that the text shows
 _OPERANDS = 12
@@ -182,11 +182,11 @@ class _Pair:
         self.variants = (launches[0][0], launches[1][0])
         self._kernel = launches[0][1]
         self.program = self._kernel.bound.program
-        self.state = State(self._kernel, sizes[2], options.get("memory"), variables=False)
+        self.state = SavedArrays(self._kernel, sizes[2], options.get("memory"), variables=False)
         self.place_of: Callable[[Statement], Place]
 
     def run(self, which: int, watcher: Any = None) -> list[Array]:
-        """What a launch leaves in the arrays, which are afterwards as they were."""
+        """Launches, copies the resulting arrays, and restores the originals."""
         _, kernel, more = self._launches[which]
         # Variables of the module start anew.
         kernel = Module(kernel.module.text, str(kernel.module.target))[kernel.name]
@@ -201,7 +201,7 @@ class _Pair:
         return after
 
     def reason(self, statement: Statement) -> str:
-        """What is known of why a statement has other results."""
+        """The known reason why a statement has other results."""
         if statement.name in _BROUGHT and not isinstance(statement.instruction, WmmaMultiply):
             return "memory brought it: another block or an asynchronous copy has written it"
         if len({more.get("contract") for _, _, more in self._launches}) == 1:

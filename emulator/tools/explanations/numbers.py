@@ -18,7 +18,7 @@ _SHORT, _LONG = (12, 6, 8), (28, 14, 17)
 _FEWEST = 3
 
 
-class Code(NamedTuple):
+class ShownCode(NamedTuple):
     """The code of one element, in every form in which it is shown."""
 
     fmt: Format
@@ -172,7 +172,7 @@ def ulp(fmt: Format, *values: Fraction) -> Fraction:
     return power_of_two(top - fmt.mantissa_bits)
 
 
-def ulps_apart(exact: Fraction, code: Code) -> Fraction | None:
+def ulps_apart(exact: Fraction, code: ShownCode) -> Fraction | None:
     """How far a result lies above (below: negative) the exact value, in units in the last place of
     the larger of the two magnitudes. None for infinity and NaN."""
     value = code.value

@@ -13,7 +13,7 @@ from emulator.arith.steps import ROUNDED, FmaChain, Step, brief
 from emulator.arith.trace import Changed, Counted, Operated, Record, Summed, Term, Widened
 from emulator.tools.explanations.feeds import Feed
 from emulator.tools.explanations.numbers import (
-    Code,
+    ShownCode,
     binary_text,
     k_text,
     number_data,
@@ -64,7 +64,7 @@ def _blocks(records: Sequence[Record], feed: Feed) -> Iterator[Block]:
     for record in () if passes else records:
         match record:
             case Changed(_, before, after) if before != after:
-                yield f"x = {Code(*before).typed()} becomes {Code(*after).typed()}"
+                yield f"x = {ShownCode(*before).typed()} becomes {ShownCode(*after).typed()}"
             case Widened():
                 yield from _widened(record, feed)
             case Counted():
@@ -79,20 +79,20 @@ def _record_data(record: Record, number: int, feed: Feed) -> dict[str, Any]:
             return _pass_data(record, number, feed)
         case Widened():
             return {
-                name: [Code(record.fmt, code).data for code in codes]
+                name: [ShownCode(record.fmt, code).data for code in codes]
                 for name, codes in zip("ab", record.after, strict=True)
             }
         case Changed(_, before, after):
-            return {"before": Code(*before).data, "after": Code(*after).data}
+            return {"before": ShownCode(*before).data, "after": ShownCode(*after).data}
         case Operated(_, name, fmt, k, operands, result):
             return {
                 "operation": name, "k": None if k is None else feed.k[k],
-                "operands": [Code(fmt, code).data for code in operands],
-                "after": Code(fmt, result).data,
+                "operands": [ShownCode(fmt, code).data for code in operands],
+                "after": ShownCode(fmt, result).data,
             }  # fmt: skip
         case Counted(_, addends, c, result):
             total = sum(addends)
-            return {"sum": total, "c": c, "exact": c + total, "after": Code(*result).data}
+            return {"sum": total, "c": c, "exact": c + total, "after": ShownCode(*result).data}
 
 
 def _widened(record: Widened, feed: Feed) -> Iterator[Block]:
@@ -100,7 +100,7 @@ def _widened(record: Widened, feed: Feed) -> Iterator[Block]:
     for i, k in enumerate(feed.k):
         row = [str(k)]
         for fmt, before, after in zip(record.formats, record.before, record.after, strict=True):
-            row += [Code(fmt, before[i]).both(), Code(record.fmt, after[i]).hex]
+            row += [ShownCode(fmt, before[i]).both(), ShownCode(record.fmt, after[i]).hex]
         if record.before[0][i] or record.before[1][i]:
             rows.append(row)
     if rows:
@@ -111,7 +111,7 @@ def _widened(record: Widened, feed: Feed) -> Iterator[Block]:
 
 
 def _counted(record: Counted, feed: Feed) -> Iterator[Block]:
-    total, result = sum(record.addends), Code(*record.result)
+    total, result = sum(record.addends), ShownCode(*record.result)
     exact, fmt, end = record.c + total, result.fmt, f"D = {result.typed()}"
     yield f"sum over k = {total}; C = {record.c}; exact sum {exact}"
     assert result.value is not None
@@ -140,13 +140,13 @@ def term_value(term: Term) -> Fraction:
 
 
 def losses(record: Summed) -> list[Fraction]:
-    """What the cut takes from each term."""
+    """The part of each term that truncation removes."""
     unit = power_of_two(record.unit)
     return [term_value(x) - cut * unit for x, cut in zip(record.terms, record.cut, strict=True)]
 
 
 def cut_text(term: Term, unit: int, lost: Fraction) -> str:
-    """How many bits of a significand are cut off, zeros at its end not counted, and their worth."""
+    """Describes the bits that a significand loses, trailing zeros not counted, and their value."""
     if not lost:
         return ""
     below = max(unit - (term.exponent - term.fraction_bits), 0)
@@ -156,7 +156,7 @@ def cut_text(term: Term, unit: int, lost: Fraction) -> str:
 
 
 def _pass(record: Summed, number: int, count: int, feed: Feed) -> Iterator[Block]:
-    positions, after = _positions(record, number, feed), Code(*record.after)
+    positions, after = _positions(record, number, feed), ShownCode(*record.after)
     ks = k_text([feed.k[i] for block in positions for i in block])
     name = f"Pass {number + 1} of {count}, k = {ks}: " if count > 1 else ""
     if record.top is not None:
@@ -205,10 +205,12 @@ def _aligned(
         names = [f"k {k_text(ks)}"] if ks else []
         names += ["x"] if dead[-1] == len(positions) else []
         yield f"zero, without a part in it: {', '.join(names)}"
-    yield from _rounded(total, Code(*record.after), step.rounding, step.precision)
+    yield from _rounded(total, ShownCode(*record.after), step.rounding, step.precision)
 
 
-def _rounded(total: Fraction, after: Code, rounding: str, precision: int | None) -> Iterator[str]:
+def _rounded(
+    total: Fraction, after: ShownCode, rounding: str, precision: int | None
+) -> Iterator[str]:
     """The sum before and after normalisation, its rounding, and by how much that is off."""
     fmt, end = after.fmt, f"x = {after.typed()}"
     if not total:
@@ -237,7 +239,7 @@ def _pass_data(record: Summed, number: int, feed: Feed) -> dict[str, Any]:
     positions = _positions(record, number, feed)
     ks: list[Any] = [[feed.k[i] for i in block] for block in positions]
     out: dict[str, Any] = {
-        "k": ks, "before": Code(*record.before).data, "after": Code(*record.after).data,
+        "k": ks, "before": ShownCode(*record.before).data, "after": ShownCode(*record.after).data,
         "top": record.top, "terms": [], "sum": None,
     }  # fmt: skip
     if record.top is None:
@@ -272,14 +274,14 @@ def _operations(records: Sequence[Operated], feed: Feed) -> Iterator[Block]:
             k = k_text([feed.k[x.k] for x in records[i : i + run] if x.k is not None])
             rows.append([k, "zero", *[""] * 5])
             continue
-        exact, result = _exact(x), Code(fmt, x.result)
+        exact, result = _exact(x), ShownCode(fmt, x.result)
         rows.append([
             k, _operation_name(x), "" if exact is None else number_text(exact), result.hex,
             result.text(), _off(exact, result), _operation_note(x),
         ])  # fmt: skip
     header = ["k", "operation", "exact", "rounded", f"in {fmt.name}", "error", "why"]
     used = [i for i in range(len(header)) if 1 <= i < 5 or any(row[i] for row in rows)]
-    codes = [Code(fmt, code).typed() for code in first.operands]
+    codes = [ShownCode(fmt, code).typed() for code in first.operands]
     if first.name == "fma":
         yield f"x starts as {codes[-1]}"
     elif first.name == "add":
@@ -295,7 +297,7 @@ def _operation_name(x: Operated) -> str:
 
 def _exact(x: Operated) -> Fraction | None:
     """The exact result of an operation on finite operands, before it is rounded."""
-    values = [Code(x.fmt, code).value for code in x.operands]
+    values = [ShownCode(x.fmt, code).value for code in x.operands]
     numbers = [value for value in values if value is not None]
     if len(numbers) < len(values):
         return None
@@ -304,7 +306,7 @@ def _exact(x: Operated) -> Fraction | None:
     return numbers[0] * numbers[1] + (numbers[2] if x.name == "fma" else 0)
 
 
-def _off(exact: Fraction | None, result: Code) -> str:
+def _off(exact: Fraction | None, result: ShownCode) -> str:
     got = result.value
     if exact is None or got is None or got == exact:
         return ""
@@ -313,11 +315,11 @@ def _off(exact: Fraction | None, result: Code) -> str:
 
 def _operation_note(x: Operated) -> str:
     """Why a result is a NaN or an infinity."""
-    outcome = Code(x.fmt, x.result).number_class
+    outcome = ShownCode(x.fmt, x.result).number_class
     if outcome < INFINITE:
         return ""
     names = {"fma": "abx", "multiply": "ab", "add": "xy"}[x.name]
-    classes = [Code(x.fmt, code).number_class for code in x.operands]
+    classes = [ShownCode(x.fmt, code).number_class for code in x.operands]
 
     def those(kind: NumberClass) -> list[str]:
         return [name for name, own in zip(names, classes, strict=True) if own == kind]
@@ -335,20 +337,20 @@ def _operation_note(x: Operated) -> str:
 
 
 def causes(feed: Feed) -> list[str]:
-    """Where the first NaN or infinity of a result that is one comes from; [] of any other."""
+    """Origin of the first NaN or infinity of a result that is one; [] for other results."""
     if not feed.d.code.fmt.is_float or feed.d.code.value is not None:
         return []
     number: dict[int, int] = {}
     for record in feed.records:
-        before: Code | None = None
+        before: ShownCode | None = None
         if isinstance(record, Summed):
             i = number[id(record.step)] = number.get(id(record.step), -1) + 1
             if found := list(_special_causes(record, _positions(record, i, feed), feed)):
                 return found
         if isinstance(record, Summed | Changed):
-            before, after = Code(*record.before), Code(*record.after)
+            before, after = ShownCode(*record.before), ShownCode(*record.after)
         elif isinstance(record, Operated):
-            after = Code(record.fmt, record.result)
+            after = ShownCode(record.fmt, record.result)
             if note := _operation_note(record):
                 where = "" if record.k is None else f"k {feed.k[record.k]}: "
                 return [f"{where}{_operation_name(record)}: {note}"]
@@ -360,13 +362,13 @@ def causes(feed: Feed) -> list[str]:
 
 
 def _special_causes(record: Summed, positions: list[list[int]], feed: Feed) -> Iterator[str]:
-    """Which operands are NaNs and infinities, and what they make."""
+    """Lists operands that are NaNs and infinities, and their effect."""
     for i, term in enumerate(record.terms):
         if term.number_class < INFINITE:
             continue
         if i == len(positions):
             kind = "a NaN" if term.number_class == NAN else "an infinity"
-            yield f"x: {kind} comes in with {Code(*record.before).typed()}"
+            yield f"x: {kind} comes in with {ShownCode(*record.before).typed()}"
             continue
         for p in positions[i]:
             if reason := _product_cause(feed, p):

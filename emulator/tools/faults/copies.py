@@ -21,7 +21,7 @@ from emulator.memory.tensor_copy import RUN, SHARED_ALIGNMENT, SWIZZLE_BITS, pla
 from emulator.memory.tensor_map import TensorMap
 from emulator.memory.tensor_map_arguments import integer, integers
 from emulator.memory.tensor_transfer import load_box
-from emulator.tools.faults.kernel import Box, Kernel, Mistake, Variant
+from emulator.tools.faults.kernel import Box, Mistake, RecordedKernel, Variant
 from emulator.tools.faults.rows import load_rows
 
 #: elements that a coordinate may be off by, beside boxes
@@ -29,7 +29,7 @@ _OFF = (8, 16, 32, 64, 128, 256)
 
 
 def as_boxes(given: Any) -> tuple[Box, ...]:
-    """What a caller gave as ``boxes=``, checked.
+    """Checks the argument ``boxes=``.
 
     Raises OperandError for what is no tiled map of an array, and for a copy that an H200 refuses.
     """
@@ -66,7 +66,7 @@ def filled(before: Array, boxes: Sequence[Box]) -> Array:
 
 
 def _image(box: Box) -> tuple[Array, Array]:
-    """Where the 16-byte runs of a copy lie in shared memory, and what they hold."""
+    """Places of the 16-byte runs of a copy in shared memory, and their contents."""
     tensor_map, coordinates, address = box
     if address % SHARED_ALIGNMENT or address < 0:
         raise OperandError(
@@ -181,10 +181,12 @@ def _sent(by: int) -> Change:
     return lambda box, i: box._replace(address=box.address + by)
 
 
-def _generator(edits: Callable[[Box], Iterator[Edit]]) -> Callable[[Kernel], Iterator[Variant]]:
+def _generator(
+    edits: Callable[[Box], Iterator[Edit]],
+) -> Callable[[RecordedKernel], Iterator[Variant]]:
     """A mistake with all copies of a map, and with one of them."""
 
-    def variants(kernel: Kernel) -> Iterator[Variant]:
+    def variants(kernel: RecordedKernel) -> Iterator[Variant]:
         boxes = kernel.copies.boxes if kernel.copies else ()
         of_map: dict[TensorMap, list[int]] = {}
         for i, box in enumerate(boxes):
@@ -203,7 +205,7 @@ def _generator(edits: Callable[[Box], Iterator[Edit]]) -> Callable[[Kernel], Ite
     return variants
 
 
-def _edited(kernel: Kernel, changed: Mapping[int, tuple[int, Change]]) -> Kernel:
+def _edited(kernel: RecordedKernel, changed: Mapping[int, tuple[int, Change]]) -> RecordedKernel:
     """With some copies changed, and what they bring in shared memory.
 
     Raises an EmulatorError for copies that are refused, or leave memory.
@@ -217,7 +219,7 @@ def _edited(kernel: Kernel, changed: Mapping[int, tuple[int, Change]]) -> Kernel
     return _with_memory(kernel, filled(kernel.copies.before, boxes))
 
 
-def _with_memory(kernel: Kernel, shared: Array) -> Kernel:
+def _with_memory(kernel: RecordedKernel, shared: Array) -> RecordedKernel:
     """With other bytes in shared memory; raises UndefinedError where addresses leave it."""
     if kernel.ins.is_wgmma:
         kernel = kernel.using(shared=shared)

@@ -14,7 +14,7 @@ from emulator.layout.descriptor import Descriptor, as_words
 from emulator.layout.tile import WINDOW, TileShape
 from emulator.targets import Target
 from emulator.tools.faults.copies import as_boxes, filled
-from emulator.tools.faults.kernel import Copies, Kernel, Rows, split_k
+from emulator.tools.faults.kernel import Copies, RecordedKernel, Rows, split_k
 from emulator.tools.faults.rows import load_rows
 from emulator.tools.operands import (
     ONE_WORD,
@@ -164,7 +164,7 @@ class Given:
         return counts.pop() if counts else 1
 
     def _words(self, name: str, array: Array) -> Array:
-        """Words with an axis of steps, as `Kernel` has them."""
+        """Words with an axis of steps, as `RecordedKernel` has them."""
         dims, lanes = _dims(name), self.ins.lanes
         if name == "shared":
             if array.dtype != np.uint8 or array.ndim != 1:
@@ -207,7 +207,7 @@ class Given:
 
     # --- kernels ---
 
-    def right(self) -> Kernel:
+    def right(self) -> RecordedKernel:
         """What a right kernel passes: from matrices, and from words where there is no matrix."""
         ins, codes, fragment = self.ins, dict(self.codes), self.ins.fragment("c")
         words: dict[str, Array] = {}
@@ -234,10 +234,10 @@ class Given:
         for name in _SCALES if ins.is_block_scaled else ():
             words[name] = self._scales(name)
         if not ins.is_wgmma:
-            return Kernel(ins, self.target, words, self.options)
+            return RecordedKernel(ins, self.target, words, self.options)
         return self._with_tiles(words, {name: codes[name] for name in in_memory})
 
-    def passed(self, right: Kernel) -> Kernel:
+    def passed(self, right: RecordedKernel) -> RecordedKernel:
         """The right kernel, with all that the user's kernel passed in its place."""
         words = dict(right.words)
         for one, other in (("a", "descriptor_a"), ("descriptor_a", "a")):
@@ -248,11 +248,11 @@ class Given:
             # Behind what the user has lie the tiles that were made.
             words["shared"] = right.words["shared"].copy()
             words["shared"][: len(memory)] = memory
-        return Kernel(
+        return RecordedKernel(
             self.ins, self.target, words, self.options, rows=self.rows, copies=self.copies
         )
 
-    def _made(self, right: Kernel) -> list[str]:
+    def _made(self, right: RecordedKernel) -> list[str]:
         """Operands in shared memory of which the user gave no descriptor."""
         return [x for x in "ab" if f"descriptor_{x}" in right.words.keys() - self.words.keys()
                 and x not in self.words]  # fmt: skip
@@ -293,7 +293,7 @@ class Given:
         parts = split_k(name, self.codes[name], self.steps)
         return scatter(self.ins, name, parts, self.options, blank)
 
-    def _with_tiles(self, words: dict[str, Array], tiles: dict[str, Array]) -> Kernel:
+    def _with_tiles(self, words: dict[str, Array], tiles: dict[str, Array]) -> RecordedKernel:
         """The tiles of wgmma: in the user's memory, or in one made for them."""
         own = [x for x in ("descriptor_a", "descriptor_b") if x in self.words]
         memory = self.words.get("shared")
@@ -305,7 +305,7 @@ class Given:
         words |= {x: self.words[x] for x in own if x != "descriptor_a" or "a" not in words}
         for name in tiles:
             words[f"descriptor_{name}"] = self._descriptors(name)
-        kernel = Kernel(self.ins, self.target, words, self.options)
+        kernel = RecordedKernel(self.ins, self.target, words, self.options)
         for name, codes in tiles.items():
             kernel = kernel.holding(name, codes)
         return kernel

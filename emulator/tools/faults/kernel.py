@@ -1,4 +1,4 @@
-"""``Kernel``: what a kernel passes to an instruction, step by step along k, and what comes out.
+"""``RecordedKernel``: the operands that a kernel passes to an instruction in each step along k.
 
 The fault finder starts from one, changes it as a mistake would, and looks at what it computes.
 """
@@ -28,7 +28,7 @@ _AT_ONCE = 1 << 22
 
 
 class Rows(NamedTuple):
-    """What ldmatrix loads the words of an operand from."""
+    """The rows that ldmatrix loads the words of an operand from."""
 
     #: uint8 ``(bytes,)``
     shared: Array
@@ -61,7 +61,7 @@ def split_k(operand: str, codes: Array, steps: int) -> Array:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class RecordedKernel:
     """One instruction, its operands in `steps` steps along k, and how the result is read."""
 
     ins: MatrixInstruction
@@ -106,17 +106,17 @@ class Kernel:
 
     # --- other kernels ---
 
-    def using(self, **words: Array) -> Kernel:
+    def using(self, **words: Array) -> RecordedKernel:
         return replace(self, words={**self.words, **words})
 
-    def loading(self, operand: str, rows: Rows, words: Array) -> Kernel:
+    def loading(self, operand: str, rows: Rows, words: Array) -> RecordedKernel:
         """With the words of `operand` loaded from other rows."""
         return replace(self.using(**{operand: words}), rows={**self.rows, operand: rows})
 
-    def setting(self, **options: Any) -> Kernel:
+    def setting(self, **options: Any) -> RecordedKernel:
         return replace(self, options={**self.options, **options})
 
-    def changing(self, operand: str, change: Change) -> Kernel:
+    def changing(self, operand: str, change: Change) -> RecordedKernel:
         """With the words of `operand` changed, or with those of d read in a changed way."""
         if operand == "d":
             return replace(self, reads=(*self.reads, change))
@@ -125,7 +125,7 @@ class Kernel:
             return self.using(**{operand: change(words[..., None])[..., 0]})
         return self.using(**{operand: change(words)})
 
-    def narrowed(self, n: int) -> Kernel:
+    def narrowed(self, n: int) -> RecordedKernel:
         """The first `n` columns of a wgmma: the same descriptors, fewer accumulators."""
         ins = replace(self.ins, n=n)
         c = self.words["c"][..., : ins.fragment("c").registers]
@@ -146,7 +146,7 @@ class Kernel:
             parts = load_matrix(ins, operand, words["shared"], where, self.options)
         return np.concatenate(list(parts), -2 if operand in ("b", "scale_b") else -1)
 
-    def holding(self, operand: str, codes: Array) -> Kernel:
+    def holding(self, operand: str, codes: Array) -> RecordedKernel:
         """With other codes of the shape of `matrix`, where the instruction looks for them.
 
         Raises OperandError where the tile in memory cannot be written.
@@ -180,7 +180,7 @@ class Variant(NamedTuple):
     #: the operand that it is about: a, b, c, d, e, scale_a, scale_b; "" for none
     operand: str
     detail: str
-    kernel: Kernel
+    kernel: RecordedKernel
 
 
 class Mistake(NamedTuple):
@@ -189,7 +189,7 @@ class Mistake(NamedTuple):
     name: str
     #: how one comes to it, and what to look at
     explanation: str
-    variants: Callable[[Kernel], Iterator[Variant]]
+    variants: Callable[[RecordedKernel], Iterator[Variant]]
     #: what to look at instead, of some operands
     advice: Mapping[str, str] = {}
 
@@ -201,7 +201,7 @@ class Mistake(NamedTuple):
 # --- many at once ---------------------------------------------------------------------------------
 
 
-def results(kernels: Sequence[Kernel]) -> list[Array | None]:
+def results(kernels: Sequence[RecordedKernel]) -> list[Array | None]:
     """`Kernel.result` of each; those that differ in words alone are computed as one batch."""
     groups: dict[tuple[object, ...], dict[tuple[int, ...], list[int]]] = {}
     contents: dict[int, int] = {}
@@ -227,19 +227,19 @@ def results(kernels: Sequence[Kernel]) -> list[Array | None]:
     return out
 
 
-def _kind(kernel: Kernel) -> tuple[object, ...]:
+def _kind(kernel: RecordedKernel) -> tuple[object, ...]:
     shapes = tuple((name, kernel.words[name].shape) for name in sorted(kernel.words))
     options = tuple(sorted(kernel.options.items()))
     return str(kernel.ins), kernel.target.name, options, kernel.carries, shapes
 
 
-def _read(kernel: Kernel, words: Array) -> Array:
+def _read(kernel: RecordedKernel, words: Array) -> Array:
     for change in kernel.reads:
         words = change(words)
     return kernel.ins.fragment("d").gather(words)
 
 
-def _run(kernels: list[Kernel]) -> list[Array | None]:
+def _run(kernels: list[RecordedKernel]) -> list[Array | None]:
     """Words of d of kernels that differ in words alone; None for one that cannot run."""
     try:
         return list(_steps(kernels))
@@ -251,7 +251,7 @@ def _run(kernels: list[Kernel]) -> list[Array | None]:
         return _run(kernels[:half]) + _run(kernels[half:])
 
 
-def _steps(kernels: list[Kernel]) -> Array:
+def _steps(kernels: list[RecordedKernel]) -> Array:
     first = kernels[0]
     words = {}
     for name, mine in first.words.items():
@@ -263,13 +263,13 @@ def _steps(kernels: list[Kernel]) -> Array:
     return np.broadcast_to(d, (len(kernels), *d.shape[1:]))
 
 
-def _is_plain_loop(kernel: Kernel) -> bool:
+def _is_plain_loop(kernel: RecordedKernel) -> bool:
     """Whether all steps are one long dot product, of operands that no check refuses."""
     plain = kernel.words.keys() == {"a", "b", "c"} and not kernel.ins.fragment("a").place.padding
     return plain and kernel.steps > 1 and kernel.carries and not kernel.ins.b_place.padding
 
 
-def _chained(first: Kernel, words: Mapping[str, Array]) -> Array:
+def _chained(first: RecordedKernel, words: Mapping[str, Array]) -> Array:
     """As `_executed`, without going through registers after every step."""
     ins = first.ins
     a, b = (np.moveaxis(ins.fragment(name).gather(words[name]), 1, 0) for name in "ab")
@@ -279,7 +279,7 @@ def _chained(first: Kernel, words: Mapping[str, Array]) -> Array:
     return ins.fragment("d").scatter(d)
 
 
-def _executed(first: Kernel, words: Mapping[str, Array]) -> Array:
+def _executed(first: RecordedKernel, words: Mapping[str, Array]) -> Array:
     start = d = words["c"]
     for step in range(first.steps):
         now = {name: x[:, step] for name, x in words.items() if name not in ("c", "shared")}

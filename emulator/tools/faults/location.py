@@ -97,7 +97,7 @@ def _lines(mask: Array, name: str) -> str:
 
 
 def _kind(fmt: Format, given: Array, expected: Array) -> str:
-    """What every wrong element is; "" where they have nothing in common."""
+    """The property that all wrong elements share; "" where there is none."""
     g, e = decode_values(fmt, given), decode_values(fmt, expected)
     apart, several = ulps(fmt, given, expected), len(g) > 2
     finite = bool(np.isfinite(g + e).all())

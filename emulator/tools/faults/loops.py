@@ -11,13 +11,13 @@ from dataclasses import replace
 import numpy as np
 
 from dtypes import Array, decode, decode_values, encode
-from emulator.tools.faults.kernel import Kernel, Variant
+from emulator.tools.faults.kernel import RecordedKernel, Variant
 
 #: steps from either end of a loop that may be left out or done twice
 _STEPS = 16
 
 
-def accumulator(kernel: Kernel) -> Iterator[Variant]:
+def accumulator(kernel: RecordedKernel) -> Iterator[Variant]:
     """The accumulator forgotten, not zeroed, or not carried from step to step."""
     ins, c = kernel.ins, kernel.words["c"]
     if ins.is_wgmma:
@@ -40,7 +40,7 @@ def accumulator(kernel: Kernel) -> Iterator[Variant]:
         yield Variant("c", text, replace(kernel, carries=False))
 
 
-def _doubled(kernel: Kernel) -> Array | None:
+def _doubled(kernel: RecordedKernel) -> Array | None:
     fragment = kernel.ins.fragment("c")
     fmt, codes = fragment.fmt, fragment.gather(kernel.words["c"])
     if not fmt.is_float:
@@ -50,7 +50,7 @@ def _doubled(kernel: Kernel) -> Array | None:
     return fragment.scatter(encode(fmt, 2.0 * decode_values(fmt, codes)))
 
 
-def steps_along_k(kernel: Kernel) -> Iterator[Variant]:
+def steps_along_k(kernel: RecordedKernel) -> Iterator[Variant]:
     """The loop over k takes a part of A or B twice, or leaves one out."""
     n = kernel.steps
     if n == 1:

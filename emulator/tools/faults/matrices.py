@@ -20,12 +20,12 @@ from emulator.isa.matrix_opcodes import expand
 from emulator.layout.fragment import Fragment
 from emulator.layout.lanemap import COL, ROW, Mode, digits, lane_map
 from emulator.targets import TARGETS
-from emulator.tools.faults.kernel import Change, Kernel, Variant, split_k
+from emulator.tools.faults.kernel import Change, RecordedKernel, Variant, split_k
 
 # --- transposes -----------------------------------------------------------------------------------
 
 
-def transposed_operand(kernel: Kernel) -> Iterator[Variant]:
+def transposed_operand(kernel: RecordedKernel) -> Iterator[Variant]:
     """A matrix that is stored row by row and read column by column, or the reverse."""
     for name in _matrices(kernel):
         for text, other in _transposes(kernel.matrix(name)):
@@ -36,7 +36,7 @@ def transposed_operand(kernel: Kernel) -> Iterator[Variant]:
             yield Variant("d", f"D {text}", kernel.changing("d", _reordered(kernel, order)))
 
 
-def _matrices(kernel: Kernel) -> list[str]:
+def _matrices(kernel: RecordedKernel) -> list[str]:
     """Operands that one can write as a matrix; A of m8n8k4.f16 is several."""
     fragments = [kernel.ins.fragment(x) for x in kernel.registers]
     return [] if any(x.groups > 1 for x in fragments) else ["a", "b", "c"]
@@ -53,12 +53,12 @@ def _transposes(codes: Array) -> Iterator[tuple[str, Array]]:
     yield "is in memory column by column and read as if row by row", stored
 
 
-def _with_matrix(kernel: Kernel, name: str, text: str, codes: Array) -> Iterator[Variant]:
+def _with_matrix(kernel: RecordedKernel, name: str, text: str, codes: Array) -> Iterator[Variant]:
     with suppress(OperandError):  # a tile of which two elements share a byte: no such memory
         yield Variant(name, text, kernel.holding(name, np.ascontiguousarray(codes)))
 
 
-def _reordered(kernel: Kernel, order: Array) -> Change:
+def _reordered(kernel: RecordedKernel, order: Array) -> Change:
     """Reads the result as a matrix whose element i was element ``order[i]``."""
     fragment = kernel.ins.fragment("d")
 
@@ -78,7 +78,7 @@ _TYPES = {1: "tf32", 2: "f16", 4: "s8", 8: "s4", 32: "b1"}
 _Modes = tuple[Mode, ...]
 
 
-def other_lane_map(kernel: Kernel) -> Iterator[Variant]:
+def other_lane_map(kernel: RecordedKernel) -> Iterator[Variant]:
     """The fragment of another element type, or elements dealt out to the lanes one by one."""
     for name in _in_registers(kernel):
         fragment = kernel.ins.fragment(name)
@@ -95,7 +95,7 @@ def other_lane_map(kernel: Kernel) -> Iterator[Variant]:
             yield _packed(kernel, name, parts.reshape(len(parts), rows * cols)[:, flat], text)
 
 
-def _maps_of_other_types(kernel: Kernel, name: str, fragment: Fragment) -> dict[str, Array]:
+def _maps_of_other_types(kernel: RecordedKernel, name: str, fragment: Fragment) -> dict[str, Array]:
     family, own = "b8" if name == "b" else f"a{kernel.ins.m}", fragment.lane_map
     per_word = 32 // fragment.place.width if fragment.word_bits == 32 else 1
     out = {}
@@ -109,11 +109,11 @@ def _maps_of_other_types(kernel: Kernel, name: str, fragment: Fragment) -> dict[
     return out
 
 
-def _in_registers(kernel: Kernel) -> list[str]:
+def _in_registers(kernel: RecordedKernel) -> list[str]:
     return [x for x in _matrices(kernel) if x in kernel.words]
 
 
-def _packed(kernel: Kernel, name: str, codes: Array, text: str) -> Variant:
+def _packed(kernel: RecordedKernel, name: str, codes: Array, text: str) -> Variant:
     """Codes ``(steps, lanes, elements)`` as registers."""
     fragment = kernel.ins.fragment(name)
     # In the order of the right map, so that scatter puts them where they stand here.
@@ -123,7 +123,7 @@ def _packed(kernel: Kernel, name: str, codes: Array, text: str) -> Variant:
     return Variant(name, f"{name.upper()}: {text}", changed)
 
 
-def wrong_index(kernel: Kernel) -> Iterator[Variant]:
+def wrong_index(kernel: RecordedKernel) -> Iterator[Variant]:
     """One term of the formula for the row or column of an element is wrong."""
     for name in _in_registers(kernel):
         fragment, codes = kernel.ins.fragment(name), kernel.matrix(name)
@@ -142,7 +142,7 @@ def wrong_index(kernel: Kernel) -> Iterator[Variant]:
                 yield _read(kernel, name, codes.T, col * rows + row, text)
 
 
-def _read(kernel: Kernel, name: str, codes: Array, indices: Array, text: str) -> Variant:
+def _read(kernel: RecordedKernel, name: str, codes: Array, indices: Array, text: str) -> Variant:
     memory = np.ascontiguousarray(codes).reshape(-1)
     return _packed(kernel, name, memory[indices % memory.size], text)
 
@@ -195,7 +195,7 @@ _SAID = {"a_type": "type of A", "b_type": "type of B", "satfinite": ".satfinite"
 
 
 def _shape(ins: MatrixInstruction) -> tuple[object, ...]:
-    """What a typing error in the types and modifiers leaves as it is."""
+    """The part of an instruction that a typing error in types and modifiers does not change."""
     return ins.m, ins.n, ins.k, ins.d_type, ins.c_type, ins.scale_vec, ins.form.kind, ins.operands
 
 
@@ -207,7 +207,7 @@ def _relatives(family: str) -> dict[tuple[object, ...], list[MatrixInstruction]]
     return out
 
 
-def other_instruction(kernel: Kernel) -> Iterator[Variant]:
+def other_instruction(kernel: RecordedKernel) -> Iterator[Variant]:
     """Another type or modifier in the opcode, of an instruction with the same registers."""
     ins, names = kernel.ins, [f.name for f in fields(MatrixInstruction) if f.name != "form"]
     for other in _relatives(ins.form.family)[_shape(ins)]:
@@ -229,7 +229,7 @@ def other_instruction(kernel: Kernel) -> Iterator[Variant]:
             yield Variant("", ", ".join(texts), replace(kernel, ins=other))
 
 
-def other_target(kernel: Kernel) -> Iterator[Variant]:
+def other_target(kernel: RecordedKernel) -> Iterator[Variant]:
     """The bits are those of another generation."""
     seen = {kernel.ins.recipe(kernel.target).steps}
     for name in kernel.ins.targets:
@@ -241,7 +241,7 @@ def other_target(kernel: Kernel) -> Iterator[Variant]:
             yield Variant("", text, replace(kernel, target=target))
 
 
-def converted_elements(kernel: Kernel) -> Iterator[Variant]:
+def converted_elements(kernel: RecordedKernel) -> Iterator[Variant]:
     """Elements whose bits are those of another type."""
     for name in "ab":
         fmt = FORMATS[getattr(kernel.ins, f"{name}_type")]

@@ -13,7 +13,7 @@ from itertools import combinations, permutations
 import numpy as np
 
 from dtypes import Array
-from emulator.tools.faults.kernel import Change, Kernel, Variant
+from emulator.tools.faults.kernel import Change, RecordedKernel, Variant
 
 #: with more registers than this, only pairs as far apart as these
 _EVERY_PAIR, _NEIGHBOURS = 8, (1, 2, 4)
@@ -21,11 +21,13 @@ _EVERY_PAIR, _NEIGHBOURS = 8, (1, 2, 4)
 Ways = Iterator[tuple[str, Change]]
 
 
-def each_operand(ways: Callable[[Kernel, str, int], Ways]) -> Callable[[Kernel], Iterator[Variant]]:
+def each_operand(
+    ways: Callable[[RecordedKernel, str, int], Ways],
+) -> Callable[[RecordedKernel], Iterator[Variant]]:
     """A mistake with the words of one operand, of which a lane has a number, for all operands."""
 
     @wraps(ways)
-    def variants(kernel: Kernel) -> Iterator[Variant]:
+    def variants(kernel: RecordedKernel) -> Iterator[Variant]:
         for name, count in kernel.words_per_lane.items():
             for text, change in ways(kernel, name, count):
                 yield Variant(name, text, kernel.changing(name, change))
@@ -52,14 +54,14 @@ def of_lanes(order: Array | list[int]) -> Change:
 
 
 @each_operand
-def exchanged_registers(kernel: Kernel, name: str, count: int) -> Ways:
+def exchanged_registers(kernel: RecordedKernel, name: str, count: int) -> Ways:
     """Two registers of an operand in each other's place."""
     for i, j in _pairs(count):
         yield f"{name}{i} and {name}{j} exchanged", of_registers(exchanged(count, (i, j)))
 
 
 @each_operand
-def repeated_register(kernel: Kernel, name: str, count: int) -> Ways:
+def repeated_register(kernel: RecordedKernel, name: str, count: int) -> Ways:
     """One register of an operand written twice."""
     for pair in _pairs(count):
         for i, j in (pair, pair[::-1]):
@@ -69,7 +71,7 @@ def repeated_register(kernel: Kernel, name: str, count: int) -> Ways:
 
 
 @each_operand
-def register_order(kernel: Kernel, name: str, count: int) -> Ways:
+def register_order(kernel: RecordedKernel, name: str, count: int) -> Ways:
     """All registers of an operand in another order."""
     for order in _orders(count):
         listed = ", ".join(f"{name}{i}" for i in order[:8]) + (", …" if count > 8 else "")
@@ -77,7 +79,7 @@ def register_order(kernel: Kernel, name: str, count: int) -> Ways:
 
 
 @each_operand
-def missing_register(kernel: Kernel, name: str, count: int) -> Ways:
+def missing_register(kernel: RecordedKernel, name: str, count: int) -> Ways:
     """A register that was never loaded, or never stored."""
     for i in range(count) if name in kernel.registers else ():
         yield f"{name}{i} is zero in every lane", _cleared(np.arange(count) == i)
@@ -87,7 +89,7 @@ def _cleared(which: Array) -> Change:
     return lambda words: np.where(which, words.dtype.type(0), words)
 
 
-def foreign_register(kernel: Kernel) -> Iterator[Variant]:
+def foreign_register(kernel: RecordedKernel) -> Iterator[Variant]:
     """A register of B among those of A, or the reverse."""
     if "a" not in kernel.words or "b" not in kernel.words:
         return
@@ -100,7 +102,7 @@ def foreign_register(kernel: Kernel) -> Iterator[Variant]:
                 yield Variant(name, detail, kernel.using(**{name: words}))
 
 
-def exchanged_operands(kernel: Kernel) -> Iterator[Variant]:
+def exchanged_operands(kernel: RecordedKernel) -> Iterator[Variant]:
     """A and B, or their descriptors or scales, in each other's place."""
     words = kernel.words
     for a, b in (("a", "b"), ("descriptor_a", "descriptor_b"), ("scale_a", "scale_b")):
@@ -144,7 +146,7 @@ def _swapped_bits(number: int, i: int, j: int) -> int:
 
 
 @each_operand
-def order_within_register(kernel: Kernel, name: str, count: int) -> Ways:
+def order_within_register(kernel: RecordedKernel, name: str, count: int) -> Ways:
     """Halves, bytes, nibbles or bits of every register in another order."""
     for text, change in _BIT_ORDERS:
         yield f"{name}: {text}", change
@@ -175,14 +177,14 @@ _BIT_ORDERS = (
 
 
 @each_operand
-def transposed_registers(kernel: Kernel, name: str, count: int) -> Ways:
+def transposed_registers(kernel: RecordedKernel, name: str, count: int) -> Ways:
     """ldmatrix (or movmatrix, stmatrix) with .trans where it must not be, or without."""
     if name in kernel.registers and kernel.ins.fragment(name).word_bits == 32:
         yield f"{name}: every register transposed as an 8 × 8 matrix of 16-bit elements", _moved
 
 
 def _moved(words: Array) -> Array:
-    """What movmatrix.trans makes of every register."""
+    """Applies movmatrix.trans to every register."""
     warps = words.reshape(*words.shape[:-2], -1, 32, words.shape[-1])
     halves = np.stack([warps & 0xFFFF, warps >> 16], -1)  # (…, lane, register, half)
     tiles = np.moveaxis(halves, -3, -2).reshape(*halves.shape[:-3], halves.shape[-2], 8, 8)
@@ -195,7 +197,7 @@ def _moved(words: Array) -> Array:
 
 
 @each_operand
-def permuted_lanes(kernel: Kernel, name: str, count: int) -> Ways:
+def permuted_lanes(kernel: RecordedKernel, name: str, count: int) -> Ways:
     """Lanes hold what belongs to other lanes."""
     for text, order in _lane_orders(kernel.ins.lanes):
         yield f"{name}: {text}", of_lanes(order)

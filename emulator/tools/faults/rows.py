@@ -18,7 +18,7 @@ from emulator.isa.movement import parse
 from emulator.layout.addressing import Int64
 from emulator.layout.fragment import Fragment
 from emulator.memory.space import Space
-from emulator.tools.faults.kernel import Kernel, Mistake, Rows, Variant
+from emulator.tools.faults.kernel import Mistake, RecordedKernel, Rows, Variant
 from emulator.tools.faults.layouts import RowLayout, find_layout, fit_layouts, row_bytes
 from emulator.warp import move
 
@@ -52,7 +52,7 @@ class _Wanted(NamedTuple):
     places: tuple[Int64, Int64]
 
 
-def _wanted(kernel: Kernel, name: str, codes: Array, trans: bool) -> _Wanted:
+def _wanted(kernel: RecordedKernel, name: str, codes: Array, trans: bool) -> _Wanted:
     fragment = kernel.ins.fragment(name)
     per_register = fragment.elements // fragment.registers
     lane = np.arange(fragment.lanes)
@@ -82,11 +82,11 @@ class _Finding(NamedTuple):
     #: stride, swizzle, start, step, lane
     kind: str
     text: str
-    kernel: Kernel
+    kernel: RecordedKernel
 
 
-def _findings(kernel: Kernel) -> Iterator[tuple[str, _Finding]]:
-    """What is wrong with the addresses of each operand, and the kernel in which it is right."""
+def _findings(kernel: RecordedKernel) -> Iterator[tuple[str, _Finding]]:
+    """Yields mistakes in the addresses of each operand, with the kernel that avoids them."""
     for name, rows in kernel.rows.items():
         codes, fragment = kernel.aims.get(name), kernel.ins.fragment(name)
         if codes is None:
@@ -162,8 +162,8 @@ def _lanes(fragment: Fragment, have: Int64, want: Int64) -> str:
     )
 
 
-def _generator(kind: str) -> Callable[[Kernel], Iterator[Variant]]:
-    def variants(kernel: Kernel) -> Iterator[Variant]:
+def _generator(kind: str) -> Callable[[RecordedKernel], Iterator[Variant]]:
+    def variants(kernel: RecordedKernel) -> Iterator[Variant]:
         for name, finding in _findings(kernel):
             if finding.kind == kind:
                 yield Variant(name, finding.text, finding.kernel)

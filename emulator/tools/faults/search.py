@@ -11,7 +11,7 @@ import numpy as np
 from dtypes import Array
 from emulator.errors import EmulatorError, OperandError
 from emulator.tools.faults.inputs import Given
-from emulator.tools.faults.kernel import Kernel, Mistake, results
+from emulator.tools.faults.kernel import Mistake, RecordedKernel, results
 from emulator.tools.faults.location import describe_wrong, rounding
 from emulator.tools.faults.report import Direction, Fault, FaultReport
 from emulator.tools.faults.variants import CHUNK, Try, pairs_of, probe_of, results_of
@@ -94,10 +94,10 @@ class _Search:
         return any(x.exact for x in self.faults)
 
     def _shows_where(self) -> bool:
-        """Where D is wrong counts if nothing explains it, or if D itself is misplaced."""
+        """Whether to report where D is wrong: nothing explains it, or D itself is misplaced."""
         return not self._explained() or any(x.exact and x.operand == "d" for x in self.faults)
 
-    def _tries(self, kernel: Kernel, among: Collection[str] | None = None) -> Iterator[Try]:
+    def _tries(self, kernel: RecordedKernel, among: Collection[str] | None = None) -> Iterator[Try]:
         """All mistakes with a kernel, or those with names `among` some."""
         for mistake in self.mistakes:
             if among is None or mistake.name in among:
@@ -107,7 +107,7 @@ class _Search:
 
     # --- operands ---
 
-    def check_operand(self, name: str, right: Kernel, passed: Kernel) -> None:
+    def check_operand(self, name: str, right: RecordedKernel, passed: RecordedKernel) -> None:
         """Compares what the instruction takes from an operand with the matrix that is meant."""
         meant, found = right.matrix(name), _matrix(passed, name)
         unread = self.given.unreadable.get(name)
@@ -133,7 +133,7 @@ class _Search:
             self.notes += _elsewhere(name, right, passed)
 
     def _compare(
-        self, name: str, base: Kernel, goal: Array, wrong: Array, direction: Direction
+        self, name: str, base: RecordedKernel, goal: Array, wrong: Array, direction: Direction
     ) -> list[Fault]:
         """Mistakes made with `base` after which the operand is `goal`."""
         out = []
@@ -156,7 +156,7 @@ class _Search:
     # --- the result ---
 
     def check_result(
-        self, base: Kernel, observed: Array, direction: Direction, pairs: bool
+        self, base: RecordedKernel, observed: Array, direction: Direction, pairs: bool
     ) -> None:
         """Compares the result of every mistake with D."""
         self.compared.append("D")
@@ -208,7 +208,7 @@ class _Search:
             elif not rounded:
                 self.notes.append(_NO_PAIRS)
 
-    def _ask(self, base: Kernel) -> None:
+    def _ask(self, base: RecordedKernel) -> None:
         """For what decides between the causes of a wrong operand, where D alone does not."""
         known = self.given.words.keys() | self.given.rows.keys()
         wrong = dict.fromkeys(x.operand for x in self.faults)
@@ -221,7 +221,9 @@ class _Search:
                 what = f"shared= with descriptor_{name}= of every step along k"
             self.notes.append(_ASK.format(what))
 
-    def _screened(self, base: Kernel, right: Array, observed: Array) -> Iterator[tuple[Try, Array]]:
+    def _screened(
+        self, base: RecordedKernel, right: Array, observed: Array
+    ) -> Iterator[tuple[Try, Array]]:
         """Mistakes and results, of a wide wgmma only those whose first columns are telling."""
         narrow = _is_wide(base)
         tries = list(self._tries(base))
@@ -245,7 +247,12 @@ class _Search:
                 yield one, full
 
     def _grouped(
-        self, found: list[Try], base: Kernel, probe: Kernel, wrong: Array, direction: Direction
+        self,
+        found: list[Try],
+        base: RecordedKernel,
+        probe: RecordedKernel,
+        wrong: Array,
+        direction: Direction,
     ) -> list[Fault]:
         """One fault for all those that no input tells apart, the first of the table before."""
         again = self._again(probe, found)
@@ -272,14 +279,16 @@ class _Search:
                 same_operand.append(group)
         return [_merged(x) for same_operand in merged.values() for x in same_operand][: self.limit]
 
-    def _again(self, probe: Kernel, tries: list[Try]) -> dict[tuple[str, str, str], Array | None]:
-        """What the same mistakes do with lane-unique inputs."""
+    def _again(
+        self, probe: RecordedKernel, tries: list[Try]
+    ) -> dict[tuple[str, str, str], Array | None]:
+        """Results of the same mistakes on lane-unique inputs."""
         keys = {x.key for x in tries}
         same = (x for x in self._tries(probe, {name for name, _, _ in keys}) if x.key in keys)
         return {one.key: result for one, result in results_of(same)}
 
-    def _tell(self, base: Kernel, unseen: list[Try], probe: Kernel) -> None:
-        """Which mistakes these inputs would not show, though others do."""
+    def _tell(self, base: RecordedKernel, unseen: list[Try], probe: RecordedKernel) -> None:
+        """Notes mistakes that these inputs hide and other inputs show."""
         self.invisible = len(unseen)
         if not np.any(base.words["c"]) or not base.options.get("scale_d", True):
             if not self._explained():
@@ -299,7 +308,12 @@ class _Search:
     # --- two at once ---
 
     def _check_pairs(
-        self, base: Kernel, singles: list[Try], wrong: Array, observed: Array, direction: Direction
+        self,
+        base: RecordedKernel,
+        singles: list[Try],
+        wrong: Array,
+        observed: Array,
+        direction: Direction,
     ) -> None:
         """Tries two mistakes in different operands."""
         most = min(_MOST_PAIRS, max(CHUNK, _MOST_WORK // base.work))
@@ -320,23 +334,23 @@ class _Search:
         self.faults = found or self.faults
 
 
-def _is_wide(kernel: Kernel) -> bool:
+def _is_wide(kernel: RecordedKernel) -> bool:
     return kernel.ins.is_wgmma and kernel.ins.n > 4 * _COLUMNS
 
 
-def _matrix(kernel: Kernel, name: str) -> Array | None:
+def _matrix(kernel: RecordedKernel, name: str) -> Array | None:
     try:
         return kernel.matrix(name)
     except EmulatorError:
         return None  # it lies outside of shared memory
 
 
-def _is_constant(kernel: Kernel, name: str) -> bool:
+def _is_constant(kernel: RecordedKernel, name: str) -> bool:
     codes = _matrix(kernel, name)
     return codes is not None and bool((codes == codes.reshape(-1)[0]).all())
 
 
-def _elsewhere(name: str, right: Kernel, passed: Kernel) -> list[str]:
+def _elsewhere(name: str, right: RecordedKernel, passed: RecordedKernel) -> list[str]:
     """The first elements that lie elsewhere, as far as their values tell."""
     if name not in ("a", "b", "c") or name not in passed.words:
         return []

@@ -13,7 +13,7 @@ import numpy as np
 
 from dtypes import FORMATS, Array
 from emulator.errors import OperandError
-from emulator.tools.faults.kernel import Change, Kernel, Variant, split_k
+from emulator.tools.faults.kernel import Change, RecordedKernel, Variant, split_k
 from emulator.tools.faults.registers import Ways, each_operand, of_lanes
 from emulator.warp.sparse import spread_out
 
@@ -22,7 +22,7 @@ _SCALES = ("scale_a", "scale_b")
 # --- sparsity -------------------------------------------------------------------------------------
 
 
-def wrong_selector(kernel: Kernel) -> Iterator[Variant]:
+def wrong_selector(kernel: RecordedKernel) -> Iterator[Variant]:
     """The sparsity selector names other lanes than those that have the metadata."""
     if "e" not in kernel.words:
         return
@@ -75,14 +75,14 @@ _DEFAULTS = {
 
 
 @each_operand
-def metadata_bits(kernel: Kernel, name: str, count: int) -> Ways:
+def metadata_bits(kernel: RecordedKernel, name: str, count: int) -> Ways:
     """Index pairs or rows of the metadata word in another order."""
     for text, change in _METADATA_BITS if name == "e" else ():
         yield f"e: {text}", change
 
 
 @each_operand
-def default_metadata(kernel: Kernel, name: str, count: int) -> Ways:
+def default_metadata(kernel: RecordedKernel, name: str, count: int) -> Ways:
     """Metadata that says the same of every chunk."""
     for byte, what in _DEFAULTS.items() if name == "e" else ():
         word = byte * 0x01010101
@@ -90,7 +90,7 @@ def default_metadata(kernel: Kernel, name: str, count: int) -> Ways:
         yield text, partial(np.full_like, fill_value=word)
 
 
-def misplaced_metadata(kernel: Kernel) -> Iterator[Variant]:
+def misplaced_metadata(kernel: RecordedKernel) -> Iterator[Variant]:
     """Metadata words dealt out to the lanes in a plainer order than the instruction's."""
     if "e" not in kernel.words:
         return
@@ -117,7 +117,7 @@ def misplaced_metadata(kernel: Kernel) -> Iterator[Variant]:
         yield Variant("e", f"e: {text}", kernel.holding("e", joined))
 
 
-def uncompressed(kernel: Kernel) -> Iterator[Variant]:
+def uncompressed(kernel: RecordedKernel) -> Iterator[Variant]:
     """The stored elements of A do not fit the metadata."""
     if "e" not in kernel.words:
         return
@@ -141,7 +141,7 @@ def uncompressed(kernel: Kernel) -> Iterator[Variant]:
 # --- block scales ---------------------------------------------------------------------------------
 
 
-def wrong_scale_id(kernel: Kernel) -> Iterator[Variant]:
+def wrong_scale_id(kernel: RecordedKernel) -> Iterator[Variant]:
     """byte-id or thread-id names other bytes or lanes than those that hold the scales."""
     for operand in _SCALES if kernel.ins.is_block_scaled else ():
         names = [f"{what}_id_{operand[-1]}" for what in ("byte", "thread")]
@@ -155,7 +155,7 @@ def wrong_scale_id(kernel: Kernel) -> Iterator[Variant]:
                 yield Variant(operand, text, changed)
 
 
-def misplaced_scales(kernel: Kernel) -> Iterator[Variant]:
+def misplaced_scales(kernel: RecordedKernel) -> Iterator[Variant]:
     """Scales transposed, in another order along k, of other rows, or all one."""
     for operand in _SCALES if kernel.ins.is_block_scaled else ():
         for text, codes in _other_scales(kernel, operand):
@@ -165,7 +165,7 @@ def misplaced_scales(kernel: Kernel) -> Iterator[Variant]:
         yield from _scales_of_the_other(kernel)
 
 
-def _other_scales(kernel: Kernel, operand: str) -> Iterator[tuple[str, Array]]:
+def _other_scales(kernel: RecordedKernel, operand: str) -> Iterator[tuple[str, Array]]:
     scales, fmt = kernel.matrix(operand), FORMATS[kernel.ins.scale_type]
     along = -1 if operand == "scale_a" else -2
     rows = -3 - along
@@ -193,7 +193,7 @@ def _other_scales(kernel: Kernel, operand: str) -> Iterator[tuple[str, Array]]:
         yield f"exponents {side} by one (another bias)", near.astype(scales.dtype)
 
 
-def _scales_of_the_other(kernel: Kernel) -> Iterator[Variant]:
+def _scales_of_the_other(kernel: RecordedKernel) -> Iterator[Variant]:
     """Scales of B for rows of A, n of m of them, and the reverse."""
     a, b = kernel.matrix("scale_a"), kernel.matrix("scale_b").T
     of_b, of_a = b[np.arange(len(a)) % len(b)], a[: len(b)].T
@@ -206,7 +206,7 @@ def _scales_of_the_other(kernel: Kernel) -> Iterator[Variant]:
 
 
 @each_operand
-def scale_lane_orders(kernel: Kernel, name: str, count: int) -> Ways:
+def scale_lane_orders(kernel: RecordedKernel, name: str, count: int) -> Ways:
     """Scale words of the lanes as a plain list of rows."""
     for rows in (8, 16) if name in _SCALES else ():
         # The words of the first lane of every group, over and over.

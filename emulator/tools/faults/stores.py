@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dtypes import FORMATS, Array, Format, convert, decode_values, encode
 from emulator.layout.fragment import Fragment
 from emulator.layout.lanemap import COL, ROW, digits
-from emulator.tools.faults.kernel import Kernel, Variant
+from emulator.tools.faults.kernel import RecordedKernel, Variant
 from emulator.tools.faults.matrices import formulas
 
 #: ``(lanes, elements)``, or flat
@@ -29,7 +29,7 @@ Places = NDArray[np.intp]
 # --- where it is stored ---------------------------------------------------------------------------
 
 
-def wrong_store(kernel: Kernel) -> Iterator[Variant]:
+def wrong_store(kernel: RecordedKernel) -> Iterator[Variant]:
     """A term of the row or column to which elements of D go is wrong, or the stride of its rows."""
     fragment, wrong = kernel.ins.fragment("d"), (kernel.suspects or {}).get("d")
     if "d" in kernel.aims and fragment.groups == 1 and (wrong is None or wrong.any()):
@@ -78,7 +78,7 @@ def _writers(fragment: Fragment, place: Places) -> _Writers:
     return _Writers(fragment.lane_map.flat[kept], to, len(to) - len(np.unique(to)))
 
 
-def _stored(kernel: Kernel, writers: _Writers, text: str) -> Variant:
+def _stored(kernel: RecordedKernel, writers: _Writers, text: str) -> Variant:
     fragment = kernel.ins.fragment("d")
     seen, c = kernel.aims["d"].reshape(-1), kernel.matrix("c").reshape(-1)
     held, to, _ = writers
@@ -101,7 +101,7 @@ def _stored(kernel: Kernel, writers: _Writers, text: str) -> Variant:
 # --- what is done to it ---------------------------------------------------------------------------
 
 
-def changed_result(kernel: Kernel) -> Iterator[Variant]:
+def changed_result(kernel: RecordedKernel) -> Iterator[Variant]:
     """D negated, scaled, cut off at zero, or rounded to a smaller type before it is stored."""
     fragment = kernel.ins.fragment("d")
     fmt = fragment.fmt
@@ -118,7 +118,7 @@ def changed_result(kernel: Kernel) -> Iterator[Variant]:
         yield _changed(kernel, f"D times {factor:.9g}", partial(_scaled, fmt, factor))
 
 
-def _changed(kernel: Kernel, text: str, change: Callable[[Array], Array]) -> Variant:
+def _changed(kernel: RecordedKernel, text: str, change: Callable[[Array], Array]) -> Variant:
     fragment = kernel.ins.fragment("d")
     reads = kernel.changing("d", lambda words: fragment.scatter(change(fragment.gather(words))))
     return Variant("d", text, reads)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.errors import OperandError
-from emulator.tools.faults.kernel import Kernel, Variant
+from emulator.tools.faults.kernel import RecordedKernel, Variant
 from emulator.tools.faults.registers import Ways, each_operand, exchanged, of_lanes
 
 #: more wrong rows (columns), and more lanes that hold something wrong, are no exchange of two
@@ -21,7 +21,7 @@ _MOST_LINES, _MOST_LANES = 4, 16
 _LINES = ("row", "column")
 
 
-def exchanged_lines(kernel: Kernel) -> Iterator[Variant]:
+def exchanged_lines(kernel: RecordedKernel) -> Iterator[Variant]:
     """Two rows of A, two columns of B, or two of either of D."""
     if kernel.ins.form.pipe == "quad":  # four matrices at once
         return
@@ -32,7 +32,7 @@ def exchanged_lines(kernel: Kernel) -> Iterator[Variant]:
                 yield Variant(name, text, _with_lines(kernel, name, axis, pair))
 
 
-def _wrong_lines(kernel: Kernel, name: str, axis: int) -> list[int]:
+def _wrong_lines(kernel: RecordedKernel, name: str, axis: int) -> list[int]:
     if kernel.suspects is None:
         return [0, 1]
     mask = kernel.suspects.get(name, kernel.suspects.get("d"))
@@ -42,7 +42,9 @@ def _wrong_lines(kernel: Kernel, name: str, axis: int) -> list[int]:
     return [int(x) for x in lines] if len(lines) <= _MOST_LINES else []
 
 
-def _with_lines(kernel: Kernel, name: str, axis: int, pair: tuple[int, int]) -> Kernel:
+def _with_lines(
+    kernel: RecordedKernel, name: str, axis: int, pair: tuple[int, int]
+) -> RecordedKernel:
     order = exchanged((kernel.ins.m, kernel.ins.n)[axis], pair)
     if name == "d":
         d = kernel.ins.fragment("d")
@@ -56,14 +58,14 @@ def _with_lines(kernel: Kernel, name: str, axis: int, pair: tuple[int, int]) -> 
 
 
 @each_operand
-def exchanged_lanes(kernel: Kernel, name: str, count: int) -> Ways:
+def exchanged_lanes(kernel: RecordedKernel, name: str, count: int) -> Ways:
     """All registers of an operand in two lanes."""
     for pair in _pairs_of_lanes(kernel, name):
         text = f"{name}: lanes {pair[0]} and {pair[1]} exchanged"
         yield text, of_lanes(exchanged(kernel.ins.lanes, pair))
 
 
-def _pairs_of_lanes(kernel: Kernel, name: str) -> list[tuple[int, int]]:
+def _pairs_of_lanes(kernel: RecordedKernel, name: str) -> list[tuple[int, int]]:
     """Pairs that together hold, or lead to, all that is wrong."""
     if kernel.suspects is None:
         return [(0, 1)]

@@ -2,7 +2,7 @@
 
 A right kernel is laid out in simulated memory: A and B in shared memory behind descriptors, scales,
 metadata and D in tensor memory, one tile of D and one instruction after the other along k. A
-mistake is a change of its `Plan`; those are found whose D is the one observed, bit for bit.
+mistake is a change of its `KernelSteps`; those are found whose D is the one observed, bit for bit.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _WARP = 32
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How a kernel does it; as it stands, rightly."""
+class KernelSteps:
+    """The steps of a kernel; the defaults are right."""
 
     #: what the descriptor of the kernel says
     instruction: InstructionDescriptor
@@ -77,7 +77,7 @@ class Seen(NamedTuple):
 
 
 @dataclass
-class Problem:
+class MeantProduct:
     """The matrices that are meant, as codes."""
 
     ins: TensorMatrixInstruction
@@ -89,29 +89,29 @@ class Problem:
     scale_b: Array | None
     nibbles: Array | None
     #: what kernels left, by their plans
-    done: dict[Plan, Seen] = field(default_factory=dict)
+    done: dict[KernelSteps, Seen] = field(default_factory=dict)
     descriptors: dict[tuple[str, int, int], SharedMemoryDescriptor] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
         return self.b.shape[0] // self.ins.k
 
-    def plan(self) -> Plan:
-        return Plan(self.ins.descriptor)
+    def plan(self) -> KernelSteps:
+        return KernelSteps(self.ins.descriptor)
 
     # --- one kernel ---
 
-    def run(self, plan: Plan) -> Seen:
-        """What a kernel hands on as D. Raises an EmulatorError where it cannot run at all."""
+    def run(self, plan: KernelSteps) -> Seen:
+        """Runs a kernel and returns its D. Raises an EmulatorError where it cannot run."""
         return READERS[plan.reader].read(self, self._left(replace(plan, reader="right")))
 
-    def _left(self, plan: Plan) -> Seen:
+    def _left(self, plan: KernelSteps) -> Seen:
         """D as the last instruction leaves it."""
         if plan not in self.done:
             self.done[plan] = self._issued(plan) if plan.issues > 1 else self._executed(plan)
         return self.done[plan]
 
-    def _issued(self, plan: Plan) -> Seen:
+    def _issued(self, plan: KernelSteps) -> Seen:
         """All steps in one chain of products, each of them `issues` times over."""
         k, (a, b) = self.ins.k, signed(self.ins, self.a, self.b)
         steps = np.arange(self.steps * k).reshape(self.steps, 1, k)
@@ -120,7 +120,7 @@ class Problem:
         d = matmul(arithmetic, a[:, order], b[order].T, self.c, k=k)
         return Seen(d, np.ones(d.shape, np.bool_))
 
-    def _executed(self, plan: Plan) -> Seen:
+    def _executed(self, plan: KernelSteps) -> Seen:
         group = self.ins.cta_group
         memories = [TensorMemory(_COLUMNS) for _ in range(group)]
         for memory in memories:
@@ -153,7 +153,7 @@ class Problem:
                 store_operand(memory, descriptor, rows, x, operand, group)
 
     def _descriptor(self, operand: str, swizzle: int, step: int) -> SharedMemoryDescriptor:
-        """That of one step in the canonical layout of all of k."""
+        """The descriptor of one step in the canonical layout of all of k."""
         key = operand, swizzle, step
         if key not in self.descriptors:
             self.descriptors[key] = self._made(*key)
@@ -182,7 +182,7 @@ class Problem:
             offset = step * one.k // 8 * int(getattr(plain, names["k"]))
         return replace(plain, start_address=start + offset)
 
-    def _operands(self, plan: Plan, step: int, enable: bool) -> Operands:
+    def _operands(self, plan: KernelSteps, step: int, enable: bool) -> Operands:
         words = []
         for i, operand in enumerate("ab"):
             made = self._descriptor(operand, plan.read[i], step if plan.advances else 0)
@@ -202,7 +202,7 @@ class Problem:
             scale_a=_SCALE_A if scaled else None, scale_b=_SCALE_B if scaled else None,
         )  # fmt: skip
 
-    def _store_small(self, memories: list[TensorMemory], plan: Plan, step: int) -> None:
+    def _store_small(self, memories: list[TensorMemory], plan: KernelSteps, step: int) -> None:
         """Scales and metadata of one step."""
         layout = self.ins.layout
         if self.nibbles is not None:
@@ -230,15 +230,15 @@ class Problem:
 class Reader(NamedTuple):
     """A way to read D, and what to say of it where it is wrong."""
 
-    read: Callable[[Problem, Seen], Seen]
+    read: Callable[[MeantProduct, Seen], Seen]
     detail: str = ""
 
 
-def _rightly(problem: Problem, seen: Seen) -> Seen:
+def _rightly(problem: MeantProduct, seen: Seen) -> Seen:
     return seen
 
 
-def _by_lanes(problem: Problem, seen: Seen) -> Seen:
+def _by_lanes(problem: MeantProduct, seen: Seen) -> Seen:
     """Row m in lane m, column n in column n: right for 128 rows for each CTA."""
     places = problem.ins.layout.d
     held = np.full((problem.ins.cta_group, LANES, _COLUMNS), -1, np.int64)
@@ -251,7 +251,7 @@ def _by_lanes(problem: Problem, seen: Seen) -> Seen:
     return Seen(codes.astype(seen.codes.dtype), (index >= 0) & seen.known.reshape(-1)[index])
 
 
-def _first_quarter(problem: Problem, seen: Seen) -> Seen:
+def _first_quarter(problem: MeantProduct, seen: Seen) -> Seen:
     """Every warp names lane 0; what hardware makes of that for the other warps is their guess."""
     lane, rows = problem.ins.layout.d.lane[:, 0], np.arange(len(seen.codes))
     quarter = lane // QUARTER
@@ -260,14 +260,14 @@ def _first_quarter(problem: Problem, seen: Seen) -> Seen:
     return Seen(seen.codes[source], seen.known[source] & (source >= 0)[:, None])
 
 
-def _as_packed(problem: Problem, seen: Seen) -> Seen:
+def _as_packed(problem: MeantProduct, seen: Seen) -> Seen:
     """Two f16 taken from each word: the upper half of it is 0."""
     codes = np.zeros_like(seen.codes)
     codes[:, ::2] = seen.codes[:, : (seen.codes.shape[1] + 1) // 2]
     return Seen(codes, seen.known)
 
 
-def _rows_of_registers(problem: Problem, seen: Seen) -> Seen:
+def _rows_of_registers(problem: MeantProduct, seen: Seen) -> Seen:
     """16x256b: registers 1 and 2 of each four in each other's place, as those of mma are not."""
     rows, columns = np.indices(seen.codes.shape)
     block, r = rows // 16 * 16, rows % 16
@@ -295,7 +295,7 @@ class Way(NamedTuple):
     operand: str
     detail: str
     explanation: str
-    plan: Plan
+    plan: KernelSteps
 
 
 _LANES = (
@@ -315,7 +315,7 @@ _WHY = {
 }
 
 
-def _ways(problem: Problem) -> Iterator[Way]:
+def _ways(problem: MeantProduct) -> Iterator[Way]:
     right, x = problem.plan(), problem.ins.descriptor
     layout = problem.ins.layout
     lanes = _LANES.format(layout.rows.letter, shown_places(layout.d))
@@ -331,11 +331,11 @@ def _ways(problem: Problem) -> Iterator[Way]:
     yield from _of_scales(problem, right)
 
 
-def _of_bits(right: Plan, operand: str) -> Iterator[Way]:
+def _of_bits(right: KernelSteps, operand: str) -> Iterator[Way]:
     """Wrong bits of the instruction descriptor."""
     x, kind = right.instruction, KINDS[right.instruction.kind]
 
-    def changed(name: str, value: Any) -> Plan:
+    def changed(name: str, value: Any) -> KernelSteps:
         return replace(right, instruction=x.replace(**{name: value}))
 
     sign, major = f"negate_{operand}", f"transpose_{operand}"
@@ -363,7 +363,7 @@ def _of_bits(right: Plan, operand: str) -> Iterator[Way]:
             )  # fmt: skip
 
 
-def _of_descriptor(right: Plan, i: int, operand: str) -> Iterator[Way]:
+def _of_descriptor(right: KernelSteps, i: int, operand: str) -> Iterator[Way]:
     for width in SWIZZLES:
         if width != right.read[i]:
             read = tuple(width if j == i else old for j, old in enumerate(right.read))
@@ -385,7 +385,7 @@ def _of_descriptor(right: Plan, i: int, operand: str) -> Iterator[Way]:
                   replace(right, off=off))  # type: ignore[arg-type]  # fmt: skip
 
 
-def _of_loop(problem: Problem, right: Plan) -> Iterator[Way]:
+def _of_loop(problem: MeantProduct, right: KernelSteps) -> Iterator[Way]:
     yield Way("accumulator", "c", "the first step does not read the old D (C counts as zero)",
               "enable-input-d is false in the first step, or should be.",
               replace(right, accumulates="without"))  # fmt: skip
@@ -401,7 +401,7 @@ def _of_loop(problem: Problem, right: Plan) -> Iterator[Way]:
                   replace(right, advances=False))  # fmt: skip
 
 
-def _of_scales(problem: Problem, right: Plan) -> Iterator[Way]:
+def _of_scales(problem: MeantProduct, right: KernelSteps) -> Iterator[Way]:
     if problem.scale_a is None or problem.scale_b is None:
         return
     x, count = right.instruction, problem.ins.scale_chunks
@@ -474,7 +474,9 @@ def tensor_faults(
     )  # fmt: skip
 
 
-def _problem(ins: TensorMatrixInstruction, target: Target, given: Mapping[str, Any]) -> Problem:
+def _problem(
+    ins: TensorMatrixInstruction, target: Target, given: Mapping[str, Any]
+) -> MeantProduct:
     """The matrices as codes, checked."""
     read = partial(_codes, given)
     a, b = read("a", ins.a_type, (ins.m, None)), read("b", ins.b_type, (None, ins.n))
@@ -494,7 +496,7 @@ def _problem(ins: TensorMatrixInstruction, target: Target, given: Mapping[str, A
         v = k // ins.k * ins.scale_chunks
         scales = [read("scale_a", ins.scale_type, (ins.m, v)),
                   read("scale_b", ins.scale_type, (v, ins.n)).T]  # fmt: skip
-    return Problem(ins, target, a, b, c, scales[0], scales[1], nibbles)
+    return MeantProduct(ins, target, a, b, c, scales[0], scales[1], nibbles)
 
 
 def _codes(given: Mapping[str, Any], name: str, type_: str, shape: tuple[int | None, ...]) -> Array:
@@ -505,7 +507,7 @@ def _codes(given: Mapping[str, Any], name: str, type_: str, shape: tuple[int | N
 
 
 def _where(wrong: Bool, faults: list[Fault]) -> tuple[str, ...]:
-    """Which rows and columns are wrong, where nothing explains them."""
+    """Names the wrong rows and columns, where no mistake explains them."""
     if not wrong.any() or any(x.exact for x in faults):
         return ()
     rows, columns = (np.flatnonzero(wrong.any(axis)) for axis in (1, 0))

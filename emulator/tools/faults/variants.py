@@ -10,7 +10,7 @@ import numpy as np
 
 from dtypes import FORMATS, Array, Format, encode
 from emulator.errors import OperandError
-from emulator.tools.faults.kernel import Kernel, Mistake, Variant, results
+from emulator.tools.faults.kernel import Mistake, RecordedKernel, Variant, results
 from emulator.tools.operands import ONE_WORD
 from emulator.warp.sparse import legal_nibbles
 
@@ -40,7 +40,7 @@ def results_of(tries: Iterable[Try]) -> Iterator[tuple[Try, Array | None]]:
     yield from zip(chunk, results([x.variant.kernel for x in chunk]), strict=True)
 
 
-def pairs_of(base: Kernel, tries: list[Try]) -> Iterator[Try]:
+def pairs_of(base: RecordedKernel, tries: list[Try]) -> Iterator[Try]:
     """Two mistakes that change different things, as one; those of the likelier mistakes first."""
     for total in range(1, 2 * len(tries) - 2):
         for i in range(max(0, total - len(tries) + 1), (total + 1) // 2):
@@ -48,7 +48,7 @@ def pairs_of(base: Kernel, tries: list[Try]) -> Iterator[Try]:
                 yield both
 
 
-def _combined(base: Kernel, first: Try, second: Try) -> Try | None:
+def _combined(base: RecordedKernel, first: Try, second: Try) -> Try | None:
     x, y = first.variant, second.variant
     if x.operand == y.operand or "" in (x.operand, y.operand):
         return None
@@ -70,7 +70,7 @@ def _combined(base: Kernel, first: Try, second: Try) -> Try | None:
 # --- operands that tell every mistake from every other --------------------------------------------
 
 
-def probe_of(base: Kernel) -> Kernel:
+def probe_of(base: RecordedKernel) -> RecordedKernel:
     """The same kernel with another value in every element."""
     rng = np.random.default_rng(12345)
     ins, kernel = base.ins, base

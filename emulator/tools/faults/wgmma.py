@@ -26,7 +26,7 @@ from emulator.tools.descriptors.mistakes import (
     scaling_mistakes,
     swizzle_codes,
 )
-from emulator.tools.faults.kernel import Kernel, Variant
+from emulator.tools.faults.kernel import RecordedKernel, Variant
 from emulator.tools.faults.layouts import find_layout, places_of, row_bytes
 from emulator.tools.operands import tile_in_memory
 
@@ -35,7 +35,7 @@ _NEIGHBOURS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 _START = "start_address"
 
 
-def _descriptors(kernel: Kernel) -> Iterator[tuple[str, Raw]]:
+def _descriptors(kernel: RecordedKernel) -> Iterator[tuple[str, Raw]]:
     """Operands in shared memory, and the raw fields of their descriptors ``(steps,)``."""
     for operand in "ab":
         words = kernel.words.get(f"descriptor_{operand}")
@@ -43,8 +43,10 @@ def _descriptors(kernel: Kernel) -> Iterator[tuple[str, Raw]]:
             yield operand, raw_fields(words)
 
 
-def _with_fields(kernel: Kernel, operand: str, raw: Raw, changed: Raw, text: str) -> Variant:
-    """What does not fit a field runs over into those above it, as in a kernel that ORs them."""
+def _with_fields(
+    kernel: RecordedKernel, operand: str, raw: Raw, changed: Raw, text: str
+) -> Variant:
+    """Puts a value into a field; excess bits run over into the fields above, as with OR."""
     word = np.zeros(kernel.steps, np.uint64)
     for name, (low, _) in FIELDS.items():
         value: Any = np.asarray((raw | changed)[name]).astype(np.uint64)
@@ -53,13 +55,13 @@ def _with_fields(kernel: Kernel, operand: str, raw: Raw, changed: Raw, text: str
     return Variant(operand, f"descriptor of {operand.upper()}: {text}", other)
 
 
-def exchanged_offsets(kernel: Kernel) -> Iterator[Variant]:
+def exchanged_offsets(kernel: RecordedKernel) -> Iterator[Variant]:
     """LBO and SBO in each other's place."""
     for operand, raw in _descriptors(kernel):
         yield _with_fields(kernel, operand, raw, exchanged(raw), EXCHANGED)
 
 
-def wrong_swizzle(kernel: Kernel) -> Iterator[Variant]:
+def wrong_swizzle(kernel: RecordedKernel) -> Iterator[Variant]:
     """The swizzle mode of the descriptor is not that of the tile."""
     names = {code: bytes_ for bytes_, code in SWIZZLES.items()}
     for operand, raw in _descriptors(kernel):
@@ -72,7 +74,7 @@ def wrong_swizzle(kernel: Kernel) -> Iterator[Variant]:
             yield _with_fields(kernel, operand, raw, {"swizzle": code}, text)
 
 
-def wrong_base_offset(kernel: Kernel) -> Iterator[Variant]:
+def wrong_base_offset(kernel: RecordedKernel) -> Iterator[Variant]:
     """The base offset of a tile that does not start where its swizzle pattern does."""
     for operand, raw in _descriptors(kernel):
         now = int(raw["base_offset"][0])
@@ -82,7 +84,7 @@ def wrong_base_offset(kernel: Kernel) -> Iterator[Variant]:
                 yield _with_fields(kernel, operand, raw, {"base_offset": base}, text)
 
 
-def wrong_units(kernel: Kernel) -> Iterator[Variant]:
+def wrong_units(kernel: RecordedKernel) -> Iterator[Variant]:
     """Addresses and offsets that are not bytes divided by 16."""
     for operand, raw in _descriptors(kernel):
         size = max(1, tile_in_memory(kernel.ins, operand, kernel.options).place.width // 8)
@@ -98,7 +100,7 @@ def wrong_units(kernel: Kernel) -> Iterator[Variant]:
                 yield _with_fields(kernel, operand, raw, changed, f"{what}: {text}")
 
 
-def wrong_offset(kernel: Kernel) -> Iterator[Variant]:
+def wrong_offset(kernel: RecordedKernel) -> Iterator[Variant]:
     """An offset of the descriptor of another size."""
     for operand, raw in _descriptors(kernel):
         for name, short in zip(STRIDES, ("LBO", "SBO"), strict=True):
@@ -110,7 +112,7 @@ def wrong_offset(kernel: Kernel) -> Iterator[Variant]:
                     yield _with_fields(kernel, operand, raw, {name: other // LINE_BYTES}, text)
 
 
-def wrong_step(kernel: Kernel) -> Iterator[Variant]:
+def wrong_step(kernel: RecordedKernel) -> Iterator[Variant]:
     """The start addresses of the steps along k are not as far apart as the steps lie."""
     for operand, raw in _descriptors(kernel) if kernel.steps > 1 else ():
         start, (tile, columns) = raw[_START], _whole_tile(kernel, operand)
@@ -135,7 +137,7 @@ def wrong_step(kernel: Kernel) -> Iterator[Variant]:
                 yield _with_fields(kernel, operand, raw, {_START: other}, text)
 
 
-def _right_steps(kernel: Kernel, operand: str) -> Iterator[tuple[str, Array]]:
+def _right_steps(kernel: RecordedKernel, operand: str) -> Iterator[tuple[str, Array]]:
     """Raw start addresses of the steps along k, in tiles of all of k that begin as the first."""
     first, (tile, columns) = _first(kernel, operand), _whole_tile(kernel, operand)
     kind = "an MN-major" if tile.major == "mn" else "a K-major"
@@ -147,11 +149,11 @@ def _right_steps(kernel: Kernel, operand: str) -> Iterator[tuple[str, Array]]:
             yield f"as {kind} tile lies{text}", (start // LINE_BYTES).astype(np.uint64)
 
 
-def _first(kernel: Kernel, operand: str) -> Descriptor:
+def _first(kernel: RecordedKernel, operand: str) -> Descriptor:
     return Descriptor.decode(kernel.words[f"descriptor_{operand}"][0])
 
 
-def _whole_tile(kernel: Kernel, operand: str) -> tuple[TileShape, int]:
+def _whole_tile(kernel: RecordedKernel, operand: str) -> tuple[TileShape, int]:
     """The tile of all steps along k (of one, where memory holds no more), the columns of each."""
     rows, k, place, major = tile_in_memory(kernel.ins, operand, kernel.options)
     size, columns = max(1, place.width // 8), k * min(8, place.width) // 8
@@ -172,7 +174,7 @@ def _apart(raw: Array) -> str:
     return str(several[0]) if len(several) == 1 else ", ".join(map(str, apart[:8]))
 
 
-def wrong_start(kernel: Kernel) -> Iterator[Variant]:
+def wrong_start(kernel: RecordedKernel) -> Iterator[Variant]:
     """The start address is off in every step: by steps, by tiles, or from where the tile lies."""
     for operand, raw in _descriptors(kernel):
         start = raw[_START].astype(np.int64)
@@ -195,7 +197,7 @@ def _counted(offset: int, sizes: Mapping[str, int]) -> str:
     return ""
 
 
-def _lies_elsewhere(kernel: Kernel, operand: str) -> list[int]:
+def _lies_elsewhere(kernel: RecordedKernel, operand: str) -> list[int]:
     """Bytes from the start address to where the matrix that is looked for begins in memory."""
     if operand not in kernel.aims:
         return []
@@ -207,14 +209,14 @@ def _lies_elsewhere(kernel: Kernel, operand: str) -> list[int]:
     return [x for x in apart if x]
 
 
-def _lines(kernel: Kernel, operand: str, codes: Array) -> Array:
+def _lines(kernel: RecordedKernel, operand: str, codes: Array) -> Array:
     """A matrix as lines of what is contiguous in memory: rows (K-major) or columns of k."""
     by_rows = codes if operand == "a" else codes.T
     major = tile_in_memory(kernel.ins, operand, kernel.options).major
     return by_rows if major == "k" else by_rows.T
 
 
-def wrong_major(kernel: Kernel) -> Iterator[Variant]:
+def wrong_major(kernel: RecordedKernel) -> Iterator[Variant]:
     """The transpose bit says K-major of an MN-major tile, or the reverse."""
     for operand, _ in _descriptors(kernel):
         name = f"imm_trans_{operand}"
@@ -223,7 +225,7 @@ def wrong_major(kernel: Kernel) -> Iterator[Variant]:
         yield Variant(operand, text, kernel.setting(**{name: 1 - now}))
 
 
-def wrong_sign(kernel: Kernel) -> Iterator[Variant]:
+def wrong_sign(kernel: RecordedKernel) -> Iterator[Variant]:
     """imm-scale-a or -b negates an operand, or does not."""
     for name in ("imm_scale_a", "imm_scale_b") if kernel.ins.is_wgmma else ():
         now = kernel.options.get(name, 1)
@@ -231,7 +233,7 @@ def wrong_sign(kernel: Kernel) -> Iterator[Variant]:
         yield Variant(name[-1], text, kernel.setting(**{name: -now}))
 
 
-def wrong_tile(kernel: Kernel) -> Iterator[Variant]:
+def wrong_tile(kernel: RecordedKernel) -> Iterator[Variant]:
     """The tile is stored in shared memory in another way than the descriptor says."""
     for operand, _ in _descriptors(kernel):
         rows, _, where, major = tile_in_memory(kernel.ins, operand, kernel.options)
@@ -254,7 +256,7 @@ def wrong_tile(kernel: Kernel) -> Iterator[Variant]:
             yield from _in_rows(kernel, operand, first)
 
 
-def _in_rows(kernel: Kernel, operand: str, first: Descriptor) -> Iterator[Variant]:
+def _in_rows(kernel: RecordedKernel, operand: str, first: Descriptor) -> Iterator[Variant]:
     """The matrix lies in rows of any stride, which no descriptor leads to."""
     codes, shared = kernel.aims[operand], kernel.words["shared"]
     where = tile_in_memory(kernel.ins, operand, kernel.options)
@@ -277,7 +279,7 @@ def _in_rows(kernel: Kernel, operand: str, first: Descriptor) -> Iterator[Varian
 
 
 def _other_layouts(first: Descriptor, tile: TileShape) -> Iterator[tuple[str, Descriptor]]:
-    """Where a kernel may have put a tile, instead of where its descriptor says."""
+    """Layouts in which a kernel may have stored a tile, other than its descriptor's."""
     start, now = first.start_address, first.swizzle_bytes
     for width in sorted(set(SWIZZLES) - {now}):
         how = f"with the {width}-byte swizzle" if width else "without swizzle"

@@ -13,7 +13,7 @@ from emulator.layout.picture import document
 from emulator.tools.descriptors.tiles import swizzle_width, whole_number
 from emulator.tools.files import write_text
 from emulator.tools.pictures.page import Page
-from emulator.tools.pictures.panels import Memory, arranged, in_a_row
+from emulator.tools.pictures.panels import SharedMemory, arranged, in_a_row
 from emulator.tools.pictures.tiled import Warps
 from emulator.tools.report import Answer
 
@@ -115,7 +115,7 @@ def _format_of(output: str | None) -> Literal["html", "svg"]:
     return "svg" if suffix == ".svg" else "html"
 
 
-def _memory(ins: Instruction, tile: dict[str, str | None]) -> Memory:
+def _memory(ins: Instruction, tile: dict[str, str | None]) -> SharedMemory:
     given: dict[str, Any] = {name: value for name, value in tile.items() if value is not None}
     if given and not (isinstance(ins, MatrixInstruction) and ins.is_wgmma):
         options = ", ".join("--" + name.replace("_", "-") for name in given)
@@ -127,4 +127,4 @@ def _memory(ins: Instruction, tile: dict[str, str | None]) -> Memory:
     for name in ("descriptor_a", "descriptor_b"):
         if name in given:
             given[name] = whole_number("--" + name.replace("_", "-"), given[name])
-    return Memory(**given)
+    return SharedMemory(**given)

@@ -20,9 +20,9 @@ from emulator.tools.info import info_command
 from emulator.tools.pictures.panels import (
     LEFT_AREAS,
     TOP_AREAS,
-    Memory,
     Panel,
     Section,
+    SharedMemory,
     are_four_tiles,
     only,
     sections,
@@ -50,7 +50,7 @@ class Page(Report):
     instruction: Instruction | str
     operand: str = ""
     target: str | None = None
-    memory: Memory = field(default=Memory())
+    memory: SharedMemory = field(default=SharedMemory())
     warps: Warps = (1, 1)
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class Page(Report):
 
     @property
     def data(self) -> dict[str, Any]:
-        """Where every element of every picture is; arrays are little-endian uint16 in base64."""
+        """Places of every element of every picture; arrays are little-endian uint16 in base64."""
         return {"opcode": str(self.ins), **_data(self.lanes, _panels(self.sections()))}
 
     def html(self) -> str:
@@ -136,7 +136,7 @@ def _html(title: str, lanes: int, facts: list[str], found: list[Section]) -> str
 
 
 def _arrangement(found: Sequence[Section]) -> str:
-    """How several sections stand beside each other, in words of the style sheet."""
+    """Style-sheet words for the arrangement of several sections."""
     return "several" + (" tiles" if are_four_tiles(found) else "") if len(found) > 1 else ""
 
 
@@ -201,7 +201,7 @@ def _area(panels: Sequence[Panel], index: dict[int, int], sizes: dict[int, Size]
 
 
 def _legend(panel: Panel) -> str:
-    """What the colours of a picture mean, where they are not those of lanes."""
+    """Legend of a picture whose colours are not those of lanes."""
     words, colours = panel.grid.legend
     swatches = "".join(
         f'<span style="background:{panel.grid.colour(owner)}">{escape(label)}</span>'
@@ -223,7 +223,7 @@ def _extent(section: Section, sizes: dict[int, Size]) -> Size:
 
 
 def _data(lanes: int, panels: Sequence[_Shown]) -> dict[str, Any]:
-    """What the script knows."""
+    """Data for the script of the page."""
     several = {x.name for _, x, _ in panels if x.group}
     every = []
     for section, panel, (width, height) in panels:

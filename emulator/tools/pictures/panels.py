@@ -49,7 +49,7 @@ _GAP = 24
 _FARTHEST = 1 << 16
 
 
-class Memory(NamedTuple):
+class SharedMemory(NamedTuple):
     """How tiles of wgmma lie in shared memory: see `Descriptor.for_tile`.
 
     The start may also be a step along k inside of a swizzled tile. A and B may have a major of
@@ -115,7 +115,7 @@ class Section(NamedTuple):
 # --- what an instruction has ----------------------------------------------------------------------
 
 
-def sections(ins: Instruction, memory: Memory, warps: Warps = (1, 1)) -> list[Section]:
+def sections(ins: Instruction, memory: SharedMemory, warps: Warps = (1, 1)) -> list[Section]:
     """The pictures of an instruction, or of several warps side by side; raises OperandError where
     there is nothing to draw."""
     if warps != (1, 1):
@@ -141,7 +141,7 @@ def sections(ins: Instruction, memory: Memory, warps: Warps = (1, 1)) -> list[Se
     return _by_group([replace(panel, axes=("row", "element")) for panel in panels], "tile")
 
 
-def _product(ins: MatrixInstruction, memory: Memory) -> list[Section]:
+def _product(ins: MatrixInstruction, memory: SharedMemory) -> list[Section]:
     panels = []
     for name in ("e", "scale_a", "a", "scale_b", "b"):
         if name in ins.fragments:
@@ -217,7 +217,7 @@ def _with_c(x: Panel) -> Panel:
     return replace(x, also=("c",), grid=grid)
 
 
-def _tile(ins: MatrixInstruction, operand: str, memory: Memory) -> Panel:
+def _tile(ins: MatrixInstruction, operand: str, memory: SharedMemory) -> Panel:
     """A or B of wgmma in shared memory, in the canonical layout."""
     own = memory.major_a if operand == "a" else memory.major_b
     major = memory.major if own is None else own
@@ -242,7 +242,7 @@ def _tile(ins: MatrixInstruction, operand: str, memory: Memory) -> Panel:
     return Panel(operand, operand, AXES[operand], "shared memory", grid, data)
 
 
-def _canonical(read: ReadTile, memory: Memory) -> Descriptor:
+def _canonical(read: ReadTile, memory: SharedMemory) -> Descriptor:
     """The descriptor of a tile in the canonical layout."""
     # A kernel steps along k inside of the lines of a swizzle: the tile then starts where they do.
     step = 0

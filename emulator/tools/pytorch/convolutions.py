@@ -21,7 +21,7 @@ from emulator.tools.pytorch.used import UsedProduct
 
 
 class _Case:
-    """What a convolution and its gradients have in common."""
+    """Settings that a convolution shares with its gradients."""
 
     def __init__(
         self, computer: Computer, x: Any, w: Any, stride: Any, padding: Any, dilation: Any,

@@ -89,7 +89,7 @@ class Used(Report, Sequence[UsedProduct]):
 
     @property
     def evidence(self) -> dict[str, int]:
-        """How many products there are of each evidence."""
+        """Number of products by evidence."""
         return dict(Counter(product.evidence for product in self._products))
 
     @property

@@ -60,7 +60,7 @@ class Probe(Report):
         yield f"  alignment: {'none, no two products meet' if bits is None else cut}"
 
     def _together(self) -> str:
-        """Which products are added at once."""
+        """Finds the products that are added at once."""
         passes = self.data["passes"]
         if passes is None:
             return "not seen, their exponents are too near each other"
@@ -243,7 +243,7 @@ class _Bench:
     def fraction_bits(
         self, passes: list[list[int]] | None, accumulator: str
     ) -> tuple[int | None, str]:
-        """How small a power of two comes through between a large product and its negative."""
+        """Finds the least power of two that survives between a large product and its negative."""
         first = [0, 1, 2] if passes is None else passes[0]
         if len(first) < 2 or (accumulator == "last" and len(first) < 3):
             return None, "exact"

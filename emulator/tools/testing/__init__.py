@@ -1,1 +1,1 @@
-"""What `emulator.testing` gives to tests of kernels' numerics."""
+"""The parts of `emulator.testing`, for tests of kernels' numerics."""

@@ -80,7 +80,7 @@ def assert_bits_equal(
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Differences(Report):
-    """What is unlike between two arrays of codes; `str` of it is the message."""
+    """Differences between two arrays of codes; `str` gives the message."""
 
     fmt: Format | None
     actual: Array
@@ -105,7 +105,7 @@ class Differences(Report):
 
     @property
     def histogram(self) -> dict[str, int]:
-        """How many differences there are of each kind, the most frequent first."""
+        """Number of differences of each kind, the most frequent first."""
         numbers, counts = np.unique(self.kinds[self.kinds != 0], return_counts=True)
         pairs = zip(numbers, counts, strict=True)
         return {KINDS[kind]: int(n) for kind, n in sorted(pairs, key=lambda pair: -pair[1])}
@@ -183,7 +183,7 @@ def find_differences(
     signed_zero: SignedZero = "differ",
     name: str = "",
 ) -> Differences | None:
-    """What `assert_bits_equal` would complain of, None where the arrays are equal.
+    """Finds the differences that `assert_bits_equal` reports; None where the arrays are equal.
 
     Raises AssertionError for arrays of unlike shape or type, OperandError as there.
     """

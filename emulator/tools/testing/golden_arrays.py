@@ -114,7 +114,7 @@ def golden_problem(
     nan: Nan = "payload",
     signed_zero: SignedZero = "differ",
 ) -> str:
-    """What is unlike between `arrays` and a file, in words; "" where nothing is.
+    """Describes differences between `arrays` and a file; "" where there are none.
 
     `fragment` names lanes and registers of those arrays that have the shape of its registers.
     Raises OperandError for a damaged file.
