@@ -239,16 +239,20 @@ class _Ended:
 def enter_driver(stack: ExitStack, driver: Driver) -> Driver:
     """Makes a driver the active one until the stack closes."""
     from triton.backends import backends
+    from triton.backends.driver import DriverBase
     from triton.runtime.driver import driver as config
+
+    DriverBase.register(Driver)
 
     # Asking for the active driver where there is no GPU raises.
     before = {"_active": config._active, "_default": config._default or _Ended()}
     stack.callback(vars(config).update, before)
     config._default = config._active = driver
-    # Who looks for a GPU asks the class of each backend's driver.
+    # Who looks for a GPU asks the class of each backend's driver, and makes one.
+    made = {"__new__": lambda cls: driver, "__init__": lambda self: None}
     nvidia = backends["nvidia"]
     stack.callback(backends.update, nvidia=nvidia)
-    backends["nvidia"] = replace(nvidia, driver=Driver)
+    backends["nvidia"] = replace(nvidia, driver=type("Driver", (Driver,), made))
     driver.tuning.enter(stack)
     return driver
 

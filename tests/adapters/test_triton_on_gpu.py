@@ -50,6 +50,9 @@ def test_a_program_launches_as_it_would_on_a_gpu():
         for _ in range(2):
             doubled[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](x, out, 100, BLOCK=32)
         assert config.active is driver
+        config._default = config._active = None  # as a program does that wants the GPU anew
+        assert triton.runtime.driver.active is driver
+        assert isinstance(driver, triton.backends.driver.DriverBase)
         assert triton.runtime.driver.active.get_current_target().arch == 90
         assert driver.get_benchmarker()(None, quantiles=(0.5, 0.2)) == [1.0, 1.0]
     assert torch.equal(out, 2 * x)
