@@ -106,20 +106,27 @@ def classes(fmt: Format, codes: Word) -> Word:
     return out if x.negative is None else select(x.negative, -0.0 - out, out)
 
 
-# --- numbers of f16 and f32 -----------------------------------------------------------------------
+# --- float32 numbers ------------------------------------------------------------------------------
+
+
+def finite_number(fmt: Format, codes: Word) -> Word:
+    """The bits of a narrower format's numbers in float32, where all are normal; infinities and NaNs
+    mean nothing."""
+    sign = (codes << (32 - fmt.bits)) & SIGN
+    size = (codes & (1 << (fmt.bits - 1)) - 1) << (MANTISSA - fmt.mantissa_bits)
+    subnormal = size < 1 << MANTISSA
+    size = size + ((BIAS - fmt.bias) << MANTISSA)
+    # With the exponent of the least normal numbers, these have one of them too much.
+    small = (size + (1 << MANTISSA)).view(np.float32) - 2.0**fmt.emin
+    return select(subnormal, small.view(np.uint32), size) | sign
 
 
 def number(fmt: Format, codes: Word) -> Word:
     """Codes of f16 or f32 as float32 numbers; NaNs of any code."""
     if fmt.bits == 32:
         return codes.view(np.float32)
-    size = codes & 0x7FFF
-    normal = (size << _CUT) + _APART
-    normal = select(size >= _F16_INFINITY, normal | EXPONENT, normal)
-    least = 2.0 ** (_F16.emin - _F16.mantissa_bits)
-    small = (size.view(np.int32).astype(np.float32) * least).view(np.uint32)
-    size = select(size < 1 << _F16.mantissa_bits, small, normal)
-    return (size | ((codes & _F16.sign_mask) << 16)).view(np.float32)
+    bits, is_finite = finite_number(fmt, codes), (codes & fmt.sign_mask - 1) < _F16_INFINITY
+    return select(is_finite, bits, bits | EXPONENT).view(np.float32)
 
 
 def code(fmt: Format, numbers: Word) -> Word:

@@ -65,20 +65,13 @@ def factor(
     have in that format."""
     if fmt.emin == 1 - BIAS:
         return _wide_factor(fmt, codes, exponents)
-    sign = (codes << (32 - fmt.bits)) & SIGN
-    codes = codes & (1 << (fmt.bits - 1)) - 1
-    zero, size = codes == 0, codes << (MANTISSA - fmt.mantissa_bits)
+    bits, size = elements.finite_number(fmt, codes), codes & (1 << (fmt.bits - 1)) - 1
     odd = None
     if fmt.specials != "none":
-        odd = codes >= (fmt.code_mask >> 1 if fmt.infinity is None else fmt.infinity)
-    subnormal = size < 1 << MANTISSA
-    size = size + ((BIAS - fmt.bias) << MANTISSA)
-    # With the exponent of the least normal numbers, these have one of them too much.
-    small = (size + (1 << MANTISSA)).view(np.float32) - 2.0**fmt.emin
-    size = select(subnormal, small.view(np.uint32), size)
-    power = (size & EXPONENT).view(np.int32)
-    power = select(zero, 0, power.maximum(((widened or fmt).emin + BIAS) << MANTISSA))
-    return FactorWords((size | sign).view(np.float32), power.view(np.float32), odd)
+        odd = size >= (fmt.code_mask >> 1 if fmt.infinity is None else fmt.infinity)
+    power = (bits & EXPONENT).view(np.int32)
+    power = select(size == 0, 0, power.maximum(((widened or fmt).emin + BIAS) << MANTISSA))
+    return FactorWords(bits.view(np.float32), power.view(np.float32), odd)
 
 
 def _wide_factor(fmt: Format, codes: Word, exponents: tuple[int, int]) -> FactorWords:
