@@ -190,6 +190,7 @@ def find_differences(
     __tracebackhide__ = True
     for what, given, legal in (("nan", nan, Nan), ("signed_zero", signed_zero, SignedZero)):
         one_of(f"{what}=", given, get_args(legal))
+    name = needed(str, name)
     if isinstance(fragment, Instruction | str):
         fragment = as_instruction(fragment).fragment("d")
     if not isinstance(fragment, Fragment | None):
