@@ -19,6 +19,7 @@ from emulator.memory.windows import FUNCTIONS, PARAMETERS, VARIABLES
 from emulator.ptx import tree
 from emulator.ptx.binding import Binder, BindError, choose, spelled
 from emulator.ptx.names import Scope, Symbol, special_types
+from emulator.ptx.passing import with_moves
 from emulator.ptx.program import (
     Bound,
     Call,
@@ -325,12 +326,24 @@ class KernelBinder:
 
     def _item(self, item: tree.Item, scope: Scope, function: Function, lines: list[Line]) -> None:
         if isinstance(item, tree.Instruction):
-            lines += _lines(item, scope)
+            *first, last = _lines(item, scope)
+            lines += [*first, *self._with_moves(last)]
         elif isinstance(item, tree.Naming):
             try:
                 self._named(item, scope, function)
             except EmulatorError as error:
                 self._problem(item.at, "", error, function.name)
+
+    def _with_moves(self, line: Line) -> list[Line]:
+        """A line; a direct call with the moves that it needs."""
+        given, scope = line
+        if given.opcode.partition(".")[0] != "call":
+            return [line]
+        name = next((x.text for x in given.operands if isinstance(x, tree.Name)), "")
+        function = self.module.functions.get(name) if scope.register(name) is None else None
+        if function is None:
+            return [line]
+        return [Line(each, scope) for each in with_moves(given, function, scope)]
 
     def _named(self, item: tree.Naming, scope: Scope, function: Function) -> None:
         if isinstance(item, tree.RegisterDeclaration):

@@ -151,11 +151,8 @@ class Call:
     results: tuple[int, ...]
 
     def misfit(self, caller: Function, callee: Function) -> str:
-        """Why the callee cannot be called like this; "" if it can.
-
-        As ptxas judges direct calls, but it also takes constants, and registers for variables of
-        .param of the same size and the other way round, which are not modelled here.
-        """
+        """Why the callee cannot be called like this; "" if it can. As ptxas judges direct calls,
+        after `passing` has put everything where the callee takes it."""
         if callee.is_kernel:
             return f"{callee.name} is a kernel, which no call names"
         results = tuple(map(Register, self.results))
@@ -173,10 +170,9 @@ class Call:
                     return f"{what} {wanted.name} of {callee.name} is no register or variable"
                 held = caller.registers[bound.index]
                 if held.passed != wanted.passed:
-                    legal = "" if held.bits != wanted.bits else ": legal PTX, not modelled here"
                     return (
                         f"{what} {wanted.name} of {callee.name} is {wanted.passed}; {held.name} is "
-                        f"{held.passed}{legal}"
+                        f"{held.passed}"
                     )
         return ""
 

@@ -1,4 +1,5 @@
-"""Planted errors: all engines say the same kind, statement, block and threads."""
+"""Planted errors: all engines say the same kind, statement, block and threads, if only one
+statement is at fault."""
 
 import numpy as np
 import pytest
@@ -112,6 +113,15 @@ CASES = {f"{name}, {where}": WHERE[where].format(ONE_THREAD[name])
          for name in ONE_THREAD for where in WHERE}  # fmt: skip
 #: the guard leaves lanes out that a warp needs, or the lanes of a warp wait for each other first
 CASES.pop("set of rows, between barriers")
+_NULL, _ODD = ONE_THREAD["null"], ONE_THREAD["misaligned"]
+#: two statements at fault: which one is met first depends on the order of warps
+SEVERAL = {
+    "a later one in the first warp": f"setp.lt.u32 %p1, %r3, 32; @%p1 bra L; {_NULL} L: {_ODD}",
+    "a later one in the first block": f"setp.eq.u32 %p1, %r1, 1; @%p1 {_NULL} {_ODD}",
+    "a later turn of a loop": "shr.u32 %r8, %r3, 5; sub.u32 %r8, 9, %r8; L: sub.u32 %r8, %r8, 1; "
+    f"setp.eq.u32 %p1, %r8, 0; @%p1 {_NULL} bra L;",
+    "in a call": f"setp.ge.u32 %p1, %r3, 32; @%p1 {_NULL} call deep, ();",
+}
 FAST = ("trap", "null", "no mbarrier", "misaligned copy", "pointer")
 
 
@@ -156,6 +166,16 @@ def test_a_second_arrival_in_the_first_phase():
 @pytest.mark.parametrize("name", OTHERS)
 def test_deadlocks_and_others(name):
     check(OTHERS[name])
+
+
+@pytest.mark.parametrize("body", SEVERAL.values(), ids=SEVERAL)
+def test_several_statements_at_fault(body):
+    """The reference engine names the first warp, the others the statement that is met first."""
+    _, _, block, threads = error(body, "reference")
+    others = error(body, "vector")
+    assert (block, threads) == ((0, 0, 0), ((0, 0, 0),))
+    assert others == error(body, "compiled") and others[0] == "out of bounds"
+    assert others[2:] in (((0, 0, 0), ((32, 0, 0),)), ((1, 0, 0), ((0, 0, 0),)))
 
 
 def test_a_warp_that_fails_as_a_whole():

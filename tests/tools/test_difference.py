@@ -279,3 +279,13 @@ def test_a_fragment_by_its_opcode():
     changed[5, 1] = 1
     by_name = find_differences(changed, words, fragment=str(INS))
     assert str(by_name) == str(find_differences(changed, words, fragment=INS))
+
+
+def test_names_are_texts_and_no_message_is_long():
+    a, b = np.zeros(2, "f4"), np.ones(2, "f4")
+    with pytest.raises(OperandError, match="a str is needed; got <int>"):
+        find_differences(a, b, name=10**5000)
+    for other in (b, np.zeros(3)):
+        with pytest.raises(AssertionError) as caught:
+            assert_bits_equal(a, other, name="x" * 5000)
+        assert len(str(caught.value)) < 1000

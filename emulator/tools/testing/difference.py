@@ -24,7 +24,7 @@ from dtypes import (
     unpack,
 )
 from emulator.arrays import as_array
-from emulator.errors import EmulatorError, OperandError, one_of, shown
+from emulator.errors import EmulatorError, OperandError, needed, one_of, shown
 from emulator.isa.instruction import Instruction, as_instruction
 from emulator.layout.fragment import Fragment
 from emulator.report import Report
@@ -42,6 +42,8 @@ from emulator.tools.testing.difference_kinds import (
 
 #: differing elements that a message shows one by one
 SHOWN = 8
+#: characters of a name that a message repeats
+_LONGEST_NAME = 120
 
 
 def assert_bits_equal(
@@ -190,6 +192,8 @@ def find_differences(
     __tracebackhide__ = True
     for what, given, legal in (("nan", nan, Nan), ("signed_zero", signed_zero, SignedZero)):
         one_of(f"{what}=", given, get_args(legal))
+    if len(needed(str, name)) > _LONGEST_NAME:
+        name = f"{name[:_LONGEST_NAME]}…"
     if isinstance(fragment, Instruction | str):
         fragment = as_instruction(fragment).fragment("d")
     if not isinstance(fragment, Fragment | None):
