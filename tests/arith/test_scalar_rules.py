@@ -106,8 +106,11 @@ def test_the_engines_agree(row):
 @pytest.mark.slow
 @swept(THREAD_ROWS, 10, ids=attrgetter("form"))
 def test_the_engines_agree_on_every_form(row):
-    for i, ins in enumerate(sampled(row, 10_000)):
-        assert differences(ins, cases(ins, 600, seed=i))[:3] == []
+    forms = sampled(row, 10_000)
+    # Rows of hundreds of forms have one rule, which the forms try together.
+    most = max(100, min(600, 12_000 // len(forms)))
+    for i, ins in enumerate(forms):
+        assert differences(ins, cases(ins, most, seed=i))[:3] == []
 
 
 def test_a_difference_is_noticed(monkeypatch):

@@ -6,6 +6,7 @@ import signal
 
 import numpy as np
 import pytest
+from sweeps import swept
 
 from emulator import KernelError, Module, Warp
 from emulator.machine.vector import engine as vector_engine
@@ -189,9 +190,9 @@ def test_random_endless_loops():
 
 
 @pytest.mark.slow
-def test_many_random_endless_loops():
-    for seed in range(100, 160):
-        check_random(seed)
+@swept(range(100, 160), 10)
+def test_many_random_endless_loops(seed):
+    check_random(seed)
 
 
 ENDED = {"L: add.u32 %r2, %r2, 1; bra L;": "endless loop",
