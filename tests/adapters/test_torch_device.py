@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 from emulator import UnsupportedError  # noqa: E402
 from emulator.adapters.pytorch import simulated_gpu, tensor_core_matmul  # noqa: E402
+from emulator.tools.pytorch.exact import EXACT, INTEGERS, ROUNDED  # noqa: E402
 
 functional = torch.nn.functional
 
@@ -243,6 +244,25 @@ def test_the_list_says_what_is_the_gpus(gpu):
     (x.int() + x.int()).sum()
     assert gpu.used.evidence == {"rule": len(gpu.used)}
     assert "none" not in str(gpu.used)
+
+
+def test_the_table_of_exact_operators_names_operators():
+    names = " ".join([*EXACT.values(), ROUNDED, INTEGERS]).split()
+    assert len(names) == len(set(names))
+    for name in names:
+        assert hasattr(torch.ops.aten, name) or hasattr(torch.ops.aten, name + "_"), name
+
+
+def test_what_is_rounded_twice_is_not_exact(gpu):
+    x = torch.ones(3, device="cuda")
+    for run, evidence in (
+        (lambda: x.sub(x, alpha=1), "rule"), (lambda: x.sub(x, alpha=3), "none"),
+        (lambda: x.div(x), "rule"), (lambda: x.div(x, rounding_mode="floor"), "none"),
+        (lambda: x.int().sub(x.int(), alpha=3), "rule"),
+        (lambda: x.mul(x.to(torch.complex64)), "none"),
+    ):  # fmt: skip
+        run()
+        assert gpu.used[-1].evidence == evidence, gpu.used[-1]
 
 
 def test_strict_raises_at_the_first_operator_that_is_not_the_gpus():

@@ -17,7 +17,7 @@ EXACT: dict[str, str] = {
         slice_scatter select_scatter diagonal_scatter unfold_copy tril_indices triu_indices nonzero
         embedding masked_fill lift_fresh _to_copy detach channel_shuffle pixel_shuffle
         pixel_unshuffle _local_scalar_dense masked_scatter eye isfinite isnan isinf record_stream
-        _foreach_copy _foreach_zero repeat_interleave one_hot equal random_from_to""",
+        _foreach_copy _foreach_zero repeat_interleave one_hot equal""",
     "picks among values": """
         eq ne lt le gt ge maximum minimum clamp clamp_min clamp_max max min amax amin relu threshold
         threshold_backward argmax argmin any all isin bucketize searchsorted abs neg sign sgn
@@ -27,8 +27,11 @@ EXACT: dict[str, str] = {
         max_pool2d_with_indices""",
 }  # fmt: skip
 #: operators with one rounding of a result that IEEE 754 defines: the same but for codes of NaNs
-ROUNDED = "add sub rsub mul div sqrt reciprocal floor_divide true_divide"
-_INTEGERS = "sum cumsum arange remainder fmod prod bincount scatter_add index_add index_put"
+ROUNDED = "add sub rsub mul div sqrt reciprocal true_divide"
+#: operators that are exact for integers besides
+INTEGERS = (
+    "floor_divide sum cumsum arange remainder fmod prod bincount scatter_add index_add index_put"
+)
 
 
 @cache
@@ -36,7 +39,7 @@ def _reason(name: str) -> str:
     return next((why for why, names in EXACT.items() if name in names.split()), "")
 
 
-def why_exact(name: str, tensors: list[Any]) -> tuple[str, Evidence]:
+def why_exact(name: str, tensors: list[Any], options: Any) -> tuple[str, Evidence]:
     """Whether an operator has a GPU's bits where the CPU computes it: why, and the evidence.
 
     "rule": the result follows from the operation alone; "none": the GPU sums in another order, or
@@ -47,9 +50,12 @@ def why_exact(name: str, tensors: list[Any]) -> tuple[str, Evidence]:
     if reason:
         return reason, "rule"
     floating = any(x.dtype.is_floating_point or x.dtype.is_complex for x in tensors)
-    if base in ROUNDED.split() or base in _INTEGERS.split():
+    if base in ROUNDED.split() or base in INTEGERS.split():
         if not floating:
             return "computes integers", "rule"
-        if base in ROUNDED.split() and not any(x.dtype.is_complex for x in tensors):
+        # A GPU fuses alpha with the addition, and a rounded quotient is a remainder's.
+        plain = options.get("alpha", 1) == 1 and options.get("rounding_mode") is None
+        real = not any(x.dtype.is_complex for x in tensors)
+        if base in ROUNDED.split() and plain and real:
             return "rounds each result once; the codes of NaNs are the CPU's", "rule"
     return "the GPU has an order or a function of its own", "none"

@@ -184,7 +184,7 @@ class Operators:
         elif base in COMPUTED and tensors:
             return self.products.compute(function, name, tensors, args, kwargs)
         else:
-            self.products.note_unknown(name, tensors, *why_exact(name, tensors))
+            self.products.note_unknown(name, tensors, *why_exact(name, tensors, kwargs))
         return _call(function, args, kwargs)
 
     def _attention(self, *args: Any, **kwargs: Any) -> Any:
