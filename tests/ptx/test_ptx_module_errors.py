@@ -242,7 +242,7 @@ def test_modules(text, line, column, words):
         (".target sm_80 .version 8.0", 1, 1, "expected '.version'"),
         (".version 0x8.0 .target sm_80", 1, 10, "expected a number such as 8.0"),
         (".version 8.0;", 1, 13, "expected '.target'"),
-        (".version 8.0 .target sm_80\n\x00", 2, 1, "found '\\x00', which PTX does not use here"),
+        (".version 8.0 .target sm_80\n\x00ret", 2, 1, "found '\\x00', which PTX does not use here"),
     ],
 )
 def test_headers(text, line, column, words):
