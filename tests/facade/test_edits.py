@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from edits import EDITS, Edit, copied_package, edited, fast_tests_fail, times_in
 
-ROOMS = """arith arith/scalar arith/steps isa isa/ordinary layout machine machine/checks
+ROOMS = """arith/fast arith arith/scalar arith/steps isa isa/ordinary layout machine machine/checks
 machine/compiled machine/reference machine/shared machine/system machine/vector matrices memory ptx
 tools tools/descriptors tools/explanations tools/pictures tools/testing warp"""
 

@@ -16,7 +16,7 @@ TEXT = """
 .visible .entry k(.param .u64 o)
 {
     .reg .b32 %a<4>, %b<4>, %c<8>, %r0;  .reg .b64 %o, %x;
-    .reg .f32 %f<8>;  .reg .pred %p, %q;
+    .reg .f32 %f<8>;  .reg .pred %p, %q;  .reg .b16 %h<2>;
     ld.param.u64 %o, [o];
     mov.u32 %r0, %tid.x;
     setp.lt.u32 %p, %r0, LIMIT;
@@ -36,6 +36,10 @@ INT4 = "mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32 {%c0, %c1}, {%a0}, {%b0},
 BITS = (
     "mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.OP.popc {%c0, %c1}, {%a0}, {%b0}, {%c0, %c1};"
 )
+#: two pairs of fp8, the statement that changes a source of the first, and where ptxas looks again
+PAIRS = "cvt.rn.satfinite.e4m3x2.f32 %h0, %f0, %f1; cvt.rn.satfinite.e4m3x2.f32 %h1, %f2, %f3;"
+CHANGE = "@%p add.f32 %f1, %f2, %f1;"
+PACK = "mov.b32 %c0, {%h0, %h1};"
 
 
 def launched(statement, target="sm_90a", limit=16, **options):
@@ -60,6 +64,11 @@ CASES = [
     (3, SHORT.replace("D", "%f4, %f0, %f5, %f6"), 32),
     (4, INT4, 32),
     (5, BITS.replace("OP", "xor"), 32),
+    (7, PAIRS + CHANGE + PACK, 16),
+    (7, PAIRS + PACK + CHANGE + "mul.bf16x2 %c1, %c0, %c2;", 16),
+    (7, PAIRS + CHANGE + "mov.b64 %x, {%h0, %h1, %h1, %h0};", 16),
+    (7, PAIRS + CHANGE.replace("%f1", "%f0") + PACK, 16),
+    (7, PAIRS.replace("e4m3", "e5m2") + CHANGE + PACK, 16),
 ]
 
 
@@ -87,6 +96,11 @@ def test_every_row_has_a_case():
     "testp.finite.f32 %q, %f0;", "@%p set.lt.u32.f32 %c0, %f0, %f1;",
     "set.lt.f32.f32 %f4, %f0, %f1;",
     LONG.replace("D", "%f0, %f1, %f2, %f3"), LONG.replace("D", "%f4, %f5, %f6, %f7"),
+    PAIRS + PACK + CHANGE, PAIRS + CHANGE.replace("@%p ", "") + PACK, CHANGE + PAIRS + PACK,
+    PAIRS + CHANGE.replace("%f1,", "%f4,") + PACK, PAIRS + CHANGE + "mov.b32 %c0, {%h1, %h0};",
+    PAIRS + PACK + CHANGE + "add.u32 %c1, %c0, %c2;", PAIRS + CHANGE + "cvt.u32.u16 %c1, %h0;",
+    PAIRS + CHANGE.replace("add.f32 %f1, %f2, %f1", "mov.f32 %f1, %f2") + PACK,
+    PAIRS + CHANGE.replace("%f1", "%f3") + PACK,
     BITS.replace("OP", "and"), INT4.replace("k32", "k16").replace("s4", "s8"),
 ])  # fmt: skip
 def test_its_right_relatives_are_not(statement):

@@ -13,8 +13,8 @@ BLOCKS, THREADS, WORDS, RESULTS = 2, 64, 16, 12
 #: options of nvcc, and what a launch takes for `contract`
 FLAGS = {
     "O3": ([], "ptxas"),
-    "O0": (["-Xptxas", "-O0"], "none"),
-    "G": (["-G"], "none"),
+    "O0": (["-Xptxas", "-O0"], "O0"),
+    "G": (["-G"], "O0"),
     "fmad": (["-fmad=false"], "none"),
     "fast": (["-use_fast_math"], "ptxas"),
     "O1": (["-Xptxas", "-O1", "-ftz=true", "-prec-div=false"], "ptxas"),

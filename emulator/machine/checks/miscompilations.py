@@ -6,14 +6,16 @@ Results here are those of PTX; `check=True` warns where such a statement is exec
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
+from emulator.isa.conversion import Conversion
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.ptx.program import Constant, Program, Statement, registers_of
+from emulator.ptx.program import Constant, Function, Program, Statement, Vector, registers_of
 from emulator.targets import Generation
 
 #: the ptxas whose code was looked at
@@ -27,6 +29,7 @@ class When(Enum):
     SHARED = "D and C share a register at different positions"
     PARTED = "lanes come back from different depths of a recursion, and the membermask is constant"
     ALWAYS = "it is executed"
+    OVERWRITES = "a guarded statement changes a source before the pair is packed"
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,9 @@ ROWS = (
             rule="comparison.set_", result="f32",
             source="b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64",
         ),
-        When.GUARD, "overwrite d: it takes its old bits for an integer, which it converts to .f32",
+        When.GUARD,
+        "overwrite d: it takes its old bits for an integer, of which it converts the magnitude to "
+        ".f32",
         "a branch around it, or `setp` and `selp`",
     ),
     Miscompilation(
@@ -97,6 +102,11 @@ ROWS = (
         _facts(family="bar shfl vote match redux elect"),
         When.PARTED, "leave the wait for the other lanes out",
         "a membermask in a register that ptxas cannot compute, or a loop",
+    ),
+    Miscompilation(
+        "`cvt` to `.e4m3x2`, `.e5m2x2`", (), When.OVERWRITES,
+        "convert again where the pair is packed, behind a guarded statement that has changed the "
+        "source", "a register of its own for what the guarded statement computes",
     ),
 )  # fmt: skip
 
@@ -123,19 +133,85 @@ def _rows(instruction: Instruction) -> tuple[Miscompilation, ...]:
     return tuple(row for row in ROWS if all(known.get(name) in words for name, words in row.facts))
 
 
-def known_of(statement: Statement, program: Program) -> tuple[Miscompilation, ...]:
+def known_of(
+    statement: Statement, function: Function, program: Program
+) -> tuple[Miscompilation, ...]:
     """The rows that a statement of a program meets, whatever its guard turns out to be."""
-    return tuple(row for row in _rows(statement.instruction) if _may(row, statement, program))
+    return tuple(
+        row for row in _rows(statement.instruction) if _may(row, statement, function, program)
+    )
 
 
-def _may(row: Miscompilation, statement: Statement, program: Program) -> bool:
+def _may(row: Miscompilation, statement: Statement, function: Function, program: Program) -> bool:
     if row.when is When.PARTED:
         return bool(program.recursive) and isinstance(
             statement.operands.get("membermask"), Constant
         )
+    if row.when is When.OVERWRITES:
+        return _overwrites(statement, program.statements[function.first : function.end])
     if row.when is When.GUARD:
         return statement.guard is not None
     if row.when is When.SHARED:
         d, c = (list(registers_of(statement.operands[name])) for name in "dc")
         return any(x in c and c.index(x) != i for i, x in enumerate(d))
     return True
+
+
+# --- conversions that are done again --------------------------------------------------------------
+
+_PAIRS = ("e4m3x2", "e5m2x2")
+#: what ptxas makes a selection or a branch, and not a guarded instruction, under a guard
+_UNGUARDED = ("mov", "neg", "abs", "selp")
+
+
+def _overwrites(statement: Statement, body: Sequence[Statement]) -> bool:
+    """Whether a guarded statement changes the source of a pair that is packed behind it."""
+    if statement.guard is None or "pure" not in statement.effects or statement.name in _UNGUARDED:
+        return False
+    place, changed = body.index(statement), set(_registers(statement, "written"))
+    for start in range(place - 1, -1, -1):
+        earlier = body[start]
+        of_pair = isinstance(earlier.instruction, Conversion) and earlier.instruction.to in _PAIRS
+        if of_pair and changed & set(_registers(earlier, "read")):
+            if _is_packed_behind(set(_registers(earlier, "written")), body[start + 1 :], statement):
+                return True
+        elif earlier.guard is None:
+            changed -= set(_registers(earlier, "written"))
+        if not changed:
+            break
+    return False
+
+
+def _is_packed_behind(pair: set[int], body: Sequence[Statement], change: Statement) -> bool:
+    """Whether a pair comes first in a pack behind `change`, or packed arithmetic takes it there."""
+    packs, behind = set[int](), False
+    for statement in body:
+        read = set(_registers(statement, "read"))
+        if behind and (packs & read) and str(statement.instruction).endswith("f16x2"):
+            return True
+        if statement.name in ("mov", "st") and pair & _firsts(statement):
+            if behind:
+                return True
+            packs |= set(_registers(statement, "written"))
+        elif statement.guard is None:
+            packs -= set(_registers(statement, "written"))
+            pair = pair - set(_registers(statement, "written"))
+        behind = behind or statement is change
+        if not pair | packs:
+            break
+    return False
+
+
+def _registers(statement: Statement, use: str) -> list[int]:
+    return [index for bound in statement.bound(use) for index in registers_of(bound)]
+
+
+def _firsts(statement: Statement) -> set[int]:
+    """The registers that come first of two in braces."""
+    return {
+        index
+        for vector in statement.bound("read")
+        if isinstance(vector, Vector)
+        for bound in vector.items[::2]
+        for index in registers_of(bound)
+    }

@@ -42,7 +42,7 @@ def checked(statement: Statement, function: Function, program: Program, step: St
     look = _before(statement, function, program)
     touch = _of_loaded(statement, function, program)
     loads = "reads" in statement.effects
-    miscompiled = known_of(statement, program)
+    miscompiled = known_of(statement, function, program)
 
     def run(s: Strand) -> None:
         mask = use.active(s)
