@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from emulator.report import Report
 
-#: command -> module of `emulator.tools` with its NAME_arguments and NAME_command, and its line.
+#: command -> module of `emulator.tools`, or of the adapter before the colon, with its NAME_arguments and NAME_command, and its line.
 #: A module is imported when its command is asked for: `lane` must not wait for `run`.
 COMMANDS = {
     "guide": ("guide", "Shows a page about what one can do, or lists the pages."),
@@ -63,6 +63,10 @@ COMMANDS = {
     "torch": (
         "pytorch.command",
         "Runs a Python script whose PyTorch products on the CPU get the bits of a GPU's library.",
+    ),
+    "exec": (
+        "adapters:cuda.command",
+        "Runs a program, unmodified, with a GPU that is not there: `exec --gpu H100 -- ./a.out`.",
     ),
     "probe": (
         "studies.command",
@@ -111,7 +115,8 @@ def _parser(asked: str) -> argparse.ArgumentParser:
         # Abbreviated, --target of `compare` would be taken for --targets.
         command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         if name == asked:
-            tool = import_module(f"emulator.tools.{module}")
+            room, _, rest = module.rpartition(":")
+            tool = import_module(f"emulator.{room or 'tools'}.{rest}")
             command.add_argument("--json", action="store_true", help="print JSON")
             getattr(tool, f"{name}_arguments")(command)
             command.set_defaults(answer=getattr(tool, f"{name}_command"))

@@ -1,0 +1,9 @@
+"""The CUDA driver: each file holds the functions of one part of it.
+
+Everything happens when it is asked for, in the order of the calls, which is one legal order of what
+streams allow. An error of a kernel is kept and returned by later calls, as on a GPU.
+"""
+
+from emulator.adapters.cuda.driver import devices, launches, memory, modules, streams
+
+__all__ = ["devices", "launches", "memory", "modules", "streams"]
