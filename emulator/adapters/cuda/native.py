@@ -17,7 +17,6 @@ from emulator.errors import UnsupportedError
 LIBRARIES: dict[str, tuple[Sequence[Function], str]] = {
     "libcuda.so.1": (driver_functions(), ""),
     "libcudart.so.13": (runtime_functions(), "libcudart.so.13"),
-    "libcudart.so.12": (runtime_functions(), "libcudart.so.12"),
 }
 _SUPPORT = Path(__file__).parent / "trampolines.c"
 _COMPILERS = ("cc", "gcc", "clang")

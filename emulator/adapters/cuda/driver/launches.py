@@ -151,15 +151,20 @@ def launch_cooperative(function: int, gx: int, gy: int, gz: int, bx: int, by: in
     launch_kernel(function, gx, gy, gz, bx, by, bz, shared, stream, pointers, 0)
 
 
+def cluster_shape(attached: int, count: int) -> Sizes | None:
+    """The shape of a cluster among the attributes of a launch."""
+    for i in range(count):
+        # An attribute is 8 bytes of its kind and 64 of its value.
+        kind, x, y, z = get(attached + 72 * i, "I4x3I")
+        if kind == _CLUSTER:
+            return x, y, z
+    return None
+
+
 @driver("cuLaunchKernelEx")
 def launch_kernel_with(configuration: int, function: int, pointers: int, extra: int) -> None:
     gx, gy, gz, bx, by, bz, shared, stream, attached, count = get(configuration, "7I4xQQI4x")
-    cluster = None
-    for i in range(count):
-        # An attribute is 8 bytes of its kind and 64 of its value.
-        kind, *value = get(attached + 72 * i, "I4x3I")
-        if kind == _CLUSTER:
-            cluster = (value[0], value[1], value[2])
+    cluster = cluster_shape(attached, count)
     found = handles.find(function, Function)
     raw = arguments(found, pointers, extra)
     launch(found, (gx, gy, gz), (bx, by, bz), shared, stream, raw, cluster)

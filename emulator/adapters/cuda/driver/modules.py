@@ -266,7 +266,7 @@ def link_create(count: int, options: int, values: int, out: int) -> None:
 
 
 def _add_input(linking: Linking, kind: int, data: bytes) -> int:
-    if kind == _PTX_INPUT or kind == _FATBIN_INPUT:
+    if kind in (_PTX_INPUT, _FATBIN_INPUT):
         linking.texts.append(ptx_of(data))
         return 0
     if data.startswith(_ARCHIVE):
