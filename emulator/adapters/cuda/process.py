@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from emulator.adapters.cuda.calls import DRIVER, RUNTIME, CudaError
+from emulator.adapters.cuda.calls import CudaError
 from emulator.adapters.cuda.settings import settings
 from emulator.adapters.cuda.tables import Function, driver_functions, runtime_functions
 
@@ -29,11 +29,13 @@ def attach(library: str, slot: int, end_calls: int) -> None:
     """
 
     if library == "libcuda.so.1":
+        from emulator.adapters.cuda.driver import DRIVER
+
         target = _target(driver_functions(), DRIVER, lambda code: code)
     else:
-        import emulator.adapters.cuda.runtime as runtime
+        from emulator.adapters.cuda.runtime import RUNTIME, remember
 
-        target = _target(runtime_functions(), RUNTIME, runtime.remember)
+        target = _target(runtime_functions(), RUNTIME, remember)
     end = ctypes.CFUNCTYPE(None)(end_calls)
     _kept.append((target, end))
     atexit.register(end)

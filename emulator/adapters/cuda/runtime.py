@@ -12,6 +12,7 @@ import numpy as np
 
 from emulator.adapters.cuda.calls import (
     DRIVER,
+    RUNTIME,
     INVALID_VALUE,
     NOT_SUPPORTED,
     CudaError,
@@ -30,6 +31,8 @@ from emulator.adapters.cuda.settings import settings
 from emulator.adapters.cuda.tables import errors
 
 Dim3 = tuple[int, int, int]
+__all__ = ["RUNTIME", "remember"]
+
 _INVALID_FUNCTION, _INVALID_SYMBOL, _NOT_READY = 98, 13, 600
 _NO_DEVICE = 101
 

@@ -86,11 +86,23 @@ static int start(void) {
   return failed;
 }
 
+/* Gives a thread of the program's own a state in Python that lasts from call to call, since what
+   belongs to a thread (its errors, its context) is kept there. */
+static void stay(void) {
+  static __thread int known;
+  if (known) return;
+  known = 1;
+  if (((void *(*)(void))python("PyGILState_GetThisThreadState"))()) return;
+  ((int (*)(void))python("PyGILState_Ensure"))();
+  ((void *(*)(void))python("PyEval_SaveThread"))();
+}
+
 static int64_t call(int index, const void *words) {
   if (!target && !ended) {
     int failed = start();
     if (failed) return failed;
   }
   Target now = target;
+  if (now) stay();
   return now ? now(index, words) : DEINITIALIZED;
 }
