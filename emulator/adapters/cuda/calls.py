@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any, TypeVar
 
@@ -30,12 +30,19 @@ class CudaError(Exception):
 
 def driver(*names: str) -> Callable[[Implementation], Implementation]:
     """Registers a function under its symbols in libcuda.so.1."""
-    return lambda function: [DRIVER.__setitem__(name, function) for name in names] and function
+    return lambda function: _register(DRIVER, names, function)
 
 
 def runtime(*names: str) -> Callable[[Implementation], Implementation]:
     """Registers a function under its symbols in libcudart.so."""
-    return lambda function: [RUNTIME.__setitem__(name, function) for name in names] and function
+    return lambda function: _register(RUNTIME, names, function)
+
+
+def _register(
+    known: dict[str, Implementation], names: Sequence[str], function: Implementation
+) -> Implementation:
+    known.update(dict.fromkeys(names, function))
+    return function
 
 
 @lru_cache(maxsize=256)

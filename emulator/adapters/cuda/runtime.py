@@ -12,9 +12,9 @@ import numpy as np
 
 from emulator.adapters.cuda.calls import (
     DRIVER,
-    RUNTIME,
     INVALID_VALUE,
     NOT_SUPPORTED,
+    RUNTIME,
     CudaError,
     get,
     handles,

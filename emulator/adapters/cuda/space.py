@@ -124,4 +124,4 @@ class Space:
 
 
 def _view(address: int, size: int) -> Array:
-    return np.frombuffer((ctypes.c_char * size).from_address(address), np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))

@@ -89,8 +89,8 @@ def check_device(number: int) -> None:
         raise CudaError(INVALID_DEVICE)
 
 
-@driver("cuInit", "cuDeviceSetMemPool", "cuProfilerStart", "cuProfilerStop", "cuProfilerInitialize",
-        "cuCtxSetCacheConfig", "cuCtxSetSharedMemConfig", "cuCtxResetPersistingL2Cache",
+@driver("cuInit", "cuDeviceSetMemPool", "cuCtxSetCacheConfig", "cuCtxSetSharedMemConfig",
+        "cuCtxResetPersistingL2Cache",
         "cuCtxSetFlags", "cuDevicePrimaryCtxSetFlags_v2", "cuFuncSetCacheConfig", "cuFuncLoad",
         "cuFuncSetSharedMemConfig", "cuKernelSetCacheConfig", "cuMemAdvise", "cuMemAdvise_v2",
         "cuMemPrefetchAsync", "cuMemPrefetchAsync_v2", "cuPointerSetAttribute",
@@ -146,7 +146,7 @@ def procedure(symbol: int, out: int, version: int, flags: int, status: int = 0) 
 
 
 @driver("cuGetProcAddress")
-def old_procedure(symbol: int, out: int, version: int, flags: int) -> int:
+def old_procedure(symbol: int, out: int, version: int, flags: int) -> int | None:
     return procedure(symbol, out, version, flags)
 
 

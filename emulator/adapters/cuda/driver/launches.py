@@ -56,7 +56,7 @@ def launch(function: Function, grid: Sizes, block: Sizes, shared: int, stream: i
 def _run(function: Function, grid: Sizes, block: Sizes, shared: int,
          raw: Sequence[bytes], cluster: Sizes | None) -> None:  # fmt: skip
     given = settings()
-    row = {"kernel": function.name, "grid": grid, "block": block}
+    row: dict[str, object] = {"kernel": function.name, "grid": grid, "block": block}
     started = time.perf_counter()
     try:
         report = function.kernel.launch(
