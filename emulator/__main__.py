@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from emulator.report import Report
 
-#: command -> module of `emulator.tools`, or behind "adapters:" one of those, with its NAME_arguments
-#: and NAME_command, and its line.
+#: command -> module of `emulator.tools`, or behind "adapters:" one of those, and its line; the
+#: module has NAME_arguments and NAME_command.
 #: A module is imported when its command is asked for: `lane` must not wait for `run`.
 COMMANDS = {
     "guide": ("guide", "Shows a page about what one can do, or lists the pages."),
