@@ -85,7 +85,7 @@ def test_a_kernel_that_writes_beyond_its_memory_is_an_error_as_on_a_gpu(program)
 
 def test_check_reports_what_it_found(program):
     code, out, _ = run("--gpu", "H100", "--check", "--", str(program), "bad")
-    assert code == 7 and "2 launches checked, 1 findings" in out and "out of bounds" in out
+    assert code == 7 and "2 launches checked, 1 finding\n" in out and "out of bounds" in out
 
 
 def test_a_program_that_runs_too_long_is_ended():

@@ -131,10 +131,15 @@ def _checked(code: int, rows: Sequence[dict[str, object]]) -> Answer:
         for text in texts:
             key = (str(row["kernel"]), text)
             counted[key] = counted.get(key, 0) + 1
-    lines = [f"{len(launches)} launches checked, {len(counted)} findings"]
+    lines = [f"{_counted(len(launches), 'launch')} checked, {_counted(len(counted), 'finding')}"]
     for (kernel, text), count in counted.items():
-        lines += ["", f"{kernel} ({count} times):", text]
+        lines += ["", f"{kernel} ({_counted(count, 'time')}):", text]
     data = {"launches": len(launches), "findings": [
         {"kernel": k, "finding": t, "count": n} for (k, t), n in counted.items()
     ], "exit code": code}  # fmt: skip
     return Answer(lines, data, code or int(bool(counted)))
+
+
+def _counted(count: int, name: str) -> str:
+    plural = f"{name}es" if name.endswith("ch") else f"{name}s"
+    return f"{count:,} {name if count == 1 else plural}"
