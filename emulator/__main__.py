@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from emulator import __version__
@@ -102,6 +103,12 @@ class _Parser(argparse.ArgumentParser):
         print(self.format_help(), end="", file=file)  # argparse's own hides that it could not
 
 
+def tool_of(module: str) -> ModuleType:
+    """The module that a row of `COMMANDS` names."""
+    room, _, rest = module.rpartition(":")
+    return import_module(f"emulator.{room or 'tools'}.{rest}")
+
+
 def _parser(asked: str) -> argparse.ArgumentParser:
     """The parser of the program, with the arguments of the command that is asked for; the others
     are listed where none is."""
@@ -116,8 +123,7 @@ def _parser(asked: str) -> argparse.ArgumentParser:
         # Abbreviated, --target of `compare` would be taken for --targets.
         command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         if name == asked:
-            room, _, rest = module.rpartition(":")
-            tool = import_module(f"emulator.{room or 'tools'}.{rest}")
+            tool = tool_of(module)
             command.add_argument("--json", action="store_true", help="print JSON")
             getattr(tool, f"{name}_arguments")(command)
             command.set_defaults(answer=getattr(tool, f"{name}_command"))
