@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from emulator import __version__
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
     from emulator.report import Report
 
-#: command -> module of `emulator.tools` with its NAME_arguments and NAME_command, and its line.
+#: command -> module of `emulator.tools`, or behind "adapters:" one of those, and its line; the
+#: module has NAME_arguments and NAME_command.
 #: A module is imported when its command is asked for: `lane` must not wait for `run`.
 COMMANDS = {
     "guide": ("guide", "Shows a page about what one can do, or lists the pages."),
@@ -64,6 +66,10 @@ COMMANDS = {
         "pytorch.command",
         "Runs a Python script whose PyTorch products on the CPU get the bits of a GPU's library.",
     ),
+    "exec": (
+        "adapters:cuda.command",
+        "Runs a program, unmodified, with a GPU that is not there: `exec --gpu H100 -- ./a.out`.",
+    ),
     "probe": (
         "studies.command",
         "Finds by experiment with which precision an instruction accumulates.",
@@ -97,6 +103,12 @@ class _Parser(argparse.ArgumentParser):
         print(self.format_help(), end="", file=file)  # argparse's own hides that it could not
 
 
+def tool_of(module: str) -> ModuleType:
+    """The module that a row of `COMMANDS` names."""
+    room, _, rest = module.rpartition(":")
+    return import_module(f"emulator.{room or 'tools'}.{rest}")
+
+
 def _parser(asked: str) -> argparse.ArgumentParser:
     """The parser of the program, with the arguments of the command that is asked for; the others
     are listed where none is."""
@@ -111,7 +123,7 @@ def _parser(asked: str) -> argparse.ArgumentParser:
         # Abbreviated, --target of `compare` would be taken for --targets.
         command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         if name == asked:
-            tool = import_module(f"emulator.tools.{module}")
+            tool = tool_of(module)
             command.add_argument("--json", action="store_true", help="print JSON")
             getattr(tool, f"{name}_arguments")(command)
             command.set_defaults(answer=getattr(tool, f"{name}_command"))

@@ -35,6 +35,7 @@ from emulator.machine.report import Report
 from emulator.machine.sizes import BLOCKS, THREADS, along_axes
 from emulator.machine.system.externals import EXTERNALS
 from emulator.machine.turns import Turn
+from emulator.memory.windows import VARIABLES
 from emulator.ptx.module import BoundKernel, BoundModule, Problem, bind_kernel
 from emulator.ptx.parser import parse_module
 from emulator.ptx.program import Parameter, Program
@@ -52,16 +53,23 @@ class Module:
     """A PTX file: its kernels, bound for a target.
 
     `source` is the text, or the path of a file. `target` is the chip that is simulated; None takes
-    the one that the file names, which must not be older than sm_70.
+    the one that the file names, which must not be older than sm_70. `variables_at` is the address
+    of the first variable, for modules that share a `Memory`.
 
     Raises ParseError for a text that is not PTX, UnsupportedError for a target that cannot run it.
     What cannot be bound is listed in `problems`; kernels that need none of it can run.
     """
 
-    def __init__(self, source: str | os.PathLike[str], target: str | None = None) -> None:
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        target: str | None = None,
+        *,
+        variables_at: int = VARIABLES,
+    ) -> None:
         text, self.path = _text(source)
         short = len(text) <= _KEPT_LENGTH and (target is None or isinstance(target, str))
-        self._bound = (_bound_once if short else _bound)(text, target)
+        self._bound = (_bound_once if short else _bound)(text, target, variables_at)
         self.target = self._bound.target
         self._kernels: dict[tuple[str, Contract], Kernel] = {}
         #: the compiler that wrote the PTX, and what its flags mean for launches; see `from_cuda`
@@ -217,11 +225,11 @@ def _target(named: Sequence[str], given: str | None) -> Target:
     return find_target(own)
 
 
-def _bound(text: str, target: str | None) -> BoundModule:
+def _bound(text: str, target: str | None, variables_at: int) -> BoundModule:
     parsed = parse_module(text)
     _check_version(parsed.header.version)
     chosen = _target(parsed.header.targets, target)
-    return BoundModule(parsed, chosen, chosen.reserved_shared, tuple(EXTERNALS))
+    return BoundModule(parsed, chosen, chosen.reserved_shared, tuple(EXTERNALS), variables_at)
 
 
 #: tests make a module of the same short text again and again

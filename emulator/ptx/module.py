@@ -66,6 +66,8 @@ class BoundModule:
     reserved_shared: int = 0
     #: functions that the system supplies, and a file only declares
     supplied: tuple[str, ...] = ()
+    #: the address of the first variable
+    variables_at: int = VARIABLES
     #: kernels that were bound, by name; see `bind_kernel`
     bound: dict[str, BoundKernel] = field(default_factory=dict)
 
@@ -127,7 +129,7 @@ class BoundModule:
     def symbols(self) -> dict[str, Symbol]:
         """The symbols of the variables of .global and .const."""
         out: dict[str, Symbol] = {}
-        start = VARIABLES
+        start = self.variables_at
         for space in ("global", "const"):
             mine = [v for v in self.variables.values() if v.space == space]
             placed = place(mine, start, space, _GAP)

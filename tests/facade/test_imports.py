@@ -28,7 +28,7 @@ LAYERS = (
 #: modules that may say what a target or a generation does
 TABLES = {
     "emulator.targets", "emulator.isa.matrix_forms", "emulator.arith.recipes",
-    "emulator.arith.evidence",
+    "emulator.arith.evidence", "emulator.adapters.cuda.chips",
 }  # fmt: skip
 #: lines of the statements of a function, its docstring apart
 MAX_LINES = 60

@@ -60,6 +60,7 @@ RIGHT = {
     "probe": (f"probe {F16} --target H100 --json",),
     "fault": (f"fault {F16} --target sm_80 --input results.npz --limit 2 --json",),
     "torch": ("torch --strict missing.py --target H100",),
+    "exec": ("exec --gpu H100",),
     "guide": ("guide", "guide commands --json"),
     "selftest": ("selftest --engine bogus",),
 }  # fmt: skip

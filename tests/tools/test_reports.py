@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from emulator import Instruction, compare, explain, find_faults
-from emulator.__main__ import COMMANDS
+from emulator.__main__ import COMMANDS, tool_of
 from emulator.machine import report as machine
 from emulator.report import Report
 from emulator.testing import find_differences
@@ -144,10 +144,8 @@ def test_a_page_speaks_as_info_does():
 
 
 def test_every_command_has_its_two_functions():
-    from importlib import import_module
-
     for name, (module, line) in COMMANDS.items():
-        tool = import_module(f"emulator.tools.{module}")
+        tool = tool_of(module)
         assert callable(getattr(tool, f"{name}_arguments"))
         assert callable(getattr(tool, f"{name}_command"))
         assert line[0].isupper() and line.endswith(".")

@@ -1,0 +1,123 @@
+"""What the functions of both interfaces are made of: their registers, errors, handles, memory."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+from typing import Any, TypeVar
+
+Implementation = Callable[..., "int | None"]
+T = TypeVar("T")
+#: what is there of libcuda.so.1 and of libcudart.so, by symbol
+DRIVER: dict[str, Implementation] = {}
+RUNTIME: dict[str, Implementation] = {}
+
+INVALID_VALUE, OUT_OF_MEMORY, INVALID_IMAGE, INVALID_CONTEXT = 1, 2, 200, 201
+NO_BINARY, INVALID_PTX, INVALID_DEVICE = 209, 218, 101
+INVALID_HANDLE, NOT_FOUND, NOT_READY, NOT_SUPPORTED = 400, 500, 600, 801
+INVALID_FILE = 301
+
+
+class CudaError(Exception):
+    """A call ends with this error code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def driver(*names: str) -> Callable[[Implementation], Implementation]:
+    """Registers a function under its symbols in libcuda.so.1."""
+    return lambda function: _register(DRIVER, names, function)
+
+
+def runtime(*names: str) -> Callable[[Implementation], Implementation]:
+    """Registers a function under its symbols in libcudart.so."""
+    return lambda function: _register(RUNTIME, names, function)
+
+
+def _register(
+    known: dict[str, Implementation], names: Sequence[str], function: Implementation
+) -> Implementation:
+    known.update(dict.fromkeys(names, function))
+    return function
+
+
+@lru_cache(maxsize=256)
+def _layout(form: str) -> struct.Struct:
+    return struct.Struct("=" + form)
+
+
+def put(address: int, form: str, *values: Any) -> None:
+    """Writes values where a caller wants them; nothing at a null pointer."""
+    if address:
+        layout = _layout(form)
+        ctypes.memmove(address, layout.pack(*values), layout.size)
+
+
+def get(address: int, form: str) -> tuple[Any, ...]:
+    """Reads values that a caller points to; raises CudaError for a null pointer."""
+    if not address:
+        raise CudaError(INVALID_VALUE)
+    layout = _layout(form)
+    return layout.unpack(ctypes.string_at(address, layout.size))
+
+
+def text_at(address: int) -> str:
+    """A string in C."""
+    if not address:
+        raise CudaError(INVALID_VALUE)
+    return ctypes.string_at(address).decode("utf-8", "replace")
+
+
+def put_text(address: int, room: int, text: str) -> None:
+    """Writes a string in C of at most `room` bytes."""
+    if address and room > 0:
+        raw = text.encode()[: room - 1] + b"\0"
+        ctypes.memmove(address, raw, len(raw))
+
+
+@cache
+def _kept(text: str) -> Any:
+    return ctypes.create_string_buffer(text.encode())
+
+
+def lasting(text: str) -> int:
+    """The address of a string in C that lives as long as the process."""
+    return ctypes.addressof(_kept(text))
+
+
+class Handles:
+    """Objects by the numbers that programs know them by."""
+
+    def __init__(self) -> None:
+        self._objects: dict[int, Any] = {}
+        self._next = 0x10000
+
+    def add(self, made: Any) -> int:
+        """A new handle."""
+        self._next += 64
+        self._objects[self._next] = made
+        return self._next
+
+    def handle_of(self, made: object) -> int:
+        """The handle of an object that has one."""
+        return next((h for h, held in self._objects.items() if held is made), 0)
+
+    def find(self, handle: int, kind: type[T]) -> T:
+        """The object of a handle; raises CudaError for one that is not of the kind."""
+        found = self._objects.get(handle)
+        if not isinstance(found, kind):
+            raise CudaError(INVALID_HANDLE)
+        return found
+
+    def take(self, handle: int, kind: type[T]) -> T:
+        """Removes a handle and returns its object."""
+        found = self.find(handle, kind)
+        del self._objects[handle]
+        return found
+
+
+handles = Handles()

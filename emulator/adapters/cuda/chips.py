@@ -1,0 +1,76 @@
+"""What CUDA says of a GPU: the numbers behind ``cuDeviceGetAttribute``."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+from emulator.adapters.cuda.settings import settings
+from emulator.targets import Target
+
+
+class Processor(NamedTuple):
+    """One multiprocessor (CUDA C++ Programming Guide, compute capabilities)."""
+
+    shared_kib: int
+    threads: int
+    blocks: int
+    #: how many f32 operations it does in the time of one of f64
+    double_ratio: int
+
+
+#: by number of the target
+_PROCESSORS = {
+    70: Processor(96, 2048, 32, 2), 72: Processor(96, 2048, 32, 32),
+    75: Processor(64, 1024, 16, 32), 80: Processor(164, 2048, 32, 2),
+    86: Processor(100, 1536, 16, 64), 87: Processor(164, 1536, 16, 64),
+    88: Processor(100, 1536, 16, 64), 89: Processor(100, 1536, 24, 64),
+    90: Processor(228, 2048, 32, 2), 100: Processor(228, 2048, 32, 2),
+    103: Processor(228, 2048, 32, 64), 110: Processor(228, 1536, 24, 64),
+    120: Processor(100, 1536, 24, 64), 121: Processor(100, 1536, 24, 64),
+}  # fmt: skip
+#: multiprocessors, memory in GiB, clock in kHz, bits of the memory bus, MiB of L2; data sheets
+_BOARDS = {
+    "V100": (80, 16, 1_530_000, 4096, 6), "T4": (40, 16, 1_590_000, 256, 4),
+    "A100": (108, 40, 1_410_000, 5120, 40), "A10": (72, 24, 1_695_000, 384, 6),
+    "L4": (58, 24, 2_040_000, 192, 48), "L40": (142, 48, 2_490_000, 384, 96),
+    "H100": (132, 80, 1_980_000, 5120, 50), "H200": (132, 141, 1_980_000, 6144, 50),
+    "B200": (148, 180, 1_965_000, 8192, 126),
+}  # fmt: skip
+_OTHER_BOARD = (132, 16, 1_500_000, 4096, 32)
+
+
+def board() -> tuple[int, int, int, int, int]:
+    """Multiprocessors, GiB, kHz, bits of the bus and MiB of L2 of the GPU."""
+    return _BOARDS.get(settings().chip.name, _OTHER_BOARD)
+
+
+def processor() -> Processor:
+    """A multiprocessor of the GPU."""
+    number = target().number
+    return _PROCESSORS[max(n for n in _PROCESSORS if n <= number)]
+
+
+def target() -> Target:
+    """The target that the GPU runs."""
+    return settings().chip.target
+
+
+@cache
+def attributes() -> dict[int, int]:
+    """CUdevice_attribute -> value; what is missing is 0."""
+    number, one = target().number, processor()
+    processors, _, clock, bus, cache_mib = board()
+    shared = one.shared_kib << 10
+    return {
+        1: 1024, 2: 1024, 3: 1024, 4: 64, 5: 2**31 - 1, 6: 65535, 7: 65535,  # threads, blocks
+        8: 48 << 10, 9: 64 << 10, 10: 32, 11: 2**31 - 1, 12: 65536, 13: clock, 14: 512, 15: 1,
+        16: processors, 19: 1, 21: 131072, 22: 131072, 23: 65536, 24: 16384, 25: 16384, 26: 16384,
+        30: 512, 31: 1, 32: 1, 33: 1, 36: 2_619_000, 37: bus, 38: cache_mib << 20,
+        39: one.threads, 40: 3, 41: 1, 51: 32, 75: number // 10, 76: number % 10, 78: 1, 79: 1,
+        80: 1, 81: shared, 82: 65536, 83: 1, 87: one.double_ratio, 89: 1, 90: 1, 91: 1, 95: 1,
+        97: target().shared_limit, 99: 1, 106: one.blocks, 108: (cache_mib << 20) * 5 // 8,
+        111: target().reserved_shared,
+        115: 1, 120: int("sm_90" in target().features), 127: int("sm_90" in target().features),
+        134: -1,
+    }  # fmt: skip

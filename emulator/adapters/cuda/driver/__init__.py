@@ -1,0 +1,10 @@
+"""The CUDA driver: each file holds the functions of one part of it.
+
+Everything happens when it is asked for, in the order of the calls, which is one legal order of what
+streams allow. An error of a kernel is kept and returned by later calls, as on a GPU.
+"""
+
+from emulator.adapters.cuda.calls import DRIVER
+from emulator.adapters.cuda.driver import devices, launches, memory, modules, streams
+
+__all__ = ["DRIVER", "devices", "launches", "memory", "modules", "streams"]

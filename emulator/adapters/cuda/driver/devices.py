@@ -1,0 +1,361 @@
+"""Versions, errors, entry points, the one device, and contexts."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from functools import cache
+from typing import Any
+
+from emulator.adapters.cuda.calls import (
+    INVALID_CONTEXT,
+    INVALID_DEVICE,
+    INVALID_VALUE,
+    NOT_FOUND,
+    CudaError,
+    driver,
+    handles,
+    lasting,
+    put,
+    put_text,
+    text_at,
+)
+from emulator.adapters.cuda.chips import attributes, board, target
+from emulator.adapters.cuda.native import library_folder
+from emulator.adapters.cuda.settings import settings
+from emulator.adapters.cuda.space import Space
+from emulator.adapters.cuda.tables import errors, symbol_for
+
+#: the version of CUDA whose driver this is
+VERSION = 13050
+
+
+class Context:
+    """A context; all of them share the device's memory."""
+
+    def __init__(self) -> None:
+        #: CUlimit -> value: stack, printf buffer, heap
+        self.limits = {0: 1024, 1: 1 << 20, 2: 8 << 20, 3: 2, 4: 2048}
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.contexts: list[int] = []
+
+
+class _Device:
+    """What the device remembers."""
+
+    def __init__(self) -> None:
+        self.primary, self.users = 0, 0
+        #: the error that a kernel left; it stays unless the settings say otherwise
+        self.failed = 0
+        self.thread = _Thread()
+
+    @property
+    def context(self) -> int:
+        """The thread's current context; 0 for none."""
+        held = self.thread.contexts
+        return held[-1] if held else 0
+
+    def primary_context(self) -> int:
+        """The primary context."""
+        if not self.primary:
+            self.primary = handles.add(Context())
+        return self.primary
+
+
+device = _Device()
+
+
+@cache
+def space() -> Space:
+    """The device's memory."""
+    return Space(board()[1] << 30)
+
+
+def check_error() -> None:
+    """Raises the error that a kernel left."""
+    if device.failed:
+        code = device.failed
+        if settings().recover:
+            device.failed = 0
+        raise CudaError(code)
+
+
+def check_device(number: int) -> None:
+    """Raises CudaError for a device that is not there."""
+    if number != 0:
+        raise CudaError(INVALID_DEVICE)
+
+
+@driver("cuInit", "cuDeviceSetMemPool", "cuCtxSetCacheConfig", "cuCtxSetSharedMemConfig",
+        "cuCtxResetPersistingL2Cache",
+        "cuCtxSetFlags", "cuDevicePrimaryCtxSetFlags_v2", "cuFuncSetCacheConfig", "cuFuncLoad",
+        "cuFuncSetSharedMemConfig", "cuKernelSetCacheConfig", "cuMemAdvise", "cuMemAdvise_v2",
+        "cuMemPrefetchAsync", "cuMemPrefetchAsync_v2", "cuPointerSetAttribute",
+        "cuStreamAttachMemAsync", "cuMemPoolSetAttribute", "cuMemPoolTrimTo", "cuMemPoolSetAccess",
+        "cuStreamCopyAttributes", "cuStreamSetAttribute", "cuFlushGPUDirectRDMAWrites",
+        "cuThreadExchangeStreamCaptureMode")  # fmt: skip
+def accepted(*_: Any) -> None:
+    """A hint or a switch that changes no result."""
+
+
+@driver("cuDriverGetVersion")
+def driver_version(out: int) -> None:
+    put(out, "i", VERSION)
+
+
+@driver("cuGetErrorName")
+def error_name(code: int, out: int) -> int:
+    return _error_text(code, out, lambda name: name)
+
+
+@driver("cuGetErrorString")
+def error_string(code: int, out: int) -> int:
+    return _error_text(code, out, described)
+
+
+def described(name: str) -> str:
+    """What an error's name says, in words."""
+    words = name.removeprefix("CUDA_ERROR_").removeprefix("CUDA_").replace("_", " ").lower()
+    return "no error" if words == "success" else words
+
+
+def _error_text(code: int, out: int, words: Any) -> int:
+    name = errors().get(code, ("-",))[0]
+    put(out, "Q", 0 if name == "-" else lasting(words(name)))
+    return INVALID_VALUE if name == "-" else 0
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(str(library_folder() / "libcuda.so.1"))
+
+
+@driver("cuGetProcAddress_v2")
+def procedure(symbol: int, out: int, version: int, flags: int, status: int = 0) -> int:
+    name = text_at(symbol)
+    found = symbol_for(name, version)
+    put(status, "i", 0 if found else 1)
+    if found is None:
+        put(out, "Q", 0)
+        return NOT_FOUND
+    put(out, "Q", ctypes.cast(getattr(_library(), found), ctypes.c_void_p).value)
+    return 0
+
+
+@driver("cuGetProcAddress")
+def old_procedure(symbol: int, out: int, version: int, flags: int) -> int | None:
+    return procedure(symbol, out, version, flags)
+
+
+@driver("cuGetExportTable")
+def export_table(out: int, identity: int) -> int:
+    message = (
+        "emulator: this program's CUDA runtime is linked statically and asks the driver for "
+        "undocumented tables; build it with `nvcc -cudart shared`"
+    )
+    settings().write(missing="cuGetExportTable", reason=message)
+    _warn(message)
+    return NOT_FOUND
+
+
+@cache
+def _warn(message: str) -> None:
+    import os
+
+    os.write(2, (message + "\n").encode())
+
+
+@driver("cuDeviceGetCount")
+def device_count(out: int) -> None:
+    put(out, "i", 1)
+
+
+@driver("cuDeviceGet")
+def device_get(out: int, number: int) -> None:
+    check_device(number)
+    put(out, "i", 0)
+
+
+@driver("cuDeviceGetName")
+def device_name(out: int, room: int, number: int) -> None:
+    check_device(number)
+    put_text(out, room, f"NVIDIA {settings().chip.name} (emulated)")
+
+
+@driver("cuDeviceGetAttribute")
+def device_attribute(out: int, attribute: int, number: int) -> None:
+    check_device(number)
+    put(out, "i", attributes().get(attribute, 0))
+
+
+@driver("cuDeviceTotalMem_v2")
+def device_memory(out: int, number: int) -> None:
+    put(out, "Q", space().total)
+
+
+@driver("cuDeviceComputeCapability")
+def device_capability(major: int, minor: int, number: int) -> None:
+    put(major, "i", target().number // 10)
+    put(minor, "i", target().number % 10)
+
+
+@driver("cuDeviceGetUuid", "cuDeviceGetUuid_v2")
+def device_uuid(out: int, number: int) -> None:
+    put(out, "16s", f"emulated {target().name}".encode())
+
+
+@driver("cuDeviceGetPCIBusId")
+def device_bus(out: int, room: int, number: int) -> None:
+    put_text(out, room, "0000:01:00.0")
+
+
+@driver("cuDeviceGetByPCIBusId")
+def device_by_bus(out: int, text: int) -> None:
+    put(out, "i", 0)
+
+
+@driver("cuDeviceCanAccessPeer")
+def device_peer(out: int, one: int, other: int) -> None:
+    put(out, "i", 0)
+
+
+@driver("cuDeviceGetP2PAttribute")
+def device_peer_attribute(out: int, attribute: int, one: int, other: int) -> int:
+    return INVALID_DEVICE
+
+
+# --- contexts -------------------------------------------------------------------------------------
+
+
+@driver("cuDevicePrimaryCtxRetain")
+def primary_retain(out: int, number: int) -> None:
+    check_device(number)
+    device.users += 1
+    put(out, "Q", device.primary_context())
+
+
+@driver("cuDevicePrimaryCtxRelease_v2")
+def primary_release(number: int) -> int:
+    if not device.users:
+        return INVALID_CONTEXT
+    device.users -= 1
+    return 0
+
+
+@driver("cuDevicePrimaryCtxReset_v2")
+def primary_reset(number: int) -> None:
+    device.failed = 0
+
+
+@driver("cuDevicePrimaryCtxGetState")
+def primary_state(number: int, flags: int, active: int) -> None:
+    put(flags, "I", 0)
+    put(active, "i", int(device.users > 0))
+
+
+@driver("cuCtxCreate_v4")
+def context_create(out: int, parameters: int, flags: int, number: int) -> None:
+    check_device(number)
+    handle = handles.add(Context())
+    device.thread.contexts.append(handle)
+    put(out, "Q", handle)
+
+
+@driver("cuCtxCreate_v2")
+def context_create_old(out: int, flags: int, number: int) -> None:
+    context_create(out, 0, flags, number)
+
+
+@driver("cuCtxDestroy_v2")
+def context_destroy(handle: int) -> None:
+    handles.take(handle, Context)
+    if device.context == handle:
+        device.thread.contexts.pop()
+
+
+@driver("cuCtxGetCurrent")
+def context_current(out: int) -> None:
+    put(out, "Q", device.context)
+
+
+@driver("cuCtxSetCurrent")
+def context_set(handle: int) -> None:
+    held = device.thread.contexts
+    if held:
+        held.pop()
+    if handle:
+        handles.find(handle, Context)
+        held.append(handle)
+
+
+@driver("cuCtxPushCurrent_v2")
+def context_push(handle: int) -> None:
+    handles.find(handle, Context)
+    device.thread.contexts.append(handle)
+
+
+@driver("cuCtxPopCurrent_v2")
+def context_pop(out: int) -> int:
+    if not device.thread.contexts:
+        return INVALID_CONTEXT
+    put(out, "Q", device.thread.contexts.pop())
+    return 0
+
+
+@driver("cuCtxGetDevice", "cuCtxGetDevice_v2")
+def context_device(out: int, handle: int = 0) -> int:
+    put(out, "i", 0)
+    return 0 if device.context or handle else INVALID_CONTEXT
+
+
+@driver("cuCtxGetFlags")
+def context_flags(out: int) -> None:
+    put(out, "I", 0)
+
+
+@driver("cuCtxGetId")
+def context_id(handle: int, out: int) -> None:
+    put(out, "Q", handle or device.context)
+
+
+@driver("cuCtxGetApiVersion")
+def context_version(handle: int, out: int) -> None:
+    put(out, "I", 3020)
+
+
+@driver("cuCtxSynchronize", "cuCtxSynchronize_v2")
+def context_synchronize(handle: int = 0) -> None:
+    check_error()
+
+
+@driver("cuCtxGetStreamPriorityRange")
+def priority_range(least: int, greatest: int) -> None:
+    put(least, "i", 0)
+    put(greatest, "i", -5)
+
+
+def _current() -> Context:
+    return handles.find(device.context or device.primary_context(), Context)
+
+
+@driver("cuCtxGetLimit")
+def context_limit(out: int, limit: int) -> None:
+    put(out, "Q", _current().limits.get(limit, 0))
+
+
+@driver("cuCtxSetLimit")
+def context_set_limit(limit: int, value: int) -> None:
+    _current().limits[limit] = value
+
+
+@driver("cuCtxGetCacheConfig", "cuCtxGetSharedMemConfig")
+def context_configuration(out: int) -> None:
+    put(out, "i", 0)
+
+
+@driver("cuModuleGetLoadingMode")
+def loading_mode(out: int) -> None:
+    put(out, "i", 2)

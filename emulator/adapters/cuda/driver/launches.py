@@ -1,0 +1,216 @@
+"""Launches and occupancy."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from emulator.adapters.cuda.calls import (
+    INVALID_VALUE,
+    NOT_SUPPORTED,
+    OUT_OF_MEMORY,
+    CudaError,
+    driver,
+    get,
+    handles,
+    put,
+)
+from emulator.adapters.cuda.chips import attributes, processor, target
+from emulator.adapters.cuda.driver.devices import check_error, device, space
+from emulator.adapters.cuda.driver.modules import MOST_DYNAMIC, Function, complain
+from emulator.adapters.cuda.driver.streams import submit
+from emulator.adapters.cuda.settings import settings
+from emulator.errors import OperandError, UnsupportedError
+from emulator.machine.report import KernelError, Report
+
+Sizes = tuple[int, int, int]
+#: kind of a KernelError -> the code that a GPU gives; any other is a failed launch
+_CODES = {
+    "out of bounds": 700, "use after free": 700, "read-only": 700, "misaligned": 716, "trap": 719,
+    "assertion": 710, "step limit": 702,
+}  # fmt: skip
+_FAILED_LAUNCH = 719
+#: CUlaunchAttributeID of the shape of a cluster
+_CLUSTER = 4
+_libc = ctypes.CDLL(None)
+
+
+def launch(function: Function, grid: Sizes, block: Sizes, shared: int, stream: int,
+           raw: Sequence[bytes], cluster: Sizes | None = None) -> None:  # fmt: skip
+    """Runs a kernel in a stream, or captures it."""
+    check_error()
+    most = function.set[MOST_DYNAMIC]
+    threads = block[0] * block[1] * block[2]
+    limit = attributes()
+    fits = all(0 < n <= limit[2 + i] for i, n in enumerate(block)) and all(
+        0 < n <= limit[5 + i] for i, n in enumerate(grid)
+    )
+    if not fits or not 0 < threads <= function.attribute(0) or shared > most:
+        raise CudaError(INVALID_VALUE)
+    submit(stream, lambda: _run(function, grid, block, shared, raw, cluster))
+
+
+def _run(function: Function, grid: Sizes, block: Sizes, shared: int,
+         raw: Sequence[bytes], cluster: Sizes | None) -> None:  # fmt: skip
+    given = settings()
+    row: dict[str, object] = {"kernel": function.name, "grid": grid, "block": block}
+    started = time.perf_counter()
+    try:
+        report = function.kernel.launch(
+            grid, block, raw, shared, cluster, check=given.check,
+            memory=space().memory_for(function.loaded), step_limit=given.step_limit,
+        )  # fmt: skip
+    except KernelError as error:
+        device.failed = _CODES.get(error.kind, _FAILED_LAUNCH)
+        row["findings"] = [str(finding) for finding in error.findings]
+        given.write(**row, seconds=_since(started), error=str(error))
+        _say(f"emulator: kernel {function.name}: {error}\n", 2)
+        return
+    except UnsupportedError as error:
+        complain(f"kernel {function.name} cannot run", error)
+        raise CudaError(NOT_SUPPORTED) from None
+    except OperandError as error:
+        complain(f"kernel {function.name} cannot be launched", error)
+        raise CudaError(INVALID_VALUE) from None
+    except MemoryError:
+        raise CudaError(OUT_OF_MEMORY) from None
+    _report(report, row, started)
+
+
+def _report(report: Report, row: dict[str, object], started: float) -> None:
+    given = settings()
+    if given.log:
+        findings = [str(finding) for finding in report.findings]
+        given.write(**row, seconds=_since(started), findings=findings)
+    if report.printed:
+        _say("".join(report.printed), 1)
+
+
+def _since(started: float) -> float:
+    return round(time.perf_counter() - started, 6)
+
+
+def _say(text: str, stream: int) -> None:
+    """Writes to a stream of the process, behind what the program has written so far."""
+    for held in (sys.stdout, sys.stderr):
+        if held is not None:
+            held.flush()
+    _libc.fflush(None)
+    data = text.encode()
+    while data:
+        data = data[os.write(stream, data) :]
+
+
+def arguments(function: Function, pointers: int, extra: int = 0) -> list[bytes]:
+    """The bytes of each parameter, from a list of pointers or from one buffer."""
+    parameters = function.kernel.parameters
+    if not parameters:
+        return []
+    if pointers:
+        places = get(pointers, f"{len(parameters)}Q")
+        return [ctypes.string_at(at, p.bytes) for at, p in zip(places, parameters, strict=True)]
+    if not extra:
+        raise CudaError(INVALID_VALUE)
+    buffer = size = 0
+    while (key := get(extra, "Q")[0]) != 0:
+        (value,) = get(extra + 8, "Q")
+        if key == 1:
+            buffer = value
+        elif key == 2:
+            (size,) = get(value, "Q")
+        extra += 16
+    if not buffer or size < max(p.offset + p.bytes for p in parameters):
+        raise CudaError(INVALID_VALUE)
+    return [ctypes.string_at(buffer + p.offset, p.bytes) for p in parameters]
+
+
+@driver("cuLaunchKernel")
+def launch_kernel(function: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int,
+                  shared: int, stream: int, pointers: int, extra: int) -> None:  # fmt: skip
+    found = handles.find(function, Function)
+    raw = arguments(found, pointers, extra)
+    launch(found, (gx, gy, gz), (bx, by, bz), shared, stream, raw)
+
+
+def fits_at_once(function: Function, grid: Sizes, block: Sizes, shared: int) -> bool:
+    """Whether all blocks of a grid are on the GPU together, as a cooperative launch needs."""
+    blocks = grid[0] * grid[1] * grid[2]
+    per = resident_blocks(function, block[0] * block[1] * block[2], shared)
+    return blocks <= per * attributes()[16]
+
+
+@driver("cuLaunchCooperativeKernel")
+def launch_cooperative(function: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int,
+                       shared: int, stream: int, pointers: int) -> None:  # fmt: skip
+    found = handles.find(function, Function)
+    if not fits_at_once(found, (gx, gy, gz), (bx, by, bz), shared):
+        raise CudaError(720)  # cooperative launch too large
+    launch_kernel(function, gx, gy, gz, bx, by, bz, shared, stream, pointers, 0)
+
+
+def cluster_shape(attached: int, count: int) -> Sizes | None:
+    """The shape of a cluster among the attributes of a launch."""
+    for i in range(count):
+        # An attribute is 8 bytes of its kind and 64 of its value.
+        kind, x, y, z = get(attached + 72 * i, "I4x3I")
+        if kind == _CLUSTER:
+            return x, y, z
+    return None
+
+
+@driver("cuLaunchKernelEx")
+def launch_kernel_with(configuration: int, function: int, pointers: int, extra: int) -> None:
+    gx, gy, gz, bx, by, bz, shared, stream, attached, count = get(configuration, "7I4xQQI4x")
+    cluster = cluster_shape(attached, count)
+    found = handles.find(function, Function)
+    raw = arguments(found, pointers, extra)
+    launch(found, (gx, gy, gz), (bx, by, bz), shared, stream, raw, cluster)
+
+
+# --- occupancy ------------------------------------------------------------------------------------
+
+
+def resident_blocks(function: Function, threads: int, dynamic: int) -> int:
+    """Blocks that a multiprocessor holds together, if a thread has 32 registers."""
+    if not 0 < threads <= 1024:
+        return 0
+    one, warps = processor(), -(-threads // 32)
+    shared = function.static_shared + dynamic + target().reserved_shared
+    by_shared = (one.shared_kib << 10) // shared if shared else one.blocks
+    by_registers = 65536 // (warps * 32 * 32)
+    return min(one.threads // (warps * 32), one.blocks, by_shared, by_registers)
+
+
+@driver("cuOccupancyMaxActiveBlocksPerMultiprocessor",
+        "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags")  # fmt: skip
+def most_blocks(out: int, function: int, threads: int, dynamic: int, flags: int = 0) -> None:
+    put(out, "i", resident_blocks(handles.find(function, Function), threads, dynamic))
+
+
+@driver("cuOccupancyMaxPotentialBlockSize", "cuOccupancyMaxPotentialBlockSizeWithFlags")
+def best_block(grid: int, block: int, function: int, size_of: int, dynamic: int, limit: int,
+               flags: int = 0) -> None:  # fmt: skip
+    found = handles.find(function, Function)
+    shared = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_int)(size_of) if size_of else None
+    most = min(limit or 1024, found.attribute(0))
+    best = (0, 0, 0)
+    for threads in range(32, most + 1, 32):
+        per = resident_blocks(found, threads, shared(threads) if shared else dynamic)
+        best = max(best, (per * threads, threads, per))
+    put(grid, "i", best[2] * attributes()[16])
+    put(block, "i", best[1])
+
+
+@driver("cuOccupancyAvailableDynamicSMemPerBlock")
+def available_shared(out: int, function: int, blocks: int, threads: int) -> None:
+    found = handles.find(function, Function)
+    share = (processor().shared_kib << 10) // max(1, blocks) - target().reserved_shared
+    put(out, "Q", max(0, min(share, target().shared_limit) - found.static_shared))
+
+
+@driver("cuOccupancyMaxPotentialClusterSize", "cuOccupancyMaxActiveClusters")
+def clusters(out: int, function: int, configuration: int) -> None:
+    put(out, "i", 8)

@@ -1,0 +1,304 @@
+"""Modules and libraries, their functions and variables, and linking."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+from emulator.adapters.cuda import fatbin
+from emulator.adapters.cuda.calls import (
+    INVALID_FILE,
+    INVALID_IMAGE,
+    INVALID_PTX,
+    INVALID_VALUE,
+    NO_BINARY,
+    NOT_FOUND,
+    NOT_SUPPORTED,
+    CudaError,
+    driver,
+    get,
+    handles,
+    lasting,
+    put,
+    text_at,
+)
+from emulator.adapters.cuda.chips import target
+from emulator.adapters.cuda.driver.devices import space
+from emulator.adapters.cuda.settings import settings
+from emulator.errors import EmulatorError, ParseError
+from emulator.machine.module import Kernel, Module
+from emulator.memory.windows import VARIABLES
+
+_ELF = b"\x7fELF"
+_ARCHIVE = b"!<arch>"
+#: CUfunction_attribute of the dynamic shared memory that a program asks for
+MOST_DYNAMIC = 8
+#: CUjitInputType
+_PTX_INPUT, _FATBIN_INPUT = 1, 2
+_PAGE = 1 << 16
+
+
+class Loaded:
+    """A module or library: its PTX, functions and the places of its variables."""
+
+    #: where the variables of the next module begin
+    free = VARIABLES
+
+    def __init__(self, text: str) -> None:
+        try:
+            self.module = Module(text, target().name, variables_at=Loaded.free)
+            variables = self.module.variables()
+        except EmulatorError as error:
+            complain("the module cannot be loaded", error)
+            raise CudaError(INVALID_PTX if isinstance(error, ParseError) else 209) from None
+        self.functions: dict[str, int] = {}
+        self.places: dict[str, tuple[int, int]] = {}
+        for name, address, _ in self.module._bound.places():
+            array = variables[name]
+            self.places[name] = (address, array.nbytes)
+            space().add_variable(address, array, name, self)
+            Loaded.free = max(Loaded.free, (address + array.nbytes + 2 * _PAGE) // _PAGE * _PAGE)
+
+    def function(self, name: str) -> int:
+        """The handle of a kernel."""
+        if name not in self.module.kernels:
+            raise CudaError(NOT_FOUND)
+        if name not in self.functions:
+            self.functions[name] = handles.add(Function(self, name))
+        return self.functions[name]
+
+
+class Function:
+    """A kernel of a loaded module."""
+
+    def __init__(self, loaded: Loaded, name: str) -> None:
+        self.loaded, self.name = loaded, name
+        self.kernel: Kernel = loaded.module[name]
+        self.set: dict[int, int] = {MOST_DYNAMIC: 48 << 10}
+
+    @property
+    def static_shared(self) -> int:
+        """Bytes of shared memory that the kernel declares."""
+        return max(0, self.kernel.bound.static_shared - target().reserved_shared)
+
+    def attribute(self, which: int) -> int:
+        """A CUfunction_attribute."""
+        function = self.kernel.bound.function
+        if which == 0:
+            most = function.directives.get("maxntid") or function.directives.get("reqntid")
+            return math.prod(int(x) for x in most) if most else 1024
+        if which == 2:
+            variables = self.loaded.module._bound.variables
+            return sum(size for name, (_, size) in self.loaded.places.items()
+                       if variables[name].space == "const")  # fmt: skip
+        values = {
+            1: self.static_shared, 3: function.local_bytes, 4: 32,
+            5: target().number, 6: target().number,
+        }  # fmt: skip
+        return values.get(which, self.set.get(which, 0))
+
+
+class Linking:
+    """Inputs of ``cuLink*``."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.result: Any = None
+
+
+def complain(what: str, error: Exception) -> None:
+    """Says on the standard error and in the log what an error code alone would not."""
+    import os
+
+    settings().write(refused=what, reason=str(error))
+    os.write(2, f"emulator: {what}: {error}\n".encode())
+
+
+def ptx_of(image: bytes) -> str:
+    """The PTX of an image; raises CudaError where it has none for the GPU."""
+    try:
+        if image[:4] == struct.pack("<I", fatbin.MAGIC):
+            return fatbin.newest(image, target().number)
+        if image[:4] == _ELF:
+            raise fatbin.NoPtx(
+                "the image is machine code (a cubin); PTX is needed: compile to PTX instead, or "
+                "embed it with nvcc -gencode arch=compute_90,code=compute_90"
+            )
+    except EmulatorError as error:
+        complain("the image cannot be loaded", error)
+        raise CudaError(NO_BINARY if isinstance(error, fatbin.NoPtx) else INVALID_IMAGE) from None
+    return image.rstrip(b"\0").decode("utf-8", "replace")
+
+
+def image_at(address: int) -> bytes:
+    """The bytes of an image whose length only its content tells."""
+    (magic,) = get(address, "I")
+    if magic == fatbin.WRAPPER:
+        return image_at(get(address, "IIQ")[2])
+    if magic == fatbin.MAGIC:
+        return ctypes.string_at(address, fatbin.size_of(ctypes.string_at(address, 16)))
+    start = ctypes.string_at(address, 4)
+    return start if start == _ELF else ctypes.string_at(address)
+
+
+def _file(path: int) -> bytes:
+    try:
+        return Path(text_at(path)).read_bytes()
+    except OSError:
+        raise CudaError(INVALID_FILE) from None
+
+
+@driver("cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoadFatBinary", "cuLibraryLoadData")
+def load(out: int, image: int, *_: int) -> None:
+    put(out, "Q", handles.add(Loaded(ptx_of(image_at(image)))))
+
+
+@driver("cuModuleLoad", "cuLibraryLoadFromFile")
+def load_file(out: int, path: int, *_: int) -> None:
+    put(out, "Q", handles.add(Loaded(ptx_of(_file(path)))))
+
+
+@driver("cuModuleUnload", "cuLibraryUnload")
+def unload(module: int) -> None:
+    space().forget(handles.take(module, Loaded))
+
+
+@driver("cuModuleGetFunction", "cuLibraryGetKernel")
+def get_function(out: int, module: int, name: int) -> None:
+    put(out, "Q", handles.find(module, Loaded).function(text_at(name)))
+
+
+@driver("cuModuleGetGlobal_v2", "cuLibraryGetGlobal", "cuLibraryGetManaged")
+def get_variable(out: int, size: int, module: int, name: int) -> None:
+    place = handles.find(module, Loaded).places.get(text_at(name))
+    if place is None:
+        raise CudaError(NOT_FOUND)
+    put(out, "Q", place[0])
+    put(size, "Q", place[1])
+
+
+@driver("cuModuleGetFunctionCount", "cuLibraryGetKernelCount")
+def function_count(out: int, module: int) -> None:
+    put(out, "I", len(handles.find(module, Loaded).module.kernels))
+
+
+@driver("cuLibraryEnumerateKernels", "cuModuleEnumerateFunctions")
+def enumerate_functions(out: int, count: int, module: int) -> None:
+    loaded = handles.find(module, Loaded)
+    for i, name in enumerate(loaded.module.kernels[:count]):
+        put(out + 8 * i, "Q", loaded.function(name))
+
+
+@driver("cuLibraryGetModule")
+def library_module(out: int, library: int) -> None:
+    handles.find(library, Loaded)
+    put(out, "Q", library)
+
+
+@driver("cuKernelGetFunction")
+def kernel_function(out: int, kernel: int) -> None:
+    handles.find(kernel, Function)
+    put(out, "Q", kernel)
+
+
+@driver("cuKernelGetLibrary", "cuFuncGetModule")
+def function_module(out: int, function: int) -> None:
+    loaded = handles.find(function, Function).loaded
+    put(out, "Q", handles.handle_of(loaded))
+
+
+@driver("cuKernelGetName", "cuFuncGetName")
+def function_name(out: int, function: int) -> None:
+    put(out, "Q", lasting(handles.find(function, Function).name))
+
+
+@driver("cuFuncGetAttribute")
+def function_attribute(out: int, which: int, function: int) -> None:
+    put(out, "i", handles.find(function, Function).attribute(which))
+
+
+@driver("cuKernelGetAttribute")
+def kernel_attribute(out: int, which: int, kernel: int, device: int) -> None:
+    function_attribute(out, which, kernel)
+
+
+@driver("cuFuncSetAttribute")
+def set_function_attribute(function: int, which: int, value: int) -> None:
+    found = handles.find(function, Function)
+    if which == MOST_DYNAMIC and not 0 <= value <= target().shared_limit - found.static_shared:
+        raise CudaError(INVALID_VALUE)
+    found.set[which] = value
+
+
+@driver("cuKernelSetAttribute")
+def set_kernel_attribute(which: int, value: int, kernel: int, device: int) -> None:
+    set_function_attribute(kernel, which, value)
+
+
+@driver("cuFuncIsLoaded")
+def function_is_loaded(out: int, function: int) -> None:
+    put(out, "I", 1)
+
+
+@driver("cuFuncGetParamInfo", "cuKernelGetParamInfo")
+def parameter_info(function: int, index: int, offset: int, size: int) -> None:
+    parameters = handles.find(function, Function).kernel.parameters
+    if index >= len(parameters):
+        raise CudaError(INVALID_VALUE)
+    put(offset, "Q", parameters[index].offset)
+    put(size, "Q", parameters[index].bytes)
+
+
+@driver("cuFuncGetParamCount", "cuKernelGetParamCount")
+def parameter_count(function: int, out: int) -> None:
+    put(out, "Q", len(handles.find(function, Function).kernel.parameters))
+
+
+# --- linking --------------------------------------------------------------------------------------
+
+
+@driver("cuLinkCreate_v2")
+def link_create(count: int, options: int, values: int, out: int) -> None:
+    put(out, "Q", handles.add(Linking()))
+
+
+def _add_input(linking: Linking, kind: int, data: bytes) -> int:
+    if kind in (_PTX_INPUT, _FATBIN_INPUT):
+        linking.texts.append(ptx_of(data))
+        return 0
+    if data.startswith(_ARCHIVE):
+        # Libraries such as cudadevrt hold machine code of functions that are built in here.
+        return 0
+    return NOT_SUPPORTED
+
+
+@driver("cuLinkAddData_v2")
+def link_add(state: int, kind: int, data: int, size: int, *_: int) -> int:
+    return _add_input(handles.find(state, Linking), kind, ctypes.string_at(data, size))
+
+
+@driver("cuLinkAddFile_v2")
+def link_add_file(state: int, kind: int, path: int, *_: int) -> int:
+    return _add_input(handles.find(state, Linking), kind, _file(path))
+
+
+@driver("cuLinkComplete")
+def link_complete(state: int, out: int, size: int) -> None:
+    linking = handles.find(state, Linking)
+    if len(linking.texts) != 1:
+        complain(
+            f"{len(linking.texts)} texts cannot be linked",
+            NotImplementedError("give the program as one PTX text"),
+        )
+        raise CudaError(NOT_SUPPORTED)
+    linking.result = ctypes.create_string_buffer(linking.texts[0].encode())
+    put(out, "Q", ctypes.addressof(linking.result))
+    put(size, "Q", len(linking.result))
+
+
+@driver("cuLinkDestroy")
+def link_destroy(state: int) -> None:
+    handles.take(state, Linking)

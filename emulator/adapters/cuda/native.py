@@ -1,0 +1,88 @@
+"""The shared libraries libcuda.so.1 and libcudart.so: trampolines in C, built once into a cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from emulator.adapters.cuda.tables import C_TYPES, Function, driver_functions, runtime_functions
+from emulator.errors import UnsupportedError
+
+#: file name -> its functions and the version of its symbols, "" for none
+LIBRARIES: dict[str, tuple[Sequence[Function], str]] = {
+    "libcuda.so.1": (driver_functions(), ""),
+    "libcudart.so.13": (runtime_functions(), "libcudart.so.13"),
+}
+_SUPPORT = Path(__file__).parent / "trampolines.c"
+_COMPILERS = ("cc", "gcc", "clang")
+
+
+def c_text(library: str, functions: Sequence[Function]) -> str:
+    """The C source of a library."""
+    parts = [f'#define LIBRARY "{library}"\n', _SUPPORT.read_text()]
+    for index, function in enumerate(functions):
+        kinds = function.kinds
+        arguments = ", ".join(f"{C_TYPES[kind]} a{i}" for i, kind in enumerate(kinds))
+        fields = "".join(f"{C_TYPES[k]} a{i} __attribute__((aligned(8))); "
+                         for i, k in enumerate(kinds))  # fmt: skip
+        values = ", ".join(f"a{i}" for i in range(len(kinds)))
+        words = f"struct {{ {fields}}} words = {{ {values} }};" if kinds else "int words;"
+        parts.append(
+            f'__attribute__((visibility("default"))) int64_t {function.name}({arguments or "void"})'
+            f" {{ {words} return call({index}, &words); }}\n"
+        )
+    return "".join(parts)
+
+
+def library_folder() -> Path:
+    """The folder with the libraries, built if they are not there.
+
+    Raises UnsupportedError where there is no C compiler, or it fails.
+    """
+    texts = {name: c_text(name, functions) for name, (functions, _) in LIBRARIES.items()}
+    key = hashlib.sha256("".join(texts.values()).encode()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "ptx-mma-emulator" / f"cuda-{key}"
+    if folder.is_dir():
+        return folder
+    compiler = next((found for name in _COMPILERS if (found := shutil.which(name))), None)
+    if compiler is None:
+        raise UnsupportedError(
+            "a C compiler is needed once, to build the libraries that programs load as the CUDA "
+            f"driver; none of {', '.join(_COMPILERS)} is on the PATH"
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as made:
+        ready = Path(made) / "ready"
+        ready.mkdir()
+        for name, text in texts.items():
+            _build(compiler, ready, name, text)
+        try:
+            ready.rename(folder)
+        except OSError:  # another process was faster
+            if not folder.is_dir():
+                raise
+    return folder
+
+
+def _build(compiler: str, folder: Path, name: str, text: str) -> None:
+    source, script = folder / f"{name}.c", folder / f"{name}.map"
+    source.write_text(text)
+    options = ["-shared", "-fPIC", "-O1", "-w", f"-Wl,-soname,{name}", "-o", str(folder / name)]
+    if version := LIBRARIES[name][1]:
+        script.write_text(f"{version} {{ global: cuda*; __cuda*; local: *; }};\n")
+        options.append(f"-Wl,--version-script={script}")
+    done = subprocess.run(
+        [compiler, *options, str(source), "-ldl", "-lpthread"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        first = (done.stderr.splitlines() or ["no message"])[0]
+        raise UnsupportedError(f"{compiler} could not build {name}: {first[:200]}")
+    source.unlink()
+    script.unlink(missing_ok=True)

@@ -1,0 +1,68 @@
+"""The process in which a program runs: calls of the shared libraries come in here."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from emulator.adapters.cuda.calls import CudaError
+from emulator.adapters.cuda.settings import settings
+from emulator.adapters.cuda.tables import Function, driver_functions, runtime_functions
+
+_TARGET = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int, ctypes.c_void_p)
+_NOT_SUPPORTED, _UNKNOWN = 801, 999
+#: one call at a time
+_lock = threading.RLock()
+#: what must live as long as C may call it
+_kept: list[Any] = []
+
+
+def attach(library: str, slot: int, end_calls: int) -> None:
+    """Lets the trampolines of a library call this process's Python.
+
+    `slot` is the address of their function pointer, `end_calls` that of the function that switches
+    them off, which happens before Python ends.
+    """
+
+    if library == "libcuda.so.1":
+        from emulator.adapters.cuda.driver import DRIVER
+
+        target = _target(driver_functions(), DRIVER, lambda code: code)
+    else:
+        from emulator.adapters.cuda.runtime import RUNTIME, remember
+
+        target = _target(runtime_functions(), RUNTIME, remember)
+    end = ctypes.CFUNCTYPE(None)(end_calls)
+    _kept.append((target, end))
+    atexit.register(end)
+    ctypes.c_void_p.from_address(slot).value = ctypes.cast(target, ctypes.c_void_p).value
+
+
+def _target(
+    functions: Sequence[Function],
+    known: dict[str, Callable[..., int | None]],
+    remember: Callable[[int], int],
+) -> Any:
+    """The function that all trampolines of a library call."""
+    rows = [(known.get(f.name), f.layout.unpack, f.layout.size, f.name) for f in functions]
+    text = ctypes.string_at
+
+    def called(index: int, words: int) -> int:
+        function, unpack, size, name = rows[index]
+        if function is None:
+            settings().missing(name)
+            return remember(_NOT_SUPPORTED)
+        try:
+            with _lock:
+                return function(*unpack(text(words, size))) or 0
+        except CudaError as error:
+            return remember(error.code)
+        except Exception:
+            traceback.print_exc()
+            return remember(_UNKNOWN)
+
+    return _TARGET(called)

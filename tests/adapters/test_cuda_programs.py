@@ -1,0 +1,108 @@
+"""Programs that know nothing of this package run with `exec`: numba-cuda and CUDA C++."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+from paths import ROOT
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not shutil.which("cc") and not shutil.which("gcc"), reason="no C compiler"),
+]
+
+SUM = r"""
+#include <cstdio>
+#include <vector>
+__constant__ float scale[2];
+__device__ unsigned count;
+__global__ void add(const float *a, const float *b, float *c, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) { c[i] = scale[0] * a[i] + scale[1] * b[i]; atomicAdd(&count, 1u); }
+  if (i == 0) printf("first block of %d\n", gridDim.x);
+}
+__global__ void beyond(int *p) { p[threadIdx.x] = 1; }
+int main(int argc, char **argv) {
+  const int n = 1000; const float factors[2] = {2, 3};
+  std::vector<float> x(n), y(n), z(n);
+  for (int i = 0; i < n; i++) x[i] = i, y[i] = 2 * i;
+  float *a, *b, *c; cudaStream_t s;
+  if (cudaStreamCreate(&s) || cudaMalloc(&a, n * 4) || cudaMalloc(&b, n * 4)) return 2;
+  if (cudaMallocManaged(&c, n * 4) || cudaMemcpyToSymbol(scale, factors, 8)) return 3;
+  cudaMemcpyAsync(a, x.data(), n * 4, cudaMemcpyHostToDevice, s);
+  cudaMemcpy(b, y.data(), n * 4, cudaMemcpyHostToDevice);
+  add<<<4, 256, 0, s>>>(a, b, c, n);
+  if (cudaStreamSynchronize(s)) return 4;
+  unsigned seen; cudaMemcpyFromSymbol(&seen, count, 4);
+  for (int i = 0; i < n; i++) if (c[i] != 8 * i) return 5;
+  cudaDeviceProp p; cudaGetDeviceProperties(&p, 0);
+  printf("%u %d.%d %d\n", seen, p.major, p.minor, p.multiProcessorCount);
+  if (argc > 1) {
+    int *q; cudaMalloc(&q, 64); beyond<<<1, 32>>>(q);
+    cudaError_t e = cudaDeviceSynchronize();
+    printf("%s\n", cudaGetErrorName(e));
+  }
+  return 7;
+}
+"""
+
+
+def run(*words, timeout=120):
+    done = subprocess.run(
+        [sys.executable, "-m", "emulator", "exec", *words], cwd=ROOT, capture_output=True,
+        text=True, timeout=timeout, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    nvcc = shutil.which("nvcc") or pytest.skip("no nvcc")
+    folder = tmp_path_factory.mktemp("program")
+    (folder / "sum.cu").write_text(SUM)
+    subprocess.run(
+        [nvcc, "-arch=sm_80", "-cudart", "shared", "-Xfatbin", "-compress-mode=speed", "-o",
+         folder / "sum", folder / "sum.cu"], check=True, capture_output=True, timeout=120,
+    )  # fmt: skip
+    return folder / "sum"
+
+
+def test_a_program_of_nvcc_runs_and_its_exit_code_comes_back(program, tmp_path):
+    log = tmp_path / "log"
+    code, out, err = run("--gpu", "H100", "--log", str(log), "--", str(program))
+    assert (code, out, err) == (7, "first block of 4\n1000 9.0 132\n", "")
+    (row,) = [json.loads(line) for line in log.read_text().splitlines()]
+    assert row["grid"] == [4, 1, 1] and row["kernel"].startswith("_Z3add") and row["seconds"] > 0
+
+
+def test_a_kernel_that_writes_beyond_its_memory_is_an_error_as_on_a_gpu(program):
+    code, out, err = run("--gpu", "A100", "--", str(program), "bad")
+    assert (code, out.splitlines()[-2:]) == (7, ["1000 8.0 108", "cudaErrorIllegalAddress"])
+    assert "out of bounds" in err and "beyond" in err
+
+
+def test_check_reports_what_it_found(program):
+    code, out, _ = run("--gpu", "H100", "--check", "--", str(program), "bad")
+    assert code == 7 and "2 launches checked, 1 finding\n" in out and "out of bounds" in out
+
+
+def test_a_program_that_runs_too_long_is_ended():
+    code, _, err = run("--time-limit", "1", "--", "sleep", "60", timeout=30)
+    assert code == 124 and "longer than 1.0 s" in err
+
+
+def test_numba_adds_vectors():
+    pytest.importorskip("numba_cuda")
+    script = (
+        "import numpy as np; from numba import cuda\n"
+        "@cuda.jit\n"
+        "def add(a, b, c):\n"
+        "    i = cuda.grid(1)\n"
+        "    if i < c.size: c[i] = a[i] + b[i]\n"
+        "a = np.arange(1000, dtype=np.float32); c = np.zeros_like(a)\n"
+        "add[4, 256](a, a, c); assert (c == 2 * a).all(); print(cuda.get_current_device().name)\n"
+    )
+    code, out, err = run("--gpu", "H100", "--", sys.executable, "-W", "ignore", "-c", script)
+    assert (code, out) == (0, "b'NVIDIA H100 (emulated)'\n"), err

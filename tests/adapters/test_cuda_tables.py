@@ -1,0 +1,207 @@
+"""Tables and pure parts of the CUDA driver and runtime: functions, errors, fat binaries, memory."""
+
+import ctypes
+import re
+import struct
+
+import numpy as np
+import pytest
+
+from emulator.adapters.cuda import fatbin
+from emulator.adapters.cuda.calls import CudaError, Handles, get, put
+from emulator.adapters.cuda.native import LIBRARIES, c_text
+from emulator.adapters.cuda.space import Space
+from emulator.adapters.cuda.tables import (
+    C_TYPES,
+    driver_functions,
+    errors,
+    runtime_functions,
+    symbol_for,
+)
+from emulator.errors import UnsupportedError
+
+FUNCTIONS = {f.name: f for f in (*driver_functions(), *runtime_functions())}
+
+
+def test_arguments_are_known_kinds_and_names_stand_once():
+    assert len(FUNCTIONS) == len(driver_functions()) + len(runtime_functions()) == 932
+    assert all(set(f.kinds) <= C_TYPES.keys() for f in FUNCTIONS.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("cuMemcpyHtoD_v2", "zpz"),
+        ("cuLaunchKernel", "puuuuuuuppp"),
+        ("cuMemsetD8_v2", "zbz"),
+        ("cudaLaunchKernel", "pddpzp"),
+        ("cudaMemset3D", "4i3"),
+        ("__cudaRegisterVar", "ppppizii"),
+    ],
+)
+def test_kinds_of_arguments(name, kinds):
+    assert FUNCTIONS[name].kinds == kinds
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "symbol"),
+    [
+        ("cuInit", 12000, "cuInit"),
+        ("cuMemAlloc", 2000, "cuMemAlloc"),
+        ("cuMemAlloc", 3020, "cuMemAlloc_v2"),
+        ("cuMemcpyHtoDAsync", 3020, "cuMemcpyHtoDAsync_v2"),
+        ("cuGetProcAddress", 11030, "cuGetProcAddress"),
+        ("cuGetProcAddress", 12000, "cuGetProcAddress_v2"),
+        ("cuNothing", 13000, None),
+    ],
+)
+def test_a_name_and_a_version_find_a_symbol(name, version, symbol):
+    assert symbol_for(name, version) == symbol
+
+
+def test_errors_have_the_names_of_both_interfaces():
+    assert errors()[700] == ("CUDA_ERROR_ILLEGAL_ADDRESS", "cudaErrorIllegalAddress")
+    assert errors()[801] == ("CUDA_ERROR_NOT_SUPPORTED", "cudaErrorNotSupported")
+    assert errors()[98] == ("-", "cudaErrorInvalidDeviceFunction")
+
+
+def test_what_is_implemented_is_in_the_tables():
+    from emulator.adapters.cuda.driver import DRIVER
+    from emulator.adapters.cuda.runtime import RUNTIME
+
+    assert (len(DRIVER), len(RUNTIME)) == (201, 136)  # as the guide says
+    assert DRIVER.keys() <= {f.name for f in driver_functions()}
+    assert RUNTIME.keys() <= {f.name for f in runtime_functions()}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_each_function_has_a_trampoline(library):
+    functions, _ = LIBRARIES[library]
+    text = c_text(library, functions)
+    assert re.findall(r"int64_t (\w+)\(.*\) \{ .*return call\(", text) == [
+        f.name for f in functions
+    ]
+
+
+def test_words_of_arguments_are_read_as_c_wrote_them():
+    words = struct.pack("<QIII4xIII4xQQQ", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+    layout = FUNCTIONS["cudaLaunchKernel"].layout
+    assert layout.size == len(words)
+    assert layout.unpack(words) == tuple(range(1, 11))
+
+
+# --- fat binaries ---------------------------------------------------------------------------------
+
+
+def image(*entries):
+    """A fat binary of (kind, architecture, flags, body, unpacked size)."""
+    out = b""
+    for kind, architecture, flags, body, full in entries:
+        padded = body + b"\0" * (-len(body) % 8)
+        head = struct.pack("<HHIQIIIIQQQ", kind, 0x101, 64, len(padded), len(body), 0, 0,
+                           architecture, 0, flags, 0)  # fmt: skip
+        head = head[:40] + struct.pack("<QQQ", flags, 0, full)
+        out += head + padded
+    return struct.pack("<IHHQ", fatbin.MAGIC, 1, 16, len(out)) + out
+
+
+def test_the_newest_ptx_that_the_gpu_runs_is_taken():
+    made = image(
+        (2, 90, 0, b"machine code", 12),
+        (1, 80, 0, b"old\0", 4),
+        (1, 90, 0, b"new\0", 4),
+        (1, 100, 0, b"newer\0", 6),
+    )
+    assert fatbin.newest(made, 90) == "new"
+    assert fatbin.newest(made, 89) == "old"
+
+
+def test_machine_code_alone_says_how_to_build_it():
+    with pytest.raises(fatbin.NoPtx, match="nvcc -gencode arch=compute_90"):
+        fatbin.newest(image((2, 90, 0, b"machine code", 12)), 90)
+
+
+def test_lz4_blocks():
+    # Four literals, then a match of 12 bytes that overlaps itself, then two literals.
+    block = bytes([0x48]) + b"abcd" + bytes([4, 0]) + bytes([0x20]) + b"XY"
+    assert fatbin.unpack_lz4(block, 18) == b"abcd" * 4 + b"XY"
+    assert fatbin.newest(image((1, 80, 0x2000, block, 18)), 80) == "abcd" * 4 + "XY"
+
+
+@pytest.mark.parametrize(
+    "block", [b"", b"\xf0", bytes([0x10]) + b"a" + bytes([2, 0]), bytes([0x10, 97, 0, 0])]
+)
+def test_a_broken_lz4_block_is_an_error(block):
+    with pytest.raises(UnsupportedError, match="LZ4"):
+        fatbin.unpack_lz4(block, 64)
+
+
+def test_zstd_frames():
+    zstandard = pytest.importorskip("zstandard")
+    body = zstandard.ZstdCompressor().compress(b"text of a module\0")
+    assert fatbin.newest(image((1, 80, 0x8000, body, 17)), 80) == "text of a module"
+
+
+# --- memory and handles ---------------------------------------------------------------------------
+
+
+def test_memory_is_found_by_every_address_in_it():
+    space = Space(1 << 20)
+    at = space.allocate(100, "device")
+    assert space.find(at + 99).address == at and space.used == 100
+    assert space.find(at + 100) is None and space.find(at - 1) is None
+    space.bytes_at(at + 4, 2)[:] = 7
+    assert ctypes.string_at(at, 8) == bytes([0, 0, 0, 0, 7, 7, 0, 0])
+    space.release(at, "device")
+    assert space.find(at) is None and space.used == 0
+
+
+def test_copies_beyond_a_buffer_are_errors():
+    space = Space(1 << 20)
+    at = space.allocate(64, "device")
+    for address, size in ((at, 65), (at + 60, 5), (at + 64, 1)):
+        with pytest.raises(CudaError) as caught:
+            space.host(address, size, device=True)
+        assert caught.value.code == 1
+
+
+@pytest.mark.parametrize(("size", "code"), [(0, 1), (-1, 1), (1 << 21, 2), (1 << 62, 2)])
+def test_sizes_that_cannot_be_are_errors(size, code):
+    with pytest.raises(CudaError) as caught:
+        Space(1 << 20).allocate(size, "device")
+    assert caught.value.code == code
+
+
+def test_what_one_kind_of_call_allocated_another_does_not_free():
+    space = Space(1 << 20)
+    with pytest.raises(CudaError):
+        space.release(space.allocate(8, "host"), "device", "managed")
+
+
+def test_a_module_brings_its_own_variables():
+    space, one, other = Space(1 << 20), object(), object()
+    space.add_variable(0x6000_0000_1000, np.zeros(8, np.uint8), "x", one)
+    space.add_variable(0x6000_0000_3000, np.zeros(8, np.uint8), "x", other)
+    assert [at for at, _, _ in space.memory_for(one).arrays] == [0x6000_0000_3000]
+    space.forget(other)
+    assert not space.memory_for(one).arrays
+
+
+def test_handles_know_their_kinds():
+    handles = Handles()
+    number = handles.add("text")
+    assert handles.find(number, str) == "text" and handles.handle_of("text") == number
+    for wrong in (number + 1, 0):
+        with pytest.raises(CudaError):
+            handles.find(wrong, str)
+    with pytest.raises(CudaError):
+        handles.find(number, bytes)
+
+
+def test_values_go_where_callers_want_them():
+    room = (ctypes.c_uint32 * 2)()
+    put(ctypes.addressof(room), "II", 5, 6)
+    assert get(ctypes.addressof(room), "II") == (5, 6)
+    put(0, "I", 1)
+    with pytest.raises(CudaError):
+        get(0, "I")
