@@ -87,6 +87,7 @@ def _enter(
         products = Products(chip, strict, used=UsedOperators(chip))
         Operators(heap, products, generator).enter(entered)
         build.check_gradients()
+        build.enter_one_thread(entered)
         driver = None
         if importlib.util.find_spec("triton") is not None:
             driver = Driver(

@@ -100,6 +100,15 @@ def prepare() -> None:
             set_guard()
 
 
+def enter_one_thread(stack: ExitStack) -> None:
+    """Lets `backward` of the calling thread run in that thread, instead of in one of the device.
+
+    A thread of the device may still want Python's lock when Python has ended, which aborts the
+    process.
+    """
+    stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+
+
 def check_gradients() -> None:
     """Raises UnsupportedError where PyTorch counted devices before it had this one."""
     try:
