@@ -62,9 +62,11 @@ def simulated_gpu(
         yield _enter(stack, target, strict, autotune, options)
 
 
-def install(target: str | Target) -> SimulatedGPU:
+def install(
+    target: str | Target, *, strict: bool = False, autotune: Choice = "first", **options: Any
+) -> SimulatedGPU:
     """Gives the process a device "cuda" for the rest of its life, as `simulated_gpu` does."""
-    return _enter(_forever, target, False, "first", {})
+    return _enter(_forever, target, strict, autotune, options)
 
 
 #: what `install` has entered, which nothing ends

@@ -9,11 +9,12 @@ report. Nothing of Triton is replaced but its driver and how an autotuned kernel
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from emulator.adapters.triton_arguments import Memories, Signature
 from emulator.adapters.triton_tuning import Choice, Tuning
 from emulator.errors import OperandError, UnsupportedError, quoted, shown
 from emulator.machine.module import Kernel, Module
-from emulator.machine.report import Report
+from emulator.machine.report import KernelError, Report
 from emulator.targets import Target, find_target
 
 _STREAM = 0
@@ -46,12 +47,15 @@ def gpu(target: str | Target, *, autotune: Choice = "first", **options: Any) -> 
         yield enter_driver(stack, Driver(chosen, options, Tuning(autotune), f"emulated {chosen}"))
 
 
-def install(target: str | Target, *, device: str = "cpu", autotune: Choice = "first") -> Driver:
+def install(
+    target: str | Target, *, device: str = "cpu", autotune: Choice = "first", **options: Any
+) -> Driver:
     """Gives Triton a GPU for the rest of the process, as device 0 and as the one to find.
 
     `device` is the kind of device that tensors are on: "cuda" where something gives PyTorch one.
+    `autotune` and `options` are those of `gpu`.
     """
-    driver = Driver(find_target(target), {}, Tuning(autotune), 0, device)
+    driver = Driver(find_target(target), options, Tuning(autotune), 0, device)
     enter_driver(ExitStack(), driver)
     return driver
 
@@ -129,8 +133,18 @@ class Driver:
         self.memories = Memories()
         #: of the last launch
         self.report: Report | None = None
+        #: called after each launch, with its kernel, grid, block, seconds, findings and error
+        self.launched: Callable[..., None] | None = None
         # Triton keeps what it compiled by device: a name of its own keeps a context's apart.
         self._name = name
+
+    def note(
+        self, row: Mapping[str, Any], started: float, findings: Sequence[Any], **more: str
+    ) -> None:
+        """Tells who wants to know of a launch that began at a time of `perf_counter`."""
+        if self.launched is not None:
+            seconds = round(perf_counter() - started, 6)
+            self.launched(**row, seconds=seconds, findings=[str(x) for x in findings], **more)
 
     @staticmethod
     def is_active() -> bool:
@@ -297,10 +311,17 @@ class _Launcher:
         for size in (metadata.global_scratch_size, getattr(metadata, "profile_scratch_size", 0)):
             if len(arguments) < len(self._kernel.parameters):
                 arguments.append(np.zeros(blocks * size, np.uint8) if size else 0)
-        driver.report = report = self._kernel.launch(
-            grid, metadata.num_warps * 32, arguments, dynamic_shared=metadata.shared,
-            memory=driver.memories.of(spans), **driver.options,
-        )  # fmt: skip
+        started = perf_counter()
+        row = {"kernel": metadata.name, "grid": grid, "block": [metadata.num_warps * 32, 1, 1]}
+        try:
+            driver.report = report = self._kernel.launch(
+                grid, metadata.num_warps * 32, arguments, dynamic_shared=metadata.shared,
+                memory=driver.memories.of(spans), **driver.options,
+            )  # fmt: skip
+        except KernelError as error:
+            driver.note(row, started, error.findings, error=str(error))
+            raise
+        driver.note(row, started, report.findings)
         if report.printed:
             sys.stdout.write("".join(report.printed))
             sys.stdout.flush()

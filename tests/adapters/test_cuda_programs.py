@@ -1,6 +1,7 @@
 """Programs that know nothing of this package run with `exec`: numba-cuda and CUDA C++."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -106,3 +107,47 @@ def test_numba_adds_vectors():
     )
     code, out, err = run("--gpu", "H100", "--", sys.executable, "-W", "ignore", "-c", script)
     assert (code, out) == (0, "b'NVIDIA H100 (emulated)'\n"), err
+
+
+TORCH = """
+import torch, triton, triton.language as tl
+assert torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+@triton.jit
+def double(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, 2 * tl.load(x + at, at < n), at < n)
+x = torch.arange(100, dtype=torch.float32, device="cuda")
+y = torch.empty_like(x)
+double[(2,)](x, y, x.numel(), BLOCK=64)
+a = torch.ones(16, 16, device="cuda", dtype=torch.float16)
+print(y.device, y.sum().item(), (a @ a).sum().item())
+"""
+
+
+@pytest.mark.parametrize("package", ["torch", "triton"])
+def test_a_python_program_gets_the_gpu_for_torch_and_triton(tmp_path, package):
+    for name in ("torch", "triton"):
+        pytest.importorskip(name)
+    (tmp_path / "sitecustomize.py").write_text("import builtins; builtins.own = 1")
+    script, log = tmp_path / "program.py", tmp_path / "log"
+    script.write_text(f"assert own\nimport {package}\n{TORCH}")
+    done = subprocess.run(
+        [sys.executable, "-m", "emulator", "exec", "--gpu", "H100", "--check", "--log", str(log),
+         "--", sys.executable, str(script)],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True,
+        timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "cuda:0 9900.0 4096.0"
+    assert "1 launch checked, 0 findings" in done.stdout
+    (row,) = [json.loads(line) for line in log.read_text().splitlines()]
+    assert (row["kernel"], row["grid"], row["findings"]) == ("double", [2, 1, 1], [])
+
+
+def test_another_python_than_this_one_is_left_alone(tmp_path):
+    """A package that cannot have the GPU says so, and the program goes on."""
+    (tmp_path / "torch.py").write_text("")
+    script = tmp_path / "program.py"
+    script.write_text("import torch\nprint('went on')")
+    code, out, err = run("--", sys.executable, str(script))
+    assert (code, out) == (0, "went on\n") and "torch gets no GPU" in err

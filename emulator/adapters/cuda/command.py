@@ -54,7 +54,11 @@ def environment(gpu: str, *, check: bool = False, log: str = "", recover: bool =
         sysconfig.get_config_var("INSTSONAME") or ""
     )
     shared = ".so" in library.name and library.is_file()
+    # A Python of the program starts with a file of ours, which waits for torch and triton.
+    start = str(Path(__file__).with_name("start"))
+    paths = [start, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
+        "PYTHONPATH": os.pathsep.join(paths),
         "LD_LIBRARY_PATH": f"{folder}{os.pathsep}{before}" if before else folder,
         "EMULATOR_CUDA_HOME": str(Path(emulator.__file__).resolve().parents[1]),
         "EMULATOR_CUDA_PATH": os.pathsep.join(
