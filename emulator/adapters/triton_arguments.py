@@ -83,7 +83,7 @@ class Signature:
         self._passed = [kind for kind in self._kinds.values() if kind != "constexpr"]
 
     def arguments(self, given: Sequence[Any]) -> tuple[list[Any], dict[int, _Span]]:
-        """What the PTX takes for these values, and the memory behind them."""
+        """Converts values to arguments of the PTX kernel, with the memory behind them."""
         arguments, spans = list[Any](), dict[int, _Span]()
         descriptors = iter(self._descriptors)
         for name, kind, value in self._flat(given):

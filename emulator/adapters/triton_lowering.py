@@ -1,4 +1,4 @@
-"""Which instruction Triton compiles a ``tl.dot`` to, as a table.
+"""The instructions that Triton compiles ``tl.dot`` to, as a table.
 
 Read off the PTX that Triton 3.9.0 writes for compute capabilities 75, 80, 89, 90, 100 and 120, all
 operand types, tile shapes and warp counts (a compiler needs no GPU). On an H200 kernels of every
@@ -141,7 +141,7 @@ SCALED: tuple[tuple[str, str, str, int, str], ...] = (
 
 @dataclass(frozen=True)
 class Plan:
-    """How a call is computed: by `instruction`, or by a chain of FMAs where that is None."""
+    """The computation of a call: by `instruction`, or by a chain of FMAs where that is None."""
 
     instruction: MatrixInstruction | None
     #: type that the operands are converted to first

@@ -1,4 +1,4 @@
-"""Which configuration of an autotuned Triton kernel runs: nothing here has the speed of a GPU."""
+"""The choice of an autotuned kernel's configuration: nothing here has the speed of a GPU."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Tuning:
         return chosen.items() <= settings.items()
 
     def _run(self, tuner: Any, args: Any, settings: Any, meta: Any) -> list[Any]:
-        """What a configuration leaves in memory, which then is as it was before."""
+        """Runs a configuration, copies the memory that it wrote, and restores it."""
         held = [bytes_at(*place) for place in _places((*args, *meta.values()))]
         before = [array.copy() for array in held]
         try:

@@ -62,7 +62,7 @@ class _Held(NamedTuple):
 
 @dataclass
 class Placed:
-    """What was placed: the bytes of all parameters, and the arrays to write back to."""
+    """Placed arguments: the bytes of all parameters, and the arrays to write back to."""
 
     parameters: bytes = b""
     arrays: list[_Held] = field(default_factory=list)

@@ -1,1 +1,1 @@
-"""What has an address, without threads and opcodes: spaces of bytes, tensor maps, mbarriers."""
+"""Everything with an address, without threads and opcodes: bytes, tensor maps, mbarriers."""

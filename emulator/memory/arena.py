@@ -204,7 +204,7 @@ class Arena:
         )
 
     def name_at(self, place: int) -> str:
-        """What lies at a place in the array of bytes, in the words of its owner."""
+        """Name of the place in the array of bytes, in the words of its owner."""
         for allocation in self._allocations:
             if allocation.start <= place < allocation.start + allocation.size:
                 return allocation.place(allocation.address + place - allocation.start)

@@ -31,7 +31,7 @@ _FEW = 16
 
 
 class Undefined(IntFlag):
-    """What PTX leaves undefined in an operation on a barrier, as far as the word shows it."""
+    """Undefined operations on a barrier, as far as its word shows them."""
 
     #: a count outside of 1 … 2**20 - 1
     COUNT = 1
@@ -44,7 +44,7 @@ class Undefined(IntFlag):
 
 
 class Change(NamedTuple):
-    """What an operation adds up to; integers, or arrays with an entry for each lane.
+    """Effect of an operation: integers, or arrays with an entry for each lane.
 
     ``arrive``: arrivals; ``arrive_drop``: as many drops; ``expect_tx``: transactions;
     ``complete_tx``: negative ones; ``arrive.expect_tx``: one arrival and transactions.
@@ -108,7 +108,7 @@ class Barrier(NamedTuple):
         return Barrier.decode(Barrier(self.parity, pending, transactions, expected).encode())
 
     def undefined(self, operation: Change) -> Undefined:
-        """What PTX leaves undefined of an operation on this barrier; 0 where it is fine."""
+        """Flags for what PTX leaves undefined in an operation on this barrier; 0 where nothing."""
         arrivals, drops, transactions, may_complete = operation
         out = Undefined(0)
         if (arrivals or drops) and arrivals != -1 and not 1 <= arrivals <= MAX_COUNT:
@@ -158,7 +158,7 @@ def parity_over(word: Any, parity: Any) -> Any:
 
 
 def token(word: Any, expects_bytes: bool) -> Any:
-    """What an arrival returns of the word before it (measured on an H200).
+    """Token that an arrival returns, from the word before it (measured on an H200).
 
     ``arrive.expect_tx`` gives all of it; the others define the upper half alone, and leave the
     lower one to chance: here it is 0.

@@ -1,4 +1,4 @@
-"""Who last wrote and read each piece of memory: the state that checks of accesses keep.
+"""Shadow state of memory for checks: the last writer and readers of each piece.
 
 A piece, or *granule*, is as many bytes as the smallest access that a program can make, so that
 what two threads do to neighbouring bytes is never taken for one place.
@@ -34,7 +34,7 @@ class SharedShadow:
         self.reader = np.zeros((count, columns), np.int32)
 
     def unwritten(self, at: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which granules hold nothing that anybody meant to write."""
+        """Mask of the granules that hold nothing that anybody meant to write."""
         out: NDArray[np.bool_] = self.written[at] == 0
         return out | self.undefined[at] if self.any_undefined else out
 
@@ -48,7 +48,7 @@ class SharedShadow:
 
     @staticmethod
     def bytes_of(size: int, granule: int, columns: int) -> int:
-        """How much memory the state of one block takes."""
+        """Bytes that the state of one block takes."""
         return size // granule * (10 + 8 * columns)
 
 
@@ -64,7 +64,7 @@ class GlobalShadow:
 
     @staticmethod
     def bytes_of(size: int, granule: int) -> int:
-        """How much memory the state takes."""
+        """Bytes that the state takes."""
         return size // granule * 25
 
     def need(self, size: int) -> None:

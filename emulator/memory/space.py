@@ -64,7 +64,7 @@ class Space:
 
     @classmethod
     def of(cls, given: Any, keyword: str) -> Space:
-        """What a caller gave as ``shared=`` or ``global_memory=``: a space or an array of bytes."""
+        """Converts the argument ``shared=`` or ``global_memory=``: a space or an array of bytes."""
         if isinstance(given, Space):
             return given
         name = f"{keyword.partition('_')[0]} memory"
@@ -164,7 +164,7 @@ class Space:
     # --- from addresses to elements of an array ---
 
     def _wrong(self, addresses: Array, size: int, alignment: int) -> NDArray[np.bool_] | None:
-        """Where an access is refused; None where none is."""
+        """Mask of the refused accesses; None where none is refused."""
         if not addresses.size:
             return None
         if addresses.dtype.itemsize < 8:
@@ -254,7 +254,7 @@ class Space:
 
 
 def _shown(given: Any) -> str:
-    """What stands in the place of an array of bytes, for a message."""
+    """Description of a value given in place of an array of bytes, for a message."""
     if not isinstance(given, np.ndarray):
         return shown(given)
     return f"{type(given).__name__} {given.dtype} {given.shape}".removeprefix("ndarray ")

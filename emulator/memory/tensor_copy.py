@@ -1,4 +1,4 @@
-"""Which bytes a tensor copy moves: ``cp.async.bulk.tensor`` and ``cp.reduce.async.bulk.tensor``.
+"""Bytes that tensor copies move: ``cp.async.bulk.tensor`` and ``cp.reduce.async.bulk.tensor``.
 
 A copy moves *rows*: elements of dimension 0 that lie side by side in global memory and, cut into
 16-byte runs that the swizzle permutes, in shared memory. A `BoxPlan` holds all that follows from
@@ -132,7 +132,7 @@ class Copy(NamedTuple):
         return self._replace(first=self.last, last=-(-self.last // elements) * elements)
 
     def pieces(self) -> list[tuple[Bool, Int64, slice]]:
-        """What lies inside, as pieces of rows of equal length.
+        """The part inside the tensor, as pieces of rows of equal length.
 
         Each is the mask ``(…, rows)`` of its rows, the address of the first byte of each (in the
         order of the mask), and which bytes of a row it is.
@@ -151,7 +151,7 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class BoxPlan:
-    """What all copies of one map in one mode have in common."""
+    """Facts that all copies of one map in one mode share."""
 
     tensor_map: TensorMap
     mode: str

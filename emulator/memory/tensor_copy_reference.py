@@ -109,7 +109,7 @@ def _width(swizzle: str) -> int:
 
 
 def swizzled_byte(address: int, swizzle: str) -> int:
-    """Where a byte of shared memory lies under a swizzle: its 16-byte unit trades places."""
+    """Place of a byte of shared memory under a swizzle: its 16-byte unit trades places."""
     width = _width(swizzle)
     line, within = address // 128, address % width
     unit = within // 16 ^ line % (width // 16)

@@ -195,7 +195,7 @@ box=(64, 32), swizzle='128B')
 
     @property
     def element_type(self) -> ElementType:
-        """What the dtype means."""
+        """The element type that the dtype stands for."""
         return ELEMENT_TYPES[self.dtype]
 
     @property

@@ -1,4 +1,4 @@
-"""What callers pass for a tensor map: an array or an address, and sizes, to plain integers.
+"""Arguments of a tensor map, from an array or an address and sizes to plain integers.
 
 CPU tensors have become arrays before (`emulator.arrays`).
 """

@@ -55,7 +55,7 @@ FIELDS = {
 
 
 class ElementType(NamedTuple):
-    """How a map says what its elements are, and what follows from it."""
+    """Encoding of a map's element type, with derived sizes."""
 
     code: int
     bytes: int

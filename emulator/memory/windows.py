@@ -1,4 +1,4 @@
-"""Where generic addresses lead: windows of the 64-bit address space (PTX ISA 5.1, 6.4.1.1).
+"""Generic addresses: windows of the 64-bit address space (PTX ISA 5.1, 6.4.1.1).
 
 Which addresses these are is open to an implementation; what is in no window is global memory, and
 so are constants here, whose addresses are generic ones. The bytes of kernel parameters lie in a

@@ -1,4 +1,4 @@
-"""What ptxas contracts: which additions take the product of a multiplication unrounded.
+"""Contraction by ptxas: the additions that take the product of a multiplication unrounded.
 
 ptxas with its default options (``-fmad=true``) turns ``mul`` and ``add`` or ``sub`` that name no
 rounding into one fused multiply-add where its rules allow, so the bits of a kernel depend on those
@@ -170,7 +170,7 @@ Rewrite = (
 
 
 class _Type(NamedTuple):
-    """What the rules know of a type."""
+    """Facts of a type that the rules use."""
 
     #: codes of one, of two and of the sign; 0 where ptxas does not look for such factors
     one: int = 0
@@ -365,7 +365,7 @@ def _halves(statement: Statement, index: int) -> list[tuple[Statement, int | Non
 def _joined(
     found: dict[int, Rewrite], origins: Sequence[tuple[int, int | None]]
 ) -> dict[int, Rewrite]:
-    """What was found of the parts, by the statements that they come from."""
+    """Maps rewrites of parts back to the statements that they come from."""
     result: dict[int, Rewrite] = {}
     halves: dict[int, list[Fusion | Scaling | Copy | None]] = {}
     for part, rewrite in sorted(found.items()):
@@ -617,7 +617,7 @@ class _Rules:
         return inner, tuple(signs)
 
     def _bound(self, value: Value) -> int | None:
-        """Which operand is the 1 of a min or the 0 of a max; None if there is none."""
+        """Index of the operand that is the 1 of a min or the 0 of a max; None if there is none."""
         if value.head not in ("min", "max") or _type(value) not in ("f32", "f16"):
             return None
         if not _modifiers(value) <= {"ftz"} or len(self.statements[value.index].sources) != 2:

@@ -1,4 +1,4 @@
-"""Which definition every read of a register sees, over the basic blocks of a function.
+"""Definitions that each read of a register sees, over the basic blocks of a function.
 
 Registers of PTX are written as often as one likes, under predicates too. Here a `Value` is what one
 statement computes; a guarded statement makes two, its result and the choice between that and what
@@ -47,7 +47,7 @@ class Statement:
 
 @dataclass(slots=True, eq=False)
 class Value:
-    """What one statement computes, or what a register holds where control flow joins."""
+    """A value: the result of a statement, or a register's content where control flow joins."""
 
     #: that of the statement; "phi", "select", "part" (of several destinations), "constant" and
     #: "undefined" for values that are no statement's result
@@ -85,7 +85,7 @@ class Value:
 
     @property
     def roots(self) -> list[Value]:
-        """What the arguments are behind aliases."""
+        """The arguments, with aliases resolved."""
         return [argument.resolve()[0] for argument in self.arguments]
 
 

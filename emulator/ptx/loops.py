@@ -1,4 +1,4 @@
-"""What ptxas moves out of loops: values that are the same in every iteration.
+"""Values that ptxas moves out of loops: those that are the same in every iteration.
 
 It computes them in front of the loop, those of branches inside and under guards as well. Read off
 ptxas 13.0 and 13.5 for sm_90a: 60 loops, each with a product in front of it and an addition inside.

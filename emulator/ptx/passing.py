@@ -1,4 +1,4 @@
-"""What a call passes, moved to where the function takes it.
+"""Arguments of a call, moved to where the function takes them.
 
 ptxas takes constants for parameters, registers for variables of .param, and the other way round, if
 the sizes are equal. Moves in front of the call and behind it say the same.

@@ -1,4 +1,4 @@
-"""Where lanes of a warp part and where they meet again, as ptxas would write it into machine code.
+"""Places where lanes of a warp part and meet again, as ptxas writes them into machine code.
 
 ptxas gives every divergent branch a convergence barrier: a register of the warp that holds the
 lanes that shall meet (BSSY sets it to the lanes that are there), and a place where they wait for
@@ -18,7 +18,7 @@ from emulator.ptx.program import Function, Program, Statement, successors
 
 @dataclass(eq=False)
 class Regions:
-    """What happens to barriers at the pcs of a program; a barrier is a number."""
+    """Actions on barriers at the pcs of a program; a barrier is a number."""
 
     program: Program
     #: pc of the last statements in front of a region -> the barriers that lanes are added to there

@@ -68,7 +68,7 @@ class Source:
         return f"    {shown}\n    {pad}^"
 
     def inline_assembly(self, at: int) -> int:
-        """Where the inline assembly around offset `at` begins; 0 outside."""
+        """Start of the inline assembly around offset `at`; 0 outside."""
         before = bisect_right(self._inline, (at,)) - 1
         place, begins = self._inline[before] if before >= 0 else (0, False)
         return place if begins else 0

@@ -1,1 +1,1 @@
-"""What the command line shows: each module answers one kind of question with an ``Answer``."""
+"""The commands: each module answers one kind of question with an ``Answer``."""

@@ -1,4 +1,4 @@
-"""What one kind of instruction can tell and `Instruction` cannot: one function per question.
+"""Facts that depend on the kind of an instruction: one function per question.
 
 Each has an answer for every instruction, made of its fragments, and better ones for known kinds.
 """

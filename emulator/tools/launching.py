@@ -84,7 +84,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 @dataclass
 class _Command:
-    """What `launch` and `check` have in common: the words of the command line, and what they name.
+    """Common part of `launch` and `check`: the words of the command line, and what they name.
 
     Raises OperandError for files and words that cannot be used.
     """

@@ -77,7 +77,7 @@ class Dependence:
 
 @dataclass(repr=False)
 class OrderReport(Report):
-    """What other orders have changed: nothing, or `arrays` and launches that failed."""
+    """Effects of other orders: none, or changed `arrays` and failed launches."""
 
     kernel: str
     seeds: tuple[int, ...]

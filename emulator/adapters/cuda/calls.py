@@ -1,4 +1,4 @@
-"""What the functions of both interfaces are made of: their registers, errors, handles, memory."""
+"""Shared parts of driver and runtime functions: arguments, errors, handles, memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What CUDA says of a GPU: the numbers behind ``cuDeviceGetAttribute``."""
+"""Attributes of GPUs: the numbers behind ``cuDeviceGetAttribute``."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class _Image:
 
 
 class _Thread(threading.local):
-    """What the runtime keeps for each thread."""
+    """State of the runtime for each thread."""
 
     def __init__(self) -> None:
         self.error = 0

@@ -19,7 +19,7 @@ GPU, CHECK, LOG, RECOVER, STEPS = (
 
 @dataclass
 class Settings:
-    """How this process simulates."""
+    """Settings of the simulation in this process."""
 
     chip: Chip
     check: bool = False

@@ -109,7 +109,7 @@ class Space:
         return _view(self.host(address, size, device=True), size)
 
     def memory_for(self, module: object) -> Memory:
-        """What a launch can reach apart from its own module's variables, which it brings."""
+        """Memory that a launch can reach, apart from the variables of its own module."""
         made = Memory()
         made.arrays = [
             (b.address, b.array, b.name or f"the memory at {b.address:#x}")

@@ -98,7 +98,7 @@ class FusedPlan(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def plan(arithmetic: Arithmetic, k: int) -> FusedPlan | None:
-    """How float arithmetic computes a recipe; None for recipes that it cannot compute."""
+    """Plans the float arithmetic of a recipe; None for recipes that it cannot compute."""
     found = arrangement(arithmetic.steps)
     if found is None or not isinstance(found.core, FusedDotAdd):
         return None
@@ -183,7 +183,7 @@ def factor(
 
 
 def is_special(fmt: Format, codes: Array) -> Bool:
-    """Where codes of a float format are infinities or NaNs."""
+    """Mask of the codes of a float format that are infinities or NaNs."""
     magnitude = (fmt.code_mask & ~fmt.sign_mask) >> fmt.ignored_bits << fmt.ignored_bits
     found: Bool = (codes & codes.dtype.type(magnitude)) > fmt.max_finite
     return found

@@ -42,7 +42,7 @@ RUN = 8
 
 
 class Kind(NamedTuple):
-    """What code is generated for."""
+    """Parameters of a generated function."""
 
     fraction_bits: int
     #: least exponent that the alignment uses

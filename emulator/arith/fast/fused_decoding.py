@@ -18,7 +18,7 @@ LANES, _WORDS = 8, 16
 
 
 class Layout(NamedTuple):
-    """What code is generated for."""
+    """Parameters of a generated function."""
 
     fmt: Format
     #: the format whose exponents count

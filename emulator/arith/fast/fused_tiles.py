@@ -38,7 +38,7 @@ class _PackedSide(NamedTuple):
 
 
 class _Reach(NamedTuple):
-    """What the elements of a side are like."""
+    """Properties of the elements of a side."""
 
     #: exponents of those that are not zero: an interval that has all that are ordinary
     least: int
@@ -250,7 +250,7 @@ def _kind(
 def _reaches(
     plan: FusedPlan, left: Side, right: Side, scale: Format | None
 ) -> tuple[_Reach, _Reach]:
-    """What the elements of both sides are like."""
+    """Properties of the elements of both sides."""
     found: dict[int, _Reach] = {}
 
     def look(side: int) -> None:

@@ -138,7 +138,7 @@ class Word:
 
     @property
     def lanes(self) -> int:
-        """How many lanes a vector has; 0: it is a scalar."""
+        """Number of lanes of a vector; 0 for a scalar."""
         return getattr(self.value.type, "count", 0)
 
     def of(self, other: Operand) -> Value:
@@ -312,7 +312,7 @@ class Word:
         return self.call("fma", self.of(x), self.of(y))
 
     def ones(self) -> Word:
-        """How many bits are set."""
+        """Number of set bits."""
         return self.call("ctpop")
 
     # --- lanes ---
@@ -342,7 +342,7 @@ class Word:
 
 
 def _dtype_of(value: Value) -> np.dtype[Any]:
-    """What the type of a value says."""
+    """dtype of a value, from its LLVM type."""
     element = str(getattr(value.type, "element", value.type))
     return _DTYPES.get(element) or np.dtype(f"uint{element[1:]}")
 

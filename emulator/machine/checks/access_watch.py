@@ -1,4 +1,4 @@
-"""What checks make of the accesses of threads to shared, local and global memory."""
+"""Checks of the threads' accesses to shared, local and global memory."""
 
 from __future__ import annotations
 

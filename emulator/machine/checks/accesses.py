@@ -17,7 +17,7 @@ Places = NDArray[np.int64]
 
 
 class Sort(IntEnum):
-    """How a place was written; of BARRIER the writer is an mbarrier, by its column."""
+    """Kind of a write; with BARRIER the writer is an mbarrier, by its column."""
 
     PLAIN = 0
     ATOMIC = 1
@@ -48,7 +48,7 @@ _BULK, _REMOTE, _MORE = 0, 1, 2
 
 
 class SharedAccesses:
-    """What happened to the shared memory of the blocks of a wave."""
+    """History of accesses to the shared memory of a wave's blocks."""
 
     def __init__(self, clocks: Clocks, shared_bytes: int, granule: int) -> None:
         wave = clocks.wave

@@ -1,4 +1,4 @@
-"""What checks make of asynchronous operations: copies, tensor maps, wgmma, and mbarriers."""
+"""Checks of asynchronous operations: copies, tensor maps, wgmma, and mbarriers."""
 
 from __future__ import annotations
 

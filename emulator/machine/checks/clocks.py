@@ -1,4 +1,4 @@
-"""Who knows of what: which accesses of other threads come before what a thread does now.
+"""Vector clocks: the accesses of other threads that come before a thread's next step.
 
 Time is counted in events, one for each statement that a strand executes. For two threads the last
 event of the one is kept that the other knows of; what happened up to then is ordered before what
@@ -37,7 +37,7 @@ _BARRIERS = 16
 
 
 class Aspect(IntEnum):
-    """What of a thread is known up to an event."""
+    """An aspect of a thread's actions that others know up to some event."""
 
     #: its ordinary accesses
     PLAIN = 0

@@ -1,4 +1,4 @@
-"""Who knows that an operation of tcgen05 is complete (PTX ISA 9.7.16.6)."""
+"""Knowledge that operations of tcgen05 are complete (PTX ISA 9.7.16.6)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Completion:
-    """What tells threads that operations of tcgen05 are complete: commits, waits, and fences.
+    """Commits, waits and fences that tell threads that operations of tcgen05 are complete.
 
     A fence is demanded where the kernel has fences of its sort: the code of Triton and of CUTLASS
     has none, and leaves it to its barriers.
@@ -80,7 +80,7 @@ class Completion:
         return [(x, found) for x, events in commits.items() if (found := _next(events, event))]
 
     def commit_seen(self, first: TensorOperation, event: int, lanes: Lanes) -> Bools:
-        """Which of the lanes know that a commit which covers an operation is over."""
+        """Mask of the lanes that know that a commit covering an operation is over."""
         out = np.zeros(len(lanes), np.bool_)
         for column, found in self._later(first, event):
             known = np.full(len(lanes), column), np.full(len(lanes), found)

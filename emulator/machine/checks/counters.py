@@ -1,4 +1,4 @@
-"""What was counted of a kernel, statement by statement, and the tables of it.
+"""Counters of a kernel, statement by statement, and their tables.
 
 A *warp statement* is one statement that one warp executes. Shared memory has 32 banks of 4 bytes;
 global memory moves in sectors of 32 bytes.
@@ -17,7 +17,7 @@ WARP = 32
 
 @dataclass(slots=True)
 class Numbers:
-    """What was counted of some statements."""
+    """Counts of some statements."""
 
     #: warp statements, the lanes that were at them, and those of these whose guard held
     warps: int = 0
@@ -60,7 +60,7 @@ FIELDS = tuple(x.name for x in fields(Numbers))
 
 @dataclass(frozen=True)
 class Count:
-    """What was counted of one statement."""
+    """Counts of one statement."""
 
     place: Place
     opcode: str
@@ -116,7 +116,7 @@ class Counts(Sequence[Count]):
 
     @property
     def totals(self) -> dict[str, int]:
-        """Those numbers of all statements together that are sums, by name."""
+        """Sums of the additive counts over all statements, by name."""
         every = added(("", count.numbers) for count in self.statements).get("", Numbers())
         return {name: count for name, count in numbers_data(every).items() if name in _TOTALS}
 

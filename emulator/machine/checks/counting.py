@@ -93,7 +93,7 @@ class Counting:
         return run
 
     def counts(self, place_of: Callable[[Statement], Place]) -> Counts:
-        """What was counted; `place_of` says where a statement stands."""
+        """Returns the counts; `place_of` gives the place of a statement."""
         return Counts(
             tuple(
                 Count(place_of(statement), str(statement.instruction), numbers)

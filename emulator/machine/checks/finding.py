@@ -1,4 +1,4 @@
-"""What a check has found: the mistake, who made it where, and what it conflicts with."""
+"""A finding of a check: the mistake, its threads and place, and the conflicting access."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_THREADS = 32
 
 @dataclass(frozen=True)
 class Party:
-    """Who took part in a mistake: one access, or one statement that should have come first."""
+    """A party to a mistake: one access, or one statement that should have come first."""
 
     place: Place
     block: Index

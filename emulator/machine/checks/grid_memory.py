@@ -55,7 +55,7 @@ Read = dict[int, int]
 
 @dataclass
 class GridKnowledge:
-    """What threads, warps and blocks of a grid know of other blocks; nearly always nothing.
+    """Knowledge of other blocks by threads, warps and blocks of a grid; nearly always none.
 
     Knowledge stays at the places that it was released through, and who reads one keeps the place
     and the event alone: a counter that every block of a large grid increments costs each a step.
@@ -71,7 +71,7 @@ class GridKnowledge:
     block_fences: dict[int, int] = field(default_factory=dict)
 
     def of(self, block: int, warp: int, thread: int) -> Read:
-        """What a thread has read: itself, its warp, its block."""
+        """Flags read by a thread, by its warp, and by its block."""
         out: Read = {}
         for key in (("block", block), ("warp", warp), ("thread", thread)):
             if key in self.held:
@@ -127,7 +127,7 @@ def _join(read: Read, more: Read) -> None:
 
 
 class GlobalAccesses:
-    """What happened to the global memory of a launch."""
+    """History of accesses to the global memory of a launch."""
 
     def __init__(self, size: int, granule: int, per_block: int) -> None:
         self.shadow = GlobalShadow(size, granule)

@@ -1,4 +1,4 @@
-"""What checks look for: each kind of mistake, and what to do about it."""
+"""Kinds of mistakes that checks look for, with advice for each."""
 
 from __future__ import annotations
 

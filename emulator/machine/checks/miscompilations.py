@@ -23,7 +23,7 @@ PTXAS = "13.5"
 
 
 class When(Enum):
-    """When a statement of a row goes wrong."""
+    """Condition under which a statement of a row goes wrong."""
 
     GUARD = "the guard is false"
     SHARED = "D and C share a register at different positions"

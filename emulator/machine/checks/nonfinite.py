@@ -31,7 +31,7 @@ Step = Callable[[Strand], Any]
 
 
 def watcher(kind: Special) -> Any:
-    """What the engine puts around its steps; they raise Failure where `kind` is made.
+    """Watcher around an engine's steps that raises Failure where `kind` is made.
 
     Loads, copies and selections pass on what is there and make nothing.
     """
@@ -94,7 +94,7 @@ def _any_special(s: Strand, values: list[Value], words: list[Array]) -> tuple[Ar
 
 
 def _made(kind: Special, before: tuple[Array, Array], after: tuple[Array, Array]) -> Array:
-    """Where a special value is that no operand was."""
+    """Mask of results that are special where no operand was."""
     (nan, infinite), (new_nan, new_infinite) = before, after
     made = np.zeros(1, np.bool_)
     if kind != "inf":

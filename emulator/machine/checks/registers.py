@@ -104,7 +104,7 @@ def _never(register: RegisterInfo) -> Array:
 
 
 def count_of(function: Function) -> int:
-    """How many registers a function has, without their shadows."""
+    """Number of a function's registers, without their shadows."""
     return len(function.registers) // 2
 
 

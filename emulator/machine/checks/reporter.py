@@ -102,7 +102,7 @@ def _has(program: Program, name: str) -> bool:
 
 
 class Reporter:
-    """What the checks of a wave have in common: what runs now, and how to tell what is wrong."""
+    """Common base of the checks of a wave: the running statement, and how to report."""
 
     def __init__(self, all_: GridWatch, wave: Wave) -> None:
         self.all, self.wave = all_, wave
@@ -197,7 +197,7 @@ class Reporter:
         )
 
     def name_of(self, view: Array | None, place: int, size: int = 1) -> str:
-        """What lies at a byte of shared memory of the wave, or of the arena."""
+        """Name of the variable at a byte of the wave's shared memory, or of the arena."""
         launch = self.all.grid.launch
         if view is not None and self.memory_of(view) == "shared":
             return str(launch.shared_name(place % self.wave.shared_bytes, size))

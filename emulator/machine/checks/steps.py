@@ -121,7 +121,7 @@ def _before(
 def _of_loaded(
     statement: Statement, function: Function, program: Program
 ) -> Callable[[Watch, Strand], None] | None:
-    """Who touches registers that a tcgen05.ld writes."""
+    """Check of statements that touch registers which a tcgen05.ld writes."""
     found, count = _registers(program, function), count_of(function)
     use = Use.of(statement, function)
     read = frozenset(i - count for i in (*use.sources, *use.bases)) & found.loaded

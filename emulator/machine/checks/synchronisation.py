@@ -1,4 +1,4 @@
-"""What threads learn of each other by barriers, mbarriers, and the barriers of clusters."""
+"""Knowledge that threads gain through barriers, mbarriers, and barriers of clusters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Arrival:
 
 @dataclass
 class Phase:
-    """What was released to an mbarrier: for the phase under way, and for the last one over."""
+    """Knowledge released to an mbarrier: in the current phase, and in the last one."""
 
     told: Events
     over: Events | None = None
@@ -38,7 +38,7 @@ class Phase:
 
 @dataclass
 class SharedFlag:
-    """What was released to a place in shared memory, last at an event, and who has heard when."""
+    """Knowledge released to a place in shared memory, and the threads that acquired it."""
 
     told: Events
     event: int
@@ -166,7 +166,7 @@ class Synchronisation:
         self.last[place] = self.watch.statement.pc, int(lanes[-1])
 
     def last_arrival(self, place: int) -> str:
-        """Who arrived last at an mbarrier, in words; empty where nobody has."""
+        """The last arrival at an mbarrier, in words; empty where there is none."""
         if place not in self.last:
             return "; nobody has ever arrived"
         pc, lane = self.last[place]

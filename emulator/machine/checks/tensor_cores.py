@@ -53,7 +53,7 @@ class _Shadow(NamedTuple):
 
 
 class TensorCoreChecks:
-    """What the steps of tcgen05 tell the checks of a wave."""
+    """Checks of tcgen05 in a wave, called by its steps."""
 
     def __init__(self, watch: AsyncWatch) -> None:
         self.watch = watch

@@ -68,7 +68,7 @@ def _type_of(statement: Statement, operand: Operand) -> str:
 
 
 def specials(fmt: Format, codes: Array) -> tuple[Array, Array]:
-    """Where codes of a format are NaN, and where they are infinite."""
+    """Masks of the codes of a format that are NaN, and that are infinite."""
     none = np.zeros(codes.shape, np.bool_)
     if not fmt.is_float or fmt.nan is None:
         return none, none

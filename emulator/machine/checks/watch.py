@@ -1,4 +1,4 @@
-"""What the vector engine tells the checks: each access and each synchronisation, as it happens.
+"""Events of the vector engine for the checks: each access and each synchronisation.
 
 There is one `GridWatch` for a launch and one `Watch` for each wave; a wave without checks has
 none. The rules themselves are in the other files of this folder.

@@ -9,5 +9,5 @@ FOR_STEPS = "statement for steps"
 
 
 def refused() -> Failure:
-    """What is said of a lane that native code refuses and a step does not."""
+    """The error for a lane that native code refuses and a step does not."""
     return Failure("out of bounds", "a lane accesses memory that it must not access")

@@ -16,7 +16,7 @@ _MOST_KNOWN = 512
 
 
 class Layout(NamedTuple):
-    """How the lanes of a strand lie in vectors of warps."""
+    """Layout of a strand's lanes in vectors of warps."""
 
     warps: int
     #: the first warp of each thread block, and the end

@@ -80,7 +80,7 @@ def _to_tile(fragment: Fragment, tile: int) -> list[int]:
 
 
 def _rows(t: NativeFunction, statement: Statement, ins: Movement, *, write: bool) -> Value:
-    """Where the rows lie whose addresses the first lanes hold."""
+    """Places of the rows whose addresses the first lanes hold."""
     e, b, bound = t.e, t.b, statement.operands["p"]
     addresses = t.address(bound)
     mask = ir.Constant(integers(1), [lane < ins.rows for lane in range(WIDTH)])

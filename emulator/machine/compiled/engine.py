@@ -127,7 +127,7 @@ class CompiledWave(Wave):
         return first[2]
 
     def _after_loop(self, strand: Strand, ended: Ended) -> int | None:
-        """Where a strand goes on whose lanes have left a loop."""
+        """Next statement of a strand whose lanes have left a loop."""
         grid = self.grid
         self.executed += ended.statements
         grid.executed += ended.statements

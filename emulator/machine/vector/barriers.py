@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Waiting:
-    """What a strand waits for at a barrier."""
+    """The condition that a strand waits for at a barrier."""
 
     barrier: int
     #: called with the strand, and with what the barrier computed for each lane, when it goes on

@@ -150,7 +150,7 @@ def _parameter_writer(bound: ParameterPlace, type_: str) -> Write:
 
 
 def active(guard: Guard | None) -> Active:
-    """Where a guarded statement runs."""
+    """Mask of the lanes on which a guarded statement runs."""
     if guard is None:
         return lambda s: None
     index, negated = guard.index, guard.negated

@@ -50,7 +50,7 @@ class Schedule:
         return (number * self._factor + self._shift) % self._clusters * cluster + rank
 
     def together(self, most: int) -> int:
-        """How many thread blocks run together."""
+        """Number of thread blocks that run together."""
         return max(1, most // int(self._random.integers(1, _SMALLER)))
 
     # --- warps ---

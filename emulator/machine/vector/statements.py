@@ -1,4 +1,4 @@
-"""Which function executes which instruction."""
+"""Table of the functions that execute instructions."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def runs(instruction: object) -> bool:
 
 
 def maker_of(opcode: str) -> Make | None:
-    """What makes the step of an opcode that has one of its own."""
+    """Finds the maker of an opcode's own step."""
     words = opcode.split(".")
     for count in range(len(words), 0, -1):
         if make := STEPS.get(".".join(words[:count])):

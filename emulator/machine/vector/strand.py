@@ -35,7 +35,7 @@ class Parked(Exception):
 
 
 class State(Enum):
-    """What a strand does."""
+    """State of a strand."""
 
     READY = "ready"
     #: its children go on in its place
@@ -115,7 +115,7 @@ class Frame:
         return words
 
     def _places(self, other: Frame) -> Lanes:
-        """Where this frame's lanes stand among those of another that contains them."""
+        """Positions of this frame's lanes among those of another that contains them."""
         if self.places is None or other is not self.base:
             return np.searchsorted(other.lanes, self.lanes)
         return self.places

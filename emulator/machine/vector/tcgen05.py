@@ -21,7 +21,7 @@ from emulator.ptx.program import Function, Statement
 
 
 def _by_thread(make: Make, statement: Statement, function: Function) -> Step:
-    """What each thread issues by itself."""
+    """A step that each thread issues by itself."""
     return by_lane(make, statement, function, _tell)
 
 

@@ -1,4 +1,4 @@
-"""When all threads wait: what lets them go on, and what to say where nothing does."""
+"""All threads wait: who can go on, and the error where nobody can."""
 
 from __future__ import annotations
 

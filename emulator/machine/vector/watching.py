@@ -1,4 +1,4 @@
-"""What others may put around the steps of the vector engine: watchers, and the checks."""
+"""Protocols of watchers and checks around the steps of the vector engine."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Watcher = Callable[[Any, "Statement", "Function"], Any]
 
 
 class Checks(Protocol):
-    """What looks for mistakes while a launch runs; the launch brings it, the engine calls it."""
+    """Checks of a running launch; the launch brings them, the engine calls them."""
 
     def step(self, statement: Statement, function: Function, program: Program, step: Step) -> Step:
-        """What runs in place of a step."""
+        """Returns the step to run in place of one."""
 
     def end(self, statement: Statement, function: Function, end: End) -> End:
-        """What runs in place of the end of a block of statements."""
+        """Returns the end to run in place of that of a block of statements."""
 
     def grid(self, grid: Any) -> Any:
         """The checks of a launch, with their `findings` and `warnings`."""

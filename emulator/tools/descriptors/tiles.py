@@ -100,7 +100,7 @@ def read_tile(ins: Instruction | str, operand: str = "b", major: str = "k") -> R
 
 @dataclass(frozen=True)
 class StoredTile:
-    """How a tile lies in shared memory: blocks of 8 lines, each as wide as the swizzle.
+    """Layout of a tile in shared memory: blocks of 8 lines, each as wide as the swizzle.
 
     It may be larger than what one instruction reads, which then starts at (`row`, `column`).
     Raises OperandError for what is no size, place or order.

@@ -1,4 +1,4 @@
-"""What feeds one element of D: the codes that meet, where each is held, and what `reference` did.
+"""Inputs of one element of D: the codes that meet, their places, and the reference's record.
 
 `from_matrices` and `from_registers` first compute D as ``mma`` and ``execute`` do, which checks all
 operands; the trace must then end in the same code.
@@ -44,7 +44,7 @@ from emulator.warp.sparse import metadata, picked_rows, select, stored_columns
 
 
 class Held(NamedTuple):
-    """Where an element is held: in words, and the same as numbers."""
+    """Place of an element, in words and as numbers."""
 
     text: str
     data: dict[str, int | str]

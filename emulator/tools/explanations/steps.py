@@ -1,4 +1,4 @@
-"""What each step of one dot product did, from the records of `reference`: in words and as data."""
+"""Steps of one dot product, from the records of `reference`, in words and as data."""
 
 from __future__ import annotations
 

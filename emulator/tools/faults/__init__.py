@@ -1,1 +1,1 @@
-"""What a kernel did wrong: usual mistakes, made one after another until the wrong D comes out."""
+"""The fault finder: makes usual mistakes one after another until the wrong D comes out."""

@@ -1,4 +1,4 @@
-"""What a user gives the fault finder, as kernels: the right one, and the one that was passed."""
+"""A user's inputs of the fault finder as kernels: the right one, and the one that was passed."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ class Given:
     # --- kernels ---
 
     def right(self) -> RecordedKernel:
-        """What a right kernel passes: from matrices, and from words where there is no matrix."""
+        """Operands of a right kernel: from matrices, and from words where there is no matrix."""
         ins, codes, fragment = self.ins, dict(self.codes), self.ins.fragment("c")
         words: dict[str, Array] = {}
         if "c" in self.words and "c" not in codes:

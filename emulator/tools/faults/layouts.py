@@ -1,4 +1,4 @@
-"""How the rows of a matrix lie in shared memory: read off the bytes, and off addresses.
+"""Layouts of a matrix's rows in shared memory, read off the bytes and off addresses.
 
 A layout is a start, a stride of the rows and a permutation of the 16-byte units of a row (swizzle).
 What is not of this form, such as blocks of 8 lines, is not found.
@@ -102,7 +102,7 @@ def _through(first: int, second: int, swizzle: Swizzle) -> RowLayout:
 
 
 def places_of(shared: Array, held: Array) -> list[int]:
-    """Where some bytes lie in shared memory: the first few places."""
+    """The first few places of some bytes in shared memory."""
     memory, wanted = shared.tobytes(), held.tobytes()
     out: list[int] = []
     at = memory.find(wanted)

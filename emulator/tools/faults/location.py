@@ -1,4 +1,4 @@
-"""Where D is wrong and how: what can be said of it when no mistake explains it."""
+"""Location and kind of the wrong elements of D, where no mistake explains them."""
 
 from __future__ import annotations
 

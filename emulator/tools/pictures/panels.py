@@ -50,7 +50,7 @@ _FARTHEST = 1 << 16
 
 
 class SharedMemory(NamedTuple):
-    """How tiles of wgmma lie in shared memory: see `Descriptor.for_tile`.
+    """Layout of wgmma tiles in shared memory: see `Descriptor.for_tile`.
 
     The start may also be a step along k inside of a swizzled tile. A and B may have a major of
     their own, and a descriptor, whose word then says everything else.

@@ -1,4 +1,4 @@
-"""Which operators other than products have the same bits on the CPU and on a GPU, and why."""
+"""Operators, other than products, with the same bits on the CPU and on a GPU, and why."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _ACCUMULATOR = {"first": "a term of the first sum", "last": "added after the pro
 
 @dataclass(repr=False)
 class Probe(Report):
-    """What the experiments showed: `data`, and in words as text."""
+    """Results of the experiments: `data`, and in words as text."""
 
     title: str
     data: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What kind of difference there is between two codes: of zero's sign, of a NaN, of some ulps …"""
+"""Kinds of difference between two codes: of zero's sign, of a NaN, of some ulps …"""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class _Thread(threading.local):
 
 
 class _Device:
-    """What the device remembers."""
+    """State of the device."""
 
     def __init__(self) -> None:
         self.primary, self.users = 0, 0
@@ -117,7 +117,7 @@ def error_string(code: int, out: int) -> int:
 
 
 def described(name: str) -> str:
-    """What an error's name says, in words."""
+    """Description of an error, from its name."""
     words = name.removeprefix("CUDA_ERROR_").removeprefix("CUDA_").replace("_", " ").lower()
     return "no error" if words == "success" else words
 

@@ -24,7 +24,7 @@ _NOT_CAPTURING, _DISABLED_TIMING = 901, 2
 
 @dataclass(eq=False)
 class Graph:
-    """What was captured, in order."""
+    """Operations that were captured, in order."""
 
     operations: list[Operation] = field(default_factory=list)
     handle: int = 0

@@ -35,7 +35,7 @@ class LazyProduct(NamedTuple):
 
 
 class Alignment(NamedTuple):
-    """How a step aligns its terms."""
+    """The alignment of a step's terms."""
 
     fraction_bits: int
     #: field of the least exponent that the alignment uses

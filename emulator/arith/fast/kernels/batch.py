@@ -66,7 +66,7 @@ def of_warp(product: Product, tables: tuple[tuple[str, tuple[int, ...]], ...]) -
 
 
 def address_of(x: NDArray[Any]) -> int:
-    """Where the first element of an array lies; faster than ``x.ctypes``."""
+    """Address of an array's first element; faster than ``x.ctypes``."""
     return int(x.__array_interface__["data"][0])
 
 

@@ -81,7 +81,7 @@ def _processor() -> tuple[str, str]:
 
 @lru_cache(maxsize=2)
 def _machine(name: str, features: str) -> Any:
-    """What generates code for a processor."""
+    """The code generator for a processor."""
     return _target().create_target_machine(cpu=name, features=features, opt=2)
 
 
@@ -107,7 +107,7 @@ def function(ir: str, name: str, result: Any, *arguments: Any) -> Callable[..., 
 
 
 def address_of_function(found: Callable[..., Any]) -> int:
-    """Where the code of a `function` starts."""
+    """Address of the code of a `function`."""
     return int(ctypes.cast(found, ctypes.c_void_p).value or 0)  # type: ignore[arg-type]
 
 
@@ -131,7 +131,7 @@ def _compile(ir: str, machine: Any) -> bytes:
 
 
 def _key(ir: str) -> str:
-    """What names the code of `ir` on this processor."""
+    """Key of the code of `ir` on this processor."""
     parts = *_processor(), llvmlite.__version__, _target().triple, ir
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

@@ -48,7 +48,7 @@ class Units(NamedTuple):
 
 
 class Sparsity(NamedTuple):
-    """How a metadata nibble picks from B: see `emulator.warp.sparse`."""
+    """Selection from B by a metadata nibble: see `emulator.warp.sparse`."""
 
     #: columns of a full A for each nibble, and neighbours that are picked together
     chunk: int

@@ -74,7 +74,7 @@ class Transfer:
     # --- from memory ---
 
     def load(self, name: str) -> Value:
-        """What lies at the places of a table, as words."""
+        """Loads the words at the places of a table."""
         e, count = self.e, table_sizes(self.product)[name]
         run, word = self.runs[name], self.word
         if name in self.words:
@@ -196,7 +196,7 @@ class Transfer:
         return out
 
     def _in_pairs_of_rows(self, rows: Value) -> Value:
-        """What `_in_rows` undoes."""
+        """The inverse of `_in_rows`."""
         e, p, width = self.e, self.product, self.e.width
         out = e.room(self.word, p.m * p.n)
         lanes = [lane for i in range(width) for lane in (i, width + i)]

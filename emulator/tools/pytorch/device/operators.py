@@ -1,4 +1,4 @@
-"""What PyTorch computes on the simulated device: every operator comes here from its dispatcher.
+"""Operators on the simulated device: PyTorch's dispatcher sends every one here.
 
 An operator runs on the CPU, over the same bytes; matrix products go the way of a GPU's library.
 """
@@ -60,7 +60,7 @@ _OWN: dict[str, Callable[..., Any]] = {
 
 
 class _Plan(NamedTuple):
-    """What is known of an operator before it runs."""
+    """Facts of an operator that are known before it runs."""
 
     name: str
     #: returns views of its operands and reads no bytes

@@ -1,4 +1,4 @@
-"""What ``torch.cuda`` asks of PyTorch's C++ part, answered for one simulated GPU.
+"""Functions of PyTorch's C++ part that ``torch.cuda`` calls, for one simulated GPU.
 
 torch.cuda itself stays as it is: it finds here what a build for CUDA would have.
 """
