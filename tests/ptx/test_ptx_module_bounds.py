@@ -43,7 +43,7 @@ pytestmark = pytest.mark.sampled(6)
         (parse_statements, 'x "' + "x" * 10_000_000, "a string that is not closed"),
         (parse_module, " " * 10_000_000, "found the end of the text"),
         (parse_module, "\n" * 3_000_000 + "\x01", "line 3000001, column 1"),
-        (parse_module, "\0" * 10_000_000, "'\\x00'"),
+        (parse_module, "\0" * 10_000_000 + "x", "'\\x00'"),
         (parse_module, "é" * 10_000_000, "'é'"),
         (module, ".section .debug { " + "/*" * 1_000_000, "section is not closed"),
         (module, ".section .debug { " + "/" * 10_000_000, "section is not closed"),
