@@ -50,10 +50,12 @@ int main(int argc, char **argv) {
 """
 
 
-def run(*words, timeout=120):
+def run(*words, timeout=120, **variables):
+    environment = {**os.environ, **variables}
+    environment.pop("TRITON_INTERPRET", None)  # of other tests in this process
     done = subprocess.run(
-        [sys.executable, "-m", "emulator", "exec", *words], cwd=ROOT, capture_output=True,
-        text=True, timeout=timeout, check=False,
+        [sys.executable, "-m", "emulator", "exec", *words], cwd=ROOT, env=environment,
+        capture_output=True, text=True, timeout=timeout, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout, done.stderr
 
@@ -131,15 +133,13 @@ def test_a_python_program_gets_the_gpu_for_torch_and_triton(tmp_path, package):
     (tmp_path / "sitecustomize.py").write_text("import builtins; builtins.own = 1")
     script, log = tmp_path / "program.py", tmp_path / "log"
     script.write_text(f"assert own\nimport {package}\n{TORCH}")
-    done = subprocess.run(
-        [sys.executable, "-m", "emulator", "exec", "--gpu", "H100", "--check", "--log", str(log),
-         "--", sys.executable, str(script)],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True,
-        timeout=300, check=False,
+    code, out, err = run(
+        "--gpu", "H100", "--check", "--log", str(log), "--", sys.executable, str(script),
+        timeout=300, PYTHONPATH=str(tmp_path),
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0] == "cuda:0 9900.0 4096.0"
-    assert "1 launch checked, 0 findings" in done.stdout
+    assert code == 0, err
+    assert out.splitlines()[0] == "cuda:0 9900.0 4096.0"
+    assert "1 launch checked, 0 findings" in out
     (row,) = [json.loads(line) for line in log.read_text().splitlines()]
     assert (row["kernel"], row["grid"], row["findings"]) == ("double", [2, 1, 1], [])
 
