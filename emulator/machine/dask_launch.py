@@ -123,7 +123,7 @@ def _why_together(statement: Statement) -> str:
     """Why a statement needs the blocks of a grid beside each other; "" where it does not."""
     words = str(statement.instruction).replace("::", ".").split(".")
     own = "shared" in words or "cta" in words
-    if ("exchanges" in statement.effects or "reduce" in words) and not own:
+    if statement.effects & {"exchanges", "reduces"} and not own:
         return f"{statement.instruction} changes memory that other blocks may read"
     if "reads" in statement.effects and _FLAGS & set(words) and not own:
         return f"{statement.instruction} reads what another block may have written"

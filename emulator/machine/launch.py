@@ -154,7 +154,7 @@ class Launch:
     @cached_property
     def regions(self) -> Regions | None:
         """Where lanes part and meet, of a kernel in which more than the program says who meets."""
-        if self.seed is not None or "activemask" not in self.program.names:
+        if self.seed is not None or "active" not in self.program.effects:
             return None
         from emulator.ptx.regions import regions_of
 

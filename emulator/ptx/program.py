@@ -307,9 +307,9 @@ class Program:
         return next(f for f in self.functions.values() if f.first <= pc < f.end)
 
     @cached_property
-    def names(self) -> frozenset[str]:
-        """The first words of the opcodes."""
-        return frozenset(statement.name for statement in self.statements)
+    def effects(self) -> frozenset[str]:
+        """The effects of all statements."""
+        return frozenset().union(*(statement.effects for statement in self.statements))
 
     def called(self, statements: Iterable[Statement]) -> set[str]:
         """The functions that some statements may call."""

@@ -152,7 +152,7 @@ def flow_of(statement: Statement, function: Function, leaders: set[int]) -> data
         written += [f"r{index}" for index in statement.call.results]
         read += [name for bound in statement.call.arguments for name in _names(bound)]
         read += [f"r{statement.call.register}"] * (statement.call.register is not None)
-    if statement.name == "ret":
+    if "returns" in statement.effects:
         read += [f"r{index}" for index in function.result_registers]
     guard = statement.guard
     return dataflow.Statement(

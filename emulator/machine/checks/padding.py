@@ -43,7 +43,7 @@ def copies_of_padding(program: Program, function: Function) -> frozenset[int]:
     loaded = _origins(statements)
     structures = defaultdict(list)
     for statement in statements:
-        if statement.name == "st":
+        if "writes" in statement.effects and "exchanges" not in statement.effects:
             for piece in _pieces(statement, "b"):
                 source = loaded.get(piece.register)
                 if source is not None and source.size == piece.size:
@@ -73,13 +73,13 @@ def _origins(statements: list[Statement]) -> dict[int, _Piece]:
     out = {
         piece.register: piece
         for statement in once.values()
-        if statement.name == "ld"
+        if "reads" in statement.effects and "exchanges" not in statement.effects
         for piece in _pieces(statement, "d")
         if piece.register in once
     }
     for index, statement in once.items():  # in the order of the program
         source = statement.operands.get("a")
-        if statement.name == "mov" and isinstance(source, Register) and source.index in out:
+        if statement.instruction.is_move and isinstance(source, Register) and source.index in out:
             out[index] = out[source.index]
     return out
 

@@ -272,7 +272,7 @@ def _members(statement: Statement, function: Function) -> Callable[[Strand], Arr
 
 def _stores(statement: Statement, sources: tuple[int, ...]) -> Any:
     ins = statement.instruction
-    if isinstance(ins, Movement) and ins.family == "stmatrix":
+    if isinstance(ins, Movement) and "writes" in ins.effects:
         if ins.form.type != "b16":
             return False
         return lambda s: rows_of_registers(s, sources, ins.trans)
@@ -285,7 +285,7 @@ def _stores(statement: Statement, sources: tuple[int, ...]) -> Any:
 
 def _loads(statement: Statement) -> Callable[[Bools], list[Bools]] | None:
     ins = statement.instruction
-    if isinstance(ins, Movement) and ins.family == "ldmatrix":
+    if isinstance(ins, Movement) and "reads" in ins.effects:
         return lambda missing: registers_of_rows(ins, missing)
     return None
 

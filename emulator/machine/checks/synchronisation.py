@@ -127,8 +127,7 @@ class Synchronisation:
                     self._divergent(first, arrival, warp)
 
     def _is_aligned(self, pc: int) -> bool:
-        words = str(self.watch.all.grid.program.statements[pc].instruction).split(".")
-        return words[0] == "bar" or "aligned" in words
+        return "aligned" in self.watch.all.grid.program.statements[pc].effects
 
     def _divergent(self, first: Arrival, second: Arrival, warp: int) -> None:
         lanes = second.lanes[second.lanes // WARP == warp]

@@ -11,6 +11,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.tcgen05 import Tcgen05
 from emulator.machine.checks.finding import Party
 from emulator.machine.checks.reporter import Reporter
 from emulator.machine.vector.strand import Lanes, Strand
@@ -19,7 +20,8 @@ from emulator.ptx.program import Function, Program, Statement, registers_of
 
 
 def is_wgmma(statement: Statement) -> bool:
-    return isinstance(statement.instruction, MatrixInstruction) and statement.name == "wgmma"
+    ins = statement.instruction
+    return isinstance(ins, MatrixInstruction) and ins.is_wgmma
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Registers:
             if is_wgmma(statement):
                 accumulators |= set(registers_of(statement.operands["d"]))
                 sources |= set(registers_of(statement.operands.get("a")))
-            if str(statement.instruction).startswith("tcgen05.ld."):
+            if isinstance(statement.instruction, Tcgen05):
                 loaded |= {i for bound in statement.bound("written") for i in registers_of(bound)}
         return cls(frozenset(accumulators), frozenset(sources), frozenset(loaded))
 

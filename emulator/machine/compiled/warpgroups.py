@@ -20,7 +20,6 @@ from emulator.arith.fast.words import BIT, LONG, POINTER, WORD, Value
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.compiled.calls import pointer
 from emulator.machine.compiled.function import NativeFunction
-from emulator.machine.vector import wgmma
 from emulator.machine.vector.fragments import Fetch
 from emulator.machine.vector.kernels import setting_of
 from emulator.machine.vector.strand import WARPGROUP
@@ -64,7 +63,8 @@ def fits(statement: Statement, function: Function, target: Target) -> bool:
 
 def orders(statement: Statement) -> bool:
     """Whether it says when products take effect: where they do at once, nothing."""
-    return statement.guard is None and str(statement.instruction).startswith(tuple(wgmma.STEPS))
+    of_groups = statement.instruction.scope == "warpgroup" and "orders" in statement.effects
+    return of_groups and statement.guard is None
 
 
 class Site:

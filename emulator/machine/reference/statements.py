@@ -98,8 +98,9 @@ class Code:
             if words in TOGETHER:
                 return TOGETHER[words](statement, function)
             if words in EACH:
-                run = EACH[words](statement, function)
-                return Each(run, access.storing_order(statement) if words == "st" else None)
+                make = EACH[words]
+                order = access.storing_order(statement) if make is access.store else None
+                return Each(make(statement, function), order)
         if getattr(ins, "rule", "") and ins.scope == "thread":
             return Each(compute.compute(statement, function))
         if getattr(ins, "rule", ""):
