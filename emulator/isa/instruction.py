@@ -149,7 +149,7 @@ class Instruction:
 
     @property
     def opcode_words(self) -> dict[str, str]:
-        """What follows the name, by the slots of the kind's grammar and in the order of the
+        """The words behind the name, by the slots of the kind's grammar and in the order of the
         canonical spelling: several words of a slot with dots between them, "" for none."""
         raise NotImplementedError
 
@@ -270,7 +270,7 @@ class Instruction:
 
 
 def unknown_opcode(opcode: str) -> EmulatorError:
-    """What is raised for an opcode that no kind has: UnsupportedError for one of PTX, ParseError
+    """The error for an opcode that no kind has: UnsupportedError for one of PTX, ParseError
     for any other."""
     first = opcode.split(".")[0]
     if any(starts_with(opcode, name) for name in OTHER_PTX.split()):

@@ -133,7 +133,7 @@ class Warp:
 
     @property
     def undefined(self) -> Undefined:
-        """What is done where PTX calls the outcome undefined: "raise" or "hardware"; it may be
+        """The behaviour where PTX calls the outcome undefined: "raise" or "hardware"; it may be
         changed between runs."""
         return self._state.undefined
 

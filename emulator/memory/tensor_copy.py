@@ -124,7 +124,7 @@ class Copy(NamedTuple):
 
     @property
     def behind(self) -> Copy:
-        """What a store writes besides: the rest of the last 16 bytes of a row that it enters.
+        """Bytes that a store writes besides: the rest of the last 16 bytes of a row that it enters.
 
         So up to 15 bytes behind the tensor are written in dimension 0. Measured on an H200.
         """
@@ -323,7 +323,7 @@ def _plan(m: TensorMap, mode: str) -> BoxPlan:
 
 
 def place_problem(p: BoxPlan, coordinates: Any, stores: bool) -> str:
-    """Why a copy may not begin at coordinates, in words; "" where it may.
+    """The reason why a copy may not begin at coordinates; "" where it may.
 
     An H200 answers each of these with "illegal instruction". What holds for stores and reductions
     alone is in the manual, too: PTX ISA 9.7.9.27.1.1.
@@ -357,7 +357,7 @@ _MODELLED: tuple[tuple[Callable[[TensorMap, str], bool], str], ...] = (
 
 
 def modelled(tensor_map: TensorMap, mode: str = "tile") -> tuple[str, ...]:
-    """What copies with a map rest on besides recordings, in words; empty where on these alone."""
+    """The evidence for copies with a map besides recordings; empty where there is no other."""
     return tuple(text for applies, text in _MODELLED if applies(tensor_map, mode))
 
 
@@ -396,7 +396,7 @@ def im2col_positions(p: BoxPlan, start: Int64, shift: Int64) -> Int64:
 
 
 def swizzled(address: Any, swizzle: str) -> Any:
-    """Where the byte at a shared address without swizzle lies with one: an integer or an array.
+    """The swizzled place of the byte at a shared address: an integer or an array.
 
     The number of a 16-byte run within the width of the swizzle is flipped by that of its 128-byte
     line. PTX ISA 5.5.7.

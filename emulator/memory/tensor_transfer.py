@@ -48,7 +48,7 @@ REDUCED = {
 
 
 def reduction_problem(operation: str, dtype: str) -> str:
-    """Why a tensor of a type has no such reduction, in words; "" where it has it."""
+    """The reason why a tensor of a type has no such reduction; "" where it has it."""
     types = REDUCED[operation]
     return "" if dtype in types else f"no reduction {operation} of {dtype}; it has {listing(types)}"
 

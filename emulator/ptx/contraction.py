@@ -219,7 +219,7 @@ _SCALES = {0x3E800000: -2, 0x3F000000: -1, 0x40000000: 1, 0x40800000: 2, 0x41000
 def contract(
     statements: Sequence[Statement], target: Target, *, entry: bool = True, fmad: bool = True
 ) -> dict[int, Rewrite]:
-    """What ptxas makes of the multiplications and additions of a function body, by their index.
+    """The contractions that ptxas makes in a function body, by the index of the statement.
 
     `entry` says whether the function is a kernel: then its parameters lie in constant memory.
     `fmad` is ptxas' option of this name; without it no product is fused, scaled or copied.
@@ -276,7 +276,7 @@ _WITH_SLOW_PATH = ("div.rn.f64", "rcp.rn.f64", "sqrt.rn.f64", "rsqrt.approx.f64"
 
 
 class _Ages:
-    """When values come to be, as ptxas 13.0 has them, the earlier the smaller.
+    """Ages of values, as ptxas 13.0 has them: the earlier the smaller.
 
     Read from the machine code of 250 small kernels for sm_90a; with it every NaN of 75 functions of
     libdevice is an H200's. Of two that branches define, ptxas may have another order where it makes

@@ -151,8 +151,8 @@ class Call:
     results: tuple[int, ...]
 
     def misfit(self, caller: Function, callee: Function) -> str:
-        """Why the callee cannot be called like this; "" if it can. As ptxas judges direct calls,
-        after `passing` has put everything where the callee takes it."""
+        """The reason why the callee cannot be called like this; "" if it can. As ptxas judges
+        direct calls, after `passing` has put everything where the callee takes it."""
         if callee.is_kernel:
             return f"{callee.name} is a kernel, which no call names"
         results = tuple(map(Register, self.results))

@@ -285,7 +285,7 @@ class _Rewriter:
     def factors(
         self, index: int, user: int, element: int | None, code: _Code
     ) -> tuple[Bound, Bound]:
-        """What the multiplication `index` multiplied, for the statement `user` that fuses it."""
+        """The factors of the multiplication `index`, for the statement `user` that fuses it."""
         statement = self.source[index]
         if statement.name != "mul":
             return self._factors_of_quotient(index, user)
@@ -371,7 +371,7 @@ class _Code:
         ))  # fmt: skip
 
     def put(self, rewrite: Rewrite, type_: str, result: Bound, operands: list[Bound]) -> None:
-        """What a statement becomes, or one half of it, whose operands are given."""
+        """Replaces a statement, or one half of it, by an opcode with the given operands."""
         assert not isinstance(rewrite, Elements)
         if isinstance(rewrite, Reciprocal):
             modifier = ".ftz" if ".ftz" in str(self.statement.instruction) else ""

@@ -143,7 +143,8 @@ def as_codes(name: str, fmt: Format, values: Any) -> Array:
 
 
 def group_of(ins: Multiplication, operand: str, options: Mapping[str, Any]) -> int:
-    """Which of the matrices that the lanes hold the instruction reads: selector and scale ids."""
+    """The matrix, of those that the lanes hold, that the instruction reads: selector and scale
+    ids."""
     if operand == "e":
         return int(options.get("selector", 0))
     if operand not in ONE_WORD or not isinstance(ins, MatrixInstruction):

@@ -162,7 +162,7 @@ def _table(ins: Multiplication, name: str, product: Product) -> tuple[Int64, int
 
 
 def _blocks(ins: Multiplication, name: str, product: Product) -> tuple[Int64, bytes]:
-    """Where blocks of registers start, which A and B have one of, and the places of each; none
+    """Starts of the blocks of registers, which A and B have one of, and the places of each; none
     where they are not alike, or the kernel does not permute them."""
     blocks, (m, n) = _by_lanes(ins, name, product)[None], product.block
     if name in ("c", "d") and product.left == "b":

@@ -126,7 +126,7 @@ class AccessWatch(Reporter):
             self.unwritten.append((lanes, missing))
 
     def _stored(self, lanes: Lanes, pieces: int) -> Bools | None:
-        """Which pieces ``(lanes, pieces)`` of what is stored hold what nobody wrote."""
+        """Flags ``(lanes, pieces)`` of the stored pieces that hold values nobody wrote."""
         if self.storing is None:
             return None
         every, items = self.storing
@@ -172,7 +172,7 @@ class AccessWatch(Reporter):
             shared.shadow.define(flat, self._undefined(lanes, missing, use))
 
     def check_barriers(self, who: Lanes, at: Places) -> None:
-        """What is written to granules is no operation of mbarriers: there must be none."""
+        """Reports ordinary writes to granules in which mbarriers lie."""
         granule = self.shared.shadow.granule
         words = at * granule // 8
         lost = self.barriers[words] == BARRIER
@@ -212,7 +212,7 @@ class AccessWatch(Reporter):
         return at[:, [i for i in range(at.shape[1]) if mask >> i * granule & each]]
 
     def _undefined(self, lanes: Lanes, missing: Bools, use: str) -> Bools | None:
-        """Which granules hold what nobody wrote behind a store, or an atomic operation."""
+        """The granules that hold values nobody wrote behind a store, or an atomic operation."""
         out = self._stored(lanes, missing.shape[1])
         if use == "atomic" and _SETS.isdisjoint(self.words):
             # What is computed from nothing is nothing.

@@ -95,7 +95,7 @@ class AsyncWatch(AccessWatch):
             self.copies.issue(lanes, self.now)
 
     def _without_reductions(self, conflict: Conflict) -> Conflict:
-        """What of a conflict is with other operations: asynchronous reductions are relaxed."""
+        """The part of a conflict with other operations: asynchronous reductions are relaxed."""
         if conflict.sort != Sort.BARRIER:
             return conflict
         return self.without(lambda x: "reduces" in x.effects, conflict)
@@ -138,7 +138,7 @@ class AsyncWatch(AccessWatch):
             )  # fmt: skip
 
     def _by_either_proxy(self, events: Events) -> Bools:
-        """Which writes are of operations that may be the asynchronous proxy's.
+        """Flags of the writes by operations that may be the asynchronous proxy's.
 
         PTX does not say by which proxy the address of tensor memory is written: Triton's kernels
         let TMA write over it without a fence.

@@ -57,7 +57,7 @@ class Completion:
     def problem(
         self, first: TensorOperation, event: int, second: TensorOperation
     ) -> tuple[str, str]:
-        """What is wrong where one operation needs another of that event to be complete: the kind of
+        """The mistake where one operation needs another of that event to be complete: the kind of
         finding, and how the sentence ends; empty where nothing is."""
         if first.lane == second.lane and ordered(first, second):
             return "", ""

@@ -127,7 +127,7 @@ def _divided(s: Strand) -> int:
 
 
 def measure_of(statement: Statement, function: Function) -> Measure | None:
-    """What to add for a statement, None where there is nothing but the statement itself."""
+    """The measure of a statement, None where there is nothing but the statement itself."""
     ins = statement.instruction
     if isinstance(ins, (MatrixInstruction, WmmaMultiply)):
         return _products(ins)

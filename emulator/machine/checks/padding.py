@@ -62,7 +62,7 @@ def _is_member_near(other: _Piece, piece: _Piece) -> bool:
 
 
 def _origins(statements: list[Statement]) -> dict[int, _Piece]:
-    """What a load puts into registers that no other statement writes, moves followed."""
+    """Pieces that a load puts into registers which no other statement writes, moves followed."""
     writers: dict[int, list[Statement]] = defaultdict(list)
     for statement in statements:
         for bound in statement.bound("written"):
@@ -85,7 +85,8 @@ def _origins(statements: list[Statement]) -> dict[int, _Piece]:
 
 
 def _pieces(statement: Statement, value: str) -> Iterator[_Piece]:
-    """What a load or store moves from or to registers, item by item; bulk stores have no items."""
+    """Pieces that a load or store moves from or to registers, item by item; bulk stores have no
+    items."""
     place = statement.operands.get("a")
     type_ = TYPES.get(str(statement.instruction).rpartition(".")[2])
     if type_ is not None and isinstance(place, (Address, ParameterPlace)):

@@ -152,7 +152,7 @@ _KNOWN: dict[Any, tuple[Function, Any]] = {}
 def _known(
     find: Callable[[Program, Function], Found], program: Program, function: Function
 ) -> Found:
-    """What `find` says of a function, for each statement of it."""
+    """The result of `find` for a function, kept for all its statements."""
     known = _KNOWN.get(find)
     if known is None or known[0] is not function:
         known = _KNOWN[find] = function, find(program, function)
@@ -221,7 +221,7 @@ def _shuffle(
 
 
 def _complete(s: Strand, masks: Array, warps: Array) -> Array:
-    """Where all lanes of the mask that have not ended are there: the others have ended."""
+    """Flags of the masks whose lanes are all there, or have ended."""
     warps_of = s.wave.warps_of(s)
     alive = np.repeat(
         s.wave.alive_bits(warps_of.numbers), np.diff(warps_of.starts, append=len(s))

@@ -259,7 +259,7 @@ class Synchronisation:
                     del self.heard[warp]
 
     def _fenced(self, lanes: Lanes, *, whole: bool) -> Events:
-        """What lanes release; unless `whole`, it is what they knew at their last fence."""
+        """The knowledge that lanes release; unless `whole`, that of their last fence."""
         told = self.clocks.released(lanes, self.watch.now)
         if not whole:
             known = [Aspect.PLAIN, Aspect.READS]

@@ -68,7 +68,7 @@ def orders(statement: Statement) -> bool:
 
 
 class Site:
-    """What is known of a statement from call to call."""
+    """Knowledge of a statement that is kept from call to call."""
 
     def __init__(self, statement: Statement, function: Function, target: Target) -> None:
         ins, fetch = statement.instruction, Fetch(statement, function, WARPGROUP)
@@ -229,7 +229,7 @@ class _Body:
 
     @contextmanager
     def each(self, first: Value, end: Value) -> Iterator[Value]:
-        """What is written within, for all numbers from `first` to before `end`."""
+        """A loop over the numbers from `first` to before `end`, whose body is written within."""
         b, before = self.b, self.b.block
         loop, body, after = (self.function.append_basic_block() for _ in range(3))
         b.branch(loop)
@@ -263,7 +263,7 @@ class _Body:
         return b.inttoptr(place, POINTER)
 
     def register(self, arguments: Value, first: Value, numbers: Value, i: Value) -> Value:
-        """Where a register of the warps lies."""
+        """Address of a register of the warps."""
         b = self.b
         number = b.shl(self.word(numbers, i), LONG(1))
         step = self.word(arguments, b.add(number, LONG(1)))

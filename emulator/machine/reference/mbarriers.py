@@ -137,7 +137,7 @@ def invalidate(statement: Statement, function: Function) -> Run:
 
 
 class PhaseWait(NamedTuple):
-    """What a thread waits for."""
+    """The phase that a thread waits for."""
 
     barrier: int
     #: a parity, or a token

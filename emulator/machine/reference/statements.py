@@ -1,4 +1,4 @@
-"""Which function executes which statement."""
+"""Table of the functions that execute statements."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ TOGETHER: dict[str, Callable[[Statement, Function], Together]] = {
 
 
 class Code:
-    """What the statements of a program do."""
+    """Makes the steps of a program's statements."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -118,7 +118,7 @@ class Code:
 
 
 def _in_turn(steps: list[Step]) -> Run:
-    """What runs in place of one statement, where each thread acts by itself."""
+    """Runs several statements in place of one, where each thread acts by itself."""
     runs = [step.run for step in steps if isinstance(step, Each)]
     assert len(runs) == len(steps)
 

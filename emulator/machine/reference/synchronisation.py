@@ -33,7 +33,7 @@ def barrier(place: Place) -> Next:
 
 
 def _reduction(place: Place) -> Finish:
-    """What bar.red gives each thread."""
+    """Writes the result of bar.red in each thread."""
     operands, function = place.statement.operands, place.function
     operation = ordinary(place.statement).modifiers["operation"]
     if operation == "popc":

@@ -63,13 +63,13 @@ class Due(NamedTuple):
 
 
 def poison(instruction: MatrixInstruction) -> int:
-    """What stands in the registers of an accumulator."""
+    """The pattern in the registers of an accumulator."""
     integer = instruction.d_type.startswith("s")
     return POISON_INTEGER if integer else POISON_FLOAT
 
 
 class Products:
-    """What the warpgroups of some thread blocks have issued, and not yet waited for.
+    """Products that the warpgroups of some thread blocks have issued and not yet waited for.
 
     A warpgroup has its number in the grid, so that "random" chooses the same moments for it in
     whatever order the blocks run.
@@ -103,12 +103,13 @@ class Products:
                     self._open.remove(product)
 
     def covered(self, warpgroups: Collection[int], newest: int) -> Iterator[Due]:
-        """What a wait for all but the `newest` committed groups covers, the oldest first."""
+        """The products that a wait for all but the `newest` committed groups covers, the oldest
+        first."""
         before = {number: self._group.get(number, 0) - newest for number in warpgroups}
         return self._taken(lambda number, group: group < before.get(number, 0))
 
     def by_chance(self, warpgroups: Collection[int]) -> Iterator[Due]:
-        """What takes effect without a wait, the oldest first."""
+        """The products that take effect without a wait, the oldest first."""
         going = set(warpgroups) if self._order == "random" else set()
 
         def takes_effect(number: int, group: int) -> bool:

@@ -71,7 +71,7 @@ class State:
         self._running = True
 
     def end(self) -> None:
-        """What was changed since `begin` stays."""
+        """Keeps the changes since `begin`."""
         self._running = False
         self.registers.replaced = self.shared.replaced = None
 

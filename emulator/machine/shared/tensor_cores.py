@@ -1,4 +1,4 @@
-"""What both engines know of tcgen05: the words of an opcode as `memory` and `warp` take them.
+"""Helpers of all engines for tcgen05: the words of an opcode as `memory` and `warp` take them.
 
 An allocation of a CTA shares its columns with no other CTA, as if each ran on a multiprocessor of
 its own.
@@ -48,7 +48,7 @@ class Access(NamedTuple):
 
 
 class Registers(NamedTuple):
-    """What a tcgen05.ld gives: ``(32, n)`` for each operand that is written."""
+    """Results of a tcgen05.ld: ``(32, n)`` for each operand that is written."""
 
     words: list[Array]
     #: whether anything had written any of it

@@ -142,7 +142,7 @@ def arrived(pending: Pending, lanes: Collection[int]) -> list[Load]:
 
 
 class Waits:
-    """What completes the ld at a place: a wait::ld behind it, or the use of its registers."""
+    """The completion of the ld at a place: a wait::ld behind it, or the use of its registers."""
 
     def __init__(self, pc: int) -> None:
         self._pc = pc

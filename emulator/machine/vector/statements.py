@@ -78,7 +78,7 @@ def step_of(statement: Statement, function: Function) -> Step:
 
 
 def problem(instruction: object) -> str:
-    """Why a statement cannot run; "" if it can."""
+    """The reason why a statement cannot run; "" if it can."""
     return "" if runs(instruction) else _missing(instruction)
 
 

@@ -128,7 +128,7 @@ class _Runs(NamedTuple):
 def _runs_of(
     s: Strand, box: Copy, at: Int64, rows: Int64, space: str, addresses: Array, write: bool
 ) -> _Runs:
-    """Where the boxes of threads at some positions lie; `rows`: of the blocks that those belong to.
+    """Places of the boxes of threads at some positions; `rows`: of the blocks that those belong to.
 
     The swizzle looks at addresses in the block.
     """
@@ -146,7 +146,7 @@ def _runs_of(
 
 
 class _Targets(NamedTuple):
-    """Where loads go: the thread that issued each, the row of a block, the address there, the
+    """Targets of loads: the thread that issued each, the row of a block, the address there, the
     mbarrier."""
 
     at: Int64

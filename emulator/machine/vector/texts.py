@@ -179,7 +179,7 @@ class _TextBlocks(Blocks):
 
 
 class _Source:
-    """What a grid asks of a launch, of statements that are none."""
+    """The part of a launch that a grid needs, for statements outside of any launch."""
 
     def __init__(self, text: Text, state: State) -> None:
         self._text, self._state = text, state
@@ -229,7 +229,7 @@ class _Memory:
         self.journal.replaced = []
 
     def write_back(self) -> None:
-        """What was written to a copy goes to the machine's bytes."""
+        """Copies the bytes written to a copy back to the machine's."""
         if self._is_own or not self.journal.replaced:
             return
         shared = self._shared
