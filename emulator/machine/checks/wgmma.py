@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from dtypes import Array
+from emulator.isa import tcgen05
 from emulator.isa.matrix import MatrixInstruction
-from emulator.isa.tcgen05 import Tcgen05
 from emulator.machine.checks.finding import Party
 from emulator.machine.checks.reporter import Reporter
 from emulator.machine.vector.strand import Lanes, Strand
@@ -43,7 +43,7 @@ class Registers:
             if is_wgmma(statement):
                 accumulators |= set(registers_of(statement.operands["d"]))
                 sources |= set(registers_of(statement.operands.get("a")))
-            if isinstance(statement.instruction, Tcgen05):
+            if isinstance(statement.instruction, tcgen05.Tcgen05):
                 loaded |= {i for bound in statement.bound("written") for i in registers_of(bound)}
         return cls(frozenset(accumulators), frozenset(sources), frozenset(loaded))
 

@@ -108,7 +108,7 @@ def _held(
 
 
 def _in_arena(thread: Thread, address: int, size: int, alignment: int, write: bool) -> int:
-    """Place of an access of global memory in the arena."""
+    """Where an access of global memory starts in the arena."""
     arena = thread.run.arena
     found = arena.find(address)
     if alignment > 1 and address % alignment:

@@ -75,7 +75,7 @@ class PhaseTest:
 
 
 def missing(word: int) -> str:
-    """The arrivals and bytes that the phase of a barrier still lacks, for messages."""
+    """What the phase of a barrier still waits for, for messages."""
     held = mbarrier.Barrier.decode(word)
     return (
         f"{held.pending} of {held.expected} arrivals and {held.transactions} bytes are outstanding"
