@@ -31,6 +31,7 @@ TABLES = {
     "ptx/rewriting.py": "rules of ptxas",
     "ptx/operands.py": "syntax: the operands of a call have a grammar of their own",
     "machine/checks/miscompilations.py": "rules of ptxas",
+    "machine/compiled/loops.py": "branches",
     "machine/shared/tensor_cores.py": "modifiers of a tcgen05.ld",
     "machine/shared/tensor_order.py": "which operations of tensor cores wait for which",
     "tools/descriptors/command.py": "an example",

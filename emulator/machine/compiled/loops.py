@@ -10,6 +10,7 @@ from emulator.machine.compiled import mbarriers, warpgroups
 from emulator.machine.compiled.atomics import come_apart
 from emulator.machine.compiled.blocks import simplified
 from emulator.machine.compiled.translation import can_translate
+from emulator.machine.vector import control
 from emulator.ptx.program import Constant, Function, Program, Statement
 from emulator.targets import Target
 
@@ -111,10 +112,10 @@ def _parts(program: Program, function: Function) -> list[Part]:
 
     for statement in program.statements[function.first : function.end]:
         following = statement.pc + 1
-        if "target" in statement.operands:
+        if statement.name == "bra":
             goes = statement.targets[0]
             ends(statement, goes, goes if statement.guard is None else following)
-        elif "jumps" in statement.effects:
+        elif statement.name in control.ENDS:
             body.clear()
         elif threads_of_barrier(statement) is not None:
             if body:
