@@ -88,7 +88,7 @@ class Geometry(NamedTuple):
         return Geometry(dims, strides, elements, box, m.element_strides)
 
 
-class Copy(NamedTuple):
+class PlacedCopy(NamedTuple):
     """Tensor copies of one plan, placed: where their rows lie in global memory.
 
     Leading axes, here ``…``, are those of the coordinates: none for one copy.
@@ -123,7 +123,7 @@ class Copy(NamedTuple):
         return self.row_inside[..., None] & columns[..., None, :]
 
     @property
-    def behind(self) -> Copy:
+    def behind(self) -> PlacedCopy:
         """Bytes that a store writes besides: the rest of the last 16 bytes of a row that it enters.
 
         So up to 15 bytes behind the tensor are written in dimension 0. Measured on an H200.
@@ -201,7 +201,7 @@ class BoxPlan:
         """Bytes that a load counts towards its mbarrier, those outside of the tensor included."""
         return self.rows * self.row_bytes
 
-    def at(self, address: int, coordinates: Any, offsets: Any = ()) -> Copy:
+    def at(self, address: int, coordinates: Any, offsets: Any = ()) -> PlacedCopy:
         """The copies that begin at `coordinates` of a tensor at `address`.
 
         `coordinates` are 32-bit registers ``(…, n)``, taken as signed, in the order of the
@@ -224,7 +224,7 @@ class BoxPlan:
         corner = start[..., 1:]
         if self.positions is not None and ((corner >= 0) & (corner < self.last_inside)).all():
             rows = (origin + corner @ strides)[..., None] + self.row_offsets
-            return Copy(self, rows, np.broadcast_to(np.True_, rows.shape), first, last)
+            return PlacedCopy(self, rows, np.broadcast_to(np.True_, rows.shape), first, last)
         if self.positions is not None:
             place = corner[..., None] + self.positions
         elif mode.map_mode == "im2col":
@@ -233,7 +233,7 @@ class BoxPlan:
             place = corner[..., None, :]
         inside = np.asarray(((place >= 0) & (place < sizes[:, None])).all(-2))
         rows = origin[..., None] + (place * strides[:, None]).sum(-2)
-        return Copy(self, np.where(inside, rows, 0), inside, first, last)
+        return PlacedCopy(self, np.where(inside, rows, 0), inside, first, last)
 
     @cached_property
     def sizes(self) -> Int64:

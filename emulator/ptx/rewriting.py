@@ -17,9 +17,9 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.signature import Signature
 from emulator.ptx import dataflow
 from emulator.ptx.contraction import (
-    Copy,
     Elements,
     Fusion,
+    Identity,
     Inverse,
     Known,
     Reciprocal,
@@ -245,7 +245,7 @@ class _Rewriter:
         results = (self.new("f32"), self.new("f32"))
         for element, half in enumerate(halves):
             if not isinstance(rewrite, Elements):
-                assert isinstance(half, (Scaling, Copy))
+                assert isinstance(half, (Scaling, Identity))
                 half = replace(half, element=element) if isinstance(half, Scaling) else half
             parts = [code.half(bound, element) for bound in operands]
             if half is None:
@@ -258,7 +258,7 @@ class _Rewriter:
 
     def _note(self, index: int, rewrite: Rewrite, half: str = "") -> None:
         kinds = {
-            Fusion: "fused", Scaling: "scaled", Copy: "copied", Reciprocal: "reciprocal",
+            Fusion: "fused", Scaling: "scaled", Identity: "copied", Reciprocal: "reciprocal",
             Known: "known", Saturation: "saturated", Conversion: "converted",
             Selection: "selected", Inverse: "inverse",
         }  # fmt: skip
@@ -392,7 +392,7 @@ class _Code:
                 self.inverse(rewrite.inner, result)
             else:
                 self.add("mul.ftz.f32", result, operands[0], self.inverse(rewrite.inner))
-        elif isinstance(rewrite, Copy):
+        elif isinstance(rewrite, Identity):
             source = operands[rewrite.operand]
             opcode = f"neg.{type_}" if rewrite.negated else f"mov.b{_WORDS[type_][0]}"
             self.add(opcode, result, source)

@@ -18,7 +18,7 @@ from emulator.machine.checks.padding import copies_of_padding
 from emulator.machine.checks.registers import Use, count_of, sources_of_shuffle
 from emulator.machine.checks.synchronisation import warps_complete
 from emulator.machine.checks.watch import Watch
-from emulator.machine.checks.wgmma import Registers, is_wgmma
+from emulator.machine.checks.wgmma import UsedRegisters, is_wgmma
 from emulator.machine.shared.tensor_order import STORE, Load
 from emulator.machine.vector.lanes import by_warp, present
 from emulator.machine.vector.operands import reader
@@ -160,8 +160,8 @@ def _known(
     return found
 
 
-def _registers(program: Program, function: Function) -> Registers:
-    return _known(Registers.of_function, program, function)
+def _registers(program: Program, function: Function) -> UsedRegisters:
+    return _known(UsedRegisters.of_function, program, function)
 
 
 def _with_members(

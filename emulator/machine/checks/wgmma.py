@@ -25,7 +25,7 @@ def is_wgmma(statement: Statement) -> bool:
 
 
 @dataclass(frozen=True)
-class Registers:
+class UsedRegisters:
     """The registers of a function that its wgmma use, accumulators and those of A, and those that
     its tcgen05.ld write."""
 
@@ -34,7 +34,7 @@ class Registers:
     loaded: frozenset[int]
 
     @classmethod
-    def of_function(cls, program: Program, function: Function) -> Registers:
+    def of_function(cls, program: Program, function: Function) -> UsedRegisters:
         accumulators: set[int] = set()
         sources: set[int] = set()
         loaded: set[int] = set()

@@ -22,7 +22,7 @@ from emulator.machine.reference import (
     wgmma,
 )
 from emulator.machine.reference.compute import Run
-from emulator.machine.reference.control import Place
+from emulator.machine.reference.control import StatementContext
 from emulator.machine.reference.schedule import MOST_TURNS
 from emulator.machine.reference.thread import Each, Flow, Step, Thread, Together
 from emulator.machine.shared import bulk, tensor_maps
@@ -92,7 +92,7 @@ class Code:
         if isinstance(ins, OrdinaryInstruction):
             words = _longest({*EACH, *FLOWS, *TOGETHER}, str(ins))
             if words in FLOWS:
-                place = Place(statement, function, self._program)
+                place = StatementContext(statement, function, self._program)
                 run = control.under_guard(statement, FLOWS[words](place))
                 return Flow(run, self._patience(statement.pc))
             if words in TOGETHER:

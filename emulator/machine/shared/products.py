@@ -32,7 +32,7 @@ Indexes = NDArray[np.int64]
 
 
 @dataclass(eq=False)
-class Product:
+class PendingProduct:
     """A wgmma of one or more warpgroups, with what it took from registers at its issue."""
 
     #: numbers of the warpgroups in the grid, and the group that each was filling
@@ -77,15 +77,15 @@ class Products:
 
     def __init__(self, order: Order, seed: int | None) -> None:
         self._order, self._seed = order, seed
-        self._open: list[Product] = []
+        self._open: list[PendingProduct] = []
         #: number of the group that each warpgroup is filling
         self._group: dict[int, int] = {}
         self._random: dict[int, np.random.Generator] = {}
 
-    def __iter__(self) -> Iterator[Product]:
+    def __iter__(self) -> Iterator[PendingProduct]:
         return iter(self._open)
 
-    def issue(self, product: Product) -> None:
+    def issue(self, product: PendingProduct) -> None:
         product.groups = [self._group.get(number, 0) for number in product.warpgroups]
         product.left = list(range(len(product.warpgroups)))
         self._open.append(product)

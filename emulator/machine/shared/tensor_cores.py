@@ -47,7 +47,7 @@ class Access(NamedTuple):
         return cls(given["shape"], int(given["num"][1:]), bool(packed))
 
 
-class Registers(NamedTuple):
+class LoadResult(NamedTuple):
     """Results of a tcgen05.ld: ``(32, n)`` for each operand that is written."""
 
     words: list[Array]
@@ -55,11 +55,11 @@ class Registers(NamedTuple):
     defined: bool
 
 
-def loaded(ins: Tcgen05, memory: TensorMemory, address: int, warp: int, split: int) -> Registers:
+def loaded(ins: Tcgen05, memory: TensorMemory, address: int, warp: int, split: int) -> LoadResult:
     """The registers of a tcgen05.ld of a warp."""
     shape, num, packed = Access.of(ins)
     words, defined = memory.load(address, shape, num, warp, packed=packed, split=split)
-    return Registers(_results(ins, words), bool(defined.any()))
+    return LoadResult(_results(ins, words), bool(defined.any()))
 
 
 def _results(ins: Tcgen05, words: Array) -> list[Array]:

@@ -33,7 +33,7 @@ from emulator.ptx.statements import Text, at_place
 
 if TYPE_CHECKING:
     from emulator.machine.shared.registers import Register
-    from emulator.machine.shared.state import State
+    from emulator.machine.shared.state import WarpState
     from emulator.ptx.program import Function, Statement
 
 #: rows of shared memory are multiples of the largest access
@@ -51,7 +51,7 @@ class TextGrid(Grid):
     #: a warp alone is slow
     most_in_vain = 1 << 18
 
-    def __init__(self, text: Text, state: State) -> None:
+    def __init__(self, text: Text, state: WarpState) -> None:
         self.text, self.state = text, state
         self.launch = _Source(text, state)  # type: ignore[assignment]
         self.program, self.function = text.program, text.function
@@ -181,7 +181,7 @@ class _TextBlocks(Blocks):
 class _Source:
     """The part of a launch that a grid needs, for statements outside of any launch."""
 
-    def __init__(self, text: Text, state: State) -> None:
+    def __init__(self, text: Text, state: WarpState) -> None:
         self._text, self._state = text, state
 
     def error(
