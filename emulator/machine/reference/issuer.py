@@ -17,7 +17,7 @@ from emulator.machine.reference.mbarriers import barrier_at, change
 from emulator.machine.reference.operands import Read, addresses, guard_of, reader
 from emulator.machine.reference.schedule import placed
 from emulator.machine.reference.thread import WARP, State, Thread, Together
-from emulator.machine.shared.issuing import Combine, Make, Operands, Span, Wanted, Watch
+from emulator.machine.shared.issuing import Combine, Make, Operands, Place, Wanted, Watch
 from emulator.memory.mbarrier import Change
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.ptx.program import Function, Statement
@@ -45,9 +45,9 @@ class Issuer:
 
     def find(
         self, space: str, address: int, size: int, alignment: int, *, write: bool = False
-    ) -> Span:
+    ) -> Place:
         held, start = memory.locate(self.thread, space, address, size, alignment, write=write)
-        return Span(held, start, size)
+        return Place(held, start, size)
 
     def change(self, barrier: int, by: Change) -> None:
         change(self.thread, barrier, by)

@@ -12,7 +12,7 @@ import numpy as np
 from dtypes import Array
 from emulator.arith.scalar.rule import bind_vector
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.issuing import Make, Operands, Span, Wanted
+from emulator.machine.shared.issuing import Make, Operands, Place, Wanted
 from emulator.machine.vector import memory
 from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.fragments import one_for_all
@@ -51,13 +51,13 @@ class Issuer:
 
     def find(
         self, space: str, address: int, size: int, alignment: int, *, write: bool = False
-    ) -> Span:
+    ) -> Place:
         who = memory.Who(self.wave, np.array([self.lane]), np.array([self.row]))
         given, arena = np.array([address], np.uint64), self.wave.grid.arena
         held, start = memory.bytes_at(who, space, given, size, alignment=alignment, write=write)
         if held is arena.view(1):
-            return Span(partial(arena.view, 1), int(start[0]), size)
-        return Span(lambda: held, int(start[0]), size)
+            return Place(partial(arena.view, 1), int(start[0]), size)
+        return Place(lambda: held, int(start[0]), size)
 
     def change(self, barrier: int, by: Change) -> None:
         change(self.wave, np.array([barrier]), by)
