@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from emulator.errors import UnsupportedError
 from emulator.isa.instruction import Instruction
+from emulator.isa.kinds import is_tensor
 from emulator.isa.matrix import MatrixInstruction
 from emulator.targets import Target
 
@@ -176,7 +177,7 @@ def _plan(row: Lowering, call: DotCall, target: Target) -> Plan:
         )
     if not row.opcode:
         return Plan(None)
-    if row.opcode.startswith("tcgen05"):
+    if is_tensor(row.opcode):
         return Plan(_described(row.opcode, call))
     a, b = row.widen or call.a, row.widen or call.b
     # Every N of wgmma computes the same; integers have not every multiple of 8.

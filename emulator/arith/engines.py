@@ -68,7 +68,8 @@ def choose(engine: Engine, work: int, what: Hashable = None) -> Engine:
 
 @lru_cache(maxsize=1)
 def _missing() -> str:
-    """Why llvmlite cannot be used; empty if it can. Imports it, so ask only when it is wanted."""
+    """The reason why llvmlite cannot be used; empty if it can. Imports it, so ask only when it is
+    wanted."""
     try:
         import_module(_COMPILED)
     except ModuleNotFoundError as error:

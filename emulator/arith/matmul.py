@@ -90,8 +90,8 @@ def ordinary(
     *,
     engine: Engine = "auto",
 ) -> tuple[Array, Bool] | None:
-    """What a fast path of `matmul` gives for one instruction, and where that means nothing because
-    an operand or a result is not ordinary; None where the recipe has no fast path.
+    """The result of a fast path of `matmul` for one instruction, and where it is meaningless
+    because an operand or a result is not ordinary; None where the recipe has no fast path.
 
     For callers who compute such elements by themselves.
     """

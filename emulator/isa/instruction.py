@@ -30,21 +30,36 @@ EFFECTS = {
     "reads": "loads registers from memory",
     "writes": "stores to memory",
     "exchanges": "reads and writes memory that other blocks see, as one action",
+    "reduces": "combines memory with its operands, and gives nothing back",
     "asynchronous": "takes effect later than its place in the program",
     "copies": "leaves its accesses of memory to a copy engine, which performs them later",
+    "bulk": "copies in bulk, through the async proxy",
+    "commits": "makes a group of the asynchronous operations before it",
+    "waits": "goes on when asynchronous operations are complete",
+    "allocates": "writes the address of columns of tensor memory to shared memory",
     "maps": "edits or copies a tensor map",
     "barrier": "arrives at a barrier of its block or cluster, or waits there",
+    "aligned": "all lanes of a warp come to the same such statement",
     "mbarrier": "changes an mbarrier or looks at it",
     "jumps": "may go on elsewhere than with the next statement",
     "ends": "never goes on with the next statement",
     "leaves": "ends its function",
+    "calls": "runs a function, and goes on behind it",
+    "returns": "goes on behind the call of its function",
+    "cancels": "takes over the work of blocks that have not started",
     "lanes": "takes values from other lanes of the warp",
+    "active": "tells which lanes execute it together",
+    "registers": "changes how many registers a warp has",
     "carry": "reads the carry flag",
     "stack": "changes the size of the stack",
+    "arrives": "brings registers what loads of tensor memory have read",
     "orders": "orders accesses, or waits for asynchronous ones",
+    "before": "orders tensor memory before what threads synchronise by",
+    "after": "orders tensor memory after what threads synchronise by",
     "polls": "looks at what others may change: a loop around it may be a wait",
     "hint": "changes no value, where every access takes effect at once",
     "moves": "its result is one of its operands, bit for bit",
+    "special": "reads special registers",
     "selects": "its last operand says which of the others is its result",
     "points": "an address computed from one of a variable lies in that variable",
     "packs": "puts operands beside each other in one word",
@@ -61,6 +76,9 @@ class Form:
 
     #: words of `EFFECTS`, with ``@word|word`` behind one that only forms with such a word have
     effects: str = ""
+
+    #: why kernels cannot run it; "" where they can, or where nothing can be said but that
+    unmodelled: str = ""
 
     #: targets whose assembler takes the form
     targets: tuple[str, ...]
@@ -131,7 +149,7 @@ class Instruction:
 
     @property
     def opcode_words(self) -> dict[str, str]:
-        """What follows the name, by the slots of the kind's grammar and in the order of the
+        """The words behind the name, by the slots of the kind's grammar and in the order of the
         canonical spelling: several words of a slot with dots between them, "" for none."""
         raise NotImplementedError
 
@@ -161,6 +179,11 @@ class Instruction:
     def effects(self) -> frozenset[str]:
         """Its effects, as words of `EFFECTS`."""
         return _effects(self.form.effects, str(self))
+
+    @property
+    def is_move(self) -> bool:
+        """Whether its result is its operand, bit for bit."""
+        return "moves" in self.effects and "selects" not in self.effects
 
     @property
     def lanes(self) -> int:
@@ -247,7 +270,7 @@ class Instruction:
 
 
 def unknown_opcode(opcode: str) -> EmulatorError:
-    """What is raised for an opcode that no kind has: UnsupportedError for one of PTX, ParseError
+    """The error for an opcode that no kind has: UnsupportedError for one of PTX, ParseError
     for any other."""
     first = opcode.split(".")[0]
     if any(starts_with(opcode, name) for name in OTHER_PTX.split()):

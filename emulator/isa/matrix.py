@@ -234,7 +234,7 @@ class MatrixInstruction(Instruction):
         return row
 
     def fidelity(self, target: str | Target | OwnSteps) -> Fidelity:
-        """How sure the result on `target` is: exact, validated or modelled, and why; of a recipe
+        """Fidelity of the result on `target`: exact, validated or modelled, and why; of a recipe
         that it is your own.
 
         Raises UnsupportedError where the target lacks the instruction.
@@ -250,8 +250,8 @@ class MatrixInstruction(Instruction):
         )
 
     def arithmetic(self, target: str | Target | OwnSteps) -> Arithmetic:
-        """What an engine needs to compute the instruction's dot products on `target`, or by a
-        recipe of your own.
+        """The recipe and formats that an engine needs for the instruction's dot products on
+        `target`, or by a recipe of your own.
 
         Raises UnsupportedError where the target lacks the instruction, OperandError for a recipe
         that does not suit it.

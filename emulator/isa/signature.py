@@ -118,8 +118,8 @@ class Signature:
 
     @property
     def arguments(self) -> tuple[Operand, ...]:
-        """What `execute` takes by position: all that is read and is no option, in PTX order. D that
-        is updated follows A and B, where an instruction with a C has it."""
+        """The operands that `execute` takes by position: all that is read and is no option, in PTX
+        order. D that is updated follows A and B, where an instruction with a C has it."""
         given = [x for x in self.operands if x.use == "read" and not x.is_option]
         given[2:2] = [x for x in self.operands if x.use == "updated"]
         return tuple(part for operand in given for part in operand.named)

@@ -174,7 +174,7 @@ def _allocations() -> Iterator[Row]:
         group = f"{exclusive}.{_GROUP}.sync.aligned"
         yield Row(
             f"tcgen05.alloc{group}{{.space=shared::cta}}.type=b32", f"[dst:space], {columns}",
-            "", _ALL, version, scope="warp",
+            "", _ALL, version, scope="warp", effects="allocates",
         )  # fmt: skip
         yield Row(
             f"tcgen05.dealloc{group}.type=b32", f"taddr, {columns}", "", _ALL, version, scope="warp"
@@ -203,9 +203,10 @@ def _commits() -> Iterator[Row]:
 _ORDER = (
     Row(f"tcgen05.relinquish_alloc_permit.{_GROUP}.sync.aligned", "", "", _ALL, "8.6",
         scope="warp"),
-    *(Row(f"tcgen05.wait::{x}.sync.aligned", "", "", _ALL, "8.6", scope="warp")
-      for x in ("ld", "st")),
-    *(Row(f"tcgen05.fence::{x}_thread_sync", "", "", _ALL, "8.6") for x in ("before", "after")),
+    *(Row(f"tcgen05.wait::{x}.sync.aligned", "", "", _ALL, "8.6", scope="warp", effects=effects)
+      for x, effects in (("ld", "waits arrives"), ("st", "waits"))),
+    *(Row(f"tcgen05.fence::{x}_thread_sync", "", "", _ALL, "8.6", effects=f"orders {x}")
+      for x in ("before", "after")),
     Row(f"tcgen05.shift.{_GROUP}.down", "[taddr:tensor]", "", _EXACT, "8.6"),
 )  # fmt: skip
 

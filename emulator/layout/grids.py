@@ -24,8 +24,8 @@ _BANK_BYTES, _BANKS, LINE_OF_BANKS = 4, 32, 128
 
 
 class Fragment(Protocol):
-    """What a picture needs to know of a fragment, which draws itself in notebooks by this module:
-    see `layout.fragment`, where these are described."""
+    """The parts of a fragment that a picture needs; a fragment draws itself in notebooks by this
+    module: see `layout.fragment`, where these are described."""
 
     @property
     def operand(self) -> str: ...

@@ -290,7 +290,7 @@ class InstructionDescriptor:
         weight_stationary: bool = False,
         target: str | Target | None = None,
     ) -> tuple[Finding, ...]:
-        """What is wrong with an instruction of that ``.cta_group`` (``.ws``) and descriptor, errors
+        """Mistakes of an instruction of that ``.cta_group`` (``.ws``) and descriptor, errors
         first. `target` None: on all that have tcgen05.
         """
         whole("cta_group", cta_group, 1, 2)

@@ -280,7 +280,7 @@ def transfer_places(
 # --- cp -------------------------------------------------------------------------------------------
 
 
-class Copy(NamedTuple):
+class CopyShape(NamedTuple):
     """One shape of tcgen05.cp: rows of 16-byte units, and the lanes that each row is copied to."""
 
     rows: int
@@ -293,13 +293,13 @@ class Copy(NamedTuple):
     starts: tuple[int, ...] = (0,)
 
 
-COPIES: dict[str, Copy] = {
-    "128x256b": Copy(128, 2, 128, 0),
-    "128x128b": Copy(128, 1, 128, 0),
-    "4x256b": Copy(4, 2, 1, 32),
-    "64x128b.warpx2::02_13": Copy(64, 1, 64, 0, (0, 64)),
-    "64x128b.warpx2::01_23": Copy(64, 1, 32, 64, (0, 32)),
-    "32x128b.warpx4": Copy(32, 1, 32, 0, (0, 32, 64, 96)),
+COPIES: dict[str, CopyShape] = {
+    "128x256b": CopyShape(128, 2, 128, 0),
+    "128x128b": CopyShape(128, 1, 128, 0),
+    "4x256b": CopyShape(4, 2, 1, 32),
+    "64x128b.warpx2::02_13": CopyShape(64, 1, 64, 0, (0, 64)),
+    "64x128b.warpx2::01_23": CopyShape(64, 1, 32, 64, (0, 32)),
+    "32x128b.warpx4": CopyShape(32, 1, 32, 0, (0, 32, 64, 96)),
 }
 
 

@@ -39,7 +39,7 @@ _HEAP = ("malloc", "free")
 
 
 class _Shared(NamedTuple):
-    """What all chunks of a launch need: it goes to each worker once."""
+    """The data that all chunks of a launch need: it goes to each worker once."""
 
     text: str
     target: str
@@ -52,7 +52,7 @@ class _Shared(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """What some blocks did: places of bytes that changed and their values, texts, counters."""
+    """Results of some blocks: places of bytes that changed and their values, texts, counters."""
 
     places: Array
     values: Array
@@ -120,10 +120,11 @@ def check_independent(client: Any, launch: Launch, engine: EngineName) -> None:
 
 
 def _why_together(statement: Statement) -> str:
-    """Why a statement needs the blocks of a grid beside each other; "" where it does not."""
+    """The reason why a statement needs the blocks of a grid beside each other; "" where it does
+    not."""
     words = str(statement.instruction).replace("::", ".").split(".")
     own = "shared" in words or "cta" in words
-    if ("exchanges" in statement.effects or "reduce" in words) and not own:
+    if statement.effects & {"exchanges", "reduces"} and not own:
         return f"{statement.instruction} changes memory that other blocks may read"
     if "reads" in statement.effects and _FLAGS & set(words) and not own:
         return f"{statement.instruction} reads what another block may have written"

@@ -28,7 +28,7 @@ _WORKERS = "emulator.machine.dask_launch"
 
 
 def problem(instruction: object) -> str:
-    """Why no engine can run an instruction; "" if one can."""
+    """The reason why no engine can run an instruction; "" if one can."""
     from emulator.machine.vector import statements
 
     return statements.problem(instruction)

@@ -56,7 +56,7 @@ _ROOM = 1 << 14
 
 
 class LaunchedModule(Protocol):
-    """What a launch needs of a `Module`, which builds on this file."""
+    """The part of a `Module` that a launch needs; `Module` builds on this file."""
 
     target: Target
     _bound: BoundModule
@@ -71,7 +71,7 @@ class LaunchedModule(Protocol):
 
 
 class LaunchedKernel(Protocol):
-    """What a launch needs of a `Kernel`, which builds on this file."""
+    """The part of a `Kernel` that a launch needs; `Kernel` builds on this file."""
 
     bound: BoundKernel
     contract: Contract
@@ -153,8 +153,9 @@ class Launch:
 
     @cached_property
     def regions(self) -> Regions | None:
-        """Where lanes part and meet, of a kernel in which more than the program says who meets."""
-        if self.seed is not None or "activemask" not in self.program.names:
+        """The regions in which lanes part and meet, of a kernel in which more than the program says
+        who meets."""
+        if self.seed is not None or "active" not in self.program.effects:
             return None
         from emulator.ptx.regions import regions_of
 
@@ -162,7 +163,7 @@ class Launch:
 
     @cached_property
     def checks(self) -> Checks | None:
-        """What looks for mistakes; None unless it is asked for."""
+        """The checks for mistakes; None unless the caller asks for them."""
         if not self.check:
             return None
         from emulator.machine.checks.attach import Attached
@@ -185,7 +186,7 @@ class Launch:
             raise KernelError(failure.kind, failure.reason) from None
 
     def _turns(self) -> dict[str, Turn]:
-        """What launches share with this one and may write, those of modules first."""
+        """Turns for the data that other launches may write too, those of modules first."""
         out = {}
         if any(writable for _, _, writable in self.module._bound.places()):
             out["the Module, which has variables in .global,"] = self.module._turn

@@ -282,8 +282,9 @@ class Kernel:
 
     @property
     def contracted(self) -> list[Contracted]:
-        """What ptxas contracts in the kernel and its functions, in the order of the text: each has
-        line, column, opcode, multiplication (its line) and kind, and is a sentence as ``str()``.
+        """The contractions that ptxas makes in the kernel and its functions, in the order of the
+        text: each has line, column, opcode, multiplication (its line) and kind, and is a sentence
+        as ``str()``.
 
         Raises UnsupportedError for a kernel with `problems`.
         """

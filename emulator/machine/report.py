@@ -1,4 +1,4 @@
-"""What a launch reports: that it failed, and where; what the checks found, what was counted, what
+"""Report of a launch: that it failed, and where; what the checks found, what was counted, what
 the kernel printed; as text, as data, and as a page with the source beside it."""
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class KernelError(EmulatorError, RuntimeError):
 
 @dataclass(repr=False)
 class Report(report.Report):
-    """What a launch did.
+    """Report of a launch.
 
     `html(source=…)` is a page with the lines of CUDA, Python or PTX beside findings and counts;
     source files are looked for where the PTX says they are, and in the folder `source`.

@@ -11,7 +11,7 @@ from emulator.machine.shared.failure import Failure
 
 
 class Turn:
-    """What one launch at a time may have. Copies and pickles of it are free."""
+    """A lock that one launch at a time may hold. Copies and pickles of it are free."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -21,7 +21,7 @@ class Turn:
 
 
 class _Thread(threading.local):
-    """What launches of a Python thread have."""
+    """Turns that the launches of a Python thread hold."""
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []

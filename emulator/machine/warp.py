@@ -17,7 +17,7 @@ from emulator.arrays import as_array
 from emulator.errors import OperandError, UnsupportedError, as_integer, needed, shown, whole
 from emulator.machine.engines import problem
 from emulator.machine.shared.registers import RegisterFile, words_of
-from emulator.machine.shared.state import State
+from emulator.machine.shared.state import WarpState
 from emulator.memory.space import Space
 from emulator.ptx.shared import SharedVariables
 from emulator.ptx.statements import Declared, Mark, Text, at_place, bind
@@ -106,7 +106,7 @@ class Warp:
         memory = Space("shared memory", np.zeros(sizes, np.uint8))
         declared = Declared(memory.bytes)
         registers = RegisterFile(declared, self.lanes, sizes[:-1])
-        self._state = State(self.lanes, chosen, engine, undefined, declared, registers, memory)
+        self._state = WarpState(self.lanes, chosen, engine, undefined, declared, registers, memory)
         self._state.registers.check_set = self._state.set_from_outside
         #: what `run` has bound, by the text and by what was declared then
         self._kept: dict[tuple[str, Mark, int | None], Program] = {}
@@ -133,7 +133,7 @@ class Warp:
 
     @property
     def undefined(self) -> Undefined:
-        """What is done where PTX calls the outcome undefined: "raise" or "hardware"; it may be
+        """The behaviour where PTX calls the outcome undefined: "raise" or "hardware"; it may be
         changed between runs."""
         return self._state.undefined
 

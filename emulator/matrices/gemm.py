@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 KOrder = Literal["ascending", "sliced"]
 
 
-class Product(NamedTuple):
+class OperandCodes(NamedTuple):
     """Codes of the operands, as `accumulate` takes them."""
 
     a: Array
@@ -53,9 +53,9 @@ class Product(NamedTuple):
             batch = np.broadcast_shapes(*(x.shape[:-2] for x in given.values()))
         return (*batch, *self.c.shape[-2:])
 
-    def apart_from(self, out: Array) -> Product:
+    def apart_from(self, out: Array) -> OperandCodes:
         """Operands that do not change where `out` is written."""
-        return Product(*(
+        return OperandCodes(*(
             x.copy() if x is not None and np.may_share_memory(x, out) else x for x in self
         ))  # type: ignore[arg-type]  # fmt: skip
 
@@ -171,7 +171,7 @@ def _product(
     scales: tuple[Any, Any],
     scale_layout: ScaleLayout,
     codes: bool,
-) -> Product:
+) -> OperandCodes:
     """The operands of a product, checked."""
     arithmetic, (a, b, c, nibbles) = order.arithmetic, given
     with misplaced_named(arithmetic, codes, {}, a, b, c):
@@ -188,12 +188,12 @@ def _product(
         a, nibbles = compressed(ins, a, nibbles)
     elif nibbles is not None:
         raise OperandError(f"{ins} is not sparse and takes no nibbles=")
-    return Product(a, b, c, nibbles, *scale_codes(ins, *scales, m, n, k, scale_layout))
+    return OperandCodes(a, b, c, nibbles, *scale_codes(ins, *scales, m, n, k, scale_layout))
 
 
 def _computed(
     order: Order,
-    product: Product,
+    product: OperandCodes,
     codes: bool,
     out: Array | None,
     first_tile: int,

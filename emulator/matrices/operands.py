@@ -13,6 +13,7 @@ from dtypes import FORMATS, Array, Format, array_type, code_type, codes_from_arr
 from emulator.arrays import as_array
 from emulator.errors import EmulatorError, OperandError
 from emulator.isa.instruction import Instruction, as_instruction
+from emulator.isa.kinds import is_tensor_product
 from emulator.isa.matrix import MatrixInstruction
 
 if TYPE_CHECKING:
@@ -106,13 +107,13 @@ def as_matrix_instruction(
 ) -> MatrixInstruction:
     """An instruction that multiplies, or its opcode, with `idesc` of a tcgen05.mma; raises
     OperandError for anything else."""
-    if idesc is not None or (isinstance(ins, str) and ins.strip().startswith("tcgen05.mma")):
+    if idesc is not None or is_tensor_product(ins):
         from emulator.isa.tensor_matrix import settle
 
         return settle(ins, idesc)
     ins = as_instruction(ins, "an Instruction that multiplies")
     if not isinstance(ins, MatrixInstruction):
-        needs = " needs idesc=, an InstructionDescriptor" if "tcgen05.mma" in str(ins) else ""
+        needs = " needs idesc=, an InstructionDescriptor" if is_tensor_product(str(ins)) else ""
         raise OperandError(
             f"an instruction that multiplies is needed: mma or wgmma; got {ins}"
             f"{f', which{needs}' if needs else ''}"

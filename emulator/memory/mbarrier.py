@@ -131,7 +131,8 @@ _MEANING = {
 
 
 def undefined_text(flags: int, word: int) -> str:
-    """What is undefined of an operation on a barrier, in words; `word` is the one before it."""
+    """Describes the undefined behaviour of an operation on a barrier; `word` is the one before
+    it."""
     held = Barrier.decode(word)
     reasons = [text for flag, text in _MEANING.items() if flags & flag]
     return (

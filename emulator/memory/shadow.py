@@ -39,7 +39,7 @@ class SharedShadow:
         return out | self.undefined[at] if self.any_undefined else out
 
     def define(self, at: NDArray[np.int64], undefined: NDArray[np.bool_] | None) -> None:
-        """What was just written to granules is, or is not, what somebody meant to write."""
+        """Marks the words just written to granules as defined or undefined."""
         if undefined is not None and undefined.any():
             self.any_undefined = True
             self.undefined[at] = undefined

@@ -88,7 +88,7 @@ class Geometry(NamedTuple):
         return Geometry(dims, strides, elements, box, m.element_strides)
 
 
-class Copy(NamedTuple):
+class PlacedCopy(NamedTuple):
     """Tensor copies of one plan, placed: where their rows lie in global memory.
 
     Leading axes, here ``…``, are those of the coordinates: none for one copy.
@@ -123,8 +123,8 @@ class Copy(NamedTuple):
         return self.row_inside[..., None] & columns[..., None, :]
 
     @property
-    def behind(self) -> Copy:
-        """What a store writes besides: the rest of the last 16 bytes of a row that it enters.
+    def behind(self) -> PlacedCopy:
+        """Bytes that a store writes besides: the rest of the last 16 bytes of a row that it enters.
 
         So up to 15 bytes behind the tensor are written in dimension 0. Measured on an H200.
         """
@@ -201,7 +201,7 @@ class BoxPlan:
         """Bytes that a load counts towards its mbarrier, those outside of the tensor included."""
         return self.rows * self.row_bytes
 
-    def at(self, address: int, coordinates: Any, offsets: Any = ()) -> Copy:
+    def at(self, address: int, coordinates: Any, offsets: Any = ()) -> PlacedCopy:
         """The copies that begin at `coordinates` of a tensor at `address`.
 
         `coordinates` are 32-bit registers ``(…, n)``, taken as signed, in the order of the
@@ -224,7 +224,7 @@ class BoxPlan:
         corner = start[..., 1:]
         if self.positions is not None and ((corner >= 0) & (corner < self.last_inside)).all():
             rows = (origin + corner @ strides)[..., None] + self.row_offsets
-            return Copy(self, rows, np.broadcast_to(np.True_, rows.shape), first, last)
+            return PlacedCopy(self, rows, np.broadcast_to(np.True_, rows.shape), first, last)
         if self.positions is not None:
             place = corner[..., None] + self.positions
         elif mode.map_mode == "im2col":
@@ -233,7 +233,7 @@ class BoxPlan:
             place = corner[..., None, :]
         inside = np.asarray(((place >= 0) & (place < sizes[:, None])).all(-2))
         rows = origin[..., None] + (place * strides[:, None]).sum(-2)
-        return Copy(self, np.where(inside, rows, 0), inside, first, last)
+        return PlacedCopy(self, np.where(inside, rows, 0), inside, first, last)
 
     @cached_property
     def sizes(self) -> Int64:
@@ -323,7 +323,7 @@ def _plan(m: TensorMap, mode: str) -> BoxPlan:
 
 
 def place_problem(p: BoxPlan, coordinates: Any, stores: bool) -> str:
-    """Why a copy may not begin at coordinates, in words; "" where it may.
+    """The reason why a copy may not begin at coordinates; "" where it may.
 
     An H200 answers each of these with "illegal instruction". What holds for stores and reductions
     alone is in the manual, too: PTX ISA 9.7.9.27.1.1.
@@ -357,7 +357,7 @@ _MODELLED: tuple[tuple[Callable[[TensorMap, str], bool], str], ...] = (
 
 
 def modelled(tensor_map: TensorMap, mode: str = "tile") -> tuple[str, ...]:
-    """What copies with a map rest on besides recordings, in words; empty where on these alone."""
+    """The evidence for copies with a map besides recordings; empty where there is no other."""
     return tuple(text for applies, text in _MODELLED if applies(tensor_map, mode))
 
 
@@ -396,7 +396,7 @@ def im2col_positions(p: BoxPlan, start: Int64, shift: Int64) -> Int64:
 
 
 def swizzled(address: Any, swizzle: str) -> Any:
-    """Where the byte at a shared address without swizzle lies with one: an integer or an array.
+    """The swizzled place of the byte at a shared address: an integer or an array.
 
     The number of a 16-byte run within the width of the swizzle is flipped by that of its 128-byte
     line. PTX ISA 5.5.7.

@@ -294,7 +294,7 @@ _DEFAULTS = {field.name: field.default for field in TensorMap.__dataclass_fields
 
 
 def _refusals(m: TensorMap) -> Iterator[str]:
-    """Why ``cuTensorMapEncode…`` returns an error; nothing where it does not.
+    """The reasons why ``cuTensorMapEncode…`` returns an error; nothing where it does not.
 
     The rules of the API's documentation as driver 580 keeps them: it does not keep those that a
     32B interleave needs a 32B swizzle and that only without interleave a row is whole 16 bytes.

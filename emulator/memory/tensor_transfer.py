@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.errors import listing
 from emulator.memory.arena import AccessError
-from emulator.memory.tensor_copy import Copy, Int64
+from emulator.memory.tensor_copy import Int64, PlacedCopy
 
 Bytes = NDArray[np.uint8]
 Read = Callable[[Int64, int], Bytes]
@@ -48,12 +48,12 @@ REDUCED = {
 
 
 def reduction_problem(operation: str, dtype: str) -> str:
-    """Why a tensor of a type has no such reduction, in words; "" where it has it."""
+    """The reason why a tensor of a type has no such reduction; "" where it has it."""
     types = REDUCED[operation]
     return "" if dtype in types else f"no reduction {operation} of {dtype}; it has {listing(types)}"
 
 
-def load_box(copy: Copy, read: Read) -> Bytes:
+def load_box(copy: PlacedCopy, read: Read) -> Bytes:
     """``(…, rows, row_bytes)``: what a load puts into shared memory, before the swizzle."""
     m, plan = copy.plan.tensor_map, copy.plan
     shape = (*copy.row_inside.shape, plan.row_bytes)
@@ -69,7 +69,7 @@ def load_box(copy: Copy, read: Read) -> Bytes:
     return box
 
 
-def store_box(copy: Copy, box: Bytes, write: Write) -> None:
+def store_box(copy: PlacedCopy, box: Bytes, write: Write) -> None:
     """Writes a box ``(…, rows, row_bytes)``, taken out of its swizzle, to the tensor."""
     for mask, addresses, span in copy.pieces():
         write(addresses, box[mask, span])
@@ -77,7 +77,7 @@ def store_box(copy: Copy, box: Bytes, write: Write) -> None:
         _where_there(write, addresses, box[mask, span])
 
 
-def reduce_box(copy: Copy, box: Bytes, read: Read, write: Write, combine: Combine) -> None:
+def reduce_box(copy: PlacedCopy, box: Bytes, read: Read, write: Write, combine: Combine) -> None:
     """Combines a box with the tensor; where its rows overlap in memory, one after the other."""
     kind = f"u{copy.plan.element_bytes}"
 

@@ -11,6 +11,7 @@ from typing import NoReturn
 from dtypes import FORMATS, encode
 from emulator.arith.scalar.types import TYPES
 from emulator.errors import OperandError, hint, listing, near_name
+from emulator.isa.instruction import effects_of
 from emulator.isa.signature import Constants, Operand, Signature
 from emulator.memory.windows import WINDOW_BITS
 from emulator.ptx import tree
@@ -178,7 +179,7 @@ class Binder:
                     return Constant(self.functions[name])
                 if self.scope.symbol(name) is not None and operand.use == "read":
                     return self._variable(operand, tree.Offset(name, 0, given.at))
-            if (parts := special_elements(name)) and self.opcode == "mov.b128":
+            if (parts := special_elements(name)) and operand.type == "b128" and self._moves:
                 return Vector(tuple(map(SpecialRegister, parts)))
             if (legal := special_types(name)) is not None:
                 self._check_special(operand, name, legal, given)
@@ -187,18 +188,20 @@ class Binder:
                 return SpecialRegister(name)
         self._undeclared(given, name)
 
+    @property
+    def _moves(self) -> bool:
+        return "moves" in effects_of(self.opcode)
+
     def _check_special(
         self, operand: Operand, name: str, legal: tuple[str, ...], given: tree.Operand
     ) -> None:
         """Raises BindError where ptxas does not take a register that PTX predefines."""
-        first, *words = self.opcode.split(".")
-        types = [TYPES[word] for word in words if word in TYPES]
-        if first not in ("mov", "cvt") or (first == "cvt" and any(x.is_float for x in types)):
+        if "special" not in effects_of(self.opcode):
             raise BindError(
                 f"{self.opcode} takes no special register: mov {name} to another one first",
                 given.at,
             )
-        if first == "mov" and operand.type not in legal:
+        if self._moves and operand.type not in legal:
             read = listing(f".{t}" for t in legal)
             what = f"read as {read}" if legal else f"a vector: {name}.x, .y, .z"
             raise BindError(f"{name} is {what}; {self.opcode} does not fit", given.at)

@@ -30,7 +30,7 @@ from emulator.ptx.loops import moved_out
 from emulator.targets import Target
 
 __all__ = [
-    "Conversion", "Copy", "Elements", "Fusion", "Inverse", "Known", "Reciprocal", "Rewrite",
+    "Conversion", "Elements", "Fusion", "Identity", "Inverse", "Known", "Reciprocal", "Rewrite",
     "Saturation", "Scaling", "Selection", "Source", "Statement", "contract", "exchanged",
 ]  # fmt: skip
 
@@ -69,7 +69,7 @@ class Scaling:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class Identity:
     """A multiplication by one or minus one, x*2 - x, or min or max of x and x: ``mov`` or ``neg``.
 
     So a signalling NaN, or one with a payload, goes through unchanged.
@@ -152,13 +152,13 @@ class Inverse:
 class Elements:
     """A statement of f32x2 of which the halves, low then high, become different things."""
 
-    halves: tuple[Fusion | Scaling | Copy | None, Fusion | Scaling | Copy | None]
+    halves: tuple[Fusion | Scaling | Identity | None, Fusion | Scaling | Identity | None]
 
 
 Rewrite = (
     Fusion
     | Scaling
-    | Copy
+    | Identity
     | Reciprocal
     | Known
     | Saturation
@@ -219,7 +219,7 @@ _SCALES = {0x3E800000: -2, 0x3F000000: -1, 0x40000000: 1, 0x40800000: 2, 0x41000
 def contract(
     statements: Sequence[Statement], target: Target, *, entry: bool = True, fmad: bool = True
 ) -> dict[int, Rewrite]:
-    """What ptxas makes of the multiplications and additions of a function body, by their index.
+    """The contractions that ptxas makes in a function body, by the index of the statement.
 
     `entry` says whether the function is a kernel: then its parameters lie in constant memory.
     `fmad` is ptxas' option of this name; without it no product is fused, scaled or copied.
@@ -276,7 +276,7 @@ _WITH_SLOW_PATH = ("div.rn.f64", "rcp.rn.f64", "sqrt.rn.f64", "rsqrt.approx.f64"
 
 
 class _Ages:
-    """When values come to be, as ptxas 13.0 has them, the earlier the smaller.
+    """Ages of values, as ptxas 13.0 has them: the earlier the smaller.
 
     Read from the machine code of 250 small kernels for sm_90a; with it every NaN of 75 functions of
     libdevice is an H200's. Of two that branches define, ptxas may have another order where it makes
@@ -367,7 +367,7 @@ def _joined(
 ) -> dict[int, Rewrite]:
     """Maps rewrites of parts back to the statements that they come from."""
     result: dict[int, Rewrite] = {}
-    halves: dict[int, list[Fusion | Scaling | Copy | None]] = {}
+    halves: dict[int, list[Fusion | Scaling | Identity | None]] = {}
     for part, rewrite in sorted(found.items()):
         index, element = origins[part]
         if isinstance(rewrite, (Fusion, Scaling)):
@@ -382,7 +382,7 @@ def _joined(
             ))  # fmt: skip
         if element is None:
             result[index] = rewrite
-        elif isinstance(rewrite, (Fusion, Scaling, Copy)):
+        elif isinstance(rewrite, (Fusion, Scaling, Identity)):
             halves.setdefault(index, [None, None])[element] = rewrite
     for index, (low, high) in halves.items():
         result[index] = _whole(low, high) or Elements((low, high))
@@ -390,15 +390,15 @@ def _joined(
 
 
 def _whole(
-    low: Fusion | Scaling | Copy | None, high: Fusion | Scaling | Copy | None
+    low: Fusion | Scaling | Identity | None, high: Fusion | Scaling | Identity | None
 ) -> Rewrite | None:
     """The rewrite of a whole f32x2 where both halves are rewritten alike, from halves alike."""
-    if isinstance(low, Copy):
+    if isinstance(low, Identity):
         return low if low == high else None
     if (
         low is None
         or high is None
-        or isinstance(high, Copy)
+        or isinstance(high, Identity)
         or (low.element, high.element) != (0, 1)
     ):
         return None
@@ -528,7 +528,7 @@ class _Rules:
             if value.opcode not in _EXTREMES or len(self.statements[value.index].sources) != 2:
                 continue
             if _same(*value.arguments[:2]):
-                self.found[value.index] = Copy(0, False)
+                self.found[value.index] = Identity(0, False)
                 value.alias = value.arguments[0], False
 
     def find_known(self) -> None:
@@ -603,7 +603,7 @@ class _Rules:
             if isinstance(known, Saturation):
                 # Nothing is left to do, but for a flush.
                 flushes = _is_flushed(value) and not _is_flushed(inner)
-                self.found[value.index] = known if flushes else Copy(1 - bound, False)
+                self.found[value.index] = known if flushes else Identity(1 - bound, False)
             elif _type(inner) == _type(value):
                 self.found[value.index] = Saturation(inner.index, 1 - other)
 
@@ -696,7 +696,7 @@ class _Rules:
                 other = value.arguments[1 - place]
                 if not _is_flushed(value) or _is_flushed(other.root):
                     value.alias = other, bits != type_.one
-                    self.found[value.index] = Copy(1 - place, bits != type_.one)
+                    self.found[value.index] = Identity(1 - place, bits != type_.one)
                 else:
                     value.opcode = "flush.ftz.f32"
                 return
@@ -807,7 +807,9 @@ class _Rules:
             elif addition.head == "sub":
                 sign = not sign
             if sign != minus:
-                self.found[addition.index] = Copy(1 - operand, minus == (addition.head == "add"))
+                self.found[addition.index] = Identity(
+                    1 - operand, minus == (addition.head == "add")
+                )
                 addition.alias = addend, sign
                 addend.users += addition.users
                 return True

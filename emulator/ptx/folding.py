@@ -115,7 +115,7 @@ def _narrowed(first: str, second: str) -> str:
 
 
 def _rounded(first: str, second: str) -> str:
-    """What is made of a half is truncated: ptxas rounds once, as the first conversion rounds.
+    """Folds the truncation of a converted half: ptxas rounds once, as the first conversion rounds.
 
     It forgets the type: bits of f16 that became bf16 are read as if they were bf16, and conversions
     without a rounding count as to nearest. What ``set`` makes is 1 or 0 whatever type it is read

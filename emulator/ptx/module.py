@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from dtypes import Array
 from emulator.errors import EmulatorError, OperandError, UnsupportedError, listing
-from emulator.isa.instruction import Instruction
+from emulator.isa.instruction import Instruction, effects_of
 from emulator.isa.signature import Signature
 from emulator.memory.windows import FUNCTIONS, PARAMETERS, VARIABLES
 from emulator.ptx import tree
@@ -339,7 +339,7 @@ class KernelBinder:
     def _with_moves(self, line: Line) -> list[Line]:
         """A line; a direct call with the moves that it needs."""
         given, scope = line
-        if given.opcode.partition(".")[0] != "call":
+        if "calls" not in effects_of(given.opcode):
             return [line]
         name = next((x.text for x in given.operands if isinstance(x, tree.Name)), "")
         function = self.module.functions.get(name) if scope.register(name) is None else None
@@ -400,7 +400,7 @@ class KernelBinder:
         given, scope = line.instruction, line.scope
         instruction = parsed(given.opcode, self.module.target, self.module.parsed.header.version)
         guard = _guard(given, scope)
-        if given.opcode.partition(".")[0] == "call":
+        if "calls" in instruction.effects:
             return Statement(
                 pc, instruction, Signature(()), {}, guard, given.at, given.location,
                 call=self._call(given, scope, function),
@@ -509,7 +509,7 @@ def _falls_off(lines: list[Line]) -> bool:
     if not lines:
         return True
     last = lines[-1].instruction
-    return last.guard is not None or last.opcode.partition(".")[0] not in ("ret", "exit", "bra")
+    return last.guard is not None or "ends" not in effects_of(last.opcode)
 
 
 def _lines(given: tree.Instruction, scope: Scope) -> list[Line]:

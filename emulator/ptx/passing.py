@@ -44,7 +44,7 @@ def with_moves(
 def _moved(
     item: _Item, formal: tree.Variable, scope: Scope, moves: list[_Move], returned: bool
 ) -> _Item:
-    """What is passed in the place of an item; adds the move that it needs."""
+    """The operand that is passed in the place of an item; adds the move that it needs."""
     is_number = isinstance(item, (tree.Integer, tree.Float))
     space, bits = ("", _bits(formal)) if is_number else _held(item, scope)
     if space == formal.space or not bits or bits != _bits(formal):

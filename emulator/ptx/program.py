@@ -151,8 +151,8 @@ class Call:
     results: tuple[int, ...]
 
     def misfit(self, caller: Function, callee: Function) -> str:
-        """Why the callee cannot be called like this; "" if it can. As ptxas judges direct calls,
-        after `passing` has put everything where the callee takes it."""
+        """The reason why the callee cannot be called like this; "" if it can. As ptxas judges
+        direct calls, after `passing` has put everything where the callee takes it."""
         if callee.is_kernel:
             return f"{callee.name} is a kernel, which no call names"
         results = tuple(map(Register, self.results))
@@ -307,9 +307,9 @@ class Program:
         return next(f for f in self.functions.values() if f.first <= pc < f.end)
 
     @cached_property
-    def names(self) -> frozenset[str]:
-        """The first words of the opcodes."""
-        return frozenset(statement.name for statement in self.statements)
+    def effects(self) -> frozenset[str]:
+        """The effects of all statements."""
+        return frozenset().union(*(statement.effects for statement in self.statements))
 
     def called(self, statements: Iterable[Statement]) -> set[str]:
         """The functions that some statements may call."""

@@ -118,7 +118,7 @@ def _aliases(module: tree.Module) -> Iterator[Conflict]:
 
 
 def _not_aliased(function: tree.Function) -> str:
-    """Why a function can have no alias; "" if it can."""
+    """The reason why a function can have no alias; "" if it can."""
     if function.kind == "entry":
         return "kernels have no aliases"
     if function.linkage in ("extern", "weak"):
@@ -130,7 +130,7 @@ def _not_aliased(function: tree.Function) -> str:
 
 
 def _pair(first: Declared, second: Declared) -> str:
-    """Why a second declaration does not fit the first; "" where it does."""
+    """The reason why a second declaration does not fit the first; "" where it does."""
     if isinstance(first, tree.Variable) and isinstance(second, tree.Variable):
         return _variables(first, second)
     if isinstance(first, tree.Function) and isinstance(second, tree.Function):

@@ -46,7 +46,7 @@ def regions_of(program: Program, kernel: Function) -> Regions | None:
     recursive = reached & program.recursive
     functions = [program.functions[name] for name in sorted(reached)]
     shown = any(
-        statement.name == "activemask"
+        "active" in statement.effects
         for function in functions
         for statement in program.statements[function.first : function.end]
     )

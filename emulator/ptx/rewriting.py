@@ -17,9 +17,9 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.signature import Signature
 from emulator.ptx import dataflow
 from emulator.ptx.contraction import (
-    Copy,
     Elements,
     Fusion,
+    Identity,
     Inverse,
     Known,
     Reciprocal,
@@ -152,7 +152,7 @@ def flow_of(statement: Statement, function: Function, leaders: set[int]) -> data
         written += [f"r{index}" for index in statement.call.results]
         read += [name for bound in statement.call.arguments for name in _names(bound)]
         read += [f"r{statement.call.register}"] * (statement.call.register is not None)
-    if statement.name == "ret":
+    if "returns" in statement.effects:
         read += [f"r{index}" for index in function.result_registers]
     guard = statement.guard
     return dataflow.Statement(
@@ -245,7 +245,7 @@ class _Rewriter:
         results = (self.new("f32"), self.new("f32"))
         for element, half in enumerate(halves):
             if not isinstance(rewrite, Elements):
-                assert isinstance(half, (Scaling, Copy))
+                assert isinstance(half, (Scaling, Identity))
                 half = replace(half, element=element) if isinstance(half, Scaling) else half
             parts = [code.half(bound, element) for bound in operands]
             if half is None:
@@ -258,7 +258,7 @@ class _Rewriter:
 
     def _note(self, index: int, rewrite: Rewrite, half: str = "") -> None:
         kinds = {
-            Fusion: "fused", Scaling: "scaled", Copy: "copied", Reciprocal: "reciprocal",
+            Fusion: "fused", Scaling: "scaled", Identity: "copied", Reciprocal: "reciprocal",
             Known: "known", Saturation: "saturated", Conversion: "converted",
             Selection: "selected", Inverse: "inverse",
         }  # fmt: skip
@@ -285,7 +285,7 @@ class _Rewriter:
     def factors(
         self, index: int, user: int, element: int | None, code: _Code
     ) -> tuple[Bound, Bound]:
-        """What the multiplication `index` multiplied, for the statement `user` that fuses it."""
+        """The factors of the multiplication `index`, for the statement `user` that fuses it."""
         statement = self.source[index]
         if statement.name != "mul":
             return self._factors_of_quotient(index, user)
@@ -371,7 +371,7 @@ class _Code:
         ))  # fmt: skip
 
     def put(self, rewrite: Rewrite, type_: str, result: Bound, operands: list[Bound]) -> None:
-        """What a statement becomes, or one half of it, whose operands are given."""
+        """Replaces a statement, or one half of it, by an opcode with the given operands."""
         assert not isinstance(rewrite, Elements)
         if isinstance(rewrite, Reciprocal):
             modifier = ".ftz" if ".ftz" in str(self.statement.instruction) else ""
@@ -392,7 +392,7 @@ class _Code:
                 self.inverse(rewrite.inner, result)
             else:
                 self.add("mul.ftz.f32", result, operands[0], self.inverse(rewrite.inner))
-        elif isinstance(rewrite, Copy):
+        elif isinstance(rewrite, Identity):
             source = operands[rewrite.operand]
             opcode = f"neg.{type_}" if rewrite.negated else f"mov.b{_WORDS[type_][0]}"
             self.add(opcode, result, source)

@@ -54,10 +54,10 @@ def find_instructions(
 
 def _families(ins: Instruction) -> list[str]:
     """The family, without what stands behind ``::``, too; mma.sp is none of mma."""
-    out = [ins.family.split("::")[0], ins.family]
+    out, first = [ins.family.split("::")[0], ins.family], ins.family.partition(".")[0]
     if isinstance(ins, Tcgen05):
-        return [ins.family, "tcgen05"]
-    return [*out, "wmma"] if isinstance(ins, Wmma) else out
+        return [ins.family, first]
+    return [*out, first] if isinstance(ins, Wmma) else out
 
 
 def _types(ins: Instruction) -> Iterator[str]:
@@ -137,4 +137,4 @@ def _width(ins: Instruction) -> int | None:
 def _any_n(ins: Instruction) -> str:
     if isinstance(ins, Tcgen05):
         return re.sub(r"\.x\d+\b", ".xN", str(ins))
-    return re.sub(r"n\d+k", "nNk", str(ins)) if ins.family.startswith("wgmma") else str(ins)
+    return re.sub(r"n\d+k", "nNk", str(ins)) if ins.scope == "warpgroup" else str(ins)

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from emulator.isa.instruction import Instruction
+from emulator.isa.kinds import is_tensor
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.fragment import Fragment, Location
 from emulator.tools.report import IDESC, Answer, Style, instruction_word, render
@@ -14,8 +15,6 @@ from emulator.tools.report import IDESC, Answer, Style, instruction_word, render
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-#: what the opcodes on tensor memory start with
-_TENSOR = "tcgen05."
 #: (group, row, col) of one element
 Element = tuple[int, int, int]
 
@@ -77,7 +76,7 @@ def lane_command(
     Of tcgen05.ld and st: which register takes the word of a lane and column of tensor memory.
     Raises an EmulatorError for what is no instruction, operand or element.
     """
-    if opcode.startswith(_TENSOR):
+    if is_tensor(opcode):
         from emulator.tools.tensor_places import tensor_lane
 
         return tensor_lane(opcode, operand, row, col, instruction_word(idesc))
@@ -98,7 +97,7 @@ def element_arguments(parser: ArgumentParser) -> None:
 def element_command(opcode: str, operand: str, lane: int, register: int) -> Answer:
     """Which elements one register of one lane holds, lowest bits first; of tcgen05.ld and st which
     words of tensor memory. Raises as `lane` does."""
-    if opcode.startswith(_TENSOR):
+    if is_tensor(opcode):
         from emulator.tools.tensor_places import tensor_element
 
         return tensor_element(opcode, operand, lane, register)

@@ -25,6 +25,7 @@ from dtypes import (
 from emulator.arrays import as_array
 from emulator.errors import OperandError, one_of, quoted
 from emulator.isa.instruction import as_instruction
+from emulator.isa.kinds import is_tensor_product
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.tensor_matrix import TensorMatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
@@ -44,7 +45,7 @@ def as_multiplication(
 ) -> Multiplication:
     """`ins`, or what an opcode names, with `idesc` of a tcgen05.mma; OperandError where it does not
     multiply matrices."""
-    if idesc is not None or (isinstance(ins, str) and ins.strip().startswith("tcgen05.mma")):
+    if idesc is not None or is_tensor_product(ins):
         return as_matrix_instruction(ins, idesc)
     ins = as_instruction(ins, "an instruction that multiplies")
     if not isinstance(ins, MatrixInstruction | WmmaMultiply):
@@ -142,7 +143,8 @@ def as_codes(name: str, fmt: Format, values: Any) -> Array:
 
 
 def group_of(ins: Multiplication, operand: str, options: Mapping[str, Any]) -> int:
-    """Which of the matrices that the lanes hold the instruction reads: selector and scale ids."""
+    """The matrix, of those that the lanes hold, that the instruction reads: selector and scale
+    ids."""
     if operand == "e":
         return int(options.get("selector", 0))
     if operand not in ONE_WORD or not isinstance(ins, MatrixInstruction):

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.errors import EmulatorError
+from emulator.isa.kinds import is_of_warpgroup
 
 Array = NDArray[np.generic]
 Provenance = dict[str, str]
@@ -57,7 +58,7 @@ class Recording:
         for option, value in self.options.items():
             if not isinstance(value, np.ndarray):
                 words.append(value if self.kind == "wmma" else f"{option}={value}")
-        if "wgmma" in self.opcode and self.kind == "registers":
+        if is_of_warpgroup(self.opcode) and self.kind == "registers":
             words.append("A from shared" if self.operands[0].dtype == np.uint64 else "A from lanes")
         if self.kind == "dot":
             words.append(f"on {self.provenance.get('gpu', self.target)}")

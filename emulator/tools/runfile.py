@@ -14,6 +14,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.errors import OperandError, quoted
+from emulator.isa.kinds import is_of_warpgroup
 from emulator.machine.shared.registers import Register
 from emulator.machine.warp import Warp, Warpgroup
 from emulator.ptx.statements import instructions, target_of
@@ -100,7 +101,7 @@ def _target(file: str, text: str, asked: str | None) -> str:
 
 def _machine(text: str, target: str, memory: Array | None) -> Warp:
     """A warp, or a warpgroup where `text` has a wgmma statement."""
-    group = any(x.opcode.startswith("wgmma.") for x in instructions(text))
+    group = any(is_of_warpgroup(x.opcode) for x in instructions(text))
     kind = Warpgroup if group else Warp
     if memory is None:
         return kind(target)

@@ -32,7 +32,7 @@ def transfer_of(opcode: str) -> tuple[Tcgen05, Int64, Int64]:
     """A tcgen05.ld or st, and the lanes and columns of register q of lane L, from its address on;
     the second half of 16x32bx2 lies behind the first. Raises OperandError for other opcodes."""
     ins = Instruction.parse(opcode)
-    if not isinstance(ins, Tcgen05) or ins.operation not in ("ld", "st"):
+    if not isinstance(ins, Tcgen05) or "num" not in ins.modifiers:
         raise OperandError(
             "of tcgen05 mma (with --idesc), ld and st say where tensor memory holds what; got "
             f"{opcode:.100}"
@@ -95,7 +95,7 @@ def _register(opcode: str, row: int, column: int) -> tuple[list[str], dict[str, 
 def tensor_element(opcode: str, operand: str, lane: int, register: int) -> Answer:
     """The words of tensor memory that a register of tcgen05.ld or st holds, from the address on."""
     ins, lanes, columns = transfer_of(opcode)
-    one_of("the vector of registers", operand, ("d",) if ins.operation == "ld" else ("src",))
+    one_of("the vector of registers", operand, ("src",) if "src" in ins.operands else ("d",))
     whole("lane", lane, 0, lanes.shape[0] - 1)
     whole("register", register, 0, lanes.shape[1] - 1)
     words = zip(np.ravel(lanes[lane, register]), np.ravel(columns[lane, register]), strict=True)

@@ -39,8 +39,8 @@ def short_targets(names: Sequence[str]) -> str:
 
 
 def steps(ins: Instruction, target: str | Target | Recipe) -> list[str]:
-    """What the instruction does on `target`, or by a recipe, one line per step; [] where no words
-    were found."""
+    """The steps of the instruction on `target`, or by a recipe, one line per step; [] where no
+    words were found."""
     if isinstance(ins, MatrixInstruction | WmmaMultiply):
         arithmetic = ins.arithmetic(target)
         k = ins.stored_k if isinstance(ins, MatrixInstruction) else ins.k
@@ -65,7 +65,7 @@ def _transferred(ins: WmmaTransfer) -> str:
 
 
 def _moved(ins: Movement) -> list[str]:
-    if ins.family == "movmatrix":
+    if "lanes" in ins.effects:
         return ["a register of a holds neighbours of one row, a register of d of one column"]
     tile = ins.form.rows
     which = f"row i % {tile} of tile i // {tile}" if ins.count > 1 else "row i"
@@ -73,10 +73,10 @@ def _moved(ins: Movement) -> list[str]:
         f"lanes {runs(range(ins.rows))} address one row each, {ROW_BYTES} bytes at a multiple of "
         f"{ROW_BYTES}: lane i has the address of {which}"
     ]
-    operand = "d" if ins.family == "ldmatrix" else "r"
+    operand = "d" if "reads" in ins.effects else "r"
     line = "column" if ins.trans else "row"
     held = f"a register of {operand} holds neighbours of one {line} of a tile"
-    if ins.family == "stmatrix":
+    if "writes" in ins.effects:
         return [*out, f"{held}; the lanes write the tiles to the rows"]
     if ins.source:
         bits, signed = PACKED[ins.source]

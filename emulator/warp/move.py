@@ -16,10 +16,10 @@ from emulator.warp.call import Call
 def run(call: Call) -> Array:
     """ldmatrix, movmatrix, or stmatrix, which gives no registers."""
     ins, operands = call.instruction, call.operands
-    if ins.family == "movmatrix":
+    if "lanes" in ins.effects:
         return transpose(ins, operands["a"])
     memory = call.memory
-    if ins.family == "ldmatrix":
+    if "reads" in ins.effects:
         return load(ins, operands["p"], memory)
     store(ins, operands["p"], operands["r"], memory)
     return np.zeros((*memory.batch, ins.lanes, 0), np.uint32)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dtypes import Array, Place, code_type
 from emulator.arith.fast.kernels import batch as kernels
-from emulator.arith.fast.kernels.batch import Operand, address_of, in_runs
+from emulator.arith.fast.kernels.batch import OperandMemory, address_of, in_runs
 from emulator.arith.fast.kernels.product import OPERANDS, Product, Sparsity, Units, arranged
 from emulator.arith.fast.kernels.transfer import known_words
 from emulator.arith.steps import IntegerDot, PopcountDot
@@ -162,7 +162,7 @@ def _table(ins: Multiplication, name: str, product: Product) -> tuple[Int64, int
 
 
 def _blocks(ins: Multiplication, name: str, product: Product) -> tuple[Int64, bytes]:
-    """Where blocks of registers start, which A and B have one of, and the places of each; none
+    """Starts of the blocks of registers, which A and B have one of, and the places of each; none
     where they are not alike, or the kernel does not permute them."""
     blocks, (m, n) = _by_lanes(ins, name, product)[None], product.block
     if name in ("c", "d") and product.left == "b":
@@ -309,9 +309,9 @@ def _given(
     product: Product, ins: Multiplication, setting: Setting,
     operands: dict[str, Array], batch: tuple[int, ...],
     shared: Space | None, selector: int, scales: dict[str, int],
-) -> dict[str, Operand] | None:  # fmt: skip
+) -> dict[str, OperandMemory] | None:  # fmt: skip
     """Places of operands that `_in_rows` gave; None where an element lies outside of memory."""
-    given: dict[str, Operand] = {}
+    given: dict[str, OperandMemory] = {}
     for name, x in operands.items():
         if _is_in_memory(ins, setting, name):
             assert shared is not None and isinstance(ins, MatrixInstruction)
@@ -329,22 +329,22 @@ def _given(
         else:
             bases = _bases(x, x.shape[-2:], batch)
             table, run, known = _table(ins, name, product)
-            given[name] = Operand(address_of(x), bases, table, _zeros(len(bases)), run, known)
+            given[name] = OperandMemory(address_of(x), bases, table, _zeros(len(bases)), run, known)
     return given
 
 
 def _metadata(
     ins: Multiplication, selector: int, x: Array, batch: tuple[int, ...], left: str
-) -> Operand:
+) -> OperandMemory:
     """Words of lanes one after the other."""
     found = _words(x, batch, _zeros(1))
     return found._replace(known=_nibbles(ins, selector, left).tobytes())
 
 
-def _words(x: Array, batch: tuple[int, ...], table: Int64) -> Operand:
+def _words(x: Array, batch: tuple[int, ...], table: Int64) -> OperandMemory:
     """One word for each lane."""
     bases = _bases(x, x.shape[-1:], batch)
-    return Operand(address_of(x), bases, table, _zeros(len(bases)))
+    return OperandMemory(address_of(x), bases, table, _zeros(len(bases)))
 
 
 def _bases(x: Array, inner: tuple[int, ...], batch: tuple[int, ...]) -> Int64:
@@ -418,17 +418,17 @@ def run_lanes(
 
 def _columns(
     product: Product, ins: Multiplication, name: str, columns: Array | list[Array], count: int
-) -> Operand:
+) -> OperandMemory:
     """Registers that are rows of one array, or arrays of their own: the table holds addresses."""
     bits, size = product.unit_bits(name), columns[0].itemsize
     bases = _steps(count, ins.lanes * size)
     if isinstance(columns, np.ndarray):
         rows = _rows(ins, name, bits, columns.strides, product.left)
-        return Operand(address_of(columns), bases, rows, _zeros(count))
+        return OperandMemory(address_of(columns), bases, rows, _zeros(count))
     found = places(ins, name, bits, product.left)
     starts = np.array([address_of(x) for x in columns], np.int64)
     table = found.table(size, 0) + starts[found.register]
-    return Operand(0, bases, table, _zeros(count))
+    return OperandMemory(0, bases, table, _zeros(count))
 
 
 @lru_cache(maxsize=256)
@@ -541,7 +541,7 @@ class GroupFunction(NamedTuple):
     #: bytes from the multiple of 1024 where A and B start to their ends; 0: A is in registers
     reach: tuple[int, int]
     #: what the words point to
-    held: Mapping[str, Operand]
+    held: Mapping[str, OperandMemory]
 
 
 #: of the words of a `GroupFunction`: registers of A, or what A starts in, the same of B, registers
@@ -557,18 +557,18 @@ def group_function(
     product = product_of(ins, target, setting)
     if product is None:
         return None
-    given: dict[str, Operand] = {}
+    given: dict[str, OperandMemory] = {}
     reach = {"a": 0, "b": 0}
     for name in ("a", "b", "c", "d"):
         bits = product.unit_bits(name)
         if name in descriptors:
             word = np.uint64(descriptors[name] & ~START_BITS & (1 << 64) - 1)
             tables, run = _tile(ins, name, word.tobytes(), setting, bits // 8, product.left)
-            given[name] = Operand(0, _zeros(1), tables, _zeros(1), run)
+            given[name] = OperandMemory(0, _zeros(1), tables, _zeros(1), run)
             reach[name] = int(tables.max()) + run * bits // 8
         else:
             rows = _rows(ins, name, bits, (_ROW, 4), product.left)
-            given[name] = Operand(0, _zeros(1), rows, _zeros(1))
+            given[name] = OperandMemory(0, _zeros(1), rows, _zeros(1))
     compute, words, _ = kernels.prepared(product, given, _flips(product, ins, setting))
     return GroupFunction(compute, words, (reach["a"], reach["b"]), given)
 
@@ -605,7 +605,7 @@ def _signs(ins: Multiplication, units: Units) -> int:
 def _in_shared(
     product: Product, ins: MatrixInstruction, name: str, setting: Setting,
     descriptors: Array, shared: Space, bases: Int64,
-) -> Operand | None:  # fmt: skip
+) -> OperandMemory | None:  # fmt: skip
     """A matrix in the shared memories that lie at `bases`; None where an element is outside."""
     if shared.data.strides[-1] != 1:
         return None
@@ -615,7 +615,7 @@ def _in_shared(
     if tables.min() < shared.start or tables.max() + run * size > shared.start + shared.bytes:
         return None
     starts = which.reshape(-1).astype(np.int64) * tables.shape[1]
-    return Operand(address_of(shared.data), bases - shared.start, tables, starts, run)
+    return OperandMemory(address_of(shared.data), bases - shared.start, tables, starts, run)
 
 
 @lru_cache(maxsize=256)

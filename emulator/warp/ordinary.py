@@ -21,7 +21,7 @@ def arguments(
 
     Raises OperandError for a wrong number, or an option that `ins` has not.
     """
-    legal = ["active"] * (ins.lanes > 1) + ["parts"] * (ins.family == "mov")
+    legal = ["active"] * (ins.lanes > 1) + ["parts"] * (ins.is_move)
     for name in options:
         if name not in legal:
             raise OperandError(
@@ -67,7 +67,7 @@ def run(call: Call) -> Any:
 def _check_count(ins: OrdinaryInstruction, sources: list[Operand], count: int) -> None:
     names = [x.name for x in sources] + ["carry"] * ins.reads_carry
     least, most = sum(not x.optional for x in sources) + ins.reads_carry, len(names)
-    if ins.family == "mov":
+    if ins.is_move:
         most = 4
     if not least <= count <= most:
         raise OperandError(
@@ -97,7 +97,7 @@ def _words(ins: OrdinaryInstruction, operand: Operand, given: Any) -> Array | in
             f"{operand.name} of {ins} is raw words, unsigned integers; got {words.dtype} "
             "(use .view to keep the bits of a float)"
         )
-    if ins.family == "mov":
+    if ins.is_move:
         return words.astype(f"uint{8 * words.itemsize}", copy=False)
     return words.astype(type_.dtype, copy=False)
 

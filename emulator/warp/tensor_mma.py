@@ -84,7 +84,7 @@ class TensorMma:
             )
 
     def layout(self, lane: int = 0) -> TensorLayout:
-        """Where its matrices lie in tensor memory. Raises OperandError for an M or N that it
+        """Places of its matrices in tensor memory. Raises OperandError for an M or N that it
         lacks, and for a lane in which D cannot start."""
         return tensor_layout(
             self.product.instruction, self.cta_group, self.weight_stationary,

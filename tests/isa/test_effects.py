@@ -13,22 +13,37 @@ NAMES = {
     "jumps": "bra brx call ret exit trap brkpt",
     "ends": "bra brx ret exit trap",
     "leaves": "ret exit",
+    "calls": "call",
+    "returns": "ret",
     "reads": "ld ldu atom",
     "writes": "st atom red",
     "exchanges": "atom red multimem clusterlaunchcontrol",
     "asynchronous": "st red",
+    "reduces": "red",
+    "reduces@reduce": "cp",
     "copies": "cp clusterlaunchcontrol",
+    "bulk@bulk": "cp",
+    "commits@commit_group": "cp wgmma",
+    "waits@wait_group|wait_all": "cp",
+    "waits@wait_group": "wgmma",
+    "waits@try_wait": "mbarrier",
+    "cancels": "clusterlaunchcontrol",
     "maps": "tensormap",
     "barrier": "bar barrier",
+    "aligned": "bar",
+    "aligned@aligned": "barrier",
     "mbarrier": "mbarrier",
     "polls": "atom ld mbarrier nanosleep",
     "lanes": "shfl vote match activemask elect",
+    "active": "activemask",
+    "registers": "setmaxnreg",
     "carry": "addc subc madc",
     "stack": "alloca stacksave stackrestore",
     "orders": "fence membar wgmma",
     "hint": "applypriority createpolicy discard griddepcontrol nanosleep pmevent prefetch "
     "prefetchu fence membar",
     "moves": "mov selp",
+    "special": "mov cvt",
     "selects": "selp",
     "points": "mov add sub or mad selp cvta cvt and xor min",
     "packs": "cvt mov bfi prmt or",
@@ -41,12 +56,13 @@ NAMES = {
 
 
 #: effects of statements that do nothing but write registers
-PURE = {"moves", "selects", "points", "packs", "zero", "one", "gathers"}
+PURE = {"moves", "special", "selects", "points", "packs", "zero", "one", "gathers"}
 
 
 def test_every_row_names_its_effects():
     rows = [*ROWS, *movement.FORMS, *conversion.FORMS]
     assert all(row.effects for row in rows)
+    rows += tcgen05.ROWS
     words = {e.partition("@")[0] for row in rows for e in row.effects.split()}
     assert words == set(EFFECTS)
 
@@ -78,8 +94,27 @@ def test_all_other_names_are_pure():
         ("rcp.rn.ftz.f32", "pure splits"),
         ("rsqrt.approx.f64", "pure splits"),
         ("rsqrt.approx.ftz.f64", "pure"),
-        ("cp.async.bulk.prefetch.L2.global", "copies hint"),
-        ("cp.async.wait_all", "copies"),
+        ("cp.async.bulk.prefetch.L2.global", "copies bulk hint"),
+        ("cp.async.ca.shared.global", "copies"),
+        ("cp.async.commit_group", "copies commits"),
+        ("cp.async.wait_all", "copies waits"),
+        ("cp.async.bulk.wait_group.read", "copies bulk waits"),
+        ("wgmma.fence.sync.aligned", "orders"),
+        ("wgmma.wait_group.sync.aligned", "orders waits"),
+        ("mbarrier.try_wait.shared.b64", "mbarrier polls waits"),
+        ("mbarrier.test_wait.shared.b64", "mbarrier polls"),
+        ("bar.sync", "barrier aligned"),
+        ("barrier.sync", "barrier"),
+        ("barrier.sync.aligned", "barrier aligned"),
+        ("bar.warp.sync", "barrier"),
+        ("cvt.u32.u8", "pure points special"),
+        ("cvt.rn.f32.u32", "pure"),
+        ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32", "allocates"),
+        ("tcgen05.wait::ld.sync.aligned", "waits arrives"),
+        ("tcgen05.wait::st.sync.aligned", "waits"),
+        ("tcgen05.fence::before_thread_sync", "orders before"),
+        ("tcgen05.fence::after_thread_sync", "orders after"),
+        ("tcgen05.shift.cta_group::1.down", ""),
         ("redux.sync.add.s32", "pure gathers"),
         ("ldmatrix.sync.aligned.m8n8.x1.shared.b16", "reads"),
         ("cvt.rn.f16x2.f32", "pure packs"),
@@ -95,4 +130,3 @@ def test_a_new_row_with_a_rule_is_pure_and_no_opcode_has_no_effects():
     assert Row("new.type=u32", "d, a", "integer.add").effects == "pure"
     assert Row("new.type=u32", "d, a", "carry.addc", carry="reads").effects == "carry"
     assert effects_of("select") == frozenset()
-    assert all(row.effects == "" for row in tcgen05.ROWS)

@@ -138,7 +138,12 @@ def test_recordings_notice_a_copy_that_must_not_begin(start, monkeypatch):
 @pytest.mark.parametrize(
     ("owner", "name", "other", "start"),
     [
-        (tensor_copy.Copy, "behind", lambda self: self._replace(first=self.last), "tile store 1d"),
+        (
+            tensor_copy.PlacedCopy,
+            "behind",
+            lambda self: self._replace(first=self.last),
+            "tile store 1d",
+        ),
         (tensor_copy.BoxPlan, "row_pitch", lambda self: self.row_bytes, "tile load 2d 128B"),
     ],
 )

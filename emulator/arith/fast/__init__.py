@@ -1,1 +1,1 @@
-"""How arithmetic is computed fast: NumPy loops over whole matrices, and machine code (``fast``)."""
+"""Fast arithmetic: NumPy loops over whole matrices, and machine code (``fast``)."""

@@ -46,8 +46,8 @@ class Emitter(InstructionStream):
 
     @contextmanager
     def rounding(self, how: Rounding) -> Iterator[None]:
-        """How functions that are called inside round f64; afterwards to nearest again. Only calls
-        are sure to stay inside: LLVM may move what computes beside them."""
+        """Rounding of f64 in functions that are called inside; afterwards to nearest again. Only
+        calls are sure to stay inside: LLVM may move what computes beside them."""
         if how == "rn":
             yield
             return
@@ -157,7 +157,7 @@ class Emitter(InstructionStream):
                 yield first + i if i else first
 
     def when(self, condition: Word, likely: bool | None = None) -> AbstractContextManager[Any]:
-        """What follows happens where a scalar condition holds."""
+        """A block of instructions that run where a scalar condition holds."""
         found: AbstractContextManager[Any] = self.builder.if_then(condition.value, likely)
         return found
 

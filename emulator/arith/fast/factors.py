@@ -46,7 +46,7 @@ class Factor(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """What a step's parameters are to the bits of float32 and float64."""
+    """Parameters of a step, as constants for the bits of float32 and float64."""
 
     #: minus the exponent word of the largest term: the float32 word of what scales terms by
     to_scale: np.int32

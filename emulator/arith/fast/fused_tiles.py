@@ -84,7 +84,7 @@ def chain_of_batch(
     groups = -(-batch // COLUMNS)
 
     def of_batch(side: Side) -> Side:
-        """What are rows elsewhere is the batch here."""
+        """The same with the batch in the place of the rows."""
         fmt, codes, scales = side
 
         def swapped(y: Array) -> Array:
@@ -261,7 +261,7 @@ def _reaches(
 
 
 def _reach(plan: FusedPlan, side: Side, scale: Format | None) -> _Reach:
-    """What the elements of a side are like, by its format, or where that says too little, by all of
+    """Range of the elements of a side, by its format, or where that says too little, by all of
     them."""
     fmt, codes, scales = side
     # A conversion is exact: only the exponents of subnormals change.
@@ -312,7 +312,7 @@ def _exponents(value: Float32) -> Array:
 
 
 class _Signs(NamedTuple):
-    """What a side's elements are to a product: +1, -1 or 0, ``(t, rows, k)``."""
+    """Signs of the elements of a side: +1, -1 or 0, ``(t, rows, k)``."""
 
     finite: Float32
     infinite: Float32

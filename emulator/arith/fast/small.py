@@ -71,8 +71,8 @@ class SmallPlan(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def plan(arithmetic: Arithmetic, k: int) -> SmallPlan | None:
-    """How `matmul` and `chain` compute a recipe, conversions of the accumulator before and after
-    aside; None for recipes that they cannot compute."""
+    """The plan by which `matmul` and `chain` compute a recipe, conversions of the accumulator
+    before and after aside; None for recipes that they cannot compute."""
     fused = factors.plan(arithmetic, k)
     if fused is None and arithmetic.c is FORMATS["f16"] and len(arithmetic.steps) == 1:
         # A step takes any accumulator, but it is the exponents of f16 that its terms have.
@@ -220,8 +220,8 @@ def unwarned() -> np.errstate:
 def products(
     plan: SmallPlan, rows: WeightedNumbers, columns: WeightedNumbers
 ) -> tuple[Array, Array]:
-    """What `chain` takes, of all numbers of rows ``(passes, terms, groups, m, 1)`` with those of
-    columns ``(passes, terms, groups, 1, n)``."""
+    """The products that `chain` takes, of all numbers of rows ``(passes, terms, groups, m, 1)``
+    with those of columns ``(passes, terms, groups, 1, n)``."""
     of_rows = rows.weight[..., 0].transpose(0, 2, 3, 1)
     tops = largest(plan, of_rows, columns.weight[..., 0, :].swapaxes(1, 2))
     return multiplied(tops, rows.value, columns.value), tops

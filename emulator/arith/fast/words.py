@@ -75,8 +75,8 @@ def _lanes(lanes: tuple[int, ...]) -> Value:
 
 
 class InstructionStream:
-    """Where words append their instructions: the place of `builder` in a module; vectors have
-    `width` lanes unless something else is said."""
+    """The stream to which words append their instructions: the place of `builder` in a module;
+    vectors have `width` lanes unless something else is said."""
 
     def __init__(self, module: Value, builder: Value, width: int = 8) -> None:
         self.module, self.builder, self.width = module, builder, width
@@ -102,8 +102,8 @@ class InstructionStream:
 
     @contextmanager
     def rarely(self, condition: Word, results: list[Word]) -> Iterator[None]:
-        """What follows replaces the items of `results` where a scalar condition holds, which is
-        rare."""
+        """A block of instructions that replace the items of `results` where a scalar condition
+        holds, which is rare."""
         before, usual = self.builder.block, list(results)
         with self.builder.if_then(condition.value, likely=False):
             yield

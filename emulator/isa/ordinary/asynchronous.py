@@ -170,7 +170,7 @@ def _tensor_copies() -> Iterator[Row]:
             )  # fmt: skip
 
 
-_REDUCES = "writes exchanges asynchronous"
+_REDUCES = "writes exchanges reduces asynchronous"
 _STORES = (
     *(
         Row(
@@ -347,9 +347,13 @@ _CANCEL = (
 )
 
 ROWS = (
-    *doing("copies hint@prefetch", (*_COPIES, *_BULK, *_REDUCTIONS, *_tensor_copies())),
+    *doing(
+        "copies reduces@reduce bulk@bulk commits@commit_group waits@wait_group|wait_all "
+        "hint@prefetch",
+        (*_COPIES, *_BULK, *_REDUCTIONS, *_tensor_copies()),
+    ),
     *_STORES,
-    *doing("mbarrier polls", _mbarriers()),
+    *doing("mbarrier polls waits@try_wait", _mbarriers()),
     *doing("maps", _TENSORMAPS),
-    *doing("copies exchanges", _CANCEL),
+    *doing("copies exchanges cancels", _CANCEL),
 )

@@ -4,6 +4,7 @@ The rule of a row is that of the value that the location gets: see `emulator.ari
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 from emulator.isa.ordinary.memory import MEMORY_NEEDS, SCOPE
 from emulator.isa.ordinary.row import ALL_TARGETS, Needs, Row
@@ -52,7 +53,7 @@ def _rows(name: str, orders: str, operands: str) -> Iterator[Row]:
 
 def _row(form: str, operands: str, version: str, targets: tuple[str, ...] = ALL_TARGETS) -> Row:
     # Only a result can end a wait.
-    effects = "writes exchanges" + " reads polls" * form.startswith("atom")
+    effects = "writes exchanges " + ("reads polls" if form.startswith("atom") else "reduces")
     return Row(form, operands, "atomic.update", targets, version, needs=_NEEDS, effects=effects)
 
 
@@ -79,31 +80,29 @@ _MULTIMEM = (
 )
 
 
+_Multimem = partial(
+    Row,
+    rule="",
+    targets=_90,
+    version="8.1",
+    needs=MEMORY_NEEDS,
+    effects="exchanges",
+    unmodelled="its addresses stand for memory of several GPUs",
+)
+
+
 def _multimem() -> Iterator[Row]:
     for operation, types in _MULTIMEM:
         for order in ("{.weak}", f".semantics=relaxed|acquire.{SCOPE}"):
-            form = f"multimem.ld_reduce{order}{{.space=global}}.{operation}.{types}"
-            yield Row(
-                form, "{d*vec}, [a:space]", "", _90, "8.1", needs=MEMORY_NEEDS, effects="exchanges"
-            )
+            form = f"multimem.ld_reduce{order}{{.space=global}}.%s.{types}"
+            yield _Multimem(form % operation, "{d*vec}, [a:space]")
             if "f16" in types:
                 summed = operation.replace("add|min|max", "add.acc::f32")
-                form = f"multimem.ld_reduce{order}{{.space=global}}.{summed}.{types}"
-                yield Row(
-                    form,
-                    "{d*vec}, [a:space]",
-                    "",
-                    _90,
-                    "8.2",
-                    needs=MEMORY_NEEDS,
-                    effects="exchanges",
-                )
+                yield _Multimem(form % summed, "{d*vec}, [a:space]", version="8.2")
         reduced = operation.replace("add|min|max", "add") if "f16" in types else operation
         for order in ("", f".semantics=relaxed|release.{SCOPE}"):
             form = f"multimem.red{order}{{.space=global}}.{reduced}.{types}"
-            yield Row(
-                form, "[a:space], {b*vec}", "", _90, "8.1", needs=MEMORY_NEEDS, effects="exchanges"
-            )
+            yield _Multimem(form, "[a:space], {b*vec}")
     for order in ("{.weak}", f".semantics=relaxed|release.{SCOPE}"):
         for vec, types in (
             ("", "b32|b64|u32|u64|s32|s64|f64"),
@@ -112,9 +111,7 @@ def _multimem() -> Iterator[Row]:
             ("{.vec=v2|v4}", "f16x2|bf16x2"),
         ):
             form = f"multimem.st{order}{{.space=global}}{vec}.type={types}"
-            yield Row(
-                form, "[a:space], {b*vec}", "", _90, "8.1", needs=MEMORY_NEEDS, effects="exchanges"
-            )
+            yield _Multimem(form, "[a:space], {b*vec}")
 
 
 ROWS = (

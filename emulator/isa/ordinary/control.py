@@ -22,9 +22,9 @@ _FLOW = (
     Row(
         "call{.uni}",
         "results#parameters?, function#function, arguments#parameters?, prototype#label?",
-        effects="jumps splits",
+        effects="jumps splits calls",
     ),
-    Row("ret{.uni}", "", effects="jumps ends leaves"),
+    Row("ret{.uni}", "", effects="jumps ends leaves returns"),
     Row("exit", "", effects="jumps ends leaves"),
     Row("trap", "", effects="jumps ends"),
     Row("brkpt", "", effects="jumps splits"),
@@ -38,7 +38,7 @@ _FLOW = (
         having("setmaxnreg"),
         "8.0",
         scope="warp",
-        effects="splits",
+        effects="splits registers",
     ),
     Row(
         "griddepcontrol.action=launch_dependents|wait",
@@ -54,9 +54,11 @@ _FLOW = (
 )
 
 _BARRIERS = tuple(
-    replace(row, effects="barrier")
-    for head in ("bar{.cta}", "barrier{.cta}")
-    for aligned in ("{.aligned}" if head.startswith("barrier") else "",)
+    replace(row, effects=effects)
+    for head, aligned, effects in (
+        ("bar{.cta}", "", "barrier aligned"),
+        ("barrier{.cta}", "{.aligned}", "barrier aligned@aligned"),
+    )
     for row in (
         Row(f"{head}.sync{aligned}", f"{_BARRIER}, {_THREADS}?", version="1.0", needs=_CTA),
         Row(f"{head}.arrive{aligned}", f"{_BARRIER}, {_THREADS}", version="2.0", needs=_CTA),
@@ -84,7 +86,7 @@ _SYNCHRONISATION = (
         _90,
         "7.8",
         needs=_ORDER,
-        effects="barrier",
+        effects="barrier aligned@aligned",
     ),
     Row(
         "barrier.cluster.wait{.acquire}{.aligned}",
@@ -93,7 +95,7 @@ _SYNCHRONISATION = (
         _90,
         "7.8",
         needs=_ORDER,
-        effects="barrier",
+        effects="barrier aligned@aligned",
     ),
     Row("membar.level=cta|gl|sys", "", effects="hint orders splits"),
     Row("membar.proxy.kind=alias", "", version="7.5", effects="hint orders splits"),
@@ -137,7 +139,7 @@ _WGMMA = tuple(
         having("wgmma"),
         "8.0",
         scope="warpgroup",
-        effects="orders",
+        effects="orders commits@commit_group waits@wait_group",
     )
     for name, operands in (("fence", ""), ("commit_group", ""), ("wait_group", "n=0..2147483647"))
 )

@@ -4,6 +4,8 @@ The cvts that pack elements of matrix operands, and those of f16, bf16 and tf32 
 with them, have their own table in `emulator.isa.conversion`; none stands in both.
 """
 
+from functools import partial
+
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.row import Row, doing
 from emulator.targets import having
@@ -23,9 +25,10 @@ def _exceeding(to: str) -> str:
     return "|".join(t.name for t in sources if t.smallest < low or t.largest > high)
 
 
+_Whole = partial(Row, operands=_CVT, rule="conversion.integers")
 _WHOLE = (
-    Row(f"cvt.to={_INTEGERS}.from={_INTEGERS}", _CVT, "conversion.integers", effects="pure points"),
-    *(Row(f"cvt.sat.to={to}.from={_exceeding(to)}", _CVT, "conversion.integers") for to in _NAMES),
+    _Whole(f"cvt.to={_INTEGERS}.from={_INTEGERS}", effects="pure points special"),
+    *(_Whole(f"cvt.sat.to={to}.from={_exceeding(to)}", effects="pure special") for to in _NAMES),
     Row(
         f"cvt.rounding{{.ftz}}{{.sat}}.to=f32.from={_INTEGERS}", _CVT, "conversion.integer_to_float"
     ),
@@ -89,7 +92,7 @@ _FLOATS = (
 )
 
 _PACK = doing(
-    "pure packs",
+    "pure packs special",
     (
         Row(
             "cvt.pack.sat.to=u16|s16.from=s32",
@@ -114,7 +117,7 @@ _PACK = doing(
 )
 
 _MOV = doing(
-    "pure moves points packs",
+    "pure moves points packs special",
     (
         Row("mov.type=u16|s16|f32|f64|pred", "d, a", "conversion.mov"),
         Row("mov.type=u32|u64|s32|s64", "d, a&", "conversion.mov"),

@@ -154,7 +154,7 @@ def parse(text: str) -> OrdinaryInstruction:
 
 
 def refusal(text: str, words: list[str], rows: tuple[Row, ...]) -> ParseError | UnsupportedError:
-    """Why no row takes the words: the error to raise."""
+    """The error that says why no row takes the words."""
     legal = {word for row in rows for slot in row.grammar.slots for word in slot.words}
     for word in words:
         if word not in legal:

@@ -60,6 +60,6 @@ ROWS = (
         "8.6",
         effects="pure gathers",
     ),
-    _WarpRow("activemask.type=b32", "d", "lanes.activemask", version="6.2"),
+    _WarpRow("activemask.type=b32", "d", "lanes.activemask", version="6.2", effects="lanes active"),
     _WarpRow("elect.sync", "d~:u32|p, membermask:u32", "lanes.elect", having("sm_90"), "8.0"),
 )

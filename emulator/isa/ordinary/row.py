@@ -77,6 +77,8 @@ class Row(Form):
     needs: tuple[Needs, ...] = ()
     #: see `Form`; a row with a rule is pure where it names none, unless it reads the carry flag
     effects: str = ""
+    #: see `Form`
+    unmodelled: str = ""
 
     def __post_init__(self) -> None:
         if self.rule and not self.effects:

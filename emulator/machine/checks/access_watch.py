@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
+from emulator.isa.tcgen05 import Tcgen05
 from emulator.machine.checks.accesses import Conflict, SharedAccesses, Sort
 from emulator.machine.checks.clocks import Bools
 from emulator.machine.checks.finding import Party
 from emulator.machine.checks.reporter import GridWatch, Reporter
 from emulator.machine.checks.synchronisation import Synchronisation
+from emulator.machine.checks.wgmma import is_wgmma
 from emulator.machine.shared.place import shown
 from emulator.machine.vector.strand import WARP, Lanes, Strand
 from emulator.machine.vector.wave import Wave
 from emulator.memory.shadow import granules, regrouped
+from emulator.ptx.program import Statement
 
 Places = NDArray[np.int64]
 #: words of shared memory: an mbarrier, and one that something else was written over
@@ -27,8 +30,11 @@ _STRONG = frozenset({"relaxed", "acquire", "release", "acq_rel", "mmio"})
 #: atomic operations that give a word a value, or some of its bits: a barrier of cooperative groups
 #: has one bit for each warp in a word, and each warp clears its own by an `and`
 _SETS = frozenset({"exch", "and"})
-_VOLATILE = frozenset({"volatile"})
 _RELEASES = frozenset({"release", "acq_rel"})
+
+
+def _is_volatile(statement: Statement) -> bool:
+    return "volatile" in str(statement.instruction).split(".")
 
 
 class AccessWatch(Reporter):
@@ -120,7 +126,7 @@ class AccessWatch(Reporter):
             self.unwritten.append((lanes, missing))
 
     def _stored(self, lanes: Lanes, pieces: int) -> Bools | None:
-        """Which pieces ``(lanes, pieces)`` of what is stored hold what nobody wrote."""
+        """Flags ``(lanes, pieces)`` of the stored pieces that hold values nobody wrote."""
         if self.storing is None:
             return None
         every, items = self.storing
@@ -149,7 +155,7 @@ class AccessWatch(Reporter):
         if use != "read":
             reads = shared.conflicts_with_reads(who, flat)
             conflicts += (
-                [self.without(_VOLATILE, x) for x in reads] if volatile and strong else reads
+                [self.without(_is_volatile, x) for x in reads] if volatile and strong else reads
             )
         self.conflicts(conflicts, who, flat * shared.shadow.granule, size, use, changed, count)
         if use != "read":
@@ -166,7 +172,7 @@ class AccessWatch(Reporter):
             shared.shadow.define(flat, self._undefined(lanes, missing, use))
 
     def check_barriers(self, who: Lanes, at: Places) -> None:
-        """What is written to granules is no operation of mbarriers: there must be none."""
+        """Reports ordinary writes to granules in which mbarriers lie."""
         granule = self.shared.shadow.granule
         words = at * granule // 8
         lost = self.barriers[words] == BARRIER
@@ -189,11 +195,10 @@ class AccessWatch(Reporter):
         is volatile, is a flag. A sum of a warp in volatile words is none: each step reads first."""
         return bool((self.fences[lanes] > self.accessed[lanes]).all())
 
-    def without(self, words: frozenset[str], conflict: Conflict) -> Conflict:
-        """What of a conflict is with statements whose opcodes have none of some words."""
+    def without(self, excluded: Callable[[Statement], bool], conflict: Conflict) -> Conflict:
+        """The part of a conflict with statements that are not excluded."""
         statements, pcs = self.all.grid.program.statements, self.all.pcs
-        opcodes = [str(statements[pcs[x]].instruction) for x in conflict.events.tolist()]
-        keep = np.flatnonzero([words.isdisjoint(opcode.split(".")) for opcode in opcodes])
+        keep = np.flatnonzero([not excluded(statements[pcs[x]]) for x in conflict.events.tolist()])
         return conflict._replace(
             which=conflict.which[keep], events=conflict.events[keep], others=conflict.others[keep]
         )
@@ -207,7 +212,7 @@ class AccessWatch(Reporter):
         return at[:, [i for i in range(at.shape[1]) if mask >> i * granule & each]]
 
     def _undefined(self, lanes: Lanes, missing: Bools, use: str) -> Bools | None:
-        """Which granules hold what nobody wrote behind a store, or an atomic operation."""
+        """The granules that hold values nobody wrote behind a store, or an atomic operation."""
         out = self._stored(lanes, missing.shape[1])
         if use == "atomic" and _SETS.isdisjoint(self.words):
             # What is computed from nothing is nothing.
@@ -412,5 +417,8 @@ class AccessWatch(Reporter):
 
     def _is_async(self, conflict: Conflict) -> bool:
         pc = self.all.pcs[int(conflict.events[0])]
-        name = self.all.grid.program.statements[pc].name if pc >= 0 else ""
-        return name in ("cp", "wgmma", "tcgen05")
+        if pc < 0:
+            return False
+        statement = self.all.grid.program.statements[pc]
+        copies = "copies" in statement.effects and "cancels" not in statement.effects
+        return copies or is_wgmma(statement) or isinstance(statement.instruction, Tcgen05)

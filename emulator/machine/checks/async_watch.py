@@ -20,11 +20,6 @@ from emulator.memory.shadow import granules
 
 Places = NDArray[np.int64]
 _DONE = {"read": "read", "write": "written"}
-#: words of opcodes of asynchronous reductions
-_REDUCES = frozenset({"red", "reduce"})
-#: what writes shared memory without PTX saying by which proxy: Triton's kernels let TMA write over
-#: the address of their tensor memory, without a fence
-_EITHER_PROXY = "tcgen05.alloc"
 
 
 class AsyncWatch(AccessWatch):
@@ -65,7 +60,7 @@ class AsyncWatch(AccessWatch):
     def _of_copy_global(self, lanes: Lanes, places: Places, size: int, write: bool) -> None:
         every = np.broadcast_to(places, lanes.shape)
         # A reduction is relaxed, element by element (PTX ISA 9.7.9.25.4.2).
-        use = "atomic" if "reduce" in self.words else "write" if write else "read"
+        use = "atomic" if "reduces" in self.statement.effects else "write" if write else "read"
         self.access_global(lanes, every, size, use, None)
 
     def _of_copy(self, lanes: Lanes, places: Places, size: int, write: bool) -> None:
@@ -86,7 +81,7 @@ class AsyncWatch(AccessWatch):
         if self.wave.cluster_size > 1 and "copies" not in self.statement.effects:
             self._check_peers(lanes, np.broadcast_to(places, lanes.shape))
         conflicts = shared.conflicts_with_writes(who, flat, proxy=bulk)
-        if not self.words.isdisjoint(_REDUCES):
+        if "reduces" in self.statement.effects:
             conflicts = [x for x in map(self._without_reductions, conflicts) if x.which.size]
         self._of_proxy(conflicts, who, flat * granule, size, at.shape[1], "write")
         conflicts = shared.conflicts_with_reads(who, flat)
@@ -100,10 +95,10 @@ class AsyncWatch(AccessWatch):
             self.copies.issue(lanes, self.now)
 
     def _without_reductions(self, conflict: Conflict) -> Conflict:
-        """What of a conflict is with other operations: asynchronous reductions are relaxed."""
+        """The part of a conflict with other operations: asynchronous reductions are relaxed."""
         if conflict.sort != Sort.BARRIER:
             return conflict
-        return self.without(_REDUCES, conflict)
+        return self.without(lambda x: "reduces" in x.effects, conflict)
 
     def _of_proxy(
         self,
@@ -143,10 +138,14 @@ class AsyncWatch(AccessWatch):
             )  # fmt: skip
 
     def _by_either_proxy(self, events: Events) -> Bools:
-        """Which writes are of operations that may be the asynchronous proxy's."""
+        """Flags of the writes by operations that may be the asynchronous proxy's.
+
+        PTX does not say by which proxy the address of tensor memory is written: Triton's kernels
+        let TMA write over it without a fence.
+        """
         statements, pcs = self.all.grid.program.statements, self.all.pcs
-        opcodes = (str(statements[pcs[x]].instruction) for x in events.tolist())
-        return np.array([opcode.startswith(_EITHER_PROXY) for opcode in opcodes], np.bool_)
+        effects = (statements[pcs[x]].effects for x in events.tolist())
+        return np.array(["allocates" in each for each in effects], np.bool_)
 
     def issued(self, lane: int, barrier: int | None) -> None:
         """The copy whose places were told is issued, and signals an mbarrier."""

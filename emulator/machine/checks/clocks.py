@@ -221,8 +221,8 @@ class Clocks:
     # --- everything else ---
 
     def released(self, lanes: Lanes, now: int) -> Events:
-        """What lanes of one cluster know together, ``(aspect, lane of the cluster or mbarrier)``:
-        whoever synchronises with them learns it."""
+        """The knowledge that lanes of one cluster have together, ``(aspect, lane of the cluster or
+        mbarrier)``: whoever synchronises with them learns it."""
         cluster = int(lanes[0]) // self.per_cluster
         start, rows = cluster * self.per_cluster, lanes % self.per_cluster
         out = self._need_matrix()[:, cluster, rows].max(1)

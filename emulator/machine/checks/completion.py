@@ -26,10 +26,7 @@ class Completion:
 
     def __init__(self, watch: AsyncWatch) -> None:
         self._watch, self._clocks = watch, watch.clocks
-        opcodes = {str(x.instruction) for x in watch.all.grid.program.statements}
-        self._sorts = {
-            x for x in ("before", "after") if f"tcgen05.fence::{x}_thread_sync" in opcodes
-        }
+        self._sorts = {"before", "after"} & watch.all.grid.program.effects
         #: by lane and .cta_group, for each column of an mbarrier the events of commits
         self._commits: defaultdict[tuple[int, int], dict[int, list[int]]] = defaultdict(dict)
         #: by "ld" or "st" and the first lane of a warp, events of waits
@@ -60,7 +57,7 @@ class Completion:
     def problem(
         self, first: TensorOperation, event: int, second: TensorOperation
     ) -> tuple[str, str]:
-        """What is wrong where one operation needs another of that event to be complete: the kind of
+        """The mistake where one operation needs another of that event to be complete: the kind of
         finding, and how the sentence ends; empty where nothing is."""
         if first.lane == second.lane and ordered(first, second):
             return "", ""

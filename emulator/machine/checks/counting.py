@@ -127,7 +127,7 @@ def _divided(s: Strand) -> int:
 
 
 def measure_of(statement: Statement, function: Function) -> Measure | None:
-    """What to add for a statement, None where there is nothing but the statement itself."""
+    """The measure of a statement, None where there is nothing but the statement itself."""
     ins = statement.instruction
     if isinstance(ins, (MatrixInstruction, WmmaMultiply)):
         return _products(ins)
@@ -135,11 +135,10 @@ def measure_of(statement: Statement, function: Function) -> Measure | None:
         return _rows(ins, statement, function) if "p" in statement.operands else None
     if not isinstance(ins, OrdinaryInstruction):
         return None
-    opcode, effects = str(ins), statement.effects
+    effects = statement.effects
     if "copies" in effects:
-        own = opcode.startswith("cp.async") and "size" in statement.operands
-        bulk = opcode.startswith(("cp.async.bulk", "cp.reduce"))
-        return _copies(statement, function) if own and not bulk else None
+        own = "bulk" not in effects and "size" in statement.operands
+        return _copies(statement, function) if own else None
     if effects.isdisjoint({"reads", "writes"}) or "asynchronous" in effects:
         return None
     place = statement.operands["a"]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Deeds(NamedTuple):
-    """What is known of another block: all that it did up to an event, and what one warp of it did
+    """Knowledge of another block: all that it did up to an event, and what one warp of it did
     up to a later one."""
 
     floor: int

@@ -1,4 +1,4 @@
-"""Which elements of a product are made from words that nobody wrote: a row of A or a column of B
+"""Elements of a product that are made from words nobody wrote: a row of A or a column of B
 spoils a row or a column of D, and no more.
 
 So tiles that are filled in part are no mistake as long as the rest of the product is not used.
@@ -141,7 +141,8 @@ class ProductShadow:
 
 
 def rows_of_registers(s: Strand, indexes: tuple[int, ...], trans: bool) -> NDArray[np.bool_]:
-    """Which rows that stmatrix stores are spoilt, in the order of the lanes that address them."""
+    """Flags of the spoilt rows that stmatrix stores, in the order of the lanes that address
+    them."""
     held = _registers(s, indexes).reshape(-1, 32, len(indexes)) < 0
     lanes = np.arange(32)
     out = np.zeros((len(held), len(indexes), 8), np.bool_)

@@ -189,7 +189,8 @@ def _is_packed_behind(pair: set[int], body: Sequence[Statement], change: Stateme
         read = set(_registers(statement, "read"))
         if behind and (packs & read) and str(statement.instruction).endswith("f16x2"):
             return True
-        if statement.name in ("mov", "st") and pair & _firsts(statement):
+        stores = "writes" in statement.effects and "exchanges" not in statement.effects
+        if (stores or statement.instruction.is_move) and pair & _firsts(statement):
             if behind:
                 return True
             packs |= set(_registers(statement, "written"))

@@ -43,7 +43,7 @@ def copies_of_padding(program: Program, function: Function) -> frozenset[int]:
     loaded = _origins(statements)
     structures = defaultdict(list)
     for statement in statements:
-        if statement.name == "st":
+        if "writes" in statement.effects and "exchanges" not in statement.effects:
             for piece in _pieces(statement, "b"):
                 source = loaded.get(piece.register)
                 if source is not None and source.size == piece.size:
@@ -62,7 +62,7 @@ def _is_member_near(other: _Piece, piece: _Piece) -> bool:
 
 
 def _origins(statements: list[Statement]) -> dict[int, _Piece]:
-    """What a load puts into registers that no other statement writes, moves followed."""
+    """Pieces that a load puts into registers which no other statement writes, moves followed."""
     writers: dict[int, list[Statement]] = defaultdict(list)
     for statement in statements:
         for bound in statement.bound("written"):
@@ -73,19 +73,20 @@ def _origins(statements: list[Statement]) -> dict[int, _Piece]:
     out = {
         piece.register: piece
         for statement in once.values()
-        if statement.name == "ld"
+        if "reads" in statement.effects and "exchanges" not in statement.effects
         for piece in _pieces(statement, "d")
         if piece.register in once
     }
     for index, statement in once.items():  # in the order of the program
         source = statement.operands.get("a")
-        if statement.name == "mov" and isinstance(source, Register) and source.index in out:
+        if statement.instruction.is_move and isinstance(source, Register) and source.index in out:
             out[index] = out[source.index]
     return out
 
 
 def _pieces(statement: Statement, value: str) -> Iterator[_Piece]:
-    """What a load or store moves from or to registers, item by item; bulk stores have no items."""
+    """Pieces that a load or store moves from or to registers, item by item; bulk stores have no
+    items."""
     place = statement.operands.get("a")
     type_ = TYPES.get(str(statement.instruction).rpartition(".")[2])
     if type_ is not None and isinstance(place, (Address, ParameterPlace)):

@@ -29,7 +29,7 @@ def event_of(shadow: int) -> int:
 
 
 def half_of(shadow: int) -> str:
-    """Which half of a word is meant, in words; empty for all of it."""
+    """Name of a half of a word; empty for the whole word."""
     return "" if -shadow < LOW else f"the {'low' if -shadow < HIGH else 'high'} half of "
 
 

@@ -1,5 +1,5 @@
-"""What the threads of one block compute, statement by statement, so that two launches can be
-compared in step; and which thread stores what stands at an address."""
+"""Recordings of what the threads of one block compute, statement by statement, so that two launches
+can be compared in step; and which thread stores what stands at an address."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def _digest(s: Strand, written: list[Value], mask: Array) -> int:
 
 
 def lanes_of_block(s: Strand, block: int | None) -> Array | None:
-    """Which lanes of a strand belong to a block, by its number in the grid; None for none of them.
-    Without a block all do."""
+    """The lanes of a strand that belong to a block, by its number in the grid; None for none of
+    them. Without a block all do."""
     key = f"of block {block}"
     if key not in s.marks:
         mask = np.ones(len(s), np.bool_) if block is None else s.wave.ctas[s.wave.row(s)] == block
@@ -129,7 +129,7 @@ def _of_block(s: Strand, values: list[Value], mask: Array | None) -> list[Array]
 
 
 class Writer:
-    """Which thread was the last to store what stands at an address of global memory."""
+    """Finds the last thread that stored to an address of global memory."""
 
     def __init__(self, name: str, offset: int) -> None:
         self._name, self._offset = name, offset

@@ -272,7 +272,7 @@ def _members(statement: Statement, function: Function) -> Callable[[Strand], Arr
 
 def _stores(statement: Statement, sources: tuple[int, ...]) -> Any:
     ins = statement.instruction
-    if isinstance(ins, Movement) and ins.family == "stmatrix":
+    if isinstance(ins, Movement) and "writes" in ins.effects:
         if ins.form.type != "b16":
             return False
         return lambda s: rows_of_registers(s, sources, ins.trans)
@@ -285,7 +285,7 @@ def _stores(statement: Statement, sources: tuple[int, ...]) -> Any:
 
 def _loads(statement: Statement) -> Callable[[Bools], list[Bools]] | None:
     ins = statement.instruction
-    if isinstance(ins, Movement) and ins.family == "ldmatrix":
+    if isinstance(ins, Movement) and "reads" in ins.effects:
         return lambda missing: registers_of_rows(ins, missing)
     return None
 
@@ -401,7 +401,7 @@ def _shuffled(s: Strand, use: Use, mask: Array | None) -> Array:
 
 
 def _gathered(s: Strand, members: Callable[[Strand], Array], shadow: Array, mask: Any) -> Array:
-    """What one lane has from nobody, all those have that share a membermask with it."""
+    """Spreads a value nobody wrote from one lane to all that share a membermask with it."""
     if shadow is CLEAN or mask is not None or not s.wave.is_whole(s):
         return shadow
     groups = (s.lanes // WARP).astype(np.int64) << WARP | spread(s, members(s)).astype(np.int64)
@@ -413,7 +413,7 @@ def _gathered(s: Strand, members: Callable[[Strand], Array], shadow: Array, mask
 
 
 def _undefined(s: Strand, use: Use) -> Bools:
-    """Which halves ``(lanes, 2 * items)`` of what lanes store hold what nobody wrote."""
+    """Flags ``(lanes, 2 * items)`` of the stored halves that hold values nobody wrote."""
     shadows = [CLEAN if i is None else s.read(i) for i in use.items]
     return np.stack([spread(s, half) < 0 for x in shadows for half in halves(x)], 1)
 

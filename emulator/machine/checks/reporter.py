@@ -92,13 +92,13 @@ def _granules(program: Program) -> dict[str, int]:
                 if space in ("", name):
                     out[name] = min(out[name], size)
     out["shared"] = min(out["shared"], 8 if _has(program, "mbarrier") else 16)
-    if _has(program, "cp"):
+    if _has(program, "copies"):
         out = {name: min(size, 4) for name, size in out.items()}
     return out
 
 
 def _has(program: Program, name: str) -> bool:
-    return name in program.names
+    return name in program.effects
 
 
 class Reporter:

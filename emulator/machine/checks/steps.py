@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dtypes import Array
+from emulator.isa.tcgen05 import Tcgen05
 from emulator.machine.checks import registers
 from emulator.machine.checks.clocks import Aspect, Bools
 from emulator.machine.checks.matrices import ProductShadow
@@ -17,7 +18,8 @@ from emulator.machine.checks.padding import copies_of_padding
 from emulator.machine.checks.registers import Use, count_of, sources_of_shuffle
 from emulator.machine.checks.synchronisation import warps_complete
 from emulator.machine.checks.watch import Watch
-from emulator.machine.checks.wgmma import Registers, is_wgmma
+from emulator.machine.checks.wgmma import UsedRegisters, is_wgmma
+from emulator.machine.shared.tensor_order import STORE, Load
 from emulator.machine.vector.lanes import by_warp, present
 from emulator.machine.vector.operands import reader
 from emulator.machine.vector.strand import Lanes, Strand
@@ -150,7 +152,7 @@ _KNOWN: dict[Any, tuple[Function, Any]] = {}
 def _known(
     find: Callable[[Program, Function], Found], program: Program, function: Function
 ) -> Found:
-    """What `find` says of a function, for each statement of it."""
+    """The result of `find` for a function, kept for all its statements."""
     known = _KNOWN.get(find)
     if known is None or known[0] is not function:
         known = _KNOWN[find] = function, find(program, function)
@@ -158,8 +160,8 @@ def _known(
     return found
 
 
-def _registers(program: Program, function: Function) -> Registers:
-    return _known(Registers.of_function, program, function)
+def _registers(program: Program, function: Function) -> UsedRegisters:
+    return _known(UsedRegisters.of_function, program, function)
 
 
 def _with_members(
@@ -219,7 +221,7 @@ def _shuffle(
 
 
 def _complete(s: Strand, masks: Array, warps: Array) -> Array:
-    """Where all lanes of the mask that have not ended are there: the others have ended."""
+    """Flags of the masks whose lanes are all there, or have ended."""
     warps_of = s.wave.warps_of(s)
     alive = np.repeat(
         s.wave.alive_bits(warps_of.numbers), np.diff(warps_of.starts, append=len(s))
@@ -234,14 +236,15 @@ def _complete(s: Strand, masks: Array, warps: Array) -> Array:
 def _after(statement: Statement, function: Function) -> After | None:
     if is_wgmma(statement):
         return _multiplied(statement, function)
-    words = str(statement.instruction).split(".")
-    if words[:3] == ["cp", "async", "bulk"] and len(words) > 3:
-        bulk = _AFTER_BULK.get(words[3])
-        return None if bulk is None else bulk(statement, function)
-    if make := _AFTER.get(".".join(words[:3])) or _AFTER.get(".".join(words[:2])):
-        return make(statement, function)
-    if make := _AFTER.get(words[0]):
-        return make(statement, function)
+    if "membermask" in statement.operands:
+        if "barrier" in statement.effects:
+            return _warp_barrier(statement, function)
+        return _exchange(statement, function) if "a" in statement.operands else None
+    if "waits" in statement.effects and isinstance(statement.instruction, Tcgen05):
+        return _tensor_wait(statement, function)
+    for effects, make in _AFTER:
+        if effects <= statement.effects:
+            return make(statement, function)
     return None
 
 
@@ -299,7 +302,7 @@ def _commit_copies(statement: Statement, function: Function) -> After:
 
 
 def _wait_copies(statement: Statement, function: Function) -> After:
-    everything = "wait_all" in str(statement.instruction).split(".")
+    everything = "n" not in statement.operands
     newest = 0 if everything else _constant(statement, "n")
 
     def after(watch: Watch, s: Strand, lanes: Lanes) -> None:
@@ -371,12 +374,12 @@ def _wait_wgmma(statement: Statement, function: Function) -> After:
 
 
 def _tensor_wait(statement: Statement, function: Function) -> After:
-    name = str(statement.instruction).split(".")[1].removeprefix("wait::")
+    name = Load.name if "arrives" in statement.effects else STORE
     return lambda watch, s, lanes: watch.tensor_cores.wait(name, lanes)
 
 
 def _tensor_fence(statement: Statement, function: Function) -> After:
-    sort = "before" if "fence::before_thread_sync" in str(statement.instruction) else "after"
+    sort = "before" if "before" in statement.effects else "after"
     return lambda watch, s, lanes: watch.tensor_cores.completion.fence(sort, lanes)
 
 
@@ -384,22 +387,20 @@ def _set_registers(statement: Statement, function: Function) -> After:
     return lambda watch, s, lanes: watch.set_registers(lanes)
 
 
-_AFTER: dict[str, Callable[[Statement, Function], After | None]] = {
-    "bar.warp.sync": _warp_barrier,
-    **dict.fromkeys(("shfl", "vote", "match", "redux"), _exchange),
-    "fence": _fence,
-    "membar": _fence,
-    "cp.async.commit_group": _commit_copies,
-    "cp.async.wait_group": _wait_copies,
-    "cp.async.wait_all": _wait_copies,
-    "wgmma.fence": _wgmma_fence,
-    "wgmma.commit_group": _commit_wgmma,
-    "wgmma.wait_group": _wait_wgmma,
-    **dict.fromkeys(("tcgen05.wait::ld", "tcgen05.wait::st"), _tensor_wait),
-    **{f"tcgen05.fence::{x}_thread_sync": _tensor_fence for x in ("before", "after")},
-    "setmaxnreg": _set_registers,
-}
-_AFTER_BULK = {
-    "commit_group": _commit_bulk,
-    "wait_group": _wait_bulk,
-}
+#: effects that a statement has -> what to do behind it; the first that fits counts
+_AFTER: tuple[tuple[frozenset[str], Callable[[Statement, Function], After]], ...] = tuple(
+    (frozenset(effects.split()), make)
+    for effects, make in (
+        ("bulk commits", _commit_bulk),
+        ("bulk waits", _wait_bulk),
+        ("copies commits", _commit_copies),
+        ("copies waits", _wait_copies),
+        ("orders commits", _commit_wgmma),
+        ("orders waits", _wait_wgmma),
+        ("orders before", _tensor_fence),
+        ("orders after", _tensor_fence),
+        ("orders hint", _fence),
+        ("orders", _wgmma_fence),
+        ("registers", _set_registers),
+    )
+)

@@ -127,8 +127,7 @@ class Synchronisation:
                     self._divergent(first, arrival, warp)
 
     def _is_aligned(self, pc: int) -> bool:
-        words = str(self.watch.all.grid.program.statements[pc].instruction).split(".")
-        return words[0] == "bar" or "aligned" in words
+        return "aligned" in self.watch.all.grid.program.statements[pc].effects
 
     def _divergent(self, first: Arrival, second: Arrival, warp: int) -> None:
         lanes = second.lanes[second.lanes // WARP == warp]
@@ -260,7 +259,7 @@ class Synchronisation:
                     del self.heard[warp]
 
     def _fenced(self, lanes: Lanes, *, whole: bool) -> Events:
-        """What lanes release; unless `whole`, it is what they knew at their last fence."""
+        """The knowledge that lanes release; unless `whole`, that of their last fence."""
         told = self.clocks.released(lanes, self.watch.now)
         if not whole:
             known = [Aspect.PLAIN, Aspect.READS]

@@ -15,7 +15,7 @@ from emulator.layout.tensor_memory import LANES
 from emulator.machine.checks.accesses import Conflict, Sort
 from emulator.machine.checks.completion import Completion, lanes_of
 from emulator.machine.checks.finding import Party
-from emulator.machine.shared.tensor_order import TensorOperation
+from emulator.machine.shared.tensor_order import Load, TensorOperation
 from emulator.machine.vector.strand import WARP, Lanes, Strand
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory, Words
@@ -96,7 +96,7 @@ class TensorCoreChecks:
             self._judge(operation, "writes", words, self._shadow(words.memory), told)
         for memory, lanes, columns in reads:
             shadow = self._shadow(memory)
-            held = shadow.loaded if operation.name == "ld" else shadow.used
+            held = shadow.loaded if operation.name == Load.name else shadow.used
             held[lanes, columns] = number
         for memory, lanes, columns in writes:
             self._shadow(memory).written[lanes, columns] = number
@@ -174,7 +174,7 @@ class TensorCoreChecks:
     def wait(self, name: str, lanes: Lanes) -> None:
         """wait::ld or wait::st of warps."""
         self.completion.wait(name, lanes)
-        if name == "ld" and self.arriving:
+        if name == Load.name and self.arriving:
             for lane in np.unique(lanes - lanes % WARP).tolist():
                 self.arriving.pop(lane, None)
 

@@ -1,5 +1,5 @@
-"""Which variable of shared memory an access means: one that leaves it for its neighbour is wrong,
-though nothing traps.
+"""The variable of shared memory that an access means: an access that leaves it for its neighbour is
+wrong, though nothing traps.
 
 An address belongs to a variable if all that was ever put into its register was computed from the
 address of that variable alone; where several meet, nothing is said.
@@ -57,7 +57,7 @@ def extents(program: Program, starts: Iterable[int], end: int) -> dict[int, Exte
 
 
 def _of(bound: Bound | None, held: dict[int, int], known: Sequence[int]) -> int | None:
-    """Where the variable starts that an operand points into; None: it is no address of one."""
+    """Start of the variable that an operand points into; None for other operands."""
     if isinstance(bound, SharedAddress):
         at = bisect_right(known, bound.offset) - 1
         return known[at] if at >= 0 else _UNKNOWN

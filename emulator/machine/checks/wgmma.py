@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dtypes import Array
+from emulator.isa import tcgen05
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.checks.finding import Party
 from emulator.machine.checks.reporter import Reporter
@@ -19,11 +20,12 @@ from emulator.ptx.program import Function, Program, Statement, registers_of
 
 
 def is_wgmma(statement: Statement) -> bool:
-    return isinstance(statement.instruction, MatrixInstruction) and statement.name == "wgmma"
+    ins = statement.instruction
+    return isinstance(ins, MatrixInstruction) and ins.is_wgmma
 
 
 @dataclass(frozen=True)
-class Registers:
+class UsedRegisters:
     """The registers of a function that its wgmma use, accumulators and those of A, and those that
     its tcgen05.ld write."""
 
@@ -32,7 +34,7 @@ class Registers:
     loaded: frozenset[int]
 
     @classmethod
-    def of_function(cls, program: Program, function: Function) -> Registers:
+    def of_function(cls, program: Program, function: Function) -> UsedRegisters:
         accumulators: set[int] = set()
         sources: set[int] = set()
         loaded: set[int] = set()
@@ -41,7 +43,7 @@ class Registers:
             if is_wgmma(statement):
                 accumulators |= set(registers_of(statement.operands["d"]))
                 sources |= set(registers_of(statement.operands.get("a")))
-            if str(statement.instruction).startswith("tcgen05.ld."):
+            if isinstance(statement.instruction, tcgen05.Tcgen05):
                 loaded |= {i for bound in statement.bound("written") for i in registers_of(bound)}
         return cls(frozenset(accumulators), frozenset(sources), frozenset(loaded))
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from emulator.machine.compiled import warpgroups
 from emulator.machine.compiled.atomics import come_apart
 from emulator.machine.compiled.segment import Segment
 from emulator.machine.compiled.translation import can_translate
@@ -61,7 +62,7 @@ def always_live(program: Program, function: Function) -> int:
         live |= 1 << function.carry  # no operand names it
     # A wgmma may read registers after the last statement that names them.
     for statement in program.statements[function.first : function.end]:
-        if statement.name == "wgmma":
+        if warpgroups.multiplies(statement):
             for bound in statement.operands.values():
                 live |= sum(1 << i for i in set(registers_of(bound)))
     return live
@@ -77,7 +78,8 @@ def simplified(
     for statement in statements:
         known, d = _with_constants(statement, held), statement.operands.get("d")
         live = program.liveness.at(statement.pc + 1) | always
-        if statement.name == "atom" and isinstance(d, Register) and not live >> d.index & 1:
+        fetches = {"exchanges", "reads"} <= statement.effects
+        if fetches and isinstance(d, Register) and not live >> d.index & 1:
             known = replace(known, operands={x: y for x, y in known.operands.items() if x != "d"})
         out.append(known)
     return out
@@ -100,7 +102,8 @@ def _constants(program: Program, function: Function) -> dict[int, Constant]:
         if statement.call is not None:
             writes.update(statement.call.results)
         d, a = statement.operands.get("d"), statement.operands.get("a")
-        plain = statement.name == "mov" and statement.guard is None and not statement.expansion
+        plain = statement.instruction.is_move and statement.guard is None
+        plain = plain and not statement.expansion
         if plain and isinstance(d, Register) and isinstance(a, Constant):
             out[d.index] = a
     return {index: word for index, word in out.items() if writes[index] == 1}

@@ -39,7 +39,7 @@ def pointer(words: Array) -> int:
 def spread(
     s: Strand, words: Array, dtype: np.dtype[Any], layout: Layout, held: list[Any]
 ) -> tuple[int, int]:
-    """Where words lie as those of whole warps, and the bytes from warp to warp: 0 where the words
+    """Address of words as those of whole warps, and the bytes from warp to warp: 0 where the words
     of one warp stand for all. `held` keeps alive what was made."""
     if words.dtype != dtype:
         words = words.astype(dtype)
@@ -55,7 +55,7 @@ def spread(
 
 
 def _everywhere(s: Strand, words: Array, held: list[Any]) -> int:
-    """Where a word lies once for each lane of a warp; strands keep what they were asked for."""
+    """Address of a word repeated for each lane of a warp; strands keep these copies."""
     known: dict[int, tuple[Array, Array, int]] = s.marks.setdefault("everywhere", {})
     found = known.get(id(words))
     if found is None or found[0] is not words:

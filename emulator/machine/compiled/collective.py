@@ -36,7 +36,7 @@ def fits(statement: Statement) -> bool:
         return ins.form.shape == "m8n8"
     if not isinstance(ins, OrdinaryInstruction):
         return False
-    if str(ins) != "bar.warp.sync" and (ins.scope != "warp" or rules.find(ins, {}) is None):
+    if ins.scope != "warp" or ("barrier" not in ins.effects and rules.find(ins, {}) is None):
         return False
     mask = statement.operands.get("membermask")
     return isinstance(mask, Constant) and mask.word & _EVERY == _EVERY

@@ -6,20 +6,19 @@ from emulator.arith.fast.words import LONG, Value
 from emulator.machine.compiled.function import NativeFunction
 from emulator.ptx.program import Constant, Statement
 
-#: groups and waits have nothing to do: all copies are done
-_NOTHING = ("cp.async.commit_group", "cp.async.wait_group", "cp.async.wait_all")
-_COPY = ("cp.async.ca", "cp.async.cg")
+#: effects that are nothing here: all copies are done
+_NOTHING = {"commits", "waits"}
 
 
 def fits(statement: Statement) -> bool:
-    opcode = str(statement.instruction)
-    if opcode.startswith(_NOTHING):
-        return True
-    return opcode.startswith(_COPY) and "ignore" not in statement.operands
+    effects, operands = statement.effects, statement.operands
+    if "copies" not in effects or "bulk" in effects:
+        return False
+    return bool(effects & _NOTHING) or ("size" in operands and "ignore" not in operands)
 
 
 def emit(t: NativeFunction, statement: Statement) -> None:
-    if str(statement.instruction).startswith(_NOTHING):
+    if statement.effects & _NOTHING:
         return
     e, b = t.e, t.b
     given = statement.operands["size"]

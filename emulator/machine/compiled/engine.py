@@ -157,7 +157,7 @@ class CompiledWave(Wave):
     def _failure(
         self, strand: Strand, lanes: NDArray[np.bool_], part: Part, number: int
     ) -> Exception:
-        """What the vector engine raises where lanes must not execute a statement: its steps run
+        """The error of the vector engine where lanes must not execute a statement: its steps run
         once more, on registers as they were.
 
         Memory may have changed since; where all goes well then, only the statement is known.

@@ -86,7 +86,7 @@ class NativeFunction(ABC):
         self.present: Value = None
 
     def at(self, warp: Value) -> None:
-        """What follows is for one warp."""
+        """Starts the code for one warp."""
         self.memory.warp = self.warp = warp
         self._values = {}
 

@@ -43,7 +43,7 @@ _MOST_VAIN = 8
 
 
 class Ended(NamedTuple):
-    """Where warps of a strand are that have left a loop, and what they executed."""
+    """Places of the warps of a strand that have left a loop, and what they executed."""
 
     #: for each lane; one where all are at one place
     pcs: NDArray[np.uint32]
@@ -268,7 +268,7 @@ class _Call:
         return self.records[:, RECORD.index(name)]
 
     def pcs_of_lanes(self, layout: Layout) -> NDArray[np.uint32]:
-        """Where each lane of the strand is; one word where all are at one place."""
+        """Statement of each lane of the strand; one word where all are at one place."""
         if (self.mask == self.whole).all():
             if (self.low == self.low[0]).all():
                 return self.low[:1]

@@ -115,7 +115,7 @@ class LoopFunction(NativeFunction):
     # --- places ---
 
     def _place(self, name: str, warp: Value, size: int) -> Value:
-        """Where an array of the call has what belongs to a warp."""
+        """Address of a warp's part in an array of the call."""
         start = self._given[name]
         return self.b.inttoptr(self.b.add(start, self.b.mul(warp, LONG(size))), POINTER)
 

@@ -16,7 +16,7 @@ from emulator.machine.compiled.atomics import one_by_one
 from emulator.machine.compiled.function import NativeFunction
 from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
 from emulator.machine.shared.mbarriers import SIZE, Arrival, PhaseTest
-from emulator.machine.shared.operands import ordinary, space_of
+from emulator.machine.shared.operands import space_of
 from emulator.memory.mbarrier import (
     COUNT_MASK,
     EXPECTED,
@@ -55,7 +55,7 @@ def _tests(statement: Statement) -> bool:
 
 def waits(statement: Statement) -> bool:
     """Whether a statement is a wait for a phase, which cannot be part of others."""
-    return _tests(statement) and "try_wait" in ordinary(statement).modifiers
+    return _tests(statement) and "waits" in statement.effects
 
 
 def fits(statement: Statement) -> bool:

@@ -56,7 +56,7 @@ class Memory:
         return field_of(self.e.builder, self.context, name)
 
     def of_warp(self, name: str) -> Value:
-        """What the context has for each warp."""
+        """The part of the context for each warp."""
         table = self.e.builder.inttoptr(self.field(name), POINTER)
         place = self.e.builder.gep(table, [self.warp], source_etype=LONG)
         return self.e.builder.load(place, typ=LONG)
@@ -82,7 +82,7 @@ class Memory:
 
     @property
     def nowhere(self) -> Value:
-        """Where lanes may read and write that do not take part."""
+        """Addresses that lanes which do not take part may read and write."""
         return self.e.splat(self._nowhere)
 
     def _refuse(self, wrong: Value, mask: Value, fail: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Which instructions that only compute have machine code: those whose rule's text emits it."""
+"""Instructions that only compute and have machine code: those whose rule's text emits it."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ SIGNATURE = (
 
 
 def work_of(statements: Sequence[Statement], target: Target) -> int:
-    """What a warp has to do, in statements."""
+    """Work of a warp, in statements."""
     work = len(statements) + _PRODUCT * sum(fits(x, target) for x in statements)
     for ins in (x.instruction for x in statements if warpgroups.multiplies(x)):
         assert isinstance(ins, MatrixInstruction)

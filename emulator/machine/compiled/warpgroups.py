@@ -20,7 +20,6 @@ from emulator.arith.fast.words import BIT, LONG, POINTER, WORD, Value
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.compiled.calls import pointer
 from emulator.machine.compiled.function import NativeFunction
-from emulator.machine.vector import wgmma
 from emulator.machine.vector.fragments import Fetch
 from emulator.machine.vector.kernels import setting_of
 from emulator.machine.vector.strand import WARPGROUP
@@ -64,11 +63,12 @@ def fits(statement: Statement, function: Function, target: Target) -> bool:
 
 def orders(statement: Statement) -> bool:
     """Whether it says when products take effect: where they do at once, nothing."""
-    return statement.guard is None and str(statement.instruction).startswith(tuple(wgmma.STEPS))
+    of_groups = statement.instruction.scope == "warpgroup" and "orders" in statement.effects
+    return of_groups and statement.guard is None
 
 
 class Site:
-    """What is known of a statement from call to call."""
+    """Knowledge of a statement that is kept from call to call."""
 
     def __init__(self, statement: Statement, function: Function, target: Target) -> None:
         ins, fetch = statement.instruction, Fetch(statement, function, WARPGROUP)
@@ -229,7 +229,7 @@ class _Body:
 
     @contextmanager
     def each(self, first: Value, end: Value) -> Iterator[Value]:
-        """What is written within, for all numbers from `first` to before `end`."""
+        """A loop over the numbers from `first` to before `end`, whose body is written within."""
         b, before = self.b, self.b.block
         loop, body, after = (self.function.append_basic_block() for _ in range(3))
         b.branch(loop)
@@ -263,7 +263,7 @@ class _Body:
         return b.inttoptr(place, POINTER)
 
     def register(self, arguments: Value, first: Value, numbers: Value, i: Value) -> Value:
-        """Where a register of the warps lies."""
+        """Address of a register of the warps."""
         b = self.b
         number = b.shl(self.word(numbers, i), LONG(1))
         step = self.word(arguments, b.add(number, LONG(1)))

@@ -75,14 +75,14 @@ def store(statement: Statement, function: Function) -> Run:
 
 
 def storing_order(statement: Statement) -> Callable[[Thread], int]:
-    """What threads are sorted by that execute a store."""
+    """The key by which threads that execute a store are sorted."""
     size = TYPES[ordinary(statement).types[-1]].size // 8
     bits = within_group(size * len(items_of(statement.operands["b"])))
     return lambda thread: thread.lane ^ bits
 
 
 def _part(place: ParameterPlace, offset: int) -> ParameterPlace:
-    """What lies so many bytes further in a parameter of a call."""
+    """The place so many bytes further in a parameter of a call."""
     return replace(place, offset=place.offset + offset)
 
 

@@ -95,7 +95,7 @@ def arrive_in_cluster(thread: Thread) -> None:
 
 
 def wait_in_cluster(thread: Thread, pc: int) -> int | None:
-    """Where a thread goes on that has arrived; None where it waits."""
+    """The next statement of a thread that has arrived; None where it waits."""
     cluster = thread.cluster
     if thread not in cluster.arrived:
         raise waits_early()

@@ -23,7 +23,7 @@ Next = Callable[[Thread], int | None]
 MOST_CALLS = 2048
 
 
-class Place(NamedTuple):
+class StatementContext(NamedTuple):
     """A statement, and what it is part of."""
 
     statement: Statement
@@ -43,12 +43,12 @@ def under_guard(statement: Statement, run: Next) -> Next:
     return lambda thread: run(thread) if holds(thread) else following
 
 
-def branch(place: Place) -> Next:
+def branch(place: StatementContext) -> Next:
     (target,) = place.statement.targets
     return lambda thread: target
 
 
-def indexed_branch(place: Place) -> Next:
+def indexed_branch(place: StatementContext) -> Next:
     """brx.idx: a thread goes to the target that its index picks."""
     operands = place.statement.operands
     index, targets = reader(operands["index"], "u32"), operands["targets"]
@@ -63,7 +63,7 @@ def indexed_branch(place: Place) -> Next:
     return choose
 
 
-def end(place: Place) -> Next:
+def end(place: StatementContext) -> Next:
     """exit: the thread ends."""
 
     def run(thread: Thread) -> None:
@@ -72,7 +72,7 @@ def end(place: Place) -> Next:
     return run
 
 
-def leave(place: Place) -> Next:
+def leave(place: StatementContext) -> Next:
     """ret: back to the caller; a kernel's thread ends."""
     if place.function.is_kernel:
         return end(place)
@@ -90,7 +90,7 @@ def leave(place: Place) -> Next:
     return run
 
 
-def call(place: Place) -> Next:
+def call(place: StatementContext) -> Next:
     """A call of a function of the module, or through a pointer."""
     passed = place.statement.call
     assert passed is not None
@@ -109,7 +109,7 @@ def call(place: Place) -> Next:
     return run
 
 
-def _enter(thread: Thread, callee: Function, passed: Call, place: Place) -> int:
+def _enter(thread: Thread, callee: Function, passed: Call, place: StatementContext) -> int:
     if len(thread.frames) > MOST_CALLS:
         raise Failure("stack overflow", f"more than {MOST_CALLS} calls within calls")
     local = -(-thread.frames[-1].top // 16) * 16
@@ -149,7 +149,7 @@ class Host:
         return held.rstrip(b"\0").decode("utf-8", "replace")
 
 
-def _external(place: Place, passed: Call) -> Next:
+def _external(place: StatementContext, passed: Call) -> Next:
     """A call of a function that the system supplies."""
     function = EXTERNALS[passed.function or ""]
     arguments = [bound.index for bound in passed.arguments if isinstance(bound, Register)]
@@ -171,7 +171,7 @@ def _integer(held: int | bytes) -> int:
     return held if isinstance(held, int) else int.from_bytes(held, "little")
 
 
-def trap(place: Place) -> Next:
+def trap(place: StatementContext) -> Next:
     """trap: the grid ends with an error; brkpt, which a debugger would catch, too."""
     name = place.statement.name
 
@@ -182,7 +182,7 @@ def trap(place: Place) -> Next:
 
 
 #: first word of an opcode -> where threads go on
-FLOWS: dict[str, Callable[[Place], Next]] = {
+FLOWS: dict[str, Callable[[StatementContext], Next]] = {
     "bra": branch,
     "brx": indexed_branch,
     "ret": leave,

@@ -70,8 +70,8 @@ def movement(statement: Statement, function: Function) -> Together:
         rows = places(threads)
         move.store(ins, rows, vectors["r"].read(threads), _shared(threads))
 
-    run = {"ldmatrix": load, "stmatrix": store, "movmatrix": transpose}[ins.family]
-    if ins.family != "movmatrix":
+    run = load if "reads" in ins.effects else store if "writes" in ins.effects else transpose
+    if run is not transpose:
         find = _shared_address(statement.operands["p"])
 
         def places(threads: Threads) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from dtypes import Array
 from emulator.machine.reference import memory
 from emulator.machine.reference.compute import Run, guarded
-from emulator.machine.reference.control import Next, Place
+from emulator.machine.reference.control import Next, StatementContext
 from emulator.machine.reference.operands import Read, Write, addresses, reader, writer
 from emulator.machine.reference.thread import Cluster, State, Thread
 from emulator.machine.shared.failure import Failure
@@ -137,7 +137,7 @@ def invalidate(statement: Statement, function: Function) -> Run:
 
 
 class PhaseWait(NamedTuple):
-    """What a thread waits for."""
+    """The phase that a thread waits for."""
 
     barrier: int
     #: a parity, or a token
@@ -150,7 +150,7 @@ class PhaseWait(NamedTuple):
         return bool(self.test.is_over(int(words[place]), self.given))
 
 
-def _wait_of(place: Place) -> Callable[[Thread], PhaseWait]:
+def _wait_of(place: StatementContext) -> Callable[[Thread], PhaseWait]:
     statement = place.statement
     barrier, test = barrier_of(statement), PhaseTest(statement)
     read = reader(test.given, test.type)
@@ -158,7 +158,7 @@ def _wait_of(place: Place) -> Callable[[Thread], PhaseWait]:
     return lambda thread: PhaseWait(barrier(thread), read(thread), test, write)
 
 
-def test_wait(place: Place) -> Next:
+def test_wait(place: StatementContext) -> Next:
     """test_wait: whether the phase is over now."""
     find = _wait_of(place)
 
@@ -170,7 +170,7 @@ def test_wait(place: Place) -> Next:
     return run
 
 
-def try_wait(place: Place) -> Next:
+def try_wait(place: StatementContext) -> Next:
     """try_wait: goes on once the phase is over, or when nothing else can happen."""
     find = _wait_of(place)
 

@@ -1,4 +1,4 @@
-"""Where the accesses of a thread lead: the state spaces, and generic addresses (PTX ISA 5.1).
+"""Memory of a thread's accesses: the state spaces, and generic addresses (PTX ISA 5.1).
 
 Spaces are "global" and "const", whose addresses are generic ones, "param", "shared" (of the own
 thread block), "cluster" (shared memory of any block of the cluster), "local", and "" for generic
@@ -71,7 +71,7 @@ def find(
 def locate(
     thread: Thread, space: str, address: int, size: int, alignment: int, *, write: bool = False
 ) -> tuple[Callable[[], Array], int]:
-    """What gives the bytes of the memory that an access leads to, and where it starts in them.
+    """The function that gives the bytes of an access's memory, and the place of the access in them.
 
     Raises AccessError as `find`.
     """

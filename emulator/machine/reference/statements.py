@@ -1,4 +1,4 @@
-"""Which function executes which statement."""
+"""Table of the functions that execute statements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from emulator.machine.reference import (
     wgmma,
 )
 from emulator.machine.reference.compute import Run
-from emulator.machine.reference.control import Place
+from emulator.machine.reference.control import StatementContext
 from emulator.machine.reference.schedule import MOST_TURNS
 from emulator.machine.reference.thread import Each, Flow, Step, Thread, Together
 from emulator.machine.shared import bulk, tensor_maps
@@ -68,7 +68,7 @@ TOGETHER: dict[str, Callable[[Statement, Function], Together]] = {
 
 
 class Code:
-    """What the statements of a program do."""
+    """Makes the steps of a program's statements."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -92,14 +92,15 @@ class Code:
         if isinstance(ins, OrdinaryInstruction):
             words = _longest({*EACH, *FLOWS, *TOGETHER}, str(ins))
             if words in FLOWS:
-                place = Place(statement, function, self._program)
+                place = StatementContext(statement, function, self._program)
                 run = control.under_guard(statement, FLOWS[words](place))
                 return Flow(run, self._patience(statement.pc))
             if words in TOGETHER:
                 return TOGETHER[words](statement, function)
             if words in EACH:
-                run = EACH[words](statement, function)
-                return Each(run, access.storing_order(statement) if words == "st" else None)
+                make = EACH[words]
+                order = access.storing_order(statement) if make is access.store else None
+                return Each(make(statement, function), order)
         if getattr(ins, "rule", "") and ins.scope == "thread":
             return Each(compute.compute(statement, function))
         if getattr(ins, "rule", ""):
@@ -117,7 +118,7 @@ class Code:
 
 
 def _in_turn(steps: list[Step]) -> Run:
-    """What runs in place of one statement, where each thread acts by itself."""
+    """Runs several statements in place of one, where each thread acts by itself."""
     runs = [step.run for step in steps if isinstance(step, Each)]
     assert len(runs) == len(steps)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from emulator.machine.reference import barriers
 from emulator.machine.reference.barriers import Finish
-from emulator.machine.reference.control import Next, Place
+from emulator.machine.reference.control import Next, StatementContext
 from emulator.machine.reference.operands import reader, writer
 from emulator.machine.reference.thread import State, Thread, Votes
 from emulator.machine.shared.operands import ordinary
 
 
-def barrier(place: Place) -> Next:
+def barrier(place: StatementContext) -> Next:
     """bar.sync, .arrive and .red, aligned or not."""
     operands, following = place.statement.operands, place.following
     number = reader(operands["a"], "u32")
@@ -32,8 +32,8 @@ def barrier(place: Place) -> Next:
     return run
 
 
-def _reduction(place: Place) -> Finish:
-    """What bar.red gives each thread."""
+def _reduction(place: StatementContext) -> Finish:
+    """Writes the result of bar.red in each thread."""
     operands, function = place.statement.operands, place.function
     operation = ordinary(place.statement).modifiers["operation"]
     if operation == "popc":
@@ -48,7 +48,7 @@ def _reduction(place: Place) -> Finish:
     return finish
 
 
-def cluster_arrive(place: Place) -> Next:
+def cluster_arrive(place: StatementContext) -> Next:
     def run(thread: Thread) -> int:
         barriers.arrive_in_cluster(thread)
         return place.following
@@ -56,7 +56,7 @@ def cluster_arrive(place: Place) -> Next:
     return run
 
 
-def cluster_wait(place: Place) -> Next:
+def cluster_wait(place: StatementContext) -> Next:
     return lambda thread: barriers.wait_in_cluster(thread, place.following)
 
 

@@ -20,7 +20,7 @@ from emulator.ptx.program import Function, Statement
 def _warps(
     statement: Statement, operands: Operands, run: Callable[[Issuer, Threads], None]
 ) -> Together:
-    """What whole warps do."""
+    """Steps of whole warps."""
 
     def advance(who: Issuer, threads: Threads) -> None:
         who.advance()

@@ -1,4 +1,4 @@
-"""What a launch under way consists of: threads, warps, blocks and clusters, and what they hold.
+"""Parts of a launch under way: threads, warps, blocks and clusters, and what they hold.
 
 A register holds the integer of its bits, a predicate 0 or 1, a variable in .param its bytes. Other
 modules say what happens to all this: `schedule` who goes next, `barriers` who waits.
@@ -29,7 +29,7 @@ WARP, WARPGROUP = 32, 128
 
 
 class State(Enum):
-    """What a thread does."""
+    """State of a thread."""
 
     READY = "ready"
     LANES = "waits for threads that execute the statement with it"
@@ -169,7 +169,7 @@ class Warp:
 
 
 class Votes(NamedTuple):
-    """What threads said at a bar.red."""
+    """Counts of the votes at a bar.red."""
 
     given: int = 0
     true: int = 0

@@ -17,7 +17,7 @@ from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.reference.fragments import Fetch, Registers, Threads
 from emulator.machine.reference.operands import guard_of
 from emulator.machine.reference.thread import WARPGROUP, Frame, Together
-from emulator.machine.shared.products import ORDER, Due, OnProducts, Product, poison
+from emulator.machine.shared.products import ORDER, Due, OnProducts, PendingProduct, poison
 from emulator.memory.space import Space
 from emulator.ptx.program import Function, Statement
 from emulator.warp import multiply
@@ -27,7 +27,7 @@ from emulator.warp.call import Call
 
 
 @dataclass(eq=False)
-class _Issued(Product):
+class _Issued(PendingProduct):
     """A product of threads, in a call of theirs."""
 
     instruction: MatrixInstruction

@@ -1,1 +1,2 @@
-"""What all engines share: registers, order and effect of asynchronous statements, convergence."""
+"""Parts that all engines share: registers, order and effect of asynchronous statements,
+convergence."""

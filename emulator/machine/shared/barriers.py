@@ -42,7 +42,7 @@ def too_many(number: int, arrived: int, wanted: int) -> Failure:
 
 
 def arrival_text(number: int, arrived: int, wanted: int) -> str:
-    """How far a barrier is, for messages."""
+    """Progress of a barrier, for messages."""
     return f"barrier {number}: {arrived} of {wanted} threads arrived"
 
 

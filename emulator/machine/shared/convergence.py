@@ -1,4 +1,5 @@
-"""Which lanes of a warp run together, where functions call themselves and activemask shows it.
+"""Convergence: the lanes of a warp that run together, where functions call themselves and
+activemask shows it.
 
 A warp runs one group of lanes at a time. An H200 goes on like this:
 

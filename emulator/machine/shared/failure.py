@@ -1,4 +1,4 @@
-"""What stops a kernel, told by whoever notices it to whoever knows where it happened."""
+"""Failures of a kernel, raised where they are noticed and placed by the engine."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ class Failure(Exception):
 
 
 def over_limit(executed: int, limit: int) -> Failure:
-    """What stops a launch that has executed more statements than its step_limit."""
+    """The failure of a launch that has executed more statements than its step_limit."""
     return Failure("step limit", f"{executed:,} statements were executed; step_limit={limit:,}")

@@ -107,7 +107,7 @@ class Issuer(Protocol):
     def find(
         self, space: str, address: int, size: int, alignment: int, *, write: bool = False
     ) -> Place:
-        """Where an access leads; raises AccessError where it may not."""
+        """Finds the memory of an access; raises AccessError where the access is illegal."""
 
     def change(self, barrier: int, change: Change) -> None:
         """Changes an mbarrier, and lets those go on that wait for it."""
@@ -207,7 +207,7 @@ class Operands:
         return self.ins.modifiers.get(slot, "") or ""
 
     def rule(self, **given: str) -> Combine:
-        """How a reduction combines words."""
+        """The rule by which a reduction combines words."""
         return self._bind(self.ins, **given)
 
     def _read(self, wanted: Wanted) -> Read:
@@ -223,7 +223,7 @@ Make = Callable[[Operands], Run]
 
 
 class Issue:
-    """What every bulk copy has: its spaces, where it goes, and the mbarrier that it signals."""
+    """Operands of every bulk copy: its spaces, its targets, and the mbarrier that it signals."""
 
     def __init__(self, operands: Operands) -> None:
         to, source = operands.modifier("to"), operands.modifier("from")
@@ -239,7 +239,7 @@ class Issue:
         return who.find(self._from, self._origin(who), size, alignment)
 
     def targets(self, who: Issuer, size: int, alignment: int) -> Iterator[tuple[Place, int | None]]:
-        """Where a copy goes, with the mbarrier that each place signals; several for a multicast,
+        """Targets of a copy, with the mbarrier that each place signals; several for a multicast,
         each at the same offset in its block."""
         assert self._target is not None
         address = self._target(who)

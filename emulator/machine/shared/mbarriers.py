@@ -23,7 +23,7 @@ def may_expect(count: Any) -> Any:
 
 
 def count_problem(count: int) -> str:
-    """Why a barrier cannot be initialised with a count."""
+    """The reason why a barrier cannot be initialised with a count."""
     return f"a count is 1 … {MAX_COUNT}; got {count}"
 
 
@@ -44,7 +44,7 @@ class Arrival:
         return self._operands.get("count") if self.arrives else None
 
     def change(self, count: Any, moved: Any) -> Change:
-        """What a count of arrivals and a number of bytes do to the barrier."""
+        """The change that a count of arrivals and a number of bytes make to the barrier."""
         arrivals = count if self.arrives else 0
         drops = arrivals if self.drops else 0
         return Change(arrivals, drops, self._sign * moved, self.may_complete)

@@ -29,7 +29,7 @@ Saved = tuple[
 
 @dataclass
 class WgmmaOrder:
-    """What has been issued, committed and fenced so far in one warpgroup."""
+    """The products that one warpgroup has issued, committed and fenced so far."""
 
     uncommitted: tuple[_InFlight, ...] = ()
     groups: tuple[tuple[_InFlight, ...], ...] = ()
@@ -38,7 +38,7 @@ class WgmmaOrder:
     fenced: bool = False
 
     def saved(self) -> Saved:
-        """What `restore` needs to come back to here."""
+        """The state that `restore` comes back to."""
         return self.uncommitted, self.groups, self.touched, len(self.touched), self.fenced
 
     def restore(self, saved: Saved) -> None:

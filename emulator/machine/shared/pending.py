@@ -68,7 +68,7 @@ class Copies:
 
 
 class Pending:
-    """What threads, numbered from 0 on, have issued and not yet waited for."""
+    """Operations that threads, numbered from 0 on, have issued and not yet waited for."""
 
     def __init__(self, lanes: int, order: Order, seed: int | None) -> None:
         self.order = order
@@ -142,7 +142,7 @@ class Pending:
         )  # fmt: skip
 
     def settle(self, wanted: Callable[[Any], bool]) -> None:
-        """What is wanted of the transfers is done."""
+        """Performs the transfers for which `wanted` holds."""
         for transfer in [x for x in self.transfers if wanted(x)]:
             self._finish(transfer)
 

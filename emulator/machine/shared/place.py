@@ -1,4 +1,4 @@
-"""Where in a kernel and in its sources something happens, and which blocks and threads it was."""
+"""Places in a kernel and in its sources, and names of blocks and threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Index = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a kernel and in its sources a statement stands."""
+    """Place of a statement in a kernel and in its sources."""
 
     kernel: str
     #: line and column of the PTX text, and the statement

@@ -32,7 +32,7 @@ Indexes = NDArray[np.int64]
 
 
 @dataclass(eq=False)
-class Product:
+class PendingProduct:
     """A wgmma of one or more warpgroups, with what it took from registers at its issue."""
 
     #: numbers of the warpgroups in the grid, and the group that each was filling
@@ -63,13 +63,13 @@ class Due(NamedTuple):
 
 
 def poison(instruction: MatrixInstruction) -> int:
-    """What stands in the registers of an accumulator."""
+    """The pattern in the registers of an accumulator."""
     integer = instruction.d_type.startswith("s")
     return POISON_INTEGER if integer else POISON_FLOAT
 
 
 class Products:
-    """What the warpgroups of some thread blocks have issued, and not yet waited for.
+    """Products that the warpgroups of some thread blocks have issued and not yet waited for.
 
     A warpgroup has its number in the grid, so that "random" chooses the same moments for it in
     whatever order the blocks run.
@@ -77,15 +77,15 @@ class Products:
 
     def __init__(self, order: Order, seed: int | None) -> None:
         self._order, self._seed = order, seed
-        self._open: list[Product] = []
+        self._open: list[PendingProduct] = []
         #: number of the group that each warpgroup is filling
         self._group: dict[int, int] = {}
         self._random: dict[int, np.random.Generator] = {}
 
-    def __iter__(self) -> Iterator[Product]:
+    def __iter__(self) -> Iterator[PendingProduct]:
         return iter(self._open)
 
-    def issue(self, product: Product) -> None:
+    def issue(self, product: PendingProduct) -> None:
         product.groups = [self._group.get(number, 0) for number in product.warpgroups]
         product.left = list(range(len(product.warpgroups)))
         self._open.append(product)
@@ -103,12 +103,13 @@ class Products:
                     self._open.remove(product)
 
     def covered(self, warpgroups: Collection[int], newest: int) -> Iterator[Due]:
-        """What a wait for all but the `newest` committed groups covers, the oldest first."""
+        """The products that a wait for all but the `newest` committed groups covers, the oldest
+        first."""
         before = {number: self._group.get(number, 0) - newest for number in warpgroups}
         return self._taken(lambda number, group: group < before.get(number, 0))
 
     def by_chance(self, warpgroups: Collection[int]) -> Iterator[Due]:
-        """What takes effect without a wait, the oldest first."""
+        """The products that take effect without a wait, the oldest first."""
         going = set(warpgroups) if self._order == "random" else set()
 
         def takes_effect(number: int, group: int) -> bool:

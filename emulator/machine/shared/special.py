@@ -9,7 +9,7 @@ from emulator.machine.options import WARPS_OF_PROCESSOR
 
 
 class LaunchSizes(Protocol):
-    """What special registers say of a launch."""
+    """Sizes of a launch, as special registers give them."""
 
     #: bytes of shared memory: asked for at the launch, of a block in all, and of the system
     dynamic_shared: int

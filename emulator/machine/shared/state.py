@@ -1,4 +1,4 @@
-"""``State``: what texts of statements read and change, and how all of it is taken back."""
+"""``WarpState``: what texts of statements read and change, and how all of it is taken back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from emulator.warp.call import Undefined
 
 
 @dataclass(eq=False)
-class State:
+class WarpState:
     """Registers, variables and shared memory of a warp or warpgroup, or of a batch of them."""
 
     lanes: int
@@ -71,7 +71,7 @@ class State:
         self._running = True
 
     def end(self) -> None:
-        """What was changed since `begin` stays."""
+        """Keeps the changes since `begin`."""
         self._running = False
         self.registers.replaced = self.shared.replaced = None
 

@@ -142,7 +142,7 @@ ALLOCATIONS: dict[str, Callable[[Operands], Attempt]] = {
 
 
 def _split(operands: Operands) -> int:
-    """How many columns the two halves of a shape are apart."""
+    """Columns between the two halves of a shape."""
     return operands.constant("split_off") if "split_off" in operands else 0
 
 

@@ -1,4 +1,4 @@
-"""What both engines know of tcgen05: the words of an opcode as `memory` and `warp` take them.
+"""Helpers of all engines for tcgen05: the words of an opcode as `memory` and `warp` take them.
 
 An allocation of a CTA shares its columns with no other CTA, as if each ran on a multiprocessor of
 its own.
@@ -47,19 +47,19 @@ class Access(NamedTuple):
         return cls(given["shape"], int(given["num"][1:]), bool(packed))
 
 
-class Registers(NamedTuple):
-    """What a tcgen05.ld gives: ``(32, n)`` for each operand that is written."""
+class LoadResult(NamedTuple):
+    """Results of a tcgen05.ld: ``(32, n)`` for each operand that is written."""
 
     words: list[Array]
     #: whether anything had written any of it
     defined: bool
 
 
-def loaded(ins: Tcgen05, memory: TensorMemory, address: int, warp: int, split: int) -> Registers:
+def loaded(ins: Tcgen05, memory: TensorMemory, address: int, warp: int, split: int) -> LoadResult:
     """The registers of a tcgen05.ld of a warp."""
     shape, num, packed = Access.of(ins)
     words, defined = memory.load(address, shape, num, warp, packed=packed, split=split)
-    return Registers(_results(ins, words), bool(defined.any()))
+    return LoadResult(_results(ins, words), bool(defined.any()))
 
 
 def _results(ins: Tcgen05, words: Array) -> list[Array]:

@@ -61,7 +61,7 @@ class TensorCopy:
             raise Failure("tensor copy", problem)
 
     def reduction(self, dtype: str) -> Reduction | None:
-        """How elements are combined; None: they are stored. Failure for a type without it."""
+        """The rule that combines elements; None: they are stored. Failure for a type without it."""
         if not self.reduces:
             return None
         if problem := reduction_problem(self._operation, dtype):

@@ -27,6 +27,8 @@ PIPELINES = frozenset({
 #: the same, where the manual leaves the order open: block-scaled main loops, CUTLASS's and
 #: Triton's, copy the next scales over those that an mma before reads
 RELIED_ON = frozenset({("mma", "cp"), ("cp", "cp")})
+#: what a wait::st waits for
+STORE = "st"
 #: what a commit waits for
 COMMITTED = frozenset({"mma", "cp", "cp.4x256b", "shift"})
 
@@ -128,7 +130,7 @@ class Load(TensorOperation):
 
 def stored(pending: Pending, lanes: Collection[int]) -> None:
     """wait::st of warps, by their first lanes."""
-    pending.settle(lambda x: isinstance(x, TensorOperation) and x.name == "st" and x.lane in lanes)
+    pending.settle(lambda x: isinstance(x, TensorOperation) and x.name == STORE and x.lane in lanes)
 
 
 def arrived(pending: Pending, lanes: Collection[int]) -> list[Load]:
@@ -140,7 +142,7 @@ def arrived(pending: Pending, lanes: Collection[int]) -> list[Load]:
 
 
 class Waits:
-    """What completes the ld at a place: a wait::ld behind it, or the use of its registers."""
+    """The completion of the ld at a place: a wait::ld behind it, or the use of its registers."""
 
     def __init__(self, pc: int) -> None:
         self._pc = pc
@@ -168,10 +170,9 @@ def _is_waited_for(program: Program, pc: int) -> bool:
             continue
         seen.add(at)
         statement = program.statements[at]
-        covers = str(statement.instruction).startswith("tcgen05.wait::ld")
-        if covers and statement.guard is None:
+        if "arrives" in statement.effects and statement.guard is None:
             continue
-        if statement.name in ("call", "ret") or results & _touched(statement):
+        if statement.effects & {"calls", "returns"} or results & _touched(statement):
             return False
         open_ += successors(statement)
     return True

@@ -19,7 +19,7 @@ from emulator.machine.vector.strand import Strand
 
 
 class Update(NamedTuple):
-    """What lanes do at their locations."""
+    """The update that lanes make at their locations."""
 
     #: ``rule(old, *operands)`` gives what is there afterwards
     rule: Callable[..., Array]
@@ -111,8 +111,8 @@ def perform(
 
 
 def _swap_at_one(view: Array, b: Array, c: Array) -> tuple[Array, bool] | None:
-    """What each compare-and-swap of the first word finds, and whether any of them changes it; None,
-    and nothing has happened, where several do."""
+    """The value that each compare-and-swap of the first word finds, and whether any of them changes
+    it; None, and nothing has happened, where several do."""
     before = np.full(len(b), view[0])
     chosen = ((b == view[0]) & (b != c)).nonzero()[0]
     if not len(chosen):

@@ -22,7 +22,7 @@ from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import Address, Constant, Function, Statement, Vector, registers_of
 
 if TYPE_CHECKING:
-    from emulator.machine.shared.state import State
+    from emulator.machine.shared.state import WarpState
     from emulator.ptx.statements import Text
 
 _WARPGROUP = 128
@@ -37,7 +37,7 @@ _Check = Callable[[Strand], None]
 class Defined:
     """Puts the checks of a machine before the steps of a text; `names` are its registers'."""
 
-    def __init__(self, state: State, text: Text, names: dict[int, str]) -> None:
+    def __init__(self, state: WarpState, text: Text, names: dict[int, str]) -> None:
         self._state, self._text, self._names = state, text, names
 
     def step(self, statement: Statement, function: Function, run: Step) -> Step:

@@ -70,7 +70,7 @@ class Blocks(dict[int, Block]):
                 break
             statements.append(statement)
             polls |= "polls" in statement.effects
-            if statement.name in control.ENDS:
+            if "jumps" in statement.effects:
                 end = self._end(statement, function)
                 break
             steps.append(self._step(statement, function))
@@ -150,7 +150,7 @@ class Grid:
         ordered = self.schedule is not None or launch.regions is not None
         self.sends = not (ordered or launch.watchers)
         #: blocks that run may take over others, if these have not started
-        self._may_cancel = "clusterlaunchcontrol" in self.program.names
+        self._may_cancel = "cancels" in self.program.effects
         #: changes whenever something happens that another thread may wait for; how often that was
         #: no more than a barrier
         self.progress = self.meetings = 0

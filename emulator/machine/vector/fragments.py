@@ -127,7 +127,7 @@ class Registers:
 
 
 def _positions(s: Strand, lanes: Lanes) -> tuple[Lanes, NDArray[np.bool_]]:
-    """Where lanes stand in a strand, and which of them do."""
+    """Positions of lanes in a strand, and flags of those that are in it."""
     at = np.minimum(np.searchsorted(s.lanes, lanes), len(s) - 1)
     return at, s.lanes[at] == lanes
 

@@ -90,7 +90,7 @@ def movement(statement: Statement, function: Function) -> Step:
         for operand in signature.operands
         if operand.kind in ("vector", "register") and operand.name in statement.operands
     }
-    if ins.family == "movmatrix":
+    if "lanes" in ins.effects:
 
         def transpose(s: Strand) -> None:
             together(s, statement.pc)
@@ -119,7 +119,7 @@ def movement(statement: Statement, function: Function) -> Step:
             places, words = places[0], words[0]
         move.store(ins, places, words, _flat_shared(s), warps=warps)
 
-    return load if ins.family == "ldmatrix" else store
+    return load if "reads" in ins.effects else store
 
 
 def _shared_addresses(bound: Bound, function: Function) -> Callable[[Strand], Array]:

@@ -74,7 +74,7 @@ def words_of(wave: Wave) -> Array:
 
 
 def by_position(find: Find, s: Strand, mask: Array | None) -> Places:
-    """What `find` gives for the lanes of a mask, at their positions in the strand, or one for all.
+    """Results of `find` for the lanes of a mask, at their positions in the strand, or one for all.
 
     Other lanes need not hold an address of a barrier.
     """
@@ -133,7 +133,7 @@ def initialise(statement: Statement, function: Function) -> Step:
 def _changes(
     statement: Statement, function: Function, arrival: Arrival
 ) -> Callable[[Strand, Array | None], Change]:
-    """What the lanes of a mask do to their barriers."""
+    """The changes that the lanes of a mask make to their barriers."""
 
     def reads(bound: Bound | None, default: int) -> Callable[[Strand, Array | None], Any]:
         if bound is None:
@@ -205,7 +205,7 @@ def invalidate(statement: Statement, function: Function) -> Step:
 
 @dataclass(eq=False)
 class PhaseWait:
-    """What a strand waits for: at each place the phase of a parity, or of a token."""
+    """The phases that a strand waits for: at each place the phase of a parity, or of a token."""
 
     places: Places
     #: tokens or parities ``(lanes,)``

@@ -188,7 +188,7 @@ def addresses(bound: Bound, function: Function) -> Callable[[Strand], NDArray[np
 
 
 def first_position(wrong: Array, mask: Array | None) -> int:
-    """Where in its strand the first lane stands that is wrong, of flags for the lanes of a mask."""
+    """Position in its strand of the first wrong lane, of flags for the lanes of a mask."""
     index = int(np.argmax(wrong))
     return index if mask is None else int(np.flatnonzero(mask)[index])
 

@@ -15,7 +15,6 @@ from emulator.machine.vector import (
     asynchronous,
     cancel,
     compute,
-    control,
     issuer,
     lanes,
     matrix,
@@ -32,8 +31,6 @@ from emulator.ptx.program import Function, Statement
 
 Make = Callable[[Statement, Function], Step]
 
-#: why opcodes with these first words are not modelled
-_REASONS = {"multimem": ": its addresses stand for memory of several GPUs"}
 #: first words of an opcode -> what makes its step; the longest that fits counts
 STEPS: dict[str, Make] = {
     "ld": access.load,
@@ -81,13 +78,13 @@ def step_of(statement: Statement, function: Function) -> Step:
 
 
 def problem(instruction: object) -> str:
-    """Why a statement cannot run; "" if it can."""
+    """The reason why a statement cannot run; "" if it can."""
     return "" if runs(instruction) else _missing(instruction)
 
 
 def _missing(instruction: object) -> str:
-    reason = _REASONS.get(str(instruction).partition(".")[0], "")
-    return f"{str(instruction)!r} is legal PTX, not modelled here{reason}"
+    reason = instruction.form.unmodelled if isinstance(instruction, Instruction) else ""
+    return f"{str(instruction)!r} is legal PTX, not modelled here{': ' * bool(reason)}{reason}"
 
 
 def rule_of(instruction: object) -> str:
@@ -109,10 +106,9 @@ def runs(instruction: object) -> bool:
     """Whether there is a step for an instruction."""
     if type(instruction) in matrix.STEPS or rule_of(instruction):
         return True
-    if isinstance(instruction, Instruction) and "hint" in instruction.effects:
+    if isinstance(instruction, Instruction) and instruction.effects & {"hint", "jumps"}:
         return True
-    opcode = str(instruction)
-    return opcode.partition(".")[0] in control.ENDS or maker_of(opcode) is not None
+    return maker_of(str(instruction)) is not None
 
 
 def maker_of(opcode: str) -> Make | None:

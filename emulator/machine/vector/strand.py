@@ -218,7 +218,7 @@ class Strand:
 
     @property
     def place(self) -> tuple[int, ...]:
-        """Where the strand is, and where it returns to: strands of one place may merge."""
+        """The strand's statement and return addresses: strands of one place may merge."""
         return (self.pc, *(frame.return_pc for frame in self.frames))
 
     # --- splitting and merging ---

@@ -64,7 +64,8 @@ def barrier(statement: Statement, function: Function) -> Step:
 
 
 def _reduction(statement: Statement, function: Function, ins: OrdinaryInstruction):  # type: ignore[no-untyped-def]
-    """What bar.red gives each thread: `votes` are (how many voted, how many voted true)."""
+    """Writes the result of bar.red in each thread: `votes` are (how many voted, how many voted
+    true)."""
     operation = ins.modifiers["operation"]
     if operation == "popc":
         count = writer(statement.operands["d"], "u32", function)

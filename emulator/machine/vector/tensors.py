@@ -24,7 +24,7 @@ from emulator.machine.vector.strand import Strand
 from emulator.machine.vector.wave import Wave
 from emulator.memory.arena import AccessError, Arena
 from emulator.memory.mbarrier import Change
-from emulator.memory.tensor_copy import PERIOD, RUN, Copy, place_problem, plan
+from emulator.memory.tensor_copy import PERIOD, RUN, PlacedCopy, place_problem, plan
 from emulator.memory.tensor_transfer import Combine, load_box, reduce_box, store_box
 from emulator.memory.windows import LOCAL, SHARED, WINDOW_BITS
 from emulator.ptx.program import Address, Function, Statement, items_of
@@ -60,7 +60,7 @@ class TensorIssue:
     def values(self, s: Strand) -> dict[str, Array]:
         return {name: read(s) for name, read in self.reads.items()}
 
-    def placed(self, s: Strand, values: dict[str, Array], at: Int64) -> Copy:
+    def placed(self, s: Strand, values: dict[str, Array], at: Int64) -> PlacedCopy:
         """The copies that threads at some positions issue, who go by one map."""
         first = int(at[0])
         with of_lane(first):
@@ -126,9 +126,9 @@ class _Runs(NamedTuple):
 
 
 def _runs_of(
-    s: Strand, box: Copy, at: Int64, rows: Int64, space: str, addresses: Array, write: bool
+    s: Strand, box: PlacedCopy, at: Int64, rows: Int64, space: str, addresses: Array, write: bool
 ) -> _Runs:
-    """Where the boxes of threads at some positions lie; `rows`: of the blocks that those belong to.
+    """Places of the boxes of threads at some positions; `rows`: of the blocks that those belong to.
 
     The swizzle looks at addresses in the block.
     """
@@ -146,7 +146,7 @@ def _runs_of(
 
 
 class _Targets(NamedTuple):
-    """Where loads go: the thread that issued each, the row of a block, the address there, the
+    """Targets of loads: the thread that issued each, the row of a block, the address there, the
     mbarrier."""
 
     at: Int64
@@ -214,7 +214,7 @@ def _signal(s: Strand, barriers: Int64, size: int, at: Int64) -> None:
     change(s.wave, barriers, Change(transactions=-size), at)
 
 
-def _box_loader(box: Copy, arena: Arena, target: _Runs) -> Callable[[], None]:
+def _box_loader(box: PlacedCopy, arena: Arena, target: _Runs) -> Callable[[], None]:
     return lambda: target.write(load_box(box, arena.read_rows))
 
 
@@ -262,7 +262,7 @@ def _without_repetition(
     return at[np.r_[True, fresh]]
 
 
-def _inside(box: Copy, runs: _Runs) -> Int64:
+def _inside(box: PlacedCopy, runs: _Runs) -> Int64:
     """Of the bytes of a box in shared memory those whose elements lie in the tensor."""
     places = RUN * runs.places[..., None] + np.arange(RUN)
     inside = np.repeat(box.element_inside, box.plan.element_bytes, axis=-1)
@@ -271,7 +271,7 @@ def _inside(box: Copy, runs: _Runs) -> Int64:
 
 
 def _box_storer(
-    box: Copy, arena: Arena, source: _Runs, combine: Combine | None
+    box: PlacedCopy, arena: Arena, source: _Runs, combine: Combine | None
 ) -> Callable[[], None]:
     shape = (*box.row_inside.shape, box.plan.row_bytes)
 

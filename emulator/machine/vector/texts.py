@@ -33,7 +33,7 @@ from emulator.ptx.statements import Text, at_place
 
 if TYPE_CHECKING:
     from emulator.machine.shared.registers import Register
-    from emulator.machine.shared.state import State
+    from emulator.machine.shared.state import WarpState
     from emulator.ptx.program import Function, Statement
 
 #: rows of shared memory are multiples of the largest access
@@ -51,7 +51,7 @@ class TextGrid(Grid):
     #: a warp alone is slow
     most_in_vain = 1 << 18
 
-    def __init__(self, text: Text, state: State) -> None:
+    def __init__(self, text: Text, state: WarpState) -> None:
         self.text, self.state = text, state
         self.launch = _Source(text, state)  # type: ignore[assignment]
         self.program, self.function = text.program, text.function
@@ -179,9 +179,9 @@ class _TextBlocks(Blocks):
 
 
 class _Source:
-    """What a grid asks of a launch, of statements that are none."""
+    """The part of a launch that a grid needs, for statements outside of any launch."""
 
-    def __init__(self, text: Text, state: State) -> None:
+    def __init__(self, text: Text, state: WarpState) -> None:
         self._text, self._state = text, state
 
     def error(
@@ -229,7 +229,7 @@ class _Memory:
         self.journal.replaced = []
 
     def write_back(self) -> None:
-        """What was written to a copy goes to the machine's bytes."""
+        """Copies the bytes written to a copy back to the machine's."""
         if self._is_own or not self.journal.replaced:
             return
         shared = self._shared

@@ -416,7 +416,7 @@ class Wave:
         return found
 
     def rows_by_cta(self, ctas: Lanes) -> Lanes:
-        """Where blocks of the grid stand in the wave; -1: they are not in it."""
+        """Rows of the wave in which blocks of the grid are; -1 for blocks that are not in it."""
         if self._rows is None:
             self._rows = np.full(self.grid.total, -1, np.int64)
             self._rows[self.ctas] = np.arange(len(self.ctas))

@@ -15,7 +15,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.isa.matrix import MatrixInstruction
-from emulator.machine.shared.products import ORDER, Due, OnProducts, Product, poison
+from emulator.machine.shared.products import ORDER, Due, OnProducts, PendingProduct, poison
 from emulator.machine.vector import kernels
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.fragments import Fetch, Registers, whole
@@ -31,7 +31,7 @@ from emulator.warp.call import Call
 
 
 @dataclass(eq=False)
-class _Issued(Product):
+class _Issued(PendingProduct):
     """Products of warpgroups that came to a statement together."""
 
     instruction: MatrixInstruction

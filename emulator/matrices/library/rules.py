@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from emulator.errors import UnsupportedError
+from emulator.isa.kinds import is_tensor
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.instruction_descriptor import InstructionDescriptor
 from emulator.matrices.operands import as_matrix_instruction
@@ -64,7 +65,7 @@ class Rule:
 def _first_of(rule: Rule, target: str, k: int) -> MatrixInstruction:
     for opcode in rule.opcodes:
         descriptor = None
-        if opcode.startswith("tcgen05"):
+        if is_tensor(opcode):
             kind = opcode.rpartition("::")[2]
             a, b = (rule.operands_as or x for x in (rule.a, rule.b))
             descriptor = InstructionDescriptor(kind=kind, a=a, b=b, d="f32", m=128, n=256)

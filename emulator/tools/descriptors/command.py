@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from emulator.errors import OperandError, hint, listing, quoted, shown
+from emulator.isa.kinds import is_tensor
 from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import PATTERN_LINE, WINDOW
 from emulator.tools.descriptors.description import (
@@ -77,7 +78,7 @@ def descriptor_command(
     if len(opcodes) > 1:
         raise OperandError(f"one opcode for all words; got {listing(map(quoted, opcodes), 4)}")
     memory = WINDOW if shared_size is None else whole_number("--shared-size", shared_size)
-    if opcodes and opcodes[0].startswith("tcgen05."):
+    if opcodes and is_tensor(opcodes[0]):
         return _of_tensor_cores(
             opcodes[0], words, idesc, operand, memory, build, need or diff, target
         )

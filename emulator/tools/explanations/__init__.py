@@ -1,1 +1,1 @@
-"""Why a result came out as it did, and where two results part."""
+"""Explanations of results, and of where two results part."""

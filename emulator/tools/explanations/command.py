@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from emulator.errors import OperandError, shown
+from emulator.isa.kinds import is_tensor_product
 from emulator.report import Report
 from emulator.tools.explanations.comparison import compare
 from emulator.tools.explanations.explanation import explain, explain_registers
@@ -120,8 +121,7 @@ def compare_command(
     check_outputs([output], [given.get("input")])
     word = instruction_word(idesc)
     instructions = [
-        as_multiplication(opcode, word if opcode.startswith("tcgen05.mma") else None)
-        for opcode in opcodes
+        as_multiplication(opcode, word if is_tensor_product(opcode) else None) for opcode in opcodes
     ]
     longest = max(instructions, key=lambda ins: ins.k)
     matrices: dict[str, Any] = dict(operands(longest, **given, place=(0, 0)))

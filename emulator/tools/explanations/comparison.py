@@ -13,6 +13,7 @@ from dtypes import FORMATS, Array, Format, codes_from_array
 from emulator.arrays import accepts_tensors, as_array
 from emulator.errors import OperandError, UnsupportedError, listing, whole
 from emulator.isa.instruction import Instruction
+from emulator.isa.kinds import is_tensor_product
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.recipe import Recipe
 from emulator.layout.instruction_descriptor import InstructionDescriptor
@@ -155,14 +156,10 @@ def _several(given: Any) -> list[Any]:
         return [given]
 
 
-def _is_tcgen05(given: Any) -> bool:
-    """Whether an instruction or its opcode is a tcgen05.mma, which needs a descriptor."""
-    return isinstance(given, (str, Instruction)) and str(given).startswith("tcgen05.mma")
-
-
 def _instructions(given: Any, idesc: InstructionDescriptor | int | None) -> list[Multiplication]:
     chosen = [
-        as_multiplication(ins, idesc if _is_tcgen05(ins) else None) for ins in _several(given)
+        as_multiplication(ins, idesc if is_tensor_product(str(ins)) else None)
+        for ins in _several(given)
     ]
     if not chosen:
         raise OperandError("compare takes an instruction or several; got none")

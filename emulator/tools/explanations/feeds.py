@@ -242,7 +242,7 @@ def _with_memory(
 
 
 def _in_registers(fragment: Fragment, group: int = 0) -> Where:
-    """What is not one of several matrices has one group."""
+    """Places of elements in registers; an operand of one matrix has one group."""
     group = group if fragment.groups > 1 else 0
     numbered = fragment.registers > 1 or fragment.operand in "abcd"
 
@@ -258,8 +258,8 @@ def _in_registers(fragment: Fragment, group: int = 0) -> Where:
 
 
 def _in_tensor_memory(ins: TensorMatrixInstruction, codes: dict[str, Array]) -> _Matrices:
-    """What a tcgen05.mma keeps in tensor memory, from the first column on; A and B are said to be
-    in shared memory, where a descriptor that nobody gave has them."""
+    """Places of the operands of a tcgen05.mma in tensor memory, from the first column on; A and B
+    are said to be in shared memory, where a descriptor that nobody gave has them."""
     layout, notes = ins.layout, []
     where = {"c": _at(layout.d), "d": _at(layout.d)}
     if ins.is_sparse:

@@ -12,7 +12,7 @@ import numpy as np
 from dtypes import Array
 from emulator.errors import OperandError
 from emulator.errors import shown as given_text
-from emulator.isa.wmma import WmmaMultiply
+from emulator.isa.wmma import WmmaTransfer
 from emulator.machine.checks.recording import Probe, Result, Stop, Trace, Writer
 from emulator.machine.checks.values import shown
 from emulator.machine.module import Kernel, Module
@@ -23,8 +23,6 @@ from emulator.tools.orders import SavedArrays, element_text, other_elements
 
 #: operands that the text shows
 _OPERANDS = 12
-#: statements whose result comes from elsewhere: first word of the opcode
-_BROUGHT = ("ld", "ldu", "atom", "ldmatrix", "wmma", "tex")
 
 
 @dataclass(frozen=True)
@@ -202,7 +200,7 @@ class _Pair:
 
     def reason(self, statement: Statement) -> str:
         """The known reason why a statement has other results."""
-        if statement.name in _BROUGHT and not isinstance(statement.instruction, WmmaMultiply):
+        if "reads" in statement.effects or isinstance(statement.instruction, WmmaTransfer):
             return "memory brought it: another block or an asynchronous copy has written it"
         if len({more.get("contract") for _, _, more in self._launches}) == 1:
             return ""

@@ -173,7 +173,7 @@ def ulp(fmt: Format, *values: Fraction) -> Fraction:
 
 
 def ulps_apart(exact: Fraction, code: ShownCode) -> Fraction | None:
-    """How far a result lies above (below: negative) the exact value, in units in the last place of
+    """Distance of a result above (below: negative) the exact value, in units in the last place of
     the larger of the two magnitudes. None for infinity and NaN."""
     value = code.value
     return None if value is None else (value - exact) / ulp(code.fmt, value, exact)

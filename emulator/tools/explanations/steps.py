@@ -314,7 +314,7 @@ def _off(exact: Fraction | None, result: ShownCode) -> str:
 
 
 def _operation_note(x: Operated) -> str:
-    """Why a result is a NaN or an infinity."""
+    """The reason why a result is a NaN or an infinity."""
     outcome = ShownCode(x.fmt, x.result).number_class
     if outcome < INFINITE:
         return ""

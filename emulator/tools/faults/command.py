@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.errors import OperandError, hint, listing, quoted
 from emulator.isa.instruction import Instruction
+from emulator.isa.kinds import is_tensor_product
 from emulator.matrices.operands import as_matrix_instruction
 from emulator.tools.faults.finder import find_faults
 from emulator.tools.faults.inputs import PASSED
@@ -54,7 +55,7 @@ def fault_command(
     Exit code 0: nothing is wrong, or a mistake is named that explains every bit; 1: none is.
     Raises an EmulatorError for a file or arrays that cannot be used.
     """
-    of_matrices = opcode.strip().startswith("tcgen05.mma")
+    of_matrices = is_tensor_product(opcode)
     ins: Instruction = (
         as_matrix_instruction(opcode, instruction_word(idesc))
         if of_matrices or idesc is not None else Instruction.parse(opcode)

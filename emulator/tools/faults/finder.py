@@ -14,6 +14,7 @@ from dtypes import Array
 from emulator.arrays import accepts_tensors, as_array
 from emulator.errors import OperandError, whole
 from emulator.isa.instruction import Instruction, as_instruction
+from emulator.isa.kinds import is_tensor_product
 from emulator.isa.tensor_matrix import TensorMatrixInstruction, settle
 from emulator.layout.instruction_descriptor import InstructionDescriptor
 from emulator.targets import Target, find_target
@@ -185,8 +186,7 @@ def find_faults(
     could be compared; UnsupportedError where the target lacks the instruction.
     """
     settled = isinstance(ins, TensorMatrixInstruction)
-    named_so = isinstance(ins, str) and ins.strip().startswith("tcgen05.mma")
-    if settled or named_so or idesc is not None:
+    if settled or is_tensor_product(ins) or idesc is not None:
         if d is None or expected is not None or passed:
             raise OperandError("of a tcgen05.mma the finder takes the matrices and d=")
         named = {"a": a, "b": b, "c": c, "scale_a": scale_a, "scale_b": scale_b}

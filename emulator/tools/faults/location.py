@@ -159,7 +159,7 @@ def _shown(fmt: Format, code: Array) -> str:
 
 
 def rounding(fmt: Format, right: Array, observed: Array) -> list[str]:
-    """What a D says that is nearly right: no operand is misplaced."""
+    """The finding for a D that is nearly right: no operand is misplaced."""
     values = [decode_values(fmt, x) for x in (right, observed)]
     if not fmt.is_float or (right == observed).all() or not np.isfinite(values).all():
         return []

@@ -56,7 +56,7 @@ def _places(fragment: Fragment) -> Iterator[tuple[str, Places]]:
 
 
 class _Writers(NamedTuple):
-    """Who may stay: flat indices of elements of D, and those that they are stored as."""
+    """Elements that may have been stored last: flat indices in D, and where they were stored."""
 
     held: Places
     to: Places

@@ -162,7 +162,8 @@ def _whole_tile(kernel: RecordedKernel, operand: str) -> tuple[TileShape, int]:
 
 
 def _start_of(first: Descriptor, places: Any) -> Any:
-    """Where descriptors start whose first element lies at `places`: there, but for the swizzle."""
+    """Start addresses of descriptors whose first element lies at `places`: there, but for the
+    swizzle."""
     units = (first.swizzle_bytes or LINE_BYTES) // LINE_BYTES
     return places ^ ((places >> 7) - first.base_offset & units - 1) << 4
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from emulator.errors import OperandError, quoted
 from emulator.isa.instruction import Instruction
+from emulator.isa.kinds import is_tensor
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.picture import document
 from emulator.tools.descriptors.tiles import swizzle_width, whole_number
@@ -67,7 +68,7 @@ def view_command(
     UnsupportedError or OperandError for what is no instruction, target, operand or tile, and
     OperandError for a file that cannot be written.
     """
-    if opcode.startswith("tcgen05."):
+    if is_tensor(opcode):
         return _tensor(opcode, operand or "", idesc, format or _format_of(output), output)
     ins = Instruction.parse(opcode)
     page = Page(ins, operand or "", target, _memory(ins, tile), _warps(warps))

@@ -263,7 +263,7 @@ def _rows(ins: Movement) -> list[Panel]:
     size = {"b16": 16, "b8": 8}.get(ins.form.type) or int(ins.source[1])
     assert cols * size <= ROW_BYTES * 8
     return [
-        Panel("p", "a" if ins.family == "ldmatrix" else "d", ("", ""), "rows in memory",
+        Panel("p", "a" if "reads" in ins.effects else "d", ("", ""), "rows in memory",
               row_grid("p", i, ins.form.rows, cols, size),
               {"kind": "rows", "first": i * ins.form.rows, "bits": size}, i)
         for i in range(ins.count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from emulator.errors import one_of
+from emulator.isa.kinds import is_tensor_product
 from emulator.isa.tensor_matrix import TensorMatrixInstruction, settle
 from emulator.layout.picture import Grid, document, side_by_side
 from emulator.layout.tensor_grids import matrix_grids, transfer_grid
@@ -23,7 +24,7 @@ def tensor_document(opcode: str, operand: str, idesc: int | None, html: bool) ->
 
     Raises OperandError for what has no picture.
     """
-    if opcode.startswith("tcgen05.mma"):
+    if is_tensor_product(opcode):
         ins = settle(opcode, idesc)
         title, grids = str(ins), _matrices(ins, operand or "d")
     else:

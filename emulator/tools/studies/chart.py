@@ -97,7 +97,7 @@ def _grid(axes: _Axes, xs: Sequence[float]) -> Iterator[str]:
 
 
 def _name_places(lines: Sequence[Line], axes: _Axes) -> list[float]:
-    """Where each line's name stands: at its end, pushed apart so that none covers another."""
+    """Places the name of each line at its end, pushed apart so that none covers another."""
     bottom = _ABOVE + _HEIGHT
     ends = [axes.y(x.points[-1][1]) if x.points else bottom for x in lines]
     out, last = [0.0] * len(ends), -math.inf

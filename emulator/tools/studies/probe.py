@@ -77,7 +77,7 @@ def probe(
     target: str | Target | Recipe,
     idesc: InstructionDescriptor | int | None = None,
 ) -> Probe:
-    """What experiments show of the accumulation of an instruction on `target`, or of a recipe.
+    """Measures the accumulation of an instruction on `target`, or of a recipe, by experiments.
 
     `data`: precision (significant bits of the result), rounding ("rz", "rn", "rp", "rm", or
     "unseen"), passes (positions of k that are added at once, in order; None where not seen),

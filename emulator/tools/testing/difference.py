@@ -271,7 +271,8 @@ def _codes(array: Array, fmt: Format | None, what: str) -> Array:
 
 
 def _shower(fmt: Format | None, dtype: np.dtype[Any]) -> Callable[[Any], str]:
-    """How the number of a code is written: as its own type writes it, for it is the shortest."""
+    """The function that writes the number of a code: as its own type writes it, for it is the
+    shortest."""
 
     def show(code: Any) -> str:
         codes = np.array([code])

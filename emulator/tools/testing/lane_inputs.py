@@ -107,7 +107,7 @@ class Inputs:
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """What `execute` takes by name: selector, scale_a, scale_b, shared."""
+        """The arguments that `execute` takes by name: selector, scale_a, scale_b, shared."""
         wgmma, sparse, _ = traits(self.ins)
         out = {name: words for name, words in self.words.items() if name.startswith("scale")}
         out |= {"selector": self.selector} if sparse else {}

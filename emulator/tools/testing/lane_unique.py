@@ -42,7 +42,7 @@ Index = NDArray[np.intp]
 
 
 class Case(NamedTuple):
-    """What one entry of the batch shows: `digit` of the numbers of some elements of `operand`."""
+    """Meaning of one entry of the batch: `digit` of the numbers of some elements of `operand`."""
 
     operand: str
     digit: int

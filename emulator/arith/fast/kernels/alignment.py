@@ -24,7 +24,7 @@ DIRECTED_LANES = 16
 
 
 class LazyProduct(NamedTuple):
-    """What emits the product of an element of A and one of B, or of their scales."""
+    """Emits the product of an element of A and one of B, or of their scales."""
 
     #: of the numbers
     value: Callable[[], Word]

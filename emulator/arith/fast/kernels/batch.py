@@ -22,7 +22,7 @@ Int64 = NDArray[np.int64]
 _WORTH_A_THREAD, _SLOWER_F64 = 1 << 20, 2
 
 
-class Operand(NamedTuple):
+class OperandMemory(NamedTuple):
     """Memory with the places of an operand's elements; see `modules.batch_module`."""
 
     address: int
@@ -85,7 +85,7 @@ class Prepared(NamedTuple):
     #: what is kept
     words: Int64
     #: what the words point to
-    operands: Mapping[str, Operand]
+    operands: Mapping[str, OperandMemory]
 
     def words_at(self, arrays: Mapping[str, NDArray[Any]]) -> Int64:
         """The words for operands that lie where these arrays do."""
@@ -96,7 +96,7 @@ class Prepared(NamedTuple):
 
 
 def prepared(
-    product: Product, operands: Mapping[str, Operand], flips: tuple[int, int] = (0, 0)
+    product: Product, operands: Mapping[str, OperandMemory], flips: tuple[int, int] = (0, 0)
 ) -> Prepared:
     """`flips` are bits to flip in units of A and of B."""
     runs = (operands[name].run if name in operands else 1 for name in OPERANDS)

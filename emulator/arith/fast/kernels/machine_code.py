@@ -157,7 +157,7 @@ def _stored(key: str, ir: str) -> bytes:
 
 
 def cache_folder() -> Path | None:
-    """Where compiled code is kept: EMULATOR_CACHE_DIR, or the user's folder of caches; None where
+    """The folder of compiled code: EMULATOR_CACHE_DIR, or the user's folder of caches; None where
     that cannot be written to, or is open to others."""
     given = os.environ.get("EMULATOR_CACHE_DIR")
     with suppress(OSError, RuntimeError):

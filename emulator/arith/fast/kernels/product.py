@@ -30,7 +30,8 @@ _SETS_ROUNDING = ("x86_64", "aarch64", "arm64")
 
 
 class Units(NamedTuple):
-    """What is loaded at once of A or B: `per` neighbours along k, in the lowest bits first."""
+    """Elements of A or B that are loaded at once: `per` neighbours along k, in the lowest bits
+    first."""
 
     bits: int
     per: int

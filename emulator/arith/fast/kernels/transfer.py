@@ -151,7 +151,7 @@ class Transfer:
         return out
 
     def _rows_of_pairs(self, vector: int) -> tuple[int, int]:
-        """Where the halves of words belong that hold the elements of two rows."""
+        """Places of the halves of words that hold the elements of two rows."""
         row, column = divmod(vector * self.e.width, self.block[1])
         at = 2 * row * self.block[1] + column
         return at, at + self.block[1]
