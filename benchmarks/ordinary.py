@@ -2,10 +2,10 @@
 
     python benchmarks/ordinary.py [--repeat N] [--engine NAME] [KERNEL ...]
 
-The kernels are in ordinary.cu (by nvcc or NVRTC), the jobs in ordinary.cpp (by g++ with -O3, vectors
-and all cores). Launches and jobs take turns. "first" is the first launch in this process, "later"
-the median of the others, both in seconds of wall time and of processor time; the ratios are those
-of "later" to C++. Results are compared, so that both did the job.
+The kernels are in ordinary.cu (by nvcc or NVRTC), the jobs in ordinary.cpp (by g++ with -O3,
+vectors and all cores). Launches and jobs take turns. "first" is the first launch in this process,
+"later" the median of the others, both in seconds of wall time and of processor time; the ratios
+are those of "later" to C++. Results are compared, so that both did the job.
 """
 
 from __future__ import annotations

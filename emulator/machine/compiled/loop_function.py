@@ -8,7 +8,7 @@ are as they were at the start of the part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -23,17 +23,24 @@ from emulator.ptx.program import Function
 from emulator.targets import Target
 
 #: what a call says, in words of 8 bytes: how many warps take turns part by part, the first pc that
-#: is for others, the most branches backward of parts that poll and parts executed; arrays of the
-#: warps: the lowest pc of each, its lanes there, all its lanes, the pcs of lanes where they differ,
-#: the numbers of the parts that were executed, and what happened
+#: is for others, the most branches backward of parts that poll and parts executed, the phase;
+#: arrays of the warps: the lowest pc of each, its lanes there, all its lanes, the pcs of lanes where
+#: they differ, the numbers of the parts that were executed, and what happened
 CALL = (
-    "together", "limit", "turns", "room", "low", "mask", "whole", "pcs", "trace", "records",
+    "together", "limit", "turns", "room", "phase",
+    "low", "mask", "whole", "pcs", "trace", "records",
 )  # fmt: skip
+#: which parts run in a call: all; those that write no memory of other blocks, which threads execute
+#: at the same time; the others
+EVERY, APART, SERIAL = range(3)
+#: bits that the function returns: something was stored, a part of another phase was met
+STORED, MET = 1, 2
 #: what happened to warps that take turns, in words of 8 bytes: parts, statements and statements of
 #: threads executed; the pc of the part that branched backward too often, the statement that must
 #: not be executed; -1: none; and the warp that it belongs to
 RECORD = ("parts", "statements", "lanes", "tired", "failed", "warp")
-_COUNTERS = ("parts", "statements", "lanes", "turns")
+_GOES_ON = ("parts", "statements", "lanes")
+_COUNTERS = (*_GOES_ON, "turns")
 _NOWHERE, _ALL = 0xFFFFFFFF, 0xFFFFFFFF
 
 
@@ -49,8 +56,9 @@ class LoopText(NamedTuple):
 
 
 class LoopFunction(NativeFunction):
-    """The function ``i64 (arguments, first, end, context, call)``; it returns 1 where it stored
-    anything, else 0. `live_at` gives the registers, as bits, that may be read from a pc on."""
+    """The function ``i64 (arguments, first, end, context, call)``; it returns bits. `live_at` gives
+    the registers, as bits, that may be read from a pc on; `serial` the pcs of parts that run in the
+    phase of that name, where there are phases."""
 
     def __init__(
         self,
@@ -58,8 +66,10 @@ class LoopFunction(NativeFunction):
         function: Function,
         target: Target,
         live_at: Callable[[int], int],
+        serial: Collection[int] = (),
     ) -> None:
         super().__init__(function, target, POINTER)
+        self._serial = serial
         self._parts, self._live_at = parts, live_at
         self._kept: set[int] = set()
         entry = self._entry
@@ -89,8 +99,11 @@ class LoopFunction(NativeFunction):
         last = b.add(start, self._given["together"])
         self._group = b.udiv(start, self._given["together"])
         self._to = b.select(b.icmp_unsigned("<", last, self._end), last, self._end)
-        for count in self._count.values():
-            b.store(LONG(0), count)
+        b.store(LONG(0), self._count["turns"])
+        for name in _GOES_ON:  # with what the phases before have left
+            records = self._place("records", self._group, 8 * len(RECORD))
+            at = b.gep(records, [LONG(RECORD.index(name))], source_etype=LONG)
+            b.store(b.load(at, typ=LONG), self._count[name])
         for name in ("tired", "failed"):
             self._record(name, LONG(-1))
         b.branch(self._dispatch)
@@ -98,7 +111,7 @@ class LoopFunction(NativeFunction):
         for number, part in enumerate(self._parts):
             self._write_part(number, part)
         b.position_at_end(self._finish)
-        for name in ("parts", "statements", "lanes"):
+        for name in _GOES_ON:
             self._record(name, b.load(self._count[name], typ=LONG))
         start.add_incoming(self._to, b.block)
         b.cbranch(b.icmp_unsigned("<", self._to, self._end), head, done)
@@ -172,9 +185,14 @@ class LoopFunction(NativeFunction):
     def _write_part(self, number: int, part: Part) -> None:
         b = self.b
         b.position_at_end(self._starts[part.pc])
+        if self._serial:
+            other = LONG(APART if part.pc in self._serial else SERIAL)
+            with b.if_then(b.icmp_unsigned("==", self._given["phase"], other), likely=False):
+                b.store(b.or_(b.load(self._stored, typ=LONG), LONG(MET)), self._stored)
+                b.branch(self._finish)
         if part.barrier is not None:
             self._each_warp(lambda warp: self._require_at_barrier(warp, part))
-            b.store(LONG(1), self._stored)
+            b.store(b.or_(b.load(self._stored, typ=LONG), LONG(STORED)), self._stored)
         if need_all_lanes(part.statements, self.target):
             self._each_warp(lambda warp: self._require_all(warp, part))
         if part.may_stay:

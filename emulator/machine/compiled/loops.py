@@ -10,13 +10,16 @@ from dataclasses import dataclass, replace
 from emulator.machine.compiled import mbarriers, warpgroups
 from emulator.machine.compiled.atomics import come_apart
 from emulator.machine.compiled.blocks import simplified
-from emulator.machine.compiled.translation import can_translate
+from emulator.machine.compiled.translation import can_translate, stay_apart
 from emulator.machine.vector import control
 from emulator.ptx.program import Constant, Function, Program, Statement
 from emulator.targets import Target
 
 #: statements of a function that is short, whatever its loops are
 _SHORT = 1000
+#: statements that write no memory of other blocks and are a part of their own, so that blocks
+#: execute them at the same time
+_APART = 32
 
 
 @dataclass(frozen=True)
@@ -133,8 +136,11 @@ def _parts(program: Program, function: Function) -> list[Part]:
         out.append(Part(None, tuple(body), branch, taken, following))
         body.clear()
 
+    cuts = _cuts(program, function)
     for statement in program.statements[function.first : function.end]:
         following = statement.pc + 1
+        if body and statement.pc in cuts:
+            ends(None, statement.pc, statement.pc)
         if statement.name == "bra":
             goes = statement.targets[0]
             ends(statement, goes, goes if statement.guard is None else following)
@@ -156,6 +162,23 @@ def _parts(program: Program, function: Function) -> list[Part]:
             body.append(statement)
             if following in program.leaders:
                 ends(None, following, following)
+    return out
+
+
+def _cuts(program: Program, function: Function) -> set[int]:
+    """Where many statements that write no memory of other blocks start or end."""
+    out: set[int] = set()
+    first = function.first
+    for statement in program.statements[function.first : function.end]:
+        if statement.pc in program.leaders:
+            first = statement.pc
+        if not stay_apart([statement]):
+            first = statement.pc + 1
+        elif statement.pc - first == _APART - 1:
+            out.add(first)
+        following = program.statements[statement.pc + 1 : function.end][:1]
+        if statement.pc - first >= _APART - 1 and not stay_apart(following):
+            out.add(statement.pc + 1)
     return out
 
 
