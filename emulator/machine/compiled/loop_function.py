@@ -24,8 +24,8 @@ from emulator.targets import Target
 
 #: what a call says, in words of 8 bytes: how many warps take turns part by part, the first pc that
 #: is for others, the most branches backward of parts that poll and parts executed, the phase;
-#: arrays of the warps: the lowest pc of each, its lanes there, all its lanes, the pcs of lanes where
-#: they differ, the numbers of the parts that were executed, and what happened
+#: arrays of the warps: the lowest pc of each, its lanes there, all its lanes, the pcs of lanes
+#: where they differ, the numbers of the parts that were executed, and what happened
 CALL = (
     "together", "limit", "turns", "room", "phase",
     "low", "mask", "whole", "pcs", "trace", "records",

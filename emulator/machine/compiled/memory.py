@@ -14,8 +14,8 @@ from typing import Any
 from llvmlite import ir
 
 from emulator.arith.fast.words import BIT, LONG, POINTER, WORD, Value
+from emulator.machine.compiled import patterns
 from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
-from emulator.machine.shared.served import within_group
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 
 #: what a segment is told of memory, in words of 8 bytes: addresses of bytes and of tables, sizes
@@ -161,16 +161,17 @@ class Memory:
     def _after(self, places: Value, offset: int) -> Value:
         return self.e.builder.add(places, self.e.word(64, offset)) if offset else places
 
-    def load(self, places: Value, bits: int, count: int) -> list[Value]:
-        """`count` neighbouring words of each lane."""
-        return [self.e.gather(self._after(places, i * bits // 8), bits) for i in range(count)]
+    def load(self, places: Value, bits: int, count: int, mask: Value = None) -> list[Value]:
+        """`count` neighbouring words of each lane of a mask; None: of all."""
+        return patterns.load(self.e, places, bits, count, self._lanes(mask))
 
-    def store(self, places: Value, words: list[Value]) -> None:
-        """Neighbouring words of each lane; of lanes at one place that one wins as on the chip."""
-        within = within_group(len(words) * words[0].type.element.width // 8)
-        order = ir.Constant(ir.VectorType(WORD, WIDTH), [i ^ within for i in range(WIDTH)])
-        places, *words = (self.e.builder.shuffle_vector(x, x, order) for x in (places, *words))
-        self.scatter(places, words)
+    def store(self, places: Value, words: list[Value], mask: Value = None) -> None:
+        """Neighbouring words of each lane of a mask; None: of all. Of lanes at one place that one
+        wins as on the chip."""
+        patterns.store(self.e, places, words, self._lanes(mask))
+
+    def _lanes(self, mask: Value | None) -> Value:
+        return self.e.word(1, 1) if mask is None else mask
 
     def scatter(self, places: Value, words: list[Value]) -> None:
         """The same; of lanes at one place the last wins."""

@@ -215,7 +215,7 @@ def _load(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> 
     else:
         active, size = t.active(guard), bits // 8 * len(items)
         places = t.memory.places(space, t.address(place), size, active, False, t.fail)
-        words = t.memory.load(places, bits, len(items))
+        words = t.memory.load(places, bits, len(items), active)
     for item, word in zip(items, words, strict=True):
         t.write(item, type_, word, guard)
 
@@ -239,7 +239,7 @@ def _store(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) ->
     space, guard = space_of(statement, place), t.guard(statement)
     active, size = t.active(guard), TYPES[type_].size // 8 * len(words)
     places = t.memory.places(space, t.address(place), size, active, True, t.fail)
-    t.memory.store(places, words)
+    t.memory.store(places, words, active)
     t.has_stored(active)
 
 
