@@ -117,7 +117,7 @@ class Loop:
         self._vain = self._refused = 0
         self._engine: Engine = "compiled" if at_once else "auto"
         #: seconds of steps until it pays to compile
-        self._left = 0.0 if at_once else seconds_to_compile(statements, target)
+        self._left = 0.0 if at_once else seconds_to_compile(statements, target, len(parts))
         self._native: _Native | None = None
 
     def took(self, seconds: float) -> None:

@@ -18,7 +18,7 @@ from emulator.machine.compiled import warpgroups
 from emulator.machine.compiled.function import Input, NativeFunction
 from emulator.machine.compiled.loops import Part
 from emulator.machine.compiled.translation import emit, need_all_lanes
-from emulator.machine.compiled.warp_emitter import WIDTH, integers
+from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
 from emulator.ptx.program import Function
 from emulator.targets import Target
 
@@ -42,6 +42,8 @@ RECORD = ("parts", "statements", "lanes", "tired", "failed", "warp")
 _GOES_ON = ("parts", "statements", "lanes")
 _COUNTERS = (*_GOES_ON, "turns")
 _NOWHERE, _ALL = 0xFFFFFFFF, 0xFFFFFFFF
+#: the arrays of a call that say where lanes are, and their bytes for each warp
+_OF_LANES = (("low", 4), ("mask", 4), ("whole", 4), ("pcs", 128))
 
 
 class LoopText(NamedTuple):
@@ -320,34 +322,13 @@ class LoopFunction(NativeFunction):
     def _go_on(self, part: Part, guard: Value | None, mask: Value) -> None:
         """The lanes of a warp go where the end of a part leads."""
         b, e = self.b, self.e
-        target, following = WORD(part.target), WORD(part.following)
-        if guard is None:
-            taken, going, pcs, same = mask, target, e.word(32, part.target), None
-        else:
-            taken = b.and_(e.mask(guard), mask)
-            every = b.icmp_unsigned("==", taken, mask)
-            same = b.or_(every, b.icmp_unsigned("==", taken, WORD(0)))
-            going = b.select(every, target, following)
-            pcs = e.select(guard, e.word(32, part.target), e.word(32, part.following))
+        taken = mask if guard is None else b.and_(e.mask(guard), mask)
         if part.target <= part.pc:
             back = b.zext(b.icmp_unsigned("!=", taken, WORD(0)), LONG)
             b.store(b.or_(b.load(self._turned, typ=LONG), back), self._turned)
-        low = self._place("low", self.warp, 4)
-        whole = self._word("whole", self.warp)
-        alike = b.icmp_unsigned("==", mask, whole)
-        with b.if_else(alike if same is None else b.and_(alike, same)) as (together, apart):
-            with together:
-                b.store(going, low)
-            with apart:
-                place = self._place("pcs", self.warp, 128)
-                now = b.load(place, typ=integers(32), align=4)
-                now = e.select(self.present, pcs, now)
-                b.store(now, place, align=4)
-                there = e.select(e.lanes_of(whole), now, e.word(32, _NOWHERE))
-                lowest = e.call("vector.reduce.umin", there, result=WORD)
-                here = e.mask(b.icmp_unsigned("==", there, e.splat(lowest)))
-                b.store(lowest, low)
-                b.store(b.and_(here, whole), self._place("mask", self.warp, 4))
+        places = [self._place(name, self.warp, size) for name, size in _OF_LANES]
+        ways = [WORD(part.target), WORD(part.following)]
+        e.outlined("go_on", ir.VoidType(), _go_on, mask, taken, *ways, *places)
 
     def fail(self) -> None:
         if self._stays is not None:
@@ -356,3 +337,28 @@ class LoopFunction(NativeFunction):
         self._record("failed", LONG(self.number))
         self._record("warp", self.warp)
         self.b.branch(self._finish)
+
+
+def _go_on(
+    e: WarpEmitter, mask: Value, taken: Value, target: Value, following: Value, low: Value,
+    place: Value, whole: Value, pcs: Value,
+) -> None:  # fmt: skip
+    """Lanes of a mask go to `target` where a branch is taken, and else to `following`; then those
+    that are lowest of all lanes of the warp are the next."""
+    b = e.builder
+    every = b.load(whole, typ=WORD)
+    same = b.or_(b.icmp_unsigned("==", taken, mask), b.icmp_unsigned("==", taken, WORD(0)))
+    together = b.and_(b.icmp_unsigned("==", mask, every), same)
+    with b.if_else(together) as (alike, apart):
+        with alike:
+            b.store(b.select(b.icmp_unsigned("!=", taken, WORD(0)), target, following), low)
+        with apart:
+            now = b.load(pcs, typ=integers(32), align=4)
+            new = e.select(e.lanes_of(taken), e.splat(target), e.splat(following))
+            now = e.select(e.lanes_of(mask), new, now)
+            b.store(now, pcs, align=4)
+            there = e.select(e.lanes_of(every), now, e.word(32, _NOWHERE))
+            lowest = e.call("vector.reduce.umin", there, result=WORD)
+            here = e.mask(b.icmp_unsigned("==", there, e.splat(lowest)))
+            b.store(lowest, low)
+            b.store(b.and_(here, every), place)
