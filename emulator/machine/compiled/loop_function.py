@@ -17,7 +17,7 @@ from emulator.arith.fast.words import BIT, LONG, POINTER, WORD, Value
 from emulator.machine.compiled import warpgroups
 from emulator.machine.compiled.function import Input, NativeFunction
 from emulator.machine.compiled.loops import Part
-from emulator.machine.compiled.translation import emit, need_all_lanes
+from emulator.machine.compiled.translation import bases_of_many, emit, need_all_lanes
 from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
 from emulator.ptx.program import Function
 from emulator.targets import Target
@@ -302,6 +302,8 @@ class LoopFunction(NativeFunction):
         """The statements of a part for the lanes of a warp that are there."""
         b, e = self.b, self.e
         self._values, self._written = {}, {}
+        self.memory.begin()
+        self.bases = bases_of_many(part.statements)
         mask = self._word("mask", self.warp)
         self.present = e.lanes_of(mask)
         for self.number, statement in enumerate(part.statements):

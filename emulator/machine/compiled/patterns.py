@@ -205,3 +205,65 @@ def _scatter(e: WarpEmitter, half: _Half, words: Sequence[Value], within: int) -
         given = [_chosen(e, word, order), at, WORD(bits // 8), every]
         e.function(f"llvm.masked.scatter.v{_HALF}i{bits}.v{_HALF}p0", ir.VoidType(), given)
     return []
+
+
+# --- many loads by one register -------------------------------------------------------------------
+
+
+class Base:
+    """Addresses in shared memory that many loads of a part add constants to: their pattern is found
+    once."""
+
+    def __init__(self, e: WarpEmitter, addresses: Value, mask: Value, size: int) -> None:
+        b = e.builder
+        self._e, self._size = e, size
+        self._halves = []
+        simple = b.icmp_unsigned("==", e.mask(mask), WORD(-1))
+        steps = ir.Constant(_vector(32), [size * i for i in range(_HALF)])
+        for number in range(2):
+            half = _chosen(e, addresses, range(_HALF * number, _HALF * number + _HALF))
+            first = b.extract_element(half, WORD(0))
+            row, one = (
+                _all_of(e, b.icmp_unsigned("==", half, x))
+                for x in (b.add(_splat(e, first), steps), _splat(e, first))
+            )
+            simple = b.and_(simple, b.or_(row, one))
+            reach = b.select(row, WORD(size * (_HALF - 1)), WORD(0))
+            lanes = b.bitcast(b.select(row, _LANES(-1), _LANES(1)), _vector(1))
+            self._halves.append((first, row, reach, lanes))
+        self._simple = simple
+
+    def load(
+        self, offset: int, start: Value, last: Value, bits: int, otherwise: Callable[[], Value]
+    ) -> Value:
+        """Words at an offset from the addresses, in memory from `start` on of which `last` is the
+        last place; `otherwise` loads where lanes follow no pattern or leave the memory."""
+        e, b = self._e, self._e.builder
+        good, places = self._simple, []
+        for first, _, reach, _ in self._halves:
+            place = b.add(first, WORD(offset))
+            good = b.and_(good, b.icmp_signed(">=", place, WORD(0)))
+            good = b.and_(good, b.icmp_signed("<=", place, b.sub(last, reach)))
+            aligned = b.and_(place, WORD(self._size - 1))
+            good = b.and_(good, b.icmp_unsigned("==", aligned, WORD(0)))
+            places.append(place)
+
+        def rows() -> list[Value]:
+            out = [self._row(i, b.add(start, b.zext(x, LONG)), bits) for i, x in enumerate(places)]
+            every = ir.Constant(ir.VectorType(WORD, WIDTH), list(range(WIDTH)))
+            return [b.shuffle_vector(*out, every)]
+
+        (word,) = _chain(e, [(good, rows)], lambda: [otherwise()])
+        return word
+
+    def _row(self, number: int, place: Value, bits: int) -> Value:
+        e, type_ = self._e, _vector(bits)
+        _, row, _, lanes = self._halves[number]
+        nothing = ir.Constant(type_, ir.Undefined)
+        given = [e.builder.inttoptr(place, POINTER), WORD(bits // 8), lanes, nothing]
+        words = e.function(f"llvm.masked.load.v{_HALF}i{bits}.p0", type_, given)
+        return e.builder.select(row, words, _chosen(e, words, [0] * _HALF))
+
+
+def _all_of(e: WarpEmitter, condition: Value) -> Value:
+    return e.builder.icmp_unsigned("==", e.builder.bitcast(condition, _LANES), _LANES(-1))
