@@ -1,4 +1,5 @@
-"""A loop as it runs: one native function for all warps of a strand, until they leave the loop."""
+"""A loop, or a whole kernel, as it runs: one native function for all warps of a strand, until they
+leave it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The native function of a loop: warps go round by themselves until they leave it.
+"""The native function of a loop or a whole kernel: warps go round by themselves until they leave
+it.
 
 Of the lanes of a warp those go first that are lowest in the program, and lanes at one place go
 together, as strands of the vector engine do. Registers lie in arrays between the parts of a loop,
