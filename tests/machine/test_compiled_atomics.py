@@ -108,4 +108,4 @@ def assert_loops_are_ordered(expected):
         setp.lt.u32 %p1, %r4, 3; @%p1 bra AGAIN;"
     go = Module(kernel(body))["go"]
     (parts,) = loops.loops_of(go.rewritten[0], go.rewritten[0].functions["go"], go.module.target)
-    assert [atomics.order_matters(part.statements) for part in parts] == [expected]
+    assert any(atomics.order_matters(part.statements) for part in parts) == expected

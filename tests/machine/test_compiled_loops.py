@@ -6,7 +6,8 @@ from test_compiled_engine import U32, assert_same, kernel, words
 
 from emulator import KernelError, Module
 from emulator.arith.fast import threads
-from emulator.machine.compiled import engine, loop, loop_function
+from emulator.arith.fast.words import WORD
+from emulator.machine.compiled import engine, loop, loop_function, loops
 from emulator.machine.compiled.loops import _cycles, loops_of
 from emulator.machine.compiled.segment import Segment
 from emulator.machine.vector import engine as vector
@@ -199,25 +200,40 @@ def test_ways_that_lead_back():
     assert _cycles(edges) == [[2], [3, 4], [6, 7]]
 
 
+#: a statement without native code, which keeps a kernel from being one function
+KEPT = "bar.red.popc.u32 %r4, 0, %p1;"
+
+
 @pytest.mark.parametrize(
-    "name, counts",
-    [("loops within loops", [5]), ("a barrier in an outer loop", [6]), ("a branch within", [4])],
-)
-def test_parts_of_loops(name, counts):
-    go = Module(kernel(LOOPS[name]))["go"]
+    "name, kept, counts",
+    [
+        ("loops within loops", KEPT, [5]), ("a barrier in an outer loop", KEPT, [6]),
+        ("a branch within", KEPT, [4]), ("a branch within", "", [6]),
+    ],
+)  # fmt: skip
+def test_parts_of_loops(name, kept, counts):
+    go = Module(kernel(LOOPS[name] + kept))["go"]
     found = loops_of(go.rewritten[0], go.rewritten[0].functions["go"], go.module.target)
     assert [len(parts) for parts in found] == counts
+
+
+def test_a_loop_of_a_large_function_is_alone(monkeypatch):
+    """What is around it is much more, and may be cold."""
+    go = Module(kernel(LOOPS["a branch within"] + "add.u32 %r4, %r4, 1;" * 30))["go"]
+    given = go.rewritten[0], go.rewritten[0].functions["go"], go.module.target
+    assert [len(parts) for parts in loops_of(*given)] == [6]
+    monkeypatch.setattr(loops, "_SHORT", 0)
+    assert [len(parts) for parts in loops_of(*given)] == [4]
 
 
 def test_a_difference_is_noticed(monkeypatch):
     """Lanes that wait elsewhere must stay there."""
     text = kernel(LOOPS["a branch within"])
-    go_on = loop_function.LoopFunction._go_on
+    go_on = loop_function._go_on
 
-    def all_go_on(self, part, guard, mask):
-        self.present = self.e.word(1, 1)
-        go_on(self, part, guard, mask)
+    def all_go_on(e, mask, *given):
+        go_on(e, WORD(0xFFFFFFFF), *given)
 
-    monkeypatch.setattr(loop_function.LoopFunction, "_go_on", all_go_on)
+    monkeypatch.setattr(loop_function, "_go_on", all_go_on)
     with pytest.raises(AssertionError):
         assert_same(text, 2, 64, [words(128), np.zeros(128, U32)], step_limit=100_000)

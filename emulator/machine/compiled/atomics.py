@@ -41,10 +41,13 @@ def fits(statement: Statement) -> bool:
     return True
 
 
-def order_matters(statements: Iterable[Statement]) -> bool:
+def order_matters(statements: Iterable[Statement], *, of_blocks: bool = False) -> bool:
     """Whether the results of atomic operations depend on which of them comes first: one that gives
-    a result, and a sum of f32, is alone; of the others the same one may be there more than once."""
+    a result, and a sum of f32, is alone; of the others the same one may be there more than once.
+    `of_blocks`: whether it matters which block comes first."""
     found = [x for x in statements if "exchanges" in x.effects]
+    if of_blocks:
+        found = [x for x in found if space_of(x, x.operands["a"]) != "shared"]
     return any(map(_is_ordered, found)) or len({str(x.instruction) for x in found}) > 1
 
 

@@ -1,5 +1,5 @@
-"""The compiled engine: the vector engine, of which loops and runs of statements are native
-functions.
+"""The compiled engine: the vector engine, of which whole kernels, loops and runs of statements are
+native functions.
 
 Whatever has no LLVM instructions stays a step of the vector engine, as do waits and all else that
 lanes of different warps do together; but for barriers of whole blocks, wgmma and waits for

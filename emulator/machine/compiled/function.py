@@ -8,7 +8,7 @@ of LLVM.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +84,8 @@ class NativeFunction(ABC):
         self.memory = Memory(self.e, context, entry)
         #: the lanes that execute a statement without a guard
         self.present: Value = None
+        #: registers that many loads of the statements under way add constants to
+        self.bases: Collection[int] = ()
 
     def at(self, warp: Value) -> None:
         """Starts the code for one warp."""
@@ -241,6 +243,12 @@ class NativeFunction(ABC):
             words = e.resize(words, 32)
             return e.resize(self.b.add(words, e.word(32, offset)) if offset else words, 64)
         return self.b.add(words, e.word(64, offset)) if offset else words
+
+    def many(self, bound: Bound, space: str) -> Value | None:
+        """The register of a memory operand, where many loads add constants to it."""
+        base = bound.base if isinstance(bound, Address) and space == "shared" else None
+        known = isinstance(base, Register) and base.index in self.bases
+        return self.register(base.index) if known else None  # type: ignore[union-attr]
 
     @abstractmethod
     def fail(self) -> None:

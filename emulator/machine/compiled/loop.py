@@ -1,9 +1,10 @@
-"""A loop as it runs: one native function for all warps of a strand, until they leave the loop."""
+"""A loop, or a whole kernel, as it runs: one native function for all warps of a strand, until they
+leave it."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import inf
 from typing import Any, NamedTuple
@@ -22,8 +23,17 @@ from emulator.machine.compiled.atomics import order_matters
 from emulator.machine.compiled.blocks import always_live
 from emulator.machine.compiled.calls import Layout, layout_of, pointer, refreshed, spread
 from emulator.machine.compiled.function import NAME
-from emulator.machine.compiled.loop_function import CALL, RECORD, LoopFunction
-from emulator.machine.compiled.loops import Part, loops_of, threads_of_barrier
+from emulator.machine.compiled.loop_function import (
+    APART,
+    CALL,
+    EVERY,
+    MET,
+    RECORD,
+    SERIAL,
+    STORED,
+    LoopFunction,
+)
+from emulator.machine.compiled.loops import Part, loops_of, stands_alone, threads_of_barrier
 from emulator.machine.compiled.segment import SIGNATURE, WORTH_A_THREAD, seconds_to_compile, work_of
 from emulator.machine.compiled.translation import need_all_lanes, need_no_delay, stay_apart
 from emulator.machine.vector.fragments import is_whole
@@ -40,6 +50,8 @@ _MOST_PARTS, _POLLS, _POLLS_BESIDE = 4096, 2048, 16
 _TURNS = 1 << 30
 #: calls that lead nowhere before a loop is left to steps
 _MOST_VAIN = 8
+#: phases of a call, before the rest is one
+_MOST_PHASES = 16
 
 
 class Ended(NamedTuple):
@@ -85,8 +97,15 @@ class Loop:
         self._together = need_all_lanes(statements, target)
         exits = {x for part in parts for x in (part.target, part.following)} - set(self._places)
         #: all warps take turns part by part: who leaves the loop may come back to the others
-        self._in_step = order_matters(statements) or any(x <= parts[-1].pc for x in exits)
-        self._apart = stay_apart(statements) and not self._in_step
+        self._in_step = any(x <= parts[-1].pc for x in exits)
+        self._in_step |= order_matters(statements, of_blocks=True)
+        #: the warps of a block do
+        self._in_blocks = order_matters(statements)
+        #: parts that blocks execute one after the other; phases are worth it where not all are
+        self.serial = frozenset(x.pc for x in parts if not stay_apart(x.statements))
+        if self._in_step or any(map(stands_alone, statements)) or len(self.serial) == len(parts):
+            self.serial = frozenset()
+        self._apart = not self._in_step and (bool(self.serial) or stay_apart(statements))
         #: for how many threads its barriers are, 0: all of a block
         self._barriers = {threads_of_barrier(x.barrier) for x in parts if x.barrier is not None}
         self._polls = any(part.polls for part in parts if part.goes_back)
@@ -99,7 +118,7 @@ class Loop:
         self._vain = self._refused = 0
         self._engine: Engine = "compiled" if at_once else "auto"
         #: seconds of steps until it pays to compile
-        self._left = 0.0 if at_once else seconds_to_compile(statements, target)
+        self._left = 0.0 if at_once else seconds_to_compile(statements, target, len(parts))
         self._native: _Native | None = None
 
     def took(self, seconds: float) -> None:
@@ -162,6 +181,10 @@ class Loop:
         together = warpgroups.WARPS if self._by_groups else 1
         if self._barriers:
             together = s.wave.warps_per_cta
+        if self._in_blocks:
+            together = s.wave.warps_per_cta
+            if np.any(np.diff(layout.starts) != together):
+                together = layout.warps
         if self._in_step:
             together = layout.warps
         room = _MOST_STATEMENTS // (self._work * layout.warps)
@@ -172,7 +195,7 @@ class Loop:
         if self._polls:
             turns = _POLLS_BESIDE if beside else _POLLS
         threads = 1
-        if self._apart:
+        if self._apart and together <= s.wave.warps_per_cta:
             threads += layout.warps * self._usual * self._work // WORTH_A_THREAD
         while True:
             call = _Call(s.pc, layout, limit, turns, room, together)
@@ -259,10 +282,18 @@ class _Call:
         self.trace = np.empty((len(self.starts), room), np.uint16)
         self.records = np.zeros((len(self.starts), len(RECORD)), np.int64)
         words = {
-            "together": together, "limit": limit, "turns": turns, "room": room,
-            **{name: pointer(getattr(self, name)) for name in CALL[4:]},
+            "together": together, "limit": limit, "turns": turns, "room": room, "phase": EVERY,
+            **{name: pointer(getattr(self, name)) for name in CALL[5:]},
         }  # fmt: skip
         self.words = np.array([words[name] for name in CALL], np.int64)
+
+    def begin(self, phase: int) -> None:
+        self.words[CALL.index("phase")] = phase
+
+    @property
+    def is_over(self) -> bool:
+        """Whether some warps have to wait for others, or failed."""
+        return bool((self.record("tired") >= 0).any() or (self.record("failed") >= 0).any())
 
     def record(self, name: str) -> NDArray[np.int64]:
         return self.records[:, RECORD.index(name)]
@@ -285,7 +316,8 @@ class _Native:
     def __init__(
         self, parts: Sequence[Part], function: Function, target: Target, loop: Loop
     ) -> None:
-        made = LoopFunction(parts, function, target, loop.live_at).written()
+        self._serial = loop.serial
+        made = LoopFunction(parts, function, target, loop.live_at, self._serial).written()
         self._inputs, self._written = made.inputs, made.written
         self._sites = made.sites
         self._live_at = loop.live_at
@@ -313,14 +345,31 @@ class _Native:
             return int(self._call(pointer(arguments), starts[first], starts[last],
                                   pointer(context), pointer(call.words)))  # fmt: skip
 
-        blocks = len(layout.starts) - 1
-        s.wave.grid.progress += in_parts(piece, blocks, threads)
+        s.wave.grid.progress += self._in_phases(piece, call, len(layout.starts) - 1, threads)
         after = 0
         for pc in np.unique(call.pcs_of_lanes(layout)).tolist():
             after |= self._live_at(pc)
         for index, array in made.items():
             if after >> index & 1:
                 s.write(index, array if layout.slots is None else array[layout.slots])
+
+    def _in_phases(
+        self, piece: Callable[[int, int], int], call: _Call, blocks: int, threads: int
+    ) -> int:
+        """Runs all blocks; whether they stored anything. Phases do not depend on the number of
+        threads, as stores of blocks to one place do on phases."""
+        if not self._serial:
+            return in_parts(piece, blocks, threads) & STORED
+        found = 0
+        for number in range(_MOST_PHASES):
+            serial = number % 2 == 1
+            call.begin(SERIAL if serial else APART)
+            now = in_parts(piece, blocks, 1 if serial else threads)
+            found |= now
+            if not now & MET or call.is_over:
+                return found & STORED
+        call.begin(EVERY)
+        return (found | piece(0, blocks)) & STORED
 
     def learn(self) -> bool:
         """Looks after products that it left because their descriptors were new; whether any can be

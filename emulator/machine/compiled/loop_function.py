@@ -1,4 +1,5 @@
-"""The native function of a loop: warps go round by themselves until they leave it.
+"""The native function of a loop or a whole kernel: warps go round by themselves until they leave
+it.
 
 Of the lanes of a warp those go first that are lowest in the program, and lanes at one place go
 together, as strands of the vector engine do. Registers lie in arrays between the parts of a loop,
@@ -8,7 +9,7 @@ are as they were at the start of the part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -17,24 +18,33 @@ from emulator.arith.fast.words import BIT, LONG, POINTER, WORD, Value
 from emulator.machine.compiled import warpgroups
 from emulator.machine.compiled.function import Input, NativeFunction
 from emulator.machine.compiled.loops import Part
-from emulator.machine.compiled.translation import emit, need_all_lanes
-from emulator.machine.compiled.warp_emitter import WIDTH, integers
+from emulator.machine.compiled.translation import bases_of_many, emit, need_all_lanes
+from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
 from emulator.ptx.program import Function
 from emulator.targets import Target
 
 #: what a call says, in words of 8 bytes: how many warps take turns part by part, the first pc that
-#: is for others, the most branches backward of parts that poll and parts executed; arrays of the
-#: warps: the lowest pc of each, its lanes there, all its lanes, the pcs of lanes where they differ,
-#: the numbers of the parts that were executed, and what happened
+#: is for others, the most branches backward of parts that poll and parts executed, the phase;
+#: arrays of the warps: the lowest pc of each, its lanes there, all its lanes, the pcs of lanes
+#: where they differ, the numbers of the parts that were executed, and what happened
 CALL = (
-    "together", "limit", "turns", "room", "low", "mask", "whole", "pcs", "trace", "records",
+    "together", "limit", "turns", "room", "phase",
+    "low", "mask", "whole", "pcs", "trace", "records",
 )  # fmt: skip
+#: which parts run in a call: all; those that write no memory of other blocks, which threads execute
+#: at the same time; the others
+EVERY, APART, SERIAL = range(3)
+#: bits that the function returns: something was stored, a part of another phase was met
+STORED, MET = 1, 2
 #: what happened to warps that take turns, in words of 8 bytes: parts, statements and statements of
 #: threads executed; the pc of the part that branched backward too often, the statement that must
 #: not be executed; -1: none; and the warp that it belongs to
 RECORD = ("parts", "statements", "lanes", "tired", "failed", "warp")
-_COUNTERS = ("parts", "statements", "lanes", "turns")
+_GOES_ON = ("parts", "statements", "lanes")
+_COUNTERS = (*_GOES_ON, "turns")
 _NOWHERE, _ALL = 0xFFFFFFFF, 0xFFFFFFFF
+#: the arrays of a call that say where lanes are, and their bytes for each warp
+_OF_LANES = (("low", 4), ("mask", 4), ("whole", 4), ("pcs", 128))
 
 
 class LoopText(NamedTuple):
@@ -49,8 +59,9 @@ class LoopText(NamedTuple):
 
 
 class LoopFunction(NativeFunction):
-    """The function ``i64 (arguments, first, end, context, call)``; it returns 1 where it stored
-    anything, else 0. `live_at` gives the registers, as bits, that may be read from a pc on."""
+    """The function ``i64 (arguments, first, end, context, call)``; it returns bits. `live_at` gives
+    the registers, as bits, that may be read from a pc on; `serial` the pcs of parts that run in the
+    phase of that name, where there are phases."""
 
     def __init__(
         self,
@@ -58,8 +69,10 @@ class LoopFunction(NativeFunction):
         function: Function,
         target: Target,
         live_at: Callable[[int], int],
+        serial: Collection[int] = (),
     ) -> None:
         super().__init__(function, target, POINTER)
+        self._serial = serial
         self._parts, self._live_at = parts, live_at
         self._kept: set[int] = set()
         entry = self._entry
@@ -89,8 +102,11 @@ class LoopFunction(NativeFunction):
         last = b.add(start, self._given["together"])
         self._group = b.udiv(start, self._given["together"])
         self._to = b.select(b.icmp_unsigned("<", last, self._end), last, self._end)
-        for count in self._count.values():
-            b.store(LONG(0), count)
+        b.store(LONG(0), self._count["turns"])
+        for name in _GOES_ON:  # with what the phases before have left
+            records = self._place("records", self._group, 8 * len(RECORD))
+            at = b.gep(records, [LONG(RECORD.index(name))], source_etype=LONG)
+            b.store(b.load(at, typ=LONG), self._count[name])
         for name in ("tired", "failed"):
             self._record(name, LONG(-1))
         b.branch(self._dispatch)
@@ -98,7 +114,7 @@ class LoopFunction(NativeFunction):
         for number, part in enumerate(self._parts):
             self._write_part(number, part)
         b.position_at_end(self._finish)
-        for name in ("parts", "statements", "lanes"):
+        for name in _GOES_ON:
             self._record(name, b.load(self._count[name], typ=LONG))
         start.add_incoming(self._to, b.block)
         b.cbranch(b.icmp_unsigned("<", self._to, self._end), head, done)
@@ -172,9 +188,14 @@ class LoopFunction(NativeFunction):
     def _write_part(self, number: int, part: Part) -> None:
         b = self.b
         b.position_at_end(self._starts[part.pc])
+        if self._serial:
+            other = LONG(APART if part.pc in self._serial else SERIAL)
+            with b.if_then(b.icmp_unsigned("==", self._given["phase"], other), likely=False):
+                b.store(b.or_(b.load(self._stored, typ=LONG), LONG(MET)), self._stored)
+                b.branch(self._finish)
         if part.barrier is not None:
             self._each_warp(lambda warp: self._require_at_barrier(warp, part))
-            b.store(LONG(1), self._stored)
+            b.store(b.or_(b.load(self._stored, typ=LONG), LONG(STORED)), self._stored)
         if need_all_lanes(part.statements, self.target):
             self._each_warp(lambda warp: self._require_all(warp, part))
         if part.may_stay:
@@ -282,6 +303,8 @@ class LoopFunction(NativeFunction):
         """The statements of a part for the lanes of a warp that are there."""
         b, e = self.b, self.e
         self._values, self._written = {}, {}
+        self.memory.begin()
+        self.bases = bases_of_many(part.statements)
         mask = self._word("mask", self.warp)
         self.present = e.lanes_of(mask)
         for self.number, statement in enumerate(part.statements):
@@ -302,34 +325,13 @@ class LoopFunction(NativeFunction):
     def _go_on(self, part: Part, guard: Value | None, mask: Value) -> None:
         """The lanes of a warp go where the end of a part leads."""
         b, e = self.b, self.e
-        target, following = WORD(part.target), WORD(part.following)
-        if guard is None:
-            taken, going, pcs, same = mask, target, e.word(32, part.target), None
-        else:
-            taken = b.and_(e.mask(guard), mask)
-            every = b.icmp_unsigned("==", taken, mask)
-            same = b.or_(every, b.icmp_unsigned("==", taken, WORD(0)))
-            going = b.select(every, target, following)
-            pcs = e.select(guard, e.word(32, part.target), e.word(32, part.following))
+        taken = mask if guard is None else b.and_(e.mask(guard), mask)
         if part.target <= part.pc:
             back = b.zext(b.icmp_unsigned("!=", taken, WORD(0)), LONG)
             b.store(b.or_(b.load(self._turned, typ=LONG), back), self._turned)
-        low = self._place("low", self.warp, 4)
-        whole = self._word("whole", self.warp)
-        alike = b.icmp_unsigned("==", mask, whole)
-        with b.if_else(alike if same is None else b.and_(alike, same)) as (together, apart):
-            with together:
-                b.store(going, low)
-            with apart:
-                place = self._place("pcs", self.warp, 128)
-                now = b.load(place, typ=integers(32), align=4)
-                now = e.select(self.present, pcs, now)
-                b.store(now, place, align=4)
-                there = e.select(e.lanes_of(whole), now, e.word(32, _NOWHERE))
-                lowest = e.call("vector.reduce.umin", there, result=WORD)
-                here = e.mask(b.icmp_unsigned("==", there, e.splat(lowest)))
-                b.store(lowest, low)
-                b.store(b.and_(here, whole), self._place("mask", self.warp, 4))
+        places = [self._place(name, self.warp, size) for name, size in _OF_LANES]
+        ways = [WORD(part.target), WORD(part.following)]
+        e.outlined("go_on", ir.VoidType(), _go_on, mask, taken, *ways, *places)
 
     def fail(self) -> None:
         if self._stays is not None:
@@ -338,3 +340,28 @@ class LoopFunction(NativeFunction):
         self._record("failed", LONG(self.number))
         self._record("warp", self.warp)
         self.b.branch(self._finish)
+
+
+def _go_on(
+    e: WarpEmitter, mask: Value, taken: Value, target: Value, following: Value, low: Value,
+    place: Value, whole: Value, pcs: Value,
+) -> None:  # fmt: skip
+    """Lanes of a mask go to `target` where a branch is taken, and else to `following`; then those
+    that are lowest of all lanes of the warp are the next."""
+    b = e.builder
+    every = b.load(whole, typ=WORD)
+    same = b.or_(b.icmp_unsigned("==", taken, mask), b.icmp_unsigned("==", taken, WORD(0)))
+    together = b.and_(b.icmp_unsigned("==", mask, every), same)
+    with b.if_else(together) as (alike, apart):
+        with alike:
+            b.store(b.select(b.icmp_unsigned("!=", taken, WORD(0)), target, following), low)
+        with apart:
+            now = b.load(pcs, typ=integers(32), align=4)
+            new = e.select(e.lanes_of(taken), e.splat(target), e.splat(following))
+            now = e.select(e.lanes_of(mask), new, now)
+            b.store(now, pcs, align=4)
+            there = e.select(e.lanes_of(every), now, e.word(32, _NOWHERE))
+            lowest = e.call("vector.reduce.umin", there, result=WORD)
+            here = e.mask(b.icmp_unsigned("==", there, e.splat(lowest)))
+            b.store(lowest, low)
+            b.store(b.and_(here, every), place)

@@ -1,5 +1,6 @@
-"""Loops whose statements all have LLVM instructions, and wait for nobody but threads of the block
-at a barrier for all of them; what else has to wait is left to steps when it comes to that."""
+"""Loops, and whole functions, whose statements all have LLVM instructions, and wait for nobody but
+threads of the block at a barrier for all of them; what else has to wait is left to steps when it
+comes to that."""
 
 from __future__ import annotations
 
@@ -9,15 +10,21 @@ from dataclasses import dataclass, replace
 from emulator.machine.compiled import mbarriers, warpgroups
 from emulator.machine.compiled.atomics import come_apart
 from emulator.machine.compiled.blocks import simplified
-from emulator.machine.compiled.translation import can_translate
+from emulator.machine.compiled.translation import can_translate, stay_apart
 from emulator.machine.vector import control
 from emulator.ptx.program import Constant, Function, Program, Statement
 from emulator.targets import Target
 
+#: statements of a function that is short, whatever its loops are
+_SHORT = 1000
+#: statements that write no memory of other blocks and are a part of their own, so that blocks
+#: execute them at the same time
+_APART = 32
+
 
 @dataclass(frozen=True)
 class Part:
-    """Statements of a loop that follow each other."""
+    """Statements of a loop, or of a whole function, that follow each other."""
 
     #: a barrier of all threads of a block, which stands alone; None: it is none
     barrier: Statement | None
@@ -54,21 +61,40 @@ class Part:
 
 
 def loops_of(program: Program, function: Function, target: Target) -> list[tuple[Part, ...]]:
-    """The loops of a function, the statements of each in ascending order. Loops within loops are
-    one, and so are those that branches lead between."""
+    """The loops of a function, the statements of each in ascending order; or all of a function at
+    once, where all of it fits and its loops are not much less. Loops within loops are one, and so
+    are those that branches lead between."""
+    parts = _parts(program, function)
     out = []
     # What is in no loop at all need not be translated to know that.
-    for parts in _in_cycles(_parts(program, function)):
-        known = [
-            replace(part, statements=tuple(simplified(part.statements, program, function)))
-            for part in parts
-        ]
-        fit = [x for x in known if all(_fits(y, function, target) for y in x.statements)]
-        for parts in _in_cycles(fit):
-            inner = _around_products(parts)
+    for cycle in _in_cycles(parts):
+        known = [_simplified(part, program, function) for part in cycle]
+        fit = [x for x in known if _fits(x, function, target)]
+        for loop in _in_cycles(fit):
+            inner = _around_products(loop)
             apart = {part.pc for loop in inner for part in loop}
-            out += [*inner, *_in_cycles([x for x in parts if x.pc not in apart])]
-    return [parts for parts in out if not _only_waits(parts)]
+            out += [*inner, *_in_cycles([x for x in loop if x.pc not in apart])]
+    if _count(parts) <= max(_SHORT, 2 * sum(map(_count, out))) or not out:
+        whole = [_simplified(part, program, function) for part in parts]
+        if len(whole) > 1 and all(_fits(x, function, target, whole=True) for x in whole):
+            return [tuple(whole)]
+    return [loop for loop in out if not _only_waits(loop)]
+
+
+def _count(parts: Sequence[Part]) -> int:
+    return sum(len(part.statements) for part in parts)
+
+
+def _simplified(part: Part, program: Program, function: Function) -> Part:
+    return replace(part, statements=tuple(simplified(part.statements, program, function)))
+
+
+def _fits(part: Part, function: Function, target: Target, *, whole: bool = False) -> bool:
+    """Whether all statements of a part have LLVM instructions; of a whole function, without having
+    to wait, too: what waits goes round in loops of its own."""
+    return all(
+        not (whole and stands_alone(x)) and _has_code(x, function, target) for x in part.statements
+    )
 
 
 def _around_products(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
@@ -96,7 +122,7 @@ def stands_alone(statement: Statement) -> bool:
     return mbarriers.waits(statement) or warpgroups.multiplies(statement)
 
 
-def _fits(statement: Statement, function: Function, target: Target) -> bool:
+def _has_code(statement: Statement, function: Function, target: Target) -> bool:
     if warpgroups.multiplies(statement):
         return warpgroups.fits(statement, function, target)
     return mbarriers.waits(statement) or can_translate(statement, function, target)
@@ -110,13 +136,17 @@ def _parts(program: Program, function: Function) -> list[Part]:
         out.append(Part(None, tuple(body), branch, taken, following))
         body.clear()
 
+    cuts = _cuts(program, function)
     for statement in program.statements[function.first : function.end]:
         following = statement.pc + 1
+        if body and statement.pc in cuts:
+            ends(None, statement.pc, statement.pc)
         if statement.name == "bra":
             goes = statement.targets[0]
             ends(statement, goes, goes if statement.guard is None else following)
         elif statement.name in control.ENDS:
-            body.clear()
+            if body:
+                ends(None, statement.pc, statement.pc)
         elif threads_of_barrier(statement) is not None:
             if body:
                 ends(None, statement.pc, statement.pc)
@@ -132,6 +162,23 @@ def _parts(program: Program, function: Function) -> list[Part]:
             body.append(statement)
             if following in program.leaders:
                 ends(None, following, following)
+    return out
+
+
+def _cuts(program: Program, function: Function) -> set[int]:
+    """Where many statements that write no memory of other blocks start or end."""
+    out: set[int] = set()
+    first = function.first
+    for statement in program.statements[function.first : function.end]:
+        if statement.pc in program.leaders:
+            first = statement.pc
+        if not stay_apart([statement]):
+            first = statement.pc + 1
+        elif statement.pc - first == _APART - 1:
+            out.add(first)
+        following = program.statements[statement.pc + 1 : function.end][:1]
+        if statement.pc - first >= _APART - 1 and not stay_apart(following):
+            out.add(statement.pc + 1)
     return out
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from llvmlite import ir
 
 from emulator.arith.fast.words import BIT, LONG, POINTER, WORD, Value
+from emulator.machine.compiled import patterns
 from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
-from emulator.machine.shared.served import within_group
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 
 #: what a segment is told of memory, in words of 8 bytes: addresses of bytes and of tables, sizes
@@ -34,6 +34,8 @@ class Memory:
         self.e, self.context = e, context
         #: where variables of the function are allocated
         self._entry = entry
+        #: of the statements under way, by the value and the bits of a word
+        self._bases: dict[tuple[Value, int], patterns.Base] = {}
         self._rooms: dict[tuple[str, int], Value] = {}
         self._scratch = self._allocated(WIDTH)
         self._nowhere = entry.ptrtoint(self._allocated(8), LONG)
@@ -60,6 +62,10 @@ class Memory:
         table = self.e.builder.inttoptr(self.field(name), POINTER)
         place = self.e.builder.gep(table, [self.warp], source_etype=LONG)
         return self.e.builder.load(place, typ=LONG)
+
+    def begin(self) -> None:
+        """Other statements follow, which nothing of those before is known to dominate."""
+        self._bases.clear()
 
     # --- where addresses lead ---
 
@@ -161,16 +167,31 @@ class Memory:
     def _after(self, places: Value, offset: int) -> Value:
         return self.e.builder.add(places, self.e.word(64, offset)) if offset else places
 
-    def load(self, places: Value, bits: int, count: int) -> list[Value]:
-        """`count` neighbouring words of each lane."""
-        return [self.e.gather(self._after(places, i * bits // 8), bits) for i in range(count)]
+    def load(self, places: Value, bits: int, count: int, mask: Value = None) -> list[Value]:
+        """`count` neighbouring words of each lane of a mask; None: of all."""
+        return patterns.load(self.e, places, bits, count, self._lanes(mask))
 
-    def store(self, places: Value, words: list[Value]) -> None:
-        """Neighbouring words of each lane; of lanes at one place that one wins as on the chip."""
-        within = within_group(len(words) * words[0].type.element.width // 8)
-        order = ir.Constant(ir.VectorType(WORD, WIDTH), [i ^ within for i in range(WIDTH)])
-        places, *words = (self.e.builder.shuffle_vector(x, x, order) for x in (places, *words))
-        self.scatter(places, words)
+    def load_of_many(
+        self, base: Value, offset: int, bits: int, mask: Value, load: Callable[[], list[Value]]
+    ) -> Value:
+        """A word of each lane in shared memory, at an offset from a register of which `bases` keeps
+        the pattern; `load` does it where there is none."""
+        e, b = self.e, self.e.builder
+        if (base, bits) not in self._bases:
+            inside = b.and_(e.resize(base, 32), e.word(32, (1 << RANK_BITS) - 1))
+            self._bases[base, bits] = patterns.Base(e, inside, mask, bits // 8)
+        start = b.add(self.field("shared"), self.of_warp("rows"))
+        last = b.trunc(b.sub(self.field("shared_limit"), LONG(bits // 8)), WORD)
+        known = self._bases[base, bits]
+        return known.load(offset, start, last, bits, lambda: load()[0])
+
+    def store(self, places: Value, words: list[Value], mask: Value = None) -> None:
+        """Neighbouring words of each lane of a mask; None: of all. Of lanes at one place that one
+        wins as on the chip."""
+        patterns.store(self.e, places, words, self._lanes(mask))
+
+    def _lanes(self, mask: Value | None) -> Value:
+        return self.e.word(1, 1) if mask is None else mask
 
     def scatter(self, places: Value, words: list[Value]) -> None:
         """The same; of lanes at one place the last wins."""

@@ -24,8 +24,9 @@ from emulator.machine.vector.strand import WARP, Strand
 from emulator.ptx.program import Function, Statement
 from emulator.targets import Target
 
-#: seconds that LLVM takes for a function, for each statement of it, and for a kernel that it calls
-_COMPILING, _COMPILING_EACH, _COMPILING_KERNEL = 0.01, 0.003, 0.3
+#: seconds that it takes to compile a function, for each part of it, each statement, and a kernel
+#: of matrix products that it calls
+_COMPILING, _COMPILING_PART, _COMPILING_EACH, _COMPILING_KERNEL = 0.01, 0.006, 0.001, 0.3
 
 #: statements of warps that are worth another thread; a product of matrices counts for so many
 WORTH_A_THREAD, _PRODUCT = 1 << 14, 200
@@ -46,9 +47,11 @@ def work_of(statements: Sequence[Statement], target: Target) -> int:
     return work
 
 
-def seconds_to_compile(statements: Sequence[Statement], target: Target) -> float:
+def seconds_to_compile(statements: Sequence[Statement], target: Target, parts: int = 1) -> float:
+    """What compiling statements in so many parts takes, as measured."""
     kernels = {x.instruction for x in statements if fits(x, target) or warpgroups.multiplies(x)}
-    return _COMPILING + _COMPILING_EACH * len(statements) + _COMPILING_KERNEL * len(kernels)
+    each = _COMPILING_PART * parts + _COMPILING_EACH * len(statements)
+    return _COMPILING + each + _COMPILING_KERNEL * len(kernels)
 
 
 class Segment:

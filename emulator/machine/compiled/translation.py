@@ -5,6 +5,7 @@ What is not here stays a step of the vector engine.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -49,6 +50,8 @@ from emulator.ptx.program import (
 from emulator.targets import Target
 
 _MASK = (1 << 64) - 1
+#: loads of a part by one register whose pattern is worth to be found once
+_MANY = 4
 #: special registers that change from statement to statement
 _CLOCKS = ("%clock", "%globaltimer")
 
@@ -214,8 +217,16 @@ def _load(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> 
         words = [_uniform(t, place, space, bits, i) for i in range(len(items))]
     else:
         active, size = t.active(guard), bits // 8 * len(items)
-        places = t.memory.places(space, t.address(place), size, active, False, t.fail)
-        words = t.memory.load(places, bits, len(items))
+
+        def load() -> list[Value]:
+            places = t.memory.places(space, t.address(place), size, active, False, t.fail)
+            return t.memory.load(places, bits, len(items), active)
+
+        if guard is None and len(items) == 1 and (base := t.many(place, space)) is not None:
+            assert isinstance(place, Address)
+            words = [t.memory.load_of_many(base, place.offset, bits, t.present, load)]
+        else:
+            words = load()
     for item, word in zip(items, words, strict=True):
         t.write(item, type_, word, guard)
 
@@ -239,8 +250,20 @@ def _store(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) ->
     space, guard = space_of(statement, place), t.guard(statement)
     active, size = t.active(guard), TYPES[type_].size // 8 * len(words)
     places = t.memory.places(space, t.address(place), size, active, True, t.fail)
-    t.memory.store(places, words)
+    t.memory.store(places, words, active)
     t.has_stored(active)
+
+
+def bases_of_many(statements: Sequence[Statement]) -> set[int]:
+    """The registers that many loads of words from shared memory add constants to."""
+    counts: Counter[int] = Counter()
+    for statement in statements:
+        place = statement.operands.get("a")
+        if statement.name != "ld" or statement.guard or not isinstance(place, Address):
+            continue
+        if isinstance(place.base, Register) and space_of(statement, place) == "shared":
+            counts[place.base.index] += 1
+    return {index for index, count in counts.items() if count >= _MANY}
 
 
 _WINDOWS = {"shared": SHARED, "local": LOCAL, "param": PARAMETERS}
