@@ -173,7 +173,8 @@ def pending_count(token: Any) -> Any:
 
 # --- the ledger of a barrier: what its word does not keep ---
 
-#: low bits of an entry: the bytes that the current phase expects in all; above: phases that are over
+#: low bits of an entry: the bytes that the current phase expects in all; above them the phases
+#: that are over
 LEDGER_BYTES = 40
 _LEDGER_MASK = (1 << LEDGER_BYTES) - 1
 
