@@ -350,7 +350,7 @@ def test_macros_headers_and_the_version_of_cuda(folder, command):
     Path("k.cu").write_text(MACROS)
     Path("headers").mkdir()
     Path("headers/add.cuh").write_text("constexpr int ADDED = 1000;")
-    words = f"{command} k.cu k<64> --block 2 --arg zeros:i4:2:x.npy"
+    words = f"{command} k.cu k<64> --grid 2 --arg zeros:i4:2:x.npy"
     assert main([*words.split(), "-DVALUE=7", "-Iheaders", "-std=c++17"]) == 0
     assert np.load("x.npy").tolist() == [1071, 1071]
     assert main([*words.split(), "-D", "VALUE=8", "-I", "headers", "--std", "c++17"]) == 0
