@@ -58,14 +58,14 @@ def check_arguments(parser: ArgumentParser) -> None:
         help="run N other orders, too, and list which results depend on the order")  # fmt: skip
 
 
-def _arguments(parser: ArgumentParser) -> None:
+def launch_words(parser: ArgumentParser) -> None:
+    """Arguments that say what is launched: the kernel, its sizes and its arguments."""
     add = parser.add_argument
     add("file", help="PTX, or CUDA C++ (.cu), which nvcc or NVRTC compiles; - reads PTX from "
         "standard input")  # fmt: skip
     add("kernel", nargs="?", help="its name, or a part of it; may be left out where there is one")
     add("--grid", default="1", metavar="X,Y,Z", help="thread blocks (default 1)")
     add("--block", default="1", metavar="X,Y,Z", help="threads of a block (default 1)")
-    add("--cluster", metavar="X,Y,Z", help="thread blocks of a cluster")
     add("--arg", action="append", default=[], metavar="VALUE", help="one for each parameter: "
         "a number; IN.npy; IN.npy:OUT.npy; zeros:f4:1024x1024, zeros:f4:1024x1024:OUT.npy; ones, "
         "arange and random in place of zeros; tensormap:A.npy:box=64x64:swizzle=128B or "
@@ -79,20 +79,26 @@ def _arguments(parser: ArgumentParser) -> None:
     add("-std", "--std", metavar="c++17", help="version of CUDA C++")
     add("--compiler-option", action="append", default=[], metavar="WORD",
         help="one more word for nvcc or NVRTC, as --compiler-option=-G")  # fmt: skip
-    add("--expect", action="append", default=[], metavar="REF.npy", help="what an argument shall "
-        "hold afterwards, bit for bit: REF.npy, N:REF.npy for argument N (from 0), or "
-        "REF.npy:ulps=K; exit code 1 where it does not")  # fmt: skip
+    add("--seed", type=int, help="of random arrays, and of --async-order random")
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    launch_words(parser)
+    add = parser.add_argument
+    add("--cluster", metavar="X,Y,Z", help="thread blocks of a cluster")
     add("--contract", choices=Contract.__args__,  # type: ignore[attr-defined]
         help="what the assembler made of the arithmetic: by default it fuses multiplications and "
         "additions; none: with -fmad=false; O0: with -O0")  # fmt: skip
     add("--async-order", choices=Order.__args__, default="early",  # type: ignore[attr-defined]
         help="when asynchronous copies take effect")  # fmt: skip
-    add("--seed", type=int, help="of random arrays, and of --async-order random")
     add("--schedule-seed", type=int, metavar="SEED",
         help="run blocks, warps and atomics in another legal order")  # fmt: skip
     add("--step-limit", type=int, metavar="N", help="statements that may be executed")
     add("--stop-at", choices=Special.__args__,  # type: ignore[attr-defined]
         help="end at the first NaN or infinity that is made of operands without any")  # fmt: skip
+    add("--expect", action="append", default=[], metavar="REF.npy", help="what an argument shall "
+        "hold afterwards, bit for bit: REF.npy, N:REF.npy for argument N (from 0), or "
+        "REF.npy:ulps=K; exit code 1 where it does not")  # fmt: skip
     add("--counters", action="store_true", help="show what was counted, by source line")
     add("--html", metavar="OUT.html", help="write a page with the source beside what was found "
         "and counted")  # fmt: skip
@@ -100,7 +106,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 @dataclass
-class _Command:
+class LaunchWords:
     """Common part of `launch` and `check`: the words of the command line, and what they name.
 
     Raises OperandError for files and words that cannot be used.
@@ -217,7 +223,7 @@ def launch_command(file: str, problems: bool = False, **words: Any) -> Answer:
     The arguments are those of the command line. Raises OperandError for files and words that cannot
     be used, and whatever `Module` and `Kernel.launch` raise.
     """
-    command = _Command(file, **words)
+    command = LaunchWords(file, **words)
     if problems:
         return _problems(command.module)
     command.prepare()
@@ -240,7 +246,7 @@ def check_command(file: str, schedule_seeds: int = 0, **words: Any) -> Answer:
     The arguments are those of the command line. A kernel that cannot go on is a finding, too.
     Raises OperandError for files and words that cannot be used.
     """
-    command = _Command(file, **words)
+    command = LaunchWords(file, **words)
     command.prepare()
     if schedule_seeds < 0:
         raise OperandError(f"--schedule-seeds is a number from 0 on; got {schedule_seeds}")
@@ -281,7 +287,7 @@ def _failed(kernel: str, error: KernelError) -> MachineReport:
     return MachineReport(kernel, [finding])
 
 
-def _orders(command: _Command, seeds: int) -> OrderReport:
+def _orders(command: LaunchWords, seeds: int) -> OrderReport:
     """Checks what depends on the order; an earlier launch has left its results in the arrays."""
     for value, before in zip(command.values, command.before, strict=True):
         if before is not None:
