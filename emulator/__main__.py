@@ -74,7 +74,11 @@ COMMANDS = {
         "studies.command",
         "Finds by experiment with which precision an instruction accumulates.",
     ),
-    "selftest": ("replay", "Replays the recordings of real hardware."),
+    "record": (
+        "recording.command",
+        "Writes a script that runs a kernel or an instruction on your GPU and keeps the results.",
+    ),
+    "selftest": ("replay", "Replays the recordings of real hardware, or those of your own GPU."),
 }
 
 

@@ -7,8 +7,9 @@ orders. ``all_forms`` lists the instructions of a target. ``codes``, ``matrices`
 are Hypothesis strategies (they need ``pip install hypothesis``).
 
 As a pytest plugin (by itself where the package is installed, else ``-p emulator.testing``) it adds
-the fixtures ``golden``, with ``--update-golden``, ``clean_launches`` and ``tensor_cores`` (matrix
-products of PyTorch as on a GPU), and the mark ``all_forms(target="sm_90a")``.
+the fixtures ``golden``, with ``--update-golden``, ``recorded`` (results of a GPU),
+``clean_launches`` and ``tensor_cores`` (matrix products of PyTorch as on a GPU), and the mark
+``all_forms(target="sm_90a")``.
 PYTEST_DONT_REWRITE.
 """
 

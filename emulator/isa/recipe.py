@@ -204,11 +204,35 @@ class Recipe:
             constants = {x.name: getattr(step, x.name) for x in fields(step)}
             if constants:
                 yield f"     {', '.join(f'{name}={x!r}' for name, x in constants.items())}"
+        if cut := self._cut_again:
+            yield f"  {cut}"
         if self.promote:
             yield f"  gemm adds to an f32 total every {self.promote} of k"
         for name in "ab":
             if own := getattr(self, name):
                 yield f"  {name.upper()} is {own}"
+
+    @property
+    def _cut_again(self) -> str:
+        """What keeps fewer bits than a fused sum aligns, in words; empty where nothing does."""
+        cores = [i for i, x in enumerate(self.steps) if isinstance(x, FusedDotAdd)]
+        if len(cores) != 1:
+            return ""
+        core = self.sum
+        limits = [(FORMATS[core.result].precision, f"its result, {core.result},")]
+        if core.precision is not None:
+            limits.append((core.precision, f"precision={core.precision}"))
+        for number, step in enumerate(self.steps[cores[0] + 1 :], cores[0] + 2):
+            if isinstance(step, (AddC, Convert)):
+                fmt = FORMATS[step.fmt if isinstance(step, AddC) else step.to]
+                limits.append((fmt.precision, f"step {number}"))
+        least, name = min(limits, key=lambda limit: limit[0])
+        if core.fraction_bits < least:
+            return ""
+        return (
+            f"fraction_bits={core.fraction_bits} aligns {core.fraction_bits + 1} bits of the "
+            f"largest term; {name} keeps {least} of them"
+        )
 
     # --- what it computes ---
 

@@ -100,7 +100,7 @@ def place_arguments(
     addresses = _place_arrays(arena, arrays, placed)
     raw = bytearray(max((p.offset + p.bytes for p in function.parameters), default=0))
     for parameter, label, value in zip(function.parameters, labels, values, strict=True):
-        held = _packed(parameter, label, value, addresses)
+        held = packed(parameter, label, value, addresses)
         raw[parameter.offset : parameter.offset + parameter.bytes] = held
     placed.parameters = bytes(raw)
     return placed
@@ -207,7 +207,7 @@ def _place_arrays(
     return addresses
 
 
-def _packed(parameter: Parameter, label: str, value: Any, addresses: dict[int, int]) -> bytes:
+def packed(parameter: Parameter, label: str, value: Any, addresses: dict[int, int]) -> bytes:
     """The bytes of one parameter."""
     if isinstance(value, TensorMap):
         return _sized(parameter, label, _map_bytes(value, label, addresses))

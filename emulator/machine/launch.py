@@ -341,8 +341,9 @@ class Launch:
         threads = [thread for cta, thread in found if cta == block]
         return KernelError(kind, reason, self.place_of(statement), block, threads)
 
-    def shared_name(self, offset: int, size: int = 1) -> str:
-        """The variable of shared memory that an access of `size` bytes leads to, for messages."""
+    def shared_name(self, offset: int, size: int = 0) -> str:
+        """The variable of shared memory that an access leads to, for messages; `size`: the bytes of
+        an element of the access, 0 where it names none."""
         return place_name(self.kernel.bound.shared_symbols.values(), offset, size)
 
     def place_of(self, statement: Statement) -> Place:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -141,11 +142,25 @@ class Module:
     def _kernel(self, name: str, contract: Contract = "ptxas") -> Kernel:
         key = (name, contract)
         if key not in self._kernels:
-            bound = (
-                bind_kernel(self._bound, name) if contract == "ptxas" else self._kernel(name).bound
-            )
+            bound = self._bind(name) if contract == "ptxas" else self._kernel(name).bound
             self._kernels[key] = Kernel(self, bound, contract)
         return self._kernels[key]
+
+    def _bind(self, name: str) -> BoundKernel:
+        """A kernel, whose parameters have the names of the source where the PTX says them."""
+        bound, names = bind_kernel(self._bound, name), self._names_of_source
+        if names.keys().isdisjoint(x.name for x in bound.function.parameters):
+            return bound
+        named = [replace(x, name=names.get(x.name) or x.name) for x in bound.function.parameters]
+        return replace(bound, function=replace(bound.function, parameters=tuple(named)))
+
+    @cached_property
+    def _names_of_source(self) -> dict[str, str]:
+        if "debug" not in self._bound.parsed.header.options:
+            return {}
+        from emulator.ptx.debug_information import parameter_names
+
+        return dict(parameter_names(self.text))
 
     @property
     def problems(self) -> list[Problem]:

@@ -172,6 +172,33 @@ def pending_count(token: Any) -> Any:
     return -(token >> PENDING) & COUNT_MASK
 
 
+# --- the ledger of a barrier: what its word does not keep ---
+
+#: low bits of an entry: the bytes that the current phase expects in all; above them the phases
+#: that are over
+LEDGER_BYTES = 40
+_LEDGER_MASK = (1 << LEDGER_BYTES) - 1
+
+
+def noted(entry: int, over: bool, added: int) -> int:
+    """The ledger entry after an operation that ends the phase, or adds transactions to it."""
+    if over:
+        return ((entry >> LEDGER_BYTES) + 1) << LEDGER_BYTES
+    return entry & ~_LEDGER_MASK | (entry & _LEDGER_MASK) + max(added, 0) & _LEDGER_MASK
+
+
+def history(entry: int) -> tuple[int, int]:
+    """How many phases are over, and how many bytes the current one expects in all."""
+    return entry >> LEDGER_BYTES, entry & _LEDGER_MASK
+
+
+def _note(ledger: Words, barriers: Any, over: Any, added: Any) -> None:
+    """Notes operations of lanes, in order, in the ledger of their barriers."""
+    for i in np.flatnonzero((over != 0) | (added > 0)).tolist():
+        at = barriers[i]
+        ledger[at] = noted(int(ledger[at]), bool(over[i]), int(added[i]))
+
+
 # --- arrays of words ---
 
 _PARITY_BIT = np.uint64(1 << PARITY)
@@ -205,19 +232,20 @@ def advance(words: Words, operation: Change) -> tuple[Words, Flags]:
 
 
 def advance_lanes(
-    words: Words, barriers: NDArray[np.intp], operation: Change
+    words: Words, barriers: NDArray[np.intp], operation: Change, ledger: Words | None = None
 ) -> tuple[Words, Words, Flags]:
     """The words after one instruction whose lane i works on barrier ``barriers[i]``.
 
     Lanes that share a barrier act in ascending order. Returns the new words, and for each lane its
-    token and its `Undefined`.
+    token and its `Undefined`. `ledger` has the entries of the same barriers and is brought up to
+    date.
     """
     lanes = len(barriers)
     if not lanes:
         return words.copy(), np.zeros(0, np.uint64), np.zeros(0, np.uint8)
     parts = np.broadcast_arrays(barriers, *operation[:3])[1:]
     if lanes <= _FEW:
-        return _one_by_one(words, barriers, parts, operation.may_complete)
+        return _one_by_one(words, barriers, parts, operation.may_complete, ledger)
     order = np.argsort(barriers, kind="stable")
     starts = np.flatnonzero(np.r_[True, np.diff(barriers[order]) != 0])
     lengths = np.diff(np.r_[starts, lanes])
@@ -235,9 +263,10 @@ def advance_lanes(
         expected - before(drops),
     )  # fmt: skip
     after, flags = advance(tokens, Change(arrivals, drops, added, operation.may_complete))
+    over = (after ^ tokens) >> PARITY
     last = starts + lengths - 1
     words = words.copy()
-    early = np.flatnonzero((after ^ tokens) >> PARITY)
+    early = np.flatnonzero(over)
     if np.isin(early, last).all():
         words[barriers[order[last]]] = after[last]
     else:
@@ -246,12 +275,19 @@ def advance_lanes(
             tokens[here] = words[at[here]]
             each = Change(arrivals[here], drops[here], added[here], operation.may_complete)
             words[at[here]], flags[here] = advance(tokens[here], each)
+            over[here] = (words[at[here]] ^ tokens[here]) >> PARITY
+    if ledger is not None:
+        _note(ledger, at, over, added)
     back = np.argsort(order)
     return words, tokens[back], flags[back]
 
 
 def _one_by_one(
-    words: Words, barriers: NDArray[np.intp], parts: Sequence[Counts], may_complete: bool
+    words: Words,
+    barriers: NDArray[np.intp],
+    parts: Sequence[Counts],
+    may_complete: bool,
+    ledger: Words | None,
 ) -> tuple[Words, Words, Flags]:
     """`advance_lanes` through `Barrier`."""
     held, tokens, flags = words.tolist(), [], []
@@ -261,7 +297,10 @@ def _one_by_one(
         before = Barrier.decode(held[at])
         tokens.append(held[at])
         flags.append(before.undefined(operation))
-        held[at] = before.after(operation).encode()
+        after = before.after(operation)
+        held[at] = after.encode()
+        if ledger is not None and (after.parity != before.parity or added > 0):
+            ledger[at] = noted(int(ledger[at]), after.parity != before.parity, added)
     return np.array(held, np.uint64), np.array(tokens, np.uint64), np.array(flags, np.uint8)
 
 

@@ -75,10 +75,11 @@ def short_name(name: str) -> str:
     return match[2] if match and len(match[2]) == int(match[1]) else name
 
 
-def place_name(symbols: Iterable[Symbol], offset: int, size: int = 1) -> str:
+def place_name(symbols: Iterable[Symbol], offset: int, size: int = 0) -> str:
     """Name of the element at an offset in shared memory, for messages: ``tile[3]``.
 
-    An array of bytes is counted in the `size` bytes of an access, as its source will have it.
+    An array of bytes is counted in elements of `size` bytes, those of the access, as its source
+    will have it; where the access names no element (0), in bytes: ``tile + 96 bytes``.
     """
     below = [symbol for symbol in symbols if symbol.place <= offset]
     if not below:
@@ -86,10 +87,11 @@ def place_name(symbols: Iterable[Symbol], offset: int, size: int = 1) -> str:
     symbol = max(below, key=lambda symbol: symbol.place)
     name, inside = short_name(symbol.name), offset - symbol.place
     element = symbol.element_bytes
-    if element == 1 and inside % size == 0:
-        element = size
-    index, rest = divmod(inside, element)
-    return f"{name}[{index}]" if index or rest else name
+    if element == 1 and (not size or inside % size):
+        return f"{name} + {inside} bytes" if inside else name
+    index, rest = divmod(inside, size if element == 1 else element)
+    name = f"{name}[{index}]" if index or rest else name
+    return f"{name} + {rest} bytes" if rest else name
 
 
 @dataclass(frozen=True, slots=True)

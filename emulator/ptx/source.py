@@ -29,6 +29,18 @@ class Position(NamedTuple):
 _INLINE = re.compile(r"// (begin|end) inline asm\n")
 
 
+#: lists of registers that are counted instead of quoted; characters of a statement that are read,
+#: and that are quoted
+_LIST = re.compile(r"\{([^{}]*)\}")
+_MOST_NAMED, _LONGEST, _QUOTED = 8, 20_000, 200
+
+
+def _counted(found: re.Match[str]) -> str:
+    """A list of registers, or how many there are."""
+    count = found[1].count(",") + 1
+    return found[0] if count <= _MOST_NAMED else f"{{…{count} registers…}}"
+
+
 class Source:
     """A text whose characters are known by their offsets.
 
@@ -81,7 +93,8 @@ class Source:
     def statement(self, at: int) -> str:
         """The statement at offset `at`, on one line and not too long."""
         end = self.text.find(";", at)
-        return " ".join(self.text[at : end + 1][:200].split())
+        text = _LIST.sub(_counted, " ".join(self.text[at : end + 1][:_LONGEST].split()))
+        return text if len(text) <= _QUOTED else f"{text[:_QUOTED].rpartition(' ')[0]} …"
 
     def error(self, at: int, message: str) -> ParseError:
         """An error that says where offset `at` is, and shows it."""

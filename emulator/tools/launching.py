@@ -23,6 +23,8 @@ from emulator.machine.module import Kernel, Module
 from emulator.machine.options import Contract, Order, Special
 from emulator.machine.report import KernelError
 from emulator.machine.report import Report as MachineReport
+from emulator.memory.tensor_map import TensorMap
+from emulator.tools.expectation import differences, expectation
 from emulator.tools.files import check_outputs, read_array, read_text, replacing_all
 from emulator.tools.orders import OrderReport, check_order
 from emulator.tools.report import Answer, render
@@ -35,6 +37,10 @@ _LARGEST = 1 << 33
 #: axes that an array may have in every version of NumPy
 _MOST_AXES = 32
 _FILLS = ("zeros", "ones", "random", "arange")
+#: what a tensor map may be told of, besides its array
+_OF_MAPS = ("box", "element_strides", "swizzle", "interleave", "l2_promotion", "fill", "dtype")
+#: elements at either end of those that a launch has changed which are shown
+_ENDS = 3
 _INTEGER = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|\d+)")
 #: numbers of the machine's own byte order
 _TYPE = re.compile(r"[<=|]?[A-Za-z]\w*" if sys.byteorder == "little" else r"[>=|]?[A-Za-z]\w*")
@@ -52,30 +58,47 @@ def check_arguments(parser: ArgumentParser) -> None:
         help="run N other orders, too, and list which results depend on the order")  # fmt: skip
 
 
-def _arguments(parser: ArgumentParser) -> None:
+def launch_words(parser: ArgumentParser) -> None:
+    """Arguments that say what is launched: the kernel, its sizes and its arguments."""
     add = parser.add_argument
     add("file", help="PTX, or CUDA C++ (.cu), which nvcc or NVRTC compiles; - reads PTX from "
         "standard input")  # fmt: skip
     add("kernel", nargs="?", help="its name, or a part of it; may be left out where there is one")
     add("--grid", default="1", metavar="X,Y,Z", help="thread blocks (default 1)")
     add("--block", default="1", metavar="X,Y,Z", help="threads of a block (default 1)")
-    add("--cluster", metavar="X,Y,Z", help="thread blocks of a cluster")
     add("--arg", action="append", default=[], metavar="VALUE", help="one for each parameter: "
         "a number; IN.npy; IN.npy:OUT.npy; zeros:f4:1024x1024, zeros:f4:1024x1024:OUT.npy; ones, "
-        "arange and random in place of zeros")  # fmt: skip
+        "arange and random in place of zeros; tensormap:A.npy:box=64x64:swizzle=128B or "
+        "tensormap:zeros:float16:128x64:box=64x64, shape and box with the rows first")  # fmt: skip
     add("--dynamic-shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory")
     add("--target", help="sm_90a, H100, ... (default: the file's own .target; .cu: sm_90a)")
+    add("-D", action="append", default=[], dest="define", metavar="NAME[=TEXT]",
+        help="macro of CUDA C++")  # fmt: skip
+    add("-I", action="append", default=[], dest="include", metavar="FOLDER",
+        help="folder of headers of CUDA C++")  # fmt: skip
+    add("-std", "--std", metavar="c++17", help="version of CUDA C++")
+    add("--compiler-option", action="append", default=[], metavar="WORD",
+        help="one more word for nvcc or NVRTC, as --compiler-option=-G")  # fmt: skip
+    add("--seed", type=int, help="of random arrays, and of --async-order random")
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    launch_words(parser)
+    add = parser.add_argument
+    add("--cluster", metavar="X,Y,Z", help="thread blocks of a cluster")
     add("--contract", choices=Contract.__args__,  # type: ignore[attr-defined]
         help="what the assembler made of the arithmetic: by default it fuses multiplications and "
         "additions; none: with -fmad=false; O0: with -O0")  # fmt: skip
     add("--async-order", choices=Order.__args__, default="early",  # type: ignore[attr-defined]
         help="when asynchronous copies take effect")  # fmt: skip
-    add("--seed", type=int, help="of random arrays, and of --async-order random")
     add("--schedule-seed", type=int, metavar="SEED",
         help="run blocks, warps and atomics in another legal order")  # fmt: skip
     add("--step-limit", type=int, metavar="N", help="statements that may be executed")
     add("--stop-at", choices=Special.__args__,  # type: ignore[attr-defined]
         help="end at the first NaN or infinity that is made of operands without any")  # fmt: skip
+    add("--expect", action="append", default=[], metavar="REF.npy", help="what an argument shall "
+        "hold afterwards, bit for bit: REF.npy, N:REF.npy for argument N (from 0), or "
+        "REF.npy:ulps=K; exit code 1 where it does not")  # fmt: skip
     add("--counters", action="store_true", help="show what was counted, by source line")
     add("--html", metavar="OUT.html", help="write a page with the source beside what was found "
         "and counted")  # fmt: skip
@@ -83,7 +106,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 @dataclass
-class _Command:
+class LaunchWords:
     """Common part of `launch` and `check`: the words of the command line, and what they name.
 
     Raises OperandError for files and words that cannot be used.
@@ -106,17 +129,24 @@ class _Command:
     counters: bool = False
     html: str | None = None
     source: str | None = None
+    define: Sequence[str] = ()
+    include: Sequence[str] = ()
+    std: str | None = None
+    compiler_option: Sequence[str] = ()
+    expect: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        self.module = _module(self.file, self.target)
+        options = [f"-D{x}" for x in self.define] + [f"-I{x}" for x in self.include]
+        options += [f"-std={self.std}"] if self.std else []
+        self.module = _module(self.file, self.target, [*options, *self.compiler_option])
+        self.expectations = [expectation(text) for text in self.expect]
 
     def prepare(self) -> None:
         """Finds the kernel, and reads or makes the arguments."""
         self.chosen = self.module[self.kernel] if self.kernel else _only(self.module)
         try:
             self.values = [_argument(text, self.seed) for text in self.arg]
-            self.before = [x.value.copy() if isinstance(x.value, np.ndarray) else None
-                           for x in self.values]  # fmt: skip
+            self.before = [None if x.array is None else x.array.copy() for x in self.values]
         except MemoryError:
             raise OperandError("there is not enough memory for the arrays of --arg") from None
         # IN.npy:OUT.npy may say that an array is changed in place.
@@ -147,7 +177,7 @@ class _Command:
         return report
 
     @property
-    def rows(self) -> list[tuple[str, str, str, str]]:
+    def rows(self) -> list[tuple[str, ...]]:
         """Changes that the launch made, argument by argument."""
         pairs = zip(self.values, self.before, strict=True)
         return [_row(i, x, old) for i, (x, old) in enumerate(pairs)]
@@ -162,9 +192,20 @@ class _Command:
         folder = self.source or (None if self.file == "-" else Path(self.file).parent)
         with replacing_all([*(x.output for x in arrays), *pages]) as files:
             for array, file in zip(arrays, files, strict=False):
-                np.save(file, array.value, allow_pickle=False)
+                np.save(file, array.held, allow_pickle=False)
             for file in files[len(arrays) :]:
                 file.write(report.html(folder).encode())
+
+    def compared(self) -> tuple[list[str], list[dict[str, Any]], int]:
+        """What became of each expectation: lines, data, and the exit code."""
+        lines: list[str] = []
+        data: list[dict[str, Any]] = []
+        arrays, changed = [x.array for x in self.values], [bool(row[-1]) for row in self.rows]
+        for wanted in self.expectations:
+            found = differences(wanted, arrays, changed)
+            lines += [f"as expected: {wanted.text}"] if found is None else list(found.lines())
+            data.append({"expected": wanted.text, "differences": found and found.data})
+        return lines, data, int(any(x["differences"] for x in data))
 
     def counted(self, report: MachineReport) -> list[str]:
         if not self.counters:
@@ -173,7 +214,7 @@ class _Command:
         return [*totals, *report.count_lines()]
 
 
-_HEADER = ("index", "value", "changed", "file")
+_HEADER = ("index", "value", "changed", "file", "changed to")
 
 
 def launch_command(file: str, problems: bool = False, **words: Any) -> Answer:
@@ -182,7 +223,7 @@ def launch_command(file: str, problems: bool = False, **words: Any) -> Answer:
     The arguments are those of the command line. Raises OperandError for files and words that cannot
     be used, and whatever `Module` and `Kernel.launch` raise.
     """
-    command = _Command(file, **words)
+    command = LaunchWords(file, **words)
     if problems:
         return _problems(command.module)
     command.prepare()
@@ -195,7 +236,8 @@ def launch_command(file: str, problems: bool = False, **words: Any) -> Answer:
     data = report.data | {
         "target": target, "seconds": command.seconds, "arguments": command.changes,
     }  # fmt: skip
-    return Answer(lines, data)
+    compared, data["expected"], code = command.compared()
+    return Answer([*lines, *compared], data, code)
 
 
 def check_command(file: str, schedule_seeds: int = 0, **words: Any) -> Answer:
@@ -204,7 +246,7 @@ def check_command(file: str, schedule_seeds: int = 0, **words: Any) -> Answer:
     The arguments are those of the command line. A kernel that cannot go on is a finding, too.
     Raises OperandError for files and words that cannot be used.
     """
-    command = _Command(file, **words)
+    command = LaunchWords(file, **words)
     command.prepare()
     if schedule_seeds < 0:
         raise OperandError(f"--schedule-seeds is a number from 0 on; got {schedule_seeds}")
@@ -219,6 +261,10 @@ def check_command(file: str, schedule_seeds: int = 0, **words: Any) -> Answer:
     lines += command.counted(report)
     data = report.data | {"target": target, "arguments": command.changes}
     code = report.code
+    if command.expectations and not failed:
+        compared, data["expected"], wrong = command.compared()
+        lines += compared
+        code |= wrong
     if schedule_seeds and not failed:
         orders = _orders(command, schedule_seeds)
         lines += orders.lines()
@@ -241,11 +287,11 @@ def _failed(kernel: str, error: KernelError) -> MachineReport:
     return MachineReport(kernel, [finding])
 
 
-def _orders(command: _Command, seeds: int) -> OrderReport:
+def _orders(command: LaunchWords, seeds: int) -> OrderReport:
     """Checks what depends on the order; an earlier launch has left its results in the arrays."""
     for value, before in zip(command.values, command.before, strict=True):
         if before is not None:
-            value.value[...] = before
+            value.held[...] = before
     left_out = {"seed", "counters", "progress", "stop_at"}
     if command.async_order == "early":  # the default here; check_order has another
         left_out.add("async_order")
@@ -256,9 +302,13 @@ def _orders(command: _Command, seeds: int) -> OrderReport:
 # --- the module -----------------------------------------------------------------------------------
 
 
-def _module(file: str, target: str | None) -> Module:
+def _module(file: str, target: str | None, options: Sequence[str] = ()) -> Module:
     if file != "-" and Path(file).suffix in SUFFIXES:
-        return Module.from_cuda(file, target or "sm_90a")
+        return Module.from_cuda(file, target or "sm_90a", options)
+    if options:
+        raise OperandError(
+            f"{' '.join(options)} is for the compiler of CUDA C++ (.cu); {quoted(file)} is PTX"
+        )
     if file == "-":
         return Module(read_text(file), target)
     return Module(Path(file), target)
@@ -283,10 +333,10 @@ def _problems(module: Module) -> Answer:
     return Answer(lines, data, code=1 if found else 0)
 
 
-def _sizes(option: str, text: str) -> tuple[int, ...]:
+def _sizes(option: str, text: str, most: int = 3) -> tuple[int, ...]:
     parts = re.split("[,x]", text)
-    if not 1 <= len(parts) <= 3 or not all(re.fullmatch("[0-9]{1,10}", x) for x in parts):
-        raise OperandError(f"{option} is one to three numbers such as 8,8; got {quoted(text)}")
+    if not 1 <= len(parts) <= most or not all(re.fullmatch("[0-9]{1,10}", x) for x in parts):
+        raise OperandError(f"{option} is one to {most} numbers such as 8,8; got {quoted(text)}")
     return tuple(map(int, parts))
 
 
@@ -305,12 +355,24 @@ class _Argument(NamedTuple):
     #: the file that it was read from, "" for none
     input: str = ""
 
+    @property
+    def held(self) -> Any:
+        """The value, or the array that a tensor map is of."""
+        return self.value.array if isinstance(self.value, TensorMap) else self.value
+
+    @property
+    def array(self) -> Array | None:
+        """The array that a launch may change."""
+        return self.held if isinstance(self.held, np.ndarray) else None
+
 
 def _argument(text: str, seed: int | None) -> _Argument:
     """The value that a word of the command line stands for."""
     if (number := _number(text)) is not None:
         return _Argument(number)
     first, *rest = text.split(":")
+    if first == "tensormap":
+        return _tensor_map(text, rest, seed)
     if first in _FILLS:
         return _filled(text, first, rest, seed)
     if first.endswith(".npy") and len(rest) <= 1:
@@ -352,6 +414,26 @@ def _filled(text: str, fill: str, rest: list[str], seed: int | None) -> _Argumen
     return _Argument(_contents(fill, shape, dtype, seed), "".join(rest[2:]))
 
 
+def _tensor_map(text: str, rest: list[str], seed: int | None) -> _Argument:
+    """A tensor map of an array: that of another form of --arg, and words such as box=64x64."""
+    options = dict(word.split("=", 1) for word in rest if "=" in word)
+    array = [word for word in rest if "=" not in word]
+    wrong = [name for name in options if name not in _OF_MAPS]
+    if wrong or "box" not in options or not array or len(array) + len(options) != len(rest):
+        near = hint(wrong[0], _OF_MAPS) if wrong else ""
+        raise OperandError(
+            "--arg is tensormap:A.npy:box=64x64 or tensormap:zeros:float16:128x64:box=64x64, with "
+            f"{listing(_OF_MAPS)} as NAME=VALUE; got {quoted(text)}{near}"
+        )
+    made = _argument(":".join(array), seed)
+    if not isinstance(made.value, np.ndarray):
+        raise OperandError(f"a tensor map is of an array; got {quoted(text)}")
+    words: dict[str, Any] = dict(options)
+    for name in {"box", "element_strides"} & words.keys():
+        words[name] = tuple(reversed(_sizes(name, options[name], 5)))
+    return made._replace(value=TensorMap.tiled(made.value, **words))
+
+
 def _contents(fill: str, shape: tuple[int, ...], dtype: np.dtype[Any], seed: int | None) -> Array:
     if fill == "zeros":
         return np.zeros(shape, dtype)
@@ -385,11 +467,26 @@ def _dtype(name: str) -> np.dtype[Any]:
     return dtype
 
 
-def _row(index: int, argument: _Argument, before: Array | None) -> tuple[str, str, str, str]:
-    value = argument.value
-    if before is None:
-        return str(index), str(value), "", ""
-    differ = value.reshape(-1).view(np.uint8) != before.reshape(-1).view(np.uint8)
-    changed = int(differ.reshape(-1, value.itemsize).any(1).sum()) if value.size else 0
-    shape = " × ".join(map(str, value.shape))
-    return str(index), f"{value.dtype} {shape}", f"{changed:,} of {value.size:,}", argument.output
+def _row(index: int, argument: _Argument, before: Array | None) -> tuple[str, ...]:
+    array = argument.array
+    if before is None or array is None:
+        return str(index), str(argument.value), "", argument.output, ""
+    flat, old = array.reshape(-1), before.reshape(-1)
+    size = (array.size, array.itemsize)
+    changed = np.zeros(array.size, np.bool_)
+    if array.size:
+        changed = (flat.view(np.uint8) != old.view(np.uint8)).reshape(size).any(1)
+    shape = " × ".join(map(str, array.shape))
+    what = "tensor map of " if isinstance(argument.value, TensorMap) else ""
+    return (
+        str(index), f"{what}{array.dtype} {shape}", f"{int(changed.sum()):,} of {array.size:,}",
+        argument.output, _in_short(flat[changed]),
+    )  # fmt: skip
+
+
+def _in_short(values: Array) -> str:
+    """Numbers in one line: the first and the last ones of many."""
+    few = len(values) <= 2 * _ENDS
+    ends = values if few else np.concatenate([values[:_ENDS], values[-_ENDS:]])
+    shown = [str(x) if values.dtype.kind in "iubc" else f"{float(x):.6g}" for x in ends]
+    return " ".join(shown if few else [*shown[:_ENDS], "…", *shown[_ENDS:]])

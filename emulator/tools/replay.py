@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -55,15 +55,20 @@ class Summary:
 
 
 def selftest_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("file", nargs="*", help="golden files that the script of `record` has "
+        "written; without one, the recordings of this package")  # fmt: skip
     parser.add_argument("--engine", default="auto", help="auto, reference, vector or compiled")
 
 
-def selftest_command(engine: str = "auto") -> Answer:
-    """Replays every group with `engine`; exit code 1 where a bit differs from the hardware's.
+def selftest_command(file: Sequence[str] = (), engine: str = "auto") -> Answer:
+    """Replays every group with `engine`, or golden files of the caller's own GPU; exit code 1 where
+    a bit differs from the hardware's.
 
     Raises OperandError for an unknown engine, EmulatorError where no recordings are installed.
     """
     check_engine(engine)
+    if file:
+        return _of_files(file)
     try:
         summaries = replay_all(cast(Engine, engine))
     except FileNotFoundError as error:
@@ -73,6 +78,21 @@ def selftest_command(engine: str = "auto") -> Answer:
     code = 0 if all(summary.ok for summary in summaries) else 1
     data = [{**asdict(summary), "ok": summary.ok} for summary in summaries]
     return Answer(_lines(summaries), data, code)
+
+
+def _of_files(files: Sequence[str]) -> Answer:
+    from emulator.tools.recording.golden import read_golden
+
+    lines, data = [], []
+    for file in files:
+        golden = read_golden(file)
+        found = list(golden.problems())
+        arrays = len(golden.outputs)
+        same = f"{arrays - len(found)} of {arrays} arrays bit-identical to {golden.chip}"
+        lines += [f"{file}: {same} ({golden.target})", *found]
+        data.append({"file": file, "provenance": golden.provenance, "arrays": arrays,
+                     "differing": len(found)})  # fmt: skip
+    return Answer(lines, data, code=1 if any(x["differing"] for x in data) else 0)
 
 
 def _lines(summaries: tuple[Summary, ...]) -> Iterator[str]:

@@ -11,7 +11,9 @@ from typing import Any, Literal
 from emulator.errors import OperandError, shown
 from emulator.report import Report
 
-Style = Literal["text", "csv", "markdown"]
+Style = Literal["text", "csv", "markdown", "latex"]
+#: what LaTeX takes for its own
+_LATEX = str.maketrans({c: f"\\{c}" for c in "_%&#${}"})
 
 WIDTH = 100
 
@@ -115,7 +117,8 @@ def _table_html(table: Table) -> str:
 def render(
     header: Sequence[str], rows: Sequence[Sequence[str]], style: Style = "text"
 ) -> list[str]:
-    """A table as lines: aligned text, CSV or Markdown. Every row has as many cells as `header`."""
+    """A table as lines: aligned text, CSV, Markdown or a LaTeX tabular. Every row has as many cells
+    as `header`."""
     if style == "csv":
         import csv
         import io
@@ -123,6 +126,12 @@ def render(
         out = io.StringIO()
         csv.writer(out, lineterminator="\n").writerows((header, *rows))
         return out.getvalue().splitlines()
+    if style == "latex":
+        head, *body = [
+            " & ".join(cell.translate(_LATEX) for cell in row) + r" \\" for row in (header, *rows)
+        ]
+        begin, end = rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", r"\end{tabular}"
+        return [begin, r"\hline", head, r"\hline", *body, r"\hline", end]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     if style == "markdown":
         rule = ["-" * max(3, width) for width in widths]

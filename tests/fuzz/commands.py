@@ -61,6 +61,8 @@ RIGHT = {
     "fault": (f"fault {F16} --target sm_80 --input results.npz --limit 2 --json",),
     "torch": ("torch --strict missing.py --target H100",),
     "exec": ("exec --gpu H100",),
+    "record": (f"record {F16} --cases 2 --target sm_80 -o new.py --json",
+               "record kernel.ptx --block 8 --arg zeros:u4:8 -o new.py"),
     "guide": ("guide", "guide commands --json"),
     "selftest": ("selftest --engine bogus",),
 }  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from paths import CUDA
 
-from emulator import EmulatorError, Module
+from emulator import EmulatorError, KernelError, Module
 from emulator.machine.checks.counters import COLUMNS, FIELDS, Numbers
 from emulator.machine.checks.counting import bank_passes, sectors_of
 
@@ -162,6 +162,14 @@ def test_strides_in_global_memory(stride, size, offset, sectors, least):
         assert (numbers.sectors, numbers.least_sectors) == tuple(np.sum(both, 0)) == (
             2 * sectors, 2 * least)  # fmt: skip
     assert report.counters["sectors"] == 4 * sectors
+
+
+def test_addresses_beyond_all_are_refused_by_the_access():
+    for address in ((1 << 64) - 1, 1 << 63, 1 << 50):
+        assert sectors_of(LANES, np.full(32, address, "u8"), 4) == (1, 1)
+        with pytest.raises(KernelError, match="out of bounds"):
+            launch("ld.param.u64 %rd1, [a]; ld.global.u8 %r3, [%rd1];", args=[address],
+                   parameters=".param .u64 a", block=32)  # fmt: skip
 
 
 def test_cp_async_reads_sectors_and_writes_banks():

@@ -49,9 +49,9 @@ def test_arrays_from_and_to_files(folder, capsys):
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith("scale on sm_80: ")
     assert out[1:5] == [
-        "argument  value          changed   file",
+        "argument  value          changed   file   changed to",
         "0         float32 64     0 of 64",
-        "1         float32 8 × 8  63 of 64  y.npy",
+        "1         float32 8 × 8  63 of 64  y.npy  2.5 5 7.5 … 152.5 155 157.5",
         "2         2.5",
     ]
     assert "blocks: 2" in out and "threads: 64" in out
@@ -93,7 +93,8 @@ def test_json(folder, capsys):
     data = json.loads(capsys.readouterr().out)
     assert data["kernel"] == "scale" and data["counters"]["threads"] == 64
     assert data["arguments"][1] == {
-        "index": "1", "value": "float32 64", "changed": "63 of 64", "file": ""
+        "index": "1", "value": "float32 64", "changed": "63 of 64", "file": "",
+            "changed to": "3 6 9 … 183 186 189",
     }  # fmt: skip
 
 
@@ -184,6 +185,116 @@ def test_an_output_is_no_input_and_no_other_output(folder, capsys, words, said):
     assert {x.name: x.read_bytes() for x in folder.iterdir()} == before
 
 
+# --- expectations ---------------------------------------------------------------------------------
+
+LAUNCH = "launch scale.ptx --block 64 --arg x.npy --arg zeros:f4:64 --arg 2"
+
+
+@pytest.mark.parametrize(
+    ("expect", "code", "said"),
+    [
+        ("ref.npy", 0, "as expected: ref.npy"),
+        ("1:ref.npy", 0, "as expected: 1:ref.npy"),
+        ("0:ref.npy", 1, "argument 0: 63 of 64 elements of f32 differ"),
+        ("off.npy", 1, "argument 1: 2 of 64 elements of f32 differ"),
+        ("off.npy:ulps=3", 1, "argument 1: 1 of 64 elements of f32 differ"),
+        ("off.npy:ulps=4", 1, "NaN vs number: 1"),
+        ("near.npy:ulps=2", 1, "2 to 16 ulps: 1"),
+        ("near.npy:ulps=3", 0, "as expected: near.npy:ulps=3"),
+    ],
+)
+def test_expectations(folder, capsys, expect, code, said):
+    want = 2 * np.arange(64, dtype="f4")
+    np.save("ref.npy", want)
+    near = want.copy()
+    near.view("u4")[5] += 3
+    np.save("near.npy", near)
+    near[7] = np.nan
+    np.save("off.npy", near)
+    for command in (LAUNCH, LAUNCH.replace("launch", "check", 1)):
+        assert main([*command.split(), "--expect", expect]) == code
+        assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("expect", "said"),
+    [
+        ("ref", "--expect is REF.npy, N:REF.npy"),
+        ("2:x.npy", "argument 2 is no array"),
+        ("9:x.npy", "argument 9 is no array"),
+        ("small.npy", "none have its shape (3,)"),
+        ("1:small.npy", "'1:small.npy' is float32 (3,); argument 1 is float32 (64,)"),
+        ("whole.npy", "is int32 (64,); argument 1 is float32 (64,)"),
+        ("absent.npy", "absent.npy"),
+    ],
+)
+def test_expectations_that_make_no_sense(folder, capsys, expect, said):
+    np.save("small.npy", np.zeros(3, "f4"))
+    np.save("whole.npy", np.zeros(64, "i4"))
+    assert main([*LAUNCH.split(), "--expect", expect]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_expectations_as_json(folder, capsys):
+    np.save("ref.npy", np.zeros(64, "f4"))
+    assert main([*LAUNCH.split(), "--expect", "ref.npy", "--json"]) == 1
+    (found,) = json.loads(capsys.readouterr().out)["expected"]
+    assert found["differences"]["count"] == 63
+
+
+# --- tensor maps ----------------------------------------------------------------------------------
+
+LOAD = """
+.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry load(.param .align 64 .b8 map[128], .param .u64 out)
+{
+    .reg .b64 %map, %out; .reg .b32 %v, %t, %at; .reg .pred %done;
+    .shared .align 1024 .b8 tile[1024]; .shared .align 8 .b64 full;
+    mov.b64 %map, map; ld.param.u64 %out, [out]; mov.u32 %t, 0;
+    mbarrier.init.shared.b64 [full], 1; fence.proxy.async;
+    mbarrier.arrive.expect_tx.shared.b64 _, [full], 32;
+    cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes
+        [tile], [map, {4, 3}], [full];
+WAIT: mbarrier.try_wait.parity.shared.b64 %done, [full], 0; @!%done bra WAIT;
+NEXT: mov.u32 %at, tile; add.u32 %at, %at, %t; ld.shared.u32 %v, [%at];
+    st.global.u32 [%out], %v; add.u64 %out, %out, 4; add.u32 %t, %t, 4;
+    setp.lt.u32 %done, %t, 32; @%done bra NEXT;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("array", ["tensormap:arange:f4:6x8", "tensormap:a.npy"])
+def test_a_tensor_map(folder, array):
+    """The box has its rows first, as the shape: 2 rows of 4, from row 3 and column 4 on."""
+    Path("load.ptx").write_text(LOAD)
+    a = np.arange(48, dtype="f4").reshape(6, 8)
+    np.save("a.npy", a)
+    words = ["--arg", f"{array}:box=2x4", "--arg", "zeros:f4:2x4:d.npy"]
+    assert main(["launch", "load.ptx", *words]) == 0
+    assert (np.load("d.npy") == a[3:5, 4:8]).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tensormap:arange:f4:6x8", "--arg is tensormap:A.npy:box=64x64"),
+        ("tensormap:box=4x4", "--arg is tensormap:A.npy:box=64x64"),
+        ("tensormap:arange:f4:6x8:box=4x4:swizle=32B", "nearest is 'swizzle'"),
+        ("tensormap:arange:f4:6x8:box=4xa", "box is one to 5 numbers"),
+        ("tensormap:3:box=4x4", "a tensor map is of an array"),
+        ("tensormap:arange:f4:6x8:box=4x4:swizzle=33B", "swizzle"),
+        ("tensormap:arange:f4:6x8:box=4", "box"),
+    ],
+)
+def test_tensor_maps_that_make_no_sense(folder, capsys, text, said):
+    Path("load.ptx").write_text(LOAD)
+    assert main(["launch", "load.ptx", "--arg", text, "--arg", "zeros:f4:4x4"]) == 2
+    assert said in capsys.readouterr().err
+
+
 # --- CUDA C++ -------------------------------------------------------------------------------------
 
 ADD = (
@@ -220,6 +331,37 @@ def test_cuda_without_a_compiler(folder, monkeypatch):
     monkeypatch.setattr(compiling, "_nvrtc", lambda: None)
     with pytest.raises(EmulatorError, match="pip install nvidia-cuda-nvrtc"):
         compile_cuda("add.cu", "sm_90a")
+
+
+MACROS = """
+#include "add.cuh"
+template <int N> __global__ void k(int *x) {
+    if constexpr (N > 1) x[blockIdx.x] = ADDED + N + VALUE;
+}
+template __global__ void k<32>(int *);
+template __global__ void k<64>(int *);
+"""
+
+
+@pytest.mark.parametrize("command", ["launch", "check"])
+def test_macros_headers_and_the_version_of_cuda(folder, command):
+    if compiling._nvcc() is None and compiling._nvrtc() is None:
+        pytest.skip("no compiler of CUDA C++ is installed")
+    Path("k.cu").write_text(MACROS)
+    Path("headers").mkdir()
+    Path("headers/add.cuh").write_text("constexpr int ADDED = 1000;")
+    words = f"{command} k.cu k<64> --grid 2 --arg zeros:i4:2:x.npy"
+    assert main([*words.split(), "-DVALUE=7", "-Iheaders", "-std=c++17"]) == 0
+    assert np.load("x.npy").tolist() == [1071, 1071]
+    assert main([*words.split(), "-D", "VALUE=8", "-I", "headers", "--std", "c++17"]) == 0
+    assert np.load("x.npy").tolist() == [1072, 1072]
+
+
+def test_options_of_the_compiler_are_for_cuda(folder, capsys):
+    assert main(["launch", "scale.ptx", "-DN=3", "--compiler-option=-G"]) == 2
+    assert "-DN=3 -G is for the compiler of CUDA C++ (.cu); 'scale.ptx' is PTX" in (
+        capsys.readouterr().err
+    )
 
 
 @pytest.mark.slow

@@ -19,12 +19,13 @@ from emulator import (
     InstructionDescriptor,
     OperandError,
     Recipe,
+    UnsupportedError,
     error_study,
     gemm,
     probe,
 )
 from emulator.arith.fast.wide import add
-from emulator.arith.steps import FusedDotAdd
+from emulator.arith.steps import Convert, FusedDotAdd
 from emulator.tools.studies import exact
 from emulator.tools.studies.chart import Line, line_chart
 from emulator.tools.studies.command import lengths
@@ -491,3 +492,84 @@ def test_the_commands_take_a_descriptor(capsys):
 def test_the_probe_command(capsys):
     made = answer(capsys, "probe", WGMMA_FP8, "--target", "H100", "--json")
     assert (made["fraction_bits"], made["precision"]) == (13, 14)
+
+
+# --- several instructions -------------------------------------------------------------------------
+
+BF16 = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+
+
+def test_several_instructions_are_compared_on_the_targets_that_have_them():
+    options = {"k": (64, 128), "rows": 4, "columns": 4, "targets": ["L40S", "H100"]}
+    study = error_study([F16, WGMMA_FP8], **options)
+    alone = [error_study(F16, **options), error_study(WGMMA_FP8, **options | {"targets": "H100"})]
+    assert study.rows == [{"opcode": x.opcode} | row for x in alone for row in x.rows]
+    assert list(study._series("rms")) == [
+        "mma.m16n8k16.f32.f16.f16.f32, sm_89", "mma.m16n8k16.f32.f16.f16.f32, sm_90a",
+        "wgmma.m64n64k32.f32.e4m3.e4m3, sm_90a",
+    ]  # fmt: skip
+    assert study.data["not_available"] == ["sm_89 (wgmma.m64n64k32.f32.e4m3.e4m3)"]
+    assert "opcode,target" in study.csv()
+    later = error_study([WGMMA_FP8, F16], **options | {"targets": "L40S"})
+    assert {x["opcode"] for x in later.rows} == {F16}
+    with pytest.raises(UnsupportedError, match="is not on sm_70"):
+        error_study([WGMMA_FP8, BF16], **options | {"targets": "V100"})
+    with pytest.raises(OperandError, match="got none"):
+        error_study([])
+
+
+def test_a_target_has_one_colour_in_every_chart():
+    def colours(study):
+        root = ET.fromstring(study.svg())
+        space = "{http://www.w3.org/2000/svg}"
+        return [x.get("stroke") for x in root.findall(f"{space}g[@class='line']")]
+
+    options = {"k": (16, 64), "rows": 2, "columns": 2}
+    one = colours(error_study(F16, targets="H100", **options))
+    both = colours(error_study([F16, BF16], targets=["A100", "H100"], **options))
+    assert both[1] == both[3] == one[0] and both[0] == both[2] != one[0]
+
+
+def test_exact_points_stand_on_the_axis():
+    made = line_chart([Line("x", [(16, 0.0), (32, 1e-3)]), Line("y", [(16, 1e-4)])], "t", "k", "e")
+    space = "{http://www.w3.org/2000/svg}"
+    paths = [x for x in ET.fromstring(made).iter(f"{space}path") if x.get("class") == "zero"]
+    assert [x.find(f"{space}title").text for x in paths] == ["x: k = 16, 0: exact"]
+
+
+def test_a_title_names_the_only_target():
+    study = error_study(F16, targets="H100", k=(16, 32), rows=2, columns=2)
+    assert study.title == f"Error of {F16} on sm_90a against the exact result"
+    assert "the products of a sum" in study.svg()
+
+
+def test_tables_for_pages_and_papers(capsys):
+    study = error_study(F16, targets=["A100", "H100"], k=(16, 32), rows=2, columns=2)
+    first, rule, *rows = study.table().splitlines()
+    assert first == "| k | sm_80 | sm_90a |" and set(rule) <= set("|- ") and len(rows) == 2
+    latex = study.table("latex").splitlines()
+    assert latex[0] == r"\begin{tabular}{lrr}" and latex[-1] == r"\end{tabular}"
+    assert latex[2] == r"k & sm\_80 & sm\_90a \\" and len(latex) == 8
+    words = ["error", F16, BF16, "--targets", "H100", "--k", "16", "--rows", "2"]
+    assert answer(capsys, *words, "--table", "latex")[0] == r"\begin{tabular}{lrr}"
+
+
+def test_the_instruction_of_libraries_is_named_where_it_is_another():
+    fp8 = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
+    text = str(error_study(fp8, targets=["L40S", "H100"], k=32, rows=1, columns=1))
+    assert "libraries multiply e4m3 on sm_90a with wgmma.mma_async" in text
+    assert "on sm_89" not in text
+    assert "libraries" not in str(error_study(WGMMA_FP8, targets="H100", k=32, rows=1, columns=1))
+
+
+def test_a_recipe_says_what_cuts_its_bits_again():
+    recipe = Recipe.of(WGMMA_FP8, "H100")
+    assert "keeps" not in str(recipe)
+    wide = "fraction_bits=30 aligns 31 bits of the largest term; "
+    assert wide + "precision=14 keeps 14 of them" in str(recipe.changed(fraction_bits=30))
+    free = recipe.changed(fraction_bits=30, precision=None)
+    assert wide + "its result, f32, keeps 24 of them" in str(free)
+    assert "keeps" not in str(recipe.changed(fraction_bits=23, precision=None))
+    last = Recipe.fused(22, result="f32", c_last=True)
+    assert "keeps" not in str(last)
+    assert "step 3 keeps 11" in str(Recipe((*last.steps[:2], Convert("f16"))))

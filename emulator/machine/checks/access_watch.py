@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.isa.tcgen05 import Tcgen05
 from emulator.machine.checks.accesses import Conflict, SharedAccesses, Sort
-from emulator.machine.checks.clocks import Bools
+from emulator.machine.checks.clocks import Aspect, Bools
 from emulator.machine.checks.finding import Party
+from emulator.machine.checks.kinds import IN_A_CLUSTER, IN_ONE_STATEMENT
 from emulator.machine.checks.reporter import GridWatch, Reporter
 from emulator.machine.checks.synchronisation import Synchronisation
 from emulator.machine.checks.wgmma import is_wgmma
@@ -80,12 +81,14 @@ class AccessWatch(Reporter):
             return
         index = int(np.argmax(lost))
         winner = int(np.flatnonzero((places == places[index]) & ~lost)[-1])
-        name = self.name_of(view, int(places[index]) * size, size)
+        apart = lanes[winner] // self.clocks.per_block != lanes[index] // self.clocks.per_block
+        kind = "race between blocks" if apart and self.memory_of(view) == "global" else "race"
+        name = self.name_of(view, int(places[index]) * size)
         self.report(
-            "race", lanes[index : index + 1], int(lost.sum()),
+            kind, lanes[index : index + 1], int(lost.sum()),
             f"threads write different values to {name} in one statement",
             Party(self.place(), *self.who(lanes[winner : winner + 1])),
-            self.statement.pc,
+            self.statement.pc, advice=IN_ONE_STATEMENT,
         )  # fmt: skip
 
     def _access(
@@ -230,8 +233,8 @@ class AccessWatch(Reporter):
             verb = "read" if use == "read" else "written"
             self.report(
                 "another variable", lanes[wrong], int(wrong.sum()),
-                f"{launch.shared_name(int(inside[index]), size)} is {verb} through an address of "
-                f"{launch.shared_name(extent.first)}",
+                f"{self.name_of(self.wave.shared, int(inside[index]))} is {verb} through an "
+                f"address of {launch.shared_name(extent.first)}",
             )  # fmt: skip
 
     def _check_started(self, row: int, lanes: Lanes) -> None:
@@ -357,8 +360,7 @@ class AccessWatch(Reporter):
                 which, events, others = which[keep], events[keep], others[keep]
             if not which.size:
                 continue
-            element = size if size <= 8 else 4
-            self._conflict(conflict, which, events, others, who, places, element, use, everywhere)
+            self._conflict(conflict, which, events, others, who, places, use, everywhere)
 
     def _conflict(
         self,
@@ -368,7 +370,6 @@ class AccessWatch(Reporter):
         others: Lanes,
         who: Lanes,
         places: Places,
-        size: int,
         use: str,
         everywhere: bool,
     ) -> None:
@@ -376,7 +377,7 @@ class AccessWatch(Reporter):
         event, other = int(events[0]), int(others[0])
         pc = self.all.pcs[event]
         view = None if everywhere else self.wave.shared
-        name = self.name_of(view, int(places[first]), size)
+        name = self.name_of(view, int(places[first]))
         verb = {"read": "reads", "write": "writes", "atomic": "updates"}[use]
         kind, reason = self._words_of(conflict, everywhere, other, int(who[first]), verb, name)
         earlier = None
@@ -387,7 +388,21 @@ class AccessWatch(Reporter):
         elif pc >= 0:
             earlier = Party(self.place(pc), self.who(who[first : first + 1])[0], (), "wrote it")
         lanes = np.unique(who[which])
-        self.report(kind, lanes, len(lanes), reason, earlier, pc)
+        reason += self._uncovered(conflict, other, event)
+        far = other // self.clocks.per_block != int(who[first]) // self.clocks.per_block
+        advice = IN_A_CLUSTER if far and not everywhere and kind == "race" else ""
+        self.report(kind, lanes, len(lanes), reason, earlier, pc, advice=advice)
+
+    def _uncovered(self, conflict: Conflict, lane: int, event: int) -> str:
+        """What a wait has left under way, where the conflict is with an operation of a group."""
+        if conflict.sort == Sort.COPY:
+            return self.left_under_way(self.copies, Aspect.COPIES, lane, event)
+        if conflict.before == "read" and self._is_async(conflict):
+            name = self.all.grid.program.statements[self.all.pcs[event]].name
+            groups = {"cp": (self.bulk, Aspect.BULK_READ), "wgmma": (self.wgmma, Aspect.WGMMA)}
+            if name in groups:
+                return self.left_under_way(*groups[name], lane, event)
+        return ""
 
     def _words_of(
         self, conflict: Conflict, everywhere: bool, other: int, lane: int, verb: str, name: str

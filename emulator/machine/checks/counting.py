@@ -27,6 +27,7 @@ from emulator.machine.shared.operands import space_of
 from emulator.machine.shared.place import Place
 from emulator.machine.vector.operands import active, addresses, reader, selected
 from emulator.machine.vector.strand import Parked, State, Strand
+from emulator.memory.arena import ADDRESS_BITS
 from emulator.memory.windows import LOCAL, SHARED, WINDOW_BITS
 from emulator.ptx.program import Constant, Function, ParameterPlace, Statement, items_of
 
@@ -261,8 +262,9 @@ def _add_sectors(numbers: Numbers, lanes: Int64, given: Array, size: int) -> Non
 def sectors_of(lanes: Int64, given: Array, size: int) -> tuple[int, int]:
     """Sectors of global memory that the accesses of each warp touch, and the least number that
     would hold as many bytes; lanes that want the same bytes get them together."""
-    warps, at = lanes // WARP << 44, given.astype(np.int64)
+    # Beyond the bits of an address nothing lies: the access itself is refused.
+    warps, at = lanes // WARP << 44, given.astype(np.int64) & (1 << ADDRESS_BITS) - 1
     sectors = np.unique(warps + at // SECTOR)
-    accesses = np.unique((lanes // WARP << 49) + at)
-    bytes_ = np.bincount(accesses >> 49) * size
+    accesses = np.unique((lanes // WARP << ADDRESS_BITS) + at)
+    bytes_ = np.bincount(accesses >> ADDRESS_BITS) * size
     return len(sectors), int((-(-bytes_ // SECTOR)).sum())

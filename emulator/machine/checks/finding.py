@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from emulator.machine.shared.place import Index, Place, shown
@@ -12,6 +13,9 @@ from emulator.machine.shared.place import Index, Place, shown
 MOST_FINDINGS = 200
 #: threads that a finding names; of more it says how many there are
 MOST_THREADS = 32
+#: findings alike that become one, where the PTX names no source lines; and lines that one lists
+_ALIKE, _MOST_LINES = 4, 12
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,8 @@ class Finding:
     advice: str = ""
     #: how often it happened, in threads
     count: int = 1
+    #: other statements with the same mistake, as an unrolled loop or a wrong constant makes
+    others: tuple[Place, ...] = ()
 
     @property
     def kernel(self) -> str:
@@ -84,6 +90,13 @@ class Finding:
         if self.earlier is not None:
             yield "  earlier:"
             yield from (f"    {line}" for line in str(self.earlier).splitlines())
+        if self.others:
+            lines = sorted({place.line for place in self.others})
+            more = " …" if len(lines) > _MOST_LINES else ""
+            yield (
+                f"  the same at {len(self.others)} more statement{'s' * (len(self.others) > 1)}, "
+                f"PTX lines {', '.join(map(str, lines[:_MOST_LINES]))}{more}"
+            )
         if self.advice:
             yield f"  {self.advice}"
 
@@ -94,6 +107,7 @@ class Finding:
             "kind": self.kind, "reason": self.reason, "kernel": self.kernel, "count": self.count,
             "advice": self.advice, **_party_data(self.party),
             "earlier": None if self.earlier is None else _party_data(self.earlier),
+            "others": [place.line for place in self.others],
         }  # fmt: skip
 
 
@@ -104,6 +118,35 @@ def _party_data(party: Party) -> dict[str, Any]:
         "source": list(place.source), "block": list(party.block),
         "threads": [list(thread) for thread in party.threads], "what": party.what,
     }  # fmt: skip
+
+
+def merged(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings of one mistake as one finding that lists the other statements: those of one source
+    line, or many whose statements differ in their numbers alone."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        pair = _where(finding.party), _where(finding.earlier)
+        key = (finding.kind, _NUMBER.sub("#", finding.reason), *pair)
+        groups.setdefault(key, []).append(finding)
+    out: list[Finding] = []
+    for same in groups.values():
+        first = same[0]
+        if len(same) == 1 or not (first.source or len(same) >= _ALIKE):
+            out += same
+            continue
+        parties = [party for x in same for party in (x.party, x.earlier) if party is not None]
+        places = dict.fromkeys(party.place for party in parties)
+        for party in (first.party, first.earlier):
+            places.pop(party.place if party else None, None)  # type: ignore[arg-type]
+        out.append(replace(first, count=sum(x.count for x in same), others=tuple(places)))
+    return out
+
+
+def _where(party: Party | None) -> object:
+    """The source line of an access, or its statement without numbers."""
+    if party is None:
+        return None
+    return party.place.source or _NUMBER.sub("#", party.place.statement)
 
 
 @dataclass
@@ -129,4 +172,4 @@ class Findings:
         self.found[tuple(key)] = finding
 
     def __iter__(self) -> Iterator[Finding]:
-        return iter(self.found.values())
+        return iter(merged(self.found.values()))

@@ -19,6 +19,8 @@ class Groups:
         self._events = np.zeros((lanes, _DEPTH), np.int32)
         #: the event of the last operation that was issued, and of the last commit
         self.issued, self.committed = np.zeros(lanes, np.int32), np.zeros(lanes, np.int32)
+        #: the event of the last wait
+        self.waited = np.zeros(lanes, np.int32)
 
     def issue(self, lanes: Lanes, now: int) -> None:
         self.issued[lanes] = now
@@ -28,8 +30,9 @@ class Groups:
         self.count[lanes] += 1
         self.committed[lanes] = now
 
-    def complete(self, lanes: Lanes, newest: int) -> Events:
+    def wait(self, lanes: Lanes, newest: int, now: int) -> Events:
         """Up to which event operations are complete when all but the `newest` groups are."""
+        self.waited[lanes] = now
         done = self.count[lanes] - newest
         held = self._events[lanes, (done - 1) % _DEPTH]
         out: Events = np.where((done > 0) & (newest < _DEPTH), held, 0).astype(np.int32)

@@ -5,6 +5,15 @@ from __future__ import annotations
 #: the kind of warnings, which are no mistakes of a kernel
 MISCOMPILATION = "known miscompilation"
 
+#: what to do of accesses that no barrier of a block can order
+IN_ONE_STATEMENT = (
+    "let one thread write it, or make it atomic: no barrier can stand within one statement"
+)
+IN_A_CLUSTER = (
+    "put a barrier of the cluster between the two accesses (barrier.cluster, cluster.sync()), or "
+    "make both atomic"
+)
+
 #: kind -> what to do
 KINDS: dict[str, str] = {
     "race": (

@@ -11,9 +11,10 @@ import numpy as np
 from dtypes import Array
 from emulator.arith.scalar.types import TYPES
 from emulator.errors import UnsupportedError
+from emulator.isa.movement import Movement
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.checks.accesses import SharedAccesses
-from emulator.machine.checks.clocks import Bools, Clocks
+from emulator.machine.checks.clocks import Aspect, Bools, Clocks
 from emulator.machine.checks.finding import MOST_THREADS, Finding, Findings, Party
 from emulator.machine.checks.grid_memory import GlobalAccesses
 from emulator.machine.checks.groups import Groups
@@ -97,6 +98,17 @@ def _granules(program: Program) -> dict[str, int]:
     return out
 
 
+def element_bytes(statement: Statement) -> int:
+    """Bytes of the elements that a load, a store or an atomic operation names in its type; 0 of
+    copies, which name none."""
+    ins = statement.instruction
+    if isinstance(ins, Movement):
+        return 2 if ins.form.type == "b16" else 1
+    if not isinstance(ins, OrdinaryInstruction) or not ins.types or "copies" in statement.effects:
+        return 0
+    return TYPES[ins.types[-1]].size // 8
+
+
 def _has(program: Program, name: str) -> bool:
     return name in program.effects
 
@@ -157,6 +169,7 @@ class Reporter:
         earlier: Party | None = None,
         *key: Any,
         pc: int | None = None,
+        advice: str = "",
     ) -> None:
         """A mistake that lanes of this wave have made at the statement that runs, or at `pc`."""
         findings = self.all.warnings if kind == MISCOMPILATION else self.all.findings
@@ -164,7 +177,7 @@ class Reporter:
         full = (kind, pc, *key)
         if not findings.add(full, count):
             party = Party(self.place(pc), *self.who(lanes), lanes=self.lanes_of(lanes))
-            findings.keep(full, Finding(kind, reason, party, earlier, KINDS[kind], count))
+            findings.keep(full, Finding(kind, reason, party, earlier, advice or KINDS[kind], count))
 
     def lanes_of(self, lanes: Lanes) -> str:
         """Warps of the first block of some lanes, and of one warp the lanes, in words."""
@@ -175,6 +188,18 @@ class Reporter:
             return f"warps {spans(warps)}"
         several = "s" if len(inside) > 1 else ""
         return f"warp {warps[0]}, lane{several} {spans(inside % WARP)}"
+
+    def left_under_way(self, groups: Groups, aspect: Aspect, lane: int, event: int) -> str:
+        """Why the last wait of a lane does not cover an operation of it, in words; empty where it
+        does, or there was none since."""
+        wait = int(groups.waited[lane])
+        if wait <= event or int(self.clocks.own[aspect][lane]) >= event:
+            return ""
+        place = self.place(self.all.pcs[wait])
+        if int(groups.committed[lane]) < event:
+            return f"; no commit_group follows it before the wait at PTX line {place.line}"
+        statement = place.statement.rstrip("; ")
+        return f"; {statement} at PTX line {place.line} leaves its group under way"
 
     def place(self, pc: int | None = None) -> Any:
         grid = self.all.grid
@@ -196,8 +221,10 @@ class Reporter:
             (thread % a, thread // a % b, thread // (a * b)),
         )
 
-    def name_of(self, view: Array | None, place: int, size: int = 1) -> str:
-        """Name of the variable at a byte of the wave's shared memory, or of the arena."""
+    def name_of(self, view: Array | None, place: int, size: int | None = None) -> str:
+        """Name of the variable at a byte of the wave's shared memory, or of the arena; `size`: the
+        bytes of an element, None: those of the statement that runs."""
+        size = element_bytes(self.statement) if size is None else size
         launch = self.all.grid.launch
         if view is not None and self.memory_of(view) == "shared":
             return str(launch.shared_name(place % self.wave.shared_bytes, size))

@@ -306,7 +306,8 @@ def _wait_copies(statement: Statement, function: Function) -> After:
     newest = 0 if everything else _constant(statement, "n")
 
     def after(watch: Watch, s: Strand, lanes: Lanes) -> None:
-        events: Any = watch.now if everything else watch.copies.complete(lanes, newest)
+        events: Any = watch.copies.wait(lanes, newest, watch.now)
+        events = watch.now if everything else events
         own = watch.clocks.own[Aspect.COPIES]
         own[lanes] = np.maximum(own[lanes], events)
 
@@ -323,7 +324,7 @@ def _wait_bulk(statement: Statement, function: Function) -> After:
     aspects = [Aspect.BULK_READ] if read_only else [Aspect.BULK_READ, Aspect.BULK]
 
     def after(watch: Watch, s: Strand, lanes: Lanes) -> None:
-        events = watch.bulk.complete(lanes, newest)
+        events = watch.bulk.wait(lanes, newest, watch.now)
         for aspect in aspects:
             own = watch.clocks.own[aspect]
             own[lanes] = np.maximum(own[lanes], events)
@@ -367,7 +368,7 @@ def _wait_wgmma(statement: Statement, function: Function) -> After:
 
     def after(watch: Watch, s: Strand, lanes: Lanes) -> None:
         own = watch.clocks.own[Aspect.WGMMA]
-        own[lanes] = np.maximum(own[lanes], watch.wgmma.complete(lanes, newest))
+        own[lanes] = np.maximum(own[lanes], watch.wgmma.wait(lanes, newest, watch.now))
         watch.wgmma_checks.wait(lanes, newest)
 
     return after

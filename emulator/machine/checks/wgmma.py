@@ -12,6 +12,7 @@ import numpy as np
 from dtypes import Array
 from emulator.isa import tcgen05
 from emulator.isa.matrix import MatrixInstruction
+from emulator.machine.checks.clocks import Aspect
 from emulator.machine.checks.finding import Party
 from emulator.machine.checks.reporter import Reporter
 from emulator.machine.vector.strand import Lanes, Strand
@@ -55,6 +56,7 @@ class Flight:
     #: the number of its group, counted from 0
     group: int
     pc: int
+    event: int
     accumulators: set[int]
     sources: set[int]
 
@@ -109,9 +111,11 @@ class WgmmaChecks:
         name = s.frames[-1].function.registers[min(used)].name
         block, thread = watch.wave.coordinates(int(lanes[0]))
         earlier = Party(watch.place(flight.pc), block, (thread,), "wgmma under way")
+        left = watch.left_under_way(watch.wgmma, Aspect.WGMMA, number, flight.event)
         watch.report(
             "wgmma in flight", lanes, len(lanes),
-            f"register {name} is used by a wgmma that no wgmma.wait_group has waited for", earlier,
+            f"register {name} is used by a wgmma that no wgmma.wait_group has waited for{left}",
+            earlier,
             flight.pc,
         )  # fmt: skip
 
@@ -138,7 +142,7 @@ class WgmmaChecks:
                 if wrong:
                     self._report(s, number, flight, wrong)
             warpgroup.flights.append(
-                Flight(group, watch.statement.pc, set(accumulators), set(sources))
+                Flight(group, watch.statement.pc, watch.now, set(accumulators), set(sources))
             )
 
     def fence(self, lanes: Lanes) -> None:

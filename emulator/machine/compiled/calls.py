@@ -111,6 +111,8 @@ def refreshed(s: Strand, layout: Layout) -> Array:
         "shared_bytes": wave.shared_bytes,
         "shared_limit": wave.shared_limit,
         "cluster_size": wave.cluster_size,
+        # from a word of shared memory to its entry
+        "ledger": pointer(wave.ledger) - pointer(wave.shared),
         "local": pointer(wave.local),
         "local_bytes": wave.local.shape[1],
         "local_limit": wave.local_bytes,

@@ -10,7 +10,7 @@ from functools import partial
 
 from llvmlite import ir
 
-from emulator.arith.fast.words import LONG, Value
+from emulator.arith.fast.words import LONG, POINTER, Value
 from emulator.arith.scalar.types import TYPES
 from emulator.machine.compiled.atomics import one_by_one
 from emulator.machine.compiled.function import NativeFunction
@@ -20,6 +20,7 @@ from emulator.machine.shared.operands import space_of
 from emulator.memory.mbarrier import (
     COUNT_MASK,
     EXPECTED,
+    LEDGER_BYTES,
     MAX_COUNT,
     PARITY,
     PENDING,
@@ -103,8 +104,8 @@ def _arrive(t: NativeFunction, statement: Statement) -> None:
     active = t.active(guard)
     places, after = _places(t, statement, active, True), t.memory.room("after", WIDTH * SIZE)
     before = e.outlined(
-        "mbarrier.arrive", integers(64), partial(one_by_one, _after, TYPES["u64"]),
-        e.mask(active), after, places, *given,
+        "mbarrier.arrive", integers(64), partial(one_by_one, _arrived, TYPES["u64"]),
+        e.mask(active), after, places, *given, b.add(places, e.splat(t.memory.field("ledger"))),
     )  # fmt: skip
     alike = b.icmp_unsigned("==", b.load(after, typ=integers(64), align=SIZE), before)
     # What is undefined leaves the word as it is; the step says why, on words as they were.
@@ -121,6 +122,17 @@ def _reversed(e: WarpEmitter, words: Value) -> Value:
     """The last lane first."""
     lanes = ir.Constant(integers(32), list(reversed(range(WIDTH))))
     return e.builder.shuffle_vector(words, words, lanes)
+
+
+def _arrived(e: WarpEmitter, word: Value, arrivals: Value, added: Value, ledger: Value) -> Value:
+    """`_after`, and what `memory.mbarrier.noted` notes in the ledger."""
+    b, after = e.builder, _after(e, word, arrivals, added)
+    place = b.inttoptr(ledger, POINTER)
+    entry = b.load(place, typ=LONG, align=SIZE)
+    phases = b.shl(b.add(b.lshr(entry, LONG(LEDGER_BYTES)), LONG(1)), LONG(LEDGER_BYTES))
+    over = b.icmp_signed("<", b.xor(word, after), LONG(0))
+    b.store(b.select(over, phases, b.add(entry, added)), place, align=SIZE)
+    return after
 
 
 def _after(e: WarpEmitter, word: Value, arrivals: Value, added: Value) -> Value:

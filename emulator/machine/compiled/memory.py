@@ -21,7 +21,7 @@ from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW
 #: what a segment is told of memory, in words of 8 bytes: addresses of bytes and of tables, sizes
 CONTEXT = (
     "arena", "allocations", "starts", "ends", "shifts", "readable", "writable",
-    "shared", "shared_bytes", "shared_limit", "rows", "cluster_rows", "cluster_size",
+    "shared", "shared_bytes", "shared_limit", "rows", "cluster_rows", "cluster_size", "ledger",
     "local", "local_bytes", "local_limit", "warps",
 )  # fmt: skip
 _LOCATE = "locate"

@@ -68,9 +68,18 @@ def change(thread: Thread, barrier: int, by: Change) -> int:
     held = Barrier.decode(word)
     if undefined := held.undefined(by):
         raise Failure("mbarrier", mbarrier.undefined_text(undefined, word))
-    put(thread, barrier, held.after(by).encode())
+    after = held.after(by)
+    put(thread, barrier, after.encode())
+    ledger, place = ledger_of(thread, barrier)
+    ledger[place] = mbarrier.noted(ledger[place], after.parity != held.parity, by.transactions)
     wake(thread.cluster)
     return word
+
+
+def ledger_of(thread: Thread, barrier: int) -> tuple[list[int], int]:
+    """The ledger of the block that has a barrier, and its place there."""
+    rank, place = divmod(barrier, thread.run.shared_bytes // SIZE)
+    return thread.cluster.blocks[rank].ledger, place
 
 
 def put(thread: Thread, barrier: int, word: int) -> None:
@@ -92,7 +101,10 @@ def initialise(statement: Statement, function: Function) -> Run:
         given = count(thread)
         if not may_expect(given):
             raise Failure("mbarrier", count_problem(given))
-        put(thread, barrier(thread), Barrier.init(given).encode())
+        at = barrier(thread)
+        put(thread, at, Barrier.init(given).encode())
+        ledger, place = ledger_of(thread, at)
+        ledger[place] = 0
 
     return guarded(statement, run)
 

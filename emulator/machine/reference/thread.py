@@ -194,6 +194,8 @@ class Block:
         run = cluster.run
         self.cluster, self.run, self.index, self.rank = cluster, run, index, rank
         self.shared = np.zeros(run.shared_bytes, np.uint8)
+        #: of each word of it, the history of an mbarrier there (`memory.mbarrier`)
+        self.ledger = [0] * (run.shared_bytes // 8)
         self.barriers = [Barrier() for _ in range(BARRIERS)]
         #: its tensor memory, once something has used it
         self.tensor: TensorMemory | None = None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator.machine.reference.mbarriers import PhaseWait, words_of
+from emulator.machine.reference.mbarriers import PhaseWait, ledger_of, words_of
 from emulator.machine.reference.schedule import placed
 from emulator.machine.reference.thread import WARP, Cluster, State, Thread
 from emulator.machine.shared.barriers import arrival_text
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.mbarriers import SIZE, missing
+from emulator.machine.shared.mbarriers import SIZE
 
 #: rows of the table
 _ROWS = 12
@@ -85,4 +85,5 @@ def _mbarrier(thread: Thread) -> str:
     wait: PhaseWait = thread.wait
     words, place = words_of(thread, wait.barrier)
     name = thread.run.launch.shared_name(place * SIZE, SIZE)
-    return f"mbarrier {name}, {wait.test.text(wait.given)}: {missing(int(words[place]))}"
+    ledger, _ = ledger_of(thread, wait.barrier)
+    return f"mbarrier {name}, {wait.test.lacking(int(words[place]), ledger[place], wait.given)}"

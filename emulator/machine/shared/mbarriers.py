@@ -69,14 +69,25 @@ class PhaseTest:
             return mbarrier.parity_over(word, given)
         return mbarrier.phase_over(word, given)
 
-    def text(self, given: int) -> str:
-        """The phase, for messages."""
-        return f"parity {given & 1}" if self.by_parity else "its token's phase"
-
-
-def missing(word: int) -> str:
-    """What the phase of a barrier still waits for, for messages."""
-    held = mbarrier.Barrier.decode(word)
-    return (
-        f"{held.pending} of {held.expected} arrivals and {held.transactions} bytes are outstanding"
-    )
+    def lacking(self, word: int, entry: int, given: int) -> str:
+        """What a wait lacks of a barrier with a word and a ledger entry, for messages."""
+        held, (over, expects) = mbarrier.Barrier.decode(word), mbarrier.history(entry)
+        asked = f"parity {given & 1}" if self.by_parity else "its token's phase"
+        text = f"{asked}: {held.pending} of {held.expected} arrivals"
+        if held.transactions >= 0:
+            text += f" and {held.transactions:,} bytes"
+        text += " are outstanding"
+        if held.transactions:
+            verb = "bring" if held.transactions < 0 else "have brought"
+            brought = expects - held.transactions
+            text += f"; the phase expects {expects:,} bytes, its copies {verb} {brought:,}"
+        if not over:
+            return text
+        text += f"; the barrier is in phase {over}, counted from 0"
+        if self.by_parity:
+            text += f", and parity {given & 1} asks for the end of this phase"
+            if held.pending == held.expected and not expects and not held.transactions:
+                text += (
+                    f"; phase {over - 1} is over, and a wait for it asks for parity {~given & 1}"
+                )
+        return text

@@ -95,7 +95,8 @@ def change(
     """
     words = words_of(wave)
     unique, which = np.unique(places, return_inverse=True)
-    after, tokens, flags = mbarrier.advance_lanes(words[unique], which, operation)
+    ledger = wave.ledger[unique]
+    after, tokens, flags = mbarrier.advance_lanes(words[unique], which, operation, ledger)
     if flags.any():
         index = int(np.argmax(flags != 0))
         text = mbarrier.undefined_text(int(flags[index]), int(tokens[index]))
@@ -103,7 +104,7 @@ def change(
     if wave.watch is not None:
         even = [mbarrier.parity_over(x, np.uint64(0)) for x in (words[unique], after)]
         wave.watch.sync.phases_over(unique[even[0] != even[1]])
-    words[unique] = after
+    words[unique], wave.ledger[unique] = after, ledger
     wave.grid.progress += 1
     wake(wave)
     return tokens
@@ -125,6 +126,7 @@ def initialise(statement: Statement, function: Function) -> Step:
         if s.wave.watch is not None:
             s.wave.watch.mbarrier_init(s.lanes if mask is None else s.lanes[mask], at)
         words_of(s.wave)[at] = mbarrier.init_words(np.broadcast_to(counts, at.shape))
+        s.wave.ledger[at] = 0
         s.wave.grid.progress += 1
 
     return guarded(statement, run)

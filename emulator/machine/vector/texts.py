@@ -197,7 +197,7 @@ class _Source:
         position = source.position(statement.at)
         return Place("statements", position.line, position.column, source.statement(statement.at))
 
-    def shared_name(self, offset: int, size: int = 1) -> str:
+    def shared_name(self, offset: int, size: int = 0) -> str:
         return place_name(self._state.declared.symbols(), offset, size)
 
     def blocks_done(self, count: int) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from emulator.machine.shared.barriers import arrival_text
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.mbarriers import SIZE, missing
+from emulator.machine.shared.mbarriers import SIZE
 from emulator.machine.shared.place import spans
 from emulator.machine.vector import mbarriers
 from emulator.machine.vector.strand import WARP, Lanes, State, Strand
@@ -178,8 +178,8 @@ def _mbarrier(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
     row, offset = divmod(SIZE * place, wave.shared_bytes)
     name = wave.grid.launch.shared_name(offset, SIZE)
     where = name if row == block else f"{name} of block {wave.ctas[row]}"
-    lacking = missing(int(mbarriers.words_of(wave)[place]))
-    text = f"mbarrier {where}, {wait.test.text(given)}: {lacking}"
+    word, history = int(mbarriers.words_of(wave)[place]), int(wave.ledger[place])
+    text = f"mbarrier {where}, {wait.test.lacking(word, history, given)}"
     return text + ("" if wave.watch is None else wave.watch.sync.last_arrival(place))
 
 

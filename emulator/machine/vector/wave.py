@@ -105,6 +105,8 @@ class Wave:
         self.shared_bytes, self.shared_limit = grid.shared_bytes, grid.shared_limit
         if self.shared is None:
             self.shared = np.zeros((len(self.ctas), grid.shared_bytes), np.uint8)
+        #: of each word of it, the history of an mbarrier there (`memory.mbarrier`)
+        self.ledger = np.zeros(self.shared.size // 8, np.uint64)
         self.local = np.zeros((len(lanes), 0), np.uint8)
         #: bytes of it that threads may use: there may be room for more
         self.local_bytes = 0

@@ -16,8 +16,12 @@ _CHARACTER, _NAME_GAP = 0.61, 15
 
 class Line(NamedTuple):
     name: str
-    #: (x, y), in ascending x; y of 0 and infinity have no place and are left out
+    #: (x, y), in ascending x; y of 0 stands on the axis, an infinite one is left out
     points: Sequence[tuple[float, float]]
+    #: number of its colour; None: that of its place among the lines
+    hue: int | None = None
+    #: x of the points that are 0, which stand on the axis
+    zeros: Sequence[float] = ()
 
 
 class _Axes(NamedTuple):
@@ -39,8 +43,11 @@ def line_chart(lines: Sequence[Line], title: str, x_label: str, y_label: str) ->
 
     Every line ends in its name, and has a marker of its own where colours do not tell.
     """
-    shown = [Line(x.name, [(u, abs(v)) for u, v in x.points if v and math.isfinite(v)])
-             for x in lines]  # fmt: skip
+    shown = [
+        Line(x.name, [(u, abs(v)) for u, v in x.points if v and math.isfinite(v)], x.hue,
+             [u for u, v in x.points if not v])
+        for x in lines
+    ]  # fmt: skip
     points = [point for line in shown for point in line.points]
     every = [u for line in lines for u, _ in line.points]
     axes = _Axes(
@@ -113,7 +120,8 @@ def _name_places(lines: Sequence[Line], axes: _Axes) -> list[float]:
 
 def _drawn(line: Line, number: int, axes: _Axes, name_y: float, covers: bool) -> Iterator[str]:
     """One line with its name; dashed where it would cover another one."""
-    colour, right = f"#{HUES[number % len(HUES)]}", _LEFT + _WIDTH
+    hue = number if line.hue is None else line.hue
+    colour, right = f"#{HUES[hue % len(HUES)]}", _LEFT + _WIDTH
     places = [(axes.x(u), axes.y(v)) for u, v in line.points]
     yield f'<g class="line" stroke="{colour}" fill="none">'
     if places:
@@ -124,6 +132,11 @@ def _drawn(line: Line, number: int, axes: _Axes, name_y: float, covers: bool) ->
         yield (
             f'<path fill="{colour}" d="{_marker(number, x, y)}"><title>{escape(line.name)}: '
             f"k = {u:g}, {v:.3g}</title></path>"
+        )
+    for u in line.zeros:
+        yield (
+            f'<path class="zero" fill="#fff" d="{_marker(number, axes.x(u), _ABOVE + _HEIGHT)}">'
+            f"<title>{escape(line.name)}: k = {u:g}, 0: exact</title></path>"
         )
     end = places[-1] if places else (right, name_y)
     yield f'<path stroke="#bbb" d="M{end[0] + 5:.1f} {end[1]:.1f}L{right + 12} {name_y:.1f}"/></g>'

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 from emulator.errors import OperandError, shown
 from emulator.report import Report
@@ -21,7 +23,7 @@ _IDESC = "instruction descriptor of a tcgen05.mma"
 
 def error_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("opcode")
+    add("opcode", nargs="+", help="several are compared, each on those targets that have it")
     add("--idesc", metavar="WORD", help=_IDESC)
     add("--targets", metavar="NAMES", help="H100,B200,L40S (default: each different arithmetic)")
     add("--k", default="16..16384", metavar="LENGTHS",
@@ -35,7 +37,9 @@ def error_arguments(parser: ArgumentParser) -> None:
     add("--columns", type=int, default=32, help="of B (default 32)")
     add("--seed", type=int, default=0)
     add("--csv", action="store_true", help="comma-separated values instead of text")
-    add("-o", "--output", metavar="FILE", help="write there: .svg a chart, .html a page, .csv")
+    add("--table", choices=("markdown", "latex"), help="one table, for a page or a paper")
+    add("-o", "--output", metavar="FILE", help="write there: .svg a chart, .html a page, .csv, "
+        ".md and .tex a table")  # fmt: skip
 
 
 def probe_arguments(parser: ArgumentParser) -> None:
@@ -52,7 +56,7 @@ def probe_command(opcode: str, target: str, idesc: str | None = None) -> Report:
 
 
 def error_command(
-    opcode: str,
+    opcode: Sequence[str],
     idesc: str | None = None,
     targets: str | None = None,
     k: str = "16..16384",
@@ -63,11 +67,12 @@ def error_command(
     columns: int = 32,
     seed: int = 0,
     csv: bool = False,
+    table: Literal["markdown", "latex"] | None = None,
     output: str | None = None,
 ) -> Report:
-    """The errors of an instruction over k; raises what `error_study` raises."""
+    """The errors of instructions over k; raises what `error_study` raises."""
     study = error_study(
-        opcode, idesc=_word(idesc), k=lengths(k),
+        opcode[0] if len(opcode) == 1 else opcode, idesc=_word(idesc), k=lengths(k),
         targets=None if targets is None else _words(targets),
         distributions=_words(distribution), orders=_words(order), measure=measure,
         rows=rows, columns=columns, seed=seed,
@@ -75,7 +80,10 @@ def error_command(
     if output is not None:
         write_text(output, _as_file(study, output))
         return Answer([f"wrote {output}"], study.data)
-    return Answer(study.csv().splitlines(), study.data) if csv else study
+    if csv or table:
+        text = study.csv() if table is None else study.table(table)
+        return Answer(text.splitlines(), study.data)
+    return study
 
 
 def _word(idesc: str | None) -> int | None:
@@ -84,7 +92,10 @@ def _word(idesc: str | None) -> int | None:
 
 def _as_file(study: ErrorStudy, name: str) -> str:
     kind = name.lower().rpartition(".")[2]
-    made = {"svg": study.svg, "html": study.html, "htm": study.html, "csv": study.csv}
+    made: dict[str, Callable[[], str]] = {
+        "svg": study.svg, "html": study.html, "htm": study.html, "csv": study.csv,
+        "md": study.table, "tex": partial(study.table, "latex"),
+    }  # fmt: skip
     text = made.get(kind, study.text)()
     return text if text.endswith("\n") else f"{text}\n"
 

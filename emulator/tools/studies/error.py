@@ -11,7 +11,8 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -23,8 +24,9 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.recipe import Recipe
 from emulator.matrices.gemm import accumulating, gemm
+from emulator.matrices.library.rules import RULES
 from emulator.report import Report
-from emulator.targets import Target, find_target
+from emulator.targets import TARGETS, Target, find_target
 from emulator.tools.report import WIDTH, in_width, render
 from emulator.tools.studies.chart import Line, line_chart
 from emulator.tools.studies.exact import (
@@ -75,7 +77,9 @@ class ErrorStudy(Report):
 
     @property
     def title(self) -> str:
-        return f"Error of {self.opcode} against the exact result"
+        targets = list(dict.fromkeys(row["target"] for row in self.rows))
+        on = f" on {targets[0]}" if len(targets) == 1 else ""
+        return f"Error of {self.opcode}{on} against the exact result"
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -91,6 +95,7 @@ class ErrorStudy(Report):
             yield f"{MEASURES[name]}:"
             for table in in_width(*self._table(name), WIDTH):
                 yield from render(table.header, table.rows)
+        yield from self.data["libraries"]
         if self.data["not_available"]:
             yield f"not available on {', '.join(self.data['not_available'])}"
         if lost := sum(row["not_finite"] for row in self.rows):
@@ -98,17 +103,29 @@ class ErrorStudy(Report):
 
     def _series(self, name: str) -> dict[str, dict[int, float]]:
         """Line -> k -> number; only what differs names a line."""
-        keys = ("target", "distribution", "order")
-        several = [key for key in keys if len({row[key] for row in self.rows}) > 1] or ["target"]
         out: dict[str, dict[int, float]] = {}
         for row in self.rows:
-            out.setdefault(", ".join(row[key] for key in several), {})[row["k"]] = row[name]
+            out.setdefault(self._name(row), {})[row["k"]] = row[name]
         return out
+
+    @cached_property
+    def _several(self) -> list[str]:
+        keys = [key for key in ("opcode", "target", "distribution", "order") if key in self.rows[0]]
+        return [key for key in keys if len({row[key] for row in self.rows}) > 1] or ["target"]
+
+    def _name(self, row: dict[str, Any]) -> str:
+        """The line of a chart, or column of a table, that a row belongs to."""
+        return ", ".join(_brief(row[key]) for key in self._several)
 
     def _table(self, name: str) -> tuple[list[str], list[list[str]]]:
         series = self._series(name)
         ks = sorted({row["k"] for row in self.rows})
         return ["k", *series], [[str(k), *(f"{x[k]:.3g}" for x in series.values())] for k in ks]
+
+    def table(self, style: Literal["markdown", "latex"] = "markdown") -> str:
+        """The measure over k, as a table for a paper or a page."""
+        header, rows = self._table(self.measure)
+        return "\n".join(render(header, rows, style))
 
     def csv(self) -> str:
         """All cells and measures as comma-separated values, with a header."""
@@ -119,16 +136,66 @@ class ErrorStudy(Report):
 
     def svg(self) -> str:
         """The measure over k, both logarithmic, as an SVG file."""
-        lines = [Line(name, sorted(points.items())) for name, points in self._series(
-            self.measure).items()]  # fmt: skip
-        return line_chart(lines, self.title, "k", MEASURES[self.measure])
+        target = {self._name(row): row["target"] for row in self.rows}
+        lines = [
+            Line(name, sorted(points.items()), _hue(target[name]))
+            for name, points in self._series(self.measure).items()
+        ]
+        return line_chart(lines, self.title, "k, the products of a sum", MEASURES[self.measure])
 
     def _body(self) -> str:
         return f"{self.svg()}\n{super()._body()}"
 
 
+#: words of opcodes that say nothing of the arithmetic
+_PLAIN = frozenset({"sync", "aligned", "mma_async", "row", "col", "kind::mxf8f6f4"})
+
+
+def _brief(text: str) -> str:
+    """An opcode without the words that all have; other names as they are."""
+    return ".".join(word for word in text.split(".") if word not in _PLAIN)
+
+
+def _hue(target: str) -> int | None:
+    """The colour of a target, in every chart the same: that of its generation."""
+    if target not in TARGETS:
+        return None
+    generations = list(dict.fromkeys(x.generation for x in TARGETS.values()))
+    return generations.index(TARGETS[target].generation)
+
+
+def _together(
+    instructions: Sequence[Any], idesc: Any, targets: Any, options: dict[str, Any]
+) -> ErrorStudy:
+    """The studies of several instructions as one, each on those of the targets that have it."""
+    if not instructions:
+        raise OperandError("error_study takes an instruction, or several; got none")
+    studies: list[ErrorStudy] = []
+    missing: list[str] = []
+    for each in instructions:
+        own = idesc if "tcgen05" in str(each) else None
+        ins = accumulating(each, own)
+        wanted = [] if targets is None else _several(targets)
+        names = [x.name if isinstance(x, Recipe) else find_target(x).name for x in wanted]
+        here = [x for x in wanted if isinstance(x, Recipe) or find_target(x).name in ins.targets]
+        if here or not names or (not studies and each is instructions[-1]):
+            studies.append(error_study(each, idesc=own, targets=targets, **options))
+        else:
+            missing += [f"{name} ({_brief(str(ins))})" for name in names]
+    for study in studies:
+        missing += [f"{x} ({_brief(study.opcode)})" for x in study.data["not_available"]]
+    rows = [{"opcode": study.opcode} | row for study in studies for row in study.rows]
+    data = studies[0].data | {
+        "opcode": ", ".join(x.opcode for x in studies), "not_available": missing, "rows": rows,
+        "libraries": list(dict.fromkeys(y for x in studies for y in x.data["libraries"])),
+        "about": "; ".join(dict.fromkeys(x.data["about"] for x in studies)),
+    }  # fmt: skip
+    opcode = ", ".join(_brief(x.opcode) for x in studies)
+    return ErrorStudy(opcode, studies[0].measure, data)
+
+
 def error_study(
-    instruction: Instruction | str,
+    instruction: Instruction | str | Sequence[Instruction | str],
     *,
     idesc: InstructionDescriptor | int | None = None,
     targets: Any = None,
@@ -142,6 +209,7 @@ def error_study(
 ) -> ErrorStudy:
     """The error of ``rows * columns`` dot products of `k` numbers against the exact result.
 
+    Several instructions share targets and numbers; each is studied on those targets that have it.
     `targets` are names, Recipes, or a sequence of both (None: each different arithmetic among the
     instruction's targets once). `distributions` are "normal", "uniform" (-1 … 1), "positive"
     (0 … 1), "wide" (normal times powers of two), "outliers" (1 % are 32 times as large), or
@@ -159,7 +227,11 @@ def error_study(
     instruction that has integers, for "reversed" with one that is sparse or block-scaled, and where
     no target has it.
     """
-    ins = accumulating(instruction, idesc)
+    if isinstance(instruction, (list, tuple)):
+        options = {"k": k, "distributions": distributions, "orders": orders, "rows": rows,
+                   "columns": columns, "seed": seed, "measure": measure}  # fmt: skip
+        return _together(instruction, idesc, targets, options)
+    ins = accumulating(instruction, idesc)  # type: ignore[arg-type]
     if not FORMATS[ins.d_type].is_float:
         raise UnsupportedError(f"{ins} adds integers, which is exact")
     lengths = _lengths(k)
@@ -185,15 +257,27 @@ def error_study(
     names, ordered = list(draws), list(ways)
     found.sort(key=lambda row: (names.index(row["distribution"]), ordered.index(row["order"]),
                                 keys.index(row["target"]), row["k"]))  # fmt: skip
+    libraries = [text for x in there if (text := _library(ins, x))]
     about = (
         f"{rows * columns:,} dot products of {ins.a_type} and {ins.b_type} in {ins.d_type}, "
         f"seed {seed}; numbers: {', '.join(draws)}; order: {', '.join(ways)}"
     )
     data = {
         "opcode": str(ins), "about": about, "seed": seed, "dots": rows * columns,
-        "not_available": missing, "rows": found,
+        "not_available": missing, "libraries": libraries, "rows": found,
     }  # fmt: skip
     return ErrorStudy(str(ins), measure, data)
+
+
+def _library(ins: MatrixInstruction, target: _Target) -> str:
+    """Which instruction libraries multiply these types with on a target, where that is another."""
+    rules = [x for x in RULES if ins.a_type in (x.a, x.operands_as) and x.opcodes]
+    if isinstance(target, Recipe) or not rules or not rules[0].runs_on(target):
+        return ""
+    used = rules[0].instruction(target)
+    if used is None or used.arithmetic(target) == ins.arithmetic(target):
+        return ""
+    return f"libraries multiply {ins.a_type} on {target.name} with {used}"
 
 
 # --- what is asked for ----------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""The pytest plugin: the fixtures `golden`, `clean_launches` and `tensor_cores`, the option
---update-golden and the marks `all_forms` and `tensor_cores`.
+"""The pytest plugin: the fixtures `golden`, `recorded`, `clean_launches` and `tensor_cores`, the
+option --update-golden and the marks `all_forms` and `tensor_cores`.
 
 PYTEST_DONT_REWRITE. A wheel has this file as a module outside of the package, which its entry point
 names: pytest loads it at every start, and a module inside of the package would bring NumPy with it.
@@ -12,7 +12,7 @@ import hashlib
 import inspect
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +81,29 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def golden(request: pytest.FixtureRequest) -> GoldenFiles:
     """Compares arrays with those that an earlier run wrote; see `GoldenFiles.__call__`."""
     return GoldenFiles(request)
+
+
+@pytest.fixture
+def recorded(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Compares a kernel with what a GPU made of it: ``recorded("gemm.json")`` runs the PTX in the
+    file, ``recorded("gemm.json", module["gemm"])`` another kernel with the same parameters. The
+    path is relative to the test's module; the script of ``emulator record`` writes such files."""
+
+    def compare(path: str, kernel: Any = None) -> None:
+        __tracebackhide__ = True
+        from emulator.errors import EmulatorError
+        from emulator.tools.recording.golden import read_golden
+
+        file = request.node.path.parent / path
+        try:
+            golden = read_golden(file)
+            problems = list(golden.problems(kernel))
+        except EmulatorError as error:
+            pytest.fail(f"{file}: {error}", pytrace=False)
+        if problems:
+            pytest.fail("\n".join([f"unlike {file}, of {golden.chip}", *problems]), pytrace=False)
+
+    return compare
 
 
 @pytest.fixture
