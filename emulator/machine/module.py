@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dtypes import Array
 from emulator.errors import (
@@ -42,6 +42,9 @@ from emulator.ptx.program import Parameter, Program
 from emulator.ptx.rewriting import Contracted, Rewritten, contracted
 from emulator.reading import read_bytes
 from emulator.targets import Target, check_made_for, find_target, is_before_tensor_cores
+
+if TYPE_CHECKING:
+    from emulator.machine.debugger.debugger import Debugger
 
 #: the newest version of PTX
 _NEWEST = (9, 5)
@@ -431,6 +434,36 @@ class Kernel:
             progress=progress, async_order=async_order, seed=number_or_none("seed", seed),
             check=switch("check", check),
         )  # fmt: skip
+
+    def debug(
+        self,
+        grid: Sequence[int] | int,
+        block: Sequence[int] | int,
+        args: Sequence[Any] | Mapping[str, Any] = (),
+        dynamic_shared: int = 0,
+        cluster: Sequence[int] | int | None = None,
+        *,
+        contract: Contract | None = None,
+        async_order: Order = "early",
+        seed: int | None = None,
+        step_limit: int | None = None,
+        memory: Memory | None = None,
+        source: str | os.PathLike[str] | None = None,
+    ) -> Debugger:
+        """A launch under the debugger, stopped before its first statement.
+
+        Arguments and errors are those of `launch`; `source` is a folder with the source files that
+        the PTX names.
+        """
+        from emulator.machine.debugger.debugger import Debugger
+
+        def prepare() -> Launch:
+            return self.prepare(
+                grid, block, args, dynamic_shared, cluster, contract=contract,
+                async_order=async_order, seed=seed, step_limit=step_limit, memory=memory,
+            )  # fmt: skip
+
+        return Debugger(prepare, None if source is None else Path(source))
 
 
 def _counted(launch: Launch, engine: EngineName) -> Report:

@@ -1,0 +1,217 @@
+"""The debugger: where a launch stops, what it shows there, and how it goes back."""
+
+import numpy as np
+import pytest
+from kernel_recordings import KERNELS, differing_bytes
+
+from emulator import Kernel, KernelError, Module, OperandError
+
+HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
+#: lanes 0-15 take the branch; line 20 is behind the barrier
+BRANCH = (
+    HEAD
+    + """.visible .entry go(.param .u64 a, .param .u32 n)
+{
+ .reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<3>; .reg .f32 %f<4>;
+ .shared .align 16 .b32 tile[64];
+ ld.param.u64 %rd1, [a];
+ ld.param.u32 %r5, [n];
+ mov.u32 %r1, %tid.x;
+ mul.wide.u32 %rd2, %r1, 4;
+ add.s64 %rd3, %rd1, %rd2;
+ setp.lt.u32 %p1, %r1, 16;
+ @%p1 bra LOW;
+ add.u32 %r2, %r1, 100;
+ bra JOIN;
+LOW:
+ mul.lo.u32 %r2, %r1, 3;
+JOIN:
+ bar.sync 0;
+ st.global.u32 [%rd3], %r2;
+ ret;
+}"""
+)
+
+
+def debug(text=BRANCH, block=64, args=None, **options):
+    args = [np.zeros(64, np.uint32), 7] if args is None else args
+    return Module(text)["go"].debug(1, block, args, **options)
+
+
+def test_steps_go_through_both_sides_of_a_branch():
+    with debug() as d:
+        stops = [d.stop, *(d.stepi() for _ in range(9))]
+        assert [x.line.number for x in stops] == [8, 9, 10, 11, 12, 13, 14, 15, 16, 18]
+        assert stops[6].statement == "@%p1 bra LOW;"
+        assert [x.lanes for x in stops[7:]] == [tuple(range(16, 32))] * 2 + [tuple(range(16))]
+        groups = d.groups().data
+        assert [x["lanes"] for x in groups] == [list(range(16)), list(range(16, 32))]
+        assert d.print_("%r2") == [0] * 16 + list(range(116, 132))
+        # The parameter by its name, lanes of the warp, and the type of the register.
+        assert d.print_("%r1 + n * (%tid.x >= 30)")[28:] == [28, 29, 37, 38]
+
+
+def test_going_back_gives_the_state_of_before():
+    with debug() as d:
+        words = []
+        for _ in range(10):
+            words.append((d.stop, d.print_("%r2"), d.print_("%rd3")))
+            d.stepi()
+        for stop, *values in reversed(words):
+            d.stepi(reverse=True)
+            assert (d.stop, d.print_("%r2"), d.print_("%rd3")) == (stop, *values)
+        assert d.go_to(8) == words[7][0]
+
+
+def test_arrays_stay_until_the_launch_ends():
+    array = np.zeros(64, np.uint32)
+    with debug(args=[array, 7]) as d:
+        d.break_at("ret")
+        d.cont()
+        assert d.memory("a", 5).data == [0, 3, 6, 9, 12] and not array.any()
+        d.cont()  # of the other warp
+        assert d.cont().ended and d.report.counters["threads"] == 64
+        assert array.tolist() == [*range(0, 48, 3), *range(116, 164)]
+        # Once more from the start, where the array held zeros.
+        d.restart()
+        assert d.memory("a", 5).data == [0] * 5
+        d.delete(1)
+        assert d.cont().ended
+    left = np.zeros(64, np.uint32)
+    with debug(args=[left, 7]) as d:
+        d.until("ret")
+    assert not left.any()
+
+
+@pytest.mark.parametrize(
+    ("where", "options", "line", "warp", "lanes"),
+    [
+        ("18", {}, 18, 0, range(16)),
+        ("ptx:17", {}, 18, 0, range(16)),  # the next line with a statement
+        ("st.global", {"condition": "%r1 == 40"}, 21, 1, range(32)),
+        ("st.global", {"thread": 40}, 21, 1, range(32)),
+        ("st.global", {"warp": 0}, 21, 0, range(32)),
+        ("st", {"condition": "%r1 < 32", "quantifier": "all"}, 21, 0, range(32)),
+        ("bar.sync", {"block": (0, 0, 0)}, 20, 0, range(32)),
+        (None, {"condition": "$r2 == 116"}, 16, 0, range(16, 32)),
+        ("go", {"warp": 1}, 8, 1, range(32)),
+    ],
+)
+def test_breakpoints(where, options, line, warp, lanes):
+    with debug() as d:
+        d.break_at(where, **options)
+        stop = d.cont()
+        assert (stop.line.number, stop.warp, stop.lanes) == (line, warp, tuple(lanes))
+        assert stop.reason.startswith("breakpoint 1")
+
+
+def test_a_breakpoint_is_found_backward():
+    with debug() as d:
+        d.break_at("mul.wide")
+        first, second = d.cont(), d.cont()
+        assert (first.warp, second.warp) == (0, 1)
+        assert d.cont().ended
+        assert d.cont(reverse=True) == second and d.cont(reverse=True) == first
+        assert d.cont(reverse=True).number == 1 and d.stopper(1).hits == 2
+
+
+def test_a_watchpoint_stops_behind_the_write_and_before_it():
+    with debug() as d:
+        d.watch("a[3]")
+        stop = d.cont()
+        assert stop.reason == "watchpoint 1, a[3]: 0x00000000 -> 0x00000009"
+        assert stop.statement == "ret;" and d.memory("a", 4).data == [0, 3, 6, 9]
+        d.go_to(stop.number + 1)
+        assert d.cont(reverse=True).statement == "st.global.u32 [%rd3], %r2;"
+        assert d.memory("a", 4).data == [0] * 4
+        d.restart()
+        d.delete(1)
+        d.watch("%r2")
+        assert d.cont().line.number == 16 and d.cont().line.number == 20
+
+
+def test_the_first_nan_is_caught_where_it_is_made():
+    text = BRANCH.replace(
+        "mul.lo.u32 %r2, %r1, 3;",
+        """
+    sub.u32 %r4, %r1, 7; cvt.rn.f32.s32 %f1, %r4; sqrt.rn.f32 %f2, %f1; add.f32 %f3, %f2, %f2;""",
+    )
+    with debug(text) as d:
+        d.catch("nan")
+        stop = d.cont()
+        assert "sqrt.rn.f32 has made a NaN in thread (0, 0, 0)" in stop.reason
+        assert stop.statement == "add.f32 %f3, %f2, %f2;"
+        assert [x != x for x in d.print_("%f2")[:16]] == [True] * 7 + [False] * 9
+        assert d.cont().ended  # NaN of NaN is made of one
+        assert d.cont(reverse=True).statement == "sqrt.rn.f32 %f2, %f1;"
+
+
+def test_what_all_warps_wait_for():
+    with debug() as d:
+        d.focus(warp=1)
+        assert d.stepi().warp == 1
+        waits = {x["warp"]: x["waits"] for x in d.warps().data}
+        assert waits[0].startswith("barrier 0") and waits[1] == "ready"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda d: d.break_at("mull.wide"), "no place 'mull.wide'.*nearest is .mul.wide"),
+        (lambda d: d.break_at("ptx:99"), "the last line with statements is 22"),
+        (lambda d: d.break_at("x.cu:1"), "no statement comes from a file 'x.cu'"),
+        (lambda d: d.break_at("go", block=1), "the grid has 1 block"),
+        (lambda d: d.print_("%r77"), "no register '%r77'"),
+        (lambda d: d.print_("__import__('os')"), "an expression has registers"),
+        (lambda d: d.print_("%r1 +"), "is no expression"),
+        (lambda d: d.print_("1 << 100000"), "a shift is by"),
+        (lambda d: d.print_("1 % 0"), "by zero|modulo"),
+        (lambda d: d.print_("%clock"), "moves on when it is read"),
+        (lambda d: d.memory("a", 65), "leave it"),
+        (lambda d: d.memory("a", 1 << 20), "at most 65,536"),
+        (lambda d: d.memory("0x10"), "nothing lies at 0x10"),
+        (lambda d: d.fragment("a"), "no matrix instruction"),
+        (lambda d: d.focus(warp=2), "a block has 2 warps"),
+        (lambda d: d.focus(block=3), "the grid has 1 block"),
+        (lambda d: d.finish(), "this is the kernel itself"),
+        (lambda d: d.delete(4), "no breakpoint 4"),
+        (lambda d: d.catch("nam"), "catch takes nan"),
+        (lambda d: d.tile("a", 2, 2, "f23"), "no element type 'f23'"),
+        (lambda d: d.tile("a", 2, 2, "f32", swizzle="12B"), "swizzle is"),
+    ],
+)
+def test_mistakes_are_named(call, message):
+    with debug() as d, pytest.raises(OperandError, match=message):
+        call(d)
+    assert d.stop.number == 1
+
+
+def test_a_kernel_that_raises_is_looked_at_where_it_did():
+    text = BRANCH.replace("st.global.u32 [%rd3]", "st.global.u32 [%rd3 + 200]")
+    with debug(text) as d:
+        stop = d.cont()
+        assert stop.ended and isinstance(d.error, KernelError) and d.error.kind == "out of bounds"
+        assert d.focus_.warp == 0 and d.focus_.lane == 14
+        assert d.print_("%r2")[14] == 42
+        assert d.stepi(reverse=True).statement == "st.global.u32 [%rd3 + 200], %r2;"
+        with pytest.raises(OperandError, match="the launch is over"):
+            d.cont()
+            d.cont()
+
+
+def test_a_recorded_kernel_ends_with_its_bytes(monkeypatch):
+    seen = []
+
+    def launch(kernel, *args, **options):
+        del options["engine"]
+        with kernel.debug(*args, **options) as d:
+            for _ in range(3):
+                seen.append(d.stepi())
+            d.stepi(reverse=True)
+            assert d.cont().ended
+            return d.report
+
+    monkeypatch.setattr(Kernel, "launch", launch)
+    path = next(x for x in KERNELS if x.stem == "tri_softmax")
+    assert set(differing_bytes(path, engine="reference")) == {0}
+    assert len(seen) >= 3
