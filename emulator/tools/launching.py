@@ -52,7 +52,8 @@ def check_arguments(parser: ArgumentParser) -> None:
         help="run N other orders, too, and list which results depend on the order")  # fmt: skip
 
 
-def _arguments(parser: ArgumentParser) -> None:
+def kernel_arguments(parser: ArgumentParser) -> None:
+    """What every command that launches a kernel takes."""
     add = parser.add_argument
     add("file", help="PTX, or CUDA C++ (.cu), which nvcc or NVRTC compiles; - reads PTX from "
         "standard input")  # fmt: skip
@@ -74,17 +75,22 @@ def _arguments(parser: ArgumentParser) -> None:
     add("--schedule-seed", type=int, metavar="SEED",
         help="run blocks, warps and atomics in another legal order")  # fmt: skip
     add("--step-limit", type=int, metavar="N", help="statements that may be executed")
+    add("--source", metavar="FOLDER", help="where the source files are that the PTX names")
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    kernel_arguments(parser)
+    add = parser.add_argument
     add("--stop-at", choices=Special.__args__,  # type: ignore[attr-defined]
         help="end at the first NaN or infinity that is made of operands without any")  # fmt: skip
     add("--counters", action="store_true", help="show what was counted, by source line")
     add("--html", metavar="OUT.html", help="write a page with the source beside what was found "
         "and counted")  # fmt: skip
-    add("--source", metavar="FOLDER", help="where the source files are that the PTX names")
 
 
 @dataclass
-class _Command:
-    """Common part of `launch` and `check`: the words of the command line, and what they name.
+class Command:
+    """Common part of `launch`, `check` and `debug`: words of the command line, and what they name.
 
     Raises OperandError for files and words that cannot be used.
     """
@@ -139,6 +145,11 @@ class _Command:
             "progress": _show_progress if sys.stderr is not None and sys.stderr.isatty() else None,
         }  # fmt: skip
 
+    @property
+    def folder(self) -> str | Path | None:
+        """Where source files are looked for."""
+        return self.source or (None if self.file == "-" else Path(self.file).parent)
+
     def launch(self, check: bool = False) -> MachineReport:
         start = time.perf_counter()
         report = self.chosen.launch(*self.sizes, **{"check": check} | self.options)
@@ -159,12 +170,11 @@ class _Command:
     def write(self, report: MachineReport, arrays: Sequence[_Argument] = ()) -> None:
         """The arrays that have a file to go to, and the page that --html asks for."""
         pages = [self.html] if self.html else []
-        folder = self.source or (None if self.file == "-" else Path(self.file).parent)
         with replacing_all([*(x.output for x in arrays), *pages]) as files:
             for array, file in zip(arrays, files, strict=False):
                 np.save(file, array.value, allow_pickle=False)
             for file in files[len(arrays) :]:
-                file.write(report.html(folder).encode())
+                file.write(report.html(self.folder).encode())
 
     def counted(self, report: MachineReport) -> list[str]:
         if not self.counters:
@@ -182,7 +192,7 @@ def launch_command(file: str, problems: bool = False, **words: Any) -> Answer:
     The arguments are those of the command line. Raises OperandError for files and words that cannot
     be used, and whatever `Module` and `Kernel.launch` raise.
     """
-    command = _Command(file, **words)
+    command = Command(file, **words)
     if problems:
         return _problems(command.module)
     command.prepare()
@@ -204,7 +214,7 @@ def check_command(file: str, schedule_seeds: int = 0, **words: Any) -> Answer:
     The arguments are those of the command line. A kernel that cannot go on is a finding, too.
     Raises OperandError for files and words that cannot be used.
     """
-    command = _Command(file, **words)
+    command = Command(file, **words)
     command.prepare()
     if schedule_seeds < 0:
         raise OperandError(f"--schedule-seeds is a number from 0 on; got {schedule_seeds}")
@@ -241,7 +251,7 @@ def _failed(kernel: str, error: KernelError) -> MachineReport:
     return MachineReport(kernel, [finding])
 
 
-def _orders(command: _Command, seeds: int) -> OrderReport:
+def _orders(command: Command, seeds: int) -> OrderReport:
     """Checks what depends on the order; an earlier launch has left its results in the arrays."""
     for value, before in zip(command.values, command.before, strict=True):
         if before is not None:

@@ -46,20 +46,20 @@ def test_steps_go_through_both_sides_of_a_branch():
         assert [x.lanes for x in stops[7:]] == [tuple(range(16, 32))] * 2 + [tuple(range(16))]
         groups = d.groups().data
         assert [x["lanes"] for x in groups] == [list(range(16)), list(range(16, 32))]
-        assert d.print_("%r2") == [0] * 16 + list(range(116, 132))
+        assert d.values("%r2") == [0] * 16 + list(range(116, 132))
         # The parameter by its name, lanes of the warp, and the type of the register.
-        assert d.print_("%r1 + n * (%tid.x >= 30)")[28:] == [28, 29, 37, 38]
+        assert d.values("%r1 + n * (%tid.x >= 30)")[28:] == [28, 29, 37, 38]
 
 
 def test_going_back_gives_the_state_of_before():
     with debug() as d:
         words = []
         for _ in range(10):
-            words.append((d.stop, d.print_("%r2"), d.print_("%rd3")))
+            words.append((d.stop, d.values("%r2"), d.values("%rd3")))
             d.stepi()
         for stop, *values in reversed(words):
             d.stepi(reverse=True)
-            assert (d.stop, d.print_("%r2"), d.print_("%rd3")) == (stop, *values)
+            assert (d.stop, d.values("%r2"), d.values("%rd3")) == (stop, *values)
         assert d.go_to(8) == words[7][0]
 
 
@@ -141,7 +141,7 @@ def test_the_first_nan_is_caught_where_it_is_made():
         stop = d.cont()
         assert "sqrt.rn.f32 has made a NaN in thread (0, 0, 0)" in stop.reason
         assert stop.statement == "add.f32 %f3, %f2, %f2;"
-        assert [x != x for x in d.print_("%f2")[:16]] == [True] * 7 + [False] * 9
+        assert [x != x for x in d.values("%f2")[:16]] == [True] * 7 + [False] * 9
         assert d.cont().ended  # NaN of NaN is made of one
         assert d.cont(reverse=True).statement == "sqrt.rn.f32 %f2, %f1;"
 
@@ -161,12 +161,12 @@ def test_what_all_warps_wait_for():
         (lambda d: d.break_at("ptx:99"), "the last line with statements is 22"),
         (lambda d: d.break_at("x.cu:1"), "no statement comes from a file 'x.cu'"),
         (lambda d: d.break_at("go", block=1), "the grid has 1 block"),
-        (lambda d: d.print_("%r77"), "no register '%r77'"),
-        (lambda d: d.print_("__import__('os')"), "an expression has registers"),
-        (lambda d: d.print_("%r1 +"), "is no expression"),
-        (lambda d: d.print_("1 << 100000"), "a shift is by"),
-        (lambda d: d.print_("1 % 0"), "by zero|modulo"),
-        (lambda d: d.print_("%clock"), "moves on when it is read"),
+        (lambda d: d.values("%r77"), "no register '%r77'"),
+        (lambda d: d.values("__import__('os')"), "an expression has registers"),
+        (lambda d: d.values("%r1 +"), "is no expression"),
+        (lambda d: d.values("1 << 100000"), "a shift is by"),
+        (lambda d: d.values("1 % 0"), "by zero|modulo"),
+        (lambda d: d.values("%clock"), "moves on when it is read"),
         (lambda d: d.memory("a", 65), "leave it"),
         (lambda d: d.memory("a", 1 << 20), "at most 65,536"),
         (lambda d: d.memory("0x10"), "nothing lies at 0x10"),
@@ -191,8 +191,8 @@ def test_a_kernel_that_raises_is_looked_at_where_it_did():
     with debug(text) as d:
         stop = d.cont()
         assert stop.ended and isinstance(d.error, KernelError) and d.error.kind == "out of bounds"
-        assert d.focus_.warp == 0 and d.focus_.lane == 14
-        assert d.print_("%r2")[14] == 42
+        assert d.focused.warp == 0 and d.focused.lane == 14
+        assert d.values("%r2")[14] == 42
         assert d.stepi(reverse=True).statement == "st.global.u32 [%rd3 + 200], %r2;"
         with pytest.raises(OperandError, match="the launch is over"):
             d.cont()

@@ -25,6 +25,7 @@ from emulator.machine.debugger.stops import (
 from emulator.machine.reference.thread import State, Thread
 from emulator.machine.report import KernelError, Report
 from emulator.machine.shared.place import Index, shown
+from emulator.ptx.program import items_of, registers_of
 
 #: what can be caught
 _SPECIALS = {"nan": "nan", "inf": "inf", "any": "any"}
@@ -70,7 +71,7 @@ class Debugger:
         launch = self.player.launch
         self.locations = Locations(launch.program, launch.kernel, source)
         self.stops: dict[int, Stopper] = {}
-        self.focus_ = Focus()
+        self.focused = Focus()
         self._count = 0
         self._close = weakref.finalize(self, self.player.close)
         self.stop = self._go("", self._first)
@@ -93,7 +94,7 @@ class Debugger:
     @property
     def look(self) -> Looking:
         """What the launch holds, as the lane in focus sees it."""
-        return Looking(self.player, self.locations, self.focus_)
+        return Looking(self.player, self.locations, self.focused)
 
     @property
     def error(self) -> KernelError | None:
@@ -121,7 +122,7 @@ class Debugger:
     ) -> Focus:
         """Chooses the block, warp and lane that later calls speak of; ``thread=`` names a thread of
         the block by its number or coordinates. Returns the focus."""
-        launch, old = self.player.launch, self.focus_
+        launch, old = self.player.launch, self.focused
         number = old.block if block is None else self._block(block)
         if thread is not None:
             warp, lane = divmod(thread_number(thread, launch.block), 32)
@@ -132,7 +133,7 @@ class Debugger:
         elif warp is not None and lane is None:
             chosen = chosen._replace(lane=0)
         assert Looking(self.player, self.locations, chosen).thread is not None
-        self.focus_ = chosen
+        self.focused = chosen
         return chosen
 
     def _block(self, given: int | Sequence[int]) -> int:
@@ -182,7 +183,7 @@ class Debugger:
     def watch(self, what: str, size: int | None = None) -> Watchpoint:
         """Stops after a statement that changes a register of the warp in focus ("%r3"), or bytes of
         memory ("C[3][5]", "shared:0x100"), of which `size` count: those of an element, or 4."""
-        focus, text = self.focus_, what.strip()
+        focus, text = self.focused, what.strip()
         if text[:1] in "%$" and text[1:].isidentifier():
             name = "%" + text[1:]
             look = self.look
@@ -343,7 +344,7 @@ class Debugger:
         self, wanted: Callable[[Sequence[Thread], int], bool]
     ) -> Callable[[Sequence[Thread], int], bool]:
         """`wanted` of the warp in focus; what other warps do is passed over, until it has ended."""
-        block, warp = self.focus_[:2]
+        block, warp = self.focused[:2]
         look = self.look
 
         def chosen(threads: Sequence[Thread], pc: int) -> bool:
@@ -402,7 +403,7 @@ class Debugger:
         self, reason: str, wanted: Callable[[Sequence[Thread], int], bool], reverse: bool
     ) -> Stop:
         """Moves until the warp in focus is where it is wanted, or a breakpoint stops it."""
-        block, warp = self.focus_[:2]
+        block, warp = self.focused[:2]
 
         def meets(threads: Sequence[Thread], pc: int) -> str:
             own = threads[0].warp
@@ -487,9 +488,9 @@ class Debugger:
             return Stop(str(outcome), player.number, ended=True)
         first = threads[0]
         lanes = tuple(t.lane for t in threads)
-        old = self.focus_
+        old = self.focused
         same = (first.block.number, first.warp.number) == old[:2] and old.lane in lanes
-        self.focus_ = Focus(first.block.number, first.warp.number, old.lane if same else lanes[0])
+        self.focused = Focus(first.block.number, first.warp.number, old.lane if same else lanes[0])
         line = self.locations.line(pc)
         held = self.locations.lines_of(line.file) if line.file != "ptx" else ()
         source = held[line.number - 1].strip() if line.number <= len(held) else ""
@@ -501,7 +502,7 @@ class Debugger:
         if error.block is not None and error.threads:
             number = thread_number(error.threads[0], launch.block)
             block = block_number(error.block, launch.grid)
-            self.focus_ = Focus(block, *divmod(number, 32))
+            self.focused = Focus(block, *divmod(number, 32))
 
     # --- looking: what `look` has, by gdb's names ---
 
@@ -510,7 +511,27 @@ class Debugger:
         values of all lanes."""
         return self.look.registers(["%" + x.lstrip("%$") for x in names], every)
 
-    def print_(self, expression: str) -> list[Any]:
+    def value(self, expression: str) -> Any:
+        """The value of an expression in the lane in focus."""
+        look = self.look
+        return Expression(expression)(look.lookup(look.thread))
+
+    def written(self) -> list[str]:
+        """The registers that the statement at the focus writes."""
+        look = self.look
+        statement = look.statement(look.thread)
+        if statement is None:
+            return []
+        registers = look.thread.frames[-1].function.registers
+        return [
+            registers[i].name
+            for bound in statement.bound("written")
+            for item in items_of(bound)
+            for i in registers_of(item)
+            if registers[i].type != "bytes"
+        ]
+
+    def values(self, expression: str) -> list[Any]:
         """The value of an expression in each lane of the warp; None where a lane has ended."""
         return self.look.values(expression)
 
@@ -523,5 +544,5 @@ class Debugger:
 
 
 #: methods of `Looking` that a debugger has, too
-_LOOKS = ("lanes", "groups", "warps", "backtrace", "memory", "tile", "fragment", "mbarriers",
-          "pending")  # fmt: skip
+_LOOKS = ("arguments", "lanes", "groups", "warps", "backtrace", "memory", "tile", "fragment",
+          "mbarriers", "pending")  # fmt: skip

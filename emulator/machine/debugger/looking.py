@@ -301,6 +301,18 @@ class Looking:
         ]  # fmt: skip
         return Shown("", (), rows, [list(row) for row in rows])
 
+    def arguments(self) -> Shown:
+        """The parameters of the kernel."""
+        rows, raw = [], self.parameter_bytes()
+        for p in self.launch.function.parameters:
+            held = raw[p.offset : p.offset + p.bytes]
+            number = int.from_bytes(held, "little")
+            scalar = p.count == 1 and p.type in TYPES
+            text = text_of(number, p.type) if scalar else f"{p.bytes} bytes"
+            found = self.launch.arena.find(number) if p.bytes == 8 else None
+            rows.append((p.name, f".{p.type}", text, found.place(number) if found else ""))
+        return Shown("" if rows else "no parameters", (), rows, [list(row) for row in rows])
+
     # --- memory ---
 
     def spot(self, text: str) -> Spot:
