@@ -17,7 +17,7 @@ from emulator.errors import (
     quoted,
     shown,
 )
-from emulator.machine.arguments import Memory
+from emulator.machine.arguments import Memory, arrays_of
 from emulator.machine.compiling import SUFFIXES, compile_cuda, contract_of
 from emulator.machine.launch import Launch
 from emulator.machine.mangling import find_mangled
@@ -31,7 +31,7 @@ from emulator.machine.options import (
     number_or_none,
     switch,
 )
-from emulator.machine.report import Report
+from emulator.machine.report import KernelError, Report
 from emulator.machine.sizes import BLOCKS, THREADS, along_axes
 from emulator.machine.system.externals import EXTERNALS
 from emulator.machine.turns import Turn
@@ -354,7 +354,8 @@ class Kernel:
         passed; a number, which takes the parameter's type; a `TensorMap`; or bytes of its size.
 
         Raises OperandError for arguments that do not fit, UnsupportedError for a kernel with
-        `problems`, KernelError where the kernel cannot go on. Then no array has changed.
+        `problems`, KernelError where the kernel cannot go on. Then no array has changed, and
+        `error.state` is the launch under the debugger, stopped there.
 
         `contract` says which additions take products unrounded: those that ptxas contracts with its
         default options, or "none", as with its option -fmad=false. With "O0" each statement is
@@ -402,7 +403,20 @@ class Kernel:
                     "counters=True needs all blocks in one process: leave dask= out"
                 )
             launch.client = dask
-        return _counted(launch, engine) if counters else launch.run(engine)
+        try:
+            return _counted(launch, engine) if counters else launch.run(engine)
+        except KernelError as error:
+            from emulator.machine.debugger.failed import Failed
+
+            def debug() -> Debugger:
+                return self.debug(
+                    grid, block, args, dynamic_shared, cluster, contract=contract,
+                    async_order=async_order, seed=seed, step_limit=step_limit, memory=memory,
+                )  # fmt: skip
+
+            arrays = dict(arrays_of(self.bound.function, args, memory))
+            error.failed = Failed(error, debug, arrays | self.module.variables())
+            raise
 
     def prepare(
         self,

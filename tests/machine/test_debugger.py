@@ -1,5 +1,7 @@
 """The debugger: where a launch stops, what it shows there, and how it goes back."""
 
+import pickle
+
 import numpy as np
 import pytest
 from kernel_recordings import KERNELS, differing_bytes
@@ -197,6 +199,46 @@ def test_a_kernel_that_raises_is_looked_at_where_it_did():
         with pytest.raises(OperandError, match="the launch is over"):
             d.cont()
             d.cont()
+
+
+WILD = BRANCH.replace("st.global.u32 [%rd3]", "st.global.u32 [%rd3 + 200]")
+
+
+def failed(engine="auto", text=WILD, **options):
+    array = np.zeros(64, np.uint32)
+    with pytest.raises(KernelError) as caught:
+        Module(text)["go"].launch(1, 64, [array, 7], engine=engine, **options)
+    return caught.value, array
+
+
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+def test_an_error_keeps_its_state(engine):
+    error, array = failed(engine)
+    with error.state as d:
+        assert d.error == error and not array.any()
+        assert d.value("%r2") == 42 and error.state is d
+        assert d.stepi(reverse=True).statement == "st.global.u32 [%rd3 + 200], %r2;"
+    assert not array.any()
+
+
+def test_the_state_of_stop_at_is_behind_the_statement():
+    text = BRANCH.replace(
+        "mul.lo.u32 %r2, %r1, 3;", "mov.f32 %f1, 0fBF800000; sqrt.rn.f32 %f2, %f1;"
+    )
+    error, _ = failed(text=text, stop_at="nan")
+    with error.state as d:
+        assert d.stop.reason.startswith("catchpoint") and d.value("%f1") == -1
+
+
+def test_an_error_without_a_launch_has_no_state():
+    error, array = failed()
+    array[3] = 1
+    with pytest.raises(OperandError, match="a has changed since the launch failed"):
+        assert error.state
+    with pytest.raises(OperandError, match="keeps no launch"):
+        assert pickle.loads(pickle.dumps(error)).state
+    with pytest.raises(OperandError, match="keeps no launch"):
+        assert KernelError("trap", "").state
 
 
 def test_a_recorded_kernel_ends_with_its_bytes(monkeypatch):

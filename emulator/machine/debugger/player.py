@@ -13,11 +13,11 @@ from contextlib import suppress
 from typing import Any
 
 from dtypes import Array
-from emulator.errors import EmulatorError
+from emulator.errors import EmulatorError, OperandError
 from emulator.machine.reference import mbarriers
 from emulator.machine.reference.operands import guard_of
 from emulator.machine.reference.thread import Run, State, Thread
-from emulator.machine.report import KernelError, Report
+from emulator.machine.report import Report
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.mbarriers import SIZE
 from emulator.machine.turns import taken
@@ -88,7 +88,7 @@ class _Play:
         try:
             self.outcome = self._run()
         except _Left:
-            self.outcome = KernelError("debugger", "the launch was left")
+            self.outcome = OperandError("the debugger was closed")
         except Exception as error:
             self.outcome = error
             if getattr(error, "kind", "") not in _BETWEEN:
