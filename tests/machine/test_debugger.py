@@ -4,35 +4,10 @@ import pickle
 
 import numpy as np
 import pytest
+from debugged import BRANCH
 from kernel_recordings import KERNELS, differing_bytes
 
 from emulator import Kernel, KernelError, Module, OperandError
-
-HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
-#: lanes 0-15 take the branch; line 20 is behind the barrier
-BRANCH = (
-    HEAD
-    + """.visible .entry go(.param .u64 a, .param .u32 n)
-{
- .reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<3>; .reg .f32 %f<4>;
- .shared .align 16 .b32 tile[64];
- ld.param.u64 %rd1, [a];
- ld.param.u32 %r5, [n];
- mov.u32 %r1, %tid.x;
- mul.wide.u32 %rd2, %r1, 4;
- add.s64 %rd3, %rd1, %rd2;
- setp.lt.u32 %p1, %r1, 16;
- @%p1 bra LOW;
- add.u32 %r2, %r1, 100;
- bra JOIN;
-LOW:
- mul.lo.u32 %r2, %r1, 3;
-JOIN:
- bar.sync 0;
- st.global.u32 [%rd3], %r2;
- ret;
-}"""
-)
 
 
 def debug(text=BRANCH, block=64, args=None, **options):
@@ -170,7 +145,7 @@ def test_what_all_warps_wait_for():
         (lambda d: d.values("1 % 0"), "by zero|modulo"),
         (lambda d: d.values("%clock"), "moves on when it is read"),
         (lambda d: d.memory("a", 65), "leave it"),
-        (lambda d: d.memory("a", 1 << 20), "at most 65,536"),
+        (lambda d: d.memory("a", 1 << 20), "1 … 65,536"),
         (lambda d: d.memory("0x10"), "nothing lies at 0x10"),
         (lambda d: d.fragment("a"), "no matrix instruction"),
         (lambda d: d.focus(warp=2), "a block has 2 warps"),

@@ -335,6 +335,7 @@ class Debugger:
                 continue
             stopper.hits += 1
             self._behind = stopper.behind
+            self._lane = stopper.lane if isinstance(stopper, Breakpoint) else -1
             if stopper.temporary:
                 del self.stops[stopper.number]
             found = found or reason
@@ -471,7 +472,8 @@ class Debugger:
         self.stop = self._stopped(why)
         return self.stop
 
-    _behind = False
+    #: of the stopper that met last: whether it is about the statement before, and its lane
+    _behind, _lane = False, -1
 
     def _stopped(self, reason: str) -> Stop:
         """Describes where the launch stands, and puts the focus on the threads that go next."""
@@ -482,6 +484,7 @@ class Debugger:
             return Stop(f"the launch has ended: {outcome.title}", player.number, ended=True)
         if player.interrupted:
             reason = "interrupted"
+            player.resume()
         threads, pc = player.threads, player.pc
         if isinstance(outcome, KernelError):
             self._focus_on_error(outcome)
@@ -490,7 +493,10 @@ class Debugger:
         lanes = tuple(t.lane for t in threads)
         old = self.focused
         same = (first.block.number, first.warp.number) == old[:2] and old.lane in lanes
-        self.focused = Focus(first.block.number, first.warp.number, old.lane if same else lanes[0])
+        lane = old.lane if same else lanes[0]
+        if self._lane in lanes and reason.startswith("breakpoint"):
+            lane = self._lane
+        self.focused = Focus(first.block.number, first.warp.number, lane)
         line = self.locations.line(pc)
         held = self.locations.lines_of(line.file) if line.file != "ptx" else ()
         source = held[line.number - 1].strip() if line.number <= len(held) else ""

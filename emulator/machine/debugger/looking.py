@@ -394,10 +394,6 @@ class Looking:
         """Values of a type at bytes behind an address, as float64 or int64."""
         spot, kind = self.spot(text), _type_of(type_)
         size = max(1, kind.size // 8)
-        if places.size > _MOST:
-            raise OperandError(f"one answer has at most {_MOST:,} elements; got {places.size:,}")
-        if not places.size:
-            raise OperandError("an answer has at least one element")
         low, high = int(places.min()), int(places.max()) + size
         raw = self.bytes_at(spot._replace(address=spot.address + low), high - low)
         rows = np.frombuffer(raw, np.uint8)[(places - low)[..., None] + np.arange(size)]
@@ -409,6 +405,7 @@ class Looking:
         spot = self.spot(text)
         kind = _type_of(type_ or spot.type or "b32")
         size = max(1, kind.size // 8)
+        _check_count(count)
         codes = self.elements(text, kind.name, np.arange(count) * size)
         per_row = max(1, 32 // size if style != "t" else 4)
         words = [int(x) for x in codes]
@@ -431,6 +428,7 @@ class Looking:
         spot, kind = self.spot(text), _type_of(type_)
         size = max(1, kind.size // 8)
         pitch = columns * size if stride is None else stride
+        _check_count(rows * columns)
         places = np.arange(rows)[:, None] * pitch + np.arange(columns) * size
         # The swizzle is of the address, which the place of the tile is part of.
         places = swizzled(spot.address + places, swizzle) - spot.address
@@ -574,6 +572,11 @@ def _type_of(name: str) -> Any:
         names = [x for x in TYPES if x != "pred" and TYPES[x].size <= 64]
         raise OperandError(f"no element type {quoted(name)}{hint(name, [*names, *_TYPES])}")
     return TYPES[chosen]
+
+
+def _check_count(count: int) -> None:
+    if not 1 <= count <= _MOST:
+        raise OperandError(f"one answer has 1 … {_MOST:,} elements; got {count:,}")
 
 
 def _matrix(title: str, codes: Array, type_: str) -> Shown:

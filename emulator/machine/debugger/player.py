@@ -17,7 +17,7 @@ from emulator.errors import EmulatorError, OperandError
 from emulator.machine.reference import mbarriers
 from emulator.machine.reference.operands import guard_of
 from emulator.machine.reference.thread import Run, State, Thread
-from emulator.machine.report import Report
+from emulator.machine.report import KernelError, Report
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.mbarriers import SIZE
 from emulator.machine.turns import taken
@@ -37,7 +37,7 @@ class _Left(BaseException):
 class _Play:
     """One run of the launch, in a thread of its own."""
 
-    def __init__(self, launch: Any, initial: Array | None) -> None:
+    def __init__(self, launch: Any, initial: Array | None, stop: threading.Event) -> None:
         self.launch = launch
         #: bytes of global memory before the first statement
         self.initial = initial
@@ -49,7 +49,9 @@ class _Play:
         self.mbarriers: dict[tuple[int, int], None] = {}
         self.until = 0
         self.wanted: Wanted = _never
-        self.interrupted = self._closing = False
+        self._closing = False
+        #: set by whoever wants the launch to stop before the next statement
+        self.stop = stop
         self._find: dict[int, Any] = {}
         self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
         self._worker: threading.Thread | None = None
@@ -64,7 +66,7 @@ class _Play:
         """Goes on until before statement `until`, or a later one that is wanted, or the end."""
         if self.ended:
             return
-        self.until, self.wanted, self.interrupted = until, wanted, False
+        self.until, self.wanted = until, wanted
         if self._worker is None:
             self._worker = threading.Thread(target=self._work, daemon=True, name="debugged launch")
             self._worker.start()
@@ -73,7 +75,7 @@ class _Play:
         try:
             self._stopped.acquire()
         except KeyboardInterrupt:
-            self.interrupted = True
+            self.stop.set()
             self._stopped.acquire()
 
     def close(self) -> None:
@@ -120,9 +122,10 @@ class _Play:
         run = threads[0].run
         if "mbarrier" in run.program.statements[pc].effects:
             self._note_mbarrier(run, threads, pc)
-        if self.number < self.until and not self.interrupted:
+        interrupted = self.stop.is_set()
+        if self.number < self.until and not interrupted:
             return
-        if self.number == self.until or self.interrupted or self.wanted(threads, pc):
+        if self.number == self.until or interrupted or self.wanted(threads, pc):
             self._settle()
             self._stopped.release()
             self._go.acquire()
@@ -160,7 +163,8 @@ class Player:
 
     def __init__(self, prepare: Callable[[], Any]) -> None:
         self._prepare = prepare
-        self._play = _Play(prepare(), None)
+        self._stop = threading.Event()
+        self._play = _Play(prepare(), None, self._stop)
 
     @property
     def number(self) -> int:
@@ -191,7 +195,7 @@ class Player:
 
     @property
     def interrupted(self) -> bool:
-        return self._play.interrupted
+        return self._stop.is_set()
 
     @property
     def mbarriers(self) -> Sequence[tuple[int, int]]:
@@ -223,7 +227,15 @@ class Player:
     def _restart(self) -> None:
         initial = self._play.initial
         self._play.close()
-        self._play = _Play(self._prepare(), initial)
+        self._play = _Play(self._prepare(), initial, self._stop)
+
+    def interrupt(self) -> None:
+        """Stops a launch that another thread lets go on, before the next statement."""
+        self._stop.set()
+
+    def resume(self) -> None:
+        """Forgets an interruption that the launch has stopped for."""
+        self._stop.clear()
 
     def close(self) -> None:
         self._play.close()

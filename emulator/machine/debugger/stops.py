@@ -57,6 +57,8 @@ class Breakpoint(Stopper):
     condition: Expression | None = None
     quantifier: Quantifier = "any"
     lookups: Lookups | None = None
+    #: the lane that it has stopped for
+    lane: int = -1
 
     def meets(self, threads: Sequence[Thread], pc: int) -> str:
         if pc not in self.pcs:
@@ -73,9 +75,12 @@ class Breakpoint(Stopper):
         if self.condition is not None:
             assert self.lookups is not None
             lookups = self.lookups
-            held = (self.condition(lookups(t)) for t in threads)
-            if not (any(held) if self.quantifier == "any" else all(held)):
+            held = [t for t in threads if self.condition(lookups(t))]
+            if not held or (self.quantifier == "all" and len(held) < len(threads)):
                 return ""
+            threads = held
+        particular = self.condition is not None or self.thread is not None
+        self.lane = threads[0].lane if particular else -1
         return f"breakpoint {self.number}, {self.text}"
 
 

@@ -232,7 +232,7 @@ class Terminal(cmd.Cmd):
         self._break(words, temporary=True)
 
     def _break(self, words: str, temporary: bool) -> None:
-        head, found, condition = re.sub(r"^if\b", " if", words.strip()).partition(" if ")
+        head, found, condition = re.sub(r"(^|\s)if(\s|$)", " if ", f"{words} ").partition(" if ")
         options: dict[str, Any] = {}
         if found:
             if match := _QUANTIFIER.search(condition):
@@ -458,6 +458,19 @@ class Terminal(cmd.Cmd):
                  f"{look.locations.statement(look.pc(look.thread))}")  # fmt: skip
 
     # --- completion ---
+
+    def completions_of(self, line: str) -> list[str]:
+        """What may stand for the last word of a line."""
+        first, space, _ = line.lstrip().partition(" ")
+        if not space:
+            return self.completenames(first)
+        try:
+            name = self._whole(first).strip()
+        except OperandError:
+            return []
+        complete = getattr(self, f"complete_{name}", None)
+        found: list[str] = complete(line.split(" ")[-1]) if complete else []
+        return found
 
     def _places(self, text: str, *ignored: Any) -> list[str]:
         return [x for x in self.debugger.locations.names() if x.startswith(text)]
