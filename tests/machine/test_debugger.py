@@ -1,13 +1,14 @@
 """The debugger: where a launch stops, what it shows there, and how it goes back."""
 
 import pickle
+from math import prod
 
 import numpy as np
 import pytest
-from debugged import BRANCH
+from debugged import BRANCH, HEAD
 from kernel_recordings import KERNELS, differing_bytes
 
-from emulator import Kernel, KernelError, Module, OperandError
+from emulator import Instruction, Kernel, KernelError, Module, OperandError, Warp
 
 
 def debug(text=BRANCH, block=64, args=None, **options):
@@ -214,6 +215,176 @@ def test_an_error_without_a_launch_has_no_state():
         assert pickle.loads(pickle.dumps(error)).state
     with pytest.raises(OperandError, match="keeps no launch"):
         assert KernelError("trap", "").state
+
+
+WARP = """
+    .reg .b32 %a<2>, %b<1>;  .reg .f32 %c<4>;  .reg .pred %p;  .shared .b32 slot[32];
+    mov.b32 %b0, %laneid;
+    setp.lt.u32 %p, %b0, 8;
+    @%p add.u32 %a0, %a0, 5;
+    mov.u32 %a1, slot;
+    mad.lo.u32 %a1, %b0, 4, %a1;
+    st.shared.u32 [%a1], %a0;
+"""
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_statements_of_a_warp(batch):
+    warp, plain = (Warp("sm_90a", batch=batch, shared_bytes=128) for _ in range(2))
+    values = np.arange(32 * prod(batch)).reshape(*batch, 32)
+    for each in (warp, plain):
+        each.declare("b32", "%a0")
+        each["%a0"] = values
+    text = WARP.replace("%a<2>", "%a1")
+    plain.run(text)
+    with warp.debug(text) as d:
+        d.break_at("st.shared")
+        assert d.cont().statement == "st.shared.u32 [%a1], %a0;"
+        assert d.values("%a0") == [*range(5, 13), *range(8, 32)]
+        assert d.memory("slot", 3).data == [0, 0, 0]
+        d.stepi(reverse=True)
+        d.delete(1)
+        assert (warp["%a0"] == values).all()
+        assert d.cont().ended
+        for name in ("%a0", "%a1", "%b0", "%p"):
+            assert (warp[name] == plain[name]).all(), name
+        assert (warp.shared == plain.shared).all()
+        # Once more from what the registers held before.
+        d.restart()
+        assert d.value("%a0") == 0 and d.cont().ended
+        assert (warp["%a0"] == plain["%a0"]).all()
+
+
+def test_a_warpgroup_shows_fragments():
+    ins = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+    codes = np.arange(256).reshape(16, 16)
+    words = ins.fragment("a").scatter(codes.astype("f2").view("u2"))
+    warp = Warp("sm_90a")
+    warp.declare("b32", *(f"%a{i}" for i in range(4)))
+    warp.write("%a", words)
+    text = """.reg .b32 %b<2>; .reg .f32 %d<4>;
+    mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+        {%d0, %d1, %d2, %d3}, {%a0, %a1, %a2, %a3}, {%b0, %b1}, {%d0, %d1, %d2, %d3};"""
+    with warp.debug(text) as d:
+        assert d.fragment("a").data == codes.tolist()
+        assert d.fragment("b").data == np.zeros((16, 8)).tolist()
+        with pytest.raises(OperandError, match="has no operand 'e' in registers; it has d, a, b"):
+            d.fragment("e")
+
+
+def test_tiles_are_read_through_their_swizzle():
+    warp = Warp("sm_90a", shared_bytes=1024)
+    rows = np.arange(8 * 64, dtype="u2").reshape(8, 8, 8)
+    for row in range(8):
+        for chunk in range(8):
+            place = row * 128 + (chunk ^ row) * 16
+            warp.shared[place : place + 16] = rows[row, chunk].view("u1")
+    with warp.debug(".reg .b32 %r; mov.b32 %r, 1;") as d:
+        held = d.tile("shared:0", 8, 64, "u16", swizzle="128B").data
+        assert held == rows.reshape(8, 64).tolist()
+        assert d.tile("shared:0", 8, 64, "u16").data != held
+        # A tile within the swizzled area: its address takes part.
+        inner = d.tile("shared:128", 2, 8, "u16", stride=128, swizzle="128B").data
+        assert inner == rows[1:3, 0].tolist()
+
+
+DEADLOCK = (
+    HEAD
+    + """.visible .entry go(.param .u64 a, .param .u32 n)
+{
+ .reg .b32 %r<9>; .reg .pred %p;
+ .shared .align 8 .b64 full[2];
+ mov.u32 %r1, full;
+ mbarrier.init.shared.b64 [%r1 + 8], 3;
+ mbarrier.arrive.shared.b64 _, [%r1 + 8];
+AGAIN:
+ mbarrier.try_wait.parity.shared.b64 %p, [%r1 + 8], 0;
+ @!%p bra AGAIN;
+ ret;
+}"""
+)
+
+
+def test_a_deadlock_shows_its_mbarrier():
+    with debug(DEADLOCK, 1) as d:
+        assert d.cont().ended and d.error.kind == "deadlock"
+        (held,) = d.mbarriers().data
+        assert held == {"block": (0, 0, 0), "name": "full[1]", "offset": 1032, "parity": 0,
+                        "pending": 2, "transactions": 0, "expected": 3, "warps": [0]}  # fmt: skip
+        assert "warp 0: parity 0" in str(d.mbarriers())
+        assert d.warps().data[0]["waits"].startswith("mbarrier full[1], parity 0: 2 of 3 arrivals")
+        assert d.stepi(reverse=True).statement.startswith("mbarrier.try_wait")
+        assert "nobody" in str(d.mbarriers())
+
+
+LATE = (
+    HEAD
+    + """.visible .entry go(.param .u64 a, .param .u32 n)
+{
+ .reg .b32 %r<9>; .reg .b64 %rd<3>;
+ .shared .align 16 .b8 tile[512];
+ ld.param.u64 %rd1, [a];
+ mov.u32 %r1, tile;
+ cp.async.ca.shared.global [%r1], [%rd1], 16;
+ cp.async.commit_group;
+ cp.async.wait_group 0;
+ ret;
+}"""
+)
+
+
+def test_pending_copies_are_shown_until_their_wait():
+    with debug(LATE, 1, async_order="late") as d:
+        d.until("cp.async.commit_group")
+        assert d.pending().data == [["(0, 0, 0)", "threads 0", "cp.async", "group 0"]]
+        assert d.memory("tile", 2, "b8", "x").rows[0][1:] == ("0xff", "0xff")
+        d.until("ret")
+        assert d.pending().data == []
+    with debug(LATE, 1) as d:
+        d.until("cp.async.commit_group")
+        assert "take effect at their issue" in str(d.pending())
+
+
+CALLS = (
+    HEAD
+    + """
+.func (.param .b32 out) helper(.param .b32 in)
+{
+ .reg .b32 %x<3>;
+ ld.param.u32 %x1, [in];
+ add.u32 %x2, %x1, 1;
+ st.param.b32 [out], %x2;
+ ret;
+}
+.visible .entry go(.param .u64 a, .param .u32 n)
+{
+ .reg .b32 %r<9>; .reg .b64 %rd<3>;
+ .param .b32 given; .param .b32 got;
+ mov.u32 %r1, 41;
+ st.param.b32 [given], %r1;
+ call (got), helper, (given);
+ ld.param.b32 %r2, [got];
+ add.u32 %r3, %r2, 1;
+ ret;
+}"""
+)
+
+
+def test_calls_are_stepped_into_and_over_and_left():
+    with debug(CALLS, 1) as d:
+        assert d.until("call").line.number == 19
+        into = d.step()
+        assert into.line.number == 8 and len(d.backtrace().rows) == 2
+        d.stepi()
+        assert d.value("%x1") == 41
+        assert d.finish().line.number == 20
+        over = d.go_to(into.number - 1)
+        assert over.line.number == 19 and d.next().line.number == 20
+        assert d.next(reverse=True).line.number == 19
+        d.go_to(into.number - 1)
+        assert d.nexti().line.number == 20 and d.nexti(reverse=True).line.number == 19
+        d.break_at("helper")
+        assert d.next().reason.startswith("breakpoint 1")
 
 
 def test_a_recorded_kernel_ends_with_its_bytes(monkeypatch):

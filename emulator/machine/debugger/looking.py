@@ -15,7 +15,7 @@ from emulator.errors import EmulatorError, OperandError, hint, listing, quoted
 from emulator.machine.debugger.expressions import Expression
 from emulator.machine.debugger.locations import Locations
 from emulator.machine.debugger.player import Player
-from emulator.machine.debugger.shown import Shown, number_text, spans_of, text_of, value_of
+from emulator.machine.debugger.shown import LARGE, Shown, number_text, spans_of, text_of, value_of
 from emulator.machine.reference.fragments import Registers
 from emulator.machine.reference.special import special
 from emulator.machine.reference.thread import Block, Cluster, State, Thread, Warp
@@ -157,7 +157,7 @@ class Looking:
         if len(chosen) != 1:
             raise OperandError(
                 f"no register, variable or parameter {quoted(name)}; parameters are "
-                f"{listing(known, 20) or 'none'}{hint(name, known)}"
+                f"{listing(map(self._short, known), 20) or 'none'}{hint(name, known)}"
             )
         (p,) = chosen
         raw = self.parameter_bytes()[p.offset : p.offset + p.bytes]
@@ -293,13 +293,16 @@ class Looking:
     def backtrace(self) -> Shown:
         """The calls that the lane is in, the innermost first."""
         thread = self.thread
-        pcs = [thread.pc, *(pc - 1 for pc in reversed(thread.calls))]
+        pcs = [self.pc(thread), *(pc - 1 for pc in reversed(thread.calls))]
         rows = [
-            (f"#{i}", frame.function.name, str(self.locations.line(min(pc, self._last))),
-             self.locations.statement(min(pc, self._last)))
+            (f"#{i}", frame.function.name, self._where(pc), self.locations.statement(pc))
             for i, (frame, pc) in enumerate(zip(reversed(thread.frames), pcs, strict=True))
         ]  # fmt: skip
         return Shown("", (), rows, [list(row) for row in rows])
+
+    def _where(self, pc: int) -> str:
+        lines = self.locations.source_lines(pc) or (self.locations.ptx_line(pc),)
+        return ", inlined at ".join(map(str, lines))
 
     def arguments(self) -> Shown:
         """The parameters of the kernel."""
@@ -310,8 +313,16 @@ class Looking:
             scalar = p.count == 1 and p.type in TYPES
             text = text_of(number, p.type) if scalar else f"{p.bytes} bytes"
             found = self.launch.arena.find(number) if p.bytes == 8 else None
-            rows.append((p.name, f".{p.type}", text, found.place(number) if found else ""))
+            array = ""
+            if found is not None:
+                shape = " × ".join(map(str, found.shape or (found.size,)))
+                text, array = f"{number:#x}", f"{found.type or 'bytes'} {shape}"
+            rows.append((self._short(p.name), f".{p.type}", text, array))
         return Shown("" if rows else "no parameters", (), rows, [list(row) for row in rows])
+
+    def _short(self, name: str) -> str:
+        """The name of a parameter without that of its kernel, which compilers put before it."""
+        return name.removeprefix(f"{self.launch.function.name}_")
 
     # --- memory ---
 
@@ -560,6 +571,8 @@ def _differ(words: Sequence[int], type_: str) -> str:
     if TYPES[type_].kind == "predicate":
         return f"true in {sum(words)} of {len(words)}"
     values = [value_of(word, type_) for word in words]
+    if TYPES[type_].kind == "bits" and any(abs(x) >= LARGE for x in values):
+        return f"{len(set(words))} values"
     if isinstance(values[0], tuple) or any(x != x for x in values):
         return f"{len(set(words))} values"
     low, high = min(values), max(values)

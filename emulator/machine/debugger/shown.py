@@ -13,7 +13,7 @@ from emulator.arith.scalar.types import TYPES
 from emulator.report import Report
 
 #: numbers of untyped registers from here on are shown in hexadecimal: they are bits or addresses
-_LARGE = 1 << 24
+LARGE = 1 << 24
 
 
 @dataclass(repr=False)
@@ -69,7 +69,7 @@ def text_of(word: int, type_: str, style: str = "") -> str:
     if style == "f" and kind.size in (16, 32, 64):
         type_ = f"f{kind.size}"
     value = value_of(word, type_)
-    if kind.kind == "bits" and type_ == kind.name and abs(value) >= _LARGE:
+    if kind.kind == "bits" and type_ == kind.name and abs(value) >= LARGE:
         return f"{word:#x}"
     return number_text(value, type_)
 
