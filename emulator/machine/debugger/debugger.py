@@ -551,4 +551,4 @@ class Debugger:
 
 #: methods of `Looking` that a debugger has, too
 _LOOKS = ("arguments", "lanes", "groups", "warps", "backtrace", "memory", "tile", "fragment",
-          "mbarriers", "pending")  # fmt: skip
+          "mbarriers", "pending", "variables")  # fmt: skip

@@ -7,6 +7,7 @@ Python's operators, with C's ``&&``, ``||`` and ``!``. ``%r3``, or ``$r3`` as in
 from __future__ import annotations
 
 import ast
+import keyword
 import math
 import operator
 import re
@@ -23,8 +24,10 @@ _LONGEST = 1000
 #: bits that a shift may add
 _MOST_BITS = 512
 _REGISTER = re.compile(r"[%$]([A-Za-z_][\w$]*(?:\.[A-Za-z]\w*)?)")
-#: the name that stands for a register in the Python expression
-_PREFIX = "register__"
+_NAME = re.compile(r"[A-Za-z_]\w*")
+#: what stands before a register, and before a variable that Python would take for a keyword
+_PREFIX, _VARIABLE = "register__", "variable__"
+_KEPT = ("and", "or", "not", "True", "False")
 _WORDS = ((re.compile(r"&&"), " and "), (re.compile(r"\|\|"), " or "),
           (re.compile(r"!(?!=)"), " not "))  # fmt: skip
 
@@ -64,6 +67,7 @@ class Expression:
                 f"an expression has 1 … {_LONGEST} characters; got {len(self.text):,}"
             )
         python = _REGISTER.sub(lambda m: _PREFIX + m[1].replace(".", "__dot__"), self.text)
+        python = _NAME.sub(_no_keyword, python)
         for pattern, word in _WORDS:
             python = pattern.sub(word, python)
         try:
@@ -128,7 +132,13 @@ class Expression:
         return run
 
 
+def _no_keyword(match: re.Match[str]) -> str:
+    name = match[0]
+    return _VARIABLE + name if keyword.iskeyword(name) and name not in _KEPT else name
+
+
 def _name(python: str) -> str:
+    python = python.removeprefix(_VARIABLE)
     if not python.startswith(_PREFIX):
         return python
     return "%" + python.removeprefix(_PREFIX).replace("__dot__", ".")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from emulator.errors import EmulatorError, OperandError, hint, listing, quoted
+from emulator.machine.debugger.variables import Variable, variables_of
 from emulator.ptx.program import Program, Statement
 from emulator.reading import read_bytes
 
@@ -91,6 +92,20 @@ class Locations:
         except EmulatorError:
             return ()
 
+    def variables(self, pc: int) -> dict[str, Variable]:
+        """The variables of the source that have a place at a statement, the innermost by name."""
+        out: dict[str, Variable] = {}
+        for variable in self._variables:
+            if variable.first <= pc < variable.last:
+                held = out.get(variable.name)
+                if held is None or variable.last - variable.first <= held.last - held.first:
+                    out[variable.name] = variable
+        return out
+
+    @cached_property
+    def _variables(self) -> tuple[Variable, ...]:
+        return variables_of(self._source.text, self.program)
+
     # --- from names to statements ---
 
     @cached_property
@@ -98,11 +113,12 @@ class Locations:
         """file -> line -> the statements that begin it: where one stops."""
         out: dict[str, dict[int, list[int]]] = {PTX: {}}
         before: set[Line] = set()
+        targets = {target for x in self.program.statements for target in x.targets}
         for statement in self.program.statements:
             pc = statement.pc
             lines = {self.ptx_line(pc), *self.source_lines(pc)}
             for line in lines:
-                if line not in before or pc in self.program.leaders:
+                if line not in before or pc in targets:
                     out.setdefault(line.file, {}).setdefault(line.number, []).append(pc)
             before = lines
         return out

@@ -148,7 +148,16 @@ class Looking:
         return find
 
     def _variable(self, thread: Thread, name: str) -> Any:
-        """The value of a parameter, by its name or the last part of it."""
+        """The value of a variable of the source, or of a parameter by its name or the last part of
+        it."""
+        held = self.locations.variables(self.pc(thread))
+        if name in held:
+            place, type_ = held[name].place, held[name].type
+            if not place.startswith("%"):
+                return self._variable(thread, place)
+            word, own = self.word(thread, place)
+            same = type_ in TYPES and TYPES[type_].size == TYPES[own].size
+            return value_of(word, type_ if same else own)
         parameters = self.launch.function.parameters
         known = {p.name: p for p in parameters}
         chosen = [known[name]] if name in known else [
@@ -196,9 +205,22 @@ class Looking:
             for t in self.warp.threads
         ]
 
+    def variables(self) -> Shown:
+        """The variables of the source that have a value at the focus, as its lane sees them."""
+        thread, rows, data = self.thread, [], {}
+        for name, variable in self.locations.variables(self.pc(thread)).items():
+            value = self._variable(thread, name)
+            text = f"{value:#x}" if variable.type == "u64" else number_text(value, variable.type)
+            rows.append((name, text, variable.place))
+            data[name] = value
+        title = "" if rows else "the file names no variables here: nvcc -G does"
+        return Shown(title, ("variable", "value", "in"), rows, data)
+
     def registers(self, names: Sequence[str] = (), every: bool = False) -> Shown:
         """Registers of the lane in focus, and how those of the other lanes differ."""
-        thread, rows, data = self.thread, [], {}
+        thread, data = self.thread, {}
+        rows: list[tuple[str, ...]] = []
+        sources = {x.place: x.name for x in self.locations.variables(self.pc(thread)).values()}
         lanes = [t for t in self.warp.threads if t.state is not State.ENDED]
         for name in names or self.register_names(every):
             word, type_ = self.word(thread, name)
@@ -206,9 +228,12 @@ class Looking:
             data[name] = [value_of(w, type_) for w in words if w is not None]
             held = [w for w in words if w is not None]
             rows.append((name, f".{type_}", text_of(word, type_), f"{word:#x}",
-                         _differ(held, type_)))  # fmt: skip
+                         _differ(held, type_), sources.get(name, "")))  # fmt: skip
         title = f"lane {self.focus.lane} of {self.who(thread)}"
-        return Shown(title, ("register", "type", "value", "word", "all lanes"), rows, data)
+        columns = 6 if sources else 5
+        header = ("register", "type", "value", "word", "all lanes", "variable")[:columns]
+        rows = [row[:columns] for row in rows]
+        return Shown(title, header, rows, data)
 
     def _word_or_none(self, thread: Thread, name: str) -> int | None:
         """A lane may be in another function, which lacks the register."""

@@ -28,6 +28,8 @@ Body = dict[str, Any]
 _LONGEST = 1 << 24
 #: warps that a thread block can have: numbers of threads are made of those of blocks and warps
 _WARPS = 64
+#: numbers of the scopes are below this; those of registers, which unfold, begin here
+_FIRST = 5
 _CAPABILITIES = (
     "supportsConfigurationDoneRequest", "supportsFunctionBreakpoints",
     "supportsConditionalBreakpoints", "supportsStepBack", "supportsRestartRequest",
@@ -360,7 +362,7 @@ class Adapter:
         return {"content": "\n".join(self.debugger.locations.lines_of(PTX))}, None
 
     def scopes(self, given: Body) -> Answered:
-        names = ("Registers", "Parameters", "mbarriers")
+        names = ("Registers", "Parameters", "mbarriers", "Variables")
         return {"scopes": [
             {"name": name, "variablesReference": i + 1, "expensive": False}
             for i, name in enumerate(names)
@@ -373,8 +375,8 @@ class Adapter:
             names = look.register_names(every=True)
             return {"variables": [
                 {"name": name, "type": type_, "value": f"{value}  ({every})",
-                 "variablesReference": 4 + names.index(name), "evaluateName": name}
-                for name, type_, value, _, every in rows
+                 "variablesReference": _FIRST + names.index(name), "evaluateName": name}
+                for name, type_, value, _, every, *_ in rows
             ]}, None  # fmt: skip
         if reference == 2:
             return {"variables": [
@@ -386,8 +388,13 @@ class Adapter:
                 {"name": f"{row[1]} of block {row[0]}", "value": ", ".join(row[2:]),
                  "variablesReference": 0} for row in look.mbarriers().rows
             ]}, None  # fmt: skip
+        if reference == 4:
+            return {"variables": [
+                {"name": row[0], "value": row[1], "type": row[2], "variablesReference": 0,
+                 "evaluateName": row[0]} for row in look.variables().rows
+            ]}, None  # fmt: skip
         names = look.register_names(every=True)
-        values = look.values(names[reference - 4])
+        values = look.values(names[reference - _FIRST])
         return {"variables": [
             {"name": f"lane {i}", "value": "ended" if x is None else number_text(x, "f32"),
              "variablesReference": 0} for i, x in enumerate(values)

@@ -24,7 +24,7 @@ _SHORT = {
     "fin": "finish", "tb": "tbreak", "f": "focus", "cuda": "focus", "advance": "until",
     "disas": "disassemble", "exit": "quit", "dis": "disable",
 }  # fmt: skip
-_INFO = ("args", "barriers", "blocks", "breakpoints", "convergence", "lanes", "mbarriers",
+_INFO = ("args", "barriers", "blocks", "breakpoints", "convergence", "lanes", "locals", "mbarriers",
          "pending", "printed", "registers", "warps")  # fmt: skip
 #: x's letters of size -> bits, and of format -> the first letter of a type
 _SIZES = {"b": 8, "h": 16, "w": 32, "g": 64}
@@ -296,8 +296,8 @@ class Terminal(cmd.Cmd):
     # --- looking ---
 
     def do_info(self, words: str) -> None:
-        """info registers [NAMES | all], lanes [EXPRESSIONS], convergence, warps, blocks, mbarriers,
-        pending, breakpoints, args, printed: shows what the launch holds."""
+        """info registers [NAMES | all], locals, lanes [EXPRESSIONS], convergence, warps, blocks,
+        mbarriers, pending, breakpoints, args, printed: shows what the launch holds."""
         name, *rest = words.split() or [""]
         if name == "cuda":  # as cuda-gdb has it
             name, *rest = rest or [""]
@@ -310,6 +310,9 @@ class Terminal(cmd.Cmd):
     def _info_registers(self, rest: list[str]) -> Shown:
         every = rest == ["all"]
         return self.debugger.registers(*(() if every else rest), every=every)
+
+    def _info_locals(self, rest: list[str]) -> Shown:
+        return self.debugger.look.variables()
 
     def _info_lanes(self, rest: list[str]) -> Shown:
         return self.debugger.look.lanes(rest)
@@ -488,6 +491,7 @@ class Terminal(cmd.Cmd):
             yield from look.register_names(every=True)
         except OperandError:
             return
+        yield from look.locations.variables(look.pc(look.thread))
         yield from (x.name for x in look.launch.arena)
 
     def complete_info(self, text: str, *ignored: Any) -> list[str]:
