@@ -82,7 +82,7 @@ def test_a_launch_that_is_left_writes_nothing(said, tmp_path):
         ("info blocks", "(0, 0, 0)"),
         ("info mbarriers", "no mbarrier was initialised"),
         ("info pending", "nothing is under way"),
-        ("info args", "a[0]"),
+        ("info args", "uint32 64"),
         ("info printed", "nothing was printed"),
         ("info registers %r1 %p1", "%p1"),
         ("info registers all", "%rd3"),
