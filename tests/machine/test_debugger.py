@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from debugged import BRANCH, HEAD
 from kernel_recordings import KERNELS, differing_bytes
+from paths import CUDA
 
 from emulator import Instruction, Kernel, KernelError, Module, OperandError, Warp
 
@@ -385,6 +386,24 @@ def test_calls_are_stepped_into_and_over_and_left():
         assert d.nexti().line.number == 20 and d.nexti(reverse=True).line.number == 19
         d.break_at("helper")
         assert d.next().reason.startswith("breakpoint 1")
+
+
+def test_kernels_that_kernels_launch_are_stopped_in_too():
+    log = np.zeros(64, "i4")
+    with Module(CUDA / "launches_within.ptx")["order"].debug(1, 1, [log]) as d:
+        d.catch("nan")
+        first, inner = d.stop.statement, []
+        while not (stop := d.stepi()).ended:
+            name = d.player.launch.kernel.name
+            if not inner or inner[-1][0] != name:
+                inner.append((name, stop))
+                d.memory("param_0", 2)
+        assert len({name for name, _ in inner}) > 1 and "ended" in stop.reason
+        assert log[:4].tolist() == [13, 1, 10, 11]
+        # Back into a launched kernel, and to the start.
+        name, stop = inner[-2]
+        assert d.go_to(stop.number) == stop and d.player.launch.kernel.name == name
+        assert d.restart().statement == first
 
 
 def test_a_recorded_kernel_ends_with_its_bytes(monkeypatch):

@@ -68,8 +68,8 @@ class Debugger:
 
     def __init__(self, prepare: Callable[[], Any], source: str | Path | None = None) -> None:
         self.player = Player(prepare)
-        launch = self.player.launch
-        self.locations = Locations(launch.program, launch.kernel, source)
+        self._source = source
+        self._locations: dict[int, Locations] = {}
         self.stops: dict[int, Stopper] = {}
         self.focused = Focus()
         self._count = 0
@@ -95,6 +95,15 @@ class Debugger:
     def look(self) -> Looking:
         """What the launch holds, as the lane in focus sees it."""
         return Looking(self.player, self.locations, self.focused)
+
+    @property
+    def locations(self) -> Locations:
+        """The places of the kernel that runs: one that launches others has a program of its own."""
+        launch = self.player.launch
+        key = id(launch.program)
+        if key not in self._locations:
+            self._locations[key] = Locations(launch.program, launch.kernel, self._source)
+        return self._locations[key]
 
     @property
     def error(self) -> KernelError | None:
@@ -170,7 +179,7 @@ class Debugger:
         held = None if condition is None else Expression(condition)
         launch = self.player.launch
         made = Breakpoint(
-            self._next(), text, temporary=temporary, pcs=pcs,
+            self._next(), text, temporary=temporary, pcs=pcs, program=launch.program,
             block=None if block is None else self._block(block), warp=warp,
             thread=None if thread is None else thread_number(thread, launch.block),
             condition=held, quantifier=quantifier, lookups=self._lookup,
@@ -289,10 +298,10 @@ class Debugger:
 
     def to_barrier(self, reverse: bool = False) -> Stop:
         """Goes on until the warp in focus comes to a barrier, of its block, cluster or memory."""
-        statements = self.locations.program.statements
 
         def wanted(threads: Sequence[Thread], pc: int) -> bool:
-            return not statements[pc].effects.isdisjoint(("barrier", "mbarrier"))
+            effects = threads[0].run.program.statements[pc].effects
+            return not effects.isdisjoint(("barrier", "mbarrier"))
 
         return self._steps("at a barrier", self._mine(wanted), reverse)
 

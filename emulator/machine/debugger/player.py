@@ -22,6 +22,7 @@ from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.mbarriers import SIZE
 from emulator.machine.turns import taken
 from emulator.memory.arena import AccessError
+from emulator.ptx.program import Statement
 
 #: whether to stop before a statement: the threads that go next, and their pc
 Wanted = Callable[[Sequence[Thread], int], bool]
@@ -52,7 +53,7 @@ class _Play:
         self._closing = False
         #: set by whoever wants the launch to stop before the next statement
         self.stop = stop
-        self._find: dict[int, Any] = {}
+        self._find: dict[Statement, Any] = {}
         self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
         self._worker: threading.Thread | None = None
 
@@ -143,9 +144,12 @@ class _Play:
         statement = run.program.statements[pc]
         if not str(statement.instruction).startswith("mbarrier.init"):
             return
-        find = self._find.get(pc)
+        find = self._find.get(statement)
         if find is None:
-            find = self._find[pc] = guard_of(statement.guard), mbarriers.barrier_of(statement)
+            find = self._find[statement] = (
+                guard_of(statement.guard),
+                mbarriers.barrier_of(statement),
+            )
         holds, barrier = find
         for thread in threads:
             with suppress(AccessError, EmulatorError):

@@ -17,7 +17,7 @@ from emulator.machine.debugger.expressions import Expression
 from emulator.machine.reference.operands import guard_of, reader
 from emulator.machine.reference.thread import State, Thread
 from emulator.machine.shared.place import Index, shown
-from emulator.ptx.program import Statement
+from emulator.ptx.program import Program, Statement
 
 Quantifier = Literal["any", "all"]
 Lookups = Callable[[Thread], Callable[[str], Any]]
@@ -50,6 +50,7 @@ class Breakpoint(Stopper):
     """Stops before statements; in one block, warp or thread, and where a condition holds."""
 
     pcs: frozenset[int] = frozenset()
+    program: Program | None = None
     #: the number of a block in the grid, of a warp in its block, of a thread in its block
     block: int | None = None
     warp: int | None = None
@@ -61,9 +62,9 @@ class Breakpoint(Stopper):
     lane: int = -1
 
     def meets(self, threads: Sequence[Thread], pc: int) -> str:
-        if pc not in self.pcs:
-            return ""
         first = threads[0]
+        if pc not in self.pcs or first.run.program is not self.program:
+            return ""
         if self.block is not None and first.block.number != self.block:
             return ""
         if self.warp is not None and first.warp.number != self.warp:
@@ -114,7 +115,7 @@ class Catchpoint(Stopper):
     behind: bool = True
     #: the threads of the statement that was last seen, what to look at, and what there was before
     _seen: tuple[list[Thread], Any, list[bool], str] | None = None
-    _known: dict[int, Any] = field(default_factory=dict)
+    _known: dict[Statement, Any] = field(default_factory=dict)
 
     def start(self) -> None:
         self._seen = None
@@ -123,9 +124,9 @@ class Catchpoint(Stopper):
         found = self._look()
         self._seen = None
         statement = threads[0].run.program.statements[pc]
-        if pc not in self._known:
-            self._known[pc] = _floats_of(statement)
-        held = self._known[pc]
+        if statement not in self._known:
+            self._known[statement] = _floats_of(statement)
+        held = self._known[statement]
         if held is not None:
             reads, _, guard, together = held
             chosen = [t for t in threads if guard is None or guard(t)]
