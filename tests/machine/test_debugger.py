@@ -1,6 +1,8 @@
 """The debugger: where a launch stops, what it shows there, and how it goes back."""
 
+import gc
 import pickle
+import threading
 from math import prod
 
 import numpy as np
@@ -404,6 +406,27 @@ def test_kernels_that_kernels_launch_are_stopped_in_too():
         name, stop = inner[-2]
         assert d.go_to(stop.number) == stop and d.player.launch.kernel.name == name
         assert d.restart().statement == first
+
+
+def test_a_forgotten_debugger_ends_its_launch():
+    def count():
+        return sum(x.name == "debugged launch" for x in threading.enumerate())
+
+    before = count()
+    d = debug()
+    d.break_at("bar.sync")
+    d.watch("%r2")
+    d.stepi(3)
+    d.cont(reverse=True)
+    assert count() == before + 1
+    del d
+    gc.collect()
+    assert count() == before
+    closed = debug()
+    closed.close()
+    with pytest.raises(OperandError, match="is over"):
+        closed.stepi()
+    assert count() == before
 
 
 def test_a_recorded_kernel_ends_with_its_bytes(monkeypatch):

@@ -78,6 +78,9 @@ class _Play:
         except KeyboardInterrupt:
             self.stop.set()
             self._stopped.acquire()
+        finally:
+            # What waits must not keep alive whoever waited for it.
+            self.wanted = _never
 
     def close(self) -> None:
         if self._worker is not None and not self.ended:
