@@ -43,6 +43,11 @@ COMMANDS = {
         "Runs a kernel as `launch` does and looks for mistakes: races, memory that nothing wrote, "
         "and such. Exit code 0: none; 1: some.",
     ),
+    "debug": (
+        "debugging.command",
+        "Runs a kernel as `launch` does under a debugger with gdb's commands: breakpoints, steps, "
+        "also backward, registers of all lanes, memory, barriers.",
+    ),
     "descriptor": (
         "descriptors.command",
         "Decodes and checks a matrix descriptor of wgmma, or builds the one that a tile needs.",

@@ -120,6 +120,9 @@ class Launch:
     #: each is called with a step, its statement and its function when the vector engine makes the
     #: step, and returns what runs in its place
     watchers: tuple[Callable[..., Any], ...] = ()
+    #: called by the reference engine with the threads that go next, and their pc, before each
+    #: statement
+    observe: Callable[..., None] | None = None
     #: what a thread has asked for, if the launch is a thread's
     request: GridRequest | None = None
     #: statements that other grids of the launch have executed before
@@ -201,6 +204,10 @@ class Launch:
         except KernelError as error:
             error.findings = list(self.found)
             raise
+        return self._finish(placed, counters)
+
+    def _finish(self, placed: Placed, counters: dict[str, int]) -> Report:
+        """Gives arrays and variables what the launch has written, and reports."""
         placed.write_back(self.arena)
         for held, allocation in self._variables:
             copy_changed(held, self.arena.bytes_of(allocation))
@@ -266,7 +273,8 @@ class Launch:
             along_axes("block", request.block, THREADS),
             (), request.shared, None, None, self.step_limit, self.arena, self.printed,
             self.environment, async_order=self.async_order, seed=self.seed, check=self.check,
-            arithmetic=self.arithmetic, watchers=self.watchers, request=request,
+            arithmetic=self.arithmetic, watchers=self.watchers, observe=self.observe,
+            request=request,
         )  # fmt: skip
         if launch.shared_bytes - launch.reserved_shared > MOST_SHARED:
             raise OperandError(f"a kernel launches grids with {MOST_SHARED} bytes of shared memory")

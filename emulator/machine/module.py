@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dtypes import Array
 from emulator.errors import (
@@ -18,7 +18,7 @@ from emulator.errors import (
     quoted,
     shown,
 )
-from emulator.machine.arguments import Memory
+from emulator.machine.arguments import Memory, arrays_of
 from emulator.machine.compiling import SUFFIXES, compile_cuda, contract_of
 from emulator.machine.launch import Launch
 from emulator.machine.mangling import find_mangled
@@ -32,7 +32,7 @@ from emulator.machine.options import (
     number_or_none,
     switch,
 )
-from emulator.machine.report import Report
+from emulator.machine.report import KernelError, Report
 from emulator.machine.sizes import BLOCKS, THREADS, along_axes
 from emulator.machine.system.externals import EXTERNALS
 from emulator.machine.turns import Turn
@@ -43,6 +43,9 @@ from emulator.ptx.program import Parameter, Program
 from emulator.ptx.rewriting import Contracted, Rewritten, contracted
 from emulator.reading import read_bytes
 from emulator.targets import Target, check_made_for, find_target, is_before_tensor_cores
+
+if TYPE_CHECKING:
+    from emulator.machine.debugger.debugger import Debugger
 
 #: the newest version of PTX
 _NEWEST = (9, 5)
@@ -367,7 +370,8 @@ class Kernel:
         passed; a number, which takes the parameter's type; a `TensorMap`; or bytes of its size.
 
         Raises OperandError for arguments that do not fit, UnsupportedError for a kernel with
-        `problems`, KernelError where the kernel cannot go on. Then no array has changed.
+        `problems`, KernelError where the kernel cannot go on. Then no array has changed, and
+        `error.state` is the launch under the debugger, stopped there.
 
         `contract` says which additions take products unrounded: those that ptxas contracts with its
         default options, or "none", as with its option -fmad=false. With "O0" each statement is
@@ -415,7 +419,20 @@ class Kernel:
                     "counters=True needs all blocks in one process: leave dask= out"
                 )
             launch.client = dask
-        return _counted(launch, engine) if counters else launch.run(engine)
+        try:
+            return _counted(launch, engine) if counters else launch.run(engine)
+        except KernelError as error:
+            from emulator.machine.debugger.failed import Failed
+
+            def debug() -> Debugger:
+                return self.debug(
+                    grid, block, args, dynamic_shared, cluster, contract=contract,
+                    async_order=async_order, seed=seed, step_limit=step_limit, memory=memory,
+                )  # fmt: skip
+
+            arrays = dict(arrays_of(self.bound.function, args, memory))
+            error.failed = Failed(error, debug, arrays | self.module.variables())
+            raise
 
     def prepare(
         self,
@@ -447,6 +464,36 @@ class Kernel:
             progress=progress, async_order=async_order, seed=number_or_none("seed", seed),
             check=switch("check", check),
         )  # fmt: skip
+
+    def debug(
+        self,
+        grid: Sequence[int] | int,
+        block: Sequence[int] | int,
+        args: Sequence[Any] | Mapping[str, Any] = (),
+        dynamic_shared: int = 0,
+        cluster: Sequence[int] | int | None = None,
+        *,
+        contract: Contract | None = None,
+        async_order: Order = "early",
+        seed: int | None = None,
+        step_limit: int | None = None,
+        memory: Memory | None = None,
+        source: str | os.PathLike[str] | None = None,
+    ) -> Debugger:
+        """A launch under the debugger, stopped before its first statement.
+
+        Arguments and errors are those of `launch`; `source` is a folder with the source files that
+        the PTX names.
+        """
+        from emulator.machine.debugger.debugger import Debugger
+
+        def prepare() -> Launch:
+            return self.prepare(
+                grid, block, args, dynamic_shared, cluster, contract=contract,
+                async_order=async_order, seed=seed, step_limit=step_limit, memory=memory,
+            )  # fmt: skip
+
+        return Debugger(prepare, None if source is None else Path(source))
 
 
 def _counted(launch: Launch, engine: EngineName) -> Report:

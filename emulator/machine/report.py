@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator import report
-from emulator.errors import EmulatorError
+from emulator.errors import EmulatorError, OperandError
 from emulator.machine.checks.counters import (
     Column,
     Counts,
@@ -91,6 +91,9 @@ class KernelError(EmulatorError, RuntimeError):
         self.block, self.threads = block, tuple(threads)
         #: what checks had found before
         self.findings: list[Finding] = []
+        #: makes `state`; None for a launch that cannot be run again
+        self.failed: Any = None
+        self._state: Any = None
         super().__init__(self._text())
 
     def _contents(self) -> tuple[Any, ...]:
@@ -106,6 +109,19 @@ class KernelError(EmulatorError, RuntimeError):
 
     def __hash__(self) -> int:
         return hash(self._contents())
+
+    @property
+    def state(self) -> Any:
+        """The launch under the debugger, stopped where it failed: a `Debugger`, with registers,
+        memory and steps backward. The launch runs again on the reference engine when it is first
+        asked for. Raises OperandError where an array has changed since, or the error came from
+        elsewhere than from `Kernel.launch` in this process.
+        """
+        if self._state is None:
+            if self.failed is None:
+                raise OperandError("this error keeps no launch: launch with kernel.debug(...)")
+            self._state = self.failed.state()
+        return self._state
 
     @property
     def line(self) -> int | None:

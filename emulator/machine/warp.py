@@ -25,6 +25,7 @@ from emulator.targets import Target, find_target
 from emulator.warp.call import Undefined, check_undefined
 
 if TYPE_CHECKING:
+    from emulator.machine.debugger.debugger import Debugger
     from emulator.machine.vector.texts import TextGrid
 
 #: texts that a machine keeps bound, their longest, and the lanes of the largest machine that does:
@@ -269,6 +270,22 @@ class Warp:
         except BaseException:
             state.settle()
             raise
+
+    def debug(self, program: str | Program, *, step_limit: int | None = None) -> Debugger:
+        """Statements under the debugger, stopped before the first one.
+
+        Registers and shared memory of the machine get what they have written when they end; a
+        register that nothing has written holds zeros. Raises what `bind` raises.
+        """
+        from emulator.machine.debugger.debugger import Debugger
+        from emulator.machine.debugger.texts import TextLaunch, initial_of
+
+        bound = program if isinstance(program, Program) else self.bind(program)
+        if bound.machine is not self:
+            raise OperandError("the program was bound on another machine: bind it here, too")
+        self._state.settle()
+        initial = initial_of(bound.text, self._state)
+        return Debugger(lambda: TextLaunch(bound.text, self._state, initial, step_limit))
 
 
 class Warpgroup(Warp):

@@ -82,7 +82,8 @@ def launch_words(parser: ArgumentParser) -> None:
     add("--seed", type=int, help="of random arrays, and of --async-order random")
 
 
-def _arguments(parser: ArgumentParser) -> None:
+def kernel_arguments(parser: ArgumentParser) -> None:
+    """Arguments of every command that launches a kernel here."""
     launch_words(parser)
     add = parser.add_argument
     add("--cluster", metavar="X,Y,Z", help="thread blocks of a cluster")
@@ -94,6 +95,12 @@ def _arguments(parser: ArgumentParser) -> None:
     add("--schedule-seed", type=int, metavar="SEED",
         help="run blocks, warps and atomics in another legal order")  # fmt: skip
     add("--step-limit", type=int, metavar="N", help="statements that may be executed")
+    add("--source", metavar="FOLDER", help="where the source files are that the PTX names")
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    kernel_arguments(parser)
+    add = parser.add_argument
     add("--stop-at", choices=Special.__args__,  # type: ignore[attr-defined]
         help="end at the first NaN or infinity that is made of operands without any")  # fmt: skip
     add("--expect", action="append", default=[], metavar="REF.npy", help="what an argument shall "
@@ -102,12 +109,11 @@ def _arguments(parser: ArgumentParser) -> None:
     add("--counters", action="store_true", help="show what was counted, by source line")
     add("--html", metavar="OUT.html", help="write a page with the source beside what was found "
         "and counted")  # fmt: skip
-    add("--source", metavar="FOLDER", help="where the source files are that the PTX names")
 
 
 @dataclass
 class LaunchWords:
-    """Common part of `launch` and `check`: the words of the command line, and what they name.
+    """Common part of `launch`, `check` and `debug`: words of the command line, and what they name.
 
     Raises OperandError for files and words that cannot be used.
     """
@@ -169,6 +175,11 @@ class LaunchWords:
             "progress": _show_progress if sys.stderr is not None and sys.stderr.isatty() else None,
         }  # fmt: skip
 
+    @property
+    def folder(self) -> str | Path | None:
+        """Where source files are looked for."""
+        return self.source or (None if self.file == "-" else Path(self.file).parent)
+
     def launch(self, check: bool = False) -> MachineReport:
         start = time.perf_counter()
         report = self.chosen.launch(*self.sizes, **{"check": check} | self.options)
@@ -189,12 +200,11 @@ class LaunchWords:
     def write(self, report: MachineReport, arrays: Sequence[_Argument] = ()) -> None:
         """The arrays that have a file to go to, and the page that --html asks for."""
         pages = [self.html] if self.html else []
-        folder = self.source or (None if self.file == "-" else Path(self.file).parent)
         with replacing_all([*(x.output for x in arrays), *pages]) as files:
             for array, file in zip(arrays, files, strict=False):
                 np.save(file, array.held, allow_pickle=False)
             for file in files[len(arrays) :]:
-                file.write(report.html(folder).encode())
+                file.write(report.html(self.folder).encode())
 
     def compared(self) -> tuple[list[str], list[dict[str, Any]], int]:
         """What became of each expectation: lines, data, and the exit code."""

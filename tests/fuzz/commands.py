@@ -47,6 +47,8 @@ RIGHT = {
                "launch kernel.ptx --block 8 --arg arange:u4:8:new", "launch kernel.ptx --problems"),
     "check": ("check kernel.ptx --block 8 --arg zeros:u4:8 --schedule-seeds 2 --json",
               "check kernel.ptx --block 8 --arg zeros:u4:8 --counters --html new --stop-at any"),
+    "debug": ("debug kernel.ptx --block 8 --arg array.npy:one.npy -e stepi -e continue",
+              "debug kernel.ptx add --block 8 --arg zeros:u4:8 --batch --json -e info"),
     "descriptor": (f"descriptor {WORD} {WGMMA} --operand b --major k --shared-size 4096",
                    f"descriptor {WORD} {WGMMA} --need swizzle=128B,start=0x400 --json",
                    f"descriptor {WGMMA} --build swizzle=32B"),

@@ -16,7 +16,7 @@ from emulator.isa.wmma import WmmaMultiply
 from emulator.machine.shared.operands import word_type
 from emulator.machine.vector.operands import Read, reader
 from emulator.machine.vector.strand import Strand
-from emulator.ptx.program import Function, Statement, Vector, items_of
+from emulator.ptx.program import Bound, Function, Statement, Vector, items_of
 
 
 class Value(NamedTuple):
@@ -29,10 +29,14 @@ class Value(NamedTuple):
 
 def values_of(statement: Statement, function: Function, *, written: bool) -> list[Value]:
     """The register operands that a statement writes, or those that it reads, with their types."""
-    return list(_values(statement, function, written))
+    return [
+        Value(name, type_, reader(item, type_, function))
+        for name, type_, item in typed_items(statement, written)
+    ]
 
 
-def _values(statement: Statement, function: Function, written: bool) -> Iterator[Value]:
+def typed_items(statement: Statement, written: bool) -> Iterator[tuple[str, str, Bound]]:
+    """Names, types and items of the register operands that a statement writes, or reads."""
     for operand in statement.signature.operands:
         bound = statement.operands.get(operand.name)
         if (
@@ -47,7 +51,7 @@ def _values(statement: Statement, function: Function, written: bool) -> Iterator
         for i, item in enumerate(items):
             if item is not None:
                 name = f"{operand.name}[{i}]" if len(items) > 1 else operand.name
-                yield Value(name, type_, reader(item, type_, function))
+                yield name, type_, item
 
 
 def _type_of(statement: Statement, operand: Operand) -> str:

@@ -50,14 +50,14 @@ class Grid:
     def run(self) -> None:
         """Runs all thread blocks; raises KernelError where one cannot go on."""
         run = self._run
-        there: list[Cluster] = []
+        there = run.clusters
         most = max(1, _THREADS // (run.lanes_of_block * run.blocks_of_cluster))
         vain = time_outs = changes = 0
         while True:
             before = run.progress, run.turns
             for cluster in there:
                 run_cluster(cluster)
-            there = self._still_there(there)
+            there[:] = self._still_there(there)
             stuck = before == (run.progress, run.turns)
             coming = next(run.coming, None) if stuck or len(there) < most else None
             if coming is not None:

@@ -132,10 +132,12 @@ def _advance(threads: list[Thread], alone: bool) -> int | None:
     """
     run, pc = threads[0].run, threads[0].pc
     resumed = run.resumed
-    code, leaders = run.code, run.program.leaders
+    code, leaders, observe = run.code, run.program.leaders, run.observe
     thread = threads[0]
     try:
         while True:
+            if observe is not None:
+                observe(threads, pc)
             step = code[pc]
             run.executed += len(threads)
             run.statements += 1

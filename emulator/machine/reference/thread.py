@@ -317,8 +317,12 @@ class Run:
     resumed: int = 0
     #: how often memory was written, or a thread has ended
     changes: int = 0
+    #: the clusters that have started and not ended
+    clusters: list[Cluster] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        #: called with the threads that go next, and their pc, before each statement
+        self.observe: Callable[[Sequence[Thread], int], None] | None = self.launch.observe
         self.threads = int(np.prod(self.block))
         self.lanes_of_block = -(-self.threads // WARP) * WARP
         self.blocks_of_cluster = int(np.prod(self.cluster))

@@ -28,11 +28,11 @@ def deadlock(clusters: Sequence[Cluster]) -> Exception:
         rows[_ROWS:] = [f"  and {len(rows) - _ROWS} more like these"]
     reason = "\n".join(["no thread can ever go on:", *rows])
     first = next(iter(groups.values()))
-    statement = first[0].run.program.statements[_place(first[0])]
+    statement = first[0].run.program.statements[pc_of(first[0])]
     return placed(Failure("deadlock", reason), first, statement)
 
 
-def _place(thread: Thread) -> int:
+def pc_of(thread: Thread) -> int:
     """The number of the statement that a thread waits at."""
     after = thread.state in (State.BARRIER, State.CLUSTER, State.MBARRIER)
     return thread.pc - 1 if after else thread.pc
@@ -41,14 +41,15 @@ def _place(thread: Thread) -> int:
 def _row(threads: Sequence[Thread]) -> str:
     """Threads of one warp that wait for the same."""
     first = threads[0]
-    place = first.run.launch.place_of(first.run.program.statements[_place(first)])
+    place = first.run.launch.place_of(first.run.program.statements[pc_of(first)])
     source = f", {place.source[0]}" if place.source else ""
     count = f"{len(threads)} thread{'s' * (len(threads) > 1)}"
     who = f"block {first.block.index}, warp {first.warp.number} ({count}, {first.index} to "
-    return f"{who}{threads[-1].index}) at line {place.line}{source}: {_what(threads)}"
+    return f"{who}{threads[-1].index}) at line {place.line}{source}: {what_for(threads)}"
 
 
-def _what(threads: Sequence[Thread]) -> str:
+def what_for(threads: Sequence[Thread]) -> str:
+    """What threads of one warp wait for."""
     first = threads[0]
     if first.state is State.BARRIER:
         return _barrier(first)

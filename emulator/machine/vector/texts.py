@@ -53,7 +53,7 @@ class TextGrid(Grid):
 
     def __init__(self, text: Text, state: WarpState) -> None:
         self.text, self.state = text, state
-        self.launch = _Source(text, state)  # type: ignore[assignment]
+        self.launch = Source(text, state)  # type: ignore[assignment]
         self.program, self.function = text.program, text.function
         self._machines = prod(state.batch)
         self.size, self.block, self.cluster = (self._machines, 1, 1), (state.lanes, 1, 1), (1, 1, 1)
@@ -178,7 +178,7 @@ class _TextBlocks(Blocks):
         return self._defined.end(statement, super()._end(statement, function))
 
 
-class _Source:
+class Source:
     """The part of a launch that a grid needs, for statements outside of any launch."""
 
     def __init__(self, text: Text, state: WarpState) -> None:

@@ -1,0 +1,1 @@
+"""A launch that stops before any statement, goes back, and shows what it holds."""

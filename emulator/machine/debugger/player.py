@@ -1,0 +1,248 @@
+"""``Player``: a launch that can be stopped before any statement, and played again from its start.
+
+The reference engine runs in a thread of its own, which waits while the caller looks at its state.
+A launch is deterministic: to go back is to play it again to an earlier statement. Statements are
+counted in the order in which groups of threads come to them; the first has number 1.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from dtypes import Array
+from emulator.errors import EmulatorError, OperandError
+from emulator.machine.reference import mbarriers
+from emulator.machine.reference.operands import guard_of
+from emulator.machine.reference.thread import Run, State, Thread
+from emulator.machine.report import KernelError, Report
+from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.mbarriers import SIZE
+from emulator.machine.turns import taken
+from emulator.memory.arena import AccessError
+from emulator.ptx.program import Statement
+
+#: whether to stop before a statement: the threads that go next, and their pc
+Wanted = Callable[[Sequence[Thread], int], bool]
+
+#: kinds of errors that are raised between statements: the threads stand where they are to go on
+_BETWEEN = ("deadlock", "endless loop", "step limit")
+
+
+class _Left(BaseException):
+    """Ends a launch that nobody will look at again."""
+
+
+class _Play:
+    """One run of the launch, in a thread of its own."""
+
+    def __init__(self, launch: Any, initial: Array | None, stop: threading.Event) -> None:
+        self.launch = launch
+        #: bytes of global memory before the first statement
+        self.initial = initial
+        self.number = 0
+        self.threads: Sequence[Thread] = ()
+        self.pc = -1
+        self.outcome: Report | Exception | None = None
+        #: places of mbarriers, as (block of the grid, number of the word in its shared memory)
+        self.mbarriers: dict[tuple[int, int], None] = {}
+        self.until = 0
+        self.wanted: Wanted = _never
+        self._closing = False
+        #: set by whoever wants the launch to stop before the next statement
+        self.stop = stop
+        self._find: dict[Statement, Any] = {}
+        self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
+        self._worker: threading.Thread | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.outcome is not None
+
+    # --- the caller's side ---
+
+    def play(self, until: int, wanted: Wanted) -> None:
+        """Goes on until before statement `until`, or a later one that is wanted, or the end."""
+        if self.ended:
+            return
+        self.until, self.wanted = until, wanted
+        if self._worker is None:
+            self._worker = threading.Thread(target=self._work, daemon=True, name="debugged launch")
+            self._worker.start()
+        else:
+            self._go.release()
+        try:
+            self._stopped.acquire()
+        except KeyboardInterrupt:
+            self.stop.set()
+            self._stopped.acquire()
+        finally:
+            # What waits must not keep alive whoever waited for it.
+            self.wanted = _never
+
+    def close(self) -> None:
+        if self._worker is not None and not self.ended:
+            self._closing = True
+            self._go.release()
+            self._worker.join()
+
+    # --- the launch's side ---
+
+    def _work(self) -> None:
+        try:
+            self.outcome = self._run()
+        except _Left:
+            self.outcome = OperandError("the debugger was closed")
+        except Exception as error:
+            self.outcome = error
+            if getattr(error, "kind", "") not in _BETWEEN:
+                self._settle()
+        finally:
+            self._stopped.release()
+
+    def _run(self) -> Report:
+        launch = self.launch
+        launch.observe = self._observe
+        # What launches share is theirs while they copy it in and out, and not while one is looked
+        # at: a launch that is stopped would keep others waiting.
+        with taken(launch._turns()):
+            placed = launch._place()
+        if self.initial is None:
+            self.initial = launch.arena.contents.copy()
+        launch.arena.contents[:] = self.initial
+        try:
+            counters = launch._run_grids("reference")
+        except Failure as failure:
+            raise KernelError(failure.kind, failure.reason) from None
+        with taken(launch._turns()):
+            report: Report = launch._finish(placed, counters)
+        return report
+
+    def _observe(self, threads: Sequence[Thread], pc: int) -> None:
+        self.number += 1
+        self.threads, self.pc = threads, pc
+        run = threads[0].run
+        if "mbarrier" in run.program.statements[pc].effects:
+            self._note_mbarrier(run, threads, pc)
+        interrupted = self.stop.is_set()
+        if self.number < self.until and not interrupted:
+            return
+        if self.number == self.until or interrupted or self.wanted(threads, pc):
+            self._settle()
+            self._stopped.release()
+            self._go.acquire()
+            if self._closing:
+                raise _Left
+
+    def _settle(self) -> None:
+        """Puts the pc of the threads that go next where `_advance` will put it."""
+        for thread in self.threads:
+            if thread.state is State.READY:
+                thread.pc = self.pc
+
+    def _note_mbarrier(self, run: Run, threads: Sequence[Thread], pc: int) -> None:
+        """Keeps the places of the mbarriers that a statement initialises."""
+        statement = run.program.statements[pc]
+        if not str(statement.instruction).startswith("mbarrier.init"):
+            return
+        find = self._find.get(statement)
+        if find is None:
+            find = self._find[statement] = (
+                guard_of(statement.guard),
+                mbarriers.barrier_of(statement),
+            )
+        holds, barrier = find
+        for thread in threads:
+            with suppress(AccessError, EmulatorError):
+                if holds is None or holds(thread):
+                    rank, word = divmod(barrier(thread), run.shared_bytes // SIZE)
+                    self.mbarriers[thread.cluster.blocks[rank].number, word] = None
+
+
+def _never(threads: Sequence[Thread], pc: int) -> bool:
+    return False
+
+
+class Player:
+    """A launch, stopped before a statement, or at its end."""
+
+    def __init__(self, prepare: Callable[[], Any]) -> None:
+        self._prepare = prepare
+        self._stop = threading.Event()
+        self._play = _Play(prepare(), None, self._stop)
+
+    @property
+    def number(self) -> int:
+        """The statement that comes next: 1 is the first; 0 before the launch has started."""
+        return self._play.number
+
+    @property
+    def threads(self) -> Sequence[Thread]:
+        """The threads that execute the next statement; those of the last one at the end."""
+        return self._play.threads
+
+    @property
+    def pc(self) -> int:
+        return self._play.pc
+
+    @property
+    def launch(self) -> Any:
+        return self._play.threads[0].run.launch if self._play.threads else self._play.launch
+
+    @property
+    def started(self) -> bool:
+        return self._play.number > 0 or self._play.ended
+
+    @property
+    def outcome(self) -> Report | Exception | None:
+        """The report of a launch that has ended, or its error; None while it is under way."""
+        return self._play.outcome
+
+    @property
+    def interrupted(self) -> bool:
+        return self._stop.is_set()
+
+    @property
+    def mbarriers(self) -> Sequence[tuple[int, int]]:
+        """(block, number of the word in its shared memory) of each mbarrier."""
+        return tuple(self._play.mbarriers)
+
+    def forward(self, wanted: Wanted) -> None:
+        """Goes on to the next statement that is wanted, or to the end."""
+        self._play.play(0, wanted)
+
+    def go_to(self, number: int) -> None:
+        """Goes to before a statement by its number, backward or forward."""
+        if number < self.number or (number == self.number and self._play.ended):
+            self._restart()
+        if number > self.number:
+            self._play.play(number, _never)
+
+    def again(self, look: Callable[[Sequence[Thread], int], None]) -> None:
+        """Plays the launch from its start to this statement, and shows each one to `look`."""
+        here, ended = self.number, self._play.ended
+
+        def seen(threads: Sequence[Thread], pc: int) -> bool:
+            look(threads, pc)
+            return self.number == here and not ended
+
+        self._restart()
+        self._play.play(0, seen)
+
+    def _restart(self) -> None:
+        initial = self._play.initial
+        self._play.close()
+        self._play = _Play(self._prepare(), initial, self._stop)
+
+    def interrupt(self) -> None:
+        """Stops a launch that another thread lets go on, before the next statement."""
+        self._stop.set()
+
+    def resume(self) -> None:
+        """Forgets an interruption that the launch has stopped for."""
+        self._stop.clear()
+
+    def close(self) -> None:
+        self._play.close()

@@ -1,0 +1,182 @@
+"""Breakpoints, watchpoints and catchpoints: where a launch stops by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from emulator.arith.scalar.types import TYPES
+from emulator.errors import OperandError
+from emulator.isa.matrix import MatrixInstruction
+from emulator.isa.wmma import WmmaMultiply
+from emulator.machine.checks.values import is_float, specials_of_words, typed_items
+from emulator.machine.debugger.expressions import Expression
+from emulator.machine.reference.operands import guard_of, reader
+from emulator.machine.reference.thread import State, Thread
+from emulator.machine.shared.place import Index, shown
+from emulator.ptx.program import Program, Statement
+
+Quantifier = Literal["any", "all"]
+Lookups = Callable[[Thread], Callable[[str], Any]]
+
+
+@dataclass(eq=False)
+class Stopper:
+    """A reason to stop, by its number; it keeps what it saw last."""
+
+    number: int
+    text: str
+    enabled: bool = True
+    temporary: bool = False
+    #: how often it has stopped the launch, and how often more it is passed over
+    hits: int = 0
+    ignore: int = 0
+    #: whether the statement before the stop is the one that it is about
+    behind: bool = False
+
+    def start(self) -> None:
+        """The launch goes on from here."""
+
+    def meets(self, threads: Sequence[Thread], pc: int) -> str:
+        """Why to stop before a statement of threads; "" to go on."""
+        raise NotImplementedError
+
+
+@dataclass(eq=False)
+class Breakpoint(Stopper):
+    """Stops before statements; in one block, warp or thread, and where a condition holds."""
+
+    pcs: frozenset[int] = frozenset()
+    program: Program | None = None
+    #: the number of a block in the grid, of a warp in its block, of a thread in its block
+    block: int | None = None
+    warp: int | None = None
+    thread: int | None = None
+    condition: Expression | None = None
+    quantifier: Quantifier = "any"
+    lookups: Lookups | None = None
+    #: the lane that it has stopped for
+    lane: int = -1
+
+    def meets(self, threads: Sequence[Thread], pc: int) -> str:
+        first = threads[0]
+        if pc not in self.pcs or first.run.program is not self.program:
+            return ""
+        if self.block is not None and first.block.number != self.block:
+            return ""
+        if self.warp is not None and first.warp.number != self.warp:
+            return ""
+        if self.thread is not None:
+            threads = [t for t in threads if t.index == self.thread]
+            if not threads:
+                return ""
+        if self.condition is not None:
+            assert self.lookups is not None
+            lookups = self.lookups
+            held = [t for t in threads if self.condition(lookups(t))]
+            if not held or (self.quantifier == "all" and len(held) < len(threads)):
+                return ""
+            threads = held
+        particular = self.condition is not None or self.thread is not None
+        self.lane = threads[0].lane if particular else -1
+        return f"breakpoint {self.number}, {self.text}"
+
+
+@dataclass(eq=False)
+class Watchpoint(Stopper):
+    """Stops after a statement that has changed a value: memory, or a register of a warp."""
+
+    read: Callable[[], Any] = lambda: None
+    show: Callable[[Any], str] = str
+    behind: bool = True
+    _last: Any = None
+
+    def start(self) -> None:
+        self._last = self.read()
+
+    def meets(self, threads: Sequence[Thread], pc: int) -> str:
+        now, before = self.read(), self._last
+        if now == before:
+            return ""
+        self._last = now
+        if before is None or now is None:  # its block has started, or ended
+            return ""
+        return f"watchpoint {self.number}, {self.text}: {self.show(before)} -> {self.show(now)}"
+
+
+@dataclass(eq=False)
+class Catchpoint(Stopper):
+    """Stops after a statement that has made a NaN or an infinity of operands without any."""
+
+    wanted: Literal["nan", "inf", "any"] = "any"
+    behind: bool = True
+    #: the threads of the statement that was last seen, what to look at, and what there was before
+    _seen: tuple[list[Thread], Any, list[bool], str] | None = None
+    _known: dict[Statement, Any] = field(default_factory=dict)
+
+    def start(self) -> None:
+        self._seen = None
+
+    def meets(self, threads: Sequence[Thread], pc: int) -> str:
+        found = self._look()
+        self._seen = None
+        statement = threads[0].run.program.statements[pc]
+        if statement not in self._known:
+            self._known[statement] = _floats_of(statement)
+        held = self._known[statement]
+        if held is not None:
+            reads, _, guard, together = held
+            chosen = [t for t in threads if guard is None or guard(t)]
+            special = [any(_special(read(t), type_, self.wanted) for type_, read in reads)
+                       for t in chosen]  # fmt: skip
+            if together:
+                special = [any(special)] * len(special)
+            if chosen:
+                self._seen = chosen, held, special, str(statement.instruction)
+        return found
+
+    def _look(self) -> str:
+        if self._seen is None:
+            return ""
+        threads, (_, writes, _, _), before, opcode = self._seen
+        for thread, was in zip(threads, before, strict=True):
+            if was or thread.state is State.LANES:
+                continue
+            if any(_special(read(thread), type_, self.wanted) for type_, read in writes):
+                who = f"thread {shown(thread.coordinates)} of block {shown(thread.block.index)}"
+                what = {"nan": "a NaN", "inf": "an infinity"}.get(self.wanted, "NaN or infinity")
+                return f"catchpoint {self.number}: {opcode} has made {what} in {who}"
+        return ""
+
+
+def _floats_of(statement: Statement) -> Any:
+    """Readers of the floats that a statement takes and writes, its guard, and whether its lanes
+    compute together; None where it makes none."""
+    ins = statement.instruction
+    matrix = isinstance(ins, (MatrixInstruction, WmmaMultiply))
+    if not matrix and not getattr(ins, "rule", ""):
+        return None
+    sides = [
+        [(type_, reader(item, type_)) for _, type_, item in typed_items(statement, written)
+         if is_float(type_)]
+        for written in (False, True)
+    ]  # fmt: skip
+    return (*sides, guard_of(statement.guard), matrix) if sides[1] else None
+
+
+def _special(word: int, type_: str, wanted: str) -> bool:
+    nan, infinite = specials_of_words(np.array([word], TYPES[type_].dtype), type_)
+    return bool((wanted != "inf" and nan[0]) or (wanted != "nan" and infinite[0]))
+
+
+def thread_number(given: int | Sequence[int], block: Index) -> int:
+    """A thread of a block, by its number or its coordinates. Raises OperandError for none."""
+    x, y, z = block
+    index = (given, 0, 0) if isinstance(given, int) else (*given, 0, 0)[:3]
+    number = index[0] + x * (index[1] + y * index[2])
+    if not 0 <= number < x * y * z:
+        raise OperandError(f"a block has {x * y * z} threads, {shown(block)}; got thread {given}")
+    return number
