@@ -59,6 +59,24 @@ _OWN: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+def _softmax(function: Any, values: Any, axis: int, widens: bool) -> Any:
+    """A softmax; the CPU has none from f16 to f32."""
+    return function(values.float() if widens else values, axis, False)
+
+
+def _softmax_gradient(function: Any, given: Any, result: Any, axis: int, dtype: Any) -> Any:
+    """The gradient of a softmax, in f32 if that is what was given, and rounded once."""
+    return function(given, result, axis, given.dtype).to(dtype)
+
+
+#: operators with types on a GPU that the CPU's do not take
+_WIDENING: dict[Any, Callable[..., Any]] = {
+    _aten._softmax.default: _softmax, _aten._log_softmax.default: _softmax,
+    _aten._softmax_backward_data.default: _softmax_gradient,
+    _aten._log_softmax_backward_data.default: _softmax_gradient,
+}  # fmt: skip
+
+
 class _Plan(NamedTuple):
     """Facts of an operator that are known before it runs."""
 
@@ -185,6 +203,8 @@ class Operators:
             return self.products.compute(function, name, tensors, args, kwargs)
         else:
             self.products.note_unknown(name, tensors, *why_exact(name, tensors, kwargs))
+        if function in _WIDENING:
+            return _WIDENING[function](function, *args, **kwargs)
         return _call(function, args, kwargs)
 
     def _attention(self, *args: Any, **kwargs: Any) -> Any:
