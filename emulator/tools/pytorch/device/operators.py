@@ -19,6 +19,7 @@ from emulator.tools.pytorch.exact import why_exact
 from emulator.tools.pytorch.mode import COMPUTED, Products
 from emulator.tools.pytorch.unknown import unknown_kind
 
+_frames = torch._C._dynamo.eval_frame
 _CPU_KEY = torch._C.DispatchKey.CPU
 _CPU = torch.device("cpu")
 #: operators that take tensors of both devices: copies, and indices on the CPU
@@ -162,6 +163,11 @@ class Operators:
         attention = _aten.scaled_dot_product_attention.default
         for key in ("CUDA", "AutogradCUDA"):
             own.impl(attention, self._attention, key)
+        # Where torch.compile leaves an operator to Python, it would compile what is below as well.
+        skip = _frames._FrameAction.SKIP
+        for method in (self.run, self._attention):
+            code = method.__code__
+            _frames.set_code_exec_strategy(code, _frames._FrameExecStrategy(skip, skip))
 
     def run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """The result of an operator of which an operand or the result is on the device."""
