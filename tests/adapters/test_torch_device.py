@@ -215,6 +215,18 @@ def test_gradients_are_those_of_the_cpu_where_no_product_is(gpu):
     assert found[1].is_cuda and same(*found)
 
 
+@pytest.mark.parametrize("softmax", [functional.softmax, functional.log_softmax])
+def test_softmax_from_16_bits_to_32(gpu, softmax):
+    x = torch.linspace(-2, 2, 12).reshape(3, 4).half()
+    weights = torch.linspace(0, 1, 12).reshape(3, 4)
+    on, off = x.cuda().requires_grad_(), x.float().requires_grad_()
+    y, want = softmax(on, -1, dtype=torch.float32), softmax(off, -1)
+    assert same(y, want)
+    (y * weights.cuda()).sum().backward()
+    (want * weights).sum().backward()
+    assert same(on.grad, off.grad.half())
+
+
 def test_attention_and_autocast(gpu):
     q = torch.randn(1, 2, 8, 16, device="cuda", requires_grad=True)
     functional.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()

@@ -88,3 +88,19 @@ def test_another_gpu_compiles_anew():
             fresh(softmax)(torch.randn(4, 64, device="cuda"))
             seen[name] = gpu.driver.report.text_of_module.partition(".target ")[2][:5]
     assert seen == {"A100": "sm_80", "H100": "sm_90"}
+
+
+@pytest.mark.slow
+def test_what_is_not_compiled_runs_as_without():
+    def loop(x):
+        for _ in range(2):
+            x = x @ x
+            torch._dynamo.graph_break()
+        return x
+
+    with simulated_gpu("H100") as gpu:
+        x = torch.linspace(-1, 1, 256, device="cuda").reshape(16, 16).half()
+        wanted = loop(x)
+        gpu.used.clear()
+        assert torch.equal(fresh(loop)(x), wanted)
+        assert [product.operation for product in gpu.used if product.layout] == ["mm", "mm"]

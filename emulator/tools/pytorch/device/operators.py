@@ -19,6 +19,7 @@ from emulator.tools.pytorch.exact import why_exact
 from emulator.tools.pytorch.mode import COMPUTED, Products
 from emulator.tools.pytorch.unknown import unknown_kind
 
+_frames = torch._C._dynamo.eval_frame
 _CPU_KEY = torch._C.DispatchKey.CPU
 _CPU = torch.device("cpu")
 #: operators that take tensors of both devices: copies, and indices on the CPU
@@ -56,6 +57,24 @@ def _set(heap: Heap, function: Any, *args: Any, **kwargs: Any) -> Any:
 #: operators on memory alone
 _OWN: dict[str, Callable[..., Any]] = {
     "empty": _empty, "empty_strided": _empty, "resize_": _resize, "set_": _set,
+}  # fmt: skip
+
+
+def _softmax(function: Any, values: Any, axis: int, widens: bool) -> Any:
+    """A softmax; the CPU has none from f16 to f32."""
+    return function(values.float() if widens else values, axis, False)
+
+
+def _softmax_gradient(function: Any, given: Any, result: Any, axis: int, dtype: Any) -> Any:
+    """The gradient of a softmax, in f32 if that is what was given, and rounded once."""
+    return function(given, result, axis, given.dtype).to(dtype)
+
+
+#: operators with types on a GPU that the CPU's do not take
+_WIDENING: dict[Any, Callable[..., Any]] = {
+    _aten._softmax.default: _softmax, _aten._log_softmax.default: _softmax,
+    _aten._softmax_backward_data.default: _softmax_gradient,
+    _aten._log_softmax_backward_data.default: _softmax_gradient,
 }  # fmt: skip
 
 
@@ -144,6 +163,11 @@ class Operators:
         attention = _aten.scaled_dot_product_attention.default
         for key in ("CUDA", "AutogradCUDA"):
             own.impl(attention, self._attention, key)
+        # Where torch.compile leaves an operator to Python, it would compile what is below as well.
+        skip = _frames._FrameAction.SKIP
+        for method in (self.run, self._attention):
+            code = method.__code__
+            _frames.set_code_exec_strategy(code, _frames._FrameExecStrategy(skip, skip))
 
     def run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """The result of an operator of which an operand or the result is on the device."""
@@ -185,6 +209,8 @@ class Operators:
             return self.products.compute(function, name, tensors, args, kwargs)
         else:
             self.products.note_unknown(name, tensors, *why_exact(name, tensors, kwargs))
+        if function in _WIDENING:
+            return _WIDENING[function](function, *args, **kwargs)
         return _call(function, args, kwargs)
 
     def _attention(self, *args: Any, **kwargs: Any) -> Any:
