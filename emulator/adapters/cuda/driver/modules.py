@@ -30,6 +30,7 @@ from emulator.adapters.cuda.driver.devices import space
 from emulator.adapters.cuda.settings import settings
 from emulator.errors import EmulatorError, ParseError, UnsupportedError
 from emulator.machine.module import Kernel, Module
+from emulator.machine.system.grid_groups import GRID_GROUPS
 from emulator.memory.windows import VARIABLES
 from emulator.ptx.source import joined
 
@@ -283,7 +284,7 @@ def link_create(count: int, options: int, values: int, out: int) -> None:
 
 def _add_input(linking: Linking, kind: int, data: bytes, name: str) -> int:
     if data.startswith(_ARCHIVE):
-        # Libraries such as cudadevrt hold machine code of functions that are built in here.
+        # Libraries such as cudadevrt hold machine code of functions that are here in other forms.
         return 0
     if kind == _LTO_INPUT or data.startswith(_LTO):
         reason = "it is LTO-IR, from which a GPU's driver makes machine code; compile to PTX"
@@ -316,6 +317,8 @@ def link_complete(state: int, out: int, size: int) -> None:
         linking.complain("nothing is linked", UnsupportedError("no PTX was given"))
         raise CudaError(INVALID_IMAGE)
     text = joined(linking.texts)
+    if "cudaCG" in text:
+        text = joined([("", text), ("cudadevrt", GRID_GROUPS)])
     try:
         faults = Module(text, target().name).link_problems
     except EmulatorError as error:
