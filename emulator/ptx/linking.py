@@ -124,8 +124,9 @@ def _conflicts(found: list[_Entity], is_supplied: bool, source: Source) -> Itera
             yield Conflict(second.node.at, second.name, f"{second.name!r} {reason} ({where})")
             return
     if not is_supplied and not any(entity.is_defined for entity in found):
-        name = found[0].name
-        yield Conflict(found[0].node.at, name, f"{name!r} is .extern, and no text defines it")
+        at, name = found[0].node.at, found[0].name
+        label = source.part(at).label
+        yield Conflict(at, name, f"Undefined reference to {name!r} in {label!r}")
 
 
 def _pair(first: _Entity, second: _Entity) -> str:

@@ -23,6 +23,7 @@ from emulator.adapters.cuda.calls import (
     handles,
     lasting,
     put,
+    put_text,
     text_at,
 )
 from emulator.adapters.cuda.chips import target
@@ -116,12 +117,10 @@ class Linking:
         self.result: Any = None
         self.log, self.room = log, room
 
-    def complain(self, what: str, error: Exception) -> None:
-        """Says it in the program's own log, too."""
+    def complain(self, what: str, error: Exception, reason: str = "") -> None:
+        """Says it in the program's own log, too; there the `reason` alone, if there is one."""
         complain(what, error)
-        if self.log and self.room:
-            message = f"error   : {what}: {error}".encode()[: self.room - 1]
-            ctypes.memmove(self.log, message + b"\0", len(message) + 1)
+        put_text(self.log, self.room, f"error   : {reason or f'{what}: {error}'}")
 
 
 def complain(what: str, error: Exception) -> None:
@@ -325,7 +324,8 @@ def link_complete(state: int, out: int, size: int) -> None:
         linking.complain("the program cannot be linked", error)
         raise CudaError(INVALID_PTX if isinstance(error, ParseError) else 209) from None
     if faults:
-        linking.complain("the program cannot be linked", UnsupportedError(str(faults[0])))
+        said = UnsupportedError(str(faults[0]))
+        linking.complain("the program cannot be linked", said, faults[0].reason)
         raise CudaError(INVALID_IMAGE)
     linking.result = ctypes.create_string_buffer(text.encode())
     put(out, "Q", ctypes.addressof(linking.result))
