@@ -157,6 +157,21 @@ def test_several_texts_are_linked():
     assert "'f' is defined already (text0:4)" in err and "it is LTO-IR" in err
 
 
+def test_a_fork_of_a_process_that_used_the_driver_has_no_gpu():
+    script = (
+        "import ctypes, os\n"
+        "cu = ctypes.CDLL('libcuda.so.1'); n = ctypes.c_int()\n"
+        "calls = lambda: (cu.cuInit(0), cu.cuDeviceGetCount(ctypes.byref(n)))\n"
+        "child = os.fork()\n"
+        "if not child: print('before', calls(), flush=True); os._exit(0)\n"
+        "os.wait(); calls(); child = os.fork()\n"
+        "if not child: print('after', calls(), flush=True); os._exit(0)\n"
+        "os.wait(); print('here', calls())\n"
+    )
+    code, out, err = run("--gpu", "H100", "--", sys.executable, "-c", script)
+    assert (code, out) == (0, "before (0, 0)\nafter (3, 3)\nhere (0, 0)\n"), err
+
+
 CORE = """
 from cuda.core import Device, LaunchConfig, Linker, LinkerOptions, Program, ProgramOptions, launch
 device = Device(); device.set_current(); stream = device.create_stream()
