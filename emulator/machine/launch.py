@@ -43,6 +43,7 @@ from emulator.ptx.module import BoundKernel, BoundModule
 from emulator.ptx.names import place_name
 from emulator.ptx.program import Parameter, Program, Statement
 from emulator.ptx.rewriting import Rewritten
+from emulator.ptx.source import Part
 from emulator.targets import Target
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ class Launch:
         return Report(
             self.function.name, findings=list(self.found), warnings=list(self.warned),
             counters=counters, printed=self.printed,
-            files={name.rpartition("/")[2]: name for name in self._files().values()},
+            files={x.name.rpartition("/")[2]: x.name for x in self.module._bound.parsed.files},
             text_of_module=self.module.text,
         )  # fmt: skip
 
@@ -363,17 +364,21 @@ class Launch:
         )  # fmt: skip
 
     def _source_lines(self, statement: Statement) -> tuple[str, ...]:
-        files, out = self._files(), []
+        source, out = self.module._bound.source, []
+        files = self._files(source.part(statement.at))
         location = statement.location
+        if location is None and (file := source.file_line(statement.at)):
+            return (file,)
         while location is not None:
             name = files.get(location.file, f"file {location.file}").rpartition("/")[2]
             out.append(f"{name}:{location.line}")
             location = location.inlined_at
         return tuple(out)
 
-    def _files(self) -> dict[int, str]:
-        """The source files that the PTX names, by their numbers."""
-        return {file.number: file.name for file in self.module._bound.parsed.files}
+    def _files(self, part: Part) -> dict[int, str]:
+        """The source files that a text of the program names, by their numbers."""
+        files = self.module._bound.parsed.files
+        return {file.number: file.name for file in files if part.start <= file.at < part.end}
 
     @cached_property
     def total_blocks(self) -> int:

@@ -37,10 +37,12 @@ from emulator.machine.sizes import BLOCKS, THREADS, along_axes
 from emulator.machine.system.externals import EXTERNALS
 from emulator.machine.turns import Turn
 from emulator.memory.windows import VARIABLES
+from emulator.ptx.linking import link
 from emulator.ptx.module import BoundKernel, BoundModule, Problem, bind_kernel
-from emulator.ptx.parser import parse_module
+from emulator.ptx.parser import parse_texts
 from emulator.ptx.program import Parameter, Program
 from emulator.ptx.rewriting import Contracted, Rewritten, contracted
+from emulator.ptx.source import joined
 from emulator.reading import read_bytes
 from emulator.targets import Target, check_made_for, find_target, is_before_tensor_cores
 
@@ -56,17 +58,18 @@ _VARIABLES = 1 << 33
 class Module:
     """A PTX file: its kernels, bound for a target.
 
-    `source` is the text, or the path of a file. `target` is the chip that is simulated; None takes
-    the one that the file names, which must not be older than sm_70. `variables_at` is the address
-    of the first variable, for modules that share a `Memory`.
+    `source` is the text, or the path of a file; a list of them is linked to one program, and
+    `text` then holds all of them. `target` is the chip that is simulated; None takes the one that
+    the file names, which must not be older than sm_70. `variables_at` is the address of the first
+    variable, for modules that share a `Memory`.
 
     Raises ParseError for a text that is not PTX, UnsupportedError for a target that cannot run it.
-    What cannot be bound is listed in `problems`; kernels that need none of it can run.
+    What cannot be bound or linked is listed in `problems`; kernels that need none of it can run.
     """
 
     def __init__(
         self,
-        source: str | os.PathLike[str],
+        source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         target: str | None = None,
         *,
         variables_at: int = VARIABLES,
@@ -172,6 +175,12 @@ class Module:
         of_kernels = {p for name in self.kernels for p in self._kernel(name).problems}
         return sorted({*self._bound.problems.values(), *of_kernels})
 
+    @property
+    def link_problems(self) -> list[Problem]:
+        """Those of `problems` that are of declarations, as ptxas and nvlink refuse them; of one
+        text, and of several that are linked."""
+        return sorted(self._bound.problems.values())
+
     def variable(self, name: str) -> Array:
         """The bytes of a variable of .global or .const, as the last launch left them."""
         self._load_variables()
@@ -199,8 +208,16 @@ class Module:
                 self._variables = self._bound.initial_bytes()
 
 
-def _text(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
+def _text(
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+) -> tuple[str, Path | None]:
     """PTX as text: what is one line without a ``;`` or a newline names a file."""
+    if isinstance(source, (list, tuple)) and source:
+        found = [_text(each) for each in source]
+        if len(found) == 1:
+            return found[0]
+        named = enumerate(found, 1)
+        return joined((path.name if path else f"text {i}", text) for i, (text, path) in named), None
     if isinstance(source, os.PathLike) or (
         isinstance(source, str)
         and "\n" not in source
@@ -216,7 +233,8 @@ def _text(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
             )
         return read_bytes(path).decode("utf-8", "replace"), path
     if not isinstance(source, str):
-        raise OperandError(f"a module is PTX text or a path; got {type(source).__name__}")
+        raise OperandError(f"a module is PTX text or a path, or a list of them; got "
+                           f"{shown(source)}")  # fmt: skip
     return source, None
 
 
@@ -244,10 +262,32 @@ def _target(named: Sequence[str], given: str | None) -> Target:
 
 
 def _bound(text: str, target: str | None, variables_at: int) -> BoundModule:
-    parsed = parse_module(text)
-    _check_version(parsed.header.version)
-    chosen = _target(parsed.header.targets, target)
-    return BoundModule(parsed, chosen, chosen.reserved_shared, tuple(EXTERNALS), variables_at)
+    parsed = parse_texts(text)
+    headers = tuple(module.header for module in parsed)
+    for header in headers:
+        _check_version(header.version)
+    chosen = _target_of_all([header.targets for header in headers], target)
+    supplied = tuple(EXTERNALS)
+    settings = chosen, chosen.reserved_shared, supplied, variables_at
+    if not parsed[0].source.parts[0].label:
+        return BoundModule(parsed[0], *settings)
+    module, conflicts = link(parsed, supplied)
+    return BoundModule(module, *settings, conflicts, headers)
+
+
+def _target_of_all(named: Sequence[Sequence[str]], given: str | None) -> Target:
+    """The target of several texts: the first of their own that all of them can run on."""
+    refused: UnsupportedError | None = None
+    for own in named:
+        try:
+            chosen = _target(own, given)
+            for other in named:
+                check_made_for(other[0], chosen)
+            return chosen
+        except UnsupportedError as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
 
 
 #: tests make a module of the same short text again and again
@@ -292,9 +332,8 @@ class Kernel:
             found = list(self.bound.problems)
             for statement in self.bound.program.statements:
                 if reason := problem(statement.instruction):
-                    at = self.module._bound.source.position(statement.at)
-                    name = str(statement.instruction)
-                    found.append(Problem(at.line, at.column, name, reason, self.name))
+                    name, bound = str(statement.instruction), self.module._bound
+                    found.append(bound.problem(statement.at, name, reason, self.name))
             self._problems = found
         return self._problems
 

@@ -45,15 +45,16 @@ _LOOK_BACK = 2000
 class Lexer:
     """The current token of a text: its `kind`, its `text` and the offset `at` of its start."""
 
-    __slots__ = ("_next", "at", "kind", "source", "text")
+    __slots__ = ("_end", "_next", "at", "kind", "source", "text")
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, start: int = 0, end: int | None = None) -> None:
         self.source = source
-        self.resume(0)
+        self._end = len(source.text) if end is None else end
+        self.resume(start)
 
     def resume(self, at: int) -> None:
         """Makes the first token at or behind offset `at` the current one."""
-        self._next = _TOKEN.finditer(self.source.text, at).__next__
+        self._next = _TOKEN.finditer(self.source.text, at, self._end).__next__
         self.advance()
 
     def skip(self, pattern: re.Pattern[str]) -> None:
@@ -74,7 +75,7 @@ class Lexer:
 
     def following(self) -> str:
         """The kind of the token behind the current one."""
-        rest = _TOKEN.finditer(self.source.text, self.at + len(self.text))
+        rest = _TOKEN.finditer(self.source.text, self.at + len(self.text), self._end)
         return next(_KINDS[m.lastindex or 0] for m in rest if m.lastindex != _COMMENT)
 
     def accept(self, text: str) -> bool:

@@ -18,6 +18,7 @@ from emulator.isa.signature import Signature
 from emulator.memory.windows import FUNCTIONS, PARAMETERS, VARIABLES
 from emulator.ptx import tree
 from emulator.ptx.binding import Binder, BindError, choose, spelled
+from emulator.ptx.mentions import names_in, symbols_in, variables_in
 from emulator.ptx.names import Scope, Symbol, special_types
 from emulator.ptx.passing import with_moves
 from emulator.ptx.program import (
@@ -34,7 +35,7 @@ from emulator.ptx.program import (
     Target,
     Targets,
 )
-from emulator.ptx.redeclaration import faults, has_any_bytes
+from emulator.ptx.redeclaration import Conflict, faults, has_any_bytes
 from emulator.ptx.source import Source
 from emulator.ptx.variables import ELEMENT_BYTES, check_complete, extent, initial_bytes, place
 from emulator.targets import Target as Chip
@@ -51,9 +52,12 @@ class Problem(NamedTuple):
     opcode: str
     reason: str
     function: str
+    #: "b.ptx:12" where several texts are one program: then `line` counts in `Module.text`
+    file: str = ""
 
     def __str__(self) -> str:
-        return f"line {self.line}, column {self.column}: {self.reason}"
+        file = f" ({self.file})" if self.file else ""
+        return f"line {self.line}, column {self.column}{file}: {self.reason}"
 
 
 @dataclass(eq=False)
@@ -68,6 +72,9 @@ class BoundModule:
     supplied: tuple[str, ...] = ()
     #: the address of the first variable
     variables_at: int = VARIABLES
+    #: of several texts that are one program: what keeps them from being one, and their headers
+    conflicts: tuple[Conflict, ...] | None = None
+    headers: tuple[tree.Header, ...] = ()
     #: kernels that were bound, by name; see `bind_kernel`
     bound: dict[str, BoundKernel] = field(default_factory=dict)
 
@@ -117,13 +124,21 @@ class BoundModule:
 
     @cached_property
     def problems(self) -> dict[str, Problem]:
-        """By name, the first declaration that ptxas refuses."""
+        """By name, the first declaration that ptxas or nvlink refuses."""
         out: dict[str, Problem] = {}
-        for fault in faults(self.parsed):
-            at = self.source.position(fault.at)
-            problem = Problem(at.line, at.column, "", fault.reason, fault.name)
-            out.setdefault(fault.name, problem)
+        for fault in faults(self.parsed) if self.conflicts is None else self.conflicts:
+            out.setdefault(fault.name, self.problem(fault.at, "", fault.reason, fault.name))
         return out
+
+    def problem(self, at: int, opcode: str, reason: str, function: str) -> Problem:
+        """A problem of what stands at an offset."""
+        line, column = self.source.position(at)
+        return Problem(line, column, opcode, reason, function, self.source.file_line(at))
+
+    def version(self, at: int) -> tuple[int, int] | None:
+        """The PTX version of the text at an offset."""
+        before = [header for header in self.headers if header.at <= at]
+        return (before[-1] if before else self.parsed.header).version
 
     @cached_property
     def symbols(self) -> dict[str, Symbol]:
@@ -225,7 +240,7 @@ class KernelBinder:
         tables = {
             item.name
             for variable in self.module.variables.values()
-            for item in _symbols_in(variable.initialiser)
+            for item in symbols_in(variable.initialiser)
         }
         while left:
             function = functions[left.pop()]
@@ -233,8 +248,8 @@ class KernelBinder:
             if name in out or body is None:
                 continue
             out.append(name)
-            called = [n for n in _names_in(body) if n in functions]
-            if any(n in self.module.variables for n in _names_in(body)):
+            called = [n for n in names_in(body) if n in functions]
+            if any(n in self.module.variables for n in names_in(body)):
                 called += [n for n in tables if n in functions]
             left += reversed(called)
         return out
@@ -243,19 +258,19 @@ class KernelBinder:
         """Problems of the declarations that the kernel names."""
         faulty, named = self.module.problems, {*reached}
         for name in reached if faulty else ():
-            named |= _names_in(self.module.functions[name].body)
+            named |= names_in(self.module.functions[name].body)
         self.problems += [faulty[name] for name in faulty if name in named]
 
     def _place_shared(self, reached: list[str]) -> tuple[int, int]:
         """Static variables in order of declaration, then where those without a size start."""
         module = self.module
-        used = {n for name in reached for n in _names_in(module.functions[name].body)}
+        used = {n for name in reached for n in names_in(module.functions[name].body)}
         sized = [
             v for v in module.shared
             if v.linkage != "extern" and v.name.text in used
         ]  # fmt: skip
         for name in reached:
-            sized += [v for v in _variables_in(module.functions[name].body)
+            sized += [v for v in variables_in(module.functions[name].body)
                       if v.space == "shared" and v.type in ELEMENT_BYTES]  # fmt: skip
         placed = place(sized, module.reserved_shared, "shared")
         self.shared = dict(placed.symbols)
@@ -398,7 +413,7 @@ class KernelBinder:
 
     def _statement(self, pc: int, line: Line, function: Function) -> Statement:
         given, scope = line.instruction, line.scope
-        instruction = parsed(given.opcode, self.module.target, self.module.parsed.header.version)
+        instruction = parsed(given.opcode, self.module.target, self.module.version(given.at))
         guard = _guard(given, scope)
         if "calls" in instruction.effects:
             return Statement(
@@ -474,8 +489,7 @@ class KernelBinder:
         raise BindError(f"{spelled(item)} is no parameter of a call", item.at)
 
     def _problem(self, at: int, opcode: str, error: Exception, function: str) -> None:
-        position = self.module.source.position(at)
-        self.problems.append(Problem(position.line, position.column, opcode, str(error), function))
+        self.problems.append(self.module.problem(at, opcode, str(error), function))
 
 
 def parsed(opcode: str, target: Chip, version: tuple[int, int] | None = None) -> Instruction:
@@ -571,44 +585,3 @@ def _formal(variable: tree.Variable, function: Function, scope: Scope) -> int:
     index = len(function.registers) - 1
     scope.symbols[name] = Symbol(name, "param::func", index, room.element_bytes)
     return index
-
-
-# --- looking through a tree -----------------------------------------------------------------------
-
-
-def items_of(block: tree.Block | None) -> Iterator[tree.Item]:
-    """The items of a block and of the blocks within it."""
-    stack = [block] if block is not None else []
-    while stack:
-        for item in stack.pop().items:
-            if isinstance(item, tree.Block):
-                stack.append(item)
-            else:
-                yield item
-
-
-def _variables_in(block: tree.Block | None) -> Iterator[tree.Variable]:
-    return (item for item in items_of(block) if isinstance(item, tree.Variable))
-
-
-def _names_in(block: tree.Block | None) -> set[str]:
-    """Every name that operands of a function mention."""
-    out: set[str] = set()
-    for item in items_of(block):
-        if isinstance(item, tree.Instruction):
-            for operand in item.operands:
-                if isinstance(operand, tree.Name):
-                    out.add(operand.text)
-                elif isinstance(operand, tree.Address) and operand.base is not None:
-                    out.add(operand.base.text)
-                elif isinstance(operand, (tree.Offset, tree.Index)):
-                    out.add(operand.name)
-    return out
-
-
-def _symbols_in(value: tree.Initialiser | tree.Field | None) -> Iterator[tree.SymbolAddress]:
-    if isinstance(value, tree.SymbolAddress):
-        yield value
-    elif isinstance(value, tree.Values):
-        for item in value.items:
-            yield from _symbols_in(item)

@@ -50,7 +50,14 @@ def parse_module(text: str) -> Module:
     >>> module.functions[0].body.items[0].opcode
     'ret'
     """
-    return _ModuleParser(Source(text)).module()
+    return _ModuleParser(Lexer(Source(text))).module()
+
+
+def parse_texts(text: str) -> tuple[Module, ...]:
+    """The syntax trees of the texts that `joined` made one of; of any other text the only one."""
+    source = Source(text)
+    lexers = (Lexer(source, part.start, part.end) for part in source.parts)
+    return tuple(_ModuleParser(lexer).module() for lexer in lexers)
 
 
 def parse_statements(text: str) -> Block:
@@ -96,8 +103,8 @@ def _header(lexer: Lexer) -> Header:
 class _ModuleParser:
     """Reads a file from top to bottom and keeps what it finds, by kind."""
 
-    def __init__(self, source: Source) -> None:
-        self._lexer = Lexer(source)
+    def __init__(self, lexer: Lexer) -> None:
+        self._lexer = lexer
         self._files: list[File] = []
         self._variables: list[Variable] = []
         self._functions: list[Function] = []

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from emulator.errors import EmulatorError, OperandError
 from emulator.ptx import tree
+from emulator.ptx.source import Source
 from emulator.ptx.variables import ELEMENT_BYTES, OPAQUE, check_complete, extent, is_incomplete
 
 Declared = tree.Variable | tree.Function
@@ -38,13 +39,18 @@ def faults(module: tree.Module) -> list[Conflict]:
         pairs = ((_pair(other, node), other) for other in earlier)
         found = next(((reason, other) for reason, other in pairs if reason), None)
         if found is not None:
-            line = module.source.position(found[1].at).line
-            out.append(Conflict(node.at, name, f"{name!r} {found[0]} (line {line})"))
+            line = line_of(module.source, found[1].at)
+            out.append(Conflict(node.at, name, f"{name!r} {found[0]} ({line})"))
         elif reason := _alone(node):
             out.append(Conflict(node.at, name, reason))
         earlier.append(node)
     out += _aliases(module)
     return sorted(out)
+
+
+def line_of(source: Source, at: int) -> str:
+    """``line 12``; ``b.ptx:12`` where several texts are one program."""
+    return source.file_line(at) or f"line {source.position(at).line}"
 
 
 def name_of(node: Declared) -> str:

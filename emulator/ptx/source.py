@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterable
 from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
@@ -23,6 +24,36 @@ class Position(NamedTuple):
 
     def __str__(self) -> str:
         return f"line {self.line}, column {self.column}"
+
+
+#: the line before each of several texts that are one program; PTX reads it as a comment
+_MARKER = re.compile(r'^# 1 "([^"\n]*)" linked\n', re.MULTILINE)
+
+
+class Part(NamedTuple):
+    """One of several texts that are one program: its name, and where it stands."""
+
+    label: str
+    start: int
+    end: int
+
+
+def joined(texts: Iterable[tuple[str, str]]) -> str:
+    """Several texts, each with a label such as the name of its file, as one.
+
+    >>> print(joined([("a.ptx", ".version 8.0"), ("b.ptx", ".version 8.1")]))
+    # 1 "a.ptx" linked
+    .version 8.0
+    # 1 "b.ptx" linked
+    .version 8.1
+    <BLANKLINE>
+    """
+    out = []
+    for label, text in texts:
+        body = text.rstrip("\0").rstrip("\n") + "\n"
+        name = re.sub(r'["\n]', "'", label)
+        out.append(body if _MARKER.match(body) else f'# 1 "{name}" linked\n{body}')
+    return "".join(out)
 
 
 #: LLVM's comments around the inline assembly of a program
@@ -61,6 +92,24 @@ class Source:
     def _starts(self) -> list[int]:
         """Offset of the first character of each line."""
         return [0, *accumulate(len(line) + 1 for line in self.text.split("\n"))]
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The texts that `joined` made this one of; of any other text itself, without a label."""
+        found = list(_MARKER.finditer(self.text)) if _MARKER.match(self.text) else []
+        ends = [*(match.start() for match in found[1:]), len(self.text)]
+        parts = tuple(Part(m[1], m.end(), end) for m, end in zip(found, ends, strict=False))
+        return parts or (Part("", 0, len(self.text)),)
+
+    def part(self, at: int) -> Part:
+        """The text that the character at offset `at` stands in."""
+        return self.parts[max(0, bisect_right([part.start for part in self.parts], at) - 1)]
+
+    def file_line(self, at: int) -> str:
+        """``b.ptx:12`` where several texts are one; "" in any other text."""
+        part = self.part(at)
+        line = self.position(at).line - self.position(part.start).line + 1
+        return f"{part.label}:{line}" if part.label else ""
 
     def position(self, at: int) -> Position:
         """The line and column of the character at offset `at`."""
@@ -102,4 +151,6 @@ class Source:
 
     def located(self, at: int, message: str) -> str:
         """A message with the place of offset `at` before it, and the source line behind it."""
-        return f"{self.position(at)}: {message}\n{self.excerpt(at)}"
+        file = self.file_line(at)
+        where = f"{self.position(at)} ({file})" if file else f"{self.position(at)}"
+        return f"{where}: {message}\n{self.excerpt(at)}"

@@ -15,7 +15,8 @@ from typing import NamedTuple, NoReturn
 from emulator.errors import EmulatorError, OperandError, UnsupportedError, hint
 from emulator.isa.register_types import REGISTER_BITS
 from emulator.ptx import tree
-from emulator.ptx.module import BoundModule, KernelBinder, Line, items_of
+from emulator.ptx.mentions import items_of
+from emulator.ptx.module import BoundModule, KernelBinder, Line
 from emulator.ptx.names import Scope, Symbol, is_reserved
 from emulator.ptx.parser import parse_statements
 from emulator.ptx.program import Function, Program, Statement

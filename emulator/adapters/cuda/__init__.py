@@ -18,9 +18,10 @@ def on(gpu: str) -> None:
     Raises UnsupportedError for a GPU that is not known, and where the libraries cannot be built.
     """
     from emulator.adapters.cuda.command import environment
-    from emulator.adapters.cuda.native import library_folder
+    from emulator.adapters.cuda.native import NVRTC, library_folder
 
     os.environ.update(environment(gpu))
     # Once they are loaded, the dynamic linker gives the same libraries to all who ask by name.
     for path in sorted(library_folder().glob("lib*.so.*")):
-        ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
+        if path.name != NVRTC or os.environ["EMULATOR_NVRTC"]:
+            ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)

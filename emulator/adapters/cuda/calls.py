@@ -121,3 +121,18 @@ class Handles:
 
 
 handles = Handles()
+
+
+class AfterFork:
+    """Whether this process is the fork of one that used the driver: then no call works, as on a
+    GPU."""
+
+    is_watched = False
+    is_forked = False
+
+    def happened(self) -> None:
+        """Called in the new process."""
+        self.is_forked = True
+
+
+after_fork = AfterFork()

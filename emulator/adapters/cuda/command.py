@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import emulator
 from emulator.adapters.cuda import settings
-from emulator.adapters.cuda.native import library_folder
+from emulator.adapters.cuda.native import library_folder, real_nvrtc
 from emulator.errors import OperandError
 from emulator.targets import find_chip
 from emulator.tools.report import Answer
@@ -67,6 +67,7 @@ def environment(gpu: str, *, check: bool = False, log: str = "", recover: bool =
         "EMULATOR_CUDA_VERSION": f"{sys.version_info[0]}.{sys.version_info[1]}",
         "EMULATOR_CUDA_PYTHONHOME": sys.base_prefix,
         "EMULATOR_CUDA_LIBPYTHON": str(library) if shared else "",
+        "EMULATOR_NVRTC": real_nvrtc(),
         settings.GPU: gpu,
         settings.CHECK: "1" if check else "",
         settings.LOG: log,

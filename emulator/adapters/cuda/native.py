@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,9 @@ LIBRARIES: dict[str, tuple[Sequence[Function], str]] = {
     "libcudart.so.13": (runtime_functions(), "libcudart.so.13"),
 }
 _SUPPORT = Path(__file__).parent / "trampolines.c"
+#: the compiler NVRTC, which stands in front of the real one, and its C source
+NVRTC = "libnvrtc.so.13"
+_NVRTC_TEXT = Path(__file__).parent / "nvrtc.c"
 _COMPILERS = ("cc", "gcc", "clang")
 
 
@@ -45,6 +49,7 @@ def library_folder() -> Path:
     Raises UnsupportedError where there is no C compiler, or it fails.
     """
     texts = {name: c_text(name, functions) for name, (functions, _) in LIBRARIES.items()}
+    texts[NVRTC] = _NVRTC_TEXT.read_text()
     key = hashlib.sha256("".join(texts.values()).encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "ptx-mma-emulator" / f"cuda-{key}"
@@ -70,12 +75,27 @@ def library_folder() -> Path:
     return folder
 
 
+def real_nvrtc() -> str:
+    """The path of the NVRTC that is installed; "" where there is none."""
+    homes = [os.environ.get(name, "") for name in ("CUDA_HOME", "CUDA_PATH")]
+    folders = [
+        *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep),
+        *(f"{home}/lib64" for home in (*homes, "/usr/local/cuda") if home),
+        *map(str, Path(sysconfig.get_path("platlib")).glob("nvidia/*/lib")),
+        "/usr/lib/x86_64-linux-gnu",
+    ]
+    found = (Path(folder) / NVRTC for folder in folders if folder)
+    ours = "ptx-mma-emulator"
+    return next((str(path) for path in found if ours not in str(path) and path.is_file()), "")
+
+
 def _build(compiler: str, folder: Path, name: str, text: str) -> None:
     source, script = folder / f"{name}.c", folder / f"{name}.map"
     source.write_text(text)
     options = ["-shared", "-fPIC", "-O1", "-w", f"-Wl,-soname,{name}", "-o", str(folder / name)]
-    if version := LIBRARIES[name][1]:
-        script.write_text(f"{version} {{ global: cuda*; __cuda*; local: *; }};\n")
+    version = NVRTC if name == NVRTC else LIBRARIES[name][1]
+    if version:
+        script.write_text(f"{version} {{ global: cuda*; __cuda*; nvrtc*; local: *; }};\n")
         options.append(f"-Wl,--version-script={script}")
     done = subprocess.run(
         [compiler, *options, str(source), "-ldl", "-lpthread"],

@@ -1,7 +1,12 @@
-"""PyTorch and Triton under ``exec``: their devices, and a line of the log for each launch."""
+"""Python packages under ``exec``: devices of PyTorch and Triton, with a line of the log for each
+launch, and the compiler NVRTC of cuda.core and numba-cuda."""
 
 from __future__ import annotations
 
+import ctypes
+import os
+
+from emulator.adapters.cuda.native import NVRTC
 from emulator.adapters.cuda.settings import settings
 
 #: packages that have the GPU
@@ -9,11 +14,16 @@ _given: set[str] = set()
 
 
 def give(package: str) -> None:
-    """Gives torch or triton, which were just imported, the GPU of this process.
+    """Gives a package that was just imported the GPU of this process.
 
     Raises UnsupportedError for a package that cannot have it, such as a PyTorch that is built for
     CUDA.
     """
+    if package == "cuda.pathfinder":
+        # It looks for libraries that are loaded before it searches folders.
+        if os.environ.get("EMULATOR_NVRTC"):
+            ctypes.CDLL(NVRTC)
+        return
     if package in _given or "torch" in _given:
         return
     _given.add(package)

@@ -9,12 +9,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from emulator.adapters.cuda.calls import CudaError
+from emulator.adapters.cuda.calls import CudaError, after_fork
 from emulator.adapters.cuda.settings import settings
 from emulator.adapters.cuda.tables import Function, driver_functions, runtime_functions
 
 _TARGET = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int, ctypes.c_void_p)
-_NOT_SUPPORTED, _UNKNOWN = 801, 999
+_NOT_INITIALIZED, _NOT_SUPPORTED, _UNKNOWN = 3, 801, 999
 #: one call at a time
 _lock = threading.RLock()
 #: what must live as long as C may call it
@@ -53,6 +53,8 @@ def _target(
 
     def called(index: int, words: int) -> int:
         function, unpack, size, name = rows[index]
+        if after_fork.is_forked:
+            return remember(_NOT_INITIALIZED)
         if function is None:
             settings().missing(name)
             return remember(_NOT_SUPPORTED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from functools import cache
 from typing import Any
@@ -13,6 +14,7 @@ from emulator.adapters.cuda.calls import (
     INVALID_VALUE,
     NOT_FOUND,
     CudaError,
+    after_fork,
     driver,
     handles,
     lasting,
@@ -89,14 +91,21 @@ def check_device(number: int) -> None:
         raise CudaError(INVALID_DEVICE)
 
 
-@driver("cuInit", "cuDeviceSetMemPool", "cuCtxSetCacheConfig", "cuCtxSetSharedMemConfig",
+@driver("cuInit")
+def initialise(flags: int) -> None:
+    if not after_fork.is_watched:
+        after_fork.is_watched = True
+        os.register_at_fork(after_in_child=after_fork.happened)
+
+
+@driver("cuDeviceSetMemPool", "cuCtxSetCacheConfig", "cuCtxSetSharedMemConfig",
         "cuCtxResetPersistingL2Cache",
         "cuCtxSetFlags", "cuDevicePrimaryCtxSetFlags_v2", "cuFuncSetCacheConfig", "cuFuncLoad",
         "cuFuncSetSharedMemConfig", "cuKernelSetCacheConfig", "cuMemAdvise", "cuMemAdvise_v2",
         "cuMemPrefetchAsync", "cuMemPrefetchAsync_v2", "cuPointerSetAttribute",
         "cuStreamAttachMemAsync", "cuMemPoolSetAttribute", "cuMemPoolTrimTo", "cuMemPoolSetAccess",
         "cuStreamCopyAttributes", "cuStreamSetAttribute", "cuFlushGPUDirectRDMAWrites",
-        "cuThreadExchangeStreamCaptureMode")  # fmt: skip
+        "cuThreadExchangeStreamCaptureMode", "cuProfilerStart", "cuProfilerStop")  # fmt: skip
 def accepted(*_: Any) -> None:
     """A hint or a switch that changes no result."""
 

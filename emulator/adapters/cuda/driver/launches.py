@@ -208,7 +208,8 @@ def best_block(grid: int, block: int, function: int, size_of: int, dynamic: int,
 def available_shared(out: int, function: int, blocks: int, threads: int) -> None:
     found = handles.find(function, Function)
     share = (processor().shared_kib << 10) // max(1, blocks) - target().reserved_shared
-    put(out, "Q", max(0, min(share, target().shared_limit) - found.static_shared))
+    most = min(target().shared_limit, found.static_shared + found.set[MOST_DYNAMIC])
+    put(out, "Q", max(0, min(share, most) - found.static_shared))
 
 
 @driver("cuOccupancyMaxPotentialClusterSize", "cuOccupancyMaxActiveClusters")

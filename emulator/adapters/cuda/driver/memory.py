@@ -35,13 +35,16 @@ def allocate(out: int, size: int) -> None:
 
 @driver("cuMemAllocAsync")
 def allocate_in_stream(out: int, size: int, stream: int) -> None:
-    allocate(out, size)
+    if size:
+        allocate(out, size)
+    else:  # which cuMemAlloc refuses
+        put(out, "Q", 0)
 
 
 @driver("cuMemAllocFromPoolAsync")
 def allocate_from_pool(out: int, size: int, pool: int, stream: int) -> None:
     handles.find(pool, Pool)
-    allocate(out, size)
+    allocate_in_stream(out, size, stream)
 
 
 @driver("cuMemAllocPitch_v2")

@@ -23,21 +23,28 @@ from emulator.adapters.cuda.calls import (
     handles,
     lasting,
     put,
+    put_text,
     text_at,
 )
 from emulator.adapters.cuda.chips import target
 from emulator.adapters.cuda.driver.devices import space
 from emulator.adapters.cuda.settings import settings
-from emulator.errors import EmulatorError, ParseError
+from emulator.errors import EmulatorError, ParseError, UnsupportedError
 from emulator.machine.module import Kernel, Module
+from emulator.machine.system.grid_groups import GRID_GROUPS
 from emulator.memory.windows import VARIABLES
+from emulator.ptx.source import joined
 
 _ELF = b"\x7fELF"
 _ARCHIVE = b"!<arch>"
 #: CUfunction_attribute of the dynamic shared memory that a program asks for
 MOST_DYNAMIC = 8
 #: CUjitInputType
-_PTX_INPUT, _FATBIN_INPUT = 1, 2
+_LTO_INPUT = 5
+#: CUjit_option of the buffer for errors, and of its size
+_ERROR_LOG, _ERROR_LOG_BYTES = 5, 6
+#: how LLVM's bitcode begins, and NVIDIA's LTO-IR in a file of its own
+_LTO = (b"BC\xc0\xde", b"\xed\x43\x4e\x7f")
 _PAGE = 1 << 16
 
 
@@ -102,11 +109,18 @@ class Function:
 
 
 class Linking:
-    """Inputs of ``cuLink*``."""
+    """Inputs of ``cuLink*``, and where messages about them go."""
 
-    def __init__(self) -> None:
-        self.texts: list[str] = []
+    def __init__(self, log: int = 0, room: int = 0) -> None:
+        #: each with its name
+        self.texts: list[tuple[str, str]] = []
         self.result: Any = None
+        self.log, self.room = log, room
+
+    def complain(self, what: str, error: Exception, reason: str = "") -> None:
+        """Says it in the program's own log, too; there the `reason` alone, if there is one."""
+        complain(what, error)
+        put_text(self.log, self.room, f"error   : {reason or f'{what}: {error}'}")
 
 
 def complain(what: str, error: Exception) -> None:
@@ -262,39 +276,58 @@ def parameter_count(function: int, out: int) -> None:
 
 @driver("cuLinkCreate_v2")
 def link_create(count: int, options: int, values: int, out: int) -> None:
-    put(out, "Q", handles.add(Linking()))
+    given = dict(zip(get(options, f"{count}I"), get(values, f"{count}Q"), strict=True))
+    log, room = given.get(_ERROR_LOG, 0), given.get(_ERROR_LOG_BYTES, 0)
+    put(out, "Q", handles.add(Linking(log, room & 0xFFFFFFFF)))
 
 
-def _add_input(linking: Linking, kind: int, data: bytes) -> int:
-    if kind in (_PTX_INPUT, _FATBIN_INPUT):
-        linking.texts.append(ptx_of(data))
-        return 0
+def _add_input(linking: Linking, kind: int, data: bytes, name: str) -> int:
     if data.startswith(_ARCHIVE):
-        # Libraries such as cudadevrt hold machine code of functions that are built in here.
+        # Libraries such as cudadevrt hold machine code of functions that are here in other forms.
         return 0
+    if kind == _LTO_INPUT or data.startswith(_LTO):
+        reason = "it is LTO-IR, from which a GPU's driver makes machine code; compile to PTX"
+    elif data.startswith(_ELF):
+        reason = "it is machine code; compile to PTX"
+    else:
+        text = ptx_of(data)
+        linking.texts.append((name or f"text {len(linking.texts) + 1}", text))
+        return 0
+    linking.complain(f"{name or 'the input'} cannot be linked", UnsupportedError(reason))
     return NOT_SUPPORTED
 
 
 @driver("cuLinkAddData_v2")
-def link_add(state: int, kind: int, data: int, size: int, *_: int) -> int:
-    return _add_input(handles.find(state, Linking), kind, ctypes.string_at(data, size))
+def link_add(state: int, kind: int, data: int, size: int, name: int, *_: int) -> int:
+    called = text_at(name) if name else ""
+    return _add_input(handles.find(state, Linking), kind, ctypes.string_at(data, size), called)
 
 
 @driver("cuLinkAddFile_v2")
 def link_add_file(state: int, kind: int, path: int, *_: int) -> int:
-    return _add_input(handles.find(state, Linking), kind, _file(path))
+    linking, data = handles.find(state, Linking), _file(path)
+    return _add_input(linking, kind, data, Path(text_at(path)).name)
 
 
 @driver("cuLinkComplete")
 def link_complete(state: int, out: int, size: int) -> None:
     linking = handles.find(state, Linking)
-    if len(linking.texts) != 1:
-        complain(
-            f"{len(linking.texts)} texts cannot be linked",
-            NotImplementedError("give the program as one PTX text"),
-        )
-        raise CudaError(NOT_SUPPORTED)
-    linking.result = ctypes.create_string_buffer(linking.texts[0].encode())
+    if not linking.texts:
+        linking.complain("nothing is linked", UnsupportedError("no PTX was given"))
+        raise CudaError(INVALID_IMAGE)
+    text = joined(linking.texts)
+    if "cudaCG" in text:
+        text = joined([("", text), ("cudadevrt", GRID_GROUPS)])
+    try:
+        faults = Module(text, target().name).link_problems
+    except EmulatorError as error:
+        linking.complain("the program cannot be linked", error)
+        raise CudaError(INVALID_PTX if isinstance(error, ParseError) else 209) from None
+    if faults:
+        said = UnsupportedError(str(faults[0]))
+        linking.complain("the program cannot be linked", said, faults[0].reason)
+        raise CudaError(INVALID_IMAGE)
+    linking.result = ctypes.create_string_buffer(text.encode())
     put(out, "Q", ctypes.addressof(linking.result))
     put(size, "Q", len(linking.result))
 

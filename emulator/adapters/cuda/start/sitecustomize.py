@@ -1,7 +1,7 @@
-"""Start of every Python process under ``exec``: PyTorch and Triton get the GPU when imported.
+"""Start of every Python process under ``exec``: packages get the GPU when they are imported.
 
 Python imports this file by its name, because its folder is the first of PYTHONPATH. Nothing of the
-emulator is imported before the program imports torch or triton.
+emulator is imported before the program imports one of them.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class _Giving(Loader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds torch and triton, once each."""
+    """Finds the packages that get the GPU, once each."""
 
     def __init__(self) -> None:
-        self._waiting = {"torch", "triton"}
+        self._waiting = {"torch", "triton", "cuda.pathfinder"}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
