@@ -521,7 +521,7 @@ class Looking:
             texts = sorted({t.wait.test.text(t.wait.given) for t in waiting})
             who = ", ".join(f"warp {w}" + (f" of block {b}" if b != number else "")
                             for b, w in warps)  # fmt: skip
-            rows.append((shown(block.index), name, f"parity {held.parity}", missing(word),
+            rows.append((shown(block.index), name, f"parity {held.parity}", missing(held),
                          f"{who}: {', '.join(texts)}" if who else "nobody"))  # fmt: skip
             data.append({"block": block.index, "name": name, "offset": place * SIZE,
                          **held._asdict(), "warps": [w for _, w in warps]})  # fmt: skip

@@ -13,7 +13,7 @@ from emulator.machine.reference.engine import Grid
 from emulator.machine.reference.thread import Cluster
 from emulator.machine.report import Report
 from emulator.machine.shared.place import Index
-from emulator.machine.shared.state import State
+from emulator.machine.shared.state import WarpState
 from emulator.machine.vector.texts import Source
 from emulator.memory.arena import Arena
 from emulator.ptx.statements import Text
@@ -28,7 +28,7 @@ class Initial(NamedTuple):
     shared: Array
 
 
-def initial_of(text: Text, state: State) -> Initial:
+def initial_of(text: Text, state: WarpState) -> Initial:
     words = {i: state.registers[name].words.reshape(-1) for name, i in text.registers.items()}
     return Initial(words, state.shared.data.reshape(prod(state.batch), -1).copy())
 
@@ -41,7 +41,7 @@ class TextLaunch(Source):
     observe: Any = None
 
     def __init__(
-        self, text: Text, state: State, initial: Initial, step_limit: int | None = None
+        self, text: Text, state: WarpState, initial: Initial, step_limit: int | None = None
     ) -> None:
         super().__init__(text, state)
         self.text, self.state, self.step_limit = text, state, step_limit

@@ -69,14 +69,14 @@ class PhaseTest:
             return mbarrier.parity_over(word, given)
         return mbarrier.phase_over(word, given)
 
+    def text(self, given: int) -> str:
+        """The phase, for messages."""
+        return f"parity {given & 1}" if self.by_parity else "its token's phase"
+
     def lacking(self, word: int, entry: int, given: int) -> str:
         """What a wait lacks of a barrier with a word and a ledger entry, for messages."""
         held, (over, expects) = mbarrier.Barrier.decode(word), mbarrier.history(entry)
-        asked = f"parity {given & 1}" if self.by_parity else "its token's phase"
-        text = f"{asked}: {held.pending} of {held.expected} arrivals"
-        if held.transactions >= 0:
-            text += f" and {held.transactions:,} bytes"
-        text += " are outstanding"
+        text = f"{self.text(given)}: {missing(held)}"
         if held.transactions:
             verb = "bring" if held.transactions < 0 else "have brought"
             brought = expects - held.transactions
@@ -91,3 +91,11 @@ class PhaseTest:
                     f"; phase {over - 1} is over, and a wait for it asks for parity {~given & 1}"
                 )
         return text
+
+
+def missing(held: mbarrier.Barrier) -> str:
+    """The arrivals and bytes that the phase of a barrier still waits for, for messages."""
+    text = f"{held.pending} of {held.expected} arrivals"
+    if held.transactions >= 0:
+        text += f" and {held.transactions:,} bytes"
+    return f"{text} are outstanding"
