@@ -189,7 +189,7 @@ def run_chunk(shared: _Shared, first: int, last: int) -> _Chunk:
     kernel = _module(shared.text, shared.target)._kernel(shared.kernel, shared.contract)
     # A worker may run several chunks of one launch, each from the same memory.
     arena = shared.arena.copy()
-    before = arena.contents.copy()
+    before = arena.contents()
     launch = Launch(
         kernel, given=(), memory=None, arena=arena, part=(first, last), **shared.options
     )
@@ -198,8 +198,9 @@ def run_chunk(shared: _Shared, first: int, last: int) -> _Chunk:
     except KernelError as error:
         told = error.kind, error.reason, error.place, error.block, error.threads
         return _Chunk(np.zeros(0, np.int64), np.zeros(0, np.uint8), [], {}, told)
-    places = np.flatnonzero(arena.contents != before)
-    return _Chunk(places, arena.contents[places], launch.printed, counters, None)
+    after = arena.contents()
+    places = np.flatnonzero(after != before)
+    return _Chunk(places, after[places], launch.printed, counters, None)
 
 
 @lru_cache(maxsize=16)
@@ -211,7 +212,7 @@ def _module(text: str, target: str) -> Any:
 
 def _merge(arena: Arena, chunks: Sequence[_Chunk]) -> None:
     """Writes into the arena what the chunks have written."""
-    contents = arena.contents
+    contents = arena.contents()
     written = np.zeros(len(contents), np.bool_)
     for chunk in chunks:
         again = chunk.places[written[chunk.places]]
@@ -225,3 +226,5 @@ def _merge(arena: Arena, chunks: Sequence[_Chunk]) -> None:
                 )
         contents[chunk.places] = chunk.values
         written[chunk.places] = True
+    places = np.flatnonzero(written)
+    arena.write(places, contents[places])

@@ -4,7 +4,6 @@ import ctypes
 import re
 import struct
 
-import numpy as np
 import pytest
 
 from emulator.adapters.cuda import fatbin
@@ -176,15 +175,6 @@ def test_what_one_kind_of_call_allocated_another_does_not_free():
     space = Space(1 << 20)
     with pytest.raises(CudaError):
         space.release(space.allocate(8, "host"), "device", "managed")
-
-
-def test_a_module_brings_its_own_variables():
-    space, one, other = Space(1 << 20), object(), object()
-    space.add_variable(0x6000_0000_1000, np.zeros(8, np.uint8), "x", one)
-    space.add_variable(0x6000_0000_3000, np.zeros(8, np.uint8), "x", other)
-    assert [at for at, _, _ in space.memory_for(one).arrays] == [0x6000_0000_3000]
-    space.forget(other)
-    assert not space.memory_for(one).arrays
 
 
 def test_handles_know_their_kinds():

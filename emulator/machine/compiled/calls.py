@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -10,6 +12,7 @@ from dtypes import Array
 from emulator.machine.compiled.memory import CONTEXT
 from emulator.machine.vector.lanes import present, slots
 from emulator.machine.vector.strand import WARP, Strand
+from emulator.memory.arena import Arena
 
 #: words that a strand keeps in the form that stands for all lanes
 _MOST_KNOWN = 512
@@ -90,23 +93,28 @@ def layout_of(s: Strand) -> Layout:
     return found
 
 
+#: the arenas of launches under way, by `id`
+_arenas: WeakValueDictionary[int, Arena] = WeakValueDictionary()
+_keep = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(
+    lambda arena, row, address, size: _arenas[arena].keep_row(row, address, size)
+)
+_KEEP_ADDRESS = ctypes.cast(_keep, ctypes.c_void_p).value
+
+
 def refreshed(s: Strand, layout: Layout) -> Array:
     """The context with the memory that is there now: it may have grown."""
     wave, arena = s.wave, s.wave.grid.arena
-    table = arena._by_address()
-    now = (table, arena.view(1), wave.shared, wave.local, wave.local_bytes)
+    table = arena.table()
+    now = (table, wave.shared, wave.local, wave.local_bytes)
     if layout.seen and all(x is y for x, y in zip(layout.seen, now, strict=True)):
         return layout.context
     layout.seen[:] = now
-    starts, ends, shifts, usable = table
+    _arenas[id(arena)] = arena
     words = {
-        "arena": pointer(arena.view(1)),
-        "allocations": len(starts),
-        "starts": pointer(starts),
-        "ends": pointer(ends),
-        "shifts": pointer(shifts),
-        "readable": pointer(usable[0]),
-        "writable": pointer(usable[1]),
+        "arena": id(arena),
+        "keep": _KEEP_ADDRESS,
+        "allocations": len(table.starts),
+        **{name: pointer(x) for name, x in table._asdict().items() if name in CONTEXT},
         "shared": pointer(wave.shared),
         "shared_bytes": wave.shared_bytes,
         "shared_limit": wave.shared_limit,

@@ -30,7 +30,6 @@ from emulator.adapters.cuda.driver.devices import space
 from emulator.adapters.cuda.settings import settings
 from emulator.errors import EmulatorError, ParseError
 from emulator.machine.module import Kernel, Module
-from emulator.memory.windows import VARIABLES
 
 _ELF = b"\x7fELF"
 _ARCHIVE = b"!<arch>"
@@ -38,29 +37,24 @@ _ARCHIVE = b"!<arch>"
 MOST_DYNAMIC = 8
 #: CUjitInputType
 _PTX_INPUT, _FATBIN_INPUT = 1, 2
-_PAGE = 1 << 16
 
 
 class Loaded:
     """A module or library: its PTX, functions and the places of its variables."""
 
-    #: where the variables of the next module begin
-    free = VARIABLES
-
     def __init__(self, text: str) -> None:
         try:
-            self.module = Module(text, target().name, variables_at=Loaded.free)
-            variables = self.module.variables()
+            self.module = Module(text, target().name, memory=space().memory)
         except EmulatorError as error:
             complain("the module cannot be loaded", error)
             raise CudaError(INVALID_PTX if isinstance(error, ParseError) else 209) from None
         self.functions: dict[str, int] = {}
-        self.places: dict[str, tuple[int, int]] = {}
-        for name, address, _ in self.module._bound.places():
-            array = variables[name]
-            self.places[name] = (address, array.nbytes)
-            space().add_variable(address, array, name, self)
-            Loaded.free = max(Loaded.free, (address + array.nbytes + 2 * _PAGE) // _PAGE * _PAGE)
+        variables = self.module.variables()
+        #: address and bytes of each variable
+        self.places = {
+            name: (address, variables[name].nbytes)
+            for name, address, _ in self.module._bound.places()
+        }
 
     def function(self, name: str) -> int:
         """The handle of a kernel."""
@@ -163,7 +157,7 @@ def load_file(out: int, path: int, *_: int) -> None:
 
 @driver("cuModuleUnload", "cuLibraryUnload")
 def unload(module: int) -> None:
-    space().forget(handles.take(module, Loaded))
+    handles.take(module, Loaded).module.unload()
 
 
 @driver("cuModuleGetFunction", "cuLibraryGetKernel")
