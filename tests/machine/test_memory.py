@@ -283,10 +283,11 @@ def test_random_accesses_change_what_they_name(scatter, engine, wide):
                 differs = np.flatnonzero(room != wanted)
                 assert len(differs) <= size * (len(table) - len(np.unique(table)))
                 wanted[differs] = room[differs]
-            for address, length, room, lead in buffers.spans:
-                inside = slice(lead, lead + length)
-                number = next(i for i, x in enumerate(buffers.whole) if x is room)
-                room[inside] = buffers.before[number][inside]
+            buffers.check(expected)
+            for room, before, (_, length, _, lead) in zip(
+                buffers.whole, buffers.before, buffers.spans, strict=True
+            ):
+                room[lead : lead + length] = before[lead : lead + length]
             buffers.check()
         else:
             buffers.check(expected)
@@ -307,7 +308,7 @@ def test_one_access_beyond_an_edge_changes_nothing(scatter, engine, wide):
             (1 << 64) - far, (1 << 63) + far, far, address + 1,
         )  # fmt: skip
         table[rng.integers(len(table))] = outside[rng.integers(len(outside))] % (1 << 64)
-        with pytest.raises(KernelError, match="out of bounds|misaligned|null"):
+        with pytest.raises(KernelError, match=r"out of bounds|misaligned|null"):
             scatter.launch(4, 64, [table, wide, NEVER], memory=buffers.memory, engine=engine)
         buffers.check()
 
