@@ -43,6 +43,7 @@ class _Shared(NamedTuple):
 
     text: str
     target: str
+    variables_at: int
     kernel: str
     contract: Any
     #: options of `Launch` by name
@@ -149,7 +150,14 @@ def _shared(launch: Launch, engine: EngineName) -> _Shared:
     }  # fmt: skip
     module = kernel.module
     return _Shared(
-        module.text, module.target.name, kernel.name, kernel.contract, options, launch.arena, engine
+        module.text,
+        module.target.name,
+        module._bound.variables_at,
+        kernel.name,
+        kernel.contract,
+        options,
+        launch.arena,
+        engine,
     )
 
 
@@ -186,7 +194,8 @@ def run_chunk(shared: _Shared, first: int, last: int) -> _Chunk:
     """On a worker: the blocks `first` … `last` of a grid, counted cluster by cluster."""
     from emulator.machine.launch import Launch
 
-    kernel = _module(shared.text, shared.target)._kernel(shared.kernel, shared.contract)
+    module = _module(shared.text, shared.target, shared.variables_at)
+    kernel = module._kernel(shared.kernel, shared.contract)
     # A worker may run several chunks of one launch, each from the same memory.
     arena = shared.arena.copy()
     before = arena.contents()
@@ -204,10 +213,11 @@ def run_chunk(shared: _Shared, first: int, last: int) -> _Chunk:
 
 
 @lru_cache(maxsize=16)
-def _module(text: str, target: str) -> Any:
+def _module(text: str, target: str, variables_at: int) -> Any:
+    from emulator.machine.memory import Memory
     from emulator.machine.module import Module
 
-    return Module(text, target)
+    return Module(text, target, memory=Memory(variables_at))
 
 
 def _merge(arena: Arena, chunks: Sequence[_Chunk]) -> None:

@@ -194,22 +194,23 @@ class Launch:
     def _run(self, engine: EngineName) -> Report:
         try:
             placed = self._place()
-            counters = self._run_grids(engine)
+            report = self._report(self._run_grids(engine))
+            self.arena.check()
             placed.write_back(self.arena)
             if self.memory is not None:
                 self.memory.take_over(self.heap)
-            if self.arena.interrupted is not None:
-                raise self.arena.interrupted
+            return report
         except BaseException as error:
-            if isinstance(error, KernelError):
-                error.findings = list(self.found)
             try:
                 self.arena.roll_back()
             finally:
-                self.arena.roll_back()  # what was interrupted once goes on
-            if self.arena.interrupted is not None:
-                raise self.arena.interrupted from None
+                self.arena.roll_back()  # the rest of it, where it was interrupted
+            self.arena.check()
+            if isinstance(error, KernelError):
+                error.findings = list(self.found)
             raise
+
+    def _report(self, counters: dict[str, int]) -> Report:
         return Report(
             self.function.name, findings=list(self.found), warnings=list(self.warned),
             counters=counters, printed=self.printed,

@@ -34,9 +34,10 @@ class Memory:
     `allocate`, variables of the modules that were made with it, and what kernels got from malloc.
 
     Launches work on all of it in place, one at a time, and one that raises leaves it as it was.
+    `variables_at` is where the variables of the first module start.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, variables_at: int = VARIABLES) -> None:
         self._arena = Arena()
         self._heap: dict[int, Allocation] = {}
         #: what `map` and `allocate` have put here, by address
@@ -46,21 +47,20 @@ class Memory:
         #: bytes that were ended since they were counted
         self._ended = 0
         self._turn = Turn()
-        #: where the variables of the next module may start
-        self.variables_at = VARIABLES
+        #: where those of the next one may start
+        self.variables_at = variables_at
 
     def __getstate__(self) -> dict[str, Any]:
         heap = [(x.name, x.address, x.held) for x in self._heap.values()]
         return {"arrays": self.arrays, "heap": heap, "variables_at": self.variables_at}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__()  # type: ignore[misc]
+        self.__init__(state["variables_at"])  # type: ignore[misc]
         for address, array, name in state["arrays"]:
             self.map(address, array, name)
         for name, address, held in state["heap"]:
             made = self._arena.allocate(name, held.nbytes, address=address, contents=held)
             self._heap[address] = made
-        self.variables_at = state["variables_at"]
 
     @property
     def arrays(self) -> list[tuple[int, Array, str]]:

@@ -151,8 +151,10 @@ class Arena:
         self._journal: list[tuple[Array, Array]] = []
         self._kept: dict[Allocation, tuple[int, int]] = {}
         self._freed: list[Allocation] = []
-        #: what came in between while native code ran
-        self.interrupted: BaseException | None = None
+        #: set by native code that could not have bytes kept, and why: Python drops errors of
+        #: functions that native code calls
+        self.stopped: Indexes = np.zeros(1, np.int64)
+        self._error: BaseException = KeyboardInterrupt()
 
     def __iter__(self) -> Iterator[Allocation]:
         return iter(self._allocations)
@@ -351,13 +353,17 @@ class Arena:
                 self._table.kept_ends[row] = made.address + end
 
     def keep_row(self, row: int, address: int, size: int) -> None:
-        """The same for native code, by the entry in the table; what interrupts it is raised when
-        the launch ends."""
+        """The same for native code, by the entry in the table; see `stopped`."""
         made = self._allocations[row - 1]
         try:
             self.keep(made, address - made.address, address - made.address + size)
         except BaseException as error:
-            self.interrupted = error
+            self.stopped[0], self._error = 1, error
+
+    def check(self) -> None:
+        """Raises what came in between while native code had bytes kept."""
+        if self.stopped[0]:
+            raise self._error
 
     def note(self, held: Array) -> None:
         """Keeps the bytes of an array, which are about to change."""

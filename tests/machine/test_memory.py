@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import signal
 import sys
 
 import numpy as np
@@ -222,6 +223,23 @@ DONE:
 """
 )
 NEVER = 1 << 30
+#: each thread adds 1 to words that lie far apart, one after the other
+LOOP = (
+    HEAD
+    + """
+.visible .entry k(.param .u64 a, .param .u32 n)
+{
+    .reg .b64 %a, %o, %p; .reg .b32 %i, %b, %s, %n, %j; .reg .pred %q;
+    ld.param.u64 %a, [a]; ld.param.u32 %n, [n];
+    mov.u32 %i, %tid.x; mov.u32 %b, %ctaid.x; mov.u32 %s, %ntid.x; mad.lo.u32 %i, %b, %s, %i;
+    mov.u32 %j, 0;
+L:  mul.lo.u32 %s, %j, 8192; add.u32 %s, %s, %i; mul.wide.u32 %o, %s, 4; add.u64 %p, %a, %o;
+    ld.global.u32 %s, [%p]; add.u32 %s, %s, 1; st.global.u32 [%p], %s;
+    add.u32 %j, %j, 1; setp.lt.u32 %q, %j, %n; @%q bra L;
+    ret;
+}
+"""
+)
 
 
 @pytest.fixture(scope="module")
@@ -374,6 +392,38 @@ def test_an_interrupt_while_native_code_keeps_bytes(scatter, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         scatter.launch(4, 64, [table, 0, NEVER], memory=buffers.memory, engine="compiled")
     buffers.check()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("engine", ["vector", "compiled"])
+def test_signals_at_any_moment_undo_a_launch(engine):
+    """A launch has changed everything or nothing."""
+    kernel, count = Module(LOOP)["k"], 32
+    array = np.zeros(8192 * count, "u4")
+    rng = np.random.default_rng(60)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    undone = 0
+    kernel.launch(64, 128, [array, count], engine=engine)  # all is imported
+    try:
+        for _ in range(60):
+            array[:] = given = rng.integers(0, 1 << 32, len(array), np.uint32)
+            signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 0.03))
+            try:
+                kernel.launch(64, 128, [array, count], engine=engine)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                undone += bool((array == given).all())
+            assert (array == given).all() or (array == given + np.uint32(1)).all()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert undone
 
 
 def test_read_only_arrays_are_never_written(scatter):

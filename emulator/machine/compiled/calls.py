@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from typing import Any, NamedTuple
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -93,11 +92,7 @@ def layout_of(s: Strand) -> Layout:
     return found
 
 
-#: the arenas of launches under way, by `id`
-_arenas: WeakValueDictionary[int, Arena] = WeakValueDictionary()
-_keep = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(
-    lambda arena, row, address, size: _arenas[arena].keep_row(row, address, size)
-)
+_keep = ctypes.CFUNCTYPE(None, ctypes.py_object, *[ctypes.c_int64] * 3)(Arena.keep_row)
 _KEEP_ADDRESS = ctypes.cast(_keep, ctypes.c_void_p).value
 
 
@@ -109,10 +104,10 @@ def refreshed(s: Strand, layout: Layout) -> Array:
     if layout.seen and all(x is y for x, y in zip(layout.seen, now, strict=True)):
         return layout.context
     layout.seen[:] = now
-    _arenas[id(arena)] = arena
     words = {
-        "arena": id(arena),
+        "arena": id(arena),  # the address of the object, which the launch keeps alive
         "keep": _KEEP_ADDRESS,
+        "stopped": pointer(arena.stopped),
         "allocations": len(table.starts),
         **{name: pointer(x) for name, x in table._asdict().items() if name in CONTEXT},
         "shared": pointer(wave.shared),

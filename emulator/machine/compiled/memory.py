@@ -21,7 +21,7 @@ from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW
 #: what a segment is told of memory, in words of 8 bytes: addresses of bytes and of tables, sizes
 CONTEXT = (
     "allocations", "starts", "ends", "shifts", "readable", "writable", "kept", "kept_ends",
-    "keep", "arena",
+    "keep", "arena", "stopped",
     "shared", "shared_bytes", "shared_limit", "rows", "cluster_rows", "cluster_size",
     "local", "local_bytes", "local_limit", "warps",
 )  # fmt: skip
@@ -328,7 +328,11 @@ class _Locate:
         with b.if_then(b.and_(self.write, b.not_(is_kept())), likely=False):
             keep = b.inttoptr(self._field("keep"), _KEEP.as_pointer())
             b.call(keep, [self._field("arena"), first, address, self.size])
-            self._require(is_kept())  # else somebody has interrupted the program
+            kept = is_kept()
+            stopped = b.inttoptr(self._field("stopped"), POINTER)
+            with b.if_then(b.not_(kept)):
+                b.store(LONG(1), stopped)
+            self._require(kept)
         start = b.select(self.write, entry("kept", first), entry("starts", first))
         end = b.select(self.write, entry("kept_ends", first), entry("ends", first))
         last, shift = b.sub(end, self.size), entry("shifts", first)
