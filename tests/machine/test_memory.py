@@ -403,8 +403,11 @@ def test_signals_at_any_moment_undo_a_launch(engine):
     array = np.zeros(8192 * count, "u4")
     rng = np.random.default_rng(60)
 
+    armed = False
+
     def interrupt(*_):
-        raise KeyboardInterrupt
+        if armed:
+            raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)
     undone = 0
@@ -412,13 +415,15 @@ def test_signals_at_any_moment_undo_a_launch(engine):
     try:
         for _ in range(60):
             array[:] = given = rng.integers(0, 1 << 32, len(array), np.uint32)
-            signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 0.03))
             try:
+                armed = True
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 0.03))
                 kernel.launch(64, 128, [array, count], engine=engine)
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                armed = False
             except KeyboardInterrupt:
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                armed = False
                 undone += bool((array == given).all())
+            signal.setitimer(signal.ITIMER_REAL, 0)
             assert (array == given).all() or (array == given + np.uint32(1)).all()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
