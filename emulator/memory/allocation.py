@@ -31,7 +31,12 @@ class Allocation:
     shape: tuple[int, ...] = ()
     element_bytes: int = 1
     type: str = ""
+    #: the address of its bytes in this process
+    host: int = field(init=False)
     _words: dict[tuple[int, bool], tuple[Array, int]] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.host = int(self.held.ctypes.data)
 
     @property
     def end(self) -> int:
@@ -39,6 +44,10 @@ class Allocation:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_words": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()
 
     def words(self, size: int, *, write: bool = False) -> tuple[Array, int]:
         """The words of 1, 2, 4 or 8 bytes, or ``(…, 2 or 4)`` of 8, that start at multiples of

@@ -396,12 +396,12 @@ class Arena:
                 self._refuse_alignment(addresses, size)
             return [self._part(made, addresses, size, write, None)]
         at, _ = self._rows(addresses, size, write)
-        rows = np.unique(at).tolist()
+        rows = np.flatnonzero(np.bincount(at)).tolist()
         if len(rows) == 1:
             return [self._part(self._allocations[rows[0] - 1], addresses, size, write, None)]
         return [
             self._part(self._allocations[row - 1], addresses[which], size, write, which)
-            for row in rows if len(which := np.flatnonzero(at == row))
+            for row in rows for which in (np.flatnonzero(at == row),)
         ]  # fmt: skip
 
     def bytes(self, addresses: Addresses, size: int, write: bool) -> tuple[Array | Words, Indexes]:
@@ -493,19 +493,17 @@ class Arena:
         """The allocations as arrays, until there are others."""
         if self._table is None:
             every = self._allocations
-            kept = [self._kept.get(x, _NOTHING) for x in every]
-            held = [x.held.ctypes.data if x.size else x.address for x in every]
-            columns: tuple[tuple[int, list[Any], Any], ...] = (
-                (0, self._addresses, np.uint64),
-                (0, [x.end for x in every], np.int64),
-                (0, [at - x.address for x, at in zip(every, held, strict=True)], np.int64),
-                (0, [x.start - x.address for x in every], np.int64),
-                (0, [not x.freed for x in every], np.bool_),
-                (0, [not x.freed and x.writable for x in every], np.bool_),
-                (0, [x.address + low for x, (low, _) in zip(every, kept, strict=True)], np.int64),
-                (0, [x.address + high for x, (_, high) in zip(every, kept, strict=True)], np.int64),
-            )
-            self._table = Table(*(np.array([first, *rest], t) for first, rest, t in columns))
+            rows = [
+                (x.address, x.end, x.host - x.address, x.start - x.address, not x.freed,
+                 not x.freed and x.writable, *self._kept.get(x, _NOTHING))
+                for x in every
+            ]  # fmt: skip
+            columns = np.array([(0,) * 8, *rows], np.int64).T.copy()
+            columns[6:] += columns[0]
+            self._table = Table(
+                columns[0].view(np.uint64), *columns[1:4], *columns[4:6].astype(np.bool_),
+                *columns[6:],
+            )  # fmt: skip
         return self._table
 
     def _refuse_alignment(self, addresses: Addresses, size: int) -> None:
