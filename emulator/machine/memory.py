@@ -169,7 +169,7 @@ class Memory:
                 self._arena.remove(made)
         for address, made in heap.live.items():
             if address not in self._heap:
-                self._arena.add(made)
+                self._arena.add(made, heap.arena)
                 self._heap[address] = made
 
 

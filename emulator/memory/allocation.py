@@ -15,15 +15,43 @@ WORD = 16
 
 
 @dataclass(eq=False)
+class Room:
+    """Bytes of this process in which one allocation lies, or several small ones."""
+
+    held: Array
+    #: of the address of the first byte the rest modulo `WORD`
+    residue: int
+    #: where the first byte is counted, among those of all rooms
+    start: int = -1
+    _words: dict[tuple[int, bool], tuple[Array, int]] = field(default_factory=dict, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_words": {}}
+
+    def words(self, size: int, *, write: bool) -> tuple[Array, int]:
+        """The words of 1, 2, 4 or 8 bytes, or ``(…, 2 or 4)`` of 8, that start at multiples of
+        `size`; and the number of bytes before the first. They can be changed only with `write`."""
+        found = self._words.get((size, write))
+        if found is None:
+            lead = -self.residue % size
+            held = self.held[lead : lead + (len(self.held) - lead) // size * size]
+            if not write:
+                held = held[:]
+                held.flags.writeable = False
+            view = held.view(f"<u{size}") if size <= 8 else held.view("<u8").reshape(-1, size // 8)
+            found = self._words[size, write] = view, lead
+        return found
+
+
+@dataclass(eq=False)
 class Allocation:
-    """`size` bytes at `address`, which are those of `held`: an array of bytes."""
+    """`size` bytes at `address`, which lie in a room from byte `inside` on."""
 
     name: str
     address: int
     size: int
-    held: Array
-    #: its first byte where allocations are counted one after the other
-    start: int = 0
+    room: Room
+    inside: int = 0
     writable: bool = True
     #: ended by free, or by the host; its bytes stay, for messages
     freed: bool = False
@@ -31,37 +59,34 @@ class Allocation:
     shape: tuple[int, ...] = ()
     element_bytes: int = 1
     type: str = ""
-    #: the address of its bytes in this process
+    #: its bytes, and their address in this process
+    held: Array = field(init=False, repr=False)
     host: int = field(init=False)
-    _words: dict[tuple[int, bool], tuple[Array, int]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        self.host = int(self.held.ctypes.data)
+        self.held = self.room.held[self.inside : self.inside + self.size]
+        self.host = int(self.room.held.ctypes.data) + self.inside
 
     @property
     def end(self) -> int:
         return self.address + self.size
 
+    @property
+    def start(self) -> int:
+        """Where its first byte is counted."""
+        return self.room.start + self.inside
+
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_words": {}}
+        return self.__dict__ | {"held": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.__post_init__()
 
     def words(self, size: int, *, write: bool = False) -> tuple[Array, int]:
-        """The words of 1, 2, 4 or 8 bytes, or ``(…, 2 or 4)`` of 8, that start at multiples of
-        `size`; and the address of the first. They can be changed only with `write`."""
-        found = self._words.get((size, write))
-        if found is None:
-            lead = -self.address % size
-            held = self.held[lead : lead + (self.size - lead) // size * size]
-            if not write:
-                held = held[:]
-                held.flags.writeable = False
-            view = held.view(f"<u{size}") if size <= 8 else held.view("<u8").reshape(-1, size // 8)
-            found = self._words[size, write] = view, self.address + lead
-        return found
+        """The words of its room, and the address of the first; see `Room.words`."""
+        view, lead = self.room.words(size, write=write)
+        return view, self.address - self.inside + lead
 
     def place(self, address: int) -> str:
         """``A[3][5]``, or ``A + 7 bytes``: what lies at an address, in the words of its owner."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.errors import OperandError
-from emulator.memory.allocation import Allocation, zeros_at
+from emulator.memory.allocation import WORD, Allocation, Room, zeros_at
 from emulator.memory.untouched import copy_changed, zeros
 
 Addresses = NDArray[np.uint64]
@@ -33,6 +33,9 @@ FIRST_ADDRESS, RED_ZONE = 0x7F40_0000_0000, 4096
 ALIGNMENT = 512
 #: addresses have so many bits
 ADDRESS_BITS = 49
+#: small allocations lie together, in rooms of at least so many bytes: lanes with one each, as of
+#: malloc, then look into one array
+_ROOM = 1 << 16
 #: the journal keeps at least so many bytes at a time
 _PIECE = 1 << 16
 #: native code keeps bytes from several threads
@@ -70,7 +73,7 @@ def extent_of(numbers: NDArray[Any]) -> tuple[int, int, int]:
 
 
 #: what holds the accesses of nobody
-_EMPTY = Allocation("", 0, 0, np.zeros(0, np.uint8))
+_EMPTY = Allocation("", 0, 0, Room(np.zeros(0, np.uint8), 0))
 #: the part that the journal keeps of what nobody has written
 _NOTHING = 0, 0
 
@@ -81,9 +84,11 @@ class Table(NamedTuple):
     #: first address, and the one behind the last
     starts: Addresses
     ends: Indexes
-    #: how far bytes are from their addresses: in this process, and counted one after the other
+    #: how far bytes are from their addresses: in this process, and in their room
     shifts: Indexes
-    counted: Indexes
+    inside: Indexes
+    #: where the rooms are counted
+    rooms: Indexes
     #: whether they may be read, and written
     readable: NDArray[np.bool_]
     writable: NDArray[np.bool_]
@@ -93,7 +98,7 @@ class Table(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Accesses that lead to one allocation: its words, and their places in them."""
+    """Accesses that lead to one room: its words, and their places in them."""
 
     view: Array
     places: Indexes
@@ -125,13 +130,14 @@ class Words:
             view[places] = words[mask]
 
     def _parts(self, index: Indexes) -> Iterator[tuple[Array, NDArray[np.bool_], Indexes]]:
-        """For each allocation that an index leads to its words, who looks at them, and where."""
-        starts, allocations = self._arena.by_start()
-        at = np.searchsorted(starts, index * self.size, "right") - 1
-        for i in np.unique(at).tolist():
-            mask, made = at == i, allocations[i]
-            view, first = made.words(self.size, write=self._write)
-            yield view, mask, index[mask] - (made.start + first - made.address) // self.size
+        """For each room that an index leads to its words, who looks at them, and where."""
+        rooms = self._arena.rooms()
+        starts = np.array(list(rooms), np.int64)
+        at = starts[np.searchsorted(starts, index * self.size, "right") - 1]
+        for start in np.unique(at).tolist():
+            mask = at == start
+            view, lead = rooms[start].words(self.size, write=self._write)
+            yield view, mask, index[mask] - (start + lead) // self.size
 
 
 class Arena:
@@ -146,7 +152,10 @@ class Arena:
         self.origin = 0
         self._next = FIRST_ADDRESS
         self._table: Table | None = None
-        self._by_start: tuple[Indexes, list[Allocation]] | None = None
+        #: where rooms are counted, in that order
+        self._rooms: dict[int, Room] | None = None
+        #: the last room of small allocations, and how much of it they take
+        self._last: tuple[Room, int] = (_EMPTY.room, 0)
         #: bytes and what they held before; of an allocation the part that needs no keeping
         self._journal: list[tuple[Array, Array]] = []
         self._kept: dict[Allocation, tuple[int, int]] = {}
@@ -160,7 +169,7 @@ class Arena:
         return iter(self._allocations)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_table": None, "_by_start": None, "_journal": []}
+        return self.__dict__ | {"_table": None, "_rooms": None, "_journal": []}
 
     # --- allocations ---
 
@@ -195,35 +204,46 @@ class Arena:
                     f"{name}: bytes {address:#x} … {address + size - 1:#x} overlap {near.name}, "
                     f"{near.address:#x} … {near.end - 1:#x}"
                 )
-        own = held is None
         if held is None:
-            held = zeros_at(address, size)
+            made = Allocation(name, address, size, *self._own(address, size), writable)
+            self._kept[made] = 0, size
             if contents is not None:
-                copy_changed(held, contents)
-        made = Allocation(name, address, size, held, self._place(address, size), writable)
+                copy_changed(made.held, contents)
+        else:
+            made = Allocation(name, address, size, Room(held, address % WORD), 0, writable)
         if like is not None:
             made.shape, made.element_bytes = like.shape, like.dtype.itemsize
             made.type = str(like.dtype)
-        if own:
-            self._kept[made] = 0, size
+        if made.room.start < 0:
+            self._count(made.room)
         self._insert(at, made)
         return made
 
-    def add(self, made: Allocation) -> None:
-        """Takes an allocation of another arena."""
-        made.start = self._place(made.address, made.size)
+    def _own(self, address: int, size: int) -> tuple[Room, int]:
+        """A room of zeros for an allocation, and where in it."""
+        if size > _ROOM:
+            return Room(zeros_at(address, size), address % WORD), 0
+        room, used = self._last
+        inside = used + address % WORD
+        if inside + size >= len(room.held):
+            room, inside = Room(zeros_at(0, 2 * len(room.held) or 2 * _ROOM), 0), address % WORD
+        self._last = room, -(-(inside + size) // WORD) * WORD
+        return room, inside
+
+    def add(self, made: Allocation, before: Arena) -> None:
+        """Takes an allocation of the branch of a launch, which has counted its room."""
+        self.used = max(self.used, before.used)
         self._insert(bisect_right(self._addresses, made.address), made)
 
     def _insert(self, at: int, made: Allocation) -> None:
         self._allocations.insert(at, made)
         self._addresses.insert(at, made.address)
-        self._table = self._by_start = None
+        self._table = self._rooms = None
 
-    def _place(self, address: int, size: int) -> int:
-        """Where an allocation is counted: with the alignment of its address."""
-        start = self.used + (address - self.used) % ALIGNMENT
-        self.used = start + size
-        return start
+    def _count(self, room: Room) -> None:
+        """Counts a room behind all others, with the alignment of its address."""
+        room.start = -(-self.used // WORD) * WORD + room.residue
+        self.used = room.start + len(room.held)
 
     def _room(self, size: int) -> int:
         """A free address after all that were chosen here, and no allocation nearby."""
@@ -248,7 +268,7 @@ class Arena:
         at = self._index(allocation)
         del self._allocations[at], self._addresses[at]
         self._kept.pop(allocation, None)
-        self._table = self._by_start = None
+        self._table = self._rooms = None
 
     def _index(self, allocation: Allocation) -> int:
         """The position of an allocation; several that were freed may share an address."""
@@ -286,25 +306,25 @@ class Arena:
         out = self.branch()
         out._allocations = []
         for given in self._allocations:
-            held = zeros_at(given.address, given.size)
-            copy_changed(held, given.held)
-            made = replace(given, held=held, _words={})
+            room = Room(zeros_at(given.address, given.size), given.address % WORD, given.start)
+            copy_changed(room.held, given.held)
+            made = replace(given, room=room, inside=0)
             out._allocations.append(made)
             out._kept[made] = 0, made.size
         return out
 
     def renumber(self) -> None:
-        """Counts the allocations anew: those that were removed leave no room."""
-        self.used, self._table, self._by_start = 0, None, None
-        for made in self._allocations:
-            made.start = self._place(made.address, made.size)
+        """Counts the rooms anew: those of what was removed take no bytes any more."""
+        self.used, self._table, self._rooms = 0, None, None
+        for room in dict.fromkeys(made.room for made in self._allocations):
+            self._count(room)
 
-    def by_start(self) -> tuple[Indexes, list[Allocation]]:
-        """The allocations in the order in which they are counted, and where each starts."""
-        if self._by_start is None:
-            ordered = sorted((x for x in self._allocations if x.size), key=lambda x: x.start)
-            self._by_start = np.array([x.start for x in ordered], np.int64), ordered
-        return self._by_start
+    def rooms(self) -> dict[int, Room]:
+        """The rooms of all allocations, by where they are counted, in that order."""
+        if self._rooms is None:
+            found = {x.room.start: x.room for x in self._allocations if x.size}
+            self._rooms = dict(sorted(found.items()))
+        return self._rooms
 
     def name_at(self, place: int) -> str:
         """Name of a byte, by its place among all bytes, in the words of its owner."""
@@ -384,7 +404,7 @@ class Arena:
 
     def words(self, addresses: Addresses, size: int, write: bool) -> list[Part]:
         """Where accesses of `size` bytes, each aligned to its size, lead to: one part for each
-        allocation.
+        room.
 
         Raises AccessError for the first that is misaligned, out of bounds, freed, or written where
         that is not allowed.
@@ -394,24 +414,28 @@ class Arena:
             made, bits = found
             if bits & size - 1:
                 self._refuse_alignment(addresses, size)
-            return [self._part(made, addresses, size, write, None)]
-        at, _ = self._rows(addresses, size, write)
-        rows = np.flatnonzero(np.bincount(at)).tolist()
-        if len(rows) == 1:
-            return [self._part(self._allocations[rows[0] - 1], addresses, size, write, None)]
-        return [
-            self._part(self._allocations[row - 1], addresses[which], size, write, which)
-            for row in rows for which in (np.flatnonzero(at == row),)
-        ]  # fmt: skip
+            view, first = made.words(size, write=write)
+            places = (addresses.view(np.int64) - first) >> size.bit_length() - 1
+            return [Part(view, places, None, made.start + first - made.address)]
+        at, counted = self._rows(addresses, size, write)
+        rooms, parts = self.table().rooms[at], []
+        first = int(rooms[0])
+        same = bool((rooms == first).all())
+        for start in (first,) if same else np.unique(rooms).tolist():
+            which = None if same else np.flatnonzero(rooms == start)
+            view, lead = self.rooms()[start].words(size, write=write)
+            places = (counted if which is None else counted[which]) - (start + lead)
+            parts.append(Part(view, places >> size.bit_length() - 1, which, start + lead))
+        return parts
 
     def bytes(self, addresses: Addresses, size: int, write: bool) -> tuple[Array | Words, Indexes]:
         """Bytes, and the places in them of accesses of `size` bytes, wherever they start; `origin`
         is where the bytes are counted. Raises AccessError as `words`."""
         found = self._one(addresses, size, write)
         if found is not None:
-            made = found[0]
-            self.origin = made.start
-            return made.words(1, write=write)[0], addresses.view(np.int64) - made.address
+            view, first = found[0].words(1, write=write)
+            self.origin = found[0].start + first - found[0].address
+            return view, addresses.view(np.int64) - first
         _, places = self._rows(addresses, size, write, aligned=False)
         self.origin = 0
         return Words(self, 1, write), places
@@ -457,15 +481,6 @@ class Arena:
             self.keep(found, low - found.address, high + size - found.address)
         return found, bits
 
-    def _part(
-        self, made: Allocation, addresses: Addresses, size: int, write: bool, which: Indexes | None
-    ) -> Part:
-        view, first = made.words(size, write=write)
-        places = addresses.view(np.int64) - first
-        if size > 1:
-            places >>= size.bit_length() - 1
-        return Part(view, places, which, made.start + first - made.address)
-
     def _rows(
         self, addresses: Addresses, size: int, write: bool, *, aligned: bool = True
     ) -> tuple[Indexes, Indexes]:
@@ -487,22 +502,22 @@ class Arena:
                 made, mine = self._allocations[row - 1], signed[at == row]
                 first, last = int(mine.min()), int(mine.max()) + size
                 self.keep(made, first - made.address, last - made.address)
-        return at, signed + table.counted[at]
+        return at, signed + table.inside[at] + table.rooms[at]
 
     def table(self) -> Table:
         """The allocations as arrays, until there are others."""
         if self._table is None:
             every = self._allocations
             rows = [
-                (x.address, x.end, x.host - x.address, x.start - x.address, not x.freed,
-                 not x.freed and x.writable, *self._kept.get(x, _NOTHING))
+                (x.address, x.end, x.host - x.address, x.inside - x.address, x.room.start,
+                 not x.freed, not x.freed and x.writable, *self._kept.get(x, _NOTHING))
                 for x in every
             ]  # fmt: skip
-            columns = np.array([(0,) * 8, *rows], np.int64).T.copy()
-            columns[6:] += columns[0]
+            columns = np.array([(0,) * 9, *rows], np.int64).T.copy()
+            columns[7:] += columns[0]
             self._table = Table(
-                columns[0].view(np.uint64), *columns[1:4], *columns[4:6].astype(np.bool_),
-                *columns[6:],
+                columns[0].view(np.uint64), *columns[1:5], *columns[5:7].astype(np.bool_),
+                *columns[7:],
             )  # fmt: skip
         return self._table
 

@@ -116,7 +116,8 @@ def _in_arena(
     start = address - found.address
     if write:
         arena.keep(found, start, start + size)
-    return found.words(1, write=write)[0].data, start
+    held, first = found.words(1, write=write)
+    return held.data, address - first
 
 
 def _misaligned(address: int, alignment: int) -> AccessError:
