@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from emulator.isa.instruction import effects_of
 from emulator.ptx.dataflow import MOVES, Dataflow, Source, Statement, Value, find_users
-from emulator.ptx.folding import Conversion, find_conversions
+from emulator.ptx.folding import Conversion, converted, find_conversions
 from emulator.ptx.loops import moved_out
 from emulator.targets import Target
 
@@ -532,8 +532,10 @@ class _Rules:
                 value.alias = value.arguments[0], False
 
     def find_known(self) -> None:
-        """Computes the approximate functions of constants."""
+        """Computes the approximate functions of constants, and conversions of them."""
         for value in self.values:
+            if value.head == "cvt" and value.index >= 0:
+                self._convert(value)
             function = _FUNCTIONS.get(value.head) if value.index >= 0 else None
             if function and _type(value) == "f32" and "approx" in _modifiers(value):
                 known = value.arguments[0].resolve()
@@ -541,6 +543,15 @@ class _Rules:
                 if bits is not None:
                     self.found[value.index] = Known(bits)
                     value.alias = Value("constant", -1, -1, bits=bits), False
+
+    @staticmethod
+    def _convert(value: Value) -> None:
+        """Makes the value of a conversion of a constant the constant that it gives."""
+        known, negated = value.arguments[0].resolve()
+        if known.opcode == "constant" and known.bits is not None and not negated:
+            code = converted(value.opcode, known.bits)
+            if code is not None:
+                value.alias = Value("constant", -1, -1, bits=code), False
 
     def find_inverses(self) -> None:
         """Finds reciprocals of reciprocals and of powers."""

@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from dtypes import FORMATS
+from dtypes.codec import NumberClass, decode, round_to_code
 from emulator.ptx.dataflow import Value
 
-__all__ = ["Conversion", "find_conversions", "may_fold"]
+__all__ = ["Conversion", "converted", "find_conversions", "may_fold"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,34 @@ _NARROWED: dict[tuple[str, ...], tuple[str, ...]] = {
 }
 _HALVES = ("f16", "bf16")
 _INTEGERS = frozenset(f"{sign}{bits}" for sign in "su" for bits in (8, 16, 32, 64))
+#: conversions that ptxas computes of constants, by types -> their modifiers: not those of two
+#: elements, of f16 and bf16 to each other, of 64 bits, with other modifiers (ptxas 13.0 and 13.5)
+_OF_CONSTANTS: dict[tuple[str, str], list[str]] = {
+    **{("f32", half): [] for half in _HALVES},
+    **{(half, "f32"): ["rn"] for half in _HALVES},
+    **{("f32", f"{sign}{bits}"): ["rn"] for sign in "su" for bits in (8, 16, 32)},
+}
+
+
+def converted(opcode: str, code: int) -> int | None:
+    """The code that ptxas has for a conversion of a constant, by which it may multiply at once.
+
+    None for conversions that it leaves alone, and of what is not finite, which was not looked at.
+    """
+    _, *words, to, source = opcode.split(".")
+    if _OF_CONSTANTS.get((to, source)) != words:
+        return None
+    fmt = FORMATS[to]
+    if source in _INTEGERS:
+        bits = int(source[1:])
+        number = code & (1 << bits) - 1
+        number -= (source[0] == "s" and number >> bits - 1) << bits
+        return round_to_code(fmt, int(number < 0), abs(number), 0)
+    given = decode(FORMATS[source], code)
+    if given.number_class not in (NumberClass.FINITE, NumberClass.ZERO):
+        return None
+    exponent = given.exponent - FORMATS[source].mantissa_bits
+    return round_to_code(fmt, given.sign, given.significand, exponent)
 
 
 @lru_cache(maxsize=4096)
