@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from emulator.layout.descriptor import Descriptor
     from emulator.layout.instruction_descriptor import InstructionDescriptor
     from emulator.layout.shared_descriptor import SharedMemoryDescriptor
-    from emulator.machine.arguments import Memory
+    from emulator.machine.memory import Memory
     from emulator.machine.module import Kernel, Module
     from emulator.machine.report import KernelError
     from emulator.machine.warp import Warp, Warpgroup
@@ -105,7 +105,7 @@ _LATER = {
     "emulator.layout.descriptor": "Descriptor",
     "emulator.layout.instruction_descriptor": "InstructionDescriptor",
     "emulator.layout.shared_descriptor": "SharedMemoryDescriptor",
-    "emulator.machine.arguments": "Memory",
+    "emulator.machine.memory": "Memory",
     "emulator.machine.module": "Kernel Module",
     "emulator.machine.report": "KernelError",
     "emulator.machine.warp": "Warp Warpgroup",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from emulator.errors import OperandError, UnsupportedError, shown
-from emulator.machine.arguments import Memory
+from emulator.machine.memory import Memory
 from emulator.memory.tensor_map import TensorMap
 from emulator.memory.tensor_map_bits import SWIZZLES, element_dtype
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dtypes import Array
-from emulator.errors import OperandError, hint, listing, needed, quoted, shown, whole
-from emulator.machine.turns import Turn
-from emulator.memory.arena import ADDRESS_BITS, Allocation, Arena, bytes_view
+from emulator.errors import OperandError, hint, listing, quoted, shown
+from emulator.memory.allocation import Allocation, fits
+from emulator.memory.arena import Arena, bytes_view
 from emulator.memory.tensor_map import TensorMap
 from emulator.memory.untouched import copy_changed
 from emulator.ptx.program import Function, Parameter
@@ -28,32 +28,8 @@ _NUMBERS = {
 }  # fmt: skip
 
 
-class Memory:
-    """Arrays at addresses of one's own choosing, for parameters that hold raw pointers."""
-
-    def __init__(self) -> None:
-        self.arrays: list[tuple[int, Array, str]] = []
-        self._turn = Turn()
-
-    def map(self, address: int, array: Any, name: str = "") -> None:
-        """Puts an array at an address; launches read and write it there.
-
-        Raises OperandError for an array that is not C-contiguous, and an address that is none or
-        overlaps another array's.
-        """
-        place = whole("an address", address, 1, (1 << ADDRESS_BITS) - 1)
-        held = _array(array, needed(str, name) or f"the array at {place:#x}")
-        Arena().allocate("the array", held.nbytes, address=place)
-        for other, known, _ in self.arrays:
-            if place < other + known.nbytes and other < place + held.nbytes:
-                raise OperandError(
-                    f"{place:#x} … overlaps the array of {known.nbytes} bytes at {other:#x}"
-                )
-        self.arrays.append((place, held, name or f"memory at {place:#x}"))
-
-
-class _Held(NamedTuple):
-    """A caller's array, and where its bytes are in the arena."""
+class Copied(NamedTuple):
+    """A caller's array that a launch works on a copy of: a part of an allocation, from `offset`."""
 
     array: Array
     allocation: Allocation
@@ -65,35 +41,49 @@ class Placed:
     """Placed arguments: the bytes of all parameters, and the arrays to write back to."""
 
     parameters: bytes = b""
-    arrays: list[_Held] = field(default_factory=list)
+    copied: list[Copied] = field(default_factory=list)
+    #: whether all arrays are copied
+    apart: bool = False
+
+    def place(self, arena: Arena, name: str, array: Array, address: int, writable: bool,
+              like: Array | None = None) -> Allocation:  # fmt: skip
+        """Places an array at an address: in place, or as a copy where its bytes have another
+        alignment."""
+        raw = bytes_view(array)
+        held = raw if fits(raw, address) and not self.apart else None
+        made = arena.allocate(
+            name, raw.nbytes, address=address, held=held, contents=raw, writable=writable, like=like
+        )
+        if held is None:
+            self.copied.append(Copied(array, made, 0))
+        return made
+
+    def read_again(self) -> None:
+        """Copies arrays once more that may have changed."""
+        for array, made, offset in self.copied:
+            copy_changed(made.held[offset : offset + array.nbytes], bytes_view(array))
 
     def write_back(self, arena: Arena) -> None:
-        """Gives the caller's arrays what the kernel has written."""
-        for array, allocation, offset in self.arrays:
-            if array.flags.writeable and array.nbytes:
-                held = arena.bytes_of(allocation)[offset : offset + array.nbytes]
-                copy_changed(bytes_view(array), held)
+        """Gives the caller's arrays what the kernel has written to copies of them."""
+        for array, made, offset in self.copied:
+            if array.flags.writeable:
+                to = bytes_view(array)
+                arena.note(to)
+                copy_changed(to, made.held[offset : offset + array.nbytes])
 
 
 def place_arguments(
+    placed: Placed,
     arena: Arena,
     function: Function,
     given: Sequence[Any] | Mapping[str, Any],
-    memory: Memory | None,
-) -> Placed:
+) -> None:
     """Places arrays in the arena and packs the parameters.
 
     Raises OperandError for a wrong number, kind, type or size of arguments.
     """
     names = [parameter.name for parameter in function.parameters]
     values = _in_order(function, given)
-    placed = Placed()
-    for address, mapped, name in () if memory is None else memory.arrays:
-        made = arena.allocate(
-            name, mapped.nbytes, address=address, contents=bytes_view(mapped),
-            writable=mapped.flags.writeable, like=mapped,
-        )  # fmt: skip
-        placed.arrays.append(_Held(mapped, made, 0))
     labels = _labels(given, names)
     arrays = [(label, array) for label, x in zip(labels, values, strict=True)
               if (array := _array_of(x, label)) is not None]  # fmt: skip
@@ -103,11 +93,10 @@ def place_arguments(
         held = packed(parameter, label, value, addresses)
         raw[parameter.offset : parameter.offset + parameter.bytes] = held
     placed.parameters = bytes(raw)
-    return placed
 
 
 def arrays_of(
-    function: Function, given: Sequence[Any] | Mapping[str, Any], memory: Memory | None
+    function: Function, given: Sequence[Any] | Mapping[str, Any], memory: Any
 ) -> list[tuple[str, Array]]:
     """Names and arrays of what a launch reads and writes: arguments, also under tensor maps, and
     what a `Memory` holds. Raises OperandError as `place_arguments`."""
@@ -153,14 +142,14 @@ def _array_of(value: Any, label: str) -> Array | None:
     """The array that an argument is, or that its tensor map describes."""
     if isinstance(value, TensorMap):
         value = value.array
-        return None if value is None else _array(value, label)
+        return None if value is None else array_of_argument(value, label)
     is_tensor = "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor)
     if is_tensor or (isinstance(value, np.ndarray) and value.ndim):
-        return _array(value, label)
+        return array_of_argument(value, label)
     return None
 
 
-def _array(value: Any, label: str) -> Array:
+def array_of_argument(value: Any, label: str) -> Array:
     """An argument's array; a tensor's memory as one."""
     from emulator.arrays import array_of_tensor
 
@@ -182,9 +171,9 @@ def _place_arrays(
 ) -> dict[int, int]:
     """Places arrays, each once: the address of each by its id.
 
-    Arrays that share memory share it in the arena too.
+    Arrays that share memory share it in the arena too: the one that spans the others, in place, or
+    a copy of all.
     """
-    arena.reserve(sum(array.nbytes + 1024 for _, array in arrays))
     spans: list[tuple[int, int, list[tuple[str, Array]]]] = []
     for label, array in sorted(arrays, key=lambda x: x[1].ctypes.data):
         first = array.ctypes.data
@@ -197,12 +186,17 @@ def _place_arrays(
     for low, high, held in spans:
         name, largest = max(held, key=lambda x: x[1].nbytes)
         writable = any(array.flags.writeable for _, array in held)
-        made = arena.allocate(name, high - low, writable=writable, like=largest)
-        view = arena.bytes_of(made)
+        raw = bytes_view(largest)
+        spans_all = raw.nbytes == high - low and raw.flags.writeable == writable
+        in_place = spans_all and fits(raw, 0)
+        made = arena.allocate(
+            name, high - low, held=raw if in_place else None, writable=writable, like=largest
+        )
         for _, array in held:
             offset = array.ctypes.data - low
-            copy_changed(view[offset : offset + array.nbytes], bytes_view(array))
-            placed.arrays.append(_Held(array, made, offset))
+            if not in_place:
+                copy_changed(made.held[offset : offset + array.nbytes], bytes_view(array))
+                placed.copied.append(Copied(array, made, offset))
             addresses[array.ctypes.data] = made.address + offset
     return addresses
 

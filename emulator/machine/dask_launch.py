@@ -43,6 +43,7 @@ class _Shared(NamedTuple):
 
     text: str
     target: str
+    variables_at: int
     kernel: str
     contract: Any
     #: options of `Launch` by name
@@ -150,7 +151,14 @@ def _shared(launch: Launch, engine: EngineName) -> _Shared:
     }  # fmt: skip
     module = kernel.module
     return _Shared(
-        module.text, module.target.name, kernel.name, kernel.contract, options, launch.arena, engine
+        module.text,
+        module.target.name,
+        module._bound.variables_at,
+        kernel.name,
+        kernel.contract,
+        options,
+        launch.arena,
+        engine,
     )
 
 
@@ -187,10 +195,11 @@ def run_chunk(shared: _Shared, first: int, last: int) -> _Chunk:
     """On a worker: the blocks `first` … `last` of a grid, counted cluster by cluster."""
     from emulator.machine.launch import Launch
 
-    kernel = _module(shared.text, shared.target)._kernel(shared.kernel, shared.contract)
+    module = _module(shared.text, shared.target, shared.variables_at)
+    kernel = module._kernel(shared.kernel, shared.contract)
     # A worker may run several chunks of one launch, each from the same memory.
     arena = shared.arena.copy()
-    before = arena.contents.copy()
+    before = arena.contents()
     launch = Launch(
         kernel, given=(), memory=None, arena=arena, part=(first, last), **shared.options
     )
@@ -199,20 +208,22 @@ def run_chunk(shared: _Shared, first: int, last: int) -> _Chunk:
     except KernelError as error:
         told = error.kind, error.reason, error.place, error.block, error.threads
         return _Chunk(np.zeros(0, np.int64), np.zeros(0, np.uint8), [], {}, told)
-    places = np.flatnonzero(arena.contents != before)
-    return _Chunk(places, arena.contents[places], launch.printed, counters, None)
+    after = arena.contents()
+    places = np.flatnonzero(after != before)
+    return _Chunk(places, after[places], launch.printed, counters, None)
 
 
 @lru_cache(maxsize=16)
-def _module(text: str, target: str) -> Any:
+def _module(text: str, target: str, variables_at: int) -> Any:
+    from emulator.machine.memory import Memory
     from emulator.machine.module import Module
 
-    return Module(text, target)
+    return Module(text, target, memory=Memory(variables_at))
 
 
 def _merge(arena: Arena, chunks: Sequence[_Chunk]) -> None:
     """Writes into the arena what the chunks have written."""
-    contents = arena.contents
+    contents = arena.contents()
     written = np.zeros(len(contents), np.bool_)
     for chunk in chunks:
         again = chunk.places[written[chunk.places]]
@@ -226,3 +237,5 @@ def _merge(arena: Arena, chunks: Sequence[_Chunk]) -> None:
                 )
         contents[chunk.places] = chunk.values
         written[chunk.places] = True
+    places = np.flatnonzero(written)
+    arena.write(places, contents[places])

@@ -13,8 +13,9 @@ import numpy as np
 from dtypes import Array
 from emulator.arith import Engine
 from emulator.errors import OperandError, UnsupportedError
-from emulator.machine.arguments import Memory, Placed, place_arguments
+from emulator.machine.arguments import Placed, place_arguments
 from emulator.machine.checks.finding import Finding
+from emulator.machine.memory import Memory
 from emulator.machine.options import Contract, EngineName, Order
 from emulator.machine.report import KernelError, Report
 from emulator.machine.shared.failure import Failure, over_limit
@@ -36,8 +37,7 @@ from emulator.machine.system.device_launches import (
 )
 from emulator.machine.system.host import Heap
 from emulator.machine.turns import Turn, taken
-from emulator.memory.arena import ALIGNMENT, Allocation, Arena
-from emulator.memory.untouched import copy_changed
+from emulator.memory.arena import Arena
 from emulator.memory.windows import PARAMETERS
 from emulator.ptx.module import BoundKernel, BoundModule
 from emulator.ptx.names import place_name
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 
 #: bytes of the memory through which a cooperative grid synchronises
 _WORKSPACE = 256
-#: bytes of global memory for parameters and the like: memory that must not grow is copied once less
-_ROOM = 1 << 14
 
 
 class LaunchedModule(Protocol):
@@ -139,7 +137,7 @@ class Launch:
         self.found: Iterable[Finding] = ()
         #: where they know that ptxas compiles a statement wrongly
         self.warned: Iterable[Finding] = ()
-        self.heap = Heap(self.arena)
+        self.heap = Heap(self.arena, {})
         #: what its threads launch themselves
         self.launches = DeviceLaunches(self)
         self.module = self.kernel.module
@@ -199,19 +197,24 @@ class Launch:
         return out
 
     def _run(self, engine: EngineName) -> Report:
-        placed = self._place()
         try:
-            counters = self._run_grids(engine)
-        except KernelError as error:
-            error.findings = list(self.found)
+            return self._finish(self._place(), self._run_grids(engine))
+        except BaseException as error:
+            try:
+                self.arena.roll_back()
+            finally:
+                self.arena.roll_back()  # the rest of it, where it was interrupted
+            self.arena.check()
+            if isinstance(error, KernelError):
+                error.findings = list(self.found)
             raise
-        return self._finish(placed, counters)
 
     def _finish(self, placed: Placed, counters: dict[str, int]) -> Report:
-        """Gives arrays and variables what the launch has written, and reports."""
+        """Gives copied arrays what the launch has written, keeps its heap, and reports."""
+        self.arena.check()
         placed.write_back(self.arena)
-        for held, allocation in self._variables:
-            copy_changed(held, self.arena.bytes_of(allocation))
+        if self.memory is not None:
+            self.memory.take_over(self.heap)
         return Report(
             self.function.name, findings=list(self.found), warnings=list(self.warned),
             counters=counters, printed=self.printed,
@@ -255,7 +258,7 @@ class Launch:
 
         request = launch.request
         assert request is not None
-        parameters = self.arena.bytes_of(request.buffer)[: request.parameter_bytes].copy()
+        parameters = request.buffer.held[: request.parameter_bytes].copy()
         self.arena.remove(request.buffer)
         launch._place_parameters(parameters)
         self.heap.earlier = set(self.heap.live)
@@ -293,23 +296,20 @@ class Launch:
         parameters = self.module._kernel(name).parameters
         return name, max((p.offset + p.bytes for p in parameters), default=0)
 
-    def _place(self) -> Placed:
-        """Puts variables, arrays and parameters into memory."""
-        variables = self.module.variables()
-        self.arena.reserve(_ROOM + sum(2 * ALIGNMENT + len(held) for held in variables.values()))
-        #: the module's bytes of each variable, and the launch's
-        self._variables: list[tuple[Array, Allocation]] = []
+    def _place(self, *, apart: bool = False) -> Placed:
+        """Puts variables, arrays and parameters into memory; `apart`: copies of them."""
+        placed, variables = Placed(apart=apart), self.module.variables()
+        if self.memory is not None:
+            self.arena, self.heap = self.memory.branch(placed)
         for name, address, writable in self.module._bound.places():
-            held = variables[name]
-            if len(held):
-                allocation = self.arena.allocate(
-                    name, len(held), address=address, contents=held, writable=writable
-                )
-                self._variables.append((held, allocation))
+            held, known = variables[name], self.arena.find(address)
+            # A Memory has the variables of its own modules already.
+            if len(held) and (known is None or not np.shares_memory(known.held, held)):
+                placed.place(self.arena, name, held, address, writable)
         # Where the blocks of a cooperative grid meet; every launch is one here.
         workspace = self.arena.allocate("workspace of the grid", _WORKSPACE).address
         self.environment = {"%envreg1": workspace >> 32, "%envreg2": workspace & 0xFFFFFFFF}
-        placed = place_arguments(self.arena, self.function, self.given, self.memory)
+        place_arguments(placed, self.arena, self.function, self.given)
         self._place_parameters(np.frombuffer(placed.parameters, np.uint8))
         return placed
 

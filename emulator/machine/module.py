@@ -18,10 +18,11 @@ from emulator.errors import (
     quoted,
     shown,
 )
-from emulator.machine.arguments import Memory, arrays_of
+from emulator.machine.arguments import arrays_of
 from emulator.machine.compiling import SUFFIXES, compile_cuda, contract_of
 from emulator.machine.launch import Launch
 from emulator.machine.mangling import find_mangled
+from emulator.machine.memory import Memory
 from emulator.machine.options import (
     Contract,
     EngineName,
@@ -60,8 +61,8 @@ class Module:
 
     `source` is the text, or the path of a file; a list of them is linked to one program, and
     `text` then holds all of them. `target` is the chip that is simulated; None takes the one that
-    the file names, which must not be older than sm_70. `variables_at` is the address of the first
-    variable, for modules that share a `Memory`.
+    the file names, which must not be older than sm_70. A `memory` holds the variables at addresses
+    that no other module of it has, until `unload`: for launches with this Memory.
 
     Raises ParseError for a text that is not PTX, UnsupportedError for a target that cannot run it.
     What cannot be bound or linked is listed in `problems`; kernels that need none of it can run.
@@ -72,9 +73,11 @@ class Module:
         source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         target: str | None = None,
         *,
-        variables_at: int = VARIABLES,
+        memory: Memory | None = None,
     ) -> None:
+        check_options(memory, None)
         text, self.path = _text(source)
+        variables_at = VARIABLES if memory is None else memory.variables_at
         short = len(text) <= _KEPT_LENGTH and (target is None or isinstance(target, str))
         self._bound = (_bound_once if short else _bound)(text, target, variables_at)
         self.target = self._bound.target
@@ -85,6 +88,11 @@ class Module:
         #: bytes of the variables of .global, which keep their values from launch to launch
         self._variables: dict[str, Array] = {}
         self._turn, self._loading = Turn(), Turn()
+        self._memory = memory
+        if memory is not None:
+            held = self.variables()
+            places = self._bound.places()
+            memory.load([(at, held[name], name, w) for name, at, w in places], self._bound.end)
 
     @classmethod
     def from_cuda(
@@ -195,6 +203,13 @@ class Module:
         them."""
         self._load_variables()
         return dict(self._variables)
+
+    def unload(self) -> None:
+        """Takes the variables out of the Memory that the module was made with."""
+        memory, self._memory = self._memory, None
+        for name, address, _ in self._bound.places():
+            if memory is not None and len(self._variables[name]):
+                memory.free(address)
 
     def _load_variables(self) -> None:
         total = sum(self._bound.variable_sizes)

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from emulator.errors import OperandError, as_integer, hint, shown
-from emulator.machine.arguments import Memory
+from emulator.machine.memory import Memory
 
 #: what ptxas makes of arithmetic: "ptxas", with its default options; "none", with -fmad=false, so
 #: that no product is fused; "O0", with -O0, where each statement is computed as it stands

@@ -1,22 +1,27 @@
 """Global memory of a launch: allocations at addresses of their own, by name, with nothing between.
 
-All allocations lie in one array of bytes, so that a load of many lanes is one ``take``; an address
-is found by the allocation that holds it. What no allocation holds is out of bounds, also where it
+Every allocation is an array of bytes, often one of the caller's, on which kernels work in place. An
+access of many lanes is checked first, and then is one ``take`` from the array of the allocation
+that it leads to, which NumPy checks again. What no allocation holds is out of bounds, also where it
 lies within another tensor of the same process: every allocation is surrounded by a red zone.
+
+An undo journal keeps bytes before the first write to them, for `Arena.roll_back`.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import threading
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.errors import OperandError
+from emulator.memory.allocation import WORD, Allocation, Room, zeros_at
 from emulator.memory.untouched import copy_changed, zeros
 
 Addresses = NDArray[np.uint64]
@@ -28,8 +33,13 @@ FIRST_ADDRESS, RED_ZONE = 0x7F40_0000_0000, 4096
 ALIGNMENT = 512
 #: addresses have so many bits
 ADDRESS_BITS = 49
-#: room that is made at once for allocations to come, at most
-_MOST_MORE = 1 << 28
+#: small allocations lie together, in rooms of at least so many bytes: lanes with one each, as of
+#: malloc, then look into one array
+_ROOM = 1 << 16
+#: the journal keeps at least so many bytes at a time
+_PIECE = 1 << 16
+#: native code keeps bytes from several threads
+_keeping = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -50,41 +60,6 @@ class AccessError(Exception):
         self.fault = fault
 
 
-@dataclass(eq=False)
-class Allocation:
-    """`size` bytes at `address`; `start` is its first byte in the arena."""
-
-    name: str
-    address: int
-    size: int
-    start: int = 0
-    writable: bool = True
-    #: ended by free, or by the host; its bytes stay, for messages
-    freed: bool = False
-    #: how many elements it has along each axis, and the bytes of each, for messages
-    shape: tuple[int, ...] = ()
-    element_bytes: int = 1
-    type: str = ""
-
-    @property
-    def end(self) -> int:
-        return self.address + self.size
-
-    def place(self, address: int) -> str:
-        """``A[3][5]``, or ``A + 7 bytes``: what lies at an address, in the words of its owner."""
-        element, byte = divmod(address - self.address, self.element_bytes)
-        if not 0 <= address - self.address < self.size:
-            far, side = (
-                (address - self.end + 1, "after the end")
-                if address >= self.end
-                else (self.address - address, "before the start")
-            )
-            return f"{far} byte{'s' * (far > 1)} {side} of {self.name}"
-        index = np.unravel_index(element, self.shape) if self.shape else (element,)
-        inside = f" + {byte} bytes" if byte else ""
-        return self.name + "".join(f"[{i}]" for i in index) + inside
-
-
 def extent_of(numbers: NDArray[Any]) -> tuple[int, int, int]:
     """The least and the greatest of some numbers, and the bits that any of them has."""
     if numbers.size == 1:
@@ -97,30 +72,106 @@ def extent_of(numbers: NDArray[Any]) -> tuple[int, int, int]:
     )
 
 
+#: what holds the accesses of nobody
+_EMPTY = Allocation("", 0, 0, Room(np.zeros(0, np.uint8), 0))
+#: the part that the journal keeps of what nobody has written
+_NOTHING = 0, 0
+
+
+class Table(NamedTuple):
+    """The allocations in ascending order, behind an entry for what lies below all of them."""
+
+    #: first address, and the one behind the last
+    starts: Addresses
+    ends: Indexes
+    #: how far bytes are from their addresses: in this process, and in their room
+    shifts: Indexes
+    inside: Indexes
+    #: where the rooms are counted
+    rooms: Indexes
+    #: whether they may be read, and written
+    readable: NDArray[np.bool_]
+    writable: NDArray[np.bool_]
+    #: the addresses of the bytes that the journal keeps, or need not keep
+    kept: Indexes
+    kept_ends: Indexes
+
+
+class Part(NamedTuple):
+    """Accesses that lead to one room: its words, and their places in them."""
+
+    view: Array
+    places: Indexes
+    #: which of the accesses; None: all
+    which: Indexes | None
+    #: where the first word is counted
+    origin: int
+
+
+class Words:
+    """All allocations as one array of words, for accesses to several of them: an index counts the
+    words of all."""
+
+    def __init__(self, arena: Arena, size: int, write: bool) -> None:
+        self._arena, self.size, self._write = arena, size, write
+        empty = _EMPTY.words(size)[0]
+        self.itemsize, self.dtype, self.shape = empty.itemsize, empty.dtype, empty.shape
+        self.base = None
+
+    def __getitem__(self, index: Indexes) -> Array:
+        out = np.empty((*index.shape, *self.shape[1:]), self.dtype)
+        for view, mask, places in self._parts(index):
+            out[mask] = view[places]
+        return out
+
+    def __setitem__(self, index: Indexes, words: Any) -> None:
+        words = np.broadcast_to(words, (*index.shape, *self.shape[1:]))
+        for view, mask, places in self._parts(index):
+            view[places] = words[mask]
+
+    def _parts(self, index: Indexes) -> Iterator[tuple[Array, NDArray[np.bool_], Indexes]]:
+        """For each room that an index leads to its words, who looks at them, and where."""
+        rooms = self._arena.rooms()
+        starts = np.array(list(rooms), np.int64)
+        at = starts[np.searchsorted(starts, index * self.size, "right") - 1]
+        for start in np.unique(at).tolist():
+            mask = at == start
+            view, lead = rooms[start].words(self.size, write=self._write)
+            yield view, mask, index[mask] - (start + lead) // self.size
+
+
 class Arena:
-    """Allocations, and one array with the bytes of all of them."""
+    """Allocations by address, and the undo journal of what is written to them."""
 
     def __init__(self) -> None:
         self._allocations: list[Allocation] = []
         self._addresses: list[int] = []
-        self._bytes: Array = np.zeros(0, np.uint8)
-        self._used = 0
-        self._views: dict[int, Array] = {}
+        #: bytes that all allocations take, counted one after the other
+        self.used = 0
+        #: where the bytes are counted that the access under way looks at; for checks
+        self.origin = 0
         self._next = FIRST_ADDRESS
-        self._table: tuple[Addresses, Indexes, Indexes, Array] | None = None
+        self._table: Table | None = None
+        #: where rooms are counted, in that order
+        self._rooms: dict[int, Room] | None = None
+        #: the last room of small allocations, and how much of it they take
+        self._last: tuple[Room, int] = (_EMPTY.room, 0)
+        #: bytes and what they held before; of an allocation the part that needs no keeping
+        self._journal: list[tuple[Array, Array]] = []
+        self._kept: dict[Allocation, tuple[int, int]] = {}
+        self._freed: list[Allocation] = []
+        #: set by native code that could not have bytes kept, and why: Python drops errors of
+        #: functions that native code calls
+        self.stopped: Indexes = np.zeros(1, np.int64)
+        self._error: BaseException = KeyboardInterrupt()
 
     def __iter__(self) -> Iterator[Allocation]:
         return iter(self._allocations)
 
-    # --- allocations ---
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_table": None, "_rooms": None, "_journal": []}
 
-    def reserve(self, size: int) -> None:
-        """Room for so many bytes more: what is known beforehand is allocated at once."""
-        if self._used + size > len(self._bytes):
-            before, room = self.contents, len(self._bytes)
-            self._bytes = zeros(max(self._used + size, room + min(room, _MOST_MORE)))
-            copy_changed(self._bytes[: self._used], before)
-            self._views = {}
+    # --- allocations ---
 
     def allocate(
         self,
@@ -128,14 +179,16 @@ class Arena:
         size: int,
         *,
         address: int | None = None,
+        held: Array | None = None,
         contents: Array | None = None,
         writable: bool = True,
         like: Array | None = None,
     ) -> Allocation:
         """A new allocation, at `address` or where there is room.
 
-        `contents` are its bytes, else zeros; `like` an array whose shape and type messages use.
-        Raises OperandError where the address overlaps another allocation or is none.
+        `held` is the array of bytes that it works on, else it has its own: a copy of `contents`, or
+        zeros. `like` is an array whose shape and type messages use. Raises OperandError where the
+        address overlaps another allocation or is none.
         """
         if address is None:
             address = self._room(size)
@@ -151,20 +204,46 @@ class Arena:
                     f"{name}: bytes {address:#x} … {address + size - 1:#x} overlap {near.name}, "
                     f"{near.address:#x} … {near.end - 1:#x}"
                 )
-        # The place in the arena has the alignment of the address, so that views of it fit.
-        start = self._used + (address - self._used) % ALIGNMENT
-        self.reserve(start + size + ALIGNMENT - self._used)
-        self._used = start + size
-        made = Allocation(name, address, size, start, writable)
+        if held is None:
+            made = Allocation(name, address, size, *self._own(address, size), writable)
+            self._kept[made] = 0, size
+            if contents is not None:
+                copy_changed(made.held, contents)
+        else:
+            made = Allocation(name, address, size, Room(held, address % WORD), 0, writable)
         if like is not None:
             made.shape, made.element_bytes = like.shape, like.dtype.itemsize
             made.type = str(like.dtype)
-        self._allocations.insert(at, made)
-        self._addresses.insert(at, address)
-        self._table = None
-        if contents is not None:
-            copy_changed(self.bytes_of(made), contents)
+        if made.room.start < 0:
+            self._count(made.room)
+        self._insert(at, made)
         return made
+
+    def _own(self, address: int, size: int) -> tuple[Room, int]:
+        """A room of zeros for an allocation, and where in it."""
+        if size > _ROOM:
+            return Room(zeros_at(address, size), address % WORD), 0
+        room, used = self._last
+        inside = used + address % WORD
+        if inside + size >= len(room.held):
+            room, inside = Room(zeros_at(0, 2 * len(room.held) or 2 * _ROOM), 0), address % WORD
+        self._last = room, -(-(inside + size) // WORD) * WORD
+        return room, inside
+
+    def add(self, made: Allocation, before: Arena) -> None:
+        """Takes an allocation of the branch of a launch, which has counted its room."""
+        self.used = max(self.used, before.used)
+        self._insert(bisect_right(self._addresses, made.address), made)
+
+    def _insert(self, at: int, made: Allocation) -> None:
+        self._allocations.insert(at, made)
+        self._addresses.insert(at, made.address)
+        self._table = self._rooms = None
+
+    def _count(self, room: Room) -> None:
+        """Counts a room behind all others, with the alignment of its address."""
+        room.start = -(-self.used // WORD) * WORD + room.residue
+        self.used = room.start + len(room.held)
 
     def _room(self, size: int) -> int:
         """A free address after all that were chosen here, and no allocation nearby."""
@@ -181,13 +260,22 @@ class Arena:
     def free(self, allocation: Allocation) -> None:
         """Ends an allocation; its address is not used again."""
         allocation.freed = True
+        self._freed.append(allocation)
         self._table = None
 
     def remove(self, allocation: Allocation) -> None:
         """Ends an allocation that no message will ever name."""
-        self.free(allocation)
-        at = self._allocations.index(allocation)
+        at = self._index(allocation)
         del self._allocations[at], self._addresses[at]
+        self._kept.pop(allocation, None)
+        self._table = self._rooms = None
+
+    def _index(self, allocation: Allocation) -> int:
+        """The position of an allocation; several that were freed may share an address."""
+        at = bisect_left(self._addresses, allocation.address)
+        while self._allocations[at] is not allocation:
+            at += 1
+        return at
 
     def find(self, address: int) -> Allocation | None:
         """The allocation that holds an address, if one does."""
@@ -203,125 +291,234 @@ class Arena:
             around, key=lambda x: max(x.address - address, address - x.end + 1, 0), default=None
         )
 
+    # --- all of it ---
+
+    def branch(self) -> Arena:
+        """An arena with the same allocations, for one launch: what it allocates, and its journal,
+        are its own."""
+        out = Arena()
+        out._allocations, out._addresses = self._allocations[:], self._addresses[:]
+        out.used, out._next = self.used, self._next
+        return out
+
+    def copy(self) -> Arena:
+        """The same allocations with bytes of their own."""
+        out = self.branch()
+        out._allocations = []
+        for given in self._allocations:
+            room = Room(zeros_at(given.address, given.size), given.address % WORD, given.start)
+            copy_changed(room.held, given.held)
+            made = replace(given, room=room, inside=0)
+            out._allocations.append(made)
+            out._kept[made] = 0, made.size
+        return out
+
+    def renumber(self) -> None:
+        """Counts the rooms anew: those of what was removed take no bytes any more."""
+        self.used, self._table, self._rooms = 0, None, None
+        for room in dict.fromkeys(made.room for made in self._allocations):
+            self._count(room)
+
+    def rooms(self) -> dict[int, Room]:
+        """The rooms of all allocations, by where they are counted, in that order."""
+        if self._rooms is None:
+            found = {x.room.start: x.room for x in self._allocations if x.size}
+            self._rooms = dict(sorted(found.items()))
+        return self._rooms
+
     def name_at(self, place: int) -> str:
-        """Name of the place in the array of bytes, in the words of its owner."""
+        """Name of a byte, by its place among all bytes, in the words of its owner."""
         for allocation in self._allocations:
             if allocation.start <= place < allocation.start + allocation.size:
                 return allocation.place(allocation.address + place - allocation.start)
         return f"byte {place} of global memory"
 
-    def bytes_of(self, allocation: Allocation) -> Array:
-        """The bytes of an allocation, a view."""
-        return self._bytes[allocation.start : allocation.start + allocation.size]
-
-    # --- all of it ---
-
-    @property
     def contents(self) -> Array:
-        """The bytes of all allocations, and of what lies between them; a view."""
-        return self._bytes[: self._used]
+        """The bytes of all allocations, counted one after the other; a copy."""
+        out = zeros(self.used)
+        for made in self._allocations:
+            copy_changed(out[made.start : made.start + made.size], made.held)
+        return out
 
-    def copy(self) -> Arena:
-        """The same allocations with bytes of their own."""
-        other = Arena()
-        other.__dict__.update(self.__getstate__())
-        other._allocations, other._addresses = self._allocations[:], self._addresses[:]
-        return other
+    def write(self, places: Indexes, values: Array) -> None:
+        """Writes bytes at places among all bytes, which rise."""
+        for made in self._allocations:
+            first, last = np.searchsorted(places, (made.start, made.start + made.size)).tolist()
+            if first < last:
+                at = places[first:last] - made.start
+                self.keep(made, int(at[0]), int(at[-1]) + 1)
+                made.held[at] = values[first:last]
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without views of the bytes, and the room behind them."""
-        return self.__dict__ | {"_bytes": self.contents.copy(), "_views": {}, "_table": None}
+    # --- the undo journal ---
+
+    def keep(self, made: Allocation, first: int, last: int) -> None:
+        """Somebody is about to write bytes `first` … `last` of an allocation."""
+        low, high = self._kept.get(made, _NOTHING)
+        if low <= first and last <= high:
+            return
+        with _keeping:
+            low, high = self._kept.get(made, _NOTHING)
+            if low == high:
+                low = high = first // _PIECE * _PIECE
+            # Twice as much each time, so that few pieces are kept of what is written step by step.
+            more = max(high - low, _PIECE)
+            start = low if low <= first else max(0, min(first, low - more))
+            end = high if last <= high else min(made.size, max(last, high + more))
+            for piece in (made.held[start:low], made.held[high:end]):
+                self.note(piece)
+            self._kept[made] = start, end
+            if self._table is not None:
+                row = self._index(made) + 1
+                self._table.kept[row] = made.address + start
+                self._table.kept_ends[row] = made.address + end
+
+    def keep_row(self, row: int, address: int, size: int) -> None:
+        """The same for native code, by the entry in the table; see `stopped`."""
+        made = self._allocations[row - 1]
+        try:
+            self.keep(made, address - made.address, address - made.address + size)
+        except BaseException as error:
+            self.stopped[0], self._error = 1, error
+
+    def check(self) -> None:
+        """Raises what came in between while native code had bytes kept."""
+        if self.stopped[0]:
+            raise self._error
+
+    def note(self, held: Array) -> None:
+        """Keeps the bytes of an array, which are about to change."""
+        if held.size:
+            self._journal.append((held, held.copy()))
+
+    def roll_back(self) -> None:
+        """Gives back all bytes, and ends of allocations, as they were."""
+        while self._journal:
+            held, before = self._journal[-1]
+            held[:] = before
+            self._journal.pop()
+        while self._freed:
+            self._freed[-1].freed = False
+            self._freed.pop()
 
     # --- accesses ---
 
-    def view(self, size: int) -> Array:
-        """The arena as unsigned words of 1, 2, 4 or 8 bytes, or as ``(…, 2 or 4)`` of them."""
-        made = self._views.get(size)
-        if made is None:
-            whole = self._bytes[: len(self._bytes) // size * size]
-            made = (
-                whole.view(f"<u{size}") if size <= 8 else whole.view("<u8").reshape(-1, size // 8)
-            )
-            self._views[size] = made
-        return made
-
-    def locate(self, addresses: Addresses, size: int, *, write: bool = False) -> Indexes:
-        """Places in the arena of accesses of `size` bytes, each aligned to its size.
+    def words(self, addresses: Addresses, size: int, write: bool) -> list[Part]:
+        """Where accesses of `size` bytes, each aligned to its size, lead to: one part for each
+        room.
 
         Raises AccessError for the first that is misaligned, out of bounds, freed, or written where
         that is not allowed.
         """
-        if not addresses.size:
-            return addresses.astype(np.int64)
-        low, high, bits = extent_of(addresses)
-        found = self.find(low)
-        if (
-            found is None
-            or high + size > found.end
-            or found.freed
-            or (write and not found.writable)
-        ):
-            return self._locate_each(addresses, size, write)
-        if bits & size - 1:
-            self._refuse_alignment(addresses, size)
-        return (addresses - np.uint64(found.address - found.start)).view(np.int64)
+        found = self._one(addresses, size, write)
+        if found is not None:
+            made, bits = found
+            if bits & size - 1:
+                self._refuse_alignment(addresses, size)
+            view, first = made.words(size, write=write)
+            places = (addresses.view(np.int64) - first) >> size.bit_length() - 1
+            return [Part(view, places, None, made.start + first - made.address)]
+        at, counted = self._rows(addresses, size, write)
+        rooms, parts = self.table().rooms[at], []
+        first = int(rooms[0])
+        same = bool((rooms == first).all())
+        for start in (first,) if same else np.unique(rooms).tolist():
+            which = None if same else np.flatnonzero(rooms == start)
+            view, lead = self.rooms()[start].words(size, write=write)
+            places = (counted if which is None else counted[which]) - (start + lead)
+            parts.append(Part(view, places >> size.bit_length() - 1, which, start + lead))
+        return parts
 
-    def locate_bytes(self, addresses: Addresses, size: int, *, write: bool = False) -> Indexes:
-        """Places in the arena of accesses of `size` bytes each, wherever they start.
-
-        Raises AccessError as `locate`.
-        """
-        return self._locate_each(addresses, size, write, aligned=False)
+    def bytes(self, addresses: Addresses, size: int, write: bool) -> tuple[Array | Words, Indexes]:
+        """Bytes, and the places in them of accesses of `size` bytes, wherever they start; `origin`
+        is where the bytes are counted. Raises AccessError as `words`."""
+        found = self._one(addresses, size, write)
+        if found is not None:
+            view, first = found[0].words(1, write=write)
+            self.origin = found[0].start + first - found[0].address
+            return view, addresses.view(np.int64) - first
+        _, places = self._rows(addresses, size, write, aligned=False)
+        self.origin = 0
+        return Words(self, 1, write), places
 
     def read_rows(self, addresses: Indexes, size: int) -> Array:
-        """The bytes ``(n, size)`` at addresses; raises AccessError as `locate`."""
-        held, places = self._rows(addresses, size)
+        """The bytes ``(n, size)`` at addresses; raises AccessError as `words`."""
+        held, places = self._words_of_rows(addresses, size, write=False)
         return held[places].reshape(len(places), size // held.itemsize).view(np.uint8)
 
     def write_rows(self, addresses: Indexes, rows: Array) -> None:
-        """Writes bytes ``(n, size)`` at addresses; raises AccessError as `locate`."""
-        held, places = self._rows(addresses, rows.shape[-1], write=True)
+        """Writes bytes ``(n, size)`` at addresses; raises AccessError as `words`."""
+        held, places = self._words_of_rows(addresses, rows.shape[-1], write=True)
         words = np.ascontiguousarray(rows).view(held.dtype)
         held[places] = words.reshape(*places.shape, *held.shape[1:])
 
-    def _rows(self, addresses: Indexes, size: int, *, write: bool = False) -> tuple[Array, Indexes]:
+    def _words_of_rows(
+        self, addresses: Indexes, size: int, *, write: bool
+    ) -> tuple[Array | Words, Indexes]:
         """Memory as words that rows consist of, the largest of up to 16 bytes, and the numbers
         ``(n, words)`` of those: fewer are faster."""
-        places = self.locate_bytes(addresses.astype(np.uint64), size, write=write)
-        common = int(np.bitwise_or.reduce(places)) | size | 16
+        given = addresses.astype(np.uint64)
+        found = self._one(given, size, write)
+        common = int(np.bitwise_or.reduce(addresses)) | size | 16
         word = common & -common
-        return self.view(word), places[:, None] // word + np.arange(size // word)
+        if found is not None:
+            view, first = found[0].words(word, write=write)
+            return view, (addresses - first)[:, None] // word + np.arange(size // word)
+        _, places = self._rows(given, size, write, aligned=False)
+        return Words(self, word, write), places[:, None] // word + np.arange(size // word)
 
-    def _locate_each(
+    def _one(self, addresses: Addresses, size: int, write: bool) -> tuple[Allocation, int] | None:
+        """The allocation that holds all accesses, and the bits that any address has; None where
+        there are several, or an access is refused."""
+        if not addresses.size:
+            return _EMPTY, 0
+        low, high, bits = extent_of(addresses)
+        found = self.find(low)
+        if found is None or high + size > found.end or found.freed:
+            return None
+        if write:
+            if not found.writable:
+                return None
+            self.keep(found, low - found.address, high + size - found.address)
+        return found, bits
+
+    def _rows(
         self, addresses: Addresses, size: int, write: bool, *, aligned: bool = True
-    ) -> Indexes:
-        """As `locate`, for lanes that look into several allocations, or outside of all."""
+    ) -> tuple[Indexes, Indexes]:
+        """For accesses that lead to several allocations the entries in the table, and the places
+        among all bytes."""
         if aligned and size > 1 and (addresses & np.uint64(size - 1)).any():
             self._refuse_alignment(addresses, size)
-        starts, ends, shift, usable = self._by_address()
-        at = np.searchsorted(starts, addresses, "right") - 1
+        table = self.table()
+        at = np.searchsorted(table.starts, addresses, "right") - 1
         signed = addresses.view(np.int64)
-        wrong = (signed < 0) | (signed + size > ends[at]) | ~usable[int(write), at]
+        usable = table.writable if write else table.readable
+        wrong = (signed < 0) | (signed + size > table.ends[at]) | ~usable[at]
         if wrong.any():
-            self._refuse(int(np.argmax(wrong)), int(addresses[int(np.argmax(wrong))]), size, write)
-        return signed + shift[at]
+            first = int(np.argmax(wrong))
+            self._refuse(first, int(addresses[first]), size, write)
+        if write:
+            outside = (signed < table.kept[at]) | (signed + size > table.kept_ends[at])
+            for row in np.unique(at[outside]).tolist():
+                made, mine = self._allocations[row - 1], signed[at == row]
+                first, last = int(mine.min()), int(mine.max()) + size
+                self.keep(made, first - made.address, last - made.address)
+        return at, signed + table.inside[at] + table.rooms[at]
 
-    def _by_address(self) -> tuple[Addresses, Indexes, Indexes, Array]:
-        """Where allocations start and end, how far their bytes are from their addresses, and
-        whether they may be read, and written; the first stands for what is below all."""
+    def table(self) -> Table:
+        """The allocations as arrays, until there are others."""
         if self._table is None:
             every = self._allocations
-            self._table = (
-                np.array([0, *self._addresses], np.uint64),
-                np.array([0, *(x.end for x in every)], np.int64),
-                np.array([0, *(x.start - x.address for x in every)], np.int64),
-                np.array(
-                    [
-                        [False, *(not x.freed for x in every)],
-                        [False, *(not x.freed and x.writable for x in every)],
-                    ]
-                ),
-            )
+            rows = [
+                (x.address, x.end, x.host - x.address, x.inside - x.address, x.room.start,
+                 not x.freed, not x.freed and x.writable, *self._kept.get(x, _NOTHING))
+                for x in every
+            ]  # fmt: skip
+            columns = np.array([(0,) * 9, *rows], np.int64).T.copy()
+            columns[7:] += columns[0]
+            self._table = Table(
+                columns[0].view(np.uint64), *columns[1:5], *columns[5:7].astype(np.bool_),
+                *columns[7:],
+            )  # fmt: skip
         return self._table
 
     def _refuse_alignment(self, addresses: Addresses, size: int) -> None:

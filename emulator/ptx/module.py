@@ -164,6 +164,13 @@ class BoundModule:
             for name, variable in self.variables.items()
         }
 
+    @property
+    def end(self) -> int:
+        """Where the variables of another module may start."""
+        sizes = zip(self.variables, self.variable_sizes, strict=True)
+        last = max((self.symbols[name].place + size for name, size in sizes), default=0)
+        return max(self.variables_at, -(-(last + _GAP) // 4096) * 4096)
+
     def places(self) -> Iterator[tuple[str, int, bool]]:
         """(name, address, whether a kernel may write it) of every variable."""
         for name, variable in self.variables.items():

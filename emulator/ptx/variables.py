@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from dtypes import FORMATS, Array, encode
 from emulator.errors import OperandError, UnsupportedError, hint
-from emulator.memory.untouched import zeros
+from emulator.memory.allocation import zeros_at
 from emulator.ptx import tree
 from emulator.ptx.binding import BindError
 from emulator.ptx.names import Symbol
@@ -109,7 +109,7 @@ def initial_bytes(
 ) -> Array:
     """The bytes that a variable starts with; zeros behind the values that are given."""
     room = extent(variable)
-    out = zeros(room.bytes)
+    out = zeros_at(symbols[variable.name.text].place, room.bytes)
     if variable.initialiser is None:
         return out
     size = room.element_bytes // variable.vector

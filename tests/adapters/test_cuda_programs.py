@@ -50,6 +50,23 @@ int main(int argc, char **argv) {
 """
 
 
+#: memory of new lives until delete, in whichever launch
+HEAP = r"""
+#include <cstdio>
+__device__ int *kept; __device__ int seen;
+__global__ void make(int n) { kept = new int[n]; for (int i = 0; i < n; i++) kept[i] = i; }
+__global__ void use() { atomicAdd(&seen, kept[threadIdx.x]); kept[threadIdx.x] += 100; }
+__global__ void end(int *out) { *out = kept[9]; delete[] kept; }
+int main() {
+  int *out, n, total; cudaMalloc(&out, 4);
+  make<<<1, 1>>>(64); use<<<1, 64>>>(); use<<<1, 64>>>(); end<<<1, 1>>>(out);
+  cudaMemcpyFromSymbol(&total, seen, 4);
+  cudaMemcpy(&n, out, 4, cudaMemcpyDeviceToHost);
+  printf("%d %d %s\n", n, total, cudaGetErrorName(cudaDeviceSynchronize()));
+}
+"""
+
+
 def run(*words, timeout=120, **variables):
     environment = {**os.environ, **variables}
     environment.pop("TRITON_INTERPRET", None)  # of other tests in this process
@@ -62,14 +79,23 @@ def run(*words, timeout=120, **variables):
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
+    return built(tmp_path_factory.mktemp("program"), SUM)
+
+
+def built(folder, text):
     nvcc = shutil.which("nvcc") or pytest.skip("no nvcc")
-    folder = tmp_path_factory.mktemp("program")
-    (folder / "sum.cu").write_text(SUM)
+    (folder / "program.cu").write_text(text)
     subprocess.run(
         [nvcc, "-arch=sm_80", "-cudart", "shared", "-Xfatbin", "-compress-mode=speed", "-o",
-         folder / "sum", folder / "sum.cu"], check=True, capture_output=True, timeout=120,
+         folder / "program", folder / "program.cu"], check=True, capture_output=True, timeout=120,
     )  # fmt: skip
-    return folder / "sum"
+    return folder / "program"
+
+
+def test_memory_of_new_lives_from_launch_to_launch(tmp_path):
+    code, out, err = run("--gpu", "H100", "--check", "--", str(built(tmp_path, HEAP)))
+    assert (code, err) == (0, "")
+    assert out == f"209 {2 * 2016 + 6400} cudaSuccess\n4 launches checked, 0 findings\n"
 
 
 def test_a_program_of_nvcc_runs_and_its_exit_code_comes_back(program, tmp_path):

@@ -4,7 +4,6 @@ import ctypes
 import re
 import struct
 
-import numpy as np
 import pytest
 
 from emulator.adapters.cuda import fatbin
@@ -178,13 +177,19 @@ def test_what_one_kind_of_call_allocated_another_does_not_free():
         space.release(space.allocate(8, "host"), "device", "managed")
 
 
-def test_a_module_brings_its_own_variables():
-    space, one, other = Space(1 << 20), object(), object()
-    space.add_variable(0x6000_0000_1000, np.zeros(8, np.uint8), "x", one)
-    space.add_variable(0x6000_0000_3000, np.zeros(8, np.uint8), "x", other)
-    assert [at for at, _, _ in space.memory_for(one).arrays] == [0x6000_0000_3000]
-    space.forget(other)
-    assert not space.memory_for(one).arrays
+def test_memory_of_the_program_is_registered_once():
+    space, held = Space(1 << 20), ctypes.create_string_buffer(256)
+    at = ctypes.addressof(held) + 8
+    space.register(at, 100)
+    assert space.find(at + 99) == (at, 100, "registered") and space.used == 0
+    space.bytes_at(at, 1)[:] = 7
+    assert held.raw[8] == 7
+    for address, size, code in ((at, 100, 712), (at + 50, 100, 712), (0, 1, 1), (at, 0, 1)):
+        with pytest.raises(CudaError) as caught:
+            space.register(address, size)
+        assert caught.value.code == code
+    space.release(at, "registered")
+    assert space.find(at) is None
 
 
 def test_handles_know_their_kinds():

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from emulator import EmulatorError, Module, UnsupportedError
+from emulator import EmulatorError, Memory, Module, UnsupportedError
 from emulator.machine import dask_launch
 from emulator.machine.report import KernelError
 
@@ -95,6 +95,15 @@ def test_chunks_change_nothing(here, engine):
     assert merged.counters["blocks"] == 32 and merged.counters["threads"] == 1024
     assert merged.counters["thread_statements"] == report.counters["thread_statements"]
     assert counted[-1] == (32, 32) and len(counted) == 8
+
+
+def test_variables_are_where_a_memory_has_them(here):
+    memory = Memory()
+    modules = [Module(KERNEL.format(SAME), memory=memory) for _ in range(2)]
+    x, y = np.zeros(N, "f4"), memory.allocate(4 * N)
+    modules[1]["k"].launch(32, 32, [x, y, N, 1.0], memory=memory, dask=here)
+    assert [int(x.variable("last").view("u4")[0]) for x in modules] == [0, N]
+    assert (memory.view(y, 4 * N).view("f4") == np.arange(N)).all()
 
 
 def test_clusters_stay_together(here):

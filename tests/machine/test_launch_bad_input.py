@@ -235,5 +235,5 @@ def test_memory():
             Memory().map(address, array)
     memory = Memory()
     memory.map(4096, np.zeros(100, ml_dtypes.bfloat16))
-    with pytest.raises(OperandError, match="overlaps the array of 200 bytes at 0x1000"):
+    with pytest.raises(OperandError, match="overlap memory at 0x1000"):
         memory.map(4100, A)

@@ -203,9 +203,9 @@ def test_a_store_ends_with_memory():
     cut = TensorMap.tiled(BASE, dtype="uint32", dims=(5,), box=(8,))
     copy, box = plan(cut).at(BASE, (0,)), np.full((1, 32), 1, np.uint8)
     store_box(copy, box, arena.write_rows)
-    assert (arena.bytes_of(allocation) == 1).all()
+    assert (allocation.held == 1).all()
     reduce_box(copy, box, arena.read_rows, arena.write_rows, np.add)
-    assert (arena.bytes_of(allocation) == 2).all()
+    assert (allocation.held == 2).all()
     memory = Memory(np.zeros(8, np.uint32))
     store_box(copy, box, memory.write)
     assert memory.data.tolist() == [1] * 32
@@ -217,7 +217,7 @@ def test_rows_behind_a_tensor_are_stored_one_by_one_where_memory_ends():
     pieces = [(slice(None), BASE + np.array([8, 0, 12, 4]), slice(0, 4))]
     copy = SimpleNamespace(pieces=list, behind=SimpleNamespace(pieces=lambda: pieces))
     store_box(copy, np.arange(16, dtype=np.uint8).reshape(4, 4), arena.write_rows)
-    assert arena.bytes_of(allocation).tolist() == [4, 5, 6, 7, 12, 13, 14, 15, 0, 1, 2, 3]
+    assert allocation.held.tolist() == [4, 5, 6, 7, 12, 13, 14, 15, 0, 1, 2, 3]
 
 
 def test_a_box_outside_of_the_tensor_touches_nothing():

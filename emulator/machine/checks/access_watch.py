@@ -83,7 +83,7 @@ class AccessWatch(Reporter):
         winner = int(np.flatnonzero((places == places[index]) & ~lost)[-1])
         apart = lanes[winner] // self.clocks.per_block != lanes[index] // self.clocks.per_block
         kind = "race between blocks" if apart and self.memory_of(view) == "global" else "race"
-        name = self.name_of(view, int(places[index]) * size)
+        name = self.name_of(view, int(places[index]) * size + self._origin(view), size)
         self.report(
             kind, lanes[index : index + 1], int(lost.sum()),
             f"threads write different values to {name} in one statement",
@@ -100,7 +100,7 @@ class AccessWatch(Reporter):
         use: str,
         changed: Bools | None = None,
     ) -> None:
-        places = np.broadcast_to(places, lanes.shape) * size
+        places = np.broadcast_to(places, lanes.shape) * size + self._origin(view)
         memory = self.memory_of(view)
         if memory == "local":
             self._local(lanes, places, size, use)
@@ -108,6 +108,10 @@ class AccessWatch(Reporter):
             self.access_shared(lanes, places, size, use, changed)
         else:
             self.access_global(lanes, places, size, use, changed)
+
+    def _origin(self, view: Array) -> int:
+        """Where the first byte of global memory is counted that an access looks at."""
+        return self.all.grid.arena.origin if self.memory_of(view) == "global" else 0
 
     def _local(self, lanes: Lanes, places: Places, size: int, use: str) -> None:
         width = self.wave.local.shape[1]
@@ -274,7 +278,7 @@ class AccessWatch(Reporter):
         self, lanes: Lanes, places: Places, size: int, use: str, changed: Bools | None
     ) -> None:
         memory, now, clocks = self.all.memory, self.now, self.clocks
-        memory.shadow.need(len(self.all.grid.arena.view(1)))
+        memory.shadow.need(self.all.grid.arena.used)
         granule = memory.shadow.granule
         every = granules(places, size, granule)
         at = self._used(every, granule)

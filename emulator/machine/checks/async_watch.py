@@ -42,7 +42,7 @@ class AsyncWatch(AccessWatch):
 
     def touched(self, lanes: Lanes, held: Array, places: Places, size: int, write: bool) -> None:
         """Bytes that a copy, or a load or store of a matrix, finds in memory."""
-        memory = self.memory_of(held)
+        memory, places = self.memory_of(held), places + self._origin(held)
         signals = "mbarrier::complete_tx::bytes" in self.words  # st.async and red.async, too
         if "copies" not in self.statement.effects and not signals:
             every = np.broadcast_to(places, lanes.shape)

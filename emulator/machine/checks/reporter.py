@@ -50,7 +50,7 @@ class GridWatch:
         #: blocks may look into each other's shared memory
         self.has_peers = int(np.prod(grid.cluster)) > 1
         per_block = -(-grid.threads // WARP) * WARP
-        size, granule = len(grid.arena.view(1)), self.granules["global"]
+        size, granule = grid.arena.used, self.granules["global"]
         if GlobalShadow.bytes_of(size, granule) > _MOST_SHADOW:
             raise UnsupportedError(
                 f"check=True would keep {GlobalShadow.bytes_of(size, granule):,} bytes for the "

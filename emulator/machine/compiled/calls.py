@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from dtypes import Array
 from emulator.machine.compiled.memory import CONTEXT
 from emulator.machine.vector.lanes import present, slots
 from emulator.machine.vector.strand import WARP, Strand
+from emulator.memory.arena import Arena
 
 #: words that a strand keeps in the form that stands for all lanes
 _MOST_KNOWN = 512
@@ -90,23 +92,24 @@ def layout_of(s: Strand) -> Layout:
     return found
 
 
+_keep = ctypes.CFUNCTYPE(None, ctypes.py_object, *[ctypes.c_int64] * 3)(Arena.keep_row)
+_KEEP_ADDRESS = ctypes.cast(_keep, ctypes.c_void_p).value
+
+
 def refreshed(s: Strand, layout: Layout) -> Array:
     """The context with the memory that is there now: it may have grown."""
     wave, arena = s.wave, s.wave.grid.arena
-    table = arena._by_address()
-    now = (table, arena.view(1), wave.shared, wave.local, wave.local_bytes)
+    table = arena.table()
+    now = (table, wave.shared, wave.local, wave.local_bytes)
     if layout.seen and all(x is y for x, y in zip(layout.seen, now, strict=True)):
         return layout.context
     layout.seen[:] = now
-    starts, ends, shifts, usable = table
     words = {
-        "arena": pointer(arena.view(1)),
-        "allocations": len(starts),
-        "starts": pointer(starts),
-        "ends": pointer(ends),
-        "shifts": pointer(shifts),
-        "readable": pointer(usable[0]),
-        "writable": pointer(usable[1]),
+        "arena": id(arena),  # the address of the object, which the launch keeps alive
+        "keep": _KEEP_ADDRESS,
+        "stopped": pointer(arena.stopped),
+        "allocations": len(table.starts),
+        **{name: pointer(x) for name, x in table._asdict().items() if name in CONTEXT},
         "shared": pointer(wave.shared),
         "shared_bytes": wave.shared_bytes,
         "shared_limit": wave.shared_limit,

@@ -20,11 +20,14 @@ from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW
 
 #: what a segment is told of memory, in words of 8 bytes: addresses of bytes and of tables, sizes
 CONTEXT = (
-    "arena", "allocations", "starts", "ends", "shifts", "readable", "writable",
-    "shared", "shared_bytes", "shared_limit", "rows", "cluster_rows", "cluster_size", "ledger",
-    "local", "local_bytes", "local_limit", "warps",
+    "allocations", "starts", "ends", "shifts", "readable", "writable", "kept", "kept_ends",
+    "keep", "arena", "stopped",
+    "shared", "shared_bytes", "shared_limit", "rows", "cluster_rows", "cluster_size",
+    "ledger", "local", "local_bytes", "local_limit", "warps",
 )  # fmt: skip
 _LOCATE = "locate"
+#: ``keep(arena, row, address, size)``: the undo journal keeps bytes of an allocation
+_KEEP = ir.FunctionType(ir.VoidType(), (LONG, LONG, LONG, LONG))
 
 
 class Memory:
@@ -335,10 +338,25 @@ class _Locate:
         flag = b.load(b.gep(b.inttoptr(usable, POINTER), [first], source_etype=ir.IntType(8)),
                       typ=ir.IntType(8))  # fmt: skip
         self._require(b.icmp_unsigned("!=", flag, ir.IntType(8)(0)))
-        start, last = entry("starts", first), b.sub(entry("ends", first), self.size)
-        self._require(b.icmp_signed("<=", address, last))
+        self._require(b.icmp_signed("<=", address, b.sub(entry("ends", first), self.size)))
         self._require(b.icmp_signed(">=", address, LONG(0)))
-        shift = b.add(self._field("arena"), entry("shifts", first))
+
+        def is_kept() -> Value:
+            above = b.icmp_signed(">=", address, entry("kept", first))
+            end = entry("kept_ends", first)
+            return b.and_(above, b.icmp_signed("<=", b.add(address, self.size), end))
+
+        with b.if_then(b.and_(self.write, b.not_(is_kept())), likely=False):
+            keep = b.inttoptr(self._field("keep"), _KEEP.as_pointer())
+            b.call(keep, [self._field("arena"), first, address, self.size])
+            kept = is_kept()
+            stopped = b.inttoptr(self._field("stopped"), POINTER)
+            with b.if_then(b.not_(kept)):
+                b.store(LONG(1), stopped)
+            self._require(kept)
+        start = b.select(self.write, entry("kept", first), entry("starts", first))
+        end = b.select(self.write, entry("kept_ends", first), entry("ends", first))
+        last, shift = b.sub(end, self.size), entry("shifts", first)
         for i, word in enumerate((start, b.add(b.sub(last, start), LONG(1)), shift)):
             b.store(word, b.gep(self.site, [LONG(i)], source_etype=LONG))
         return b.add(address, shift)

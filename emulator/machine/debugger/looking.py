@@ -179,7 +179,7 @@ class Looking:
 
         arena = self.launch.arena
         found = arena.find(PARAMETERS)
-        return b"" if found is None else bytes(arena.bytes_of(found))
+        return b"" if found is None else bytes(found.held)
 
     def register_names(self, every: bool = False) -> list[str]:
         """Registers that are live at the focus, or that its last statement has named; or all."""
@@ -424,7 +424,7 @@ class Looking:
             near = arena.nearest(spot.address)
             text = f"; nearest is {near.name} at {near.address:#x}" if near else ""
             raise OperandError(f"nothing lies at {spot.address:#x} ({spot.name}){text}")
-        return arena.bytes_of(found), spot.address - found.address
+        return found.held, spot.address - found.address
 
     def elements(self, text: str, type_: str, places: Array) -> Array:
         """Values of a type at bytes behind an address, as float64 or int64."""

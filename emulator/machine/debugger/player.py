@@ -8,7 +8,7 @@ counted in the order in which groups of threads come to them; the first has numb
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -38,9 +38,11 @@ class _Left(BaseException):
 class _Play:
     """One run of the launch, in a thread of its own."""
 
-    def __init__(self, launch: Any, initial: Array | None, stop: threading.Event) -> None:
+    def __init__(
+        self, launch: Any, initial: Mapping[int, Array] | None, stop: threading.Event
+    ) -> None:
         self.launch = launch
-        #: bytes of global memory before the first statement
+        #: bytes of global memory before the first statement, by address
         self.initial = initial
         self.number = 0
         self.threads: Sequence[Thread] = ()
@@ -107,17 +109,23 @@ class _Play:
         launch.observe = self._observe
         # What launches share is theirs while they copy it in and out, and not while one is looked
         # at: a launch that is stopped would keep others waiting.
-        with taken(launch._turns()):
-            placed = launch._place()
+        memory, turns = launch.memory, launch._turns()
+        with taken(turns):
+            if memory is not None:
+                launch.memory = memory.apart()
+            placed = launch._place(apart=True)
         if self.initial is None:
-            self.initial = launch.arena.contents.copy()
-        launch.arena.contents[:] = self.initial
+            self.initial = {made.address: made.held.copy() for made in launch.arena}
+        for made in launch.arena:
+            made.held[:] = self.initial[made.address]
         try:
             counters = launch._run_grids("reference")
         except Failure as failure:
             raise KernelError(failure.kind, failure.reason) from None
-        with taken(launch._turns()):
+        with taken(turns):
             report: Report = launch._finish(placed, counters)
+            if memory is not None:
+                memory.take_back(launch.memory)
         return report
 
     def _observe(self, threads: Sequence[Thread], pc: int) -> None:

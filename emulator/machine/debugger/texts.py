@@ -39,6 +39,7 @@ class TextLaunch(Source):
     async_order, seed, arithmetic, regions, earlier = "early", None, "auto", None, 0
     processors, cluster, reserved_shared = 1, (1, 1, 1), 0
     observe: Any = None
+    memory = None
 
     def __init__(
         self, text: Text, state: WarpState, initial: Initial, step_limit: int | None = None
@@ -65,7 +66,7 @@ class TextLaunch(Source):
     def _turns(self) -> dict[str, Any]:
         return {}
 
-    def _place(self) -> None:
+    def _place(self, *, apart: bool) -> None:
         """Statements of a warp have no arguments."""
 
     def _run_grids(self, engine: str) -> dict[str, int]:

@@ -8,7 +8,6 @@ addresses. Every access ends at `find`, which gives the bytes that it goes to.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
@@ -63,8 +62,6 @@ def find(
     that is not allowed.
     """
     held, start = _held(thread, space, address, size, alignment, write)
-    if held is None:
-        return thread.run.arena.view(1).data[start : start + size]
     return held[start : start + size]
 
 
@@ -76,19 +73,17 @@ def locate(
     Raises AccessError as `find`.
     """
     held, start = _held(thread, space, address, size, alignment, write)
-    if held is None:
-        return partial(thread.run.arena.view, 1), start
     found = np.frombuffer(held, np.uint8)
     return lambda: found, start
 
 
 def _held(
     thread: Thread, space: str, address: int, size: int, alignment: int, write: bool
-) -> tuple[memoryview | None, int]:
-    """The memory that an access leads to, None for global memory, and where it starts there."""
+) -> tuple[memoryview, int]:
+    """The memory that an access leads to, and where it starts there."""
     space, address = resolve(space, address)
     if space in _OF_ARENA:
-        return None, _in_arena(thread, address, size, alignment, write)
+        return _in_arena(thread, address, size, alignment, write)
     what = "local" if space == "local" else "shared"
     if space == "local":
         held, inside = memoryview(thread.local), address
@@ -107,16 +102,22 @@ def _held(
     return held, inside
 
 
-def _in_arena(thread: Thread, address: int, size: int, alignment: int, write: bool) -> int:
-    """Where an access of global memory starts in the arena."""
+def _in_arena(
+    thread: Thread, address: int, size: int, alignment: int, write: bool
+) -> tuple[memoryview, int]:
+    """The allocation that an access of global memory leads to, and where it starts there."""
     arena = thread.run.arena
     found = arena.find(address)
     if alignment > 1 and address % alignment:
         raise _misaligned(address, alignment)
     if found is None or address + size > found.end or found.freed or (write and not found.writable):
-        arena.locate_bytes(np.array([address], np.uint64), size, write=write)
+        arena.bytes(np.array([address], np.uint64), size, write)
         raise AssertionError("the arena refuses what it does not hold")
-    return int(found.start + address - found.address)
+    start = address - found.address
+    if write:
+        arena.keep(found, start, start + size)
+    held, first = found.words(1, write=write)
+    return held.data, address - first
 
 
 def _misaligned(address: int, alignment: int) -> AccessError:

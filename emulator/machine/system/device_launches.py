@@ -21,7 +21,8 @@ from emulator.machine.shared.place import Index
 from emulator.memory.arena import AccessError
 
 if TYPE_CHECKING:
-    from emulator.memory.arena import Allocation, Arena
+    from emulator.memory.allocation import Allocation
+    from emulator.memory.arena import Arena
 
 #: grids that are within each other when the next launch fails (measured on an H200)
 MOST_NESTED = 2048
@@ -70,7 +71,7 @@ class Copy(NamedTuple):
             return
         try:
             to = np.array([self.to], np.uint64)
-            arena.locate_bytes(to, min(self.size, 1 << 40), write=True)
+            arena.bytes(to, min(self.size, 1 << 40), True)
             if self.source is None:
                 row = np.full((1, self.size), self.value, np.uint8)
             else:

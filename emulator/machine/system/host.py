@@ -3,26 +3,28 @@ that such functions hand out."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from emulator.machine.shared.failure import Failure
 from emulator.machine.system.device_launches import DeviceLaunches
-from emulator.memory.arena import Allocation, Arena
+from emulator.memory.allocation import Allocation
+from emulator.memory.arena import Arena
 
 #: bytes that malloc hands out at a time, as cudaLimitMallocHeapSize starts with, and in all
 _HEAP, _HEAP_IN_ALL = 8 << 20, 1 << 30
 
 
 class Heap:
-    """What malloc has allocated."""
+    """What malloc has allocated, by address; `before`: in launches before this one."""
 
-    def __init__(self, arena: Arena) -> None:
+    def __init__(self, arena: Arena, before: Mapping[int, Allocation]) -> None:
         self.arena = arena
-        self.live: dict[int, Allocation] = {}
+        self.live = dict(before)
         self.freed: set[int] = set()
-        self.used = self.in_all = 0
+        self.used = self.in_all = sum(made.size for made in before.values())
         #: of what is live, the addresses that grids before this one have allocated
-        self.earlier: set[int] = set()
+        self.earlier = set(before)
 
     @property
     def own(self) -> list[Allocation]:

@@ -61,11 +61,10 @@ def copy(statement: Statement, function: Function) -> Step:
 def _issue_copies(lanes: Who, to: Array, at: Array, sizes: Int64, size: int) -> None:
     held, places = memory.bytes_at(lanes, "shared", to, size, alignment=size, write=True)
     wave, some = lanes.wave, sizes > 0
-    sources = _sources(lanes.part(some), at[some], size, sizes[some])
+    from_, sources = _sources(lanes.part(some), at[some], size, sizes[some])
     whole = bool((sizes == size).all())
 
     def perform(which: Int64) -> None:
-        from_ = wave.grid.arena.view(1)
         index = np.full(len(sizes), -1, np.int64)
         index[some] = sources
         chosen = index[which]
@@ -74,7 +73,8 @@ def _issue_copies(lanes: Who, to: Array, at: Array, sizes: Int64, size: int) -> 
         else:
             columns = np.arange(size)
             valid = columns < sizes[which][:, None]
-            data = np.where(valid, from_[np.where(valid, chosen[:, None] + columns, 0)], 0)
+            data = np.zeros(valid.shape, np.uint8)
+            data[valid] = from_[(chosen[:, None] + columns)[valid]]
         held[places[which][:, None] + np.arange(size)] = data
         wave.grid.progress += 1
 
@@ -83,16 +83,16 @@ def _issue_copies(lanes: Who, to: Array, at: Array, sizes: Int64, size: int) -> 
     wave.pending.copy(lanes.lanes, perform)
 
 
-def _sources(lanes: Who, at: Array, size: int, sizes: Int64) -> Int64:
-    """Places in the arena where copies read: all their bytes must be there."""
+def _sources(lanes: Who, at: Array, size: int, sizes: Int64) -> tuple[Any, Int64]:
+    """Global memory, and the places in it where copies read: all their bytes must be there."""
     if not len(at):
-        return np.zeros(0, np.int64)
+        return np.zeros(0, np.uint8), np.zeros(0, np.int64)
     if (sizes == size).all():
-        return memory.bytes_at(lanes, "global", at, size, alignment=size)[1]
+        return memory.bytes_at(lanes, "global", at, size, alignment=size)
     arena = lanes.wave.grid.arena
     for one in np.unique(sizes).tolist():
-        arena.locate_bytes(at[sizes == one], one)
-    return arena.locate_bytes(at, 1)
+        arena.bytes(at[sizes == one], one, False)
+    return arena.bytes(at, 1, False)
 
 
 def arrive_after_copies(statement: Statement, function: Function) -> Step:

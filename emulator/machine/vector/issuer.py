@@ -53,10 +53,8 @@ class Issuer:
         self, space: str, address: int, size: int, alignment: int, *, write: bool = False
     ) -> Place:
         who = memory.Who(self.wave, np.array([self.lane]), np.array([self.row]))
-        given, arena = np.array([address], np.uint64), self.wave.grid.arena
+        given = np.array([address], np.uint64)
         held, start = memory.bytes_at(who, space, given, size, alignment=alignment, write=write)
-        if held is arena.view(1):
-            return Place(partial(arena.view, 1), int(start[0]), size)
         return Place(lambda: held, int(start[0]), size)
 
     def change(self, barrier: int, by: Change) -> None:

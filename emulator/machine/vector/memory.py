@@ -204,9 +204,17 @@ def _in_no_window(
 def _in_arena(
     wave: Wave, addresses: Addresses, size: int, run: Access, chosen: Positions, write: bool
 ) -> Any:
-    arena = wave.grid.arena
-    places = arena.locate(addresses, size, write=write)
-    return run(arena.view(size), places >> (size.bit_length() - 1) if size > 1 else places, chosen)
+    arena, out = wave.grid.arena, None
+    for part in arena.words(addresses, size, write):
+        arena.origin = part.origin
+        if part.which is None:
+            return run(part.view, part.places, chosen)
+        got = run(part.view, part.places, part.which if chosen is None else chosen[part.which])
+        if got is not None:
+            if out is None:
+                out = np.empty((len(addresses), *got.shape[1:]), got.dtype)
+            out[part.which] = got
+    return out
 
 
 def _in_shared(
@@ -395,9 +403,8 @@ def bytes_at(
             index = int(np.argmax((addresses & np.uint64(alignment - 1)) != 0))
             reason = f"address {int(addresses[index]):#x} is no multiple of {alignment}"
             raise AccessError(Fault(index, int(addresses[index]), "misaligned", reason))
-        arena = lanes.wave.grid.arena
-        places = arena.locate_bytes(addresses, size, write=write)
-        return _told(lanes, arena.view(1), places, size, write)
+        held, places = lanes.wave.grid.arena.bytes(addresses, size, write)
+        return _told(lanes, held, places, size, write)
     wave = lanes.wave
     if space == "local":
         inside = addresses.astype(np.int64)

@@ -61,7 +61,7 @@ def _run(function: Function, grid: Sizes, block: Sizes, shared: int,
     try:
         report = function.kernel.launch(
             grid, block, raw, shared, cluster, check=given.check,
-            memory=space().memory_for(function.loaded), step_limit=given.step_limit,
+            memory=space().memory, step_limit=given.step_limit,
         )  # fmt: skip
     except KernelError as error:
         device.failed = _CODES.get(error.kind, _FAILED_LAUNCH)

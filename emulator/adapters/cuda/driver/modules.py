@@ -32,7 +32,6 @@ from emulator.adapters.cuda.settings import settings
 from emulator.errors import EmulatorError, ParseError, UnsupportedError
 from emulator.machine.module import Kernel, Module
 from emulator.machine.system.grid_groups import GRID_GROUPS
-from emulator.memory.windows import VARIABLES
 from emulator.ptx.source import joined
 
 _ELF = b"\x7fELF"
@@ -45,29 +44,24 @@ _LTO_INPUT = 5
 _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6
 #: how LLVM's bitcode begins, and NVIDIA's LTO-IR in a file of its own
 _LTO = (b"BC\xc0\xde", b"\xed\x43\x4e\x7f")
-_PAGE = 1 << 16
 
 
 class Loaded:
     """A module or library: its PTX, functions and the places of its variables."""
 
-    #: where the variables of the next module begin
-    free = VARIABLES
-
     def __init__(self, text: str) -> None:
         try:
-            self.module = Module(text, target().name, variables_at=Loaded.free)
-            variables = self.module.variables()
+            self.module = Module(text, target().name, memory=space().memory)
         except EmulatorError as error:
             complain("the module cannot be loaded", error)
             raise CudaError(INVALID_PTX if isinstance(error, ParseError) else 209) from None
         self.functions: dict[str, int] = {}
-        self.places: dict[str, tuple[int, int]] = {}
-        for name, address, _ in self.module._bound.places():
-            array = variables[name]
-            self.places[name] = (address, array.nbytes)
-            space().add_variable(address, array, name, self)
-            Loaded.free = max(Loaded.free, (address + array.nbytes + 2 * _PAGE) // _PAGE * _PAGE)
+        variables = self.module.variables()
+        #: address and bytes of each variable
+        self.places = {
+            name: (address, variables[name].nbytes)
+            for name, address, _ in self.module._bound.places()
+        }
 
     def function(self, name: str) -> int:
         """The handle of a kernel."""
@@ -177,7 +171,7 @@ def load_file(out: int, path: int, *_: int) -> None:
 
 @driver("cuModuleUnload", "cuLibraryUnload")
 def unload(module: int) -> None:
-    space().forget(handles.take(module, Loaded))
+    handles.take(module, Loaded).module.unload()
 
 
 @driver("cuModuleGetFunction", "cuLibraryGetKernel")
