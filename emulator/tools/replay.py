@@ -60,7 +60,7 @@ def selftest_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--engine", default="auto", help="auto, reference, vector or compiled")
 
 
-def selftest_command(file: Sequence[str] = (), engine: str = "auto") -> Answer:
+def selftest_command(engine: str = "auto", file: Sequence[str] = ()) -> Answer:
     """Replays every group with `engine`, or golden files of the caller's own GPU; exit code 1 where
     a bit differs from the hardware's.
 
