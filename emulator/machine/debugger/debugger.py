@@ -13,7 +13,7 @@ from emulator.machine.debugger.expressions import Expression
 from emulator.machine.debugger.locations import Line, Locations
 from emulator.machine.debugger.looking import Focus, Looking, block_number
 from emulator.machine.debugger.player import Player
-from emulator.machine.debugger.shown import Shown, spans_of
+from emulator.machine.debugger.shown import Shown, spans_of, text_of
 from emulator.machine.debugger.stops import (
     Breakpoint,
     Catchpoint,
@@ -205,8 +205,6 @@ class Debugger:
                 ))  # fmt: skip
 
             def show(words: Any) -> str:
-                from emulator.machine.debugger.shown import text_of
-
                 return text_of(words[focus.lane] or 0, type_)
         else:
             spot = self.look.spot(text)

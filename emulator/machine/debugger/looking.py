@@ -25,9 +25,9 @@ from emulator.machine.shared.place import Index, shown
 from emulator.machine.shared.special import CLOCKS
 from emulator.memory.mbarrier import Barrier
 from emulator.memory.tensor_copy import SWIZZLE_BITS, swizzled
-from emulator.memory.windows import LOCAL, RANK_BITS, SHARED, WINDOW_BITS
+from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 from emulator.ptx.names import short_name
-from emulator.ptx.program import Register, Statement, Vector, items_of
+from emulator.ptx.program import Register, Statement, Vector, items_of, registers_of
 
 #: elements that one answer may show
 _MOST = 1 << 16
@@ -175,8 +175,6 @@ class Looking:
         return value_of(int.from_bytes(raw, "little"), p.type)
 
     def parameter_bytes(self) -> bytes:
-        from emulator.memory.windows import PARAMETERS
-
         arena = self.launch.arena
         found = arena.find(PARAMETERS)
         return b"" if found is None else bytes(found.held)
@@ -570,8 +568,6 @@ def _no_names(name: str) -> Any:
 
 def _indexes(statement: Statement) -> Iterator[int]:
     """The registers that the operands of a statement name."""
-    from emulator.ptx.program import registers_of
-
     for bound in statement.operands.values():
         for item in items_of(bound):
             yield from registers_of(item)

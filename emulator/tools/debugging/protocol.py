@@ -36,6 +36,8 @@ _CAPABILITIES = (
     "supportsEvaluateForHovers", "supportsTerminateRequest", "supportsDataBreakpoints",
     "supportsCompletionsRequest",
 )  # fmt: skip
+#: requests after which there are no others
+_LAST = ("disconnect", "terminate")
 _FILTERS = {"nan": "the first NaN", "inf": "the first infinity"}
 #: words of a launch configuration -> arguments of the command
 _WORDS = {
@@ -98,14 +100,17 @@ class Adapter:
         #: breakpoints by the file, or by what else they were set through
         self._set: dict[str, list[int]] = {}
         self._printed = 0
-        self._over = False
+        #: the editor leaves: nothing runs any more
+        self._leaving = False
 
     def serve(self) -> None:
         """Answers requests until the editor leaves."""
         threading.Thread(target=self._read, daemon=True, name="requests").start()
         try:
-            while not self._over and (request := self._requests.get()) is not None:
+            while (request := self._requests.get()) is not None:
                 self._answer(request)
+                if request.get("command") in _LAST:
+                    return
         finally:
             if self._held is not None:
                 self._held.close()
@@ -114,11 +119,14 @@ class Adapter:
         """Takes requests while the launch runs, and interrupts it for those that cannot wait."""
         try:
             while (message := read_message(self._source)) is not None:
-                if message.get("command") in ("pause", "disconnect", "terminate") and self._held:
+                if message.get("command") in _LAST:
+                    self._leaving = True
+                if message.get("command") in ("pause", *_LAST) and self._held:
                     self._held.player.interrupt()
                 self._requests.put(message)
         except OperandError as error:
             self._event("output", {"category": "stderr", "output": f"{error}\n"})
+        self._leaving = True
         if self._held:
             self._held.player.interrupt()
         self._requests.put(None)
@@ -194,7 +202,6 @@ class Adapter:
         return {}, lambda: self._moved(self.debugger.cont, "step")
 
     def leave(self, given: Body) -> Answered:
-        self._over = True
         return {}, lambda: self._event("terminated")
 
     def restart(self, given: Body) -> Answered:
@@ -282,6 +289,8 @@ class Adapter:
         return {}, None
 
     def _moved(self, move: Callable[[], Stop], reason: str) -> None:
+        if self._leaving:
+            return
         debugger = self.debugger
         was_over = debugger.player.outcome is not None
         try:

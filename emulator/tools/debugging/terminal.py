@@ -10,6 +10,7 @@ from typing import Any
 
 from emulator.errors import EmulatorError, OperandError, hint, listing, quoted
 from emulator.machine.debugger.debugger import Debugger, Stop
+from emulator.machine.debugger.expressions import Expression
 from emulator.machine.debugger.locations import PTX
 from emulator.machine.debugger.shown import Shown, number_text
 from emulator.machine.debugger.stops import Breakpoint
@@ -284,8 +285,6 @@ class Terminal(cmd.Cmd):
 
     def do_condition(self, words: str) -> None:
         """condition N [CONDITION]: gives a breakpoint a condition, or takes it away."""
-        from emulator.machine.debugger.expressions import Expression
-
         first, _, rest = words.strip().partition(" ")
         (number,) = _numbers(first) or [0]
         stopper = self.debugger.stopper(number)
