@@ -216,6 +216,28 @@ def find_target(name: str | Target) -> Target:
     )
 
 
+class Board(NamedTuple):
+    """Sizes of a GPU as sold, from its data sheet."""
+
+    processors: int
+    memory_gib: int
+    clock_khz: int
+    #: bits
+    memory_bus: int
+    l2_mib: int
+
+
+#: by the name of the chip
+BOARDS = {
+    "V100": Board(80, 16, 1_530_000, 4096, 6), "T4": Board(40, 16, 1_590_000, 256, 4),
+    "A100": Board(108, 40, 1_410_000, 5120, 40), "A10": Board(72, 24, 1_695_000, 384, 6),
+    "L4": Board(58, 24, 2_040_000, 192, 48), "L40": Board(142, 48, 2_490_000, 384, 96),
+    "H100": Board(132, 80, 1_980_000, 5120, 50), "H200": Board(132, 141, 1_980_000, 6144, 50),
+    "B200": Board(148, 180, 1_965_000, 8192, 126),
+}  # fmt: skip
+_OTHER_BOARD = Board(132, 16, 1_500_000, 4096, 32)
+
+
 class Chip(NamedTuple):
     """A GPU, or any that runs PTX for a target."""
 
@@ -223,6 +245,11 @@ class Chip(NamedTuple):
     name: str
     #: the target with every feature of the chip, which libraries are built for
     target: Target
+
+    @property
+    def board(self) -> Board:
+        """The sizes of the GPU; those of none in particular for a chip that is not in `BOARDS`."""
+        return BOARDS.get(self.name, _OTHER_BOARD)
 
 
 def find_chip(name: str | Target) -> Chip:

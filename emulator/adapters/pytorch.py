@@ -14,7 +14,7 @@ from emulator.tools.pytorch.device import build
 from emulator.tools.pytorch.device.compiling import enter_compiling, forget
 from emulator.tools.pytorch.device.memory import Heap
 from emulator.tools.pytorch.device.operators import Operators
-from emulator.tools.pytorch.device.runtime import TOTAL, enter_runtime
+from emulator.tools.pytorch.device.runtime import enter_runtime
 from emulator.tools.pytorch.mode import Products, tensor_core_matmul
 from emulator.tools.pytorch.used import Used, UsedOperators, UsedProduct
 
@@ -79,7 +79,7 @@ def _enter(
 ) -> SimulatedGPU:  # fmt: skip
     chip = find_chip(target)
     build.check_build()
-    heap = Heap(TOTAL)
+    heap = Heap(chip.board.memory_gib << 30)
     with ExitStack() as entered:
         forget()
         entered.callback(forget)

@@ -126,7 +126,7 @@ def test_memory_is_given_back(gpu):
     del view
     assert torch.cuda.memory_allocated() == before
     assert torch.cuda.max_memory_allocated() >= before + (1 << 20)
-    with pytest.raises(torch.OutOfMemoryError, match="total capacity of 80"):
+    with pytest.raises(torch.OutOfMemoryError, match="total capacity of 141"):
         torch.empty(1 << 40, dtype=torch.uint8, device="cuda")
 
 
@@ -138,7 +138,7 @@ def test_torch_cuda_answers(gpu):
     assert cuda.is_available() and cuda.device_count() == 1 and cuda.current_device() == 0
     assert cuda.get_device_capability() == (9, 0) and cuda.get_device_name() == "NVIDIA H200"
     assert cuda.get_device_properties(0).multi_processor_count == 132
-    assert cuda.is_bf16_supported() and cuda.mem_get_info()[1] == 80 << 30
+    assert cuda.is_bf16_supported() and cuda.mem_get_info()[1] == 141 << 30
     assert torch.accelerator.current_accelerator().type == "cuda"
     start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
     start.record()
@@ -150,6 +150,15 @@ def test_torch_cuda_answers(gpu):
     assert start.elapsed_time(end) >= 0 and x.tolist() == [2, 2]
     assert x.pin_memory().cuda(non_blocking=True) is x
     x.record_stream(cuda.current_stream())
+
+
+@pytest.mark.parametrize(
+    ("name", "processors", "gib"), [("A100", 108, 40), ("H100", 132, 80), ("T4", 40, 16)]
+)
+def test_each_chip_has_its_own_sizes(name, processors, gib):
+    with simulated_gpu(name):
+        properties = torch.cuda.get_device_properties(0)
+    assert (properties.multi_processor_count, properties.total_memory) == (processors, gib << 30)
 
 
 def test_random_numbers_of_the_device_are_its_own(gpu):

@@ -6,7 +6,7 @@ from functools import cache
 from typing import NamedTuple
 
 from emulator.adapters.cuda.settings import settings
-from emulator.targets import Target
+from emulator.targets import Board, Target
 
 
 class Processor(NamedTuple):
@@ -29,20 +29,11 @@ _PROCESSORS = {
     103: Processor(228, 2048, 32, 64), 110: Processor(228, 1536, 24, 64),
     120: Processor(100, 1536, 24, 64), 121: Processor(100, 1536, 24, 64),
 }  # fmt: skip
-#: multiprocessors, memory in GiB, clock in kHz, bits of the memory bus, MiB of L2; data sheets
-_BOARDS = {
-    "V100": (80, 16, 1_530_000, 4096, 6), "T4": (40, 16, 1_590_000, 256, 4),
-    "A100": (108, 40, 1_410_000, 5120, 40), "A10": (72, 24, 1_695_000, 384, 6),
-    "L4": (58, 24, 2_040_000, 192, 48), "L40": (142, 48, 2_490_000, 384, 96),
-    "H100": (132, 80, 1_980_000, 5120, 50), "H200": (132, 141, 1_980_000, 6144, 50),
-    "B200": (148, 180, 1_965_000, 8192, 126),
-}  # fmt: skip
-_OTHER_BOARD = (132, 16, 1_500_000, 4096, 32)
 
 
-def board() -> tuple[int, int, int, int, int]:
-    """Multiprocessors, GiB, kHz, bits of the bus and MiB of L2 of the GPU."""
-    return _BOARDS.get(settings().chip.name, _OTHER_BOARD)
+def board() -> Board:
+    """The sizes of the GPU."""
+    return settings().chip.board
 
 
 def processor() -> Processor:

@@ -16,9 +16,6 @@ import torch
 from emulator.targets import Chip
 from emulator.tools.pytorch.device.memory import Heap
 
-#: bytes of memory, and multiprocessors, of the GPU; those of an H100
-TOTAL = 80 << 30
-PROCESSORS = 132
 _STREAM_KIND = 1
 
 
@@ -99,15 +96,16 @@ def _set(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
 
 def _properties(chip: Chip) -> Any:
     major, minor = divmod(chip.target.number, 10)
-    limit = chip.target.shared_limit
+    limit, board = chip.target.shared_limit, chip.board
     return SimpleNamespace(
-        name=f"NVIDIA {chip.name}", major=major, minor=minor, total_memory=TOTAL,
-        multi_processor_count=PROCESSORS, max_threads_per_multi_processor=2048,
+        name=f"NVIDIA {chip.name}", major=major, minor=minor, total_memory=board.memory_gib << 30,
+        multi_processor_count=board.processors, max_threads_per_multi_processor=2048,
         max_threads_per_block=1024, warp_size=32, regs_per_multiprocessor=65536,
-        L2_cache_size=50 << 20, shared_memory_per_block=48 << 10,
+        L2_cache_size=board.l2_mib << 20, shared_memory_per_block=48 << 10,
         shared_memory_per_block_optin=limit, shared_memory_per_multiprocessor=limit + 1024,
         is_integrated=0, is_multi_gpu_board=0, gcnArchName="", uuid="simulated",
-        clock_rate=1980000, memory_clock_rate=2619000, memory_bus_width=5120,
+        clock_rate=board.clock_khz, memory_clock_rate=2619000,
+        memory_bus_width=board.memory_bus,
         pci_bus_id=0, pci_device_id=0, pci_domain_id=0,
     )  # fmt: skip
 
