@@ -188,7 +188,7 @@ def _place_arrays(
         writable = any(array.flags.writeable for _, array in held)
         raw = bytes_view(largest)
         spans_all = raw.nbytes == high - low and raw.flags.writeable == writable
-        in_place = spans_all and fits(raw, 0)
+        in_place = spans_all and fits(raw, 0) and not placed.apart
         made = arena.allocate(
             name, high - low, held=raw if in_place else None, writable=writable, like=largest
         )
