@@ -13,7 +13,7 @@ from emulator import OperandError
     "case, count",
     [
         pytest.param(calls.case, 9, id="calls"),
-        pytest.param(commands.case, 20, id="commands"),
+        pytest.param(commands.case, 40, id="commands"),
         pytest.param(partial(ptx.case, pool=lambda: (calls.KERNEL, commands.KERNEL)), 8, id="ptx"),
         pytest.param(calls.case, 2000, id="many calls", marks=pytest.mark.slow),
         pytest.param(commands.case, 200, id="many commands", marks=pytest.mark.slow),

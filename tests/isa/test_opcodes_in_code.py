@@ -32,11 +32,16 @@ TABLES = {
     "ptx/operands.py": "syntax: the operands of a call have a grammar of their own",
     "machine/checks/miscompilations.py": "rules of ptxas",
     "machine/compiled/loops.py": "branches",
+    "machine/debugger/expressions.py": "words of Python",
+    "machine/debugger/looking.py": "names of what is under way",
     "machine/shared/tensor_cores.py": "modifiers of a tcgen05.ld",
     "machine/shared/tensor_order.py": "which operations of tensor cores wait for which",
+    "tools/debugging/terminal.py": "gdb's commands",
     "tools/descriptors/command.py": "an example",
     "tools/explanations/steps.py": "steps of recipes",
+    "tools/launching.py": "words of --arg",
     "tools/recordings.py": "kinds of recordings",
+    "tools/studies/error.py": "an idesc is tcgen05's alone",
     "tools/support.py": "rows of the table of support",
 }
 #: words that mean other things, too: effects, modifiers, and kinds of errors and findings

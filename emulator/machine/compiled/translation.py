@@ -259,7 +259,8 @@ def bases_of_many(statements: Sequence[Statement]) -> set[int]:
     counts: Counter[int] = Counter()
     for statement in statements:
         place = statement.operands.get("a")
-        if statement.name != "ld" or statement.guard or not isinstance(place, Address):
+        loads = "reads" in statement.effects and "writes" not in statement.effects
+        if not loads or statement.guard or not isinstance(place, Address):
             continue
         if isinstance(place.base, Register) and space_of(statement, place) == "shared":
             counts[place.base.index] += 1
