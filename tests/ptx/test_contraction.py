@@ -181,21 +181,22 @@ def test_a_product_with_a_constant_is_fused_behind_a_branch():
 @pytest.mark.parametrize(
     ("body", "factor"),
     [  # what ptxas 13.0 and 13.5 multiply by; None: they convert in front of the branch
-        ("cvt.rn.bf16.f32 h, 0f40533333; cvt.f32.bf16 v, h;", 0x40530000),
-        ("cvt.rn.f16.f32 h, 0fC0533333; cvt.f32.f16 v, h;", 0xC0534000),
-        ("mov.b16 h, 0xC100; cvt.f32.f16 v, h;", 0xC0200000),
-        ("cvt.rn.f32.u8 v, 0x1F9;", 0x43790000),
-        ("mov.b16 h, -7; cvt.rn.f32.s16 v, h;", 0xC0E00000),
-        ("cvt.rn.f32.u32 v, 0xFFFFFFF9;", 0x4F800000),
-        ("cvt.rn.f32.s32 v, -7;", 0xC0E00000),
-        ("cvt.rn.f32.s64 v, -7;", None),
-        ("cvt.rz.bf16.f32 h, 0f40533333; cvt.f32.bf16 v, h;", None),
+        ("cvt.rn.bf16.f32 h, 0f40533333; cvt.f32.bf16 mine, h;", 0x40530000),
+        ("cvt.rn.f16.f32 h, 0fC0533333; cvt.f32.f16 mine, h;", 0xC0534000),
+        ("mov.b16 h, 0xC100; cvt.f32.f16 mine, h;", 0xC0200000),
+        ("cvt.rn.f32.u8 mine, 0x1F9;", 0x43790000),
+        ("mov.b16 h, -7; cvt.rn.f32.s16 mine, h;", 0xC0E00000),
+        ("cvt.rn.f32.u32 mine, 0xFFFFFFF9;", 0x4F800000),
+        ("cvt.rn.f32.s32 mine, -7;", 0xC0E00000),
+        ("cvt.rn.f32.s64 mine, -7;", None),
+        ("cvt.rz.bf16.f32 h, 0f40533333; cvt.f32.bf16 mine, h;", None),
     ],
 )  # fmt: skip
 def test_a_product_with_a_converted_constant(body, factor):
     a, b, c = cases("f32")
-    body = f""".reg .b16 h; .reg .f32 v; {body} mul.f32 t, a, v; setp.lt.f32 p, b, c; @p bra ELSE;
-        bra DONE; ELSE: mov.f32 a, 0f3F800000; DONE: add.f32 d, t, b;"""
+    body = f""".reg .b16 h; .reg .f32 mine; {body} mul.f32 t, a, mine;
+        setp.lt.f32 p, b, c; @p bra ELSE; mov.f32 a, c; bra DONE;
+        ELSE: mov.f32 a, 0f3F800000; DONE: add.f32 d, t, b;"""
     contract = "ptxas" if factor else "none"
     made = run("f32", body, (a, b, c))
     assert_same_codes(made, run("f32", body, (a, b, c), contract))
