@@ -87,7 +87,7 @@ def _enter(
         generator = enter_runtime(entered, chip, heap)
         enter_compiling(entered)
         products = Products(chip, strict, used=UsedOperators(chip))
-        Operators(heap, products, generator).enter(entered)
+        Operators(chip, heap, products, generator).enter(entered)
         build.check_gradients()
         build.enter_one_thread(entered)
         driver = None

@@ -26,7 +26,7 @@ EXACT: dict[str, str] = {
         __rshift__ logical_and logical_or logical_xor logical_not is_nonzero aminmax
         max_pool2d_with_indices""",
 }  # fmt: skip
-#: operators with one rounding of a result that IEEE 754 defines: the same but for codes of NaNs
+#: operators with one rounding of a result that IEEE 754 defines
 ROUNDED = "add sub rsub mul div sqrt reciprocal true_divide"
 #: operators that are exact for integers besides
 INTEGERS = (
@@ -57,5 +57,5 @@ def why_exact(name: str, tensors: list[Any], options: Any) -> tuple[str, Evidenc
         plain = options.get("alpha", 1) == 1 and options.get("rounding_mode") is None
         real = not any(x.dtype.is_complex for x in tensors)
         if base in ROUNDED.split() and plain and real:
-            return "rounds each result once; the codes of NaNs are the CPU's", "rule"
+            return "rounds each result once", "rule"
     return "the GPU has an order or a function of its own", "none"

@@ -110,10 +110,11 @@ class Products:
             )
 
     def note_unknown(
-        self, name: str, tensors: list[Any], why: str, evidence: Evidence = "none"
-    ) -> None:
-        """Lists an operator that PyTorch computes on the CPU."""
-        self._computer.note_unknown(name, tensors, why, evidence)
+        self, name: str, tensors: list[Any], why: str, evidence: Evidence = "none",
+        *order: str,
+    ) -> None:  # fmt: skip
+        """Lists an operator that is no product; `order`: where the CPU does not compute it."""
+        self._computer.note_unknown(name, tensors, why, evidence, *order)
 
     def compute(self, function: Any, name: str, tensors: list[Any], args: Any, kwargs: Any) -> Any:
         """The result of an operator of COMPUTED."""

@@ -53,11 +53,11 @@ class Computer:
         self.engine, self.note, self.recipe = engine, note, recipe
 
     def note_unknown(
-        self, name: str, tensors: list[Any], why: str, evidence: Evidence = "none"
-    ) -> None:
-        """Lists an operation that PyTorch computes."""
+        self, name: str, tensors: list[Any], why: str, evidence: Evidence = "none",
+        order: str = "computed by PyTorch on the CPU",
+    ) -> None:  # fmt: skip
+        """Lists an operation that is no product."""
         types = " ".join(dict.fromkeys(_name(x) for x in tensors))
-        order = "computed by PyTorch on the CPU"
         self.note(UsedProduct(name, types, 0, 0, 0, 0, "", order, evidence, why))
 
     def product(

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from emulator.targets import Chip
 from emulator.tools.pytorch.composites import attention_is_fused, name_of, tensors_in
 from emulator.tools.pytorch.device.memory import Heap, replace, view
+from emulator.tools.pytorch.device.pointwise import EVIDENCE, Pointwise, convert_nans
 from emulator.tools.pytorch.exact import why_exact
 from emulator.tools.pytorch.mode import COMPUTED, Products
 from emulator.tools.pytorch.unknown import unknown_kind
@@ -148,8 +150,9 @@ def _wrapped(number: Any, tensors: list[Any]) -> Any:
 class Operators:
     """Runs the operators of the device."""
 
-    def __init__(self, heap: Heap, products: Products, generator: Any) -> None:
+    def __init__(self, chip: Chip, heap: Heap, products: Products, generator: Any) -> None:
         self.heap, self.products, self.generator = heap, products, generator
+        self.pointwise = Pointwise(chip)
 
     def enter(self, stack: ExitStack) -> None:
         """Registers with PyTorch's dispatcher until `stack` closes."""
@@ -207,6 +210,18 @@ class Operators:
             self.products.note_unknown(name, tensors, why)
         elif base in COMPUTED and tensors:
             return self.products.compute(function, name, tensors, args, kwargs)
+        elif call := self.pointwise.of(function, name, args, kwargs):
+            if call.kernel:
+                given = EVIDENCE, self.pointwise.evidence(call), "computed as on the GPU"
+                self.products.note_unknown(name, tensors, *given)
+            else:
+                self.products.note_unknown(name, tensors, *why_exact(name, tensors, {}))
+            return self.pointwise.run(call, _call(function, args, kwargs))
+        elif base in ("copy", "_to_copy"):
+            self.products.note_unknown(name, tensors, *why_exact(name, tensors, kwargs))
+            made = _call(function, args, kwargs)
+            convert_nans(made, args[1] if base == "copy" else args[0])
+            return made
         else:
             self.products.note_unknown(name, tensors, *why_exact(name, tensors, kwargs))
         if function in _WIDENING:
