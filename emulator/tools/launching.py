@@ -343,10 +343,14 @@ def _problems(module: Module) -> Answer:
     return Answer(lines, data, code=1 if found else 0)
 
 
+_COUNTS = ("one", "two", "three", "four", "five")
+
+
 def _sizes(option: str, text: str, most: int = 3) -> tuple[int, ...]:
     parts = re.split("[,x]", text)
     if not 1 <= len(parts) <= most or not all(re.fullmatch("[0-9]{1,10}", x) for x in parts):
-        raise OperandError(f"{option} is one to {most} numbers such as 8,8; got {quoted(text)}")
+        count = f"one to {_COUNTS[most - 1]} numbers"
+        raise OperandError(f"{option} is {count} such as 8,8; got {quoted(text)}")
     return tuple(map(int, parts))
 
 

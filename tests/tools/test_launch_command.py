@@ -283,7 +283,7 @@ def test_a_tensor_map(folder, array):
         ("tensormap:arange:f4:6x8", "--arg is tensormap:A.npy:box=64x64"),
         ("tensormap:box=4x4", "--arg is tensormap:A.npy:box=64x64"),
         ("tensormap:arange:f4:6x8:box=4x4:swizle=32B", "nearest is 'swizzle'"),
-        ("tensormap:arange:f4:6x8:box=4xa", "box is one to 5 numbers"),
+        ("tensormap:arange:f4:6x8:box=4xa", "box is one to five numbers"),
         ("tensormap:3:box=4x4", "a tensor map is of an array"),
         ("tensormap:arange:f4:6x8:box=4x4:swizzle=33B", "swizzle"),
         ("tensormap:arange:f4:6x8:box=4", "box"),

@@ -216,7 +216,7 @@ class AsyncWatch(AccessWatch):
         """A tensor copy reads the map at a place of global memory."""
         if self.memory_of(held) != "global":
             return
-        memory = self.all.memory
+        memory, place = self.all.memory, place + self._origin(held)
         at = np.unique(np.arange(place, place + 128) // memory.shadow.granule)
         edited = memory.shadow.written[at]
         last = int(edited.max())

@@ -110,7 +110,7 @@ def _arrive(t: NativeFunction, statement: Statement) -> None:
     alike = b.icmp_unsigned("==", b.load(after, typ=integers(64), align=SIZE), before)
     # What is undefined leaves the word as it is; the step says why, on words as they were.
     with b.if_then(e.any(b.and_(alike, active)), likely=False):
-        t.memory.scatter(_reversed(e, places), [_reversed(e, before)])
+        t.memory.scatter(_reversed(e, places), _reversed(e, before))
         t.fail()
     t.has_stored(active)
     if "bytes" not in operands:

@@ -167,9 +167,6 @@ class Memory:
 
     # --- bytes ---
 
-    def _after(self, places: Value, offset: int) -> Value:
-        return self.e.builder.add(places, self.e.word(64, offset)) if offset else places
-
     def load(self, places: Value, bits: int, count: int, mask: Value = None) -> list[Value]:
         """`count` neighbouring words of each lane of a mask; None: of all."""
         return patterns.load(self.e, places, bits, count, self._lanes(mask))
@@ -196,14 +193,12 @@ class Memory:
     def _lanes(self, mask: Value | None) -> Value:
         return self.e.word(1, 1) if mask is None else mask
 
-    def scatter(self, places: Value, words: list[Value]) -> None:
-        """The same; of lanes at one place the last wins."""
-        for i, word in enumerate(words):
-            bits = word.type.element.width
-            at = self._after(places, i * bits // 8)
-            pointers = self.e.builder.inttoptr(at, ir.VectorType(POINTER, WIDTH))
-            arguments = [word, pointers, WORD(bits // 8), self.e.word(1, 1)]
-            self.e.function(f"llvm.masked.scatter.v32i{bits}.v32p0", ir.VoidType(), arguments)
+    def scatter(self, places: Value, word: Value) -> None:
+        """Stores a word of each lane; of lanes at one place the last wins."""
+        bits = word.type.element.width
+        pointers = self.e.builder.inttoptr(places, ir.VectorType(POINTER, WIDTH))
+        arguments = [word, pointers, WORD(bits // 8), self.e.word(1, 1)]
+        self.e.function(f"llvm.masked.scatter.v32i{bits}.v32p0", ir.VoidType(), arguments)
 
 
 def field_of(builder: Any, context: Value, name: str) -> Value:

@@ -156,9 +156,13 @@ def _several(given: Any) -> list[Any]:
         return [given]
 
 
+def _text(given: Any) -> str:
+    return str(given) if isinstance(given, (str, Instruction)) else ""
+
+
 def _instructions(given: Any, idesc: InstructionDescriptor | int | None) -> list[Multiplication]:
     chosen = [
-        as_multiplication(ins, idesc if is_tensor_product(str(ins)) else None)
+        as_multiplication(ins, idesc if is_tensor_product(_text(ins)) else None)
         for ins in _several(given)
     ]
     if not chosen:
