@@ -119,8 +119,8 @@ class UsedOperators(Used):
 
     noun = "operator"
     closing = (
-        f"Orders of products were recorded on an {RECORDED_ON}. Other operators ran on the CPU and "
-        "have its bits."
+        f"Orders of products were recorded on an {RECORDED_ON}. Operators without evidence "
+        "ran on the CPU and have its bits."
     )
 
     def __init__(self, chip: Chip) -> None:
