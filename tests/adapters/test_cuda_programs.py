@@ -9,6 +9,8 @@ import sys
 import pytest
 from paths import ROOT
 
+from emulator.adapters.cuda import native
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not shutil.which("cc") and not shutil.which("gcc"), reason="no C compiler"),
@@ -280,3 +282,12 @@ def test_another_python_than_this_one_is_left_alone(tmp_path):
     script.write_text("import torch\nprint('went on')")
     code, out, err = run("--", sys.executable, str(script))
     assert (code, out) == (0, "went on\n") and "torch gets no GPU" in err
+
+
+def test_the_libraries_lie_in_the_folder_of_caches(tmp_path, monkeypatch):
+    if not any(map(shutil.which, native._COMPILERS)):
+        pytest.skip("no C compiler")
+    monkeypatch.setenv("EMULATOR_CACHE_DIR", str(tmp_path / "caches"))
+    folder = native.library_folder()
+    assert folder.parent == tmp_path / "caches" and (folder / "libcuda.so.1").exists()
+    assert native.library_folder() == folder

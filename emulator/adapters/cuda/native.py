@@ -51,8 +51,9 @@ def library_folder() -> Path:
     texts = {name: c_text(name, functions) for name, (functions, _) in LIBRARIES.items()}
     texts[NVRTC] = _NVRTC_TEXT.read_text()
     key = hashlib.sha256("".join(texts.values()).encode()).hexdigest()[:16]
+    given = os.environ.get("EMULATOR_CACHE_DIR")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "ptx-mma-emulator" / f"cuda-{key}"
+    folder = (Path(given) if given else cache / "ptx-mma-emulator") / f"cuda-{key}"
     if folder.is_dir():
         return folder
     compiler = next((found for name in _COMPILERS if (found := shutil.which(name))), None)
