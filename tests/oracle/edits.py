@@ -103,7 +103,7 @@ EDITS = [
     Edit("emulator/machine/compiled/loop.py", "if live >> key & 1:",
          "if live >> key & 2:", "machine/test_compiled_loops.py"),
     Edit("emulator/machine/compiled/patterns.py", "_pointers(e, places, i * bits // 8)",
-         "_pointers(e, places, i * bits // 4)", "machine/test_compiled_engine.py"),
+         "_pointers(e, places, i * bits // 16)", "machine/test_compiled_engine.py"),
     Edit("emulator/machine/reference/access.py", "old >> i * size & mask for i",
          "old >> i & mask for i", "machine/test_reference_engine.py"),
     Edit("emulator/machine/reference/barriers.py", "cluster.arrived[thread] == cluster.phase:",
