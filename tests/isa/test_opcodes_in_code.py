@@ -40,6 +40,7 @@ TABLES = {
     "tools/descriptors/command.py": "an example",
     "tools/explanations/steps.py": "steps of recipes",
     "tools/launching.py": "words of --arg",
+    "tools/pytorch/device/pointwise.py": "operators of PyTorch",
     "tools/recordings.py": "kinds of recordings",
     "tools/studies/error.py": "an idesc is tcgen05's alone",
     "tools/support.py": "rows of the table of support",
