@@ -143,7 +143,8 @@ def test_operands(seed):
             )
             for name, before in arrays.items():
                 if result is None or name not in ("shared", "global_memory"):
-                    np.testing.assert_array_equal(given[name], before, strict=True)
+                    held = np.asarray(given[name])
+                    np.testing.assert_array_equal(held, np.asarray(before), strict=True)
         assert tracemalloc.get_traced_memory()[1] < LARGE
     finally:
         tracemalloc.stop()
