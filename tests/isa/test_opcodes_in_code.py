@@ -31,7 +31,6 @@ TABLES = {
     "ptx/rewriting.py": "rules of ptxas",
     "ptx/operands.py": "syntax: the operands of a call have a grammar of their own",
     "machine/checks/miscompilations.py": "rules of ptxas",
-    "machine/compiled/loops.py": "branches",
     "machine/debugger/expressions.py": "words of Python",
     "machine/debugger/looking.py": "names of what is under way",
     "machine/shared/tensor_cores.py": "modifiers of a tcgen05.ld",

@@ -84,6 +84,10 @@ class OrdinaryInstruction(Instruction):
         """The PTX version that introduced the form: (7, 8) for 7.8."""
         return self.row.version_of(self.words)
 
+    @cached_property
+    def is_move(self) -> bool:  # kept: `execute` asks for it several times a call
+        return super().is_move
+
     @property
     def reads_carry(self) -> bool:
         return self.row.carry.startswith("reads")

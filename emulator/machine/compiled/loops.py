@@ -141,7 +141,7 @@ def _parts(program: Program, function: Function) -> list[Part]:
         following = statement.pc + 1
         if body and statement.pc in cuts:
             ends(None, statement.pc, statement.pc)
-        if statement.name == "bra":
+        if "target" in statement.operands:
             goes = statement.targets[0]
             ends(statement, goes, goes if statement.guard is None else following)
         elif statement.name in control.ENDS:
