@@ -50,6 +50,8 @@ _UNRECORDED = ("minimum", "fmax")
 _EXACT = ("add", "sub", "rsub", "mul", "div", "reciprocal")
 #: operators whose numbers are rounded to the type of the tensors, as they are in a GPU's kernels
 _ROUNDED = ("pow",)
+#: exponents for which PyTorch has another kernel; "" is for those that the table has none for
+_POWERS = {2.0: "mul", 3.0: "cube", 0.5: "sqrt"} | dict.fromkeys((-2.0, -1.0, -0.5, 0.0, 1.0), "")
 #: operators that round after every step where the type is f16 or bf16
 _STEPS = ("sigmoid_backward", "tanh_backward")
 #: operators that pass a NaN on as it is
@@ -86,53 +88,56 @@ def call_of(function: Any, name: str, args: Sequence[Any], kwargs: Any) -> Call 
 
 def _dtype_of(tensors: Sequence[torch.Tensor], values: Sequence[Any]) -> torch.dtype:
     """The type that PyTorch computes in: that of the tensors, and of numbers only by their kind."""
-    out = tensors[0].dtype
+    first = tensors[0]
+    out = first.dtype
     for one in tensors[1:]:
-        out = torch.promote_types(out, one.dtype) if one.dim() and tensors[0].dim() else (
-            torch.result_type(tensors[0], one))  # fmt: skip
-    if any(isinstance(x, complex) for x in values):
-        return torch.complex64
-    return out
+        alike = one.dim() and first.dim()
+        out = torch.promote_types(out, one.dtype) if alike else torch.result_type(first, one)
+    return torch.complex64 if any(isinstance(x, complex) for x in values) else out
 
 
 def _chosen(kernel: str, operands: str, values: list[Any], dtype: torch.dtype) -> Call | None:
     """The kernel for what is given: PyTorch has others for some numbers."""
-    first = values[1] if len(values) > 1 else None
-    number = _number(first)
-    if kernel == "logit" and first is not None:
+    number = _number(values[1]) if len(values) > 1 else None
+    if kernel == "logit" and number is not None:
         return None
     if kernel == "nextafter" and dtype != torch.float32:
         return Call("", [], [], dtype)
     if dtype != torch.float32 and kernel in _STEPS:
         kernel += "_rounded"
     if kernel == "pow" and number is not None and isinstance(values[0], torch.Tensor):
-        special = {2.0: "mul", 3.0: "cube", 0.5: "sqrt"}.get(number)
-        if number in (-0.5, -1.0, -2.0, 0.0, 1.0):
+        if number in _POWERS:
+            kernel, operands, values = _POWERS[number], "ab", [values[0], values[0]]
+        if not kernel:
             return None
-        if special:
-            kernel, operands, values = special, "ab", [values[0], values[0]]
-    if kernel in ("div", "div_trunc", "div_floor") and number is not None:
-        if kernel != "div":
-            return None
+    if kernel in ("div_trunc", "div_floor") and number is not None:
+        return None
+    if kernel == "div" and number is not None:
         kernel, values = "mul", [values[0], float(np.float32(1) / np.float32(number))]
-    exact = all(
-        isinstance(x, torch.Tensor) and x.dim() for x in values[: len(operands.rstrip("p"))]
-    )
-    if kernel in _EXACT and exact and values[2:] in ([], [1]):
+    if kernel in _EXACT and _rounds_once(operands, values):
         return Call("", [], [], dtype)
-    tensors, numbers = [], []
-    for place, value in zip(operands, values, strict=False):
-        if place in "abc":
-            made = _number(value)
-            if made is None:
-                tensors.append(value.detach().to(torch.float32))
-            else:
-                wide = torch.tensor(made, dtype=torch.float64)
-                narrow = dtype if kernel in _ROUNDED else torch.float32
-                tensors.append(wide.to(narrow).to(torch.float32))
-        elif place != "-":
-            numbers.append(float(value))
+    given = list(zip(operands, values, strict=False))
+    tensors = [_operand(kernel, value, dtype) for place, value in given if place in "abc"]
+    numbers = [float(value) for place, value in given if place in "pqr"]
     return Call(kernel, tensors, numbers, dtype)
+
+
+def _rounds_once(operands: str, values: list[Any]) -> bool:
+    """Whether all that is computed on is tensors, so that no number is rounded before."""
+    factors = values[: len(operands.rstrip("p"))]
+    return all(isinstance(x, torch.Tensor) and x.dim() for x in factors) and (
+        values[2:] in ([], [1])
+    )
+
+
+def _operand(kernel: str, value: Any, dtype: torch.dtype) -> torch.Tensor:
+    """An operand in f32: a tensor as it is; a number, which some kernels round to the type."""
+    number = _number(value)
+    if number is None:
+        made: torch.Tensor = value.detach().to(torch.float32)
+        return made
+    narrow = dtype if kernel in _ROUNDED else torch.float32
+    return torch.tensor(number, dtype=torch.float64).to(narrow).to(torch.float32)
 
 
 def _number(value: Any) -> float | None:
