@@ -184,8 +184,10 @@ def _dot(arithmetic: Arithmetic) -> SearchStrategy[_Dot]:
             ],
             st.sampled_from(far), flip, split,
         )  # fmt: skip
-        terms = st.lists(term, min_size=1, max_size=_TERMS) | pair
-        return st.builds(_Dot, st.just(base), terms, st.none() | term, special, st.booleans())
+        terms, apart = st.lists(term, min_size=1, max_size=_TERMS), st.booleans()
+        alone = st.builds(_Dot, st.just(base), pair, st.none(), st.none(), apart)
+        beside = st.none() | term
+        return alone | st.builds(_Dot, st.just(base), terms | pair, beside, special, apart)
 
     flip, split = st.booleans(), st.integers(-8, 8)
     formats = (("a", arithmetic.a), ("b", arithmetic.b), ("c", arithmetic.c))
