@@ -262,7 +262,7 @@ def test_a_forked_child_computes_too():
     pytest.importorskip("llvmlite")
     want = product(0)
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        assert_same_codes(pool.apply_async(product, (0,)).get(120), want)
+        assert_same_codes(pool.apply_async(product, (0,)).get(400), want)
 
 
 # --- which engine "auto" is -----------------------------------------------------------------------

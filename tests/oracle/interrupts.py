@@ -114,21 +114,21 @@ def forget(files):
 
 
 def by_signal(job, error, rng, files):
-    """Raises while `job` runs, at any time that it takes."""
-    start = time.perf_counter()
+    """Raises while `job` runs, at any time that it takes: of the processor, as others run too."""
+    start = time.process_time()
     job("compiled")
-    whole = time.perf_counter() - start
+    whole = time.process_time() - start
     forget(files)
 
     def stop(*_):
         raise error
 
-    signal.signal(signal.SIGALRM, stop)
+    signal.signal(signal.SIGPROF, stop)
     try:
-        signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, whole))
+        signal.setitimer(signal.ITIMER_PROF, rng.uniform(1e-5, whole))
         job("compiled")
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 FOLDERS = tuple(str(Path(x.__file__).parent) for x in (emulator, binding))
