@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _NO_LIMIT = 1 << 62
 #: seconds that a block runs as steps before it is looked at
 _COLD = 0.02
+#: lanes that run together where the kernel is a native function, which its threads share
+_NATIVE_LANES = 1 << 17
 
 
 class Blocks(engine.Blocks):
@@ -215,6 +217,11 @@ class Grid(engine.Grid):
         super().__init__(launch)
         assert isinstance(self.blocks, Blocks)
         self.blocks.target = self.target
+
+    def lanes_together(self) -> int:
+        loop = self.blocks.loops.get(self.function.first)
+        is_native = self.launch.regions is None and loop is not None and loop.is_native
+        return _NATIVE_LANES if is_native else super().lanes_together()
 
 
 class LazyGrid(Grid):

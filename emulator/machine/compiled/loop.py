@@ -43,7 +43,7 @@ from emulator.ptx.program import Function, Liveness, Program
 from emulator.targets import Target
 
 #: statements that warps may execute in one call: those who interrupt a launch wait for them
-_MOST_STATEMENTS = 1 << 22
+_MOST_STATEMENTS = 1 << 25
 #: parts of a loop that a warp executes in one call at most, and branches backward where it looks at
 #: memory that others may change; fewer where others are ready
 _MOST_PARTS, _POLLS, _POLLS_BESIDE = 4096, 2048, 16
@@ -129,6 +129,11 @@ class Loop:
     def gives_up(self) -> bool:
         """Whether segments are to do what the loop mostly does not."""
         return self._left == inf or self._refused > _MOST_VAIN
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it has been compiled, and runs."""
+        return self._native is not None and not self.gives_up
 
     def can_run(self, s: Strand) -> bool:
         if self._left > 0:

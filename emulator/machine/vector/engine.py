@@ -240,8 +240,7 @@ class Grid:
         if self.watch is not None:
             memory += self.watch.bytes_of_block(self.shared_bytes)
         lanes = -(-self.threads // 32) * 32
-        most = LANES if self.launch.regions is None else _LANES_BY_WARP
-        count = max(1, min(most // lanes, _MEMORY // max(1, memory)))
+        count = max(1, min(self.lanes_together() // lanes, _MEMORY // max(1, memory)))
         if self._may_cancel:
             count = min(count, self.processors)
         if self.schedule:
@@ -249,6 +248,10 @@ class Grid:
         count = max(cluster, count // cluster * cluster)
         first, self._started = self._started, min(self._last, self._started + count)
         return self._blocks_at(np.arange(first, self._started))
+
+    def lanes_together(self) -> int:
+        """How many lanes are to run together."""
+        return LANES if self.launch.regions is None else _LANES_BY_WARP
 
     def cancel(self) -> tuple[int, int, int] | None:
         """Takes the next cluster out that has not started: the first of its thread blocks."""
