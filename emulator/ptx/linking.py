@@ -228,7 +228,7 @@ def _merged(
         modules[0].source, header,
         tuple(file for m in modules for file in m.files),
         tuple(largest.get(v.name.text, v) if v.linkage == "common" else v for v in variables),
-        tuple(functions), tuple(aliases), tuple(pragma for m in modules for pragma in m.pragmas),
+        tuple(functions), tuple(aliases),
     )  # fmt: skip
 
 

@@ -294,14 +294,14 @@ class Debugger:
         pcs, text = self.locations.find(str(where))
         return self._steps(f"at {text}", self._mine(lambda threads, pc: pc in pcs), False)
 
-    def to_barrier(self, reverse: bool = False) -> Stop:
+    def to_barrier(self) -> Stop:
         """Goes on until the warp in focus comes to a barrier, of its block, cluster or memory."""
 
         def wanted(threads: Sequence[Thread], pc: int) -> bool:
             effects = threads[0].run.program.statements[pc].effects
             return not effects.isdisjoint(("barrier", "mbarrier"))
 
-        return self._steps("at a barrier", self._mine(wanted), reverse)
+        return self._steps("at a barrier", self._mine(wanted), False)
 
     def run(self) -> Stop:
         """Starts again from the first statement, and goes on as `cont`."""
