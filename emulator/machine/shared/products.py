@@ -90,9 +90,11 @@ class Products:
         product.left = list(range(len(product.warpgroups)))
         self._open.append(product)
 
-    def commit(self, warpgroups: Collection[int]) -> None:
+    def commit(self, warpgroups: Collection[int]) -> Iterable[Due]:
+        """Closes the group that each warpgroup is filling; nothing takes effect."""
         for number in warpgroups:
             self._group[number] = self._group.get(number, 0) + 1
+        return ()
 
     def forget(self, warpgroups: Collection[int], depth: int) -> None:
         """A call returns: what it has issued has no registers to write to any more."""
@@ -159,26 +161,14 @@ class Products:
 OnProducts = Callable[[Products, Collection[int]], Iterable[Due]]
 
 
-def _fence(statement: Statement) -> OnProducts:
-    """wgmma.fence: registers that were written before are, whoever reads them."""
-    return lambda products, warpgroups: ()
-
-
-def _commit(statement: Statement) -> OnProducts:
-    def commit(products: Products, warpgroups: Collection[int]) -> Iterable[Due]:
-        products.commit(warpgroups)
-        return ()
-
-    return commit
-
-
 def _wait(statement: Statement) -> OnProducts:
     newest = constant(statement, "n")
     return lambda products, warpgroups: products.covered(warpgroups, newest)
 
 
 ORDER: dict[str, Callable[[Statement], OnProducts]] = {
-    "wgmma.fence": _fence,
-    "wgmma.commit_group": _commit,
+    # Registers that were written before it are written, whoever reads them.
+    "wgmma.fence": lambda statement: lambda products, warpgroups: (),
+    "wgmma.commit_group": lambda statement: Products.commit,
     "wgmma.wait_group": _wait,
 }
