@@ -347,17 +347,10 @@ def _chain(
         p, q = (
             (fmt, part(codes, start), part(scales, start)) for fmt, codes, scales in (left, right)
         )
-        if engine == "compiled":
-            chain = fused_tiles.chain_of_batch if in_lanes else fused_tiles.chain
-            return chain(made, p, q, scale, part(x, start))
-        u, v = (factor(made, fmt, codes, scale, scales) for fmt, codes, scales in (p, q))
-        d, odd = fused.chain(made, u, v, values(made.result, part(x, start)))
-        # An accumulator that met a special operand is lost for the rest of its chain.
-        if u.special is not None:
-            odd |= u.special[..., :, None]
-        if v.special is not None:
-            odd |= v.special[..., None, :]
-        return _codes(made.result, d), odd
+        if engine != "compiled":
+            return _chain_by_arrays(made, p, q, scale, part(x, start))
+        chain = fused_tiles.chain_of_batch if in_lanes else fused_tiles.chain
+        return chain(made, p, q, scale, part(x, start))
 
     if size >= batch:
         return piece(0)
@@ -375,3 +368,16 @@ def _chain(
         for start in starts:
             write(start)
     return out, bad
+
+
+def _chain_by_arrays(
+    made: FusedPlan, left: Side, right: Side, scale: Format | None, x: Array
+) -> tuple[Array, Bool]:
+    u, v = (factor(made, fmt, codes, scale, scales) for fmt, codes, scales in (left, right))
+    d, odd = fused.chain(made, u, v, values(made.result, x))
+    # An accumulator that met a special operand is lost for the rest of its chain.
+    if u.special is not None:
+        odd |= u.special[..., :, None]
+    if v.special is not None:
+        odd |= v.special[..., None, :]
+    return _codes(made.result, d), odd
