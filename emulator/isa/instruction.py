@@ -182,7 +182,7 @@ class Instruction:
 
     @property
     def is_move(self) -> bool:
-        """Whether its result is its operand, bit for bit."""
+        """True if its result is its operand, bit for bit."""
         return "moves" in self.effects and "selects" not in self.effects
 
     @property

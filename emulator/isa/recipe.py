@@ -348,7 +348,7 @@ def _check_order(step: FusedDotAdd, scaled: bool, k: int, what: object) -> None:
 
 
 def _holds(wide: Format, fmt: Format) -> bool:
-    """Whether every number of a format is one of the wider format."""
+    """True if every number of a format is one of the wider format."""
     return (
         wide.precision >= fmt.precision
         and wide.emin - wide.mantissa_bits <= fmt.emin - fmt.mantissa_bits

@@ -134,5 +134,5 @@ class Signature:
 
 
 def is_immediate(given: object, legal: tuple[int, ...] | range) -> bool:
-    """Whether `given` is one integer, not an array or a bool, and legal."""
+    """True if `given` is one integer, not an array or a bool, and legal."""
     return as_integer(given) in legal and not isinstance(given, np.ndarray)

@@ -208,7 +208,7 @@ class InstructionDescriptor:
 
     @property
     def has_selector(self) -> bool:
-        """Whether two lanes share the metadata of two rows, in one of two columns."""
+        """True if two lanes share the metadata of two rows, in one of two columns."""
         return self.width("a") >= 16
 
     @property

@@ -187,7 +187,7 @@ def _computed(client: Any, shared: _Shared, cuts: Sequence[int]) -> Iterator[tup
 
 
 def _is_lost(error: BaseException) -> bool:
-    """Whether an error says that a worker is gone, or what it held."""
+    """True if an error says that a worker is gone, or the data it held."""
     return type(error).__module__.startswith("distributed") or isinstance(error, OSError)
 
 

@@ -104,7 +104,7 @@ class Allocation:
 
 
 def fits(held: Array, address: int) -> bool:
-    """Whether an array of bytes can stand at an address as it is: both have one alignment."""
+    """True if an array of bytes can be used at an address as it is: the alignments agree."""
     return not held.size or (held.ctypes.data - address) % WORD == 0
 
 

@@ -104,7 +104,7 @@ class PlacedCopy(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether nothing lies outside of the tensor."""
+        """True if nothing lies outside the tensor."""
         full = (self.first == 0) & (self.last == self.plan.row_elements)
         return bool(full.all() and self.row_inside.all())
 

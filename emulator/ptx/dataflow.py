@@ -41,7 +41,7 @@ class Statement:
 
     @property
     def ends(self) -> bool:
-        """Whether control flow never goes on with the next statement, unless a guard is false."""
+        """True if control never reaches the next statement, unless a guard is false."""
         return "ends" in effects_of(self.opcode)
 
 

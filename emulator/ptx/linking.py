@@ -109,7 +109,7 @@ def _defines(node: Declared) -> bool:
 
 
 def _is_dynamic(node: Declared) -> bool:
-    """Whether it is the dynamic part of shared memory, which each text declares for itself."""
+    """True if it is the dynamic part of shared memory, which each text declares for itself."""
     return isinstance(node, tree.Variable) and node.space == "shared" and is_incomplete(node)
 
 

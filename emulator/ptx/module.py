@@ -526,7 +526,7 @@ def _uses_carry(instruction: Instruction) -> bool:
 
 
 def _falls_off(lines: list[Line]) -> bool:
-    """Whether something may follow the last statement of a function."""
+    """True if something may follow the last statement of a function."""
     if not lines:
         return True
     last = lines[-1].instruction

@@ -328,7 +328,7 @@ class _Rewriter:
         return self.kept[key]
 
     def _is_unchanged(self, register: int, start: int, stop: int) -> bool:
-        """Whether a register still holds at `stop` what it held at `start`, in one basic block."""
+        """True if a register still holds at `stop` what it held at `start`, in one basic block."""
         if stop <= start or any(self.first + i in self.leaders for i in range(start + 1, stop + 1)):
             return False
         return all(register not in _written(s) for s in self.source[start:stop])

@@ -144,7 +144,7 @@ def plan(arithmetic: Arithmetic, k: int) -> FusedPlan | None:
 
 
 def _fits_int32(arithmetic: Arithmetic, step: FusedDotAdd, widen: Format | None) -> bool:
-    """Whether the sum of eight aligned products does, each up to two or four significands."""
+    """True if int32 holds the sum of eight aligned products of two or four significands each."""
     formats = [widen or arithmetic.a, widen or arithmetic.b]
     formats += [arithmetic.scale] * 2 if arithmetic.scale is not None else []
     largest = float(np.prod([2 - 2.0**-fmt.mantissa_bits for fmt in formats]))
@@ -152,7 +152,7 @@ def _fits_int32(arithmetic: Arithmetic, step: FusedDotAdd, widen: Format | None)
 
 
 def _is_readable(fmt: Format) -> bool:
-    """Whether `values` reads codes of the format."""
+    """True if `values` reads codes of the format."""
     like_f32 = fmt.signed and fmt.exponent_bits == 8 and fmt.specials == "ieee"
     return fmt.bits <= 8 or fmt.name == "f16" or (like_f32 and fmt.bits in (16, 32))
 

@@ -70,7 +70,7 @@ def chain(
 
 
 def suits_lanes(batch: int, m: int, n: int) -> bool:
-    """Whether the products of a batch are to lie beside each other instead of their columns."""
+    """True if vectors should run over the products of a batch instead of over columns."""
     return batch >= COLUMNS // 2 and min(m, n) < _FEW_COLUMNS
 
 

@@ -334,7 +334,7 @@ class Word:
         return Word(self.e, self.e.builder.bitcast(self.value, ir.IntType(self.lanes)))
 
     def any(self) -> Word:
-        """Whether a condition holds in any lane, a scalar."""
+        """True if a condition holds in any lane, a scalar."""
         if not self.lanes:
             return self
         word = self.e.builder.bitcast(self.value, ir.IntType(self.lanes))

@@ -198,8 +198,8 @@ class AccessWatch(Reporter):
         self.barriers[words[lost]] = OVERWRITTEN
 
     def _follow_a_fence(self, lanes: Lanes) -> bool:
-        """Whether lanes have accessed no shared memory since a fence: what they store then, if it
-        is volatile, is a flag. A sum of a warp in volatile words is none: each step reads first."""
+        """True if lanes have accessed no shared memory since a fence. A volatile store is then a
+        flag; a warp's sum in volatile words has none, for each of its steps reads first."""
         return bool((self.fences[lanes] > self.accessed[lanes]).all())
 
     def without(self, excluded: Callable[[Statement], bool], conflict: Conflict) -> Conflict:

@@ -44,7 +44,7 @@ class Numbers:
 
     @property
     def is_special(self) -> bool:
-        """Whether anything was counted but warp statements and their lanes."""
+        """True if anything but warp statements and their lanes was counted."""
         return any(getattr(self, name) for name in FIELDS[3:])
 
     def add(self, other: Numbers) -> None:

@@ -165,7 +165,7 @@ _UNGUARDED = ("mov", "neg", "abs", "selp")
 
 
 def _overwrites(statement: Statement, body: Sequence[Statement]) -> bool:
-    """Whether a guarded statement changes the source of a pair that is packed behind it."""
+    """True if a guarded statement changes the source of a pair that is packed behind it."""
     if statement.guard is None or "pure" not in statement.effects or statement.name in _UNGUARDED:
         return False
     place, changed = body.index(statement), set(_registers(statement, "written"))
@@ -183,7 +183,7 @@ def _overwrites(statement: Statement, body: Sequence[Statement]) -> bool:
 
 
 def _is_packed_behind(pair: set[int], body: Sequence[Statement], change: Statement) -> bool:
-    """Whether a pair comes first in a pack behind `change`, or packed arithmetic takes it there."""
+    """True if a pair comes first in a pack behind `change`, or packed arithmetic takes it there."""
     packs, behind = set[int](), False
     for statement in body:
         read = set(_registers(statement, "read"))

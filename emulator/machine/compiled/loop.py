@@ -127,7 +127,7 @@ class Loop:
 
     @property
     def gives_up(self) -> bool:
-        """Whether segments are to do what the loop mostly does not."""
+        """True if segments are to do what the loop mostly does not."""
         return self._left == inf or self._refused > _MOST_VAIN
 
     def can_run(self, s: Strand) -> bool:
@@ -143,7 +143,7 @@ class Loop:
         return self._native is not None
 
     def _fits(self, s: Strand) -> bool:
-        """Whether a strand has the lanes that statements need, and copies are done at once."""
+        """True if a strand has the lanes that statements need, and copies are done at once."""
         if self._no_delay and not s.wave.pending.at_once:
             return False
         if self._multiplies and not may_use_kernels(s.wave.grid.arithmetic):
@@ -155,7 +155,7 @@ class Loop:
         return not self._barriers or self._has_whole_blocks(s)
 
     def _has_whole_blocks(self, s: Strand) -> bool:
-        """Whether all threads of blocks are in a strand, and none has arrived at a barrier."""
+        """True if all threads of blocks are in a strand, and none has arrived at a barrier."""
         wave = s.wave
         if not self._barriers <= {0, wave.lanes_per_cta}:
             return False
@@ -292,7 +292,7 @@ class _Call:
 
     @property
     def is_over(self) -> bool:
-        """Whether some warps have to wait for others, or failed."""
+        """True if some warps have to wait for others, or failed."""
         return bool((self.record("tired") >= 0).any() or (self.record("failed") >= 0).any())
 
     def record(self, name: str) -> NDArray[np.int64]:

@@ -129,7 +129,7 @@ class _Native:
         self._call = machine_code.function(translated.text, NAME, *SIGNATURE)
 
     def can_run(self, s: Strand) -> bool:
-        """Whether a strand has all lanes that statements need, and copies are done at once."""
+        """True if a strand has all lanes that statements need, and copies are done at once."""
         needs = self._translated
         if needs.at_once and not s.wave.pending.at_once:
             return False

@@ -374,7 +374,7 @@ class Debugger:
         return lambda threads, pc: len(threads[0].calls) <= depth
 
     def _new_line(self, reverse: bool) -> Callable[[Sequence[Thread], int], bool]:
-        """Whether a group comes to another line than the warp was at before."""
+        """True if a group reaches another line than the one the warp was at."""
         before: list[Any] = [None if reverse else self._line_now()]
 
         def wanted(threads: Sequence[Thread], pc: int) -> bool:

@@ -179,6 +179,6 @@ class Locations:
 
 
 def _begins(statement: Statement, text: str) -> bool:
-    """Whether an opcode begins with these words."""
+    """True if an opcode begins with these words."""
     opcode = str(statement.instruction)
     return bool(text) and (opcode == text or opcode.startswith(text + "."))

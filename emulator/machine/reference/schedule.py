@@ -176,7 +176,7 @@ def _go(threads: Sequence[Thread], pc: int) -> None:
 
 
 def _give_way(step: Flow, threads: list[Thread], pc: int) -> bool:
-    """Whether it is time to look at others, for threads that have executed a branch.
+    """True if it is time to let others run, for threads that have executed a branch.
 
     Who comes back with the same in all registers looks at memory in vain and lets the other threads
     of the warp go first; the others do only after very many turns, for they would meet again behind

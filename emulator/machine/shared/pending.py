@@ -41,7 +41,7 @@ class Transfer:
     in_group: ClassVar[bool] = True
 
     def follows(self, other: Transfer) -> bool:
-        """Whether it takes effect after one that was issued before it; of bulk copies none does."""
+        """True if it takes effect after one issued before it; bulk copies have no order."""
         return False
 
 

@@ -24,7 +24,7 @@ _NONE = np.zeros(1, np.uint32)
 
 
 def is_whole(s: Strand, lanes: int) -> bool:
-    """Whether a strand has all lanes of its warps or warpgroups."""
+    """True if a strand has all lanes of its warps or warpgroups."""
     known: dict[int, bool] = s.marks.setdefault("aligned", {})
     if lanes not in known:
         known[lanes] = len(s) % lanes == 0 and _aligned(s, lanes)

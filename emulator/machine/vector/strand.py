@@ -91,7 +91,7 @@ class Frame:
         return self._fetch(index) if words is None else words
 
     def was_written(self, index: int) -> bool:
-        """Whether any lane's path wrote a register."""
+        """True if any lane's path wrote a register."""
         frame: Frame | None = self
         zero = self.function.registers[index].zero
         while frame is not None:
@@ -278,7 +278,7 @@ class Strand:
         self.marks, self.loops, self.polls = {}, 0, 0
 
     def rejoin(self) -> bool:
-        """Whether all children that are left are ready at one place, and this strand goes on there.
+        """True if all remaining children are ready at one place, and this strand goes on there.
 
         Only a strand all of whose lanes are left can take over again.
         """

@@ -391,7 +391,7 @@ class Wave:
         return np.packbits(lanes, axis=-1, bitorder="little").view(np.uint32)[:, 0]
 
     def is_whole(self, strand: Strand) -> bool:
-        """Whether a strand has all lanes of its warps that have not ended."""
+        """True if a strand has all lanes of its warps that have not ended."""
         known = strand.marks.get("whole")
         if known is None or known[0] != self.version:
             warps = self.warps_of(strand)

@@ -90,7 +90,7 @@ def choose_order(
 
 
 def _is_aligned(sweep: str, layout: str, m: int, n: int, k: int) -> bool:
-    """Whether rows, of A and B as they lie and of D, start at multiples of 16 bytes."""
+    """True if rows, of A and B as they lie and of D, start at multiples of 16 bytes."""
     name = sweep.rpartition(" ")[2].partition(".")[0].removesuffix("slow")
     elements = 128 // FORMATS["f32" if name == "tf32" else name].bits
     rows = (k if layout[0] == "n" else m, k if layout[1] == "t" else n, n)
