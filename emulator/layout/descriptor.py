@@ -79,7 +79,7 @@ class Finding(NamedTuple):
     level: Literal["error", "warning"]
     field: str
     message: str
-    #: what is legal, and the nearest of it
+    #: legal values, and the nearest of them
     legal: str
 
 

@@ -133,12 +133,12 @@ class Launch:
 
     def __post_init__(self) -> None:
         self.done_blocks = 0
-        #: what the checks have found so far
+        #: findings of the checks so far
         self.found: Iterable[Finding] = ()
         #: where they know that ptxas compiles a statement wrongly
         self.warned: Iterable[Finding] = ()
         self.heap = Heap(self.arena, {})
-        #: what its threads launch themselves
+        #: launches by its own threads
         self.launches = DeviceLaunches(self)
         self.module = self.kernel.module
         self.program = self.kernel.checked if self.check else self.kernel.rewritten[0]

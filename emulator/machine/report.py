@@ -89,7 +89,7 @@ class KernelError(EmulatorError, RuntimeError):
     ) -> None:
         self.kind, self.reason, self.place = kind, reason, place
         self.block, self.threads = block, tuple(threads)
-        #: what checks had found before
+        #: findings of the checks up to the error
         self.findings: list[Finding] = []
         #: makes `state`; None for a launch that cannot be run again
         self.failed: Any = None
@@ -161,13 +161,13 @@ class Report(report.Report):
     """
 
     kernel: str
-    #: what the checks found
+    #: findings of the checks
     findings: list[Finding] = field(default_factory=list)
-    #: what was counted, by name
+    #: counts by name
     counters: dict[str, int] = field(default_factory=dict)
-    #: what the kernel printed, one entry for each call
+    #: output of printf, one entry for each call
     printed: list[str] = field(default_factory=list)
-    #: what was counted at each statement, where the launch was asked to (counters=True)
+    #: counts at each statement, if the launch had counters=True
     counts: Counts = field(default_factory=Counts)
     #: different mistakes that were found and are not listed
     left_out: int = 0

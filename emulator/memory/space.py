@@ -59,7 +59,7 @@ class Space:
         self.name = name
         self.data: NDArray[np.uint8] = data
         self.start = start
-        #: what stores replace is kept here, for `roll_back`; None: nothing is kept
+        #: undo journal of `roll_back`; None: no rollback
         self.replaced: list[tuple[int, Array, Array]] | None = None
 
     @classmethod

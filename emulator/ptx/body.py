@@ -29,7 +29,7 @@ from emulator.ptx.tree import (
 _DECLARING = (*(space for space in SPACES if space != ".tex"), ".align", ".attribute")
 _LISTS = (".branchtargets", ".calltargets")
 _STATEMENTS = (*_DECLARING, ".pragma", ".loc")
-#: what stands around the statements of a kernel
+#: directives that belong outside of a body
 _AROUND = (".entry", ".func", *LINKAGES)
 _ASM = ("asm", "__asm__", "__asm")
 #: calls that a location keeps: no recursion over them ends at Python's limit

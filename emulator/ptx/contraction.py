@@ -262,7 +262,7 @@ def exchanged(statements: Sequence[Statement]) -> frozenset[int]:
 
 #: first words of statements with operands that ptxas exchanges
 _COMMUTATIVE = ("add", "sub", "mul", "fma", "min", "max")
-#: what machine code computes in halves of 32 bits, which are joined where the value is first needed
+#: values that machine code computes in halves of 32 bits, which it joins at the first use
 _IN_HALVES = frozenset(["select", "selp.f64", "selp.b64", "selp.s64", "selp.u64"]) | {
     f"{head}.{type_}"
     for head, types in {
@@ -271,7 +271,7 @@ _IN_HALVES = frozenset(["select", "selp.f64", "selp.b64", "selp.s64", "selp.u64"
     }.items()
     for type_ in types
 }
-#: what machine code computes in two ways that join
+#: values that machine code computes in two ways that join
 _WITH_SLOW_PATH = ("div.rn.f64", "rcp.rn.f64", "sqrt.rn.f64", "rsqrt.approx.f64")
 
 

@@ -117,7 +117,7 @@ def _is_dynamic(node: Declared) -> bool:
 
 
 def _conflicts(found: list[_Entity], is_supplied: bool, source: Source) -> Iterator[Conflict]:
-    """What nvlink refuses about the entities of one name."""
+    """The reasons why nvlink refuses the entities of one name."""
     for first, second in combinations(found, 2):
         if reason := _pair(first, second):
             where = line_of(source, first.node.at)

@@ -30,7 +30,7 @@ from emulator.ptx.tree import (
 
 _VERSION = re.compile(r"\d{1,4}\.\d{1,4}", re.ASCII)
 _TARGET = re.compile(r"(sm|compute)_\d{1,4}[a-z]?", re.ASCII)
-#: what matters in the body of a .section: its end, and what may hide it
+#: tokens that matter in the body of a .section: its end, and texts that may hide it
 _SECTION = re.compile(r"""[{}] | //[^\n]* | /\*[\s\S]*?\*/ | /\* | "[^"]*" | " """, re.VERBOSE)
 _FUNCTIONS = (".entry", ".func")
 _DIRECTIVES = (

@@ -298,7 +298,7 @@ class Block(NamedTuple):
     at: int
 
 
-#: what gives a name to something
+#: nodes that give a name
 Naming = RegisterDeclaration | Variable | Label | Prototype | TargetList
 Item = Header | Naming | Instruction | Block | Pragma
 

@@ -531,11 +531,11 @@ class GroupFunction(NamedTuple):
     """
 
     compute: Any
-    #: what it is called with, but for the addresses below
+    #: its arguments, without the addresses below
     words: Int64
     #: bytes from the multiple of 1024 where A and B start to their ends; 0: A is in registers
     reach: tuple[int, int]
-    #: what the words point to
+    #: arrays that the words point to
     held: Mapping[str, OperandMemory]
 
 

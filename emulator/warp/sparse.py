@@ -28,7 +28,7 @@ ORDERED = (0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110)
 UNORDERED = (*ORDERED, 0b0001, 0b0010, 0b0011, 0b0110, 0b0111, 0b1011)
 WHOLE_WORDS = (0b0100, 0b1110)
 EQUAL = (0b0000, 0b0101, 0b1010, 0b1111)
-#: what the manual lists for a family by itself
+#: nibbles that the manual lists for one family
 _LISTED = {"tcgen05.mma.sp": (*ORDERED, 0b0110)}
 #: nibble -> its two indices, the one of the first stored element first
 _PAIRS = np.stack([np.arange(16) & 3, np.arange(16) >> 2], -1)

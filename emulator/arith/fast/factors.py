@@ -25,7 +25,7 @@ Bool = NDArray[np.bool_]
 EXPONENT = np.int32(0x7F800000)
 #: Powers of ordinary elements lie within 2**-63 … 2**63: their products are normal float32 numbers.
 LEAST, LARGEST = np.float32(2.0**-63), np.float32(2.0**63)
-#: what float32 holds exactly of a product, and int32 of eight aligned ones
+#: bits of a product that float32 holds exactly, and bits that int32 has for eight aligned ones
 _MAX_PRECISION, _MAX_FRACTION_BITS = 12, 25
 #: a floor that leaves room above it for the unit of the sum
 _MAX_FLOOR = 90

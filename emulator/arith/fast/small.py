@@ -213,7 +213,8 @@ def matmul(
 
 
 def unwarned() -> np.errstate:
-    """What all below is to be called in: much of what is not ordinary shows only in the result."""
+    """The context for everything below, where operands often show only in the result that they are
+    not ordinary."""
     return np.errstate(over="ignore", under="ignore", invalid="ignore")
 
 

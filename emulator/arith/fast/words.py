@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike
 Value = Any
 Type = Any
 Number = float | np.generic
-#: what operators take beside a word: another one, or a number
+#: the other operand of an operator: a word, or a number
 Operand: TypeAlias = "Word | Number"
 
 BIT, WORD, LONG, POINTER = ir.IntType(1), ir.IntType(32), ir.IntType(64), ir.PointerType()

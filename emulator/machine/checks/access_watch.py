@@ -398,7 +398,7 @@ class AccessWatch(Reporter):
         self.report(kind, lanes, len(lanes), reason, earlier, pc, advice=advice)
 
     def _uncovered(self, conflict: Conflict, lane: int, event: int) -> str:
-        """What a wait has left under way, where the conflict is with an operation of a group."""
+        """The operations that a wait left pending, if the conflict is with one of a group."""
         if conflict.sort == Sort.COPY:
             return self.left_under_way(self.copies, Aspect.COPIES, lane, event)
         if conflict.before == "read" and self._is_async(conflict):

@@ -57,7 +57,7 @@ class SharedAccesses:
         self.shadow = SharedShadow(
             len(wave.ctas), shared_bytes, granule, self.warps + self.groups + _MORE
         )
-        #: what knows of reads by tcgen05: see `TensorCoreChecks`
+        #: the record of reads by tcgen05, see `TensorCoreChecks`
         self.tensor_cores: Any = None
 
     @staticmethod

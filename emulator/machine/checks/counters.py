@@ -52,7 +52,7 @@ class Numbers:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-#: what `Report.counters` takes of the numbers of all statements
+#: numbers of all statements that go into `Report.counters`
 _TOTALS = ("matrices", "multiply_adds", "conflicts", "sectors", "least_sectors", "divided", "waits")
 #: names of what is counted
 FIELDS = tuple(x.name for x in fields(Numbers))

@@ -49,7 +49,7 @@ class Finding:
     kind: str
     reason: str
     party: Party
-    #: what it conflicts with, if it conflicts with something
+    #: the other access of a conflict
     earlier: Party | None = None
     advice: str = ""
     #: how often it happened, in threads

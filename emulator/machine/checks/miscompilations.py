@@ -160,7 +160,7 @@ def _may(row: Miscompilation, statement: Statement, function: Function, program:
 # --- conversions that are done again --------------------------------------------------------------
 
 _PAIRS = ("e4m3x2", "e5m2x2")
-#: what ptxas makes a selection or a branch, and not a guarded instruction, under a guard
+#: statements that ptxas turns into a selection or a branch where they are guarded
 _UNGUARDED = ("mov", "neg", "abs", "selp")
 
 

@@ -102,7 +102,7 @@ def _chain(
     e: WarpEmitter, ways: Sequence[tuple[Value, Callable[[], Sequence[Value]]]],
     otherwise: Callable[[], Sequence[Value]],
 ) -> list[Value]:  # fmt: skip
-    """What the first way gives whose condition holds, else what is given otherwise."""
+    """The words of the first way whose condition holds, else those of `otherwise`."""
     b, ends = e.builder, []
     after = b.append_basic_block("after")
     for condition, make in ways:

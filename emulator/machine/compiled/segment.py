@@ -48,7 +48,7 @@ def work_of(statements: Sequence[Statement], target: Target) -> int:
 
 
 def seconds_to_compile(statements: Sequence[Statement], target: Target, parts: int = 1) -> float:
-    """What compiling statements in so many parts takes, as measured."""
+    """The time to compile statements in so many parts, as measured."""
     kernels = {x.instruction for x in statements if fits(x, target) or warpgroups.multiplies(x)}
     each = _COMPILING_PART * parts + _COMPILING_EACH * len(statements)
     return _COMPILING + each + _COMPILING_KERNEL * len(kernels)

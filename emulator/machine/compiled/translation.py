@@ -304,7 +304,7 @@ class _Kind:
     emit: Callable[[NativeFunction, Statement, OrdinaryInstruction], None]
 
 
-#: what makes the step of a statement -> how it is translated, if it is no computation by a rule
+#: maker of a statement's step -> its translation, for statements that compute by no rule
 _STATEMENTS: dict[Make, _Kind] = {
     access.load: _Kind(_of_words, _load),
     access.store: _Kind(_of_words, _store),

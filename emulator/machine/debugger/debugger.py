@@ -27,7 +27,7 @@ from emulator.machine.report import KernelError, Report
 from emulator.machine.shared.place import Index, shown
 from emulator.ptx.program import items_of, registers_of
 
-#: what can be caught
+#: events that a catchpoint can name
 _SPECIALS = {"nan": "nan", "inf": "inf", "any": "any"}
 
 
@@ -93,7 +93,7 @@ class Debugger:
 
     @property
     def look(self) -> Looking:
-        """What the launch holds, as the lane in focus sees it."""
+        """The state of the launch, as the lane in focus sees it."""
         return Looking(self.player, self.locations, self.focused)
 
     @property
@@ -119,7 +119,7 @@ class Debugger:
 
     @property
     def printed(self) -> list[str]:
-        """What the kernel has printed so far."""
+        """The output of printf so far."""
         return list(self.player.launch.printed)
 
     def focus(
@@ -220,7 +220,7 @@ class Debugger:
         return self._add(Watchpoint(self._next(), text, read=read, show=show))  # type: ignore[return-value]
 
     def _at(self, focus: Focus, read: Callable[[Looking], Any]) -> Any:
-        """What can be read of a warp; None while its block does not run."""
+        """Reads from a warp; None while its block does not run."""
         try:
             return read(Looking(self.player, self.locations, focus))
         except OperandError:

@@ -171,7 +171,7 @@ class Locations:
         return frozenset(self._by_line[name][line.number]), str(line)
 
     def names(self) -> Iterator[str]:
-        """What may be typed for a place, for completion."""
+        """Names of places, for completion."""
         yield from self.program.functions
         yield from sorted({str(x.instruction) for x in self.program.statements})
         for file, lines in self._by_line.items():

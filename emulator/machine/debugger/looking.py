@@ -1,4 +1,4 @@
-"""What a stopped launch holds: registers, memory, mbarriers, what is under way, who waits."""
+"""The state of a stopped launch: registers, memory, mbarriers, pending operations, waits."""
 
 from __future__ import annotations
 
@@ -586,7 +586,7 @@ def _shown_value(value: Any, type_: str) -> str:
 
 
 def _differ(words: Sequence[int], type_: str) -> str:
-    """How the words of the lanes differ."""
+    """A summary of the words of the lanes: one value, a range, or a count."""
     if len(set(words)) <= 1:
         return "the same"
     if TYPES[type_].kind == "predicate":

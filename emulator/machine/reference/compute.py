@@ -11,7 +11,7 @@ from emulator.machine.reference.thread import Thread
 from emulator.machine.shared import operands
 from emulator.ptx.program import Bound, Constant, Function, Register, Statement
 
-#: what one thread does
+#: the step of one thread
 Run = Callable[[Thread], None]
 
 

@@ -76,7 +76,7 @@ class Convergence:
         #: who waits at the end of a region, and who was released there from elsewhere
         self._waiting = self._released = 0
         self._barriers: dict[int, int] = {}
-        #: what a lane has saved in a call, by the lane and the number of calls that it is in
+        #: values that a lane has saved in a call, by the lane and the number of calls that it is in
         self._saved: dict[tuple[int, int], dict[int, int]] = {}
         #: who was ready when the group was let run; pcs of those, and in how many calls they are
         self._ready = 0

@@ -30,7 +30,7 @@ class Transfer:
     """An operation of one thread."""
 
     lane: int
-    #: what it does to memory; called once
+    #: its effect on memory; called once
     perform: Callable[[], object]
     #: which word of shared memory is the mbarrier that it signals; None: it belongs to a group
     barrier: int | None = None

@@ -40,7 +40,7 @@ class PendingProduct:
     #: the call that it works in, counted from the kernel, and the registers of its accumulator
     depth: int
     registers: tuple[int, ...]
-    #: what it adds to ``(warpgroups, 128, registers)``
+    #: the addend ``(warpgroups, 128, registers)``
     accumulator: Array
     #: the operands by name, but for those that are read when it takes effect
     operands: dict[str, Any]

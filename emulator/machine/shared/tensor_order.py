@@ -27,9 +27,9 @@ PIPELINES = frozenset({
 #: the same, where the manual leaves the order open: block-scaled main loops, CUTLASS's and
 #: Triton's, copy the next scales over those that an mma before reads
 RELIED_ON = frozenset({("mma", "cp"), ("cp", "cp")})
-#: what a wait::st waits for
+#: operations that a wait::st waits for
 STORE = "st"
-#: what a commit waits for
+#: operations that a commit waits for
 COMMITTED = frozenset({"mma", "cp", "cp.4x256b", "shift"})
 
 
@@ -48,7 +48,7 @@ class TensorOperation(Transfer):
     complete: bool = False
     #: the words that it is to write, once it was issued
     words: Sequence[Words] = ()
-    #: what it is to read, and to write
+    #: memory that it reads, and memory that it writes
     reads: Callable[[], Sequence[Words]] = tuple
     writes: Callable[[], Sequence[Words]] = tuple
     #: reads the shared memory that it is to read, for checks that hear it

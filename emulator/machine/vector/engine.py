@@ -99,9 +99,9 @@ class Blocks(dict[int, Block]):
 class Grid:
     """A launch under way: its thread blocks, its memory, its waves."""
 
-    #: what looks for mistakes; None: nobody asked for that
+    #: the checks; None: off
     checks: Checks | None = None
-    #: what is done where PTX leaves the result of a matrix instruction undefined
+    #: handling of matrix instructions whose result PTX leaves undefined
     undefined: Undefined = "hardware"
     #: there is no global memory: an address in no window is one in shared memory
     only_shared = False
@@ -113,7 +113,7 @@ class Grid:
     #: lanes go over from a strand to another part of the same one: not where strands have an order
     #: of their own, nor where counters look for those that part, or each lane's registers are kept
     sends = False
-    #: what runs blocks of statements, and makes them
+    #: classes that run blocks of statements, and make them
     wave_class: type[Wave] = Wave
     blocks_class: type[Blocks] = Blocks
 

@@ -187,9 +187,9 @@ class Strand:
         self.children: list[Strand] = []
         #: lanes that others have sent after it, by their places in the parent; None: it has run
         self.arrivals: list[Lanes] | None = None
-        #: what it waits for, for the engine and for messages
+        #: the condition that it waits for, for the engine and for messages
         self.wait: Any = None
-        #: what was computed of its lanes, by name: rows of shared memory, masks of warps, …
+        #: facts about its lanes, by name: rows of shared memory, masks of warps, …
         self.marks: dict[str, Any] = {}
         self.read = frames[-1].read
 

@@ -74,7 +74,7 @@ class TextGrid(Grid):
         self._wave: Wave | None = None
         self._has_barriers = any("barrier" in x.effects for x in text.program.statements)
         self._registers = [(i, state.registers[name]) for name, i in text.registers.items()]
-        #: what is computed of the lanes of the whole wave, which is the same in every run
+        #: facts about the lanes of the whole wave, the same in every run
         self._marks: dict[str, Any] = {}
 
     @property

@@ -53,7 +53,7 @@ class Block:
 
     statements: tuple[Statement, ...]
     steps: tuple[Callable[[Strand], None], ...]
-    #: what the last statement does: the pc where the strand goes on, None where it does not
+    #: executes the last statement; returns the pc where the strand goes on, None where it does not
     end: Callable[[Strand], int | None]
     #: looks at memory that other strands may change
     polls: bool
@@ -83,7 +83,7 @@ class Wave:
     shared: Array = None  # type: ignore[assignment]
     ready: list[Strand] = field(default_factory=list)
     waiting: list[Strand] = field(default_factory=list)
-    #: what shared memory held before it was written goes there; None: nobody wants it back
+    #: undo journal of shared memory; None: no rollback
     journal: Space | None = None
     #: registers of lanes that have ended; None: nobody looks at them
     left: list[Frame] | None = None
@@ -124,7 +124,7 @@ class Wave:
         #: barriers of blocks and of clusters, which the engine makes of the wave
         self.barriers: Any = None
         self.clusters: Any = None
-        #: what looks for mistakes; None: nothing does
+        #: the checks; None: off
         self.watch: Any = None
         #: tensor memory of the blocks that have used it, by their rows
         self.tensor: dict[int, TensorMemory] = {}

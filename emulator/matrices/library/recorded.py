@@ -20,7 +20,7 @@ from emulator.matrices.library.rules import EXACT, Order, order_of
 
 #: the chip whose library was recorded
 RECORDED_ON = "H200"
-#: what may differ on another chip
+#: properties that may differ on another chip
 OTHER_CHIP = (
     f"the order of an {RECORDED_ON}; its number of multiprocessors decides on kernels and on how "
     "they split k, and another chip's may differ"
