@@ -59,6 +59,12 @@ def _items(operand: Operand, bound: Bound | None) -> tuple[Bound | None, ...]:
     return items_of(bound) if operand.kind == "vector" else (bound,)
 
 
+def signed(bound: Bound) -> int:
+    """The number of an immediate operand, which is a word of 64 bits."""
+    assert isinstance(bound, Constant)
+    return bound.word - (1 << 64) if bound.word >> 63 else bound.word
+
+
 def word_type(operand: Operand) -> str:
     """The type of an operand's words: what the instruction takes it for, or its register's."""
     if operand.type or not operand.types:

@@ -12,10 +12,10 @@ from dtypes import Array
 from emulator.isa.instruction import Instruction
 from emulator.isa.signature import Operand
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.operands import word_type
+from emulator.machine.shared.operands import signed, word_type
 from emulator.machine.vector.operands import reader, writer
 from emulator.machine.vector.strand import Lanes, Strand
-from emulator.ptx.program import Bound, Constant, Function, Register, Statement, Vector
+from emulator.ptx.program import Bound, Function, Register, Statement, Vector
 
 #: results that a strand remembers: kernels alternate between a few accumulators
 _BLOCKS = 8
@@ -160,8 +160,7 @@ class Fetch:
             if operand.kind == "vector":
                 self.vectors[operand.name] = Registers(operand, bound, function, lanes)
             elif operand.kind == "immediate":
-                assert isinstance(bound, Constant)
-                self.constants[operand.name] = _signed(bound.word)
+                self.constants[operand.name] = signed(bound)
             elif operand.kind == "ids":
                 assert isinstance(bound, Vector)
                 for part, item in zip(operand.parts, bound.items, strict=True):
@@ -198,7 +197,3 @@ class Fetch:
             else:
                 options[name] = one_for_all(words, s, self.lanes, name)
         return operands, options
-
-
-def _signed(word: int) -> int:
-    return word - (1 << 64) if word >> 63 else word

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +71,32 @@ class Warps(NamedTuple):
     bits: Bits
 
 
+class BlockBarriers(Protocol):
+    """`emulator.machine.vector.barriers.Barriers`."""
+
+    arrived: Lanes
+    expected: Lanes
+    partly: Bits
+
+    def arrive(
+        self, s: Strand, barrier: int, threads: int, pc: int, *, waits: bool = True,
+        vote: Array | None = None, finish: Callable[[Strand, Array], None] | None = None,
+    ) -> None: ...  # fmt: skip
+    def lanes_ended(self, lanes: Lanes) -> None: ...
+
+
+class ClusterBarriers(Protocol):
+    """`emulator.machine.vector.clusters.Clusters`."""
+
+    phase: Lanes
+    arrived: Lanes
+
+    def of_lanes(self, lanes: Lanes) -> Lanes: ...
+    def arrive(self, s: Strand) -> None: ...
+    def wait(self, s: Strand, pc: int) -> None: ...
+    def lanes_ended(self, lanes: Lanes) -> None: ...
+
+
 @dataclass(eq=False)
 class Wave:
     """Thread blocks that run together."""
@@ -122,8 +148,8 @@ class Wave:
         self.pending = Pending(len(lanes), grid.async_order, grid.seed)
         self.products = Products(grid.async_order, grid.seed)
         #: barriers of blocks and of clusters, which the engine makes of the wave
-        self.barriers: Any = None
-        self.clusters: Any = None
+        self.barriers: BlockBarriers = None  # type: ignore[assignment]
+        self.clusters: ClusterBarriers = None  # type: ignore[assignment]
         #: the checks; None: off
         self.watch: Any = None
         #: tensor memory of the blocks that have used it, by their rows
