@@ -283,8 +283,7 @@ class Looking:
             lanes = [t.lane for t in threads]
             mark = "*" if not current.isdisjoint(threads) else " "
             rows.append((mark + spans_of(lanes), _state(threads[0]), str(where), text))
-            data.append({"lanes": lanes, "state": state.name.lower(), "pc": pc,
-                         "statement": text})  # fmt: skip
+            data.append({"lanes": lanes, "state": state.name.lower(), "pc": pc, "statement": text})
         title = f"{self.who(self.thread)}: {len(rows)} group{'s' * (len(rows) > 1)} of lanes"
         return Shown(title, ("lanes", "state", "at", "statement"), rows, data)
 
@@ -320,7 +319,7 @@ class Looking:
         rows = [
             (f"#{i}", frame.function.name, self._where(pc), self.locations.statement(pc))
             for i, (frame, pc) in enumerate(zip(reversed(thread.frames), pcs, strict=True))
-        ]  # fmt: skip
+        ]
         return Shown("", (), rows, [list(row) for row in rows])
 
     def _where(self, pc: int) -> str:
