@@ -341,15 +341,6 @@ class Launch:
 
     # --- errors ---
 
-    def error(
-        self, kind: str, reason: str, statement: Statement, wave: Any, lanes: Array
-    ) -> KernelError:
-        """A KernelError that says which statement, which block and which threads."""
-        found = [wave.coordinates(int(lane)) for lane in lanes[:1024]]
-        block = found[0][0] if found else None
-        threads = [thread for cta, thread in found if cta == block]
-        return KernelError(kind, reason, self.place_of(statement), block, threads)
-
     def shared_name(self, offset: int, size: int = 0) -> str:
         """The variable of shared memory that an access leads to, for messages; `size`: the bytes of
         an element of the access, 0 where it names none."""

@@ -55,9 +55,8 @@ class OperandCodes(NamedTuple):
 
     def apart_from(self, out: Array) -> OperandCodes:
         """Operands that do not change where `out` is written."""
-        return OperandCodes(
-            *(x.copy() if x is not None and np.may_share_memory(x, out) else x for x in self)
-        )  # type: ignore[arg-type]
+        kept = (x.copy() if x is not None and np.may_share_memory(x, out) else x for x in self)
+        return OperandCodes(*kept)  # type: ignore[arg-type]
 
     def tile(self, order: Order, batch: tuple[slice, ...], rows: slice, columns: slice) -> Array:
         """The codes of one tile of D."""

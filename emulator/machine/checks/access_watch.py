@@ -16,8 +16,8 @@ from emulator.machine.checks.finding import Party
 from emulator.machine.checks.kinds import IN_A_CLUSTER, IN_ONE_STATEMENT
 from emulator.machine.checks.reporter import GridWatch, Reporter
 from emulator.machine.checks.synchronisation import Synchronisation
-from emulator.machine.checks.wgmma import is_wgmma
 from emulator.machine.shared.place import shown
+from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector.strand import WARP, Lanes, Strand
 from emulator.machine.vector.wave import Wave
 from emulator.memory.shadow import granules, regrouped

@@ -36,6 +36,7 @@ from emulator.machine.compiled.loop_function import (
 from emulator.machine.compiled.loops import Part, loops_of, stands_alone, threads_of_barrier
 from emulator.machine.compiled.segment import SIGNATURE, WORTH_A_THREAD, seconds_to_compile, work_of
 from emulator.machine.compiled.translation import need_all_lanes, need_no_delay, stay_apart
+from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector.fragments import is_whole
 from emulator.machine.vector.mbarriers import wake
 from emulator.machine.vector.strand import WARP, WARPGROUP, Strand
@@ -91,7 +92,7 @@ class Loop:
         statements = [x for part in parts for x in part.statements]
         self._stays = np.array([part.pc for part in parts if part.may_stay], np.uint32)
         self._no_delay = need_no_delay(statements)
-        self._by_groups = any(map(warpgroups.multiplies, statements))
+        self._by_groups = any(map(is_wgmma, statements))
         self._multiplies = self._by_groups or any(products.fits(x, target) for x in statements)
         self._arrives = any(map(mbarriers.arrives, statements))
         self._together = need_all_lanes(statements, target)

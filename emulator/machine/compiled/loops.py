@@ -11,6 +11,7 @@ from emulator.machine.compiled import mbarriers, warpgroups
 from emulator.machine.compiled.atomics import come_apart
 from emulator.machine.compiled.blocks import simplified
 from emulator.machine.compiled.translation import can_translate, stay_apart
+from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector import control
 from emulator.ptx.program import Constant, Function, Program, Statement
 from emulator.targets import Target
@@ -100,7 +101,7 @@ def _fits(part: Part, function: Function, target: Target, *, whole: bool = False
 def _around_products(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
     """The innermost loops of some that multiply for warpgroups: warpgroups go round those by
     themselves, where what is around them may have all warps take turns."""
-    products = [x.pc for x in parts if any(map(warpgroups.multiplies, x.statements))]
+    products = [x.pc for x in parts if any(map(is_wgmma, x.statements))]
     ways = [(min(x.target, x.following), x.pc) for x in parts if x.goes_back]
     ways = [(a, b) for a, b in ways if any(a <= pc <= b for pc in products)]
     out: list[tuple[Part, ...]] = []
@@ -119,11 +120,11 @@ def _only_waits(parts: Sequence[Part]) -> bool:
 
 def stands_alone(statement: Statement) -> bool:
     """True for a statement that belongs to a part of a loop, never to a run of statements."""
-    return mbarriers.waits(statement) or warpgroups.multiplies(statement)
+    return mbarriers.waits(statement) or is_wgmma(statement)
 
 
 def _has_code(statement: Statement, function: Function, target: Target) -> bool:
-    if warpgroups.multiplies(statement):
+    if is_wgmma(statement):
         return warpgroups.fits(statement, function, target)
     return mbarriers.waits(statement) or can_translate(statement, function, target)
 

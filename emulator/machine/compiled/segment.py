@@ -19,6 +19,7 @@ from emulator.machine.compiled.calls import layout_of, pointer, refreshed, sprea
 from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.products import fits
 from emulator.machine.compiled.translation import Translated, translate
+from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector.mbarriers import wake
 from emulator.machine.vector.strand import WARP, Strand
 from emulator.ptx.program import Function, Statement
@@ -41,7 +42,7 @@ SIGNATURE = (
 def work_of(statements: Sequence[Statement], target: Target) -> int:
     """Work of a warp, in statements."""
     work = len(statements) + _PRODUCT * sum(fits(x, target) for x in statements)
-    for ins in (x.instruction for x in statements if warpgroups.multiplies(x)):
+    for ins in (x.instruction for x in statements if is_wgmma(x)):
         assert isinstance(ins, MatrixInstruction)
         work += _PRODUCT * ins.n // 8
     return work
@@ -49,7 +50,7 @@ def work_of(statements: Sequence[Statement], target: Target) -> int:
 
 def seconds_to_compile(statements: Sequence[Statement], target: Target, parts: int = 1) -> float:
     """The time to compile statements in so many parts, as measured."""
-    kernels = {x.instruction for x in statements if fits(x, target) or warpgroups.multiplies(x)}
+    kernels = {x.instruction for x in statements if fits(x, target) or is_wgmma(x)}
     each = _COMPILING_PART * parts + _COMPILING_EACH * len(statements)
     return _COMPILING + each + _COMPILING_KERNEL * len(kernels)
 

@@ -27,6 +27,7 @@ from emulator.machine.compiled import (
 from emulator.machine.compiled.compute import compute
 from emulator.machine.compiled.function import Input, NativeFunction, Output, SegmentFunction
 from emulator.machine.shared.operands import space_of
+from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector import access
 from emulator.machine.vector.memory import load
 from emulator.machine.vector.statements import Make, maker_of
@@ -101,7 +102,7 @@ def need_all_lanes(statements: Sequence[Statement], target: Target) -> bool:
 def need_no_delay(statements: Sequence[Statement]) -> bool:
     """True if copies and products must take effect at their issue."""
     return any(
-        copies.fits(x) or warpgroups.orders(x) or mbarriers.waits(x) or warpgroups.multiplies(x)
+        copies.fits(x) or warpgroups.orders(x) or mbarriers.waits(x) or is_wgmma(x)
         for x in statements
     )
 

@@ -44,12 +44,6 @@ _FUNCTION = ir.FunctionType(WORD, [POINTER, LONG, LONG])
 _NAME = "warpgroup"
 
 
-def multiplies(statement: Statement) -> bool:
-    """True if a statement is the product of a warpgroup."""
-    ins = statement.instruction
-    return isinstance(ins, MatrixInstruction) and ins.is_wgmma
-
-
 def fits(statement: Statement, function: Function, target: Target) -> bool:
     """True if a statement is a product of warpgroups that a kernel computes."""
     ins = statement.instruction

@@ -68,6 +68,12 @@ def poison(instruction: MatrixInstruction) -> int:
     return POISON_INTEGER if integer else POISON_FLOAT
 
 
+def is_wgmma(statement: Statement) -> bool:
+    """True if a statement multiplies matrices for a warpgroup."""
+    ins = statement.instruction
+    return isinstance(ins, MatrixInstruction) and ins.is_wgmma
+
+
 class Products:
     """Products that the warpgroups of some thread blocks have issued and not yet waited for.
 
