@@ -315,12 +315,7 @@ def _codes(fmt: Format, numbers: Array) -> Array:
 
 
 def _chain(
-    made: FusedPlan,
-    left: Side,
-    right: Side,
-    scale: Format | None,
-    x: Array,
-    engine: Engine,
+    made: FusedPlan, left: Side, right: Side, scale: Format | None, x: Array, engine: Engine
 ) -> tuple[Array, Bool]:
     """The codes of accumulators, and where they are to be computed otherwise."""
     products = _PIECE

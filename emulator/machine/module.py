@@ -96,10 +96,7 @@ class Module:
 
     @classmethod
     def from_cuda(
-        cls,
-        source: str | os.PathLike[str],
-        target: str = "sm_90a",
-        options: Sequence[str] = (),
+        cls, source: str | os.PathLike[str], target: str = "sm_90a", options: Sequence[str] = ()
     ) -> Module:
         """Compiles CUDA C++, the text or the path of a file, with nvcc or NVRTC.
 

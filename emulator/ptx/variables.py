@@ -103,9 +103,7 @@ def place(variables: Iterable[tree.Variable], start: int, space: str, gap: int =
 
 
 def initial_bytes(
-    variable: tree.Variable,
-    symbols: Mapping[str, Symbol],
-    functions: Mapping[str, int],
+    variable: tree.Variable, symbols: Mapping[str, Symbol], functions: Mapping[str, int]
 ) -> Array:
     """The bytes that a variable starts with; zeros behind the values that are given."""
     room = extent(variable)
