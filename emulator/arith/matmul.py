@@ -29,7 +29,7 @@ _R = TypeVar("_R")
 _MOSTLY_ORDINARY = 0.9
 #: products of one piece of a batch: what fits a cache, and what keeps threads busy
 _PIECE, _COMPILED_PIECE = 1 << 18, 1 << 20
-#: how much slower than fused dot-adds single dots are, and how much faster bits
+#: factors to fused dot-adds: single dots are so much slower, and bits so much faster
 _SINGLE_DOTS, _BITS = 64, 64
 #: of results that are all right
 _NOWHERE = np.zeros((1, 1, 1), np.bool_)

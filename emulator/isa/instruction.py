@@ -82,7 +82,7 @@ class Form:
 
     #: targets whose assembler takes the form
     targets: tuple[str, ...]
-    #: who executes it together
+    #: lanes that execute it together
     scope: Scope
     #: the PTX version that introduced it, where that is not the target's own
     version: str

@@ -31,7 +31,7 @@ from emulator.targets import Target
 if TYPE_CHECKING:
     from emulator.layout.instruction_descriptor import InstructionDescriptor
 
-#: how the steps along k are dealt to the parts of split_k
+#: distribution of the steps along k over the parts of split_k
 KOrder = Literal["ascending", "sliced"]
 
 

@@ -84,7 +84,7 @@ class Table(NamedTuple):
     #: first address, and the one behind the last
     starts: Addresses
     ends: Indexes
-    #: how far bytes are from their addresses: in this process, and in their room
+    #: offset from addresses to bytes: in this process, and in their room
     shifts: Indexes
     inside: Indexes
     #: where the rooms are counted

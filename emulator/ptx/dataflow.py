@@ -63,7 +63,7 @@ class Value:
     alias: tuple[Value, bool] | None = None
     #: values that something with an effect needs and that take this one, once for each operand
     users: list[Value] = field(default_factory=list)
-    #: how many there were when they were found
+    #: number of users when they were found
     uses: int = 0
 
     @property

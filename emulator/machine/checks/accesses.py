@@ -43,7 +43,7 @@ class Conflict(NamedTuple):
     sort: int
 
 
-#: how many columns of readers there are besides those of warps: bulk copies, and other blocks
+#: columns of readers besides those of warps: bulk copies, other blocks, and their number
 _BULK, _REMOTE, _MORE = 0, 1, 2
 
 

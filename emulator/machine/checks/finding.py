@@ -52,7 +52,7 @@ class Finding:
     #: the other access of a conflict
     earlier: Party | None = None
     advice: str = ""
-    #: how often it happened, in threads
+    #: number of occurrences, counted in threads
     count: int = 1
     #: other statements with the same mistake, as an unrolled loop or a wrong constant makes
     others: tuple[Place, ...] = ()

@@ -43,7 +43,7 @@ class Miscompilation:
     when: When
     #: ptxas is known to …
     effect: str
-    #: how else to write it
+    #: another way to write it
     instead: str
     #: where this was seen; empty: wherever it was looked for
     generations: frozenset[Generation] = frozenset()

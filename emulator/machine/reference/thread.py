@@ -313,9 +313,9 @@ class Run:
     #: things done that others may wait for, and turns of loops that were not in vain
     progress: int = 0
     turns: int = 0
-    #: how often a thread that waited was let go on
+    #: number of times that a waiting thread was resumed
     resumed: int = 0
-    #: how often memory was written, or a thread has ended
+    #: number of writes to memory and of threads that have ended
     changes: int = 0
     #: the clusters that have started and not ended
     clusters: list[Cluster] = field(default_factory=list)
