@@ -21,7 +21,7 @@ from functools import cached_property
 
 from emulator.errors import ParseError, hint, listing, nearest_opcode, quoted
 
-#: slots that every instruction has under the same name -> their words
+#: what goes by the same name in every instruction: slot -> its words
 VOCABULARY: dict[str, tuple[str, ...]] = {
     "rounding": ("rn", "rz", "rm", "rp"),
     "integer_rounding": ("rni", "rzi", "rmi", "rpi"),

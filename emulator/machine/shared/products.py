@@ -173,7 +173,7 @@ def _wait(statement: Statement) -> OnProducts:
 
 
 ORDER: dict[str, Callable[[Statement], OnProducts]] = {
-    # Registers that were written before it are written, whoever reads them.
+    # Nothing to do: every reader sees earlier writes of registers.
     "wgmma.fence": lambda statement: lambda products, warpgroups: (),
     "wgmma.commit_group": lambda statement: Products.commit,
     "wgmma.wait_group": _wait,

@@ -191,8 +191,8 @@ class Grid:
                     raise waiting.deadlock(waves)
 
     def _resumed_in_vain(self) -> bool:
-        """True if waits timed out again and again, and only barriers were passed: a loop with a
-        barrier in it, around a wait that will never be over."""
+        """Whether waits were given up again and again, and nothing changed but that threads met: a
+        loop around a wait that will never be over, with a barrier in it."""
         changes = self.progress - self.meetings
         self._resumes = self._resumes + 1 if changes == self._changes else 0
         self._changes = changes
