@@ -56,7 +56,7 @@ def arrangement(steps: Sequence[Step]) -> Arrangement | None:
 
 @lru_cache(maxsize=1024)
 def fits_int64(arithmetic: Arithmetic, k: int) -> bool:
-    """Whether all fused sums of a recipe of `k` products fit the integers of `vector`."""
+    """True if all fused sums of a recipe of `k` products fit the integers of `vector`."""
     factors = (arithmetic.a, arithmetic.b)
     for step in arithmetic.steps:
         if isinstance(step, Widen):

@@ -111,12 +111,12 @@ def say_slow() -> None:
 
 
 def may_use_kernels(engine: Engine) -> bool:
-    """Whether `emulator.arith.fast.kernels` may run for an engine; imports nothing."""
+    """True if `emulator.arith.fast.kernels` may run for an engine; imports nothing."""
     return engine in ("auto", "compiled") and not _no_kernels
 
 
 def kernels_wanted(engine: Engine, what: Hashable, work: int, d_type: str = "") -> bool:
-    """Whether a kernel is worth it for so many multiply-adds more; imports LLVM where it is.
+    """True if a kernel is worth it for so many multiply-adds more; imports LLVM where it is.
 
     "auto" makes a kernel of `what` when the work that asked for it would have paid for that.
     """

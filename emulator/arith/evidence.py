@@ -61,13 +61,13 @@ CONSTANTS = {
     "passes": "the number of sums",
 }
 
-#: what needs no recording: (families, types of D, why); no types: all
+#: exact without a recording: (families, types of D, why); no types: all
 EXACT: tuple[tuple[str, str, str], ...] = (
     ("mma mma.sp wgmma wgmma.sp wmma tcgen05.mma tcgen05.mma.sp", "s32", "integer arithmetic"),
     ("wmma.load wmma.store", "", "moves elements; PTX leaves open which lane holds which"),
 )
 
-#: what has no recipe that could name its source: (families, shapes, source); no shapes: all others
+#: sources of forms without a recipe: (families, shapes, source); no shapes: all others
 SOURCES: tuple[tuple[str, str, str], ...] = (
     ("ldmatrix stmatrix movmatrix", "m8n8", "the manual's layout, as recorded on Hopper"),
     ("ldmatrix stmatrix", "", "CUTLASS's layouts"),

@@ -12,12 +12,7 @@ _NAN, _INFINITE, _ZERO = NumberClass.NAN, NumberClass.INFINITE, NumberClass.ZERO
 
 
 def fma(
-    fmt: Format,
-    a: int,
-    b: int,
-    c: int,
-    rounding: Rounding = "rn",
-    nan_order: Sequence[str] = (),
+    fmt: Format, a: int, b: int, c: int, rounding: Rounding = "rn", nan_order: Sequence[str] = ()
 ) -> int:
     """The fused multiply-add ``a·b + c`` of codes of one format, rounded once.
 

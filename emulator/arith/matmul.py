@@ -29,7 +29,7 @@ _R = TypeVar("_R")
 _MOSTLY_ORDINARY = 0.9
 #: products of one piece of a batch: what fits a cache, and what keeps threads busy
 _PIECE, _COMPILED_PIECE = 1 << 18, 1 << 20
-#: how much slower than fused dot-adds single dots are, and how much faster bits
+#: factors to fused dot-adds: single dots are so much slower, and bits so much faster
 _SINGLE_DOTS, _BITS = 64, 64
 #: of results that are all right
 _NOWHERE = np.zeros((1, 1, 1), np.bool_)
@@ -315,12 +315,7 @@ def _codes(fmt: Format, numbers: Array) -> Array:
 
 
 def _chain(
-    made: FusedPlan,
-    left: Side,
-    right: Side,
-    scale: Format | None,
-    x: Array,
-    engine: Engine,
+    made: FusedPlan, left: Side, right: Side, scale: Format | None, x: Array, engine: Engine
 ) -> tuple[Array, Bool]:
     """The codes of accumulators, and where they are to be computed otherwise."""
     products = _PIECE
@@ -347,17 +342,10 @@ def _chain(
         p, q = (
             (fmt, part(codes, start), part(scales, start)) for fmt, codes, scales in (left, right)
         )
-        if engine == "compiled":
-            chain = fused_tiles.chain_of_batch if in_lanes else fused_tiles.chain
-            return chain(made, p, q, scale, part(x, start))
-        u, v = (factor(made, fmt, codes, scale, scales) for fmt, codes, scales in (p, q))
-        d, odd = fused.chain(made, u, v, values(made.result, part(x, start)))
-        # An accumulator that met a special operand is lost for the rest of its chain.
-        if u.special is not None:
-            odd |= u.special[..., :, None]
-        if v.special is not None:
-            odd |= v.special[..., None, :]
-        return _codes(made.result, d), odd
+        if engine != "compiled":
+            return _chain_by_arrays(made, p, q, scale, part(x, start))
+        chain = fused_tiles.chain_of_batch if in_lanes else fused_tiles.chain
+        return chain(made, p, q, scale, part(x, start))
 
     if size >= batch:
         return piece(0)
@@ -375,3 +363,16 @@ def _chain(
         for start in starts:
             write(start)
     return out, bad
+
+
+def _chain_by_arrays(
+    made: FusedPlan, left: Side, right: Side, scale: Format | None, x: Array
+) -> tuple[Array, Bool]:
+    u, v = (factor(made, fmt, codes, scale, scales) for fmt, codes, scales in (left, right))
+    d, odd = fused.chain(made, u, v, values(made.result, x))
+    # An accumulator that met a special operand is lost for the rest of its chain.
+    if u.special is not None:
+        odd |= u.special[..., :, None]
+    if v.special is not None:
+        odd |= v.special[..., None, :]
+    return _codes(made.result, d), odd

@@ -58,7 +58,7 @@ def _set_mode() -> Any:
 
 @lru_cache(maxsize=4)
 def _reaches_vectors(rounding: str) -> bool:
-    """Whether the mode does: a sum and a difference that the modes round differently."""
+    """True if the mode changes what NumPy computes, by sums that the modes round differently."""
     set_mode, one, tiny = _set_mode(), np.ones(8), np.full(8, 2.0**-80)
     set_mode(_modes()[rounding])
     try:

@@ -26,7 +26,7 @@ _LETTERS = {"row.col": "TN", "row.row": "TT", "col.row": "NT", "col.col": "NN"}
 _CPP_TYPES = {"float": "f32", "half_t": "f16"}
 _CUTE_TYPES = {"b1": "U1"}
 _GMMA_ARGUMENT = re.compile(r"(GMMA::)?(Major::(K|MN)|ScaleIn::(One|Neg)|SparseSel::(Zero|One))")
-#: what CUTLASS has atoms for and this package no instruction
+#: atoms of CUTLASS without an instruction in this package
 _OUTSIDE = {
     r"\d_G?C64": "multiplies complex numbers: CUTLASS makes it of several f64 instructions; "
     "name one of them, such as 'SM80_8x8x4_F64F64F64F64_TN'",

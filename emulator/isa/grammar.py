@@ -40,7 +40,7 @@ class Slot:
     pattern: str = ""
     #: must be given
     needed: bool = False
-    #: how many may be given: types and layouts are several
+    #: the most words: types and layouts may be several
     most: int = 1
     #: written twice it means the same, as ptxas has it for .sync and .satfinite
     repeatable: bool = False

@@ -82,7 +82,7 @@ class Form:
 
     #: targets whose assembler takes the form
     targets: tuple[str, ...]
-    #: who executes it together
+    #: lanes that execute it together
     scope: Scope
     #: the PTX version that introduced it, where that is not the target's own
     version: str
@@ -182,7 +182,7 @@ class Instruction:
 
     @property
     def is_move(self) -> bool:
-        """Whether its result is its operand, bit for bit."""
+        """True if its result is its operand, bit for bit."""
         return "moves" in self.effects and "selects" not in self.effects
 
     @property

@@ -68,20 +68,20 @@ def kinds_of(opcode: str) -> list[Kind]:
 
 
 def is_tensor(given: object) -> bool:
-    """Whether a text is an opcode on tensor memory."""
+    """True if a text is an opcode on tensor memory."""
     return isinstance(given, str) and starts_with(given.strip(), "tcgen05")
 
 
 def is_of_warpgroup(opcode: str) -> bool:
-    """Whether a text is an opcode that a warpgroup executes together."""
+    """True if a text is an opcode that a warpgroup executes together."""
     return starts_with(opcode, "wgmma")
 
 
 def is_tensor_product(given: object) -> bool:
-    """Whether a text is the opcode of a tcgen05.mma, which needs an instruction descriptor."""
+    """True if a text is the opcode of a tcgen05.mma, which needs an instruction descriptor."""
     return isinstance(given, str) and starts_with(given.strip(), "tcgen05.mma")
 
 
 def starts_with(opcode: str, name: str) -> bool:
-    """Whether the first words of an opcode are those of a name."""
+    """True if the first words of an opcode are those of a name."""
     return opcode == name or opcode.startswith(f"{name}.")

@@ -125,7 +125,7 @@ class MatrixInstruction(Instruction):
 
     @property
     def negated(self) -> tuple[bool, bool]:
-        """Whether all signs of A and of B are flipped first (instruction descriptors say so)."""
+        """For A and for B, True if an instruction descriptor has all signs flipped first."""
         return False, False
 
     @property

@@ -58,7 +58,7 @@ class Recipe:
 
     #: one or more steps of `emulator.arith.steps`
     steps: tuple[Step, ...]
-    #: what reports call it
+    #: its name in reports
     name: str = "your own recipe"
     #: `gemm` adds partial sums to an f32 total every so many elements of k; 0: one chain
     promote: int = 0
@@ -214,7 +214,7 @@ class Recipe:
 
     @property
     def _cut_again(self) -> str:
-        """What keeps fewer bits than a fused sum aligns, in words; empty where nothing does."""
+        """The part of the recipe that keeps fewer bits than a fused sum aligns, in words, or ""."""
         cores = [i for i, x in enumerate(self.steps) if isinstance(x, FusedDotAdd)]
         if len(cores) != 1:
             return ""
@@ -348,7 +348,7 @@ def _check_order(step: FusedDotAdd, scaled: bool, k: int, what: object) -> None:
 
 
 def _holds(wide: Format, fmt: Format) -> bool:
-    """Whether every number of a format is one of the wider format."""
+    """True if every number of a format is one of the wider format."""
     return (
         wide.precision >= fmt.precision
         and wide.emin - wide.mantissa_bits <= fmt.emin - fmt.mantissa_bits

@@ -105,7 +105,7 @@ def matrix_types(of: Matrices, operand: str, type_: str, target: str = "") -> tu
 
 
 def is_called(of: Matrices, target: str) -> bool:
-    """Whether ptxas makes the instruction a call of a function that has registers of fixed types.
+    """True if ptxas makes the instruction a call of a function that has registers of fixed types.
 
     Then each register of an accumulator must be of a legal type by itself, and none can be
     discarded. Elsewhere it is the vector as a whole that has a type.

@@ -26,7 +26,7 @@ Use = Literal["read", "written", "updated"]
 #: integers, which alone may make up a vector; f32 values; f32 values in hexadecimal; any that its
 #: type can hold.
 Constants = Literal["none", "words", "integers", "values", "hexadecimal", "any"]
-#: who executes an instruction together -> how many lanes these are
+#: lanes that execute an instruction together -> their number
 Scope = Literal["thread", "warp", "warpgroup"]
 LANES: dict[Scope, int] = {"thread": 1, "warp": 32, "warpgroup": 128}
 
@@ -134,5 +134,5 @@ class Signature:
 
 
 def is_immediate(given: object, legal: tuple[int, ...] | range) -> bool:
-    """Whether `given` is one integer, not an array or a bool, and legal."""
+    """True if `given` is one integer, not an array or a bool, and legal."""
     return as_integer(given) in legal and not isinstance(given, np.ndarray)

@@ -65,7 +65,7 @@ class TensorMatrixInstruction(MatrixInstruction):
 
     @property
     def negated(self) -> tuple[bool, bool]:
-        """Whether the signs of A and of B are flipped."""
+        """For A and for B, True if all signs are flipped."""
         return self.descriptor.negate_a, self.descriptor.negate_b
 
     @cached_property
@@ -156,6 +156,6 @@ def settle(
 
 
 def _has(target: str, descriptor: InstructionDescriptor) -> bool:
-    """Whether a target has what the descriptor asks for."""
+    """True if a target has what the descriptor asks for."""
     found = descriptor.findings(target=target)
     return not any(x.level == "error" and x.field in TARGETED for x in found)

@@ -28,8 +28,7 @@ FIELDS = {
 #: code of the swizzle field -> width of the swizzle in 16-byte units
 SWIZZLE_UNITS = {0: 1, 3: 2, 2: 4, 1: 8}
 #: swizzle in bytes, 0 for none -> code of the field
-SWIZZLES = {LINE_BYTES * units if units > 1 else 0: code
-            for code, units in SWIZZLE_UNITS.items()}  # fmt: skip
+SWIZZLES = {LINE_BYTES * units if units > 1 else 0: code for code, units in SWIZZLE_UNITS.items()}
 _IN_16_BYTES = ("start_address", "leading_byte_offset", "stride_byte_offset")
 
 

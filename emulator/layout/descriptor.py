@@ -79,7 +79,7 @@ class Finding(NamedTuple):
     level: Literal["error", "warning"]
     field: str
     message: str
-    #: what is legal, and the nearest of it
+    #: legal values, and the nearest of them
     legal: str
 
 
@@ -90,7 +90,7 @@ class Descriptor:
     Raises OperandError for fields that do not fit the 64-bit word.
     """
 
-    #: who reads through these words, and bytes of the elements that it takes MN-major
+    #: instruction that reads through these words, and element sizes that it takes MN-major
     reader: ClassVar[str] = "wgmma"
     transposable_bytes: ClassVar[tuple[int, ...]] = (2,)
 

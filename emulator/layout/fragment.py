@@ -13,7 +13,7 @@ from emulator.arrays import accepts_tensors, as_array
 from emulator.errors import OperandError, as_integer, shown, whole
 from emulator.layout.lanemap import Index, LaneMap
 
-#: what the several matrices of an operand belong to
+#: owners of the matrices of an operand that has several
 _GROUPS = {"e": "selectors", "scale_a": "choices of ids", "scale_b": "choices of ids"}
 
 

@@ -51,10 +51,10 @@ class Fragment(Protocol):
     def group(self) -> Index: ...
 
 
-def fragment_svg(fragment: Fragment, title: str = "", names: Sequence[str] = ()) -> str:
-    """A picture of all matrices of a fragment, as SVG; `names` tells several of them apart."""
+def fragment_svg(fragment: Fragment, title: str = "") -> str:
+    """A picture of all matrices of a fragment, as SVG."""
     how = "Each cell is labelled lane:register, then the bits of the register that hold it."
-    return document(side_by_side(fragment_grids(fragment, names)), title, how)
+    return document(side_by_side(fragment_grids(fragment)), title, how)
 
 
 # --- registers ------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ class BitField(NamedTuple):
         return (word & self.mask) >> self.low
 
 
-#: what the words of all kinds have at the same place
+#: fields that the words of all kinds have at the same place
 _COMMON = {
     "sparse": BitField(2),
     "a": BitField(7, 3),
@@ -67,7 +67,7 @@ FIELDS: dict[str, dict[str, BitField]] = {
 }  # fmt: skip
 #: columns of B that .ws may be shifted by -> code of the field max_shift
 MAX_SHIFTS = {0: 0, 8: 1, 16: 2, 32: 3}
-#: what N and M are counted in
+#: units of N and M
 _N_UNIT, _M_UNIT, _SCALED_M_UNIT = 8, 16, 128
 #: numbers of the chips that have K = 96 of mxf4, and those that have what PTX 9.4 added
 _WITH_K96, _WITH_PTX_94 = (103, 107), (107,)
@@ -208,7 +208,7 @@ class InstructionDescriptor:
 
     @property
     def has_selector(self) -> bool:
-        """Whether two lanes share the metadata of two rows, in one of two columns."""
+        """True if two lanes share the metadata of two rows, in one of two columns."""
         return self.width("a") >= 16
 
     @property

@@ -58,11 +58,11 @@ class Grid:
     owners: Index
     #: finest first; the first one that fits is drawn
     layers: tuple[Layer, ...]
-    #: what pointing at a cell shows
+    #: text of a cell's tooltip
     hint: Callable[[int, int], str]
-    #: what owners are: lanes, or units of shared memory
+    #: sort of the owners: lanes, or units of shared memory
     palette: Literal["lanes", "memory"] = "lanes"
-    #: what the colours mean: owners with their labels, after the words that say it
+    #: meaning of the colours: owners with their labels, after the words that say it
     legend: tuple[str, tuple[tuple[int, str], ...]] = ("", ())
     #: blocks to outline with a thin line, and with a thick one
     blocks: tuple[Box, ...] = ()

@@ -73,10 +73,7 @@ class Placed:
 
 
 def place_arguments(
-    placed: Placed,
-    arena: Arena,
-    function: Function,
-    given: Sequence[Any] | Mapping[str, Any],
+    placed: Placed, arena: Arena, function: Function, given: Sequence[Any] | Mapping[str, Any]
 ) -> None:
     """Places arrays in the arena and packs the parameters.
 

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 #: chunks for each thread of the cluster, so that none waits long for the last
 _CHUNKS = 4
-#: how often what a lost worker had is given to others
+#: attempts to run a chunk, as workers may be lost
 _ATTEMPTS = 4
-#: how a flag is read that another block sets
+#: qualifiers of loads that read a flag of another block
 _FLAGS = {"acquire", "relaxed", "volatile", "mmio"}
 #: counted over all blocks, or the way to the barrier of a cooperative grid
 _WHOLE_GRID = ("%clock", "%globaltimer", "%envreg")
@@ -187,7 +187,7 @@ def _computed(client: Any, shared: _Shared, cuts: Sequence[int]) -> Iterator[tup
 
 
 def _is_lost(error: BaseException) -> bool:
-    """Whether an error says that a worker is gone, or what it held."""
+    """True if an error says that a worker is gone, or the data it held."""
     return type(error).__module__.startswith("distributed") or isinstance(error, OSError)
 
 

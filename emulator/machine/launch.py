@@ -133,12 +133,12 @@ class Launch:
 
     def __post_init__(self) -> None:
         self.done_blocks = 0
-        #: what the checks have found so far
+        #: findings of the checks so far
         self.found: Iterable[Finding] = ()
         #: where they know that ptxas compiles a statement wrongly
         self.warned: Iterable[Finding] = ()
         self.heap = Heap(self.arena, {})
-        #: what its threads launch themselves
+        #: launches by its own threads
         self.launches = DeviceLaunches(self)
         self.module = self.kernel.module
         self.program = self.kernel.checked if self.check else self.kernel.rewritten[0]
@@ -340,15 +340,6 @@ class Launch:
         return kernel._blocks[kind, self.check]
 
     # --- errors ---
-
-    def error(
-        self, kind: str, reason: str, statement: Statement, wave: Any, lanes: Array
-    ) -> KernelError:
-        """A KernelError that says which statement, which block and which threads."""
-        found = [wave.coordinates(int(lane)) for lane in lanes[:1024]]
-        block = found[0][0] if found else None
-        threads = [thread for cta, thread in found if cta == block]
-        return KernelError(kind, reason, self.place_of(statement), block, threads)
 
     def shared_name(self, offset: int, size: int = 0) -> str:
         """The variable of shared memory that an access leads to, for messages; `size`: the bytes of

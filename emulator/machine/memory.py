@@ -41,7 +41,7 @@ class Memory:
     def __init__(self, variables_at: int = VARIABLES) -> None:
         self._arena = Arena()
         self._heap: dict[int, Allocation] = {}
-        #: what `map` and `allocate` have put here, by address
+        #: allocations of `map` and `allocate`, by address
         self._arrays: dict[int, tuple[Array, Allocation]] = {}
         #: arrays that launches work on copies of
         self._placed = Placed()
@@ -120,7 +120,7 @@ class Memory:
                 self._ended = 0
 
     def find(self, address: int) -> Region | None:
-        """What lies at an address; None where nothing does."""
+        """The allocation at an address; None where there is none."""
         made = self._arena.find(whole("an address", address, 0, _LAST))
         return None if made is None else Region(made.name, made.address, made.size)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,10 +96,7 @@ class Module:
 
     @classmethod
     def from_cuda(
-        cls,
-        source: str | os.PathLike[str],
-        target: str = "sm_90a",
-        options: Sequence[str] = (),
+        cls, source: str | os.PathLike[str], target: str = "sm_90a", options: Sequence[str] = ()
     ) -> Module:
         """Compiles CUDA C++, the text or the path of a file, with nvcc or NVRTC.
 
@@ -458,11 +455,12 @@ class Kernel:
         switch("counters", counters)
         if stop_at is not None:
             check_word("stop_at", stop_at, Special)
-        launch = self.prepare(
-            grid, block, args, dynamic_shared, cluster, check=check, contract=contract,
-            async_order=async_order, seed=seed, step_limit=step_limit, memory=memory,
-            progress=progress,
-        )  # fmt: skip
+        size = grid, block, args, dynamic_shared, cluster
+        options: dict[str, Any] = {
+            "contract": contract, "async_order": async_order, "seed": seed,
+            "step_limit": step_limit, "memory": memory,
+        }  # fmt: skip
+        launch = self.prepare(*size, check=check, progress=progress, **options)
         if stop_at is not None:
             from emulator.machine.checks.nonfinite import watcher
 
@@ -478,12 +476,7 @@ class Kernel:
         except KernelError as error:
             from emulator.machine.debugger.failed import Failed
 
-            def debug() -> Debugger:
-                return self.debug(
-                    grid, block, args, dynamic_shared, cluster, contract=contract,
-                    async_order=async_order, seed=seed, step_limit=step_limit, memory=memory,
-                )  # fmt: skip
-
+            debug = partial(self.debug, *size, **options)
             arrays = dict(arrays_of(self.bound.function, args, memory))
             error.failed = Failed(error, debug, arrays | self.module.variables())
             raise
@@ -541,12 +534,10 @@ class Kernel:
         """
         from emulator.machine.debugger.debugger import Debugger
 
-        def prepare() -> Launch:
-            return self.prepare(
-                grid, block, args, dynamic_shared, cluster, contract=contract,
-                async_order=async_order, seed=seed, step_limit=step_limit, memory=memory,
-            )  # fmt: skip
-
+        prepare = partial(
+            self.prepare, grid, block, args, dynamic_shared, cluster, contract=contract,
+            async_order=async_order, seed=seed, step_limit=step_limit, memory=memory,
+        )  # fmt: skip
         return Debugger(prepare, None if source is None else Path(source))
 
 

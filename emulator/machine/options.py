@@ -9,14 +9,14 @@ import numpy as np
 from emulator.errors import OperandError, as_integer, hint, shown
 from emulator.machine.memory import Memory
 
-#: what ptxas makes of arithmetic: "ptxas", with its default options; "none", with -fmad=false, so
+#: contraction by ptxas: "ptxas", with its default options; "none", with -fmad=false, so
 #: that no product is fused; "O0", with -O0, where each statement is computed as it stands
 Contract = Literal["ptxas", "none", "O0"]
 #: when asynchronous operations take effect: at their issue, when a wait needs them, or in between
 Order = Literal["early", "late", "random"]
-#: who runs the grid, with the same bits; "auto" takes the fastest
+#: engines, all with the same bits; "auto" takes the fastest
 EngineName = Literal["auto", "compiled", "vector", "reference"]
-#: what a launch stops at: a NaN of operands that are none, an infinity of finite ones, either
+#: values that stop a launch: a NaN of operands that are none, an infinity of finite ones, either
 Special = Literal["nan", "inf", "any"]
 #: %nwarpid, the warps that a processor has room for: measured on an H200
 WARPS_OF_PROCESSOR = 64

@@ -3,9 +3,10 @@ the kernel printed; as text, as data, and as a page with the source beside it.""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from emulator.machine.checks.counters import (
     used_columns,
 )
 from emulator.machine.checks.finding import Finding, Party
+from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.place import Index, Place, shown
+from emulator.memory.arena import AccessError
 from emulator.reading import read_bytes
 
 #: lines of a source file that a page shows before and behind those that it speaks of
@@ -73,6 +76,15 @@ KINDS = {
 }
 
 
+def failure_of(error: Exception) -> Failure | None:
+    """An error in executing a statement as a failure; None if the kernel did not cause it."""
+    if isinstance(error, AccessError):
+        return Failure(error.fault.kind, error.fault.reason, error.fault.index)
+    if isinstance(error, EmulatorError) and not isinstance(error, KernelError):
+        return Failure(type(error).__name__.removesuffix("Error").lower(), str(error))
+    return error if isinstance(error, Failure) else None
+
+
 class KernelError(EmulatorError, RuntimeError):
     """A kernel cannot go on: what happened, at which statement, in which block and threads.
 
@@ -89,12 +101,22 @@ class KernelError(EmulatorError, RuntimeError):
     ) -> None:
         self.kind, self.reason, self.place = kind, reason, place
         self.block, self.threads = block, tuple(threads)
-        #: what checks had found before
+        #: findings of the checks up to the error
         self.findings: list[Finding] = []
         #: makes `state`; None for a launch that cannot be run again
         self.failed: Any = None
         self._state: Any = None
         super().__init__(self._text())
+
+    @classmethod
+    def at(
+        cls, failure: Failure, place: Place, where: Iterable[tuple[Index, Index]]
+    ) -> KernelError:
+        """A failure of threads, each given as block and thread; names those of the first block."""
+        found = [*islice(where, 1024)]
+        block = found[0][0] if found else None
+        threads = [thread for cta, thread in found if cta == block]
+        return cls(failure.kind, failure.reason, place, block, threads)
 
     def _contents(self) -> tuple[Any, ...]:
         return self.kind, self.reason, self.place, self.block, self.threads
@@ -161,13 +183,13 @@ class Report(report.Report):
     """
 
     kernel: str
-    #: what the checks found
+    #: findings of the checks
     findings: list[Finding] = field(default_factory=list)
-    #: what was counted, by name
+    #: counts by name
     counters: dict[str, int] = field(default_factory=dict)
-    #: what the kernel printed, one entry for each call
+    #: output of printf, one entry for each call
     printed: list[str] = field(default_factory=list)
-    #: what was counted at each statement, where the launch was asked to (counters=True)
+    #: counts at each statement, if the launch had counters=True
     counts: Counts = field(default_factory=Counts)
     #: different mistakes that were found and are not listed
     left_out: int = 0

@@ -109,7 +109,7 @@ class Warp:
         registers = RegisterFile(declared, self.lanes, sizes[:-1])
         self._state = WarpState(self.lanes, chosen, engine, undefined, declared, registers, memory)
         self._state.registers.check_set = self._state.set_from_outside
-        #: what `run` has bound, by the text and by what was declared then
+        #: texts that `run` has bound, by the text and the declarations at that time
         self._kept: dict[tuple[str, Mark, int | None], Program] = {}
 
     def __repr__(self) -> str:

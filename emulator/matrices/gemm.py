@@ -31,7 +31,7 @@ from emulator.targets import Target
 if TYPE_CHECKING:
     from emulator.layout.instruction_descriptor import InstructionDescriptor
 
-#: how the steps along k are dealt to the parts of split_k
+#: distribution of the steps along k over the parts of split_k
 KOrder = Literal["ascending", "sliced"]
 
 
@@ -55,9 +55,8 @@ class OperandCodes(NamedTuple):
 
     def apart_from(self, out: Array) -> OperandCodes:
         """Operands that do not change where `out` is written."""
-        return OperandCodes(*(
-            x.copy() if x is not None and np.may_share_memory(x, out) else x for x in self
-        ))  # type: ignore[arg-type]  # fmt: skip
+        kept = (x.copy() if x is not None and np.may_share_memory(x, out) else x for x in self)
+        return OperandCodes(*kept)  # type: ignore[arg-type]
 
     def tile(self, order: Order, batch: tuple[slice, ...], rows: slice, columns: slice) -> Array:
         """The codes of one tile of D."""

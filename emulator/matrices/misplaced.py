@@ -30,12 +30,7 @@ class _Given(NamedTuple):
 
 @contextmanager
 def misplaced_named(
-    arithmetic: Arithmetic,
-    codes: bool,
-    sizes: Mapping[str, int],
-    a: Any,
-    b: Any,
-    c: Any = None,
+    arithmetic: Arithmetic, codes: bool, sizes: Mapping[str, int], a: Any, b: Any, c: Any = None
 ) -> Iterator[None]:
     """Where operands are refused although they would fit transposed or in each other's places, the
     message says so. `sizes` are those of m, n and k that are fixed."""

@@ -85,12 +85,3 @@ def from_tiles_of_128x4(codes: Array, rows: int, count: int, name: str = "scales
     tiles = codes.reshape(high, wide, 32, 4, _SCALES)
     full = tiles.transpose(0, 3, 2, 1, 4).reshape(high * _ROWS, wide * _SCALES)
     return full[:rows, :count]
-
-
-def to_tiles_of_128x4(codes: Array) -> Array:
-    """The inverse of `from_tiles_of_128x4`: ``(rows, count)`` to a flat array, filled up."""
-    rows, count = codes.shape
-    full = np.pad(codes, [(0, -rows % _ROWS), (0, -count % _SCALES)])
-    high, wide = full.shape[0] // _ROWS, full.shape[1] // _SCALES
-    tiles = full.reshape(high, 4, 32, wide, _SCALES).transpose(0, 3, 2, 1, 4)
-    return np.ascontiguousarray(tiles).reshape(-1)

@@ -55,7 +55,7 @@ class Allocation:
     writable: bool = True
     #: ended by free, or by the host; its bytes stay, for messages
     freed: bool = False
-    #: how many elements it has along each axis, and the bytes of each, for messages
+    #: elements along each axis, and bytes of an element, for messages
     shape: tuple[int, ...] = ()
     element_bytes: int = 1
     type: str = ""
@@ -104,7 +104,7 @@ class Allocation:
 
 
 def fits(held: Array, address: int) -> bool:
-    """Whether an array of bytes can stand at an address as it is: both have one alignment."""
+    """True if an array of bytes can be used at an address as it is: the alignments agree."""
     return not held.size or (held.ctypes.data - address) % WORD == 0
 
 

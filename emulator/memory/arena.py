@@ -72,7 +72,7 @@ def extent_of(numbers: NDArray[Any]) -> tuple[int, int, int]:
     )
 
 
-#: what holds the accesses of nobody
+#: the allocation of accesses that lead nowhere
 _EMPTY = Allocation("", 0, 0, Room(np.zeros(0, np.uint8), 0))
 #: the part that the journal keeps of what nobody has written
 _NOTHING = 0, 0
@@ -84,7 +84,7 @@ class Table(NamedTuple):
     #: first address, and the one behind the last
     starts: Addresses
     ends: Indexes
-    #: how far bytes are from their addresses: in this process, and in their room
+    #: offset from addresses to bytes: in this process, and in their room
     shifts: Indexes
     inside: Indexes
     #: where the rooms are counted

@@ -166,7 +166,7 @@ def _per_byte(where: Place) -> int:
 def _outside(
     error: AccessError, space: Space, tile: tuple[int, ...], where: Place, operand: str
 ) -> UndefinedError:
-    """What a load or store of a tile raises for an element outside of memory."""
+    """The error of a load or store of a tile for an element outside of memory."""
     row, column = divmod(error.fault.index[-1], tile[1])
     return UndefinedError(
         f"{f'operand {operand}: ' if operand else ''}element (row {row}, k "

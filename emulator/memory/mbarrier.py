@@ -188,7 +188,7 @@ def noted(entry: int, over: bool, added: int) -> int:
 
 
 def history(entry: int) -> tuple[int, int]:
-    """How many phases are over, and how many bytes the current one expects in all."""
+    """The number of phases that are over, and the bytes that the current one expects in all."""
     return entry >> LEDGER_BYTES, entry & _LEDGER_MASK
 
 

@@ -59,7 +59,7 @@ class Space:
         self.name = name
         self.data: NDArray[np.uint8] = data
         self.start = start
-        #: what stores replace is kept here, for `roll_back`; None: nothing is kept
+        #: undo journal of `roll_back`; None: no rollback
         self.replaced: list[tuple[int, Array, Array]] | None = None
 
     @classmethod
@@ -119,13 +119,6 @@ class Space:
             )
         index = _shaped(self._of_batch(offsets, batch), (*batch, offsets.shape[-1]))
         self._scatter(index, _shaped(values, (*index.shape, size)), alignment)
-
-    # --- access by row and address ---
-
-    def load_rows(self, rows: Array, addresses: Array, size: int, alignment: int = 1) -> Array:
-        """The `size` bytes at addresses ``(…)`` of the memories of numbers ``(…)``, counted over
-        the whole batch: ``(…, size)``. Raises as `load`."""
-        return self._gather(self._index(rows, addresses, size, alignment), size, alignment)
 
     def fault(self, addresses: Array, size: int, alignment: int = 1) -> Fault | None:
         """The first access that `load` and `store` refuse, None where they refuse none."""
@@ -210,15 +203,6 @@ class Space:
             return _shaped(offsets, (*batch, offsets.shape[-1]))
         starts = np.arange(prod(self.batch), dtype=np.int64) * self.bytes
         return _shaped(starts.reshape(self.batch), batch)[..., None] + offsets
-
-    def _index(self, rows: Array, addresses: Array, size: int, alignment: int) -> NDArray[np.int64]:
-        rows = np.asarray(rows)
-        if rows.size and (int(rows.min()) < 0 or int(rows.max()) >= prod(self.batch)):
-            raise OperandError(f"{self.name} has memories 0 … {prod(self.batch) - 1}")
-        index: NDArray[np.int64] = rows * np.int64(self.bytes) + self._offsets(
-            addresses, size, alignment
-        )
-        return index
 
     def _unit(self, size: int, alignment: int) -> int:
         """The most bytes that can be moved as one element: every access consists of such ones."""

@@ -9,7 +9,6 @@ an H200.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
@@ -105,15 +104,9 @@ class PlacedCopy(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether nothing lies outside of the tensor."""
+        """True if nothing lies outside the tensor."""
         full = (self.first == 0) & (self.last == self.plan.row_elements)
         return bool(full.all() and self.row_inside.all())
-
-    @property
-    def element_address(self) -> Int64:
-        """``(…, rows, elements)``: address of every element; counts only where one is inside."""
-        steps = np.arange(self.plan.row_elements, dtype=np.int64) * self.plan.element_bytes
-        return self.row_address[..., None] + steps
 
     @property
     def element_inside(self) -> Bool:
@@ -348,17 +341,6 @@ def place_problem(p: BoxPlan, coordinates: Any, stores: bool) -> str:
     if any(low < 0 for low in m.lower) or any(high > 0 for high in m.upper):
         return "a store through im2col needs a box within the tensor: lower >= 0, upper <= 0"
     return ""
-
-
-#: what no recording covers: when a copy does it, and on what the answer rests
-_MODELLED: tuple[tuple[Callable[[TensorMap, str], bool], str], ...] = (
-    (lambda m, mode: "4" in mode, "gather4 and scatter4: as the manual describes them"),
-)
-
-
-def modelled(tensor_map: TensorMap, mode: str = "tile") -> tuple[str, ...]:
-    """The evidence for copies with a map besides recordings; empty where there is no other."""
-    return tuple(text for applies, text in _MODELLED if applies(tensor_map, mode))
 
 
 def im2col_positions(p: BoxPlan, start: Int64, shift: Int64) -> Int64:

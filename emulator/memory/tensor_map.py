@@ -47,7 +47,7 @@ from emulator.memory.tensor_map_bits import (
 )
 
 MAX_RANK = 5
-#: what `repr` shows, in the order of the arguments
+#: fields that `repr` shows, in the order of the arguments
 _SHOWN = {
     "tiled": ("dtype", "dims", "strides", "box", "element_strides", *CHOICES),
     "im2col": (
@@ -72,7 +72,7 @@ class TensorMap:
     dims: Ints
     #: of the dimensions from 1 on
     strides: Ints
-    #: what a tiled copy spans, before element strides thin it out
+    #: the extent of a tiled copy, before element strides thin it out
     box: Ints = ()
     #: corners of the box of an im2col map in the spatial dimensions, width first: the lower ones
     #: counted from the first element, the upper ones from the last

@@ -34,7 +34,7 @@ GRANULE, SHIFTED = 32, 8
 SIZES = (32, 64, 128, 256, 512)
 #: bits of a column
 WORD = 32
-#: what a tcgen05.ld finds where an operation under way has yet to write: NaN in every format
+#: words that a tcgen05.ld finds where a pending operation has yet to write: NaN in every format
 POISON = np.uint32(0xFFFF_FFFF)
 
 Bool = NDArray[np.bool_]

@@ -28,7 +28,7 @@ Combine = Callable[[Array, Array], Array]
 OUTSIDE_NAN = 0x7FF7
 
 
-#: what a load makes of every NaN that it rounds to tf32; measured on an H200
+#: result of a load that rounds a NaN to tf32; measured on an H200
 TF32_NAN = 0x7FFFE000
 
 

@@ -106,13 +106,13 @@ class Binder:
     def _is_next(
         self, operand: Operand, left: list[tuple[tree.Operand, bool]], needed: int
     ) -> bool:
-        """Whether the next operand given is this one: one that may be left out may be another."""
+        """True if the next operand given is this one, which is not left out."""
         if not left or left[0][1] != operand.paired:
             return False
         return not operand.optional or (len(left) > needed and self._may_be(operand, left[0][0]))
 
     def _may_be(self, operand: Operand, given: tree.Operand) -> bool:
-        """Whether an operand that is given can be one that may be left out."""
+        """True if a given operand can be one that may be left out."""
         if operand.kind == "address":
             return isinstance(given, tree.Address)
         if operand.kind == "vector":
@@ -652,7 +652,7 @@ def _is_dropped(given: tree.Operand) -> bool:
 
 
 def _fit(one: str, other: str) -> bool:
-    """Whether two types may stand beside each other in a vector: ptxas looks at neighbours."""
+    """True if two types may be neighbours in a vector, which is what ptxas compares."""
     return one == other or "b" in one + other or {one[0], other[0]} <= {"u", "s", "i"}
 
 

@@ -29,7 +29,7 @@ from emulator.ptx.tree import (
 _DECLARING = (*(space for space in SPACES if space != ".tex"), ".align", ".attribute")
 _LISTS = (".branchtargets", ".calltargets")
 _STATEMENTS = (*_DECLARING, ".pragma", ".loc")
-#: what stands around the statements of a kernel
+#: directives that belong outside of a body
 _AROUND = (".entry", ".func", *LINKAGES)
 _ASM = ("asm", "__asm__", "__asm")
 #: calls that a location keeps: no recursion over them ends at Python's limit
@@ -207,15 +207,16 @@ class Body:
         location, depth = SourceLocation(*place), 0
         if lexer.accept(","):
             self._keyword("function_name")
-            name = lexer.name("a label")
-            offset = literal(lexer, "an offset") if lexer.accept("+") else 0
+            lexer.name("a label")
+            if lexer.accept("+"):
+                literal(lexer, "an offset")
             lexer.expect(",")
             self._keyword("inlined_at")
             caller = self._place()
             outer, depth = self._places.get(caller, (None, 0))
             if outer is None or depth == _MOST_INLINED:
                 outer, depth = SourceLocation(*caller), 0
-            location, depth = SourceLocation(*place, name, offset, outer), depth + 1
+            location, depth = SourceLocation(*place, outer), depth + 1
         self._places[place] = location, depth
         # LLVM counts lines on inside inline assembly: only the first .loc there is of the source.
         inline = lexer.source.inline_assembly(at)

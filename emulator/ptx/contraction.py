@@ -262,7 +262,7 @@ def exchanged(statements: Sequence[Statement]) -> frozenset[int]:
 
 #: first words of statements with operands that ptxas exchanges
 _COMMUTATIVE = ("add", "sub", "mul", "fma", "min", "max")
-#: what machine code computes in halves of 32 bits, which are joined where the value is first needed
+#: values that machine code computes in halves of 32 bits, which it joins at the first use
 _IN_HALVES = frozenset(["select", "selp.f64", "selp.b64", "selp.s64", "selp.u64"]) | {
     f"{head}.{type_}"
     for head, types in {
@@ -271,7 +271,7 @@ _IN_HALVES = frozenset(["select", "selp.f64", "selp.b64", "selp.s64", "selp.u64"
     }.items()
     for type_ in types
 }
-#: what machine code computes in two ways that join
+#: values that machine code computes in two ways that join
 _WITH_SLOW_PATH = ("div.rn.f64", "rcp.rn.f64", "sqrt.rn.f64", "rsqrt.approx.f64")
 
 
@@ -414,7 +414,7 @@ def _whole(
 
 
 def _stands_alone(statement: Statement) -> bool:
-    """Whether ptxas gives a statement basic blocks of its own.
+    """True if ptxas gives a statement basic blocks of its own.
 
     Measured between a multiplication and an addition, over the 800 opcodes of 260 real PTX files
     and 200 more, each with a guard and without.
@@ -445,7 +445,7 @@ def _modifiers(value: Value) -> set[str]:
 
 
 def _is_flushed(value: Value) -> bool:
-    """Whether .ftz has flushed a value already."""
+    """True if .ftz has flushed a value already."""
     return "ftz" in _modifiers(value)
 
 
@@ -503,7 +503,7 @@ class _Rules:
                 self._fuse(value)
 
     def _has_effect(self, value: Value) -> bool:
-        """Whether a value's statement must run even if nobody takes the value."""
+        """True if a value's statement must run even where nothing uses the value."""
         if value.index < 0 or value.head in ("select", "part", "flush", "take"):
             return False
         if value.opcode.endswith(_HALF) or "pure" in effects_of(value.opcode):
@@ -511,7 +511,7 @@ class _Rules:
         return value.head not in ("ld", "ldu") or "volatile" in _modifiers(value)
 
     def _is_constant(self, value: Value) -> bool:
-        """Whether a value is an immediate, or lies in constant memory at a constant address."""
+        """True if a value is an immediate, or lies in constant memory at a constant address."""
         if value.opcode == "constant":
             return True
         return value.opcode.startswith(self.constant_spaces) and not value.arguments
@@ -565,7 +565,7 @@ class _Rules:
                     self.found[value.index] = Inverse(inner.index)
 
     def _is_only_reader(self, copy: Value, source: Value) -> bool:
-        """Whether one operand alone takes a value, through copies that nothing else takes."""
+        """True if a single operand uses a value, through copies that nothing else uses."""
         while copy is not source and copy.alias is not None and len(self.readers[copy]) == 1:
             copy = copy.alias[0]
         return copy is source and len(self.readers[source]) == 1
@@ -707,7 +707,7 @@ class _Rules:
         return _is_sum(value) and value.index not in self.found
 
     def _fits(self, product: Value, addition: Value) -> bool:
-        """Whether a value is a product that an addition could take, were there no other use.
+        """True if a value is a product that an addition could take, were there no other use.
 
         Both are in one block, or one factor needs no register: then ptxas multiplies where the
         addition is (factors measured: immediates, kernel parameters, ld.const at a constant
@@ -722,7 +722,7 @@ class _Rules:
         return product.head == "mul" and any(map(self._is_constant, product.roots[:2]))
 
     def _may_fuse(self, product: Value) -> bool:
-        """Whether every use of a value is an addition that could take it as its product.
+        """True if every use of a value is an addition that could take it as its product.
 
         One that will rather take its other operand, a product with this one use, is no such
         addition; but of f16x2, bf16x2 and f32x2 ptxas does not look that far.
@@ -766,7 +766,7 @@ class _Rules:
         )
 
     def _doubles_product(self, addition: Value) -> bool:
-        """Whether an addition adds two equal products, of which one has no other use.
+        """True if an addition adds two equal products, of which one has no other use.
 
         Only here ptxas merges equal products before it contracts; it then adds one to itself.
         """

@@ -41,7 +41,7 @@ class Statement:
 
     @property
     def ends(self) -> bool:
-        """Whether control flow never goes on with the next statement, unless a guard is false."""
+        """True if control never reaches the next statement, unless a guard is false."""
         return "ends" in effects_of(self.opcode)
 
 
@@ -63,7 +63,7 @@ class Value:
     alias: tuple[Value, bool] | None = None
     #: values that something with an effect needs and that take this one, once for each operand
     users: list[Value] = field(default_factory=list)
-    #: how many there were when they were found
+    #: number of users when they were found
     uses: int = 0
 
     @property

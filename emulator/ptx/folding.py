@@ -67,7 +67,7 @@ def converted(opcode: str, code: int) -> int | None:
 
 @lru_cache(maxsize=4096)
 def may_fold(opcode: str) -> bool:
-    """Whether a statement with this opcode may be folded with the one that makes its source."""
+    """True if a statement with this opcode may be folded with the one that makes its source."""
     if not opcode.startswith("cvt."):
         return False
     *words, to, source = opcode.split(".")[1:]

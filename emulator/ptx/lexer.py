@@ -79,7 +79,7 @@ class Lexer:
         return next(_KINDS[m.lastindex or 0] for m in rest if m.lastindex != _COMMENT)
 
     def accept(self, text: str) -> bool:
-        """Whether the current token is `text`, which is then passed."""
+        """Skips the current token if it is `text`; True if it was."""
         found = self.text == text
         if found:
             self.advance()

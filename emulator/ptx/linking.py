@@ -109,7 +109,7 @@ def _defines(node: Declared) -> bool:
 
 
 def _is_dynamic(node: Declared) -> bool:
-    """Whether it is the dynamic part of shared memory, which each text declares for itself."""
+    """True if it is the dynamic part of shared memory, which each text declares for itself."""
     return isinstance(node, tree.Variable) and node.space == "shared" and is_incomplete(node)
 
 
@@ -117,7 +117,7 @@ def _is_dynamic(node: Declared) -> bool:
 
 
 def _conflicts(found: list[_Entity], is_supplied: bool, source: Source) -> Iterator[Conflict]:
-    """What nvlink refuses about the entities of one name."""
+    """The reasons why nvlink refuses the entities of one name."""
     for first, second in combinations(found, 2):
         if reason := _pair(first, second):
             where = line_of(source, first.node.at)
@@ -228,7 +228,7 @@ def _merged(
         modules[0].source, header,
         tuple(file for m in modules for file in m.files),
         tuple(largest.get(v.name.text, v) if v.linkage == "common" else v for v in variables),
-        tuple(functions), tuple(aliases), tuple(pragma for m in modules for pragma in m.pragmas),
+        tuple(functions), tuple(aliases),
     )  # fmt: skip
 
 

@@ -92,7 +92,7 @@ def _loops(blocks: Sequence[Block], order: Sequence[int]) -> list[_Loop]:
 def _keeps_front(
     loop: _Loop, flow: Dataflow, statements: Sequence[Statement], varies: Callable[[Value], bool]
 ) -> bool:
-    """Whether the block in front stays one with what is moved there."""
+    """True if the block in front stays one block with what is moved there."""
     last = flow.blocks[loop.latch].stop - 1
     guard = statements[last].guard
     if guard is None:

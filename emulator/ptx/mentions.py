@@ -1,4 +1,4 @@
-"""What stands in a syntax tree: items of nested blocks, and the names that something mentions."""
+"""Walks through a syntax tree: items of nested blocks, and the names that a node mentions."""
 
 from __future__ import annotations
 

@@ -272,10 +272,7 @@ class KernelBinder:
         """Static variables in order of declaration, then where those without a size start."""
         module = self.module
         used = {n for name in reached for n in names_in(module.functions[name].body)}
-        sized = [
-            v for v in module.shared
-            if v.linkage != "extern" and v.name.text in used
-        ]  # fmt: skip
+        sized = [v for v in module.shared if v.linkage != "extern" and v.name.text in used]
         for name in reached:
             sized += [v for v in variables_in(module.functions[name].body)
                       if v.space == "shared" and v.type in ELEMENT_BYTES]  # fmt: skip
@@ -526,7 +523,7 @@ def _uses_carry(instruction: Instruction) -> bool:
 
 
 def _falls_off(lines: list[Line]) -> bool:
-    """Whether something may follow the last statement of a function."""
+    """True if something may follow the last statement of a function."""
     if not lines:
         return True
     last = lines[-1].instruction
@@ -574,9 +571,9 @@ def layout(variables: tuple[tree.Variable, ...]) -> tuple[Parameter, ...]:
         room = extent(variable)
         start = -(-end // room.alignment) * room.alignment
         count = room.bytes // room.element_bytes
-        out.append(Parameter(
-            variable.name.text, variable.type, start, room.bytes, room.alignment, count
-        ))  # fmt: skip
+        out.append(
+            Parameter(variable.name.text, variable.type, start, room.bytes, room.alignment, count)
+        )
         end = start + room.bytes
     return tuple(out)
 

@@ -34,7 +34,7 @@ _LETTERS = "xyzw"
 
 
 def is_special(name: str) -> bool:
-    """Whether a name is that of a register which PTX predefines."""
+    """True if a name is that of a register which PTX predefines."""
     return special_types(name) is not None
 
 
@@ -50,7 +50,7 @@ def special_elements(name: str) -> tuple[str, ...]:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether no declaration may take a name: `_` discards a result, others PTX has given."""
+    """True if no declaration may take a name: `_` discards a result, PTX reserves others."""
     return name in ("_", "WARP_SZ") or is_special(name)
 
 

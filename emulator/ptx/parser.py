@@ -24,14 +24,13 @@ from emulator.ptx.tree import (
     Function,
     Header,
     Module,
-    Pragma,
     RegisterDeclaration,
     Variable,
 )
 
 _VERSION = re.compile(r"\d{1,4}\.\d{1,4}", re.ASCII)
 _TARGET = re.compile(r"(sm|compute)_\d{1,4}[a-z]?", re.ASCII)
-#: what matters in the body of a .section: its end, and what may hide it
+#: tokens that matter in the body of a .section: its end, and texts that may hide it
 _SECTION = re.compile(r"""[{}] | //[^\n]* | /\*[\s\S]*?\*/ | /\* | "[^"]*" | " """, re.VERBOSE)
 _FUNCTIONS = (".entry", ".func")
 _DIRECTIVES = (
@@ -109,7 +108,6 @@ class _ModuleParser:
         self._variables: list[Variable] = []
         self._functions: list[Function] = []
         self._aliases: list[Alias] = []
-        self._pragmas: list[Pragma] = []
 
     def module(self) -> Module:
         lexer = self._lexer
@@ -122,7 +120,7 @@ class _ModuleParser:
             self._item()
         return Module(
             lexer.source, header, tuple(self._files), tuple(self._variables),
-            tuple(self._functions), tuple(self._aliases), tuple(self._pragmas),
+            tuple(self._functions), tuple(self._aliases),
         )  # fmt: skip
 
     def _item(self) -> None:
@@ -140,7 +138,7 @@ class _ModuleParser:
         elif linkage is not None:
             lexer.fail("a variable, '.entry' or '.func'")
         elif text == ".pragma":
-            self._pragmas.append(Pragma(pragma_strings(lexer), at))
+            pragma_strings(lexer)
         elif text == ".file":
             self._file()
         elif text == ".section":

@@ -11,7 +11,7 @@ from emulator.ptx.names import Scope, Symbol
 from emulator.ptx.program import REGISTER_BITS, RegisterInfo
 from emulator.ptx.variables import ELEMENT_BYTES
 
-#: what stands between the parentheses of a call
+#: operands between the parentheses of a call
 _Item = tree.Name | tree.Element | tree.Integer | tree.Float
 #: an opcode, and its operands
 _Move = tuple[str, tuple[tree.Operand, ...]]

@@ -89,7 +89,7 @@ def _check(variable: tree.Variable) -> None:
 
 
 def has_any_bytes(function: tree.Function) -> bool:
-    """Whether a function's last parameter is one of any size, such as ``x[]``."""
+    """True if a function's last parameter is one of any size, such as ``x[]``."""
     last = function.parameters[-1:]
     return bool(last) and is_incomplete(last[0]) and last[0].space == "param"
 
@@ -156,7 +156,7 @@ def _variables(first: tree.Variable, second: tree.Variable) -> str:
 
 
 def _fit(first: tree.Variable, second: tree.Variable) -> bool:
-    """Whether two variables are of one type; alignment and state space may differ."""
+    """True if two variables are of one type; alignment and state space may differ."""
     types = {(x.type, x.vector, len(x.dimensions), x.dimensions[1:]) for x in (first, second)}
     if len(types) != 1 or first.type not in ELEMENT_BYTES:
         return len(types) == 1

@@ -130,7 +130,7 @@ class _Builder:
 
 
 def _is_indirect(statement: Statement) -> bool:
-    """Whether lanes may call different functions there."""
+    """True if lanes may call different functions there."""
     return statement.call is not None and statement.call.register is not None
 
 

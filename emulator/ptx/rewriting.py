@@ -53,7 +53,7 @@ _WORDS = {
     "f16x2": (32, 0x80008000), "bf16x2": (32, 0x80008000), "f32x2": (64, 1 << 63 | 1 << 31),
 }  # fmt: skip
 _HALVES = ("low", "high")
-#: what changes the sign of an f32 and keeps the payload of a NaN
+#: operations that change the sign of an f32 and keep the payload of a NaN
 _SIGNS = {"abs": ("and.b32", (1 << 31) - 1), "neg": ("xor.b32", 1 << 31)}
 #: statements that ptxas may change whatever else there is: first word -> types
 _CONCERNED = {
@@ -203,7 +203,7 @@ class _Rewriter:
         self.source = program.statements[function.first : function.end]
         self.function = replace(function, registers=list(function.registers))
         self.places: list[Rewritten] = []
-        #: what runs before a multiplication, and in place of a statement
+        #: statements that run before a multiplication, and in place of a statement
         self.before: defaultdict[int, list[Statement]] = defaultdict(list)
         self.bodies: dict[int, list[Statement]] = {}
         self.kept: dict[tuple[int, int], Bound] = {}
@@ -328,7 +328,7 @@ class _Rewriter:
         return self.kept[key]
 
     def _is_unchanged(self, register: int, start: int, stop: int) -> bool:
-        """Whether a register still holds at `stop` what it held at `start`, in one basic block."""
+        """True if a register still holds at `stop` what it held at `start`, in one basic block."""
         if stop <= start or any(self.first + i in self.leaders for i in range(start + 1, stop + 1)):
             return False
         return all(register not in _written(s) for s in self.source[start:stop])

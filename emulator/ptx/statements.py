@@ -251,7 +251,7 @@ class _StatementsBinder(KernelBinder):
     ) -> None:
         header = _header(block) or tree.Header(None, (), (), None, 0)
         body = tree.Function("entry", _NAME, None, (), (), (), (), block, 0)
-        parsed = tree.Module(source, header, (), (), (body,), (), ())
+        parsed = tree.Module(source, header, (), (), (body,), ())
         super().__init__(BoundModule(parsed, target), _NAME)
         self.declared, self.lanes, self.count = declared, lanes, 0
         self.outermost = _Outermost(Function(_NAME, True), declared=declared)

@@ -220,16 +220,13 @@ class RegisterDeclaration(NamedTuple):
 class SourceLocation(NamedTuple):
     """The place in a CUDA or Python file that an instruction was made from: PTX ISA 11.5.3, .loc.
 
-    A `line` of 0 is none. For an inlined function `function_name` is the label, and
-    `function_offset` the offset, of its name in .debug_str, and `inlined_at` the place of the call.
+    A `line` of 0 is none. `inlined_at` is where the function was called that was inlined there.
     """
 
     #: number of one of ``Module.files``
     file: int
     line: int
     column: int
-    function_name: str | None = None
-    function_offset: int = 0
     inlined_at: SourceLocation | None = None
 
 
@@ -301,7 +298,7 @@ class Block(NamedTuple):
     at: int
 
 
-#: what gives a name to something
+#: nodes that give a name
 Naming = RegisterDeclaration | Variable | Label | Prototype | TargetList
 Item = Header | Naming | Instruction | Block | Pragma
 
@@ -355,4 +352,3 @@ class Module(NamedTuple):
     variables: tuple[Variable, ...]
     functions: tuple[Function, ...]
     aliases: tuple[Alias, ...]
-    pragmas: tuple[Pragma, ...]

@@ -54,8 +54,8 @@ def extent(variable: tree.Variable) -> Extent:
 
 
 def is_incomplete(variable: tree.Variable) -> bool:
-    """Whether a variable is an array that does not say how many elements it has: ``x[]``, and
-    ``x[0]``, which ptxas takes for the same."""
+    """True if an array does not say how many elements it has: ``x[]``, or ``x[0]``, which ptxas
+    treats alike."""
     return bool(variable.dimensions) and not variable.dimensions[0] and not _given(variable)
 
 
@@ -103,9 +103,7 @@ def place(variables: Iterable[tree.Variable], start: int, space: str, gap: int =
 
 
 def initial_bytes(
-    variable: tree.Variable,
-    symbols: Mapping[str, Symbol],
-    functions: Mapping[str, int],
+    variable: tree.Variable, symbols: Mapping[str, Symbol], functions: Mapping[str, int]
 ) -> Array:
     """The bytes that a variable starts with; zeros behind the values that are given."""
     room = extent(variable)

@@ -377,13 +377,12 @@ def run_lanes(
     rows: Int64 | None = None,
     keep: Array | None = None,
     selector: int = 0,
-    scales: dict[str, int] | None = None,
 ) -> tuple[Array, int] | None:
     """`run` for `count` warps or warpgroups whose lanes lie one after the other.
 
     `registers` of a, b and c by name are arrays ``(lanes,)``, contiguous, one for each register, or
-    one array ``(registers, lanes)``, as the result is. `words`: metadata and scales ``(lanes,)``,
-    and descriptors ``(count,)`` of what lies in the `rows` of ``shared (…, bytes)``.
+    one array ``(registers, lanes)``, as the result is. `words`: metadata ``(lanes,)``, and
+    descriptors ``(count,)`` of what lies in the `rows` of ``shared (…, bytes)``.
     """
     product = product_of(ins, target, setting)
     if product is None:
@@ -407,11 +406,7 @@ def run_lanes(
         else:
             each = np.ascontiguousarray(x.reshape(count, ins.lanes))
             copies.append(each)
-            if name == "e":
-                given[name] = _metadata(ins, selector, each, (count,), product.left)
-                continue
-            table = _scales(ins, name, each.strides[-1], product.left, (scales or {})[name])
-            given[name] = _words(each, (count,), table)
+            given[name] = _metadata(ins, selector, each, (count,), product.left)
     made = kernels.prepared(product, given, _flips(product, ins, setting))
     return d, kernels.run(product, made.compute, made.words, count, _kept(keep, (count,)))
 
@@ -536,11 +531,11 @@ class GroupFunction(NamedTuple):
     """
 
     compute: Any
-    #: what it is called with, but for the addresses below
+    #: its arguments, without the addresses below
     words: Int64
     #: bytes from the multiple of 1024 where A and B start to their ends; 0: A is in registers
     reach: tuple[int, int]
-    #: what the words point to
+    #: arrays that the words point to
     held: Mapping[str, OperandMemory]
 
 

@@ -38,10 +38,10 @@ from emulator.targets import Target
 from emulator.warp.scales import chosen_scales
 from emulator.warp.sparse import check_selector, legal_nibbles, stored_columns
 
-#: what sums of integers stay below, so that float32 holds them
+#: bound of sums of integers that float32 holds
 _EXACT = 1 << 24
 
-#: what metadata that PTX leaves undefined picks: a row that no B has
+#: the row, which no B has, that undefined metadata picks
 _ILLEGAL = 1 << 30
 #: accumulators by their format
 _NUMBERS = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "s32": np.int32}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,7 +28,7 @@ ORDERED = (0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110)
 UNORDERED = (*ORDERED, 0b0001, 0b0010, 0b0011, 0b0110, 0b0111, 0b1011)
 WHOLE_WORDS = (0b0100, 0b1110)
 EQUAL = (0b0000, 0b0101, 0b1010, 0b1111)
-#: what the manual lists for a family by itself
+#: nibbles that the manual lists for one family
 _LISTED = {"tcgen05.mma.sp": (*ORDERED, 0b0110)}
 #: nibble -> its two indices, the one of the first stored element first
 _PAIRS = np.stack([np.arange(16) & 3, np.arange(16) >> 2], -1)
@@ -175,6 +175,17 @@ def matmul_selected(
     return matmul(arithmetic, *rows, scale_a, scale_b, engine=engine)[..., 0, :]
 
 
+class _Operands(NamedTuple):
+    """As `matmul_compressed` names them."""
+
+    a: Array
+    nibbles: Array
+    b: Array
+    c: Array
+    scale_a: Array | None
+    scale_b: Array | None
+
+
 def matmul_compressed(
     ins: SparseProduct,
     arithmetic: Arithmetic,
@@ -193,29 +204,23 @@ def matmul_compressed(
     `sign_b` is flipped in the elements of B that are selected: that shows where a tf32 nibble mixes
     two words.
     """
-    with_sign = b ^ b.dtype.type(sign_b) if sign_b else b
+    x = _Operands(a, nibbles, b, c, scale_a, scale_b)
     if engine != "reference":
-        found = _matmul_full(ins, arithmetic, a, nibbles, with_sign, c, scale_a, scale_b, engine)
+        with_sign = x._replace(b=b ^ b.dtype.type(sign_b)) if sign_b else x
+        found = _matmul_full(ins, arithmetic, with_sign, engine)
         if found is not None:
             d, wrong = found
             if not wrong.any():
                 return d
             if wrong.mean() <= _FEW:
-                operands = a, nibbles, b, c, scale_a, scale_b
-                _recompute(ins, arithmetic, operands, sign_b, d, wrong)
+                _recompute(ins, arithmetic, x, sign_b, d, wrong)
                 return d
-    return _matmul_each_row(
-        ins, arithmetic, a, nibbles, b, c, scale_a, scale_b, sign_b=sign_b, engine=engine
-    )
+    return _matmul_each_row(ins, arithmetic, x, sign_b, engine)
 
 
 def _matmul_full(
-    ins: SparseProduct,
-    arithmetic: Arithmetic,
-    a: Array, nibbles: Array, b: Array, c: Array,
-    scale_a: Array | None, scale_b: Array | None,
-    engine: Engine,
-) -> tuple[Array, Array] | None:  # fmt: skip
+    ins: SparseProduct, arithmetic: Arithmetic, x: _Operands, engine: Engine
+) -> tuple[Array, Array] | None:
     """The product with A written out ``(…, m, k)``, zeros where it stores nothing, and a mask of
     what is to be computed otherwise. None where the recipe does not allow it.
 
@@ -223,6 +228,7 @@ def _matmul_full(
     with an infinity or NaN in their row or column are in the mask, and so are rows that use an
     element of B twice or mix two words of it.
     """
+    a, nibbles = x.a, x.nibbles
     spread = with_gaps(arithmetic, ins.stored_k // nibbles.shape[-1])
     if spread is None:
         return None
@@ -236,8 +242,8 @@ def _matmul_full(
             used = (a != 0).reshape(*a.shape[:-1], nibbles.shape[-1], -1).any(-1)
             mixed = (twice & used).any(-1)
     full = spread_out(ins, a, nibbles)
-    columns = np.swapaxes(b, -1, -2)
-    found = ordinary(spread, full, columns, c, scale_a, scale_b, engine=engine)
+    columns = np.swapaxes(x.b, -1, -2)
+    found = ordinary(spread, full, columns, *x[3:], engine=engine)
     if found is None:
         return None
     d, wrong = found
@@ -260,7 +266,7 @@ def spread_out(ins: SparseProduct, a: Array, nibbles: Array) -> Array:
 def _recompute(
     ins: SparseProduct,
     arithmetic: Arithmetic,
-    operands: tuple[Array | None, ...],
+    operands: _Operands,
     sign_b: int,
     d: Array,
     wrong: Array,
@@ -289,46 +295,30 @@ def _recompute(
 
 
 def _matmul_each_row(
-    ins: SparseProduct,
-    arithmetic: Arithmetic,
-    a: Array,
-    nibbles: Array,
-    b: Array,
-    c: Array,
-    scale_a: Array | None = None,
-    scale_b: Array | None = None,
-    *,
-    sign_b: int = 0,
-    engine: Engine = "auto",
+    ins: SparseProduct, arithmetic: Arithmetic, x: _Operands, sign_b: int, engine: Engine
 ) -> Array:
     """`matmul_compressed` by `select`: every row of A has a B of its own.
 
     A long batch is computed in pieces because of them.
     """
-    parts = [a, nibbles, b, c, scale_a, scale_b]
-    batch = np.broadcast_shapes(*(x.shape[:-2] for x in parts if x is not None))
-    selected = math.prod((*batch, ins.m, ins.n, ins.stored_k)) * b.itemsize
+    batch = np.broadcast_shapes(*(y.shape[:-2] for y in x if y is not None))
+    selected = math.prod((*batch, ins.m, ins.n, ins.stored_k)) * x.b.itemsize
     if selected <= _SELECTED_AT_ONCE or math.prod(batch) == 1:
-        columns = select(ins, nibbles, b)
+        columns = select(ins, x.nibbles, x.b)
         columns = columns ^ columns.dtype.type(sign_b) if sign_b else columns
-        return matmul_selected(arithmetic, a, columns, c, scale_a, scale_b, engine=engine)
+        return matmul_selected(arithmetic, x.a, columns, *x[3:], engine=engine)
     # The first axis that can be cut.
     axis = next(i for i, length in enumerate(batch) if length > 1)
     count = max(1, batch[axis] * _SELECTED_AT_ONCE // selected)
 
-    def piece(x: Array | None, start: int) -> Array | None:
-        own = -1 if x is None else axis - (len(batch) - (x.ndim - 2))
-        if x is None or own < 0 or x.shape[own] == 1:
-            return x
-        return x[(slice(None),) * own + (slice(start, start + count),)]
+    def part(y: Array | None, start: int) -> Any:
+        own = -1 if y is None else axis - (len(batch) - (y.ndim - 2))
+        if y is None or own < 0 or y.shape[own] == 1:
+            return y
+        return y[(slice(None),) * own + (slice(start, start + count),)]
 
-    out = [
-        _matmul_each_row(
-            ins, arithmetic, *(piece(x, start) for x in parts),  # type: ignore[arg-type]
-            sign_b=sign_b, engine=engine,
-        )
-        for start in range(0, batch[axis], count)
-    ]  # fmt: skip
+    pieces = (_Operands(*(part(y, i) for y in x)) for i in range(0, batch[axis], count))
+    out = [_matmul_each_row(ins, arithmetic, piece, sign_b, engine) for piece in pieces]
     return np.concatenate(out, axis)
 
 

@@ -356,7 +356,7 @@ class _Run:
 
 
 def _alike(scale_b: Array | None, layout: TensorLayout) -> bool:
-    """Whether all copies of B's scales are the same, where there are any."""
+    """True if all copies of B's scales are the same, where there are any."""
     if scale_b is None:
         return True
     there = layout.scale_b.lane >= 0

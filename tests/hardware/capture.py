@@ -31,12 +31,11 @@ from emulator import TARGETS, Instruction  # noqa: E402
 from emulator.isa.matrix import MatrixInstruction  # noqa: E402
 from emulator.isa.matrix_opcodes import expand as instructions  # noqa: E402
 from emulator.tools.recordings import Provenance, Recording, save  # noqa: E402
-from hardware.driver import Gpu, NoGpuError  # noqa: E402
+from hardware.driver import Gpu, NoGpuError, needs_gpu  # noqa: E402
 from hardware.kernels import ptx_version  # noqa: E402
 from hardware.measure import Report, Settings  # noqa: E402
 from hardware.workers import measure_all  # noqa: E402
 
-NO_GPU = 4
 #: values of N that stand for all: odd and even multiples of 8, powers of two, the largest
 SAMPLE_N = (8, 16, 24, 32, 64, 72, 128, 176, 192, 256)
 #: one value of N shows every constant of wgmma's arithmetic, with as many probes in a case
@@ -186,14 +185,11 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     return given
 
 
+@needs_gpu
 def main(argv: list[str] | None = None) -> int:
     given = arguments(argv)
-    try:
-        gpu = Gpu()
-        target = target_of(gpu.capability)
-    except NoGpuError as error:
-        print(f"capture.py needs an NVIDIA GPU: {error}", file=sys.stderr)
-        return NO_GPU
+    gpu = Gpu()
+    target = target_of(gpu.capability)
     about = provenance(gpu, target, given.seed)
     say(", ".join(f"{key} {value}" for key, value in about.items() if key != "licence"))
     sample = PROBE_N if given.probes else SAMPLE_N

@@ -22,8 +22,8 @@ from dtypes import Array  # noqa: E402
 from emulator import execute  # noqa: E402
 from emulator.isa.conversion import Conversion, split_type  # noqa: E402
 from emulator.isa.conversion import expand as conversions  # noqa: E402
-from hardware.capture import NO_GPU, provenance, say, target_of  # noqa: E402
-from hardware.driver import Gpu, NoGpuError  # noqa: E402
+from hardware.capture import provenance, say, target_of  # noqa: E402
+from hardware.driver import Gpu, needs_gpu  # noqa: E402
 from hardware.kernels import ptx_version  # noqa: E402
 
 #: lower halves of an f32 word at the edges of what a conversion cuts off
@@ -84,18 +84,15 @@ ret;
 """
 
 
+@needs_gpu
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--low-halves", type=int, default=32)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", dest="out", type=Path, help="where to write the result, RESULT.json")
     given = parser.parse_args(argv)
-    try:
-        gpu = Gpu()
-        target = target_of(gpu.capability)
-    except NoGpuError as error:
-        print(f"convert.py needs an NVIDIA GPU: {error}", file=sys.stderr)
-        return NO_GPU
+    gpu = Gpu()
+    target = target_of(gpu.capability)
     about = provenance(gpu, target, given.seed) | {"source": "tests/hardware/convert.py"}
     say(", ".join(f"{key} {value}" for key, value in about.items() if key != "licence"))
     rows = []

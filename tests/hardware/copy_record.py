@@ -35,7 +35,7 @@ from copy_kernels import (  # noqa: E402
     text,
 )
 
-from hardware.capture import NO_GPU, provenance, say, target_of  # noqa: E402
+from hardware.capture import provenance, say, target_of  # noqa: E402
 from hardware.copy_bulk import bulk_cases  # noqa: E402
 from hardware.copy_edits import replace_cases  # noqa: E402
 from hardware.copy_tensors import (  # noqa: E402
@@ -46,7 +46,7 @@ from hardware.copy_tensors import (  # noqa: E402
     refused_cases,
     tensor_cases,
 )
-from hardware.driver import CudaError, Gpu, NoGpuError  # noqa: E402
+from hardware.driver import CudaError, Gpu, needs_gpu  # noqa: E402
 
 #: a process that has not finished its launches after so many seconds has hung
 PATIENCE = 120
@@ -132,6 +132,7 @@ def _read(path: str) -> Found:
         return out
 
 
+@needs_gpu
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -142,12 +143,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--whole", type=Path, help="OUT.npz for all bytes")
     parser.add_argument("--jobs", type=int, default=8)
     given = parser.parse_args(argv)
-    try:
-        gpu = Gpu()
-        target = target_of(gpu.capability)
-    except NoGpuError as error:
-        print(f"copy_record.py needs an NVIDIA GPU: {error}", file=sys.stderr)
-        return NO_GPU
+    gpu = Gpu()
+    target = target_of(gpu.capability)
     about = provenance(gpu, target, given.seed) | {"source": "tests/hardware/copy_record.py"}
     cases = [case for case in draw(given.seed) if given.match in case.name]
     found = run_all(cases, given.jobs)

@@ -26,9 +26,8 @@ sys.path[:0] = [str(x) for x in (_TESTS.parent, _TESTS, _TESTS / "oracle")]
 from cuda_recordings import jobs, write  # noqa: E402
 from random_cuda import BLOCKS, FLAGS, RESULTS, THREADS, CudaProgram, inputs  # noqa: E402
 
-from hardware.driver import Gpu, NoGpuError  # noqa: E402
+from hardware.driver import Gpu, needs_gpu  # noqa: E402
 
-NO_GPU = 4
 #: bytes of stack for each thread: functions call themselves
 _STACK = 16384
 
@@ -43,17 +42,14 @@ def compiled(folder: Path, job: tuple[int, str]) -> tuple[str, bytes]:
     return (own / "p.ptx").read_text(), (own / "p.cubin").read_bytes()
 
 
+@needs_gpu
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--programs", type=int, nargs=2, metavar=("FIRST", "LAST"))
     parser.add_argument("--workers", type=int, default=16)
     options = parser.parse_args()
-    try:
-        gpu = Gpu()
-    except NoGpuError as error:
-        print(error, file=sys.stderr)
-        return NO_GPU
+    gpu = Gpu()
     gpu.set_stack(_STACK)
     chosen = jobs()
     if options.programs:

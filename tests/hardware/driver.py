@@ -6,6 +6,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from functools import wraps
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,21 @@ _HARMLESS = {1, 2, 200, 209, 218, 221, 222, 500, 701}
 
 class NoGpuError(Exception):
     """There is no NVIDIA GPU, or no driver for it."""
+
+
+def needs_gpu(main: Callable[..., int]) -> Callable[..., int]:
+    """Decorates the `main` of a tool: without a GPU it says so, and its exit code is 4."""
+
+    @wraps(main)
+    def wrapped(*arguments: object) -> int:
+        try:
+            return main(*arguments)
+        except NoGpuError as error:
+            name = Path(main.__code__.co_filename).name
+            print(f"{name} needs an NVIDIA GPU: {error}", file=sys.stderr)
+            return 4
+
+    return wrapped
 
 
 class CudaError(Exception):

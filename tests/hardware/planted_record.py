@@ -29,9 +29,8 @@ sys.path[:0] = [str(x) for x in (_TESTS.parent, _TESTS, _TESTS / "oracle")]
 
 from planted_kernels import Run, digest, runs  # noqa: E402
 
-from hardware.driver import CudaError, Gpu, NoGpuError  # noqa: E402
+from hardware.driver import CudaError, Gpu, needs_gpu  # noqa: E402
 
-NO_GPU = 4
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
 #: what a tool says first of each mistake; lines of a stack are indented further
@@ -99,6 +98,7 @@ def record(name: str, seconds: float, folder: Path) -> tuple[dict[str, object], 
     return found, logs
 
 
+@needs_gpu
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path, required=True)
@@ -110,11 +110,7 @@ def main() -> int:
     if options.one:
         print(launch(options.one))
         return 0
-    try:
-        gpu = Gpu()
-    except NoGpuError as error:
-        print(error, file=sys.stderr)
-        return NO_GPU
+    gpu = Gpu()
     version = watched(["compute-sanitizer", "--version"], 60) or ""
     about = {
         "date": date.today().isoformat(), "gpu": gpu.name, "driver": gpu.driver,

@@ -31,8 +31,8 @@ sys.path[:0] = [str(x) for x in (_TESTS.parent, _TESTS, _TESTS / "oracle")]
 from dtypes import Array  # noqa: E402
 from emulator import UnsupportedError  # noqa: E402
 from emulator.adapters.triton_interpreter import tensor_core_dot  # noqa: E402
-from hardware.capture import NO_GPU, provenance, say, target_of  # noqa: E402
-from hardware.driver import Gpu, NoGpuError  # noqa: E402
+from hardware.capture import provenance, say, target_of  # noqa: E402
+from hardware.driver import Gpu, NoGpuError, needs_gpu  # noqa: E402
 from hardware.operands import REGIMES  # noqa: E402
 from hardware.triton_cases import STYLES, Case, cases, run  # noqa: E402
 
@@ -151,6 +151,7 @@ def print_table(rows: Sequence[dict]) -> dict[str, int]:
     return sums
 
 
+@needs_gpu
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--match", default="", help="only kernels whose name holds this text")
@@ -163,14 +164,10 @@ def main(argv: list[str] | None = None) -> int:
     chosen = [case for case in cases() if given.match in case.name]
     if not chosen:
         parser.error(f"no kernel has {given.match!r} in its name, as in {next(cases()).name!r}")
-    try:
-        gpu = Gpu()
-        target = target_of(gpu.capability)
-        if not torch.cuda.is_available():
-            raise NoGpuError(f"torch {torch.__version__} does not see it")
-    except NoGpuError as error:
-        print(f"triton_check.py needs an NVIDIA GPU: {error}", file=sys.stderr)
-        return NO_GPU
+    gpu = Gpu()
+    target = target_of(gpu.capability)
+    if not torch.cuda.is_available():
+        raise NoGpuError(f"torch {torch.__version__} does not see it")
     if os.environ.get(INTERPRET):
         parser.error(f"{INTERPRET} is set; this process is to compile its kernels for the GPU")
     about = provenance(gpu, target, given.seed) | {

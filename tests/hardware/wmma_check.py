@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Protocol
 from zlib import crc32
 
 import numpy as np
@@ -35,9 +34,10 @@ from emulator.isa.wmma import WmmaMultiply, WmmaTransfer  # noqa: E402
 from emulator.isa.wmma_opcodes import expand as wmma_instructions  # noqa: E402
 from emulator.targets import find_target  # noqa: E402
 from emulator.tools.recordings import Recording, save  # noqa: E402
-from hardware.capture import NO_GPU, provenance, say, target_of  # noqa: E402
-from hardware.driver import CudaError, Gpu, NoGpuError  # noqa: E402
+from hardware.capture import provenance, say, target_of  # noqa: E402
+from hardware.driver import CudaError, Gpu, needs_gpu  # noqa: E402
 from hardware.kernels import ptx_version  # noqa: E402
+from hardware.measure import Device  # noqa: E402
 from hardware.operands import REGIMES, Rng, matrices  # noqa: E402
 
 ENTRY = "run"
@@ -45,14 +45,6 @@ ENTRY = "run"
 FILL = 0xA5
 #: bytes that the matrix of a case starts at a multiple of
 GRANULE = 128
-
-
-class Device(Protocol):
-    """What `driver.Gpu` offers."""
-
-    def run(
-        self, ptx: str, entry: str, cases: int, lanes: int, inputs: Sequence[Array], result: Array
-    ) -> Array: ...
 
 
 @dataclass(frozen=True)
@@ -281,6 +273,7 @@ def a_few(target: str, match: str) -> list[WmmaMultiply]:
     return [found[i % len(found)] for i, found in enumerate(groups.values())]
 
 
+@needs_gpu
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=240, help="of each of the plans")
@@ -289,12 +282,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("-o", dest="out", type=Path, help="where to write the result, RESULT.json")
     parser.add_argument("--record", type=Path, help="record here, OUT.npz, and compare nothing")
     given = parser.parse_args(argv)
-    try:
-        gpu = Gpu()
-        target = target_of(gpu.capability)
-    except NoGpuError as error:
-        print(f"wmma_check.py needs an NVIDIA GPU: {error}", file=sys.stderr)
-        return NO_GPU
+    gpu = Gpu()
+    target = target_of(gpu.capability)
     about = provenance(gpu, target, given.seed) | {"source": "tests/hardware/wmma_check.py"}
     say(", ".join(f"{key} {value}" for key, value in about.items() if key != "licence"))
     version = ptx_version(gpu.cuda)

@@ -166,19 +166,23 @@ def test_scales_in_types_of_ml_dtypes_and_a_last_block_that_is_not_whole():
         gemm(four, four.T, scale_a=negative, scale_b=typed[1].T, **given)
 
 
+def in_tiles(codes):
+    """PTX ISA: row r, block b at byte 16 (r % 32) + 4 (r // 32) + b of a tile of 512 bytes."""
+    row, block = np.indices(codes.shape)
+    high, wide = -(-codes.shape[0] // 128), -(-codes.shape[1] // 4)
+    tiles = np.zeros(high * wide * 512, codes.dtype)
+    tile = row // 128 * wide + block // 4
+    tiles[tile * 512 + 16 * (row % 32) + 4 * (row % 128 // 32) + block % 4] = codes
+    return tiles
+
+
 def test_scales_in_tiles_of_128x4():
     rng = np.random.default_rng(5)
     ins = Instruction.parse(SCALED["nvf4"])
     a, b, c, scales = drawn(ins, 150, 9, 2)
     given = {"instruction": ins, "target": "sm_120a", "codes": True}
     want = gemm(a, b, c, scale_a=scales[0], scale_b=scales[1], **given)
-    tiled = [scale_layouts.to_tiles_of_128x4(x) for x in (scales[0], scales[1].T)]
-    # PTX ISA: row r, block b at byte 16 (r % 32) + 4 (r // 32) + b of a tile of 512 bytes.
-    assert tiled[0].size == 2 * 2 * 512 and tiled[1].size == 2 * 512
-    for row, block in ((0, 0), (33, 1), (127, 3), (130, 6), (149, 7)):
-        at = (row // 128 * 2 + block // 4) * 512
-        at += 16 * (row % 32) + 4 * (row % 128 // 32) + block % 4
-        assert tiled[0][at] == scales[0][row, block]
+    tiled = [in_tiles(x) for x in (scales[0], scales[1].T)]
     got = gemm(a, b, c, scale_a=tiled[0], scale_b=tiled[1], scale_layout="128x4", **given)
     assert_same_codes(got, want)
     shaped = tiled[0].reshape(2, 2, 32, 4, 4).view(ml_dtypes.float8_e4m3fn)
@@ -186,8 +190,8 @@ def test_scales_in_tiles_of_128x4():
     assert_same_codes(got, want)
     for rows, count in ((1, 1), (128, 4), (129, 5), (300, 9)):
         codes = rng.integers(0, 255, (rows, count), np.uint8)
-        flat = scale_layouts.to_tiles_of_128x4(codes)
-        assert np.array_equal(scale_layouts.from_tiles_of_128x4(flat, rows, count), codes)
+        got = scale_layouts.from_tiles_of_128x4(in_tiles(codes), rows, count)
+        assert np.array_equal(got, codes)
     with pytest.raises(OperandError, match=r"150 rows of 8 scales fill 2 × 2 tiles.* 2048 codes"):
         gemm(a, b, c, scale_a=scales[0], scale_b=tiled[1], scale_layout="128x4", **given)
 

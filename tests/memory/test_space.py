@@ -63,20 +63,6 @@ def test_load_and_store_are_bytes_one_by_one(size, alignment, batch, count):
         assert np.array_equal(data, before)
 
 
-def test_rows_are_counted_over_the_whole_batch():
-    data = filled((2, 3, 64))
-    space = Space("memory", data)
-    rows, addresses = np.array([[0, 5], [3, 3]]), np.array([[0, 60], [8, 12]])
-    got = space.load_rows(rows, addresses, 4, 4)
-    flat = data.reshape(6, 64)
-    for at in np.ndindex(2, 2):
-        low = int(addresses[at])
-        assert np.array_equal(got[at], flat[rows[at], low : low + 4])
-    for wrong in (-1, 6):
-        with pytest.raises(OperandError, match="memory has memories 0 … 5"):
-            space.load_rows(np.array([0, wrong]), np.array([0, 0]), 4)
-
-
 def test_of_stores_that_overlap_the_last_stays():
     for alignment in (1, 4):
         space = Space("memory", np.zeros(16, np.uint8))

@@ -8,7 +8,7 @@ from boxes import BASE, Memory, random_map, random_place, shared_image
 from emulator import OperandError, TensorMap, UnsupportedError
 from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import TileShape
-from emulator.memory.tensor_copy import MODES, modelled, place_problem, plan, swizzled
+from emulator.memory.tensor_copy import MODES, place_problem, plan, swizzled
 from emulator.memory.tensor_copy_reference import elements, load_code, swizzled_byte
 from emulator.memory.tensor_map_bits import SWIZZLES
 from emulator.memory.tensor_transfer import OUTSIDE_NAN, load_box
@@ -29,7 +29,8 @@ def test_copies_equal_the_specification(mode):
         inside = np.array([e.global_address is not None for e in wanted])
         assert len(wanted) * copy.plan.element_bytes == copy.plan.bytes
         assert (copy.element_inside.ravel() == inside).all(), tensor_map
-        found = copy.element_address.ravel()[inside]
+        columns = np.arange(copy.plan.row_elements) * copy.plan.element_bytes
+        found = (copy.row_address[..., None] + columns).ravel()[inside]
         assert found.tolist() == [e.global_address for e in wanted if e.global_address is not None]
         runs = copy.plan.run_addresses(shared)
         steps = np.arange(16 // copy.plan.element_bytes) * copy.plan.element_bytes
@@ -192,19 +193,3 @@ def test_a_plan_is_kept_for_every_address():
     tensor_map = TensorMap.tiled(x, box=(64, 4))
     assert plan(tensor_map) is plan(tensor_map.with_address(BASE))
     assert plan(tensor_map) is not plan(TensorMap.tiled(x, box=(64, 2)))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "mode", "words"),
-    [
-        ({}, "tile", []),
-        ({"swizzle": "64B"}, "tile", []),
-        ({"swizzle": "128B"}, "tile", []),
-        ({"fill": "nan", "element_strides": (1, 2), "dtype": "tfloat32"}, "tile", []),
-        ({"box": (16, 1)}, "tile::gather4", ["gather4"]),
-    ],
-)
-def test_what_no_recording_covers_is_told(arguments, mode, words):
-    common = {"dtype": "float32", "dims": (16, 8), "box": (16, 4)} | arguments
-    found = modelled(TensorMap.tiled(BASE, **common), mode)
-    assert [text[: len(word)] for text, word in zip(found, words, strict=True)] == words

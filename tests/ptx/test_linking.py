@@ -16,214 +16,117 @@ KERNEL = """
   .reg .b64 %r, %q; ld.param.u64 %q, [p]; mov.u64 %r, x; st.global.u64 [%q], %r; ret;
 }
 """
-#: two texts without their heads; what nvlink 13.0 links
+#: a text without its head, and others that nvlink 13.0 links with it, each as the second text
 LEGAL = """
-.extern .global .u32 x; | .visible .global .u32 x;
-.extern .global .u32 x; | .weak .global .u32 x;
-.extern .global .u32 x; | .common .global .u32 x;
-.extern .global .u32 x; | .visible .global .u32 x = 5;
-.extern .global .u32 x; | .weak .global .u32 x = 5;
-.visible .global .u32 x; | .extern .global .u32 x;
-.visible .global .u32 x; | .weak .global .u32 x;
-.visible .global .u32 x; | .global .u32 x;
+.extern .global .u32 x; | .visible .global .u32 x; | .weak .global .u32 x;
+.extern .global .u32 x; | .common .global .u32 x; | .visible .global .u32 x = 5;
+.extern .global .u32 x; | .weak .global .u32 x = 5; | .visible .global .f32 x;
+.extern .global .u32 x; | .visible .global .b8 x[4]; | .visible .global .align 16 .u32 x;
+.visible .global .u32 x; | .extern .global .u32 x; | .weak .global .u32 x; | .global .u32 x;
 .visible .global .u32 x; | .weak .global .u32 x = 5;
-.weak .global .u32 x; | .extern .global .u32 x;
-.weak .global .u32 x; | .visible .global .u32 x;
-.weak .global .u32 x; | .weak .global .u32 x;
-.weak .global .u32 x; | .common .global .u32 x;
-.weak .global .u32 x; | .global .u32 x;
-.weak .global .u32 x; | .visible .global .u32 x = 5;
-.weak .global .u32 x; | .weak .global .u32 x = 5;
-.common .global .u32 x; | .extern .global .u32 x;
-.common .global .u32 x; | .visible .global .u32 x;
-.common .global .u32 x; | .weak .global .u32 x;
-.common .global .u32 x; | .common .global .u32 x;
-.common .global .u32 x; | .global .u32 x;
-.common .global .u32 x; | .visible .global .u32 x = 5;
-.global .u32 x; | .visible .global .u32 x;
-.global .u32 x; | .weak .global .u32 x;
-.global .u32 x; | .common .global .u32 x;
-.global .u32 x; | .global .u32 x;
-.global .u32 x; | .visible .global .u32 x = 5;
-.global .u32 x; | .weak .global .u32 x = 5;
-.visible .global .u32 x = 5; | .extern .global .u32 x;
-.visible .global .u32 x = 5; | .weak .global .u32 x;
-.visible .global .u32 x = 5; | .common .global .u32 x;
-.visible .global .u32 x = 5; | .global .u32 x;
-.visible .global .u32 x = 5; | .weak .global .u32 x = 5;
-.weak .global .u32 x = 5; | .extern .global .u32 x;
-.weak .global .u32 x = 5; | .visible .global .u32 x;
-.weak .global .u32 x = 5; | .weak .global .u32 x;
-.weak .global .u32 x = 5; | .common .global .u32 x;
-.weak .global .u32 x = 5; | .global .u32 x;
-.weak .global .u32 x = 5; | .visible .global .u32 x = 5;
-.weak .global .u32 x = 5; | .weak .global .u32 x = 5;
-.extern .global .u32 x; | .visible .global .f32 x;
-.extern .global .u32 x; | .visible .global .b8 x[4];
-.extern .global .u32 x; | .visible .global .align 16 .u32 x;
-.extern .global .u32 x[]; | .visible .global .u64 x;
-.extern .global .u32 x[]; | .visible .global .f32 x;
-.extern .global .u32 x[]; | .visible .global .b8 x[4];
-.extern .global .u32 x[]; | .visible .global .u32 x[4];
-.extern .global .u32 x[]; | .visible .global .align 16 .u32 x;
-.extern .global .u32 x[]; | .weak .global .u64 x;
-.extern .global .u32 x[]; | .common .global .u64 x;
-.common .global .u32 x; | .visible .global .f32 x;
-.common .global .u32 x; | .visible .global .b8 x[4];
-.common .global .u32 x; | .visible .global .align 16 .u32 x;
-.common .global .u32 x; | .common .global .u64 x;
-.common .global .u32 x; | .extern .func x();
-.common .global .u32 x; |
-.weak .global .u32 x; | .visible .global .f32 x;
-.weak .global .u32 x; | .visible .global .b8 x[4];
-.weak .global .u32 x; | .visible .global .align 16 .u32 x;
-.weak .global .u32 x; | .extern .func x();
 .weak .global .u32 x; |
-.extern .const .u32 x; | .visible .const .u32 x = 5;
-.extern .const .u32 x; | .weak .const .u32 x = 5;
-.visible .const .u32 x = 5; | .extern .const .u32 x;
-.visible .const .u32 x = 5; | .weak .const .u32 x = 5;
+.weak .global .u32 x; | .extern .global .u32 x; | .visible .global .u32 x; | .weak .global .u32 x;
+.weak .global .u32 x; | .common .global .u32 x; | .global .u32 x; | .visible .global .u32 x = 5;
+.weak .global .u32 x; | .weak .global .u32 x = 5; | .visible .global .f32 x;
+.weak .global .u32 x; | .visible .global .b8 x[4]; | .visible .global .align 16 .u32 x;
+.weak .global .u32 x; | .extern .func x();
+.common .global .u32 x; |
+.common .global .u32 x; | .extern .global .u32 x; | .visible .global .u32 x;
+.common .global .u32 x; | .weak .global .u32 x; | .common .global .u32 x; | .global .u32 x;
+.common .global .u32 x; | .visible .global .u32 x = 5; | .visible .global .f32 x;
+.common .global .u32 x; | .visible .global .b8 x[4]; | .visible .global .align 16 .u32 x;
+.common .global .u32 x; | .common .global .u64 x; | .extern .func x();
+.global .u32 x; | .visible .global .u32 x; | .weak .global .u32 x; | .common .global .u32 x;
+.global .u32 x; | .global .u32 x; | .visible .global .u32 x = 5; | .weak .global .u32 x = 5;
+.visible .global .u32 x = 5; | .extern .global .u32 x; | .weak .global .u32 x;
+.visible .global .u32 x = 5; | .common .global .u32 x; | .global .u32 x;
+.visible .global .u32 x = 5; | .weak .global .u32 x = 5;
+.weak .global .u32 x = 5; | .extern .global .u32 x; | .visible .global .u32 x;
+.weak .global .u32 x = 5; | .weak .global .u32 x; | .common .global .u32 x; | .global .u32 x;
+.weak .global .u32 x = 5; | .visible .global .u32 x = 5; | .weak .global .u32 x = 5;
+.extern .global .u32 x[]; | .visible .global .u64 x; | .visible .global .f32 x;
+.extern .global .u32 x[]; | .visible .global .b8 x[4]; | .visible .global .u32 x[4];
+.extern .global .u32 x[]; | .visible .global .align 16 .u32 x; | .weak .global .u64 x;
+.extern .global .u32 x[]; | .common .global .u64 x;
+.extern .const .u32 x; | .visible .const .u32 x = 5; | .weak .const .u32 x = 5;
+.visible .const .u32 x = 5; | .extern .const .u32 x; | .weak .const .u32 x = 5;
 .visible .const .u32 x = 5; | .const .u32 x = 5;
-.weak .const .u32 x = 5; | .extern .const .u32 x;
-.weak .const .u32 x = 5; | .visible .const .u32 x = 5;
-.weak .const .u32 x = 5; | .weak .const .u32 x = 5;
-.weak .const .u32 x = 5; | .const .u32 x = 5;
-.const .u32 x = 5; | .visible .const .u32 x = 5;
-.const .u32 x = 5; | .weak .const .u32 x = 5;
-.const .u32 x = 5; | .const .u32 x = 5;
+.weak .const .u32 x = 5; | .extern .const .u32 x; | .visible .const .u32 x = 5;
+.weak .const .u32 x = 5; | .weak .const .u32 x = 5; | .const .u32 x = 5;
+.const .u32 x = 5; | .visible .const .u32 x = 5; | .weak .const .u32 x = 5; | .const .u32 x = 5;
 .const .u32 x = 5; | .visible .const .u32 x[8];
-.extern .shared .u32 x[]; | .extern .shared .u32 x[];
-.extern .shared .u32 x[]; | .visible .shared .u32 x[4];
-.extern .shared .u32 x[]; | .shared .u32 x[4];
-.extern .shared .u32 x[]; | .weak .shared .u32 x[4];
-.visible .shared .u32 x[4]; | .extern .shared .u32 x[];
-.visible .shared .u32 x[4]; | .shared .u32 x[4];
-.visible .shared .u32 x[4]; | .weak .shared .u32 x[4];
-.visible .shared .u32 x[4]; | .extern .shared .u32 x[4];
-.shared .u32 x[4]; | .extern .shared .u32 x[];
-.shared .u32 x[4]; | .visible .shared .u32 x[4];
-.shared .u32 x[4]; | .shared .u32 x[4];
+.extern .shared .u32 x[]; | .extern .shared .u32 x[]; | .visible .shared .u32 x[4];
+.extern .shared .u32 x[]; | .shared .u32 x[4]; | .weak .shared .u32 x[4];
+.visible .shared .u32 x[4]; | .extern .shared .u32 x[]; | .shared .u32 x[4];
+.visible .shared .u32 x[4]; | .weak .shared .u32 x[4]; | .extern .shared .u32 x[4];
+.shared .u32 x[4]; | .extern .shared .u32 x[]; | .visible .shared .u32 x[4]; | .shared .u32 x[4];
 .shared .u32 x[4]; | .weak .shared .u32 x[4];
-.weak .shared .u32 x[4]; | .extern .shared .u32 x[];
-.weak .shared .u32 x[4]; | .visible .shared .u32 x[4];
-.weak .shared .u32 x[4]; | .shared .u32 x[4];
-.weak .shared .u32 x[4]; | .weak .shared .u32 x[4];
+.weak .shared .u32 x[4]; | .extern .shared .u32 x[]; | .visible .shared .u32 x[4];
+.weak .shared .u32 x[4]; | .shared .u32 x[4]; | .weak .shared .u32 x[4];
 .weak .shared .u32 x[4]; | .extern .shared .u32 x[4];
-.extern .shared .u32 x[4]; | .visible .shared .u32 x[4];
-.extern .shared .u32 x[4]; | .weak .shared .u32 x[4];
-.extern .func x(); | .visible .func x(){ ret; }
-.extern .func x(); | .weak .func x(){ ret; }
-.visible .func x(){ ret; } | .extern .func x();
-.visible .func x(){ ret; } | .weak .func x(){ ret; }
-.visible .func x(){ ret; } | .func x(){ ret; }
-.weak .func x(){ ret; } | .extern .func x();
-.weak .func x(){ ret; } | .visible .func x(){ ret; }
-.weak .func x(){ ret; } | .weak .func x(){ ret; }
-.weak .func x(){ ret; } | .func x(){ ret; }
-.func x(){ ret; } | .extern .func x();
-.func x(){ ret; } | .visible .func x(){ ret; }
-.func x(){ ret; } | .weak .func x(){ ret; }
-.func x(){ ret; } | .func x(){ ret; }
+.extern .shared .u32 x[4]; | .visible .shared .u32 x[4]; | .weak .shared .u32 x[4];
+.extern .func x(); | .visible .func x(){ ret; } | .weak .func x(){ ret; }
 .visible .func x(){ ret; } |
+.visible .func x(){ ret; } | .extern .func x(); | .weak .func x(){ ret; } | .func x(){ ret; }
+.visible .func x(){ ret; } | .func g(){ ret; } .visible .func x(); .alias x, g;
 .weak .func x(){ ret; } |
-.extern .entry x(); | .visible .entry x(){ ret; }
-.extern .entry x(); | .weak .entry x(){ ret; }
-.visible .entry x(){ ret; } | .extern .entry x();
-.visible .entry x(){ ret; } | .weak .entry x(){ ret; }
-.visible .entry x(){ ret; } | .entry x(){ ret; }
-.weak .entry x(){ ret; } | .extern .entry x();
-.weak .entry x(){ ret; } | .visible .entry x(){ ret; }
-.weak .entry x(){ ret; } | .weak .entry x(){ ret; }
-.weak .entry x(){ ret; } | .entry x(){ ret; }
-.entry x(){ ret; } | .extern .entry x();
-.entry x(){ ret; } | .visible .entry x(){ ret; }
-.entry x(){ ret; } | .weak .entry x(){ ret; }
+.weak .func x(){ ret; } | .extern .func x(); | .visible .func x(){ ret; }
+.weak .func x(){ ret; } | .weak .func x(){ ret; } | .func x(){ ret; }
+.func x(){ ret; } | .extern .func x(); | .visible .func x(){ ret; } | .weak .func x(){ ret; }
+.func x(){ ret; } | .func x(){ ret; }
+.extern .entry x(); | .visible .entry x(){ ret; } | .weak .entry x(){ ret; }
+.visible .entry x(){ ret; } | .extern .entry x(); | .weak .entry x(){ ret; } | .entry x(){ ret; }
+.weak .entry x(){ ret; } | .extern .entry x(); | .visible .entry x(){ ret; }
+.weak .entry x(){ ret; } | .weak .entry x(){ ret; } | .entry x(){ ret; }
+.entry x(){ ret; } | .extern .entry x(); | .visible .entry x(){ ret; } | .weak .entry x(){ ret; }
 .entry x(){ ret; } | .entry x(){ ret; }
 .func g(){ ret; } .visible .func x(); .alias x, g; | .extern .func x();
-.visible .func x(){ ret; } | .func g(){ ret; } .visible .func x(); .alias x, g;
 """.strip().splitlines()
-#: what it refuses
+#: the same, which it refuses
 REFUSED = """
-.extern .global .u32 x; | .extern .global .u32 x;
-.extern .global .u32 x; | .global .u32 x;
-.visible .global .u32 x; | .visible .global .u32 x;
-.visible .global .u32 x; | .common .global .u32 x;
+.extern .global .u32 x; |
+.extern .global .u32 x; | .extern .global .u32 x; | .global .u32 x; | .visible .global .u64 x;
+.extern .global .u32 x; | .visible .global .u32 x[4]; | .visible .const .u32 x;
+.extern .global .u32 x; | .weak .global .u64 x; | .common .global .u64 x;
+.extern .global .u32 x; | .visible .shared .u32 x; | .visible .func x(){ ret; }
+.extern .global .u32 x; | .visible .entry x(){ ret; } | .extern .global .u64 x;
+.extern .global .u32 x; | .extern .func x();
+.visible .global .u32 x; | .visible .global .u32 x; | .common .global .u32 x;
 .visible .global .u32 x; | .visible .global .u32 x = 5;
 .global .u32 x; | .extern .global .u32 x;
-.visible .global .u32 x = 5; | .visible .global .u32 x;
-.visible .global .u32 x = 5; | .visible .global .u32 x = 5;
-.extern .global .u32 x; | .visible .global .u64 x;
-.extern .global .u32 x; | .visible .global .u32 x[4];
-.extern .global .u32 x; | .visible .const .u32 x;
-.extern .global .u32 x; | .weak .global .u64 x;
-.extern .global .u32 x; | .common .global .u64 x;
-.extern .global .u32 x; | .visible .shared .u32 x;
-.extern .global .u32 x; | .visible .func x(){ ret; }
-.extern .global .u32 x; | .visible .entry x(){ ret; }
-.extern .global .u32 x; | .extern .global .u64 x;
-.extern .global .u32 x; | .extern .func x();
-.extern .global .u32 x; |
-.extern .global .u32 x[]; | .visible .const .u32 x;
-.extern .global .u32 x[]; | .visible .shared .u32 x;
-.extern .global .u32 x[]; | .visible .func x(){ ret; }
-.extern .global .u32 x[]; | .visible .entry x(){ ret; }
-.extern .global .u32 x[]; | .extern .global .u64 x;
-.extern .global .u32 x[]; | .extern .func x();
+.visible .global .u32 x = 5; | .visible .global .u32 x; | .visible .global .u32 x = 5;
 .extern .global .u32 x[]; |
-.common .global .u32 x; | .visible .global .u64 x;
-.common .global .u32 x; | .visible .global .u32 x[4];
-.common .global .u32 x; | .visible .const .u32 x;
-.common .global .u32 x; | .weak .global .u64 x;
-.common .global .u32 x; | .visible .shared .u32 x;
-.common .global .u32 x; | .extern .global .u64 x;
-.weak .global .u32 x; | .visible .global .u64 x;
-.weak .global .u32 x; | .visible .global .u32 x[4];
-.weak .global .u32 x; | .visible .const .u32 x;
-.weak .global .u32 x; | .weak .global .u64 x;
-.weak .global .u32 x; | .common .global .u64 x;
-.weak .global .u32 x; | .visible .shared .u32 x;
-.weak .global .u32 x; | .visible .func x(){ ret; }
-.weak .global .u32 x; | .visible .entry x(){ ret; }
-.weak .global .u32 x; | .extern .global .u64 x;
-.extern .const .u32 x; | .extern .const .u32 x;
-.extern .const .u32 x; | .const .u32 x = 5;
-.visible .const .u32 x = 5; | .visible .const .u32 x = 5;
+.extern .global .u32 x[]; | .visible .const .u32 x; | .visible .shared .u32 x;
+.extern .global .u32 x[]; | .visible .func x(){ ret; } | .visible .entry x(){ ret; }
+.extern .global .u32 x[]; | .extern .global .u64 x; | .extern .func x();
+.common .global .u32 x; | .visible .global .u64 x; | .visible .global .u32 x[4];
+.common .global .u32 x; | .visible .const .u32 x; | .weak .global .u64 x;
+.common .global .u32 x; | .visible .shared .u32 x; | .extern .global .u64 x;
+.weak .global .u32 x; | .visible .global .u64 x; | .visible .global .u32 x[4];
+.weak .global .u32 x; | .visible .const .u32 x; | .weak .global .u64 x; | .common .global .u64 x;
+.weak .global .u32 x; | .visible .shared .u32 x; | .visible .func x(){ ret; }
+.weak .global .u32 x; | .visible .entry x(){ ret; } | .extern .global .u64 x;
+.extern .const .u32 x; | .extern .const .u32 x; | .const .u32 x = 5; | .visible .const .u32 x[8];
+.visible .const .u32 x = 5; | .visible .const .u32 x = 5; | .visible .const .u32 x[8];
 .const .u32 x = 5; | .extern .const .u32 x;
-.extern .const .u32 x; | .visible .const .u32 x[8];
-.visible .const .u32 x = 5; | .visible .const .u32 x[8];
 .weak .const .u32 x = 5; | .visible .const .u32 x[8];
-.visible .shared .u32 x[4]; | .visible .shared .u32 x[4];
-.visible .shared .u32 x[4]; | .extern .shared .u32 x;
-.shared .u32 x[4]; | .extern .shared .u32 x[4];
-.shared .u32 x[4]; | .extern .shared .u32 x;
+.visible .shared .u32 x[4]; | .visible .shared .u32 x[4]; | .extern .shared .u32 x;
+.shared .u32 x[4]; | .extern .shared .u32 x[4]; | .extern .shared .u32 x;
 .weak .shared .u32 x[4]; | .extern .shared .u32 x;
-.extern .shared .u32 x[4]; | .extern .shared .u32 x[];
-.extern .shared .u32 x[4]; | .shared .u32 x[4];
-.extern .shared .u32 x[4]; | .extern .shared .u32 x[4];
-.extern .shared .u32 x[4]; | .extern .shared .u32 x;
-.extern .shared .u32 x; | .extern .shared .u32 x[];
-.extern .shared .u32 x; | .visible .shared .u32 x[4];
-.extern .shared .u32 x; | .shared .u32 x[4];
-.extern .shared .u32 x; | .weak .shared .u32 x[4];
-.extern .shared .u32 x; | .extern .shared .u32 x[4];
-.extern .shared .u32 x; | .extern .shared .u32 x;
-.extern .func x(); | .extern .func x();
-.extern .func x(); | .func x(){ ret; }
-.visible .func x(){ ret; } | .visible .func x(){ ret; }
+.extern .shared .u32 x[4]; | .extern .shared .u32 x[]; | .shared .u32 x[4];
+.extern .shared .u32 x[4]; | .extern .shared .u32 x[4]; | .extern .shared .u32 x;
+.extern .shared .u32 x; | .extern .shared .u32 x[]; | .visible .shared .u32 x[4];
+.extern .shared .u32 x; | .shared .u32 x[4]; | .weak .shared .u32 x[4];
+.extern .shared .u32 x; | .extern .shared .u32 x[4]; | .extern .shared .u32 x;
 .extern .func x(); |
-.extern .func x(); | .visible .entry x(){ ret; }
-.extern .func x(); | .visible .global .u32 x;
-.visible .func x(){ ret; } | .visible .entry x(){ ret; }
+.extern .func x(); | .extern .func x(); | .func x(){ ret; } | .visible .entry x(){ ret; }
+.extern .func x(); | .visible .global .u32 x; | .func g(){ ret; } .visible .func x(); .alias x, g;
+.visible .func x(){ ret; } | .visible .func x(){ ret; } | .visible .entry x(){ ret; }
 .visible .func x(){ ret; } | .visible .global .u32 x;
-.weak .func x(){ ret; } | .visible .entry x(){ ret; }
-.weak .func x(){ ret; } | .visible .global .u32 x;
-.extern .entry x(); | .extern .entry x();
-.extern .entry x(); | .entry x(){ ret; }
-.visible .entry x(){ ret; } | .visible .entry x(){ ret; }
-.extern .entry x(); | .visible .func x(){ ret; }
-.visible .entry x(){ ret; } | .visible .func x(){ ret; }
+.weak .func x(){ ret; } | .visible .entry x(){ ret; } | .visible .global .u32 x;
+.extern .entry x(); | .extern .entry x(); | .entry x(){ ret; } | .visible .func x(){ ret; }
+.visible .entry x(){ ret; } | .visible .entry x(){ ret; } | .visible .func x(){ ret; }
 .weak .entry x(){ ret; } | .visible .func x(){ ret; }
-.extern .func x(); | .func g(){ ret; } .visible .func x(); .alias x, g;
 """.strip().splitlines()
 #: parameters of a function that are the same to nvlink, and others than those of the next line
 ALIKE = """
@@ -242,8 +145,12 @@ PROTOTYPES = [
     for one in GROUPS for a in one for other in GROUPS for b in other
 ]  # fmt: skip
 CASES = [
-    *((*line.partition("|")[::2], True) for line in LEGAL),
-    *((*line.partition("|")[::2], False) for line in REFUSED),
+    *(
+        (first, second, legal)
+        for lines, legal in ((LEGAL, True), (REFUSED, False))
+        for first, *others in (line.split("|") for line in lines)
+        for second in others
+    ),
     *PROTOTYPES,
 ]
 

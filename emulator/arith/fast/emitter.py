@@ -28,7 +28,7 @@ from emulator.arith.fast.words import (
     type_of,
 )
 
-#: what llvm.set.rounding takes
+#: arguments of llvm.set.rounding
 _ROUNDINGS: dict[Rounding, int] = {"rz": 0, "rn": 1, "rp": 2, "rm": 3}
 #: positions of a short loop body that are written out
 _UNROLLED = 8

@@ -25,7 +25,7 @@ Bool = NDArray[np.bool_]
 EXPONENT = np.int32(0x7F800000)
 #: Powers of ordinary elements lie within 2**-63 … 2**63: their products are normal float32 numbers.
 LEAST, LARGEST = np.float32(2.0**-63), np.float32(2.0**63)
-#: what float32 holds exactly of a product, and int32 of eight aligned ones
+#: bits of a product that float32 holds exactly, and bits that int32 has for eight aligned ones
 _MAX_PRECISION, _MAX_FRACTION_BITS = 12, 25
 #: a floor that leaves room above it for the unit of the sum
 _MAX_FLOOR = 90
@@ -144,7 +144,7 @@ def plan(arithmetic: Arithmetic, k: int) -> FusedPlan | None:
 
 
 def _fits_int32(arithmetic: Arithmetic, step: FusedDotAdd, widen: Format | None) -> bool:
-    """Whether the sum of eight aligned products does, each up to two or four significands."""
+    """True if int32 holds the sum of eight aligned products of two or four significands each."""
     formats = [widen or arithmetic.a, widen or arithmetic.b]
     formats += [arithmetic.scale] * 2 if arithmetic.scale is not None else []
     largest = float(np.prod([2 - 2.0**-fmt.mantissa_bits for fmt in formats]))
@@ -152,7 +152,7 @@ def _fits_int32(arithmetic: Arithmetic, step: FusedDotAdd, widen: Format | None)
 
 
 def _is_readable(fmt: Format) -> bool:
-    """Whether `values` reads codes of the format."""
+    """True if `values` reads codes of the format."""
     like_f32 = fmt.signed and fmt.exponent_bits == 8 and fmt.specials == "ieee"
     return fmt.bits <= 8 or fmt.name == "f16" or (like_f32 and fmt.bits in (16, 32))
 

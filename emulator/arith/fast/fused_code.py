@@ -95,7 +95,7 @@ class Shape(NamedTuple):
     rows: Any
     m: Any
     n: Any
-    #: what the exponents of products count from
+    #: the number from which exponents of products count
     bias: Any
     #: 1, or 0 where the batch shares A or B
     a_step: Any
@@ -154,7 +154,7 @@ class _Accumulators(NamedTuple):
 
 #: of the accumulators, partial sums and marks
 _DTYPES = np.float32, np.float32, np.uint8
-#: what emits the loads of accumulators
+#: emits the loads of accumulators
 Load = Callable[[], list[Word]]
 
 

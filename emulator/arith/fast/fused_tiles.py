@@ -26,7 +26,7 @@ TOGETHER, _FEW_COLUMNS = COLUMNS, 32
 _ORDINARY, _BIAS = 63, 127
 #: elements that are worth a thread to decode, and parts that they come in
 _WORTH_A_THREAD, _PARTS = 1 << 17, 16
-#: how far the exponents of a side lie apart at most for lanes of 8 bits
+#: the largest span of a side's exponents for lanes of 8 bits
 _SHORT = 63
 
 
@@ -70,7 +70,7 @@ def chain(
 
 
 def suits_lanes(batch: int, m: int, n: int) -> bool:
-    """Whether the products of a batch are to lie beside each other instead of their columns."""
+    """True if vectors should run over the products of a batch instead of over columns."""
     return batch >= COLUMNS // 2 and min(m, n) < _FEW_COLUMNS
 
 

@@ -75,13 +75,7 @@ def _least(fmt: Format) -> float:
 
 
 def chain(
-    arithmetic: Arithmetic,
-    a: Array,
-    b: Array,
-    c: Array,
-    scale_a: Array,
-    scale_b: Array,
-    k: int,
+    arithmetic: Arithmetic, a: Array, b: Array, c: Array, scale_a: Array, scale_b: Array, k: int
 ) -> tuple[Array, Bool]:
     """Codes ``(t, m, n)`` after all instructions, and where they are to be computed otherwise.
 

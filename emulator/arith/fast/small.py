@@ -126,7 +126,7 @@ def _planned(
 
 
 def _fits_float32(step: FusedDotAdd, width: int, formats: Sequence[Format]) -> bool:
-    """Whether float32 holds all sums of so many terms, and every product that is not zero."""
+    """True if float32 holds all sums of `width` products, and every product that is not zero."""
     largest = width * math.prod(2 - 2.0**-fmt.mantissa_bits for fmt in formats) + 2
     return largest * 2**step.fraction_bits <= 1 << 24 and all(fmt.bias < 32 for fmt in formats)
 
@@ -213,7 +213,8 @@ def matmul(
 
 
 def unwarned() -> np.errstate:
-    """What all below is to be called in: much of what is not ordinary shows only in the result."""
+    """The context for everything below, where operands often show only in the result that they are
+    not ordinary."""
     return np.errstate(over="ignore", under="ignore", invalid="ignore")
 
 

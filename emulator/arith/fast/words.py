@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike
 Value = Any
 Type = Any
 Number = float | np.generic
-#: what operators take beside a word: another one, or a number
+#: the other operand of an operator: a word, or a number
 Operand: TypeAlias = "Word | Number"
 
 BIT, WORD, LONG, POINTER = ir.IntType(1), ir.IntType(32), ir.IntType(64), ir.PointerType()
@@ -334,7 +334,7 @@ class Word:
         return Word(self.e, self.e.builder.bitcast(self.value, ir.IntType(self.lanes)))
 
     def any(self) -> Word:
-        """Whether a condition holds in any lane, a scalar."""
+        """True if a condition holds in any lane, a scalar."""
         if not self.lanes:
             return self
         word = self.e.builder.bitcast(self.value, ir.IntType(self.lanes))

@@ -39,8 +39,8 @@ class Series:
         return UFUNCS.get(self.operation) if t.count == 1 and t.size <= 64 else None
 
     def tells_of(self, *words: Array) -> bool:
-        """Whether `ufunc` is right for these words: of numbers that are finite and not small. A sum
-        that is not finite says that it was not right."""
+        """True if `ufunc` is right for these words: for finite numbers that are not small. A sum
+        that overflows shows afterwards that it was not right."""
         if not self.type.is_float:
             return True
         numbers = [np.abs(self.numbers(x)) for x in words]

@@ -233,7 +233,7 @@ def _(
 
 
 def _is_flushed(to: ScalarType, t: ScalarType) -> bool:
-    """Whether .ftz reads subnormal operands as zeros."""
+    """True if .ftz reads subnormal operands as zeros."""
     return t.name in ("f32", "bf16") and to.name != "f16"
 
 

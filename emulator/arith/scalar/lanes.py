@@ -204,7 +204,7 @@ _ON_INTEGERS: dict[str, Callable[[int, int], int]] = {
     "add": lambda x, y: x + y, "min": min, "max": max,
     "and": lambda x, y: x & y, "or": lambda x, y: x | y, "xor": lambda x, y: x ^ y,
 }  # fmt: skip
-#: what lanes contribute that take no part
+#: the contribution of lanes that take no part
 _NEUTRAL: dict[str, Callable[[ScalarType], int]] = {
     "add": lambda t: 0, "or": lambda t: 0, "xor": lambda t: 0, "and": lambda t: t.mask,
     "min": lambda t: t.largest, "max": lambda t: t.smallest,

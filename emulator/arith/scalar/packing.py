@@ -91,7 +91,7 @@ def _(
 
 
 def _has_words(to: ScalarType, t: ScalarType, rounding: str) -> bool:
-    """Whether elements are looked up, or are those of f32 that `_of_f32` knows."""
+    """True if elements are looked up, or are those of f32 that `_of_f32` knows."""
     if rounding == "rs" or t.format.fraction_bits or to.format.fraction_bits:
         return False
     wide = to.bits > 8 or to.format.name == "ue8m0"

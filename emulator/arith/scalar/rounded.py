@@ -132,7 +132,7 @@ def without_tiny(w: Words, t: ScalarType, words: Word, numbers: Word, rounding: 
 
 
 def is_tiny(t: ScalarType, numbers: Word, rounding: str) -> Word:
-    """Whether numbers, rounded to the precision of a type, lie below its smallest normal number."""
+    """True where numbers, rounded to the precision of a type, are below its least normal number."""
     smallest = 2.0**t.format.emin
     magnitude = abs(numbers)
     last = 2.0 ** -(t.format.precision + 1)  # half of the last place just below `smallest`

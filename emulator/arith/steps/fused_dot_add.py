@@ -143,11 +143,7 @@ def products(fmt_a: Format, fmt_b: Format, a: Sequence[int], b: Sequence[int]) -
 
 
 def scaled(
-    terms: Sequence[Term],
-    scale: Format,
-    scale_a: Sequence[int],
-    scale_b: Sequence[int],
-    group: int,
+    terms: Sequence[Term], scale: Format, scale_a: Sequence[int], scale_b: Sequence[int], group: int
 ) -> list[Term]:
     """Products times the scales of their chunk; `group` neighbours first become one exact term.
 

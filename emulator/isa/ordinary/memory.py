@@ -17,7 +17,7 @@ _HINT = "{.hint=L2::cache_hint}"
 _PREFETCH = "{.prefetch=L2::64B|L2::128B|L2::256B}"
 _SHARED = "space=shared|shared::cta|shared::cluster"
 
-#: what some words need, in loads, stores and atomics alike
+#: requirements of some words, in loads, stores and atomics alike
 MEMORY_NEEDS = (
     Needs("cluster", _90, "7.8"),
     Needs("shared::cta", version="7.8"),

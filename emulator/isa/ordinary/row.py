@@ -38,7 +38,7 @@ from emulator.isa.instruction import Form, version_numbers
 from emulator.isa.signature import Constants, Kind, Operand, Scope
 from emulator.targets import having
 
-#: what an instruction does with the carry flag CC.CF
+#: uses of the carry flag CC.CF
 Carry = Literal["", "writes", "reads", "reads and writes"]
 
 ALL_TARGETS = having("sm_70")
@@ -182,7 +182,7 @@ SELECTORS = {
     "half_mask": r"h(10|1|0)",
     "byte_mask": r"b(?=\d)3?2?1?0?",
 }
-#: what destinations are called
+#: names of destinations
 _DESTINATIONS = ("d", "f", "p", "q", "_")
 _KINDS: dict[str, Kind] = {"[": "address", "{": "vector", "": "register"}
 

@@ -16,8 +16,8 @@ from emulator.machine.checks.finding import Party
 from emulator.machine.checks.kinds import IN_A_CLUSTER, IN_ONE_STATEMENT
 from emulator.machine.checks.reporter import GridWatch, Reporter
 from emulator.machine.checks.synchronisation import Synchronisation
-from emulator.machine.checks.wgmma import is_wgmma
 from emulator.machine.shared.place import shown
+from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector.strand import WARP, Lanes, Strand
 from emulator.machine.vector.wave import Wave
 from emulator.memory.shadow import granules, regrouped
@@ -198,8 +198,8 @@ class AccessWatch(Reporter):
         self.barriers[words[lost]] = OVERWRITTEN
 
     def _follow_a_fence(self, lanes: Lanes) -> bool:
-        """Whether lanes have accessed no shared memory since a fence: what they store then, if it
-        is volatile, is a flag. A sum of a warp in volatile words is none: each step reads first."""
+        """True if lanes have accessed no shared memory since a fence. A volatile store is then a
+        flag; a warp's sum in volatile words has none, for each of its steps reads first."""
         return bool((self.fences[lanes] > self.accessed[lanes]).all())
 
     def without(self, excluded: Callable[[Statement], bool], conflict: Conflict) -> Conflict:
@@ -398,7 +398,7 @@ class AccessWatch(Reporter):
         self.report(kind, lanes, len(lanes), reason, earlier, pc, advice=advice)
 
     def _uncovered(self, conflict: Conflict, lane: int, event: int) -> str:
-        """What a wait has left under way, where the conflict is with an operation of a group."""
+        """The operations that a wait left pending, if the conflict is with one of a group."""
         if conflict.sort == Sort.COPY:
             return self.left_under_way(self.copies, Aspect.COPIES, lane, event)
         if conflict.before == "read" and self._is_async(conflict):

@@ -43,7 +43,7 @@ class Conflict(NamedTuple):
     sort: int
 
 
-#: how many columns of readers there are besides those of warps: bulk copies, and other blocks
+#: columns of readers besides those of warps: bulk copies, other blocks, and their number
 _BULK, _REMOTE, _MORE = 0, 1, 2
 
 
@@ -57,7 +57,7 @@ class SharedAccesses:
         self.shadow = SharedShadow(
             len(wave.ctas), shared_bytes, granule, self.warps + self.groups + _MORE
         )
-        #: what knows of reads by tcgen05: see `TensorCoreChecks`
+        #: the record of reads by tcgen05, see `TensorCoreChecks`
         self.tensor_cores: Any = None
 
     @staticmethod

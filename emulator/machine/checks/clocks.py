@@ -130,7 +130,7 @@ class Clocks:
         return np.packbits(known, axis=1, bitorder="little").view(np.int32)[:, 0]
 
     def ordered_by_barrier(self, lanes: Lanes, columns: Lanes, events: Events) -> Bools:
-        """Whether lanes have waited for the mbarriers that copies signal."""
+        """True if lanes have waited for the mbarriers that copies signal."""
         if self.matrix is None:
             return np.zeros(len(lanes), np.bool_)
         own, row = np.divmod(lanes, self.per_cluster)

@@ -117,15 +117,15 @@ class Completion:
         return "", ""
 
     def _known(self, lanes: Lanes, events: list[tuple[int, int]]) -> bool:
-        """Whether one of the lanes knows of one of the events, each with its lane."""
+        """True if one of the lanes knows of one of the events, each with its lane."""
         others = np.tile([x for x, _ in events], len(lanes)).astype(np.int64)
         when = np.tile([x for _, x in events], len(lanes)).astype(np.int32)
         mine = np.repeat(lanes, len(events))
         return bool(self._clocks.ordered(Aspect.PLAIN, mine, others, when).any())
 
     def _fenced(self, lanes: Lanes, events: list[tuple[int, int]]) -> bool:
-        """Whether one of the lanes knew of one of the events, each with the number of its lane or
-        mbarrier in the cluster, at its last fence::after_thread_sync."""
+        """True if one of the lanes knew of one of the events at its last fence::after_thread_sync;
+        each event has the number of its lane or mbarrier in the cluster."""
         if "after" not in self._sorts:
             return True
         known = [self._after[lane] for lane in lanes.tolist() if lane in self._after]

@@ -44,7 +44,7 @@ class Numbers:
 
     @property
     def is_special(self) -> bool:
-        """Whether anything was counted but warp statements and their lanes."""
+        """True if anything but warp statements and their lanes was counted."""
         return any(getattr(self, name) for name in FIELDS[3:])
 
     def add(self, other: Numbers) -> None:
@@ -52,7 +52,7 @@ class Numbers:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-#: what `Report.counters` takes of the numbers of all statements
+#: numbers of all statements that go into `Report.counters`
 _TOTALS = ("matrices", "multiply_adds", "conflicts", "sectors", "least_sectors", "divided", "waits")
 #: names of what is counted
 FIELDS = tuple(x.name for x in fields(Numbers))

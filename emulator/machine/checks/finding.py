@@ -49,10 +49,10 @@ class Finding:
     kind: str
     reason: str
     party: Party
-    #: what it conflicts with, if it conflicts with something
+    #: the other access of a conflict
     earlier: Party | None = None
     advice: str = ""
-    #: how often it happened, in threads
+    #: number of occurrences, counted in threads
     count: int = 1
     #: other statements with the same mistake, as an unrolled loop or a wrong constant makes
     others: tuple[Place, ...] = ()

@@ -35,7 +35,7 @@ class Deeds(NamedTuple):
         return Deeds(max(self.floor, other.floor), later.warp, later.warp_floor)
 
     def cover(self, warp: int, event: int) -> bool:
-        """Whether what a warp of the block did at an event is known."""
+        """True if it is known what a warp of the block did at an event."""
         return event <= self.floor or (warp == self.warp and event <= self.warp_floor)
 
 
@@ -82,7 +82,7 @@ class GridKnowledge:
         _join(self.held.setdefault(key, {}), read)
 
     def knows(self, read: Read, block: int, warp: int, event: int) -> bool:
-        """Whether who has read these flags knows of what a warp of a block did at an event."""
+        """True if a reader of these flags knows what a warp of a block did at an event."""
         left, seen = list(read.items()), set(read)
         while left:
             place, when = left.pop()
@@ -207,7 +207,7 @@ class GlobalAccesses:
         return self.knowledge.knows(read, other // per_block, other // WARP, event)
 
     def heard_of(self, wave: Wave, lane: int, row: int) -> bool:
-        """Whether a lane has read a flag that another block of its wave wrote."""
+        """True if a lane has read a flag that another block of its wave wrote."""
         thread = int(self.threads(wave, np.array([lane]))[0])
         read = self.knowledge.of(thread // self.per_block, thread // WARP, thread)
         return self.knowledge.knows(read, int(wave.ctas[row]), -1, 0)

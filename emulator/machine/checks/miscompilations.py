@@ -43,7 +43,7 @@ class Miscompilation:
     when: When
     #: ptxas is known to …
     effect: str
-    #: how else to write it
+    #: another way to write it
     instead: str
     #: where this was seen; empty: wherever it was looked for
     generations: frozenset[Generation] = frozenset()
@@ -160,12 +160,12 @@ def _may(row: Miscompilation, statement: Statement, function: Function, program:
 # --- conversions that are done again --------------------------------------------------------------
 
 _PAIRS = ("e4m3x2", "e5m2x2")
-#: what ptxas makes a selection or a branch, and not a guarded instruction, under a guard
+#: statements that ptxas turns into a selection or a branch where they are guarded
 _UNGUARDED = ("mov", "neg", "abs", "selp")
 
 
 def _overwrites(statement: Statement, body: Sequence[Statement]) -> bool:
-    """Whether a guarded statement changes the source of a pair that is packed behind it."""
+    """True if a guarded statement changes the source of a pair that is packed behind it."""
     if statement.guard is None or "pure" not in statement.effects or statement.name in _UNGUARDED:
         return False
     place, changed = body.index(statement), set(_registers(statement, "written"))
@@ -183,7 +183,7 @@ def _overwrites(statement: Statement, body: Sequence[Statement]) -> bool:
 
 
 def _is_packed_behind(pair: set[int], body: Sequence[Statement], change: Statement) -> bool:
-    """Whether a pair comes first in a pack behind `change`, or packed arithmetic takes it there."""
+    """True if a pair comes first in a pack behind `change`, or packed arithmetic takes it there."""
     packs, behind = set[int](), False
     for statement in body:
         read = set(_registers(statement, "read"))

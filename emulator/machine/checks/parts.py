@@ -18,7 +18,7 @@ from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import Bound, ParameterPlace, Register, Statement, Vector, items_of
 
-#: what marks the shadow of a word of which the low half, or the high half, holds nothing
+#: marks in the shadow of a word of which the low half, or the high half, holds nothing
 LOW, HIGH = 1 << 29, 1 << 30
 _EVENT = LOW - 1
 

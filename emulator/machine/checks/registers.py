@@ -238,8 +238,8 @@ def _source(mode: str, own: Array, b: Array, c: Array) -> Array:
 
 
 def _packs(statement: Statement) -> bool:
-    """Whether a statement puts its sources beside each other: cvt to a pair, mov from a vector; bit
-    fields are inserted by or, bfi and prmt into what their structure held before."""
+    """True if a statement puts its sources beside each other: cvt to a pair, mov from a vector. In
+    contrast, or, bfi and prmt insert a bit field into a word with other fields."""
     if "packs" not in statement.effects:
         return False
     return "b" in statement.operands or isinstance(statement.operands["a"], Vector)
@@ -297,8 +297,8 @@ def _product(statement: Statement, function: Function) -> ProductShadow | None:
 
 
 def _publishes(statement: Statement) -> bool:
-    """Whether what nobody wrote is a mistake in it. Vectors of bytes are no more than a structure
-    as it stands: nvcc copies the padding with them."""
+    """True if storing an unwritten word is a mistake. It is none in vectors of bytes, with which
+    nvcc copies a structure together with its padding."""
     place, value = statement.operands.get("a"), statement.operands.get("b")
     if isinstance(value, Vector) and _size_of_item(statement) == 8:
         return False

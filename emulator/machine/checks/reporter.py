@@ -119,7 +119,7 @@ class Reporter:
     def __init__(self, all_: GridWatch, wave: Wave) -> None:
         self.all, self.wave = all_, wave
         self.clocks = Clocks(wave)
-        #: what runs now, and the words of its opcode
+        #: the statement that runs now, and the words of its opcode
         self.statement: Statement = all_.grid.program.statements[0]
         self.words: frozenset[str] = frozenset()
         #: of a load that reads what nothing wrote, lanes and their pieces ``(lanes, pieces)``

@@ -18,12 +18,14 @@ from emulator.machine.checks.padding import copies_of_padding
 from emulator.machine.checks.registers import Use, count_of, sources_of_shuffle
 from emulator.machine.checks.synchronisation import warps_complete
 from emulator.machine.checks.watch import Watch
-from emulator.machine.checks.wgmma import UsedRegisters, is_wgmma
+from emulator.machine.checks.wgmma import UsedRegisters
+from emulator.machine.shared.operands import constant
+from emulator.machine.shared.products import is_wgmma
 from emulator.machine.shared.tensor_order import STORE, Load
 from emulator.machine.vector.lanes import by_warp, present
 from emulator.machine.vector.operands import reader
 from emulator.machine.vector.strand import Lanes, Strand
-from emulator.ptx.program import Constant, Function, Program, Statement, registers_of
+from emulator.ptx.program import Function, Program, Statement, registers_of
 
 Step = Callable[[Strand], None]
 End = Callable[[Strand], int | None]
@@ -248,12 +250,6 @@ def _after(statement: Statement, function: Function) -> After | None:
     return None
 
 
-def _constant(statement: Statement, name: str) -> int:
-    bound = statement.operands[name]
-    assert isinstance(bound, Constant)
-    return bound.word
-
-
 def _warp_barrier(statement: Statement, function: Function) -> After:
     members = reader(statement.operands["membermask"], "u32", function)
 
@@ -303,7 +299,7 @@ def _commit_copies(statement: Statement, function: Function) -> After:
 
 def _wait_copies(statement: Statement, function: Function) -> After:
     everything = "n" not in statement.operands
-    newest = 0 if everything else _constant(statement, "n")
+    newest = 0 if everything else constant(statement, "n")
 
     def after(watch: Watch, s: Strand, lanes: Lanes) -> None:
         events: Any = watch.copies.wait(lanes, newest, watch.now)
@@ -319,7 +315,7 @@ def _commit_bulk(statement: Statement, function: Function) -> After:
 
 
 def _wait_bulk(statement: Statement, function: Function) -> After:
-    newest = _constant(statement, "n")
+    newest = constant(statement, "n")
     read_only = "read" in str(statement.instruction).split(".")
     aspects = [Aspect.BULK_READ] if read_only else [Aspect.BULK_READ, Aspect.BULK]
 
@@ -364,7 +360,7 @@ def _commit_wgmma(statement: Statement, function: Function) -> After:
 
 
 def _wait_wgmma(statement: Statement, function: Function) -> After:
-    newest = _constant(statement, "n")
+    newest = constant(statement, "n")
 
     def after(watch: Watch, s: Strand, lanes: Lanes) -> None:
         own = watch.clocks.own[Aspect.WGMMA]

@@ -52,7 +52,7 @@ class Synchronisation:
     watch: Reporter
     arrivals: dict[tuple[int, int], list[Arrival]] = field(default_factory=dict)
     phases: dict[int, Phase] = field(default_factory=dict)
-    #: who has ever arrived at an mbarrier, and who did last, where
+    #: lanes that have ever arrived at an mbarrier; pc and lane of the last arrival
     arrived: dict[int, set[int]] = field(default_factory=dict)
     last: dict[int, tuple[int, int]] = field(default_factory=dict)
     #: by place in shared memory: what was released to it

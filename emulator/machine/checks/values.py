@@ -103,7 +103,7 @@ def elements(words: Array, kind: ScalarType) -> Array:
 
 
 def is_float(type_: str) -> bool:
-    """Whether values of a type can be NaN or infinite."""
+    """True if values of a type can be NaN or infinite."""
     return type_ in TYPES and TYPES[type_].is_float
 
 

@@ -11,18 +11,13 @@ import numpy as np
 
 from dtypes import Array
 from emulator.isa import tcgen05
-from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.checks.clocks import Aspect
 from emulator.machine.checks.finding import Party
 from emulator.machine.checks.reporter import Reporter
+from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector.strand import Lanes, Strand
 from emulator.memory.space import Space
-from emulator.ptx.program import Function, Program, Statement, registers_of
-
-
-def is_wgmma(statement: Statement) -> bool:
-    ins = statement.instruction
-    return isinstance(ins, MatrixInstruction) and ins.is_wgmma
+from emulator.ptx.program import Function, Program, registers_of
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ _Update = Callable[..., Value]
 
 
 def fits(statement: Statement) -> bool:
-    """Whether an atomic operation has LLVM instructions."""
+    """True if an atomic operation has LLVM instructions."""
     ins = statement.instruction
     assert isinstance(ins, OrdinaryInstruction)
     kind = TYPES[ins.types[-1]]
@@ -42,9 +42,8 @@ def fits(statement: Statement) -> bool:
 
 
 def order_matters(statements: Iterable[Statement], *, of_blocks: bool = False) -> bool:
-    """Whether the results of atomic operations depend on which of them comes first: one that gives
-    a result, and a sum of f32, is alone; of the others the same one may be there more than once.
-    `of_blocks`: whether it matters which block comes first."""
+    """True if the results of atomic operations depend on their order: an operation that returns a
+    value, a sum of f32, or two different operations. `of_blocks`: the order of thread blocks."""
     found = [x for x in statements if "exchanges" in x.effects]
     if of_blocks:
         found = [x for x in found if space_of(x, x.operands["a"]) != "shared"]
@@ -52,7 +51,7 @@ def order_matters(statements: Iterable[Statement], *, of_blocks: bool = False) -
 
 
 def come_apart(before: Sequence[Statement], statement: Statement) -> bool:
-    """Whether all threads must have executed some statements before one executes the next."""
+    """True if all threads must have executed some statements before one executes the next."""
     if "exchanges" not in statement.effects:
         return False
     return any("exchanges" in x.effects for x in before) and order_matters((*before, statement))

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from emulator.machine.compiled import warpgroups
 from emulator.machine.compiled.atomics import come_apart
 from emulator.machine.compiled.segment import Segment
 from emulator.machine.compiled.translation import can_translate
+from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.wave import Block
 from emulator.ptx.program import (
@@ -62,7 +62,7 @@ def always_live(program: Program, function: Function) -> int:
         live |= 1 << function.carry  # no operand names it
     # A wgmma may read registers after the last statement that names them.
     for statement in program.statements[function.first : function.end]:
-        if warpgroups.multiplies(statement):
+        if is_wgmma(statement):
             for bound in statement.operands.values():
                 live |= sum(1 << i for i in set(registers_of(bound)))
     return live

@@ -28,7 +28,7 @@ _TILE, _ROW = 64, 8
 
 
 def fits(statement: Statement) -> bool:
-    """Whether all lanes of a warp execute a statement together, and it is one of these."""
+    """True if all lanes of a warp execute a statement together, and it is one of these."""
     ins = statement.instruction
     if statement.guard is not None:
         return False

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.isa.signature import Operand
 from emulator.machine.compiled import rules
 from emulator.machine.compiled.function import NativeFunction
-from emulator.machine.shared.operands import word_type
-from emulator.ptx.program import Bound, Constant, Statement, items_of
+from emulator.machine.shared import operands
+from emulator.ptx.program import Constant, Statement
 
 
 def compute(t: NativeFunction, statement: Statement) -> None:
@@ -16,15 +15,12 @@ def compute(t: NativeFunction, statement: Statement) -> None:
     emit = rules.find(ins, statement.selectors)  # type: ignore[arg-type]
     assert emit is not None
     words: list[Any] = []
-    for operand in statement.signature.operands:
-        bound = statement.operands.get(operand.name)
-        if operand.use == "written" or bound is None:
-            continue
-        if operand.kind == "immediate":
+    for bound, type_ in operands.sources(statement):
+        if type_:
+            words.append(t.read(bound, type_))
+        else:
             assert isinstance(bound, Constant)
             words.append(bound.word)
-            continue
-        words += [t.read(item, word_type(operand)) for item in _items(operand, bound)]
     if getattr(ins, "reads_carry", False):
         assert carry is not None
         words.append(t.register(carry))
@@ -32,16 +28,8 @@ def compute(t: NativeFunction, statement: Statement) -> None:
     if not isinstance(results, tuple):
         results = (results,)
     guard, given = t.guard(statement), iter(results)
-    for operand in statement.signature.operands:
-        bound = statement.operands.get(operand.name)
-        if operand.use == "read" or (bound is None and operand.paired):
-            continue
-        for item in _items(operand, bound):
-            t.write(item, word_type(operand), next(given), guard)
+    for bound, type_ in operands.destinations(statement):
+        t.write(bound, type_, next(given), guard)
     if getattr(ins, "writes_carry", False):
         assert carry is not None
         t.put(carry, next(given), guard)
-
-
-def _items(operand: Operand, bound: Bound | None) -> tuple[Bound | None, ...]:
-    return items_of(bound) if operand.kind == "vector" else (bound,)

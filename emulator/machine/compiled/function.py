@@ -53,7 +53,7 @@ class Input:
     dtype: np.dtype[Any]
     #: where it is the same in every call
     fixed: Array | None = None
-    #: what lives as long as the function, because it holds an address of its memory
+    #: keeps memory alive whose address the function holds
     owner: Any = None
 
 

@@ -36,6 +36,7 @@ from emulator.machine.compiled.loop_function import (
 from emulator.machine.compiled.loops import Part, loops_of, stands_alone, threads_of_barrier
 from emulator.machine.compiled.segment import SIGNATURE, WORTH_A_THREAD, seconds_to_compile, work_of
 from emulator.machine.compiled.translation import need_all_lanes, need_no_delay, stay_apart
+from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector.fragments import is_whole
 from emulator.machine.vector.mbarriers import wake
 from emulator.machine.vector.strand import WARP, WARPGROUP, Strand
@@ -91,7 +92,7 @@ class Loop:
         statements = [x for part in parts for x in part.statements]
         self._stays = np.array([part.pc for part in parts if part.may_stay], np.uint32)
         self._no_delay = need_no_delay(statements)
-        self._by_groups = any(map(warpgroups.multiplies, statements))
+        self._by_groups = any(map(is_wgmma, statements))
         self._multiplies = self._by_groups or any(products.fits(x, target) for x in statements)
         self._arrives = any(map(mbarriers.arrives, statements))
         self._together = need_all_lanes(statements, target)
@@ -127,7 +128,7 @@ class Loop:
 
     @property
     def gives_up(self) -> bool:
-        """Whether segments are to do what the loop mostly does not."""
+        """True if segments are to do what the loop mostly does not."""
         return self._left == inf or self._refused > _MOST_VAIN
 
     @property
@@ -148,7 +149,7 @@ class Loop:
         return self._native is not None
 
     def _fits(self, s: Strand) -> bool:
-        """Whether a strand has the lanes that statements need, and copies are done at once."""
+        """True if a strand has the lanes that statements need, and copies are done at once."""
         if self._no_delay and not s.wave.pending.at_once:
             return False
         if self._multiplies and not may_use_kernels(s.wave.grid.arithmetic):
@@ -160,7 +161,7 @@ class Loop:
         return not self._barriers or self._has_whole_blocks(s)
 
     def _has_whole_blocks(self, s: Strand) -> bool:
-        """Whether all threads of blocks are in a strand, and none has arrived at a barrier."""
+        """True if all threads of blocks are in a strand, and none has arrived at a barrier."""
         wave = s.wave
         if not self._barriers <= {0, wave.lanes_per_cta}:
             return False
@@ -297,7 +298,7 @@ class _Call:
 
     @property
     def is_over(self) -> bool:
-        """Whether some warps have to wait for others, or failed."""
+        """True if some warps have to wait for others, or failed."""
         return bool((self.record("tired") >= 0).any() or (self.record("failed") >= 0).any())
 
     def record(self, name: str) -> NDArray[np.int64]:

@@ -20,6 +20,7 @@ from emulator.machine.compiled.function import Input, NativeFunction
 from emulator.machine.compiled.loops import Part
 from emulator.machine.compiled.translation import bases_of_many, emit, need_all_lanes
 from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
+from emulator.machine.shared.products import is_wgmma
 from emulator.ptx.program import Function
 from emulator.targets import Target
 
@@ -244,7 +245,7 @@ class LoopFunction(NativeFunction):
         self._stays = self._block(f"stay{part.pc}")
         b.store(LONG(0), self._went)
         (statement,) = part.statements
-        if warpgroups.multiplies(statement):
+        if is_wgmma(statement):
             site = warpgroups.Site(statement, self.function, self.target)
             site.number([self._number(i, self._held(i)) for i in site.registers])
             self._kept |= set(site.registers)

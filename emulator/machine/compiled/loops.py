@@ -11,6 +11,7 @@ from emulator.machine.compiled import mbarriers, warpgroups
 from emulator.machine.compiled.atomics import come_apart
 from emulator.machine.compiled.blocks import simplified
 from emulator.machine.compiled.translation import can_translate, stay_apart
+from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector import control
 from emulator.ptx.program import Constant, Function, Program, Statement
 from emulator.targets import Target
@@ -47,12 +48,12 @@ class Part:
 
     @property
     def polls(self) -> bool:
-        """Whether it looks at memory that others may change."""
+        """True if it looks at memory that others may change."""
         return any("polls" in x.effects for x in self.statements)
 
     @property
     def may_stay(self) -> bool:
-        """Whether its only statement may be one for steps, which is known when it is executed."""
+        """True if its only statement may need a step, which is known when it is executed."""
         return len(self.statements) == 1 and stands_alone(self.statements[0])
 
     @property
@@ -90,8 +91,8 @@ def _simplified(part: Part, program: Program, function: Function) -> Part:
 
 
 def _fits(part: Part, function: Function, target: Target, *, whole: bool = False) -> bool:
-    """Whether all statements of a part have LLVM instructions; of a whole function, without having
-    to wait, too: what waits goes round in loops of its own."""
+    """True if all statements of a part have LLVM instructions. In a `whole` function they must not
+    wait either: waits have loops of their own."""
     return all(
         not (whole and stands_alone(x)) and _has_code(x, function, target) for x in part.statements
     )
@@ -100,7 +101,7 @@ def _fits(part: Part, function: Function, target: Target, *, whole: bool = False
 def _around_products(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
     """The innermost loops of some that multiply for warpgroups: warpgroups go round those by
     themselves, where what is around them may have all warps take turns."""
-    products = [x.pc for x in parts if any(map(warpgroups.multiplies, x.statements))]
+    products = [x.pc for x in parts if any(map(is_wgmma, x.statements))]
     ways = [(min(x.target, x.following), x.pc) for x in parts if x.goes_back]
     ways = [(a, b) for a, b in ways if any(a <= pc <= b for pc in products)]
     out: list[tuple[Part, ...]] = []
@@ -112,18 +113,18 @@ def _around_products(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
 
 
 def _only_waits(parts: Sequence[Part]) -> bool:
-    """Whether a loop is but a wait, which is one step where it is over at once."""
+    """True if a loop is nothing but a wait, which is one step where it is over at once."""
     statements = [x for part in parts for x in part.statements]
     return bool(statements) and all(map(mbarriers.waits, statements))
 
 
 def stands_alone(statement: Statement) -> bool:
-    """Whether a statement is one that parts of loops consist of, and no run of statements has."""
-    return mbarriers.waits(statement) or warpgroups.multiplies(statement)
+    """True for a statement that belongs to a part of a loop, never to a run of statements."""
+    return mbarriers.waits(statement) or is_wgmma(statement)
 
 
 def _has_code(statement: Statement, function: Function, target: Target) -> bool:
-    if warpgroups.multiplies(statement):
+    if is_wgmma(statement):
         return warpgroups.fits(statement, function, target)
     return mbarriers.waits(statement) or can_translate(statement, function, target)
 

@@ -33,7 +33,7 @@ _TOKEN = 0xFFFF_FFFF_0000_0000
 
 
 def _in_shared(statement: Statement) -> bool:
-    """Whether a statement names a barrier that lies in shared memory for sure."""
+    """True if the barrier that a statement names certainly lies in shared memory."""
     place = statement.operands.get("mbarrier")
     if "mbarrier" not in statement.effects or place is None:
         return False
@@ -41,7 +41,7 @@ def _in_shared(statement: Statement) -> bool:
 
 
 def arrives(statement: Statement) -> bool:
-    """Whether a statement arrives at a barrier, and has LLVM instructions."""
+    """True if a statement arrives at a barrier, and has LLVM instructions."""
     if not _in_shared(statement):
         return False
     arrival = Arrival(statement)
@@ -50,17 +50,17 @@ def arrives(statement: Statement) -> bool:
 
 
 def _tests(statement: Statement) -> bool:
-    """Whether a statement looks at a phase, in all lanes."""
+    """True if a statement tests a phase in all lanes."""
     return _in_shared(statement) and "p" in statement.operands and statement.guard is None
 
 
 def waits(statement: Statement) -> bool:
-    """Whether a statement is a wait for a phase, which cannot be part of others."""
+    """True for a wait for a phase, which cannot be part of a segment."""
     return _tests(statement) and "waits" in statement.effects
 
 
 def fits(statement: Statement) -> bool:
-    """Whether a statement has LLVM instructions wherever it stands."""
+    """True if a statement has LLVM instructions wherever it stands."""
     return arrives(statement) or (_tests(statement) and not waits(statement))
 
 

@@ -82,14 +82,14 @@ def _half(e: WarpEmitter, number: int, places: Value, mask: Value, size: int) ->
 
 
 def _are_at(e: WarpEmitter, half: _Half, places: Value) -> Value:
-    """Whether all lanes of the mask are at some places."""
+    """True if all lanes of the mask are at these places."""
     b = e.builder
     there = b.bitcast(b.icmp_unsigned("==", half.places, places), _LANES)
     return b.icmp_unsigned("==", b.or_(there, b.not_(half.lanes)), _LANES(-1))
 
 
 def _follow(e: WarpEmitter, half: _Half, size: int) -> Value:
-    """Whether lanes follow each other."""
+    """True if lanes are consecutive."""
     steps = ir.Constant(_vector(64), [size * i for i in range(_HALF)])
     return _are_at(e, half, e.builder.add(_splat(e, half.start), steps))
 
@@ -102,7 +102,7 @@ def _chain(
     e: WarpEmitter, ways: Sequence[tuple[Value, Callable[[], Sequence[Value]]]],
     otherwise: Callable[[], Sequence[Value]],
 ) -> list[Value]:  # fmt: skip
-    """What the first way gives whose condition holds, else what is given otherwise."""
+    """The words of the first way whose condition holds, else those of `otherwise`."""
     b, ends = e.builder, []
     after = b.append_basic_block("after")
     for condition, make in ways:

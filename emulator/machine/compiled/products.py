@@ -23,7 +23,7 @@ _FUNCTION = ir.FunctionType(WORD, [POINTER, POINTER])
 
 
 def fits(statement: Statement, target: Target) -> bool:
-    """Whether a statement multiplies matrices, and a kernel never gives up on its operands."""
+    """True if a statement multiplies matrices, and a kernel never gives up on its operands."""
     ins = statement.instruction
     if statement.guard is not None or not isinstance(ins, (MatrixInstruction, WmmaMultiply)):
         return False

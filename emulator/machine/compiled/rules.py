@@ -43,7 +43,7 @@ def of_words(instruction: OrdinaryInstruction, space: str) -> Emit:
 
 
 def _emits(instruction: OrdinaryInstruction, given: Mapping[str, str]) -> bool:
-    """Whether there is machine code: the text is tried on arrays of one word."""
+    """True if there is machine code, which is found by trying the text on arrays of one word."""
     operands = [x for x in instruction.signature().operands if x.use == "read"]
     types = [TYPES[word_type(x)] for x in operands]
     if any(t.size > 64 for t in (*types, *(TYPES[name] for name in instruction.types))):

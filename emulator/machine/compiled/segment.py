@@ -19,6 +19,7 @@ from emulator.machine.compiled.calls import layout_of, pointer, refreshed, sprea
 from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.products import fits
 from emulator.machine.compiled.translation import Translated, translate
+from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector.mbarriers import wake
 from emulator.machine.vector.strand import WARP, Strand
 from emulator.ptx.program import Function, Statement
@@ -41,15 +42,15 @@ SIGNATURE = (
 def work_of(statements: Sequence[Statement], target: Target) -> int:
     """Work of a warp, in statements."""
     work = len(statements) + _PRODUCT * sum(fits(x, target) for x in statements)
-    for ins in (x.instruction for x in statements if warpgroups.multiplies(x)):
+    for ins in (x.instruction for x in statements if is_wgmma(x)):
         assert isinstance(ins, MatrixInstruction)
         work += _PRODUCT * ins.n // 8
     return work
 
 
 def seconds_to_compile(statements: Sequence[Statement], target: Target, parts: int = 1) -> float:
-    """What compiling statements in so many parts takes, as measured."""
-    kernels = {x.instruction for x in statements if fits(x, target) or warpgroups.multiplies(x)}
+    """The time to compile statements in so many parts, as measured."""
+    kernels = {x.instruction for x in statements if fits(x, target) or is_wgmma(x)}
     each = _COMPILING_PART * parts + _COMPILING_EACH * len(statements)
     return _COMPILING + each + _COMPILING_KERNEL * len(kernels)
 
@@ -129,7 +130,7 @@ class _Native:
         self._call = machine_code.function(translated.text, NAME, *SIGNATURE)
 
     def can_run(self, s: Strand) -> bool:
-        """Whether a strand has all lanes that statements need, and copies are done at once."""
+        """True if a strand has all lanes that statements need, and copies are done at once."""
         needs = self._translated
         if needs.at_once and not s.wave.pending.at_once:
             return False

@@ -27,6 +27,7 @@ from emulator.machine.compiled import (
 from emulator.machine.compiled.compute import compute
 from emulator.machine.compiled.function import Input, NativeFunction, Output, SegmentFunction
 from emulator.machine.shared.operands import space_of
+from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector import access
 from emulator.machine.vector.memory import load
 from emulator.machine.vector.statements import Make, maker_of
@@ -92,22 +93,22 @@ def translate(
 
 
 def need_all_lanes(statements: Sequence[Statement], target: Target) -> bool:
-    """Whether all lanes of a warp must be there."""
+    """True if all lanes of a warp must be present."""
     return any(
         collective.fits(x) or products.fits(x, target) or warpgroups.orders(x) for x in statements
     )
 
 
 def need_no_delay(statements: Sequence[Statement]) -> bool:
-    """Whether copies and products must take effect at their issue."""
+    """True if copies and products must take effect at their issue."""
     return any(
-        copies.fits(x) or warpgroups.orders(x) or mbarriers.waits(x) or warpgroups.multiplies(x)
+        copies.fits(x) or warpgroups.orders(x) or mbarriers.waits(x) or is_wgmma(x)
         for x in statements
     )
 
 
 def stay_apart(statements: Sequence[Statement]) -> bool:
-    """Whether blocks write no memory but their own, so that they may run at the same time."""
+    """True if blocks write no memory but their own, so that they may run at the same time."""
     return all(
         space_of(x, x.operands[name]) in ("shared", "local")
         for x in statements
@@ -120,7 +121,7 @@ def stay_apart(statements: Sequence[Statement]) -> bool:
 
 
 def can_translate(statement: Statement, function: Function, target: Target) -> bool:
-    """Whether a statement has LLVM instructions."""
+    """True if a statement has LLVM instructions."""
     if statement.expansion:
         return all(can_translate(part, function, target) for part in statement.expansion)
     if statement.call is not None or not _plain(statement, function):
@@ -141,7 +142,7 @@ def can_translate(statement: Statement, function: Function, target: Target) -> b
 
 
 def _plain(statement: Statement, function: Function) -> bool:
-    """Whether all operands are words of at most 64 bits."""
+    """True if all operands are words of at most 64 bits."""
     return all(_is_plain(bound, function) for bound in statement.operands.values())
 
 
@@ -187,7 +188,7 @@ def emit(t: NativeFunction, statement: Statement) -> None:
 
 
 def _is_uniform(place: Bound, space: str) -> bool:
-    """Whether an operand is one address of memory that nobody writes."""
+    """True if an operand is one address of memory that nobody writes."""
     return (
         isinstance(place, Address)
         and isinstance(place.base, Constant)
@@ -196,7 +197,7 @@ def _is_uniform(place: Bound, space: str) -> bool:
 
 
 def _of_words(statement: Statement) -> bool:
-    """Whether a load or store is one of registers, from or to memory."""
+    """True if a load or store is one of registers, from or to memory."""
     ins = statement.instruction
     assert isinstance(ins, OrdinaryInstruction)
     place = statement.operands["a"]
@@ -304,7 +305,7 @@ class _Kind:
     emit: Callable[[NativeFunction, Statement, OrdinaryInstruction], None]
 
 
-#: what makes the step of a statement -> how it is translated, if it is no computation by a rule
+#: maker of a statement's step -> its translation, for statements that compute by no rule
 _STATEMENTS: dict[Make, _Kind] = {
     access.load: _Kind(_of_words, _load),
     access.store: _Kind(_of_words, _store),

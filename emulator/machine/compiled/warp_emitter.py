@@ -114,7 +114,7 @@ class WarpEmitter(Emitter):
         return self.gather(places, 8 * size)
 
     def any(self, condition: Value) -> Value:
-        """Whether a condition holds in any lane, a scalar."""
+        """True if a condition holds in any lane, a scalar."""
         return Word(self, condition, np.bool_).any().value
 
     def mask(self, condition: Value) -> Value:

@@ -44,14 +44,8 @@ _FUNCTION = ir.FunctionType(WORD, [POINTER, LONG, LONG])
 _NAME = "warpgroup"
 
 
-def multiplies(statement: Statement) -> bool:
-    """Whether a statement is the product of a warpgroup."""
-    ins = statement.instruction
-    return isinstance(ins, MatrixInstruction) and ins.is_wgmma
-
-
 def fits(statement: Statement, function: Function, target: Target) -> bool:
-    """Whether a statement is a product of warpgroups that a kernel computes."""
+    """True if a statement is a product of warpgroups that a kernel computes."""
     ins = statement.instruction
     if not isinstance(ins, MatrixInstruction) or not ins.is_wgmma or ins.is_sparse:
         return False
@@ -62,7 +56,7 @@ def fits(statement: Statement, function: Function, target: Target) -> bool:
 
 
 def orders(statement: Statement) -> bool:
-    """Whether it says when products take effect: where they do at once, nothing."""
+    """True if it decides when products take effect: where they do at once, nothing does."""
     of_groups = statement.instruction.scope == "warpgroup" and "orders" in statement.effects
     return of_groups and statement.guard is None
 
@@ -99,7 +93,7 @@ class Site:
 
     @property
     def in_memory(self) -> bool:
-        """Whether A lies in shared memory."""
+        """True if A lies in shared memory."""
         return self._setting.a_in_memory
 
     @property

@@ -27,7 +27,7 @@ from emulator.machine.report import KernelError, Report
 from emulator.machine.shared.place import Index, shown
 from emulator.ptx.program import items_of, registers_of
 
-#: what can be caught
+#: events that a catchpoint can name
 _SPECIALS = {"nan": "nan", "inf": "inf", "any": "any"}
 
 
@@ -93,7 +93,7 @@ class Debugger:
 
     @property
     def look(self) -> Looking:
-        """What the launch holds, as the lane in focus sees it."""
+        """The state of the launch, as the lane in focus sees it."""
         return Looking(self.player, self.locations, self.focused)
 
     @property
@@ -119,7 +119,7 @@ class Debugger:
 
     @property
     def printed(self) -> list[str]:
-        """What the kernel has printed so far."""
+        """The output of printf so far."""
         return list(self.player.launch.printed)
 
     def focus(
@@ -220,7 +220,7 @@ class Debugger:
         return self._add(Watchpoint(self._next(), text, read=read, show=show))  # type: ignore[return-value]
 
     def _at(self, focus: Focus, read: Callable[[Looking], Any]) -> Any:
-        """What can be read of a warp; None while its block does not run."""
+        """Reads from a warp; None while its block does not run."""
         try:
             return read(Looking(self.player, self.locations, focus))
         except OperandError:
@@ -294,14 +294,14 @@ class Debugger:
         pcs, text = self.locations.find(str(where))
         return self._steps(f"at {text}", self._mine(lambda threads, pc: pc in pcs), False)
 
-    def to_barrier(self, reverse: bool = False) -> Stop:
+    def to_barrier(self) -> Stop:
         """Goes on until the warp in focus comes to a barrier, of its block, cluster or memory."""
 
         def wanted(threads: Sequence[Thread], pc: int) -> bool:
             effects = threads[0].run.program.statements[pc].effects
             return not effects.isdisjoint(("barrier", "mbarrier"))
 
-        return self._steps("at a barrier", self._mine(wanted), reverse)
+        return self._steps("at a barrier", self._mine(wanted), False)
 
     def run(self) -> Stop:
         """Starts again from the first statement, and goes on as `cont`."""
@@ -374,7 +374,7 @@ class Debugger:
         return lambda threads, pc: len(threads[0].calls) <= depth
 
     def _new_line(self, reverse: bool) -> Callable[[Sequence[Thread], int], bool]:
-        """Whether a group comes to another line than the warp was at before."""
+        """True if a group reaches another line than the one the warp was at."""
         before: list[Any] = [None if reverse else self._line_now()]
 
         def wanted(threads: Sequence[Thread], pc: int) -> bool:

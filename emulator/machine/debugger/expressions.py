@@ -25,7 +25,7 @@ _LONGEST = 1000
 _MOST_BITS = 512
 _REGISTER = re.compile(r"[%$]([A-Za-z_][\w$]*(?:\.[A-Za-z]\w*)?)")
 _NAME = re.compile(r"[A-Za-z_]\w*")
-#: what stands before a register, and before a variable that Python would take for a keyword
+#: prefixes of a register, and of a variable that Python would take for a keyword
 _PREFIX, _VARIABLE = "register__", "variable__"
 _KEPT = ("and", "or", "not", "True", "False")
 _WORDS = ((re.compile(r"&&"), " and "), (re.compile(r"\|\|"), " or "),

@@ -171,7 +171,7 @@ class Locations:
         return frozenset(self._by_line[name][line.number]), str(line)
 
     def names(self) -> Iterator[str]:
-        """What may be typed for a place, for completion."""
+        """Names of places, for completion."""
         yield from self.program.functions
         yield from sorted({str(x.instruction) for x in self.program.statements})
         for file, lines in self._by_line.items():
@@ -179,6 +179,6 @@ class Locations:
 
 
 def _begins(statement: Statement, text: str) -> bool:
-    """Whether an opcode begins with these words."""
+    """True if an opcode begins with these words."""
     opcode = str(statement.instruction)
     return bool(text) and (opcode == text or opcode.startswith(text + "."))

@@ -1,4 +1,4 @@
-"""What a stopped launch holds: registers, memory, mbarriers, what is under way, who waits."""
+"""The state of a stopped launch: registers, memory, mbarriers, pending operations, waits."""
 
 from __future__ import annotations
 
@@ -283,8 +283,7 @@ class Looking:
             lanes = [t.lane for t in threads]
             mark = "*" if not current.isdisjoint(threads) else " "
             rows.append((mark + spans_of(lanes), _state(threads[0]), str(where), text))
-            data.append({"lanes": lanes, "state": state.name.lower(), "pc": pc,
-                         "statement": text})  # fmt: skip
+            data.append({"lanes": lanes, "state": state.name.lower(), "pc": pc, "statement": text})
         title = f"{self.who(self.thread)}: {len(rows)} group{'s' * (len(rows) > 1)} of lanes"
         return Shown(title, ("lanes", "state", "at", "statement"), rows, data)
 
@@ -320,7 +319,7 @@ class Looking:
         rows = [
             (f"#{i}", frame.function.name, self._where(pc), self.locations.statement(pc))
             for i, (frame, pc) in enumerate(zip(reversed(thread.frames), pcs, strict=True))
-        ]  # fmt: skip
+        ]
         return Shown("", (), rows, [list(row) for row in rows])
 
     def _where(self, pc: int) -> str:
@@ -586,7 +585,7 @@ def _shown_value(value: Any, type_: str) -> str:
 
 
 def _differ(words: Sequence[int], type_: str) -> str:
-    """How the words of the lanes differ."""
+    """A summary of the words of the lanes: one value, a range, or a count."""
     if len(set(words)) <= 1:
         return "the same"
     if TYPES[type_].kind == "predicate":

@@ -31,7 +31,7 @@ class Stopper:
     text: str
     enabled: bool = True
     temporary: bool = False
-    #: how often it has stopped the launch, and how often more it is passed over
+    #: how often it has stopped the launch, and how often it is still to be ignored
     hits: int = 0
     ignore: int = 0
     #: whether the statement before the stop is the one that it is about

@@ -20,7 +20,7 @@ from emulator.ptx.statements import Text
 
 
 class Initial(NamedTuple):
-    """What a machine holds before its statements run."""
+    """The state of a machine before its statements run."""
 
     #: words of all lanes by the number of the register
     words: dict[int, Array]

@@ -10,7 +10,7 @@ from emulator.ptx.program import Function, Statement
 
 
 def query_cancel(statement: Statement, function: Function) -> Run:
-    """Whether a cluster was taken over, or the coordinates of its first thread block."""
+    """The value: 1 if a cluster was cancelled, or a coordinate of its first thread block."""
     read, is_flag = reader(statement.operands["a"], "b128"), "p" in statement.operands
     type_ = "pred" if is_flag else "b32"
     writes = [(place, writer(bound, type_, function)) for place, bound in queried(statement)]

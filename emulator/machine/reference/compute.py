@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from emulator.arith.scalar.rule import bind_reference
-from emulator.isa.signature import Operand
 from emulator.machine.reference.operands import Read, Write, guard_of, reader, writer
 from emulator.machine.reference.thread import Thread
-from emulator.machine.shared.operands import word_type
-from emulator.ptx.program import Bound, Constant, Function, Register, Statement, items_of
+from emulator.machine.shared import operands
+from emulator.ptx.program import Bound, Constant, Function, Register, Statement
 
-#: what one thread does
+#: the step of one thread
 Run = Callable[[Thread], None]
 
 
@@ -42,39 +41,20 @@ def put(thread: Thread, writes: list[Write], result: Any) -> None:
 
 def sources(statement: Statement) -> list[Read]:
     """Readers of the operands that are read, in order; the items of a vector one by one."""
-    out = []
-    for operand in statement.signature.operands:
-        bound = statement.operands.get(operand.name)
-        if operand.use == "written" or bound is None:
-            continue
-        if operand.kind == "immediate":
-            assert isinstance(bound, Constant)
-            out.append(_immediate(bound.word))
-            continue
-        for item in _items(operand, bound):
-            out.append(reader(item, word_type(operand)))
-    return out
+    return [_source(bound, type_) for bound, type_ in operands.sources(statement)]
 
 
-def _immediate(value: int) -> Read:
-    return lambda thread: value
+def _source(bound: Bound | None, type_: str) -> Read:
+    if type_:
+        return reader(bound, type_)
+    assert isinstance(bound, Constant)
+    word = bound.word
+    return lambda thread: word
 
 
 def destinations(statement: Statement, function: Function) -> list[Write]:
     """Writers of the operands that are written, in order."""
-    out = []
-    for operand in statement.signature.operands:
-        bound = statement.operands.get(operand.name)
-        if operand.use == "read" or (bound is None and operand.paired):
-            continue
-        for item in _items(operand, bound):
-            out.append(writer(item, word_type(operand), function))
-    return out
-
-
-def _items(operand: Operand, bound: Bound | None) -> tuple[Bound | None, ...]:
-    """The registers of a vector; others in braces share the bits of one word."""
-    return items_of(bound) if operand.kind == "vector" else (bound,)
+    return [writer(bound, type_, function) for bound, type_ in operands.destinations(statement)]
 
 
 def guarded(statement: Statement, run: Run) -> Run:

@@ -13,8 +13,8 @@ from emulator.isa.signature import Operand
 from emulator.machine.reference.operands import Read, reader, writer
 from emulator.machine.reference.thread import Thread
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.operands import word_type
-from emulator.ptx.program import Bound, Constant, Function, Register, Statement, Vector, items_of
+from emulator.machine.shared.operands import signed, word_type
+from emulator.ptx.program import Bound, Function, Register, Statement, Vector, items_of
 
 Threads = Sequence[Thread]
 
@@ -66,8 +66,7 @@ class Fetch:
             if operand.kind == "vector":
                 self.vectors[operand.name] = Registers(operand, bound, function)
             elif operand.kind == "immediate":
-                assert isinstance(bound, Constant)
-                self.constants[operand.name] = _signed(bound.word)
+                self.constants[operand.name] = signed(bound)
             elif operand.kind == "ids":
                 assert isinstance(bound, Vector)
                 for part, item in zip(operand.parts, bound.items, strict=True):
@@ -98,7 +97,3 @@ class Fetch:
             else:
                 options[name] = bool(word) if name == "scale_d" else word
         return operands, options
-
-
-def _signed(word: int) -> int:
-    return word - (1 << 64) if word >> 63 else word

@@ -96,7 +96,7 @@ def addresses(bound: Bound) -> Read:
 
 
 def guard_of(guard: Guard | None) -> Read | None:
-    """Whether a thread executes a statement."""
+    """True if a thread executes a statement."""
     if guard is None:
         return None
     index, wanted = guard.index, int(not guard.negated)

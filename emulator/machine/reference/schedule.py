@@ -13,11 +13,7 @@ functions that call themselves: where activemask shows it, `Convergence` says wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import numpy as np
-
-from emulator.errors import EmulatorError
 from emulator.machine.reference import barriers
 from emulator.machine.reference.thread import (
     WARP,
@@ -29,10 +25,8 @@ from emulator.machine.reference.thread import (
     Together,
     Warp,
 )
-from emulator.machine.report import KernelError
+from emulator.machine.report import KernelError, failure_of
 from emulator.machine.shared.failure import Failure, over_limit
-from emulator.machine.shared.place import Index
-from emulator.memory.arena import AccessError
 from emulator.ptx.program import Statement
 
 #: backward branches after which a thread lets others go first, whatever it does
@@ -176,7 +170,7 @@ def _go(threads: Sequence[Thread], pc: int) -> None:
 
 
 def _give_way(step: Flow, threads: list[Thread], pc: int) -> bool:
-    """Whether it is time to look at others, for threads that have executed a branch.
+    """True if it is time to let others run, for threads that have executed a branch.
 
     Who comes back with the same in all registers looks at memory in vain and lets the other threads
     of the warp go first; the others do only after very many turns, for they would meet again behind
@@ -267,31 +261,11 @@ def end(thread: Thread) -> None:
 # --- errors ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Coordinates:
-    """Threads, as messages ask for them."""
-
-    threads: Sequence[Thread]
-
-    def coordinates(self, index: int) -> tuple[Index, Index]:
-        thread = self.threads[index]
-        return thread.block.index, thread.coordinates
-
-
 def placed(error: Exception, threads: Sequence[Thread], statement: Statement) -> Exception:
     """The error with the place where it happened; what is no failure of a kernel stays."""
-    index: int | None = None
-    if isinstance(error, AccessError):
-        kind, reason, index = error.fault.kind, error.fault.reason, error.fault.index
-    elif isinstance(error, Failure):
-        kind, reason, index = error.kind, error.reason, error.index
-    elif isinstance(error, EmulatorError) and not isinstance(error, KernelError):
-        kind, reason = type(error).__name__.removesuffix("Error").lower(), str(error)
-    else:
+    failure = failure_of(error)
+    if failure is None:
         return error
-    chosen = threads if index is None else threads[index : index + 1]
-    launch = threads[0].run.launch
-    found: Exception = launch.error(
-        kind, reason, statement, _Coordinates(chosen), np.arange(len(chosen))
-    )
-    return found
+    chosen = threads if failure.index is None else threads[failure.index : failure.index + 1]
+    place = threads[0].run.launch.place_of(statement)
+    return KernelError.at(failure, place, ((x.block.index, x.coordinates) for x in chosen))

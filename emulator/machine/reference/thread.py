@@ -51,7 +51,7 @@ class Frame:
 
     def __init__(self, function: Function, local: int = 0, return_pc: int = -1) -> None:
         self.function = function
-        #: what a register holds before anything is written to it: zeros
+        #: the value of a register before the first write: zeros
         self.registers: list[Any] = [
             bytes(info.zero.shape[1]) if info.type == "bytes" else 0 for info in function.registers
         ]
@@ -85,7 +85,7 @@ class Thread:
         self.calls: tuple[int, ...] = ()
         self.local = bytearray(function.local_bytes)
         self.state = State.READY
-        #: what it waits for, for whoever lets it go on
+        #: the condition that it waits for
         self.wait: Any = None
         #: threads of an earlier epoch go first
         self.epoch = 0
@@ -293,7 +293,7 @@ class Run:
     launch: Any
     program: Program
     function: Function
-    #: what the statements do, by their pc
+    #: the steps of the statements, by their pc
     code: Sequence[Step]
     arena: Arena
     target: Target
@@ -313,9 +313,9 @@ class Run:
     #: things done that others may wait for, and turns of loops that were not in vain
     progress: int = 0
     turns: int = 0
-    #: how often a thread that waited was let go on
+    #: number of times that a waiting thread was resumed
     resumed: int = 0
-    #: how often memory was written, or a thread has ended
+    #: number of writes to memory and of threads that have ended
     changes: int = 0
     #: the clusters that have started and not ended
     clusters: list[Cluster] = field(default_factory=list)

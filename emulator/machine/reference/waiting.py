@@ -49,7 +49,7 @@ def _row(threads: Sequence[Thread]) -> str:
 
 
 def what_for(threads: Sequence[Thread]) -> str:
-    """What threads of one warp wait for."""
+    """A text for the condition that threads of one warp wait for."""
     first = threads[0]
     if first.state is State.BARRIER:
         return _barrier(first)

@@ -12,7 +12,7 @@ _WARP = 32
 
 
 def is_wrong(number: Any, threads: Any) -> Any:
-    """Whether there is no barrier of a number, or none for so many threads; also of arrays."""
+    """True where no barrier has the number, or none can count so many threads; also for arrays."""
     return (number >= BARRIERS) | (threads % _WARP != 0)
 
 

@@ -73,16 +73,16 @@ class Convergence:
         self._pointer = 0
         #: whether nobody was ready, so that the group that runs was found from there
         self._polled = False
-        #: who waits at the end of a region, and who was released there from elsewhere
+        #: lanes that wait at the end of a region, and lanes released there from elsewhere
         self._waiting = self._released = 0
         self._barriers: dict[int, int] = {}
-        #: what a lane has saved in a call, by the lane and the number of calls that it is in
+        #: values that a lane has saved in a call, by the lane and the number of calls that it is in
         self._saved: dict[tuple[int, int], dict[int, int]] = {}
-        #: who was ready when the group was let run; pcs of those, and in how many calls they are
+        #: lanes that were ready when the group was chosen; their pcs, and their numbers of calls
         self._ready = 0
         self._at: Mapping[int, int] = {}
         self._calls: Mapping[int, int] = {}
-        #: who has not left the kernel
+        #: lanes that have not left the kernel
         self._living = 0
 
     def choose(

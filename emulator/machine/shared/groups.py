@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from emulator.machine.shared.operands import constant
 from emulator.machine.shared.pending import Lanes, Pending
@@ -12,32 +13,16 @@ from emulator.ptx.program import Statement
 OnPending = Callable[[Pending, Lanes], None]
 
 
-def _commit_copies(statement: Statement) -> OnPending:
-    return Pending.commit_copies
-
-
-def _wait_copies(statement: Statement) -> OnPending:
+def _wait(wait: Callable[[Pending, Lanes, int], None], statement: Statement) -> OnPending:
+    """A wait for all but the newest committed groups, as many as the statement says."""
     newest = constant(statement, "n")
-    return lambda pending, lanes: pending.wait_copies(lanes, newest)
-
-
-def _wait_all_copies(statement: Statement) -> OnPending:
-    return lambda pending, lanes: pending.wait_copies(lanes, None)
-
-
-def _commit_bulk(statement: Statement) -> OnPending:
-    return Pending.commit_bulk
-
-
-def _wait_bulk(statement: Statement) -> OnPending:
-    newest = constant(statement, "n")
-    return lambda pending, lanes: pending.wait_bulk(lanes, newest)
+    return lambda pending, lanes: wait(pending, lanes, newest)
 
 
 GROUPS: dict[str, Callable[[Statement], OnPending]] = {
-    "cp.async.commit_group": _commit_copies,
-    "cp.async.wait_group": _wait_copies,
-    "cp.async.wait_all": _wait_all_copies,
-    "cp.async.bulk.commit_group": _commit_bulk,
-    "cp.async.bulk.wait_group": _wait_bulk,
+    "cp.async.commit_group": lambda statement: Pending.commit_copies,
+    "cp.async.wait_group": partial(_wait, Pending.wait_copies),
+    "cp.async.wait_all": lambda s: lambda pending, lanes: pending.wait_copies(lanes, None),
+    "cp.async.bulk.commit_group": lambda statement: Pending.commit_bulk,
+    "cp.async.bulk.wait_group": partial(_wait, Pending.wait_bulk),
 }

@@ -18,7 +18,7 @@ NO_ARRIVALS = "a count of arrivals is not 0"
 
 
 def may_expect(count: Any) -> Any:
-    """Whether a barrier can be initialised with a count of arrivals."""
+    """True if a barrier can be initialised with a count of arrivals."""
     return (count >= 1) & (count <= MAX_COUNT)
 
 
@@ -64,7 +64,7 @@ class PhaseTest:
         self.type = "u32" if self.by_parity else "b64"
 
     def is_over(self, word: Any, given: Any) -> Any:
-        """Whether the phase of a barrier that holds a word is over."""
+        """True if the phase of a barrier that holds a word is over."""
         if self.by_parity:
             return mbarrier.parity_over(word, given)
         return mbarrier.phase_over(word, given)

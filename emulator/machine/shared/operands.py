@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.signature import Operand
 from emulator.memory.arena import AccessError, Fault
 from emulator.memory.windows import SHARED, WINDOW_BITS
-from emulator.ptx.program import REGISTER_BITS, Address, Bound, Constant, Statement
+from emulator.ptx.program import REGISTER_BITS, Address, Bound, Constant, Statement, items_of
 
 
 def ordinary(statement: Statement) -> OrdinaryInstruction:
@@ -28,6 +30,39 @@ def constant(statement: Statement, name: str) -> int:
     bound = statement.operands[name]
     assert isinstance(bound, Constant)
     return bound.word
+
+
+def sources(statement: Statement) -> Iterator[tuple[Bound | None, str]]:
+    """The operands that are read, in order, with the types of their words; each item of a vector on
+    its own. The type of an immediate operand, a Constant, is ""."""
+    for operand in statement.signature.operands:
+        bound = statement.operands.get(operand.name)
+        if operand.use == "written" or bound is None:
+            continue
+        type_ = "" if operand.kind == "immediate" else word_type(operand)
+        for item in _items(operand, bound):
+            yield item, type_
+
+
+def destinations(statement: Statement) -> Iterator[tuple[Bound | None, str]]:
+    """The operands that are written, as `sources`; None for the sink ``_``."""
+    for operand in statement.signature.operands:
+        bound = statement.operands.get(operand.name)
+        if operand.use == "read" or (bound is None and operand.paired):
+            continue
+        for item in _items(operand, bound):
+            yield item, word_type(operand)
+
+
+def _items(operand: Operand, bound: Bound | None) -> tuple[Bound | None, ...]:
+    """The registers of a vector; others in braces share the bits of one word."""
+    return items_of(bound) if operand.kind == "vector" else (bound,)
+
+
+def signed(bound: Bound) -> int:
+    """The number of an immediate operand, which is a word of 64 bits."""
+    assert isinstance(bound, Constant)
+    return bound.word - (1 << 64) if bound.word >> 63 else bound.word
 
 
 def word_type(operand: Operand) -> str:

@@ -22,9 +22,7 @@ class _InFlight:
 
 
 #: what a `WgmmaOrder` holds; of `touched` also how many there were
-Saved = tuple[
-    tuple[_InFlight, ...], tuple[tuple[_InFlight, ...], ...], dict[str, None], int, bool
-]  # fmt: skip
+Saved = tuple[tuple[_InFlight, ...], tuple[tuple[_InFlight, ...], ...], dict[str, None], int, bool]
 
 
 @dataclass

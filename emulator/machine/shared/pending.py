@@ -30,7 +30,7 @@ class Transfer:
     """An operation of one thread."""
 
     lane: int
-    #: what it does to memory; called once
+    #: its effect on memory; called once
     perform: Callable[[], object]
     #: which word of shared memory is the mbarrier that it signals; None: it belongs to a group
     barrier: int | None = None
@@ -41,7 +41,7 @@ class Transfer:
     in_group: ClassVar[bool] = True
 
     def follows(self, other: Transfer) -> bool:
-        """Whether it takes effect after one that was issued before it; of bulk copies none does."""
+        """True if it takes effect after one issued before it; bulk copies have no order."""
         return False
 
 

@@ -40,7 +40,7 @@ class PendingProduct:
     #: the call that it works in, counted from the kernel, and the registers of its accumulator
     depth: int
     registers: tuple[int, ...]
-    #: what it adds to ``(warpgroups, 128, registers)``
+    #: the addend ``(warpgroups, 128, registers)``
     accumulator: Array
     #: the operands by name, but for those that are read when it takes effect
     operands: dict[str, Any]
@@ -68,6 +68,12 @@ def poison(instruction: MatrixInstruction) -> int:
     return POISON_INTEGER if integer else POISON_FLOAT
 
 
+def is_wgmma(statement: Statement) -> bool:
+    """True if a statement multiplies matrices for a warpgroup."""
+    ins = statement.instruction
+    return isinstance(ins, MatrixInstruction) and ins.is_wgmma
+
+
 class Products:
     """Products that the warpgroups of some thread blocks have issued and not yet waited for.
 
@@ -90,9 +96,11 @@ class Products:
         product.left = list(range(len(product.warpgroups)))
         self._open.append(product)
 
-    def commit(self, warpgroups: Collection[int]) -> None:
+    def commit(self, warpgroups: Collection[int]) -> Iterable[Due]:
+        """Closes the group that each warpgroup is filling; nothing takes effect."""
         for number in warpgroups:
             self._group[number] = self._group.get(number, 0) + 1
+        return ()
 
     def forget(self, warpgroups: Collection[int], depth: int) -> None:
         """A call returns: what it has issued has no registers to write to any more."""
@@ -159,26 +167,14 @@ class Products:
 OnProducts = Callable[[Products, Collection[int]], Iterable[Due]]
 
 
-def _fence(statement: Statement) -> OnProducts:
-    """wgmma.fence: registers that were written before are, whoever reads them."""
-    return lambda products, warpgroups: ()
-
-
-def _commit(statement: Statement) -> OnProducts:
-    def commit(products: Products, warpgroups: Collection[int]) -> Iterable[Due]:
-        products.commit(warpgroups)
-        return ()
-
-    return commit
-
-
 def _wait(statement: Statement) -> OnProducts:
     newest = constant(statement, "n")
     return lambda products, warpgroups: products.covered(warpgroups, newest)
 
 
 ORDER: dict[str, Callable[[Statement], OnProducts]] = {
-    "wgmma.fence": _fence,
-    "wgmma.commit_group": _commit,
+    # Nothing to do: every reader sees earlier writes of registers.
+    "wgmma.fence": lambda statement: lambda products, warpgroups: (),
+    "wgmma.commit_group": lambda statement: Products.commit,
     "wgmma.wait_group": _wait,
 }

@@ -88,7 +88,7 @@ class RegisterFile(Mapping[str, Register]):
         self._registers: dict[str, Register] = {}
         #: called with the names of registers that are about to be set from outside of statements
         self.check_set: Callable[[Sequence[str]], None] = lambda names: None
-        #: what statements replace is kept here, for `roll_back`; None: nothing is kept
+        #: undo journal of `roll_back`; None: no rollback
         self.replaced: dict[str, tuple[Array | None, Array | None, bool]] | None = None
 
     def __getitem__(self, name: str) -> Register:

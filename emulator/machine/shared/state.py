@@ -28,7 +28,7 @@ class WarpState:
     declared: Declared
     registers: RegisterFile
     shared: Space
-    #: what wgmma has in flight
+    #: products of wgmma in flight
     order: WgmmaOrder = field(default_factory=WgmmaOrder)
     #: a text runs: what it changes can be taken back
     _running: bool = False

@@ -81,7 +81,7 @@ def arrives(who: Issuer, statement: Statement) -> None:
 
 
 def is_met(who: Issuer, statement: Statement) -> bool:
-    """Whether a warp that has come to an operation need not wait for the other block."""
+    """True if a warp at an operation need not wait for the other block."""
     ins = instruction(statement)
     return ins.cta_group == 1 or who.pairs.is_complete(who.lane, who.row ^ 1, ins.operation)
 

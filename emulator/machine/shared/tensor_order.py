@@ -27,9 +27,9 @@ PIPELINES = frozenset({
 #: the same, where the manual leaves the order open: block-scaled main loops, CUTLASS's and
 #: Triton's, copy the next scales over those that an mma before reads
 RELIED_ON = frozenset({("mma", "cp"), ("cp", "cp")})
-#: what a wait::st waits for
+#: operations that a wait::st waits for
 STORE = "st"
-#: what a commit waits for
+#: operations that a commit waits for
 COMMITTED = frozenset({"mma", "cp", "cp.4x256b", "shift"})
 
 
@@ -48,7 +48,7 @@ class TensorOperation(Transfer):
     complete: bool = False
     #: the words that it is to write, once it was issued
     words: Sequence[Words] = ()
-    #: what it is to read, and to write
+    #: memory that it reads, and memory that it writes
     reads: Callable[[], Sequence[Words]] = tuple
     writes: Callable[[], Sequence[Words]] = tuple
     #: reads the shared memory that it is to read, for checks that hear it
@@ -60,7 +60,7 @@ class TensorOperation(Transfer):
         )
 
     def reaches(self, memory: TensorMemory) -> bool:
-        """Whether it has yet to read or write that memory."""
+        """True until it has read or written that memory."""
         return any(held.memory is memory for held in self.words)
 
     def issue(self, pending: Pending, placed: Callable[[Exception], Exception]) -> None:
@@ -86,7 +86,7 @@ class TensorOperation(Transfer):
 
 
 def ordered(first: TensorOperation, second: TensorOperation) -> bool:
-    """Whether of two operations of one thread the first takes effect before the second."""
+    """True if the first of two operations of one thread takes effect before the second."""
     if first.cta_group != second.cta_group:
         return False
     if second.name == "commit":
@@ -149,7 +149,7 @@ class Waits:
         self._waits: bool | None = None
 
     def defer(self, pending: Pending, program: Program, loads: Iterable[Load]) -> bool:
-        """Whether loads give their registers to the wait::ld."""
+        """Says which loads complete at a wait::ld; True if they write their registers there."""
         if self._waits is None:
             self._waits = _is_waited_for(program, self._pc)
         for load in loads:
@@ -158,7 +158,7 @@ class Waits:
 
 
 def _is_waited_for(program: Program, pc: int) -> bool:
-    """Whether behind a ld every path comes to a wait::ld before anything touches its registers.
+    """True if every path behind a ld comes to a wait::ld before anything touches its registers.
 
     Where one does not, the register dependency alone keeps the order.
     """
@@ -208,7 +208,7 @@ class Pairs:
             self._there[warp] = self._counts[cta, name]
 
     def is_complete(self, warp: Hashable, peer: Hashable, name: str) -> bool:
-        """Whether a warp of the other CTA has come as often."""
+        """True if a warp of the other CTA has arrived as often."""
         return self._counts[peer, name] >= self._there[warp]
 
     def leave(self, warp: Hashable) -> None:

@@ -32,7 +32,7 @@ MOST_WAITING = 1 << 16
 MOST_GRIDS = 1 << 16
 #: dynamic and static shared memory of a grid that a kernel launches (measured on an H200)
 MOST_SHARED = 48 << 10
-#: what runs when all else that the grid launched has ended
+#: streams of launches that run when all others of the grid have ended
 _TAIL_STREAMS = (0x3, 0x0100_0000_0000_0000)
 #: the first handle of a stream that a kernel makes
 _STREAMS = 0x1000
@@ -94,7 +94,7 @@ class Parent(Protocol):
 
 
 class DeviceLaunches:
-    """What the threads of one grid have asked for, in order."""
+    """The launches that the threads of one grid ask for, in order."""
 
     def __init__(self, parent: Parent, depth: int = 1) -> None:
         self._parent = parent

@@ -16,7 +16,7 @@ _HEAP, _HEAP_IN_ALL = 8 << 20, 1 << 30
 
 
 class Heap:
-    """What malloc has allocated, by address; `before`: in launches before this one."""
+    """Allocations of malloc, by address; `before`: those of earlier launches."""
 
     def __init__(self, arena: Arena, before: Mapping[int, Allocation]) -> None:
         self.arena = arena
@@ -28,7 +28,7 @@ class Heap:
 
     @property
     def own(self) -> list[Allocation]:
-        """What the running grid has allocated, and not freed."""
+        """Allocations of the running grid that it has not freed."""
         return [made for address, made in self.live.items() if address not in self.earlier]
 
     def allocate(self, size: int) -> int:

@@ -26,7 +26,7 @@ class Update(NamedTuple):
     series: Series
     #: words of an access, each a location by itself
     elements: int
-    #: what was there before is asked for
+    #: the previous value is wanted
     wanted: bool
 
 

@@ -13,7 +13,7 @@ from emulator.ptx.program import Function, Statement
 
 
 def query_cancel(statement: Statement, function: Function) -> Step:
-    """Whether a cluster was taken over, or the coordinates of its first thread block."""
+    """The value: 1 if a cluster was cancelled, or a coordinate of its first thread block."""
     read, is_flag = reader(statement.operands["a"], "b128", function), "p" in statement.operands
     type_ = "pred" if is_flag else "b32"
     writes = [(place, writer(bound, type_, function)) for place, bound in queried(statement)]

@@ -7,10 +7,10 @@ from typing import Any
 
 from dtypes import Array
 from emulator.arith.scalar.rule import bind_arrays
-from emulator.machine.shared.operands import word_type
+from emulator.machine.shared import operands
 from emulator.machine.vector.operands import Read, Write, active, reader, writer
 from emulator.machine.vector.strand import Strand
-from emulator.ptx.program import Constant, Function, Register, Statement, items_of
+from emulator.ptx.program import Bound, Constant, Function, Register, Statement
 
 Step = Callable[[Strand], None]
 
@@ -30,35 +30,19 @@ def step(statement: Statement, function: Function) -> Step:
 
 def sources(statement: Statement, function: Function) -> list[Read]:
     """Readers of the operands that are read, in order; the items of a vector one by one."""
-    out = []
-    for operand in statement.signature.operands:
-        bound = statement.operands.get(operand.name)
-        if operand.use == "written" or bound is None:
-            continue
-        if operand.kind == "immediate":
-            assert isinstance(bound, Constant)
-            out.append(_immediate(bound.word))
-            continue
-        for item in items_of(bound) if operand.kind == "vector" else (bound,):
-            out.append(reader(item, word_type(operand), function))
-    return out
+    return [_source(bound, type_, function) for bound, type_ in operands.sources(statement)]
 
 
-def _immediate(value: int) -> Read:
-    return lambda s: value  # type: ignore[return-value]
+def _source(bound: Bound | None, type_: str, function: Function) -> Read:
+    if type_:
+        return reader(bound, type_, function)
+    assert isinstance(bound, Constant)
+    word = bound.word
+    return lambda s: word  # type: ignore[return-value]
 
 
 def destinations(statement: Statement, function: Function) -> list[Write]:
-    out = []
-    for operand in statement.signature.operands:
-        if operand.use == "read":
-            continue
-        bound = statement.operands.get(operand.name)
-        if bound is None and operand.paired:
-            continue
-        for item in items_of(bound) if operand.kind == "vector" else (bound,):
-            out.append(writer(item, word_type(operand), function))
-    return out
+    return [writer(bound, type_, function) for bound, type_ in operands.destinations(statement)]
 
 
 def _carry(function: Function) -> int:

@@ -80,19 +80,7 @@ def leave(statement: Statement, function: Function, program: Program) -> End:
     """ret: back to the caller; a kernel's thread ends."""
     if function.is_kernel:
         return end_threads(statement, function, program)
-    find = active(statement.guard)
-
-    def end(s: Strand) -> int | None:
-        mask = find(s)
-        if mask is False:
-            return statement.pc + 1
-        if mask is not None:
-            assert not isinstance(mask, bool)
-            s.wave.split(s, mask, statement.pc, statement.pc + 1)
-            return None
-        return _return(s, program)
-
-    return end
+    return _under_guard(statement, lambda s: _return(s, program))
 
 
 def _return(s: Strand, program: Program) -> int:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.errors import EmulatorError
 from emulator.machine.options import Order
-from emulator.machine.report import KernelError
+from emulator.machine.report import KernelError, failure_of
 from emulator.machine.shared.failure import Failure, over_limit
 from emulator.machine.vector import control, waiting
 from emulator.machine.vector.barriers import Barriers
@@ -23,7 +22,6 @@ from emulator.machine.vector.statements import step_of
 from emulator.machine.vector.strand import WARP, Strand
 from emulator.machine.vector.watching import Checks, Watcher
 from emulator.machine.vector.wave import Block, Wave
-from emulator.memory.arena import AccessError
 from emulator.warp.call import Undefined
 
 if TYPE_CHECKING:
@@ -99,9 +97,9 @@ class Blocks(dict[int, Block]):
 class Grid:
     """A launch under way: its thread blocks, its memory, its waves."""
 
-    #: what looks for mistakes; None: nobody asked for that
+    #: the checks; None: off
     checks: Checks | None = None
-    #: what is done where PTX leaves the result of a matrix instruction undefined
+    #: handling of matrix instructions whose result PTX leaves undefined
     undefined: Undefined = "hardware"
     #: there is no global memory: an address in no window is one in shared memory
     only_shared = False
@@ -113,7 +111,7 @@ class Grid:
     #: lanes go over from a strand to another part of the same one: not where strands have an order
     #: of their own, nor where counters look for those that part, or each lane's registers are kept
     sends = False
-    #: what runs blocks of statements, and makes them
+    #: classes that run blocks of statements, and make them
     wave_class: type[Wave] = Wave
     blocks_class: type[Blocks] = Blocks
 
@@ -330,16 +328,10 @@ class Grid:
         It names the first lane that the statement fails in, or all lanes of the first warp that it
         fails for as a whole.
         """
-        index: int | None = None
-        lanes = 1
-        if isinstance(error, AccessError):
-            kind, reason, index = error.fault.kind, error.fault.reason, error.fault.index
-        elif isinstance(error, Failure):
-            kind, reason, index, lanes = error.kind, error.reason, error.index, error.concerns
-        elif isinstance(error, EmulatorError) and not isinstance(error, KernelError):
-            kind, reason = type(error).__name__.removesuffix("Error").lower(), str(error)
-        else:
+        failure = failure_of(error)
+        if failure is None:
             return error
-        groups = strand.lanes // (WARP if index is None else lanes)
-        named = strand.lanes[groups == groups[index or 0]]
-        return self.launch.error(kind, reason, statement, strand.wave, named)
+        groups = strand.lanes // (WARP if failure.index is None else failure.concerns)
+        named = strand.lanes[groups == groups[failure.index or 0]].tolist()
+        place = self.launch.place_of(statement)
+        return KernelError.at(failure, place, map(strand.wave.coordinates, named))

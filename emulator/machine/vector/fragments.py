@@ -12,10 +12,10 @@ from dtypes import Array
 from emulator.isa.instruction import Instruction
 from emulator.isa.signature import Operand
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.operands import word_type
+from emulator.machine.shared.operands import signed, word_type
 from emulator.machine.vector.operands import reader, writer
 from emulator.machine.vector.strand import Lanes, Strand
-from emulator.ptx.program import Bound, Constant, Function, Register, Statement, Vector
+from emulator.ptx.program import Bound, Function, Register, Statement, Vector
 
 #: results that a strand remembers: kernels alternate between a few accumulators
 _BLOCKS = 8
@@ -24,7 +24,7 @@ _NONE = np.zeros(1, np.uint32)
 
 
 def is_whole(s: Strand, lanes: int) -> bool:
-    """Whether a strand has all lanes of its warps or warpgroups."""
+    """True if a strand has all lanes of its warps or warpgroups."""
     known: dict[int, bool] = s.marks.setdefault("aligned", {})
     if lanes not in known:
         known[lanes] = len(s) % lanes == 0 and _aligned(s, lanes)
@@ -160,8 +160,7 @@ class Fetch:
             if operand.kind == "vector":
                 self.vectors[operand.name] = Registers(operand, bound, function, lanes)
             elif operand.kind == "immediate":
-                assert isinstance(bound, Constant)
-                self.constants[operand.name] = _signed(bound.word)
+                self.constants[operand.name] = signed(bound)
             elif operand.kind == "ids":
                 assert isinstance(bound, Vector)
                 for part, item in zip(operand.parts, bound.items, strict=True):
@@ -198,7 +197,3 @@ class Fetch:
             else:
                 options[name] = one_for_all(words, s, self.lanes, name)
         return operands, options
-
-
-def _signed(word: int) -> int:
-    return word - (1 << 64) if word >> 63 else word

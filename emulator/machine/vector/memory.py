@@ -334,14 +334,14 @@ def shared_rank(s: Strand) -> Array:
 
 
 def space_at(space: str, addresses: Addresses) -> str:
-    """Whether an atomic operation works on "global" or "shared" memory."""
+    """The memory that an atomic operation works on, "global" or "shared"."""
     if space:
         return "shared" if space in ("shared", "cluster") else "global"
     return "shared" if int(addresses[0] >> _WINDOW) == SHARED >> WINDOW_BITS else "global"
 
 
 def leads_to(s: Strand, addresses: Addresses, space: str) -> Array:
-    """Whether generic addresses lead into a space."""
+    """True where generic addresses lead into a space."""
     window = addresses >> _WINDOW
     if space.startswith("shared"):
         inside: Array = window == SHARED >> WINDOW_BITS

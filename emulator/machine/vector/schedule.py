@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from emulator.machine.vector.strand import WARP, Lanes, Strand
 
-#: how often the strand goes that the launch prefers, not just any
+#: probability of running the strand that the launch prefers, not a random one
 _PREFERRED = 0.5
-#: how often a strand is divided into warps that go by themselves, and into how many strands of a
-#: wave at most
+#: probability of dividing a strand into warps that run by themselves, and the most strands of a
+#: wave
 _DIVIDES, _MOST = 0.4, 24
 #: blocks of statements that a strand runs before the next choice
 _LONGEST = 12

@@ -103,7 +103,7 @@ def _in_turn(steps: list[Step]) -> Step:
 
 
 def runs(instruction: object) -> bool:
-    """Whether there is a step for an instruction."""
+    """True if there is a step for an instruction."""
     if type(instruction) in matrix.STEPS or rule_of(instruction):
         return True
     if isinstance(instruction, Instruction) and instruction.effects & {"hint", "jumps"}:

@@ -91,7 +91,7 @@ class Frame:
         return self._fetch(index) if words is None else words
 
     def was_written(self, index: int) -> bool:
-        """Whether any lane's path wrote a register."""
+        """True if any lane's path wrote a register."""
         frame: Frame | None = self
         zero = self.function.registers[index].zero
         while frame is not None:
@@ -187,9 +187,9 @@ class Strand:
         self.children: list[Strand] = []
         #: lanes that others have sent after it, by their places in the parent; None: it has run
         self.arrivals: list[Lanes] | None = None
-        #: what it waits for, for the engine and for messages
+        #: the condition that it waits for, for the engine and for messages
         self.wait: Any = None
-        #: what was computed of its lanes, by name: rows of shared memory, masks of warps, …
+        #: facts about its lanes, by name: rows of shared memory, masks of warps, …
         self.marks: dict[str, Any] = {}
         self.read = frames[-1].read
 
@@ -278,7 +278,7 @@ class Strand:
         self.marks, self.loops, self.polls = {}, 0, 0
 
     def rejoin(self) -> bool:
-        """Whether all children that are left are ready at one place, and this strand goes on there.
+        """True if all remaining children are ready at one place, and this strand goes on there.
 
         Only a strand all of whose lanes are left can take over again.
         """

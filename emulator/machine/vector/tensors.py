@@ -90,7 +90,7 @@ def _table(s: Strand, reads: list[Read], at: Int64) -> Int64:
 
 
 def _at_once(s: Strand) -> bool:
-    """Whether copies take effect at their issue, and nobody wants to hear of each of them."""
+    """True if copies take effect at their issue, and no check follows each of them."""
     return s.wave.pending.at_once and s.wave.watch is None
 
 

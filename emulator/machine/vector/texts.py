@@ -24,7 +24,7 @@ from emulator.machine.vector.compute import Step
 from emulator.machine.vector.control import End
 from emulator.machine.vector.defined import Defined
 from emulator.machine.vector.engine import Blocks, Grid
-from emulator.machine.vector.strand import Frame, Lanes, Strand, joined
+from emulator.machine.vector.strand import Frame, Strand, joined
 from emulator.machine.vector.wave import Wave
 from emulator.memory.arena import AccessError
 from emulator.memory.space import Space
@@ -74,7 +74,7 @@ class TextGrid(Grid):
         self._wave: Wave | None = None
         self._has_barriers = any("barrier" in x.effects for x in text.program.statements)
         self._registers = [(i, state.registers[name]) for name, i in text.registers.items()]
-        #: what is computed of the lanes of the whole wave, which is the same in every run
+        #: facts about the lanes of the whole wave, the same in every run
         self._marks: dict[str, Any] = {}
 
     @property
@@ -149,10 +149,11 @@ class TextGrid(Grid):
     def placed(self, error: Exception, strand: Strand, statement: Statement) -> Exception:
         """The error with the place in the text."""
         if isinstance(error, Failure) and error.kind in _ENDS:
-            lanes = strand.lanes
+            lanes = strand.lanes.tolist()
             if error.index is not None:
                 lanes = lanes[error.index : error.index + 1]
-            return self.launch.error(error.kind, error.reason, statement, strand.wave, lanes)
+            place = self.launch.place_of(statement)
+            return KernelError.at(error, place, map(strand.wave.coordinates, lanes))
         if isinstance(error, Failure):
             kind = OperandError if error.kind in _OPERANDS else UndefinedError
             error = kind(error.reason)
@@ -183,14 +184,6 @@ class Source:
 
     def __init__(self, text: Text, state: WarpState) -> None:
         self._text, self._state = text, state
-
-    def error(
-        self, kind: str, reason: str, statement: Statement, wave: Wave, lanes: Lanes
-    ) -> KernelError:
-        found = [wave.coordinates(int(lane)) for lane in lanes[:1024]]
-        block = found[0][0] if found else None
-        threads = [thread for cta, thread in found if cta == block]
-        return KernelError(kind, reason, self.place_of(statement), block, threads)
 
     def place_of(self, statement: Statement) -> Place:
         source = self._text.source

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class Block:
 
     statements: tuple[Statement, ...]
     steps: tuple[Callable[[Strand], None], ...]
-    #: what the last statement does: the pc where the strand goes on, None where it does not
+    #: executes the last statement; returns the pc where the strand goes on, None where it does not
     end: Callable[[Strand], int | None]
     #: looks at memory that other strands may change
     polls: bool
@@ -71,6 +71,32 @@ class Warps(NamedTuple):
     bits: Bits
 
 
+class BlockBarriers(Protocol):
+    """`emulator.machine.vector.barriers.Barriers`."""
+
+    arrived: Lanes
+    expected: Lanes
+    partly: Bits
+
+    def arrive(
+        self, s: Strand, barrier: int, threads: int, pc: int, *, waits: bool = True,
+        vote: Array | None = None, finish: Callable[[Strand, Array], None] | None = None,
+    ) -> None: ...  # fmt: skip
+    def lanes_ended(self, lanes: Lanes) -> None: ...
+
+
+class ClusterBarriers(Protocol):
+    """`emulator.machine.vector.clusters.Clusters`."""
+
+    phase: Lanes
+    arrived: Lanes
+
+    def of_lanes(self, lanes: Lanes) -> Lanes: ...
+    def arrive(self, s: Strand) -> None: ...
+    def wait(self, s: Strand, pc: int) -> None: ...
+    def lanes_ended(self, lanes: Lanes) -> None: ...
+
+
 @dataclass(eq=False)
 class Wave:
     """Thread blocks that run together."""
@@ -83,7 +109,7 @@ class Wave:
     shared: Array = None  # type: ignore[assignment]
     ready: list[Strand] = field(default_factory=list)
     waiting: list[Strand] = field(default_factory=list)
-    #: what shared memory held before it was written goes there; None: nobody wants it back
+    #: undo journal of shared memory; None: no rollback
     journal: Space | None = None
     #: registers of lanes that have ended; None: nobody looks at them
     left: list[Frame] | None = None
@@ -122,9 +148,9 @@ class Wave:
         self.pending = Pending(len(lanes), grid.async_order, grid.seed)
         self.products = Products(grid.async_order, grid.seed)
         #: barriers of blocks and of clusters, which the engine makes of the wave
-        self.barriers: Any = None
-        self.clusters: Any = None
-        #: what looks for mistakes; None: nothing does
+        self.barriers: BlockBarriers = None  # type: ignore[assignment]
+        self.clusters: ClusterBarriers = None  # type: ignore[assignment]
+        #: the checks; None: off
         self.watch: Any = None
         #: tensor memory of the blocks that have used it, by their rows
         self.tensor: dict[int, TensorMemory] = {}
@@ -391,7 +417,7 @@ class Wave:
         return np.packbits(lanes, axis=-1, bitorder="little").view(np.uint32)[:, 0]
 
     def is_whole(self, strand: Strand) -> bool:
-        """Whether a strand has all lanes of its warps that have not ended."""
+        """True if a strand has all lanes of its warps that have not ended."""
         known = strand.marks.get("whole")
         if known is None or known[0] != self.version:
             warps = self.warps_of(strand)

@@ -20,7 +20,7 @@ from emulator.matrices.library.rules import EXACT, Order, order_of
 
 #: the chip whose library was recorded
 RECORDED_ON = "H200"
-#: what may differ on another chip
+#: properties that may differ on another chip
 OTHER_CHIP = (
     f"the order of an {RECORDED_ON}; its number of multiprocessors decides on kernels and on how "
     "they split k, and another chip's may differ"
@@ -90,7 +90,7 @@ def choose_order(
 
 
 def _is_aligned(sweep: str, layout: str, m: int, n: int, k: int) -> bool:
-    """Whether rows, of A and B as they lie and of D, start at multiples of 16 bytes."""
+    """True if rows, of A and B as they lie and of D, start at multiples of 16 bytes."""
     name = sweep.rpartition(" ")[2].partition(".")[0].removesuffix("slow")
     elements = 128 // FORMATS["f32" if name == "tf32" else name].bits
     rows = (k if layout[0] == "n" else m, k if layout[1] == "t" else n, n)

@@ -48,7 +48,7 @@ class Rule:
         return _first_of(self, target.name, k) if self.opcodes else None
 
     def runs_on(self, target: Target) -> bool:
-        """Whether a target has an instruction for the row."""
+        """True if a target has an instruction for the row."""
         try:
             self.instruction(target)
         except UnsupportedError:

@@ -82,9 +82,9 @@ class Prepared(NamedTuple):
 
     compute: Any
     #: four of each of OPERANDS, the first of which is an address, the flips, and the address of
-    #: what is kept
+    #: the marks of accumulators that are read
     words: Int64
-    #: what the words point to
+    #: arrays that the words point to
     operands: Mapping[str, OperandMemory]
 
     def words_at(self, arrays: Mapping[str, NDArray[Any]]) -> Int64:

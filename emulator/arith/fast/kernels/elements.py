@@ -178,11 +178,7 @@ def half_code(numbers: Word, directed: bool) -> Word:
 
 
 def rounded(
-    fmt: Format,
-    value: Word,
-    rounding: str,
-    precision: int | None = None,
-    signed_zero: bool = False,
+    fmt: Format, value: Word, rounding: str, precision: int | None = None, signed_zero: bool = False
 ) -> Word:
     """Codes of float64 numbers: f32 toward zero, or f16 to nearest even.
 

@@ -92,7 +92,7 @@ def vector_bytes() -> int:
 
 
 def directed() -> bool:
-    """Whether this processor rounds single instructions as they say (AVX-512)."""
+    """True if this processor has instructions with a rounding mode of their own (AVX-512)."""
     return "+avx512f" in _processor()[1].split(",")
 
 

@@ -13,7 +13,7 @@ from emulator.arith.fast.kernels.tile import Tile
 from emulator.arith.fast.kernels.transfer import Known, Runs, table_sizes
 from emulator.arith.fast.words import LONG, POINTER, WORD, Value, Word
 
-#: how many products ahead operands are prefetched: of one warp and of a warpgroup
+#: prefetch distance in products: of one warp, and of a warpgroup
 _AHEAD = {False: 4, True: 1}
 #: words of an operand among the arguments of a batch: see `batch_module`
 OPERAND_WORDS = 4

@@ -48,7 +48,7 @@ class FactorWords(NamedTuple):
 
 
 def suits(product: Product, found: Arrangement) -> bool:
-    """Whether a recipe computes ordinary numbers so."""
+    """True if this is how a recipe computes ordinary numbers."""
     core = found.core
     if not isinstance(core, FusedDotAdd) or core.group > 1:
         return False

@@ -90,12 +90,12 @@ class Product(NamedTuple):
 
     @property
     def is_wide(self) -> bool:
-        """Whether it is that of a warpgroup."""
+        """True for the product of a warpgroup."""
         return self.m > 32
 
     @property
     def is_integer(self) -> bool:
-        """Whether it is a sum of integers: then a sparse A is made full first."""
+        """True for a sum of integers, for which a sparse A is written out first."""
         return isinstance(self.arithmetic.steps[0], IntegerDot)
 
     @property
