@@ -43,9 +43,9 @@ INDEX: dict[str, str] = {
     "Control flow": "bra brx.idx call ret exit",
     "Synchronisation": "bar bar.warp.sync barrier barrier.cluster.arrive barrier.cluster.wait "
     "membar fence atom red red.async vote vote.sync match.sync activemask redux.sync "
-    "griddepcontrol elect.sync mbarrier.init mbarrier.inval mbarrier.expect_tx mbarrier.complete_tx "
-    "mbarrier.arrive mbarrier.arrive_drop cp.async.mbarrier.arrive mbarrier.test_wait "
-    "mbarrier.try_wait mbarrier.pending_count tensormap.cp_fenceproxy "
+    "griddepcontrol elect.sync mbarrier.init mbarrier.inval mbarrier.expect_tx "
+    "mbarrier.complete_tx mbarrier.arrive mbarrier.arrive_drop cp.async.mbarrier.arrive "
+    "mbarrier.test_wait mbarrier.try_wait mbarrier.pending_count tensormap.cp_fenceproxy "
     "clusterlaunchcontrol.try_cancel clusterlaunchcontrol.query_cancel",
     "Matrices of a warp": "wmma.load wmma.store wmma.mma mma mma.sp ldmatrix stmatrix movmatrix",
     "Matrices of a warpgroup": "wgmma.mma_async wgmma.mma_async.sp wgmma.fence wgmma.commit_group "

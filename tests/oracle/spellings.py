@@ -1,7 +1,7 @@
 """Statements near to those that the tables have: right ones, and ones with a word or operand amiss.
 
-Each is made of a form of the tables: its modifiers in another order, one left out, doubled, replaced
-or put in, an operand of another type or kind, one too few or too many.
+Each is made of a form of the tables: its modifiers in another order, one left out, doubled,
+replaced or put in, an operand of another type or kind, one too few or too many.
 """
 
 import re
@@ -30,11 +30,16 @@ VERSIONS = tuple(
 NEWEST = VERSIONS[-1]
 #: words of other instructions
 NOISE = (
-    "rn rz ftz sat NaN relu abs u32 s16 f32 f64 f16 bf16 b64 b128 v2 v4 approx satfinite global "
-    "shared shared::cta cta cluster gpu sync aligned volatile cc lo wide x2 trans row col "
-    "cta_group::1 kind::f16 collector::a::use sp u8x4 f32x2 e4m3x2 relaxed acquire noftz uni"
-).split()
-REGISTERS = ("b8 b16 b32 b64 b128 u8 u16 u32 u64 s8 s16 s32 s64 f16 f32 f64 f16x2 pred").split()
+    "rn", "rz", "ftz", "sat", "NaN", "relu", "abs", "u32", "s16", "f32", "f64", "f16", "bf16",
+    "b64", "b128", "v2", "v4", "approx", "satfinite", "global", "shared", "shared::cta", "cta",
+    "cluster", "gpu", "sync", "aligned", "volatile", "cc", "lo", "wide", "x2", "trans", "row",
+    "col", "cta_group::1", "kind::f16", "collector::a::use", "sp", "u8x4", "f32x2", "e4m3x2",
+    "relaxed", "acquire", "noftz", "uni",
+)  # fmt: skip
+REGISTERS = (
+    "b8", "b16", "b32", "b64", "b128", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64",
+    "f16", "f32", "f64", "f16x2", "pred",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ _FLOW = (
     Row("exit", "", effects="jumps ends leaves"),
     Row("trap", "", effects="jumps ends"),
     Row("brkpt", "", effects="jumps splits"),
-    Row("nanosleep.type=u32", "t", version="6.3", effects="hint polls"),
+    Row("nanosleep.type=u32", "t:u32", version="6.3", effects="hint polls"),
     Row("pmevent", "a=0..15", version="1.4", effects="hint splits"),
     Row("pmevent.mask", "a=0..65535", version="3.0", effects="hint splits"),
     Row(

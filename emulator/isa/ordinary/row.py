@@ -37,7 +37,7 @@ from typing import Literal, NamedTuple, cast
 from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.isa.grammar import Grammar
 from emulator.isa.instruction import Form, version_numbers
-from emulator.isa.register_types import ADDRESS
+from emulator.isa.register_types import ADDRESS, REGISTER_BITS
 from emulator.isa.signature import Constants, Kind, Operand, Scope
 from emulator.targets import having
 
@@ -255,6 +255,8 @@ def _values(text: str) -> tuple[int, ...] | range:
     return range(int(low), int(last) + 1, int(step or 1))
 
 
+#: registers that an address may be in, the widest first
+_ADDRESSES = tuple(sorted(ADDRESS, key=lambda name: -REGISTER_BITS[name]))
 _TENSOR_ADDRESSES = ("b32", "u32", "s32")
 
 
@@ -269,7 +271,7 @@ def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Oper
     if operand.kind == "address":
         coordinates = number if pattern.count else 0
         space = words.get(name, name)
-        types = _TENSOR_ADDRESSES[: 3 if pattern.wider else 1] if space == "tensor" else ADDRESS
+        types = _TENSOR_ADDRESSES[: 3 if pattern.wider else 1] if space == "tensor" else _ADDRESSES
         return replace(operand, space=space, types=types, coordinates=coordinates)
     if operand.kind == "immediate":
         return replace(operand, constants="integers")
