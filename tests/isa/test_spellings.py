@@ -23,11 +23,15 @@ FAMILIES = sorted(set(pools()) - {"call", "brx"})
 #: Known differences that remain: (who takes it, what the statement looks like, why).
 KNOWN = (
     ("ptxas", r"testp\.f\d+ ", "testp without a test: the manual gives it no meaning"),
-    ("ptxas", r"vmad\S*\.u32\S*\.s32", "vmad to u32 of signed factors: the manual excludes it"),
+    ("ptxas", r"vmad\S*\.u32\S*\.s32", "vmad to u32 of signed factors: no values recorded"),
     ("ptxas", r"red\.async\S* \[[^]]*\], [^,[]*;", "red.async without its mbarrier"),
     ("ptxas", r"^(ldmatrix|stmatrix|movmatrix|mma)\b.*%pred", "predicates where 32 bits go"),
     ("ptxas", r"^(v\w+[24]|tcgen05\.\w+|dp[24]a|cvt)\b.*%f16x2", "f16x2 where 32 bits go"),
-    ("ptxas", r"^(mov|multimem)\.\S*v[248].*\{", "vectors of f32 in integer registers"),
+    (
+        "ptxas",
+        r"^(mov|multimem|ldu|tcgen05\.ld)\.\S*f(32|64) .*\{",
+        "vectors of floats in integers",
+    ),
     ("ptxas", r"[ ,](0f3F800000|1\.5)[,;]", "a float for an address, of copies of tensors"),
     ("ptxas", r"^(sub|add|fma|mul)\.\S*e\dm\d.*\{", "packed bytes in braces"),
     (
@@ -35,6 +39,7 @@ KNOWN = (
         r"\[%[bus](8|16|32)_",
         "narrow addresses: ptxas crashes, or takes 32 bits for a mistake",
     ),
+    ("we", r"^redux\..*%f16x2", "f16x2 where redux takes 32-bit integers"),
     ("we", r"%b128_", "the register type b128 before PTX 8.3, and for isspacep"),
     ("we", r"^(ld|ldu|spcompress)\b.*[ ,]_,", "dropped results of ld and spcompress"),
     ("we", r"^(min|max)\S* ([^,]*,){3}", "three operands before PTX 8.8"),
