@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from emulator.errors import ParseError, quoted
 from emulator.isa.grammar import Grammar, Slot
 from emulator.isa.instruction import Form, Instruction
-from emulator.isa.register_types import ANY_32, BITS, HALF, SINGLE, hexadecimal
+from emulator.isa.register_types import BITS, HALF, SINGLE, hexadecimal
 from emulator.isa.search import Search
 from emulator.isa.signature import Constants, Operand, Scope, Signature
 from emulator.targets import Target, having
@@ -220,19 +220,12 @@ def _source_types(ins: Conversion) -> tuple[str, ...]:
     if ins.source == "f32":
         # f32 sources of a conversion to f16 may be wider than they are: the low half counts.
         return (*SINGLE, "b64") if split_type(ins.to)[0] == "f16" else SINGLE
-    return _packed_types(ins, ins.source)
+    return _PACKED[ins.source]
 
 
 def _destination_types(ins: Conversion) -> tuple[str, ...]:
-    types = _packed_types(ins, ins.to)
+    types = _PACKED[ins.to]
     return (*types, "b64") if (ins.to, ins.source) == ("f16x2", "f32") else types
-
-
-def _packed_types(ins: Conversion, type_: str) -> tuple[str, ...]:
-    # ue8m0 is younger than the rule that bf16x2 registers are .b32.
-    if type_ == "bf16x2" and "ue8m0x2" in (ins.to, ins.source):
-        return ANY_32
-    return _PACKED[type_]
 
 
 # --- opcodes --------------------------------------------------------------------------------------
@@ -268,8 +261,8 @@ _GRAMMAR = Grammar(
     "cvt",
     (
         Slot("rounding", _ROUNDINGS),
-        Slot("relu", ("relu",)),
-        Slot("satfinite", ("satfinite",)),
+        Slot("relu", ("relu",), repeatable=True),
+        Slot("satfinite", ("satfinite",), repeatable=True),
         Slot("pzo", ("pzo",)),
         Slot("scaled", (_ONE, _EACH)),
         Slot("types", _TYPES, most=2),

@@ -8,19 +8,23 @@ is the value of a *slot*, and a grammar is a name with its slots.
 A grammar may be written as the manual writes a form, ``add{.rounding}{.ftz}{.sat}.type=f32``:
 braces for what may be left out, a slot by its name where its words are those of ``VOCABULARY``,
 ``slot=word|word`` where they are others, and any other word for itself. A slot of types, such as
-``to=f32|f64``, takes them in the order of the form; other slots may share words, and the first one
-with room takes a word.
+``to=f32|f64``, takes them in the order of the form, and ``from`` follows ``to``; other slots may
+share words, and the first one with room takes a word. To ptxas some modifiers are part of the
+name, ``mul.wide`` or ``cp.async.bulk``: ``!`` stands behind the last of them, and up to there the
+order is that of the form.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from emulator.errors import ParseError, hint, listing, nearest_opcode, quoted
 
+#: the name and the slots of a form
+_PARTS = re.compile(r"\{\.[^}]+\}|\.?[^.{]+")
 #: what goes by the same name in every instruction: slot -> its words
 VOCABULARY: dict[str, tuple[str, ...]] = {
     "rounding": ("rn", "rz", "rm", "rp"),
@@ -52,6 +56,8 @@ class Slot:
     brings: str = ""
     #: a word, where there is only a pattern for them
     example: str = ""
+    #: part of the name for ptxas: nothing but other such slots may stand before it
+    leading: bool = False
 
     def takes(self, word: str) -> bool:
         return word in self.words or bool(self.pattern and re.fullmatch(self.pattern, word))
@@ -74,8 +80,15 @@ class Grammar:
         >>> dict(grammar.split("add.ftz.rz.f32"))
         {'rounding': ('rz',), 'ftz': ('ftz',), 'type': ('f32',)}
         """
-        name, *rest = re.findall(r"\{\.[^}]+\}|\.?[^.{]+", form)
-        return cls(name, tuple(_slot(part) for part in rest))
+        named, mark, _ = form.partition("!")
+        name, *rest = _PARTS.findall(form.replace("!", ""))
+        leading = len(_PARTS.findall(named)) - 1 if mark else 0
+        slots = [_slot(part) for part in rest]
+        names = [slot.name for slot in slots]
+        for i, slot in enumerate(slots):
+            after = "to" if slot.name == "from" and "to" in names[:i] else ""
+            slots[i] = replace(slot, leading=i < leading, after=after)
+        return cls(name, tuple(slots))
 
     @cached_property
     def by_word(self) -> dict[str, Slot]:
@@ -84,12 +97,16 @@ class Grammar:
 
     @cached_property
     def _of_word(self) -> dict[str, tuple[int, ...]]:
-        """The places of all slots of every word that is spelled out."""
+        """The places of all slots of every word that is spelled out, but of leading ones."""
         places: dict[str, tuple[int, ...]] = {}
         for place, slot in enumerate(self.slots):
-            for word in slot.words:
+            for word in () if slot.leading else slot.words:
                 places[word] = (*places.get(word, ()), place)
         return places
+
+    @cached_property
+    def _place(self) -> dict[str, int]:
+        return {slot.name: place for place, slot in enumerate(self.slots)}
 
     def match(self, words: Sequence[str]) -> tuple[str, ...] | None:
         """The word of every slot, "" where it has none; None where `words` do not fit.
@@ -98,12 +115,18 @@ class Grammar:
         try their rows with it.
         """
         found, last_type = [""] * len(self.slots), -1
-        for word in words:
+        left = list(words)
+        for place, slot in enumerate(self.slots):
+            if slot.leading and left and left[0] in slot.words:
+                found[place] = left.pop(0)
+        for word in left:
             for place in self._of_word.get(word, ()):
                 slot = self.slots[place]
-                if found[place] == word and slot.repeatable:
+                if found[place] == word and word in _REPEATABLE:
                     break
-                if not found[place] and not (slot.positional and place < last_type):
+                late = slot.positional and place < last_type
+                early = slot.after and not found[self._place[slot.after]]
+                if not (found[place] or late or early):
                     break
             else:
                 return None
@@ -165,12 +188,11 @@ def _slot(part: str) -> Slot:
     name, _, listed = part.strip("{}").removeprefix(".").partition("=")
     words = tuple(listed.split("|")) if listed else VOCABULARY.get(name, (name,))
     positional = all(_TYPE.fullmatch(word) for word in words)
-    again = name in _REPEATABLE
-    return Slot(name, words, needed=needed, positional=positional, repeatable=again)
+    return Slot(name, words, needed=needed, positional=positional)
 
 
 #: words that ptxas takes twice
-_REPEATABLE = ("sync", "uni", "approx")
+_REPEATABLE = ("sync", "uni", "approx", "sat", "satfinite", "relu", "NaN", "cc", "shiftamt")
 _TYPE = re.compile(r"(bf|[usbf])(2|4|8|16|32|64|128)(x\d)?|u?e\dm\d(p4)?(x\d)?|pred")
 
 

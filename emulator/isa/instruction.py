@@ -15,7 +15,7 @@ from emulator.errors import (
     quoted,
     shown,
 )
-from emulator.isa.kinds import ALIASES, OTHER_PTX, kinds_of, names, starts_with
+from emulator.isa.kinds import ALIASES, is_other_ptx, kinds_of, names
 from emulator.isa.signature import LANES, Scope, Signature
 from emulator.targets import Target, find_target
 
@@ -273,7 +273,7 @@ def unknown_opcode(opcode: str) -> EmulatorError:
     """The error for an opcode that no kind has: UnsupportedError for one of PTX, ParseError
     for any other."""
     first = opcode.split(".")[0]
-    if any(starts_with(opcode, name) for name in OTHER_PTX.split()):
+    if is_other_ptx(opcode):
         return UnsupportedError(f"{quoted(opcode)} is legal PTX, not modelled here")
     alike = [name for name in names() if name.split(".")[0] == first]
     if alike:
@@ -297,7 +297,7 @@ def _parse(opcode: str) -> Instruction:
             refusals.append(error)
         else:
             return found
-    if refusals:
+    if refusals and not is_other_ptx(opcode):
         # That of a kind which knows all the words says more than that of one which does not.
         raise min(refusals, key=lambda error: isinstance(error, ParseError))
     pattern, aliases = ALIASES

@@ -49,7 +49,7 @@ ALIASES = (
 )
 
 #: First words of PTX's other opcodes (PTX ISA 9.7): legal, and not modelled here.
-OTHER_PTX = """istypep suld suq sured sust tex tld4 txq"""
+OTHER_PTX = """clmad istypep multimem.cp suld suq sured sust tex tld4 txq"""
 
 
 def names() -> tuple[str, ...]:
@@ -65,6 +65,11 @@ def kinds_of(opcode: str) -> list[Kind]:
     if first not in _FIRST_WORDS:
         return [REST] if first in REST.load().names() else []
     return [kind for kind in KINDS if any(starts_with(opcode, name) for name in kind.names.split())]
+
+
+def is_other_ptx(opcode: str) -> bool:
+    """Whether a text starts as an opcode of PTX that this package does not model."""
+    return any(starts_with(opcode, name) for name in OTHER_PTX.split())
 
 
 def is_tensor(given: object) -> bool:

@@ -43,10 +43,10 @@ _COLLECTING_B = tuple(Needs(word, _TI16, "9.4") for word in _B_COLLECTORS)
 
 _MASKS = "{mask:b32*4}@cta_group::1?, {mask:b32*8}@cta_group::2?"
 #: where A is written as a descriptor; it may be an address in tensor memory, too
-_MATRICES = "[d:tensor], a:b64, b:b64, [lut:tensor]@decompress::lut::b, [e:tensor]@sp, idesc:b32"
+_MATRICES = "[d:tensor], a:u64, b:u64, [lut:tensor]@decompress::lut::b, [e:tensor]@sp, idesc:u32"
 _PLAIN = f"{_MATRICES}, {_MASKS}, enable:pred"
 _SCALED = f"{_MATRICES}, [scale_a:tensor], [scale_b:tensor], enable:pred"
-_STATIONARY = f"{_MATRICES}, enable:pred, zero_mask:b64?"
+_STATIONARY = f"{_MATRICES}, enable:pred, zero_mask:u64?"
 _SCALE_D = "scale_input_d=0..15?"
 
 
@@ -66,7 +66,7 @@ def _products() -> Iterator[Row]:
                 operands, "", targets, version, needs=_COLLECTING_B,
             )  # fmt: skip
         yield Row(
-            f"tcgen05.mma.ws{{.sp}}.cta_group=cta_group::1.{kind}{{.collector={_B_BUFFERS}}}",
+            f"tcgen05.mma.ws!{{.sp}}.cta_group=cta_group::1.{kind}{{.collector={_B_BUFFERS}}}",
             _STATIONARY, "", targets, version,
         )  # fmt: skip
     yield Row(
@@ -122,31 +122,31 @@ def _transfers() -> Iterator[Row]:
         split = ", split_off=" if shape == "16x32bx2" else ""
         opcode = f"sync.aligned.shape={shape}.{_counts(registers)}"
         yield Row(
-            f"tcgen05.ld.{opcode}{{.pack::16b}}.type=b32", f"{{d:{vector}}}, [taddr:tensor]{split}",
-            "", _ALL, "8.6", scope="warp",
+            f"tcgen05.ld.{opcode}{{.pack::16b}}.type=b32",
+            f"{{d:{vector}}}, [taddr:tensor+]{split}", "", _ALL, "8.6", scope="warp",
         )  # fmt: skip
         yield Row(
             f"tcgen05.st.{opcode}{{.unpack::16b}}.type=b32",
-            f"[taddr:tensor]{split}, {{src:{vector}}}", "", _ALL, "8.6", scope="warp",
+            f"[taddr:tensor+]{split}, {{src%:{vector}}}", "", _ALL, "8.6", scope="warp",
         )  # fmt: skip
         if shape in ("32x32b", "16x32bx2"):
             reduced = f"sync.aligned.shape={shape}.{_counts(1, 2)}.operation=min|max"
             for types in ("{.abs}{.NaN}.type=f32", ".type=u32|s32"):
                 yield Row(
-                    f"tcgen05.ld.red.{reduced}{types}",
-                    f"{{d:type*num}}, redval!:type, [taddr:tensor]{split}",
+                    f"tcgen05.ld.red!.{reduced}{types}",
+                    f"{{d:type*num}}, redval!:type, [taddr:tensor+]{split}",
                     "", _REDUCING, "8.8", scope="warp",
                 )  # fmt: skip
     for number in _NUMBERS[2:]:
         shape = f"sync.aligned.shape=32x32b.num=x{number}.operation=min|max.sp=sp::2:4{{.abs}}"
         kept = f"{{mdata!:b32*{-(-number // 32)}}}, {{cdata!:b32*{number // 2}}}"
         yield Row(
-            f"tcgen05.ld.spcompress.{shape}.type=f32.index=b2", f"{kept}, [taddr:tensor]",
+            f"tcgen05.ld.spcompress!.{shape}.type=f32.index=b2", f"{kept}, [taddr:tensor+]",
             "", _COMPRESSING, "9.4", scope="warp",
         )  # fmt: skip
         yield Row(
-            f"tcgen05.ld.red.spcompress.{shape}{{.NaN}}.type=f32.index=b2",
-            f"{kept}, redval!:type, [taddr:tensor]", "", _COMPRESSING, "9.4", scope="warp",
+            f"tcgen05.ld.red.spcompress!.{shape}{{.NaN}}.type=f32.index=b2",
+            f"{kept}, redval!:type, [taddr:tensor+]", "", _COMPRESSING, "9.4", scope="warp",
         )  # fmt: skip
 
 
@@ -156,17 +156,17 @@ def _copies() -> Iterator[Row]:
         ("64x128b", ".lanes=warpx2::02_13|warpx2::01_23"),
         ("32x128b", ".lanes=warpx4"),
     ):
-        for unpacked in ("", ".b8x16.source=b6x16_p32|b4x16_p64"):
+        for unpacked in ("", ".to=b8x16.from=b6x16_p32|b4x16_p64"):
             yield Row(
                 f"tcgen05.cp.{_GROUP}.shape={shapes}{lanes}{unpacked}",
-                "[taddr:tensor], s_desc:b64", "", _ALL, "8.6",
+                "[taddr:tensor+], s_desc:u64", "", _ALL, "8.6",
             )  # fmt: skip
 
 
 # --- allocation and order -------------------------------------------------------------------------
 
-#: PTX has 512 columns, and what .exclusive takes ptxas looks at up to 1024
-_COLUMNS, _EXCLUSIVE = "columns:u32<32,64,128,256,512>", "columns:u32<32..1024/32>"
+#: PTX has 512 columns; with .exclusive ptxas takes every multiple of 32
+_COLUMNS, _EXCLUSIVE = "columns:u32<32,64,128,256,512>", "columns:u32<32..4294967264/32>"
 
 
 def _allocations() -> Iterator[Row]:
@@ -177,7 +177,12 @@ def _allocations() -> Iterator[Row]:
             "", _ALL, version, scope="warp", effects="allocates",
         )  # fmt: skip
         yield Row(
-            f"tcgen05.dealloc{group}.type=b32", f"taddr, {columns}", "", _ALL, version, scope="warp"
+            f"tcgen05.dealloc{group}.type=b32",
+            f"taddr:u32, {columns}",
+            "",
+            _ALL,
+            version,
+            scope="warp",
         )
 
 
@@ -190,8 +195,8 @@ def _commits() -> Iterator[Row]:
         Needs(restricted, _TI16, "9.4"),
     )
     mask = (
-        "mask:u16@multicast::cluster, mask:u16@multicast::cluster::16b, "
-        "mask:u32@multicast::cluster::32b"
+        "mask:u16<0..65535>@multicast::cluster, mask:u16<0..65535>@multicast::cluster::16b, "
+        "mask:u32<0..4294967295>@multicast::cluster::32b"
     )
     multicast = "|".join(f"multicast::cluster{x}" for x in ("", "::16b", "::32b"))
     yield Row(
@@ -207,7 +212,7 @@ _ORDER = (
       for x, effects in (("ld", "waits arrives"), ("st", "waits"))),
     *(Row(f"tcgen05.fence::{x}_thread_sync", "", "", _ALL, "8.6", effects=f"orders {x}")
       for x in ("before", "after")),
-    Row(f"tcgen05.shift.{_GROUP}.down", "[taddr:tensor]", "", _EXACT, "8.6"),
+    Row(f"tcgen05.shift.{_GROUP}.down", "[taddr:tensor+]", "", _EXACT, "8.6"),
 )  # fmt: skip
 
 ROWS: tuple[Row, ...] = (
@@ -282,7 +287,7 @@ class Tcgen05(OrdinaryInstruction):
     def _signatures(self) -> tuple[Signature, ...]:
         texts = [self.row.operands]
         if self.operation == "mma":
-            texts.append(self.row.operands.replace(", a:b64", ", [a:tensor]"))
+            texts.append(self.row.operands.replace(", a:u64", ", [a:tensor]"))
             if self.modifiers.get("ashift"):
                 del texts[0]
         return tuple(Signature(tuple(self._operands(text)), self.scope) for text in texts)
@@ -319,10 +324,6 @@ def parse(opcode: str) -> Tcgen05:
             f"{quoted(opcode)} names no operation of tcgen05; there are {listing(known)}"
             f"{hint(operation, known)}"
         )
-    if "ws" in words[2:]:
-        raise ParseError(f".ws is part of the name: write tcgen05.mma.ws… for {quoted(opcode)}")
-    if words[-1:] == ["b8x16"]:
-        raise ParseError(f".b8x16 stands before the source format, in {quoted(opcode)}")
     for row in rows:
         if (found := row.grammar.match(words)) is not None:
             return Tcgen05(row, found)

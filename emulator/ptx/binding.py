@@ -35,8 +35,6 @@ from emulator.ptx.program import (
 _MASK = (1 << 64) - 1
 #: the type of an integer immediate beside registers: like .s32, but not the same
 _INTEGER = "integer"
-#: types of a register that holds an address; some operands take more
-_ADDRESS_TYPES = ("b64", "u64", "s64", "b32", "u32", "s32")
 #: `Operand.constants` -> what may stand in place of a register, and that in words
 _LEGAL_CONSTANTS: dict[Constants, tuple[type, ...]] = {
     "none": (), "words": (tree.Integer,), "integers": (tree.Integer,), "values": (tree.Float,),
@@ -129,6 +127,8 @@ class Binder:
             if operand.sink or (operand.kind == "vector" and operand.use == "written"):
                 return None
             self.refuse(given, f"operand {operand.name} of {self.opcode} cannot be dropped; got")
+        if operand.name == "_":
+            self.refuse(given, f"the result of {self.opcode} is dropped: '_' stands there; got")
         if operand.kind == "vector":
             return self._vector(operand, given)
         if operand.kind == "address":
@@ -488,10 +488,8 @@ class Binder:
         register = self.scope.register(name)
         if register is not None:
             held = self.scope.function.registers[register.index].type
-            usual = () if operand.space == "tensor" else _ADDRESS_TYPES
-            types = dict.fromkeys((*usual, *operand.types))
-            if held not in types:
-                legal = listing(f".{t}" for t in types)
+            if held not in operand.types:
+                legal = listing(f".{t}" for t in operand.types)
                 what = f"the address of {self.opcode}, operand {operand.name}, is a register of"
                 self.refuse(given, f"{what} type {legal}; {name!r} is .{held}:")
             if REGISTER_BITS[held] < 64 and not -(1 << 31) <= given.offset < 1 << 32:

@@ -47,10 +47,13 @@ def test_a_form_parses_to_itself_in_any_order(row):
     rng = random.Random(2)
     for ins in some_forms(row):
         assert parse(str(ins)) == ins
-        name, *words = str(ins).split(".")
+        free = [not slot.leading for slot in row.grammar.slots]
+        name = row.spell(tuple(w for w, x in zip(ins.words, free, strict=True) if not x))
+        words = [w for w, x in zip(ins.words, free, strict=True) if x and w]
         types = [w for w in words if w in ins.types]
         others = [w for w in words if w not in ins.types]
-        slots = [set(slot.words) for slot in row.grammar.slots if not slot.positional]
+        slots = [set(x.words) for x in row.grammar.slots if not (x.positional or x.leading)]
+        slots += [{"from", "to"} for x in row.grammar.slots if x.name == "from"] * 2  # in order
         if sum(map(len, slots)) == len(set().union(*slots)):
             rng.shuffle(others)
         if len(types) == len(ins.types):
@@ -196,9 +199,9 @@ def shown(opcode, target=None):
 
 def test_operands_are_registers_of_the_type():
     assert shown("add.s32") == [
-        "d written register s32 s32/b32/u32",
-        "a read register s32 s32/b32/u32",
-        "b read register s32 s32/b32/u32",
+        "d written register s32 s32/b32/u32/f16x2",
+        "a read register s32 s32/b32/u32/f16x2",
+        "b read register s32 s32/b32/u32/f16x2",
     ]
     assert shown("mul.wide.u16")[0] == "d written register u32 u32/b32/s32"
     assert shown("add.bf16x2")[0] == "d written register bf16x2 b32"

@@ -141,7 +141,7 @@ REFUSED = {
     " [%rd3, {%r8, %r8}], [s+64];": "misaligned",
     "add.u64 %rd3, %rd2, 32; @%p4 cp.async.bulk.tensor.2d.global.shared::cta.bulk_group"
     " [%rd3, {%r8, %r8}], [s];": "misaligned",
-    "@%p4 mbarrier.init.shared.b64 [bar], 0;": "mbarrier",
+    "mov.u32 %r8, 0; @%p4 mbarrier.init.shared.b64 [bar], %r8;": "mbarrier",
     "mov.u32 %r8, 0; @%p4 mbarrier.arrive.shared.b64 _, [bar], %r8;": "mbarrier",
     "@%p4 mbarrier.arrive.noComplete.shared.b64 %rd6, [bar], 1;": "mbarrier",
     "mov.u32 %r8, 16; @%p4 barrier.sync %r8;": "barrier",

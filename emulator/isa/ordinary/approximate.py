@@ -19,7 +19,7 @@ ROWS = (
         )
     ),
     Row("div.approx{.ftz}.type=f32", "d, a, b", "approximate.div", version="1.4"),
-    Row("div.full{.ftz}.type=f32", "d, a, b", "approximate.div", version="1.4"),
+    Row("div.full!{.ftz}.type=f32", "d, a, b", "approximate.div", version="1.4"),
     Row("rcp.approx.ftz.type=f64", "d, a", "approximate.rcp64", version="2.1"),
     Row(
         "rsqrt.approx.type=f64", "d, a", "approximate.rsqrt64", version="1.4", effects="pure splits"

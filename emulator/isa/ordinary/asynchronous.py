@@ -12,17 +12,19 @@ _80, _90, _100 = (having(f"sm_{n}") for n in (80, 90, 100))
 _PAIRED = having("tcgen05")
 _HINT = "{.hint=L2::cache_hint}"
 _POLICY = "policy:u64@L2::cache_hint"
+#: bytes of a bulk copy
+_SIZE = "size:u32<0..1048560/16>"
 _BYTES = "mbarrier::complete_tx::bytes"
 _MULTICAST = "{.multicast=multicast::cluster}"
-_MASK = "mask:u16@multicast::cluster"
+_MASK = "mask:u16<0..65535>@multicast::cluster"
 
 _COPY_NEEDS = tuple(need for need in MEMORY_NEEDS if need.words.startswith("L2::"))
 _COPIES = (
     *(
         Row(
-            f"cp.async.cache={cache}.to=shared|shared::cta.global{_HINT}"
+            f"cp.async!.cache={cache}.to=shared|shared::cta.from=global{_HINT}"
             "{.prefetch=L2::64B|L2::128B|L2::256B}",
-            f"[dst:to], [src:global], size={sizes}, ignore:pred?, source_size:u32?, {_POLICY}",
+            f"[dst:to], [src:from], size={sizes}, ignore:pred?, source_size:u32?, {_POLICY}",
             "",
             _80,
             "7.0",
@@ -30,11 +32,11 @@ _COPIES = (
         )
         for cache, sizes in (("ca", "4,8,16"), ("cg", "16"))
     ),
-    Row("cp.async.commit_group", "", "", _80, "7.0"),
-    Row("cp.async.wait_group", "n=0..2147483647", "", _80, "7.0"),
-    Row("cp.async.wait_all", "", "", _80, "7.0"),
+    Row("cp.async.commit_group!", "", "", _80, "7.0"),
+    Row("cp.async.wait_group!", "n=0..2147483647", "", _80, "7.0"),
+    Row("cp.async.wait_all!", "", "", _80, "7.0"),
     Row(
-        "cp.async.mbarrier.arrive{.noinc}{.space=shared|shared::cta}.type=b64",
+        "cp.async.mbarrier.arrive!{.noinc}{.space=shared|shared::cta}.type=b64",
         "[mbarrier:space]",
         "",
         _80,
@@ -45,43 +47,43 @@ _COPIES = (
 
 _BULK = (
     Row(
-        f"cp.async.bulk.to=shared::cluster.from=global.{_BYTES}{_MULTICAST}{_HINT}",
-        f"[dst:to], [src:from], size:u32, [mbarrier:shared], {_MASK}, {_POLICY}",
+        f"cp.async.bulk!.to=shared::cluster.from=global.{_BYTES}{_MULTICAST}{_HINT}",
+        f"[dst:to], [src:from], {_SIZE}, [mbarrier:shared], {_MASK}, {_POLICY}",
         "",
         _90,
         "8.0",
     ),
     Row(
-        f"cp.async.bulk.to=shared::cta.from=global.{_BYTES}{_HINT}",
-        f"[dst:to], [src:from], size:u32, [mbarrier:shared], {_POLICY}",
+        f"cp.async.bulk!.to=shared::cta.from=global.{_BYTES}{_HINT}",
+        f"[dst:to], [src:from], {_SIZE}, [mbarrier:shared], {_POLICY}",
         "",
         _90,
         "8.6",
     ),
     Row(
-        f"cp.async.bulk.to=shared::cluster.from=shared::cta.{_BYTES}",
-        "[dst:to], [src:from], size:u32, [mbarrier:shared]",
+        f"cp.async.bulk!.to=shared::cluster.from=shared::cta.{_BYTES}",
+        f"[dst:to], [src:from], {_SIZE}, [mbarrier:shared]",
         "",
         _90,
         "8.0",
     ),
     Row(
-        f"cp.async.bulk.to=global.from=shared::cta.bulk_group{_HINT}{{.cp_mask}}",
-        f"[dst:to], [src:from], size:u32, {_POLICY}, byte_mask:u16@cp_mask",
+        f"cp.async.bulk!.to=global.from=shared::cta.bulk_group{_HINT}{{.cp_mask}}",
+        f"[dst:to], [src:from], {_SIZE}, {_POLICY}, byte_mask:u16@cp_mask",
         "",
         _90,
         "8.0",
         needs=(Needs("cp_mask", _100, "8.6"),),
     ),
     Row(
-        f"cp.async.bulk.prefetch.L2.from=global{_HINT}",
-        f"[src:from], size:u32, {_POLICY}",
+        f"cp.async.bulk.prefetch!.L2.from=global{_HINT}",
+        f"[src:from], {_SIZE}, {_POLICY}",
         "",
         _90,
         "8.0",
     ),
-    Row("cp.async.bulk.commit_group", "", "", _90, "8.0"),
-    Row("cp.async.bulk.wait_group{.read}", "n=0..2147483647", "", _90, "8.0"),
+    Row("cp.async.bulk.commit_group!", "", "", _90, "8.0"),
+    Row("cp.async.bulk.wait_group!{.read}", "n=0..2147483647", "", _90, "8.0"),
 )
 
 _REDUCED = (
@@ -100,8 +102,8 @@ _REDUCED_GLOBAL = (
 _REDUCTIONS = (
     *(
         Row(
-            f"cp.reduce.async.bulk.to=shared::cluster.from=shared::cta.{_BYTES}.{operation}.type={types}",
-            "[dst:to], [src:from], size:u32, [mbarrier:shared]",
+            f"cp.reduce.async.bulk!.to=shared::cluster.from=shared::cta.{_BYTES}.{operation}.type={types}",
+            f"[dst:to], [src:from], {_SIZE}, [mbarrier:shared]",
             "atomic.update",
             _90,
             "8.0",
@@ -110,8 +112,8 @@ _REDUCTIONS = (
     ),
     *(
         Row(
-            f"cp.reduce.async.bulk.to=global.from=shared::cta.bulk_group{_HINT}.{operation}.type={types}",
-            f"[dst:to], [src:from], size:u32, {_POLICY}",
+            f"cp.reduce.async.bulk!.to=global.from=shared::cta.bulk_group{_HINT}.{operation}.type={types}",
+            f"[dst:to], [src:from], {_SIZE}, {_POLICY}",
             "atomic.update",
             _90,
             "8.0",
@@ -143,12 +145,12 @@ def _tensor_copies() -> Iterator[Row]:
             multicast, mask = (_MULTICAST, _MASK) if to == "shared::cluster" else ("", "")
             operands = (f"[dst:{to}]", source, "[mbarrier:shared]", extra, mask, _POLICY)
             yield Row(
-                f"cp.async.bulk.tensor.{dims}.to={to}.from=global{mode}.{_BYTES}{multicast}"
+                f"cp.async.bulk.tensor!.{dims}.to={to}.from=global{mode}.{_BYTES}{multicast}"
                 f"{{.cta_group=cta_group::1|cta_group::2}}{_HINT}",
                 ", ".join(filter(None, operands)), "", found, since, needs=groups,
             )  # fmt: skip
         yield Row(
-            f"cp.async.bulk.prefetch.tensor.{dims}.L2.from=global{mode}{_HINT}",
+            f"cp.async.bulk.prefetch.tensor!.{dims}.L2.from=global{mode}{_HINT}",
             ", ".join(filter(None, (source, extra, _POLICY))), "", targets, version,
         )  # fmt: skip
     stores = (
@@ -159,22 +161,23 @@ def _tensor_copies() -> Iterator[Row]:
     for mode, dims, coordinates, targets, version in stores:
         stored = f"[map;{coordinates}], [src:shared], {_POLICY}"
         yield Row(
-            f"cp.async.bulk.tensor.{dims}.to=global.from=shared::cta{mode}.bulk_group{_HINT}",
+            f"cp.async.bulk.tensor!.{dims}.to=global.from=shared::cta{mode}.bulk_group{_HINT}",
             stored, "", targets, version,
         )  # fmt: skip
         if "scatter4" not in mode:
             yield Row(
-                f"cp.reduce.async.bulk.tensor.{dims}.to=global.from=shared::cta"
+                f"cp.reduce.async.bulk.tensor!.{dims}.to=global.from=shared::cta"
                 f".operation=add|min|max|inc|dec|and|or|xor{mode}.bulk_group{_HINT}",
                 stored, "", targets, version,
             )  # fmt: skip
 
 
+_RELEASES = (".mmio.semantics=release.scope=sys", ".semantics=release.scope=gpu|sys")
 _REDUCES = "writes exchanges reduces asynchronous"
 _STORES = (
     *(
         Row(
-            f"st.async{{.weak}}{{.space=shared::cluster}}.{_BYTES}{vec}.type={types}",
+            f"st.async!{{.weak}}{{.space=shared::cluster}}.{_BYTES}{vec}.type={types}",
             "[a:space], {b*vec}, [mbarrier:shared]",
             "",
             _90,
@@ -183,17 +186,20 @@ _STORES = (
         )
         for vec, types in (("{.vec=v2|v4}", "b32|u32|s32|f32"), ("{.vec=v2}", "b64|u64|s64|f64"))
     ),
-    Row(
-        "st.async{.mmio}.semantics=release.scope=gpu|sys{.space=global}.type=b8|b16|b32|b64|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64",
-        "[a:space], b",
-        "",
-        _100,
-        "8.7",
-        effects="writes asynchronous",
+    *(
+        Row(
+            f"st.async!{order}{{.space=global}}.type=b8|b16|b32|b64|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64",
+            "[a:space], b",
+            "",
+            _100,
+            "8.7",
+            effects="writes asynchronous",
+        )
+        for order in _RELEASES
     ),
     Row(
-        "st.bulk{.weak}{.space=shared::cta}",
-        "[a:space], size:u64, value=0",
+        "st.bulk!{.weak}{.space=shared::cta}",
+        "[a:space], size:u64<0..16777216/8>, value=0",
         "",
         _100,
         "8.6",
@@ -201,7 +207,7 @@ _STORES = (
     ),
     *(
         Row(
-            f"red.async.semantics=relaxed.scope=cluster{{.space=shared::cluster}}.{_BYTES}.{operation}.type={types}",
+            f"red.async!.semantics=relaxed.scope=cluster{{.space=shared::cluster}}.{_BYTES}.{operation}.type={types}",
             "[a:space], b, [mbarrier:shared]",
             "atomic.update",
             _90,
@@ -215,13 +221,16 @@ _STORES = (
             ("operation=and|or|xor", "b32"),
         )
     ),
-    Row(
-        "red.async{.mmio}.semantics=release.scope=gpu|sys{.space=global}.operation=add.type=u32|s32|u64|s64",
-        "[a:space], b",
-        "",
-        _100,
-        "8.7",
-        effects=_REDUCES,
+    *(
+        Row(
+            f"red.async!{order}{{.space=global}}.operation=add.type=u32|s32|u64|s64",
+            "[a:space], b",
+            "",
+            _100,
+            "8.7",
+            effects=_REDUCES,
+        )
+        for order in _RELEASES
     ),
 )
 
@@ -241,14 +250,14 @@ def _mbarriers() -> Iterator[Row]:
         form = f"mbarrier.{name}.type=b64"
         return Row(form, operands, "", targets, version, needs=_MBARRIER_NEEDS, **more)
 
-    yield row(f"init{_SPACES}", "[mbarrier:space], count:u32", _80, "7.0")
-    yield row(f"inval{_SPACES}", "[mbarrier:space]", _80, "7.0")
-    yield row("pending_count", "d:u32, state:u64", _80, "7.0")
+    yield row(f"init!{_SPACES}", "[mbarrier:space], count:u32<1..1048575>", _80, "7.0")
+    yield row(f"inval!{_SPACES}", "[mbarrier:space]", _80, "7.0")
+    yield row("pending_count!", "d:u32, state:u64", _80, "7.0")
     every = "{.space=shared|shared::cta|shared::cluster}"
     for order in ("", ".semantics=relaxed.scope=cta|cluster"):
         for name in ("expect_tx", "complete_tx"):
             yield Row(
-                f"mbarrier.{name}{order}{every}.type=b64",
+                f"mbarrier.{name}!{order}{every}.type=b64",
                 "[mbarrier:space], bytes:u32",
                 "",
                 _90,
@@ -256,19 +265,19 @@ def _mbarriers() -> Iterator[Row]:
             )
     for order in ("", ".semantics=relaxed|release.scope=cta|cluster"):
         for name in ("arrive", "arrive_drop"):
-            arrival = "[mbarrier:space], count:u32?"
-            yield row(f"{name}{order}{_SPACES}", f"d~:u64, {arrival}", _80, "7.0", optional_on=_90)
-            yield row(f"{name}{order}.space=shared::cluster", f"_, {arrival}", _90, "8.0")
+            arrival = "[mbarrier:space], count:u32<1..4294967295>?"
+            yield row(f"{name}!{order}{_SPACES}", f"d~:u64, {arrival}", _80, "7.0", optional_on=_90)
+            yield row(f"{name}!{order}.space=shared::cluster", f"_, {arrival}", _90, "8.0")
             expected = "[mbarrier:space], bytes:u32"
-            yield row(f"{name}.expect_tx{order}{_SPACES}", f"d~:u64, {expected}", _90, "8.0")
+            yield row(f"{name}.expect_tx!{order}{_SPACES}", f"d~:u64, {expected}", _90, "8.0")
             yield row(
-                f"{name}.expect_tx{order}.space=shared::cluster", f"_, {expected}", _90, "8.0"
+                f"{name}.expect_tx!{order}.space=shared::cluster", f"_, {expected}", _90, "8.0"
             )
     for order in ("", ".semantics=release.scope=cta"):
         for name in ("arrive", "arrive_drop"):
             yield row(
-                f"{name}.noComplete{order}{_SPACES}",
-                "d:u64, [mbarrier:space], count:u32",
+                f"{name}!.noComplete{order}{_SPACES}",
+                "d~:u64, [mbarrier:space], count:u32<1..4294967295>",
                 _80,
                 "7.0",
             )
@@ -277,16 +286,19 @@ def _mbarriers() -> Iterator[Row]:
             ("test_wait", _80, "7.0", ""), ("try_wait", _90, "7.8", ", time:u32?"),
         ):  # fmt: skip
             yield row(
-                f"{name}{order}{_SPACES}", f"p, [mbarrier:space], state:u64{hint}", targets, version
+                f"{name}!{order}{_SPACES}",
+                f"p, [mbarrier:space], state:u64{hint}",
+                targets,
+                version,
             )
-            yield row(f"{name}.parity{order}{_SPACES}", f"p, [mbarrier:space], parity:u32{hint}",
+            yield row(f"{name}.parity!{order}{_SPACES}", f"p, [mbarrier:space], parity:u32{hint}",
                       targets, max(version, "7.1"))  # fmt: skip
 
 
 _TENSORMAPS = (
     *(
         Row(
-            f"tensormap.replace.tile.field={fields}{{.space=global|shared::cta}}.b1024.type={type_}",
+            f"tensormap.replace!.tile.field={fields}{{.space=global|shared::cta}}.b1024.type={type_}",
             operands,
             "",
             having("tensormap.swizzle_atomicity" if "atomicity" in fields else "tensormap.replace"),
@@ -305,8 +317,8 @@ _TENSORMAPS = (
         )
     ),
     Row(
-        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.scope=cta|cluster|gpu|sys.sync.aligned",
-        "[dst:global], [src:shared], size=128",
+        "tensormap.cp_fenceproxy!.to=global.from=shared::cta.tensormap::generic.release.scope=cta|cluster|gpu|sys.sync.aligned",
+        "[dst:to], [src:from], size=128",
         "",
         _90,
         "8.3",
@@ -316,7 +328,7 @@ _TENSORMAPS = (
 
 _CANCEL = (
     Row(
-        "clusterlaunchcontrol.try_cancel.async{.space=shared::cta}.mbarrier::complete_tx::bytes{.multicast=multicast::cluster::all}.type=b128",
+        "clusterlaunchcontrol.try_cancel.async!{.space=shared::cta}.mbarrier::complete_tx::bytes{.multicast=multicast::cluster::all}.type=b128",
         "[dst:space], [mbarrier:shared]",
         "",
         _100,
@@ -324,21 +336,21 @@ _CANCEL = (
         needs=(Needs("multicast::cluster::all", having("multicast::cluster::all")),),
     ),
     Row(
-        "clusterlaunchcontrol.query_cancel.is_canceled.pred.response=b128",
+        "clusterlaunchcontrol.query_cancel!.is_canceled.pred.response=b128",
         "p, a:response",
         "",
         _100,
         "8.6",
     ),
     Row(
-        "clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.type=b32.response=b128",
+        "clusterlaunchcontrol.query_cancel!.get_first_ctaid.v4.type=b32.response=b128",
         "{d:type*4}, a:response",
         "",
         _100,
         "8.6",
     ),
     Row(
-        "clusterlaunchcontrol.query_cancel.axis=get_first_ctaid::x|get_first_ctaid::y|get_first_ctaid::z.type=b32.response=b128",
+        "clusterlaunchcontrol.query_cancel!.axis=get_first_ctaid::x|get_first_ctaid::y|get_first_ctaid::z.type=b32.response=b128",
         "d:type, a:response",
         "",
         _100,

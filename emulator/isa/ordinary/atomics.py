@@ -94,14 +94,14 @@ _Multimem = partial(
 def _multimem() -> Iterator[Row]:
     for operation, types in _MULTIMEM:
         for order in ("{.weak}", f".semantics=relaxed|acquire.{SCOPE}"):
-            form = f"multimem.ld_reduce{order}{{.space=global}}.%s.{types}"
+            form = f"multimem.ld_reduce!{order}{{.space=global}}.%s.{types}"
             yield _Multimem(form % operation, "{d*vec}, [a:space]")
             if "f16" in types:
                 summed = operation.replace("add|min|max", "add.acc::f32")
                 yield _Multimem(form % summed, "{d*vec}, [a:space]", version="8.2")
         reduced = operation.replace("add|min|max", "add") if "f16" in types else operation
         for order in ("", f".semantics=relaxed|release.{SCOPE}"):
-            form = f"multimem.red{order}{{.space=global}}.{reduced}.{types}"
+            form = f"multimem.red!{order}{{.space=global}}.{reduced}.{types}"
             yield _Multimem(form, "[a:space], {b*vec}")
     for order in ("{.weak}", f".semantics=relaxed|release.{SCOPE}"):
         for vec, types in (
@@ -110,7 +110,7 @@ def _multimem() -> Iterator[Row]:
             (".vec=v2|v4|v8", "f16|bf16"),
             ("{.vec=v2|v4}", "f16x2|bf16x2"),
         ):
-            form = f"multimem.st{order}{{.space=global}}{vec}.type={types}"
+            form = f"multimem.st!{order}{{.space=global}}{vec}.type={types}"
             yield _Multimem(form, "[a:space], {b*vec}")
 
 

@@ -13,6 +13,8 @@ _ORDER = tuple(Needs(word, version="8.0") for word in ("release", "relaxed", "ac
 _CTA = (Needs("cta", version="7.8"),)
 #: the number of a barrier, and how many threads come to it
 _BARRIER, _THREADS = "a:u32<0..15>", "b:u32<32..1024/32>"
+#: of alloca
+_ALIGNMENTS = ",".join(str(1 << n) for n in range(23))
 _WarpRow = partial(Row, scope="warp")
 _Fence = partial(Row, effects="hint orders")
 
@@ -28,11 +30,11 @@ _FLOW = (
     Row("exit", "", effects="jumps ends leaves"),
     Row("trap", "", effects="jumps ends"),
     Row("brkpt", "", effects="jumps splits"),
-    Row("nanosleep.type=u32", "t", version="6.3", effects="hint polls"),
+    Row("nanosleep.type=u32", "t:u32", version="6.3", effects="hint polls"),
     Row("pmevent", "a=0..15", version="1.4", effects="hint splits"),
     Row("pmevent.mask", "a=0..65535", version="3.0", effects="hint splits"),
     Row(
-        "setmaxnreg.action=inc|dec.sync.aligned.type=u32",
+        "setmaxnreg.action=inc|dec!.sync.aligned.type=u32",
         "count=24..256/8",
         "",
         having("setmaxnreg"),
@@ -48,9 +50,11 @@ _FLOW = (
         "7.8",
         effects="hint splits@launch_dependents",
     ),
-    Row("alloca.type=u32|u64", "d, size, alignment=?", version="7.3", effects="stack"),
+    Row(
+        "alloca.type=u32|u64", f"d, size, alignment={_ALIGNMENTS}?", version="7.3", effects="stack"
+    ),
     Row("stacksave.type=u32|u64", "d", version="7.3", effects="stack"),
-    Row("stackrestore.type=u32|u64", "a", version="7.3", effects="stack"),
+    Row("stackrestore.type=u32|u64", "a%", version="7.3", effects="stack"),
 )
 
 _BARRIERS = tuple(
@@ -60,16 +64,16 @@ _BARRIERS = tuple(
         ("barrier{.cta}", "{.aligned}", "barrier aligned@aligned"),
     )
     for row in (
-        Row(f"{head}.sync{aligned}", f"{_BARRIER}, {_THREADS}?", version="1.0", needs=_CTA),
-        Row(f"{head}.arrive{aligned}", f"{_BARRIER}, {_THREADS}", version="2.0", needs=_CTA),
+        Row(f"{head}!.sync{aligned}", f"{_BARRIER}, {_THREADS}?", version="1.0", needs=_CTA),
+        Row(f"{head}.arrive!{aligned}", f"{_BARRIER}, {_THREADS}", version="2.0", needs=_CTA),
         Row(
-            f"{head}.red.operation=popc{aligned}.type=u32",
+            f"{head}.red!.operation=popc{aligned}.type=u32",
             f"d, {_BARRIER}, {_THREADS}?, c:pred",
             version="2.0",
             needs=_CTA,
         ),
         Row(
-            f"{head}.red.operation=and|or{aligned}.type=pred",
+            f"{head}.red!.operation=and|or{aligned}.type=pred",
             f"p, {_BARRIER}, {_THREADS}?, c",
             version="2.0",
             needs=_CTA,
@@ -78,9 +82,9 @@ _BARRIERS = tuple(
 )
 
 _SYNCHRONISATION = (
-    _WarpRow("bar.warp.sync", "membermask:u32", version="6.0", effects="barrier"),
+    _WarpRow("bar.warp!.sync", "membermask:u32", version="6.0", effects="barrier"),
     Row(
-        "barrier.cluster.arrive{.semantics=release|relaxed}{.aligned}",
+        "barrier.cluster.arrive!{.semantics=release|relaxed}{.aligned}",
         "",
         "",
         _90,
@@ -89,7 +93,7 @@ _SYNCHRONISATION = (
         effects="barrier aligned@aligned",
     ),
     Row(
-        "barrier.cluster.wait{.acquire}{.aligned}",
+        "barrier.cluster.wait!{.acquire}{.aligned}",
         "",
         "",
         _90,
@@ -98,36 +102,36 @@ _SYNCHRONISATION = (
         effects="barrier aligned@aligned",
     ),
     Row("membar.level=cta|gl|sys", "", effects="hint orders splits"),
-    Row("membar.proxy.kind=alias", "", version="7.5", effects="hint orders splits"),
+    Row("membar.proxy!.kind=alias", "", version="7.5", effects="hint orders splits"),
     _Fence(
         f"fence{{.semantics=sc|acq_rel|acquire|release}}.{_SCOPE}",
         "",
         version="6.0",
-        needs=_CLUSTER,
+        needs=(*_CLUSTER, *(Needs(word, _90, "8.6") for word in ("acquire", "release"))),
         effects="hint orders splits@acq_rel|sc",
     ),
     _Fence("fence.acquire.sync_restrict::shared::cluster.cluster", "", "", _90, "8.6"),
     _Fence("fence.release.sync_restrict::shared::cta.cluster", "", "", _90, "8.6"),
     _Fence("fence.mbarrier_init.release.cluster", "", "", _90, "8.0"),
-    _Fence("fence.proxy.alias", "", version="7.5"),
-    _Fence("fence.proxy.async{.space=global|shared::cta|shared::cluster}", "", "", _90, "8.0"),
-    _Fence("fence.proxy.tensormap::generic.release.scope=cta|cluster|gpu|sys", "", "", _90, "8.3"),
+    _Fence("fence.proxy!.alias", "", version="7.5"),
+    _Fence("fence.proxy!.async{.space=global|shared::cta|shared::cluster}", "", "", _90, "8.0"),
+    _Fence("fence.proxy!.tensormap::generic.release.scope=cta|cluster|gpu|sys", "", "", _90, "8.3"),
     _Fence(
-        "fence.proxy.tensormap::generic.acquire.scope=cta|cluster|gpu|sys",
+        "fence.proxy!.tensormap::generic.acquire.scope=cta|cluster|gpu|sys",
         "[a], size=128",
         "",
         _90,
         "8.3",
     ),
     _Fence(
-        "fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster",
+        "fence.proxy!.async::generic.acquire.sync_restrict::shared::cluster.cluster",
         "",
         "",
         _90,
         "8.6",
     ),
     _Fence(
-        "fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster", "", "", _90, "8.6"
+        "fence.proxy!.async::generic.release.sync_restrict::shared::cta.cluster", "", "", _90, "8.6"
     ),
 )
 

@@ -95,19 +95,19 @@ _PACK = doing(
     "pure packs special",
     (
         Row(
-            "cvt.pack.sat.to=u16|s16.from=s32",
+            "cvt.pack!.sat.to=u16|s16.from=s32",
             "d:b32+, a:from+, b:from+",
             "conversion.pack",
             version="6.5",
         ),
         Row(
-            "cvt.pack.sat.to=u8|s8.from=s32.rest=b32",
+            "cvt.pack!.sat.to=u8|s8.from=s32.rest=b32",
             "d:b32+, a:from+, b:from+, c:rest+",
             "conversion.pack_onto",
             version="6.5",
         ),
         Row(
-            "cvt.pack.sat.to=u2|s2|u4|s4.from=s32.rest=b32",
+            "cvt.pack!.sat.to=u2|s2|u4|s4.from=s32.rest=b32",
             "d:b32+, a:from+, b:from+, c:rest+",
             "conversion.pack_onto",
             having("sm_75"),

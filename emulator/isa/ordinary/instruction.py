@@ -176,7 +176,7 @@ def refusal(text: str, words: list[str], rows: tuple[Row, ...]) -> ParseError | 
 
     best = sorted(close, key=likeness, reverse=True)
     # Forms with all their collectors and sizes are no help to anybody.
-    short = [form for x in best[:3] if len(form := close[x].form) <= _LONGEST_FORM]
+    short = [form for x in best[:3] if len(form := close[x].form.replace("!", "")) <= _LONGEST_FORM]
     there = f"; there are {listing(short, 3)}" if short else ""
     return UnsupportedError(f"PTX has no {quoted(text)}; nearest is {best[0]!r}{there}")
 

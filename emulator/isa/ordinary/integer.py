@@ -21,16 +21,19 @@ _ARITHMETIC = (
     Row(f"sub.type={INTEGERS}", "d, a, b", "integer.sub", effects=_POINTS),
     Row("sub.sat.type=s32", "d, a, b", "integer.sub"),
     Row("sub{.sat}.type=u8x4|s8x4", "d, a, b", "integer.sub", _BYTES, "9.2"),
-    Row(f"mul.mode=lo|hi.type={INTEGERS}", "d, a, b", "integer.mul"),
-    Row("mul.mode=wide.type=u16|u32|s16|s32", "d:wide, a, b", "integer.mul"),
-    Row(f"mad.mode=lo|hi.type={INTEGERS}", "d, a, b, c", "integer.mad", effects=_POINTS),
-    Row("mad.mode=hi.sat.type=s32", "d, a, b, c", "integer.mad"),
+    Row(f"mul.mode=lo|hi!.type={INTEGERS}", "d, a, b", "integer.mul"),
+    Row("mul.mode=wide!.type=u16|u32|s16|s32", "d:wide, a, b", "integer.mul"),
+    Row(f"mad.mode=lo|hi!.type={INTEGERS}", "d, a, b, c", "integer.mad", effects=_POINTS),
+    Row("mad.mode=hi!.sat.type=s32", "d, a, b, c", "integer.mad"),
     Row(
-        "mad.mode=wide.type=u16|u32|s16|s32", "d:wide, a, b, c:wide", "integer.mad", effects=_POINTS
+        "mad.mode=wide!.type=u16|u32|s16|s32",
+        "d:wide, a, b, c:wide",
+        "integer.mad",
+        effects=_POINTS,
     ),
-    Row("mul24.mode=lo|hi.type=u32|s32", "d, a, b", "integer.mul24"),
-    Row("mad24.mode=lo|hi.type=u32|s32", "d, a, b, c", "integer.mad24"),
-    Row("mad24.mode=hi.sat.type=s32", "d, a, b, c", "integer.mad24"),
+    Row("mul24.mode=lo|hi!.type=u32|s32", "d, a, b", "integer.mul24"),
+    Row("mad24.mode=lo|hi!.type=u32|s32", "d, a, b, c", "integer.mad24"),
+    Row("mad24.mode=hi!.sat.type=s32", "d, a, b, c", "integer.mad24"),
     Row(f"sad.type={INTEGERS}", "d, a, b, c", "integer.sad"),
     Row(f"div.type={INTEGERS}", "d, a, b", "integer.div", effects=_SPLIT),
     Row(f"rem.type={INTEGERS}", "d, a, b", "integer.rem", effects=_SPLIT),
@@ -54,7 +57,7 @@ _ARITHMETIC = (
         version="5.0",
     ),
     Row(
-        "dp2a.mode=lo|hi.atype=u32|s32.btype=u32|s32",
+        "dp2a.mode=lo|hi!.atype=u32|s32.btype=u32|s32",
         "d:u32, a:u32, b:u32, c:u32",
         "integer.dp2a",
         version="5.0",
@@ -83,15 +86,17 @@ _CARRIES = (
     Row(f"subc.type={_WORDS}", "d, a, b", "carry.subc", version="3.0", carry="reads"),
     Row(f"subc.cc.type={_WORDS}", "d, a, b", "carry.subc", version="3.0", carry="reads and writes"),
     Row(
-        f"mad.mode=lo|hi.cc.type={_WORDS}",
+        f"mad.mode=lo|hi!.cc.type={_WORDS}",
         "d, a, b, c",
         "carry.mad_cc",
         version="3.0",
         carry="writes",
     ),
-    Row(f"madc.mode=lo|hi.type={_WORDS}", "d, a, b, c", "carry.madc", version="3.0", carry="reads"),
     Row(
-        f"madc.mode=lo|hi.cc.type={_WORDS}",
+        f"madc.mode=lo|hi!.type={_WORDS}", "d, a, b, c", "carry.madc", version="3.0", carry="reads"
+    ),
+    Row(
+        f"madc.mode=lo|hi!.cc.type={_WORDS}",
         "d, a, b, c",
         "carry.madc",
         version="3.0",
@@ -115,7 +120,7 @@ _LOGIC = (
     ),
     Row("shl.type=b16|b32|b64", "d, a, b:u32", "bits.shl"),
     Row("shr.type=b16|b32|b64|u16|u32|u64|s16|s32|s64", "d, a, b:u32", "bits.shr"),
-    Row("shf.direction=l|r.mode=clamp|wrap.type=b32", "d, a, b, c:u32", "bits.shf", version="3.1"),
+    Row("shf.direction=l|r!.mode=clamp|wrap.type=b32", "d, a, b, c:u32", "bits.shf", version="3.1"),
     Row(
         "prmt.type=b32{.mode=f4e|b4e|rc8|ecl|ecr|rc16}",
         "d, a, b, c",
@@ -126,10 +131,10 @@ _LOGIC = (
 )
 
 _FIELDS = (
-    Row(f"bfe.type={_WORDS}", "d, a, b:u32, c:u32", "fields.bfe", version="2.0"),
+    Row(f"bfe.type={_WORDS}", "d, a, b:u32<0..255>, c:u32<0..255>", "fields.bfe", version="2.0"),
     Row(
         "bfi.type=b32|b64",
-        "f, a, b, c:u32, d:u32",
+        "f, a, b, c:u32<0..255>, d:u32<0..255>",
         "fields.bfi",
         version="2.0",
         effects="pure packs",

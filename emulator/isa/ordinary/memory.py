@@ -105,7 +105,7 @@ _ADDRESSES = (
     _Hint("applypriority{.space=global}.L2::evict_normal", "[a:space], size=128", "", _80, "7.4"),
     _Hint("discard{.space=global}.L2", "[a:space], size=128", "", _80, "7.4"),
     _Hint(
-        "createpolicy.fractional.primary=L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged"
+        "createpolicy.fractional!.primary=L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged"
         "{.secondary=L2::evict_first|L2::evict_unchanged}.type=b64",
         "d:u64, fraction:f32?",
         "",
@@ -113,14 +113,14 @@ _ADDRESSES = (
         "7.4",
     ),
     _Hint(
-        "createpolicy.range{.space=global}.primary=L2::evict_last|L2::evict_normal|L2::evict_first|"
+        "createpolicy.range!{.space=global}.primary=L2::evict_last|L2::evict_normal|L2::evict_first|"
         "L2::evict_unchanged{.secondary=L2::evict_first|L2::evict_unchanged}.type=b64",
         "d:u64, [a:space], primary_size:u32, total_size:u32",
         "",
         _80,
         "7.4",
     ),
-    _Hint("createpolicy.cvt.L2.type=b64", "d:u64, property:u64", "", _80, "7.4"),
+    _Hint("createpolicy.cvt!.L2.type=b64", "d:u64, property:u64", "", _80, "7.4"),
     Row(
         "isspacep.space=const|global|local|shared|shared::cta|shared::cluster|param|param::entry",
         "p, a:u32+",
@@ -129,7 +129,7 @@ _ADDRESSES = (
         needs=_GENERIC_NEEDS,
     ),
     Row(
-        "cvta{.to}.space=const|global|local|shared|shared::cta|shared::cluster|param|param::entry"
+        "cvta{.to}!.space=const|global|local|shared|shared::cta|shared::cluster|param|param::entry"
         ".type=u64",
         "d, a&",
         version="2.0",

@@ -58,7 +58,7 @@ def _compressions() -> Iterator[Row]:
                     yield Row(
                         f"spcompress.element=b{element}.index=b{index}.sp=sp::2:4.count=x{count}",
                         f"{{mdata!:b32*{positions}}}, {{cdata!:b32*{count}}}, "
-                        f"{{data:b32*{2 * count}}}, spdesc:b32",
+                        f"{{data:b32*{2 * count}}}, spdesc%:b32",
                         "sparse_vectors.compress", _SPARSE, "9.4",
                     )  # fmt: skip
 

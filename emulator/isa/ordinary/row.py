@@ -10,10 +10,12 @@ called d, p or q:
 * ``d|p`` a pair of destinations, of which p is a predicate; ``p|q?`` of which the second may be
   left out; ``d~`` may be the sink ``_``, ``_`` must be it; ``c?`` may be left out;
 * ``a.part`` may be followed by a selector of `SELECTORS`, which the rule takes as ``asel``;
+* ``a%`` must be a register, and of a vector one of them;
 * ``a&`` may be the name of a variable or function, for its address;
 * ``a^`` may be a vector of two or four registers in braces, which share the operand's bits;
 * ``[a]`` an address, ``[a:shared]`` in that state space, ``[a:space]`` in the space of that slot,
-  ``[map;dim]`` with as many coordinates behind it as the slot says (``3d``), ``[map;5]`` with five;
+  ``[a:tensor]`` in a register of 32 bits, ``[a:tensor+]`` or of a 32-bit integer, ``[map;dim]``
+  with as many coordinates behind it as the slot says (``3d``), ``[map;5]`` with five;
 * ``{d*vec}`` registers in braces, as many as the slot says (``v4``), or one without braces where it
   says nothing; ``{d*4}`` so many, ``{c:u16*dim-2}`` two less than the slot says, of another type,
   ``{d:b32*num*2}`` twice as many;
@@ -35,6 +37,7 @@ from typing import Literal, NamedTuple, cast
 from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.isa.grammar import Grammar
 from emulator.isa.instruction import Form, version_numbers
+from emulator.isa.register_types import ADDRESS, REGISTER_BITS
 from emulator.isa.signature import Constants, Kind, Operand, Scope
 from emulator.targets import having
 
@@ -169,7 +172,7 @@ def constants_of(name: str) -> Constants:
 # --- operands -------------------------------------------------------------------------------------
 
 _OPERAND = re.compile(
-    r"(?P<open>[\[{]?)(?P<name>\w+)(?:\.(?P<selector>\w+))?(?P<written>!?)(?P<sink>~?)(?P<pieces>\^?)(?P<symbol>&?)"
+    r"(?P<open>[\[{]?)(?P<name>\w+)(?:\.(?P<selector>\w+))?(?P<bare>%?)(?P<written>!?)(?P<sink>~?)(?P<pieces>\^?)(?P<symbol>&?)"
     r"(?::(?P<type>[\w:]+?)(?P<wider>\+?))?(?:[*;](?P<count>\w+)(?P<less>-\d)?(?:\*(?P<times>\d))?)?"
     r"(?:=(?P<values>[\d.,/-]*))?(?:<(?P<legal>[\d.,/]+)>)?(?:#(?P<kind>\w+))?[\]}]?"
     r"(?:@(?P<when>[\w:]+))?(?P<optional>\??)"
@@ -195,6 +198,8 @@ class OperandPattern:
     #: a type, a slot with one, "wide", or "" for the instruction's type; of an address its space
     type: str
     wider: bool
+    #: no immediate may stand in its place
+    bare: bool
     #: of a vector or of coordinates: a number or a slot, and how many less, or how often as many
     count: str
     less: int
@@ -233,8 +238,8 @@ def _pattern(part: str, first: bool, paired: bool) -> OperandPattern:
     )
     less, times = int(match["less"] or 0), int(match["times"] or 1)
     return OperandPattern(
-        operand, type_, bool(match["wider"]), match["count"] or "", less, times,
-        match["when"] or "",
+        operand, type_, bool(match["wider"]), bool(match["bare"]), match["count"] or "", less,
+        times, match["when"] or "",
     )  # fmt: skip
 
 
@@ -250,9 +255,9 @@ def _values(text: str) -> tuple[int, ...] | range:
     return range(int(low), int(last) + 1, int(step or 1))
 
 
-#: registers that an address may be in: of generic and global ones 64 bits, of others 32 bits, too
-_ADDRESSES = ("b64", "u64", "s64")
-_SHORT_ADDRESSES = ("b32", "u32", "s32")
+#: registers that an address may be in, the widest first
+_ADDRESSES = tuple(sorted(ADDRESS, key=lambda name: -REGISTER_BITS[name]))
+_TENSOR_ADDRESSES = ("b32", "u32", "s32")
 
 
 def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Operand | None:
@@ -266,9 +271,8 @@ def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Oper
     if operand.kind == "address":
         coordinates = number if pattern.count else 0
         space = words.get(name, name)
-        short = () if space in ("", "global") else _SHORT_ADDRESSES
-        long = () if space == "tensor" else _ADDRESSES
-        return replace(operand, space=space, types=long + short, coordinates=coordinates)
+        types = _TENSOR_ADDRESSES[: 3 if pattern.wider else 1] if space == "tensor" else _ADDRESSES
+        return replace(operand, space=space, types=types, coordinates=coordinates)
     if operand.kind == "immediate":
         return replace(operand, constants="integers")
     if operand.kind in ("label", "function", "parameters") or operand.name == "_":
@@ -283,11 +287,17 @@ def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Oper
     else:
         name = words.get(name, name) or default
     types = register_types(name, pattern.wider)
+    if pattern.type in ("", *words) and "b32" in types and TYPES[name].kind != "float":
+        # ptxas takes it where the opcode says the type, and not where the instruction does.
+        types = tuple(dict.fromkeys((*types, "f16x2")))
     reads = operand.use == "read"
+    constants = constants_of(name) if reads else "none"
+    if pattern.bare:
+        constants = "words" if operand.kind == "vector" else "none"
     return replace(
         operand,
         kind="predicate" if name == "pred" and reads else operand.kind,
         type=name,
         types=types,
-        constants=constants_of(name) if reads else "none",
+        constants=constants,
     )

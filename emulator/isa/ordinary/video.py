@@ -57,7 +57,7 @@ _SCALAR = (
 _LANES = tuple(
     row
     for count, mask, parts in ((2, "half_mask", "halves"), (4, "byte_mask", "bytes"))
-    for operands in (f"d.{mask}:u32, a.{parts}:u32, b.{parts}:u32, c:u32",)
+    for operands in (f"d.{mask}:u32, a.{parts}%:u32, b.{parts}%:u32, c%:u32",)
     for name in ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax")
     for row in (
         Row(f"{name}{count}{_TYPES}{{.sat}}", operands, "video.lanes", version="3.0"),
@@ -66,7 +66,7 @@ _LANES = tuple(
 ) + tuple(
     Row(
         f"vset{count}.atype=u32|s32.btype=u32|s32.{_COMPARE}{{.operation=add}}",
-        f"d.{mask}:u32, a.{parts}:u32, b.{parts}:u32, c:u32",
+        f"d.{mask}:u32, a.{parts}%:u32, b.{parts}%:u32, c%:u32",
         "video.compare_lanes",
         version="3.0",
     )

@@ -89,7 +89,7 @@ def copy(
     """tcgen05.cp from the shared memory of a CTA to its tensor memory."""
     shape = copy_shape(ins)
     rows = load_rows(shared, SharedMemoryDescriptor.decode(descriptor, target), shape)
-    if source := ins.modifiers.get("source"):
+    if source := ins.modifiers.get("from"):
         rows = expanded(rows, source)
     memory.copy(address, shape, rows)
 

@@ -1,0 +1,103 @@
+"""Spellings near to those of the tables, by the ptxas of CUDA 13.5 where it is: what it takes we
+take, what it refuses we refuse, on every target and in every PTX version. See `spellings`.
+"""
+
+import random
+import re
+from collections import defaultdict
+
+import pytest
+from assembler import file_of, find_ptxas, is_verdict, refusals
+from spellings import NEWEST, Spelling, pools, spelling
+
+from emulator import EmulatorError, Module
+
+PTXAS = find_ptxas()
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PTXAS or "cu13" not in PTXAS, reason="ptxas 13.5 is not here"),
+]
+#: a call needs a function, brx.idx a list of labels
+FAMILIES = sorted(set(pools()) - {"call", "brx"})
+
+#: Known differences that remain: (who takes it, what the statement looks like, why).
+KNOWN = (
+    ("ptxas", r"testp\.f\d+ ", "testp without a test: the manual gives it no meaning"),
+    ("ptxas", r"vmad\S*\.u32\S*\.s32", "vmad to u32 of signed factors: no values recorded"),
+    ("ptxas", r"red\.async\S* \[[^]]*\], [^,[]*;", "red.async without its mbarrier"),
+    ("ptxas", r"^(ldmatrix|stmatrix|movmatrix|mma)\b.*%pred", "predicates where 32 bits go"),
+    ("ptxas", r"^(v\w+[24]|tcgen05\.\w+|dp[24]a|cvt)\b.*%f16x2", "f16x2 where 32 bits go"),
+    (
+        "ptxas",
+        r"^(mov|multimem|ldu|tcgen05\.ld)\.\S*f(32|64) .*\{",
+        "vectors of floats in integers",
+    ),
+    ("ptxas", r"[ ,](0f3F800000|1\.5)[,;]", "a float for an address, of copies of tensors"),
+    ("ptxas", r"^(sub|add|fma|mul)\.\S*e\dm\d.*\{", "packed bytes in braces"),
+    (
+        "we",
+        r"\[%[bus](8|16|32)_",
+        "narrow addresses: ptxas crashes, or takes 32 bits for a mistake",
+    ),
+    ("we", r"^redux\..*%f16x2", "f16x2 where redux takes 32-bit integers"),
+    ("we", r"%b128_", "the register type b128 before PTX 8.3, and for isspacep"),
+    ("we", r"^(ld|ldu|spcompress)\b.*[ ,]_,", "dropped results of ld and spcompress"),
+    ("we", r"^(min|max)\S* ([^,]*,){3}", "three operands before PTX 8.8"),
+    ("we", r"^(tcgen05\.st)\S* \S+ \d+;", "an integer for a vector of one register"),
+)
+#: a word put in that belongs to other instructions is at times ignored by ptxas
+FOREIGN = ("put in", "replaced")
+
+
+def ours(asked):
+    """The message that refuses a statement; "" where it is taken."""
+    try:
+        problems = Module(file_of([asked.text], asked.target, asked.version)).problems
+    except EmulatorError as error:
+        return str(error)
+    text = str(problems[0]) if problems else ""
+    return "" if "not modelled here" in text else text
+
+
+def is_known(asked, we_take):
+    statement = asked.text.rpartition("; ")[2].lstrip()
+    if not we_take and asked.change in FOREIGN:
+        return True
+    who = "we" if we_take else "ptxas"
+    return any(who == taker and re.search(pattern, statement) for taker, pattern, _ in KNOWN)
+
+
+def differences(given):
+    """(statement, our message, that of ptxas) where the two differ, but what is known."""
+    files = defaultdict(list)
+    for asked in given:
+        files[asked.file].append(asked)
+    out = []
+    for (target, version), group in files.items():
+        refused = refusals(PTXAS, [asked.text for asked in group], target, version)
+        for number, asked in enumerate(group):
+            here, there = ours(asked), refused.get(number, "")
+            if bool(here) != bool(there) and not is_known(asked, not here):
+                # Beside others ptxas may judge otherwise than of the statement alone.
+                there = refusals(PTXAS, [asked.text], target, version).get(0, "")
+                if bool(here) != bool(there) and is_verdict(there):
+                    out.append((asked.text, asked.file, here, there))
+    return out
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ptxas_judges_alike(seed):
+    rng = random.Random(seed)
+    asked = [spelling(rng, family) for family in FAMILIES for _ in range(4)]
+    found = differences(asked)
+    assert not found, "\n".join(map(str, found))
+    assert len(asked) > 500
+
+
+def test_a_wrong_verdict_shows():
+    good = ".reg .b32 %r<4>; add.s32 %r1, %r2, %r3;"
+    bad = ".reg .b32 %r<4>; add.s32 %r1, %r2, %r3, %r3;"
+    asked = [Spelling("add", "none", text, "sm_90a", NEWEST) for text in (good, bad)]
+    assert differences(asked) == []
+    assert set(refusals(PTXAS, [good, bad], "sm_90a", NEWEST)) == {1}
+    assert not ours(asked[0]) and "one operand too many" in ours(asked[1])
