@@ -18,7 +18,7 @@ from emulator.errors import OperandError
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import Movement
 from emulator.machine.reference.fragments import Fetch, Registers
-from emulator.machine.reference.matrix import _shared_address
+from emulator.machine.reference.matrix import shared_address
 from emulator.machine.reference.memory import resolve
 from emulator.machine.reference.operands import addresses, guard_of, reader
 from emulator.machine.reference.thread import State, Thread
@@ -92,11 +92,11 @@ class Recorder:
             return
         if isinstance(ins, MatrixInstruction) and (ins.is_sparse or ins.is_block_scaled):
             return
-        together = _together(threads, pc, ins.lanes, statement)
-        if together and isinstance(ins, MatrixInstruction):
-            self._multiplied(together, statement, ins)
-        elif together and isinstance(ins, Movement) and "reads" in ins.effects:
-            self._rows_loaded(together, statement, ins)
+        peers = together(threads, ins.lanes, statement)
+        if peers and isinstance(ins, MatrixInstruction):
+            self._multiplied(peers, statement, ins)
+        elif peers and isinstance(ins, Movement) and "reads" in ins.effects:
+            self._rows_loaded(peers, statement, ins)
 
     def _stored(self, threads: Sequence[Thread], statement: Statement) -> None:
         place = statement.operands["a"]
@@ -121,7 +121,7 @@ class Recorder:
         function = threads[0].frames[-1].function
         if statement not in self._readers:
             found = Registers(statement.signature["d"], statement.operands["d"], function)
-            self._readers[statement] = found, _shared_address(statement.operands["p"])
+            self._readers[statement] = found, shared_address(statement.operands["p"])
         registers, find = self._readers[statement]
         rows = np.array([find(thread) for thread in threads], np.int64)
         held = self._loaded.setdefault(_warp(threads[0]), {})
@@ -199,13 +199,11 @@ def _warp(thread: Thread) -> tuple[Index, int]:
     return thread.block.index, thread.warp.number
 
 
-def _together(
-    threads: Sequence[Thread], pc: int, lanes: int, statement: Statement
-) -> Sequence[Thread]:
+def together(threads: Sequence[Thread], lanes: int, statement: Statement) -> Sequence[Thread]:
     """The threads that execute the statement together, once the last of them has come; else ()."""
     holds = guard_of(statement.guard)
     coming = [t for t in threads if holds is None or holds(t)]
     first = threads[0]
     peers = first.warp.threads if lanes <= 32 else first.block.warpgroup(first.warp.number)
-    here = [t for t in peers if t in coming or (t.state is State.LANES and t.pc == pc)]
+    here = [t for t in peers if t in coming or (t.state is State.LANES and t.pc == statement.pc)]
     return here if coming and len(here) == lanes else ()
