@@ -61,6 +61,10 @@ def test_what_is_recorded_of_a_tma_and_wgmma_kernel():
     assert tiles["a"]["rows"][5][3] == f"{float(A[5, 51]):.4g}"
     assert tiles["b"]["rows"][3][2] == f"{float(B[2, 51]):.4g}"
     assert tiles["d"]["rows"][63][7] == f"{float(d[63, 7]):.4g}"
+    # The box of B: row 1 has its units 0 and 1 exchanged by the swizzle of 128 bytes.
+    copy = next(i for i, x in enumerate(texts[0]) if "[tile_b]" in x)
+    (copied,) = [data["pictures"][i] for i in warps[0]["pictures"][copy]]
+    assert "swizzle 128B" in copied and "<td class=hit>1:1</td><td class=hit>1:0</td>" in copied
     heat = data["files"]["ptx"]["heat"]
     line = next(y for x in statements if x["text"].startswith("wgmma.f") for _, y in x["lines"])
     assert heat[line] == 4

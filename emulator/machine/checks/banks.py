@@ -27,6 +27,7 @@ STYLE = """
   text-align: center; font-size: 10px; line-height: 1.4; font-weight: 400;
   border: 1px solid #8885; }
 .emulator-report .banks td:first-child { padding: 0 .4em; text-align: right; }
+.emulator-report .units td { min-width: 42px; }
 .emulator-report .banks td.hit { background: #3f83d1; color: #fff; }
 .emulator-report .banks td.conflict { background: #d22; color: #fff; }
 """
@@ -135,7 +136,7 @@ class Rows:
         more = f"<p>and {len(numbers) - _MOST} rows more</p>" if len(numbers) > _MOST else ""
         heads = (f"{x * BANKS // 8}–{x * BANKS // 8 + 3}" for x in range(ROW // UNIT))
         return f"<p>{escape(self.name)}; line : unit of 16 bytes</p>" + _table(
-            "banks", heads, rows
+            "banks", heads, rows, "banks units"
         ) + more  # fmt: skip
 
 
@@ -150,6 +151,6 @@ def rows_of(name: str, descriptor: Descriptor, tile: TileShape) -> Rows:
     return Rows(f"{name}, {swizzle}", tuple(tuple(row) for row in units.tolist()))
 
 
-def _table(first: str, heads: Iterator[str] | range, rows: list[str]) -> str:
+def _table(first: str, heads: Iterator[str] | range, rows: list[str], kind: str = "banks") -> str:
     head = "".join(f"<th>{x}</th>" for x in (first, *heads))
-    return f"<table class=banks><tr>{head}</tr>{''.join(rows)}</table>"
+    return f'<table class="{kind}"><tr>{head}</tr>{"".join(rows)}</table>'

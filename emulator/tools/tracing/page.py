@@ -66,6 +66,7 @@ class Trace(Report):
         executed = Counter(pc for warp in recorder.warps.values() for pc in warp.pcs)
         return {
             "kinds": list(KINDS), "registers": recorder.registers, "tiles": recorder.tiles,
+            "pictures": recorder.pictures,
             "warps": [warp.data for _, warp in sorted(recorder.warps.items())],
             "mbarriers": [
                 {"block": block, "name": name, "changes": changes}

@@ -21,23 +21,30 @@ from emulator.errors import EmulatorError
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.layout.descriptor import Descriptor
+from emulator.layout.tile import TileShape
+from emulator.machine.checks.banks import Rows, rows_of
 from emulator.machine.debugger.player import Initialised
 from emulator.machine.reference.fragments import Fetch
+from emulator.machine.reference.issuer import Issuer, combination, readers
 from emulator.machine.reference.matrix import shared_address
 from emulator.machine.reference.mbarriers import barrier_of
 from emulator.machine.reference.memory import resolve
 from emulator.machine.reference.operands import Read, addresses, guard_of
 from emulator.machine.reference.thread import Frame, State, Thread, Warp
 from emulator.machine.reference.waiting import what_for
+from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.issuing import Operands
 from emulator.machine.shared.mbarriers import SIZE
 from emulator.machine.shared.operands import constant, ordinary, space_of
 from emulator.machine.shared.place import shown
+from emulator.machine.shared.tensor_maps import TensorIssue
 from emulator.memory.arena import AccessError
 from emulator.memory.mbarrier import Barrier
 from emulator.memory.windows import RANK_BITS
 from emulator.ptx.program import Address, Statement, items_of, registers_of
 from emulator.tools.faults.observed import together
-from emulator.tools.operands import load_matrix
+from emulator.tools.operands import load_matrix, tile_in_memory
 
 #: effects of a statement -> the colour of its marks; the first that fits
 _KINDS: tuple[tuple[str, frozenset[str]], ...] = (
@@ -89,6 +96,8 @@ class WarpTrace:
     tiles: dict[int, dict[str, int]] = field(default_factory=dict)
     #: statement -> addresses of the lanes in shared memory, and bytes of each access
     shared: dict[int, tuple[str, int]] = field(default_factory=dict)
+    #: statement -> pictures of how its tiles lie in shared memory
+    pictures: dict[int, list[int]] = field(default_factory=dict)
     #: kind of group, first and last time, statements
     groups: list[tuple[str, int, int, int]] = field(default_factory=list)
     clock: int = 0
@@ -96,8 +105,10 @@ class WarpTrace:
 
     @property
     def data(self) -> dict[str, Any]:
-        names = ("block", "number", "times", "pcs", "lanes", "written", "waits", "tiles", "shared",
-                 "groups")  # fmt: skip
+        names = (
+            "block", "number", "times", "pcs", "lanes", "written", "waits", "tiles", "shared",
+            "pictures", "groups",
+        )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
 
@@ -113,6 +124,9 @@ class TraceRecorder:
         self.tiles: list[dict[str, Any]] = []
         #: of all tiles
         self.elements = 0
+        #: HTML of how tiles lie in shared memory
+        self.pictures: list[str] = []
+        self._known_rows: dict[Rows, int] = {}
         self._known_tiles: dict[bytes, int] = {}
         #: block, place -> name and changes: time, phases that are over, arrivals and bytes missing
         self.mbarriers: dict[tuple[int, int], tuple[str, list[tuple[int, int, int, int]]]] = {}
@@ -266,6 +280,8 @@ class TraceRecorder:
         place = next((x for x in map(statement.operands.get, ("a", "p", "dst"))
                       if isinstance(x, Address)), None)  # fmt: skip
         accesses = not statement.effects.isdisjoint({"reads", "writes", "copies"})
+        if "map" in statement.operands and "copies" in statement.effects:
+            self._boxed(trace, executing[0], statement)
         known = isinstance(ins, (Movement, OrdinaryInstruction))
         if place is None or not known or not accesses or "bulk" in statement.effects:
             return
@@ -279,6 +295,34 @@ class TraceRecorder:
             for lane, _, address in found:
                 words[lane] = address & (1 << RANK_BITS) - 1
             trace.shared[number] = packed(words, 32), _access_bytes(statement)
+
+    def _boxed(self, trace: WarpTrace, thread: Thread, statement: Statement) -> None:
+        """How the box of a tensor copy lies in shared memory."""
+        if statement not in self._readers:
+            operands = Operands(statement, combination)
+            end = next((statement.operands.get(x) for x in ("dst", "src")
+                        if x in statement.operands), None)  # fmt: skip
+            if not isinstance(end, Address):  # a prefetch
+                return
+            box = TensorIssue(operands).box
+            self._readers[statement] = box, readers(operands), addresses(end)
+        box, reads, find = self._readers[statement]
+        with suppress(AccessError, EmulatorError, Failure):  # the launch is about to raise it
+            found = box(Issuer(thread, reads))
+            start = find(thread) & (1 << RANK_BITS) - 1
+            runs = found.plan.run_addresses(start)
+            swizzle = found.tensor_map.swizzle
+            where = ", ".join(map(str, found.coordinates))
+            name = f"box at ({where}), swizzle {swizzle}"
+            self._lies(trace, Rows(name, tuple(map(tuple, runs.tolist()))))
+
+    def _lies(self, trace: WarpTrace, rows: Rows) -> None:
+        """Keeps the picture of a tile in shared memory."""
+        if rows not in self._known_rows:
+            self._known_rows[rows] = len(self.pictures)
+            self.pictures.append(rows.html())
+        number = len(trace.times) - 1
+        trace.pictures.setdefault(number, []).append(self._known_rows[rows])
 
     def _multiplied(
         self, trace: WarpTrace, threads: Sequence[Thread], statement: Statement,
@@ -297,6 +341,11 @@ class TraceRecorder:
                     codes = load_matrix(ins, name, threads[0].block.shared, words, options)
                     fmt = FORMATS[ins.a_type if name == "a" else ins.b_type]
                     tiles[name] = self._tile(fmt, codes, f"descriptor {int(words):#018x}")
+                    where = tile_in_memory(ins, name, options)
+                    width = where.place.width
+                    shape = TileShape(where.rows, where.k * min(8, width) // 8,
+                                      max(1, width // 8), where.major)  # fmt: skip
+                    self._lies(trace, rows_of(name, Descriptor.decode(int(words)), shape))
             elif name in fetch.vectors and name != "d":
                 tiles[name] = self._gathered(ins, name, words)
         frames = [t.frames[-1] for t in threads]

@@ -233,6 +233,10 @@ function choose(warp, index, keep) {
   }
   if (w.waits[index]) element("pre", `then waits: ${w.waits[index]}`, moment);
   if (w.shared[index]) banks(moment, w.shared[index]);
+  for (const number of w.pictures[index] || []) {
+    element("h2", "rows of 128 bytes of shared memory", moment);
+    element("div", undefined, moment, "wide").innerHTML = facts.pictures[number];
+  }
   for (const [name, number] of Object.entries(w.tiles[index] || {})) {
     const tile = facts.tiles[number];
     if (!tile) { element("pre", `${name}: the page has no room for more tiles`, moment); continue; }
