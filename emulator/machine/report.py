@@ -37,7 +37,7 @@ _STYLE = f"""
 .emulator-report th.number, .emulator-report td.number {{ text-align: right; }}
 .emulator-report th.number {{ white-space: normal; vertical-align: bottom; }}
 .emulator-report table {{ width: 100%; }}
-.emulator-report td:last-child {{ width: 99%; white-space: pre-wrap; overflow-wrap: anywhere; }}
+.emulator-report td.text {{ width: 99%; min-width: 20em; white-space: pre-wrap; }}
 .emulator-report td details {{ margin: 0; }}
 .emulator-report summary {{ cursor: pointer; }}
 .emulator-report tr.here {{ background: #fc32; font-weight: 600; }}
@@ -390,7 +390,7 @@ def _row(
     )  # fmt: skip
     heat = 0.05 + 0.45 * math.log1p(numbers.warps) / math.log1p(most) if numbers else 0
     style = f' style="background: rgba(224, 110, 30, {heat:.2f})"' if heat else ""
-    return f"<tr{style}>{cells}<td>{escape(text)}{beside}</td></tr>"
+    return f"<tr{style}>{cells}<td class=text>{escape(text)}{beside}</td></tr>"
 
 
 def _table(headings: Sequence[str], rows: Sequence[str]) -> str:

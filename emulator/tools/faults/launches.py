@@ -248,7 +248,8 @@ class _Gemm:
             for k, found in zip(tile.along, matrices, strict=True):
                 inner = slice(k, k + self.ins.k)
                 meant = self.a[rows, inner] if name == "a" else self.b[inner, cols]
-                tile.wrong[name].append(not np.array_equal(meant, found[name]))
+                held = found[name]
+                tile.wrong[name].append(held is None or not np.array_equal(meant, held))
         inside = self.meant.stored[tile.row :, tile.column :][: self.ins.m, : self.ins.n]
         part = np.ascontiguousarray(result[: inside.shape[0], : inside.shape[1]])
         tile.stored = part.tobytes() == inside.tobytes()
@@ -602,7 +603,8 @@ class _Launch:
             )
 
     def _fault(self, fault: Fault, tile: Tile, count: int, pc: int) -> LaunchFault:
-        where = str(self.locations.line(pc))
+        lines = self.locations.source_lines(pc) or (self.locations.ptx_line(pc),)
+        where = ", inlined at ".join(map(str, lines))
         return LaunchFault(fault, str(tile), count, where, self.locations.statement(pc))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from emulator.errors import whole
 from emulator.machine.arguments import arrays_of
+from emulator.machine.checks.counters import file_and_line
 from emulator.machine.debugger.locations import PTX, Locations
 from emulator.machine.module import Kernel
 from emulator.machine.report import KernelError
@@ -94,11 +95,9 @@ class Trace(Report):
         for finding in self.checked.findings if self.checked else ():
             for party in (finding.party, finding.earlier):
                 if party is not None:
-                    at = [(PTX, party.place.line)]
+                    found.setdefault(PTX, {})[party.place.line] = str(finding)
                     for place in party.place.source:
-                        name, _, number = place.rpartition(":")
-                        at.append((name, int(number)))
-                    for name, number in at:
+                        name, number = file_and_line(place)
                         found.setdefault(name, {})[number] = str(finding)
         texts = {name: list(self.locations.lines_of(name)) for name in heat}
         names = sorted((x for x in heat if x != PTX), key=lambda x: -sum(heat[x].values()))
