@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from emulator.tools.pictures.page import Page
     from emulator.tools.studies.error import ErrorStudy, error_study
     from emulator.tools.studies.probe import Probe, probe
+    from emulator.tools.tracing.page import trace
     from emulator.warp.execute import execute
     from emulator.warp.sparse import compress, decompress
 
@@ -95,6 +96,7 @@ __all__ = [
     "needed_descriptor",
     "probe",
     "store_tile",
+    "trace",
 ]
 
 #: module -> what of it is imported when it is first asked for: `import emulator` does not wait
@@ -125,6 +127,7 @@ _LATER = {
     "emulator.tools.pictures.page": "Page",
     "emulator.tools.studies.error": "ErrorStudy error_study",
     "emulator.tools.studies.probe": "Probe probe",
+    "emulator.tools.tracing.page": "trace",
     "emulator.warp.execute": "execute",
     "emulator.warp.sparse": "compress decompress",
 }

@@ -3,6 +3,7 @@ the kernel printed; as text, as data, and as a page with the source beside it.""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -12,6 +13,7 @@ from typing import Any
 
 from emulator import report
 from emulator.errors import EmulatorError, OperandError
+from emulator.machine.checks.banks import STYLE as PICTURES
 from emulator.machine.checks.counters import (
     Column,
     Counts,
@@ -28,13 +30,22 @@ from emulator.reading import read_bytes
 
 #: lines of a source file that a page shows before and behind those that it speaks of
 _AROUND = 2
+#: the source of line 0
+_NO_LINE = "(statements that the compiler has made of no line of the source)"
 #: lines of the table that the text shows; the page and the data have all
 _ROWS = 25
-_STYLE = """
-.emulator-report td.number { text-align: right; }
-.emulator-report tr.here { background: #fc32; font-weight: 600; }
-.emulator-report .finding { border-left: 3px solid #c22; padding-left: .8em; margin: 1em 0; }
-"""
+_STYLE = f"""
+.emulator-report {{ max-width: none; }}
+.emulator-report pre {{ white-space: pre-wrap; overflow-wrap: anywhere; }}
+.emulator-report th.number, .emulator-report td.number {{ text-align: right; }}
+.emulator-report th.number {{ white-space: normal; vertical-align: bottom; }}
+.emulator-report table {{ width: 100%; }}
+.emulator-report td.text {{ width: 99%; min-width: 20em; white-space: pre-wrap; }}
+.emulator-report td details {{ margin: 0; }}
+.emulator-report summary {{ cursor: pointer; }}
+.emulator-report tr.here {{ background: #fc32; font-weight: 600; }}
+.emulator-report .finding {{ border-left: 3px solid #c22; padding-left: .8em; margin: 1em 0; }}
+{PICTURES}"""
 
 
 #: `kind` of a KernelError -> its meaning
@@ -372,32 +383,44 @@ def _counts_html(counts: Counts, sources: _Sources) -> Iterator[str]:
             last = min(len(lines), listed[-1] + _AROUND)
             listed = range(max(0, listed[0] - _AROUND), max(listed[-1], last) + 1)
         yield f"<h4>{escape(name or 'PTX')}</h4>"
+        most = max(x.warps for x in numbered.values())
         rows = []
         for number in listed:
-            # Line 0 is what a compiler has made of no line.
             text = lines[number - 1] if 0 < number <= len(lines) else ""
-            rows.append(_row([str(number)], numbered.get(number), columns, text))
-        yield _table([*["line"], *(x.heading for x in columns), "source"], rows)
+            text = _NO_LINE if not number and number in numbered else text
+            if number or number in numbered:
+                rows.append(_row([str(number)], numbered.get(number), columns, text, most))
+        yield _table(["line", *(x.heading for x in columns), "source"], rows)
 
 
 def _table_html(heading: str, named: Mapping[str, Numbers]) -> str:
     columns = used_columns(named.values())
-    rows = [_row([], numbers, columns, name) for name, numbers in named.items()]
+    most = max((x.warps for x in named.values()), default=1)
+    rows = [_row([], numbers, columns, name, most) for name, numbers in named.items()]
     return _table([*(x.heading for x in columns), heading], rows)
 
 
 def _row(
-    first: Sequence[str], numbers: Numbers | None, columns: Sequence[Column], text: str
+    first: Sequence[str], numbers: Numbers | None, columns: Sequence[Column], text: str, most: int
 ) -> str:
+    """A row of a table, the warmer the more warps have executed it; `most` is the warmest."""
     shown = [column.show(numbers) if numbers else "" for column in columns]
     cells = "".join(f"<td class=number>{escape(cell)}</td>" for cell in (*first, *shown))
-    return f"<tr>{cells}<td>{escape(text)}</td></tr>"
+    picture = numbers.picture if numbers else None
+    beside = "" if picture is None else (
+        f"<details><summary>{escape(picture.summary)}</summary>{picture.html()}</details>"
+    )  # fmt: skip
+    heat = 0.05 + 0.45 * math.log1p(numbers.warps) / math.log1p(most) if numbers else 0
+    style = f' style="background: rgba(224, 110, 30, {heat:.2f})"' if heat else ""
+    return f"<tr{style}>{cells}<td class=text>{escape(text)}{beside}</td></tr>"
 
 
 def _table(headings: Sequence[str], rows: Sequence[str]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in headings)
+    """Numbers stand to the right, the last column, which is text, to the left."""
+    *numbers, last = headings
+    head = "".join(f"<th class=number>{escape(name)}</th>" for name in numbers)
     body = "\n".join(rows)
     return (
-        f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n'
-        "</tbody></table></div>"
+        f'<div class="wide"><table><thead><tr>{head}<th>{escape(last)}</th></tr></thead><tbody>\n'
+        f"{body}\n</tbody></table></div>"
     )

@@ -12,11 +12,19 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
 
 
+#: the pages in the order in which people need them
+ORDER = (
+    "tutorial", "cuda", "kernels", "programs", "triton", "pytorch", "faults", "checks", "debugger",
+    "launches", "testing", "instructions", "pictures", "matrices", "explain", "tma", "descriptors",
+    "tcgen05", "warps", "evidence", "speed", "sanitizer", "miscompilations", "numerics", "studies",
+    "names", "commands", "house",
+)  # fmt: skip
+
+
 def pages() -> dict[str, str]:
-    """The text of every page by its name, in the order of the names."""
+    """The text of every page by its name, in `ORDER`."""
     folder = files("emulator") / "guide"
-    held = sorted(x.name for x in folder.iterdir() if x.name.endswith(".md"))
-    return {name[:-3]: (folder / name).read_text(encoding="utf-8") for name in held}
+    return {name: (folder / f"{name}.md").read_text(encoding="utf-8") for name in ORDER}
 
 
 def title(text: str) -> str:

@@ -109,6 +109,8 @@ def _arguments(parser: ArgumentParser) -> None:
     add("--counters", action="store_true", help="show what was counted, by source line")
     add("--html", metavar="OUT.html", help="write a page with the source beside what was found "
         "and counted")  # fmt: skip
+    add("--trace", metavar="OUT.html", help="write a page with every statement of every warp over "
+        "time, and what registers and tiles held; for small launches")  # fmt: skip
 
 
 @dataclass
@@ -134,6 +136,7 @@ class LaunchWords:
     stop_at: Special | None = None
     counters: bool = False
     html: str | None = None
+    trace: str | None = None
     source: str | None = None
     define: Sequence[str] = ()
     include: Sequence[str] = ()
@@ -158,7 +161,7 @@ class LaunchWords:
         # IN.npy:OUT.npy may say that an array is changed in place.
         in_place = {x.output for x in self.values if x.input == x.output}
         inputs = [self.file, *(x.input for x in self.values if x.input not in in_place)]
-        check_outputs([*(x.output for x in self.values), self.html], inputs)
+        check_outputs([*(x.output for x in self.values), self.html, self.trace], inputs)
         seed = self.schedule_seed
         if seed is None and self.async_order == "random":
             seed = self.seed
@@ -182,10 +185,30 @@ class LaunchWords:
 
     def launch(self, check: bool = False) -> MachineReport:
         start = time.perf_counter()
-        report = self.chosen.launch(*self.sizes, **{"check": check} | self.options)
+        try:
+            report = self.chosen.launch(*self.sizes, **{"check": check} | self.options)
+        except KernelError as error:
+            self.write_trace(MachineReport(self.chosen.name, error.findings))
+            raise
         self.seconds = time.perf_counter() - start
         self.write(report, [x for x in self.values if x.output])
+        self.write_trace(report)
         return report
+
+    def write_trace(self, report: MachineReport) -> None:
+        """Writes the page that --trace asks for: launches once more, with the arrays as before."""
+        if self.trace is None:
+            return
+        for value, before in zip(self.values, self.before, strict=True):
+            if before is not None:
+                value.held[...] = before
+        from emulator.tools.tracing.page import trace
+
+        others = ("counters", "stop_at", "progress")
+        options = {name: x for name, x in self.options.items() if name not in others}
+        page = trace(self.chosen, *self.sizes, check=report, source=self.folder, **options)
+        with replacing_all([self.trace]) as (file,):
+            file.write(page.html().encode())
 
     @property
     def rows(self) -> list[tuple[str, ...]]:

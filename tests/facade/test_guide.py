@@ -14,10 +14,19 @@ from emulator.tools.guide import pages, title
 pytestmark = pytest.mark.sampled(7)
 
 PAGES = pages()
+#: pages whose blocks build on those before them
+JOINED = {"tutorial"}
+
+
+def codes(name, text):
+    found = blocks(text, "python")
+    return ["\n".join(found)] if name in JOINED else found
+
+
 SNIPPETS = {
     f"{name}-{number}": code
     for name, text in PAGES.items()
-    for number, code in enumerate(blocks(text, "python"), 1)
+    for number, code in enumerate(codes(name, text), 1)
 }
 WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
 #: what examples import; the rest of the package is for people who change the code
@@ -26,7 +35,9 @@ PUBLIC = re.compile(r"dtypes|emulator|emulator\.testing|emulator\.adapters\.\w+"
 
 @pytest.mark.parametrize("name", SNIPPETS)
 def test_a_python_block_runs_alone(name, tmp_path, monkeypatch):
+    """In a folder that has nothing but the tests of a checkout."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
     run_python(SNIPPETS[name], tmp_path)
 
 

@@ -6,7 +6,7 @@ import pytest
 from paths import ROOT
 from snippets import blocks, commands, run_command, run_python
 
-from emulator import __version__
+from emulator import Instruction, __version__
 from emulator.targets import ALIASES, TARGETS
 from emulator.tools.guide import pages
 
@@ -43,6 +43,19 @@ def test_readme_names_the_distribution_and_the_version():
 def test_readme_links_to_every_page_of_the_guide():
     links = re.findall(r"\]\(emulator/guide/(\w+)\.md\)", README)
     assert set(links) == set(pages())
+    assert {x.stem for x in (ROOT / "emulator" / "guide").glob("*.md")} == set(pages())
+
+
+def test_the_table_has_the_pages_in_the_order_of_the_guide():
+    table = README.split("## I want to")[1].split("## What it knows")[0]
+    assert re.findall(r"\]\(emulator/guide/(\w+)\.md\)", table) == list(pages())
+
+
+def test_the_picture_is_the_one_that_the_package_draws():
+    ins = Instruction.parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+    picture = ROOT / "emulator" / "guide" / "fragment_a.svg"
+    assert picture.read_text(encoding="utf-8") == ins.fragment("a")._repr_svg_()
+    assert "](emulator/guide/fragment_a.svg)" in README
 
 
 def test_readme_names_the_accepted_devices():

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from paths import CUDA
 
-from emulator import EmulatorError, KernelError, Module
+from emulator import Descriptor, EmulatorError, KernelError, Module
+from emulator.layout.tile import TileShape
+from emulator.machine.checks.banks import Banks, Rows, rows_of
 from emulator.machine.checks.counters import COLUMNS, FIELDS, Numbers
 from emulator.machine.checks.counting import bank_passes, sectors_of
 
@@ -326,3 +328,49 @@ def test_every_number_has_a_column():
             or name == "least_passes"
             or (name == "least_sectors")
         )
+
+
+# --- pictures -------------------------------------------------------------------------------------
+
+
+def test_a_picture_shows_the_worst_access_of_a_statement():
+    """Warp 1 reads a column of a tile of 128 bytes a row, warp 0 a row."""
+    body = """setp.ge.u32 %p0, %r0, 32; mul.lo.u32 %r2, %r0, 4; and.b32 %r3, %r0, 31;
+    @%p0 mul.lo.u32 %r2, %r3, 128; add.u32 %r2, %r2, %r1;
+    ld.shared.u32 %r4, [%r2];"""
+    picture = of(launch(body, block=64), "ld.shared").picture
+    assert picture.passes == [32] and picture.summary == "32 passes, 1 without conflicts"
+    assert [x - picture.addresses[0] for x in picture.addresses] == [128 * i for i in range(32)]
+    html = picture.html()
+    assert html.count("<tr>") == 33 and html.count("class=conflict") == 32
+
+
+def test_lanes_that_want_one_word_meet_without_a_conflict():
+    banks = Banks((0, 1, 2, 3), (0, 4, 4, 132), 4)
+    assert banks.parts == [[{0: [0]}, {1: [1, 2], 33: [3]}, *({} for _ in range(30))]]
+    assert banks.passes == [2] and banks.html().count("class=conflict") == 2
+    assert Banks((0, 8, 16), (0, 0, 64), 16).passes == [1, 1, 1]
+
+
+def test_rows_of_128_bytes_under_a_swizzle():
+    """Line r of the tile is a row; its unit u of 16 bytes is moved to u ^ r % 8."""
+    tile = TileShape(16, 16, 2)
+    swizzled = rows_of("B", Descriptor(1024, stride_byte_offset=1024, swizzle_bytes=128), tile)
+    for r, units in enumerate(swizzled.addresses):
+        assert units == tuple(1024 + 128 * r + 16 * (u ^ r % 8) for u in (0, 1))
+    assert swizzled.conflicts == 0 and "0x480" in swizzled.html()
+    assert swizzled.summary == "B, 128-byte swizzle: no conflicts"
+    plain = Rows("B", tuple((128 * r, 128 * r + 16) for r in range(8)))
+    assert plain.conflicts == 7 and plain.summary == "B: 8 of 8 lines in the same banks"
+    assert "class=conflict" in plain.html()
+
+
+def test_the_page_says_what_line_0_is_and_has_the_pictures():
+    report = Module(CUDA / "gemm_mma.ptx")["product"].launch(
+        1, 128, [np.zeros((32, 64), "f2"), np.zeros((32, 64), "f2"), np.zeros((32, 32), "f4"),
+                 32, 64, 144, 32, 0, 32, 2], counters=True,
+    )  # fmt: skip
+    page = report.html(source=CUDA)
+    assert "of no line of the source" in page and "32 passes, 4 without conflicts" in page
+    assert "max-width: none" in page and "rgba(224, 110, 30, 0.50)" in page
+    assert "picture" not in json.dumps(report.data)

@@ -7,9 +7,10 @@ global memory moves in sectors of 32 bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
+from emulator.machine.checks.banks import Banks, Rows
 from emulator.machine.shared.place import Place
 
 WARP = 32
@@ -36,6 +37,8 @@ class Numbers:
     divided: int = 0
     #: warps that had to wait at a barrier, in the order of this run
     waits: int = 0
+    #: the access of shared memory with the most passes for its size, or the tile of a wgmma
+    picture: Banks | Rows | None = field(default=None, compare=False)
 
     @property
     def conflicts(self) -> int:
@@ -50,12 +53,14 @@ class Numbers:
     def add(self, other: Numbers) -> None:
         for name in FIELDS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        if self.picture is None or (other.picture and other.picture.worse(self.picture)):
+            self.picture = other.picture
 
 
 #: numbers of all statements that go into `Report.counters`
 _TOTALS = ("matrices", "multiply_adds", "conflicts", "sectors", "least_sectors", "divided", "waits")
 #: names of what is counted
-FIELDS = tuple(x.name for x in fields(Numbers))
+FIELDS = tuple(x.name for x in fields(Numbers) if x.name != "picture")
 
 
 @dataclass(frozen=True)

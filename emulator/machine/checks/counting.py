@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,9 @@ from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.wmma import WmmaMultiply
+from emulator.layout.descriptor import Descriptor
+from emulator.layout.tile import TileShape
+from emulator.machine.checks.banks import BANK, BANKS, Banks, Rows, rows_of
 from emulator.machine.checks.counters import WARP, Count, Counts, Numbers
 from emulator.machine.shared.operands import space_of
 from emulator.machine.shared.place import Place
@@ -34,9 +38,8 @@ from emulator.ptx.program import Constant, Function, ParameterPlace, Statement, 
 if TYPE_CHECKING:
     from emulator.ptx.program import Bound
 
-#: bytes of a bank, and of a sector
-BANK, SECTOR = 4, 32
-_BANKS = 32
+#: bytes of a sector
+SECTOR = 32
 _INSIDE = np.uint64((1 << WINDOW_BITS) - 1)
 #: effects of statements whose lanes go on behind them when they have waited; others execute the
 #: statement again
@@ -131,7 +134,7 @@ def measure_of(statement: Statement, function: Function) -> Measure | None:
     """The measure of a statement, None where there is nothing but the statement itself."""
     ins = statement.instruction
     if isinstance(ins, (MatrixInstruction, WmmaMultiply)):
-        return _products(ins)
+        return _products(ins, _tile_of(ins, statement, function))
     if isinstance(ins, Movement):
         return _rows(ins, statement, function) if "p" in statement.operands else None
     if not isinstance(ins, OrdinaryInstruction):
@@ -150,7 +153,7 @@ def measure_of(statement: Statement, function: Function) -> Measure | None:
     return _in_space(space_of(statement, place), place, size, function)
 
 
-def _products(ins: Instruction) -> Measure:
+def _products(ins: Instruction, tile: Callable[[Strand], Rows | None]) -> Measure:
     found = re.fullmatch(r"m(\d+)n(\d+)k(\d+)", ins.shape)  # type: ignore[attr-defined]
     assert found is not None, str(ins)
     m, n, k = map(int, found.groups())
@@ -158,8 +161,29 @@ def _products(ins: Instruction) -> Measure:
     def measure(s: Strand, mask: Array | None, numbers: Numbers) -> None:
         numbers.matrices = len(s) // ins.lanes
         numbers.multiply_adds = numbers.matrices * m * n * k
+        numbers.picture = tile(s)
 
     return measure
+
+
+def _tile_of(
+    ins: Instruction, statement: Statement, function: Function
+) -> Callable[[Strand], Rows | None]:
+    """The tile of B that a wgmma reads through its descriptor, and how it lies in memory; the same
+    for every execution in which it lies alike."""
+    if not isinstance(ins, MatrixInstruction) or not ins.is_wgmma:
+        return lambda s: None
+    find, trans = reader(statement.operands["b"], "b64", function), statement.operands.get(
+        "imm_trans_b")  # fmt: skip
+    major = "mn" if isinstance(trans, Constant) and trans.word else "k"
+    width = ins.b_place.width
+    tile = TileShape(ins.n, ins.k * min(8, width) // 8, max(1, width // 8), major)
+
+    @lru_cache(maxsize=1)
+    def lies(word: int) -> Rows:
+        return rows_of("B of wgmma", Descriptor.decode(word), tile)
+
+    return lambda s: lies(int(find(s)[0]))
 
 
 def _rows(ins: Movement, statement: Statement, function: Function) -> Measure:
@@ -231,9 +255,13 @@ def _of_lanes(s: Strand, mask: Array | None, words: Array) -> tuple[Int64, Array
 
 def _add_banks(numbers: Numbers, lanes: Int64, given: Array, size: int) -> None:
     if lanes.size:
-        passes, least = bank_passes(lanes, given, size)
-        numbers.passes += passes
-        numbers.least_passes += least
+        part, passes = _passes_of_parts(lanes, given, size)
+        numbers.passes += int(passes.sum())
+        numbers.least_passes += len(passes)
+        warp = lanes[part == passes.argmax()][0] // WARP
+        mine = lanes // WARP == warp
+        addresses = given[mine].astype(np.int64).tolist()
+        numbers.picture = Banks(tuple((lanes[mine] % WARP).tolist()), tuple(addresses), size)
 
 
 def bank_passes(lanes: Int64, given: Array, size: int) -> tuple[int, int]:
@@ -242,14 +270,20 @@ def bank_passes(lanes: Int64, given: Array, size: int) -> tuple[int, int]:
     A warp goes as a whole, with accesses of 8 bytes in halves and of 16 in quarters. A pass takes
     one word of 4 bytes from each bank; lanes that want the same word get it together.
     """
+    _, passes = _passes_of_parts(lanes, given, size)
+    return int(passes.sum()), len(passes)
+
+
+def _passes_of_parts(lanes: Int64, given: Array, size: int) -> tuple[Int64, Int64]:
+    """The part of a warp that each lane goes with, and the passes of each part."""
     words = max(1, size // BANK)
     part = lanes // (WARP // words)
     number = np.cumsum(np.diff(part, prepend=part[0]) != 0)
     held = (given.astype(np.int64) // BANK)[:, None] + np.arange(words)
     keys = np.unique((number[:, None] << 32) + held)
     parts = int(number[-1]) + 1
-    in_bank = np.bincount((keys >> 32) * _BANKS + keys % _BANKS, minlength=parts * _BANKS)
-    return int(in_bank.reshape(parts, _BANKS).max(1).sum()), parts
+    in_bank = np.bincount((keys >> 32) * BANKS + keys % BANKS, minlength=parts * BANKS)
+    return number, in_bank.reshape(parts, BANKS).max(1)
 
 
 def _add_sectors(numbers: Numbers, lanes: Int64, given: Array, size: int) -> None:

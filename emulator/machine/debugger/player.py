@@ -35,6 +35,33 @@ class _Left(BaseException):
     """Ends a launch that nobody will look at again."""
 
 
+class Initialised:
+    """The places of the mbarriers that a launch has initialised so far."""
+
+    def __init__(self) -> None:
+        #: (block of the grid, number of the word in its shared memory), in their order
+        self.found: dict[tuple[int, int], None] = {}
+        self._find: dict[Statement, Any] = {}
+
+    def note(self, run: Run, threads: Sequence[Thread], pc: int) -> None:
+        """Keeps the places of the mbarriers that a statement initialises."""
+        statement = run.program.statements[pc]
+        if not str(statement.instruction).startswith("mbarrier.init"):
+            return
+        find = self._find.get(statement)
+        if find is None:
+            find = self._find[statement] = (
+                guard_of(statement.guard),
+                mbarriers.barrier_of(statement),
+            )
+        holds, barrier = find
+        for thread in threads:
+            with suppress(AccessError, EmulatorError):
+                if holds is None or holds(thread):
+                    rank, word = divmod(barrier(thread), run.shared_bytes // SIZE)
+                    self.found[thread.cluster.blocks[rank].number, word] = None
+
+
 class _Play:
     """One run of the launch, in a thread of its own."""
 
@@ -48,14 +75,12 @@ class _Play:
         self.threads: Sequence[Thread] = ()
         self.pc = -1
         self.outcome: Report | Exception | None = None
-        #: places of mbarriers, as (block of the grid, number of the word in its shared memory)
-        self.mbarriers: dict[tuple[int, int], None] = {}
+        self.mbarriers = Initialised()
         self.until = 0
         self.wanted: Wanted = _never
         self._closing = False
         #: set by whoever wants the launch to stop before the next statement
         self.stop = stop
-        self._find: dict[Statement, Any] = {}
         self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
         self._worker: threading.Thread | None = None
 
@@ -133,7 +158,7 @@ class _Play:
         self.threads, self.pc = threads, pc
         run = threads[0].run
         if "mbarrier" in run.program.statements[pc].effects:
-            self._note_mbarrier(run, threads, pc)
+            self.mbarriers.note(run, threads, pc)
         interrupted = self.stop.is_set()
         if self.number < self.until and not interrupted:
             return
@@ -149,24 +174,6 @@ class _Play:
         for thread in self.threads:
             if thread.state is State.READY:
                 thread.pc = self.pc
-
-    def _note_mbarrier(self, run: Run, threads: Sequence[Thread], pc: int) -> None:
-        """Keeps the places of the mbarriers that a statement initialises."""
-        statement = run.program.statements[pc]
-        if not str(statement.instruction).startswith("mbarrier.init"):
-            return
-        find = self._find.get(statement)
-        if find is None:
-            find = self._find[statement] = (
-                guard_of(statement.guard),
-                mbarriers.barrier_of(statement),
-            )
-        holds, barrier = find
-        for thread in threads:
-            with suppress(AccessError, EmulatorError):
-                if holds is None or holds(thread):
-                    rank, word = divmod(barrier(thread), run.shared_bytes // SIZE)
-                    self.mbarriers[thread.cluster.blocks[rank].number, word] = None
 
 
 def _never(threads: Sequence[Thread], pc: int) -> bool:
@@ -215,7 +222,7 @@ class Player:
     @property
     def mbarriers(self) -> Sequence[tuple[int, int]]:
         """(block, number of the word in its shared memory) of each mbarrier."""
-        return tuple(self._play.mbarriers)
+        return tuple(self._play.mbarriers.found)
 
     def forward(self, wanted: Wanted) -> None:
         """Goes on to the next statement that is wanted, or to the end."""

@@ -72,7 +72,7 @@ def movement(statement: Statement, function: Function) -> Together:
 
     run = load if "reads" in ins.effects else store if "writes" in ins.effects else transpose
     if run is not transpose:
-        find = _shared_address(statement.operands["p"])
+        find = shared_address(statement.operands["p"])
 
         def places(threads: Threads) -> Array:
             rows = np.array([find(thread) for thread in threads], np.int64)
@@ -86,7 +86,7 @@ def _shared(threads: Threads) -> Space:
     return Space("shared memory", threads[0].block.shared)
 
 
-def _shared_address(bound: Bound) -> Read:
+def shared_address(bound: Bound) -> Read:
     """An address in shared memory, also of a generic one that leads there."""
     find, own = addresses(bound), (1 << RANK_BITS) - 1
     if isinstance(bound, Address) and bound.space == "":

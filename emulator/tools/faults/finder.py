@@ -6,7 +6,7 @@ it. They are made with a right kernel until one does what was observed.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from emulator.isa.instruction import Instruction, as_instruction
 from emulator.isa.kinds import is_tensor_product
 from emulator.isa.tensor_matrix import TensorMatrixInstruction, settle
 from emulator.layout.instruction_descriptor import InstructionDescriptor
+from emulator.machine.module import Kernel
 from emulator.targets import Target, find_target
 from emulator.tools.faults import (
     copies,
@@ -31,6 +32,7 @@ from emulator.tools.faults import (
 )
 from emulator.tools.faults.inputs import Given
 from emulator.tools.faults.kernel import Mistake
+from emulator.tools.faults.launches import LaunchFaults, find_launch_faults
 from emulator.tools.faults.report import FaultReport
 from emulator.tools.faults.search import search
 from emulator.tools.faults.tensor import tensor_faults
@@ -133,14 +135,23 @@ MISTAKES: tuple[Mistake, ...] = (
 )  # fmt: skip
 
 
+@overload
+def find_faults(
+    ins: Instruction | str, a: Any = ..., b: Any = ..., c: Any = ..., *, target: str | Target,
+    **given: Any,
+) -> FaultReport: ...  # fmt: skip
+@overload
+def find_faults(
+    ins: Kernel, a: Any = ..., b: Any = ..., *, expected: Any, limit: int = ..., **launch: Any
+) -> LaunchFaults: ...
 @accepts_tensors()
 def find_faults(
-    ins: Instruction | str,
+    ins: Instruction | str | Kernel,
     a: Any = None,
     b: Any = None,
     c: Any = None,
     *,
-    target: str | Target,
+    target: str | Target | None = None,
     idesc: InstructionDescriptor | int | None = None,
     d: Any = None,
     expected: Any = None,
@@ -150,7 +161,7 @@ def find_faults(
     pairs: bool = False,
     limit: int = 5,
     **passed: Any,
-) -> FaultReport:
+) -> FaultReport | LaunchFaults:
     """The usual mistakes that explain what a kernel did with `ins`.
 
     `a`, `b`, `c` are the matrices that are meant, A ``(m, K)``, B ``(K, n)``, C ``(m, n)`` (None:
@@ -174,6 +185,11 @@ def find_faults(
     as take 5 * 10**8 multiply-adds; the report says so where some are left. `limit` bounds
     the list of faults. `ins` may be an opcode, and every array a CPU tensor of PyTorch.
 
+    Of a whole kernel, in place of `ins`: ``find_faults(kernel, grid=, block=, args=, expected=C)``
+    launches it as `Kernel.launch` does, on the reference engine, and looks at every dense mma and
+    wgmma. A and B are the arguments whose product is `expected` ``(M, N)``, but for rounding and a
+    factor; `a` ``(M, K)`` and `b` ``(K, N)`` name others. The answer is a `LaunchFaults`.
+
     Of a tcgen05.mma, with its instruction descriptor `idesc`, the matrices and `d` are taken, one
     tile of D; scales for all steps along k, `scale_b` ``(v, n)``.
 
@@ -185,6 +201,13 @@ def find_faults(
     Raises OperandError for arrays that do not fit the instruction, or where nothing is given that
     could be compared; UnsupportedError where the target lacks the instruction.
     """
+    if isinstance(ins, Kernel):
+        if expected is None:
+            raise OperandError("of a kernel the finder takes expected=, the C that is right")
+        limit = whole("limit=", limit, 1)
+        return find_launch_faults(ins, find_faults, expected, a, b, limit, passed)
+    if target is None:
+        raise OperandError("target= is missing: sm_90a, H100, ...")
     settled = isinstance(ins, TensorMatrixInstruction)
     if settled or is_tensor_product(ins) or idesc is not None:
         if d is None or expected is not None or passed:

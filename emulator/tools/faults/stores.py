@@ -33,14 +33,14 @@ def wrong_store(kernel: RecordedKernel) -> Iterator[Variant]:
     """A term of the row or column to which elements of D go is wrong, or the stride of its rows."""
     fragment, wrong = kernel.ins.fragment("d"), (kernel.suspects or {}).get("d")
     if "d" in kernel.aims and fragment.groups == 1 and (wrong is None or wrong.any()):
-        stores = [(_writers(fragment, place), text) for text, place in _places(fragment)]
+        stores = [(_writers(fragment, place), text) for text, place in wrong_places(fragment)]
         # Where it is open who stays, more can be explained: the likelier ones come first.
         stores.sort(key=lambda x: x[0].open)
         for writers, text in stores:
             yield _stored(kernel, writers, f"D: {text}")
 
 
-def _places(fragment: Fragment) -> Iterator[tuple[str, Places]]:
+def wrong_places(fragment: Fragment) -> Iterator[tuple[str, Places]]:
     """Wrong stores: which element of D each of a lane's is stored as, negative for none."""
     rows, cols = fragment.shape
     for text, lanes, elements in formulas(fragment):

@@ -6,16 +6,15 @@ lights what belongs together and ``page.css`` is its style. Nothing is loaded fr
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from emulator.isa.instruction import Instruction, as_instruction
 from emulator.layout.picture import ABOVE, FAMILY, FONT, LEFT, Size, colour, drawing, extent
 from emulator.report import Report
+from emulator.tools.document import document
 from emulator.tools.info import info_command
 from emulator.tools.pictures.panels import (
     LEFT_AREAS,
@@ -109,30 +108,19 @@ def _html(title: str, lanes: int, facts: list[str], found: list[Section]) -> str
     panels = _panels(found)
     index = {id(x): i for i, (_, x, _) in enumerate(panels)}
     sizes = {id(x): size for _, x, size in panels}
-    title = escape(title)
-    script, style = (Path(__file__).with_name(f"page.{kind}").read_text("utf-8")
-                     for kind in ("js", "css"))  # fmt: skip
     fit = min(1, *(space / size for x in found
                    for space, size in zip(_PAPER, _extent(x, sizes), strict=True)))  # fmt: skip
-    data = json.dumps(_data(lanes, panels), separators=(",", ":")).replace("<", "\\u003c")
-    return "\n".join(
+    body = "\n".join(
         [
-            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            # Browsers keep the promise that nothing is loaded.
-            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-            "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">",
-            f"<title>{title}</title>",
-            f"<style>\n{style}:root {{ --fit: {fit:.3f}; }}\n</style>\n</head>\n<body>",
-            _header(title, lanes, [x for _, x, _ in panels]),
+            _header(escape(title), lanes, [x for _, x, _ in panels]),
             f'<main class="{_arrangement(found)}">',
             *(_section(x, index, sizes) for x in found),
             # The name is the title already.
             f"</main>\n<footer><pre>{escape(chr(10).join(facts[1:]))}</pre></footer>",
-            f'<script type="application/json" id="facts">{data}</script>',
-            f"<script>\n{script}</script>\n</body>\n</html>\n",
         ]
     )
+    style = f":root {{ --fit: {fit:.3f}; }}\n"
+    return document(title, body, "emulator.tools.pictures", "page", _data(lanes, panels), style)
 
 
 def _arrangement(found: Sequence[Section]) -> str:
