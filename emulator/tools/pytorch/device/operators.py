@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import torch
 
 from emulator.targets import Chip
-from emulator.tools.pytorch.composites import attention_is_fused, name_of, tensors_in
+from emulator.tools.pytorch.composites import name_of, tensors_in
+from emulator.tools.pytorch.device.attending import Attention
 from emulator.tools.pytorch.device.memory import Heap, replace, view
 from emulator.tools.pytorch.device.pointwise import EVIDENCE, Pointwise, convert_nans
 from emulator.tools.pytorch.exact import why_exact
@@ -153,6 +154,7 @@ class Operators:
     def __init__(self, chip: Chip, heap: Heap, products: Products, generator: Any) -> None:
         self.heap, self.products, self.generator = heap, products, generator
         self.pointwise = Pointwise(chip)
+        self.attention = Attention(chip, heap, products)
 
     def enter(self, stack: ExitStack) -> None:
         """Registers with PyTorch's dispatcher until `stack` closes."""
@@ -165,10 +167,10 @@ class Operators:
             own.impl(function, partial(self.run, function), "CUDA")
         attention = _aten.scaled_dot_product_attention.default
         for key in ("CUDA", "AutogradCUDA"):
-            own.impl(attention, self._attention, key)
+            own.impl(attention, self.attention.__call__, key)
         # Where torch.compile leaves an operator to Python, it would compile what is below as well.
         skip = _frames._FrameAction.SKIP
-        for method in (self.run, self._attention):
+        for method in (self.run, self.attention.__call__):
             code = method.__code__
             _frames.set_code_exec_strategy(code, _frames._FrameExecStrategy(skip, skip))
 
@@ -227,13 +229,6 @@ class Operators:
         if function in _WIDENING:
             return _WIDENING[function](function, *args, **kwargs)
         return _call(function, args, kwargs)
-
-    def _attention(self, *args: Any, **kwargs: Any) -> Any:
-        """An attention as two products and a softmax; a GPU may run one kernel for the whole."""
-        if attention_is_fused():
-            kind = unknown_kind("scaled_dot_product_attention")
-            self.products.note_unknown("scaled_dot_product_attention", list(args[:3]), kind)
-        return _aten._scaled_dot_product_attention_math.default(*args, **kwargs)[0]
 
 
 class _Call:
