@@ -15,6 +15,7 @@ import torch
 
 from emulator.targets import Chip
 from emulator.tools.pytorch.composites import attention_is_fused, name_of, tensors_in
+from emulator.tools.pytorch.device import ordered
 from emulator.tools.pytorch.device.memory import Heap, replace, view
 from emulator.tools.pytorch.device.pointwise import EVIDENCE, Pointwise, convert_nans
 from emulator.tools.pytorch.exact import why_exact
@@ -217,6 +218,12 @@ class Operators:
             else:
                 self.products.note_unknown(name, tensors, *why_exact(name, tensors, {}))
             return self.pointwise.run(call, _call(function, args, kwargs))
+        elif (
+            made := ordered.compute(self.pointwise.chip, function, name, args, kwargs)
+        ) is not None:
+            given = EVIDENCE, ordered.evidence(self.pointwise.chip), "computed as on the GPU"
+            self.products.note_unknown(name, tensors, *given)
+            return made
         elif base in ("copy", "_to_copy"):
             self.products.note_unknown(name, tensors, *why_exact(name, tensors, kwargs))
             made = _call(function, args, kwargs)
