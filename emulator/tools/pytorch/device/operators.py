@@ -28,7 +28,10 @@ _CPU = torch.device("cpu")
 #: operators that take tensors of both devices: copies, and indices on the CPU
 _MIXED = {"copy_", "index", "index_put_", "index_put", "_index_put_impl_", "set_", "_copy_from"}
 #: operators that PyTorch makes of others in C++, by the kernels that a GPU has
-_WHOLE = ("copy_", "convolution", "convolution_backward", "resize_")
+_WHOLE = (
+    "copy_", "convolution", "convolution_backward", "resize_", "_fused_rms_norm",
+    "_fused_rms_norm_backward",
+)  # fmt: skip
 _NUMBERS = (bool, int, float, complex)
 _aten = torch.ops.aten
 

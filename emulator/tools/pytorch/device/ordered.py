@@ -12,7 +12,7 @@ from dtypes import Array
 from emulator.matrices.library.recorded import RECORDED_ON, Evidence
 from emulator.targets import Chip
 from emulator.tools.pytorch.composites import tensors_in
-from emulator.tools.pytorch.device import reductions
+from emulator.tools.pytorch.device import norms, reductions
 from emulator.tools.pytorch.device.pointwise import canonical, kernel_of
 from emulator.tools.pytorch.device.scans import scan
 from emulator.tools.pytorch.device.softmax import softmax, softmax_gradient
@@ -69,10 +69,11 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "sum": reductions.sum_, "mean": reductions.mean, "prod": reductions.product,
     "var": reductions.variance, "std": reductions.deviation,
     "var_mean": reductions.variance_and_mean, "linalg_vector_norm": reductions.vector_norm,
-    "logsumexp": reductions.logsumexp,
     "_softmax": _softmax(False), "_log_softmax": _softmax(True),
     "_softmax_backward_data": _softmax_gradient(False),
     "_log_softmax_backward_data": _softmax_gradient(True),
+    "native_layer_norm": norms.layer_norm,
+    "native_layer_norm_backward": norms.layer_norm_gradient, "_fused_rms_norm": norms.rms_norm,
     "cumsum": _scan(np.add, 0), "cumprod": _scan(np.multiply, 1),
 }  # fmt: skip
 
@@ -83,20 +84,19 @@ def compute(chip: Chip, function: Any, name: str, args: Any, kwargs: Any) -> Any
     An operand that takes the result takes it, as in PyTorch.
     """
     run = OPERATORS.get(name) or OPERATORS.get(name.rstrip("_"))
-    tensors = tensors_in(args, kwargs)
     if run is None or kernel_of(chip.target.name, "exp") is None:
         return None
+    out = args[0] if name.endswith("_") else kwargs.get("out")
+    options = {key: value for key, value in kwargs.items() if key != "out"}
+    tensors = tensors_in(args, options)
     if not all(_is_covered(x) for x in tensors) or not tensors:
         return None
-    # Pairs of results, such as a smallest element and its place, come by other names.
-    options = {key: value for key, value in kwargs.items() if key != "out"}
     with np.errstate(all="ignore"):
         made = run(chip, *args, **options)
-    if made is None:
+    if made is None or (out is not None and out.dtype != made.dtype):
         return None
     for result in tensors_in(made):
         canonical(result)
-    out = args[0] if name.endswith("_") else kwargs.get("out")
     return made if out is None else out.resize_(made.shape).copy_(made)
 
 

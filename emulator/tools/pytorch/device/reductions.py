@@ -10,7 +10,7 @@ import torch
 
 from dtypes import Array
 from emulator.targets import Chip
-from emulator.tools.pytorch.device.arithmetic import fma, function
+from emulator.tools.pytorch.device.arithmetic import fma
 from emulator.tools.pytorch.device.reduce import State, Steps, reduce
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
@@ -170,15 +170,3 @@ def variance(chip: Chip, x: torch.Tensor, *given: Any, **named: Any) -> torch.Te
 
 def deviation(chip: Chip, x: torch.Tensor, *given: Any, **named: Any) -> torch.Tensor:
     return variance_and_mean(chip, x, *given, **named, root=True)[0]
-
-
-def logsumexp(chip: Chip, x: torch.Tensor, dim: Any, keepdim: bool = False) -> torch.Tensor:
-    """PyTorch makes it of other operators, each of which rounds to the type of the elements."""
-    axes = _axes(x, dim)
-    greatest = x.amax(axes, keepdim=True)
-    greatest[greatest.isinf()] = 0
-    powers = function(chip.target, "exp", (x - greatest).float().numpy())
-    total = sum_(chip, torch.from_numpy(powers).to(x.dtype), axes, True)
-    logarithm = function(chip.target, "log", total.float().numpy())
-    made = torch.from_numpy(logarithm).to(x.dtype) + greatest
-    return made if keepdim else made.squeeze(axes)

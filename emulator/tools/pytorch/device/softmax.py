@@ -39,7 +39,7 @@ def sums_of_warp(values: Array) -> Array:
     """Each lane adds every 32nd element; then lanes are added in halves."""
     count = values.shape[1]
     lanes = min(1 << (count - 1).bit_length(), WARP)
-    return halved(_in_turns(values, lanes))
+    return halved(in_turns(values, lanes))
 
 
 def sums_of_rows(count: int, bytes_: int, address: int) -> Sums:
@@ -47,7 +47,7 @@ def sums_of_rows(count: int, bytes_: int, address: int) -> Sums:
     if count <= _ROW_OF_WARP:
         return sums_of_warp
     if count <= _ROW_OF_BLOCK:
-        return lambda values: sums_of_block(_in_turns(values, _MOST_THREADS))
+        return lambda values: sums_of_block(in_turns(values, _MOST_THREADS))
     return partial(_sums_in_vectors, _MOST_THREADS, bytes_, address, sums_of_block)
 
 
@@ -67,14 +67,14 @@ def _sums_in_vectors(
     count, vector = values.shape[1], _LOAD // bytes_
     shared = (_SHARED - threads // WARP * 4) // bytes_
     if count < shared and not address % _LOAD and not count % vector:
-        return sums_of_block(_in_turns(values, threads, vector))
+        return sums_of_block(in_turns(values, threads, vector))
     return otherwise(_by_vectors(values, threads, vector, address // bytes_))
 
 
 def _sums_one_by_one(values: Array) -> Array:
     """The sum over the threads of a block: over each warp one by one, then over the warps."""
-    warps = _in_turns(values.reshape(-1, WARP), 1).reshape(len(values), -1)
-    return _in_turns(warps, 1)[:, 0]
+    warps = in_turns(values.reshape(-1, WARP), 1).reshape(len(values), -1)
+    return in_turns(warps, 1)[:, 0]
 
 
 def sums_of_columns(count: int, inner: int) -> Sums:
@@ -84,7 +84,7 @@ def sums_of_columns(count: int, inner: int) -> Sums:
         while columns * threads <= _MOST_THREADS and threads <= count:
             threads *= 2
         threads //= 2
-    return lambda values: halved(_in_turns(values, threads))
+    return lambda values: halved(in_turns(values, threads))
 
 
 def sums_of_block(values: Array) -> Array:
@@ -94,7 +94,7 @@ def sums_of_block(values: Array) -> Array:
     return halved(np.concatenate([warps, rest], 1))
 
 
-def _in_turns(values: Array, threads: int, vector: int = 1, held: Array | None = None) -> Array:
+def in_turns(values: Array, threads: int, vector: int = 1, held: Array | None = None) -> Array:
     """What each thread adds up; it takes every so-manieth vector of a row."""
     if held is None:
         held = np.zeros((len(values), threads), np.float32)
@@ -107,7 +107,7 @@ def _in_turns(values: Array, threads: int, vector: int = 1, held: Array | None =
 
 
 def _by_vectors(values: Array, threads: int, vector: int, place: int) -> Array:
-    """As `_in_turns`, with single elements before the first vector and behind the last turn.
+    """As `in_turns`, with single elements before the first vector and behind the last turn.
 
     `place`: how many elements are before the first in memory.
     """
@@ -120,8 +120,8 @@ def _by_vectors(values: Array, threads: int, vector: int, place: int) -> Array:
             held[:, shift:] += part[:, : threads - shift]
             part = part[:, threads - shift :]
         whole = part.shape[1] - part.shape[1] % (vector * threads)
-        held = _in_turns(part[:, :whole], threads, vector, held)
-        out[rows] = _in_turns(part[:, whole:], threads, 1, held)
+        held = in_turns(part[:, :whole], threads, vector, held)
+        out[rows] = in_turns(part[:, whole:], threads, 1, held)
     return out
 
 
