@@ -168,9 +168,9 @@ def _of_rows(rows: Rows, loss: Array, centred: Array, scale: Array, weight: Any)
     weight = _ONE if weight is None else weight
     count = np.float32(rows.length)
     products = loss * weight
-    first = sums_of_block(_sums(loss, np.broadcast_to(weight, loss.shape)))[:, None]
+    first = sums_of_block(_sums(products, np.broadcast_to(_ONE, loss.shape)))[:, None]
     second = sums_of_block(_sums(products * centred, np.broadcast_to(scale, loss.shape)))[:, None]
-    made = fma(-(centred * scale), second, count * weight * loss)
+    made = fma(count * weight, loss, -(centred * scale * second))
     return np.asarray((made - first) * (_ONE / count * scale))
 
 
