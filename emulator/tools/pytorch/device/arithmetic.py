@@ -49,6 +49,13 @@ def function(target: Target, name: str, *operands: Array) -> Array:
     return out
 
 
+def rounded(values: Array, dtype: torch.dtype) -> Array:
+    """Values of f32 rounded to a type."""
+    if dtype == torch.float32:
+        return values
+    return torch.from_numpy(values).to(dtype).float().numpy()
+
+
 def halved(values: Array) -> Array:
     """The sum along the last axis: its first half is added to the second, again and again."""
     while (half := values.shape[-1] // 2) > 0:

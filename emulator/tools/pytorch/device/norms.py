@@ -51,7 +51,7 @@ class _Moments(Welford):
         return tuple(np.where(count > 0, x, np.float32(0)) for x in made)
 
 
-def _in_turns(steps: Steps, rows: Array, threads: int, vector: int) -> State:
+def in_turns(steps: Steps, rows: Array, threads: int, vector: int) -> State:
     """The states of the threads of each row."""
     held = steps.start((len(rows), threads))
     vectors = rows.reshape(len(rows), -1, vector)
@@ -65,7 +65,7 @@ def _in_turns(steps: Steps, rows: Array, threads: int, vector: int) -> State:
     return held
 
 
-def _block(steps: Steps, state: State) -> State:
+def block(steps: Steps, state: State) -> State:
     """The state of a block: of each warp, then of the warps."""
     state = tree(steps, tuple(x.reshape(len(x), -1, WARP) for x in state))
     start = steps.start((len(state[0]), WARP))
@@ -112,7 +112,7 @@ def layer_norm(
     epsilon = np.float32(eps)
     if rows.vectors:
         moments = _Moments()
-        state = _in_turns(moments, rows.values, _THREADS, _VECTOR)
+        state = in_turns(moments, rows.values, _THREADS, _VECTOR)
         mean, squares, _ = tree(moments, tree(
             moments, tuple(s.reshape(len(s), -1, WARP) for s in state)))  # fmt: skip
         scale = function(chip.target, "rsqrt", squares / np.float32(rows.length) + epsilon)
@@ -123,7 +123,7 @@ def layer_norm(
             made = factor * made
     else:
         steps = Welford()
-        mean, squares, count = _block(steps, _in_turns(steps, rows.values, _SINGLE_THREADS, 1))
+        mean, squares, count = block(steps, in_turns(steps, rows.values, _SINGLE_THREADS, 1))
         scale = function(chip.target, "rsqrt", squares / count + epsilon)
         made = (rows.values - mean[:, None]) * scale[:, None]
         zero = np.float32(0)
@@ -218,7 +218,7 @@ def rms_norm(
     epsilon = np.float32(torch.finfo(torch.float32).eps if eps is None else eps)
     if not rows.vectors:
         return None
-    state = _in_turns(Squares(), rows.values, _THREADS, _VECTOR)
+    state = in_turns(Squares(), rows.values, _THREADS, _VECTOR)
     (squares,) = tree(Squares(), tree(
         Squares(), tuple(s.reshape(len(s), -1, WARP) for s in state)))  # fmt: skip
     scale = function(chip.target, "rsqrt", squares / np.float32(rows.length) + epsilon)

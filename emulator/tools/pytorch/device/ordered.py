@@ -12,7 +12,8 @@ from dtypes import Array
 from emulator.matrices.library.recorded import RECORDED_ON, Evidence
 from emulator.targets import Chip
 from emulator.tools.pytorch.composites import tensors_in
-from emulator.tools.pytorch.device import norms, reductions
+from emulator.tools.pytorch.device import channels, norms, reductions
+from emulator.tools.pytorch.device.arithmetic import rounded
 from emulator.tools.pytorch.device.pointwise import canonical, kernel_of
 from emulator.tools.pytorch.device.scans import scan
 from emulator.tools.pytorch.device.softmax import softmax, softmax_gradient
@@ -57,13 +58,6 @@ def _scan(ufunc: np.ufunc, start: float) -> Callable[..., Any]:
     return run
 
 
-def rounded(values: Array, dtype: torch.dtype) -> Array:
-    """Values of f32 rounded to a type."""
-    if dtype == torch.float32:
-        return values
-    return torch.from_numpy(values).to(dtype).float().numpy()
-
-
 #: operators of aten, with the arguments of their schema behind the chip
 OPERATORS: dict[str, Callable[..., Any]] = {
     "sum": reductions.sum_, "mean": reductions.mean, "prod": reductions.product,
@@ -73,6 +67,8 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "_softmax_backward_data": _softmax_gradient(False),
     "_log_softmax_backward_data": _softmax_gradient(True),
     "native_layer_norm": norms.layer_norm,
+    "native_group_norm": channels.group_norm, "native_batch_norm": channels.batch_norm,
+    "native_batch_norm_backward": channels.batch_norm_gradient,
     "native_layer_norm_backward": norms.layer_norm_gradient, "_fused_rms_norm": norms.rms_norm,
     "cumsum": _scan(np.add, 0), "cumprod": _scan(np.multiply, 1),
 }  # fmt: skip
