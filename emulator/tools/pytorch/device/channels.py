@@ -43,6 +43,8 @@ def group_norm(
     mean, squares, number = block(steps, state)
     epsilon = rounded(np.float32([eps]), x.dtype)
     scale = function(chip.target, "rsqrt", squares / number + epsilon)
+    # The kernels that follow read both in the type of the tensor.
+    mean, scale = (rounded(s, x.dtype) for s in (mean, scale))
     shape = count, groups, channels // groups, inner
     values = values.reshape(shape)
     middle, each = (s.reshape(count, groups, 1, 1) for s in (mean, scale))
@@ -131,7 +133,7 @@ def batch_norm(
     momentum: float, eps: float,
 ) -> tuple[torch.Tensor, ...] | None:  # fmt: skip
     """The normalised tensor, and mean and reciprocal deviation of each channel."""
-    if _is_cudnn(x, weight, bias) or not _has_rows(x):
+    if (training and _is_cudnn(x, weight, bias)) or not _has_rows(x):
         return None
     values = x.float().numpy().reshape(*x.shape[:2], -1)
     if training:
