@@ -15,6 +15,7 @@ import torch
 
 from emulator.targets import Chip
 from emulator.tools.pytorch.composites import name_of, tensors_in
+from emulator.tools.pytorch.device import ordered
 from emulator.tools.pytorch.device.attending import Attention
 from emulator.tools.pytorch.device.memory import Heap, replace, view
 from emulator.tools.pytorch.device.pointwise import EVIDENCE, Pointwise, convert_nans
@@ -28,7 +29,10 @@ _CPU = torch.device("cpu")
 #: operators that take tensors of both devices: copies, and indices on the CPU
 _MIXED = {"copy_", "index", "index_put_", "index_put", "_index_put_impl_", "set_", "_copy_from"}
 #: operators that PyTorch makes of others in C++, by the kernels that a GPU has
-_WHOLE = ("copy_", "convolution", "convolution_backward", "resize_")
+_WHOLE = (
+    "copy_", "convolution", "convolution_backward", "resize_", "_fused_rms_norm",
+    "_fused_rms_norm_backward",
+)  # fmt: skip
 _NUMBERS = (bool, int, float, complex)
 _aten = torch.ops.aten
 
@@ -219,6 +223,12 @@ class Operators:
             else:
                 self.products.note_unknown(name, tensors, *why_exact(name, tensors, {}))
             return self.pointwise.run(call, _call(function, args, kwargs))
+        elif (
+            made := ordered.compute(self.pointwise.chip, function, name, args, kwargs)
+        ) is not None:
+            given = EVIDENCE, ordered.evidence(self.pointwise.chip), "computed as on the GPU"
+            self.products.note_unknown(name, tensors, *given)
+            return made
         elif base in ("copy", "_to_copy"):
             self.products.note_unknown(name, tensors, *why_exact(name, tensors, kwargs))
             made = _call(function, args, kwargs)

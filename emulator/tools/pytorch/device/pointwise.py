@@ -158,7 +158,7 @@ class Pointwise:
     def of(self, function: Any, name: str, args: Sequence[Any], kwargs: Any) -> Call | None:
         """The call for an operator; None where the chip or the operator has no kernel."""
         call = call_of(function, name, args, kwargs)
-        if call is None or (call.kernel and _kernel(self.chip.target.name, call.kernel) is None):
+        if call is None or (call.kernel and kernel_of(self.chip.target.name, call.kernel) is None):
             return None
         if name.endswith("_") or kwargs.get("out") is not None:
             # The CPU will have overwritten them.
@@ -175,7 +175,7 @@ class Pointwise:
         count = tensors[0].numel()
         made = torch.empty(tensors[0].shape, dtype=torch.float32)
         if count:
-            kernel = _kernel(self.chip.target.name, call.kernel)
+            kernel = kernel_of(self.chip.target.name, call.kernel)
             assert kernel is not None
             padded = [*tensors, *[0] * (3 - len(tensors))]
             numbers = [np.float32(x) for x in [*call.numbers, *[0.0] * (3 - len(call.numbers))]]
@@ -226,6 +226,6 @@ def _module(target: str) -> Module | None:
 
 
 @cache
-def _kernel(target: str, name: str) -> Kernel | None:
+def kernel_of(target: str, name: str) -> Kernel | None:
     module = _module(target)
     return module[f"op_{name}"] if module and f"op_{name}" in module.kernels else None
