@@ -15,7 +15,15 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from emulator.matrices.library.recorded import RECORDED_ON, Evidence
 from emulator.targets import Chip
 from emulator.tools.pytorch.composites import attention_is_fused
-from emulator.tools.pytorch.device.attention import CUDNN, EFFICIENT, FLASH, attend
+from emulator.tools.pytorch.device.attention import (
+    CUDNN,
+    EFFICIENT,
+    FLASH,
+    Attended,
+    attend,
+    attend_backward,
+    has_gradient,
+)
 from emulator.tools.pytorch.device.memory import Heap
 from emulator.tools.pytorch.mode import Products
 from emulator.tools.pytorch.unknown import unknown_kind
@@ -90,17 +98,17 @@ class Attention:
             return EFFICIENT if half or asked.q.dtype == torch.float32 else None
         return None
 
-    def forward(self, form: int, asked: _Asked) -> Any:
-        """The result on the device, which lies as the kernel leaves it."""
+    def forward(self, form: int, asked: _Asked) -> tuple[Any, Attended]:
+        """The result on the device, which lies as the kernel leaves it, and what was computed."""
         why = f"the {_WORDS[form]} kernel, in its order"
         self.products.note_unknown(_NAME, list(asked[:3]), why, self._evidence(form, asked), _ORDER)
         held = [self.heap.on_cpu(x) for x in asked[:3]]
-        made = attend(self.chip, form, *held, asked.causal, asked.scale).result
+        made = attend(self.chip, form, *held, asked.causal, asked.scale)
         if form == EFFICIENT:
-            made = made.transpose(1, 2).contiguous().transpose(1, 2)
+            result = made.result.transpose(1, 2).contiguous().transpose(1, 2)
         else:
-            made = torch.empty_like(held[0]).copy_(made)
-        return self.heap.on_device(made)
+            result = torch.empty_like(held[0]).copy_(made.result)
+        return self.heap.on_device(result), made
 
     def _evidence(self, form: int, asked: _Asked) -> Evidence:
         if self.chip.name != RECORDED_ON:
@@ -108,17 +116,26 @@ class Attention:
         # What picks cuDNN's kernel is not known; sizes that were recorded had this one.
         return "rule" if form == CUDNN or asked.q.shape[-1] > _RECORDED_WIDTH else "recorded"
 
-    def backward(self, asked: _Asked, given: Any) -> Any:
-        """Gradients, by products and a softmax: the kernels' own order is not known."""
-        self.products.note_unknown(
-            f"{_NAME}_backward", list(asked[:3]), f"the gradient of {unknown_kind(_NAME)}"
-        )
+    def backward(self, form: int, asked: _Asked, made: Attended, given: Any) -> Any:
+        """The gradients; where a kernel's order is not known, by products and a softmax."""
+        tensors, name = list(asked[:3]), f"{_NAME}_backward"
+        if has_gradient(form, asked.q, asked.k):
+            evidence: Evidence = "rule" if self.chip.name == RECORDED_ON else "modelled"
+            why = f"the {_WORDS[form]} kernel, of one block"
+            self.products.note_unknown(name, tensors, why, evidence, _ORDER)
+            q, k, v, g = (self.heap.on_cpu(x) for x in (*tensors, given))
+            found = attend_backward(
+                self.chip, form, q, k, v, made, g, asked.causal, asked.scale
+            )  # fmt: skip
+            pairs = zip(found, (q, k, v), strict=True)
+            return tuple(self.heap.on_device(torch.empty_like(y).copy_(x)) for x, y in pairs)
+        self.products.note_unknown(name, tensors, f"the gradient of {unknown_kind(_NAME)}")
         with torch.enable_grad():
-            leaves = [x.detach().requires_grad_() for x in asked[:3]]
-            made = _aten._scaled_dot_product_attention_math.default(
+            leaves = [x.detach().requires_grad_() for x in tensors]
+            again = _aten._scaled_dot_product_attention_math.default(
                 *leaves, None, 0.0, asked.causal, None, scale=asked.scale
             )[0]
-            return torch.autograd.grad(made, leaves, given)
+            return torch.autograd.grad(again, leaves, given)
 
 
 _WORDS = {FLASH: "FlashAttention-2", EFFICIENT: "efficient", CUDNN: "cuDNN"}
@@ -132,11 +149,13 @@ class _Attend(torch.autograd.Function):  # type: ignore[misc]
         ctx: Any, attention: Attention, form: int, causal: bool, scale: float, q: Any, k: Any,
         v: Any,
     ) -> Any:  # fmt: skip
-        ctx.attention, ctx.causal, ctx.scale = attention, causal, scale
+        ctx.attention, ctx.form, ctx.causal, ctx.scale = attention, form, causal, scale
         ctx.save_for_backward(q, k, v)
-        return attention.forward(form, _Asked(q, k, v, causal, scale))
+        result, ctx.made = attention.forward(form, _Asked(q, k, v, causal, scale))
+        return result
 
     @staticmethod
     def backward(ctx: Any, *given: Any) -> Any:
         asked = _Asked(*ctx.saved_tensors, ctx.causal, ctx.scale)
-        return None, None, None, None, *ctx.attention.backward(asked, given[0])
+        found = ctx.attention.backward(ctx.form, asked, ctx.made, given[0])
+        return None, None, None, None, *found

@@ -58,6 +58,31 @@ def attend(
     return Attended(made.to(q.dtype).view(*q.shape[:3], -1), logarithms.view(q.shape[:3]))
 
 
+def has_gradient(form: int, q: torch.Tensor, k: torch.Tensor) -> bool:
+    """Whether the order of the gradients is known: of one block of queries and of keys.
+
+    More blocks add to the gradient of q in the order in which they end.
+    """
+    longest, width = max(q.shape[2], k.shape[2]), q.shape[3]
+    return (form == FLASH and longest <= 128 and width in (32, 64)) or (
+        form == CUDNN and longest <= 64 and width == 32
+    )
+
+
+def attend_backward(
+    chip: Chip, form: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, made: Attended,
+    given: torch.Tensor, causal: bool, scale: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """The gradients of q, k and v of an attention that `has_gradient`, as `attend`.
+
+    `given` is the gradient of its result, `made` what `attend` returned.
+    """
+    rows = _Rows(chip.target, form, causal, np.float32(scale), q.shape[2], k.shape[2])
+    shaped = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v, made.result, given))
+    found = rows.gradients(*shaped, made.logarithms.reshape(-1))
+    return tuple(x.to(q.dtype).view(y.shape) for x, y in zip(found, (q, k, v), strict=True))
+
+
 def _block_keys(form: int, width: int) -> int:
     """Keys of a block of each kernel."""
     if form == CUDNN:
@@ -135,9 +160,7 @@ class _Rows(NamedTuple):
         rows = shape[0] * shape[1]
         highest, sums, factors = torch.full((rows,), -math.inf), torch.zeros(rows, 4), _new(rows)
         total = torch.zeros(*shape, v.shape[2])
-        power = self.scale
-        if self.form != EFFICIENT:
-            power = np.float32(float(self.scale) * math.log2(math.e))
+        power = self.scale if self.form == EFFICIENT else self._power()
         # FlashAttention goes from the last keys to the first.
         for start in reversed(starts) if self.form == FLASH else starts:
             end = min(start + keys, starts.stop)
@@ -155,6 +178,33 @@ class _Rows(NamedTuple):
             int(split),
         )  # fmt: skip
         return total * inverses.view(*shape, 1), logarithms.view(shape)
+
+    def _power(self) -> np.float32:
+        """The scale of scores in powers of 2."""
+        return np.float32(float(self.scale) * math.log2(math.e))
+
+    def gradients(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, result: torch.Tensor,
+        given: torch.Tensor, logarithms: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:  # fmt: skip
+        """The gradients of q, k and v, in f32, of one block of queries and of keys."""
+        count, width = logarithms.numel(), v.shape[2]
+        threads = 8 if self.form == CUDNN else min(width, 64) // 8
+        dots, scores = _new(count), self._scores(q, k, 0, self.keys)
+        self.launch(
+            "row_dots", count, given.float(), result.float(), dots, count, width, threads,
+            self.form,
+        )  # fmt: skip
+        weights, slopes = torch.empty_like(scores), torch.empty_like(scores)
+        self.launch(
+            "score_gradients", scores.numel(), scores, self._product(given, v.mT, None), logarithms,
+            dots, weights, slopes, scores.numel(), self.keys, self.scale, self._power(), self.form,
+        )  # fmt: skip
+        weights, slopes = weights.to(q.dtype), slopes.to(q.dtype)
+        made = [self._product(slopes, k, None), self._product(slopes.mT, q, None)]
+        if self.form == FLASH:
+            made = [x * float(self.scale) for x in made]
+        return *made, self._product(weights.mT, given, None)
 
     def _scores(self, q: torch.Tensor, k: torch.Tensor, start: int, keys: int) -> torch.Tensor:
         """Scores of a block, -infinity where there is no key or a query must not see it."""

@@ -118,3 +118,52 @@ extern "C" __global__ void join_splits(const float *results, const float *factor
   }
   joined[i] = sum;
 }
+
+// For every query, the gradient of its result times the result. FlashAttention's threads have eight
+// columns in turn, cuDNN's, of heads of 32, four.
+extern "C" __global__ void row_dots(const float *given, const float *results, float *dots,
+                                    unsigned rows, unsigned width, unsigned threads, int form) {
+  unsigned row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  const float *a = given + (size_t)row * width, *b = results + (size_t)row * width;
+  float sums[8];
+#pragma unroll 1
+  for (unsigned thread = 0; thread < threads; thread++) {
+    const float *x = a + 4 * thread, *y = b + 4 * thread;
+    float sum = 0;
+    if (form == CUDNN) {
+      sum = __fmaf_rn(x[2], y[2], x[0] * y[0]) + __fmaf_rn(x[3], y[3], x[1] * y[1]);
+    } else {
+#pragma unroll 1
+      for (unsigned i = 8 * thread; i < width; i += i % 8 == 7 ? 8 * threads - 7 : 1) {
+        sum = __fmaf_rn(a[i], b[i], sum);
+      }
+    }
+    sums[thread] = sum;
+  }
+#pragma unroll 1
+  for (unsigned half = threads / 2; half > 0; half /= 2) {
+#pragma unroll 1
+    for (unsigned i = 0; i < half; i++) sums[i] += sums[i + half];
+  }
+  dots[row] = sums[0];
+}
+
+// Weights as the gradient computes them again, and the gradients of the scores; `products` are
+// those of the gradient of the results and the values.
+extern "C" __global__ void score_gradients(const float *scores, const float *products,
+                                           const float *logarithms, const float *dots,
+                                           float *weights, float *gradients, unsigned count,
+                                           unsigned keys, float scale, float power, int form) {
+  unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  float logarithm = logarithms[i / keys], less = products[i] - dots[i / keys], exponent;
+  if (form == FLASH) {
+    exponent = __fsub_rn(__fmul_rn(scores[i], power), __fmul_rn(logarithm, LOG2E));
+  } else {
+    exponent = __fmul_rn(__fmaf_rn(scores[i], scale, -logarithm), LOG2E);
+  }
+  float weight = exp2f(exponent), gradient = weight * less;
+  weights[i] = weight;
+  gradients[i] = form == CUDNN ? gradient * scale : gradient;
+}
