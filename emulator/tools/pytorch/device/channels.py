@@ -41,7 +41,7 @@ def group_norm(
     threads = WARP if length < _THREADS else _THREADS
     state = in_turns(steps, values.reshape(-1, length), threads, 1)
     mean, squares, number = block(steps, state)
-    epsilon = rounded(np.float32([eps]), x.dtype)
+    epsilon = rounded(np.full(1, eps, np.float32), x.dtype)
     scale = function(chip.target, "rsqrt", squares / number + epsilon)
     # The kernels that follow read both in the type of the tensor.
     mean, scale = (rounded(s, x.dtype) for s in (mean, scale))
@@ -53,7 +53,7 @@ def group_norm(
     )
     if inner > 1 and (factor is not None or addend is not None):
         each = each if factor is None else each * factor
-        made = fma(each, values, fma(-each, middle, _ZERO if addend is None else addend))
+        made = fma(each, values, (_ZERO if addend is None else addend) - each * middle)
     else:
         made = (values - middle) * each
         if addend is not None:
@@ -164,19 +164,25 @@ def batch_norm_gradient(
     save_mean: torch.Tensor | None, save_scale: torch.Tensor | None, training: bool, eps: float,
     wanted: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...] | None:  # fmt: skip
-    """The gradients of the tensor, the weight and the bias, in training."""
-    known = training and wanted[0] and save_mean is not None and save_scale is not None
-    if not known or _is_cudnn(x, weight, weight) or not _has_rows(x) or not _has_rows(given):
+    """The gradients of the tensor, the weight and the bias."""
+    stored = (save_mean, save_scale) if training else (running_mean, running_var)
+    if None in stored or not wanted[0] or not _has_rows(x):
+        return None
+    if _is_cudnn(x, weight, weight):
         return None
     shape = *x.shape[:2], prod(x.shape[2:])
-    loss, values = (t.float().numpy().reshape(shape) for t in (given, x))
-    mean, scale = (_floats(t)[:, None] for t in (save_mean, save_scale))
+    loss, values = (t.float().reshape(shape).numpy() for t in (given, x))
+    mean, scale = (_floats(t)[:, None] for t in stored)
+    if not training:
+        scale = _ONE / np.sqrt(scale + np.float32(eps))
     centred = values - mean
     first, second = _gradient_sums(loss, centred, x.dtype)
-    part = _ONE / np.float32(shape[0] * shape[2])
-    slope = second * part * scale * scale
     height = scale if weight is None else scale * _floats(weight)[:, None]
-    made = (fma(-centred, slope, loss) - first * part) * height
+    made = loss
+    if training:
+        part = _ONE / np.float32(shape[0] * shape[2])
+        made = fma(-centred, second * part * scale * scale, loss) - first * part
+    made = made * height
     of_x = torch.from_numpy(made).reshape(x.shape).to(x.dtype)
     of_weight = of_bias = None
     if weight is not None:

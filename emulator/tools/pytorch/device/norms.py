@@ -127,9 +127,7 @@ def layer_norm(
         scale = function(chip.target, "rsqrt", squares / count + epsilon)
         made = (rows.values - mean[:, None]) * scale[:, None]
         zero = np.float32(0)
-        made = fma(
-            made, _ONE if factor is None else factor, zero if addend is None else addend
-        )
+        made = fma(made, _ONE if factor is None else factor, zero if addend is None else addend)
     out = torch.from_numpy(made).reshape(x.shape).to(x.dtype)
     return out, rows.one_each(mean), rows.one_each(scale)
 
@@ -142,48 +140,77 @@ def layer_norm_gradient(
     """The gradients of the tensor, the weight and the bias."""
     if not _same_type(x, given, weight, bias):
         return None
-    given, x = given.contiguous(), x.contiguous()
-    rows = Rows(x, shape, given, weight)
-    loss = given.float().reshape(-1, rows.length).numpy()
+    rows, loss = _rows_of(given, x, shape, weight)
     if (wanted[1] or wanted[2]) and len(loss) > _MANY_ROWS:
         return None
-    middle = mean.reshape(-1, 1).numpy()
+    centred = rows.values - mean.reshape(-1, 1).numpy()
     factor = scale.reshape(-1, 1).numpy()
-    centred = rows.values - middle
-    of_x = of_weight = of_bias = None
+    made = of_weight = of_bias = None
     if wanted[0]:
-        made = _of_rows(rows, loss, centred, factor, _floats(weight))
-        of_x = torch.from_numpy(made).reshape(x.shape).to(x.dtype)
+        made = _of_rows(loss, centred, factor, _floats(weight))
     if wanted[1] and weight is not None:
         of_weight = _of_columns(loss * centred, factor)
-        of_weight = torch.from_numpy(of_weight).reshape(weight.shape).to(x.dtype)
     if wanted[2] and bias is not None:
         of_bias = _of_columns(loss, None)
-        of_bias = torch.from_numpy(of_bias).reshape(bias.shape).to(x.dtype)
-    return of_x, of_weight, of_bias
+    return _like(made, x), _like(of_weight, weight), _like(of_bias, bias)
 
 
-def _of_rows(rows: Rows, loss: Array, centred: Array, scale: Array, weight: Any) -> Array:
+def rms_norm_gradient(
+    chip: Chip, given: torch.Tensor, x: torch.Tensor, shape: Sequence[int], scale: torch.Tensor,
+    weight: torch.Tensor | None, wanted: Sequence[bool],
+) -> tuple[torch.Tensor | None, ...] | None:  # fmt: skip
+    """The gradients of the tensor and the weight."""
+    if not _same_type(x, given, weight):
+        return None
+    rows, loss = _rows_of(given, x, shape, weight)
+    if wanted[1] and len(loss) > _MANY_ROWS:
+        return None
+    factor = scale.reshape(-1, 1).numpy()
+    made = of_weight = None
+    if wanted[0]:
+        made = _of_rows(loss, rows.values, factor, _floats(weight), is_centred=False)
+    if wanted[1] and weight is not None:
+        of_weight = _of_columns(loss * rows.values, factor)
+    return _like(made, x), _like(of_weight, weight)
+
+
+def _rows_of(
+    given: torch.Tensor, x: torch.Tensor, shape: Sequence[int], weight: torch.Tensor | None
+) -> tuple[Rows, Array]:
+    rows = Rows(x.contiguous(), shape, weight)
+    return rows, given.contiguous().float().reshape(-1, rows.length).numpy()
+
+
+def _like(values: Array | None, x: torch.Tensor | None) -> torch.Tensor | None:
+    if values is None or x is None:
+        return None
+    return torch.from_numpy(values).reshape(x.shape).to(x.dtype)
+
+
+def _of_rows(
+    loss: Array, centred: Array, scale: Array, weight: Any, is_centred: bool = True
+) -> Array:
     """The gradient of the tensor."""
     weight = _ONE if weight is None else weight
-    count = np.float32(rows.length)
+    count = np.float32(loss.shape[1])
     products = loss * weight
-    first = sums_of_block(_sums(products, np.broadcast_to(_ONE, loss.shape)))[:, None]
-    second = sums_of_block(_sums(products * centred, np.broadcast_to(scale, loss.shape)))[:, None]
+    second = sums_of_block(_sums(products * centred, scale))[:, None]
     made = fma(count * weight, loss, -(centred * scale * second))
-    return np.asarray((made - first) * (_ONE / count * scale))
+    if is_centred:
+        made = made - sums_of_block(_sums(products, _ONE))[:, None]
+    return np.asarray(made * (_ONE / count * scale))
 
 
-def _sums(left: Array, right: Array) -> Array:
-    """What each thread sums of the products of two arrays: four elements at a time."""
+def _sums(left: Array, right: Any) -> Array:
+    """What each thread sums: four elements at a time, each times the number of its row."""
     held = np.zeros((len(left), _THREADS), np.float32)
     step = _THREADS * _VECTOR
     for first in range(0, left.shape[1], step):
-        size = min(step, left.shape[1] - first)
-        for place in range(min(_VECTOR, size)):
-            a = left[:, first + place : first + size : _VECTOR]
-            b = right[:, first + place : first + size : _VECTOR]
-            held[:, : a.shape[1]] = fma(a, b, held[:, : a.shape[1]])
+        part = left[:, first : first + step]
+        for place in range(min(_VECTOR, part.shape[1])):
+            values = part[:, place::_VECTOR]
+            size = values.shape[1]
+            held[:, :size] = fma(values, right, held[:, :size])
     return held
 
 

@@ -70,6 +70,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "native_group_norm": channels.group_norm, "native_batch_norm": channels.batch_norm,
     "native_batch_norm_backward": channels.batch_norm_gradient,
     "native_layer_norm_backward": norms.layer_norm_gradient, "_fused_rms_norm": norms.rms_norm,
+    "_fused_rms_norm_backward": norms.rms_norm_gradient,
     "cumsum": _scan(np.add, 0), "cumprod": _scan(np.multiply, 1),
 }  # fmt: skip
 

@@ -59,7 +59,7 @@ class Threads(NamedTuple):
     along_row: bool
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
         return self.width * self.height * self.blocks
 
 
@@ -214,26 +214,26 @@ def _update(steps: Steps, lists: list[State], place: int, values: Array, first: 
 
 def _by_elements(steps: Steps, values: Array, threads: Threads, lists: int) -> list[State]:
     """Each thread takes every so-manieth element, with its accumulators in turn."""
-    shape = values.shape[0], threads.count
+    shape = values.shape[0], threads.total
     held = [steps.start(shape) for _ in range(lists)]
-    for turn, first in enumerate(range(0, values.shape[1], threads.count)):
-        _update(steps, held, turn % lists, values[:, first : first + threads.count])
+    for turn, first in enumerate(range(0, values.shape[1], threads.total)):
+        _update(steps, held, turn % lists, values[:, first : first + threads.total])
     return held
 
 
 def _by_vectors(steps: Steps, values: Array, threads: Threads, shift: int) -> list[State]:
     """Each thread takes every so-manieth vector; the first threads what is before and behind."""
     length = threads.vector
-    held = [steps.start((values.shape[0], threads.count)) for _ in range(length)]
+    held = [steps.start((values.shape[0], threads.total)) for _ in range(length)]
     if shift:
         head = length - shift
         _update(steps, held, 0, values[:, :head], shift)
         values = values[:, head:]
     whole = values.shape[1] // length
     vectors = values[:, : whole * length].reshape(-1, whole, length)
-    for first in range(0, whole, threads.count):
+    for first in range(0, whole, threads.total):
         for place in range(length):
-            _update(steps, held, place, vectors[:, first : first + threads.count, place])
+            _update(steps, held, place, vectors[:, first : first + threads.total, place])
     if whole * length < values.shape[1]:
         _update(steps, held, 0, values[:, whole * length :])
     return held

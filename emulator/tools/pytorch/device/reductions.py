@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -164,9 +163,13 @@ def variance_and_mean(
     )
 
 
-def variance(chip: Chip, x: torch.Tensor, *given: Any, **named: Any) -> torch.Tensor:
-    return variance_and_mean(chip, x, *given, **named)[0]
+def variance(
+    chip: Chip, x: torch.Tensor, dim: Any = None, correction: Any = None, keepdim: bool = False
+) -> torch.Tensor:
+    return variance_and_mean(chip, x, dim, correction, keepdim)[0]
 
 
-def deviation(chip: Chip, x: torch.Tensor, *given: Any, **named: Any) -> torch.Tensor:
-    return variance_and_mean(chip, x, *given, **named, root=True)[0]
+def deviation(
+    chip: Chip, x: torch.Tensor, dim: Any = None, correction: Any = None, keepdim: bool = False
+) -> torch.Tensor:
+    return variance_and_mean(chip, x, dim, correction, keepdim, root=True)[0]
