@@ -225,13 +225,15 @@ class Board(NamedTuple):
     #: bits
     memory_bus: int
     l2_mib: int
+    #: that a multiprocessor runs at a time: CUDA C++ Programming Guide, compute capabilities
+    threads: int = 2048
 
 
 #: by the name of the chip
 BOARDS = {
-    "V100": Board(80, 16, 1_530_000, 4096, 6), "T4": Board(40, 16, 1_590_000, 256, 4),
-    "A100": Board(108, 40, 1_410_000, 5120, 40), "A10": Board(72, 24, 1_695_000, 384, 6),
-    "L4": Board(58, 24, 2_040_000, 192, 48), "L40": Board(142, 48, 2_490_000, 384, 96),
+    "V100": Board(80, 16, 1_530_000, 4096, 6), "T4": Board(40, 16, 1_590_000, 256, 4, 1024),
+    "A100": Board(108, 40, 1_410_000, 5120, 40), "A10": Board(72, 24, 1_695_000, 384, 6, 1536),
+    "L4": Board(58, 24, 2_040_000, 192, 48, 1536), "L40": Board(142, 48, 2_490_000, 384, 96, 1536),
     "H100": Board(132, 80, 1_980_000, 5120, 50), "H200": Board(132, 141, 1_980_000, 6144, 50),
     "B200": Board(148, 180, 1_965_000, 8192, 126),
 }  # fmt: skip
