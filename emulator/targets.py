@@ -225,19 +225,39 @@ class Board(NamedTuple):
     #: bits
     memory_bus: int
     l2_mib: int
-    #: that a multiprocessor runs at a time: CUDA C++ Programming Guide, compute capabilities
-    threads: int = 2048
 
 
 #: by the name of the chip
 BOARDS = {
-    "V100": Board(80, 16, 1_530_000, 4096, 6), "T4": Board(40, 16, 1_590_000, 256, 4, 1024),
-    "A100": Board(108, 40, 1_410_000, 5120, 40), "A10": Board(72, 24, 1_695_000, 384, 6, 1536),
-    "L4": Board(58, 24, 2_040_000, 192, 48, 1536), "L40": Board(142, 48, 2_490_000, 384, 96, 1536),
+    "V100": Board(80, 16, 1_530_000, 4096, 6), "T4": Board(40, 16, 1_590_000, 256, 4),
+    "A100": Board(108, 40, 1_410_000, 5120, 40), "A10": Board(72, 24, 1_695_000, 384, 6),
+    "L4": Board(58, 24, 2_040_000, 192, 48), "L40": Board(142, 48, 2_490_000, 384, 96),
     "H100": Board(132, 80, 1_980_000, 5120, 50), "H200": Board(132, 141, 1_980_000, 6144, 50),
     "B200": Board(148, 180, 1_965_000, 8192, 126),
 }  # fmt: skip
 _OTHER_BOARD = Board(132, 16, 1_500_000, 4096, 32)
+
+
+class Processor(NamedTuple):
+    """One multiprocessor (CUDA C++ Programming Guide, compute capabilities)."""
+
+    shared_kib: int
+    threads: int
+    blocks: int
+    #: how many f32 operations it does in the time of one of f64
+    double_ratio: int
+
+
+#: by number of the target
+PROCESSORS = {
+    70: Processor(96, 2048, 32, 2), 72: Processor(96, 2048, 32, 32),
+    75: Processor(64, 1024, 16, 32), 80: Processor(164, 2048, 32, 2),
+    86: Processor(100, 1536, 16, 64), 87: Processor(164, 1536, 16, 64),
+    88: Processor(100, 1536, 16, 64), 89: Processor(100, 1536, 24, 64),
+    90: Processor(228, 2048, 32, 2), 100: Processor(228, 2048, 32, 2),
+    103: Processor(228, 2048, 32, 64), 110: Processor(228, 1536, 24, 64),
+    120: Processor(100, 1536, 24, 64), 121: Processor(100, 1536, 24, 64),
+}  # fmt: skip
 
 
 class Chip(NamedTuple):
@@ -252,6 +272,11 @@ class Chip(NamedTuple):
     def board(self) -> Board:
         """The sizes of the GPU; those of none in particular for a chip that is not in `BOARDS`."""
         return BOARDS.get(self.name, _OTHER_BOARD)
+
+    @property
+    def processor(self) -> Processor:
+        """A multiprocessor of the GPU."""
+        return PROCESSORS[max(n for n in PROCESSORS if n <= self.target.number)]
 
 
 def find_chip(name: str | Target) -> Chip:

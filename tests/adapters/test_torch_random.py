@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from random_numbers import digest, read, recorded_cases
+from random_numbers import CASES, digest, own, read, recorded_cases
 
 from emulator import UnsupportedError
 from emulator.adapters.pytorch import simulated_gpu
@@ -40,6 +40,11 @@ def test_numbers_of_many_steps_have_the_recorded_bits(size):
     assert different(lambda n: n == size) == []
 
 
+def test_numbers_and_offsets_of_our_own_cases():
+    with simulated_gpu("H200"):
+        assert [name for name in CASES if own(name) != RECORDED["own"][name]] == []
+
+
 def test_another_bit_is_noticed():
     name = "rng.rand.f16.1000"
     with simulated_gpu("H200"):
@@ -51,6 +56,7 @@ def test_another_bit_is_noticed():
 
 def test_provenance():
     assert RECORDED["about"]["gpu"] == "NVIDIA H200" and len(RECORDED["results"]) == 63
+    assert set(RECORDED["own"]) == set(CASES)
 
 
 @pytest.mark.slow

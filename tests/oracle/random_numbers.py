@@ -122,7 +122,7 @@ CASES = {
     "multinomial": lambda: _without(400),
     "multinomial.once": lambda: torch.multinomial(_grown(400).abs().half(), 1),
     "kept": _kept,
-    # A third of these have equal keys.
+    # Those of 100 to 2,048 have a pair of equal keys each.
     **{f"randperm.{n}": lambda n=n: torch.randperm(n, device="cuda")
        for n in (1, 2, 3, *range(100, 112), 2048, 30000, 50021)},
     "randperm.int16": lambda: torch.randperm(300, dtype=torch.int16, device="cuda"),

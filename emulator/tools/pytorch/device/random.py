@@ -75,8 +75,8 @@ class _Draw:
         """
         out = torch.empty(count, dtype=_INTEGERS.get(kernel, torch.float32))
         if count:
-            board = self._chip.board
-            blocks = min(board.processors * (board.threads // _BLOCK), -(-count // _BLOCK))
+            most = self._chip.board.processors * (self._chip.processor.threads // _BLOCK)
+            blocks = min(most, -(-count // _BLOCK))
             steps = -(-count // (blocks * _BLOCK * (2 if kernel == "pairs" else 4)))
             drawn = self._generator.draw(4 * steps)
             if together:
@@ -196,9 +196,12 @@ def _randperm(draw: _Draw, n: int, out: Any) -> Any:
     key = torch.int32 if bits <= 32 else torch.int64
     least, greatest = _bounds(key)
     keys = _integers(draw, torch.empty(n, dtype=key), "pairs", least, greatest - least)
-    masked = keys.long().numpy().view("u8") & np.uint64((1 << bits) - 1)
-    order = np.argsort(masked, kind="stable")
-    draw.shuffle(masked[order], order)
+    ranks = keys.long().numpy()
+    if bits < torch.iinfo(key).bits:
+        # Sorted by these bits alone; with all of them, the sign counts.
+        ranks = ranks & ((1 << bits) - 1)
+    order = np.argsort(ranks, kind="stable")
+    draw.shuffle(ranks[order], order)
     return out.resize_(n).copy_(torch.from_numpy(order))
 
 

@@ -85,7 +85,8 @@ def _properties(chip: Chip) -> Any:
     limit, board = chip.target.shared_limit, chip.board
     return SimpleNamespace(
         name=f"NVIDIA {chip.name}", major=major, minor=minor, total_memory=board.memory_gib << 30,
-        multi_processor_count=board.processors, max_threads_per_multi_processor=board.threads,
+        multi_processor_count=board.processors,
+        max_threads_per_multi_processor=chip.processor.threads,
         max_threads_per_block=1024, warp_size=32, regs_per_multiprocessor=65536,
         L2_cache_size=board.l2_mib << 20, shared_memory_per_block=48 << 10,
         shared_memory_per_block_optin=limit, shared_memory_per_multiprocessor=limit + 1024,
