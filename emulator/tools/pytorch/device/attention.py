@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from dtypes import Array
-from emulator.machine.module import Module
 from emulator.matrices.gemm import gemm
 from emulator.targets import Chip, Target
-from emulator.tools.pytorch.device.pointwise import KERNELS
+from emulator.tools.pytorch.device.kernel import find_kernel
 from emulator.tools.pytorch.operations import FORMAT_NAMES, codes_of, tensor_of
 
 _THREADS = 128
@@ -248,14 +246,10 @@ class _Rows(NamedTuple):
 
     def launch(self, name: str, count: int, *args: Any) -> None:
         """Runs a kernel of attention.cu with a thread for each of `count`."""
-        kernel = _module(self.target.name)[name]
+        kernel = find_kernel(self.target.name, "attention", name)
+        assert kernel is not None
         given = [x.contiguous() if isinstance(x, torch.Tensor) else x for x in args]
         kernel.launch(-(-count // _THREADS), _THREADS, given)
-
-
-@cache
-def _module(target: str) -> Module:
-    return Module(KERNELS / "attention.ptx", target)
 
 
 def _new(rows: int) -> torch.Tensor:

@@ -17,8 +17,11 @@ from emulator.targets import Chip
 from emulator.tools.pytorch.composites import name_of, tensors_in
 from emulator.tools.pytorch.device import ordered
 from emulator.tools.pytorch.device.attending import Attention
+from emulator.tools.pytorch.device.generator import of_device
 from emulator.tools.pytorch.device.memory import Heap, replace, view
 from emulator.tools.pytorch.device.pointwise import EVIDENCE, Pointwise, convert_nans
+from emulator.tools.pytorch.device.random import EVIDENCE as DRAWN
+from emulator.tools.pytorch.device.random import Random
 from emulator.tools.pytorch.exact import why_exact
 from emulator.tools.pytorch.mode import COMPUTED, Products
 from emulator.tools.pytorch.unknown import unknown_kind
@@ -159,6 +162,7 @@ class Operators:
         self.heap, self.products, self.generator = heap, products, generator
         self.pointwise = Pointwise(chip)
         self.attention = Attention(chip, heap, products)
+        self.random = Random(chip, generator)
 
     def enter(self, stack: ExitStack) -> None:
         """Registers with PyTorch's dispatcher until `stack` closes."""
@@ -189,12 +193,19 @@ class Operators:
         moved, named = call.down(args), call.down(kwargs)
         fresh = call.resizable(kwargs, named)
         call.check_devices()
-        if plan.takes_generator and named.get("generator") is None:
+        if plan.takes_generator and not any(of_device(x) for x in (*args, *named.values())):
             named["generator"] = self.generator
-        with ExitStack() as stack:
-            if plan.draws:
-                self._enter_generator(stack)
-            made = self._compute(function, plan.name, moved, named)
+        made = self.random.run(function, moved, named)
+        if made is not None:
+            known = DRAWN, self.random.evidence, "computed as on the GPU"
+            self.products.note_unknown(plan.name, tensors_in(moved, named), *known)
+        else:
+            with ExitStack() as stack:
+                if plan.draws:
+                    self._enter_generator(stack)
+                if plan.takes_generator:
+                    moved, named = _each(_for_cpu, [moved, named])
+                made = self._compute(function, plan.name, moved, named)
         for tensor, held in fresh:
             replace(tensor, self.heap.on_device(held))
         return call.up(made)
@@ -203,8 +214,7 @@ class Operators:
         """Has operators without a generator draw from the device's."""
         default = torch.default_generator
         stack.callback(default.set_state, default.get_state())
-        default.set_state(self.generator.get_state())
-        stack.callback(lambda: self.generator.set_state(default.get_state()))
+        default.set_state(self.generator.on_cpu().get_state())
 
     def _compute(self, function: Any, name: str, args: Any, kwargs: Any) -> Any:
         """The result of an operator on tensors of the CPU, which is listed."""
@@ -302,6 +312,12 @@ class _Call:
             if address and held is not tensor and held.untyped_storage().data_ptr() == address:
                 return view(tensor, value.size(), value.stride(), value.storage_offset())
         return self._heap.on_device(value)
+
+
+def _for_cpu(value: Any) -> Any:
+    """A value; in the place of a generator of the device, one for the CPU's operators."""
+    generator = of_device(value)
+    return generator.on_cpu() if generator else value
 
 
 def _each(function: Callable[[Any], Any], value: Any) -> Any:
