@@ -1,4 +1,4 @@
-"""``scaled_dot_product_attention`` on the simulated device: which kernel a GPU runs, and its result.
+"""``scaled_dot_product_attention`` on the simulated device: which kernel runs, and its result.
 
 PyTorch tries cuDNN's kernel first on chips of 9.x and 10.x, then FlashAttention-2, the efficient
 one, and products with a softmax in between. The others' order was the same on an H200.
@@ -87,9 +87,10 @@ class Attention:
         cuda, half = torch.backends.cuda, asked.q.dtype in _HALF
         square = not asked.causal or queries == asked.k.shape[-2]
         if half and width % 8 == 0:
-            if number // 10 in (9, 10) and cuda.cudnn_sdp_enabled() and width <= _RECORDED_WIDTH:
+            if number // 10 in (9, 10) and cuda.cudnn_sdp_enabled():
                 # A single query has a kernel of its own.
-                seen = 1 < queries <= _RECORDED_LENGTH and asked.k.shape[-2] <= _RECORDED_LENGTH
+                longest = max(queries, asked.k.shape[-2])
+                seen = queries > 1 and longest <= _RECORDED_LENGTH and width <= _RECORDED_WIDTH
                 return CUDNN if seen and square and self.chip.name == RECORDED_ON else None
             if cuda.flash_sdp_enabled() and width <= 256 and square:
                 return FLASH
@@ -102,12 +103,12 @@ class Attention:
         """The result on the device, which lies as the kernel leaves it, and what was computed."""
         why = f"the {_WORDS[form]} kernel, in its order"
         self.products.note_unknown(_NAME, list(asked[:3]), why, self._evidence(form, asked), _ORDER)
-        held = [self.heap.on_cpu(x) for x in asked[:3]]
-        made = attend(self.chip, form, *held, asked.causal, asked.scale)
+        q, k, v = (self.heap.on_cpu(x) for x in asked[:3])
+        made = attend(self.chip, form, q, k, v, asked.causal, asked.scale)
         if form == EFFICIENT:
             result = made.result.transpose(1, 2).contiguous().transpose(1, 2)
         else:
-            result = torch.empty_like(held[0]).copy_(made.result)
+            result = torch.empty_like(q).copy_(made.result)
         return self.heap.on_device(result), made
 
     def _evidence(self, form: int, asked: _Asked) -> Evidence:
@@ -156,6 +157,7 @@ class _Attend(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *given: Any) -> Any:
-        asked = _Asked(*ctx.saved_tensors, ctx.causal, ctx.scale)
+        q, k, v = ctx.saved_tensors
+        asked = _Asked(q, k, v, ctx.causal, ctx.scale)
         found = ctx.attention.backward(ctx.form, asked, ctx.made, given[0])
         return None, None, None, None, *found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,9 +77,11 @@ def attend_backward(
     `given` is the gradient of its result, `made` what `attend` returned.
     """
     rows = _Rows(chip.target, form, causal, np.float32(scale), q.shape[2], k.shape[2])
-    shaped = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v, made.result, given))
-    found = rows.gradients(*shaped, made.logarithms.reshape(-1))
-    return tuple(x.to(q.dtype).view(y.shape) for x, y in zip(found, (q, k, v), strict=True))
+    q3, k3, v3, result, given3 = (
+        x.reshape(-1, *x.shape[2:]) for x in (q, k, v, made.result, given)
+    )
+    dq, dk, dv = rows.gradients(q3, k3, v3, result, given3, made.logarithms.reshape(-1))
+    return dq.to(q.dtype).view(q.shape), dk.to(q.dtype).view(k.shape), dv.to(q.dtype).view(v.shape)
 
 
 def _block_keys(form: int, width: int) -> int:
@@ -122,7 +125,8 @@ def _attend_in_splits(
     """The results of splits of the keys, joined by a kernel of their own."""
     width, count = q.shape[2], k.shape[1]
     keys = _split_keys(width)
-    step = -(-(-(-count // keys)) // splits) * keys
+    blocks = -(-count // keys)
+    step = -(-blocks // splits) * keys
     made, logarithms = zip(
         *(rows.attend(q, k, v, range(start, min(start + step, count), keys), keys, split=True)
           for start in range(0, splits * step, step)), strict=True,
@@ -184,7 +188,7 @@ class _Rows(NamedTuple):
     def gradients(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, result: torch.Tensor,
         given: torch.Tensor, logarithms: torch.Tensor,
-    ) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
         """The gradients of q, k and v, in f32, of one block of queries and of keys."""
         count, width = logarithms.numel(), v.shape[2]
         threads = 8 if self.form == CUDNN else min(width, 64) // 8
@@ -199,10 +203,10 @@ class _Rows(NamedTuple):
             dots, weights, slopes, scores.numel(), self.keys, self.scale, self._power(), self.form,
         )  # fmt: skip
         weights, slopes = weights.to(q.dtype), slopes.to(q.dtype)
-        made = [self._product(slopes, k, None), self._product(slopes.mT, q, None)]
-        if self.form == FLASH:
-            made = [x * float(self.scale) for x in made]
-        return *made, self._product(weights.mT, given, None)
+        # cuDNN's kernel has scaled the gradients of the scores.
+        factor = float(self.scale) if self.form == FLASH else 1.0
+        dq, dk = self._product(slopes, k, None), self._product(slopes.mT, q, None)
+        return dq * factor, dk * factor, self._product(weights.mT, given, None)
 
     def _scores(self, q: torch.Tensor, k: torch.Tensor, start: int, keys: int) -> torch.Tensor:
         """Scores of a block, -infinity where there is no key or a query must not see it."""
@@ -236,7 +240,7 @@ class _Rows(NamedTuple):
         total = np.zeros((*a.shape[:-1], b.shape[-1]), np.float32) if c is None else c.numpy()
         ins = "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
         bounds = [0, 8, *range(40, a.shape[-1], 32), a.shape[-1]]
-        for start, end in zip(bounds, bounds[1:], strict=False):
+        for start, end in pairwise(bounds):
             big, small = _halves(a[..., start:end])
             left = _interleaved((small, big, big), -1)
             big, small = _halves(b[..., start:end, :])
