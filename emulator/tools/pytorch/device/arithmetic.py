@@ -9,11 +9,10 @@ import torch
 
 from dtypes import Array
 from emulator.targets import Target
-from emulator.tools.pytorch.device.pointwise import kernel_of
+from emulator.tools.pytorch.device.pointwise import run_kernel
 
 #: threads of a warp
 WARP = 32
-_THREADS = 128
 _SMALLEST = float(np.finfo(np.float32).smallest_normal)
 
 
@@ -39,12 +38,7 @@ def function(target: Target, name: str, *operands: Array) -> Array:
     out = np.empty(shape, np.float32)
     if out.size:
         given = [np.ascontiguousarray(np.broadcast_to(x, shape)) for x in operands]
-        blocks = -(-out.size // _THREADS)
-        padded = [*given, *[0] * (3 - len(given))]
-        kernel = kernel_of(target.name, name)
-        assert kernel is not None
-        zero = np.float32(0)
-        kernel.launch(blocks, _THREADS, [*padded, out, out.size, zero, zero, zero, 0])
+        run_kernel(target.name, name, given, out)
     return out
 
 

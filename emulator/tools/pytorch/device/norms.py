@@ -15,7 +15,7 @@ import torch
 from dtypes import Array
 from emulator.targets import Chip
 from emulator.tools.pytorch.device.arithmetic import WARP, fma, function
-from emulator.tools.pytorch.device.reduce import State, Steps, tree
+from emulator.tools.pytorch.device.reduce import State, Steps, take, tree
 from emulator.tools.pytorch.device.reductions import Squares, Welford
 from emulator.tools.pytorch.device.softmax import sums_of_block
 
@@ -52,17 +52,13 @@ class _Moments(Welford):
 
 
 def in_turns(steps: Steps, rows: Array, threads: int, vector: int) -> State:
-    """The states of the threads of each row."""
-    held = steps.start((len(rows), threads))
+    """The states of the threads of each row, each of which takes every so-manieth vector."""
+    state = steps.start((len(rows), threads))
     vectors = rows.reshape(len(rows), -1, vector)
     for first in range(0, vectors.shape[1], threads):
-        part = vectors[:, first : first + threads]
-        size = part.shape[1]
         for place in range(vector):
-            made = steps.take(tuple(x[:, :size] for x in held), part[:, :, place])
-            for whole, new in zip(held, made, strict=True):
-                whole[:, :size] = new
-    return held
+            take(steps, state, vectors[:, first : first + threads, place])
+    return state
 
 
 def block(steps: Steps, state: State) -> State:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,8 @@ from emulator.targets import Chip
 
 KERNELS = Path(__file__).parent.parent / "kernels"
 _THREADS = 128
+#: blocks at most: a thread that computes many elements costs less than many threads
+_BLOCKS = 64
 #: types of tensors -> which one that is for the kernels, and its NaN on a GPU
 _TYPES = {
     torch.float32: (0, torch.int32, 0x7FFFFFFF),
@@ -175,14 +178,7 @@ class Pointwise:
         count = tensors[0].numel()
         made = torch.empty(tensors[0].shape, dtype=torch.float32)
         if count:
-            kernel = kernel_of(self.chip.target.name, call.kernel)
-            assert kernel is not None
-            padded = [*tensors, *[0] * (3 - len(tensors))]
-            numbers = [np.float32(x) for x in [*call.numbers, *[0.0] * (3 - len(call.numbers))]]
-            kernel.launch(
-                -(-count // _THREADS), _THREADS,
-                [*padded, made, count, *numbers, _TYPES[call.dtype][0]],
-            )  # fmt: skip
+            run_kernel(self.chip.target.name, call.kernel, tensors, made, call.numbers, call.dtype)
         result.copy_(_narrowed(made, call))
         return like
 
@@ -215,6 +211,20 @@ def canonical(values: torch.Tensor) -> torch.Tensor:
     _, integers, code = _TYPES[values.dtype]
     values.view(integers)[values.isnan()] = code
     return values
+
+
+def run_kernel(
+    target: str, name: str, operands: Sequence[Any], out: Any, numbers: Sequence[float] = (),
+    dtype: torch.dtype = torch.float32,
+) -> None:  # fmt: skip
+    """Runs a kernel on contiguous operands of f32, tensors or arrays, of the size of `out`."""
+    kernel = kernel_of(target, name)
+    assert kernel is not None
+    count = math.prod(out.shape)
+    padded = [*operands, *[0] * (3 - len(operands))]
+    rest = [np.float32(x) for x in [*numbers, *[0.0] * (3 - len(numbers))]]
+    blocks = min(-(-count // _THREADS), _BLOCKS)
+    kernel.launch(blocks, _THREADS, [*padded, out, count, *rest, _TYPES[dtype][0]])
 
 
 @cache

@@ -183,14 +183,14 @@ def reduce(
     count = int(np.prod(shape, dtype=np.int64))
     values = rows.reshape(count, -1).float().numpy()
     if not threads.vector:
-        state = _join_lists(steps, _by_elements(steps, values, threads, lists))
+        state = _by_elements(steps, values, threads, lists)
         return tuple(x.reshape(shape) for x in _joined(steps, state, threads))
     out = [np.empty(count, np.float32) for _ in steps.start((1,))]
     shifts = _shifts(rows, len(stay), threads.vector)
     for shift in np.unique(shifts):
         chosen = shifts == shift
         part = values if chosen.all() else values[chosen]
-        state = _join_lists(steps, _by_vectors(steps, part, threads, int(shift)))
+        state = _by_vectors(steps, part, threads, int(shift))
         for whole, made in zip(out, _joined(steps, state, threads), strict=True):
             whole[chosen] = made
     return tuple(x.reshape(shape) for x in out)
@@ -204,44 +204,49 @@ def _shifts(rows: torch.Tensor, axes: int, vector: int) -> Array:
     return np.asarray(place.reshape(-1) % vector)
 
 
-def _update(steps: Steps, lists: list[State], place: int, values: Array, first: int = 0) -> None:
-    """One more element for the accumulator `place` of the threads from `first` on."""
-    threads = slice(first, first + values.shape[1])
-    part = tuple(x[:, threads] for x in lists[place])
-    for held, made in zip(lists[place], steps.take(part, values), strict=True):
-        held[:, threads] = made
+def take(steps: Steps, state: State, values: Array, first: int = 0, step: int = 1) -> None:
+    """One more element for each of the accumulators `first`, ``first + step`` and so on."""
+    here = np.s_[:, first : first + values.shape[1] * step : step]
+    made = steps.take(tuple(x[here] for x in state), values)
+    for held, new in zip(state, made, strict=True):
+        held[here] = new
 
 
-def _by_elements(steps: Steps, values: Array, threads: Threads, lists: int) -> list[State]:
+def take_all(steps: Steps, state: State, values: Array) -> None:
+    """Elements for all accumulators again and again, until there are no more."""
+    width = state[0].shape[1]
+    for first in range(0, values.shape[1], width):
+        take(steps, state, values[:, first : first + width])
+
+
+def _by_elements(steps: Steps, values: Array, threads: Threads, lists: int) -> State:
     """Each thread takes every so-manieth element, with its accumulators in turn."""
-    shape = values.shape[0], threads.total
-    held = [steps.start(shape) for _ in range(lists)]
-    for turn, first in enumerate(range(0, values.shape[1], threads.total)):
-        _update(steps, held, turn % lists, values[:, first : first + threads.total])
-    return held
+    state = steps.start((values.shape[0], lists * threads.total))
+    take_all(steps, state, values)
+    return _join_lists(steps, tuple(x.reshape(-1, lists, threads.total) for x in state), 1)
 
 
-def _by_vectors(steps: Steps, values: Array, threads: Threads, shift: int) -> list[State]:
+def _by_vectors(steps: Steps, values: Array, threads: Threads, shift: int) -> State:
     """Each thread takes every so-manieth vector; the first threads what is before and behind."""
     length = threads.vector
-    held = [steps.start((values.shape[0], threads.total)) for _ in range(length)]
+    state = steps.start((values.shape[0], threads.total * length))
     if shift:
         head = length - shift
-        _update(steps, held, 0, values[:, :head], shift)
+        take(steps, state, values[:, :head], shift * length, length)
         values = values[:, head:]
-    whole = values.shape[1] // length
-    vectors = values[:, : whole * length].reshape(-1, whole, length)
-    for first in range(0, whole, threads.total):
-        for place in range(length):
-            _update(steps, held, place, vectors[:, first : first + threads.total, place])
-    if whole * length < values.shape[1]:
-        _update(steps, held, 0, values[:, whole * length :])
-    return held
+    whole = values.shape[1] - values.shape[1] % length
+    take_all(steps, state, values[:, :whole])
+    if whole < values.shape[1]:
+        take(steps, state, values[:, whole:], 0, length)
+    return _join_lists(steps, tuple(x.reshape(-1, threads.total, length) for x in state), 2)
 
 
-def _join_lists(steps: Steps, lists: list[State]) -> State:
-    state = lists[0]
-    for other in lists[1:]:
+def _join_lists(steps: Steps, lists: State, axis: int) -> State:
+    """Joins the accumulators of each thread, one after the other."""
+    first, *others = (tuple(np.take(x, i, axis) for x in lists)
+                      for i in range(lists[0].shape[axis]))  # fmt: skip
+    state = first
+    for other in others:
         state = steps.join(state, other)
     return state
 
