@@ -17,6 +17,9 @@ from emulator.targets import Chip
 from emulator.tools.pytorch.composites import attention_is_fused, name_of, tensors_in
 from emulator.tools.pytorch.device.generator import of_device
 from emulator.tools.pytorch.device.memory import Heap, replace, view
+from emulator.tools.pytorch.device.optimisers import EVIDENCE as LISTED
+from emulator.tools.pytorch.device.optimisers import WHOLE as LISTS
+from emulator.tools.pytorch.device.optimisers import Optimisers
 from emulator.tools.pytorch.device.pointwise import EVIDENCE, Pointwise, convert_nans
 from emulator.tools.pytorch.device.random import EVIDENCE as DRAWN
 from emulator.tools.pytorch.device.random import Random
@@ -30,7 +33,7 @@ _CPU = torch.device("cpu")
 #: operators that take tensors of both devices: copies, and indices on the CPU
 _MIXED = {"copy_", "index", "index_put_", "index_put", "_index_put_impl_", "set_", "_copy_from"}
 #: operators that PyTorch makes of others in C++, by the kernels that a GPU has
-_WHOLE = ("copy_", "convolution", "convolution_backward", "resize_")
+_WHOLE = ("copy_", "convolution", "convolution_backward", "resize_", *LISTS)
 _NUMBERS = (bool, int, float, complex)
 _aten = torch.ops.aten
 
@@ -157,6 +160,7 @@ class Operators:
         self.heap, self.products, self.generator = heap, products, generator
         self.pointwise = Pointwise(chip)
         self.random = Random(chip, generator)
+        self.optimisers = Optimisers(chip)
 
     def enter(self, stack: ExitStack) -> None:
         """Registers with PyTorch's dispatcher until `stack` closes."""
@@ -220,6 +224,10 @@ class Operators:
             self.products.note_unknown(name, tensors, why)
         elif base in COMPUTED and tensors:
             return self.products.compute(function, name, tensors, args, kwargs)
+        elif (listed := self.optimisers.run(function, args, kwargs)) is not False:
+            given = LISTED, self.optimisers.evidence, "computed as on the GPU"
+            self.products.note_unknown(name, tensors, *given)
+            return None if listed is True else listed
         elif call := self.pointwise.of(function, name, args, kwargs):
             if call.kernel:
                 given = EVIDENCE, self.pointwise.evidence(call), "computed as on the GPU"
