@@ -19,6 +19,9 @@ from emulator.tools.pytorch.device import ordered
 from emulator.tools.pytorch.device.attending import Attention
 from emulator.tools.pytorch.device.generator import of_device
 from emulator.tools.pytorch.device.memory import Heap, replace, view
+from emulator.tools.pytorch.device.optimisers import EVIDENCE as LISTED
+from emulator.tools.pytorch.device.optimisers import WHOLE as LISTS
+from emulator.tools.pytorch.device.optimisers import Optimisers
 from emulator.tools.pytorch.device.pointwise import EVIDENCE, Pointwise, convert_nans
 from emulator.tools.pytorch.device.random import EVIDENCE as DRAWN
 from emulator.tools.pytorch.device.random import Random
@@ -34,7 +37,7 @@ _MIXED = {"copy_", "index", "index_put_", "index_put", "_index_put_impl_", "set_
 #: operators that PyTorch makes of others in C++, by the kernels that a GPU has
 _WHOLE = (
     "copy_", "convolution", "convolution_backward", "resize_", "_fused_rms_norm",
-    "_fused_rms_norm_backward",
+    "_fused_rms_norm_backward", *LISTS,
 )  # fmt: skip
 _NUMBERS = (bool, int, float, complex)
 _aten = torch.ops.aten
@@ -163,6 +166,7 @@ class Operators:
         self.pointwise = Pointwise(chip)
         self.attention = Attention(chip, heap, products)
         self.random = Random(chip, generator)
+        self.optimisers = Optimisers(chip)
 
     def enter(self, stack: ExitStack) -> None:
         """Registers with PyTorch's dispatcher until `stack` closes."""
@@ -226,6 +230,10 @@ class Operators:
             self.products.note_unknown(name, tensors, why)
         elif base in COMPUTED and tensors:
             return self.products.compute(function, name, tensors, args, kwargs)
+        elif (listed := self.optimisers.run(function, args, kwargs)) is not False:
+            given = LISTED, self.optimisers.evidence, "computed as on the GPU"
+            self.products.note_unknown(name, tensors, *given)
+            return None if listed is True else listed
         elif call := self.pointwise.of(function, name, args, kwargs):
             if call.kernel:
                 given = EVIDENCE, self.pointwise.evidence(call), "computed as on the GPU"

@@ -117,7 +117,8 @@ def _chosen(kernel: str, operands: str, values: list[Any], dtype: torch.dtype) -
     if kernel in ("div", "div_trunc", "div_floor") and number is not None:
         if kernel != "div":
             return None
-        kernel, values = "mul", [values[0], float(np.float32(1) / np.float32(number))]
+        with np.errstate(divide="ignore"):
+            kernel, values = "mul", [values[0], float(np.float64(1) / number)]
     exact = all(
         isinstance(x, torch.Tensor) and x.dim() for x in values[: len(operands.rstrip("p"))]
     )
