@@ -86,9 +86,9 @@ def _gradients(function, *operands):
 
 def _softmaxes(type_):
     for shape, axis in _SOFTMAXES:
-        for name in ("softmax", "log_softmax"):
+        for name, method in (("softmax", F.softmax), ("log_softmax", F.log_softmax)):
 
-            def run(x, method=getattr(F, name), axis=axis):
+            def run(x, method=method, axis=axis):
                 return method(x, axis)
 
             operands = [("softmax", shape, type_)]
