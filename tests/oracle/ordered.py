@@ -1,8 +1,9 @@
-"""Reductions, softmax, scans and norms of PyTorch that a GPU ran: inputs, and digests of results."""
+"""Reductions, softmax, scans and norms that an H200 ran: their inputs, and digests of results."""
 
 import gzip
 import hashlib
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +15,18 @@ TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 _DEVICE = "cuda"
 
 
-def drawn(label, shape, type_):
-    """Nearly normal numbers by a hash: sums of four numbers of 16 bits, rounded once."""
+@cache
+def _numbers(label, shape):
     seed = hashlib.blake2b(f"{label}{shape}".encode(), digest_size=16).digest()
     words = np.random.PCG64(int.from_bytes(seed, "little")).random_raw(int(np.prod(shape)))
     parts = [((words >> np.uint64(s)) & np.uint64(0xFFFF)).astype(float) for s in (0, 16, 32, 48)]
     values = ((sum(parts) - 131070.0) / 37837.0).reshape(shape)
-    return torch.from_numpy(values).to(torch.float32).to(TYPES[type_]).to(_DEVICE)
+    return torch.from_numpy(values).to(torch.float32)
+
+
+def drawn(label, shape, type_):
+    """Nearly normal numbers by a hash: sums of four numbers of 16 bits, rounded once."""
+    return _numbers(label, shape).to(TYPES[type_]).to(_DEVICE)
 
 
 #: name -> (shape, view of it, axes)
@@ -80,69 +86,84 @@ def _gradients(function, *operands):
 
 def _softmaxes(type_):
     for shape, axis in _SOFTMAXES:
-        x = drawn("softmax", shape, type_)
-        for name in ("softmax", "log_softmax"):
-            method = getattr(F, name)
-            yield f"{name}.{shape}.{axis}", lambda m=method, x=x, a=axis: m(x, a)
-            yield f"{name}.gradient.{shape}.{axis}", lambda m=method, x=x, a=axis: _gradients(
-                lambda x: m(x, a), x)  # fmt: skip
+        for name, method in (("softmax", F.softmax), ("log_softmax", F.log_softmax)):
+
+            def run(x, method=method, axis=axis):
+                return method(x, axis)
+
+            operands = [("softmax", shape, type_)]
+            yield f"{name}.{shape}.{axis}", run, operands
+            yield f"{name}.gradient.{shape}.{axis}", _gradients_of(run), operands
 
 
-def _norms(type_):
-    for shape in _ROWS:
-        x, width = drawn("norm", shape, type_), shape[1:]
-        weight, bias = drawn("weight", width, type_), drawn("bias", width, type_)
-        layer = {
-            "layer_norm": (lambda x, w, b, n=width: F.layer_norm(x, n, w, b), x, weight, bias),
-            "layer_norm.plain": (lambda x, n=width: F.layer_norm(x, n), x),
-            "layer_norm.weight": (lambda x, w, n=width: F.layer_norm(x, n, w), x, weight),
-            "rms_norm": (lambda x, w, n=width: F.rms_norm(x, n, w, 1e-6), x, weight),
-            "rms_norm.plain": (lambda x, n=width: F.rms_norm(x, n), x),
-        }
-        for name, (function, *operands) in layer.items():
-            yield f"{name}.{shape}", lambda f=function, o=operands: f(*o)
-            yield f"{name}.gradient.{shape}", lambda f=function, o=operands: _gradients(f, *o)
-    for shape, groups in _CHANNELS:
-        x = drawn("channels", shape, type_)
-        weight, bias = (drawn(label, shape[1:2], type_) for label in ("weight", "bias"))
-        mean = drawn("mean", shape[1:2], "f32")
-        var = drawn("var", shape[1:2], "f32").abs() + 0.1
-        functions = {
-            "group_norm": (lambda x, w, b, g=groups: F.group_norm(x, g, w, b), x, weight, bias),
-            "group_norm.plain": (lambda x, g=groups: F.group_norm(x, g), x),
-            "batch_norm": (lambda x, w, b: F.batch_norm(x, None, None, w, b, True), x, weight, bias),
-            "batch_norm.plain": (lambda x: F.batch_norm(x, None, None, training=True), x),
-            "batch_norm.eval": (
-                lambda x, w, b, m=mean, v=var: F.batch_norm(x, m, v, w, b), x, weight, bias),
-            "batch_norm.eval.plain": (lambda x, m=mean, v=var: F.batch_norm(x, m, v), x),
-        }  # fmt: skip
-        for name, (function, *operands) in functions.items():
-            yield f"{name}.{shape}", lambda f=function, o=operands: f(*o)
-            yield f"{name}.gradient.{shape}", lambda f=function, o=operands: _gradients(f, *o)
+def _gradients_of(function):
+    return lambda *operands: _gradients(function, *operands)
 
-        def running(x=x, m=mean, v=var):
-            m, v = m.clone(), v.clone()
-            return F.batch_norm(x, m, v, training=True, momentum=0.3), m, v
 
-        yield f"batch_norm.running.{shape}", running
+def _of_rows(shape, type_):
+    n = shape[1:]
+    x, weight, bias = (("norm", shape, type_), ("weight", n, type_), ("bias", n, type_))
+    yield "layer_norm", lambda x, w, b: F.layer_norm(x, n, w, b), [x, weight, bias]
+    yield "layer_norm.plain", lambda x: F.layer_norm(x, n), [x]
+    yield "layer_norm.weight", lambda x, w: F.layer_norm(x, n, w), [x, weight]
+    yield "rms_norm", lambda x, w: F.rms_norm(x, n, w, 1e-6), [x, weight]
+    yield "rms_norm.plain", lambda x: F.rms_norm(x, n), [x]
+
+
+def _of_channels(shape, groups, type_):
+    n = shape[1:2]
+    x, weight, bias = (("channels", shape, type_), ("weight", n, type_), ("bias", n, type_))
+
+    def evaluated(x, weight=None, bias=None):
+        return F.batch_norm(x, *_statistics(n), weight, bias)
+
+    yield "group_norm", lambda x, w, b: F.group_norm(x, groups, w, b), [x, weight, bias]
+    yield "group_norm.plain", lambda x: F.group_norm(x, groups), [x]
+    yield (
+        "batch_norm", lambda x, w, b: F.batch_norm(x, None, None, w, b, True), [x, weight, bias]
+    )  # fmt: skip
+    yield "batch_norm.plain", lambda x: F.batch_norm(x, None, None, training=True), [x]
+    yield "batch_norm.eval", evaluated, [x, weight, bias]
+    yield "batch_norm.eval.plain", evaluated, [x]
+
+
+def _statistics(shape):
+    return drawn("mean", shape, "f32"), drawn("var", shape, "f32").abs() + 0.1
+
+
+def _running(x):
+    mean, var = _statistics(tuple(x.shape[1:2]))
+    return F.batch_norm(x, mean, var, training=True, momentum=0.3), mean, var
+
+
+def _calls(type_):
+    """Name, function and operands' labels, shapes and types."""
+    for layout, (shape, view, axes) in _LAYOUTS.items():
+        operands = [("reduced", shape, type_)]
+        for name, function in _REDUCTIONS.items():
+            yield f"{name}.{layout}", lambda x, f=function, v=view, a=axes: f(v(x), a), operands
+        if len(axes) == 1:
+            yield f"prod.{layout}", lambda x, v=view, a=axes: (1 + v(x) / 16).prod(a[0]), operands
+    yield from _softmaxes(type_)
+    for shape, axis in _SCANS:
+        operands, end = [("scanned", shape, type_)], f"{shape}.{axis}"
+        yield f"cumsum.{end}", lambda x, a=axis: x.cumsum(a), operands
+        yield f"cumprod.{end}", lambda x, a=axis: (1 + x / 64).cumprod(a), operands
+        yield f"logcumsumexp.{end}", lambda x, a=axis: x.logcumsumexp(a), operands
+    norms = [(shape, _of_rows(shape, type_)) for shape in _ROWS]
+    norms += [(shape, _of_channels(shape, groups, type_)) for shape, groups in _CHANNELS]
+    for shape, each in norms:
+        for name, function, operands in each:
+            yield f"{name}.{shape}", function, operands
+            yield f"{name}.gradient.{shape}", _gradients_of(function), operands
+    for shape, _ in _CHANNELS:
+        yield f"batch_norm.running.{shape}", _running, [("channels", shape, type_)]
 
 
 def cases(type_):
     """Name and call of each operator, on operands of a type."""
-    for layout, (shape, view, axes) in _LAYOUTS.items():
-        x = view(drawn("reduced", shape, type_))
-        for name, function in _REDUCTIONS.items():
-            yield f"{name}.{layout}", lambda f=function, x=x, a=axes: f(x, a)
-        if len(axes) == 1:
-            factors = 1 + x / 16
-            yield f"prod.{layout}", lambda x=factors, a=axes[0]: x.prod(a)
-    yield from _softmaxes(type_)
-    for shape, axis in _SCANS:
-        x = drawn("scanned", shape, type_)
-        yield f"cumsum.{shape}.{axis}", lambda x=x, a=axis: x.cumsum(a)
-        yield f"cumprod.{shape}.{axis}", lambda x=x, a=axis: (1 + x / 64).cumprod(a)
-        yield f"logcumsumexp.{shape}.{axis}", lambda x=x, a=axis: x.logcumsumexp(a)
-    yield from _norms(type_)
+    for name, function, operands in _calls(type_):
+        yield name, lambda f=function, o=operands: f(*(drawn(*x) for x in o))
 
 
 def raw(made):

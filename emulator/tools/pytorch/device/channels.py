@@ -17,7 +17,6 @@ from emulator.targets import Chip
 from emulator.tools.pytorch.device.arithmetic import WARP, fma, function, rounded
 from emulator.tools.pytorch.device.norms import block, in_turns
 from emulator.tools.pytorch.device.reductions import Welford
-from emulator.tools.pytorch.device.softmax import sums_of_block
 
 _ONE, _ZERO = np.float32(1), np.float32(0)
 #: threads of a block
@@ -165,24 +164,23 @@ def batch_norm_gradient(
     wanted: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...] | None:  # fmt: skip
     """The gradients of the tensor, the weight and the bias."""
-    stored = (save_mean, save_scale) if training else (running_mean, running_var)
-    if None in stored or not wanted[0] or not _has_rows(x):
-        return None
-    if _is_cudnn(x, weight, weight):
+    if not wanted[0] or _is_cudnn(x, weight, weight) or not _has_rows(x):
         return None
     shape = *x.shape[:2], prod(x.shape[2:])
     loss, values = (t.float().reshape(shape).numpy() for t in (given, x))
-    mean, scale = (_floats(t)[:, None] for t in stored)
+    factor = None if weight is None else _floats(weight)[:, None]
     if not training:
-        scale = _ONE / np.sqrt(scale + np.float32(eps))
+        if wanted[1] or wanted[2]:
+            return None
+        scale = function(chip.target, "rsqrt", _floats(running_var) + np.float32(eps))[:, None]
+        made = (loss if factor is None else loss * factor) * scale
+        return torch.from_numpy(made).reshape(x.shape).to(x.dtype), None, None
+    mean, scale = (_floats(t)[:, None] for t in (save_mean, save_scale))
     centred = values - mean
     first, second = _gradient_sums(loss, centred, x.dtype)
-    height = scale if weight is None else scale * _floats(weight)[:, None]
-    made = loss
-    if training:
-        part = _ONE / np.float32(shape[0] * shape[2])
-        made = fma(-centred, second * part * scale * scale, loss) - first * part
-    made = made * height
+    part = _ONE / np.float32(shape[0] * shape[2])
+    made = fma(-centred, second * part * scale * scale, loss) - first * part
+    made = made * (scale if factor is None else scale * factor)
     of_x = torch.from_numpy(made).reshape(x.shape).to(x.dtype)
     of_weight = of_bias = None
     if weight is not None:
@@ -194,7 +192,10 @@ def batch_norm_gradient(
 
 
 def _gradient_sums(loss: Array, centred: Array, dtype: torch.dtype) -> tuple[Array, Array]:
-    """The sums over each channel of a gradient, and of its products with other elements."""
+    """The sums over each channel of a gradient, and of its products with other elements.
+
+    PyTorch's pair of sums rounds to the tensor's type as it is made, also by a shuffle of a warp.
+    """
     width, height = _threads(loss.shape[2])
     sums = np.zeros((2, loss.shape[1], height, width), np.float32)
     for left, right in zip(_of_threads(loss), _of_threads(centred), strict=True):
@@ -204,5 +205,16 @@ def _gradient_sums(loss: Array, centred: Array, dtype: torch.dtype) -> tuple[Arr
             sums[1][here] = fma(left, right, sums[1][here])
         else:
             sums[1][here] += rounded(left * right, dtype)
-    first, second = (sums_of_block(x.reshape(len(x), -1))[:, None] for x in sums)
+    lanes = _shuffled(sums.reshape(2, loss.shape[1], -1, WARP), dtype)
+    warps = np.zeros((2, loss.shape[1], WARP), np.float32)
+    warps[..., : lanes.shape[2]] = lanes
+    first, second = _shuffled(warps, dtype)[..., None]
     return first, second
+
+
+def _shuffled(values: Array, dtype: torch.dtype) -> Array:
+    """The sum along the last axis, in halves, the second of which is rounded to a type."""
+    while (half := values.shape[-1] // 2) > 0:
+        right = np.ascontiguousarray(values[..., half:])
+        values = values[..., :half] + rounded(right, dtype)
+    return np.asarray(values[..., 0])

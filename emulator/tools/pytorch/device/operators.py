@@ -83,11 +83,23 @@ def _softmax_gradient(function: Any, given: Any, result: Any, axis: int, dtype: 
     return function(given, result, axis, given.dtype).to(dtype)
 
 
-#: operators with types on a GPU that the CPU's do not take
+def _rms_gradient(
+    function: Any, given: Any, x: Any, shape: Any, scale: Any, weight: Any, wanted: Any
+) -> Any:
+    """The gradient of an RMS norm, for which the CPU has no operator."""
+    products = given if weight is None else given * weight
+    axes = tuple(range(-len(shape), 0))
+    made = scale * (products - x * scale**2 * (products * x).mean(axes, keepdim=True))
+    of_weight = None if weight is None else (given * x * scale).reshape(-1, *shape).sum(0)
+    return made.to(x.dtype), of_weight
+
+
+#: operators that the CPU does not have as a GPU has them
 _WIDENING: dict[Any, Callable[..., Any]] = {
     _aten._softmax.default: _softmax, _aten._log_softmax.default: _softmax,
     _aten._softmax_backward_data.default: _softmax_gradient,
     _aten._log_softmax_backward_data.default: _softmax_gradient,
+    _aten._fused_rms_norm_backward.default: _rms_gradient,
 }  # fmt: skip
 
 
