@@ -22,6 +22,7 @@ RECORDED = json.loads(
 )
 
 
+@pytest.mark.slow
 def test_results_have_the_recorded_bits():
     with simulated_gpu("H200"):
         calls = dict(cases())
