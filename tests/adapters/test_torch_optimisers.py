@@ -1,4 +1,4 @@
-"""Optimisers on the simulated GPU make the steps that an H200 made."""
+"""Optimisers, interpolation and gradients of embeddings have the bits that an H200 gave."""
 
 import json
 import shutil
@@ -22,6 +22,7 @@ RECORDED = json.loads(
 )
 
 
+@pytest.mark.slow
 def test_results_have_the_recorded_bits():
     with simulated_gpu("H200"):
         calls = dict(cases())
@@ -40,19 +41,20 @@ def test_another_bit_is_noticed():
 
 
 @pytest.mark.slow
-def test_the_ptx_is_that_of_its_source(tmp_path):
+@pytest.mark.parametrize("file", ["optimisers", "interpolation"])
+def test_the_ptx_is_that_of_its_source(tmp_path, file):
     nvcc = shutil.which("nvcc") or pytest.skip("no nvcc")
     version = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout
     if "release 13.0" not in version:
-        pytest.skip("optimisers.ptx is nvcc 13.0's")
-    made = tmp_path / "optimisers.ptx"
-    command = [nvcc, "-arch=compute_75", "-ptx", "-std=c++17", "-o", made, "optimisers.cu"]
+        pytest.skip(f"{file}.ptx is nvcc 13.0's")
+    made = tmp_path / f"{file}.ptx"
+    command = [nvcc, "-arch=compute_75", "-ptx", "-std=c++17", "-o", made, f"{file}.cu"]
     subprocess.run(command, cwd=KERNELS, check=True)
 
     def code(path):
         return [x for x in path.read_text().splitlines() if not x.startswith("//")]
 
-    assert code(made) == code(KERNELS / "optimisers.ptx")
+    assert code(made) == code(KERNELS / f"{file}.ptx")
 
 
 def test_edges():
@@ -60,8 +62,8 @@ def test_edges():
         empty = torch.empty(0, device="cuda")
         assert torch._foreach_div([empty], 3.0)[0].shape == (0,)
         whole = values(1, 5)
-        (quotient,) = torch._foreach_div([whole], 0.0)
-        assert quotient.isinf().all()
+        for zero in (0.0, [0.0]):
+            assert torch._foreach_div([whole], zero)[0].isinf().all()
         before = whole.cpu()
         torch._foreach_div_([whole], [3.0])
         assert torch.equal(whole.cpu(), before / 3)
@@ -76,3 +78,31 @@ def test_edges():
         param.grad = torch.ones_like(param)
         with pytest.raises(UnsupportedError, match="not known"):
             torch.optim.AdamW([param], fused=True).step()
+
+
+def test_edges_of_images():
+    functional = torch.nn.functional
+    with simulated_gpu("H200", strict=True) as gpu:
+        image = values(1, 2, 3, 5, 4)
+        for mode in ("bilinear", "bicubic"):
+            same = functional.interpolate(image, size=(5, 4), mode=mode)
+            assert digest(same) == digest(image)
+            one = functional.interpolate(image, size=(1, 1), mode=mode, align_corners=True)
+            assert digest(one) == digest(image[:, :, :1, :1])
+            assert functional.interpolate(image[:, :, :1, :1], size=(3, 2), mode=mode).shape[2] == 3
+        assert {x.evidence for x in gpu.used if "upsample" in x.operation} == {"recorded"}
+        table = values(4, 5, 3).requires_grad_()
+        none = torch.empty(0, dtype=torch.int64, device="cuda")
+        functional.embedding(none, table).backward(torch.empty(0, 3, device="cuda"))
+        assert not table.grad.any()
+        for refused in (
+            lambda: functional.interpolate(image.double(), size=(3, 3), mode="bilinear"),
+            lambda: functional.interpolate(image.to(memory_format=torch.channels_last),
+                                           size=(3, 3), mode="bilinear"),
+            lambda: functional.embedding(torch.zeros(3073, dtype=torch.int64, device="cuda"),
+                                         table).sum().backward(),
+            lambda: functional.embedding(torch.zeros(3, dtype=torch.int64, device="cuda"),
+                                         table, scale_grad_by_freq=True).sum().backward(),
+        ):  # fmt: skip
+            with pytest.raises(UnsupportedError, match="not known"):
+                refused()

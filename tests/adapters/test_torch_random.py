@@ -40,6 +40,7 @@ def test_numbers_of_many_steps_have_the_recorded_bits(size):
     assert different(lambda n: n == size) == []
 
 
+@pytest.mark.slow
 def test_numbers_and_offsets_of_our_own_cases():
     with simulated_gpu("H200"):
         assert [name for name in CASES if own(name) != RECORDED["own"][name]] == []

@@ -18,6 +18,8 @@ from emulator.tools.pytorch.composites import name_of, tensors_in
 from emulator.tools.pytorch.device import ordered
 from emulator.tools.pytorch.device.attending import Attention
 from emulator.tools.pytorch.device.generator import of_device
+from emulator.tools.pytorch.device.images import EVIDENCE as IMAGE
+from emulator.tools.pytorch.device.images import Images
 from emulator.tools.pytorch.device.memory import Heap, replace, view
 from emulator.tools.pytorch.device.optimisers import EVIDENCE as LISTED
 from emulator.tools.pytorch.device.optimisers import WHOLE as LISTS
@@ -179,6 +181,7 @@ class Operators:
         self.attention = Attention(chip, heap, products)
         self.random = Random(chip, generator)
         self.optimisers = Optimisers(chip)
+        self.images = Images(chip)
 
     def enter(self, stack: ExitStack) -> None:
         """Registers with PyTorch's dispatcher until `stack` closes."""
@@ -246,6 +249,10 @@ class Operators:
             given = LISTED, self.optimisers.evidence, "computed as on the GPU"
             self.products.note_unknown(name, tensors, *given)
             return None if listed is True else listed
+        elif (made := self.images.run(function, args, kwargs)) is not None:
+            given = IMAGE, self.images.evidence, "computed as on the GPU"
+            self.products.note_unknown(name, tensors, *given)
+            return made
         elif call := self.pointwise.of(function, name, args, kwargs):
             if call.kernel:
                 given = EVIDENCE, self.pointwise.evidence(call), "computed as on the GPU"

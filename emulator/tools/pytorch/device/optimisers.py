@@ -67,12 +67,16 @@ class Optimisers:
 
 
 def _divided(optimisers: Optimisers, self: Any, **given: Any) -> list[Any]:
-    """Quotients: a list is divided, where one tensor is multiplied by the reciprocal."""
-    numbers = given.get("scalars") or [given["scalar"]] * len(self)
+    """Quotients: numbers of a list divide, and a single one is multiplied by as a reciprocal."""
     with np.errstate(all="ignore"):
-        made = [x.float().numpy() / np.float32(y) for x, y in zip(self, numbers, strict=True)]
-    pairs = zip(made, self, strict=True)
-    return [canonical(torch.as_tensor(x).to(y.dtype)) for x, y in pairs]
+        if "scalar" in given:
+            inverse = np.float32(np.float64(1) / given["scalar"])
+            made = [x.float().numpy() * inverse for x in self]
+        else:
+            pairs = zip(self, given["scalars"], strict=True)
+            made = [x.float().numpy() / np.float32(number) for x, number in pairs]
+    results = zip(made, self, strict=True)
+    return [canonical(torch.as_tensor(x).to(tensor.dtype)) for x, tensor in results]
 
 
 def _divide(optimisers: Optimisers, self: Any, **given: Any) -> bool:
