@@ -238,6 +238,28 @@ BOARDS = {
 _OTHER_BOARD = Board(132, 16, 1_500_000, 4096, 32)
 
 
+class Processor(NamedTuple):
+    """One multiprocessor (CUDA C++ Programming Guide, compute capabilities)."""
+
+    shared_kib: int
+    threads: int
+    blocks: int
+    #: how many f32 operations it does in the time of one of f64
+    double_ratio: int
+
+
+#: by number of the target
+PROCESSORS = {
+    70: Processor(96, 2048, 32, 2), 72: Processor(96, 2048, 32, 32),
+    75: Processor(64, 1024, 16, 32), 80: Processor(164, 2048, 32, 2),
+    86: Processor(100, 1536, 16, 64), 87: Processor(164, 1536, 16, 64),
+    88: Processor(100, 1536, 16, 64), 89: Processor(100, 1536, 24, 64),
+    90: Processor(228, 2048, 32, 2), 100: Processor(228, 2048, 32, 2),
+    103: Processor(228, 2048, 32, 64), 110: Processor(228, 1536, 24, 64),
+    120: Processor(100, 1536, 24, 64), 121: Processor(100, 1536, 24, 64),
+}  # fmt: skip
+
+
 class Chip(NamedTuple):
     """A GPU, or any that runs PTX for a target."""
 
@@ -250,6 +272,11 @@ class Chip(NamedTuple):
     def board(self) -> Board:
         """The sizes of the GPU; those of none in particular for a chip that is not in `BOARDS`."""
         return BOARDS.get(self.name, _OTHER_BOARD)
+
+    @property
+    def processor(self) -> Processor:
+        """A multiprocessor of the GPU."""
+        return PROCESSORS[max(n for n in PROCESSORS if n <= self.target.number)]
 
 
 def find_chip(name: str | Target) -> Chip:

@@ -317,17 +317,17 @@ def _as_text(orders: dict[Order, int]) -> Any:
 
 
 def joined(paths: list[Path]) -> dict[str, Any]:
-    """Tables of sweeps as one, with one list of orders."""
+    """Tables of sweeps as one, with one list of orders; later ones add sizes to a sweep."""
     orders: dict[Order, int] = {}
     found: dict[str, Any] = {}
-    for path in sorted(paths):
+    for path in paths:
         with np.load(path) as file:
             own = [order_of(x) for x in json.loads(bytes(file["orders"]))]
             places = [orders.setdefault(x, len(orders)) for x in own]
             for kind in (x for x in file.files if x != "orders"):
                 rows = file[kind].copy()
                 rows[:, -1] = [UNKNOWN if x == UNKNOWN else places[x] for x in rows[:, -1]]
-                found[kind] = rows
+                found[kind] = np.concatenate([found[kind], rows]) if kind in found else rows
     return found | {"orders": _as_text(orders)}
 
 

@@ -3,32 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
 
 from emulator.adapters.cuda.settings import settings
-from emulator.targets import Board, Target
-
-
-class Processor(NamedTuple):
-    """One multiprocessor (CUDA C++ Programming Guide, compute capabilities)."""
-
-    shared_kib: int
-    threads: int
-    blocks: int
-    #: how many f32 operations it does in the time of one of f64
-    double_ratio: int
-
-
-#: by number of the target
-_PROCESSORS = {
-    70: Processor(96, 2048, 32, 2), 72: Processor(96, 2048, 32, 32),
-    75: Processor(64, 1024, 16, 32), 80: Processor(164, 2048, 32, 2),
-    86: Processor(100, 1536, 16, 64), 87: Processor(164, 1536, 16, 64),
-    88: Processor(100, 1536, 16, 64), 89: Processor(100, 1536, 24, 64),
-    90: Processor(228, 2048, 32, 2), 100: Processor(228, 2048, 32, 2),
-    103: Processor(228, 2048, 32, 64), 110: Processor(228, 1536, 24, 64),
-    120: Processor(100, 1536, 24, 64), 121: Processor(100, 1536, 24, 64),
-}  # fmt: skip
+from emulator.targets import Board, Processor, Target
 
 
 def board() -> Board:
@@ -38,8 +15,7 @@ def board() -> Board:
 
 def processor() -> Processor:
     """A multiprocessor of the GPU."""
-    number = target().number
-    return _PROCESSORS[max(n for n in _PROCESSORS if n <= number)]
+    return settings().chip.processor
 
 
 def target() -> Target:

@@ -16,8 +16,8 @@ EXACT: dict[str, str] = {
         constant_pad_nd reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d
         slice_scatter select_scatter diagonal_scatter unfold_copy tril_indices triu_indices nonzero
         embedding masked_fill lift_fresh _to_copy detach channel_shuffle pixel_shuffle
-        pixel_unshuffle _local_scalar_dense masked_scatter eye isfinite isnan isinf record_stream
-        _foreach_copy _foreach_zero repeat_interleave one_hot equal""",
+        pixel_unshuffle _local_scalar_dense masked_scatter eye isfinite isnan isinf isneginf
+        isposinf record_stream _foreach_copy _foreach_zero repeat_interleave one_hot equal""",
     "picks among values": """
         eq ne lt le gt ge maximum minimum clamp clamp_min clamp_max max min amax amin relu threshold
         threshold_backward argmax argmin any all isin bucketize searchsorted abs neg sign sgn

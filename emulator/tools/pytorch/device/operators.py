@@ -14,9 +14,19 @@ from typing import Any, NamedTuple
 import torch
 
 from emulator.targets import Chip
-from emulator.tools.pytorch.composites import attention_is_fused, name_of, tensors_in
+from emulator.tools.pytorch.composites import name_of, tensors_in
+from emulator.tools.pytorch.device import ordered
+from emulator.tools.pytorch.device.attending import Attention
+from emulator.tools.pytorch.device.generator import of_device
+from emulator.tools.pytorch.device.images import EVIDENCE as IMAGE
+from emulator.tools.pytorch.device.images import Images
 from emulator.tools.pytorch.device.memory import Heap, replace, view
+from emulator.tools.pytorch.device.optimisers import EVIDENCE as LISTED
+from emulator.tools.pytorch.device.optimisers import WHOLE as LISTS
+from emulator.tools.pytorch.device.optimisers import Optimisers
 from emulator.tools.pytorch.device.pointwise import EVIDENCE, Pointwise, convert_nans
+from emulator.tools.pytorch.device.random import EVIDENCE as DRAWN
+from emulator.tools.pytorch.device.random import Random
 from emulator.tools.pytorch.exact import why_exact
 from emulator.tools.pytorch.mode import COMPUTED, Products
 from emulator.tools.pytorch.unknown import unknown_kind
@@ -27,7 +37,10 @@ _CPU = torch.device("cpu")
 #: operators that take tensors of both devices: copies, and indices on the CPU
 _MIXED = {"copy_", "index", "index_put_", "index_put", "_index_put_impl_", "set_", "_copy_from"}
 #: operators that PyTorch makes of others in C++, by the kernels that a GPU has
-_WHOLE = ("copy_", "convolution", "convolution_backward", "resize_")
+_WHOLE = (
+    "copy_", "convolution", "convolution_backward", "resize_", "_fused_rms_norm",
+    "_fused_rms_norm_backward", *LISTS,
+)  # fmt: skip
 _NUMBERS = (bool, int, float, complex)
 _aten = torch.ops.aten
 
@@ -72,11 +85,23 @@ def _softmax_gradient(function: Any, given: Any, result: Any, axis: int, dtype: 
     return function(given, result, axis, given.dtype).to(dtype)
 
 
-#: operators with types on a GPU that the CPU's do not take
+def _rms_gradient(
+    function: Any, given: Any, x: Any, shape: Any, scale: Any, weight: Any, wanted: Any
+) -> Any:
+    """The gradient of an RMS norm, for which the CPU has no operator."""
+    products = given if weight is None else given * weight
+    axes = tuple(range(-len(shape), 0))
+    made = scale * (products - x * scale**2 * (products * x).mean(axes, keepdim=True))
+    of_weight = None if weight is None else (given * x * scale).reshape(-1, *shape).sum(0)
+    return made.to(x.dtype), of_weight
+
+
+#: operators that the CPU does not have as a GPU has them
 _WIDENING: dict[Any, Callable[..., Any]] = {
     _aten._softmax.default: _softmax, _aten._log_softmax.default: _softmax,
     _aten._softmax_backward_data.default: _softmax_gradient,
     _aten._log_softmax_backward_data.default: _softmax_gradient,
+    _aten._fused_rms_norm_backward.default: _rms_gradient,
 }  # fmt: skip
 
 
@@ -153,6 +178,10 @@ class Operators:
     def __init__(self, chip: Chip, heap: Heap, products: Products, generator: Any) -> None:
         self.heap, self.products, self.generator = heap, products, generator
         self.pointwise = Pointwise(chip)
+        self.attention = Attention(chip, heap, products)
+        self.random = Random(chip, generator)
+        self.optimisers = Optimisers(chip)
+        self.images = Images(chip)
 
     def enter(self, stack: ExitStack) -> None:
         """Registers with PyTorch's dispatcher until `stack` closes."""
@@ -165,10 +194,10 @@ class Operators:
             own.impl(function, partial(self.run, function), "CUDA")
         attention = _aten.scaled_dot_product_attention.default
         for key in ("CUDA", "AutogradCUDA"):
-            own.impl(attention, self._attention, key)
+            own.impl(attention, self.attention.__call__, key)
         # Where torch.compile leaves an operator to Python, it would compile what is below as well.
         skip = _frames._FrameAction.SKIP
-        for method in (self.run, self._attention):
+        for method in (self.run, self.attention.__call__):
             code = method.__code__
             _frames.set_code_exec_strategy(code, _frames._FrameExecStrategy(skip, skip))
 
@@ -183,12 +212,19 @@ class Operators:
         moved, named = call.down(args), call.down(kwargs)
         fresh = call.resizable(kwargs, named)
         call.check_devices()
-        if plan.takes_generator and named.get("generator") is None:
+        if plan.takes_generator and not any(of_device(x) for x in (*args, *named.values())):
             named["generator"] = self.generator
-        with ExitStack() as stack:
-            if plan.draws:
-                self._enter_generator(stack)
-            made = self._compute(function, plan.name, moved, named)
+        made = self.random.run(function, moved, named)
+        if made is not None:
+            known = DRAWN, self.random.evidence, "computed as on the GPU"
+            self.products.note_unknown(plan.name, tensors_in(moved, named), *known)
+        else:
+            with ExitStack() as stack:
+                if plan.draws:
+                    self._enter_generator(stack)
+                if plan.takes_generator:
+                    moved, named = _each(_for_cpu, [moved, named])
+                made = self._compute(function, plan.name, moved, named)
         for tensor, held in fresh:
             replace(tensor, self.heap.on_device(held))
         return call.up(made)
@@ -197,8 +233,7 @@ class Operators:
         """Has operators without a generator draw from the device's."""
         default = torch.default_generator
         stack.callback(default.set_state, default.get_state())
-        default.set_state(self.generator.get_state())
-        stack.callback(lambda: self.generator.set_state(default.get_state()))
+        default.set_state(self.generator.on_cpu().get_state())
 
     def _compute(self, function: Any, name: str, args: Any, kwargs: Any) -> Any:
         """The result of an operator on tensors of the CPU, which is listed."""
@@ -210,6 +245,14 @@ class Operators:
             self.products.note_unknown(name, tensors, why)
         elif base in COMPUTED and tensors:
             return self.products.compute(function, name, tensors, args, kwargs)
+        elif (listed := self.optimisers.run(function, args, kwargs)) is not False:
+            given = LISTED, self.optimisers.evidence, "computed as on the GPU"
+            self.products.note_unknown(name, tensors, *given)
+            return None if listed is True else listed
+        elif (made := self.images.run(function, args, kwargs)) is not None:
+            given = IMAGE, self.images.evidence, "computed as on the GPU"
+            self.products.note_unknown(name, tensors, *given)
+            return made
         elif call := self.pointwise.of(function, name, args, kwargs):
             if call.kernel:
                 given = EVIDENCE, self.pointwise.evidence(call), "computed as on the GPU"
@@ -217,6 +260,12 @@ class Operators:
             else:
                 self.products.note_unknown(name, tensors, *why_exact(name, tensors, {}))
             return self.pointwise.run(call, _call(function, args, kwargs))
+        elif (
+            made := ordered.compute(self.pointwise.chip, function, name, args, kwargs)
+        ) is not None:
+            given = EVIDENCE, ordered.evidence(self.pointwise.chip), "computed as on the GPU"
+            self.products.note_unknown(name, tensors, *given)
+            return made
         elif base in ("copy", "_to_copy"):
             self.products.note_unknown(name, tensors, *why_exact(name, tensors, kwargs))
             made = _call(function, args, kwargs)
@@ -227,13 +276,6 @@ class Operators:
         if function in _WIDENING:
             return _WIDENING[function](function, *args, **kwargs)
         return _call(function, args, kwargs)
-
-    def _attention(self, *args: Any, **kwargs: Any) -> Any:
-        """An attention as two products and a softmax; a GPU may run one kernel for the whole."""
-        if attention_is_fused():
-            kind = unknown_kind("scaled_dot_product_attention")
-            self.products.note_unknown("scaled_dot_product_attention", list(args[:3]), kind)
-        return _aten._scaled_dot_product_attention_math.default(*args, **kwargs)[0]
 
 
 class _Call:
@@ -297,6 +339,12 @@ class _Call:
             if address and held is not tensor and held.untyped_storage().data_ptr() == address:
                 return view(tensor, value.size(), value.stride(), value.storage_offset())
         return self._heap.on_device(value)
+
+
+def _for_cpu(value: Any) -> Any:
+    """A value; in the place of a generator of the device, one for the CPU's operators."""
+    generator = of_device(value)
+    return generator.on_cpu() if generator else value
 
 
 def _each(function: Callable[[Any], Any], value: Any) -> Any:

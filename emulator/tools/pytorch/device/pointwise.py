@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,8 @@ from emulator.targets import Chip
 
 KERNELS = Path(__file__).parent.parent / "kernels"
 _THREADS = 128
+#: blocks at most: a thread that computes many elements costs less than many threads
+_BLOCKS = 64
 #: types of tensors -> which one that is for the kernels, and its NaN on a GPU
 _TYPES = {
     torch.float32: (0, torch.int32, 0x7FFFFFFF),
@@ -113,7 +116,8 @@ def _chosen(kernel: str, operands: str, values: list[Any], dtype: torch.dtype) -
     if kernel in ("div_trunc", "div_floor") and number is not None:
         return None
     if kernel == "div" and number is not None:
-        kernel, values = "mul", [values[0], float(np.float32(1) / np.float32(number))]
+        with np.errstate(divide="ignore"):
+            kernel, values = "mul", [values[0], float(np.float64(1) / number)]
     if kernel in _EXACT and _rounds_once(operands, values):
         return Call("", [], [], dtype)
     given = list(zip(operands, values, strict=False))
@@ -163,7 +167,7 @@ class Pointwise:
     def of(self, function: Any, name: str, args: Sequence[Any], kwargs: Any) -> Call | None:
         """The call for an operator; None where the chip or the operator has no kernel."""
         call = call_of(function, name, args, kwargs)
-        if call is None or (call.kernel and _kernel(self.chip.target.name, call.kernel) is None):
+        if call is None or (call.kernel and kernel_of(self.chip.target.name, call.kernel) is None):
             return None
         if name.endswith("_") or kwargs.get("out") is not None:
             # The CPU will have overwritten them.
@@ -180,14 +184,7 @@ class Pointwise:
         count = tensors[0].numel()
         made = torch.empty(tensors[0].shape, dtype=torch.float32)
         if count:
-            kernel = _kernel(self.chip.target.name, call.kernel)
-            assert kernel is not None
-            padded = [*tensors, *[0] * (3 - len(tensors))]
-            numbers = [np.float32(x) for x in [*call.numbers, *[0.0] * (3 - len(call.numbers))]]
-            kernel.launch(
-                -(-count // _THREADS), _THREADS,
-                [*padded, made, count, *numbers, _TYPES[call.dtype][0]],
-            )  # fmt: skip
+            run_kernel(self.chip.target.name, call.kernel, tensors, made, call.numbers, call.dtype)
         result.copy_(_narrowed(made, call))
         return like
 
@@ -222,6 +219,20 @@ def canonical(values: torch.Tensor) -> torch.Tensor:
     return values
 
 
+def run_kernel(
+    target: str, name: str, operands: Sequence[Any], out: Any, numbers: Sequence[float] = (),
+    dtype: torch.dtype = torch.float32,
+) -> None:  # fmt: skip
+    """Runs a kernel on contiguous operands of f32, tensors or arrays, of the size of `out`."""
+    kernel = kernel_of(target, name)
+    assert kernel is not None
+    count = math.prod(out.shape)
+    padded = [*operands, *[0] * (3 - len(operands))]
+    rest = [np.float32(x) for x in [*numbers, *[0.0] * (3 - len(numbers))]]
+    blocks = min(-(-count // _THREADS), _BLOCKS)
+    kernel.launch(blocks, _THREADS, [*padded, out, count, *rest, _TYPES[dtype][0]])
+
+
 @cache
 def _module(target: str) -> Module | None:
     try:
@@ -231,6 +242,6 @@ def _module(target: str) -> Module | None:
 
 
 @cache
-def _kernel(target: str, name: str) -> Kernel | None:
+def kernel_of(target: str, name: str) -> Kernel | None:
     module = _module(target)
     return module[f"op_{name}"] if module and f"op_{name}" in module.kernels else None

@@ -14,24 +14,10 @@ from typing import Any
 import torch
 
 from emulator.targets import Chip
+from emulator.tools.pytorch.device.generator import Generator
 from emulator.tools.pytorch.device.memory import Heap
 
 _STREAM_KIND = 1
-
-
-class Generator(torch._C.Generator):  # type: ignore[misc]
-    """A generator of random numbers for the device; its numbers are those of the CPU's."""
-
-    def __new__(cls, device: Any = "cpu") -> Generator:
-        made: Generator = super().__new__(cls, "cpu")
-        return made
-
-    def __init__(self, device: Any = "cpu") -> None:
-        self._device = torch.device(device)
-
-    @property
-    def device(self) -> Any:
-        return self._device
 
 
 def enter_runtime(stack: ExitStack, chip: Chip, heap: Heap) -> Generator:
@@ -99,7 +85,8 @@ def _properties(chip: Chip) -> Any:
     limit, board = chip.target.shared_limit, chip.board
     return SimpleNamespace(
         name=f"NVIDIA {chip.name}", major=major, minor=minor, total_memory=board.memory_gib << 30,
-        multi_processor_count=board.processors, max_threads_per_multi_processor=2048,
+        multi_processor_count=board.processors,
+        max_threads_per_multi_processor=chip.processor.threads,
         max_threads_per_block=1024, warp_size=32, regs_per_multiprocessor=65536,
         L2_cache_size=board.l2_mib << 20, shared_memory_per_block=48 << 10,
         shared_memory_per_block_optin=limit, shared_memory_per_multiprocessor=limit + 1024,

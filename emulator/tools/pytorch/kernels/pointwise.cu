@@ -19,10 +19,12 @@ __device__ float rounded(float x, int type) {
   extern "C" __global__ void op_##name(const float *as, const float *bs, const float *cs,       \
                                        float *out, unsigned count, float p, float q, float r,   \
                                        int type) {                                              \
-    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;                                         \
-    if (i >= count) return;                                                                     \
-    float a = as[i], b = bs[i], c = cs[i];                                                      \
-    out[i] = (value);                                                                           \
+    unsigned step = gridDim.x * blockDim.x;                                                     \
+    _Pragma("unroll 1") for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count;     \
+                             i += step) {                                                       \
+      float a = as[i], b = bs[i], c = cs[i];                                                    \
+      out[i] = (value);                                                                         \
+    }                                                                                           \
   }
 // CUDA's own NaN, and minimum and maximum that keep the first operand where they cannot compare.
 #define NOT_A_NUMBER __int_as_float(0x7fffffff)
@@ -81,7 +83,7 @@ POINTWISE(rsub, b - p * a)
 POINTWISE(mul, a *b)
 POINTWISE(div, a / b)
 POINTWISE(div_trunc, truncf(ROUND(a / b)))
-POINTWISE(addcmul, a + p * (b * c))
+POINTWISE(addcmul, p == 1 ? fmaf(b, c, a) : a + p * (b * c))
 POINTWISE(addcdiv, a + p * (b / c))
 POINTWISE(lerp, fabsf(c) < 0.5f ? a + c * (b - a) : b - (b - a) * (1.0f - c))
 POINTWISE(cube, ROUND(a *a) * a)

@@ -1,0 +1,67 @@
+"""Steps of f32 arithmetic as a GPU takes them, on NumPy arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from dtypes import Array
+from emulator.targets import Target
+from emulator.tools.pytorch.device.pointwise import run_kernel
+
+#: threads of a warp
+WARP = 32
+_SMALLEST = float(np.finfo(np.float32).smallest_normal)
+
+
+def fma(a: Any, b: Any, c: Any) -> Array:
+    """``a * b + c`` with one rounding: the product is exact in f64, and the sum nearly so."""
+    product = np.multiply(a, b, dtype=np.float64)
+    total = product + c
+    codes = np.asarray(total).view(np.int64)
+    doubtful = (codes & 0x1FFFFFFF == 0x10000000) | (np.abs(total) < _SMALLEST)
+    if not doubtful.any():
+        return total.astype(np.float32)
+    # Rounding twice errs only where the sum in f64 was rounded onto a tie: make it odd instead.
+    shown = total - product
+    rest = (product - (total - shown)) + (np.asarray(c, np.float64) - shown)
+    odd = doubtful & np.isfinite(total) & (rest != 0) & (codes & 1 == 0) & (total != 0)
+    codes = codes + np.where(odd, np.where((rest > 0) == (total > 0), 1, -1), 0)
+    return codes.view(np.float64).astype(np.float32)
+
+
+def function(target: Target, name: str, *operands: Array) -> Array:
+    """A function of CUDA's library, by its kernel among the pointwise ones."""
+    shape = np.broadcast_shapes(*(x.shape for x in operands))
+    out = np.empty(shape, np.float32)
+    if out.size:
+        given = [np.ascontiguousarray(np.broadcast_to(x, shape)) for x in operands]
+        run_kernel(target.name, name, given, out)
+    return out
+
+
+def rounded(values: Array, dtype: torch.dtype) -> Array:
+    """Values of f32 rounded to a type."""
+    if dtype == torch.float32:
+        return values
+    return torch.from_numpy(values).to(dtype).float().numpy()
+
+
+def halved(values: Array) -> Array:
+    """The sum along the last axis: its first half is added to the second, again and again."""
+    while (half := values.shape[-1] // 2) > 0:
+        values = values[..., :half] + values[..., half:]
+    return np.asarray(values[..., 0])
+
+
+def rows_of(x: torch.Tensor, axis: int) -> tuple[Array, torch.Size]:
+    """The values of a tensor with an axis last, as rows in f32; and the shape in that order."""
+    moved = x.movedim(axis, -1)
+    return moved.float().reshape(-1, x.shape[axis]).numpy(), moved.shape
+
+
+def from_rows(values: Array, shape: torch.Size, axis: int) -> torch.Tensor:
+    """The contiguous tensor of rows."""
+    return torch.from_numpy(values).reshape(shape).movedim(-1, axis).contiguous()

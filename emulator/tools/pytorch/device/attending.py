@@ -1,0 +1,163 @@
+"""``scaled_dot_product_attention`` on the simulated device: which kernel runs, and its result.
+
+PyTorch tries cuDNN's kernel first on chips of 9.x and 10.x, then FlashAttention-2, the efficient
+one, and products with a softmax in between. The others' order was the same on an H200.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from emulator.matrices.library.recorded import RECORDED_ON, Evidence
+from emulator.targets import Chip
+from emulator.tools.pytorch.composites import attention_is_fused
+from emulator.tools.pytorch.device.attention import (
+    CUDNN,
+    EFFICIENT,
+    FLASH,
+    Attended,
+    attend,
+    attend_backward,
+    has_gradient,
+)
+from emulator.tools.pytorch.device.memory import Heap
+from emulator.tools.pytorch.mode import Products
+from emulator.tools.pytorch.unknown import unknown_kind
+
+_NAME = "scaled_dot_product_attention"
+_ORDER = "computed as on the GPU"
+_HALF = (torch.float16, torch.bfloat16)
+#: sizes up to which cuDNN's kernel was recorded: queries or keys, and the width of a head
+_RECORDED_LENGTH, _RECORDED_WIDTH = 512, 128
+_plain = (torch.Tensor, torch.nn.Parameter)
+_aten = torch.ops.aten
+
+
+class _Asked(NamedTuple):
+    """The operands of an attention that a fused kernel may take."""
+
+    q: Any
+    k: Any
+    v: Any
+    causal: bool
+    scale: float
+
+
+class Attention:
+    """Runs attention on the device, and lists which kernel did it."""
+
+    def __init__(self, chip: Chip, heap: Heap, products: Products) -> None:
+        self.chip, self.heap, self.products = chip, heap, products
+
+    def __call__(
+        self, q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0,
+        is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+    ) -> Any:  # fmt: skip
+        """The attention of tensors of the device, with its gradient."""
+        scaled = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale
+        asked = _Asked(q, k, v, is_causal and q.shape[-2] > 1, scaled)
+        form = None
+        if attn_mask is None and not dropout_p and not enable_gqa:
+            form = self._form(asked)
+        if form is not None:
+            return _Attend.apply(self, form, asked.causal, scaled, q, k, v)
+        if attention_is_fused():
+            self.products.note_unknown(_NAME, [q, k, v], unknown_kind(_NAME))
+        made = _aten._scaled_dot_product_attention_math.default(
+            q, k, v, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+        )
+        return made[0]
+
+    def _form(self, asked: _Asked) -> int | None:
+        """The kernel that a GPU runs and that is modelled; None for any other."""
+        tensors = asked[:3]
+        number, (queries, width) = self.chip.target.number, asked.q.shape[-2:]
+        if number < 80 or _get_current_dispatch_mode() is not None:
+            return None
+        if any(type(x) not in _plain or x.dim() != 4 or not x.numel() for x in tensors):
+            return None
+        if len({x.dtype for x in tensors}) > 1 or len({x.shape[-1] for x in tensors}) > 1:
+            return None
+        if len({x.shape[:2] for x in tensors}) > 1 or any(x.stride(-1) != 1 for x in tensors):
+            return None
+        cuda, half = torch.backends.cuda, asked.q.dtype in _HALF
+        square = not asked.causal or queries == asked.k.shape[-2]
+        if half and width % 8 == 0:
+            if number // 10 in (9, 10) and cuda.cudnn_sdp_enabled():
+                # A single query has a kernel of its own.
+                longest = max(queries, asked.k.shape[-2])
+                seen = queries > 1 and longest <= _RECORDED_LENGTH and width <= _RECORDED_WIDTH
+                return CUDNN if seen and square and self.chip.name == RECORDED_ON else None
+            if cuda.flash_sdp_enabled() and width <= 256 and square:
+                return FLASH
+        aligned = width % (8 if half else 4) == 0
+        if cuda.mem_efficient_sdp_enabled() and aligned and width <= 128 and square:
+            return EFFICIENT if half or asked.q.dtype == torch.float32 else None
+        return None
+
+    def forward(self, form: int, asked: _Asked) -> tuple[Any, Attended]:
+        """The result on the device, which lies as the kernel leaves it, and what was computed."""
+        why = f"the {_WORDS[form]} kernel, in its order"
+        self.products.note_unknown(_NAME, list(asked[:3]), why, self._evidence(form, asked), _ORDER)
+        q, k, v = (self.heap.on_cpu(x) for x in asked[:3])
+        made = attend(self.chip, form, q, k, v, asked.causal, asked.scale)
+        if form == EFFICIENT:
+            result = made.result.transpose(1, 2).contiguous().transpose(1, 2)
+        else:
+            result = torch.empty_like(q).copy_(made.result)
+        return self.heap.on_device(result), made
+
+    def _evidence(self, form: int, asked: _Asked) -> Evidence:
+        if self.chip.name != RECORDED_ON:
+            return "modelled"
+        # What picks cuDNN's kernel is not known; sizes that were recorded had this one.
+        return "rule" if form == CUDNN or asked.q.shape[-1] > _RECORDED_WIDTH else "recorded"
+
+    def backward(self, form: int, asked: _Asked, made: Attended, given: Any) -> Any:
+        """The gradients; where a kernel's order is not known, by products and a softmax."""
+        tensors, name = list(asked[:3]), f"{_NAME}_backward"
+        if has_gradient(form, asked.q, asked.k):
+            evidence: Evidence = "rule" if self.chip.name == RECORDED_ON else "modelled"
+            why = f"the {_WORDS[form]} kernel, of one block"
+            self.products.note_unknown(name, tensors, why, evidence, _ORDER)
+            q, k, v, g = (self.heap.on_cpu(x) for x in (*tensors, given))
+            found = attend_backward(
+                self.chip, form, q, k, v, made, g, asked.causal, asked.scale
+            )  # fmt: skip
+            pairs = zip(found, (q, k, v), strict=True)
+            return tuple(self.heap.on_device(torch.empty_like(y).copy_(x)) for x, y in pairs)
+        self.products.note_unknown(name, tensors, f"the gradient of {unknown_kind(_NAME)}")
+        with torch.enable_grad():
+            leaves = [x.detach().requires_grad_() for x in tensors]
+            again = _aten._scaled_dot_product_attention_math.default(
+                *leaves, None, 0.0, asked.causal, None, scale=asked.scale
+            )[0]
+            return torch.autograd.grad(again, leaves, given)
+
+
+_WORDS = {FLASH: "FlashAttention-2", EFFICIENT: "efficient", CUDNN: "cuDNN"}
+
+
+class _Attend(torch.autograd.Function):  # type: ignore[misc]
+    """An attention by one kernel, with its gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, attention: Attention, form: int, causal: bool, scale: float, q: Any, k: Any,
+        v: Any,
+    ) -> Any:  # fmt: skip
+        ctx.attention, ctx.form, ctx.causal, ctx.scale = attention, form, causal, scale
+        ctx.save_for_backward(q, k, v)
+        result, ctx.made = attention.forward(form, _Asked(q, k, v, causal, scale))
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *given: Any) -> Any:
+        q, k, v = ctx.saved_tensors
+        asked = _Asked(q, k, v, ctx.causal, ctx.scale)
+        found = ctx.attention.backward(ctx.form, asked, ctx.made, given[0])
+        return None, None, None, None, *found

@@ -1,0 +1,290 @@
+"""Fused attention as PyTorch's kernels compute it: products of tensor cores and what lies between.
+
+Three kernels: FlashAttention-2, the efficient one of CUTLASS, and cuDNN's for Hopper. Scores of a
+block of keys become weights, whose products with the values are summed over the blocks. The steps
+of a row are in `kernels/attention.cu`, run from `kernels/attention.ptx`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from dtypes import Array
+from emulator.matrices.gemm import gemm
+from emulator.targets import Chip, Target
+from emulator.tools.pytorch.device.kernel import find_kernel
+from emulator.tools.pytorch.operations import FORMAT_NAMES, codes_of, tensor_of
+
+_THREADS = 128
+#: how a kernel of attention.cu calls the forms
+FLASH, EFFICIENT, CUDNN = 0, 1, 2
+#: rows of queries of a block where FlashAttention splits the keys
+_SPLIT_ROWS = 64
+#: bits of f32 that tf32 has
+_TF32 = np.uint32(0xFFFFE000)
+_EXPONENT = np.uint32(0x7F800000)
+
+
+class Attended(NamedTuple):
+    """Results, and for every query the logarithm of the sum of its exponentials."""
+
+    result: torch.Tensor
+    logarithms: torch.Tensor
+
+
+def attend(
+    chip: Chip, form: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool,
+    scale: float,
+) -> Attended:  # fmt: skip
+    """The attention of q ``(batch, heads, queries, width)``, k and v on the CPU, by a kernel.
+
+    The logarithms are ``(batch, heads, queries)`` and f32. `scale` multiplies the scores.
+    """
+    rows = _Rows(chip.target, form, causal, np.float32(scale), q.shape[2], k.shape[2])
+    q3, k3, v3 = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v))
+    splits = _splits(chip, q, k) if form == FLASH else 1
+    if splits == 1:
+        keys = _block_keys(form, q.shape[3])
+        made, logarithms = rows.attend(q3, k3, v3, range(0, k.shape[2], keys), keys)
+    else:
+        made, logarithms = _attend_in_splits(rows, q3, k3, v3, splits)
+    return Attended(made.to(q.dtype).view(*q.shape[:3], -1), logarithms.view(q.shape[:3]))
+
+
+def has_gradient(form: int, q: torch.Tensor, k: torch.Tensor) -> bool:
+    """Whether the order of the gradients is known: of one block of queries and of keys.
+
+    More blocks add to the gradient of q in the order in which they end.
+    """
+    longest, width = max(q.shape[2], k.shape[2]), q.shape[3]
+    return (form == FLASH and longest <= 128 and width in (32, 64)) or (
+        form == CUDNN and longest <= 64 and width == 32
+    )
+
+
+def attend_backward(
+    chip: Chip, form: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, made: Attended,
+    given: torch.Tensor, causal: bool, scale: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """The gradients of q, k and v of an attention that `has_gradient`, as `attend`.
+
+    `given` is the gradient of its result, `made` what `attend` returned.
+    """
+    rows = _Rows(chip.target, form, causal, np.float32(scale), q.shape[2], k.shape[2])
+    q3, k3, v3, result, given3 = (
+        x.reshape(-1, *x.shape[2:]) for x in (q, k, v, made.result, given)
+    )
+    dq, dk, dv = rows.gradients(q3, k3, v3, result, given3, made.logarithms.reshape(-1))
+    return dq.to(q.dtype).view(q.shape), dk.to(q.dtype).view(k.shape), dv.to(q.dtype).view(v.shape)
+
+
+def _block_keys(form: int, width: int) -> int:
+    """Keys of a block of each kernel."""
+    if form == CUDNN:
+        return 128
+    if form == EFFICIENT:
+        return 64 if width <= 64 else 128
+    return 128 if width <= 64 else 64
+
+
+def _split_keys(width: int) -> int:
+    """Keys of a block where FlashAttention splits the keys."""
+    return 256 if width <= 64 else 128 if width <= 128 else 64
+
+
+def _splits(chip: Chip, q: torch.Tensor, k: torch.Tensor) -> int:
+    """Into how many parts FlashAttention cuts the keys, to keep all multiprocessors busy."""
+    batch, heads, queries, width = q.shape
+    work, room = batch * heads * -(-queries // _SPLIT_ROWS), 2 * chip.board.processors
+    blocks = -(-k.shape[2] // _split_keys(width))
+    if work >= np.float32(0.8) * room:
+        return 1
+
+    def efficiency(splits: int) -> float:
+        waves = np.float32(work * splits) / np.float32(room)
+        return float(waves / np.ceil(waves))
+
+    # Of counts that leave a split as long as one fewer would, only the first.
+    counts = [
+        x for x in range(1, min(128, room, blocks) + 1)
+        if x == 1 or -(-blocks // x) != -(-blocks // (x - 1))
+    ]  # fmt: skip
+    best = max(map(efficiency, counts))
+    return next(x for x in counts if efficiency(x) >= 0.85 * best)
+
+
+def _attend_in_splits(
+    rows: _Rows, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, splits: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The results of splits of the keys, joined by a kernel of their own."""
+    width, count = q.shape[2], k.shape[1]
+    keys = _split_keys(width)
+    blocks = -(-count // keys)
+    step = -(-blocks // splits) * keys
+    made, logarithms = zip(
+        *(rows.attend(q, k, v, range(start, min(start + step, count), keys), keys, split=True)
+          for start in range(0, splits * step, step)), strict=True,
+    )  # fmt: skip
+    factors, total = torch.stack(logarithms), torch.empty_like(logarithms[0])
+    lanes = {128: 32, 64: 16}.get(next((x for x in (128, 64) if width % x == 0), 0), 8)
+    threads = min(lanes, 1 << (splits - 1).bit_length())
+    rows.launch("split_factors", total.numel(), factors, total, total.numel(), splits, threads)
+    joined = torch.empty_like(made[0])
+    rows.launch(
+        "join_splits", joined.numel(), torch.stack(made), factors, joined, total.numel(),
+        joined.shape[-1], splits,
+    )  # fmt: skip
+    return joined, total
+
+
+class _Rows(NamedTuple):
+    """What all blocks of an attention share."""
+
+    target: Target
+    form: int
+    causal: bool
+    scale: np.float32
+    queries: int
+    keys: int
+
+    def attend(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, starts: range, keys: int,
+        split: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        """Results in f32 and logarithms over blocks of keys from `starts`."""
+        shape = q.shape[:2]
+        rows = shape[0] * shape[1]
+        highest, sums, factors = torch.full((rows,), -math.inf), torch.zeros(rows, 4), _new(rows)
+        total = torch.zeros(*shape, v.shape[2])
+        power = self.scale if self.form == EFFICIENT else self._power()
+        # FlashAttention goes from the last keys to the first.
+        for start in reversed(starts) if self.form == FLASH else starts:
+            end = min(start + keys, starts.stop)
+            scores = self._scores(q, k[:, start:end], start, keys)
+            weights = torch.empty_like(scores)
+            self.launch(
+                "block_weights", rows, scores, weights, highest, sums, factors, rows, keys, power,
+                self.form,
+            )  # fmt: skip
+            narrow = weights[..., : end - start].to(q.dtype)
+            total = self._product(narrow, v[:, start:end], total * factors.view(*shape, 1))
+        inverses, logarithms = _new(rows), _new(rows)
+        self.launch(
+            "row_end", rows, highest, sums, inverses, logarithms, rows, self.scale, self.form,
+            int(split),
+        )  # fmt: skip
+        return total * inverses.view(*shape, 1), logarithms.view(shape)
+
+    def _power(self) -> np.float32:
+        """The scale of scores in powers of 2."""
+        return np.float32(float(self.scale) * math.log2(math.e))
+
+    def gradients(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, result: torch.Tensor,
+        given: torch.Tensor, logarithms: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+        """The gradients of q, k and v, in f32, of one block of queries and of keys."""
+        count, width = logarithms.numel(), v.shape[2]
+        threads = 8 if self.form == CUDNN else min(width, 64) // 8
+        dots, scores = _new(count), self._scores(q, k, 0, self.keys)
+        self.launch(
+            "row_dots", count, given.float(), result.float(), dots, count, width, threads,
+            self.form,
+        )  # fmt: skip
+        weights, slopes = torch.empty_like(scores), torch.empty_like(scores)
+        self.launch(
+            "score_gradients", scores.numel(), scores, self._product(given, v.mT, None), logarithms,
+            dots, weights, slopes, scores.numel(), self.keys, self.scale, self._power(), self.form,
+        )  # fmt: skip
+        weights, slopes = weights.to(q.dtype), slopes.to(q.dtype)
+        # cuDNN's kernel has scaled the gradients of the scores.
+        factor = float(self.scale) if self.form == FLASH else 1.0
+        dq, dk = self._product(slopes, k, None), self._product(slopes.mT, q, None)
+        return dq * factor, dk * factor, self._product(weights.mT, given, None)
+
+    def _scores(self, q: torch.Tensor, k: torch.Tensor, start: int, keys: int) -> torch.Tensor:
+        """Scores of a block, -infinity where there is no key or a query must not see it."""
+        scores = torch.full((*q.shape[:2], keys), -math.inf)
+        scores[..., : k.shape[1]] = self._product(q, k.mT, None)
+        if self.causal:
+            last = torch.arange(self.queries)[:, None] + self.keys - self.queries
+            scores.masked_fill_(torch.arange(start, start + keys) > last, -math.inf)
+        return scores
+
+    def _product(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None) -> torch.Tensor:
+        """A·B + C in the kernel's order, in f32; the scores are a product without C."""
+        if self.form == EFFICIENT:
+            a, b = _in_tiles(a, b, short_first=c is None)
+        if a.dtype == torch.float32:
+            return torch.from_numpy(self._from_three(a.numpy(), b.numpy(), c))
+        kind, depth = FORMAT_NAMES[a.dtype], 8 if self.form == EFFICIENT else 16
+        ins = f"mma.sync.aligned.m16n8k{depth}.row.col.f32.{kind}.{kind}.f32"
+        codes = None if c is None else codes_of(c)
+        return tensor_of(self._gemm(codes_of(a), codes_of(b), codes, ins), "f32")
+
+    def _gemm(self, a: Array, b: Array, c: Array | None, ins: str) -> Array:
+        return gemm(a, b, c, instruction=ins, target=self.target, codes=True, progress=False)
+
+    def _from_three(self, a: Array, b: Array, c: torch.Tensor | None) -> Array:
+        """A·B of f32 from three products of tf32: small times big, big times small, big times big.
+
+        A pipelined loop adds up by itself what lies between two loads of tiles of 32, and its first
+        step of 8 alone; those sums are added in f32.
+        """
+        total = np.zeros((*a.shape[:-1], b.shape[-1]), np.float32) if c is None else c.numpy()
+        ins = "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
+        bounds = [0, 8, *range(40, a.shape[-1], 32), a.shape[-1]]
+        for start, end in pairwise(bounds):
+            big, small = _halves(a[..., start:end])
+            left = _interleaved((small, big, big), -1)
+            big, small = _halves(b[..., start:end, :])
+            right = _interleaved((big, small, big), -2)
+            total = total + self._gemm(left, right, None, ins).view(np.float32)
+        return total
+
+    def launch(self, name: str, count: int, *args: Any) -> None:
+        """Runs a kernel of attention.cu with a thread for each of `count`."""
+        kernel = find_kernel(self.target.name, "attention", name)
+        assert kernel is not None
+        given = [x.contiguous() if isinstance(x, torch.Tensor) else x for x in args]
+        kernel.launch(-(-count // _THREADS), _THREADS, given)
+
+
+def _new(rows: int) -> torch.Tensor:
+    return torch.empty(rows)
+
+
+def _in_tiles(
+    a: torch.Tensor, b: torch.Tensor, short_first: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A and B with zeros along k up to whole tiles of 32, in the first tile or in the last."""
+    k = a.shape[-1]
+    cut, room = (k % 32 if short_first else k), -k % 32
+    zeros = a.new_zeros(*a.shape[:-1], room), b.new_zeros(*b.shape[:-2], room, b.shape[-1])
+    return (
+        torch.cat([a[..., :cut], zeros[0], a[..., cut:]], -1),
+        torch.cat([b[..., :cut, :], zeros[1], b[..., cut:, :]], -2),
+    )
+
+
+def _halves(x: Array) -> tuple[Array, Array]:
+    """Two numbers of tf32 whose sum is about x, as codes: x cut, and what is left, rounded."""
+    big = np.ascontiguousarray(x).view(np.uint32) & _TF32
+    small = (x - big.view(np.float32)).view(np.uint32)
+    finite = small & _EXPONENT != _EXPONENT
+    return big, np.where(finite, small + np.uint32(0x1000), small) & _TF32
+
+
+def _interleaved(parts: Sequence[Array], axis: int) -> Array:
+    """Steps of 8 along an axis: the first of every part, the second of every part, and so on."""
+    steps = parts[0].shape[axis] // 8
+    return np.concatenate(
+        [piece for pieces in zip(*(np.split(x, steps, axis) for x in parts), strict=True)
+         for piece in pieces], axis,
+    )  # fmt: skip

@@ -1,0 +1,106 @@
+"""Interpolation of images and gradients of embeddings as a GPU computes them.
+
+`kernels/interpolation.cu` holds the arithmetic of the first; the second is a matter of order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from emulator.matrices.library.recorded import RECORDED_ON, Evidence
+from emulator.targets import Chip
+from emulator.tools.pytorch.device.kernel import find_kernel
+from emulator.tools.pytorch.device.pointwise import canonical
+
+EVIDENCE = "PyTorch's kernel for it, in its order"
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_THREADS = 128
+#: rows of indices that a block of the gradient of embeddings takes at a time, and the number of
+#: indices from which PyTorch sorts them, in no order that can be told
+_ROWS, _SORTED = 32, 3073
+_aten = torch.ops.aten
+
+
+class Images:
+    """Runs these operators of a chip."""
+
+    def __init__(self, chip: Chip) -> None:
+        self.chip = chip
+
+    @property
+    def evidence(self) -> Evidence:
+        return "recorded" if self.chip.name == RECORDED_ON else "modelled"
+
+    def run(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
+        """The result of an operator; None where it is not known here."""
+        rule = _RULES.get(function)
+        if rule is None or args[0].dtype not in _FLOATS:
+            return None
+        if find_kernel(self.chip.target.name, "interpolation", "bilinear") is None:
+            return None
+        return rule(self.chip, *args, **kwargs)
+
+
+def _scale(given: int, made: int, corners: bool, factor: float | None) -> np.float32:
+    """Pixels of the image for each pixel of the result."""
+    if corners:
+        return np.float32(given - 1) / np.float32(made - 1) if made > 1 else np.float32(0)
+    return np.float32(1 / factor) if factor else np.float32(given) / np.float32(made)
+
+
+def _interpolated(kernel: str) -> Any:
+    def rule(
+        chip: Chip, image: Any, size: Sequence[int], corners: bool,
+        factor_y: float | None = None, factor_x: float | None = None,
+    ) -> Any:  # fmt: skip
+        if not image.is_contiguous() and image.is_contiguous(memory_format=torch.channels_last):
+            return None
+        if min(size) < 1 or not image.numel():
+            return None
+        if list(image.shape[2:]) == list(size):
+            return image.clone(memory_format=torch.contiguous_format)
+        count, channels, height, width = image.shape
+        rows, columns = size
+        scales = _scale(height, rows, corners, factor_y), _scale(width, columns, corners, factor_x)
+        made = torch.empty(*image.shape[:2], *size)
+        found = find_kernel(chip.target.name, "interpolation", kernel)
+        assert found is not None
+        found.launch(
+            -(-made.numel() // _THREADS), _THREADS,
+            [image.float().contiguous(), made, count * channels, height, width, rows, columns,
+             *scales, int(corners)],
+        )  # fmt: skip
+        return canonical(made.to(image.dtype))
+
+    return rule
+
+
+def _embedding_gradient(
+    chip: Chip, gradient: Any, indices: Any, count: int, padding: int, by_frequency: bool
+) -> Any:
+    """Sums the rows of each index: those of 32 indices at a time, and these sums in order."""
+    if indices.numel() >= _SORTED or by_frequency:
+        return None
+    rows = gradient.reshape(indices.numel(), gradient.shape[-1])
+    places = indices.reshape(-1)
+    out = torch.zeros(count, rows.shape[1], dtype=gradient.dtype)
+    for start in range(0, len(places), _ROWS):
+        held, wide = places[start : start + _ROWS].tolist(), rows[start : start + _ROWS].float()
+        sums: dict[int, Any] = {}
+        for place, row in zip(held, wide, strict=True):
+            if place != padding:
+                sums[place] = sums[place] + row if place in sums else row
+        for place, row in sums.items():
+            out[place] += row.to(out.dtype)
+    return canonical(out)
+
+
+_RULES = {
+    _aten.upsample_bilinear2d.default: _interpolated("bilinear"),
+    _aten.upsample_bicubic2d.default: _interpolated("bicubic"),
+    _aten.embedding_dense_backward.default: _embedding_gradient,
+}

@@ -1,0 +1,125 @@
+"""Fused optimisers as a GPU computes them, and operators on lists that differ from single ones.
+
+`kernels/optimisers.cu` holds the arithmetic. Other operators on lists do what the operator on each
+tensor does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from emulator.matrices.library.recorded import RECORDED_ON, Evidence
+from emulator.targets import Chip
+from emulator.tools.pytorch.device.kernel import find_kernel
+from emulator.tools.pytorch.device.pointwise import canonical
+
+EVIDENCE = "PyTorch's kernels over lists, in their order"
+#: operators on lists that PyTorch would split before it asks for the device
+WHOLE = ("_foreach_div", "_foreach_div_")
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_THREADS = 128
+#: the place of the gradient among the tensors of a kernel, which does not change it
+_GRADIENT = 1
+_aten = torch.ops.aten
+
+
+class Optimisers:
+    """Runs operators over lists of tensors for a chip."""
+
+    def __init__(self, chip: Chip) -> None:
+        self.chip = chip
+
+    @property
+    def evidence(self) -> Evidence:
+        return "recorded" if self.chip.name == RECORDED_ON else "modelled"
+
+    def run(self, function: Any, args: Sequence[Any], kwargs: Any) -> bool | list[Any]:
+        """The result of an operator, True for one in place; False where it is not known here."""
+        rule = _RULES.get(function)
+        if rule is None or find_kernel(self.chip.target.name, "optimisers", "fused_sgd") is None:
+            return False
+        schema = function._schema.arguments
+        given = {x.name: x.default_value for x in schema} | dict(kwargs)
+        given |= dict(zip([x.name for x in schema], args, strict=False))
+        tensors = [x for y in given.values() if isinstance(y, list) for x in y]
+        if any(isinstance(x, torch.Tensor) and x.dtype not in _FLOATS for x in tensors):
+            return False
+        if given.get("grad_scale") is not None or given.get("found_inf") is not None:
+            return False
+        return rule(self, **given)
+
+    def launch(self, name: str, tensors: Sequence[Any], *rest: Any) -> None:
+        """Runs a kernel on tensors, which it overwrites."""
+        found = find_kernel(self.chip.target.name, "optimisers", name)
+        assert found is not None
+        count = tensors[0].numel()
+        if not count:
+            return
+        wide = [x.to(torch.float32, copy=True).contiguous() for x in tensors]
+        found.launch(-(-count // _THREADS), _THREADS, [*wide, count, *rest])
+        for place, (tensor, made) in enumerate(zip(tensors, wide, strict=True)):
+            if place != _GRADIENT:
+                canonical(tensor.copy_(made))
+
+
+def _divided(optimisers: Optimisers, self: Any, **given: Any) -> list[Any]:
+    """Quotients: numbers of a list divide, and a single one is multiplied by as a reciprocal."""
+    with np.errstate(all="ignore"):
+        if "scalar" in given:
+            inverse = np.float32(np.float64(1) / given["scalar"])
+            made = [x.float().numpy() * inverse for x in self]
+        else:
+            pairs = zip(self, given["scalars"], strict=True)
+            made = [x.float().numpy() / np.float32(number) for x, number in pairs]
+    results = zip(made, self, strict=True)
+    return [canonical(torch.as_tensor(x).to(tensor.dtype)) for x, tensor in results]
+
+
+def _divide(optimisers: Optimisers, self: Any, **given: Any) -> bool:
+    for tensor, made in zip(self, _divided(optimisers, self, **given), strict=True):
+        tensor.copy_(made)
+    return True
+
+
+def _adam(decoupled: bool) -> Callable[..., bool]:
+    def rule(
+        optimisers: Optimisers, self: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any,
+        max_exp_avg_sqs: Any, state_steps: Any, *, lr: Any, beta1: float, beta2: float,
+        weight_decay: float, eps: float, amsgrad: bool, maximize: bool, **rest: Any,
+    ) -> bool:  # fmt: skip
+        numbers = [np.float32(float(x)) for x in (lr, beta1, beta2, weight_decay, eps)]
+        greatest = max_exp_avg_sqs if amsgrad else exp_avg_sqs
+        lists = zip(self, grads, exp_avgs, exp_avg_sqs, greatest, state_steps, strict=True)
+        for *tensors, step in lists:
+            held = [*tensors[:4], tensors[4] if amsgrad else tensors[3].clone()]
+            flags = int(decoupled), int(amsgrad), int(maximize)
+            optimisers.launch("fused_adam", held, np.float32(float(step)), *numbers, *flags)
+        return True
+
+    return rule
+
+
+def _sgd(
+    optimisers: Optimisers, self: Any, grads: Any, momentum_buffer_list: Any, *,
+    weight_decay: float, momentum: float, lr: Any, dampening: float, nesterov: bool,
+    maximize: bool, is_first_step: bool, **rest: Any,
+) -> bool:  # fmt: skip
+    buffers = momentum_buffer_list or [x.clone() for x in self]
+    numbers = [np.float32(float(x)) for x in (lr, momentum, weight_decay, dampening)]
+    flags = int(nesterov), int(maximize), int(is_first_step)
+    for tensors in zip(self, grads, buffers, strict=True):
+        optimisers.launch("fused_sgd", tensors, *numbers, *flags)
+    return True
+
+
+_RULES: dict[Any, Callable[..., bool | list[Any]]] = {
+    _aten._foreach_div.Scalar: _divided, _aten._foreach_div.ScalarList: _divided,
+    _aten._foreach_div_.Scalar: _divide, _aten._foreach_div_.ScalarList: _divide,
+    _aten._fused_adam_.default: _adam(False), _aten._fused_adam_.tensor_lr: _adam(False),
+    _aten._fused_adamw_.default: _adam(True), _aten._fused_adamw_.tensor_lr: _adam(True),
+    _aten._fused_sgd_.default: _sgd, _aten._fused_sgd_.tensor_lr: _sgd,
+}  # fmt: skip

@@ -1,0 +1,107 @@
+"""Operators whose kernels join many elements: reductions, softmax, scans and norms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from dtypes import Array
+from emulator.matrices.library.recorded import RECORDED_ON, Evidence
+from emulator.targets import Chip
+from emulator.tools.pytorch.composites import tensors_in
+from emulator.tools.pytorch.device import channels, norms, reductions
+from emulator.tools.pytorch.device.arithmetic import rounded
+from emulator.tools.pytorch.device.pointwise import canonical, kernel_of
+from emulator.tools.pytorch.device.scans import scan
+from emulator.tools.pytorch.device.softmax import softmax, softmax_gradient
+
+
+def _softmax(logarithm: bool) -> Callable[..., Any]:
+    def run(chip: Chip, x: torch.Tensor, dim: int, widens: bool) -> torch.Tensor:
+        out = torch.float32 if widens else x.dtype
+        # Only f16 has a kernel with results in f32.
+        x = x.float() if widens and x.dtype == torch.bfloat16 else x
+        x = x.contiguous().reshape(x.shape or (1,))
+        return softmax(chip.target, x, dim % x.dim(), logarithm, out)
+
+    return run
+
+
+def _softmax_gradient(logarithm: bool) -> Callable[..., Any]:
+    def run(
+        chip: Chip, given: torch.Tensor, y: torch.Tensor, dim: int, dtype: torch.dtype
+    ) -> torch.Tensor:
+        y = y.contiguous().reshape(y.shape or (1,))
+        given = given.reshape(y.shape)
+        return softmax_gradient(chip.target, given, y, dim % y.dim(), logarithm, dtype)
+
+    return run
+
+
+def _scan(ufunc: np.ufunc, start: float) -> Callable[..., Any]:
+    def run(
+        chip: Chip, x: torch.Tensor, dim: int, dtype: torch.dtype | None = None
+    ) -> torch.Tensor | None:
+        x = x.to(dtype or x.dtype).contiguous()
+        if x.dtype not in reductions.TYPES or not x.dim():
+            return None
+
+        def step(left: Array, right: Array) -> Array:
+            return rounded(ufunc(left, right), x.dtype)
+
+        made = scan(x, dim % x.dim(), step, start)
+        return None if made is None else torch.from_numpy(made).to(x.dtype)
+
+    return run
+
+
+#: operators of aten, with the arguments of their schema behind the chip
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "sum": reductions.sum_, "mean": reductions.mean, "prod": reductions.product,
+    "var": reductions.variance, "std": reductions.deviation,
+    "var_mean": reductions.variance_and_mean, "linalg_vector_norm": reductions.vector_norm,
+    "_softmax": _softmax(False), "_log_softmax": _softmax(True),
+    "_softmax_backward_data": _softmax_gradient(False),
+    "_log_softmax_backward_data": _softmax_gradient(True),
+    "native_layer_norm": norms.layer_norm,
+    "native_group_norm": channels.group_norm, "native_batch_norm": channels.batch_norm,
+    "native_batch_norm_backward": channels.batch_norm_gradient,
+    "native_layer_norm_backward": norms.layer_norm_gradient, "_fused_rms_norm": norms.rms_norm,
+    "_fused_rms_norm_backward": norms.rms_norm_gradient,
+    "cumsum": _scan(np.add, 0), "cumprod": _scan(np.multiply, 1),
+}  # fmt: skip
+
+
+def compute(chip: Chip, function: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """The result of an operator; None where the order is not known.
+
+    An operand that takes the result takes it, as in PyTorch.
+    """
+    run = OPERATORS.get(name) or OPERATORS.get(name.rstrip("_"))
+    if run is None or kernel_of(chip.target.name, "exp") is None:
+        return None
+    out = args[0] if name.endswith("_") else kwargs.get("out")
+    options = {key: value for key, value in kwargs.items() if key != "out"}
+    tensors = tensors_in(args, options)
+    if not all(_is_covered(x) for x in tensors) or not tensors:
+        return None
+    with np.errstate(all="ignore"):
+        made = run(chip, *args, **options)
+    if made is None or (out is not None and out.dtype != made.dtype):
+        return None
+    for result in tensors_in(made):
+        canonical(result)
+    return made if out is None else out.resize_(made.shape).copy_(made)
+
+
+def _is_covered(x: torch.Tensor) -> bool:
+    plain = x.layout == torch.strided and not x.is_nested
+    return plain and x.dtype in reductions.TYPES and 0 < x.numel() < 2**29
+
+
+def evidence(chip: Chip) -> Evidence:
+    """The evidence of the orders, which are rules: recordings show other sizes."""
+    return "rule" if chip.name == RECORDED_ON else "modelled"

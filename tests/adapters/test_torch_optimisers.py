@@ -1,0 +1,108 @@
+"""Optimisers, interpolation and gradients of embeddings have the bits that an H200 gave."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from optimisers import cases, values
+from random_numbers import digest
+
+from emulator import UnsupportedError
+from emulator.adapters.pytorch import simulated_gpu
+from emulator.tools.pytorch.device.kernel import KERNELS
+
+RECORDED = json.loads(
+    (Path(__file__).parent.parent / "golden" / "h200_optimisers.json").read_text()
+)
+
+
+@pytest.mark.slow
+def test_results_have_the_recorded_bits():
+    with simulated_gpu("H200"):
+        calls = dict(cases())
+        assert set(RECORDED["results"]) <= set(calls)
+        different = [k for k, v in RECORDED["results"].items() if digest(calls[k]()) != v]
+    assert different == []
+    assert RECORDED["about"]["gpu"] == "NVIDIA H200" and len(RECORDED["results"]) > 40
+
+
+def test_another_bit_is_noticed():
+    with simulated_gpu("H200"):
+        made = dict(cases())["adamw.fused.f32"]().cpu()
+    assert digest(made) == RECORDED["results"]["adamw.fused.f32"]
+    made.view(torch.int32)[-1] ^= 1
+    assert digest(made) != RECORDED["results"]["adamw.fused.f32"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["optimisers", "interpolation"])
+def test_the_ptx_is_that_of_its_source(tmp_path, file):
+    nvcc = shutil.which("nvcc") or pytest.skip("no nvcc")
+    version = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout
+    if "release 13.0" not in version:
+        pytest.skip(f"{file}.ptx is nvcc 13.0's")
+    made = tmp_path / f"{file}.ptx"
+    command = [nvcc, "-arch=compute_75", "-ptx", "-std=c++17", "-o", made, f"{file}.cu"]
+    subprocess.run(command, cwd=KERNELS, check=True)
+
+    def code(path):
+        return [x for x in path.read_text().splitlines() if not x.startswith("//")]
+
+    assert code(made) == code(KERNELS / f"{file}.ptx")
+
+
+def test_edges():
+    with simulated_gpu("H200", strict=True) as gpu:
+        empty = torch.empty(0, device="cuda")
+        assert torch._foreach_div([empty], 3.0)[0].shape == (0,)
+        whole = values(1, 5)
+        for zero in (0.0, [0.0]):
+            assert torch._foreach_div([whole], zero)[0].isinf().all()
+        before = whole.cpu()
+        torch._foreach_div_([whole], [3.0])
+        assert torch.equal(whole.cpu(), before / 3)
+        assert gpu.used[-1].evidence == "rule"
+        param = torch.zeros(4, device="cuda", requires_grad=True)
+        param.grad = torch.full((4,), float("nan"), device="cuda")
+        before = param.grad.clone()
+        torch.optim.AdamW([param], fused=True).step()
+        assert digest(param.grad) == digest(before) and param.isnan().all()
+        assert not param.detach().cpu().view(torch.int32).add(-0x7FFFFFFF).any()
+        param = torch.zeros(4, device="cuda", dtype=torch.float64, requires_grad=True)
+        param.grad = torch.ones_like(param)
+        with pytest.raises(UnsupportedError, match="not known"):
+            torch.optim.AdamW([param], fused=True).step()
+
+
+def test_edges_of_images():
+    functional = torch.nn.functional
+    with simulated_gpu("H200", strict=True) as gpu:
+        image = values(1, 2, 3, 5, 4)
+        for mode in ("bilinear", "bicubic"):
+            same = functional.interpolate(image, size=(5, 4), mode=mode)
+            assert digest(same) == digest(image)
+            one = functional.interpolate(image, size=(1, 1), mode=mode, align_corners=True)
+            assert digest(one) == digest(image[:, :, :1, :1])
+            assert functional.interpolate(image[:, :, :1, :1], size=(3, 2), mode=mode).shape[2] == 3
+        assert {x.evidence for x in gpu.used if "upsample" in x.operation} == {"recorded"}
+        table = values(4, 5, 3).requires_grad_()
+        none = torch.empty(0, dtype=torch.int64, device="cuda")
+        functional.embedding(none, table).backward(torch.empty(0, 3, device="cuda"))
+        assert not table.grad.any()
+        for refused in (
+            lambda: functional.interpolate(image.double(), size=(3, 3), mode="bilinear"),
+            lambda: functional.interpolate(image.to(memory_format=torch.channels_last),
+                                           size=(3, 3), mode="bilinear"),
+            lambda: functional.embedding(torch.zeros(3073, dtype=torch.int64, device="cuda"),
+                                         table).sum().backward(),
+            lambda: functional.embedding(torch.zeros(3, dtype=torch.int64, device="cuda"),
+                                         table, scale_grad_by_freq=True).sum().backward(),
+        ):  # fmt: skip
+            with pytest.raises(UnsupportedError, match="not known"):
+                refused()
