@@ -48,9 +48,9 @@ def simulated_gpu(
 
     Tensors on it live in CPU memory and know that they are on cuda. ``torch.cuda`` answers as with
     one GPU. Matrix products have the bits of the GPU's library (`tensor_core_matmul` says how they
-    are known), pointwise operators of f32, f16 and bf16 those of PyTorch's kernels, Triton kernels
-    and what ``torch.compile`` makes of a model those of the kernels; all other operators are
-    computed by PyTorch on the CPU. `used` of the result lists
+    are known), pointwise operators of f32, f16 and bf16, random numbers and optimisers those of
+    PyTorch's kernels, Triton kernels and what ``torch.compile`` makes of a model those of the
+    kernels; all other operators are computed by PyTorch on the CPU. `used` of the result lists
     every operator with its evidence. Of tensors that are not on cuda nothing changes.
 
     `autotune` and `options` are those of `emulator.adapters.triton.gpu`.
