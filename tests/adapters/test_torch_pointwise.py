@@ -12,7 +12,8 @@ from pointwise import cases, digest, operand, read
 
 from emulator import UnsupportedError
 from emulator.adapters.pytorch import simulated_gpu
-from emulator.tools.pytorch.device.pointwise import KERNELS, OPERANDS
+from emulator.tools.pytorch.device.kernel import KERNELS
+from emulator.tools.pytorch.device.pointwise import OPERANDS
 
 RECORDED, ABOUT = read()
 

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from emulator.errors import UnsupportedError
-from emulator.machine.module import Kernel, Module
+from emulator.machine.module import Kernel
 from emulator.matrices.library.recorded import RECORDED_ON, Evidence
 from emulator.targets import Chip
+from emulator.tools.pytorch.device.kernel import find_kernel
 
-KERNELS = Path(__file__).parent.parent / "kernels"
 _THREADS = 128
 #: blocks at most: a thread that computes many elements costs less than many threads
 _BLOCKS = 64
@@ -233,15 +230,6 @@ def run_kernel(
     kernel.launch(blocks, _THREADS, [*padded, out, count, *rest, _TYPES[dtype][0]])
 
 
-@cache
-def _module(target: str) -> Module | None:
-    try:
-        return Module(KERNELS / "pointwise.ptx", target)
-    except UnsupportedError:
-        return None
-
-
-@cache
 def kernel_of(target: str, name: str) -> Kernel | None:
-    module = _module(target)
-    return module[f"op_{name}"] if module and f"op_{name}" in module.kernels else None
+    """The kernel of an operator; None where it has none, or the target cannot run them."""
+    return find_kernel(target, "pointwise", f"op_{name}")
