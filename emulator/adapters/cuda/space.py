@@ -39,15 +39,24 @@ class Space:
 
     def allocate(self, size: int, kind: Kind) -> int:
         """The address of new bytes, which are zero."""
+        return self.place(self.new(size), kind)
+
+    def new(self, size: int) -> Array:
+        """New bytes, which are zero, and which programs cannot reach yet."""
         if size <= 0:
             raise CudaError(INVALID_VALUE)
         if self.used + size > self.total:
             raise CudaError(OUT_OF_MEMORY)
         try:
-            array = np.frombuffer(mmap.mmap(-1, size), np.uint8)
+            return np.frombuffer(mmap.mmap(-1, size), np.uint8)
         except (OSError, OverflowError, ValueError):
             raise CudaError(OUT_OF_MEMORY) from None
-        self.used += size
+
+    def place(self, array: Array, kind: Kind) -> int:
+        """Lets programs reach bytes; their address."""
+        if self.used + array.nbytes > self.total:
+            raise CudaError(OUT_OF_MEMORY)
+        self.used += array.nbytes
         return self._add(array, kind)
 
     def register(self, address: int, size: int) -> None:

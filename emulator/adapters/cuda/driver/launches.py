@@ -21,6 +21,7 @@ from emulator.adapters.cuda.calls import (
 from emulator.adapters.cuda.chips import attributes, processor, target
 from emulator.adapters.cuda.driver.devices import check_error, device, space
 from emulator.adapters.cuda.driver.modules import MOST_DYNAMIC, Function, complain
+from emulator.adapters.cuda.driver.nodes import Kind, Operation
 from emulator.adapters.cuda.driver.streams import submit
 from emulator.adapters.cuda.settings import settings
 from emulator.errors import OperandError, UnsupportedError
@@ -42,6 +43,12 @@ def launch(function: Function, grid: Sizes, block: Sizes, shared: int, stream: i
            raw: Sequence[bytes], cluster: Sizes | None = None) -> None:  # fmt: skip
     """Runs a kernel in a stream, or captures it."""
     check_error()
+    submit(stream, launching(function, grid, block, shared, raw, cluster), Kind.KERNEL)
+
+
+def launching(function: Function, grid: Sizes, block: Sizes, shared: int, raw: Sequence[bytes],
+              cluster: Sizes | None = None) -> Operation:  # fmt: skip
+    """A launch as an operation. Raises CudaError for sizes that cannot be."""
     most = function.set[MOST_DYNAMIC]
     threads = block[0] * block[1] * block[2]
     limit = attributes()
@@ -50,7 +57,7 @@ def launch(function: Function, grid: Sizes, block: Sizes, shared: int, stream: i
     )
     if not fits or not 0 < threads <= function.attribute(0) or shared > most:
         raise CudaError(INVALID_VALUE)
-    submit(stream, lambda: _run(function, grid, block, shared, raw, cluster))
+    return lambda: _run(function, grid, block, shared, raw, cluster)
 
 
 def _run(function: Function, grid: Sizes, block: Sizes, shared: int,
