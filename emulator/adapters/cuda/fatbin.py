@@ -61,14 +61,19 @@ def newest(image: bytes, number: int) -> str:
 
     Raises NoPtx where there is none.
     """
-    fitting = [text for text in texts(image) if text.architecture <= number]
-    if not fitting:
+    found = newest_or_none(image, number)
+    if found is None:
         raise NoPtx(
             "the program has no PTX for this GPU, only machine code or PTX for newer ones; build "
-            "it with PTX (nvcc -gencode arch=compute_90,code=compute_90), and without -rdc=true, "
-            "which drops it"
+            "it with PTX (nvcc -gencode arch=compute_90,code=compute_90)"
         )
-    return max(fitting, key=lambda text: text.architecture).ptx
+    return found
+
+
+def newest_or_none(image: bytes, number: int) -> str | None:
+    """As `newest`; None where there is none."""
+    fitting = [text for text in texts(image) if text.architecture <= number]
+    return max(fitting, key=lambda text: text.architecture).ptx if fitting else None
 
 
 def _unpack_zstd(data: bytes, size: int) -> bytes:

@@ -47,7 +47,7 @@ class _Image:
 
     def load(self) -> Loaded:
         if self.loaded is None:
-            self.loaded = Loaded(modules.ptx_of(modules.image_at(self.address)))
+            self.loaded = Loaded(modules.program_at(self.address))
         return self.loaded
 
 
