@@ -94,7 +94,7 @@ def _enter(
         driver = None
         if importlib.util.find_spec("triton") is not None:
             driver = Driver(
-                chip.target, options, Tuning(autotune), f"simulated {chip.name}", "cuda"
+                chip.name, options, Tuning(autotune), f"simulated {chip.name}", "cuda"
             )
             enter_driver(entered, driver)
         stack.push(entered.pop_all())

@@ -84,6 +84,9 @@ _same(
     "cudaDriverGetVersion = cuDriverGetVersion", "cudaRuntimeGetVersion = cuDriverGetVersion",
     "cudaGetDeviceCount = cuDeviceGetCount", "cudaDeviceGetAttribute = cuDeviceGetAttribute",
     "cudaDeviceCanAccessPeer = cuDeviceCanAccessPeer",
+    "cudaDeviceGetP2PAttribute = cuDeviceGetP2PAttribute",
+    "cudaDeviceEnablePeerAccess = cuCtxEnablePeerAccess",
+    "cudaDeviceDisablePeerAccess = cuCtxDisablePeerAccess",
     "cudaDeviceGetPCIBusId = cuDeviceGetPCIBusId", "cudaDeviceSynchronize = cuCtxSynchronize",
     "cudaDeviceGetLimit = cuCtxGetLimit", "cudaDeviceSetLimit = cuCtxSetLimit",
     "cudaDeviceGetStreamPriorityRange = cuCtxGetStreamPriorityRange",
@@ -233,6 +236,8 @@ def get_device(out: int) -> None:
 def set_device(number: int, *_: int) -> None:
     if number:
         raise CudaError(_NO_DEVICE)
+    if not device.context:
+        devices.context_set(device.primary_context())
 
 
 @runtime("cudaChooseDevice")
@@ -502,7 +507,7 @@ def symbol_size(out: int, symbol: int) -> None:
 @runtime("cudaPointerGetAttributes")
 def pointer_attributes(out: int, address: int) -> None:
     found = space().find(address)
-    kinds = {"device": 2, "variable": 2, "managed": 3, "host": 1, "registered": 1}
+    kinds = {"device": 2, "mapped": 2, "variable": 2, "managed": 3, "host": 1, "registered": 1}
     if found is None:
         put(out, "iiQQ", 0, -2, 0, 0)
         return

@@ -14,7 +14,7 @@ from emulator.errors import OperandError
 from emulator.machine.memory import Memory
 from emulator.memory.arena import ADDRESS_BITS
 
-Kind = Literal["device", "managed", "host", "registered", "variable"]
+Kind = Literal["device", "managed", "host", "registered", "mapped", "variable"]
 _ADDRESSES = 1 << ADDRESS_BITS
 #: CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
 _REGISTERED = 712
@@ -68,6 +68,10 @@ class Space:
         except OperandError:
             raise CudaError(_REGISTERED) from None
 
+    def map(self, address: int, size: int) -> None:
+        """Lets kernels use virtual memory, which was counted when it was made."""
+        self._add(_view(address, size), "mapped")
+
     def _add(self, array: Array, kind: Kind) -> int:
         address = int(array.ctypes.data)
         self.memory.map(address, array, f"the memory at {address:#x}")
@@ -80,7 +84,7 @@ class Space:
         if buffer is None or buffer.address != address or buffer.kind not in kinds:
             raise CudaError(INVALID_VALUE)
         self.memory.free(address)
-        if self._kinds.pop(address) != "registered":
+        if self._kinds.pop(address) not in ("registered", "mapped"):
             self.used -= buffer.size
 
     def find(self, address: int) -> Buffer | None:
