@@ -164,3 +164,17 @@ def test_a_poll_is_no_deadlock_while_blocks_are_still_to_start(monkeypatch):
     endless = HEAD.replace("BODY", MEET.replace("nctaid.x", "ctaid.x"))
     with pytest.raises(KernelError, match="memory that no thread will ever make"):
         Module(endless)["k"].launch(8, 32, [array])
+
+
+def test_a_loop_that_waits_for_time_does_not_execute_all_of_it():
+    body = """
+    mov.u64 %rd2, %clock64;
+LOOK:
+    mov.u64 %rd3, %clock64;
+    sub.u64 %rd3, %rd3, %rd2;
+    setp.lt.u64 %p1, %rd3, 1000000000;
+    @%p1 bra LOOK;
+"""
+    module = Module(HEAD.replace("BODY", body))
+    counters = module["k"].launch(1, 32, [np.zeros(8, "u4")], engine="vector").counters
+    assert counters["statements"] < 5_000
