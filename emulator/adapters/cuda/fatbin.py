@@ -32,8 +32,8 @@ def size_of(head: bytes) -> int:
     return int(header + body)
 
 
-def texts(image: bytes) -> Iterator[Text]:
-    """The PTX texts of a fat binary."""
+def texts(image: bytes, number: int) -> Iterator[Text]:
+    """The PTX texts of a fat binary for architectures up to a number."""
     magic, _, header, _ = struct.unpack_from("<IHHQ", image)
     if magic != MAGIC:
         raise UnsupportedError("not a fat binary")
@@ -44,7 +44,7 @@ def texts(image: bytes) -> Iterator[Text]:
         (architecture,) = struct.unpack_from("<I", image, at + 28)
         (flags,) = struct.unpack_from("<Q", image, at + 40)
         (full,) = struct.unpack_from("<Q", image, at + 56)
-        if kind == _PTX and full <= _LARGEST:
+        if kind == _PTX and architecture <= number and full <= _LARGEST:
             body = image[at + head : at + head + padded]
             if flags & _ZSTD:
                 body = _unpack_zstd(body[:packed], full)
@@ -72,8 +72,8 @@ def newest(image: bytes, number: int) -> str:
 
 def newest_or_none(image: bytes, number: int) -> str | None:
     """As `newest`; None where there is none."""
-    fitting = [text for text in texts(image) if text.architecture <= number]
-    return max(fitting, key=lambda text: text.architecture).ptx if fitting else None
+    found = max(texts(image, number), key=lambda text: text.architecture, default=None)
+    return found.ptx if found else None
 
 
 def _unpack_zstd(data: bytes, size: int) -> bytes:

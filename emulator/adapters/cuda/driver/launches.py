@@ -6,7 +6,8 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 
 from emulator.adapters.cuda.calls import (
     INVALID_VALUE,
@@ -69,6 +70,7 @@ def _run(function: Function, grid: Sizes, block: Sizes, shared: int,
         report = function.kernel.launch(
             grid, block, raw, shared, cluster, check=given.check,
             memory=space().memory, step_limit=given.step_limit,
+            progress=_shown_progress(function.name) if _on_terminal() else None,
         )  # fmt: skip
     except KernelError as error:
         device.failed = _CODES.get(error.kind, _FAILED_LAUNCH)
@@ -85,6 +87,26 @@ def _run(function: Function, grid: Sizes, block: Sizes, shared: int,
     except MemoryError:
         raise CudaError(OUT_OF_MEMORY) from None
     _report(report, row, started)
+
+
+@cache
+def _on_terminal() -> bool:
+    return os.isatty(2)
+
+
+def _shown_progress(name: str) -> Callable[[int, int], None]:
+    """Shows on the terminal how far a launch is that takes longer than a second."""
+    started, shown = time.perf_counter(), False
+
+    def show(done: int, total: int) -> None:
+        nonlocal shown
+        if done < total and time.perf_counter() - started > 1:
+            shown = True
+            os.write(2, f"\r{name[:40]}: {done:,} of {total:,} blocks\033[K".encode())
+        elif shown:
+            os.write(2, b"\r\033[K")
+
+    return show
 
 
 def _report(report: Report, row: dict[str, object], started: float) -> None:
