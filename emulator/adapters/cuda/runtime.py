@@ -27,6 +27,7 @@ from emulator.adapters.cuda.chips import attributes
 from emulator.adapters.cuda.driver import devices, graphs, launches, memory, modules, streams
 from emulator.adapters.cuda.driver.devices import check_error, device, space
 from emulator.adapters.cuda.driver.modules import Function, Loaded
+from emulator.adapters.cuda.driver.nodes import Kind, Node, Operation
 from emulator.adapters.cuda.settings import settings
 from emulator.adapters.cuda.tables import errors
 
@@ -536,42 +537,42 @@ def capture_info(stream: int, out: int, identifier: int = 0, *_: int) -> None:
 # --- graphs ---------------------------------------------------------------------------------------
 
 
-def _launch_at(what: int) -> graphs.Operation:
+def _launch_at(what: int) -> Operation:
     return graphs.kernel_launch(kernel_of(get(what, "Q")[0]), what)
 
 
 @runtime("cudaGraphAddKernelNode")
 def graph_add_kernel(out: int, graph: int, needs: int, count: int, what: int) -> None:
-    graphs.add(out, graph, needs, count, graphs.Kind.KERNEL, _launch_at(what))
+    graphs.add(out, graph, needs, count, Kind.KERNEL, _launch_at(what))
 
 
 @runtime("cudaGraphExecKernelNodeSetParams")
 def graph_set_kernel(instance: int, node: int, what: int) -> None:
-    graphs.set_operation(instance, node, graphs.Kind.KERNEL, _launch_at(what))
+    graphs.set_operation(instance, node, Kind.KERNEL, _launch_at(what))
 
 
 @runtime("cudaGraphKernelNodeSetParams")
 def graph_set_kernel_of_graph(node: int, what: int) -> None:
-    handles.find(node, graphs.Node).operation = _launch_at(what)
+    handles.find(node, Node).operation = _launch_at(what)
 
 
 @runtime("cudaGraphAddMemcpyNode")
 def graph_add_copy(out: int, graph: int, needs: int, count: int, what: int) -> None:
-    graphs.add(out, graph, needs, count, graphs.Kind.MEMCPY, box_at(what).copy)
+    graphs.add(out, graph, needs, count, Kind.MEMCPY, box_at(what).copy)
 
 
 @runtime("cudaGraphAddMemcpyNode1D")
 def graph_add_line(out: int, graph: int, needs: int, count: int, to: int, source: int, size: int,
                    kind: int) -> None:  # fmt: skip
     operation = _line(to, source, size, kind).copy
-    graphs.add(out, graph, needs, count, graphs.Kind.MEMCPY, operation)
+    graphs.add(out, graph, needs, count, Kind.MEMCPY, operation)
 
 
 @runtime("cudaGraphExecMemcpyNodeSetParams")
 def graph_set_copy(instance: int, node: int, what: int) -> None:
-    graphs.set_operation(instance, node, graphs.Kind.MEMCPY, box_at(what).copy)
+    graphs.set_operation(instance, node, Kind.MEMCPY, box_at(what).copy)
 
 
 @runtime("cudaGraphExecMemcpyNodeSetParams1D")
 def graph_set_line(instance: int, node: int, to: int, source: int, size: int, kind: int) -> None:
-    graphs.set_operation(instance, node, graphs.Kind.MEMCPY, _line(to, source, size, kind).copy)
+    graphs.set_operation(instance, node, Kind.MEMCPY, _line(to, source, size, kind).copy)

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from emulator.adapters.cuda.calls import INVALID_VALUE, CudaError, handles
 
-Operation = Callable[[], None]
+Operation = Callable[[], object]
 
 
 class Kind(IntEnum):
